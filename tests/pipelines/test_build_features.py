@@ -9,7 +9,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -31,9 +31,10 @@ from tests.pipelines.trees import (
 )  # fmt: skip
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, DataRootError, WorkspaceError, XlarankError
+from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
-from xlarank.features.recipe import FeatureSettings
+from xlarank.features.recipe import FeatureSettings, Recipe
 from xlarank.features.store import Manifest, read_manifest
 from xlarank.pipelines.build_features import BuildReport
 from xlarank.pipelines.support.building import GraphJob
@@ -62,16 +63,14 @@ def test_every_graph_of_every_collection_and_split_is_stored(tree: Path, tmp_pat
     assert totals(report) == (FILES, 0, 0)
     assert listener.jobs == [("building features", FILES)] and listener.ended == 1
     assert len(listener.notes) == FILES and f"{LAYOUT} train alpha__a" in listener.notes
-    assert [(part.collection, part.split) for part in report.splits] == [
-        (collection, split) for collection in (LAYOUT, TILE) for split in ("train", "valid", "test")
-    ]
+    places = [(collection, split) for collection in (LAYOUT, TILE) for split in ("train", "valid", "test")]
+    assert [(part.collection, part.split) for part in report.splits] == places
     for part in report.splits:
         names = list(TREE[part.collection][part.split])
         assert list(stored(work, part.collection, part.split)) == names and part.graphs == part.built == len(names)
     assert (report.splits[0].configs, report.splits[0].rows) == (5 * 24, 5 * 22), "two of each 24 are repeats"
-    assert report.columns == {
-        kind: (len(FAST.graph_columns(kind)), len(FAST.config_columns(kind))) for kind in ("layout", "tile")
-    }
+    columns = {kind: (FAST.graph_columns(kind), FAST.config_columns(kind)) for kind in get_args(Kind)}
+    assert report.columns == {kind: (len(one), len(other)) for kind, (one, other) in columns.items()}
 
     path = graph_path(tree, LAYOUT, "train", "beta__a")
     rows, written = stored(work)["beta__a"], manifest(work)
@@ -79,9 +78,8 @@ def test_every_graph_of_every_collection_and_split_is_stored(tree: Path, tmp_pat
         assert np.array_equal(rows.runtime, file["config_runtime"])
     assert rows.ids.tolist() == list(range(24)) and rows.group[[0, 22, 23]].tolist() == [0, 0, 0]
     assert not stored(work, split="test")["omega__a"].labelled
-    assert Path(written.data_root) == tree.resolve()
-    assert written.columns == rows.columns == FAST.graph_columns("layout") + FAST.config_columns("layout")
-    assert (written.recipe.code_hash, written.recipe.settings()) == (FAST.code_hash("layout"), FAST)
+    assert Path(written.data_root) == tree.resolve() and written.recipe == Recipe.of(FAST, "layout")
+    assert written.columns == rows.columns == FAST.columns("layout")
     assert written.graphs["beta__a"] == {
         "configs": 24, "rows": 22, "labelled": True, "rankable": True,
         "source": {"size": path.stat().st_size, "mtime_ns": path.stat().st_mtime_ns},

@@ -1,4 +1,4 @@
-"""What a data root holds."""
+"""What a data root holds, and what a column means."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ import os
 from pathlib import Path
 from threading import Thread
 
+import pytest
+
 from tests.graphs import LAYOUT_PROGRAM, save_npz
 from tests.pipelines.trees import LAYOUT, TILE, TREE, data_root, graph_path, layout_graph, tile_graph
+from xlarank.data.errors import XlarankError
+from xlarank.features.catalogue import every_block
+from xlarank.pipelines.describe_columns import describe_columns
 from xlarank.pipelines.info import SplitInfo, info
 
 
@@ -69,3 +74,29 @@ def test_siblings_are_graphs_of_the_structure_of_a_train_graph(tmp_path: Path) -
         save_npz(graph_path(tmp_path, LAYOUT, *place.split()), one)
     siblings = {split: part.siblings for (_, split), part in found(tmp_path).items()}
     assert siblings == {"train": 2, "valid": 1, "test": 1}
+
+
+def test_columns_are_found_by_name_or_pattern() -> None:
+    (column,) = describe_columns("padding__output_waste__max")
+    assert column.meaning == "largest waste, output tensors of configurable nodes"
+    expected = ("layout",), "Padding", "configuration", "fast"
+    assert (column.kinds, column.block, column.scope, column.tier) == expected
+    assert "128 x 8" in column.about and not column.transductive
+    (column,) = describe_columns("size__nodes__log")
+    assert (column.kinds, column.scope) == (("layout", "tile"), "graph"), "a column of both kinds is named once"
+    assert describe_columns("candidates__minority__share")[0].transductive
+    (column,) = describe_columns("pair__unlike__flag")
+    assert (column.block, column.scope, column.kinds) == ("InstancePair", "instance", ("layout",))
+    declared = {
+        name: type(one).__name__ for kind in ("layout", "tile") for one in every_block(kind) for name in one.columns
+    }
+    assert {column.name for column in describe_columns("*")} == declared.keys()
+    names = [column.name for column in describe_columns("propagation__*")]
+    assert names == [name for name, block in declared.items() if block == "Propagation"], "in column order"
+
+
+def test_an_unknown_name_suggests_the_nearest() -> None:
+    with pytest.raises(XlarankError, match=r"outptu_waste__max' is not a column.*padding__output_waste__max"):
+        describe_columns("padding__outptu_waste__max")
+    with pytest.raises(XlarankError, match=r"expected one of [0-9]+ columns;"):
+        describe_columns("qqqqqq")

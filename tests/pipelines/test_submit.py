@@ -25,7 +25,6 @@ from tests.pipelines.trees import (
     tile_graph,
     write_tree,
 )
-from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError, SubmissionError
 from xlarank.data.submission import (
     check_submission,
@@ -115,32 +114,23 @@ def test_files_without_features_are_named_and_stand_there_as_far_as_they_can_be_
 @pytest.mark.slow
 def test_the_model_of_each_collection_is_chosen_as_by_rank(trained: Path, tmp_path: Path) -> None:
     """Its own, that of --model-from, the only one of its kind; and it is said."""
-    default, place, rows = "layout:cpu:default", Workspace(trained), trained / "features/layout/cpu/random"
-    shutil.copytree(rows, trained / "features/layout/cpu/default")
+    default, another, out = "layout:cpu:default", "layout:xla:random", tmp_path / "out.csv"
+    for name in (default, another):
+        shutil.copytree(trained / "features/layout/cpu/random", trained.joinpath("features", *name.split(":")))
     for model_from in (None, LAYOUT, TILE):
-        report = submit(place, tmp_path / "out.csv", model_from=model_from)
-        assert report.models == {default: LAYOUT, LAYOUT: LAYOUT, TILE: TILE} and not report.unranked()
-    orders = rows_of(tmp_path / "out.csv")
+        report = run(trained, out, model_from=model_from)
+        assert report.models == {default: LAYOUT, LAYOUT: LAYOUT, another: LAYOUT, TILE: TILE}
+        assert not report.unranked()
+    orders = rows_of(out)
     assert all(orders[f"{default}:{name}"] == orders[f"{LAYOUT}:{name}"] for name in TREE[LAYOUT]["test"])
 
-    place.model(Collection.parse(LAYOUT)).rename(trained / "aside")
-    for collection in (default, LAYOUT):
-        copy_model(trained / "aside", place, collection)
-    another = "layout:xla:random"
-    shutil.copytree(rows, trained / "features/layout/xla/random")
-    report = submit(place, tmp_path / "out.csv", model_from=LAYOUT)
+    card = Path(shutil.copytree(trained / "models/layout/cpu/random", trained / "models/layout/cpu/default")) / CARD
+    card.write_text(json.dumps({**json.loads(card.read_text()), "collection": default}))
+    report = run(trained, out, model_from=LAYOUT)
     assert report.models == {default: default, LAYOUT: LAYOUT, another: LAYOUT, TILE: TILE}
-    report = submit(place, tmp_path / "out.csv")
-    assert f"{another} could be ranked by 2 models" in report.left_out[another]
+    assert f"{another} could be ranked by 2 models" in run(trained, out).left_out[another]
     with pytest.raises(CollectionError, match="did you mean"):
-        submit(place, tmp_path / "out.csv", model_from="layout:cpu:randm")
-
-
-def copy_model(source: Path, workspace: Workspace, collection: str) -> None:
-    """The same boosters as the model of another collection."""
-    folder = Path(shutil.copytree(source, workspace.model(Collection.parse(collection))))
-    card = json.loads((folder / CARD).read_text())
-    (folder / CARD).write_text(json.dumps({**card, "collection": collection}))
+        run(trained, out, model_from="layout:cpu:randm")
 
 
 def test_layouts_without_any_model_are_ranked_as_rank_does(
@@ -166,24 +156,20 @@ def test_what_is_not_built_or_not_ranked(tree: Path, trained: Path, tmp_path: Pa
         run(trained, named, collections=[TILE])
     assert "the rows lack" in run(trained, out).left_out[TILE]
 
-    shutil.rmtree(trained / "models" / "tile")
-    report, none = run(trained, out), "there is no trained tile model"
-    assert set(report.rows) == {LAYOUT} and none in report.left_out[TILE]
-    rows = rows_of(out)
-    assert [rows[f"{TILE}:{name}"] for name in TREE[TILE]["test"]] == [[0, 1, 2, 3, 4]] * 2, "Kaggle needs every id"
-    assert report.unranked() == {"default": 2}, "rows of the older file are not taken over"
-    assert run(trained, out, keep=True).unranked() == {"kept": 2}
-    with pytest.raises(ModelError, match=none):
-        run(trained, named, collections=[TILE])
-    run(trained, out)
-    shutil.rmtree(trained / "features" / "tile" / "cpu" / "test")
-    assert f"{TILE} has no test graphs" in run(trained, out).left_out[TILE]
-    with pytest.raises(CollectionError, match=f"{TILE} has no test graphs"):
-        run(trained, named, collections=[TILE])
-    shutil.rmtree(trained / "features/tile")
-    report = run(trained, out)
-    assert report.left_out == {TILE: "its features were not built"}
-    assert report.unranked() == {"default": 2} and len(rows_of(out)) == 4
+    for gone, why, error in (
+        ("models/tile", "there is no trained tile model", ModelError),
+        ("features/tile/cpu/test", f"{TILE} has no test graphs", CollectionError),
+        ("features/tile", "its features were not built", None),
+    ):
+        shutil.rmtree(trained / gone)
+        report, rows = run(trained, out), rows_of(out)
+        assert set(report.rows) == {LAYOUT} and why in report.left_out[TILE]
+        assert [rows[f"{TILE}:{name}"] for name in TREE[TILE]["test"]] == [[0, 1, 2, 3, 4]] * 2, "Kaggle needs all"
+        assert report.unranked() == {"default": 2}, "rows of the older file are not taken over"
+        assert run(trained, out, keep=True).unranked() == {"kept": 2}
+        if error is not None:
+            with pytest.raises(error, match=why):
+                run(trained, named, collections=[TILE])
     shutil.rmtree(trained / "features")
     build(tree, trained, collections=[TILE], splits=["train"])
     with pytest.raises(CollectionError, match=f"nothing to submit: {TILE}"):

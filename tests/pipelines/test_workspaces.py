@@ -1,0 +1,268 @@
+"""Workspaces of one data root and one writer at a time, with damaged files and links among their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.pipelines.trees import LAYOUT, TILE, TREE, Listener, build, data_root, parquet_bytes, stored, write_tree
+from xlarank.cli import record
+from xlarank.data.collection import Collection
+from xlarank.data.errors import FeatureStoreError, ModelError, WorkspaceError, XlarankError
+from xlarank.data.submission import read_submission
+from xlarank.data.workspace import Workspace
+from xlarank.features.recipe import Source
+from xlarank.features.store import each_graph, read_instances, read_manifest, read_rows, stored_roots
+from xlarank.models.rankers.wide_rows import LambdaRank
+from xlarank.models.trained import CARD, load_model, model_of
+from xlarank.models.validation.best_params import load_best
+from xlarank.pipelines import build_features
+from xlarank.pipelines.evaluate import evaluate
+from xlarank.pipelines.run_all import run_all
+from xlarank.pipelines.submit import submit
+from xlarank.pipelines.support.budget import RunSettings
+from xlarank.pipelines.support.fitting import TrainRequest
+from xlarank.pipelines.support.workspace_lock import LOCK, workspace_lock
+from xlarank.pipelines.train import train
+
+TILES, LAYOUTS = Collection.parse(TILE), Collection.parse(LAYOUT)
+OTHER = "layout:cpu:default"
+
+
+def fit(workspace: Path) -> None:
+    train(Workspace(workspace), TrainRequest(collections=[TILE], seeds=1, rounds=5, threads=1))
+
+
+@pytest.fixture
+def second(tmp_path: Path) -> Path:
+    """Another data root: one collection of its own and one of the same name."""
+    write_tree(tmp_path / "second", {OTHER: {"test": ["x__a"]}, TILE: {"train": ["y__a"], "test": ["z__a"]}})
+    return tmp_path / "second"
+
+
+def once(monkeypatch: pytest.MonkeyPatch, place: Any, name: str, first: Callable[[], object]) -> None:
+    """Do ``first`` in the first call of a function, before all else."""
+    real, todo = getattr(place, name), [first]
+
+    def call(*given: Any, **named: Any) -> Any:
+        if todo:
+            todo.pop()()
+        return real(*given, **named)
+
+    monkeypatch.setattr(place, name, call)
+
+
+@pytest.mark.slow
+def test_a_training_that_saves_while_another_one_does_destroys_nothing(
+    built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed: list[object] = []
+    other = threading.Thread(target=lambda: fit(built))
+    monkeypatch.setattr(threading, "excepthook", failed.append)
+    once(monkeypatch, LambdaRank, "save", lambda: [other.start(), other.join(1.0)])
+    fit(built)
+    other.join(60)
+    folder = Workspace(built).model(TILES)
+    assert len(load_model(folder).rankers) == 1 and not failed
+    assert len([path for path in folder.iterdir() if path.is_dir()]) == 1
+
+
+def test_a_build_of_another_root_meanwhile_is_not_undone_and_no_model_saved_of_its_rows(
+    tree: Path, built: Path, second: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    once(monkeypatch, LambdaRank, "fit", lambda: build(second, built, replace=True))
+    with pytest.raises(FeatureStoreError, match=r"train rows of tile:cpu were replaced .* run the same command"):
+        fit(built)
+    assert not list(built.rglob(CARD))
+    moved = Path(shutil.copytree(tree, second.parent / "moved"))
+    for root, replace in ((tree, True), (moved, False)):  # a root that was moved is the same
+        build(root, built, replace=replace)
+        assert stored_roots(Workspace(built)) == {str(root.resolve())}
+    once(monkeypatch, build_features, "_run", lambda: build(second, built, replace=True))
+    with pytest.raises(WorkspaceError, match="one data root a workspace"):
+        build(moved, built)
+    assert stored_roots(Workspace(built)) == {str(second.resolve())}
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
+def test_only_a_file_of_the_workspace_is_its_lock(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("kept")
+    workspace, lock = Workspace(tmp_path), tmp_path / LOCK
+    for make in (os.mkfifo, lambda path: path.symlink_to("precious")):
+        make(lock)
+        with pytest.raises(WorkspaceError, match="cannot be locked"), workspace_lock(workspace, Listener()):
+            pytest.fail("it is not held")
+        lock.unlink()
+    os.link(tmp_path / "precious", lock)
+    with workspace_lock(workspace, Listener()):
+        assert (tmp_path / "precious").read_text() == "kept"
+
+
+@pytest.mark.slow
+def test_the_lock_of_a_killed_process_is_free_and_others_say_that_they_wait(tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom xlarank.data.workspace import Workspace\n"
+        "from xlarank.pipelines.support.progress import Silent\n"
+        "from xlarank.pipelines.support.workspace_lock import workspace_lock\n"
+        "with workspace_lock(Workspace(Path(sys.argv[1])), Silent()):\n    print('held', flush=True)\n    input()\n"
+    )
+    command, pipe = [sys.executable, "-c", code, str(tmp_path)], subprocess.PIPE
+    holder, listener = subprocess.Popen(command, stdin=pipe, stdout=pipe), Listener()
+    assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
+    threading.Timer(0.3, holder.kill).start()
+    with workspace_lock(Workspace(tmp_path), listener):
+        pass
+    holder.communicate(timeout=30)
+    assert listener.jobs == [(f"another process writes {tmp_path}; waiting", 1)] and listener.ended == 1
+
+
+def test_rows_of_a_second_root_are_refused_or_replace_the_first(
+    trained: Path, second: Path, tmp_path: Path
+) -> None:
+    before = parquet_bytes(trained)
+    with pytest.raises(WorkspaceError, match=r"holds layout:cpu:random of .*; expected one data root a workspace"):
+        build(second, trained)
+    with pytest.raises(WorkspaceError, match="--replace"):
+        run_all(data_root(second), Workspace(trained), tmp_path / "out.csv", RunSettings(0.01, 1, 1))
+    assert parquet_bytes(trained) == before and not (tmp_path / "out.csv").exists()
+    build(second, trained, replace=True)
+    assert stored_roots(Workspace(trained)) == {str(second.resolve())}
+    assert {Path(name).stem for name in parquet_bytes(trained)} == {"x__a", "y__a", "z__a"}
+    assert list(trained.rglob(CARD)) == [], "models of the first root would rank the second's graphs"
+
+
+def test_a_model_in_the_folder_of_another_collection_is_refused(trained: Path, tmp_path: Path) -> None:
+    work = Workspace(trained)
+    shutil.rmtree(work.model(TILES))
+    shutil.copytree(work.model(LAYOUTS), work.model(TILES))
+    with pytest.raises(ModelError, match=f"is of {LAYOUT}; expected a model of {TILE}"):
+        submit(work, tmp_path / "out.csv", collections=[TILE])
+    with pytest.raises(ModelError, match="--model-from"):
+        evaluate(work, collections=[TILE])
+
+
+@pytest.mark.parametrize("of", ["rows", "instances"])
+def test_flipped_bits_are_seen_and_mended_by_building(
+    tree: Path, built: Path, of: str, request: pytest.FixtureRequest
+) -> None:
+    work, graph = Workspace(built), (LAYOUTS, "train", "alpha__a")
+    path = work.graph_rows(*graph) if of == "rows" else work.graph_instances(*graph)
+    manifest = read_manifest(work, LAYOUTS, "train")
+    assert manifest is not None
+    source = Source(**manifest.graphs["alpha__a"]["source"])
+
+    def read() -> object:
+        return read_rows(path) if of == "rows" else read_instances(path, manifest.recipe, source)
+
+    whole = path.read_bytes()
+    flips = 120 if request.config.option.exhaustive else 20
+    bits = np.random.default_rng(0).integers(8 * len(whole), size=flips)
+    for bit in [*bits, 4 * len(whole)]:  # the last: a value, not the footer
+        spoilt = bytearray(whole)
+        spoilt[bit // 8] ^= 1 << int(bit % 8)
+        path.write_bytes(spoilt)
+        with pytest.raises(FeatureStoreError, match="cannot be read"):
+            read()
+    if of == "rows":
+        with pytest.raises(FeatureStoreError, match="run build-features again"):
+            train(work, TrainRequest(collections=[LAYOUT], seeds=1, rounds=5, threads=1))
+    for harm in (path.read_bytes(), None, b"", whole[: len(whole) // 2]):
+        path.unlink() if harm is None else path.write_bytes(harm)
+        with pytest.raises(FeatureStoreError, match="cannot be read"):
+            read()
+        (report,) = build(tree, built, collections=[LAYOUT], splits=["train"]).splits
+        assert (report.built, report.kept) == (1, len(stored(built)) - 1)
+        assert path.read_bytes() == whole
+    read()
+
+
+# JSON of wrong types in the workspace: one clear error, never a traceback.
+
+VALUES = (None, 3, -1.5, True, "text", [], {}, [[]], {"a": {}}, ["x"])
+
+
+@pytest.mark.slow
+def test_every_reader_of_the_workspace_refuses_or_works(trained: Path, request: pytest.FixtureRequest) -> None:
+    """One entry somewhere within is replaced by something of another type, or removed."""
+    rng, workspace = random.Random(0), Workspace(trained)
+    model, valid = workspace.model(LAYOUTS), workspace.features(LAYOUTS, "valid")
+
+    def ranked() -> object:
+        return submit(workspace, trained / "out.csv", collections=[LAYOUT])
+
+    for path, read, times in (
+        (model / "model.json", ranked, 30),
+        (valid / "manifest.json", lambda: evaluate(workspace, collections=[LAYOUT]), 20),
+        (next(model.rglob("seed-0/ranker.json")), ranked, 15),
+    ):
+        whole, refused = path.read_text(), 0
+        times = times if request.config.option.exhaustive else 5
+        for _ in range(times):
+            inside = value = json.loads(whole)
+            while isinstance(inside, dict | list) and inside:
+                place, key = inside, rng.choice([*inside] if isinstance(inside, dict) else range(len(inside)))
+                inside = place[key] if rng.random() < 0.6 else None
+            place[key] = rng.choice(VALUES)
+            if rng.random() < 0.2:
+                del place[key]
+            path.write_text(json.dumps(value))
+            try:
+                read()
+            except XlarankError as error:
+                assert "\n" not in str(error)
+                refused += 1
+        path.write_text(whole)
+        assert refused > times / 4, path
+        read()
+
+
+# Links and devices among the files of a workspace: nothing is read from a device or written through a link.
+
+
+def test_only_regular_files_are_read_and_building_mends_a_manifest(tree: Path, trained: Path) -> None:
+    """No pipe is waited for: what a device stands for here."""
+    workspace = Workspace(trained)
+    model = workspace.model(LAYOUTS)
+    (graph, *_) = each_graph(workspace, LAYOUTS, "train")
+    study = workspace.study(LAYOUTS)
+    readers: list[tuple[Path, Callable[[], object]]] = [
+        (next(model.glob("boosters-*/seed-0")) / "device", lambda: model_of(workspace, LAYOUTS)),
+        (model / "model.json", lambda: model_of(workspace, LAYOUTS)),
+        (study / "best-lambdarank.json", lambda: load_best(study, "lambdarank")),
+        (workspace.graph_instances(LAYOUTS, "train", graph.name), lambda: graph.instances.value),  # type: ignore[union-attr]
+        (workspace.graph_rows(LAYOUTS, "train", graph.name), lambda: stored(trained)),
+        (workspace.features(LAYOUTS, "train") / "manifest.json", lambda: stored(trained)),
+        (trained / "submission.csv", lambda: read_submission(trained / "submission.csv")),
+    ]
+    for path, read in readers:
+        path.unlink(missing_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.symlink_to(os.devnull)
+        with pytest.raises(XlarankError, match="not a regular file"):
+            read()
+    manifest = workspace.features(LAYOUTS, "test") / "manifest.json"
+    manifest.write_text("[" * 100_000)
+    with pytest.raises(FeatureStoreError, match=r"manifest\.json cannot be read"):
+        stored(trained, split="test")
+    build(tree, trained, collections=[LAYOUT], splits=["test"])
+    assert set(stored(trained, split="test")) == set(TREE[LAYOUT]["test"])
+
+
+def test_the_record_of_commands_follows_no_link(tmp_path: Path) -> None:
+    runs = tmp_path / "reports" / record.RUNS
+    runs.parent.mkdir()
+    (tmp_path / "precious").write_text("kept")
+    runs.symlink_to(tmp_path / "precious")
+    record.Run(workspace=tmp_path).end(0)
+    assert (tmp_path / "precious").read_text() == "kept"
