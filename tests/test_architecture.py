@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import networkx as nx
-import pytest
 
 import run
 
@@ -28,56 +27,31 @@ class Import(NamedTuple):
     place: str
 
 
-def imports_in(source: str, importer: str, file: str) -> list[Import]:
-    """Everything that a file imports, wherever the statement stands."""
-    found = []
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            pairs = [(alias.name, alias.name) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0 and node.module, f"{file}:{node.lineno}: a relative import hides its package"
-            pairs = [(node.module, f"{node.module}.{alias.name}") for alias in node.names]
-        else:
-            continue
-        found += [Import(importer, *pair, f"{file}:{node.lineno} imports {pair[1]}") for pair in pairs]
-    return found
-
-
 @cache
-def imports_of(package: str) -> dict[str, list[Import]]:
-    """What each module of a package imports; ``xlarank.features.store`` is ``features/store.py``."""
-    found = {}
+def all_of(package: str) -> list[Import]:
+    """Everything that the files of a package import, wherever the statement stands."""
+    found = []
     for path in sorted((ROOT / package).rglob("*.py")):
-        file = path.relative_to(ROOT)
-        parts = [part for part in file.with_suffix("").parts if part != "__init__"]
-        module = ".".join(parts if parts[0] == "xlarank" else ["xlarank", *parts])
-        found[module] = imports_in(path.read_text(encoding="utf-8"), module, str(file))
-    assert found
+        parts = [part for part in path.relative_to(ROOT).with_suffix("").parts if part != "__init__"]
+        importer = ".".join(parts if parts[0] == "xlarank" else ["xlarank", *parts])
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Import | ast.ImportFrom):
+                continue
+            assert not getattr(node, "level", 0), f"{path}:{node.lineno}: a relative import hides its package"
+            module = getattr(node, "module", None)
+            for name in (alias.name for alias in node.names):
+                dotted = f"{module}.{name}" if module else name
+                found.append(Import(importer, module or name, dotted, f"{path}:{node.lineno} imports {dotted}"))
     return found
 
 
-def all_of(package: str) -> list[Import]:
-    return [one for imports in imports_of(package).values() for one in imports]
-
-
-def cycles(graph: nx.DiGraph) -> list[list[str]]:
-    """One cycle of each knot of modules that all import each other, directly or not; none is what is wanted."""
-    knots = [part for part in nx.strongly_connected_components(graph) if len(part) > 1]
-    knots += [{module} for module in nx.nodes_with_selfloops(graph)]
-    return [[edge[0] for edge in nx.find_cycle(graph.subgraph(knot))] for knot in knots]
-
-
-@pytest.mark.slow
 def test_no_import_leads_back_to_where_it_came_from() -> None:
-    graph = nx.DiGraph()
-    for package in PACKAGES:
-        graph.add_nodes_from(imports_of(package))
-    for one in (one for package in PACKAGES for one in all_of(package)):
-        target = one.dotted if one.dotted in graph else one.module
-        if target in graph:
-            graph.add_edge(one.importer, target)
+    imports = [one for package in PACKAGES for one in all_of(package)]
+    modules = {one.importer for one in imports}
+    targets = ((one.importer, one.dotted if one.dotted in modules else one.module) for one in imports)
+    graph = nx.DiGraph((importer, target) for importer, target in targets if target in modules)
     assert graph.number_of_nodes() > 100 and graph.number_of_edges() > 300
-    assert [" -> ".join([*cycle, cycle[0]]) for cycle in cycles(graph)] == []
+    assert next(nx.simple_cycles(graph), None) is None
 
 
 def test_imports_point_one_way() -> None:
@@ -86,6 +60,9 @@ def test_imports_point_one_way() -> None:
         assert [one.place for one in all_of(package) if one.dotted.startswith(above)] == []
         if package != "xlarank":
             assert [one.place for one in all_of(package) if one.module.split(".")[0] in ("typer", "rich")] == []
+    names = {one.dotted for one in all_of("xlarank")}
+    assert "xlarank.pipelines.tune.tune" in names, "imports inside a function are seen"
+    assert "xlarank.data.root.DataRoot" in names, "imports for types alone are seen"
 
 
 def test_no_pipeline_imports_another() -> None:
@@ -106,23 +83,3 @@ def test_models_know_nothing_of_files_of_the_dataset() -> None:
     names = ("npz", "root", "submission", "config_table", "graph.read_graph")
     hidden = tuple(f"xlarank.data.{name}" for name in names)
     assert [one.place for one in all_of("models") if one.dotted.startswith(hidden)] == []
-
-
-def test_imports_are_seen_wherever_they_stand() -> None:
-    source = """
-import a.b
-from typing import TYPE_CHECKING
-if TYPE_CHECKING:
-    from c import d as e
-def late():
-    from f.g import h, i
-"""
-    found = [one.dotted for one in imports_in(source, "x", "x.py")]
-    assert sorted(found) == ["a.b", "c.d", "f.g.h", "f.g.i", "typing.TYPE_CHECKING"]
-    names = {one.dotted for one in all_of("xlarank")}
-    assert "xlarank.pipelines.tune.tune" in names, "inside a function"
-    assert "xlarank.data.root.DataRoot" in names, "for types alone"
-    with pytest.raises(AssertionError, match="a relative import hides its package"):
-        imports_in("from . import store", "x", "x.py")
-    graph = nx.DiGraph([("a", "b"), ("b", "c"), ("c", "b"), ("c", "d"), ("e", "e")])
-    assert sorted(map(sorted, cycles(graph))) == [["b", "c"], ["e"]]

@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -47,63 +47,56 @@ def require(shown: str, printed: str) -> None:
             raise AssertionError(f"not printed: {wanted}\n{printed}")
 
 
-def run_blocks(page: Path, folder: Path, variables: Mapping[str, str]) -> int:
-    """Run the blocks of a page in a folder that looks like a clone; return how many."""
+def run_blocks(page: Path, folder: Path, languages: tuple[str, ...] = ("sh", "python"), **variables: str) -> None:
+    """Run the blocks of a page in a folder that looks like a clone; what they print is what the page shows."""
     for name in ("run.py", "data"):
         (folder / name).symlink_to(ROOT / name)
-    place = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(folder), "COLUMNS": "120", "OMP_NUM_THREADS": "2"}
-    place["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{place['PATH']}"
-    place |= variables
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    place = {"PYTHONPATH": str(ROOT), "HOME": str(folder), "COLUMNS": "120", "OMP_NUM_THREADS": "2", "PATH": path}
     printed, ran = "", 0
     for language, title, text in blocks(page):
         if title:
             (folder / title).write_text(text, encoding="utf-8")
         elif language == "text":
             require(text, printed)
-        elif language in ("sh", "python"):
+        elif language in languages:
             words = ["bash", "-euc", text] if language == "sh" else [sys.executable, "-c", text]
-            done = subprocess.run(words, cwd=folder, env=place, capture_output=True, text=True, timeout=900)
+            done = subprocess.run(words, cwd=folder, env={**os.environ, **place, **variables}, capture_output=True,
+                                  text=True, timeout=900)  # fmt: skip
             assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
             printed, ran = done.stdout, ran + 1
-    return ran
+    assert ran
 
 
 @pytest.mark.slow
 def test_the_first_ranking(tmp_path: Path) -> None:
-    assert run_blocks(TUTORIALS / "first-ranking.md", tmp_path, {}) > 3
+    run_blocks(TUTORIALS / "first-ranking.md", tmp_path)
 
 
 @pytest.mark.slow
 def test_the_public_dataset(tmp_path: Path, real_data: Path) -> None:
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "tpugraphs").symlink_to(real_data)
-    page = tmp_path / "page.md"
-    page.write_text((TUTORIALS / "public-dataset.md").read_text(encoding="utf-8"), encoding="utf-8")
-    folder = tmp_path / "clone"
+    home, folder = tmp_path / "home", tmp_path / "clone"
     folder.mkdir()
-    assert run_blocks(page, folder, {"HOME": str(tmp_path)}) > 3
+    (home / "data").mkdir(parents=True)
+    (home / "data" / "tpugraphs").symlink_to(real_data)
+    run_blocks(TUTORIALS / "public-dataset.md", folder, HOME=str(home))
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="no libtpu: pip install -e '.[collect]'")
 def test_your_own_jax_program(tmp_path: Path) -> None:
-    assert run_blocks(TUTORIALS / "jax-program.md", tmp_path, {}) > 1
+    run_blocks(TUTORIALS / "jax-program.md", tmp_path)
 
 
 @pytest.mark.slow
 def test_the_python_of_the_readme(tmp_path: Path) -> None:
-    (code,) = (text for language, _, text in blocks(README) if language == "python")
-    (shown,) = (text for language, _, text in blocks(README) if language == "text")
-    assert len([line for line in code.splitlines() if line]) <= 10
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
-                          capture_output=True, text=True)  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    require(shown, done.stdout)
+    run_blocks(README, tmp_path, ("python",))
 
 
 def test_the_readme_is_short_and_holds_the_figures_of_this_version() -> None:
     text = README.read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 130
+    (code,) = (code for language, _, code in blocks(README) if language == "python")
+    assert len(text.splitlines()) <= 130 and len([line for line in code.splitlines() if line]) <= 10
     assert in_readme(text, read(path_of())) == text, "run: python -m benchmarks.results --table NAME"
 
 
