@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,23 +33,17 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
                 path = graph_path(tree, collection, split, name)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(graph_path(SAMPLE, collection, split, name), path)
-    graph = graph_path(tree, LAYOUT, "valid", "mlp__a")
-    outcomes = {}
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        for words in (
-            ["info", "--data-root", "tree", "--json", "info.json"],
-            ["build-features", "--data-root", "tree", "--tier", "fast"],
-            ["tune", "--trials", "2", "--rounds", "10", "--threads", "1"],
-            ["train", "--seeds", "1", "--rounds", "30", "--threads", "1"],
-            ["evaluate", "--json", "scores.json"],
-            ["submit", "--out", "out/submission.csv"],
-            ["rank", graph, "--top", "3", "--json", "rank.json"],
-        ):
-            outcomes[str(words[0])] = here(*words)
-    finally:
-        os.chdir(before)
+    commands: tuple[list[object], ...] = (
+        ["info", "--data-root", "tree", "--json", "info.json"],
+        ["build-features", "--data-root", "tree", "--tier", "fast"],
+        ["tune", "--trials", "2", "--rounds", "10", "--threads", "1"],
+        ["train", "--seeds", "1", "--rounds", "30", "--threads", "1"],
+        ["evaluate", "--json", "scores.json"],
+        ["submit", "--out", "out/submission.csv"],
+        ["rank", graph_path(tree, LAYOUT, "valid", "mlp__a"), "--top", "3", "--json", "rank.json"],
+    )
+    with contextlib.chdir(folder):
+        outcomes = {str(words[0]): here(*words) for words in commands}
     return Job(folder, tree, folder / "work", outcomes)
 
 

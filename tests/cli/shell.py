@@ -12,6 +12,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
+
+import pytest
 
 import run
 
@@ -42,27 +45,17 @@ def environment(home: Path) -> dict[str, str]:
     return {**kept, "HOME": str(home), "OMP_NUM_THREADS": "1"}
 
 
-def shell(*words: object, cwd: Path, home: Path, script: str | Path = ROOT / "run.py") -> Outcome:
-    """``python run.py ...`` as a user types it."""
-    done = subprocess.run(
-        [sys.executable, str(script), *map(str, words)],
-        cwd=cwd, env=environment(home), capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    assert "Traceback" not in done.stdout + done.stderr, done.stderr
-    return Outcome(done.returncode, done.stdout, done.stderr)
-
-
 #: A test run in the background of a shell ignores SIGINT, and its children with it: undo that first.
 _HEAR_SIGINT = (
     "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
 )
 
 
-def start(*words: object, cwd: Path) -> subprocess.Popen[str]:
-    """A command in a process group of its own, as a terminal makes it."""
+def start(*words: object, cwd: Path, home: Path | None = None) -> subprocess.Popen[str]:
+    """``python run.py ...`` as a user types it, in a process group of its own, as a terminal makes it."""
     return subprocess.Popen(
         [sys.executable, "-c", _HEAR_SIGINT, sys.executable, str(ROOT / "run.py"), *map(str, words)],
-        cwd=cwd, env=environment(cwd), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        cwd=cwd, env=environment(home or cwd), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         start_new_session=True,
     )  # fmt: skip
 
@@ -77,22 +70,18 @@ def ended(process: subprocess.Popen[str], timeout: float = 300) -> Outcome:
 def here(*words: object) -> Outcome:
     """The same in this process: an exception that would be a traceback reaches the test."""
     out, err = io.StringIO(), io.StringIO()
-    code: object = None
-    before = sys.argv, {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        sys.argv = ["run.py", *map(str, words)]
-        try:
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with (
+            mock.patch.object(sys, "argv", ["run.py", *map(str, words)]), pytest.raises(SystemExit) as stopped,
+            contextlib.redirect_stdout(out), contextlib.redirect_stderr(err),
+        ):  # fmt: skip
             run.main()
-        except SystemExit as stopped:
-            code = stopped.code
-        else:
-            raise AssertionError("a command ends by leaving")
-        finally:  # pytest reads its own words and listens to signals again
-            sys.argv = before[0]
-            for number, handler in before[1].items():
-                signal.signal(number, handler)
-    assert code is None or isinstance(code, int), code
-    return Outcome(code or 0, out.getvalue(), err.getvalue())
+    finally:  # pytest listens to signals again
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    assert stopped.value.code is None or isinstance(stopped.value.code, int)
+    return Outcome(stopped.value.code or 0, out.getvalue(), err.getvalue())
 
 
 def refused(command: Outcome | Sequence[object], said: str) -> None:

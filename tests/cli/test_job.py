@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Job
-from tests.cli.shell import FILES, LAYOUT, ROOT, TILE, here, refused, shell
+from tests.cli.shell import FILES, LAYOUT, ROOT, TILE, ended, here, refused, start
 
 
 def test_what_each_step_prints_and_stores(job: Job) -> None:
@@ -58,9 +58,9 @@ def test_scores_submission_and_ranking_are_as_promised(job: Job) -> None:
 def test_a_real_shell_gives_the_same(job: Job, tmp_path: Path) -> None:
     """``python run.py`` in the repository's root, as the README has it."""
     words = ["evaluate", "--workspace", job.work, "--json", tmp_path / "scores.json"]
-    assert shell(*words, cwd=ROOT, home=tmp_path, script="run.py").code == 0
+    assert ended(start(*words, cwd=ROOT, home=tmp_path)).code == 0
     assert (tmp_path / "scores.json").read_bytes() == (job.folder / "scores.json").read_bytes()
-    refused(shell("info", "--data-root", "absent", cwd=ROOT, home=tmp_path), "absent .*does not exist")
+    refused(ended(start("info", "--data-root", "absent", cwd=ROOT, home=tmp_path)), "absent .*does not exist")
 
 
 def test_naming_the_data_root_again_keeps_how_it_was_built(tree: Path, tmp_path: Path) -> None:

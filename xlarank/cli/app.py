@@ -8,6 +8,7 @@ import shlex
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, NoReturn, get_type_hints
@@ -181,12 +182,10 @@ def _user_error(error: BaseException) -> XlarankError | None:
     """The error that a user can act on; None for any other, which is a bug."""
     if isinstance(error, XlarankError):
         return error
-    if isinstance(error, OSError) and error.errno in _DISK_FULL:  # from whichever library was writing
-        return XlarankError(
-            f"a file cannot be written ({error.strerror})",
-            expected="free space on the disk",
-            do="make room and run the same command again; finished work is kept",
-        )
+    for each in _causes(error):
+        if isinstance(each, OSError) and each.errno in _DISK_FULL:  # from whichever library was writing
+            got, do = f"a file cannot be written ({each.strerror})", "make room and run the same command again"
+            return XlarankError(got, expected="free space on the disk", do=f"{do}; finished work is kept")
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         return XlarankError(f"the path {str(error.filename)[:40]}... is too long", do="choose a shorter name")
     if isinstance(error, UnicodeEncodeError) and "surrogates" in error.reason:  # how Python reads other bytes
@@ -194,10 +193,16 @@ def _user_error(error: BaseException) -> XlarankError | None:
     return None
 
 
-def _out_of_memory(error: BaseException | None) -> bool:
-    while error is not None:
-        lacking = isinstance(error, RuntimeError | SystemError | ImportError | OSError)
-        if isinstance(error, MemoryError) or (lacking and any(text in str(error) for text in _NO_MEMORY)):
+def _out_of_memory(error: BaseException) -> bool:
+    for each in _causes(error):
+        lacking = isinstance(each, RuntimeError | SystemError | ImportError | OSError)
+        if isinstance(each, MemoryError) or (lacking and any(text in str(each) for text in _NO_MEMORY)):
             return True
-        error = error.__cause__ or error.__context__
     return False
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """The error and those behind it: libraries make others of them."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__

@@ -113,11 +113,9 @@ def explain_feature(
         return
     (column,) = columns
     headline(column.name)
-    say(column.meaning)
-    say("")
-    say(f"{column.block}, {' and '.join(column.kinds)} graphs: one value per {column.scope}; {column.tier} tier")
+    kinds = f"{column.block}, {' and '.join(column.kinds)} graphs"
+    lines = [column.meaning, "", f"{kinds}: one value per {column.scope}; {column.tier} tier"]
     if column.transductive:
-        say("transductive: computed from all candidates of the graph, without labels")
-    say("")
-    for line in column.about.splitlines():
+        lines.append("transductive: computed from all candidates of the graph, without labels")
+    for line in [*lines, "", *column.about.splitlines()]:
         say(line)
