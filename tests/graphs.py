@@ -160,16 +160,11 @@ def tile_arrays() -> Arrays:
 
     Runtime over normalizer: 2, 1, 0.5, 4, 1.25; the order of runtimes alone is another one.
     """
-    configs = (
-        tile_row(output=(8, 128), kernel=(512,)),
-        tile_row(output=(64, 256), kernel=(128,)),
-        tile_row(output=(256, 1024)),
-        tile_row(output=(1, 1024), input=(1, 512)),
-        tile_row(output=(64, 256), kernel=(128,)),
-    )
+    wide, again = tile_row(output=(8, 128), kernel=(512,)), tile_row(output=(64, 256), kernel=(128,))
+    whole, flat = tile_row(output=(256, 1024)), tile_row(output=(1, 1024), input=(1, 512))
     return {
         **program_arrays(TILE_PROGRAM),
-        "config_feat": np.stack(configs),
+        "config_feat": np.stack([wide, again, whole, flat, again]),
         "config_runtime": np.array([20_000, 30_000, 40_000, 10_000, 25_000], np.int64),
         "config_runtime_normalizers": np.array([10_000, 30_000, 80_000, 2_500, 20_000], np.int64),
     }
@@ -202,9 +197,7 @@ def arrays_of(graph: Any) -> Arrays:
 _SIZES = st.sampled_from((1, 2, 3, 4, 7, 8, 16, 100, 127, 128, 129, 256, 384))
 _ELEMENTS = st.sampled_from(("f32", "bf16", "s32", "pred", "s8", "f64"))
 _SOURCES = st.sampled_from(("parameter", "constant", "iota"))
-_INNER = st.sampled_from(
-    ("add", "convolution", "dot", "reshape", "transpose", "broadcast", "reduce", "copy", "multiply")
-)
+_INNER = st.sampled_from("add convolution dot reshape transpose broadcast reduce copy multiply".split())
 
 
 @st.composite
@@ -243,15 +236,13 @@ def layout_graphs(
     different = st.tuples(*(st.integers(0, len(pool) - 1) for pool in pools))
     candidates = draw(st.lists(different, min_size=1, max_size=max_configs))
     configs = draw(st.lists(st.sampled_from(candidates), min_size=1, max_size=max_configs))
-    feat = np.full((len(configs), count, len(LAYOUT_COLUMNS)), -1, np.float32)
-    for at in np.ndindex(len(configs), count):
-        feat[at] = pools[at[1]][configs[at[0]][at[1]]]
+    rows = [[pool[choice] for pool, choice in zip(pools, config, strict=True)] for config in configs]
     cut = draw(st.integers(0, len(nodes)))
     arrays = {
         **program_arrays(nodes),
         "node_splits": np.array([[0, cut, len(nodes)]], np.int64),
         "node_config_ids": np.array(configurable, np.int64),
-        "node_config_feat": feat,
+        "node_config_feat": np.array(rows, np.float32).reshape(len(configs), count, len(LAYOUT_COLUMNS)),
         "config_runtime": draw(runtimes(len(configs))),
     }
     return relabelled(arrays, draw(st.permutations(range(len(nodes))))) if relabel else arrays
@@ -279,14 +270,12 @@ def runtimes(draw: st.DrawFn, configs: int) -> np.ndarray:
 def tile_graphs(draw: st.DrawFn) -> Arrays:
     """A random valid tile graph; configurations repeat."""
     nodes = draw(programs(max_nodes=6))
-    bounds = st.lists(_SIZES, max_size=MAX_RANK)
-    row = st.tuples(bounds, bounds, bounds)
+    row = st.tuples(*[st.lists(_SIZES, max_size=MAX_RANK)] * 3)
     candidates = draw(st.lists(row, min_size=1, max_size=10))
     picked = draw(st.lists(st.sampled_from(candidates), min_size=1, max_size=10))
-    normalizer = st.lists(st.integers(1, 2**33), min_size=len(picked), max_size=len(picked))
     return {
         **program_arrays(nodes),
         "config_feat": np.stack([tile_row(*slots) for slots in picked]),
         "config_runtime": draw(runtimes(len(picked))),
-        "config_runtime_normalizers": np.array(draw(normalizer), np.int64),
+        "config_runtime_normalizers": draw(runtimes(len(picked))),
     }

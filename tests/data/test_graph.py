@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from operator import attrgetter
 from pathlib import Path
 
@@ -195,16 +196,11 @@ def test_other_spellings_of_the_same_graph_read_the_same(graph_file, kind):
 def test_an_input_layout_may_name_any_dimension_of_the_widest_operand(graph_file):
     """The format does not say which operand a slot speaks of; without operands any dimension is allowed."""
     nodes = [Node("parameter", (8,)), Node("parameter", (2, 3, 5)), Node("dot", (8,), (0, 1))]
-    arrays = program_arrays(nodes) | {
-        "node_splits": np.array([[0, 3]]),
-        "node_config_ids": np.array([2]),
-        "node_config_feat": np.array([[layout_row(input=(2, 1))]]),
-        "config_runtime": np.array([7]),
-    }
-    read_graph(graph_file(arrays))
-    arrays["node_config_feat"] = np.array([[layout_row(input=(3, 1))]])
-    with pytest.raises(GraphFileError, match="input layout"):
-        read_graph(graph_file(arrays))
+    splits = {"node_splits": np.array([[0, 3]]), "node_config_ids": np.array([2]), "config_runtime": np.array([7])}
+    for dimension, refused in ((2, nullcontext()), (3, pytest.raises(GraphFileError, match="input layout"))):
+        rows = np.array([[layout_row(input=(dimension, 1))]])
+        with refused:
+            read_graph(graph_file({**program_arrays(nodes), **splits, "node_config_feat": rows}))
     alone = changed("layout", "node_config_feat", row(CONV, 0, input=(5,), kernel=(5, 4)))
     alone["edge_index"] = np.zeros((0, 2), np.int64)
     assert read_graph(graph_file(alone)).edges.shape == (0, 2)
@@ -216,9 +212,7 @@ def test_a_graph_without_configurable_nodes_and_of_retired_and_unknown_opcodes(g
     arrays["node_config_ids"] = arrays["node_config_ids"][:0]
     arrays["node_config_feat"] = arrays["node_config_feat"][:, :0]
     graph = read_graph(graph_file(arrays))
-    assert isinstance(graph, LayoutGraph) and graph.opcode.tolist() == [0, 97, 101, 120, 2]
-    assert graph.table.codes.shape == (6, 0)
-    assert graph.table.start.tolist() == [0]
+    assert graph.opcode.tolist() == [0, 97, 101, 120, 2] and graph.table.codes.shape == (6, 0)
     assert graph.duplicates.distinct == 1, "all configurations are the same: nothing is chosen"
 
 
@@ -240,17 +234,12 @@ def test_a_configuration_that_was_not_measured_costs_more_than_any_that_was(grap
 def test_the_layout_graph_and_the_tile_graph(graph_file):
     graph = read_graph(graph_file(layout_arrays(), "resnet.2x2.bf16"))
     assert isinstance(graph, LayoutGraph) and graph.name == "resnet.2x2.bf16"
-    assert (graph.nodes, graph.configs, graph.labelled) == (5, 6, True)
-    assert graph.opcode.tolist() == [63, 63, 26, 2, 75] and graph.opcode.dtype == np.int64
     # One apart beyond 2**24: equal if they had been through float32.
-    assert graph.runtime.tolist() == [20000003, 20000001, 20000007, 20000002, 40000001, 40000000]
-    assert graph.runtime.dtype == np.int64 and graph.cost.tolist() == graph.runtime.tolist()
+    assert graph.cost.tolist() == [20000003, 20000001, 20000007, 20000002, 40000001, 40000000]
     assert graph.duplicates.group.tolist() == [0, 1, 2, 1, 3, 4]
-    assert graph.duplicates.first.tolist() == [0, 1, 2, 4, 5]
     tile = read_graph(graph_file(tile_arrays()))
-    assert isinstance(tile, TileGraph) and (tile.nodes, tile.configs, tile.labelled) == (4, 5, True)
-    assert tile.cost.tolist() == [2.0, 1.0, 0.5, 4.0, 1.25]
-    assert tile.duplicates.group.tolist() == [0, 1, 2, 3, 1] and tile.config_feat.dtype == np.float32
+    assert isinstance(tile, TileGraph) and tile.cost.tolist() == [2.0, 1.0, 0.5, 4.0, 1.25]
+    assert tile.duplicates.group.tolist() == [0, 1, 2, 3, 1]
 
 
 @examples(60)

@@ -26,8 +26,6 @@ from xlarank.data.npz import NpzReader
 #: A reader that believes a lie of gigabytes must be caught long before the machine suffers.
 MODEST = 8 << 20
 STORED, DEFLATED = zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED
-#: Places in the directory's record of a member, and their formats.
-FLAGS, METHOD, CHECKSUM, PACKED, UNPACKED, PLACE = (8, "H"), (10, "H"), (16, "I"), (20, "I"), (24, "I"), (42, "I")
 
 
 def npy(header: bytes, body: bytes = b"", version: int = 1) -> bytes:
@@ -46,30 +44,23 @@ def npy_of(array: np.ndarray, version: tuple[int, int] | None = None) -> bytes:
     return stream.getvalue()
 
 
-def archive_of(members: Mapping[str, Any], method: int = DEFLATED) -> bytes:
-    """A zip file of members by name: bytes, or arrays."""
+def archive_of(members: Mapping[str, Any], method: int = DEFLATED, lie: Mapping[str, int] | None = None) -> bytes:
+    """A zip file of members by name: bytes, or arrays; its directory tells lies about the last one."""
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", method) as archive:
         for name, content in members.items():
             array = isinstance(content, np.ndarray)
             archive.writestr(f"{name}.npy" if array else name, npy_of(content) if array else content)
+        for field, value in (lie or {}).items():
+            setattr(archive.infolist()[-1], field, value)
     return stream.getvalue()
 
 
-def with_member(name: str, content: bytes, method: int = DEFLATED) -> bytes:
-    """The valid layout file with one member replaced by any bytes."""
-    others = {key: array for key, array in layout_arrays().items() if key != name}
-    return archive_of({**others, f"{name}.npy": content}, method)
-
-
-def lying(raw: bytes, member: str, claims: Mapping[tuple[int, str], int]) -> bytes:
-    """The file with other values in the directory's record of a member."""
-    at = raw.rindex(f"{member}.npy".encode()) - 46
-    assert raw[at : at + 4] == b"PK\x01\x02"
-    changed = bytearray(raw)
-    for (place, form), value in claims.items():
-        struct.pack_into(f"<{form}", changed, at + place, value)
-    return bytes(changed)
+def with_member(name: str, content: bytes | None, method: int = DEFLATED, **lie: int) -> bytes:
+    """The valid layout file with other bytes for one member, or with lies about it."""
+    arrays = layout_arrays()
+    own = npy_of(arrays.pop(name))
+    return archive_of({**arrays, f"{name}.npy": own if content is None else content}, method, lie)
 
 
 def flipped(raw: bytes, at: int, mask: int = 0xFF, count: int = 1) -> bytes:
@@ -161,31 +152,28 @@ def hostile() -> Iterator[tuple[str, bytes, str]]:
     for key in ("node_feat", "config_runtime", "node_config_feat"):
         yield f"a bit of stored {key}", flipped(stored, data_span(stored, key)[1] - 8, mask=1), key
 
-    with zipfile.ZipFile(io.BytesIO(valid)) as archive:
-        size = archive.getinfo("config_runtime.npy").file_size
-        other = archive.getinfo("node_opcode.npy").header_offset
-    unopened = "array node_feat cannot be opened"
-    for name, claims, words in (
-        ("config_runtime", {CHECKSUM: 0}, "array config_runtime has an unreadable header (Bad CRC"),
-        ("node_feat", {FLAGS: 1}, unopened),  # encrypted
-        ("node_opcode", {METHOD: 99}, "array node_opcode is compressed by zip method 99"),
-        ("config_runtime", {UNPACKED: size - 8}, "array config_runtime"),
-        ("config_runtime", {UNPACKED: size + 8}, "array config_runtime"),
-        ("node_feat", {PLACE: 2**31}, unopened),  # outside the file
-        ("node_feat", {PLACE: other}, unopened),
+    size, unopened = len(npy_of(layout_arrays()["config_runtime"])), "array node_feat cannot be opened"
+    for name, lie, words in (
+        ("config_runtime", {"CRC": 0}, "array config_runtime has an unreadable header (Bad CRC"),
+        ("node_feat", {"flag_bits": 1}, unopened),  # encrypted
+        ("node_opcode", {"compress_type": 99}, "array node_opcode is compressed by zip method 99"),
+        ("config_runtime", {"file_size": size - 8}, "array config_runtime"),
+        ("config_runtime", {"file_size": size + 8}, "array config_runtime"),
+        ("node_feat", {"header_offset": 2**31}, unopened),  # outside the file
+        ("node_feat", {"header_offset": 0}, unopened),  # another member
         # more than a deflate stream this short can hold
-        ("node_feat", {UNPACKED: 2**32 - 2}, f"array node_feat claims {2**32 - 2:,}"),
+        ("node_feat", {"file_size": 2**32 - 2}, f"array node_feat claims {2**32 - 2:,}"),
     ):
-        yield f"{name} {claims}", lying(valid, name, claims), words
+        yield f"{name} {lie}", with_member(name, None, **lie), words
     lzma = with_member("node_feat", npy_of(feat), zipfile.ZIP_LZMA)
     yield "lzma", lzma, "compressed by zip method 14; expected stored or deflated"
     short = npy(npy_header((5, 140)), bytes(1000))
-    content = lying(with_member("node_feat", short), "node_feat", {UNPACKED: len(short) + 1800})
+    content = with_member("node_feat", short, file_size=len(short) + 1800)
     yield "ends early", content, "array node_feat is damaged"
     for method in (STORED, DEFLATED):  # the compressed size is a lie too
-        content = with_member("node_feat", npy(npy_header((200_000, 140)), bytes(1000)), method)
-        claims = {PACKED: 112_000_128, UNPACKED: 112_000_128}
-        yield f"both sizes {method}", lying(content, "node_feat", claims), "node_feat"
+        content, size = npy(npy_header((200_000, 140)), bytes(1000)), 112_000_128
+        lied = with_member("node_feat", content, method, file_size=size, compress_size=size)
+        yield f"both sizes {method}", lied, "node_feat"
 
     for name, text in GARBAGE_HEADERS.items():
         yield name, with_member("node_feat", text), "array node_feat"

@@ -9,13 +9,12 @@ import pytest
 
 from tests.graphs import arrays_of
 from xlarank.data.collection import SPLITS, discover
-from xlarank.data.graph import LayoutGraph, TileGraph, read_graph, tensor_ranks
+from xlarank.data.graph import LayoutGraph, read_graph
 from xlarank.data.root import SAMPLE, find_data_root
 from xlarank.data.schema import (
     ELEMENT_BYTES,
     LAYOUT_COLUMNS,
     LAYOUT_SLOTS,
-    MAX_RANK,
     NODE_COLUMN,
     NODE_COLUMNS,
     OPCODE,
@@ -36,6 +35,8 @@ POSITIONS = {
     "convolution_dim_numbers_output_feature_dim": 106, "feature_group_count": 107, "slice_dims_start_0": 109,
     "slice_dims_stride_0": 113, "slice_dims_limit_0": 117, "dynamic_slice_sizes_0": 121,
     "padding_config_edge_padding_low_0": 125, "is_stable": 133, "layout_minor_to_major_5": 139,
+    "window_size_sum": 43, "window_size_product": 44, "slice_dims_start_sum": 111, "slice_dims_start_product": 112,
+    "convolution_dim_numbers_kernel_output_feature_dim": 100, "batch_group_count": 108,
 }  # fmt: skip
 OPCODE_IDS = {
     "unknown": 0, "abs": 1, "add": 2, "broadcast": 13, "convolution": 26, "copy": 27, "dot": 34, "fusion": 41,
@@ -60,48 +61,13 @@ def test_names_are_where_the_format_puts_them():
     assert sizes.items() <= ELEMENT_BYTES.items() and set(ELEMENT_BYTES.values()) == {0, 1, 2, 4, 8, 16}
 
 
-# The numbers in files agree with the names --------------------------------------------------------------
-
-
-def check_identities(graph: LayoutGraph | TileGraph) -> None:
-    """Sums and products of real rows: wrong as soon as any column is called by its neighbour's name."""
-    feat = graph.node_feat.astype(np.float64)
-
-    def block(stem: str) -> np.ndarray:
-        return feat[:, NODE_COLUMN[f"{stem}_0"] : NODE_COLUMN[f"{stem}_0"] + MAX_RANK]
-
-    def at(name: str) -> np.ndarray:
-        return feat[:, NODE_COLUMN[name]]
-
-    assert (feat[:, 2:21].sum(axis=1) == 1).all(), "one element type each"
-    dims = block("shape_dimensions")
-    inside = np.arange(MAX_RANK) < tensor_ranks(graph.node_feat)[:, None]
-    assert np.array_equal(at("shape_dimensions_sum"), dims.sum(axis=1))
-    # float32 in the file: exact up to 2**24, rounded beyond.
-    np.testing.assert_allclose(at("shape_dimensions_product"), np.where(inside, dims, 1).prod(axis=1), rtol=1e-6)
-    windows = at("window_window_reversal_true_count") + at("window_window_reversal_false_count")
-    in_window = np.arange(MAX_RANK) < windows[:, None]
-    for part in ("size", "stride", "padding_low", "padding_high", "window_dilation", "base_dilation"):
-        values = block(f"window_{part}")
-        np.testing.assert_allclose(at(f"window_{part}_sum"), values.sum(axis=1), rtol=1e-6)
-        product = np.where(in_window, values, 1).prod(axis=1)
-        np.testing.assert_allclose(at(f"window_{part}_product"), product, rtol=1e-6)
-    if isinstance(graph, TileGraph):
-        bounds, total, product = np.split(graph.config_feat.astype(np.float64).reshape(-1, 3, 8), (6, 7), axis=2)
-        assert np.array_equal(total[..., 0], bounds.sum(axis=2))
-        products = np.where(bounds > 0, bounds, 1).prod(axis=2) * bounds.any(axis=2)
-        np.testing.assert_allclose(product[..., 0], products, rtol=1e-6)
-
-
 @pytest.mark.slow
 def test_every_file_of_the_sample_is_read():
     """Promised by the sample's README: how many graphs and configurations, labels withheld in test only."""
     count, configs = Counter[tuple[str, str]](), defaultdict[str, set[int]](set)
-    for number, file in enumerate(discover(SAMPLE / "npz")):
+    for file in discover(SAMPLE / "npz"):
         graph = read_graph(file.path, file.collection.kind)
         assert (graph.name, graph.labelled) == (file.name, file.split != "test")
-        if number % 27 == 0:
-            check_identities(graph)
         if file.collection.parts[:2] == ("layout", "tpu-estimate") and graph.labelled:
             assert len(np.unique(graph.runtime)) >= (4 if file.collection.parts[-1] == "tied" else 8)
         count[str(file.collection), file.split] += 1
@@ -123,7 +89,6 @@ def test_every_file_is_read_as_numpy_reads_it(real_data):
     for file in files:
         graph = read_graph(file.path, file.collection.kind)
         assert (graph.name, graph.labelled) == (file.name, file.split != "test")
-        check_identities(graph)
         ours = arrays_of(graph)
         if isinstance(graph, LayoutGraph):
             of_convolution = graph.opcode[graph.configurable[graph.table.node]] == OPCODE["convolution"]

@@ -115,6 +115,15 @@ def test_what_the_format_cannot_hold_is_named() -> None:
     assert "ragged-dot (1)" in text and "20 (1)" in text and "more than 6 dimensions" in text and "7 (1)" in text
 
 
+def test_ids_are_unique_within_a_computation() -> None:
+    module = HloModuleProto(name="m", entry_computation_id=2)
+    for number in (1, 2):
+        computation = module.computations.add(name=f"c{number}", id=number)
+        instruction(computation, "parameter", (4,), id=0)
+        instruction(computation, "negate", (4,), (0,), id=1)
+    assert encode_program(module)["edge_index"].tolist() == [[1, 0], [3, 2]]
+
+
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
@@ -142,12 +151,3 @@ def test_a_module_that_contradicts_itself_is_refused(fields: Any, words: str) ->
         fields(module.computations)
     with pytest.raises(HloError, match=words):
         encode_program(module)
-
-
-def test_ids_are_unique_within_a_computation() -> None:
-    module = HloModuleProto(name="m", entry_computation_id=2)
-    for number in (1, 2):
-        computation = module.computations.add(name=f"c{number}", id=number)
-        instruction(computation, "parameter", (4,), id=0)
-        instruction(computation, "negate", (4,), (0,), id=1)
-    assert encode_program(module)["edge_index"].tolist() == [[1, 0], [3, 2]]

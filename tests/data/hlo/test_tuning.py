@@ -12,7 +12,7 @@ import pytest
 from tests.data.hlo.programs import kernels, tuning_data
 from tests.graphs import LAYOUT_KEYS, TILE_KEYS
 from xlarank.data.errors import HloError
-from xlarank.data.hlo.encoding import encode_program
+from xlarank.data.hlo.encoding import Arrays, encode_program
 from xlarank.data.hlo.messages import ModuleTuningData, TuningData
 from xlarank.data.hlo.tuning import kernel_name, layout_arrays, tile_arrays
 
@@ -90,37 +90,31 @@ def test_kernels_without_a_measured_default_or_tile_sizes_are_refused() -> None:
             tile_arrays(kernel)
 
 
-def test_a_real_kernel_s_files_are_google_s_bit_for_bit(real_data: Path) -> None:
-    """All arrays of all 15 kernels: 752 of 754 runs count, the other two failed."""
+def check_bits(ours: Arrays, theirs: Any) -> None:
+    for key, array in ours.items():
+        assert (array.dtype, array.shape) == (theirs[key].dtype, theirs[key].shape), key
+        assert array.tobytes() == theirs[key].tobytes(), key
+
+
+def test_the_arrays_of_real_kernels_and_of_a_real_program_are_google_s_bit_for_bit(real_data: Path) -> None:
+    """Of 754 runs of 15 kernels two failed; the program's protobuf has 112 of 1965 configurations."""
     data = TuningData.FromString((real_data / "pb" / "op_tuning_data.pb").read_bytes())
     configs = 0
     for kernel in data.modules:
-        ours = tile_arrays(kernel)
-        name = kernel_name("alexnet_train_batch_32", kernel.fingerprint)
+        ours, name = tile_arrays(kernel), kernel_name("alexnet_train_batch_32", kernel.fingerprint)
         with np.load(real_data / "npz" / "tile" / "xla" / "train" / f"{name}.npz") as theirs:
             assert set(ours) == set(theirs.files)
-            for key, array in ours.items():
-                assert (array.dtype, array.shape) == (theirs[key].dtype, theirs[key].shape), (name, key)
-                assert array.tobytes() == theirs[key].tobytes(), (name, key)
+            check_bits(ours, theirs)
         configs += len(ours["config_runtime"])
     assert configs == 752
-
-
-def test_a_real_program_s_runs_are_configurations_of_google_s_file(real_data: Path) -> None:
-    """The protobuf holds 112 usable runs, Google's file the 1965 of all protobufs of the program."""
     data = ModuleTuningData.FromString((real_data / "pb" / "module_tuning_data_layout.pb").read_bytes())
-    ours, program = layout_arrays(data), encode_program(data.module)
+    ours = layout_arrays(data)
     with np.load(real_data / "npz" / "layout" / "xla" / "default" / "valid" / "unet_3d.4x4.bf16.npz") as theirs:
+        check_bits(encode_program(data.module), theirs)
+        check_bits(encode_program(data.module), ours)
         assert set(ours) == set(theirs.files)
-        for key, array in program.items():
-            assert (array.dtype, array.shape) == (theirs[key].dtype, theirs[key].shape), key
-            assert array.tobytes() == theirs[key].tobytes() == ours[key].tobytes(), key
-        assert ours["node_config_feat"].dtype == theirs["node_config_feat"].dtype
-        runs, there = (
-            [
-                (row.tobytes(), int(time))
-                for row, time in zip(a["node_config_feat"], a["config_runtime"], strict=True)
-            ]
-            for a in (ours, theirs)
+        mine, there = (
+            [(row.tobytes(), int(time)) for row, time in zip(*pair, strict=True)]
+            for pair in ((one["node_config_feat"], one["config_runtime"]) for one in (ours, theirs))
         )
-    assert len(runs) == 112 and set(runs) <= set(there)
+    assert len(mine) == 112 and set(mine) <= set(there)
