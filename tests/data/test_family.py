@@ -19,13 +19,11 @@ REAL_FAMILIES = {
         "mlperf_bert_batch_24_2x2 small_bert_bert_en_uncased_L-10_H-768_A-12_batch_size_32_test "
         "tf2_bert_pretrain_dynamic_sequence_length tf2_bert_squad_dynamic"
     ),
-    "brax_es": "brax_es",
     "efficientnet": "efficientnet_b7_eval_batch_1",
     "inception": "inception_v2_batch_128_train inception_v3_batch_128_train_426e203f19335d17",
     "magenta": "magenta magenta_dynamic",
     "maskrcnn": "mask_rcnn_batch_4_bf16_img1408 mask_rcnn_resnet50.4x4.bf16 mlperf_maskrcnn_1_shard_batch_4",
     "mnasnet": "mnasnet_a1_batch_128 mnasnet_b1_batch_128",
-    "ncf": "ncf.2x2.fp32",
     "nmt": "mlperf_nmt_1_shard_batch_8 mlperf_nmt_batch_64",
     "openai": "openai_v0_rnn_natural openai_v0_rnn_optimized",
     "resnet": (
@@ -37,9 +35,9 @@ REAL_FAMILIES = {
     "ssd": "inference_mlperf_ssd_1200_batch_128 mlperf_ssd_2_shard_batch_8_fast_epoch",
     "talking_heads": "talking-heads_large_batch_size_16_train",
     "transformer": "mlperf_transformer transformer.4x4.fp32.performance transformer_tf2_dynamic_shape",
-    "trax_lsh_attention": "trax_lsh_attention",
     "unet": "unet3d unet_3d.4x4.bf16",
     "xception": "xception_imagenet",
+    **{name: name for name in ("brax_es", "ncf", "trax_lsh_attention")},
 }
 #: The second rule: family__variant, with _train for the training step of the same program; the third: a hash.
 SPELLED = {

@@ -14,15 +14,8 @@ from tests.data.hlo.programs import matmul_module
 from tests.examples import examples
 from tests.graphs import layout_graphs
 from xlarank.data.graph import LayoutGraph
-from xlarank.data.hlo.candidates import (
-    Candidates,
-    Codes,
-    breed,
-    candidate_rows,
-    evolve,
-    random_configurations,
-    tied_candidates,
-)
+from xlarank.data.hlo import candidates as drawn
+from xlarank.data.hlo.candidates import Candidates, breed, evolve, random_configurations, tied_candidates
 from xlarank.data.hlo.reading import module_graph
 from xlarank.data.writing import write_graph
 
@@ -43,26 +36,26 @@ def free(nodes: int) -> Candidates:
 
 
 def test_rows_are_orders_of_the_output_s_dimensions(graph: LayoutGraph) -> None:
-    candidates = candidate_rows(graph, rng(), per_node=100)
+    candidates = drawn.candidate_rows(graph, rng(), per_node=100)
     dot, reshape = candidates.rows
     assert sorted(dot[:, :2].tolist()) == [[-1, -1], [0, 1], [1, 0]]
     assert len({tuple(row[:3]) for row in reshape.tolist()}) == len(reshape) == 7  # 3! and the compiler's choice
     assert all((rows[0] == -1).all() and (rows[:, 3:] == -1).all() for rows in candidates.rows)
     assert candidates.space == 3 * 7
-    small = candidate_rows(graph, rng(), min_elements=1025)  # left to the compiler
+    small = drawn.candidate_rows(graph, rng(), min_elements=1025)  # left to the compiler
     assert small.choices.tolist() == [1, 1] and random_configurations(small, 10, rng()).tolist() == [[0, 0]]
     # a default layout that is stated comes first
     columns = graph.node_feat.copy()
     columns[5, 134:137] = (1, 2, 0)
     for one, order in ((graph, [2, 1, 0]), (replace(graph, node_feat=columns), [1, 2, 0])):
-        assert candidate_rows(one, rng(), per_node=2).rows[1][1, :3].tolist() == order
+        assert drawn.candidate_rows(one, rng(), per_node=2).rows[1][1, :3].tolist() == order
 
 
 @examples(20)
 @given(arrays=layout_graphs(relabel=True), seed=st.integers(0, 99), tie=st.booleans())
 def test_whatever_the_program_every_configuration_is_valid(next_path, arrays, seed, tie) -> None:
     graph = write_graph(next_path(), **arrays)
-    made = tied_candidates(graph, min_elements=0) if tie else candidate_rows(graph, rng(seed), min_elements=0)
+    made = tied_candidates(graph, min_elements=0) if tie else drawn.candidate_rows(graph, rng(seed), min_elements=0)
     codes = random_configurations(made, 6, rng(seed))
     assert (codes >= 0).all() and (codes < made.choices).all() and not codes[0].any()
     rows = made.expand(codes)
@@ -76,7 +69,7 @@ def test_whatever_the_program_every_configuration_is_valid(next_path, arrays, se
 
 
 def test_random_configurations_are_distinct_seeded_and_begin_with_the_default(graph: LayoutGraph) -> None:
-    candidates = candidate_rows(graph, rng())
+    candidates = drawn.candidate_rows(graph, rng())
     codes = random_configurations(candidates, 12, rng(3))
     assert codes.shape == (12, 2) and not codes[0].any() and len(np.unique(codes, axis=0)) == 12
     assert np.array_equal(codes, random_configurations(candidates, 12, rng(3)))
@@ -101,7 +94,7 @@ def test_children_are_new_and_near_a_parent() -> None:
 def test_evolving_finds_the_best_rows_that_a_score_prefers() -> None:
     wanted = rng(9).integers(0, 5, 12)
 
-    def distance(codes: Codes) -> np.ndarray:
+    def distance(codes: np.ndarray) -> np.ndarray:
         return (codes != wanted[: codes.shape[1]]).sum(axis=1).astype(float)
 
     found = evolve(free(12), distance, 20, rng(), population=40, generations=25)

@@ -50,13 +50,13 @@ def test_edges_splits_and_configurable_nodes_of_a_program_written_by_hand() -> N
 
 def test_what_a_node_does_not_have_is_0_its_products_1_and_large_numbers_are_rounded_once() -> None:
     row = encode_program(one_instruction(dims=())[0])["node_feat"][0]
-    nonzero = {name for name, value in zip(NODE_COLUMNS, row, strict=True) if value}
-    assert nonzero == {"is_root", "shape_element_type_is_f32"} | {n for n in NODE_COLUMNS if n.endswith("_product")}
+    ones = {name for name, value in zip(NODE_COLUMNS, row, strict=True) if value}
+    assert ones == {"is_root", "shape_element_type_is_f32"} | {n for n in NODE_COLUMNS if n.endswith("_product")}
     assert set(row.tolist()) == {0.0, 1.0}
     # 2**54 + 2**30 + 1 lies just above the middle of two float32 (2**54 and 2**54 + 2**31); through float64 it
     # would first become the middle itself and then the even neighbour 2**54.
     module, _ = one_instruction(dims=(2**54 + 2**30 + 1,))
-    assert encode_program(module)["node_feat"][0, NODE_COLUMN["shape_dimensions_0"]] == 2**54 + 2**31
+    check_columns(encode_program(module), 0, {"shape_dimensions_0": [2**54 + 2**31]})
 
 
 def test_the_columns_of_convolutions_slices_and_padding() -> None:

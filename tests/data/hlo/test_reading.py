@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import os
 from pathlib import Path
@@ -19,16 +20,6 @@ from xlarank.data.errors import HloError
 from xlarank.data.hlo import reading
 from xlarank.data.hlo.encoding import encode_program
 from xlarank.data.hlo.messages import HloModuleProto, HloProto, HloSnapshot, Message
-from xlarank.data.hlo.reading import (
-    HloWarning,
-    NodeName,
-    module_of,
-    node_names,
-    parse_program,
-    read_hlo,
-    read_program,
-    unlabelled_arrays,
-)
 from xlarank.data.writing import write_graph
 
 TEXT = "HloModule jit_f\n\nENTRY main {\n  ROOT p = f32[8,128]{1,0} parameter(0)\n}\n"
@@ -43,30 +34,25 @@ def saved(path: Path, message: Message) -> Path:
 def test_every_kind_of_binary_is_recognized() -> None:
     module = matmul_module()
     for message in (module, WHOLE, HloSnapshot(hlo=WHOLE)):
-        assert parse_program(message.SerializeToString()) == module
+        assert reading.parse_program(message.SerializeToString()) == module
     for message in (tuning_data(), kernels()):
-        found = parse_program(message.SerializeToString())
-        assert found == message and module_of(found) == module
+        found = reading.parse_program(message.SerializeToString())
+        assert found == message and reading.module_of(found) == module
     # Field 3 of HloProto and of ModuleTuningData are both messages: here logical buffers (1) and aliases (2).
     assignment = b"\x1a\x0c" + b"\x0a\x04\x08\x01\x10\x40" + b"\x12\x04\x08\x01\x12\x00"
-    assert parse_program(WHOLE.SerializeToString() + assignment) == module, "no tuning data"
+    assert reading.parse_program(WHOLE.SerializeToString() + assignment) == module, "no tuning data"
     data = kernels()
     data.modules.add().CopyFrom(data.modules[0])
     with pytest.raises(HloError, match="2 kernels"):
-        module_of(data)
+        reading.module_of(data)
 
 
-def sized(content: bytes) -> bytes:
-    """The length as a varint, and the content."""
-    size, key = len(content), b""
-    while size > 127:
-        key, size = key + bytes([size % 128 + 128]), size // 128
-    return key + bytes([size]) + content
+def sized(key: bytes, content: bytes) -> bytes:
+    return key + bytes([len(content) % 128 + 128, len(content) // 128]) + content
 
 
-NESTED = b"\x00"
-for _ in range(200):  # a tuple in a tuple in a tuple: protobuf itself stops at 100
-    NESTED = sized(b"\x22" + NESTED)
+#: A tuple in a tuple in a tuple: protobuf itself stops at 100.
+NESTED = functools.reduce(lambda inner, _: sized(b"\x22", inner), range(200), b"")
 
 
 @pytest.mark.parametrize(
@@ -80,12 +66,12 @@ for _ in range(200):  # a tuple in a tuple in a tuple: protobuf itself stops at 
         (HloModuleProto(name="nothing in it").SerializeToString(), "no program"),
         (b"module @jit_f {\n}\n", "MLIR"),
         (b"#loc = loc(unknown)\nmodule @jit_f {}", "MLIR"),
-        (b"\x1a" + sized(b"\x12" + sized(b"\x12\x05tuple\x1a" + NESTED)), r"cut off|no program"),
+        (sized(b"\x1a", sized(b"\x12", b"\x12\x05tuple" + sized(b"\x1a", NESTED))), "cut off|no program"),
     ],
 )
 def test_what_is_no_program_is_refused(data: bytes, words: str) -> None:
     with pytest.raises(HloError, match=words):
-        parse_program(data)
+        reading.parse_program(data)
 
 
 def test_files_are_named_and_special_ones_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,19 +90,19 @@ def test_files_are_named_and_special_ones_refused(tmp_path: Path, monkeypatch: p
         ("a.txt", r"jaxlib 0\.7 or later\) is not installed.*pip install 'xlarank\[hlo\]'"),
     ):
         with pytest.raises(HloError, match=words):
-            read_program(tmp_path / name)
+            reading.read_program(tmp_path / name)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("jaxlib") is None, reason="jaxlib is not installed")
 def test_text_is_parsed_by_jaxlib() -> None:
-    module = module_of(parse_program(TEXT.encode()))
+    module = reading.module_of(reading.parse_program(TEXT.encode()))
     assert (module.name, module.computations[0].instructions[0].opcode) == ("jit_f", "parameter")
     for text, words in (
         (TEXT.replace("parameter", "no-such-opcode").encode(), r"XLA cannot parse the text \(INVALID_ARGUMENT"),
         (TEXT.encode() + b"\xff", "UTF-8"),
     ):
         with pytest.raises(HloError, match=words):
-            parse_program(text)
+            reading.parse_program(text)
 
 
 @given(
@@ -129,14 +115,14 @@ def test_damaged_bytes_give_an_error_or_a_program(at: list[tuple[int, int]], who
     for place, byte in at:
         data[place % len(data)] = byte
     with contextlib.suppress(HloError):  # nothing else
-        encode_program(module_of(parse_program(bytes(data[: len(data) - cut]))))
+        encode_program(reading.module_of(reading.parse_program(bytes(data[: len(data) - cut]))))
 
 
 def test_the_graph_is_what_writing_and_reading_the_arrays_gives(tmp_path: Path) -> None:
     graph = xlarank.read_hlo(str(saved(tmp_path / "module_0007.jit_f.hlo.pb", WHOLE)))
     assert (graph.name, graph.nodes, graph.configs) == ("module_0007.jit_f", 9, 1)
     assert (graph.table.rows == -1).all() and not graph.labelled
-    written = arrays_of(write_graph(tmp_path / "graph.npz", **unlabelled_arrays(matmul_module())))
+    written = arrays_of(write_graph(tmp_path / "graph.npz", **reading.unlabelled_arrays(matmul_module())))
     for name, array in arrays_of(graph).items():
         assert array.dtype == written[name].dtype and np.array_equal(array, written[name]), name
 
@@ -145,21 +131,23 @@ def test_warnings_and_errors_name_the_file(tmp_path: Path) -> None:
     module = matmul_module()
     fusion = module.computations[2].instructions[2]
     fusion.opcode = "ragged-dot"
-    with pytest.warns(HloWarning, match=r"new\.pb: opcodes that the format does not know.*: ragged-dot \(1\)"):
-        assert read_hlo(saved(tmp_path / "new.pb", module)).opcode[8] == 0
+    with pytest.warns(
+        reading.HloWarning, match=r"new\.pb: opcodes that the format does not know.*: ragged-dot \(1\)"
+    ):
+        assert reading.read_hlo(saved(tmp_path / "new.pb", module)).opcode[8] == 0
     fusion.operand_ids.append(404)
     with pytest.raises(HloError, match=r"^dangling\.pb: %fusion\.32 names operand 404, which does not exist"):
-        read_hlo(saved(tmp_path / "dangling.pb", module))
+        reading.read_hlo(saved(tmp_path / "dangling.pb", module))
 
 
 def test_nodes_are_called_as_in_their_module_and_another_one_is_refused(tmp_path: Path) -> None:
     module = matmul_module()
     module.computations[1].instructions[2].metadata.op_name = "jit(f)/dot_general\x1b[31m"
     path = saved(tmp_path / "own.pb", HloProto(hlo_module=module))
-    graph = read_hlo(path)
-    names = node_names(path, graph)
+    graph = reading.read_hlo(path)
+    names = reading.node_names(path, graph)
     assert " ".join(one.name for one in names[:4]) == "parameter.10 reshape.11 parameter.20 parameter.21"
-    assert names[4] == NodeName("dot.22", "jit(f)/dot_general?[31m") and len(names) == 9
+    assert names[4] == reading.NodeName("dot.22", "jit(f)/dot_general?[31m") and len(names) == 9
     longer, other = matmul_module(), matmul_module()
     longer.computations[2].instructions.add(name="p", opcode="parameter", id=99)
     other.computations[1].instructions[3].opcode = "copy"
@@ -168,4 +156,4 @@ def test_nodes_are_called_as_in_their_module_and_another_one_is_refused(tmp_path
         (other, r"^x\.pb: instruction 5 is a copy, and node 5 of own a reshape"),
     ):
         with pytest.raises(HloError, match=words):
-            node_names(saved(tmp_path / "x.pb", module), graph)
+            reading.node_names(saved(tmp_path / "x.pb", module), graph)
