@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -17,7 +18,7 @@ from xlarank.data.workspace import Workspace
 from xlarank.pipelines.calibrate import calibrate
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.report import report
-from xlarank.pipelines.reporting.gather import gather, mean_row, paired_test
+from xlarank.pipelines.reporting.gather import compared, gather, mean_row, paired_test
 
 
 def read(page: Path) -> tuple[str, str]:
@@ -103,7 +104,11 @@ def test_calibrated_and_compared(trained: Path, shared_trained: Path, tmp_path: 
     assert "Too few graphs differ for a test: 0." in words
 
 
-def test_intervals_and_the_paired_test() -> None:
+def test_intervals_and_the_paired_test(shared_trained: Path) -> None:
+    ours = gather(Workspace(shared_trained), Collection.parse(LAYOUT), explained=False)
+    swapped = dict(zip(ours.scores, reversed(ours.scores.values()), strict=True))
+    one, other = (row["Kendall tau"] for row in ours.score_rows())
+    assert compared(ours, replace(ours, scores=swapped))[1].tolist() == [one - other, other - one]
     # all of 10 differences of one sign: p = 2 / 2**10
     assert "p = 0.00195, more than chance" in paired_test(np.linspace(0.01, 0.1, 10))
     assert "no more than chance" in paired_test(np.array([0.1, -0.1, 0.2, -0.2, 0.3, -0.3, 0.05]))

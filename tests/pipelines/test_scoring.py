@@ -106,8 +106,7 @@ def test_model_of_another_collection(shared_trained: Path, shared_built: Path, t
         "and on the families of 2"
     ]
     assert f"the model of {LAYOUT} ranks layout graphs, {TILE} has tile graphs" in found.left_out[TILE]
-    settings = FeatureSettings(Tier.FAST, candidates=False)
-    build(root, work, collections=[other], splits=["valid"], settings=settings)
+    build(root, work, collections=[other], splits=["valid"], settings=FeatureSettings(Tier.FAST, candidates=False))
     for place, collections, model_from, error, message in (
         (work, [other], LAYOUT, ModelError, rf"of {LAYOUT} cannot score {other}: the rows lack \d+ \("),
         (work, [other], TILE, ModelError, f"{TILE} ranks tile graphs, {other} has layout graphs"),
