@@ -43,9 +43,7 @@ def held_out(workspace: Path, rounds: int = 300, **options: Any) -> Evaluation:
     return cross_validate(Workspace(workspace), fit=FitSettings(rounds, threads=1), **options)
 
 
-def is_by_hand(
-    metrics: dict[str, dict[str, Any]], workspace: Path, model: TrainedModel, collection: str, split: str = "valid"
-) -> bool:
+def is_by_hand(metrics: Any, workspace: Path, model: TrainedModel, collection: str, split: str = "valid") -> bool:
     """Whether a report is that of each graph's rows and the model, all configurations."""
     expected = {
         name: graph_metrics(model.card.kind, model.score(graph).mean[graph.group], graph.cost, graph.group)
