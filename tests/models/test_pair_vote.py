@@ -19,7 +19,7 @@ from xlarank.features.targets import CPU
 from xlarank.models.explanation.parts import Rows
 from xlarank.models.rankers import pair_vote
 from xlarank.models.rankers.booster_text import checked_text, narrowed_text
-from xlarank.models.rankers.pair_vote import Chances, PairsOfGraph, PairVote, vote_shares
+from xlarank.models.rankers.pair_vote import PairsOfGraph, PairVote, vote_shares
 from xlarank.models.training_data import TrainingData
 from xlarank.models.validation.metrics import kendall_tau
 
@@ -32,17 +32,19 @@ def made(data: TrainingData | None = None, **params: Any) -> PairVote:
     return ranker
 
 
+def unfitted(own: list[int], differences: list[int], **params: Any) -> PairVote:
+    ranker = PairVote(params, kind="layout")
+    ranker._used, ranker._differences = np.array(own), np.array(differences)
+    return ranker
+
+
 @pytest.fixture(scope="module")
 def ranker() -> PairVote:
     return made()
 
 
-# Rows of pairs -------------------------------------------------------------------------------------------
-
-
 def test_a_row_is_one_configuration_and_its_difference_to_another() -> None:
-    ranker = PairVote(kind="layout")
-    ranker._used, ranker._differences = np.array([0, 1, 3]), np.array([1, 3])
+    ranker = unfitted([0, 1, 3], [1, 3])
     graph = graph_rows("a", [1, 2, 3], features=np.array([[1, 10, 100], [2, 20, 300], [4, 30, 700]]))
     found = ranker._pairs(graph.matrix()[[2, 0]], graph.matrix()[[1]])
     assert found.tolist() == [[3, 4, 700, 4 - 2, 700 - 300], [3, 1, 100, 1 - 2, 100 - 300]]
@@ -53,18 +55,14 @@ def test_a_row_is_one_configuration_and_its_difference_to_another() -> None:
 
 
 def drawn(data: TrainingData, **params: Any) -> tuple[list[PairsOfGraph], np.ndarray, np.ndarray]:
-    ranker = PairVote(params, kind="layout")
-    ranker._used, ranker._differences = np.arange(4), np.arange(1, 4)
-    return ranker._drawn(data, np.random.default_rng(0))
+    return unfitted([0, 1, 2, 3], [1, 2, 3], **params)._drawn(data, np.random.default_rng(0))
 
 
 def test_pairs_leave_out_ties_and_keep_to_their_bound_and_weights() -> None:
     # 30 rows cost 100, 30 cost 200: of the pairs only those across are ordered
-    ((_, first, second),), ahead, weight = drawn(
-        TrainingData.from_graphs([graph_rows("a", [100] * 30 + [200] * 30)])
-    )
-    assert ((first < 30) != (second < 30)).all()
-    assert np.array_equal(ahead, first < 30)
+    two = TrainingData.from_graphs([graph_rows("a", [100] * 30 + [200] * 30)])
+    ((_, first, second),), ahead, weight = drawn(two)
+    assert ((first < 30) != (second < 30)).all() and np.array_equal(ahead, first < 30)
     assert 0.4 < len(first) / (60 * 8) < 0.6 and (weight > 0).all()
     many = TrainingData.from_graphs([graph_rows("a", list(range(1, 61)))])
     counts = [len(drawn(many, max_pairs=most)[1]) / 60 for most in (1000, 200, 10)]
@@ -75,27 +73,20 @@ def test_pairs_leave_out_ties_and_keep_to_their_bound_and_weights() -> None:
     assert weight[:count].sum() == pytest.approx(weight[count:].sum(), rel=0.01)
 
 
-# Votes ---------------------------------------------------------------------------------------------------
-
-
-def table_chances(table: np.ndarray) -> Chances:
-    """Chances from a table ``(stages, rows, rows)``; the only column of a row is its number."""
-    return lambda first, second, _: table[:, first[:, 0].astype(int)][:, :, second[:, 0].astype(int)]
-
-
-def numbered(count: int) -> np.ndarray:
-    return np.arange(count, dtype=np.float32)[:, None]
-
-
 @pytest.mark.parametrize("batch", [1 << 13, 1])
 def test_votes_by_hand(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """v(0, 1) = (0.9 + 1 - 0.2) / 2 = 0.85, v(0, 2) = (0.6 + 1 - 0.3) / 2 = 0.65, v(1, 2) = 0.65."""
     monkeypatch.setattr(pair_vote, "_BATCH", batch)
-    chances = table_chances(np.array([[[0.5, 0.9, 0.6], [0.2, 0.5, 0.7], [0.3, 0.4, 0.5]]]))
+    table = np.array([[[0.5, 0.9, 0.6], [0.2, 0.5, 0.7], [0.3, 0.4, 0.5]]])
+    rows = np.arange(3, dtype=np.float32)[:, None]
+
+    def chances(first: np.ndarray, second: np.ndarray, _: object) -> np.ndarray:
+        return table[:, first[:, 0].astype(int)][:, :, second[:, 0].astype(int)]
+
     # against 0: 1 - (0.5 + 0.85 + 0.65) / 3; 1: 1 - (0.15 + 0.5 + 0.65) / 3; 2: 1 - (0.35 + 0.35 + 0.5) / 3
-    assert vote_shares(chances, numbered(3), None, [1])[0] == pytest.approx([1 / 3, 1.7 / 3, 0.6])
+    assert vote_shares(chances, rows, None, [1])[0] == pytest.approx([1 / 3, 1.7 / 3, 0.6])
     # only 1 and 2: 1 - (0.85 + 0.65) / 2; 1 - (0.5 + 0.65) / 2; 1 - (0.35 + 0.5) / 2
-    assert vote_shares(chances, numbered(3), numbered(3)[1:], [1])[0] == pytest.approx([0.25, 0.425, 0.575])
+    assert vote_shares(chances, rows, rows[1:], [1])[0] == pytest.approx([0.25, 0.425, 0.575])
 
 
 def test_scores_are_the_votes_of_all_pairs_one_by_one(ranker: PairVote) -> None:
@@ -122,10 +113,8 @@ def test_ranks_do_not_depend_on_the_order_of_configurations(
 
 
 def test_a_sample_of_opponents_drawn_by_the_seed_votes_where_there_are_many_rows(tmp_path: Path) -> None:
-    rows = easy_graph("unseen__a", 400, seed=3).matrix()
-    everyone, few, other = (
-        made(seed=seed, all_pairs=most, opponents=60) for most, seed in ((400, 0), (399, 0), (399, 1))
-    )
+    rows, given = easy_graph("unseen__a", 400, seed=3).matrix(), ((400, 0), (399, 0), (399, 1))
+    everyone, few, other = (made(seed=seed, all_pairs=most, opponents=60) for most, seed in given)
     assert (len(everyone.voters(rows)), len(few.voters(rows))) == (400, 60)
     full, sampled = (one.predict(rows, COLUMNS) for one in (everyone, few))
     assert kendall_tau(full, sampled) > 0.9 and not np.array_equal(full, sampled)
@@ -136,13 +125,10 @@ def test_a_sample_of_opponents_drawn_by_the_seed_votes_where_there_are_many_rows
 
 def test_gains_of_a_column_and_of_its_difference_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 10, size itself has 1 and noise itself 2, the difference of waste 3 and that of noise 4."""
-    ranker = made(rounds=1)
-    ranker._used, ranker._differences = np.array([0, 3]), np.array([1, 3])
-    monkeypatch.setattr(ranker._booster, "feature_importance", lambda _: np.array([1.0, 2.0, 3.0, 4.0]))
+    ranker = unfitted([0, 3], [1, 3])
+    ranker.columns = COLUMNS
+    monkeypatch.setattr(ranker, "_total_gain", lambda: np.array([1.0, 2.0, 3.0, 4.0]))
     assert ranker.importance() == pytest.approx({"noise": 0.6, "waste": 0.3, "size": 0.1})
-
-
-# Trees ---------------------------------------------------------------------------------------------------
 
 
 def test_a_booster_on_fewer_columns_gives_the_same_scores() -> None:
@@ -157,16 +143,12 @@ def test_a_booster_on_fewer_columns_gives_the_same_scores() -> None:
 
 
 def test_damaged_states_are_refused(ranker: PairVote, tmp_path: Path) -> None:
-    saved(ranker, tmp_path / "model")
-    path = tmp_path / "model" / "ranker.json"
-    state = json.loads(path.read_text())
-    for name, value, said in (
-        ("differences", [1, 9], "not among its 4"),
-        ("differences", [], r"not of \d columns"),
-        ("seed", -1, "its seed is -1"),
-        ("seed", "0", "its seed is '0'"),
-    ):
-        path.write_text(json.dumps({**state, name: value}))
+    path, state = tmp_path / "model" / "ranker.json", json.loads(saved(ranker, tmp_path / "model")["ranker.json"])
+    for change, said in (
+        ({"differences": [1, 9]}, "not among its 4"), ({"differences": []}, r"not of \d columns"),
+        ({"seed": -1}, "its seed is -1"), ({"seed": "0"}, "its seed is '0'"),
+    ):  # fmt: skip
+        path.write_text(json.dumps({**state, **change}))
         with pytest.raises(ModelError, match=said):
             PairVote.load(tmp_path / "model")
 
@@ -174,13 +156,12 @@ def test_damaged_states_are_refused(ranker: PairVote, tmp_path: Path) -> None:
 def test_explanations_add_up_with_sampled_opponents_and_with_an_initial_score() -> None:
     graph = easy_graph("unseen__a", 40, seed=5)
     best, worst = int(graph.row_cost.argmin()), int(graph.row_cost.argmax())
-    ranker = made(easy_data(), rounds=50, all_pairs=10, opponents=8)
-    parts = ranker.contributions(Rows.of(graph), best, worst)
-    scores = ranker.predict(graph.matrix(), COLUMNS)
-    assert sum(parts.columns.values()) == pytest.approx(scores[best] - scores[worst], abs=1e-9)
-    assert min(parts.columns, key=lambda column: parts.columns[column]) == "waste"
+    few = made(easy_data(), rounds=50, all_pairs=10, opponents=8)
     data = TrainingData.from_graphs([kernel(f"f{number}__a", number) for number in range(4)])
-    ranker, graph = made(data, kind="tile", columns="all", init_score_weight=2.0), kernel("unseen__a", 9)
-    scores, parts = ranker.predict(graph.matrix(), graph.columns), ranker.contributions(Rows.of(graph), 0, 1)
-    assert sum(parts.columns.values()) == pytest.approx(scores[0] - scores[1], abs=1e-9)
-    assert CPU.estimate in parts.columns
+    tiles = made(data, kind="tile", columns="all", init_score_weight=2.0)
+    for ranker, rows, now, then, column in (
+        (few, graph, best, worst, "waste"), (tiles, kernel("unseen__a", 9), 0, 1, CPU.estimate),
+    ):  # fmt: skip
+        scores, parts = ranker.predict(rows.matrix(), rows.columns), ranker.contributions(Rows.of(rows), now, then)
+        assert sum(parts.columns.values()) == pytest.approx(scores[now] - scores[then], abs=1e-9)
+        assert max(parts.columns, key=lambda name: abs(parts.columns[name])) == column

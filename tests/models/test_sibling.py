@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.models.contract import fitted
+from tests.models.contract import fitted, saved
 from tests.models.rows import graph_rows, instance_table
 from xlarank.data.errors import ModelError
 from xlarank.features.instances.graph_instances import Instances, LazyInstances
@@ -52,24 +52,30 @@ def instances_of(graph: GraphRows) -> Instances:
     return graph.instances.value
 
 
+def known(count: int = 4) -> TrainingData:
+    return TrainingData.from_graphs([graph_of(f"f{number}__a", number, number) for number in range(count)])
+
+
+def scores(ranker: Ranker[Any], graph: GraphRows) -> np.ndarray:
+    return ranker.predict(graph.matrix(), graph.columns, graph.instances)
+
+
 @pytest.fixture(scope="module")
 def ranker() -> SiblingRanker:
-    graphs = [graph_of(f"f{number}__a", number, number) for number in range(4)]
-    found = fitted("sibling", TrainingData.from_graphs(graphs), rounds=5, **QUICK)
+    found = fitted("sibling", known(), rounds=5, **QUICK)
     assert isinstance(found, SiblingRanker)
     return found
 
 
 def tau(ranker: Ranker[Any], graph: GraphRows) -> float:
-    return kendall_tau(ranker.predict(graph.matrix(), graph.columns, graph.instances), graph.row_cost)
+    return kendall_tau(scores(ranker, graph), graph.row_cost)
 
 
 def test_siblings_correct_the_general_ranker_where_there_are_any(ranker: SiblingRanker) -> None:
     assert tau(ranker, graph_of("f2__b", 2, 99, batch=16)) > 0.8
     graph = graph_of("new__a", 77, 99)
     assert abs(tau(ranker, graph)) < 0.4, "of no known structure: the rows are noise"
-    general = ranker._general.predict(graph.matrix(), graph.columns, graph.instances)
-    assert np.array_equal(ranker.predict(graph.matrix(), graph.columns, graph.instances), general)
+    assert np.array_equal(scores(ranker, graph), scores(ranker._general, graph))
     for kind, weight in (("layout", 1.0), ("tile", 0.0)):
         default = SiblingRanker({}, kind=kind).params.general
         assert (default.weight_pair_vote, default.weight_ranknet) == (weight, 1.0), "pairs vote on layouts"
@@ -77,15 +83,8 @@ def test_siblings_correct_the_general_ranker_where_there_are_any(ranker: Sibling
 
 def test_priors_are_learned_when_a_sibling_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked: list[int] = []
-
-    def counted(*given: Any) -> Any:
-        asked.append(1)
-        return out_of_fold_scores(*given)
-
-    monkeypatch.setattr(sibling, "out_of_fold_scores", counted)
-    first, second = (
-        TrainingData.from_graphs([graph_of(f"f{number}__a", number, number) for number in range(3)]) for _ in "12"
-    )
+    monkeypatch.setattr(sibling, "out_of_fold_scores", lambda *of: asked.append(1) or out_of_fold_scores(*of))
+    first, second = known(3), known(3)
     made = ((first, 0), (second, 0), (first, 1))
     early, late, other_seed = (fitted("sibling", data, rounds=5, seed=seed, **QUICK) for data, seed in made)
     tau(early, graph_of("new__a", 77, 99))
@@ -95,39 +94,32 @@ def test_priors_are_learned_when_a_sibling_is_asked_for(monkeypatch: pytest.Monk
     other_seed.finish()
     assert len(asked) == 1, "all seeds have the same priors"
     late.finish()
-    assert len(asked) == 2
-    for number, one in enumerate((early, late)):
-        (tmp_path / str(number)).mkdir()
-        one.save(tmp_path / str(number))
-    assert len(asked) == 2
-    before, after = ((tmp_path / name / "siblings.json").read_bytes() for name in "01")
-    assert before == after, "whenever they are learned, they are the same"
+    before, after = (saved(one, tmp_path / name)["siblings.json"] for one, name in ((early, "0"), (late, "1")))
+    assert before == after and len(asked) == 2, "whenever they are learned, they are the same"
 
 
 def test_the_solution_is_that_of_kernel_ridge_regression(ranker: SiblingRanker) -> None:
     """Against the formula entry by entry: f = K* (K + ridge I)^-1 t, K = w p p' + k + 1."""
     graph = graph_of("f1__b", 1, 50, configs=7)
-    (known,) = ranker.siblings_of(instances_of(graph))
-    general = ranker._general.predict(graph.matrix(), graph.columns, graph.instances)
-    prior = 2 * mean_rank(general) - 1
-    asked, size = instances_of(graph).outputs(), len(known.target)
+    (one,) = ranker.siblings_of(instances_of(graph))
+    prior = 2 * mean_rank(scores(ranker._general, graph)) - 1
+    asked, size = instances_of(graph).outputs(), len(one.target)
 
     def kernel(a: np.ndarray, b: np.ndarray, p: float, q: float) -> float:
         same = sum(0.5 * (x[0] == y[0]) + 0.5 * (x == y).all() for x, y in zip(a, b, strict=True))
         return float(0.5 * same / NODES + 0.5 * np.exp(-(NODES - same) / 2) + 0.5 * p * q + 1)
 
     full = np.array([
-        [kernel(known.outputs[i], known.outputs[j], known.prior[i], known.prior[j]) for j in range(size)]
+        [kernel(one.outputs[i], one.outputs[j], one.prior[i], one.prior[j]) for j in range(size)]
         for i in range(size)
     ])  # fmt: skip
-    solution = np.linalg.inv(full + 0.03 * np.eye(size)) @ known.target
+    solution = np.linalg.inv(full + 0.03 * np.eye(size)) @ one.target
     expected = [
-        sum(kernel(asked[c], known.outputs[i], prior[c], known.prior[i]) * solution[i] for i in range(size))
+        sum(kernel(asked[c], one.outputs[i], prior[c], one.prior[i]) * solution[i] for i in range(size))
         for c in range(7)
     ]
-    found = ranker.predict(graph.matrix(), graph.columns, graph.instances)
-    assert found == pytest.approx(mean_rank(np.array(expected)))
-    assert ranker._read_off(known, instances_of(graph), prior) == pytest.approx(expected, abs=1e-8)
+    assert scores(ranker, graph) == pytest.approx(mean_rank(np.array(expected)))
+    assert ranker._read_off(one, instances_of(graph), prior) == pytest.approx(expected, abs=1e-8)
 
 
 def test_siblings_of_like_shapes_count_more() -> None:
@@ -139,14 +131,12 @@ def test_siblings_of_like_shapes_count_more() -> None:
 
 
 def test_what_was_pickled_or_saved_is_what_is_loaded(tmp_path: Path) -> None:
-    data = TrainingData.from_graphs([graph_of(f"f{number}__a", number, number) for number in range(4)])
-    ranker = fitted("sibling", data, rounds=5, **QUICK)
+    ranker = fitted("sibling", known(), rounds=5, **QUICK)
     pickled = pickle.loads(pickle.dumps(ranker))  # before its priors are fitted, from graphs that cannot be pickled
     ranker.save(tmp_path)
     graph = graph_of("f3__b", 3, 12)
-    scores = ranker.predict(graph.matrix(), graph.columns, graph.instances)
     for again in (pickled, SiblingRanker.load(tmp_path)):
-        assert np.array_equal(again.predict(graph.matrix(), graph.columns, graph.instances), scores)
+        assert np.array_equal(scores(again, graph), scores(ranker, graph))
     damaged = json.loads((tmp_path / "siblings.json").read_text())
     damaged[0]["target"].pop()
     (tmp_path / "siblings.json").write_text(json.dumps(damaged))

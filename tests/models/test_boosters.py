@@ -1,7 +1,10 @@
-"""What is particular to lambdarank and ranknet: labels, query groups, bins, and what LightGBM is asked to learn."""
+"""What is particular to rankers on LightGBM and XGBoost: labels, query groups, bins, what they ask to learn."""
 
 from __future__ import annotations
 
+import builtins
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,14 +13,17 @@ from typing import Any
 import lightgbm as lgb
 import numpy as np
 import pytest
+import xgboost as xgb
 
 from tests.models.contract import fitted, saved
 from tests.models.rows import COLUMNS, easy_data, easy_graph, graph_rows
+from xlarank.data.errors import ModelError
 from xlarank.features.rows import GraphRows
 from xlarank.models.objectives import RankNetLoss, row_weights
 from xlarank.models.rankers import lightgbm_data
 from xlarank.models.rankers.booster_text import require_tree
 from xlarank.models.rankers.lightgbm_data import RowTargets, binned
+from xlarank.models.rankers.xgb_pairwise import XGBPairwise
 from xlarank.models.training_data import TrainingData
 
 
@@ -63,13 +69,11 @@ def test_one_thread_at_a_time_constructs_a_booster(monkeypatch: pytest.MonkeyPat
 
 def test_every_data_set_says_how_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that does not sets LightGBM's number for the process; predictions of other threads then ended it."""
-    params, data_set = [], lgb.Dataset
-    monkeypatch.setattr(
-        lgb, "Dataset", lambda *args, **more: params.append(more["params"]) or data_set(*args, **more)
-    )
+    given, made = [], lgb.Dataset
+    monkeypatch.setattr(lgb, "Dataset", lambda *args, **more: given.append(more["params"]) or made(*args, **more))
     fitted("lambdarank", easy_data(), rounds=4)
     lightgbm_data.silence_lightgbm(1)
-    assert [one["num_threads"] for one in params] == [1, 1]
+    assert [one["num_threads"] for one in given] == [1, 1]
 
 
 def test_labels_gains_and_truncation_are_those_for_kendall_tau(asked: list[dict[str, Any]]) -> None:
@@ -195,3 +199,50 @@ def test_boosters_print_nothing(monkeypatch: pytest.MonkeyPatch, capfd: pytest.C
     with ThreadPoolExecutor(1) as pool:
         pool.submit(binned, data, np.arange(4), RowTargets(label=np.zeros(len(data.cost))), 1).result()
     assert capfd.readouterr() == ("", "")
+
+
+# XGBoost ----------------------------------------------------------------------------------------------
+
+
+def test_what_xgboost_is_asked_to_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[dict[str, Any], xgb.DMatrix, int]] = []
+    train = xgb.train
+
+    def spy(params: dict[str, Any], data: xgb.DMatrix, rounds: int) -> xgb.Booster:
+        calls.append((params, data, rounds))
+        return train(params, data, rounds)
+
+    monkeypatch.setattr(xgb, "train", spy)
+    data = TrainingData.from_graphs([graph_rows("a", [300, 100, 101, 200]), graph_rows("b", [5, 6])])
+    fitted("xgb-pairwise", data, rounds=4, seed=7, pairs=5, tie_tolerance=0.05)
+    ((params, matrix, rounds),) = calls
+    assert rounds == 4 and "eval_metric" in params
+    wanted = {"objective": "rank:pairwise", "lambdarank_pair_method": "mean", "lambdarank_num_pair_per_sample": 5}
+    wanted |= {"lambdarank_score_normalization": False, "tree_method": "hist", "seed": 7, "nthread": 1}
+    assert {name: params[name] for name in wanted} == wanted, "no pair is cut off, all count the same"
+    assert matrix.get_label() == pytest.approx([0, 5 / 6, 5 / 6, 1 / 3, 1, 0]), "higher is faster, near costs tie"
+    assert matrix.get_uint_info("group_ptr").tolist() == [0, 4, 6]
+    assert matrix.get_weight() == pytest.approx([0.75, 1.5]), "a weight a graph: 3 in all for each"
+
+
+def test_without_xgboost_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fitted("xgb-pairwise", easy_data(graphs=2), rounds=1).save(tmp_path)
+    real = builtins.__import__
+
+    def without(name: str, *rest: Any, **named: Any) -> Any:
+        if name.partition(".")[0] == "xgboost":
+            raise ModuleNotFoundError("No module named 'xgboost'")
+        return real(name, *rest, **named)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    for call in (lambda: fitted("xgb-pairwise", easy_data(graphs=2)), lambda: XGBPairwise.load(tmp_path)):
+        with pytest.raises(ModelError, match=r"needs the module xgboost .*pip install xgboost-cpu"):
+            call()
+    fitted("lambdarank", easy_data(graphs=2), rounds=1)
+
+
+@pytest.mark.slow
+def test_other_rankers_do_not_pay_for_the_import() -> None:
+    code = "import sys, xlarank.models.registry; print('xgboost' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
