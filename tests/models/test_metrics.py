@@ -13,35 +13,15 @@ from hypothesis import strategies as st
 from tests.models.rows import graph_rows
 from xlarank.data.collection import Collection
 from xlarank.features.rows import GraphRows
-from xlarank.models.validation.evaluation import (
-    ESTIMATED_TIME,
-    FEWEST_SET,
-    FILE_ORDER,
-    LARGEST_OUTPUT,
-    LARGEST_TILE,
-    NEAREST_FIRST,
-    RANDOM,
-    baselines,
-    each_once,
-)
+from xlarank.models.validation import evaluation, metrics
+from xlarank.models.validation.evaluation import baselines, each_once
 from xlarank.models.validation.metrics import (
     LAYOUTS_SET,
     METRICS,
     SPEEDUPS,
-    Difference,
-    compare_rankers,
-    compiler_cost,
-    difference,
     graph_metrics,
-    graph_scores,
     kendall_tau,
-    order_of,
-    paired_difference,
     slowdown_at,
-    speedups,
-    summarise,
-    summarise_speedups,
-    top_of,
 )
 
 #: Few values, so that ties are common on both sides; costs are above 0, as runtimes are.
@@ -96,12 +76,12 @@ def test_the_first_k_and_identical_configurations_after_all_distinct_ones(
 ) -> None:
     score, cost = ranking
     group = np.array(groups[: len(score)])
-    top = top_of(k, score, group)
+    top = metrics.top_of(k, score, group)
     assert top.tolist() == tries_one_by_one(k, score, group)
     assert slowdown_at(k, score, cost, group) == pytest.approx(cost[top].min() / cost.min() - 1)
     best_first = sorted(range(len(cost)), key=lambda config: (score[config], config))
-    assert order_of(score).tolist() == best_first, "equal scores in the order of their ids"
-    assert top_of(k, score).tolist() == best_first[:k]
+    assert metrics.order_of(score).tolist() == best_first, "equal scores in the order of their ids"
+    assert metrics.top_of(k, score).tolist() == best_first[:k]
     assert slowdown_at(k, score, cost) == min(cost[config] for config in best_first[:k]) / min(cost) - 1
 
 
@@ -138,40 +118,36 @@ def test_score_is_tau_for_layouts_and_the_top_five_for_tiles() -> None:
 def test_summary_has_mean_spread_and_every_graph() -> None:
     first, second = ({metric: base + i for i, metric in enumerate(METRICS)} for base in (0.0, 2.0))
     # the std is divided by 2: not the estimate for a larger population; a quarter of the resamples is alpha twice
-    assert summarise({"alpha": first, "beta": second}) == {
+    assert metrics.summarise({"alpha": first, "beta": second}) == {
         metric: {"mean": 1 + i, "std": 1, "low": i, "high": 2 + i, "graphs": {"alpha": i, "beta": 2 + i}}
         for i, metric in enumerate(METRICS)
     }
 
 
-# The compiler's default -------------------------------------------------------------------------------
-
-
 def test_cost_of_the_compilers_own_choice() -> None:
     rows = graph_rows("a__a", [30, 20, 40], features=np.array([[0.5], [0.0], [1.0]]), columns=["size", LAYOUTS_SET])
-    assert compiler_cost("layout", rows) == 20, "it sets nothing"
-    assert compiler_cost("layout", rows.take(np.array([0, 2]))) is None, "it is no candidate"
-    assert compiler_cost("layout", replace(rows, runtime=np.array([30, 0, 40]))) is None, "it was not measured"
+    assert metrics.compiler_cost("layout", rows) == 20, "it sets nothing"
+    assert metrics.compiler_cost("layout", rows.take(np.array([0, 2]))) is None, "it is no candidate"
+    assert metrics.compiler_cost("layout", replace(rows, runtime=np.array([30, 0, 40]))) is None, (
+        "it was not measured"
+    )
     rows = graph_rows("a__a", [30, 20])
-    assert compiler_cost("layout", rows) is None, "no column tells"
-    assert compiler_cost("tile", replace(rows, normalizer=np.array([25, 25]))) == 1
-    assert compiler_cost("tile", rows) is None, "no normalizer"
+    assert metrics.compiler_cost("layout", rows) is None, "no column tells"
+    assert metrics.compiler_cost("tile", replace(rows, normalizer=np.array([25, 25]))) == 1
+    assert metrics.compiler_cost("tile", rows) is None, "no normalizer"
 
 
 def test_speedups_count_the_best_of_the_first_and_average_geometrically() -> None:
     score = np.arange(7.0)
     cost = np.array([np.inf, 50.0, 40.0, 80.0, 30.0, 25.0, 1.0])  # the first was never measured
-    assert speedups(score, cost, 100.0) == {"speedup@1": 2.0, "speedup@5": 4.0}
+    assert metrics.speedups(score, cost, 100.0) == {"speedup@1": 2.0, "speedup@5": 4.0}
     group = np.array([0, 1, 1, 2, 3, 4, 5])  # the second and third are one configuration: a sixth comes in
-    assert speedups(score, cost, 100.0, group)["speedup@5"] == 100.0
-    report = summarise_speedups({"a": dict.fromkeys(SPEEDUPS, 2.0), "b": dict.fromkeys(SPEEDUPS, 0.5)})
+    assert metrics.speedups(score, cost, 100.0, group)["speedup@5"] == 100.0
+    report = metrics.summarise_speedups({"a": dict.fromkeys(SPEEDUPS, 2.0), "b": dict.fromkeys(SPEEDUPS, 0.5)})
     assert report["speedup@1"]["mean"] == pytest.approx(1.0)
     assert report["speedup@1"]["std"] == pytest.approx(np.log(2))
     assert report["speedup@5"]["graphs"] == {"a": 2.0, "b": 0.5}
-    assert summarise_speedups({}) == {}
-
-
-# Intervals -----------------------------------------------------------------------------------------------
+    assert metrics.summarise_speedups({}) == {}
 
 
 def scores(values: dict[str, float]) -> dict[str, dict[str, float]]:
@@ -179,16 +155,16 @@ def scores(values: dict[str, float]) -> dict[str, dict[str, float]]:
 
 
 def test_everyone_is_compared_with_the_first_on_the_graphs_of_both() -> None:
-    found = difference(scores({"a": 0.5, "c": 0.0}), scores({"b": 0.9, "a": 0.25}), "slowdown@1")
-    assert found == Difference(0.25, 0.25, 0.25, 1)
+    found = metrics.difference(scores({"a": 0.5, "c": 0.0}), scores({"b": 0.9, "a": 0.25}), "slowdown@1")
+    assert found == metrics.Difference(0.25, 0.25, 0.25, 1)
     of = {"first": scores({"a": 0.5, "b": 0.5}), "second": scores({"a": 0.6, "b": 0.8}), "alone": scores({"c": 1})}
-    report = compare_rankers(of)
+    report = metrics.compare_rankers(of)
     assert list(report) == list(of) and "difference" not in report["first"]["tau"]
     second = report["second"]["slowdown@5"]
     assert second["mean"] == pytest.approx(0.7)
     assert second["difference"] == pytest.approx({"mean": 0.2, "low": 0.1, "high": 0.3, "graphs": 2})
     assert report["alone"]["tau"]["difference"] is None
-    assert graph_scores(report["second"]) == of["second"]
+    assert metrics.graph_scores(report["second"]) == of["second"]
 
 
 LAYOUTS, TILES = Collection.parse("layout:cpu:random"), Collection.parse("tile:cpu")
@@ -209,15 +185,21 @@ def test_orders_that_need_no_model() -> None:
     The mean slowdown of the first of a random order is (0 + 3 + 1) / 3; five tries find the best of three.
     """
     found = baselines(TILES, rows_of())
-    assert set(found) == {FILE_ORDER, RANDOM} and found[FILE_ORDER]["tau"] == pytest.approx(1 / 3)
-    assert found[FILE_ORDER]["slowdown@1"] == 0
-    assert [*found[RANDOM]] == [*METRICS] and [*found[RANDOM].values()] == pytest.approx([0, 0.5, 4 / 3, 0, 1])
+    assert set(found) == {evaluation.FILE_ORDER, evaluation.RANDOM} and found[evaluation.FILE_ORDER][
+        "tau"
+    ] == pytest.approx(1 / 3)
+    assert found[evaluation.FILE_ORDER]["slowdown@1"] == 0
+    assert [*found[evaluation.RANDOM]] == [*METRICS] and [*found[evaluation.RANDOM].values()] == pytest.approx(
+        [0, 0.5, 4 / 3, 0, 1]
+    )
     picked = baselines(LAYOUTS, rows_of(), np.array([2, 1]))
-    assert picked[FILE_ORDER]["tau"] == -1, "its places in the file, not in what was picked"
-    assert baselines(LAYOUTS, rows_of(LAYOUTS_SET))[FEWEST_SET]["tau"] == pytest.approx(1.0)
+    assert picked[evaluation.FILE_ORDER]["tau"] == -1, "its places in the file, not in what was picked"
+    assert baselines(LAYOUTS, rows_of(LAYOUTS_SET))[evaluation.FEWEST_SET]["tau"] == pytest.approx(1.0)
     estimated = rows_of("estimate__sum__log")
-    assert baselines(TILES, estimated)[ESTIMATED_TIME]["tau"] == pytest.approx(1.0)
-    assert ESTIMATED_TIME not in baselines(Collection.parse("tile:xla"), estimated), "that of another machine"
+    assert baselines(TILES, estimated)[evaluation.ESTIMATED_TIME]["tau"] == pytest.approx(1.0)
+    assert evaluation.ESTIMATED_TIME not in baselines(Collection.parse("tile:xla"), estimated), (
+        "that of another machine"
+    )
 
 
 def test_a_robust_difference_and_its_error_by_hand() -> None:
@@ -226,7 +208,7 @@ def test_a_robust_difference_and_its_error_by_hand() -> None:
     Without one graph each it is 0.4 - 0.4 / 4 = 0.3, 0.3 and 0. The jackknife's squared error is 2/3 of the sum of
     their squares about 0.2, 0.01 + 0.01 + 0.04. With the means 0.4, 0.4 and 0 the error would be 0.267.
     """
-    found = paired_difference({"a": 0.0, "b": 0.0, "c": 0.8}, dict.fromkeys("abc", 0.0), "robust")
+    found = metrics.paired_difference({"a": 0.0, "b": 0.0, "c": 0.8}, dict.fromkeys("abc", 0.0), "robust")
     assert found == pytest.approx((0.8 / 3 - 0.25 * 0.8 * np.sqrt(2) / 3, 0.2))
 
 
@@ -235,9 +217,9 @@ def test_rules_for_tiles() -> None:
     volumes = np.array([[1, 4], [3, 0], [2, 1], [0, 0]], np.float32)
     names = ["bounds__output_volume__log", "bounds__kernel_volume__log"]
     found = baselines(TILES, replace(rows_of(), columns=names, config_values=volumes))
-    assert found[LARGEST_OUTPUT]["tau"] == pytest.approx(-1.0)
-    assert found[LARGEST_TILE]["slowdown@1"] == 0, "5 elements on the logarithmic scale against 3 and 3"
-    assert found[NEAREST_FIRST]["tau"] == pytest.approx(1.0), "0, 6 and 4 apart"
+    assert found[evaluation.LARGEST_OUTPUT]["tau"] == pytest.approx(-1.0)
+    assert found[evaluation.LARGEST_TILE]["slowdown@1"] == 0, "5 elements on the logarithmic scale against 3 and 3"
+    assert found[evaluation.NEAREST_FIRST]["tau"] == pytest.approx(1.0), "0, 6 and 4 apart"
 
 
 def test_a_repeated_configuration_counts_once() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,8 @@ from xlarank.data.errors import ModelError, WorkspaceError
 from xlarank.features.recipe import Recipe
 from xlarank.models import trained
 from xlarank.models.base import Ranker
-from xlarank.models.rankers.wide_rows import LambdaRank
 from xlarank.models.trained import CARD, ModelCard, load_model, save_model
-from xlarank.models.training_data import FitSettings, TrainingData
+from xlarank.models.training_data import TrainingData
 from xlarank.models.validation.folds import Fallback, learned_kinds, unseen_kinds
 
 DATA = easy_data(graphs=4, configs=20)
@@ -50,15 +48,21 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
-def test_a_saved_model_is_the_mean_of_its_seeds_and_all_text(folder: Path) -> None:
+def test_a_saved_model_is_the_mean_of_its_seeds_and_replaced_as_a_whole(folder: Path) -> None:
+    before = scores(folder)
     expected = np.mean([ranker.predict(DATA.parts[0].matrix(), COLUMNS) for ranker in boosters(0, 1)], axis=0)
-    assert np.array_equal(scores(folder), expected)
+    assert np.array_equal(before, expected)
     loaded = load_model(folder).card
     assert set(loaded.versions) >= {"python", "lightgbm", "numpy"} and len(loaded.seeds) == 2
     assert replace(loaded, versions={}, seeds={}) == card() and loaded.kind == "layout"
     files = [path for path in folder.rglob("*") if path.is_file()]
     assert len(files) == 5  # the card and two files for each seed
     assert all(path.suffix in (".json", ".txt") and path.read_text(encoding="utf-8") for path in files)
+    save_model(folder, card(rounds=4), boosters(7))
+    (fresh,) = folder.glob("boosters-*")
+    assert {path.name for path in folder.iterdir()} == {CARD, fresh.name}, "no stale folders"
+    again = load_model(folder)
+    assert (len(again.rankers), again.card.rounds) == (1, 4) and not np.array_equal(scores(folder), before)
 
 
 def test_a_model_that_is_replaced_while_it_is_read_is_read_again(
@@ -74,15 +78,6 @@ def test_a_model_that_is_replaced_while_it_is_read_is_read_again(
 
     monkeypatch.setattr(trained, "read_card", read_and_replace)
     assert load_model(folder).card.rounds == 4
-
-
-def test_saving_again_replaces_all_of_it(folder: Path) -> None:
-    before = scores(folder)
-    save_model(folder, card(rounds=4), boosters(7))
-    (fresh,) = folder.glob("boosters-*")
-    assert {path.name for path in folder.iterdir()} == {CARD, fresh.name}, "no stale folders"
-    loaded = load_model(folder)
-    assert (len(loaded.rankers), loaded.card.rounds) == (1, 4) and not np.array_equal(scores(folder), before)
 
 
 class _Stop(BaseException):
@@ -103,33 +98,19 @@ def test_a_failure_in_the_middle_keeps_the_old_model_whole(
         save_model(folder, card(rounds=9), boosters(5, 6))
     assert (folder / CARD).read_text() == old_card and len([*folder.glob("boosters-*")]) == 1
     assert np.array_equal(scores(folder), before)
+    (folder.parent / "file").write_text("in the way")
+    with pytest.raises(WorkspaceError, match=r"cannot write .*file"):
+        save_model(folder.parent / "file" / "layout", card(), [])
 
 
-# Damage --------------------------------------------------------------------------------------------------
-
-
-def booster_file(folder: Path) -> Path:
-    return sorted(folder.rglob("booster.txt"))[0]
-
-
-def edit_card(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
-    value = json.loads((folder / CARD).read_text())
-    change(value)
-    (folder / CARD).write_text(json.dumps(value))
+def edit_card(folder: Path, **changes: Any) -> None:
+    (folder / CARD).write_text(json.dumps({**json.loads((folder / CARD).read_text()), **changes}))
 
 
 def accept_change(folder: Path) -> None:
     """Someone who knows the format also mends the checksums."""
-    edit_card(
-        folder,
-        lambda value: value.update(seeds={name: trained._checksum(folder / name) for name in value["seeds"]}),
-    )
-
-
-def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(WorkspaceError, match=r"cannot write .*file"):
-        save_model(tmp_path / "file" / "layout", card(), boosters(0))
+    names = json.loads((folder / CARD).read_text())["seeds"]
+    edit_card(folder, seeds={name: trained._checksum(folder / name) for name in names})
 
 
 def test_a_missing_model_says_to_train(tmp_path: Path, folder: Path) -> None:
@@ -140,7 +121,7 @@ def test_a_missing_model_says_to_train(tmp_path: Path, folder: Path) -> None:
 
 
 def test_a_changed_booster_is_refused(folder: Path) -> None:
-    path, before = booster_file(folder), (folder / CARD).read_text()
+    path, before = sorted(folder.rglob("booster.txt"))[0], json.loads((folder / CARD).read_text())
     content = path.read_bytes()
     for harmed in (content.replace(b"leaf_value=", b"leaf_valuf=", 1), content[: len(content) // 2], None):
         path.unlink() if harmed is None else path.write_bytes(harmed)
@@ -148,7 +129,7 @@ def test_a_changed_booster_is_refused(folder: Path) -> None:
             load_model(folder)
         path.write_bytes(content)
     accept_change(folder)
-    assert json.loads((folder / CARD).read_text()) == json.loads(before), "or the test would see the checksum again"
+    assert json.loads((folder / CARD).read_text()) == before, "or the test would see the checksum again"
     for harm in ("", "tree\n", "{}"):
         path.write_text(harm)
         accept_change(folder)
@@ -156,12 +137,10 @@ def test_a_changed_booster_is_refused(folder: Path) -> None:
             load_model(folder)
     path.write_bytes(content)
     accept_change(folder)
-    (path.parent / "more.txt").write_text("")
-    with pytest.raises(ModelError, match="cannot be used"):
-        load_model(folder)
-    shutil.rmtree(path.parent)
-    with pytest.raises(ModelError, match="cannot be used"):
-        load_model(folder)
+    for change in (lambda: (path.parent / "more.txt").write_text(""), lambda: shutil.rmtree(path.parent)):
+        change()
+        with pytest.raises(ModelError, match="cannot be used"):
+            load_model(folder)
 
 
 def test_a_card_cannot_name_a_folder_outside(folder: Path, tmp_path: Path) -> None:
@@ -169,7 +148,7 @@ def test_a_card_cannot_name_a_folder_outside(folder: Path, tmp_path: Path) -> No
     own.mkdir(parents=True)
     boosters(0)[0].save(own)
     for name in ("../other/seed-0", "boosters-x/../../other/seed-0", "..", str(own)):
-        edit_card(folder, lambda value, name=name: value.update(seeds={name: trained._checksum(own)}))
+        edit_card(folder, seeds={name: trained._checksum(own)})
         with pytest.raises(ModelError, match="lies outside the model"):
             load_model(folder)
         assert (folder / name).resolve().exists(), "it is refused for where it is, not for being absent"
@@ -178,15 +157,15 @@ def test_a_card_cannot_name_a_folder_outside(folder: Path, tmp_path: Path) -> No
 def test_a_damaged_card_is_refused(folder: Path) -> None:
     content = (folder / CARD).read_text()
     for change, said in (
-        ({"model": "pickle"}, "'pickle' is not a model"),
-        ({"seeds": {}}, "no boosters"),
-        *(({name: value}, "") for name, value in (
-            ("seeds", []), ("seeds", None), ("recipe", 3), ("recipe", {"tier": "full"}), ("surprise", 1),
-            ("model", ["lambdarank"]), ("columns", None), ("fallback", {"weight": 1.5}),
-            ("fallback", {"order": "luck"}),
+        ({"model": "pickle"}, "'pickle' is not a model"), ({"seeds": {}}, "no boosters"),
+        *((change, "") for change in (
+            {"seeds": []}, {"seeds": None}, {"recipe": 3}, {"recipe": {"tier": "full"}}, {"surprise": 1},
+            {"model": ["lambdarank"]}, {"columns": None}, {"fallback": {"weight": 1.5}},
+            {"fallback": {"order": "luck"}},
         )),
     ):  # fmt: skip
-        (folder / CARD).write_text(json.dumps({**json.loads(content), **change}))
+        (folder / CARD).write_text(content)
+        edit_card(folder, **change)
         with pytest.raises(ModelError, match=said or None):
             load_model(folder)
     for broken in (b"", b"{", b"[]", b"null", b"\xff\xfe{}"):
@@ -204,72 +183,49 @@ def test_rows_of_other_columns_or_other_code_are_refused(folder: Path) -> None:
         model.require_rows(COLUMNS, "b" * 16)
 
 
-# Kinds of kernels --------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def of_tiles(tmp_path: Path) -> Path:
+def test_only_kinds_never_seen_fall_back(tmp_path: Path) -> None:
     """A model of one kind: the greater the bound, the slower."""
-    known = [kernel(f"{family}__a", range(1, 9), range(10, 90, 10)) for family in "ab"]
-    data = TrainingData.from_graphs(known)
-    ranker = LambdaRank({"min_data_in_leaf": 1, "feature_fraction": 1.0}, kind="tile")
-    rankers = [ranker.clone().fit(data, FitSettings(20, seed, 1)) for seed in range(2)]
-    about = card(
-        collection="tile:cpu", columns=data.columns, target="cpu", kinds=["dot"], folds_by="kind",
-        fallback=Fallback(0.5),
-    )  # fmt: skip
-    save_model(tmp_path / "model", about, rankers)
-    return tmp_path / "model"
-
-
-def test_only_kinds_never_seen_fall_back(of_tiles: Path) -> None:
-    model = load_model(of_tiles)
-    about = model.card
-    assert (about.kinds, about.fallback, about.target, about.folds_by) == (["dot"], Fallback(0.5), "cpu", "kind")
+    data = TrainingData.from_graphs([kernel(f"{family}__a", range(1, 9), range(10, 90, 10)) for family in "ab"])
+    plain = {"min_data_in_leaf": 1, "feature_fraction": 1.0}
+    rankers = [fitted("lambdarank", data, seed=seed, kind="tile", **plain) for seed in range(2)]
+    about = {"collection": "tile:cpu", "columns": data.columns, "kinds": ["dot"], "fallback": Fallback(0.5)}
+    save_model(tmp_path / "model", card(**about), rankers)
+    model = load_model(tmp_path / "model")
+    assert (model.card.kinds, model.card.fallback, model.card.kind) == (["dot"], Fallback(0.5), "tile")
     seen, unseen, open_ = (
         kernel("c__a", [8, 1, 5, 3], [1, 1, 1, 1], kinds=kinds)
         for kinds in (("dot",), ("copy",), ("dot", "dot left-transposed"))
     )
-    assert np.argsort(model.score(seen).mean).tolist() == [1, 3, 2, 0]
-    assert model.score(seen).fallback == ""
-    for graph in (unseen, open_):
-        assert np.argsort(model.score(graph).mean, kind="stable").tolist() == [0, 1, 3, 2]
-        assert model.score(graph).per_seed.shape == (2, 4)
-    assert model.score(unseen).fallback == (
-        "unseen kind of kernel (copy): weight 0.5 on the compiler's default, the rest on the model"
-    )
-    assert "unseen kind of kernel (dot left-transposed)" in model.score(open_).fallback
+    assert np.argsort(model.score(seen).mean).tolist() == [1, 3, 2, 0] and model.score(seen).fallback == ""
+    for graph, kind in ((unseen, "copy"), (open_, "dot left-transposed")):
+        found = model.score(graph)
+        assert np.argsort(found.mean, kind="stable").tolist() == [0, 1, 3, 2] and found.per_seed.shape == (2, 4)
+        said = f"unseen kind of kernel ({kind}): weight 0.5 on the compiler's default, the rest on the model"
+        assert found.fallback == said
     assert model.score(unseen.take(np.array([1, 2]))).fallback == "", "the compiler's choice is not among them"
 
 
-ROWS = kernel("a__a", [4.0, 1.0, 5.0, 6.0], [10, 20, 30, 40])
-#: The model's ranks are 1, 1/3, 0, 2/3.
-SCORES = np.array([9.0, -1.0, -7.0, 2.0])
-
-
 def test_the_compilers_own_choice_is_blended_with_the_models_order() -> None:
-    assert Fallback().places(ROWS) == pytest.approx([0, 1, 1, 1])
+    """The model's ranks are 1, 1/3, 0, 2/3."""
+    rows, scores = kernel("a__a", [4.0, 1.0, 5.0, 6.0], [10, 20, 30, 40]), np.array([9.0, -1.0, -7.0, 2.0])
+    assert Fallback().places(rows) == pytest.approx([0, 1, 1, 1])
     # 0.75 * rank + 0.25 * place
-    assert Fallback(0.25).blend(ROWS, SCORES) == pytest.approx([0.75, 0.25 + 0.25, 0 + 0.25, 0.5 + 0.25])
-    blended = Fallback(0.5).blend(ROWS, SCORES)
+    assert Fallback(0.25).blend(rows, scores) == pytest.approx([0.75, 0.25 + 0.25, 0 + 0.25, 0.5 + 0.25])
+    blended = Fallback(0.5).blend(rows, scores)
     assert np.argsort(blended, kind="stable").tolist() == [0, 2, 1, 3], "first, the rest as the model has them"
-    moved = replace(ROWS, group=np.array([2, 0, 1, 3]))  # the first configuration repeats that of the third row
+    moved = replace(rows, group=np.array([2, 0, 1, 3]))  # the first configuration repeats that of the third row
     assert Fallback().places(moved).tolist() == [1, 1, 0, 1]  # type: ignore[union-attr]
-    assert Fallback(0.0).blend(ROWS, SCORES) is SCORES
-    sampled = ROWS.take(np.array([1, 2, 3]))
-    assert Fallback().blend(sampled, SCORES[1:]).tolist() == SCORES[1:].tolist(), "it is not among them"
+    assert Fallback(0.0).blend(rows, scores) is scores
+    sampled = rows.take(np.array([1, 2, 3]))
+    assert Fallback().blend(sampled, scores[1:]).tolist() == scores[1:].tolist(), "it is not among them"
     for weight in (-0.1, 1.1, float("nan")):
         with pytest.raises(ValueError, match=r"the weight of the fallback"):
             Fallback(weight)
 
 
-def test_a_kind_is_learned_where_a_kernel_can_be_of_no_other():
-    graphs = [
-        kernel("a__a", [1], [1], kinds=("dot", "dot left-transposed")),
-        kernel("b__a", [1], [1], kinds=("dot",)),
-        kernel("c__a", [1], [1], kinds=("copy",)),
-        graph_rows("d__a", [1]),
-    ]
+def test_a_kind_is_learned_where_a_kernel_can_be_of_no_other() -> None:
+    kinds = (("dot", "dot left-transposed"), ("dot",), ("copy",))
+    graphs = [*(kernel("a__a", [1], [1], kinds=of) for of in kinds), graph_rows("d__a", [1])]
     learned = learned_kinds(graphs)
     assert learned == ["copy", "dot"]
     assert [unseen_kinds(graph, learned) for graph in graphs] == [("dot left-transposed",), (), (), ()]
