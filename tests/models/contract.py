@@ -42,12 +42,7 @@ def scores_of(ranker: Ranker[Any], data: TrainingData) -> np.ndarray:
 
 
 class CombinedRankerContract:
-    """What also holds for rankers made of others; what several tests look at is fitted once."""
-
-    @pytest.fixture(scope="class")
-    @classmethod
-    def model(cls) -> str:
-        raise NotImplementedError("a subclass names the model")
+    """What also holds for rankers made of others; a subclass has the fixture ``model``, and all is fitted once."""
 
     @pytest.fixture(scope="class")
     @classmethod

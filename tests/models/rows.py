@@ -16,13 +16,9 @@ COLUMNS = ["size", "waste", "clash", "noise"]
 
 
 def graph_rows(
-    name: str,
-    costs: Sequence[float],
-    *,
-    features: np.ndarray | None = None,
-    copies: Sequence[int] | None = None,
+    name: str, costs: Sequence[float], *, features: np.ndarray | None = None, copies: Sequence[int] | None = None,
     columns: Sequence[str] = COLUMNS,
-) -> GraphRows:
+) -> GraphRows:  # fmt: skip
     """A stored graph: distinct row ``i`` costs ``costs[i]`` ns; ``copies[i]`` slower repeats come after all rows.
 
     A repeat is one nanosecond slower than the one before. The first column is constant within the graph.
@@ -35,16 +31,9 @@ def graph_rows(
         later = np.flatnonzero(group == row)
         runtime[later] += np.arange(len(later))
     rows = np.asarray(costs, np.float32)[:, None] * np.ones((1, len(columns) - 1), np.float32)
-    return GraphRows(
-        name=name,
-        columns=list(columns),
-        graph_values=np.array([float(distinct)], np.float32),
-        config_values=rows if features is None else np.asarray(features, np.float32),
-        group=group,
-        ids=np.arange(len(group), dtype=np.int64),
-        runtime=runtime,
-        normalizer=np.ones(len(group), np.int64),
-    )
+    values = rows if features is None else np.asarray(features, np.float32)
+    ids, ones = np.arange(len(group), dtype=np.int64), np.ones(len(group), np.int64)
+    return GraphRows(name, list(columns), np.array([distinct], np.float32), values, group, ids, runtime, ones)
 
 
 def instance_table(
@@ -54,22 +43,13 @@ def instance_table(
     """Instances of nodes of as many rows each, without pairs; ``codes (configs, nodes)`` choose among the rows."""
     nodes = codes.shape[1]
     return Instances(
-        columns=columns,
-        values=values.astype(np.float32),
-        codes=codes.astype(np.uint8),
-        node=np.arange(first_node, first_node + nodes),
-        opcode=np.zeros(nodes, np.int16),
-        first=np.arange(0, len(values), len(values) // nodes),
-        rows=rows,
-        row_instance=np.arange(len(values)),
-        request=np.zeros((len(values), 3), np.int32),
-        pairs=np.zeros((0, 5), np.int32),
-        pair_first=np.zeros(0, np.int32),
-        pair_width=np.zeros(0, np.int32),
-        pair_instance=np.zeros(0, np.int32),
-        structure=np.array([structure], np.uint64),
-        sizes=sizes,
-    )
+        columns=columns, values=values.astype(np.float32), codes=codes.astype(np.uint8),
+        node=np.arange(first_node, first_node + nodes), opcode=np.zeros(nodes, np.int16),
+        first=np.arange(0, len(values), len(values) // nodes), rows=rows, row_instance=np.arange(len(values)),
+        request=np.zeros((len(values), 3), np.int32), pairs=np.zeros((0, 5), np.int32),
+        structure=np.array([structure], np.uint64), sizes=sizes,
+        **{f"pair_{what}": np.zeros(0, np.int32) for what in ("first", "width", "instance")},
+    )  # fmt: skip
 
 
 def easy_graph(name: str, configs: int, seed: int) -> GraphRows:
@@ -84,9 +64,7 @@ def easy_graph(name: str, configs: int, seed: int) -> GraphRows:
 def easy_data(graphs: int = 6, configs: int = 60, seed: int = 0) -> TrainingData:
     """Graphs of ``easy_graph``, two of each family."""
     names = [f"family{number // 2}__{'ab'[number % 2]}" for number in range(graphs)]
-    return TrainingData.from_graphs(
-        [easy_graph(name, configs, 100 * seed + number) for number, name in enumerate(names)]
-    )
+    return TrainingData.from_graphs([easy_graph(name, configs, 100 * seed + i) for i, name in enumerate(names)])
 
 
 #: As stored: log2(1 + bound), 0 for a whole dimension.
@@ -105,5 +83,5 @@ def kernel(
     """A kernel whose row ``i`` has log2(1 + output bound 0) of ``logs[i]`` and costs ``costs[i]``."""
     features = np.zeros((len(logs), len(BOUNDS)))
     features[:, _OUTPUT] = logs
-    rows = graph_rows(name, costs, features=features, columns=["size", *BOUNDS], copies=copies)  # type: ignore[arg-type]
+    rows = graph_rows(name, costs, features=features, columns=["size", *BOUNDS])
     return replace(rows, kinds=tuple(kinds))

@@ -10,12 +10,11 @@ import optuna
 import pytest
 
 from xlarank.data.errors import ModelError
-from xlarank.data.ranges import MAX_SEED
 from xlarank.features.block import Scope
 from xlarank.features.catalogue import blocks_of
 from xlarank.features.recipe import FeatureSettings
 from xlarank.features.targets import CPU, TPU
-from xlarank.models.params import Number, OneOf, Whole
+from xlarank.models.params import Number, Whole
 from xlarank.models.rankers.boosted import chosen_columns
 from xlarank.models.rankers.sibling import SiblingParams
 from xlarank.models.rankers.wide_rows import LambdaRank
@@ -46,7 +45,6 @@ def test_the_search_space_is_the_one_that_studies_began_in() -> None:
 def test_what_is_not_understood_is_refused() -> None:
     for name, value, said in (
         ("labels", "nope", "labels is 'nope'; expected rank, log"),
-        ("columns", "some", "columns is 'some'; expected all, no_graph, no_candidates, alone"),
         ("learning_rate", 0, "learning_rate is 0; expected a number above 0"),
         ("feature_fraction", 1.5, "feature_fraction is 1.5; expected a number above 0 to 1"),
         ("num_leaves", 1, "num_leaves is 1; expected a whole number, 2 to 131072"),
@@ -55,40 +53,28 @@ def test_what_is_not_understood_is_refused() -> None:
         ("lambda_l2", "1", "lambda_l2 is '1'; expected a number from 0"),
         ("lambdarank_norm", 1, "lambdarank_norm is 1; expected True, False"),
         ("labls", "rank", "'labls' is not a parameter of lambdarank; .*; did you mean labels"),
-        ("depth_of_all", 3, "'depth_of_all' is not a parameter of lambdarank; expected learning_rate"),
     ):
         with pytest.raises(ModelError, match=said):
             LambdaRank({name: value}, kind="layout")
-
-
-def test_parameters_within_parameters_are_checked_too() -> None:
     for value in (3, None, [], "nope"):
         with pytest.raises(ModelError, match=r"general is .*; expected parameters by name"):
             SiblingParams.of("layout", {"general": value})
     with pytest.raises(ModelError, match=r"'leaf_l3' is not a parameter of sum-pooled; .*did you mean leaf_l2"):
         SiblingParams.of("layout", {"general": {"members": {"sum-pooled": {"leaf_l3": 1.0}}}})
-
-
-def test_checks_make_plain_values_for_json_and_refuse_nonsense_by_name() -> None:
-    for check, value, plain in (
-        (Number(0), np.float32(0.5), 0.5), (Number(), -3, -3.0), (Whole(1), np.int64(3), 3),
-        (OneOf((True, False)), False, False),
-    ):  # fmt: skip
-        found = check("one", value)
-        assert found == plain and type(found) is type(plain)
-    for refusing in (Number(0, 2), Whole(0, 2), OneOf((True, False)), OneOf(("a",))):
-        for value in (None, "2.0", float("nan"), float("inf"), 3, -1, [1], object()):
-            with pytest.raises(ModelError, match=r"one is .*; expected"):
-                refusing("one", value)
-
-
-def test_settings_that_make_no_sense_are_refused() -> None:
-    for values in (
-        {"rounds": 0}, {"rounds": 2.5}, {"rounds": True}, {"rounds": 5, "seed": -1}, {"rounds": 5, "threads": -2},
-        {"rounds": 5, "seed": MAX_SEED + 1},
-    ):  # fmt: skip
+    rounds = {"rounds": 5}
+    for values in ({"rounds": 0}, {"rounds": 2.5}, rounds | {"seed": -1}, rounds | {"threads": -2}):
         with pytest.raises(ModelError, match=r"(rounds|seed|threads) is .*; expected a whole number"):
             FitSettings(**values)
+
+
+def test_checks_make_plain_values_for_json() -> None:
+    for check, value, plain in (
+        (Number(0), np.float32(0.5), 0.5),
+        (Number(), -3, -3.0),
+        (Whole(1), np.int64(3), 3),
+    ):
+        found = check("one", value)
+        assert found == plain and type(found) is type(plain)
 
 
 @pytest.mark.parametrize("kind", ["layout", "tile"])

@@ -1,4 +1,4 @@
-"""What is held out together, and out-of-fold scores: nothing of a held-out family may be learned from."""
+"""What is learned from and what is held out: nothing of a held-out family may be learned from."""
 
 from __future__ import annotations
 
@@ -12,26 +12,86 @@ import pytest
 
 from tests.models.contract import fitted
 from tests.models.rows import COLUMNS, easy_data, easy_graph, graph_rows, kernel
+from xlarank.data.errors import ModelError
 from xlarank.features.rows import GraphRows
 from xlarank.models.base import Ranker
+from xlarank.models.objectives import mean_rank
 from xlarank.models.rankers.wide_rows import LambdaRank, LambdaRankParams, RankNet
-from xlarank.models.registry import ranker_class
+from xlarank.models.registry import RANKERS, ranker_class
 from xlarank.models.training_data import FitSettings, TrainingData
-from xlarank.models.validation import curves as curves_module
-from xlarank.models.validation.curves import (
-    FAMILY,
-    KIND,
-    Curves,
-    FoldPlan,
-    climb,
-    join_curves,
-    out_of_fold_scores,
-    rungs_of,
-    validate_fold,
-    validate_folds,
-)
+from xlarank.models.validation import curves
+from xlarank.models.validation.curves import Curves, FoldPlan, validate_fold, validate_folds
 from xlarank.models.validation.folds import Fold, family_folds, whole_folds
-from xlarank.models.validation.metrics import graph_metrics
+from xlarank.models.validation.metrics import graph_metrics, kendall_tau
+
+#: Families 0, 0, 1, 1, 2, 2; the other collection has family 1 and one that is new.
+DATA = easy_data(configs=9)
+ALSO = TrainingData.from_graphs([easy_graph("family1__z", 9, 70), easy_graph("other__a", 9, 71)])
+
+
+def test_graphs_are_stacked_in_order_with_the_smallest_cost_of_each_row() -> None:
+    first = graph_rows("cnn__a", [30, 10], copies=[2, 0])
+    first.runtime[:] = [30, 10, 25, 31]  # configurations 2 and 3 repeat 0
+    second = graph_rows("mlp__b", [2**33 + 1, 2**33, 8])
+    data = TrainingData.from_graphs([first, second])
+    assert data.indptr.tolist() == [0, 2, 5]
+    assert data.cost.tolist() == [25, 10, 2.0**33 + 1, 2.0**33, 8], "exact beyond float32"
+    assert (data.names, data.families, data.columns) == (["cnn__a", "mlp__b"], ["cnn", "mlp"], COLUMNS)
+    assert data.matrix()[:, 0].tolist() == [2, 2, 3, 3, 3], "the graph column, repeated"
+    assert np.array_equal(data.matrix()[2:, 1:], second.config_values)
+    assert data.per_group(mean_rank).tolist() == [1, 0, 1, 0.5, 0]
+    first.normalizer[:] = [10, 60, 10, 10]
+    assert TrainingData.from_graphs([first]).cost.tolist() == [2.5, 10 / 60], "runtime over normalizer"
+
+
+def test_what_cannot_be_learned_from_is_left_out() -> None:
+    good = graph_rows("good", [1, 2])
+    for useless in (graph_rows("x", [0, 0]), graph_rows("x", [5, 5]), graph_rows("x", [5], copies=[3])):
+        assert TrainingData.from_graphs([useless, good, useless]).names == ["good"]
+        with pytest.raises(ModelError, match="none of 1 graph can be trained on"):
+            TrainingData.from_graphs([useless])
+    other = graph_rows("two", [1, 2], columns=["size", "waste", "clash", "noise2"])
+    with pytest.raises(ModelError, match="two and good have different columns"):
+        TrainingData.from_graphs([good, other])
+
+
+def test_groups_are_taken_and_joined_with_their_rows_and_weights() -> None:
+    joined = DATA.take([5, 1]).join(ALSO.weighted(0.5))
+    assert joined.names == ["family2__b", "family0__b", "family1__z", "other__a"]
+    assert joined.indptr.tolist() == [0, 9, 18, 27, 36]
+    parts = [DATA.matrix()[45:], DATA.matrix()[9:18], ALSO.matrix()]
+    assert np.array_equal(joined.matrix(), np.concatenate(parts))
+    assert np.array_equal(joined.take([3]).cost, ALSO.cost[9:])
+    assert joined.group_weight.tolist() == [1.0, 1.0, 0.5, 0.5]
+    assert joined.take([3, 0]).group_weight.tolist() == [0.5, 1.0]
+    with pytest.raises(ModelError, match="weight is 0"):
+        DATA.weighted(0)
+    with pytest.raises(ModelError, match="family1__z and family0__a have different columns"):
+        DATA.join(replace(ALSO, columns=COLUMNS[::-1]))
+
+
+def test_a_held_out_family_is_held_out_everywhere() -> None:
+    training = replace(DATA, also=ALSO)
+    assert training.without([2]).names == [DATA.names[g] for g in (0, 1, 3, 4, 5)] + ["other__a"]
+    assert training.without([0, 1]).names == [*DATA.names[2:], "family1__z", "other__a"]
+    assert training.whole().names == [*DATA.names, *ALSO.names]
+    assert DATA.without([2]).names == [DATA.names[g] for g in (0, 1, 3, 4, 5)]
+    assert DATA.whole() is DATA
+
+
+@pytest.mark.parametrize("model", [name for name in RANKERS if name not in ("sibling", "ensemble")])
+def test_the_heavier_of_two_contradicting_sources_is_believed(model: str) -> None:
+    own = easy_data(graphs=4, configs=40)
+    turned = [
+        replace(part, name=f"turned{part.name}", runtime=part.runtime.max() + 1 - part.runtime)
+        for part in own.parts
+    ]
+    also, graph = TrainingData.from_graphs(turned), easy_graph("unseen__a", 40, seed=5)
+    taus = []
+    for weight in (0.05, 20.0):
+        ranker = fitted(model, own.join(also.weighted(weight)))
+        taus.append(kendall_tau(ranker.predict(graph.matrix(), COLUMNS), graph.row_cost))
+    assert taus[0] > 0.6 and taus[1] < -0.6
 
 
 def tiles(*kinds: tuple[str, ...]) -> TrainingData:
@@ -70,8 +130,8 @@ def spy(monkeypatch: pytest.MonkeyPatch) -> type[Spy]:
 def test_tiles_go_by_kind_where_there_are_two_and_layouts_by_family(monkeypatch: pytest.MonkeyPatch) -> None:
     several = tiles(("dot",), ("copy",), ("dot",), ("slice",))
     for training, by, held in (
-        (several, KIND, [[1], [0, 2], [3]]), (tiles(("dot",), ("dot",), ("dot",)), FAMILY, [[0, 2], [1]]),
-        (easy_data(configs=5), FAMILY, [[0, 1], [2, 3], [4, 5]]),
+        (several, curves.KIND, [[1], [0, 2], [3]]), (tiles(("dot",), ("dot",), ("dot",)), curves.FAMILY, [[0, 2], [1]]),
+        (easy_data(configs=5), curves.FAMILY, [[0, 1], [2, 3], [4, 5]]),
     ):  # fmt: skip
         plan = FoldPlan.of(training)
         assert (plan.by, plan.held) == (by, held) and all(fold.scored == fold.held for fold in plan.folds)
@@ -84,7 +144,7 @@ def test_tiles_go_by_kind_where_there_are_two_and_layouts_by_family(monkeypatch:
     def numbered(data: TrainingData, groups: list[int], *_: object) -> Curves:
         return Curves([25], {data.names[group]: [{"score": plan.held.index(groups)}] for group in groups})
 
-    monkeypatch.setattr(curves_module, "validate_fold", numbered)
+    monkeypatch.setattr(curves, "validate_fold", numbered)
     found = plan.curves(training, SPY, FitSettings(25)).metrics
     own = {fold.scored[0]: number for number, fold in enumerate(plan.folds)}
     assert found == {training.names[group]: [{"score": own[group]}] for group in range(4)}, "held out, not scored"
@@ -107,8 +167,8 @@ def test_no_held_out_family_is_learned_from(spy: type[Spy]) -> None:
 def test_stages_end_with_all_rounds_and_every_configuration_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Identical configurations share a row and a score, and are judged each with its own runtime."""
     for rounds, stages in ((1, [1]), (25, [25]), (26, [25, 26]), (60, [25, 50, 60])):
-        curves = validate_fold(TRAINING, [3], SPY, FitSettings(rounds))
-        assert (curves.rounds, curves.column("tau").shape) == (stages, (1, len(stages)))
+        ended = validate_fold(TRAINING, [3], SPY, FitSettings(rounds))
+        assert (ended.rounds, ended.column("tau").shape) == (stages, (1, len(stages)))
     features = np.array([[3, 1, 0], [1, 2, 0], [2, 4, 0]])
     repeated = graph_rows("cnn__a", [30, 10, 20], copies=[2, 0, 3], features=features)
     training = TrainingData.from_graphs([easy_graph("mlp__a", 5, seed=0), repeated])
@@ -118,8 +178,8 @@ def test_stages_end_with_all_rounds_and_every_configuration_counts(monkeypatch: 
         expected = graph_metrics("layout", row[repeated.group].astype(float), repeated.cost, repeated.group)
         assert len(repeated.cost) == 8 and found[stage] == pytest.approx(expected)
     monkeypatch.setattr(Spy, "_staged", lambda self, rows, every, instances: iter([rows[:, 1].astype(float)]))
-    (ended,) = validate_fold(TRAINING, [0], SPY, FitSettings(60)).metrics.values()
-    assert len(ended) == 3 and ended[0] == ended[1] == ended[2], "it ran out of splits"
+    (stages,) = validate_fold(TRAINING, [0], SPY, FitSettings(60)).metrics.values()
+    assert len(stages) == 3 and stages[0] == stages[1] == stages[2], "it ran out of splits"
 
 
 def test_folds_come_in_order_as_if_each_was_alone_and_not_begun_for_who_stops(
@@ -140,7 +200,7 @@ def test_folds_come_in_order_as_if_each_was_alone_and_not_begun_for_who_stops(
         at_work.remove(settings.seed)
         return Curves([1], {})
 
-    monkeypatch.setattr(curves_module, "validate_fold", slow)
+    monkeypatch.setattr(curves, "validate_fold", slow)
     for seed in (1, 2):
         some = validate_folds(TRAINING, [[0], [1], [1], [1]], SPY, FitSettings(1, seed, threads=2))
         next(some)
@@ -163,7 +223,7 @@ def test_large_graphs_are_judged_in_pieces_where_rows_are_scored_alone(
         sizes.extend([len(found)] * (self.name == data.names[0]))
         return found
 
-    monkeypatch.setattr(curves_module, "PIECE", 20)
+    monkeypatch.setattr(curves, "PIECE", 20)
     monkeypatch.setattr(GraphRows, "matrix", watched)
     assert validate_fold(data, [0], ranker, settings) == at_once
     assert max(sizes) == (20 if model == "lambdarank" else 50)
@@ -171,20 +231,20 @@ def test_large_graphs_are_judged_in_pieces_where_rows_are_scored_alone(
 
 def test_out_of_fold_scores_of_a_family_are_those_of_the_others() -> None:
     data, settings, ranker = easy_data(graphs=6, configs=20), FitSettings(5, 2, 1), LambdaRank(kind="layout")
-    scores = out_of_fold_scores(ranker, data, whole_folds(family_folds(data.families, 3)), settings)
+    scores = curves.out_of_fold_scores(ranker, data, whole_folds(family_folds(data.families, 3)), settings)
     for first in (0, 2, 4):
         others = data.take([g for g in range(6) if g not in (first, first + 1)])
         held = slice(data.indptr[first], data.indptr[first + 2])
         expected = fitted("lambdarank", others, seed=2, rounds=5).predict(data.matrix()[held], COLUMNS)
         assert np.array_equal(scores[held], expected)
-    assert not out_of_fold_scores(ranker, data, [], settings).any()
+    assert not curves.out_of_fold_scores(ranker, data, [], settings).any()
 
 
 def test_a_lonely_peak_is_not_chosen() -> None:
     """Means 0, 0.25, 0.75, 0, 0.5, 0.5, 0.5, 0.5; smoothed, the first full plateau begins at stage 5."""
     values = {"a": [0, 0.5, 1, 0, 0.25, 0.75, 0.5, 0.5], "b": [0, 0, 0.5, 0, 0.75, 0.25, 0.5, 0.5]}
     parts = [Curves([*range(8)], {name: [{"score": one} for one in of]}) for name, of in values.items()]
-    found = join_curves(parts)
+    found = curves.join_curves(parts)
     assert found.best_stage() == 5 and found.column("score").tolist() == [*values.values()]
     assert found.at(5) == {"a": {"score": 0.75}, "b": {"score": 0.25}}
 
@@ -201,10 +261,12 @@ def test_the_last_rung_is_a_full_validation_to_the_last_bit(ranker: type[Ranker[
     """Most of its trees were grown on earlier visits. A graph that a fold holds out, too, is not judged twice."""
     data, folds = replace(RUNGS, also=ALSO), family_folds(RUNGS.families, 3)
     made, settings = ranker({"learning_rate": 0.1, "min_data_in_leaf": 5}, kind="layout"), FitSettings(60, 3, 1)
-    first, _, last = climb(rungs_of(60), data, whole_folds(folds), made, settings)
-    assert last == join_curves([*validate_folds(data, folds, made, settings)])
+    first, _, last = curves.climb(curves.rungs_of(60), data, whole_folds(folds), made, settings)
+    assert last == curves.join_curves([*validate_folds(data, folds, made, settings)])
     assert (first.rounds, last.rounds) == ([10], [25, 50, 60])
-    (found,) = climb([10], data, [Fold([0, 1], [0, 1, 2]), Fold([2, 3], [2, 3])], made, FitSettings(10, 0, 1))
+    (found,) = curves.climb(
+        [10], data, [Fold([0, 1], [0, 1, 2]), Fold([2, 3], [2, 3])], made, FitSettings(10, 0, 1)
+    )
     assert [*found.metrics] == RUNGS.names[:4]
     (alone,) = validate_folds(data, [[2, 3]], made, FitSettings(10, 0, 1))
     assert found.metrics[RUNGS.names[2]] == alone.metrics[RUNGS.names[2]]
