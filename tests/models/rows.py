@@ -78,7 +78,6 @@ def kernel(
     costs: Sequence[float],
     *,
     kinds: Sequence[str] = ("dot",),
-    copies: object = None,
 ) -> GraphRows:
     """A kernel whose row ``i`` has log2(1 + output bound 0) of ``logs[i]`` and costs ``costs[i]``."""
     features = np.zeros((len(logs), len(BOUNDS)))

@@ -68,13 +68,8 @@ def test_what_is_not_understood_is_refused() -> None:
 
 
 def test_checks_make_plain_values_for_json() -> None:
-    for check, value, plain in (
-        (Number(0), np.float32(0.5), 0.5),
-        (Number(), -3, -3.0),
-        (Whole(1), np.int64(3), 3),
-    ):
-        found = check("one", value)
-        assert found == plain and type(found) is type(plain)
+    found = Number(0)("one", np.float32(0.5)), Number()("one", -3), Whole(1)("one", np.int64(3))
+    assert found == (0.5, -3.0, 3) and [*map(type, found)] == [float, float, int]
 
 
 @pytest.mark.parametrize("kind", ["layout", "tile"])
@@ -111,31 +106,26 @@ BEST = BestParams(
 )  # fmt: skip
 
 
-def test_each_ranker_has_its_file_and_what_was_saved_is_read_back(tmp_path: Path) -> None:
+def test_each_ranker_has_its_file_and_members_of_an_ensemble_take_their_own(tmp_path: Path) -> None:
     folder = tmp_path / "studies" / "cpu"
-    defaults = {name: RANKERS[name].params_class.of("tile") for name in ("lambdarank", "ranknet")}
+    one, other, defaults = (
+        RANKERS[name].params_class.of("layout") for name in ("lambdarank", "ranknet", "ensemble")
+    )
     assert load_best(folder, "lambdarank") is None
-    assert params_for(folder, "lambdarank", "tile") == (defaults["lambdarank"], False)
+    assert params_for(folder, "lambdarank", "layout") == (one, False)
+    assert params_for(folder, "ensemble", "layout") == (defaults, False)
     BEST.save(folder)
     assert load_best(folder, "lambdarank") == BEST
     assert [path.name for path in folder.iterdir()] == ["best-lambdarank.json"]
-    tuned = replace(defaults["lambdarank"], learning_rate=0.125, labels="log")
-    assert params_for(folder, "lambdarank", "tile") == (tuned, True), "the others keep their defaults"
-    assert params_for(folder, "ranknet", "tile") == (defaults["ranknet"], False)
-
-
-def test_members_of_an_ensemble_take_their_own(tmp_path: Path) -> None:
-    defaults = RANKERS["ensemble"].params_class.of("layout")
-    assert params_for(tmp_path, "ensemble", "layout") == (defaults, False)
-    BEST.save(tmp_path)
-    lambdarank = params_for(tmp_path, "lambdarank", "layout")[0]
-    members = {**defaults.members, "lambdarank": lambdarank}  # type: ignore[attr-defined]
-    assert params_for(tmp_path, "ensemble", "layout") == (replace(defaults, members=members), True)
+    tuned = replace(one, learning_rate=0.125, labels="log")
+    assert params_for(folder, "lambdarank", "layout") == (tuned, True), "the others keep their defaults"
+    assert params_for(folder, "ranknet", "layout") == (other, False)
+    members = {**defaults.members, "lambdarank": tuned}  # type: ignore[attr-defined]
+    assert params_for(folder, "ensemble", "layout") == (replace(defaults, members=members), True)
     stale = {"ranknet": {"pairs": 3}, "lambdarank": {"num_leaves": 3}}
-    replace(BEST, model="ensemble", params={"members": stale, "weight_ranknet": 0.5}).save(tmp_path)
-    members["ranknet"] = RANKERS["ranknet"].params_class.of("layout", {"pairs": 3})
-    expected = replace(defaults, members=members, weight_ranknet=0.5)
-    assert params_for(tmp_path, "ensemble", "layout") == (expected, True)
+    replace(BEST, model="ensemble", params={"members": stale, "weight_ranknet": 0.5}).save(folder)
+    expected = {"members": {**members, "ranknet": replace(other, pairs=3)}, "weight_ranknet": 0.5}
+    assert params_for(folder, "ensemble", "layout") == (replace(defaults, **expected), True)
 
 
 def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def spy(monkeypatch: pytest.MonkeyPatch) -> type[Spy]:
 def test_tiles_go_by_kind_where_there_are_two_and_layouts_by_family(monkeypatch: pytest.MonkeyPatch) -> None:
     several = tiles(("dot",), ("copy",), ("dot",), ("slice",))
     for training, by, held in (
-        (several, curves.KIND, [[1], [0, 2], [3]]), (tiles(("dot",), ("dot",), ("dot",)), curves.FAMILY, [[0, 2], [1]]),
+        (several, curves.KIND, [[1], [0, 2], [3]]), (tiles(*[("dot",)] * 3), curves.FAMILY, [[0, 2], [1]]),
         (easy_data(configs=5), curves.FAMILY, [[0, 1], [2, 3], [4, 5]]),
     ):  # fmt: skip
         plan = FoldPlan.of(training)
@@ -250,7 +250,7 @@ def test_a_lonely_peak_is_not_chosen() -> None:
 
 
 #: Of six graphs of four families; the other collections have one of them and one that is new.
-ALSO = TrainingData.from_graphs([easy_graph(name, 30, seed=50) for name in ("gan__other", "vae__other")])
+OTHERS = TrainingData.from_graphs([easy_graph(name, 30, seed=50) for name in ("gan__other", "vae__other")])
 RUNGS = TrainingData.from_graphs(
     [easy_graph(f"{('cnn', 'mlp', 'rnn', 'gan')[n % 4]}__{n}", 40, seed=n) for n in range(6)]
 )
@@ -259,7 +259,7 @@ RUNGS = TrainingData.from_graphs(
 @pytest.mark.parametrize("ranker", [LambdaRank, RankNet])
 def test_the_last_rung_is_a_full_validation_to_the_last_bit(ranker: type[Ranker[Any]]) -> None:
     """Most of its trees were grown on earlier visits. A graph that a fold holds out, too, is not judged twice."""
-    data, folds = replace(RUNGS, also=ALSO), family_folds(RUNGS.families, 3)
+    data, folds = replace(RUNGS, also=OTHERS), family_folds(RUNGS.families, 3)
     made, settings = ranker({"learning_rate": 0.1, "min_data_in_leaf": 5}, kind="layout"), FitSettings(60, 3, 1)
     first, _, last = curves.climb(curves.rungs_of(60), data, whole_folds(folds), made, settings)
     assert last == curves.join_curves([*validate_folds(data, folds, made, settings)])
