@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -41,19 +41,16 @@ def shared_trained(shared_built: Path, tmp_path_factory: pytest.TempPathFactory)
     return workspace
 
 
-@pytest.fixture
-def tree(shared_tree: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(shared_tree, tmp_path / "tree"))
+def copy_of(name: str) -> Callable[..., Path]:
+    """A copy of the shared one of the name, which may be written to."""
+
+    def copied(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+        return Path(shutil.copytree(request.getfixturevalue(f"shared_{name}"), tmp_path / name))
+
+    return pytest.fixture(name=name)(copied)
 
 
-@pytest.fixture
-def built(shared_built: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(shared_built, tmp_path / "built"))
-
-
-@pytest.fixture
-def trained(shared_trained: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(shared_trained, tmp_path / "trained"))
+tree, built, trained = map(copy_of, ("tree", "built", "trained"))
 
 
 @pytest.fixture(scope="session")

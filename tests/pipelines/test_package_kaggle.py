@@ -17,6 +17,8 @@ from xlarank.data.errors import ModelError, WorkspaceError, XlarankError
 from xlarank.pipelines import package_kaggle as module
 from xlarank.pipelines.package_kaggle import METADATA, ROOT, package_kaggle
 
+SOURCE, NOTEBOOK = (ROOT / "kaggle" / f"xlarank_submission{suffix}" for suffix in (".py", ".ipynb"))
+
 
 @pytest.fixture
 def few_files(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,10 +46,8 @@ def test_a_package_holds_the_code_and_its_metadata(tmp_path: Path) -> None:
     assert 6 <= len(metadata["title"]) <= 50 and 20 <= len(metadata["subtitle"]) <= 80
     kernel = json.loads((made.out / "kaggle" / "kernel-metadata.json").read_text())
     assert (kernel["id"], kernel["dataset_sources"]) == ("ada/xlarank-submission", ["ada/xlarank"])
-    code = "import sys; sys.path.insert(0, sys.argv[1]); import xlarank.pipelines.run_all as m; print(m.__file__)"
-    command = [sys.executable, "-c", code, str(made.out)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == str(made.out / "xlarank" / "pipelines" / "run_all.py")
+    assert (kernel["code_file"], kernel["competition_sources"]) == (NOTEBOOK.name, ["predict-ai-model-runtime"])
+    assert (kernel["enable_internet"], kernel["enable_gpu"]) == (False, False)
 
 
 def test_a_package_replaces_a_package_but_nothing_else(
@@ -124,9 +124,6 @@ def test_outside_a_clone_or_offline_there_is_no_package(tmp_path: Path, monkeypa
     assert not (tmp_path / "package").exists()
 
 
-SOURCE, NOTEBOOK = (ROOT / "kaggle" / f"xlarank_submission{suffix}" for suffix in (".py", ".ipynb"))
-
-
 @pytest.mark.slow
 def test_the_notebook_is_its_source() -> None:
     jupytext = pytest.importorskip("jupytext", reason="the notebook is compared with its source by jupytext")
@@ -138,27 +135,16 @@ def test_the_notebook_is_its_source() -> None:
     assert kept.cells[1].metadata["tags"] == ["parameters"]
 
 
-def test_the_notebook_asks_for_no_network_and_no_gpu() -> None:
-    metadata = json.loads((ROOT / "kaggle" / "kernel-metadata.json").read_text())
-    assert metadata["code_file"] == NOTEBOOK.name
-    assert metadata["competition_sources"] == ["predict-ai-model-runtime"]
-    assert (metadata["enable_internet"], metadata["enable_gpu"]) == (False, False)
-
-
 def execute(place: Path, working: str, **parameters: object) -> str:
     """Run the source as a script: steps in processes of their own must not run it again."""
     (place / working).mkdir()
     given = {"INPUT": place / "input", "WORKING": place / working, "SEEDS": 1, "TRIALS": 0, **parameters}
-    done = subprocess.run(
-        [sys.executable, str(SOURCE)],
-        cwd=place / working, capture_output=True, text=True, timeout=600,
-        env={
-            **os.environ, "MPLBACKEND": "agg", "MPLCONFIGDIR": str(place), "OMP_NUM_THREADS": "1",
-            **{f"XLARANK_{name}": str(value) for name, value in given.items()},
-        },
-    )  # fmt: skip
+    named = {f"XLARANK_{name}": str(value) for name, value in given.items()}
+    env = {**os.environ, "MPLBACKEND": "agg", "MPLCONFIGDIR": str(place), "OMP_NUM_THREADS": "1", **named}
+    command, folder = [sys.executable, str(SOURCE)], place / working
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600, env=env)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("code: ") == 1, "once, in this process"
+    assert done.stdout.count(f"code: {place / 'input' / 'xlarank'}") == 1, "once, in this process"
     return done.stdout
 
 

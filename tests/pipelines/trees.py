@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count, product
 from pathlib import Path
@@ -133,14 +133,18 @@ def contents(workspace: Path, pattern: str = "*") -> dict[str, bytes]:
 parquet_bytes = partial(contents, pattern="*.parquet")
 
 
-class Listener:
-    """A `Progress` that keeps what it was told and may stop the work at a step."""
+def interrupt() -> None:
+    raise KeyboardInterrupt
 
-    def __init__(self, stop_at: int = 0, error: BaseException | None = None) -> None:
+
+class Listener:
+    """A `Progress` that keeps what it was told and may stop the work at a step, or ``act``."""
+
+    def __init__(self, stop_at: int = 0, act: Callable[[], object] = interrupt) -> None:
         self.jobs: list[tuple[str, int]] = []
         self.notes: list[str] = []
         self.ended = 0
-        self._stop_at, self._error = stop_at, error or KeyboardInterrupt()
+        self._stop_at, self._act = stop_at, act
 
     def begin(self, what: str, total: int) -> None:
         assert self.ended == len(self.jobs), "jobs do not nest"
@@ -150,7 +154,7 @@ class Listener:
         assert self.ended == len(self.jobs) - 1, "a step belongs to a job"
         self.notes.append(note)
         if len(self.notes) == self._stop_at:
-            raise self._error
+            self._act()
 
     def end(self) -> None:
         self.ended += 1
