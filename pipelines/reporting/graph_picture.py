@@ -25,7 +25,7 @@ _MOST_NODES: Final = 18
 _MOST_ABREAST: Final = 5
 #: Edges from the segment to what is drawn around it.
 _REACH: Final = 2
-_BOX, _HIGH, _GAP, _LAYER = 158.0, 44.0, 22.0, 92.0
+_BOX, _HIGH, _GAP, _LAYER = 158.0, 44.0, 44.0, 92.0
 _CHARACTERS: Final = 22
 _SWEEPS: Final = 4
 #: What a picture needs where no page gives it colours.
