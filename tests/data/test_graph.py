@@ -1,4 +1,4 @@
-"""Reading one graph: every value outside the format is refused, every oddity inside it is accepted."""
+"""Reading and writing a graph: every value outside the format is refused, every oddity inside it is accepted."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from xlarank.data.errors import GraphFileError
 from xlarank.data.graph import LayoutGraph, TileGraph, read_graph, tensor_ranks
 from xlarank.data.npz import NpzReader
 from xlarank.data.schema import MAX_RANK, NODE_COLUMN, OPCODE
+from xlarank.data.writing import write_graph
 
 CONV, RESHAPE = 0, 1  # positions of the configurable nodes 2 and 4 in the layout graph
 GOOD = {"layout": layout_arrays, "tile": tile_arrays}
@@ -134,7 +135,8 @@ def test_bad_values_are_refused_by_name(graph_file, kind):
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="no /proc to count open files in")
-def test_a_refused_file_is_not_kept_open(graph_file):
+def test_a_refused_file_is_not_kept_open(graph_file, monkeypatch):
+    monkeypatch.setattr("xlarank.data.npz._BLOCK_BYTES", 40)  # or everything is read ahead
     errors = []  # and with them the tracebacks, as in a program that collects all errors first
     for key, change in (("node_config_feat", put((0, 0, 0), 6)), ("node_opcode", put(0, 121))):
         with pytest.raises(GraphFileError) as caught:
@@ -180,7 +182,11 @@ def test_other_spellings_of_the_same_graph_read_the_same(graph_file, kind):
     plain = read_graph(graph_file(GOOD[kind](), "plain"))
     changes = [(key, lambda a, d=dtype: a.astype(d)) for key, names in DTYPES.items() for dtype in names.split()]
     changes += [(key, np.asfortranarray) for key in ("node_feat", "edge_index", "config_feat")]
-    changes += [("node_splits", np.ravel)]
+    last = np.arange(5)[:, None] == 4  # minus zeros in one of two equal configurations
+    changes += [
+        ("node_splits", np.ravel),
+        ("config_feat", lambda a: np.where(last & (a == 0), np.float32(-0.0), a)),
+    ]
     own = [changed(kind, key, change) for key, change in changes if key in GOOD[kind]()]
     own += [{**GOOD[kind](), "notes": np.array(["measured on a Tuesday"]), "scalar": np.float64(3)}]
     names = "node_feat opcode edges runtime cost duplicates.first duplicates.group"
@@ -270,3 +276,35 @@ def test_the_rank_is_the_place_of_the_last_dimension():
     }
     nodes = [Node("parameter", dims, layout=layout) for dims, layout in cases]
     assert tensor_ranks(program_arrays(nodes)["node_feat"]).tolist() == list(cases.values())
+
+
+@pytest.mark.parametrize("arrays", [layout_arrays(), tile_arrays()], ids=["layout", "tile"])
+def test_a_graph_comes_back_and_the_same_arrays_give_the_same_bytes(tmp_path, arrays):
+    path = tmp_path / "npz" / "layout" / "my-gpu" / "a.npz"  # folders are made on the way
+    graph = write_graph(path, **arrays)
+    assert graph.name == "a" and [p.name for p in path.parent.iterdir()] == ["a.npz"]
+    with np.load(path) as saved:
+        assert set(saved.files) == set(arrays)
+        for key, array in arrays.items():
+            assert saved[key].dtype == array.dtype and np.array_equal(saved[key], array), key
+    # `read_graph` refuses Fortran order, so it must not be written.
+    write_graph(tmp_path / "b.npz", **{key: np.asfortranarray(array) for key, array in arrays.items()})
+    assert (tmp_path / "b.npz").read_bytes() == path.read_bytes()
+
+
+def test_an_invalid_graph_is_refused_and_the_old_file_stays(tmp_path):
+    wrong = [
+        *((key, {key: np.full_like(layout_arrays()[key], 9)}) for key in ("node_config_feat", "node_config_ids")),
+        ("config_runtime", {"config_runtime": -layout_arrays()["config_runtime"]}),
+        # `numpy.savez` would pickle it; a file of xlarank holds plain arrays only.
+        ("array notes holds Python objects", {"notes": np.array([object()])}),
+    ]
+    for before in ({}, {"a.npz": b"what was there"}):
+        for name, content in before.items():
+            (tmp_path / name).write_bytes(content)
+        for words, arrays in wrong:
+            with pytest.raises(GraphFileError) as caught:
+                write_graph(tmp_path / "a.npz", **{**layout_arrays(), **arrays})
+            assert str(caught.value).startswith("a.npz: ") and words in str(caught.value)
+            assert "partial" not in str(caught.value)
+            assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
