@@ -73,11 +73,7 @@ _OUTPUT = BOUNDS.index("bounds__output_0__log")
 
 
 def kernel(
-    name: str,
-    logs: Sequence[float],
-    costs: Sequence[float],
-    *,
-    kinds: Sequence[str] = ("dot",),
+    name: str, logs: Sequence[float], costs: Sequence[float], *, kinds: Sequence[str] = ("dot",)
 ) -> GraphRows:
     """A kernel whose row ``i`` has log2(1 + output bound 0) of ``logs[i]`` and costs ``costs[i]``."""
     features = np.zeros((len(logs), len(BOUNDS)))

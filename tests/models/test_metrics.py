@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from tests.models.rows import graph_rows
 from xlarank.data.collection import Collection
 from xlarank.features.rows import GraphRows
-from xlarank.models.validation import evaluation, metrics
+from xlarank.models.validation import evaluation as by
+from xlarank.models.validation import metrics
 from xlarank.models.validation.evaluation import baselines, each_once
 from xlarank.models.validation.metrics import LAYOUTS_SET, METRICS, graph_metrics, kendall_tau, slowdown_at
 
@@ -109,15 +110,13 @@ def test_summary_has_mean_spread_and_every_graph() -> None:
 
 def test_cost_of_the_compilers_own_choice() -> None:
     rows = graph_rows("a__a", [30, 20, 40], features=np.array([[0.5], [0.0], [1.0]]), columns=["size", LAYOUTS_SET])
-    assert metrics.compiler_cost("layout", rows) == 20, "it sets nothing"
-    assert metrics.compiler_cost("layout", rows.take(np.array([0, 2]))) is None, "it is no candidate"
-    assert metrics.compiler_cost("layout", replace(rows, runtime=np.array([30, 0, 40]))) is None, (
-        "it was not measured"
-    )
-    rows = graph_rows("a__a", [30, 20])
-    assert metrics.compiler_cost("layout", rows) is None, "no column tells"
-    assert metrics.compiler_cost("tile", replace(rows, normalizer=np.array([25, 25]))) == 1
-    assert metrics.compiler_cost("tile", rows) is None, "no normalizer"
+    plain = graph_rows("a__a", [30, 20])
+    for kind, of, cost in (
+        ("layout", rows, 20), ("layout", rows.take(np.array([0, 2])), None),  # it sets nothing; it is no candidate
+        ("layout", replace(rows, runtime=np.array([30, 0, 40])), None), ("layout", plain, None),  # not measured
+        ("tile", replace(plain, normalizer=np.array([25, 25])), 1), ("tile", plain, None),
+    ):  # fmt: skip
+        assert metrics.compiler_cost(kind, of) == cost  # type: ignore[arg-type]
 
 
 def test_speedups_count_the_best_of_the_first_and_average_geometrically() -> None:
@@ -126,11 +125,9 @@ def test_speedups_count_the_best_of_the_first_and_average_geometrically() -> Non
     assert metrics.speedups(score, cost, 100.0) == {"speedup@1": 2.0, "speedup@5": 4.0}
     group = np.array([0, 1, 1, 2, 3, 4, 5])  # the second and third are one configuration: a sixth comes in
     assert metrics.speedups(score, cost, 100.0, group)["speedup@5"] == 100.0
-    report = metrics.summarise_speedups(
-        {"a": dict.fromkeys(metrics.SPEEDUPS, 2.0), "b": dict.fromkeys(metrics.SPEEDUPS, 0.5)}
-    )
-    assert report["speedup@1"]["mean"] == pytest.approx(1.0)
-    assert report["speedup@1"]["std"] == pytest.approx(np.log(2))
+    twice, half = (dict.fromkeys(metrics.SPEEDUPS, value) for value in (2.0, 0.5))
+    report = metrics.summarise_speedups({"a": twice, "b": half})
+    assert (report["speedup@1"]["mean"], report["speedup@1"]["std"]) == pytest.approx((1.0, np.log(2)))
     assert report["speedup@5"]["graphs"] == {"a": 2.0, "b": 0.5}
     assert metrics.summarise_speedups({}) == {}
 
@@ -145,9 +142,8 @@ def test_everyone_is_compared_with_the_first_on_the_graphs_of_both() -> None:
     of = {"first": scores({"a": 0.5, "b": 0.5}), "second": scores({"a": 0.6, "b": 0.8}), "alone": scores({"c": 1})}
     report = metrics.compare_rankers(of)
     assert list(report) == list(of) and "difference" not in report["first"]["tau"]
-    assert report["second"]["tau"]["difference"] == pytest.approx(
-        {"mean": 0.2, "low": 0.1, "high": 0.3, "graphs": 2}
-    )
+    expected = {"mean": 0.2, "low": 0.1, "high": 0.3, "graphs": 2}
+    assert report["second"]["tau"]["difference"] == pytest.approx(expected)
     assert report["alone"]["tau"]["difference"] is None
     assert metrics.graph_scores(report["second"]) == of["second"]
 
@@ -170,21 +166,15 @@ def test_orders_that_need_no_model() -> None:
     The mean slowdown of the first of a random order is (0 + 3 + 1) / 3; five tries find the best of three.
     """
     found = baselines(TILES, rows_of())
-    assert set(found) == {evaluation.FILE_ORDER, evaluation.RANDOM} and found[evaluation.FILE_ORDER][
-        "tau"
-    ] == pytest.approx(1 / 3)
-    assert found[evaluation.FILE_ORDER]["slowdown@1"] == 0
-    assert [*found[evaluation.RANDOM]] == [*METRICS] and [*found[evaluation.RANDOM].values()] == pytest.approx(
-        [0, 0.5, 4 / 3, 0, 1]
-    )
+    assert set(found) == {by.FILE_ORDER, by.RANDOM} and [*found[by.RANDOM]] == [*METRICS]
+    assert (found[by.FILE_ORDER]["tau"], found[by.FILE_ORDER]["slowdown@1"]) == (pytest.approx(1 / 3), 0)
+    assert [*found[by.RANDOM].values()] == pytest.approx([0, 0.5, 4 / 3, 0, 1])
     picked = baselines(LAYOUTS, rows_of(), np.array([2, 1]))
-    assert picked[evaluation.FILE_ORDER]["tau"] == -1, "its places in the file, not in what was picked"
-    assert baselines(LAYOUTS, rows_of(LAYOUTS_SET))[evaluation.FEWEST_SET]["tau"] == pytest.approx(1.0)
+    assert picked[by.FILE_ORDER]["tau"] == -1, "its places in the file, not in what was picked"
+    assert baselines(LAYOUTS, rows_of(LAYOUTS_SET))[by.FEWEST_SET]["tau"] == pytest.approx(1.0)
     estimated = rows_of("estimate__sum__log")
-    assert baselines(TILES, estimated)[evaluation.ESTIMATED_TIME]["tau"] == pytest.approx(1.0)
-    assert evaluation.ESTIMATED_TIME not in baselines(Collection.parse("tile:xla"), estimated), (
-        "that of another machine"
-    )
+    assert baselines(TILES, estimated)[by.ESTIMATED_TIME]["tau"] == pytest.approx(1.0)
+    assert by.ESTIMATED_TIME not in baselines(Collection.parse("tile:xla"), estimated), "of another machine"
 
 
 def test_a_robust_difference_and_its_error_by_hand() -> None:
@@ -202,9 +192,9 @@ def test_rules_for_tiles() -> None:
     volumes = np.array([[1, 4], [3, 0], [2, 1], [0, 0]], np.float32)
     names = ["bounds__output_volume__log", "bounds__kernel_volume__log"]
     found = baselines(TILES, replace(rows_of(), columns=names, config_values=volumes))
-    assert found[evaluation.LARGEST_OUTPUT]["tau"] == pytest.approx(-1.0)
-    assert found[evaluation.LARGEST_TILE]["slowdown@1"] == 0, "5 elements on the logarithmic scale against 3 and 3"
-    assert found[evaluation.NEAREST_FIRST]["tau"] == pytest.approx(1.0), "0, 6 and 4 apart"
+    assert found[by.LARGEST_OUTPUT]["tau"] == pytest.approx(-1.0)
+    assert found[by.LARGEST_TILE]["slowdown@1"] == 0, "5 elements on the logarithmic scale against 3 and 3"
+    assert found[by.NEAREST_FIRST]["tau"] == pytest.approx(1.0), "0, 6 and 4 apart"
 
 
 def test_a_repeated_configuration_counts_once() -> None:

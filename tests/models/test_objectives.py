@@ -37,9 +37,6 @@ def test_ties_by_hand() -> None:
     assert 95 <= np.unique(merge_ties(chain, 0.01)).size <= 105
 
 
-# RankNet -------------------------------------------------------------------------------------------------
-
-
 def loss_of(graphs: list[list[float]], *, pairs: int = 1, how: str = "rows") -> RankNetLoss:
     indptr = np.cumsum([0, *map(len, graphs)])
     return RankNetLoss(np.concatenate(graphs), indptr, row_weights(indptr, how), pairs, 0.0)

@@ -123,14 +123,6 @@ def test_a_sample_of_opponents_drawn_by_the_seed_votes_where_there_are_many_rows
     assert np.array_equal(PairVote.load(tmp_path / "model").predict(rows, COLUMNS), other.predict(rows, COLUMNS))
 
 
-def test_gains_of_a_column_and_of_its_difference_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 10, size itself has 1 and noise itself 2, the difference of waste 3 and that of noise 4."""
-    ranker = unfitted([0, 3], [1, 3])
-    ranker.columns = COLUMNS
-    monkeypatch.setattr(ranker, "_total_gain", lambda: np.array([1.0, 2.0, 3.0, 4.0]))
-    assert ranker.importance() == pytest.approx({"noise": 0.6, "waste": 0.3, "size": 0.1})
-
-
 def test_a_booster_on_fewer_columns_gives_the_same_scores() -> None:
     values = np.random.default_rng(0).random((300, 9))
     label = values[:, 2] + np.sin(9 * values[:, 5]) + values[:, 8]

@@ -16,7 +16,7 @@ from tests.models.contract import CombinedRankerContract, RankerContract, fitted
 from tests.models.rows import COLUMNS, easy_data, easy_graph
 from xlarank.data.errors import ModelError
 from xlarank.models.rankers.ensemble import MEMBERS, Ensemble, EnsembleParams, blend, weight_name
-from xlarank.models.registry import DEFAULT, RANKERS, ranker_class
+from xlarank.models.registry import RANKERS
 
 COMBINED = {"ensemble", "sibling"}
 
@@ -33,12 +33,6 @@ class TestCombinedRankers(CombinedRankerContract):
     @classmethod
     def model(cls, request: pytest.FixtureRequest) -> str:
         return str(request.param)
-
-
-def test_an_unknown_model_is_refused_with_those_there_are() -> None:
-    assert DEFAULT == "lambdarank"
-    with pytest.raises(ModelError, match=r"'lambdrank' is not a model; expected .*lambdarank"):
-        ranker_class("lambdrank")
 
 
 SCRIPT = """
@@ -69,8 +63,6 @@ def test_a_forked_child_of_a_process_that_used_threads_ends() -> None:
     )  # fmt: skip
     assert done.stdout.splitlines() == ["lambdarank 0", "xgb-pairwise 0"], done.stderr
 
-
-# The ensemble -----------------------------------------------------------------------------------------
 
 #: No member counts.
 _NONE = {weight_name(name): 0.0 for name in MEMBERS}

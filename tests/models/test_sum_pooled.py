@@ -54,13 +54,11 @@ def scores_of(ranker: SumPooled, graph: GraphRows) -> np.ndarray:
 
 
 def test_it_learns_what_only_instances_tell() -> None:
-    graph = pooled_graph("unseen__a", 60, 99)
-    data = pooled_data(graphs=12, configs=60)
-    every = trained(data, rounds=60, **QUICK)
-    drawn = trained(data, rounds=60, configs=40, round_configs=16, **QUICK)
-    for ranker in (every, drawn):
-        assert kendall_tau(scores_of(ranker, graph), graph.row_cost) > 0.9
-    assert not np.array_equal(scores_of(every, graph), scores_of(drawn, graph))
+    graph, data = pooled_graph("unseen__a", 60, 99), pooled_data(graphs=12, configs=60)
+    drawn = {"configs": 40, "round_configs": 16}
+    every, some = (scores_of(trained(data, rounds=60, **QUICK, **few), graph) for few in ({}, drawn))
+    assert min(kendall_tau(every, graph.row_cost), kendall_tau(some, graph.row_cost)) > 0.9
+    assert not np.array_equal(every, some)
 
 
 def test_the_first_tree_is_a_newton_step_on_the_sums() -> None:
@@ -90,19 +88,13 @@ def test_saved_and_loaded_it_keeps_scores_stages_and_instances(tmp_path: Path) -
 def test_rows_without_their_instances_and_other_instances_are_refused() -> None:
     ranker, graph = trained(rounds=2), pooled_graph("unseen__a", 30, 99)
     other = pooled_graph("unseen__a", 30, 99, ["size", "penalty", "other"])
-    for rows, instances in (
-        (graph.matrix(), None),
-        (graph.matrix()[:29], graph.instances),
-        (graph.matrix(), other.instances),
-    ):
+    matrix = graph.matrix()
+    for rows, instances in ((matrix, None), (matrix[:29], graph.instances), (matrix, other.instances)):
         with pytest.raises(ModelError, match="without their instances, or with others"):
             ranker.predict(rows, graph.columns, instances)
     graphs = [pooled_graph("a", 9, 0), replace(pooled_graph("b", 9, 1), instances=None)]
     with pytest.raises(ModelError, match="b and a have different instances"):
         trained(TrainingData.from_graphs(graphs))
-
-
-# The loss on all pairs and Newton's step -----------------------------------------------------------------
 
 
 Terms = tuple[np.ndarray, np.ndarray]
