@@ -128,20 +128,20 @@ def layout_arrays() -> Arrays:
 
     Runtimes are beyond 2**24 ns, some one apart: a detour through float32 shows.
     """
-    unset = layout_row()
-    configs = (
-        (unset, unset),
-        (_CONV_PARTIAL, unset),
-        (_CONV_FULL, _RESHAPE_FULL),
-        (_CONV_PARTIAL, unset),
-        (unset, _RESHAPE_PARTIAL),
-        (_CONV_FULL, unset),
+    none, part, full = layout_row(), _CONV_PARTIAL, _CONV_FULL
+    pairs = (
+        (none, none),
+        (part, none),
+        (full, _RESHAPE_FULL),
+        (part, none),
+        (none, _RESHAPE_PARTIAL),
+        (full, none),
     )
     return {
         **program_arrays(LAYOUT_PROGRAM),
         "node_splits": np.array([[0, len(LAYOUT_PROGRAM)]], np.int64),
         "node_config_ids": np.array([2, 4], np.int64),
-        "node_config_feat": np.array(configs, np.float32),
+        "node_config_feat": np.array(pairs, np.float32),
         "config_runtime": np.array([20000003, 20000001, 20000007, 20000002, 40000001, 40000000], np.int64),
     }
 

@@ -10,17 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.graphs import layout_arrays, tile_arrays
-from xlarank.data.collection import (
-    SPLITS,
-    Collection,
-    GraphFile,
-    choose,
-    choose_splits,
-    discover,
-    graph_files,
-    skipped_files,
-    survey,
-)
+from xlarank.data import collection as tree
+from xlarank.data.collection import Collection, GraphFile
 from xlarank.data.errors import CollectionError, DataRootError, GraphFileError
 from xlarank.data.graph import GraphCounts, graph_size
 from xlarank.data.root import SAMPLE
@@ -36,12 +27,7 @@ def plant(npz: Path, names: Iterable[str]) -> Path:
 
 def test_names_are_parsed_or_refused():
     for name in ("layout:my-gpu:beam_search", "tile:a.b"):
-        collection = Collection.parse(name)
-        assert (collection.parts, collection.kind, str(collection)) == (
-            (*name.split(":"),),
-            name.split(":")[0],
-            name,
-        )
+        assert (Collection.parse(name).kind, str(Collection.parse(name))) == (name.split(":")[0], name)
     wrong = ": layout tile layout:xla tile:xla:random layout:xla:random:train tile: layout::random layout:xla:"
     for name in ("", *f"{wrong} Layout:xla:random fusion:xla layout/xla/random".split()):
         with pytest.raises(CollectionError, match=r"not a collection name; expected layout:<source>:<search>"):
@@ -56,11 +42,11 @@ def test_invented_sources_and_searches_are_found_in_order(tmp_path):
         "layout/my-gpu/beam/train/a.npz",
         *(f"tile/fpga/{split}/{name}.npz" for split in ("train", "valid", "test") for name in "abc"),
     ]
-    found = discover(plant(tmp_path, reversed(places)))
+    found = tree.discover(plant(tmp_path, reversed(places)))
     assert [file.path for file in found] == [tmp_path / place for place in places]
     assert (str(found[1].collection), found[1].split, found[1].name) == ("layout:my-gpu:beam", "train", "a")
     with pytest.raises(DataRootError, match=r"here has no graph files; expected npz/layout/<source>"):
-        graph_files(tmp_path / "absent", [], where="here")
+        tree.graph_files(tmp_path / "absent", [], where="here")
 
 
 #: Graphs that are not read, and why.
@@ -82,9 +68,9 @@ OTHER += ["fusion/xla/train/a.npz", "elsewhere/a.npz", "tile/.cache/a.npz"]
 def test_what_lies_elsewhere_is_no_graph_and_named(tmp_path, monkeypatch):
     """Permission bits do not bind root, so the system's answer about a locked folder is made up."""
     plant(tmp_path, (*WRONG, *OTHER))
-    assert discover(tmp_path) == []
+    assert tree.discover(tmp_path) == []
     (tmp_path / "tile" / "xla" / "again").symlink_to(tmp_path / "tile")
-    skipped = {str(path.relative_to(tmp_path)): why for path, why in skipped_files(tmp_path)[0].items()}
+    skipped = {str(path.relative_to(tmp_path)): why for path, why in tree.skipped_files(tmp_path)[0].items()}
     assert {where for where in skipped if "again" not in where} == {os.path.dirname(place) for place in WRONG}
     assert {place: why for place, why in WRONG.items() if why not in skipped[os.path.dirname(place)]} == {}
     assert 0 < max(where.count("again") for where in skipped) < 8, "links in a circle come to an end"
@@ -96,26 +82,26 @@ def test_what_lies_elsewhere_is_no_graph_and_named(tmp_path, monkeypatch):
         return scandir(path)
 
     monkeypatch.setattr("os.scandir", refuses)
-    assert skipped_files(tmp_path / "b") == ({}, {locked: "cannot be read (Permission denied)"})
+    assert tree.skipped_files(tmp_path / "b") == ({}, {locked: "cannot be read (Permission denied)"})
 
 
 def test_all_are_chosen_or_those_named_and_others_refused_with_the_close_ones():
     available = [Collection.parse(name) for name in ("tile:cpu", "layout:cpu:random", "layout:cpu:default")]
-    assert [*map(str, choose([], available * 2))] == ["layout:cpu:default", "layout:cpu:random", "tile:cpu"]
+    assert [*map(str, tree.choose([], available * 2))] == ["layout:cpu:default", "layout:cpu:random", "tile:cpu"]
     asked = ["tile:cpu", "layout:cpu:default", "tile:cpu"]
-    assert [*map(str, choose(asked, iter(available)))] == ["tile:cpu", "layout:cpu:default"]
-    assert choose_splits([]) == list(SPLITS) == ["train", "valid", "test"]
-    assert choose_splits(["test", "train", "test"]) == ["train", "test"]
+    assert [*map(str, tree.choose(asked, iter(available)))] == ["tile:cpu", "layout:cpu:default"]
+    assert tree.choose_splits([]) == list(tree.SPLITS) == ["train", "valid", "test"]
+    assert tree.choose_splits(["test", "train", "test"]) == ["train", "test"]
     for name, do in (("layout:cpu:randm", "did you mean layout:cpu:random"), ("zzz", "name one of these")):
         with pytest.raises(CollectionError) as caught:
-            choose(["tile:cpu", name], available, where="the workspace")
+            tree.choose(["tile:cpu", name], available, where="the workspace")
         assert caught.value.got == f"collection {name!r} is not in the workspace"
         assert caught.value.expected == "layout:cpu:default, layout:cpu:random, tile:cpu"
         assert do in caught.value.do
     with pytest.raises(CollectionError, match="the data root holds no collections"):
-        choose(["tile:cpu"], [])
+        tree.choose(["tile:cpu"], [])
     with pytest.raises(CollectionError, match="'holdout' is not a split; expected train, valid, test"):
-        choose_splits(["train", "holdout"])
+        tree.choose_splits(["train", "holdout"])
 
 
 def test_sizes_stand_in_headers_and_a_survey_goes_on_after_a_broken_file(graph_file, tmp_path):
@@ -125,7 +111,7 @@ def test_sizes_stand_in_headers_and_a_survey_goes_on_after_a_broken_file(graph_f
         graph_size(tile, "layout")
     shutil.copytree(SAMPLE / "npz" / "tile" / "cpu", tmp_path / "tile" / "cpu")
     (tmp_path / "tile" / "cpu" / "test" / "bad.npz").write_bytes(b"no zip")
-    (size,) = survey(graph_files(tmp_path, [], where="here"))
+    (size,) = tree.survey(tree.graph_files(tmp_path, [], where="here"))
     assert (str(size.collection), size.families) == ("tile:cpu", 8)
     assert [len(size.graphs[split]) for split in ("train", "valid", "test")] == [30, 12, 15]
     assert (size.rows("train"), size.rows("train", 10), size.rows("absent")) == (1920, 300, 0)

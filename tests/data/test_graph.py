@@ -13,19 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests import graphs
 from tests.examples import examples
-from tests.graphs import (
-    Arrays,
-    Node,
-    arrays_of,
-    layout_arrays,
-    layout_graphs,
-    layout_row,
-    program_arrays,
-    save_npz,
-    tile_arrays,
-    tile_graphs,
-)
+from tests.graphs import Arrays, Node, arrays_of, layout_arrays, layout_row, program_arrays, tile_arrays
 from xlarank.data.errors import GraphFileError
 from xlarank.data.graph import LayoutGraph, TileGraph, read_graph, tensor_ranks
 from xlarank.data.npz import NpzReader
@@ -165,7 +155,7 @@ def test_bombs_are_refused_by_their_headers(tmp_path, monkeypatch, kind):
             arrays[key] = np.broadcast_to(arrays[key][:1], (*shape[:1], *arrays[key].shape[1:]))
         arrays[name] = np.broadcast_to(arrays[name].reshape(-1)[:1], shape)
         with pytest.raises(GraphFileError, match=message):
-            read_graph(save_npz(tmp_path / "bomb.npz", arrays), kind)
+            read_graph(graphs.save_npz(tmp_path / "bomb.npz", arrays), kind)
 
 
 # Valid oddities -----------------------------------------------------------------------------------------
@@ -249,9 +239,9 @@ def test_the_layout_graph_and_the_tile_graph(graph_file):
 
 
 @examples(60)
-@given(arrays=st.one_of(layout_graphs(relabel=True), tile_graphs()))
+@given(arrays=st.one_of(graphs.layout_graphs(relabel=True), graphs.tile_graphs()))
 def test_random_graphs_read_as_written(next_path, arrays):
-    graph = read_graph(save_npz(next_path(), arrays))
+    graph = read_graph(graphs.save_npz(next_path(), arrays))
     read = arrays_of(graph)
     if isinstance(graph, LayoutGraph):
         order = np.argsort(arrays["node_config_ids"])

@@ -14,15 +14,12 @@ ADDRESSES = {
     "postgresql:///db?host=/run/db&password=secret": "postgresql:///db?***",
     "postgresql:///db?pass%77ord=secret": "postgresql:///db?***",
     "postgresql://me@host:5432/db": "postgresql://me@host:5432/db",
-    **dict.fromkeys(
-        (
-            "postgresql://me:sec@ret@host/db", "postgresql://m@e:secret@host/db", "'postgresql://me:secret@host/db'",
-            " postgresql://me:secret@host/db", "postgresql://host/db;password=secret",
-            "postgresql://host/db password=secret", "postgresql://me:secret@host:port/db",
-            "host=db user=me password=secret",
-        ),
-        "***",
-    ),
+    "postgresql://me:sec@ret@host/db": "***",
+    "postgresql://m@e:secret@host/db": "***",
+    " postgresql://me:secret@host/db": "***",
+    "postgresql://host/db;password=secret": "***",
+    "postgresql://me:secret@host:port/db": "***",
+    "host=db user=me password=secret": "***",
     "journal:/a/b:c@d.log": "journal:/a/b:c@d.log",
     "sqlite:///a b.db": "sqlite:///a b.db",
 }  # fmt: skip
