@@ -16,20 +16,15 @@ from tests.graphs import save_npz
 
 # No deadline: the time of one example says more about the machine than about the code.
 # Derandomized: a red run must be red again on the next machine.
-settings.register_profile(
-    "xlarank",
-    deadline=None,
-    derandomize=True,
-    print_blob=True,
-    max_examples=60,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+slow = [HealthCheck.too_slow]
+settings.register_profile("xlarank", deadline=None, derandomize=True, print_blob=True, max_examples=60,
+                          suppress_health_check=slow)  # fmt: skip
 settings.register_profile("quick", settings.get_profile("xlarank"), max_examples=FEW)
 
 # Tables are as wide as the tests expect, whatever terminal (or test worker) they run in.
 os.environ.pop("COLUMNS", None)
 
-#: Root of a tree of real TpuGraphs files; tests that need it are skipped without it.
+#: Root of a tree of real TpuGraphs files.
 TEST_DATA = "XLARANK_TEST_DATA"
 
 

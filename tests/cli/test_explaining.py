@@ -1,4 +1,4 @@
-"""Explanations, calibration and the report from the command line."""
+"""Cross-validation, explanations, calibration and the report from the command line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Job
-from tests.cli.shell import LAYOUT, TILE, here
+from tests.cli.shell import FILES, LAYOUT, TILE, here, refused
 from tests.pipelines.trees import graph_path
 
 pytestmark = pytest.mark.slow
@@ -25,9 +25,8 @@ def test_explain_shows_nodes_and_causes_and_draws(job: Job, tmp_path: Path) -> N
     total = sum(node["value"] for node in result["nodes"]) + result["rest"]
     assert total == pytest.approx(result["difference"]) and result["configuration"] == 3
     assert svg.read_text().startswith("<svg") and f"wrote {svg}" in done.out
-    done = here("explain", graph, "--config", 9999, "--workspace", job.work)
-    assert done.code == 1
-    assert done.errors == ["error: mlp__a has no configuration 9999; expected a number from 0 to 63"]
+    said = "mlp__a has no configuration 9999; expected a number from 0 to 63"
+    refused(["explain", graph, "--config", 9999, "--workspace", job.work], said)
     done = here("explain", graph_path(job.tree, TILE, "valid", "expsum__a"), "--workspace", job.work)
     assert done.code == 0 and "contribution" in done.out and " node " not in done.out, "tiles have causes only"
 
@@ -47,3 +46,18 @@ def test_calibrate_then_rank_and_report_tell(trained: Path, job: Job, tmp_path: 
     assert f"wrote {page}: " in done.out and f"{TILE}: " in done.out
     text = page.read_text(encoding="utf-8")
     assert "Measured out of fold" in text
+
+
+def test_other_rankers_alone_and_side_by_side(trained: Path) -> None:
+    words = ["cross-validate", "--workspace", trained, "--rounds", "5", "--threads", "1", "--json", "-"]
+    done = here(*words, "--model", "ranknet", "--model", "lambdarank", "-c", LAYOUT)
+    assert done.code == 0
+    report = json.loads(done.out)[LAYOUT]
+    assert list(report) == ["ranknet", "lambdarank"]
+    between = report["lambdarank"]["slowdown@5"]["difference"]
+    assert set(between) == {"mean", "low", "high", "graphs"}
+    assert "lambdarank minus ranknet" in done.err and "slowdown@5" in done.err
+    assert f"{between['low']:+.3f} to {between['high']:+.3f}" in done.err
+    done = here(*words, "--model", "ranknet", "--by", "kind", "-c", TILE)
+    assert done.code == 0 and set(json.loads(done.out)[TILE]["score"]["graphs"]) == set(FILES[TILE]["train"])
+    assert f"{TILE}: ranknet with default parameters, 5 rounds" in done.err.replace("\n", " ")

@@ -25,27 +25,21 @@ HEAVY = ("numpy", "lightgbm", "polars", "pyarrow", "pandas", "scipy", "optuna", 
 def test_help_imports_nothing_heavy_and_is_quick(tmp_path: Path) -> None:
     import resource
 
-    def one() -> tuple[float, str, str]:
+    def one() -> tuple[float, subprocess.CompletedProcess[str]]:
         before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+        words = [sys.executable, "-X", "importtime", str(ROOT / "run.py"), "--help"]
         done = subprocess.run(
-            [sys.executable, "-X", "importtime", str(ROOT / "run.py"), "--help"],
-            cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, check=True,
-        )  # fmt: skip
-        return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before, done.stdout, done.stderr
+            words, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, check=True
+        )
+        return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before, done
 
-    (first, shown, times), (second, *_) = one(), one()
+    (first, done), (second, _) = one(), one()
     assert min(first, second) < 1.0, "seconds of processor time; the first may also compile"
-    imported = {line.rsplit("|", 1)[-1].strip() for line in times.splitlines() if "|" in line}
+    imported = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines() if "|" in line}
     assert "typer" in imported, "the list of imports was understood"
-    assert not {name for name in imported if name.split(".")[0] in HEAVY}
-    assert not {name for name in imported if name.startswith(("xlarank.features", "xlarank.models"))}
-    assert not {name for name in imported if name.startswith("xlarank.pipelines.")}
-    assert [name for name in commands().commands if name not in shown] == []
-
-
-def test_help_names_every_ranker() -> None:
-    shown = here("tune", "--help").out
-    assert [name for name in RANKERS if name not in shown] == []
+    ours = ("xlarank.features", "xlarank.models", "xlarank.pipelines.")
+    assert not {name for name in imported if name.split(".")[0] in HEAVY or name.startswith(ours)}
+    assert [name for name in commands().commands if name not in done.stdout] == []
 
 
 @pytest.mark.slow
@@ -65,14 +59,12 @@ def test_help_has_examples_that_parse_and_no_types_of_python(name: str, tmp_path
 
 
 def test_every_command_and_every_ranker_has_its_words() -> None:
-    assert set(GUIDES) == set(commands().commands)
-    assert set(LINES) == set(RANKERS)
-
-
-def test_columns_in_examples_exist() -> None:
-    asked = [shlex.split(example)[1:] for example in GUIDES["explain-feature"].examples]
-    matching = [describe_columns(pattern) for words in asked for pattern in words]
-    assert [len(columns) > 1 for columns in matching] == [False, True]  # one by its name, some by a pattern
+    assert set(GUIDES) == set(commands().commands) and set(LINES) == set(RANKERS)
+    shown = here("tune", "--help").out
+    assert [name for name in RANKERS if name not in shown] == []
+    patterns = [shlex.split(example)[1] for example in GUIDES["explain-feature"].examples]
+    # one by its name, some by a pattern
+    assert [len(describe_columns(pattern)) > 1 for pattern in patterns] == [False, True]
 
 
 def test_options_of_one_name_mean_the_same() -> None:

@@ -32,7 +32,7 @@ def interrupt(
     process: subprocess.Popen[str], when: Callable[[], bool], number: signal.Signals = signal.SIGINT
 ) -> Outcome:
     """What Ctrl-C does: the signal goes to the whole group."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     try:
         while not when():
             assert process.poll() is None, "it was over too early"
