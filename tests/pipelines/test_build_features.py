@@ -15,20 +15,8 @@ import numpy as np
 import pytest
 
 from tests.graphs import save_npz
-from tests.pipelines.trees import (
-    FAST,
-    LAYOUT,
-    TILE,
-    TREE,
-    Listener,
-    build,
-    contents,
-    graph_path,
-    layout_graph,
-    stored,
-    tile_graph,
-    write_tree,
-)  # fmt: skip
+from tests.pipelines import trees
+from tests.pipelines.trees import FAST, FILES, LAYOUT, TILE, TREE, Listener, build, contents, graph_path, stored
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, DataRootError, WorkspaceError, XlarankError
 from xlarank.data.graph import Kind
@@ -40,7 +28,6 @@ from xlarank.pipelines.build_features import BuildReport
 from xlarank.pipelines.support.building import GraphJob
 
 ROOT = Path(__file__).parents[2]
-FILES = sum(len(names) for splits in TREE.values() for names in splits.values())
 VALID: dict[str, Any] = {"collections": [LAYOUT], "splits": ["valid"]}
 
 
@@ -95,7 +82,7 @@ def test_only_what_changed_is_built_again(tree: Path, built: Path) -> None:
 
     first = inodes()
     assert totals(build(tree, built)) == (0, FILES, 0) and inodes() == first
-    changed = save_npz(graph_path(tree, LAYOUT, "train", "beta__a"), layout_graph(99))
+    changed = save_npz(graph_path(tree, LAYOUT, "train", "beta__a"), trees.layout_graph(99))
     touched = graph_path(tree, TILE, "valid", "pool__a")
     os.utime(touched, ns=(touched.stat().st_atime_ns, touched.stat().st_mtime_ns + 1_000_000))
     assert totals(build(tree, built)) == (2, FILES - 2, 0)
@@ -147,8 +134,6 @@ def test_max_configs_thins_out_train_alone(tree: Path, tmp_path: Path, shared_bu
     assert totals(build(tree, work, max_configs=22, **chosen)) == (5, 2, 0), "another recipe"
 
 
-# Broken files, and names ----------------------------------------------------------------------------------
-
 _HARMFUL = ("new\nline__a", "a:b", "back\\slash", 'q"uote', "x" * 250)  # the last is too long as .parquet
 #: Half-written, or the litter of a file manager: not a graph at all.
 _SKIPPED = ("..", "..evil__a", ".hidden__a", "._alpha__a")
@@ -159,20 +144,20 @@ _BROKEN = ("folder__a", "dangling__a", "tile__a", "text__a")
 def test_odd_names_and_files_are_taken_or_refused_one_by_one(tree: Path, tmp_path: Path) -> None:
     """What cannot be ranked is listed and kept: a submission needs every configuration."""
     for name in (*_HARMFUL, *_SKIPPED, *_HARMLESS):
-        odd = save_npz(graph_path(tree, LAYOUT, "valid", "odd"), layout_graph(len(name)))
+        odd = save_npz(graph_path(tree, LAYOUT, "valid", "odd"), trees.layout_graph(len(name)))
         odd.rename(odd.with_name(f"{name}.npz"))
     folder, dangling, tile, text = (graph_path(tree, LAYOUT, "valid", name) for name in _BROKEN)
     folder.mkdir()
     dangling.symlink_to(tmp_path / "nowhere.npz")
-    save_npz(tile, tile_graph(0))
+    save_npz(tile, trees.tile_graph(0))
     text.write_text("hello")
-    alike, even = layout_graph(0), layout_graph(1)
+    alike, even = trees.layout_graph(0), trees.layout_graph(1)
     alike["node_config_feat"][:] = alike["node_config_feat"][0]
     even["config_runtime"][:] = 20_000_000
     save_npz(graph_path(tree, LAYOUT, "valid", "alike__a"), alike)
     save_npz(graph_path(tree, LAYOUT, "valid", "even__a"), even)
     harmful = "layout:c pu?:random"  # refused for itself; the collections beside it have their manifests
-    save_npz(graph_path(tree, harmful, "valid", "alpha__a"), layout_graph(3))
+    save_npz(graph_path(tree, harmful, "valid", "alpha__a"), trees.layout_graph(3))
     before, work = set(tmp_path.rglob("*")), tmp_path / "work"
     report = build(tree, work, jobs=0, collections=[LAYOUT, harmful], splits=["valid"])
     refused = {f"{LAYOUT} valid {name}" for name in (*_HARMFUL, *_BROKEN)}
@@ -194,21 +179,13 @@ def test_odd_names_and_files_are_taken_or_refused_one_by_one(tree: Path, tmp_pat
     assert set(stored(work, split="valid")) == set(rows), "other collections are left alone"
 
 
-# Several processes, kills and workspaces -----------------------------------------------------------------
-
-
-def die(job: object, source: object) -> None:
-    """Stands in for the building of a graph in a worker that the system kills."""
-    os._exit(9)
-
-
 @pytest.mark.slow
 def test_two_processes_store_the_same_bytes(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph_path(tree, TILE, "test", "sort__a").write_bytes(b"no zip")
     one, two = (build(tree, tmp_path / str(jobs), max_configs=10, jobs=jobs) for jobs in (1, 2))
     assert totals(two) == totals(one) == (FILES - 1, 0, 1) and two.splits == one.splits
     assert contents(tmp_path / "2") == contents(tmp_path / "1")
-    monkeypatch.setattr(GraphJob, "build", die)
+    monkeypatch.setattr(GraphJob, "build", trees.die)
     listener = Listener()
     with pytest.raises(XlarankError, match=r"a worker process died.*smaller --jobs"):
         build(tree, tmp_path / "work", jobs=2, progress=listener)
@@ -231,8 +208,8 @@ def test_no_graph_is_begun_after_the_time_and_the_next_call_goes_on(tree: Path, 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for worker processes in /proc")
 def test_a_killed_build_leaves_no_workers(tmp_path: Path) -> None:
     """Each worker would hold its memory until the machine is started again."""
-
-    write_tree(tmp_path / "tree", {TILE: {"train": [f"family{number % 9}__{number}" for number in range(80)]}})
+    names = [f"family{number % 9}__{number}" for number in range(80)]
+    trees.write_tree(tmp_path / "tree", {TILE: {"train": names}})
     words = f"build-features --jobs 2 --tier fast --data-root {tmp_path / 'tree'} --workspace {tmp_path / 'work'}"
     process = subprocess.Popen([sys.executable, ROOT / "run.py", *words.split()], stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 60

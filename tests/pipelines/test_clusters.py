@@ -17,20 +17,9 @@ import numpy as np
 import pytest
 
 from tests.models.rows import easy_data
+from tests.pipelines import trees
 from tests.pipelines.postgres import need
-from tests.pipelines.trees import (
-    FAST,
-    LAYOUT,
-    TILE,
-    TREE,
-    Listener,
-    build,
-    contents,
-    graph_path,
-    model_of,
-    stored,
-    write_tree,
-)
+from tests.pipelines.trees import FAST, FILES, LAYOUT, TILE, Listener, build, contents, graph_path, model_of, stored
 from xlarank.data.collection import discover
 from xlarank.data.errors import ClusterError, ModelError, XlarankError
 from xlarank.data.workspace import Workspace
@@ -50,7 +39,6 @@ if TYPE_CHECKING:
     from distributed import Client
 
 slow = pytest.mark.slow
-FILES = sum(len(names) for splits in TREE.values() for names in splits.values())
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +114,8 @@ def test_two_workers_grow_the_same_trees_again_and_a_model_like_any_other(
 def test_workers_that_are_killed(client: Client, tmp_path: Path) -> None:
     """Their graphs are built again by the others; a training ends, and the next one works."""
     victim, other = pids(client)
-    write_tree(tmp_path / "tree", {TILE: {"train": [f"family{number % 9}__{number}" for number in range(24)]}})
+    names = [f"family{number % 9}__{number}" for number in range(24)]
+    trees.write_tree(tmp_path / "tree", {TILE: {"train": names}})
     killer = Listener(1, lambda: os.kill(victim, signal.SIGKILL))
     report = build(tmp_path / "tree", tmp_path / "there", scheduler=client.scheduler.address, progress=killer)
     assert len(killer.notes) == 24 and not report.broken
@@ -152,11 +141,6 @@ def test_workers_that_are_killed(client: Client, tmp_path: Path) -> None:
     assert fitted(TreeCluster(client))._learned() == undisturbed._learned()
 
 
-def die(job: object, source: object) -> None:
-    """Stands in for the building of a graph that no worker has the memory for."""
-    os._exit(9)
-
-
 @slow
 def test_one_worker_a_graph_that_kills_it_and_a_scheduler_that_goes_away(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -168,7 +152,7 @@ def test_one_worker_a_graph_that_kills_it_and_a_scheduler_that_goes_away(
         texts = [checked_text(each._learned().files[BOOSTER], len(each._used)) for each in (one, here)]
         assert texts[0] == texts[1], "but for the parameters"
         with monkeypatch.context() as patch:
-            patch.setattr(module, "build_remotely", die)
+            patch.setattr(module, "build_remotely", trees.die)
             asked = {"collections": [TILE], "splits": ["valid"], "scheduler": client.scheduler.address}
             (why,) = build(tree, tmp_path / "work", **asked).broken.values()
         assert why.startswith("pool__a.npz: 1 workers died while they built it; expected workers with enough")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count, product
@@ -88,6 +89,8 @@ TREE: Mapping[str, Mapping[str, Sequence[str]]] = {
         "test": ("sort__a", "sort__b"),
     },
 }
+#: Number of all of them.
+FILES = sum(len(names) for splits in TREE.values() for names in splits.values())
 
 
 def graph_path(root: Path, collection: str, split: str, name: str) -> Path:
@@ -135,6 +138,11 @@ parquet_bytes = partial(contents, pattern="*.parquet")
 
 def interrupt() -> None:
     raise KeyboardInterrupt
+
+
+def die(*_: object) -> None:
+    """Stands in for the building of a graph in a worker that the system kills."""
+    os._exit(9)
 
 
 class Listener:
