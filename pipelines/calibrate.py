@@ -36,7 +36,6 @@ def calibrate(
     workspace.require_writable()
     chosen = models_named(workspace, collections)
     left_out: dict[str, str] = {}
-
     with steps_of(progress, "calibrating", sum(len(model_of(workspace, one).rankers) for one in chosen)):
         work = partial(_calibrate_one, workspace, threads, progress)
         calibrations = each_collection(chosen, work, left_out, named=bool(collections))

@@ -167,12 +167,10 @@ def explain_graph(
 
 
 def _configuration(graph: Graph, asked: str | int) -> int:
-    if not str(asked).isdecimal() or int(asked) >= graph.configs:
-        raise XlarankError(
-            f"{graph.name} has no configuration {asked}",
-            expected=f"a number from 0 to {graph.configs - 1} (--against: or {DEFAULT})",
-        )
-    return int(asked)
+    if str(asked).isdecimal() and int(asked) < graph.configs:
+        return int(asked)
+    expected = f"a number from 0 to {graph.configs - 1}" + (f" or {DEFAULT}" if str(asked).isalpha() else "")
+    raise XlarankError(f"{graph.name} has no configuration {asked}", expected=expected)
 
 
 def _other(graph: Graph, now: int, order: Sequence[int], against: str | int | None) -> tuple[int, str]:
