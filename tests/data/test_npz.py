@@ -114,7 +114,6 @@ GARBAGE_HEADERS = {
     "header cut short": b"\x93NUMPY\x01\x00" + struct.pack("<H", 500) + b"{'descr'",
     "header of version 2 cut short": b"\x93NUMPY\x02\x00" + struct.pack("<I", 2**31),
     "version 3": npy(npy_header((5, 140)), bytes(2800), 3),
-    "binary": npy(bytes(range(118))),
     "keys missing": npy(b"{'descr': '<f4'}\n"),
     "keys not hashable": npy(b"{[1]: '<f4', 'fortran_order': False, 'shape': (5, 140)}\n"),
     "shape of floats": npy(npy_header("(5.0, 140.0)")),

@@ -1,4 +1,4 @@
-"""Tied nodes: golden signatures, the groups of real files, a slow reference for comparing partitions."""
+"""Tied nodes: golden signatures, and the groups of real files."""
 
 from __future__ import annotations
 
@@ -101,6 +101,11 @@ def test_groups_of_real_files_are_reproduced(real_data: Path, place: str) -> Non
     exact, precision, recall = agreement(real, ruled)
     assert (real.max() + 1, ruled.max() + 1, exact) == REAL[place]
     assert precision > 0.88 and recall > 0.98
+
+
+def test_agreement_is_of_whole_groups_and_of_pairs() -> None:
+    assert agreement(np.array([0, 0, 0, 1]), np.array([0, 0, 1, 2])) == (1, 1.0, 1 / 3)
+    assert agreement(np.array([0, 1, 1]), np.array([0, 0, 0])) == (0, 1 / 3, 1.0)
 
 
 def test_random_tied_configurations_set_dots_always_and_reshapes_sometimes() -> None:
