@@ -46,7 +46,7 @@ from xlarank.pipelines.support.workspace_lock import workspace_lock
 from xlarank.pipelines.train import train
 from xlarank.pipelines.tune import ROUNDS, tune
 
-#: After this share of the time nothing new is begun and what runs is stopped.
+#: The share of the time after which nothing new is begun.
 _LAST: Final = 0.95
 #: A final model and the last trial before it, in times of the first model: no trial begins later.
 _AFTER_TUNING: Final = 2.5
@@ -106,7 +106,8 @@ def run_all(
     Raises `DataRootError`, `CollectionError` and `WorkspaceError` where nothing at all can be done, and
     `CollectionError` where there are no test graphs.
     """
-    job = _Job(data_root, workspace, out, settings, progress or Silent())
+    started = time.monotonic()
+    job = _Job(data_root, workspace, out, settings, progress or Silent(), started + _LAST * 3600 * settings.hours)
     workspace.require_writable()
     files = graph_files(data_root.npz, collections, where=str(data_root.path))
     require_one_root(data_root, workspace, discover(data_root.npz))
@@ -123,7 +124,7 @@ def run_all(
             outcome.notes.append(f"{kind}{' '.join(str(error).split())[-600:]}")
         outcome.seconds = time.monotonic() - began
     return RunSummary(
-        out, plan, [*job.outcomes.values()], len(job.cover), job.broken, time.monotonic() - job.started
+        out, plan, [*job.outcomes.values()], len(job.cover), job.broken, time.monotonic() - started
     )
 
 
@@ -134,14 +135,10 @@ class _Job:
     out: Path
     settings: RunSettings
     progress: Progress
-    started: float = field(default_factory=time.monotonic)
+    last: float  # monotonic, when nothing new is begun and what runs is stopped
     cover: dict[str, int] = field(default_factory=dict)
     outcomes: dict[Collection, CollectionOutcome] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def last(self) -> float:
-        return self.started + _LAST * 3600 * self.settings.hours
 
     def write_default_order(self, files: Sequence[GraphFile]) -> None:
         """Write a submission that is right; its rows stay where they were right before."""
@@ -225,7 +222,7 @@ class _Job:
         """Put the collection's rows into the submission."""
         report = self.run(
             submit, self.workspace, self.out, collections=[str(part.collection)], cover=self.cover, keep=True,
-            end=max(self.started + 3600 * self.settings.hours, time.monotonic() + 60),
+            end=max(self.last, time.monotonic() + 60),
         )  # fmt: skip
         folds, outcome = read_card(self.workspace.model(part.collection)).folds, self.outcomes[part.collection]
         outcome.ranked_by, outcome.folds = by, summarise(folds) if folds else {}

@@ -24,24 +24,21 @@ class _Cost(NamedTuple):
     """Seconds and bytes of one kind of graphs on one core, as measured (docs/explanation/size.md)."""
 
     most: int  # configurations of a graph that are trained on
-    graph_seconds: float  # to build a file
-    config_seconds: float  # and each of its configurations
-    choice_seconds: float  # and each of these and each configurable node
-    config_bytes: float
-    choice_bytes: float
+    config_bytes: float  # a configuration while its file is built
+    choice_bytes: float  # and a configurable node of it
     fit_seconds: float  # a row, for a fit of 300 rounds
     row_bytes: float
     fold_bytes: float  # a row, for each fold that is fitted at the same time
 
 
 _COSTS: Final[dict[Kind, _Cost]] = {
-    "layout": _Cost(1000, 0.07, 12e-6, 0.22e-6, 3_500, 4.8, 1.5e-3, 7_200, 16_400),
-    "tile": _Cost(100, 0.016, 6e-6, 0.0, 1_500, 0.0, 0.25e-3, 2_900, 9_900),
+    "layout": _Cost(1000, 3_500, 4.8, 1.5e-3, 7_200, 16_400),
+    "tile": _Cost(100, 1_500, 0.0, 0.25e-3, 2_900, 9_900),
 }
 #: Fits for a first model, and for all that is done with a collection with some ten trials.
 _FIRST_FITS, _ALL_FITS = 11, 60
-#: What several processes gain together per core, and how much longer everything may take than measured.
-_EFFICIENCY, _SAFETY = 0.75, 1.5
+#: Seconds of the clock for a second of one core, with what cores lose side by side and for files to be built.
+_SAFETY: Final = 2.0
 #: Memory is planned to this share; a process with the libraries loaded takes so many bytes.
 _MEMORY_SHARE, _PROCESS = 0.75, 350e6
 #: Configurations of a graph; a model of fewer ranks no better than the order of the file.
@@ -86,7 +83,7 @@ class CollectionPlan:
     Attributes:
         max_configs: kept of each training graph; ``most_configs`` would still fit into memory.
         rows: training rows, valid included; 0 without training graphs, test graphs or enough memory.
-        first_seconds: expected until its test graphs are ranked by a first model.
+        first_seconds: expected for a first model.
     """
 
     collection: Collection
@@ -100,23 +97,20 @@ class CollectionPlan:
 
 def plan_collection(size: CollectionSize, settings: RunSettings, collections: int) -> CollectionPlan:
     """Cut the rows of one of so many collections to what fits into an equal share of the time and the memory."""
-    cost, power = _COSTS[size.collection.kind], max(1.0, settings.cores * _EFFICIENCY)  # cores' worth of work
+    cost = _COSTS[size.collection.kind]
     usable = 1e9 * settings.ram_gb * _MEMORY_SHARE - _PROCESS
     configs, _, configurable = np.concatenate([*size.table.values()]).T
     largest = _PROCESS + (configs * (cost.config_bytes + cost.choice_bytes * configurable)).max(initial=0.0)
     jobs = max(1, min(settings.jobs or settings.cores, int(usable / largest)))
-    build = cost.graph_seconds * len(configs)
-    build += float((configs * (cost.config_seconds + cost.choice_seconds * configurable)).sum())
-    build *= _SAFETY / min(jobs, power)
     row_bytes = cost.row_bytes + min(settings.cores, max(1, size.families)) * cost.fold_bytes
-    row_seconds = _SAFETY * cost.fit_seconds / power
+    row_seconds = _SAFETY * cost.fit_seconds / settings.cores
     graphs = max(1, len(size.graphs.get("train", ())) + len(size.graphs.get("valid", ())))
     most = int(usable / row_bytes / graphs)
-    learning = max(0.0, 3600 * settings.hours / collections - build)
-    kept = max(_LEAST, min(cost.most, most, int(learning / (_ALL_FITS * row_seconds * graphs))))
+    in_time = int(3600 * settings.hours / collections / (_ALL_FITS * row_seconds * graphs))
+    kept = max(_LEAST, min(cost.most, most, in_time))
     rows = size.rows("train", kept) + size.rows("valid", kept)
     useful = most >= _LEAST and size.rows("train") and size.rows("test")
-    seconds, memory = build + _FIRST_FITS * row_seconds * rows, 1e-9 * (rows * row_bytes + _PROCESS)
+    seconds, memory = _FIRST_FITS * row_seconds * rows, 1e-9 * (rows * row_bytes + _PROCESS)
     return CollectionPlan(size.collection, kept, most, rows if useful else 0, seconds, memory, jobs)
 
 
