@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.postgres import PostgresServer, missing, skip_or_fail
+from tests.pipelines.postgres import PostgresServer
 from tests.pipelines.trees import build, write_tree
 from xlarank.data.workspace import Workspace
 from xlarank.pipelines.support.fitting import TrainRequest
@@ -56,14 +56,10 @@ tree, built, trained = map(copy_of, ("tree", "built", "trained"))
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     """A running PostgreSQL server; skips the test, visibly, where none is installed."""
-    if why := missing():
-        skip_or_fail(why)
     server = PostgresServer()
-    try:
-        server.start()
-        yield server
-    finally:
-        server.remove()
+    yield server
+    server.stop()
+    shutil.rmtree(server.folder)
 
 
 @pytest.fixture

@@ -21,18 +21,9 @@ PASSWORD = "s3cret@of/tests"
 
 def programs() -> Path | None:
     """The folder of ``initdb`` and ``pg_ctl``; Debian keeps them off the path."""
-    found = shutil.which("initdb")
-    if found:
+    if found := shutil.which("initdb"):
         return Path(found).resolve().parent
-    versions = Path("/usr/lib/postgresql").glob("*/bin/initdb")
-    return max((path.parent for path in versions), key=lambda path: int(path.parent.name), default=None)
-
-
-def missing() -> str:
-    """Why there is no server; empty where there is one."""
-    if programs() is None:
-        return "PostgreSQL is not installed (Debian: apt-get install postgresql)"
-    return ""
+    return max((path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/initdb")), default=None)
 
 
 def skip_or_fail(why: str) -> None:
@@ -48,18 +39,14 @@ def need(package: str) -> None:
 
 
 class PostgresServer:
-    """A server on a free port of this machine and on a socket in its folder.
-
-    It refuses to run as root, who starts it as the user ``postgres``.
-    """
+    """A running server on a free port of this machine; it refuses to run as root, who starts it as ``postgres``."""
 
     def __init__(self) -> None:
-        bin_ = programs()
-        assert bin_ is not None
-        self._bin = bin_
-        self._as: dict[str, Any] = {"user": "postgres", "group": "postgres", "extra_groups": []}
-        if os.geteuid() != 0:
-            self._as = {}
+        folder = programs()
+        if folder is None:
+            skip_or_fail("PostgreSQL is not installed (Debian: apt-get install postgresql)")
+        self._bin, root = folder or Path(), os.geteuid() == 0
+        self._as: dict[str, Any] = {"user": "postgres", "group": "postgres", "extra_groups": []} if root else {}
         # Not below pytest's folder, which nobody else may enter; and the path of a socket is short.
         self.folder = Path(tempfile.mkdtemp(prefix="xlarank-pg-"))
         with socket.socket() as probe:
@@ -67,14 +54,13 @@ class PostgresServer:
             self.port = probe.getsockname()[1]
         word = self.folder / "password"
         word.write_text(PASSWORD + "\n")
-        if self._as:
-            for path in (self.folder, word):
-                shutil.chown(path, "postgres", "postgres")
+        for path in (self.folder, word) if root else ():
+            shutil.chown(path, "postgres", "postgres")
         self._run(
-            "initdb", "--pgdata", str(self.folder / "data"), "--username", "tuner", "--pwfile", str(word),
-            "--auth-local", "trust", "--auth-host", "scram-sha-256", "--encoding", "UTF8", "--no-sync",
-            "--no-locale",
+            "initdb", "--pgdata", "data", "--username", "tuner", "--pwfile", "password", "--auth-local", "trust",
+            "--auth-host", "scram-sha-256", "--encoding", "UTF8", "--no-sync", "--no-locale",
         )  # fmt: skip
+        self.start()
 
     def _run(self, program: str, *arguments: str) -> None:
         done = subprocess.run(
@@ -83,28 +69,16 @@ class PostgresServer:
         )  # fmt: skip
         assert done.returncode == 0, f"{program}: {done.stdout}"
 
-    def _control(self, *arguments: str) -> None:
-        # its log goes to a file: a pipe would stay open as long as the server runs
-        self._run("pg_ctl", "--pgdata", str(self.folder / "data"), "--log", str(self.folder / "log"), *arguments)
-
     def start(self) -> None:
         options = f"-c listen_addresses=127.0.0.1 -p {self.port} -k {self.folder} -c fsync=off"
-        self._control("-w", "-o", options, "start")
+        # its log goes to a file: a pipe would stay open as long as the server runs
+        self._run("pg_ctl", "--pgdata", "data", "--log", "log", "-w", "-o", options, "start")
 
     def stop(self) -> None:
-        self._control("-w", "-m", "immediate", "stop")
-
-    def remove(self) -> None:
-        try:
-            self.stop()
-        finally:
-            shutil.rmtree(self.folder, ignore_errors=True)
+        self._run("pg_ctl", "--pgdata", "data", "-w", "-m", "immediate", "stop")
 
     def create(self, database: str) -> None:
-        self._run(
-            "psql", "--host", str(self.folder), "--port", str(self.port), "--username", "tuner", "--dbname",
-            "postgres", "--command", f'CREATE DATABASE "{database}"',
-        )  # fmt: skip
+        self._run("createdb", "-h", str(self.folder), "-p", str(self.port), "-U", "tuner", database)
 
     def remote(self, database: str, password: str = PASSWORD) -> str:
         """Its address over the network, with a password."""

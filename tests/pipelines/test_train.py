@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -81,13 +81,12 @@ def test_every_collection_gets_a_model_that_says_what_it_is(built: Path) -> None
     shown = [(r.collection, r.graphs, r.families, r.rows) for r in results]
     assert shown == [(LAYOUT, 5, 3, 5 * 22), (TILE, 4, 3, 4 * 23)]
     for collection in (LAYOUT, TILE):
-        card = model_of(built, collection).card
+        model, graph = model_of(built, collection), next(iter(stored(built, collection).values()))
+        card = model.card
         assert (card.collection, card.model, card.tuned) == (collection, "lambdarank", False)
         assert card.params == LambdaRankParams.of(card.kind).values()
         assert card.trained_on == {"train": list(TREE[collection]["train"])}
-        graph = next(iter(stored(built, collection).values()))
-        assert card.columns == graph.columns
-        assert np.isfinite(model_of(built, collection).score(graph).mean).all()
+        assert card.columns == graph.columns and np.isfinite(model.score(graph).mean).all()
 
 
 def test_out_of_fold_scores_are_kept_and_seeds_are_averaged(built: Path, fits: list[dict[str, Any]]) -> None:
@@ -98,10 +97,8 @@ def test_out_of_fold_scores_are_kept_and_seeds_are_averaged(built: Path, fits: l
     model = model_of(built, LAYOUT)
     card = model.card
     assert set(card.folds) == set(TREE[LAYOUT]["train"])
-    assert all(tuple(values) == METRICS for values in card.folds.values())
     assert result.folds == summarise(card.folds) and result.folds["score"]["mean"] > 0.3
     assert (result.chosen_by, result.seeds, result.rounds) == ("3 folds by family", 3, card.rounds)
-    assert result.rounds in (25, 30)
     families = [sorted(set(fit["data"].families)) for fit in fits]
     assert sorted(families[:3]) == [["alpha", "beta"], ["alpha", "gamma"], ["beta", "gamma"]]
     assert families[3:] == [["alpha", "beta", "gamma"]] * 3
@@ -138,21 +135,13 @@ def test_the_number_of_rounds_is_the_best_of_the_folds(
 
 
 @pytest.mark.slow
-def test_more_families_than_ten_are_dealt_into_ten_folds_and_one_into_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("xlarank.models.validation.curves.validate_fold", scored({}))
-    for names, by, folds in (
-        ([f"family{letter}__a" for letter in "abcdefghijkl"], "10 folds by family", 12),
-        (["conv__a", "conv__b"], "default (one family, no folds)", 0),
-    ):
-        root, work = tmp_path / f"tree{folds}", tmp_path / f"work{folds}"
-        write_tree(root, {TILE: {"train": names}})
-        build(root, work)
-        (result,) = run(work, rounds=2, with_valid=True)
-        assert (result.graphs, result.chosen_by, result.rounds) == (len(names), by, 2)
-        assert len(model_of(work, TILE).card.folds) == folds and bool(result.folds) == bool(folds)
-    (result,) = run(work, model="auto", rounds=3)
+def test_one_family_has_no_folds(tmp_path: Path) -> None:
+    write_tree(tmp_path / "tree", {TILE: {"train": ["conv__a", "conv__b"]}})
+    build(tmp_path / "tree", tmp_path / "work")
+    (result,) = run(tmp_path / "work", rounds=2, with_valid=True)
+    assert (result.chosen_by, result.rounds, result.folds) == ("default (one family, no folds)", 2, {})
+    assert model_of(tmp_path / "work", TILE).card.folds == {}
+    (result,) = run(tmp_path / "work", model="auto", rounds=3)
     assert result.model == DEFAULT and "one program family" in result.why
 
 
@@ -175,19 +164,16 @@ def test_tuned_parameters_of_the_collection_are_used(built: Path, fits: list[dic
 # The ranker of the best score ------------------------------------------------------------------------------
 
 
-def scored(
-    scores: dict[str, float], missing: Sequence[str] = ("xgb-pairwise", "ensemble")
-) -> Callable[..., Curves]:
+def scored(scores: dict[str, float]) -> Callable[..., Curves]:
     """A stand-in for `validate_fold`: a score for each ranker, a little apart from graph to graph."""
 
     def validate(
         data: TrainingData, held: list[int], ranker: Ranker[Any], settings: FitSettings, *rest: Any
     ) -> Curves:
-        if ranker.name in missing:
+        if ranker.name in ("xgb-pairwise", "ensemble"):
             raise ModelError("it needs xgboost", do="install it")
-        names = data.names
         score = scores.get(f"{ranker.name} {ranker.kind}", scores.get(ranker.name, 0.1))
-        return Curves([settings.rounds], {names[g]: [dict.fromkeys(METRICS, score + g / 100)] for g in held})
+        return Curves([settings.rounds], {data.names[g]: [dict.fromkeys(METRICS, score + g / 100)] for g in held})
 
     return validate
 
@@ -222,8 +208,7 @@ def test_the_valid_split_is_learned_from_only_where_it_was_asked_for(
     tree: Path, built: Path, fits: list[dict[str, Any]]
 ) -> None:
     run(built, collections=[LAYOUT], rounds=2)
-    learned = {name for fit in fits for name in fit["data"].names}
-    assert learned == set(TREE[LAYOUT]["train"])
+    assert {name for fit in fits for name in fit["data"].names} == set(TREE[LAYOUT]["train"])
     (result,) = run(built, collections=[LAYOUT], with_valid=True, rounds=2)
     names = [*TREE[LAYOUT]["train"], *TREE[LAYOUT]["valid"]]
     assert (result.graphs, result.families, fits[-1]["data"].names) == (7, 4, names)
@@ -243,12 +228,10 @@ def test_a_valid_graph_gives_no_more_rows_than_a_train_graph(tree: Path, built: 
     assert np.diff(data.indptr).max() == 9
     whole_graphs = stored(built, LAYOUT, "valid")
     assert min(len(graph) for graph in whole_graphs.values()) > 9, "they are stored whole"
-    for graph in data.parts:
-        if whole := whole_graphs.get(graph.name):
-            rows = [int(np.flatnonzero((whole.config_values == row).all(axis=1))[0]) for row in graph.config_values]
-            assert rows == sorted(set(rows))
-            assert graph.row_cost.tolist() == whole.row_cost[rows].tolist()
-            assert set(graph.ids) == {i for i, row in zip(whole.ids, whole.group, strict=True) if row in rows}
+    for graph in [graph for graph in data.parts if graph.name in whole_graphs]:
+        whole = whole_graphs[graph.name]
+        rows = [int(np.flatnonzero((whole.config_values == row).all(axis=1))[0]) for row in graph.config_values]
+        assert rows == sorted(set(rows)) and graph.row_cost.tolist() == whole.row_cost[rows].tolist()
 
 
 # What cannot be trained -----------------------------------------------------------------------------------
@@ -266,21 +249,19 @@ def test_collections_that_cannot_be_learned_from(tmp_path: Path) -> None:
     none = "has 1 graph in train, none of which can be trained on"
     reasons = {"tile:alike": none, "tile:valid": "has no train split", "tile:withheld": none}
     build(root, work)
-    for name, message in reasons.items():
-        with pytest.raises(CollectionError, match=f"{name} {message}"):
-            run(work, collections=[name])
-    with pytest.raises(
-        CollectionError, match="; ".join(f"{name} {message}.*" for name, message in reasons.items())
-    ):
-        run(work, collections=[])
+    everything = "; ".join(f"{name} {message}.*" for name, message in reasons.items())
+    for name, message in {**reasons, "": everything}.items():
+        with pytest.raises(CollectionError, match=f"{name} {message}".strip()):
+            run(work, collections=[name] if name else [])
     for name, graph in (("even__a", even), ("conv__a", tile_graph(0)), ("dot__a", tile_graph(1))):
         save_npz(graph_path(root, TILE, "train", name), graph)
     build(root, work, collections=[TILE])
     results = {result.collection: result for result in run(work, collections=[], rounds=2)}
     assert (results.pop(TILE).graphs, model_of(work, TILE).card.trained_on) == (2, {"train": ["conv__a", "dot__a"]})
-    for name, message in reasons.items():
-        assert results[name].skipped.startswith(f"{name} {message}")
-        assert not Workspace(work).model(Collection.parse(name)).exists()
+    assert {name: results[name].skipped.startswith(f"{name} {reasons[name]}") for name in results} == dict.fromkeys(
+        reasons, True
+    )
+    assert [*work.glob("models/tile/*")] == [work / "models/tile/cpu"]
 
 
 def test_bad_requests(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,22 +277,16 @@ def test_bad_requests(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
             run(built, **options)
     with pytest.raises(CollectionError, match="holds no collections"):
         run(tmp_path / "empty")
+    (tmp_path / "memory.max").write_text("1000\n")  # of a container
     with monkeypatch.context() as patch:
-        patch.setattr("xlarank.pipelines.support.training_sets.machine_memory", lambda: 1000.0)
-        with pytest.raises(CollectionError, match=r"take .* GB; expected no more than .*--max-configs"):
+        patch.setattr(processes, "_LIMITS", (str(tmp_path / "memory.max"),))
+        with pytest.raises(CollectionError, match=r"take .* GB; expected no more than the 1e-06 .*--max-configs"):
             run(built)
+        (tmp_path / "memory.max").write_text("max")
+        assert processes.machine_memory() > 1e6
     (built / "models").write_text("in the way")
     with pytest.raises(WorkspaceError, match=r"cannot write .*models"):
         run(built, rounds=1)
-
-
-def test_a_container_has_the_memory_it_is_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "memory.max"
-    monkeypatch.setattr(processes, "_LIMITS", (str(file),))
-    whole = processes.machine_memory()
-    for limit, expected in (("1000000\n", 1e6), ("max", whole)):
-        file.write_text(limit)
-        assert processes.machine_memory() == expected
 
 
 def test_a_model_that_learned_nothing_does_not_replace_the_one_there_is(trained: Path) -> None:

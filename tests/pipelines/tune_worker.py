@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.pipelines.trees import TILE
-from xlarank.data.errors import XlarankError
 from xlarank.data.workspace import Workspace
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.curves import Curves
 from xlarank.pipelines.support import studies
-from xlarank.pipelines.support.studies import StudyOptions
 from xlarank.pipelines.tune import tune
 
 #: What scores a trial; tests replace it where they are about the search alone.
@@ -35,22 +33,15 @@ def made_up(score: Callable[[dict[str, Any]], float]) -> Callable[..., Iterator[
     return climb
 
 
-def main(workspace: str, storage: str, trials: str, seconds: str) -> None:
+if __name__ == "__main__":
+    workspace, storage, trials, seconds = sys.argv[1:]
+
     def score(params: dict[str, Any]) -> float:
         print("trial", flush=True)
         time.sleep(float(seconds))
         return float(params["learning_rate"])
 
     studies.climb = made_up(score)  # type: ignore[assignment]
-    options = StudyOptions(None if storage == "own" else storage)
-    tune(
-        Workspace(Path(workspace)), trials=int(trials), collections=[TILE], fit=FitSettings(10, threads=1),
-        study=options,
-    )  # fmt: skip
-
-
-if __name__ == "__main__":
-    try:
-        main(*sys.argv[1:])
-    except XlarankError as error:
-        sys.exit(f"error: {error}")
+    options = studies.StudyOptions(None if storage == "own" else storage)
+    fit = FitSettings(10, threads=1)
+    tune(Workspace(Path(workspace)), trials=int(trials), collections=[TILE], fit=fit, study=options)
