@@ -29,7 +29,6 @@ from xlarank.pipelines.support.budget import (
     RunSettings,
     first_scores,
     plan_collection,
-    read_first_scores,
 )
 from xlarank.pipelines.support.progress import Progress
 
@@ -85,39 +84,34 @@ def test_a_failing_collection_does_not_lose_the_other(tmp_path: Path, same_proce
     unlabelled = graph_path(tmp_path / "tree", LAYOUT, "train", "alpha__a")
     unlabelled.parent.mkdir()
     os.link(graph_path(tmp_path / "tree", LAYOUT, "test", "omega__a"), unlabelled)
-    broken = graph_path(tmp_path / "tree", TILE, "test", "broken__a")
-    broken.write_bytes(b"no zip")
+    graph_path(tmp_path / "tree", TILE, "test", "broken__a").write_bytes(b"no zip")
     summary = job(tmp_path / "tree", tmp_path)
     layout, tile = summary.outcomes
     assert (layout.ranked_by, tile.ranked_by) == (DEFAULT_ORDER, FINAL)
     assert "none of which can be trained" in layout.notes[-1]
-    assert set(read_submission(tmp_path / "out.csv")) == {
-        f"{LAYOUT}:omega__a", f"{LAYOUT}:omega__b", f"{TILE}:sort__a", f"{TILE}:sort__b"
-    }  # fmt: skip
+    ids = {f"{LAYOUT}:omega__a", f"{LAYOUT}:omega__b", f"{TILE}:sort__a", f"{TILE}:sort__b"}
+    assert set(read_submission(tmp_path / "out.csv")) == ids
     assert summary.rows == 4 and list(summary.broken) == [f"{TILE} broken__a"]
 
 
 @pytest.mark.slow
 def test_models_from_elsewhere_rank_without_learning(tree: Path, tmp_path: Path, same_process: None) -> None:
-    first = job(tree, tmp_path / "learned")
-    assert first.outcomes[0].ranked_by == FINAL and first.outcomes[0].valid
-    card = load_model(tmp_path / "learned" / "work" / "models" / "tile" / "cpu").card
+    there, learned = tmp_path / "there", tmp_path / "learned"
+    (first,) = job(tree, learned).outcomes
+    assert first.ranked_by == FINAL and first.valid
+    card = load_model(learned / "work/models/tile/cpu").card
     assert card.trained_on.keys() == {"train", "valid"}
-    summary = job(tree, tmp_path / "there", models=tmp_path / "learned" / "work")
-    assert summary.outcomes[0].ranked_by == ATTACHED
-    assert (tmp_path / "there" / "out.csv").read_bytes() == (tmp_path / "learned" / "out.csv").read_bytes()
-    assert not (tmp_path / "there" / "work" / "features" / "tile" / "cpu" / "train").exists()
-    learned = Workspace(tmp_path / "learned" / "work")
-    first_scores(learned, Collection.parse(TILE)).write_text("[" * 100_000)
-    assert read_first_scores(learned, Collection.parse(TILE)) == {}
+    assert job(tree, there, models=learned / "work").outcomes[0].ranked_by == ATTACHED
+    assert (there / "out.csv").read_bytes() == (learned / "out.csv").read_bytes()
+    assert not (there / "work/features/tile/cpu/train").exists()
     # a finished job has nothing left to do, and a model is used even where the plan has no time for one
-    booster = tmp_path / "learned" / "work" / "models" / "tile" / "cpu" / "model.json"
-    made = booster.stat().st_mtime_ns
-    assert job(tree, tmp_path / "learned").outcomes[0].ranked_by == FINAL
-    assert booster.stat().st_mtime_ns == made
-    hurried = job(tree, tmp_path / "learned", hours=1e-9)
-    assert hurried.outcomes[0].ranked_by == EARLIER and right(tmp_path / "learned", tree)
-    assert (tmp_path / "there" / "out.csv").read_bytes() == (tmp_path / "learned" / "out.csv").read_bytes()
+    first_scores(Workspace(learned / "work"), Collection.parse(TILE)).write_text("[" * 100_000)
+    model = learned / "work/models/tile/cpu/model.json"
+    made = model.stat().st_mtime_ns
+    assert job(tree, learned).outcomes[0].ranked_by == FINAL
+    assert model.stat().st_mtime_ns == made
+    assert job(tree, learned, hours=1e-9).outcomes[0].ranked_by == EARLIER and right(learned, tree)
+    assert (there / "out.csv").read_bytes() == (learned / "out.csv").read_bytes()
 
 
 def start(tree: Path, folder: Path, *words: object) -> subprocess.Popen[str]:
