@@ -123,9 +123,7 @@ def run_all(
             kind = "" if isinstance(error, XlarankError) else f"{type(error).__name__}: "
             outcome.notes.append(f"{kind}{' '.join(str(error).split())[-600:]}")
         outcome.seconds = time.monotonic() - began
-    return RunSummary(
-        out, plan, [*job.outcomes.values()], len(job.cover), job.broken, time.monotonic() - started
-    )
+    return RunSummary(out, plan, [*job.outcomes.values()], len(job.cover), job.broken, time.monotonic() - started)
 
 
 @dataclass
