@@ -49,8 +49,7 @@ class Regions:
         # those that a fusing compiler stores, without padding
         self.bytes = np.bincount(self.of, stored, minlength=count)
         self.makers = np.bincount(self.of[graph.configurable], minlength=count)  # configurable nodes among them
-        # ``(regions, ROLE_NAMES, 6)`` whether a dimension is that to a configurable node that makes or reads a
-        # tensor
+        # ``(regions, ROLE_NAMES, 6)`` whether a dimension is that to a configurable node that makes or reads it
         self.made, self.read = (np.zeros((count, len(ROLE_NAMES), MAX_RANK), bool) for _ in range(2))
         first = 0
         for kind, roles in enumerate(CLASS_ROLES.values()):
@@ -71,8 +70,7 @@ class Regions:
 
 
 class OutputRows:
-    """Physics of outputs: ``(R,)`` for every distinct row of the table, whether it sets the output's layout or
-    not."""
+    """Physics of outputs, ``(R,)`` for every distinct row of the table, also where it sets no layout."""
 
     def __init__(self, facts: LayoutFacts, regions: Regions) -> None:
         ids, place = facts.graph.configurable, facts.table.node

@@ -67,7 +67,7 @@ class Padding(LayoutBlock):
                 wastes.append(now)
                 nodes_of.append(nodes)
         summed, largest = aggregation.shares(shares), aggregation.maximum(wastes)
-        # the sum of the waste stands before the other columns, but not of all nodes together
+        # where each column is among sums, maxima and logarithms of sums; the latter only of single classes
         logged = np.flatnonzero(np.repeat([coarse is not None for *_, coarse in each], len(LAYOUT_SLOTS)))
         mean, log = 4 * np.arange(len(wastes)), np.searchsorted(logged, np.arange(len(wastes)))
         most = 4 * len(wastes) + mean // 4
