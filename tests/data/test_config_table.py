@@ -82,13 +82,6 @@ def test_order_blocks_types_and_pieces_change_nothing_but_the_order_of_codes(ful
     cuts = data.draw(st.lists(st.integers(0, len(full)), max_size=4).map(sorted))
     assert_equal_tables(build(full.astype(dtype), tuple(cuts)), table)
 
-    def reused():  # as the stream does: nothing of a block may be kept
-        buffer = np.empty((1, *full.shape[1:]), full.dtype)
-        for config in full:
-            buffer[...] = config
-            yield buffer
-
-    assert_equal_tables(ConfigTable.from_blocks(reused(), configs=full.shape[0], nodes=full.shape[1]), table)
     order = [*data.draw(st.permutations(range(len(full)))), *range(len(full))]
     assert_equal_tables(build(full[order]), ConfigTable(table.codes[order], table.rows, table.node, table.start))
 
