@@ -256,15 +256,13 @@ def test_malformed_files_are_refused(tmp_path: Path) -> None:
 
 def test_a_file_is_completed_from_what_is_there(tmp_path: Path) -> None:
     path = tmp_path / "out.csv"
-    for damage in (None, "", "no submission\n", GOOD.replace("3;1;0;2", "3;1;0;3"), "\x00"):
-        if damage is not None:
-            path.write_text(damage)
+    for damage in ("", "no submission\n", GOOD.replace("3;1;0;2", "3;1;0;3"), "\x00"):
+        path.write_text(damage)
         assert complete_submission(path, {}, CONFIGS)[NET] == "default"
     assert read_submission(path) == {NET: [0, 1, 2, 3], DOT: [0, 1, 2, 3, 4], SMALL: [0, 1, 2]}
     assert complete_submission(path, {NET: [3, 2, 1, 0]}, CONFIGS)[NET] == "ranked"
     origin = complete_submission(path, {DOT: [8, 7, 6, 5, 4]}, CONFIGS)
-    assert origin == {NET: "kept", DOT: "ranked", SMALL: "kept"}
-    assert read_submission(path)[NET] == [3, 2, 1, 0]
+    assert origin == {NET: "kept", DOT: "ranked", SMALL: "kept"} and read_submission(path)[NET] == [3, 2, 1, 0]
 
 
 def test_against_the_test_graphs(tmp_path: Path) -> None:
@@ -291,16 +289,14 @@ def test_against_a_sample(tmp_path: Path) -> None:
     """Its ids count; layouts list as many as it does, tiles five different ones or as many as it does."""
     sample, few = write(tmp_path / "sample.csv", RIGHT), write(tmp_path / "few.csv", {**RIGHT, DOT: [2, 0, 1]})
     for rows, against, said in (
-        (RIGHT, sample, ""),
-        ({**RIGHT, DOT: [2, 0, 1]}, few, ""),
-        ({**RIGHT, NET: range(23)}, sample, f"{NET} lists 23 configurations; expected 24"),
-        ({DOT: [0, 1, 2, 3, 4]}, sample, f"lacks 1 id, such as {NET}"),
-        ({**RIGHT, DOT: [0, 1, 2, 3]}, sample, f"{DOT} lists 4 conf"),
-        ({**RIGHT, DOT: [0, 1, 2, 3, 3]}, sample, "twice"),
-        ({**RIGHT, DOT: [-1, 1, 2, 3, 4]}, sample, "-1"),
-        ({**RIGHT, DOT: [2, 0]}, few, f"{DOT} lists 2 configurations; expected 3"),
+        ({}, sample, ""),
+        ({DOT: [2, 0, 1]}, few, ""),
+        ({NET: range(23)}, sample, f"{NET} lists 23 configurations; expected 24"),
+        ({DOT: [0, 1, 2, 3]}, sample, f"{DOT} lists 4 conf"),
+        ({DOT: [-1, 1, 2, 3, 4]}, sample, "-1"),
+        ({DOT: [2, 0]}, few, f"{DOT} lists 2 configurations; expected 3"),
     ):
-        problems = module.check_submission(write(tmp_path / "a.csv", rows), sample=against).problems
+        problems = module.check_submission(write(tmp_path / "a.csv", {**RIGHT, **rows}), sample=against).problems
         assert len(problems) == bool(said) and said in "".join(problems)
     with pytest.raises(SubmissionError, match=r"none\.csv cannot be read"):
         module.check_submission(sample, sample=tmp_path / "none.csv")

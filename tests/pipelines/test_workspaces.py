@@ -37,7 +37,6 @@ from xlarank.pipelines.support.workspace_lock import LOCK, workspace_lock
 from xlarank.pipelines.train import train
 
 TILES, LAYOUTS = Collection.parse(TILE), Collection.parse(LAYOUT)
-OTHER = "layout:cpu:default"
 
 
 def fit(workspace: Path) -> None:
@@ -47,8 +46,8 @@ def fit(workspace: Path) -> None:
 @pytest.fixture
 def second(tmp_path: Path) -> Path:
     """Another data root: one collection of its own and one of the same name."""
-    write_tree(tmp_path / "second", {OTHER: {"test": ["x__a"]}, TILE: {"train": ["y__a"], "test": ["z__a"]}})
-    return tmp_path / "second"
+    collections = {"layout:cpu:default": {"test": ["x__a"]}, TILE: {"train": ["y__a"], "test": ["z__a"]}}
+    return write_tree(tmp_path / "second", collections).path
 
 
 def once(monkeypatch: pytest.MonkeyPatch, place: Any, name: str, first: Callable[[], object]) -> None:
@@ -174,7 +173,7 @@ def test_flipped_bits_are_seen_and_mended_by_building(
     if of == "rows":
         with pytest.raises(FeatureStoreError, match="run build-features again"):
             train(work, TrainRequest(collections=[LAYOUT], seeds=1, rounds=5, threads=1))
-    for harm in (path.read_bytes(), None, b"", whole[: len(whole) // 2]):
+    for harm in (path.read_bytes(), None, whole[: len(whole) // 2]):
         path.unlink() if harm is None else path.write_bytes(harm)
         with pytest.raises(FeatureStoreError, match="cannot be read"):
             read()
@@ -183,8 +182,6 @@ def test_flipped_bits_are_seen_and_mended_by_building(
         assert path.read_bytes() == whole
     read()
 
-
-# JSON of wrong types in the workspace: one clear error, never a traceback.
 
 VALUES = (None, 3, -1.5, True, "text", [], {}, [[]], {"a": {}}, ["x"])
 
@@ -222,9 +219,6 @@ def test_every_reader_of_the_workspace_refuses_or_works(trained: Path, request: 
         path.write_text(whole)
         assert refused > times / 4, path
         read()
-
-
-# Links and devices among the files of a workspace: nothing is read from a device or written through a link.
 
 
 def test_only_regular_files_are_read_and_building_mends_a_manifest(tree: Path, trained: Path) -> None:
