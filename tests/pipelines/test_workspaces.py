@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import shutil
 import subprocess
 import sys
@@ -183,44 +182,6 @@ def test_flipped_bits_are_seen_and_mended_by_building(
     read()
 
 
-VALUES = (None, 3, -1.5, True, "text", [], {}, [[]], {"a": {}}, ["x"])
-
-
-@pytest.mark.slow
-def test_every_reader_of_the_workspace_refuses_or_works(trained: Path, request: pytest.FixtureRequest) -> None:
-    """One entry somewhere within is replaced by something of another type, or removed."""
-    rng, workspace = random.Random(0), Workspace(trained)
-    model, valid = workspace.model(LAYOUTS), workspace.features(LAYOUTS, "valid")
-
-    def ranked() -> object:
-        return submit(workspace, trained / "out.csv", collections=[LAYOUT])
-
-    for path, read, times in (
-        (model / "model.json", ranked, 30),
-        (valid / "manifest.json", lambda: evaluate(workspace, collections=[LAYOUT]), 20),
-        (next(model.rglob("seed-0/ranker.json")), ranked, 15),
-    ):
-        whole, refused = path.read_text(), 0
-        times = times if request.config.option.exhaustive else 5
-        for _ in range(times):
-            inside = value = json.loads(whole)
-            while isinstance(inside, dict | list) and inside:
-                place, key = inside, rng.choice([*inside] if isinstance(inside, dict) else range(len(inside)))
-                inside = place[key] if rng.random() < 0.6 else None
-            place[key] = rng.choice(VALUES)
-            if rng.random() < 0.2:
-                del place[key]
-            path.write_text(json.dumps(value))
-            try:
-                read()
-            except XlarankError as error:
-                assert "\n" not in str(error)
-                refused += 1
-        path.write_text(whole)
-        assert refused > times / 4, path
-        read()
-
-
 def test_only_regular_files_are_read_and_building_mends_a_manifest(tree: Path, trained: Path) -> None:
     """No pipe is waited for: what a device stands for here."""
     workspace = Workspace(trained)
@@ -243,9 +204,11 @@ def test_only_regular_files_are_read_and_building_mends_a_manifest(tree: Path, t
         with pytest.raises(XlarankError, match="not a regular file"):
             read()
     manifest = workspace.features(LAYOUTS, "test") / "manifest.json"
-    manifest.write_text("[" * 100_000)
+    value = json.loads(manifest.read_text())
+    value["graphs"]["omega__a"]["configs"] = "many"
+    manifest.write_text(json.dumps(value))
     with pytest.raises(FeatureStoreError, match=r"manifest\.json cannot be read"):
-        stored(trained, split="test")
+        read_manifest(workspace, LAYOUTS, "test")
     build(tree, trained, collections=[LAYOUT], splits=["test"])
     assert set(stored(trained, split="test")) == set(TREE[LAYOUT]["test"])
 
