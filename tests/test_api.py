@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import pickle
 import subprocess
 import sys
@@ -149,7 +148,7 @@ def test_seed_and_target_matter_and_nothing_else(kernels: list[TileGraph], fitte
     assert [name for name in fitted.ranker_.importance() if name.startswith(cpu_columns)]
 
 
-def test_parameters_are_given_back_and_can_be_changed(fitted: xlarank.GraphRanker) -> None:
+def test_parameters_are_given_back_and_can_be_changed() -> None:
     ranker = xlarank.GraphRanker("ranknet", n_estimators=7, num_leaves=5)
     common = {"ranker": "ranknet", "random_state": 0, "n_jobs": -1, "candidates": True, "target": "tpu"}
     assert ranker.get_params() == {**common, "n_estimators": 7, "tier": "full", "num_leaves": 5}
@@ -157,11 +156,6 @@ def test_parameters_are_given_back_and_can_be_changed(fitted: xlarank.GraphRanke
     assert ranker.get_params() == {**common, "n_estimators": 9, "tier": "fast", "num_leaves": 6}
     assert repr(ranker).startswith("GraphRanker('ranknet', n_estimators=9, ") and "num_leaves=6" in repr(ranker)
     assert eval(repr(ranker), {"GraphRanker": xlarank.GraphRanker}).get_params() == ranker.get_params()
-    # what `sklearn.base.clone` does and checks
-    values = {name: copy.deepcopy(value) for name, value in fitted.get_params(deep=False).items()}
-    fresh = type(fitted)(**values)
-    assert all(fresh.get_params(deep=False)[name] is value for name, value in values.items())
-    assert fresh.get_params() == fitted.get_params() and not hasattr(fresh, "ranker_")
 
 
 def test_what_it_does_not_know_is_refused() -> None:

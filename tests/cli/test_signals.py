@@ -19,7 +19,8 @@ import pytest
 from tests.cli.conftest import Job
 from tests.cli.shell import LAYOUT, TILE, Outcome, ended, here, start
 from tests.graphs import save_npz
-from tests.pipelines.trees import graph_path, layout_graph
+from tests.pipelines.postgres import need
+from tests.pipelines.trees import graph_path, layout_graph, tile_graph
 from xlarank.cli import app
 
 pytestmark = pytest.mark.slow
@@ -126,3 +127,17 @@ def test_an_interruption_that_a_library_hides_is_still_one(
         monkeypatch.setattr(app, "_heard", [])
         assert here("info", "--collection", TILE).code == 130
         assert "error: interrupted" in capfd.readouterr().err
+
+
+@posix_only
+def test_an_interruption_of_a_cluster_is_one_line(tmp_path: Path) -> None:
+    need("distributed")
+    for number in range(150):
+        save_npz(graph_path(tmp_path / "data", TILE, "train", f"family__{number}"), tile_graph(number))
+    process = start(
+        "build-features", "--data-root", "data", "--workspace", "work", "--tier", "fast", "--scheduler", "local",
+        "--jobs", 2, cwd=tmp_path,
+    )  # fmt: skip
+    # a busy machine takes its time to start workers
+    done = interrupt(process, lambda: any(tmp_path.glob("work/**/[!.]*.parquet")))
+    assert done.code == 128 + signal.SIGINT and len(done.errors) == 1
