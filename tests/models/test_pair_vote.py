@@ -19,7 +19,7 @@ from xlarank.features.targets import CPU
 from xlarank.models.explanation.parts import Rows
 from xlarank.models.rankers import pair_vote
 from xlarank.models.rankers.booster_text import checked_text, narrowed_text
-from xlarank.models.rankers.pair_vote import PairsOfGraph, PairVote, vote_shares
+from xlarank.models.rankers.pair_vote import PairVote, vote_shares
 from xlarank.models.training_data import TrainingData
 from xlarank.models.validation.metrics import kendall_tau
 
@@ -54,11 +54,10 @@ def test_a_row_is_one_configuration_and_its_difference_to_another() -> None:
     assert np.array_equal(ranker._pair_matrix(*pairs, slice(1, 3)), whole[1:])
 
 
-def drawn(data: TrainingData, **params: Any) -> tuple[list[PairsOfGraph], np.ndarray, np.ndarray]:
-    return unfitted([0, 1, 2, 3], [1, 2, 3], **params)._drawn(data, np.random.default_rng(0))
-
-
 def test_pairs_leave_out_ties_and_keep_to_their_bound_and_weights() -> None:
+    def drawn(data: TrainingData, **params: Any) -> tuple[list[Any], np.ndarray, np.ndarray]:
+        return unfitted([0, 1, 2, 3], [1, 2, 3], **params)._drawn(data, np.random.default_rng(0))
+
     # 30 rows cost 100, 30 cost 200: of the pairs only those across are ordered
     two = TrainingData.from_graphs([graph_rows("a", [100] * 30 + [200] * 30)])
     ((_, first, second),), ahead, weight = drawn(two)

@@ -14,7 +14,7 @@ import pytest
 from tests.models.contract import fitted, saved
 from tests.models.rows import graph_rows, instance_table
 from xlarank.data.errors import ModelError
-from xlarank.features.instances.graph_instances import Instances, LazyInstances
+from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.features.rows import GraphRows
 from xlarank.models.base import Ranker
 from xlarank.models.objectives import mean_rank
@@ -45,11 +45,6 @@ def graph_of(name: str, structure: int, seed: int, *, configs: int = 60, batch: 
     )  # fmt: skip
     wide = graph_rows(name, cost.tolist(), features=np.random.default_rng(seed).random((configs, 3)))
     return replace(wide, instances=LazyInstances(lambda: instances))
-
-
-def instances_of(graph: GraphRows) -> Instances:
-    assert graph.instances is not None
-    return graph.instances.value
 
 
 def known(count: int = 4) -> TrainingData:
@@ -101,9 +96,9 @@ def test_priors_are_learned_when_a_sibling_is_asked_for(monkeypatch: pytest.Monk
 def test_the_solution_is_that_of_kernel_ridge_regression(ranker: SiblingRanker) -> None:
     """Against the formula entry by entry: f = K* (K + ridge I)^-1 t, K = w p p' + k + 1."""
     graph = graph_of("f1__b", 1, 50, configs=7)
-    (one,) = ranker.siblings_of(instances_of(graph))
+    (one,) = ranker.siblings_of(graph.instances.value)
     prior = 2 * mean_rank(scores(ranker._general, graph)) - 1
-    asked, size = instances_of(graph).outputs(), len(one.target)
+    asked, size = graph.instances.value.outputs(), len(one.target)
 
     def kernel(a: np.ndarray, b: np.ndarray, p: float, q: float) -> float:
         same = sum(0.5 * (x[0] == y[0]) + 0.5 * (x == y).all() for x, y in zip(a, b, strict=True))
@@ -119,13 +114,13 @@ def test_the_solution_is_that_of_kernel_ridge_regression(ranker: SiblingRanker) 
         for c in range(7)
     ]
     assert scores(ranker, graph) == pytest.approx(mean_rank(np.array(expected)))
-    assert ranker._read_off(one, instances_of(graph), prior) == pytest.approx(expected, abs=1e-8)
+    assert ranker._read_off(one, graph.instances.value, prior) == pytest.approx(expected, abs=1e-8)
 
 
 def test_siblings_of_like_shapes_count_more() -> None:
-    asked = instances_of(graph_of("f0__a", 0, 0, batch=8))
+    asked = graph_of("f0__a", 0, 0, batch=8).instances.value
     for batch, expected in ((8, 1.0), (16, 0.5), (4, 0.5), (32, 0.25)):
-        other = instances_of(graph_of("f0__b", 0, 0, batch=batch))
+        other = graph_of("f0__b", 0, 0, batch=batch).instances.value
         known = Sibling(0, other.node, other.sizes, other.outputs(), np.zeros(60), np.zeros(60))
         assert nearness(known, asked) == pytest.approx(expected)
 

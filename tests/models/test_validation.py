@@ -83,14 +83,11 @@ def test_a_held_out_family_is_held_out_everywhere() -> None:
 def test_the_heavier_of_two_contradicting_sources_is_believed(model: str) -> None:
     own = easy_data(graphs=4, configs=40)
     turned = [
-        replace(part, name=f"turned{part.name}", runtime=part.runtime.max() + 1 - part.runtime)
-        for part in own.parts
+        replace(part, name=f"x{part.name}", runtime=part.runtime.max() + 1 - part.runtime) for part in own.parts
     ]
     also, graph = TrainingData.from_graphs(turned), easy_graph("unseen__a", 40, seed=5)
-    taus = []
-    for weight in (0.05, 20.0):
-        ranker = fitted(model, own.join(also.weighted(weight)))
-        taus.append(kendall_tau(ranker.predict(graph.matrix(), COLUMNS), graph.row_cost))
+    rankers = [fitted(model, own.join(also.weighted(weight))) for weight in (0.05, 20.0)]
+    taus = [kendall_tau(ranker.predict(graph.matrix(), COLUMNS), graph.row_cost) for ranker in rankers]
     assert taus[0] > 0.6 and taus[1] < -0.6
 
 
@@ -121,12 +118,6 @@ GRAPHS = [easy_graph(name, 8 + number, seed=number) for number, name in enumerat
 TRAINING = TrainingData.from_graphs(GRAPHS)
 
 
-@pytest.fixture
-def spy(monkeypatch: pytest.MonkeyPatch) -> type[Spy]:
-    monkeypatch.setattr(Spy, "fits", [])
-    return Spy
-
-
 def test_tiles_go_by_kind_where_there_are_two_and_layouts_by_family(monkeypatch: pytest.MonkeyPatch) -> None:
     several = tiles(("dot",), ("copy",), ("dot",), ("slice",))
     for training, by, held in (
@@ -150,18 +141,19 @@ def test_tiles_go_by_kind_where_there_are_two_and_layouts_by_family(monkeypatch:
     assert found == {training.names[group]: [{"score": own[group]}] for group in range(4)}, "held out, not scored"
 
 
-def test_no_held_out_family_is_learned_from(spy: type[Spy]) -> None:
+def test_no_held_out_family_is_learned_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Spy, "fits", [])
     judged: list[str] = []
     folds, settings = family_folds(TRAINING.families, 3), FitSettings(7, 5, 2)
     for held in folds:
         judged += validate_fold(TRAINING, held, SPY, settings).metrics
-        learned, used = spy.fits[-1]
+        learned, used = Spy.fits[-1]
         assert used == settings
         assert set(learned.families).isdisjoint(TRAINING.families[g] for g in held)
         assert set(learned.names) == set(NAMES) - {NAMES[g] for g in held}
         expected = np.concatenate([GRAPHS[NAMES.index(name)].matrix() for name in learned.names])
         assert np.array_equal(learned.matrix(), expected), "and no row of theirs either"
-    assert len(folds) == len(spy.fits) == 3 and sorted(judged) == sorted(NAMES), "every graph is judged once"
+    assert len(folds) == len(Spy.fits) == 3 and sorted(judged) == sorted(NAMES), "every graph is judged once"
 
 
 def test_stages_end_with_all_rounds_and_every_configuration_counts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,12 +175,13 @@ def test_stages_end_with_all_rounds_and_every_configuration_counts(monkeypatch: 
 
 
 def test_folds_come_in_order_as_if_each_was_alone_and_not_begun_for_who_stops(
-    spy: type[Spy], monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Two boosting libraries at work at once is what this project does without: who is left is waited for."""
+    monkeypatch.setattr(Spy, "fits", [])
     folds = family_folds(TRAINING.families, 4)
     found = list(validate_folds(TRAINING, folds, SPY, FitSettings(30, 5, 2)))
-    assert [settings for _, settings in spy.fits] == [FitSettings(30, 5, 1)] * 4
+    assert [settings for _, settings in Spy.fits] == [FitSettings(30, 5, 1)] * 4
     assert found == [validate_fold(TRAINING, held, SPY, FitSettings(30, 5)) for held in folds]
     at_work: list[int] = []
     seen: list[set[int]] = []
