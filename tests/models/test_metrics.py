@@ -153,11 +153,8 @@ LAYOUTS, TILES = Collection.parse("layout:cpu:random"), Collection.parse("tile:c
 
 def rows_of(column: str = "size", values: tuple[float, ...] = (0, 2, 1, 0)) -> GraphRows:
     """Four configurations of 10, 40 and 20 ns, the last not measured."""
-    return GraphRows(
-        name="graph", columns=[column], graph_values=np.empty(0, np.float32),
-        config_values=np.array(values, np.float32)[:, None], group=np.arange(4), ids=np.arange(4),
-        runtime=np.array([10, 40, 20, 0]), normalizer=np.ones(4, np.int64),
-    )  # fmt: skip
+    found = graph_rows("graph", [10, 40, 20, 0], features=np.array(values)[:, None])
+    return replace(found, columns=[column], graph_values=np.empty(0, np.float32))
 
 
 def test_orders_that_need_no_model() -> None:

@@ -99,9 +99,7 @@ def test_scores_are_the_votes_of_all_pairs_one_by_one(ranker: PairVote) -> None:
     assert ranker.predict(ROWS, COLUMNS) == pytest.approx(expected, abs=1e-12)
 
 
-def test_ranks_do_not_depend_on_the_order_of_configurations(
-    ranker: PairVote, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ranks_do_not_depend_on_the_order_of_rows(ranker: PairVote, monkeypatch: pytest.MonkeyPatch) -> None:
     shuffled = np.random.default_rng(0).permutation(len(ROWS))
     few = made(all_pairs=4, opponents=6)
     for one, batch in ((ranker, 1 << 13), (few, 1 << 13), (few, 10)):
