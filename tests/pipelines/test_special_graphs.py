@@ -165,6 +165,7 @@ def test_calibration_and_studies_go_by_kind(kernels: tuple[Workspace, TrainResul
     train(place, TrainRequest(seeds=2, rounds=3, threads=1))
     found = calibrate(place, threads=1)[0][TILE]
     assert (found.by, found.graphs, found.families, found.seeds) == ("kind", 4, 3, 2)
+    assert found.threshold < 1e6, "seeds differ"
     assert load_model(place.model(COLLECTION)).calibration == found
     tune(place, trials=1, fit=FitSettings(3, threads=1))
     best = json.loads((place.study(COLLECTION) / "best-lambdarank.json").read_text(encoding="utf-8"))
