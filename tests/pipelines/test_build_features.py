@@ -108,8 +108,7 @@ def test_other_feature_code_and_settings_mean_build_again(
 ) -> None:
     for settings in (FeatureSettings(Tier.FULL), FeatureSettings(Tier.FAST, candidates=False)):
         assert totals(build(tree, built, settings=settings, **VALID)) == (2, 0, 0)
-        columns = settings.graph_columns("layout") + settings.config_columns("layout")
-        assert stored(built, split="valid")["delta__a"].columns == columns
+        assert stored(built, split="valid")["delta__a"].columns == settings.columns("layout")
     before = manifest(built, split="valid").recipe.code_hash
     monkeypatch.setattr("xlarank.features.recipe.source_hash", lambda: "other code")
     assert totals(build(tree, built, settings=settings, **VALID)) == (2, 0, 0)

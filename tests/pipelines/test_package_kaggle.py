@@ -64,11 +64,10 @@ def test_a_package_replaces_a_package_but_nothing_else(
     (package / "old.txt").write_text("")
     package_kaggle(package)
     assert not (package / "old.txt").exists()
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "thesis.txt").write_text("")
+    (tmp_path / "mine" / "thesis").mkdir(parents=True)
     with pytest.raises(WorkspaceError, match="is there already and is no package"):
         package_kaggle(tmp_path / "mine")
-    assert names_of(tmp_path / "mine") == {"thesis.txt"}
+    assert (tmp_path / "mine" / "thesis").exists()
     assert len(list(tmp_path.iterdir())) == 4, "nothing half-written is left"
     monkeypatch.setattr(module.Path, "write_bytes", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):

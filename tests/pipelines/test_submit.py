@@ -179,10 +179,9 @@ def test_a_submission_is_checked_before_it_is_in_place(
         run(shared_trained, out)
     with pytest.raises(KeyboardInterrupt):
         run(shared_trained, out, progress=Listener(stop_at=2))
-    for value in (np.nan, np.inf):
-        monkeypatch.setattr(LambdaRank, "predict", lambda self, rows, *_, value=value: np.full(len(rows), value))
-        with pytest.raises(ModelError, match="scores that are no numbers"):
-            run(shared_trained, out, collections=[TILE])
+    monkeypatch.setattr(LambdaRank, "predict", lambda self, rows, *_: np.full(len(rows), np.nan))
+    with pytest.raises(ModelError, match="scores that are no numbers"):
+        run(shared_trained, out, collections=[TILE])
     assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
     assert out.read_text() == "what was there before"
 
@@ -221,7 +220,6 @@ def test_the_file_is_what_kaggle_asks_for(tmp_path: Path) -> None:
 MALFORMED = [
     ("", "starts with nothing"),
     (GOOD.split("\n", 1)[1], "starts with layout"),
-    (GOOD.replace("ID,", "id,"), "starts with id,TopConfigs"),
     (GOOD.replace("TopConfigs", "TopConfigs,More"), "starts with ID"),
     (GOOD.replace(f"{SMALL},2;0;1\n", ""), rf"lacks 1 id, such as {SMALL}"),
     ("ID,TopConfigs\n", rf"lacks 3 ids, such as {NET}"),
@@ -235,8 +233,7 @@ MALFORMED = [
     (GOOD.replace("3;1;0;2", ""), f"{NET} lists ''"),
     *(
         (GOOD.replace("3;1;0;2", wrong), "configuration numbers joined by ;")
-        for wrong in ("3;1;0;2;", "3 1 0 2", "3.0;1;0;2", "a;b;c;d", "3;1;0_0;2", "3; 1;0;2", "3;+1;0;2", "3;1;0;٢",
-                      '"3;1;0;2')
+        for wrong in ("3;1;0;2;", "3 1 0 2", "3.0;1;0;2", "3;1;0_0;2", "3; 1;0;2", "3;+1;0;2", "3;1;0;٢", '"3;1;0;2')
     ),
     (GOOD.replace("3;1;0;2", "3,1,0,2"), "line 2 .* has 5 fields; expected 2"),
     (GOOD + "\n", "line 5 .* has 0 fields"),

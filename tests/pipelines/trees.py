@@ -89,7 +89,6 @@ TREE: Mapping[str, Mapping[str, Sequence[str]]] = {
         "test": ("sort__a", "sort__b"),
     },
 }
-#: Number of all of them.
 FILES = sum(len(names) for splits in TREE.values() for names in splits.values())
 
 
@@ -136,10 +135,6 @@ def contents(workspace: Path, pattern: str = "*") -> dict[str, bytes]:
 parquet_bytes = partial(contents, pattern="*.parquet")
 
 
-def interrupt() -> None:
-    raise KeyboardInterrupt
-
-
 def die(*_: object) -> None:
     """Stands in for the building of a graph in a worker that the system kills."""
     os._exit(9)
@@ -148,7 +143,7 @@ def die(*_: object) -> None:
 class Listener:
     """A `Progress` that keeps what it was told and may stop the work at a step, or ``act``."""
 
-    def __init__(self, stop_at: int = 0, act: Callable[[], object] = interrupt) -> None:
+    def __init__(self, stop_at: int = 0, act: Callable[[], object] | None = None) -> None:
         self.jobs: list[tuple[str, int]] = []
         self.notes: list[str] = []
         self.ended = 0
@@ -162,6 +157,8 @@ class Listener:
         assert self.ended == len(self.jobs) - 1, "a step belongs to a job"
         self.notes.append(note)
         if len(self.notes) == self._stop_at:
+            if self._act is None:
+                raise KeyboardInterrupt
             self._act()
 
     def end(self) -> None:
