@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import subprocess
@@ -69,8 +68,11 @@ def run_blocks(page: Path, folder: Path, languages: tuple[str, ...] = ("sh", "py
 
 
 @pytest.mark.slow
-def test_the_first_ranking(tmp_path: Path) -> None:
-    run_blocks(TUTORIALS / "first-ranking.md", tmp_path)
+@pytest.mark.parametrize("page", ["first-ranking", "jax-program"])
+def test_tutorials_run(page: str, tmp_path: Path) -> None:
+    if page == "jax-program":
+        pytest.importorskip("libtpu", reason="no libtpu: pip install -e '.[collect]'")
+    run_blocks(TUTORIALS / f"{page}.md", tmp_path)
 
 
 @pytest.mark.slow
@@ -80,12 +82,6 @@ def test_the_public_dataset(tmp_path: Path, real_data: Path) -> None:
     (home / "data").mkdir(parents=True)
     (home / "data" / "tpugraphs").symlink_to(real_data)
     run_blocks(TUTORIALS / "public-dataset.md", folder, HOME=str(home))
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="no libtpu: pip install -e '.[collect]'")
-def test_your_own_jax_program(tmp_path: Path) -> None:
-    run_blocks(TUTORIALS / "jax-program.md", tmp_path)
 
 
 @pytest.mark.slow
