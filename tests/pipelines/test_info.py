@@ -93,9 +93,6 @@ def test_columns_are_found_by_name_or_pattern() -> None:
     assert {column.name for column in describe_columns("*")} == declared.keys()
     names = [column.name for column in describe_columns("propagation__*")]
     assert names == [name for name, block in declared.items() if block == "Propagation"], "in column order"
-
-
-def test_an_unknown_name_suggests_the_nearest() -> None:
     with pytest.raises(XlarankError, match=r"outptu_waste__max' is not a column.*padding__output_waste__max"):
         describe_columns("padding__outptu_waste__max")
     with pytest.raises(XlarankError, match=r"expected one of [0-9]+ columns;"):

@@ -186,8 +186,6 @@ def test_a_submission_is_checked_before_it_is_in_place(
     assert out.read_text() == "what was there before"
 
 
-# The file as such, and the command that checks one.
-
 NET, DOT, SMALL = f"{LAYOUT}:net__a", f"{TILE}:dot__a", "tile:xla:small"
 CONFIGS = {NET: 4, DOT: 9, SMALL: 3}
 GOOD = f"ID,TopConfigs\n{NET},3;1;0;2\n{DOT},8;0;3;1;7\n{SMALL},2;0;1\n"
@@ -262,7 +260,7 @@ def test_a_file_is_completed_from_what_is_there(tmp_path: Path) -> None:
     assert origin == {NET: "kept", DOT: "ranked", SMALL: "kept"} and read_submission(path)[NET] == [3, 2, 1, 0]
 
 
-def test_against_the_test_graphs(tmp_path: Path) -> None:
+def test_against_the_test_graphs_or_a_sample(tmp_path: Path) -> None:
     """A tile may list more than the five that count; all problems are found, not only the first."""
     root = trees.write_tree(tmp_path / "tree", {LAYOUT: {"test": ["net__a"]}, TILE: {"test": ["dot__a"]}})
     other = "tile:cpu:other"
@@ -281,9 +279,7 @@ def test_against_the_test_graphs(tmp_path: Path) -> None:
     checked = module.check_submission(write(tmp_path / "a.csv", rows), data_root=root)
     assert checked.problems == [] and list(checked.unknown) == [f"{TILE}:dot__b"], "as far as possible"
 
-
-def test_against_a_sample(tmp_path: Path) -> None:
-    """Its ids count; layouts list as many as it does, tiles five different ones or as many as it does."""
+    # the ids of a sample count; layouts list as many as it does, tiles five different ones or as many as it does
     sample, few = write(tmp_path / "sample.csv", RIGHT), write(tmp_path / "few.csv", {**RIGHT, DOT: [2, 0, 1]})
     for rows, against, said in (
         ({}, sample, ""),

@@ -183,7 +183,7 @@ def test_flipped_bits_are_seen_and_mended_by_building(
 
 
 def test_only_regular_files_are_read_and_building_mends_a_manifest(tree: Path, trained: Path) -> None:
-    """No pipe is waited for: what a device stands for here."""
+    """No pipe is waited for: what a device stands for here. The record of commands follows no link."""
     workspace = Workspace(trained)
     model = workspace.model(LAYOUTS)
     (graph, *_) = each_graph(workspace, LAYOUTS, "train")
@@ -211,12 +211,10 @@ def test_only_regular_files_are_read_and_building_mends_a_manifest(tree: Path, t
         read_manifest(workspace, LAYOUTS, "test")
     build(tree, trained, collections=[LAYOUT], splits=["test"])
     assert set(stored(trained, split="test")) == set(TREE[LAYOUT]["test"])
-
-
-def test_the_record_of_commands_follows_no_link(tmp_path: Path) -> None:
-    runs = tmp_path / "reports" / record.RUNS
-    runs.parent.mkdir()
-    (tmp_path / "precious").write_text("kept")
-    runs.symlink_to(tmp_path / "precious")
-    record.Run(workspace=tmp_path).end(0)
-    assert (tmp_path / "precious").read_text() == "kept"
+    runs, precious = trained / "reports" / record.RUNS, trained / "precious"
+    runs.parent.mkdir(exist_ok=True)
+    precious.write_text("kept")
+    runs.symlink_to(precious)
+    record.worked_in(trained)
+    record.end(0)
+    assert precious.read_text() == "kept"
