@@ -74,14 +74,13 @@ def choose_ranker(job: Job) -> Choice:
             if model != AUTO:
                 raise
             left_out.append(f"{name} is left out: {error.got}")
-    best = max(choices, key=lambda choice: choice.value)  # of equals the first registered
+    choices.sort(key=lambda choice: -choice.value)  # of equals the first registered
     if model != AUTO:
-        return best
-    choices.sort(key=lambda choice: -choice.value)
+        return choices[0]
     scores = [f"{one.rankers[0].name}{' (tuned)' if one.tuned else ''} {one.value:.3f}" for one in choices]
     why = "; ".join([f"{', '.join(scores)} out of fold", *left_out])
     one_family = f"{DEFAULT}: one program family, so there are no folds to compare rankers by"
-    return replace(best, why=why if job.plan.folds else one_family)
+    return replace(choices[0], why=why if job.plan.folds else one_family)
 
 
 def fine_tune(

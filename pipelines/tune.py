@@ -21,6 +21,7 @@ from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.best_params import BestParams, tuned_members
 from xlarank.models.validation.curves import FoldPlan
 from xlarank.models.validation.metrics import paired_difference
+from xlarank.pipelines.support.evaluation import measure
 from xlarank.pipelines.support.progress import Progress, Silent, steps_of
 from xlarank.pipelines.support.studies import (
     FINISHED,
@@ -160,8 +161,7 @@ def _search(
     _save(workspace, objective, study, chosen)
     robust = ("robust",) if objective.select == "robust" else ()
     picture = "-".join(("tune", *collection.parts, objective.model, *robust)) + ".svg"
-    score = "Kendall's tau" if collection.kind == "layout" else "1 - slowdown@5"
-    score += ", mean minus a quarter of the standard deviation" if robust else ", mean over graphs"
+    score = f"{measure(collection)}, {objective.select}"
     best = {name: value for name, value in chosen.user_attrs[RESULT].items() if name != "graphs"}
     return TuneResult(
         str(collection), count(*FINISHED), fresh, count(TrialState.PRUNED), **best, note=note,
