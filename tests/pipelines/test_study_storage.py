@@ -193,6 +193,11 @@ def test_a_worker_joins_only_a_study_of_its_own_rows_and_settings(
     with pytest.raises(XlarankError, match=r"cannot join the study .*: other graphs, rows or runtimes;"):
         run(tmp_path / "other", 2, study=worker)
     assert run(built, 2, study=worker)[0].fresh == 1
+    for other in ({"rounds": 20}, {"study": StudyOptions(worker.storage, select="robust")}):
+        assert run(built, 1, **{"study": StudyOptions(worker.storage), **other})[0].fresh == 1, "another study"
+    save_npz(graph_path(tree, TILE, "train", "dot__a"), tile_graph(51))
+    build(tree, built, collections=[TILE])
+    assert run(built, 1, study=StudyOptions(worker.storage))[0].fresh == 1, "graphs measured again"
 
 
 @pytest.mark.slow

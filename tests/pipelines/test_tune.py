@@ -16,8 +16,7 @@ import optuna
 import pytest
 from optuna.trial import FrozenTrial, TrialState
 
-from tests.graphs import save_npz
-from tests.pipelines.trees import LAYOUT, TILE, Listener, build, graph_path, tile_graph, write_tree
+from tests.pipelines.trees import LAYOUT, TILE, Listener, build, write_tree
 from tests.pipelines.tune_worker import CLIMB, made_up
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError, XlarankError
@@ -179,19 +178,6 @@ def test_poor_trials_stop_on_the_first_rung_but_not_the_defaults(
     study.enqueue_trial(objective.defaults)
     study.optimize(objective, n_trials=1)
     assert seen[6:] == [3, 1, 1, 1, 3] and study.trials[-1].state == TrialState.COMPLETE
-
-
-def test_other_rows_and_other_choices_are_other_studies(
-    tree: Path, built: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Their scores cannot be compared."""
-    by_learning_rate(monkeypatch)
-    run(built)
-    assert run(built, trials=1, study=StudyOptions(select="robust"))[0].fresh == 1
-    assert run(built, trials=1, rounds=20)[0].fresh == 1
-    save_npz(graph_path(tree, TILE, "train", "dot__a"), tile_graph(50))
-    build(tree, built, collections=[TILE])
-    assert run(built, trials=1)[0].fresh == 1, "graphs measured again"
 
 
 def test_the_bar_shows_the_score_of_the_table(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
