@@ -215,6 +215,5 @@ def test_only_regular_files_are_read_and_building_mends_a_manifest(tree: Path, t
     runs.parent.mkdir(exist_ok=True)
     precious.write_text("kept")
     runs.symlink_to(precious)
-    record.worked_in(trained)
-    record.end(0)
+    record.Run(workspace=trained).end(0)
     assert precious.read_text() == "kept"
