@@ -19,9 +19,7 @@ from xlarank.pipelines.train import train
 @pytest.fixture(scope="session")
 def shared_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Root of a data tree; not to be written to."""
-    root = tmp_path_factory.mktemp("tree")
-    write_tree(root)
-    return root
+    return write_tree(tmp_path_factory.mktemp("tree")).path
 
 
 @pytest.fixture(scope="session")
@@ -35,8 +33,7 @@ def shared_built(shared_tree: Path, tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.fixture(scope="session")
 def shared_trained(shared_built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Workspace with rows and models of two seeds; not to be written to."""
-    workspace = tmp_path_factory.mktemp("trained") / "work"
-    shutil.copytree(shared_built, workspace)
+    workspace = Path(shutil.copytree(shared_built, tmp_path_factory.mktemp("trained") / "work"))
     train(Workspace(workspace), TrainRequest(seeds=2, rounds=30, threads=1))
     return workspace
 
