@@ -171,5 +171,7 @@ def choose_rate(job: Job, model: TrainedModel, where: str) -> Choice:
             f"; out of fold {best.value:.3f} on {len(scores)} graphs of new families, {lead:+.3f} ± {spread:.3f} "
             f"compared with that model unchanged; new trees learn {rate:g} times as fast as its own"
         )
+        if lead < 0:
+            why += "; the unchanged model ranks them better: measure more graphs, or rank with that model"
     continues = Continued(where, card.collection, trained.fingerprint(card), rate, sorted(card.known_graphs))
     return replace(best, why=why, continues=continues, kinds=card.kinds)
