@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.examples import FEW
-from tests.graphs import save_npz
+from tests.graphs import FEW, save_npz
 
 # No deadline: the time of one example says more about the machine than about the code.
 # Derandomized: a red run must be red again on the next machine.

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from xlarank.data.schema import LAYOUT_COLUMNS, MAX_RANK, NODE_COLUMN, NODE_COLUMNS, OPCODE
@@ -193,6 +194,16 @@ def arrays_of(graph: Any) -> Arrays:
 
 
 # Random graphs ----------------------------------------------------------------------------------------
+
+#: Most examples of a property where the slow tests are left out.
+FEW = 8
+
+
+def examples(most: int) -> settings:
+    """At most so many; to decorate a property that is dearer than others."""
+    assert settings.default is not None
+    return settings(max_examples=min(most, FEW) if settings.default.max_examples == FEW else most)
+
 
 _SIZES = st.sampled_from((1, 2, 3, 4, 7, 8, 16, 100, 127, 128, 129, 256, 384))
 _ELEMENTS = st.sampled_from(("f32", "bf16", "s32", "pred", "s8", "f64"))

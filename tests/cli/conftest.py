@@ -1,16 +1,100 @@
-"""The whole job on a few graphs, done once, and copies of it for tests that write."""
+"""The command line as tests call it, as a user types it or within this process; and the whole job, done once."""
 
 from __future__ import annotations
 
 import contextlib
+import io
+import os
+import re
 import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
-from tests.cli.shell import FILES, LAYOUT, SAMPLE, Outcome, here
+import run
 from tests.pipelines.trees import graph_path
+
+ROOT = Path(run.__file__).parent
+SAMPLE = ROOT / "data" / "sample"
+LAYOUT, TILE = "layout:cpu:random", "tile:cpu"
+#: A few graphs of the embedded sample; two families to learn from.
+FILES = {
+    LAYOUT: {"train": ("cnn__nchw_a", "dlrm__a", "dlrm__b"), "valid": ("mlp__a",), "test": ("gru__a",)},
+    TILE: {"train": ("bmm__a", "matmul__a", "matmul__b"), "valid": ("expsum__a",), "test": ("swish__a",)},
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def errors(self) -> list[str]:
+        return [line for line in self.err.splitlines() if line.startswith("error:")]
+
+
+def environment(home: Path) -> dict[str, str]:
+    """No data root from outside; one thread, so that small jobs do not wait for each other."""
+    kept = {name: value for name, value in os.environ.items() if name != "XLARANK_DATA"}
+    return {**kept, "HOME": str(home), "OMP_NUM_THREADS": "1"}
+
+
+#: A test run in the background of a shell ignores SIGINT, and its children with it: undo that first.
+_HEAR_SIGINT = (
+    "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+)
+
+
+def start(*words: object, cwd: Path, home: Path | None = None) -> subprocess.Popen[str]:
+    """``python run.py ...`` as a user types it, in a process group of its own, as a terminal makes it."""
+    return subprocess.Popen(
+        [sys.executable, "-c", _HEAR_SIGINT, sys.executable, str(ROOT / "run.py"), *map(str, words)],
+        cwd=cwd, env=environment(home or cwd), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+
+
+def ended(process: subprocess.Popen[str], timeout: float = 300) -> Outcome:
+    """The outcome of a started command."""
+    out, err = process.communicate(timeout=timeout)
+    assert "Traceback" not in out + err, err
+    return Outcome(process.returncode, out, err)
+
+
+def here(*words: object) -> Outcome:
+    """The same in this process: an exception that would be a traceback reaches the test."""
+    out, err = io.StringIO(), io.StringIO()
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with (
+            mock.patch.object(sys, "argv", ["run.py", *map(str, words)]), pytest.raises(SystemExit) as stopped,
+            contextlib.redirect_stdout(out), contextlib.redirect_stderr(err),
+        ):  # fmt: skip
+            run.main()
+    finally:  # pytest listens to signals again
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    assert stopped.value.code is None or isinstance(stopped.value.code, int)
+    return Outcome(stopped.value.code or 0, out.getvalue(), err.getvalue())
+
+
+def refused(command: Outcome | Sequence[object], said: str) -> None:
+    """The words of a command, or what came of it, end in exit code 1 and one clear line."""
+    outcome = command if isinstance(command, Outcome) else here(*command)
+    assert outcome.code == 1
+    (line,) = outcome.errors
+    assert re.search(said, line), line
+    assert "Traceback" not in outcome.out + outcome.err
+    after = outcome.err[outcome.err.index("error:") :]
+    assert len(after.strip().splitlines()) == 1, "one line, whatever the library behind it has to say"
 
 
 @dataclass(frozen=True)

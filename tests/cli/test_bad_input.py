@@ -13,8 +13,7 @@ from unittest import mock
 
 import pytest
 
-from tests.cli.conftest import Job
-from tests.cli.shell import LAYOUT, ROOT, TILE, Outcome, environment, here, refused
+from tests.cli.conftest import LAYOUT, ROOT, TILE, Job, Outcome, environment, here, refused
 from tests.graphs import save_npz
 from tests.pipelines.trees import graph_path, layout_graph
 

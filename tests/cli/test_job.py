@@ -1,4 +1,4 @@
-"""All commands in turn: what each stores and prints."""
+"""All commands on a few graphs: what each stores and prints."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Job
-from tests.cli.shell import FILES, LAYOUT, ROOT, TILE, ended, here, refused, start
+from tests.cli.conftest import FILES, LAYOUT, ROOT, TILE, Job, ended, here, refused, start
+from tests.data.hlo.programs import matmul_module
+from tests.data.hlo.test_reading import TEXT
+from tests.pipelines.trees import graph_path
+from xlarank.data.hlo import reading
 
 
 def test_what_each_step_prints_and_stores(job: Job) -> None:
@@ -78,3 +81,86 @@ def test_the_data_root_of_the_environment_or_the_sample(job: Job, monkeypatch: p
     assert "the embedded sample" in here("info", "--collection", TILE).out
     monkeypatch.setenv("XLARANK_DATA", str(job.tree))
     assert "named by XLARANK_DATA" in here("info").out
+
+
+@pytest.mark.slow
+def test_explain_shows_nodes_and_causes_and_draws(job: Job, tmp_path: Path) -> None:
+    graph = graph_path(job.tree, LAYOUT, "valid", "mlp__a")
+    svg, values = tmp_path / "segment.svg", tmp_path / "explained.json"
+    words = ["explain", graph, "--config", 3, "--against", "default", "--workspace", job.work]
+    done = here(*words, "--svg", svg, "--json", values)
+    assert done.code == 0, done.err
+    assert "mlp__a: configuration 3 (rank" in done.out and "the compiler's default" in done.out
+    result = json.loads(values.read_text())
+    total = sum(node["value"] for node in result["nodes"]) + result["rest"]
+    assert total == pytest.approx(result["difference"]) and result["configuration"] == 3
+    assert svg.read_text().startswith("<svg") and f"wrote {svg}" in done.out
+    said = "mlp__a has no configuration 9999; expected a number from 0 to 63"
+    refused(["explain", graph, "--config", 9999, "--workspace", job.work], said)
+    done = here("explain", graph_path(job.tree, TILE, "valid", "expsum__a"), "--workspace", job.work)
+    assert done.code == 0 and "contribution" in done.out and " node " not in done.out, "tiles have causes only"
+
+
+@pytest.mark.slow
+def test_calibrate_then_rank_and_report_tell(trained: Path, job: Job, tmp_path: Path) -> None:
+    done = here("calibrate", "--workspace", trained, "--threads", 1)
+    assert done.code == 1 and "has one seed, which cannot disagree with itself" in done.err
+    assert here("train", "--workspace", trained, "--seeds", 2, "--rounds", 30, "--threads", 1).code == 0
+    done = here("calibrate", "--workspace", trained, "--threads", 1, "--json", tmp_path / "found.json")
+    assert done.code == 0, done.err
+    assert set(json.loads((tmp_path / "found.json").read_text())) == {LAYOUT, TILE}
+    ranked = here("rank", graph_path(job.tree, LAYOUT, "valid", "mlp__a"), "--workspace", trained)
+    assert "the best is among the first" in ranked.out
+    page = tmp_path / "page.html"
+    done = here("report", "--workspace", trained, "--compare", job.work, "--out", page)
+    assert done.code == 0, done.err
+    assert f"wrote {page}: " in done.out and f"{TILE}: " in done.out
+    text = page.read_text(encoding="utf-8")
+    assert "Measured out of fold" in text
+
+
+@pytest.mark.slow
+def test_other_rankers_alone_and_side_by_side(trained: Path) -> None:
+    words = ["cross-validate", "--workspace", trained, "--rounds", "5", "--threads", "1", "--json", "-"]
+    done = here(*words, "--model", "ranknet", "--model", "lambdarank", "-c", LAYOUT)
+    assert done.code == 0
+    report = json.loads(done.out)[LAYOUT]
+    assert list(report) == ["ranknet", "lambdarank"]
+    between = report["lambdarank"]["slowdown@5"]["difference"]
+    assert set(between) == {"mean", "low", "high", "graphs"}
+    assert "lambdarank minus ranknet" in done.err and "slowdown@5" in done.err
+    assert f"{between['low']:+.3f} to {between['high']:+.3f}" in done.err
+    done = here(*words, "--model", "ranknet", "--by", "kind", "-c", TILE)
+    assert done.code == 0 and set(json.loads(done.out)[TILE]["score"]["graphs"]) == set(FILES[TILE]["train"])
+    assert f"{TILE}: ranknet with default parameters, 5 rounds" in done.err.replace("\n", " ")
+
+
+def test_programs_are_imported_and_get_configurations(tmp_path: Path) -> None:
+    program, broken = tmp_path / "f.hlo.pb", tmp_path / "broken.pb"
+    program.write_bytes(matmul_module().SerializeToString())
+    broken.write_bytes(b"\x0a\xff")
+    outcome = here("import-hlo", broken, program, "--out", tmp_path / "own", "--json", tmp_path / "report.json")
+    assert outcome.code == 1
+    assert f"wrote 1 graph below {tmp_path / 'own'}" in outcome.out
+    named, summary = outcome.errors
+    assert "broken.pb: the file is cut off" in named and "1 broken file" in summary
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert [graph["graph"] for graph in report["graphs"]] == ["f"] and list(report["broken"]) == [str(broken)]
+    assert Path(report["graphs"][0]["path"]).is_file()
+
+    free = ["--tie", "none", "--json", tmp_path / "p.json"]
+    outcome = here("propose", program, "--configs", 9, "--out", tmp_path / "p.npz", *free)
+    assert "2 of 2 configurable nodes have a choice, in 2 groups of 3 to 7 rows each" in outcome.out
+    assert outcome.code == 0 and "9 configurations (random)" in outcome.out
+    assert json.loads((tmp_path / "p.json").read_text())["configs"] == 9
+    for tie, count in (("none", 21), ("rule", 7)):
+        words = ["--configs", 100, "--out", tmp_path / "q.npz", "--tie", tie]
+        outcome = here("propose", tmp_path / "p.npz", *words)
+        assert outcome.code == 0 and f"only {count} distinct configurations were found" in outcome.out
+
+
+def test_text_without_a_parser_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(reading, "_PARSERS", ("jaxlib_that_is_not_there",))
+    (tmp_path / "f.hlo").write_text(TEXT)
+    outcome = here("import-hlo", tmp_path / "f.hlo", "--out", tmp_path / "own")
+    assert outcome.code == 1 and "pip install 'xlarank[hlo]'" in outcome.errors[0]

@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import graphs
-from tests.examples import examples
-from tests.graphs import Arrays, Node, arrays_of, layout_arrays, layout_row, program_arrays, tile_arrays
+from tests.graphs import Arrays, Node, arrays_of, examples, layout_arrays, layout_row, program_arrays, tile_arrays
 from xlarank.data.errors import GraphFileError
 from xlarank.data.graph import LayoutGraph, TileGraph, read_graph, tensor_ranks
 from xlarank.data.npz import NpzReader

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from tests.examples import examples
 from tests.features.helpers import layout_of
-from tests.graphs import Arrays, layout_arrays, layout_graphs
+from tests.graphs import Arrays, examples, layout_arrays, layout_graphs
 from xlarank.features.assemble import assemble
 from xlarank.features.attribution import place_among, walk_between, walk_codes, walk_steps
 from xlarank.features.recipe import FeatureSettings

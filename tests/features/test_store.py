@@ -14,10 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.examples import examples
 from tests.features.helpers import SAMPLE, graph_of, layout_of, load
 from tests.features.programs import fitting_graphs, fitting_kernels
-from tests.graphs import layout_arrays, tile_arrays
+from tests.graphs import examples, layout_arrays, tile_arrays
 from xlarank.data.collection import Collection
 from xlarank.data.errors import FeatureStoreError, WorkspaceError
 from xlarank.data.workspace import Workspace

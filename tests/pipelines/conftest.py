@@ -1,19 +1,29 @@
-"""A data tree, the same tree built and the same tree trained, each made once and copied by tests that write."""
+"""A data tree, built and trained, made once and copied by tests that write; a PostgreSQL server of Debian's."""
 
 from __future__ import annotations
 
+import os
 import shutil
+import socket
+import subprocess
+import tempfile
 import zlib
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 import pytest
 
-from tests.pipelines.postgres import PostgresServer
 from tests.pipelines.trees import build, write_tree
 from xlarank.data.workspace import Workspace
 from xlarank.pipelines.support.fitting import TrainRequest
 from xlarank.pipelines.train import train
+
+#: Set where servers were installed on purpose: what would be skipped without one is a failure then.
+REQUIRED = "XLARANK_REQUIRE_SERVERS"
+PASSWORD = "s3cret@of/tests"
 
 
 @pytest.fixture(scope="session")
@@ -48,6 +58,72 @@ def copy_of(name: str) -> Callable[..., Path]:
 
 
 tree, built, trained = map(copy_of, ("tree", "built", "trained"))
+
+
+def programs() -> Path | None:
+    """The folder of ``initdb`` and ``pg_ctl``; Debian keeps them off the path."""
+    if found := shutil.which("initdb"):
+        return Path(found).resolve().parent
+    return max((path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/initdb")), default=None)
+
+
+def skip_or_fail(why: str) -> None:
+    if os.environ.get(REQUIRED) == "1":
+        pytest.fail(f"{why}, and {REQUIRED} is 1")
+    pytest.skip(why)
+
+
+def need(package: str) -> None:
+    """Skip the test where a package of the extra for Dask is missing, or fail it where nothing may be skipped."""
+    if find_spec(package) is None:
+        skip_or_fail(f"{package} is not installed (pip install 'xlarank[dask]')")
+
+
+class PostgresServer:
+    """A running server on a free port of this machine; it refuses to run as root, who starts it as ``postgres``."""
+
+    def __init__(self) -> None:
+        folder = programs()
+        if folder is None:
+            skip_or_fail("PostgreSQL is not installed (Debian: apt-get install postgresql)")
+        self._bin, root = folder or Path(), os.geteuid() == 0
+        self._as: dict[str, Any] = {"user": "postgres", "group": "postgres", "extra_groups": []} if root else {}
+        # Not below pytest's folder, which nobody else may enter; and the path of a socket is short.
+        self.folder = Path(tempfile.mkdtemp(prefix="xlarank-pg-"))
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        word = self.folder / "password"
+        word.write_text(PASSWORD + "\n")
+        for path in (self.folder, word) if root else ():
+            shutil.chown(path, "postgres", "postgres")
+        self._run(
+            "initdb", "--pgdata", "data", "--username", "tuner", "--pwfile", "password", "--auth-local", "trust",
+            "--auth-host", "scram-sha-256", "--encoding", "UTF8", "--no-sync", "--no-locale",
+        )  # fmt: skip
+        self.start()
+
+    def _run(self, program: str, *arguments: str) -> None:
+        done = subprocess.run(
+            [self._bin / program, *arguments], cwd=self.folder, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120, check=False, **self._as,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{program}: {done.stdout}"
+
+    def start(self) -> None:
+        options = f"-c listen_addresses=127.0.0.1 -p {self.port} -k {self.folder} -c fsync=off"
+        # its log goes to a file: a pipe would stay open as long as the server runs
+        self._run("pg_ctl", "--pgdata", "data", "--log", "log", "-w", "-o", options, "start")
+
+    def stop(self) -> None:
+        self._run("pg_ctl", "--pgdata", "data", "-w", "-m", "immediate", "stop")
+
+    def create(self, database: str) -> None:
+        self._run("createdb", "-h", str(self.folder), "-p", str(self.port), "-U", "tuner", database)
+
+    def remote(self, database: str, password: str = PASSWORD) -> str:
+        """Its address over the network, with a password."""
+        return f"postgresql+psycopg://tuner:{quote(password, safe='')}@127.0.0.1:{self.port}/{database}"
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ import pytest
 
 from tests.models.rows import easy_data
 from tests.pipelines import trees
-from tests.pipelines.postgres import need
+from tests.pipelines.conftest import need
 from tests.pipelines.trees import FAST, FILES, LAYOUT, TILE, Listener, build, contents, graph_path, model_of, stored
 from xlarank.data.collection import discover
 from xlarank.data.errors import ClusterError, ModelError, XlarankError

@@ -17,10 +17,18 @@ import pytest
 from optuna.trial import TrialState
 
 from tests.graphs import save_npz
-from tests.pipelines.postgres import PostgresServer
-from tests.pipelines.test_tune import _no_pictures, by_learning_rate, folder, run, states, trials_of  # noqa: F401
+from tests.pipelines.conftest import PostgresServer
+from tests.pipelines.test_tune import (  # noqa: F401
+    CLIMB,
+    _no_pictures,
+    by_learning_rate,
+    folder,
+    made_up,
+    run,
+    states,
+    trials_of,
+)
 from tests.pipelines.trees import TILE, build, graph_path, tile_graph
-from tests.pipelines.tune_worker import CLIMB, made_up
 from xlarank.data.errors import WorkspaceError, XlarankError
 from xlarank.pipelines.support import studies
 from xlarank.pipelines.support.studies import FINISHED, StudyOptions
@@ -46,8 +54,9 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> str | None:
 
 
 def start(workspace: Path, storage: str | None, seconds: float) -> subprocess.Popen[str]:
-    words = [str(workspace), storage or "own", str(TRIALS), str(seconds)]
-    command = [sys.executable, "-m", "tests.pipelines.tune_worker", *words]
+    """A process that tunes: a trial takes so many seconds, prints a line and scores its learning rate."""
+    words = [str(workspace), storage or "", str(seconds)]
+    command = [sys.executable, "-m", __name__, *words]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
@@ -240,3 +249,15 @@ def test_the_password_is_nowhere(built: Path, postgres_server: PostgresServer, d
     kept = {path: path.read_bytes() for path in built.rglob("*") if path.is_file()}
     assert [path for path, content in kept.items() if b"s3cret" in content] == []
     assert b":***@" in kept[built / "reports" / "runs.jsonl"]
+
+
+if __name__ == "__main__":
+    workspace, address, seconds = sys.argv[1:]
+
+    def score(params: dict[str, Any]) -> float:
+        print("trial", flush=True)
+        time.sleep(float(seconds))
+        return float(params["learning_rate"])
+
+    studies.climb = made_up(score)  # type: ignore[assignment]
+    run(Path(workspace), TRIALS, study=StudyOptions(address or None))

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.data.hlo.programs import matmul_module
-from tests.examples import examples
-from tests.graphs import layout_graphs
+from tests.graphs import examples, layout_graphs
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.hlo import candidates as drawn
 from xlarank.data.hlo.candidates import Candidates, breed, evolve, random_configurations, tied_candidates

@@ -1,0 +1,110 @@
+"""Values from outside: JSON of the right types, numbers within their ranges, addresses without their passwords."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from xlarank.data.errors import XlarankError
+from xlarank.data.passwords import hide_passwords, without_passwords
+from xlarank.data.ranges import MAX_THREADS, require_ranges, require_seconds, thread_count
+from xlarank.data.typed_json import from_json
+
+
+@dataclass
+class Inner:
+    size: int
+
+
+@dataclass
+class Outer:
+    name: str
+    share: float
+    inner: Inner
+    names: dict[str, list[str]]
+    params: dict[str, Any] = field(default_factory=dict)
+    note: str | None = None
+    done: bool = False
+
+
+GOOD = Outer("a", 0.5, Inner(3), {"train": ["x"]}, {"anything": [1, None]}, "n", True)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"name": 3}, "name is '3', not str"),
+        *(({"share": value}, "share is") for value in ("0.5", float("nan"), True)),
+        ({"inner": [3]}, "inner is no JSON object"),
+        *(({"inner": {"size": value}}, "size is") for value in (3.0, True)),
+        ({"inner": {}}, "inner lacks size"),
+        ({"names": []}, "names is"),
+        ({"names": {"train": "x"}}, "names.train is"),
+        ({"names": {"train": [1]}}, "an entry of names.train is '1'"),
+        ({"note": 1}, "note is"),
+        ({"done": 1}, "done is"),
+        ({"more": 1}, "unknown entry 'more'"),
+        *((value, "it is no JSON object") for value in (None, 3, "text", [], [{}])),
+    ],
+)
+def test_what_was_written_is_read_and_another_type_refused_by_name(change: Any, message: str) -> None:
+    assert from_json(Outer, asdict(GOOD)) == GOOD
+    short = {"name": "a", "share": 1, "inner": {"size": 3}, "names": {}}
+    assert from_json(Outer, short) == Outer("a", 1.0, Inner(3), {})
+    with pytest.raises(TypeError, match=message):
+        from_json(Outer, {**asdict(GOOD), **change} if isinstance(change, dict) else change)
+
+
+def test_what_is_out_of_range_is_refused() -> None:
+    wrong: dict[str, list[object]] = {
+        "seed": [-1, 2**31, 1.0, "1", None, True], "threads": [-2, 100_000], "rounds": [0, 10**9], "trials": [0],
+        "seeds": [0], "jobs": [-1, 100_000], "max_configs": [-1],
+    }  # fmt: skip
+    for name, value in ((name, value) for name, values in wrong.items() for value in values):
+        with pytest.raises(XlarankError, match=f"--{name.replace('_', '-')} is .*; expected a whole number from"):
+            require_ranges(**{name: value})
+    for seed in (0, 2**31 - 1, np.int64(3)):
+        require_ranges(seed=seed, threads=MAX_THREADS)
+    assert [thread_count(n) for n in (-1, 0, 1)] == [0, 0, 1], "-1 is every core, as in other libraries"
+    for seconds in (-1.0, float("nan"), "10", True):
+        with pytest.raises(XlarankError, match=r"--timeout is .*; expected seconds"):
+            require_seconds("timeout", seconds)  # type: ignore[arg-type]
+    for good in (None, 0):
+        require_seconds("timeout", good)
+
+
+ADDRESSES = {
+    "postgresql+psycopg://me:secret@host:5432/db": "postgresql+psycopg://me:***@host:5432/db",
+    "postgresql://me:sec:ret/x@host/db": "postgresql://me:***@host/db",
+    "postgresql://me:se;c ret@host/db": "postgresql://me:***@host/db",
+    "postgresql://:secret@host/db": "postgresql://:***@host/db",
+    "postgresql:///db?host=/run/db&password=secret": "postgresql:///db?***",
+    "postgresql:///db?pass%77ord=secret": "postgresql:///db?***",
+    "postgresql://me@host:5432/db": "postgresql://me@host:5432/db",
+    "postgresql://me:sec@ret@host/db": "***",
+    "postgresql://m@e:secret@host/db": "***",
+    " postgresql://me:secret@host/db": "***",
+    "postgresql://host/db;password=secret": "***",
+    "postgresql://me:secret@host:port/db": "***",
+    "host=db user=me password=secret": "***",
+    "journal:/a/b:c@d.log": "journal:/a/b:c@d.log",
+    "sqlite:///a b.db": "sqlite:///a b.db",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "shown"), ADDRESSES.items())
+def test_what_is_shown_of_a_storage(given: str, shown: str) -> None:
+    assert without_passwords(["tune", "--storage", given]) == ["tune", "--storage", shown]
+    assert without_passwords([f"--storage={given}", "-c", "layout:xla:random"])[0] == f"--storage={shown}"
+    tune = {"tune": {"storage": given, "trials": 3}}
+    assert without_passwords(tune) == {"tune": {"storage": shown, "trials": 3}}
+    assert without_passwords(["x://a:secret@h", "y", 3, None]) == ["x://a:***@h", "y", 3, None]
+
+
+def test_a_library_that_quotes_the_password() -> None:
+    """As written in the address, and decoded."""
+    address = "postgresql://me:p%40ss@host/db?sslpassword=other"
+    assert hide_passwords("tried 'p@ss', p%40ss and other", address) == "tried '***', *** and ***"
