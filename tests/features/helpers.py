@@ -1,15 +1,18 @@
-"""Graphs for the feature tests, and features by the name of their column."""
+"""Graphs for the feature tests, random ones that make sense too, and features by the name of their column."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
+from hypothesis import strategies as st
 
-from tests.graphs import Arrays, Node, program_arrays, save_npz
+from tests.graphs import Arrays, Node, layout_row, program_arrays, save_npz, tile_row
 from xlarank.data.graph import LayoutGraph, TileGraph, read_graph
 from xlarank.features.rows import GraphRows
 
@@ -74,3 +77,220 @@ def tile_file(nodes: Sequence[Node], configs: Sequence[np.ndarray]) -> Arrays:
         "config_runtime": np.arange(1, len(configs) + 1),
         "config_runtime_normalizers": np.ones(len(configs), np.int64),
     }
+
+
+_SIZES = (1, 2, 2, 4, 4, 6, 8, 12, 16, 128, 130)
+_ELEMENTS = ("f32", "f32", "f32", "bf16", "s8", "f64", "pred")
+_KEEPING = ("tanh", "copy", "convert", "negate", "reverse", "all-reduce", "collective-permute")
+_BINARY = ("add", "multiply", "select")
+_STEM = "convolution_dim_numbers"
+#: Most elements of a tensor, so that sizes stay exact in every arithmetic.
+_MOST = 1 << 22
+
+
+class _Draft:
+    """A random program so far, whose shapes follow from operands; a method adds nodes, or none where nothing fits.
+
+    In `tests.graphs.layout_graphs`, which draws opcodes and shapes freely, a transpose hardly ever permutes its
+    operand's sizes and a dot hardly ever contracts. A graph follows from a number, not from hypothesis, which
+    would draw the small and the simple far too often to reach such cases.
+    """
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        self.nodes: list[Node] = []
+        self.parameter()
+
+    def add(self, opcode: str, dims: Sequence[int], operands: Sequence[int] = (), **more: object) -> int:
+        dims = (0, 2) if tuple(dims) == (0,) else dims  # the format cannot say that [0] has a dimension
+        layout = tuple(self.shuffled(range(len(dims)))) if self.random.random() < 0.3 else None
+        layout = () if self.random.random() < 0.1 else layout  # no default known
+        if self.random.random() < 0.1:
+            more["columns"] = {**more.get("columns", {}), "is_root": 1.0}  # type: ignore[dict-item]
+        element = str(more.pop("element", None) or self.random.choice(_ELEMENTS))
+        self.nodes.append(Node(opcode, tuple(dims), tuple(operands), element, layout, **more))  # type: ignore[arg-type]
+        return len(self.nodes) - 1
+
+    def shuffled(self, values: Sequence[int]) -> list[int]:
+        return self.random.sample(values, len(values))
+
+    def sizes(self, least: int, most: int) -> list[int]:
+        return [self.random.choice(_SIZES) for _ in range(self.random.randint(least, most))]
+
+    def pick(self, *, least: int = 0, most: int = 6) -> int:
+        """A recent node with an output of such a rank, or a new parameter of rank 2 or 3."""
+        fit = [n for n, node in enumerate(self.nodes) if least <= len(node.dims) <= most and node.opcode != "tuple"]
+        return self.random.choice(fit[-4:]) if fit else self.add("parameter", self.sizes(2, 3))
+
+    def dims(self, node: int) -> tuple[int, ...]:
+        return self.nodes[node].dims
+
+    def parameter(self) -> None:
+        rank = self.random.choice((0, 1, 2, 2, 3, 3, 4))
+        empty = [0] if self.random.random() < 0.05 else []
+        self.add("parameter", [*empty, *self.sizes(rank, rank)])
+
+    def keeping(self) -> None:
+        operand = self.pick()
+        self.add(self.random.choice(_KEEPING), self.dims(operand), [operand])
+
+    def binary(self) -> None:
+        """Of two tensors of one shape, which may be the same one (x * x has one edge)."""
+        one = self.pick()
+        like = [n for n, node in enumerate(self.nodes) if node.dims == self.dims(one) and node.opcode != "tuple"]
+        other = self.random.choice(like)
+        self.add(self.random.choice(_BINARY), self.dims(one), list(dict.fromkeys((one, other))))
+
+    def transpose(self) -> None:
+        operand = self.pick(least=2)
+        order = self.shuffled(range(len(self.dims(operand))))
+        columns: dict[str, float] = {f"dimensions_{i}": dimension for i, dimension in enumerate(order)}
+        dims = [self.dims(operand)[dimension] for dimension in order]
+        if self.random.random() < 0.05:  # columns that do not say how it permutes
+            columns = {}
+        elif self.random.random() < 0.05:  # of another rank than the operand
+            dims = [*dims[:-1], 2, dims[-1]][:6]
+        self.add("transpose", dims, [operand], columns=columns)
+
+    def both_ways(self) -> None:
+        """x + transpose(x), the two ways as long."""
+        squares = [n for n, node in enumerate(self.nodes) if len(node.dims) == 2 and len({*node.dims}) == 1]
+        one = self.random.choice(squares) if squares else self.add("parameter", (4, 4))
+        turned = self.add("transpose", self.dims(one), [one], columns={"dimensions_0": 1, "dimensions_1": 0})
+        ways = [turned, self.add("copy", self.dims(one), [one])]
+        both = self.add("add", self.dims(one), self.shuffled(ways))
+        self.add("negate", self.dims(one), [both])
+
+    def reshape(self) -> None:
+        """Sizes are split, merged, kept, or 1s come and go."""
+        operand = self.pick(most=5)
+        dims = list(self.dims(operand))
+        how = self.random.choice(("split", "merge", "one", "flat", "regroup"))
+        at = self.random.randint(0, len(dims))
+        if how == "split" and at < len(dims) and dims[at] and dims[at] % 2 == 0:
+            dims[at : at + 1] = self.shuffled((2, dims[at] // 2))
+        elif how == "merge" and at + 1 < len(dims):
+            dims[at : at + 2] = [dims[at] * dims[at + 1]]
+        elif how == "flat":
+            dims = [prod(dims)]
+        elif how == "regroup" and len(dims) > 1 and dims[0] % 2 == 0:  # [a, b] -> [2, a b / 2]
+            dims = [2, prod(dims) // 2]
+        elif 1 in dims and self.random.random() < 0.5:
+            dims.remove(1)
+        else:
+            dims.insert(at, 1)
+        self.add(self.random.choice(("reshape", "reshape", "bitcast")), dims, [operand])
+
+    def dot(self) -> None:
+        """Batch dimensions lead, then the left operand's own and the right one's; the operands list any order."""
+        batch, rows, columns, summed = self.sizes(0, 2), self.sizes(0, 2), self.sizes(0, 2), self.sizes(1, 2)
+        left, right, out = [*batch, *rows, *summed], [*batch, *columns, *summed], [*batch, *rows, *columns]
+        if max(prod(left), prod(right), prod(out)) > _MOST:
+            return
+        if self.random.random() < 0.5:
+            left, right = self.shuffled(left), self.shuffled(right)
+        sides = []
+        for dims in (left, right):
+            like = [n for n, node in enumerate(self.nodes) if node.dims == tuple(dims)]
+            sides.append(like[-1] if like else self.add("parameter", dims))
+        if self.random.random() < 0.1:  # nothing that fits
+            sides[0] = self.pick()
+        self.add("dot", out, self.shuffled(list(dict.fromkeys(sides))))
+
+    def convolution(self) -> None:
+        spatial = self.random.randint(1, 2)
+        batch, features, produced = self.sizes(3, 3)
+        extents, window = (8, 16)[:spatial], self.random.choice(((3, 3), (1, 1), (8, 16)))[:spatial]
+        shapes, columns = [], {}
+        for name, first, second, sizes in (
+            ("input", ("batch_dim", batch), ("feature_dim", features), extents),
+            ("kernel", ("input_feature_dim", features), ("output_feature_dim", produced), window),
+            ("output", ("batch_dim", batch), ("feature_dim", produced), extents),
+        ):
+            named = [first, second, *((f"spatial_dims_{i}", size) for i, size in enumerate(sizes))]
+            order = self.shuffled(range(spatial + 2))
+            placed = dict(zip(order, named, strict=True))
+            shapes.append([placed[at][1] for at in range(spatial + 2)])
+            given = named[:2] if name == "output" else named  # the format leaves the output's out
+            columns |= {f"{_STEM}_{name}_{what}": order[at] for at, (what, _) in enumerate(given)}
+        operands = self.shuffled([self.add("parameter", dims) for dims in shapes[:2]])
+        self.add("convolution", shapes[2], operands, window=window, columns=columns)
+
+    def reduce(self) -> None:
+        operand = self.pick(least=1)
+        start = self.add("constant", ())
+        kept = self.random.randint(0, len(self.dims(operand)) - 1)
+        self.add("reduce", self.dims(operand)[:kept], self.shuffled((start, operand)))
+
+    def bundle(self) -> None:
+        self.add("tuple", (), [self.pick()], element="tuple")
+
+    def grow(self) -> None:
+        often = (self.keeping, self.keeping, self.keeping, self.binary, self.transpose, self.reshape, self.dot)
+        seldom = (self.parameter, self.both_ways, self.convolution, self.reduce, self.bundle)
+        self.random.choice((*often, *often, *seldom))()
+
+
+def _row(random: Random, nodes: Sequence[Node], node: int) -> np.ndarray:
+    """A choice for one node; layouts of operands stay within the ranks of all."""
+    operands = nodes[node].operands
+    if len(operands) == 1 and nodes[node].opcode in (*_BINARY, "dot"):
+        operands = operands * 2
+    ranks = [len(nodes[operand].dims) for operand in operands[:2]]
+    ranks = ranks if len(set(ranks)) < 2 else [min(ranks)] * 2
+    if nodes[node].opcode == "reduce":
+        ranks = [max(len(nodes[operand].dims) for operand in operands)]
+    layouts = []
+    for rank in (len(nodes[node].dims), *ranks):
+        order = random.sample(range(rank), rank)
+        layouts.append(order[: random.choice((0, 2, rank))])
+    return layout_row(*layouts)
+
+
+def fitting_graph(seed: int) -> Arrays:
+    """The random layout graph of a number; configurations repeat."""
+    random = Random(seed)
+    draft = _Draft(random)
+    for _ in range(random.choice((0, 2, *[8] * 10))):
+        draft.grow()
+    nodes = draft.nodes
+    count = round(random.choice((0, 0.3, 0.4, 0.5, 0.5, 0.6, 0.7, 1)) * len(nodes))
+    configurable = random.sample(range(len(nodes)), count)
+    if random.random() < 0.7:  # as real files have them
+        configurable.sort()
+    pools = [[_row(random, nodes, node) for _ in range(random.randint(1, 3))] for node in configurable]
+    configs = [[random.choice(pool) for pool in pools] for _ in range(random.choice((1, 3, 4, 6)))]
+    configs += configs[:2]
+    random.shuffle(configs)
+    arrays = layout_file(nodes, configurable, configs)
+    cuts = sorted(random.randint(0, len(nodes)) for _ in range(random.randint(0, 3)))
+    splits = [0, *cuts, len(nodes)] if random.random() < 0.7 else cuts
+    return {**arrays, "node_splits": np.array([splits], np.int64)}
+
+
+def fitting_kernel(seed: int) -> Arrays:
+    """The random tile graph of a number: bounds within some tensor's extents, in one of the two conventions."""
+    random = Random(seed)
+    draft = _Draft(random)
+    for _ in range(random.randint(0, 5)):
+        draft.grow()
+    node = random.choice(draft.nodes)
+    extents = list(node.dims)
+    if random.random() < 0.5:  # hardware tiles, major to minor
+        sizes = [node.dims[dimension] for dimension in node.minor_to_major or range(len(node.dims))[::-1]]
+        tile = (128, 8, *([1] * len(sizes)))
+        extents = [-(-size // multiple) for size, multiple in zip(sizes, tile, strict=False)][::-1]
+    rows = []
+    for _ in range(random.randint(1, 8)):
+        kernel, vector = ([random.randint(0, 130) for _ in range(random.choice((0, 0, 1, 2, 6)))] for _ in range(2))
+        bounds = [random.choice((extent, random.randint(0, extent))) for extent in extents]
+        rows.append(tile_row(kernel, bounds, vector))
+    return tile_file(draft.nodes, random.choices(rows, k=random.randint(1, 10)))
+
+
+def fitting_graphs() -> st.SearchStrategy[Arrays]:
+    return st.integers(0, 2**32).map(fitting_graph)
+
+
+def fitting_kernels() -> st.SearchStrategy[Arrays]:
+    return st.integers(0, 2**32).map(fitting_kernel)

@@ -11,8 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.features.helpers import SAMPLE, by_name, graph_of, layout_file, layout_of, load, tile_file, tile_of
-from tests.features.programs import fitting_graphs, fitting_kernels
+from tests.features.helpers import (
+    SAMPLE,
+    by_name,
+    fitting_graphs,
+    fitting_kernels,
+    graph_of,
+    layout_file,
+    layout_of,
+    load,
+    tile_file,
+    tile_of,
+)
 from tests.graphs import (
     TILE_PROGRAM,
     Arrays,

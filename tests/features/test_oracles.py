@@ -10,11 +10,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.features.helpers import SAMPLE, layout_of, load, tile_of, wrong_columns
+from tests.features.helpers import SAMPLE, fitting_graph, fitting_kernels, layout_of, load, tile_of, wrong_columns
 from tests.features.oracle_layout import LayoutOracle
 from tests.features.oracle_program import CLASS_OF
 from tests.features.oracle_tile import TileOracle
-from tests.features.programs import fitting_graph, fitting_kernels
 from tests.graphs import Arrays, examples, layout_graphs, tile_graphs
 from xlarank.data.hlo.ties import tied_nodes
 from xlarank.data.schema import OPCODE

@@ -7,8 +7,7 @@ from fnmatch import fnmatch
 import numpy as np
 import pytest
 
-from tests.features.helpers import SAMPLE, by_name, layout_file, layout_of, load
-from tests.features.programs import fitting_graph
+from tests.features.helpers import SAMPLE, by_name, fitting_graph, layout_file, layout_of, load
 from tests.graphs import Node, layout_row
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.schema import OPCODE

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.models.rows import graph_rows
+from tests.models.contract import graph_rows
 from xlarank.data.graph import Kind
 from xlarank.features import recipe as recipes
 from xlarank.features.block import Tier

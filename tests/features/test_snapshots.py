@@ -16,8 +16,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import TEST_DATA
-from tests.features.helpers import SAMPLE, graph_of, load
-from tests.features.programs import fitting_graph, fitting_kernel
+from tests.features.helpers import SAMPLE, fitting_graph, fitting_kernel, graph_of, load
 from tests.features.test_instances import FROZEN, instance_rows
 from tests.graphs import Arrays
 from xlarank.data.graph import Graph, read_graph

@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.features.helpers import SAMPLE, graph_of, layout_of, load
-from tests.features.programs import fitting_graphs, fitting_kernels
+from tests.features.helpers import SAMPLE, fitting_graphs, fitting_kernels, graph_of, layout_of, load
 from tests.graphs import examples, layout_arrays, tile_arrays
 from xlarank.data.collection import Collection
 from xlarank.data.errors import FeatureStoreError, WorkspaceError

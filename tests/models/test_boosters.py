@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 import xgboost as xgb
 
-from tests.models.contract import fitted, saved
-from tests.models.rows import COLUMNS, easy_data, easy_graph, graph_rows
+from tests.models.contract import COLUMNS, easy_data, easy_graph, fitted, graph_rows, saved
 from xlarank.data.errors import ModelError
 from xlarank.features.rows import GraphRows
 from xlarank.models.objectives import RankNetLoss, row_weights

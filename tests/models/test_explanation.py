@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.models.contract import fitted
-from tests.models.rows import easy_data, easy_graph
+from tests.models.contract import easy_data, easy_graph, fitted
 from tests.models.test_sum_pooled import pooled_data, pooled_graph
 from tests.pipelines.trees import layout_graph
 from xlarank.data.graph import LayoutGraph, read_graph

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.models import contract
-from tests.models.rows import graph_rows
+from tests.models.contract import graph_rows
 from xlarank.features.rows import GraphRows
 from xlarank.features.targets import CPU, TPU
 from xlarank.models.base import Ranker

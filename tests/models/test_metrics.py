@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.models.rows import graph_rows
+from tests.models.contract import graph_rows
 from xlarank.data.collection import Collection
 from xlarank.features.rows import GraphRows
 from xlarank.models.validation import evaluation as by

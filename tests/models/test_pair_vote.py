@@ -11,8 +11,7 @@ import lightgbm as lgb
 import numpy as np
 import pytest
 
-from tests.models.contract import fitted, saved
-from tests.models.rows import COLUMNS, easy_data, easy_graph, graph_rows
+from tests.models.contract import COLUMNS, easy_data, easy_graph, fitted, graph_rows, saved
 from tests.models.test_init_score import kernel
 from xlarank.data.errors import ModelError
 from xlarank.features.targets import CPU

@@ -14,8 +14,16 @@ import numpy as np
 import pytest
 
 import xlarank
-from tests.models.contract import CombinedRankerContract, RankerContract, fitted, saved
-from tests.models.rows import COLUMNS, easy_data, easy_graph, graph_rows
+from tests.models.contract import (
+    COLUMNS,
+    CombinedRankerContract,
+    RankerContract,
+    easy_data,
+    easy_graph,
+    fitted,
+    graph_rows,
+    saved,
+)
 from xlarank.data.errors import ModelError
 from xlarank.features.rows import GraphRows
 from xlarank.models.base import Ranker
@@ -44,7 +52,7 @@ class TestCombinedRankers(CombinedRankerContract):
 SCRIPT = """
 import os, signal, sys
 import numpy as np
-from tests.models.rows import COLUMNS, easy_data
+from tests.models.contract import COLUMNS, easy_data
 from xlarank.models.training_data import FitSettings
 from xlarank.models.registry import ranker_class
 

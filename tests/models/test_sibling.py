@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.models.contract import fitted, saved
-from tests.models.rows import graph_rows, instance_table
+from tests.models.contract import fitted, graph_rows, instance_table, saved
 from xlarank.data.errors import ModelError
 from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.features.rows import GraphRows

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.models.contract import fitted, saved
-from tests.models.rows import graph_rows, instance_table
+from tests.models.contract import fitted, graph_rows, instance_table, saved
 from xlarank.data.errors import ModelError
 from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.features.rows import GraphRows

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from benchmarks.adopt import MEASURED
-from tests.models.contract import fitted
-from tests.models.rows import COLUMNS, easy_data, graph_rows, kernel
+from tests.models.contract import COLUMNS, easy_data, fitted, graph_rows, kernel
 from xlarank.data.collection import Collection
 from xlarank.data.errors import ModelError, WorkspaceError
 from xlarank.data.family import program_family

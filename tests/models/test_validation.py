@@ -10,8 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from tests.models.contract import fitted
-from tests.models.rows import COLUMNS, easy_data, easy_graph, graph_rows, kernel
+from tests.models.contract import COLUMNS, easy_data, easy_graph, fitted, graph_rows, kernel
 from xlarank.data.errors import ModelError
 from xlarank.features.rows import GraphRows
 from xlarank.models.base import Ranker

@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ import pytest
 
 from tests.pipelines.trees import build, write_tree
 from xlarank.data.workspace import Workspace
+from xlarank.models.rankers.wide_rows import LambdaRank
+from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.pipelines.support.fitting import TrainRequest
 from xlarank.pipelines.train import train
 
@@ -65,6 +68,20 @@ def programs() -> Path | None:
     if found := shutil.which("initdb"):
         return Path(found).resolve().parent
     return max((path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/initdb")), default=None)
+
+
+@pytest.fixture
+def fits(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What every booster was fitted on."""
+    calls: list[dict[str, Any]] = []
+    fit = LambdaRank.fit
+
+    def spy(self: LambdaRank, data: TrainingData, settings: FitSettings) -> LambdaRank:
+        calls.append({"data": data, "params": self.params.values(), **asdict(settings)})
+        return fit(self, data, settings)
+
+    monkeypatch.setattr(LambdaRank, "fit", spy)
+    return calls
 
 
 def skip_or_fail(why: str) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from tests.models.rows import easy_data
+from tests.models.contract import easy_data
 from tests.pipelines import trees
 from tests.pipelines.conftest import need
 from tests.pipelines.trees import FAST, FILES, LAYOUT, TILE, Listener, build, contents, graph_path, model_of, stored

@@ -1,4 +1,4 @@
-"""train --fine-tune: what is continued, how rounds are chosen, and the commands that use such a model."""
+"""Training that begins from a model or takes graphs of other collections along; commands that use such a model."""
 
 from __future__ import annotations
 
@@ -9,18 +9,30 @@ from typing import Any
 
 import pytest
 
-from tests.pipelines.trees import LAYOUT, TILE, build, graph_path, stored, write_tree
+from tests.pipelines.trees import LAYOUT, TILE, TREE, build, graph_path, stored, write_tree
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError
 from xlarank.data.workspace import Workspace
 from xlarank.features.recipe import FeatureSettings
 from xlarank.models.trained import TrainedModel, fingerprint, load_model, pretrained_model
+from xlarank.models.training_data import TrainingData
 from xlarank.models.validation.metrics import kendall_tau
+from xlarank.pipelines.calibrate import calibrate
+from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.explain import explain
 from xlarank.pipelines.rank import rank
 from xlarank.pipelines.support.fitting import TrainRequest, TrainResult
 from xlarank.pipelines.support.training_sets import read_training_set
-from xlarank.pipelines.train import CONTINUED_RATE, CONTINUED_ROUNDS, RATES, find_model, fine_tune, new_families
+from xlarank.pipelines.support.workspace_collections import weighted_collections
+from xlarank.pipelines.train import (
+    CONTINUED_RATE,
+    CONTINUED_ROUNDS,
+    RATES,
+    find_model,
+    fine_tune,
+    new_families,
+    train,
+)
 
 OTHER = "layout:tpu-estimate:random"
 
@@ -143,3 +155,82 @@ def test_what_cannot_be_continued(two: Workspace) -> None:
     path.write_text(path.read_text("utf-8").replace('"code_hash": "', '"code_hash": "0'), "utf-8")
     with pytest.raises(ModelError, match=r"were made by feature code .* which the model of layout:tpu-estimate"):
         tune(two, OTHER)
+
+
+@pytest.fixture
+def pair(built: Path) -> Workspace:
+    """A second collection with the same rows."""
+    shutil.copytree(built / "features" / "layout/cpu/random", built / "features" / "layout/tpu-estimate/random")
+    return Workspace(built)
+
+
+def learn(place: Workspace, also: str, **options: Any) -> TrainedModel:
+    given = {"seeds": 1, "rounds": 10, **options}
+    train(place, TrainRequest(collections=[LAYOUT], also_from=[also], threads=1, **given))
+    return load_model(place.model(Collection.parse(LAYOUT)))
+
+
+def lacks_a_family(fold: TrainingData) -> bool:
+    """Whether a fold of three families in two collections lacks one in both."""
+    return sorted(fold.names) == sorted(2 * sorted(set(fold.names))) and len(set(fold.families)) == 2
+
+
+def test_other_collections_are_learned_from_by_weight_and_not_judged_on(pair, fits) -> None:
+    card = learn(pair, f"{OTHER}=0.25", rounds=2).card
+    *folds, whole = (fit["data"] for fit in fits)
+    assert whole.group_weight.tolist() == [1.0] * 5 + [0.25] * 5
+    assert whole.columns == card.columns
+    assert all(map(lacks_a_family, folds))
+    names = list(TREE[LAYOUT]["train"])
+    assert (card.trained_on, card.also_from) == ({"train": names}, {OTHER: names})
+    assert card.also_weights == {OTHER: 0.25}
+    assert set(card.folds) == set(names)
+    card = learn(pair, OTHER, rounds=2).card
+    assert card.also_weights == {OTHER: 1.0} and set(fits[-1]["data"].group_weight) == {1.0}
+
+
+@pytest.mark.slow
+def test_calibration_learns_from_what_the_model_learned_from_and_is_shown_by_rank(pair, shared_tree, fits) -> None:
+    folder, path = pair.model(Collection.parse(LAYOUT)), graph_path(shared_tree, LAYOUT, "valid", "delta__a")
+    learn(pair, f"{OTHER}=0.5", seeds=2)
+    assert cross_validate(pair, collections=[LAYOUT], by="graph").report[LAYOUT]
+    assert rank(pair, path, collection=LAYOUT).trust is None
+    fits.clear()
+    found, left_out = calibrate(pair, collections=[LAYOUT], threads=1)
+    assert not left_out and found[LAYOUT].graphs == 5, "only graphs of the collection itself are judged"
+    assert (found[LAYOUT].seeds, found[LAYOUT].families) == (2, 3)
+    assert len(fits) == 2 * 3
+    folds = [fit["data"] for fit in fits]
+    assert all(lacks_a_family(fold) and set(fold.group_weight) == {0.5, 1.0} for fold in folds)
+    ranking = rank(pair, path, collection=LAYOUT)
+    assert ranking.trust is not None
+    assert ranking.trust.calibration.as_json() == found[LAYOUT].as_json()
+    shown = json.loads(json.dumps(ranking.as_json()))["trust"]
+    assert shown["best_among_first"] == ranking.trust.first and len(ranking.trust.lines()) == 2
+    ahead = [entry.certainly_ahead_of for entry in ranking.best()]
+    assert ahead == sorted(ahead, key=lambda count: -(count or 0)), "the better the rank, the more lie behind"
+
+    text = folder.joinpath("model.json").read_text(encoding="utf-8")
+    before, also, after = text.partition('"also_from"')
+    folder.joinpath("model.json").write_text(before + also + after.replace("alpha__a", "alpha__z", 1), "utf-8")
+    with pytest.raises(ModelError, match="are of other graphs than its model was trained on"):
+        calibrate(pair, collections=[LAYOUT], threads=1)
+    assert learn(pair, OTHER, seeds=2, rounds=2).calibration is None, "that of another model is not used"
+    shutil.rmtree(pair.root / "features/layout/tpu-estimate")
+    with pytest.raises(CollectionError, match=f"{OTHER} has no train split"):
+        calibrate(pair, collections=[LAYOUT], threads=1)
+    with pytest.raises(CollectionError, match="'layout:cpu:else' is not in the models of"):
+        calibrate(pair, collections=["layout:cpu:else"])
+    shutil.rmtree(pair.root / "models")
+    with pytest.raises(ModelError, match="there is no trained model"):
+        calibrate(pair)
+
+
+def test_weights_that_are_refused(pair: Workspace) -> None:
+    for weight in ("0", "-1", "half", "", "nan", "inf", "1001"):
+        with pytest.raises(CollectionError, match=rf"weight of {OTHER} is '{weight}'; expected a number"):
+            learn(pair, f"{OTHER}={weight}")
+    with pytest.raises(CollectionError, match="layout:cpu:random is given two weights, 1 and 2"):
+        weighted_collections(["layout:cpu:random", "layout:cpu:random=2"])
+    with pytest.raises(CollectionError, match=r"collection 'layout:tpu:random' is not in .*did you mean"):
+        learn(pair, "layout:tpu:random=0.5")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
 from xlarank.features.recipe import FeatureSettings
 from xlarank.models.base import Ranker
-from xlarank.models.rankers.wide_rows import LambdaRank, LambdaRankParams
+from xlarank.models.rankers.wide_rows import LambdaRankParams
 from xlarank.models.registry import DEFAULT, RANKERS
 from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.validation.best_params import BestParams
@@ -47,20 +46,6 @@ def run(workspace: Path, *, progress: Progress | None = None, **options: Any) ->
     """One seed, few rounds, one thread; the tile collection alone by default, whose few rows may be too few."""
     chosen = {"collections": [TILE], "seeds": 1, "rounds": 10, "threads": 1, "allow_constant": True, **options}
     return train(Workspace(workspace), TrainRequest(**chosen), progress=progress)
-
-
-@pytest.fixture
-def fits(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What every booster was fitted on."""
-    calls: list[dict[str, Any]] = []
-    fit = LambdaRank.fit
-
-    def spy(self: LambdaRank, data: TrainingData, settings: FitSettings) -> LambdaRank:
-        calls.append({"data": data, "params": self.params.values(), **asdict(settings)})
-        return fit(self, data, settings)
-
-    monkeypatch.setattr(LambdaRank, "fit", spy)
-    return calls
 
 
 def save_best(workspace: Path, collection: str = TILE, **changes: Any) -> None:

@@ -207,6 +207,10 @@ def test_the_bar_shows_the_score_of_the_table(built: Path, monkeypatch: pytest.M
     assert "the defaults stay" in result.note and result.mean == 0.5
     assert listener.jobs == [(f"tuning {TILE}", 2)]
     assert listener.notes == [f"{TILE} out-of-fold score {result.mean:.3f} ± {result.std:.3f}"] * 2
+    run(built, trials=2, study=StudyOptions(select="robust"))
+    with (folder(built) / "trials-lambdarank.csv").open(newline="") as stream:
+        values = [float(row["value"]) for row in csv.DictReader(stream)]
+    assert values == pytest.approx([0.5, 0.6 - 0.25 * 0.03**0.5], abs=1e-3), "the spread counts"
 
 
 def test_a_timeout_ends_the_search(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
