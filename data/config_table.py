@@ -93,20 +93,26 @@ class ConfigTable:
         """Turn codes of rows (shared by all nodes; ``place`` is theirs in ``keys``) into codes of (node, row)."""
         configs, nodes = codes.shape
         step = max(1, _PIECE // max(1, nodes))
-        at_once = max(1, 4 * _PIECE // len(keys))  # nodes; few where hardly any row repeats
+        repeating = len(keys) <= 16 * configs  # else sorting takes less than a lookup of all rows for each node
+        at_once = max(1, 4 * _PIECE // (len(keys) if repeating else max(1, configs)))  # nodes
         owners, rows, done = [np.empty(0, np.int64)], [np.empty(0, np.int64)], 0
         for first in range(0, nodes, at_once):
-            pieces = [codes[at : at + step, first : first + at_once] for at in range(0, configs, step)]
-            base = np.arange(min(at_once, nodes - first), dtype=np.int32) * np.int32(len(keys))
-            present = np.zeros(len(base) * len(keys), bool)
-            for piece in pieces:
-                piece[...] = place[piece] + base
-                present[piece] = True
-            number = np.cumsum(present, dtype=np.int32)
-            number += done - 1
-            for piece in pieces:
-                piece[...] = number[piece]
-            pairs = np.flatnonzero(present)
+            own = codes[:, first : first + at_once]
+            if repeating:
+                pieces = [own[at : at + step] for at in range(0, configs, step)]
+                base = np.arange(own.shape[1], dtype=np.int32) * np.int32(len(keys))
+                present = np.zeros(len(base) * len(keys), bool)
+                for piece in pieces:
+                    piece[...] = place[piece] + base
+                    present[piece] = True
+                number = np.cumsum(present, dtype=np.int32)
+                number += done - 1
+                for piece in pieces:
+                    piece[...] = number[piece]
+                pairs = np.flatnonzero(present)
+            else:
+                pairs, inverse = np.unique(place[own] + np.arange(own.shape[1]) * len(keys), return_inverse=True)
+                own[...] = inverse.reshape(own.shape) + done
             owners.append(pairs // len(keys) + first)
             rows.append(pairs % len(keys))
             done += len(pairs)

@@ -9,6 +9,8 @@ from urllib.parse import quote
 
 #: Shown in place of an address that cannot be parsed.
 UNREADABLE: Final = "***"
+#: Parameters of an address that are no secrets.
+_OPEN: Final = frozenset({"host", "port", "user", "dbname", "sslmode"})
 #: A user, host or database; with other characters it may hold what was meant to be a password.
 _PLAIN: Final = re.compile(r"[\w.:/+%~\[\]-]*")
 
@@ -25,7 +27,7 @@ def without_password(address: str) -> str:
     """
     from sqlalchemy.engine import make_url
 
-    if address.startswith(("journal:", "sqlite:")):
+    if address.startswith(("journal:", "sqlite:", "sqlite+")):
         return address  # files have no passwords
     try:
         url = make_url(address)
@@ -53,12 +55,13 @@ def without_passwords(value: Any, option: str = "") -> Any:
 
 
 def hide_passwords(text: str, address: str | None) -> str:
-    """Return a library's message about a valid address, with ``***`` in place of its password and parameters."""
+    """Return a library's message about a valid address, with ``***`` in place of its secrets."""
     from sqlalchemy.engine import make_url
 
     if address is None or address.startswith("journal:"):
         return text
     url = make_url(address)
-    for secret in filter(None, (url.password, *chain(*url.normalized_query.values()))):
+    values = chain(*(values for key, values in url.normalized_query.items() if key not in _OPEN))
+    for secret in filter(None, (url.password, *values)):
         text = text.replace(secret, "***").replace(quote(secret, safe=""), "***")
     return text

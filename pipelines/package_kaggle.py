@@ -35,7 +35,7 @@ BROUGHT: Final = "workspace"
 #: What git tracks but a run does not need.
 _LEFT_OUT: Final = re.compile(r"(tests|benchmarks|docs|\.ci)/|\.gitignore$|(?!README)[A-Z]+\.md$")
 #: Requirements of `run.py` that Kaggle's image lacks, and its version of Python.
-LACKING: Final = ("rich", "typer")
+LACKING: Final = ("protobuf>=5", "rich>=13.7", "typer>=0.15")
 _PYTHON: Final = "3.12"
 #: No date before this one fits into a zip.
 _DATE: Final = (1980, 1, 1, 0, 0, 0)
@@ -49,7 +49,7 @@ class Package:
     files: int
     size: int  # bytes in all, before compression
     models: tuple[str, ...]  # collections whose models it holds
-    wheels: tuple[str, ...]  # packages that the image lacks
+    wheels: tuple[str, ...]  # requirements that the image lacks
 
 
 def package_kaggle(

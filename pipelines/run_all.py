@@ -182,9 +182,9 @@ class _Job:
         request = TrainRequest(
             collections=[str(part.collection)], seeds=1, seed=settings.seed, threads=settings.cores
         )
-        card = self.card(part)
-        if card is None:
-            self.run(first_model, workspace, part.collection, request, end=end)
+        card, first = self.card(part), read_first_scores(workspace, part.collection)
+        if card is None or not ("report" in first or "valid" in card.trained_on):
+            self.run(first_model, workspace, part.collection, None if card else request, end=end)
         final = card is not None and "valid" in card.trained_on and len(card.seeds) == settings.seeds
         self.rank(part, FINAL if final else FIRST)
         if final:
@@ -248,13 +248,17 @@ class _Job:
         return card
 
 
-def first_model(workspace: Workspace, collection: Collection, request: TrainRequest, *, progress: Progress) -> None:
+def first_model(
+    workspace: Workspace, collection: Collection, request: TrainRequest | None, *, progress: Progress
+) -> None:
     """Train on the train split, write scores on valid and draw the ranks of the graph of median score."""
-    (result,) = train(workspace, request, progress=progress)
-    place, found = first_scores(workspace, collection), {"seconds": result.seconds}
-    write_json(place, found)
+    place, found = first_scores(workspace, collection), read_first_scores(workspace, collection)
+    if request is not None:  # else an earlier run was interrupted after it had trained
+        (result,) = train(workspace, request, progress=progress)
+        found = {"seconds": result.seconds}
+        write_json(place, found)
     with suppress(XlarankError):  # a valid split that cannot be scored; no matplotlib
-        report = evaluate(workspace, collections=request.collections, progress=progress).report[str(collection)]
+        report = evaluate(workspace, collections=[str(collection)], progress=progress).report[str(collection)]
         write_json(place, {**found, "report": report})
         scores = report["score"]["graphs"]
         graph = sorted(scores, key=lambda name: (scores[name], name))[len(scores) // 2]

@@ -32,7 +32,7 @@ _HOMES = {
     "read_graph": "xlarank.api",
     "read_hlo": "xlarank.data.hlo.reading",
 }
-__all__ = [*_HOMES, "__version__"]
+__all__ = ["GraphRanker", "Ranking", "__version__", "compute_features", "rank", "read_graph", "read_hlo"]
 
 
 def __getattr__(name: str) -> object:

@@ -217,4 +217,8 @@ def _brief(value: object) -> str:
 
 def _threads(n_jobs: int | None) -> int:
     """Return the number of threads as LightGBM counts: 0 is all cores."""
-    return 0 if n_jobs == -1 else 1 if n_jobs is None else Whole(1, MAX_THREADS)("n_jobs", n_jobs)
+    try:
+        return 0 if n_jobs == -1 else 1 if n_jobs is None else Whole(1, MAX_THREADS)("n_jobs", n_jobs)
+    except ParameterError as error:
+        expected = f"1 to {MAX_THREADS} threads, -1 for all cores or None for one"
+        raise ParameterError(error.got, expected=expected) from None

@@ -71,7 +71,7 @@ def columns_param() -> Any:
 
 
 def init_score_param() -> Any:
-    """``init_score_weight``: see `xlarank.models.rankers.init_score.InitScore`; only rows of tiles have one."""
+    """``init_score_weight``: see `InitScore`; only rows of tiles have one."""
     return param(0.0, Number(0), Among((0.0, 1.0, 2.0, 4.0)), tile=2.0, searched_for=("tile",))
 
 

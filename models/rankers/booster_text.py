@@ -132,6 +132,12 @@ def joined(first: str, then: str) -> str:
     return _text(head, [*_split(first)[1], *trees])
 
 
+def first_trees(text: str, count: int) -> str:
+    """Header and the first ``count`` trees; LightGBM itself takes 0 for all."""
+    head, trees = _split(text)
+    return _text(head, trees[:count])
+
+
 def _split(text: str) -> tuple[str, list[str]]:
     """The header, and the lines of each tree below its number."""
     head, *blocks = text.partition(_END)[0].split("\nTree=")

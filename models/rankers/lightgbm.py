@@ -15,7 +15,7 @@ from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.base import Learned, places_by_name
 from xlarank.models.params import Between, Number, RankerParams, Whole, param
 from xlarank.models.rankers.boosted import BoostedTrees, InitScore, chosen_columns, leaves_param
-from xlarank.models.rankers.booster_text import checked_text, joined, whole
+from xlarank.models.rankers.booster_text import checked_text, first_trees, joined, whole
 from xlarank.models.rankers.lightgbm_data import RowTargets, binned, silence_lightgbm, train_booster
 from xlarank.models.training_data import FitSettings, TrainingData
 
@@ -88,7 +88,7 @@ class LightGBMRanker(BoostedTrees[T]):
 
     def _start_at(self, trees: int, rate: float) -> Start:
         """After the first trees of the booster."""
-        text, names = self._booster.model_to_string(num_iteration=trees), self._tree_columns
+        text, names = first_trees(self._booster.model_to_string(), trees), self._tree_columns
         columns = [names[index] for index in self._used]
         return Start(lgb.Booster(model_str=text), columns, Number(0, above=True)("rate", rate))
 

@@ -108,13 +108,18 @@ def _free_port() -> int:
 
 def _grow_part(part: tuple[Matrix, RowTargets], params: dict[str, Any], rounds: int) -> str:
     """The same booster on every worker, from the rows of each."""
+    rows, own = part
+    output = os.dup(1)  # of a worker that may have other tasks
     with open(os.devnull, "wb") as nowhere:  # LightGBM prints every port that it tries, from threads of its own
         os.dup2(nowhere.fileno(), 1)
-    rows, own = part
-    data = lgb.Dataset(rows, own.label, None, own.weight, own.sizes, own.start, params=params)
-    booster = lgb.train(params, data, rounds)
-    text = booster.model_to_string()
-    booster.free_network()
+    try:
+        data = lgb.Dataset(rows, own.label, None, own.weight, own.sizes, own.start, params=params)
+        booster = lgb.train(params, data, rounds)
+        text = booster.model_to_string()
+        booster.free_network()
+    finally:
+        os.dup2(output, 1)
+        os.close(output)
     return text
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import partial
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -18,9 +18,6 @@ from xlarank.models.params import Between, Number, RankerParams, Whole, param
 from xlarank.models.rankers.boosted import BoostedTrees, InitScore, PairLossParams, chosen_columns, leaves_param
 from xlarank.models.rankers.booster_text import checked_json
 from xlarank.models.training_data import FitSettings, TrainingData, in_batches
-
-if TYPE_CHECKING:
-    pass
 
 #: As near to LightGBM's 63 as XGBoost likes it.
 _MAX_BIN: Final = 64

@@ -49,8 +49,11 @@ class GraphJob:
 
     @property
     def size(self) -> int:
-        """Bytes of the file; 0 for a broken link."""
-        return self.file.path.stat().st_size if self.file.path.exists() else 0
+        """Bytes of the file; 0 where they cannot be read."""
+        try:
+            return self.file.path.stat().st_size
+        except OSError:  # reading it says why
+            return 0
 
     def targets(self, workspace: Workspace) -> tuple[Path, Path]:
         """Files of instances and, written last, of rows; raises `WorkspaceError` for a name that may not be."""

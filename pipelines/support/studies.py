@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import socket
 import time
 import warnings
@@ -11,7 +12,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -41,6 +42,8 @@ _JOURNAL: Final = "journal:"
 HEARTBEAT, GRACE = 10, 60
 #: Seconds after which a journal's lock is taken from a process that was killed while it held it.
 LOCK_GRACE: Final = 30
+#: How often tables are created that other processes create at the same moment.
+_ATTEMPTS: Final = 5
 #: How often the parameters of a trial are tried again when its process was lost.
 _MOST_RETRIES: Final = 3
 #: Of libpq, in seconds: otherwise a server that vanished is waited for without end.
@@ -123,16 +126,24 @@ def _journal(path: Path) -> BaseStorage:
     from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
     path = path.absolute()
-    lock = JournalFileOpenLock(str(path), grace_period=LOCK_GRACE)
+
+    class Lock(JournalFileOpenLock):
+        """Optuna's lock, which also drops a last line that another process left unfinished."""
+
+        def acquire(self) -> bool:
+            super().acquire()
+            try:
+                _drop_cut_line(path)
+            except BaseException:
+                self.release()
+                raise
+            return True
+
+    lock = Lock(str(path), grace_period=LOCK_GRACE)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire()
-        try:
-            with open(path, "ab+", opener=regular_no_link) as file:
-                file.seek(0)
-                file.truncate(file.read().rfind(b"\n") + 1)
-        finally:
-            lock.release()
+        lock.release()
         return JournalStorage(JournalFileBackend(str(path), lock))
     except (OSError, ValueError, KeyError) as error:
         raise WorkspaceError(
@@ -142,11 +153,27 @@ def _journal(path: Path) -> BaseStorage:
         ) from error
 
 
+def _drop_cut_line(path: Path) -> None:
+    with open(path, "ab+", opener=regular_no_link) as file:
+        if size := file.seek(0, os.SEEK_END):
+            file.seek(size - 1)
+            if file.read(1) != b"\n":
+                file.seek(0)
+                file.truncate(file.read().rfind(b"\n") + 1)
+
+
 def _database(address: str) -> Any:
     """A database; trials in one that several machines share have heartbeats."""
     from optuna import storages
     from sqlalchemy.engine import make_url
-    from sqlalchemy.exc import IntegrityError, ProgrammingError
+    from sqlalchemy.exc import DBAPIError
+
+    class Storage(storages.RDBStorage):
+        """A heartbeat that the server missed is no error: the next one comes soon."""
+
+        def record_heartbeat(self, trial_id: int) -> None:
+            with suppress(Exception):
+                super().record_heartbeat(trial_id)
 
     url, settings = make_url(address), dict[str, Any](engine_kwargs={"pool_pre_ping": True})
     if url.drivername in ("postgresql", "postgres"):
@@ -158,12 +185,14 @@ def _database(address: str) -> Any:
         new = hasattr(storages, "RetryHeartbeatStaleTrialCallback")
         settings |= {"heartbeat_interval": HEARTBEAT, "grace_period": GRACE}
         settings["heartbeat_stale_trial_callback" if new else "failed_trial_callback"] = _retry()
-    connect = partial(storages.RDBStorage, url.render_as_string(hide_password=False), **settings)
-    try:
-        return connect()
-    except (IntegrityError, ProgrammingError):  # another process creates the same tables
-        time.sleep(2.0)
-        return connect()
+    for _ in range(_ATTEMPTS):
+        try:
+            return Storage(url.render_as_string(hide_password=False), **settings)
+        except DBAPIError as error:
+            if error.statement is None:  # the server cannot be reached
+                raise
+            time.sleep(random.uniform(0.1, 1.0))  # another process creates the same tables
+    return Storage(url.render_as_string(hide_password=False), **settings)
 
 
 def _retry() -> Any:

@@ -12,10 +12,12 @@ The lock is `flock` on a file in the workspace; the kernel releases it when its 
 from __future__ import annotations
 
 import errno
-import fcntl
+import os
+import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from typing import Final
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import IO, Final
 
 from xlarank.data.errors import WorkspaceError
 from xlarank.data.files import regular_no_link
@@ -23,7 +25,7 @@ from xlarank.data.workspace import Workspace
 from xlarank.pipelines.support.progress import Progress, steps_of
 
 LOCK: Final = ".lock"
-#: What file systems without locks answer: there nobody waits.
+#: What file systems without locks answer: there nobody waits, as on Windows.
 _NO_LOCKS: Final = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
@@ -34,17 +36,31 @@ def workspace_lock(workspace: Workspace, progress: Progress) -> Iterator[None]:
     path = workspace.root / LOCK
     with ExitStack() as stack:
         try:
-            file = stack.enter_context(open(path, "ab", opener=regular_no_link))
+            while not _locked(stack.enter_context(open(path, "ab", opener=regular_no_link)), path, progress):
+                pass
+        except OSError as error:
+            raise WorkspaceError(
+                f"{path} cannot be locked ({error.strerror})",
+                expected="a regular file that can be written to",
+                do="remove it, or pass another --workspace",
+            ) from error
+        yield
+
+
+def _locked(file: IO[bytes], path: Path, progress: Progress) -> bool:
+    """Wait for the lock; False where the file was removed with its workspace meanwhile."""
+    try:
+        if sys.platform != "win32":
+            import fcntl
+
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                with steps_of(progress, f"another process writes {workspace.root}; waiting", 1):
+                with steps_of(progress, f"another process writes {path.parent}; waiting", 1):
                     fcntl.flock(file, fcntl.LOCK_EX)
-        except OSError as error:
-            if error.errno not in _NO_LOCKS:
-                raise WorkspaceError(
-                    f"{path} cannot be locked ({error.strerror})",
-                    expected="a regular file that can be written to",
-                    do="remove it, or pass another --workspace",
-                ) from error
-        yield
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    return False

@@ -18,7 +18,7 @@ from xlarank.data.errors import ModelError
 from xlarank.features.rows import GraphRows
 from xlarank.models.objectives import RankNetLoss, row_weights
 from xlarank.models.rankers import lightgbm_data
-from xlarank.models.rankers.booster_text import require_tree
+from xlarank.models.rankers.booster_text import first_trees, require_tree
 from xlarank.models.rankers.lightgbm_data import RowTargets, binned
 from xlarank.models.rankers.xgb_pairwise import XGBPairwise
 from xlarank.models.training_data import TrainingData
@@ -94,6 +94,13 @@ def test_larger_graphs_are_dealt_into_query_groups_by_the_seed(asked: list[dict[
     of_row = {tuple(row): label for row, label in zip(data.matrix(), labels, strict=True)}
     assert [of_row[tuple(row)] for row in call["rows"]] == call["label"].tolist()
     assert np.array_equal(call["rows"], again["rows"]) and not np.array_equal(call["rows"], other["rows"])
+
+
+def test_the_first_none_of_the_trees_are_none() -> None:
+    """LightGBM takes 0 for all of them, so a clone would start from trees that saw its held-out graphs."""
+    text = fitted("lambdarank", easy_data(3), rounds=4)._booster.model_to_string()
+    for count in (0, 1, 3):
+        assert lgb.Booster(model_str=first_trees(text, count)).num_trees() == count
 
 
 def test_splits_that_are_no_tree_are_refused() -> None:

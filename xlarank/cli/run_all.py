@@ -65,8 +65,8 @@ def run_all(
     def show_plan(plan: list[CollectionPlan]) -> None:
         heads = ("collection", ">configurations kept", ">rows", ">min to first model", ">GB memory")
         show_rows(heads, (
-            (str(one.collection), f"{one.max_configs:,}", f"{one.rows:,}", f"{one.first_seconds / 60:.1f}",
-             f"{one.memory_gb:.1f}")
+            (str(one.collection), *((f"{one.max_configs:,}", f"{one.rows:,}", f"{one.first_seconds / 60:.1f}",
+                                     f"{one.memory_gb:.1f}") if one.rows else "----"))
             for one in plan if not models
         ))  # fmt: skip
 

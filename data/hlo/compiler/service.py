@@ -52,7 +52,13 @@ def serve(connection: Connection, xla: Xla) -> None:
                 code = process.exitcode
                 if code is not None and not (folder / ANSWER).exists():
                     ended = f"signal {-code}" if code < 0 else f"status {code}"
-                    _keep(folder, Outcome(Status.CRASHED, message=f"the compiler's process ended with {ended}"))
+                    crashed = Outcome(Status.CRASHED, message=f"the compiler's process ended with {ended}")
+                    try:
+                        _keep(folder, crashed)
+                    except OSError:  # its dumps may have filled the disk
+                        shutil.rmtree(folder, ignore_errors=True)
+                        folder.mkdir()
+                        _keep(folder, crashed)
     except (EOFError, ConnectionResetError):
         pass  # the client is gone
     finally:
