@@ -13,6 +13,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
 from optuna.trial import TrialState
 
@@ -31,7 +32,7 @@ from tests.pipelines.test_tune import (  # noqa: F401
 from tests.pipelines.trees import TILE, build, graph_path, tile_graph
 from xlarank.data.errors import WorkspaceError, XlarankError
 from xlarank.pipelines.support import studies
-from xlarank.pipelines.support.studies import FINISHED, StudyOptions
+from xlarank.pipelines.support.studies import FINISHED, StudyOptions, open_storage
 
 ROOT = Path(__file__).parents[2]
 TRIALS = 6
@@ -64,6 +65,17 @@ def points(workspace: Path, storage: str | None, *states: TrialState) -> Counter
     """How often each point was tried."""
     trials = trials_of(workspace, storage)
     return Counter(json.dumps(trial.params, sort_keys=True) for trial in trials if trial.state in states)
+
+
+def test_an_entry_that_another_process_left_unfinished_costs_no_trial(tmp_path: Path) -> None:
+    path = tmp_path / "journal.log"
+    with open_storage(StudyOptions(f"journal:{path}"), tmp_path) as storage:
+        study = optuna.create_study(storage=storage)
+        for _ in range(2):
+            study.optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=1)
+            with path.open("a") as file:
+                file.write('{"op_code": 4, "wor')
+        assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 2
 
 
 # Several processes, and kills -----------------------------------------------------------------------------
