@@ -164,8 +164,6 @@ def test_columns_are_as_computed_by_hand():
     assert matrix[:, names.index("change__nodes_set__share")].tolist() == [0.0, 0.25, 1.0, 0.5]
 
 
-NONE = layout_row()
-
 # Chains -------------------------------------------------------------------------------------------------------
 #
 #     0 parameter    f32[4,8,16]             configurable: P

@@ -1,4 +1,4 @@
-"""Settings, what is stored of them, the version of the code, and which rows a recipe keeps."""
+"""Recipes and blocks: settings and what is stored of them, the version of the code, kept rows, names of columns."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import json
 import subprocess
 import sys
 from dataclasses import asdict, replace
+from importlib import import_module
+from inspect import isabstract
 from pathlib import Path
+from pkgutil import walk_packages
 from typing import get_args
 
 import numpy as np
@@ -14,13 +17,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import xlarank.features
+from tests.features.helpers import by_name, layout_of, tile_of
+from tests.graphs import layout_arrays, tile_arrays
 from tests.models.contract import graph_rows
+from xlarank.data.collection import Collection
 from xlarank.data.graph import Kind
+from xlarank.features import catalogue
 from xlarank.features import recipe as recipes
-from xlarank.features.block import Tier
+from xlarank.features.assemble import assemble
+from xlarank.features.block import Block, Scope, Tier
+from xlarank.features.catalogue import INSTANCE_BLOCKS, blocks_of
+from xlarank.features.layout.aggregation import LayoutBlock
+from xlarank.features.meanings import (
+    CANDIDATES,
+    COPIES,
+    FUSION,
+    INNER,
+    MINOR,
+    PADDING,
+    PROGRAM,
+    TILES,
+    cause_of,
+    pages,
+)  # fmt: skip
 from xlarank.features.program.tensors import Tiling
 from xlarank.features.recipe import FeatureSettings, Recipe, source_hash
 from xlarank.features.rows import at_most, even_ranks
+from xlarank.features.targets import CPU, TARGETS, TPU, foreign_columns, target_of
 
 SETTINGS = [FeatureSettings(tier, candidates) for tier in Tier for candidates in (True, False)]
 ROOT = Path(recipes.__file__).parents[1]
@@ -141,3 +165,160 @@ def test_a_recipe_draws_of_the_measured_rows_by_the_graphs_name():
     unlabelled = replace(graph_rows("a", range(1, 101)), runtime=np.zeros(100, np.int64))
     kept = [at_most(replace(unlabelled, name=name), recipe(10)).ids.tolist() for name in "aab"]
     assert len(kept[0]) == 10 and kept[0] == sorted(kept[0]) and kept[0] == kept[1] != kept[2]
+
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
+GRAPHS = {"layout": layout_of(layout_arrays()), "tile": tile_of(tile_arrays())}
+ONE = {"tested__one__sum": "one"}
+
+
+@pytest.fixture
+def listed(monkeypatch):
+    """Replace the blocks added to the catalogue, for one test."""
+    before = catalogue.BLOCKS
+    return lambda *blocks: monkeypatch.setattr(catalogue, "BLOCKS", catalogue.checked([*before, *blocks]))
+
+
+def declare(columns, *, doc="A block of the tests.", base=Block, shape=None, **attributes):
+    """A block of 7s, of as many as it should have or of another ``shape``."""
+    sevens = lambda configs: np.full(shape or (configs, len(columns)), 7.0)  # noqa: E731
+    methods = {
+        LayoutBlock: {"prepare": lambda self, context, aggregation: lambda batch: sevens(len(batch))},
+        Block: {"compute": lambda self, context: sevens(context.table.configs)},
+    }
+    return type("Tested", (base,), {"__doc__": doc, "columns": columns, **methods[base], **attributes})()
+
+
+def names(chosen):
+    return [name for block in chosen for name in block.columns]
+
+
+def test_a_listed_block_is_computed(listed):
+    columns = {**ONE, "tested__two__sum": "two"}
+    for base in (LayoutBlock, Block):
+        for transductive in (False, True):
+            listed(declare(columns, base=base, transductive=transductive))
+            chosen = names(blocks_of("layout"))
+            assert (chosen[-2:] == list(columns)) == transductive, "these build on the others"
+            assert set(columns) <= set(chosen) and "tested__one__sum" not in names(blocks_of("tile"))
+            assert by_name(assemble(GRAPHS["layout"]))["tested__two__sum"].tolist() == [7.0] * 5
+
+
+def test_a_careless_block_is_refused(listed):
+    for arguments, message in (
+        ({"doc": None}, "Tested has no docstring"),
+        ({"doc": "  \n "}, "Tested has no docstring"),
+        ({"columns": {"tested__one__sum": " "}}, "'tested__one__sum' of Tested has no meaning"),
+        *(
+            ({"columns": {"tested__fine__sum": "fine", name: "one"}}, f"'{name}' of Tested is not named block")
+            for name in "one one__two one__two__three__four __two__three one____three one__two__".split()
+        ),
+        ({"columns": {"size__nodes__log": "again"}, "kinds": ("tile",)}, "declared by GraphSize and Tested"),
+        ({"columns": {"bounds__kernel_0__log": "again"}, "kinds": ("tile",)}, "declared by Bounds and Tested"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            listed(declare(**{"columns": ONE, **arguments}))
+    before = {kind: FeatureSettings().code_hash(kind) for kind in KINDS}
+    listed(declare({"bounds__kernel_0__log": "a name of tiles"}))
+    assert "bounds__kernel_0__log" in names(blocks_of("layout")), "the kinds never meet"
+    assert [kind for kind in KINDS if FeatureSettings().code_hash(kind) != before[kind]] == ["layout"]
+
+
+def test_every_declared_block_is_listed():
+    for module in walk_packages(xlarank.features.__path__, "xlarank.features."):
+        import_module(module.name)
+    declared, classes = set(), [Block]
+    while classes:
+        cls = classes.pop()
+        classes += cls.__subclasses__()
+        if cls.__module__.startswith("xlarank.") and not isabstract(cls):
+            declared.add(cls)
+    assert declared == {type(block) for block in (*catalogue.BLOCKS, *catalogue.INSTANCE_BLOCKS)}
+
+
+def test_a_block_of_another_shape_is_caught(listed):
+    many = lambda self, context, aggregation: aggregation.sum([context.type_changed] * 2)  # noqa: E731
+    careless = [declare(ONE, base=LayoutBlock, prepare=many)]
+    for shape in ((3, 1), (5, 2), (5,)):
+        careless += [declare(ONE, shape=shape, transductive=True), declare(ONE, base=LayoutBlock, shape=shape)]
+    for block in careless:
+        listed(block)
+        with pytest.raises(AssertionError, match=r"^Tested gave"):
+            assemble(GRAPHS["layout"])
+    listed(declare(ONE, shape=(2,), scope=Scope.GRAPH))
+    with pytest.raises(ValueError, match="zip"):
+        assemble(GRAPHS["layout"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_names_tiers_and_the_order_of_blocks(kind):
+    """What the settings choose does not depend on each other."""
+    everything, whole = names(blocks_of(kind)), assemble(GRAPHS[kind])
+    assert len(everything) == len(set(everything)) > 100
+    assert set("".join(everything)) <= set("abcdefghijklmnopqrstuvwxyz0123456789_"), "no library minds such a name"
+    rows = by_name(whole)
+    for settings in SETTINGS:
+        chosen, found = settings.blocks(kind), assemble(GRAPHS[kind], settings)
+        stage = [(block.scope is Scope.CONFIG) + block.transductive for block in chosen]
+        assert stage == sorted(stage) and set(stage) == {0, 1, *[2] * settings.candidates}, "graph columns first"
+        tiers = (Tier.FAST, settings.tier)
+        left = [b for b in blocks_of(kind) if b.tier in tiers and (settings.candidates or not b.transductive)]
+        assert chosen == left
+        gone = set(names(blocks_of(kind, settings.tier))) - set(names(chosen))
+        assert all(name.startswith(("candidates__", "rank__", "zscore__")) for name in gone)
+        assert settings.graph_columns(kind) == names(block for block in chosen if block.scope is Scope.GRAPH)
+        assert settings.config_columns(kind) == names(block for block in chosen if block.scope is Scope.CONFIG)
+        assert found.columns == settings.columns(kind) and found.config_columns == settings.config_columns(kind)
+        assert found.matrix().shape[1] == sum(len(block.columns) for block in chosen)
+        assert found.constants.items() <= whole.constants.items()
+        assert [n for n, values in by_name(found).items() if values.tobytes() != rows[n].tobytes()] == []
+
+
+# What columns mean ---------------------------------------------------------------------------------------------
+
+BLOCKS = {"layout": blocks_of("layout"), "tile": blocks_of("tile"), "instances": INSTANCE_BLOCKS}
+
+
+def test_every_column_stands_in_the_document_with_its_meaning():
+    for page, text in pages().items():
+        columns = [column for block in BLOCKS[page] for column in block.columns.items()]
+        assert {f"| `{name}` | {meaning} |" for name, meaning in columns} <= set(text.splitlines())
+
+
+def test_every_column_has_a_cause():
+    for block in (*BLOCKS["layout"], *BLOCKS["tile"]):
+        of_graph = block.scope is Scope.GRAPH
+        assert [name for name in block.columns if (cause_of(name) == PROGRAM) != of_graph] == []
+    instances = [name for block in INSTANCE_BLOCKS for name in block.columns if cause_of(name) == PROGRAM]
+    assert {name.split("__")[0] for name in instances} == {"graph", "node"}
+    expected = {
+        "disagreement__clash_1hop_bytes__share": COPIES,
+        "neighbourhood__mismatch_1hop__ratio": COPIES,
+        "change__output_unlike_input__share": COPIES,
+        "change__output_set__share": FUSION,
+        "output__kept__row": FUSION,
+        "zscore__padding_output_waste_bytes__ratio": PADDING,
+        "packed__output_waste__mean": PADDING,
+        "rank__candidates_log_frequency__mean": CANDIDATES,
+        "rank__bounds_output_volume__log": TILES,
+        "inner__odd__log": INNER,
+        "types__convolution_rank2_minor0__share": MINOR,
+        "opcodes__add__count": PROGRAM,
+    }
+    assert {name: cause_of(name) for name in expected} == expected
+
+
+def test_the_source_says_the_target_and_no_two_own_a_column():
+    for target, collections in (
+        (CPU, "tile:cpu tile:cpu-zen4 layout:cpu:random"),
+        (TPU, "tile:xla tile:cpus tile:mine layout:tpu-estimate:default layout:nlp:random"),
+    ):
+        assert {target_of(Collection.parse(text)) for text in collections.split()} == {target}
+    tiles, layouts = ({name for block in BLOCKS[kind] for name in block.columns} for kind in ("tile", "layout"))
+    owned = [name for target in TARGETS.values() for name in target.columns]
+    assert set(owned) <= tiles - layouts and len(owned) == len(set(owned))
+    for name, target in TARGETS.items():
+        assert target.name == name and target.estimate in ("", *target.columns)
+    assert foreign_columns(CPU) == TPU.columns and foreign_columns(TPU) == CPU.columns
+    assert "inner__cycles__log" in foreign_columns(TPU) and "traffic__vmem__ratio" in foreign_columns(CPU)
+    assert foreign_columns(None) == frozenset()

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
+from math import log2
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 
-from tests.features.helpers import layout_of
-from tests.graphs import Arrays, examples, layout_arrays, layout_graphs
-from xlarank.features.assemble import assemble
+from tests.features.helpers import SAMPLE, layout_file, layout_of, load
+from tests.features.test_golden_layout import PROGRAM, A, B, C, D
+from tests.graphs import Arrays, examples, layout_arrays, layout_graphs, layout_row
+from xlarank.data.graph import read_graph
+from xlarank.data.schema import OPCODE
+from xlarank.features.assemble import assemble, instance_table
 from xlarank.features.attribution import place_among, walk_between, walk_codes, walk_steps
+from xlarank.features.catalogue import INSTANCE_BLOCKS
+from xlarank.features.instances.graph_instances import Instances
+from xlarank.features.instances.pair_blocks import InstanceRarity
+from xlarank.features.layout.layout_context import LayoutContext
+from xlarank.features.program.opcode_classes import opcode_group
 from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
 
@@ -130,3 +141,151 @@ def test_places_among_candidates_are_those_of_the_candidates() -> None:
     assert place_among(np.array([9.0, 2.0]), values, True).tolist() == [1.0, 0.5 / 3]
     assert place_among(values, np.full(4, 3.0), False).tolist() == [0.0] * 4
     assert place_among(values, np.array([3.0]), True).tolist() == [0.5] * 4
+
+
+COLUMNS = [name for block in INSTANCE_BLOCKS for name in block.columns]
+
+
+def group_of(opcode: str) -> int:
+    return int(opcode_group(np.array([OPCODE[opcode]]))[0])
+
+
+def millionths(share: float) -> float:
+    return log2(1 + 1e6 * share)
+
+
+#: Of the program and the configurations of `test_golden_layout`, which has 88 KiB: configuration B sets output,
+#: input and kernel of the dot, the input to its default.
+DOT_IN_B = {
+    "node__opcode__group": group_of("dot"),
+    "node__flops__log2": log2(1 + 2 * 12 * 128 * 128),
+    "node__fused__flag": 0,
+    "node__consumer__opcode": group_of("add"),
+    "row__given__count": 3,
+    "output__changed__row": 1,
+    "output__distance__row": 1,
+    "output__contiguity__row": 0,
+    "output__kept__row": 0,  # it is stored in any case
+    "kernel__share__node": millionths(64 / 88),
+    "row__input_is_kernel__agrees": 1,
+    "pair__kind__number": -1,
+}
+#: The add runs as a loop with the reshape, so that a fusing compiler stores the other 82 KiB.
+ADD_IN_C = {
+    "near__dot__up": 1,
+    "near__reshape__down": 1,
+    "node__fused__flag": 1,
+    "output__kept__row": millionths(6 / 82),
+    "row__input_is_output__agrees": 1,
+    "row__input_is_kernel__agrees": 0,
+}
+#: What the add's kernel slot, set to {1,0}, and the dot's output, set to {0,1}, say of one tensor in C.
+CLASH_IN_C = {
+    "pair__kind__number": 0,
+    "pair__unlike__flag": 1,
+    "pair__minor_unlike__flag": 1,
+    "pair__turned__flag": 0,
+    **{"pair__given__left": 1, "pair__given__right": 1, "pair__changed__left": 0, "pair__changed__right": 1},
+    **{"pair__minor__left": log2(1 + 128), "pair__minor__right": log2(1 + 12)},
+    **{"pair__distance__left": 0, "pair__distance__right": 1},
+    **{"pair__opcode__left": group_of("add"), "pair__opcode__right": group_of("dot")},
+    "node__opcode__group": -1,
+}
+
+
+def test_instances_by_hand() -> None:
+    found = instance_table(LayoutContext(layout_of(layout_file(PROGRAM, (0, 2, 3, 4), (A, B, C, D)))))
+    parts = {config: {part.text: part for part in found.parts(config)} for config in (1, 2)}
+    for config, text, expected in (
+        (1, "dot 2: output {0,1}, input {1,0}, kernel {1,0}", DOT_IN_B),
+        (2, "add 3: output {0,1}, input {0,1}, kernel {1,0}", ADD_IN_C),
+        (2, "add 3 kernel {1,0} against dot 2 output {0,1} (1 edge)", CLASH_IN_C),
+    ):
+        values = dict(zip(found.columns, found.values[parts[config][text].instance].tolist(), strict=True))
+        assert {name: values[name] for name in expected} == pytest.approx(expected, rel=1e-6), text
+    # four nodes, four pairs one edge apart, and the two slots of the add that read the dot
+    assert found.counts().sum(axis=1).tolist() == [9] * 4
+
+
+@pytest.fixture(scope="module")
+def instances() -> Instances:
+    return instance_table(LayoutContext(layout_of(load(SAMPLE / "layout/cpu/default/train/dlrm__a.npz"))))
+
+
+def test_sums_and_counts(instances: Instances, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums are counts times scores; batches and a choice of configurations change nothing; no two are equal."""
+    counts, scores = instances.counts().toarray(), np.random.default_rng(0).normal(size=(len(instances), 3))
+    sums = instances.sums(scores)
+    assert sums == pytest.approx(counts @ scores)
+    assert instances.sums(scores[:, 0]) == pytest.approx(counts @ scores[:, 0])
+    assert (counts.sum(axis=0) > 0).all() and len(np.unique(instances.values, axis=0)) == len(instances)
+    some = np.array([5, 2, 9])
+    assert np.array_equal(instances.counts(some).toarray(), counts[some])
+    assert np.array_equal(instances.take(some).counts().toarray(), counts[some])
+    assert instances.counts(np.zeros(0, np.int64)).shape == (0, len(instances))
+    monkeypatch.setattr("xlarank.features.instances.graph_instances._BATCH", 1)
+    assert np.array_equal(instances.counts().toarray(), counts) and np.array_equal(instances.sums(scores), sums)
+
+    for config in (0, 7):
+        held = +Counter(dict(enumerate(counts[config].astype(int))))
+        assert Counter(part.instance for part in instances.parts(config)) == held, "parts are the counts in words"
+    nodes = [part for part in instances.parts(7) if len(part.nodes) == 1]
+    assert all(str(part.nodes[0]) in part.text for part in nodes)
+    assert any("output {" in part.text for part in nodes)
+    assert any("against" in part.text for part in instances.parts(7))
+
+
+def instances_of(choices: list[tuple[np.ndarray, ...]], *, candidates: bool = True) -> Instances:
+    """Of the layout graph of the tests, whose convolution and reshape are configurable."""
+    arrays = {**layout_arrays(), "node_config_feat": np.array(choices, np.float32)}
+    arrays["config_runtime"] = np.arange(1, len(choices) + 1)
+    return instance_table(LayoutContext(layout_of(arrays)), candidates=candidates)
+
+
+def test_rarity_by_hand() -> None:
+    """Of four distinct configurations three leave the reshape as it is, and two the convolution."""
+    unset, first, second = layout_row(), layout_row(output=(1, 0)), layout_row(output=(0, 3))
+    choices = [(unset, unset), (unset, first), (second, unset), (layout_row(output=(3, 0)), unset)]
+    found = instances_of(choices)
+    names = ["node__opcode__group", "output__given__row", *InstanceRarity.columns]
+    table = found.values[:, [found.columns.index(name) for name in names]]
+    for opcode, given_, shares in (
+        ("convolution", 0, (1, 0)),
+        ("convolution", 1, (2, 1)),
+        ("reshape", 1, (2, log2(3))),
+    ):
+        rows = table[(table[:, 0] == group_of(opcode)) & (table[:, 1] == given_)][:, 2:]
+        assert len(rows) and rows == pytest.approx(np.tile(shares, (len(rows), 1)))
+    inductive = instances_of(choices, candidates=False)
+    assert inductive.columns == [name for name in COLUMNS if name not in InstanceRarity.columns]
+    alone = instances_of([(unset, unset)] * 3)
+    assert (len(alone), alone.counts().shape) == (0, (1, 0)), "of one distinct configuration there are none"
+    assert alone.sums(np.zeros(0)).tolist() == [0.0]
+
+
+# As they were frozen, each by itself: sums over a configuration's hide which of them has which value ------------
+
+FROZEN = Path(__file__).parent / "snapshots" / "instance_rows.npz"
+GRAPHS = ("random/train/gan__c", "random/train/dlrm__a")
+
+
+def instance_rows() -> Arrays:
+    """``values`` is ``(columns, instances)``, graph after graph, ordered by what an instance is in words."""
+    names, values = [""], []
+    for name in GRAPHS:
+        rows = assemble(read_graph(SAMPLE / f"layout/cpu/{name}.npz"))
+        assert rows.instances is not None
+        table = rows.instances.value
+        at = {part.text: part.instance for config in range(table.configs) for part in table.parts(config)}
+        assert set(at.values()) == set(range(len(table)))
+        names = table.columns
+        values.append(table.values[[at[text] for text in sorted(at)]])
+    return {"names": np.array(names), "values": np.concatenate(values).T}
+
+
+def test_each_instance_is_as_it_was_frozen() -> None:
+    before, now = (
+        dict(zip(each["names"], each["values"], strict=True)) for each in (load(FROZEN), instance_rows())
+    )
+    assert before.keys() == now.keys(), "freeze new columns: see the top of test_snapshots.py"
+    assert [name for name in before if not np.allclose(now[name], before[name], rtol=1e-5, atol=1e-6)] == []

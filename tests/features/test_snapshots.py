@@ -17,7 +17,7 @@ import pytest
 
 from tests.conftest import TEST_DATA
 from tests.features.helpers import SAMPLE, fitting_graph, fitting_kernel, graph_of, load
-from tests.features.test_instances import FROZEN, instance_rows
+from tests.features.test_rows import FROZEN, instance_rows
 from tests.graphs import Arrays
 from xlarank.data.graph import Graph, read_graph
 from xlarank.features.assemble import assemble

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,16 @@ import xgboost as xgb
 from tests.models.contract import COLUMNS, easy_data, easy_graph, fitted, graph_rows, saved
 from xlarank.data.errors import ModelError
 from xlarank.features.rows import GraphRows
+from xlarank.features.targets import CPU, TPU
+from xlarank.models.base import Ranker
 from xlarank.models.objectives import RankNetLoss, row_weights
 from xlarank.models.rankers import lightgbm_data
+from xlarank.models.rankers.boosted import InitScore
 from xlarank.models.rankers.booster_text import first_trees, require_tree
 from xlarank.models.rankers.lightgbm_data import RowTargets, binned
 from xlarank.models.rankers.xgb_pairwise import XGBPairwise
 from xlarank.models.training_data import TrainingData
+from xlarank.models.validation.metrics import kendall_tau
 
 
 @pytest.fixture
@@ -221,3 +226,103 @@ def test_without_xgboost_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch
         with pytest.raises(ModelError, match=r"needs the module xgboost .*pip install xgboost-cpu"):
             call()
     fitted("lambdarank", easy_data(graphs=2), rounds=1)
+
+
+ESTIMATE = CPU.estimate
+NAMES = ["size", ESTIMATE, "wrong"]
+MODELS = ("lambdarank", "ranknet", "xgb-pairwise", "pair-vote")
+
+
+def kernel(name: str, seed: int, shift: float = 0.0) -> GraphRows:
+    """The estimate is right up to a factor of four, which the last column says, and shifted as a whole."""
+    rng = np.random.default_rng(seed)
+    estimate, wrong = rng.uniform(0, 4, 60), rng.uniform(0, 2, 60)
+    cost = np.rint(1e5 * 2 ** (estimate + wrong)).astype(np.int64)
+    return graph_rows(name, cost.tolist(), features=np.stack([estimate + shift, wrong], 1), columns=NAMES)
+
+
+DATA = TrainingData.from_graphs([kernel(f"f{n}__a", n, shift=5.0 * n) for n in range(5)])
+
+
+def on_tiles(model: str, data: TrainingData, rounds: int, **params: float) -> Ranker:
+    return fitted(model, data, rounds=rounds, kind="tile", columns="all", **params)
+
+
+def test_relevance_falls_with_the_estimate_and_has_mean_0_in_each_graph() -> None:
+    rows = np.array([[9, 3, 0], [9, 5, 0], [8, 1, 0]], np.float32)
+    init_score = InitScore(1, 2.0)
+    assert init_score.relevance(rows).tolist() == [-6, -10, -2]
+    each = ([[3, 0], [5, 0]], [[8, 0], [2, 0]])
+    data = TrainingData.from_graphs([graph_rows("a", [1, 2], features=of, columns=NAMES) for of in each])  # type: ignore[arg-type]
+    assert init_score.centred(data).tolist() == [2, -2, -6, 6]
+    turned = replace(data, orders=[np.array([1, 0]), np.array([0, 1])])
+    assert init_score.centred(turned).tolist() == [-2, 2, -6, 6]
+    for columns, weight, target, found in (
+        (NAMES, 2.0, CPU, InitScore(1, 2.0)), (NAMES, 2.0, None, InitScore(1, 2.0)), (NAMES, 0.0, CPU, None),
+        (["size", "wrong"], 2.0, CPU, None), (NAMES, 2.0, TPU, None),
+        ([TPU.estimate, *NAMES], 2.0, TPU, InitScore(0, 2.0)),
+    ):  # fmt: skip
+        assert InitScore.find(columns, weight, target) == found
+
+
+@pytest.mark.parametrize("model", [*MODELS, "sum-pooled"])
+def test_rankers_for_a_tpu_never_look_at_that_of_a_cpu(model: str) -> None:
+    """Here it is all that tells configurations apart, beside a column that says nothing alone."""
+    ranker, seeing = (on_tiles(model, replace(DATA, target=target), 10) for target in (TPU, CPU))
+    rows = DATA.parts[0].matrix()
+    moved = rows.copy()
+    moved[:, 1] += np.random.default_rng(0).normal(size=len(rows))
+    # Votes are added up in an order that whole rows decide: to the last bits.
+    assert np.allclose(ranker.predict(rows, NAMES), ranker.predict(moved, NAMES), rtol=0, atol=1e-12)
+    assert ESTIMATE not in ranker.importance()
+    assert not np.allclose(seeing.predict(rows, NAMES), seeing.predict(moved, NAMES), atol=1e-6)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_trees_start_from_the_estimate_saved_and_in_every_stage(model: str, tmp_path: Path) -> None:
+    """After one round the order is still the estimate's, and after many it is better."""
+    unseen, rows = kernel("unseen__a", 99), DATA.matrix()[:60]
+    estimate = kendall_tau(unseen.config_values[:, 0].astype(np.float64), unseen.row_cost)
+    first, many = (on_tiles(model, DATA, rounds, init_score_weight=2.0) for rounds in (1, 100))
+    taus = [kendall_tau(one.predict(unseen.matrix(), NAMES), unseen.row_cost) for one in (first, many)]
+    assert taus[0] > estimate - 0.02 and taus[1] > estimate + 0.05
+    scores = many.predict(rows, NAMES)
+    assert np.allclose(list(many.staged(rows, 40))[-1], scores, rtol=1e-6, atol=1e-9)
+    many.save(tmp_path)
+    assert np.array_equal(type(many).load(tmp_path).predict(rows, NAMES), scores)
+
+
+@pytest.mark.parametrize("model", ["lambdarank", "ranknet", "xgb-pairwise"])
+def test_pairs_that_the_estimate_settles_pull_no_more(model: str) -> None:
+    """Where it orders every kernel right and by far, the pairwise losses have little left to teach."""
+    estimate = np.linspace(0, 5, 40)
+    cost, features = np.rint(1e5 * 2**estimate).astype(np.int64).tolist(), np.stack([estimate, estimate], 1)
+    graphs = [graph_rows(f"f{n}__a", cost, features=features, columns=NAMES) for n in range(4)]
+    data, rows = TrainingData.from_graphs(graphs), graphs[0].matrix()
+    free, settled = (
+        np.ptp(on_tiles(model, data, 20, init_score_weight=weight).predict(rows, NAMES) - weight * rows[:, 1])
+        for weight in (0.0, 40.0)
+    )
+    assert settled < 0.7 * free
+
+
+def test_tile_cost_predicts_times_of_kernels_larger_than_any_learned_from(tmp_path: Path) -> None:
+    """Times of a kernel are 3/2 of the estimate, a third less where the last column says so."""
+    columns = ["size", TPU.estimate, "wrong"]
+
+    def timed(name: str, seed: int, level: float) -> GraphRows:
+        rng = np.random.default_rng(seed)
+        estimate, wrong = rng.uniform(level, level + 3, 40), rng.integers(0, 2, 40)
+        cost = np.rint(1.5 * 2**estimate * np.where(wrong, 2 / 3, 1)).astype(np.int64)
+        rows = graph_rows(name, cost.tolist(), features=np.stack([estimate, wrong], 1), columns=columns)
+        return replace(rows, normalizer=np.full(40, 500 * seed + 7))
+
+    data = TrainingData.from_graphs([timed(f"f{n}__a", n, 12 + n) for n in range(5)], TPU)
+    ranker, unseen = on_tiles("tile-cost", data, 150, min_data_in_leaf=5), timed("unseen__a", 9, 20.0)
+    ranker.save(tmp_path)
+    found, loaded = (
+        one.nanoseconds(one.predict(unseen.matrix(), columns)) for one in (ranker, type(ranker).load(tmp_path))
+    )
+    assert found is not None and np.array_equal(found, loaded)
+    assert np.median(np.abs(found / unseen.runtime - 1)) < 0.05
+    assert 2**21 < found.max() < 2**24, "the largest that it learned from takes a tenth of it"

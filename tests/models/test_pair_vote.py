@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.models.contract import COLUMNS, easy_data, easy_graph, fitted, graph_rows, saved
-from tests.models.test_init_score import kernel
+from tests.models.test_boosters import kernel
 from xlarank.data.errors import ModelError
 from xlarank.features.targets import CPU
 from xlarank.models.explanation.parts import Rows

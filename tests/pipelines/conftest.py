@@ -19,7 +19,7 @@ import pytest
 
 from tests.pipelines.trees import build, write_tree
 from xlarank.data.workspace import Workspace
-from xlarank.models.rankers.wide_rows import LambdaRank
+from xlarank.models.base import Ranker
 from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.pipelines.support.fitting import TrainRequest
 from xlarank.pipelines.train import train
@@ -72,15 +72,15 @@ def programs() -> Path | None:
 
 @pytest.fixture
 def fits(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What every booster was fitted on."""
+    """What every ranker was fitted on."""
     calls: list[dict[str, Any]] = []
-    fit = LambdaRank.fit
+    fit = Ranker.fit
 
-    def spy(self: LambdaRank, data: TrainingData, settings: FitSettings) -> LambdaRank:
+    def spy(self: Any, data: TrainingData, settings: FitSettings) -> Any:
         calls.append({"data": data, "params": self.params.values(), **asdict(settings)})
         return fit(self, data, settings)
 
-    monkeypatch.setattr(LambdaRank, "fit", spy)
+    monkeypatch.setattr(Ranker, "fit", spy)
     return calls
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.data.hlo.programs import kernels, matmul_module
-from tests.data.hlo.test_tuning import layouts
+from tests.data.hlo.test_encoding import layouts
 from tests.graphs import LAYOUT_KEYS
 from tests.pipelines.trees import LAYOUT, graph_path
 from xlarank.data.collection import discover

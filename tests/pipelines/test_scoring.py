@@ -18,7 +18,6 @@ from xlarank.data.errors import CollectionError, ModelError, XlarankError
 from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
 from xlarank.features.recipe import FeatureSettings
-from xlarank.models.base import Ranker
 from xlarank.models.rankers.wide_rows import RankNet
 from xlarank.models.trained import TrainedModel
 from xlarank.models.training_data import FitSettings
@@ -196,22 +195,8 @@ def test_a_collection_that_cannot_be_scored_is_left_out_or_an_error_where_it_was
     scored(XlarankError, "tile:cpu has no ")
 
 
-@pytest.fixture
-def learned_from(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """Names of the graphs of every fit."""
-    found: list[list[str]] = []
-    fit = Ranker.fit
-
-    def spy(self: Any, data: Any, settings: Any) -> Any:
-        found.append(data.names)
-        return fit(self, data, settings)
-
-    monkeypatch.setattr(Ranker, "fit", spy)
-    return found
-
-
 @pytest.mark.slow
-def test_by_family_are_the_scores_that_training_kept(shared_trained: Path, learned_from: list[list[str]]) -> None:
+def test_by_family_are_the_scores_that_training_kept(shared_trained: Path, fits: list[dict[str, Any]]) -> None:
     found = held_out(shared_trained)
     for collection in (LAYOUT, TILE):
         folds = model_of(shared_trained, collection).card.folds
@@ -220,19 +205,19 @@ def test_by_family_are_the_scores_that_training_kept(shared_trained: Path, learn
     assert (found.judged, found.notes) == ("out of fold, unseen families", [])
     by_kind = held_out(shared_trained, by="kind").report
     assert by_kind == held_out(shared_trained, collections=[LAYOUT]).report, "layouts have no kinds"
-    assert learned_from == []
+    assert fits == []
     fitted = held_out(shared_trained, model="lambdarank", rounds=30)
     assert fitted.report == found.report, "nothing of held-out graphs is in the scores of training, not even bins"
 
 
 @pytest.mark.slow
-def test_graphs_are_held_out_while_their_family_stays(trained: Path, learned_from: list[list[str]]) -> None:
+def test_graphs_are_held_out_while_their_family_stays(trained: Path, fits: list[dict[str, Any]]) -> None:
     """At the parameters and rounds of the model."""
     listener = Listener()
     found = held_out(trained, by="graph", progress=listener)
     assert listener.jobs == [(f"cross-validating {LAYOUT}", 4), (f"cross-validating {TILE}", 2)]
     names = list(TREE[LAYOUT]["train"])
-    folds = [fold for fold in learned_from if names[0] in fold or names[1] in fold]
+    folds = [fit["data"].names for fit in fits if {*names[:2]} & {*fit["data"].names}]
     assert [[name for name in names if name not in fold] for fold in folds] == [[name] for name in names[:4]]
     assert found.judged == "out of fold, same families in the training set"
     assert list(found.report[LAYOUT]["tau"]["graphs"]) == names[:4]
@@ -274,13 +259,13 @@ def test_the_graphs_are_those_that_the_model_learned_from(tree: Path, built: Pat
 
 @pytest.mark.slow
 def test_rankers_by_name_need_no_model_and_are_compared_on_the_same_graphs(
-    built: Path, learned_from: list[list[str]]
+    built: Path, fits: list[dict[str, Any]]
 ) -> None:
     names, layouts, fit = ("ranknet", "lambdarank"), {"collections": [LAYOUT]}, FitSettings(25, threads=1)
     alone = {name: held_out(built, model=name, rounds=25, **layouts) for name in names}
     data = read_training_set(Workspace(built), Collection.parse(LAYOUT)).data
     folds = family_folds(data.families, 10)
-    assert len(learned_from) == 2 * len(folds)
+    assert len(fits) == 2 * len(folds)
     curves = join_curves(list(validate_folds(data, folds, RankNet(kind="layout"), fit)))
     assert alone["ranknet"].report[LAYOUT] == summarise(curves.at(curves.best_stage()))
     assert alone["ranknet"].notes[0].startswith(f"{LAYOUT}: ranknet with default parameters, ")

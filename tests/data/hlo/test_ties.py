@@ -1,4 +1,4 @@
-"""Tied nodes: golden signatures, and the groups of real files."""
+"""Tied nodes: golden signatures, groups of real files; candidates: valid, distinct, seeded, the default first."""
 
 from __future__ import annotations
 
@@ -7,13 +7,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from benchmarks.ties import agreement, real_groups
-from tests.graphs import LAYOUT_PROGRAM, Node, program_arrays
+from tests.data.hlo.programs import matmul_module
+from tests.graphs import LAYOUT_PROGRAM, Node, examples, layout_graphs, program_arrays
 from xlarank.data.config_table import ConfigTable
 from xlarank.data.graph import LayoutGraph, read_graph
-from xlarank.data.hlo.candidates import breed, random_configurations, tied_candidates
+from xlarank.data.hlo import candidates as drawn
+from xlarank.data.hlo.candidates import Candidates, breed, evolve, random_configurations, tied_candidates
+from xlarank.data.hlo.reading import module_graph
 from xlarank.data.hlo.ties import groups_of, tied_nodes
+from xlarank.data.writing import write_graph
 
 #: Place in the tree: groups of the file, groups of the rule, groups that are equal.
 REAL = {
@@ -122,3 +128,88 @@ def test_random_tied_configurations_set_dots_always_and_reshapes_sometimes() -> 
     assert (codes[1:, 0] > 0).all() and set(codes[1:, 1].tolist()) == {0, 1, 2}
     children = breed(candidates, codes[:1], 100, np.random.default_rng(0))
     assert len(children) == candidates.space - 1 == 8
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+@pytest.fixture(scope="module")
+def graph() -> LayoutGraph:
+    """Configurable are a dot (8, 128) of (8, 64) and (64, 128), and its reshape to (8, 16, 8)."""
+    return module_graph(matmul_module(), Path("matmul.pb"))
+
+
+def free(nodes: int) -> Candidates:
+    """Nodes with five rows each."""
+    return Candidates((np.arange(-1, 4, dtype=np.int8).repeat(18).reshape(5, 18),) * nodes)
+
+
+def test_rows_are_orders_of_the_output_s_dimensions(graph: LayoutGraph) -> None:
+    candidates = drawn.candidate_rows(graph, rng(), per_node=100)
+    dot, reshape = candidates.rows
+    assert sorted(dot[:, :2].tolist()) == [[-1, -1], [0, 1], [1, 0]]
+    assert len({tuple(row[:3]) for row in reshape.tolist()}) == len(reshape) == 7  # 3! and the compiler's choice
+    assert all((rows[0] == -1).all() and (rows[:, 3:] == -1).all() for rows in candidates.rows)
+    assert candidates.space == 3 * 7
+    small = drawn.candidate_rows(graph, rng(), min_elements=1025)  # left to the compiler
+    assert small.choices.tolist() == [1, 1] and random_configurations(small, 10, rng()).tolist() == [[0, 0]]
+    # a default layout that is stated comes first
+    columns = graph.node_feat.copy()
+    columns[5, 134:137] = (1, 2, 0)
+    for one, order in ((graph, [2, 1, 0]), (replace(graph, node_feat=columns), [1, 2, 0])):
+        assert drawn.candidate_rows(one, rng(), per_node=2).rows[1][1, :3].tolist() == order
+
+
+@examples(20)
+@given(arrays=layout_graphs(relabel=True), seed=st.integers(0, 99), tie=st.booleans())
+def test_whatever_the_program_every_configuration_is_valid(next_path, arrays, seed, tie) -> None:
+    graph = write_graph(next_path(), **arrays)
+    made = tied_candidates(graph, min_elements=0) if tie else drawn.candidate_rows(graph, rng(seed), min_elements=0)
+    codes = random_configurations(made, 6, rng(seed))
+    assert (codes >= 0).all() and (codes < made.choices).all() and not codes[0].any()
+    rows = made.expand(codes)
+    for node, group in enumerate(made.of_node.tolist()):
+        expected = np.full((len(codes), 18), -1) if group < 0 else made.rows[group][codes[:, group]]
+        assert np.array_equal(rows[:, node], expected), "nodes of a group change together"
+    arrays |= {"node_config_ids": graph.configurable, "node_config_feat": rows}
+    arrays["config_runtime"] = np.zeros(len(codes), np.int64)
+    read = write_graph(next_path(), **arrays)  # refuses what is no permutation of the tensor's dimensions
+    assert np.array_equal(made.graph(graph, codes).table.codes, read.table.codes)
+
+
+def test_random_configurations_are_distinct_seeded_and_begin_with_the_default(graph: LayoutGraph) -> None:
+    candidates = drawn.candidate_rows(graph, rng())
+    codes = random_configurations(candidates, 12, rng(3))
+    assert codes.shape == (12, 2) and not codes[0].any() and len(np.unique(codes, axis=0)) == 12
+    assert np.array_equal(codes, random_configurations(candidates, 12, rng(3)))
+    assert not np.array_equal(codes, random_configurations(candidates, 12, rng(4)))
+    assert len(random_configurations(candidates, 1000, rng())) == candidates.space == 21
+    share = (random_configurations(free(200), 400, rng())[1:] > 0).mean(axis=1)
+    # A fifth each at about 0.05, 0.15, 0.3, 0.6 and 1.
+    assert share.min() < 0.08 and (share == 1).mean() == pytest.approx(0.2, abs=0.08)
+    assert np.median(share) == pytest.approx(0.3, abs=0.1)
+
+
+def test_children_are_new_and_near_a_parent() -> None:
+    parent = np.zeros((1, 50), np.int32)
+    children = breed(free(50), parent, 40, rng())
+    assert len(np.unique(children, axis=0)) == len(children) == 40
+    assert children.any(axis=1).all() and ((children > 0).sum(axis=1) <= 5).all()
+    again = breed(free(50), parent, 40, rng(), known=children)
+    assert not {row.tobytes() for row in children} & {row.tobytes() for row in again}
+
+
+@pytest.mark.slow
+def test_evolving_finds_the_best_rows_that_a_score_prefers() -> None:
+    wanted = rng(9).integers(0, 5, 12)
+
+    def distance(codes: np.ndarray) -> np.ndarray:
+        return (codes != wanted[: codes.shape[1]]).sum(axis=1).astype(float)
+
+    found = evolve(free(12), distance, 20, rng(), population=40, generations=25)
+    assert not found[0].any() and len(np.unique(found, axis=0)) == len(found) == 20
+    assert distance(found[1:2])[0] == 0  # random draws of this many would reach about 6 of 12
+    assert (np.diff(distance(found[1:])) >= 0).all()
+    assert np.array_equal(found, evolve(free(12), distance, 20, rng(), population=40, generations=25))
+    assert len(evolve(free(2), distance, 100, rng(), generations=2)) == 25, "everything is seen"
