@@ -75,8 +75,11 @@ def test_folds_choose_rounds_and_rate_and_the_card_says_which(two: Workspace, sh
     ranking, found = rank(two, path, collection=LAYOUT), explain(two, path, collection=LAYOUT, config=3, against=9)
     assert found.difference == pytest.approx(ranking.scores[3] - ranking.scores[9])
     assert sum(found.columns.values()) == pytest.approx(found.difference, abs=1e-6)
-    trees = [ranker._booster.num_trees() for ranker in (*base.rankers, *model.rankers)]  # type: ignore[attr-defined]
+    boosters = [ranker._booster for ranker in (*base.rankers, *model.rankers)]  # type: ignore[attr-defined]
+    trees = [booster.num_trees() for booster in boosters]
     assert trees[2:] == [trees[0] + card.rounds, trees[1] + card.rounds, trees[0] + card.rounds]
+    firsts = [booster.dump_model(num_iteration=1)["tree_info"] for booster in boosters]
+    assert firsts[2:] == [firsts[0], firsts[1], firsts[0]] != [firsts[0]] * 3, "seeds take the rankers in turn"
 
 
 @pytest.mark.parametrize("graphs", [["alpha__a"], ["alpha__a", "beta__a"]])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import run as command_line
+from tests.cli import conftest as cli
 from tests.pipelines.trees import LAYOUT, TILE, TREE, Listener, data_root, graph_path, write_tree
 from xlarank.data.collection import Collection, CollectionSize
 from xlarank.data.errors import CollectionError, XlarankError
@@ -33,7 +32,6 @@ from xlarank.pipelines.support.budget import (
 from xlarank.pipelines.support.processes import isolated
 from xlarank.pipelines.support.progress import Progress
 
-RUN = Path(command_line.__file__)
 #: One of the kinds is enough where it does not matter which; it has the faster rows.
 SMALL = {TILE: TREE[TILE]}
 
@@ -116,12 +114,8 @@ def test_models_from_elsewhere_rank_without_learning(tree: Path, tmp_path: Path,
 
 
 def start(tree: Path, folder: Path, *words: object) -> subprocess.Popen[str]:
-    options = ["--data-root", tree, "--workspace", folder / "work", "--out", folder / "out.csv", "--jobs", 1]
-    return subprocess.Popen(
-        [sys.executable, str(RUN), "run-all", *map(str, [*options, "--seeds", 1, *words])],
-        env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True,
-    )  # fmt: skip
+    place = ("--data-root", tree, "--workspace", folder / "work", "--out", folder / "out.csv")
+    return cli.start("run-all", *place, "--jobs", 1, "--seeds", 1, *words, cwd=folder)
 
 
 @pytest.mark.slow
