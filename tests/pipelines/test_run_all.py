@@ -200,6 +200,7 @@ def test_memory_is_not_exceeded_and_more_of_anything_never_keeps_less(hours: flo
         part = plan_collection(size, RunSettings(hours, ram, cores), 1)
         more = plan_collection(size, RunSettings(2 * hours, 2 * ram, cores), 1)
         assert part.memory_gb <= ram or not part.rows
+        assert part.first_seconds <= 660.1 * hours or part.max_configs == 16, "11 fits of 60 in the time"
         assert part.rows <= more.rows and part.max_configs <= more.max_configs and part.jobs <= more.jobs
 
 

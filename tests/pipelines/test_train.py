@@ -241,6 +241,8 @@ def test_collections_that_cannot_be_learned_from(tmp_path: Path) -> None:
     for name, graph in (("even__a", even), ("conv__a", tile_graph(0)), ("dot__a", tile_graph(1))):
         save_npz(graph_path(root, TILE, "train", name), graph)
     build(root, work, collections=[TILE])
+    with pytest.raises(CollectionError, match=none):
+        run(work, collections=[TILE, "tile:alike"])
     results = {result.collection: result for result in run(work, collections=[], rounds=2)}
     assert (results.pop(TILE).graphs, model_of(work, TILE).card.trained_on) == (2, {"train": ["conv__a", "dot__a"]})
     assert {name: results[name].skipped.startswith(f"{name} {reasons[name]}") for name in results} == dict.fromkeys(
