@@ -125,6 +125,10 @@ def read_first_scores(workspace: Workspace, collection: Collection) -> dict[str,
     ``seconds`` is what its training took; ``report`` is `metrics.summarise` of all graphs.
     """
     try:
-        return dict(json.loads(read_text(first_scores(workspace, collection))))
-    except (OSError, ValueError, TypeError, RecursionError):
+        found = dict(json.loads(read_text(first_scores(workspace, collection))))
+        if "report" in found:
+            score = found["report"]["score"]
+            float(score["mean"]) + float(score["std"]) + len(score["graphs"])
+        return found
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return {}

@@ -8,6 +8,7 @@ import subprocess
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -28,6 +29,7 @@ from xlarank.pipelines.support.budget import (
     RunSettings,
     first_scores,
     plan_collection,
+    read_first_scores,
 )
 from xlarank.pipelines.support.processes import isolated
 from xlarank.pipelines.support.progress import Progress
@@ -96,6 +98,9 @@ def test_a_failing_collection_does_not_lose_the_other(tmp_path: Path, same_proce
 @pytest.mark.slow
 def test_models_from_elsewhere_rank_without_learning(tree: Path, tmp_path: Path, same_process: None) -> None:
     there, learned = tmp_path / "there", tmp_path / "learned"
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("xlarank.pipelines.run_all.evaluate", Mock(side_effect=KeyboardInterrupt))
+        job(tree, learned)  # what was trained is scored by the next one
     (first,) = job(tree, learned).outcomes
     assert first.ranked_by == FINAL and first.valid
     card = load_model(learned / "work/models/tile/cpu").card
@@ -104,7 +109,9 @@ def test_models_from_elsewhere_rank_without_learning(tree: Path, tmp_path: Path,
     assert (there / "out.csv").read_bytes() == (learned / "out.csv").read_bytes()
     assert not (there / "work/features/tile/cpu/train").exists()
     # a finished job has nothing left to do, and a model is used even where the plan has no time for one
-    first_scores(Workspace(learned / "work"), Collection.parse(TILE)).write_text("[" * 100_000)
+    for damaged in ("[" * 100_000, '{"report": 3}', '{"report": {"score": {"mean": 1}}}'):
+        first_scores(Workspace(learned / "work"), Collection.parse(TILE)).write_text(damaged)
+        assert read_first_scores(Workspace(learned / "work"), Collection.parse(TILE)) == {}
     model = learned / "work/models/tile/cpu/model.json"
     made = model.stat().st_mtime_ns
     assert job(tree, learned).outcomes[0].ranked_by == FINAL
