@@ -145,6 +145,7 @@ def test_the_ranker_that_comes_along_goes_on(tmp_path: Path) -> None:
     assert tuned > before + 0.05
 
 
+@pytest.mark.slow
 def test_what_cannot_be_continued(two: Workspace) -> None:
     for start, options, error, message in (
         ("nowhere", {}, ModelError, "no model 'nowhere' to fine-tune; expected shipped, a folder with model.json"),

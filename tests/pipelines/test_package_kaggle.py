@@ -112,6 +112,7 @@ def test_links_are_not_followed(trained: Path, tmp_path: Path, monkeypatch: pyte
     assert not (tmp_path / "package").exists()
 
 
+@pytest.mark.slow
 def test_outside_a_clone_or_offline_there_is_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)

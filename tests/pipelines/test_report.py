@@ -50,6 +50,7 @@ def test_the_page_needs_nothing_from_elsewhere(page: Path) -> None:
     assert len(ids) == len(set(ids)) and set(re.findall(r'href="#([^"]+)"', text)) <= set(ids)
 
 
+@pytest.mark.slow
 def test_the_page_shows_the_scores_of_evaluate_and_why_the_best_is_first(page: Path, shared_trained: Path) -> None:
     text, words = read(page)
     assert str(shared_trained.parent) not in text.split("Time and memory")[0], "no local path"
@@ -69,6 +70,7 @@ def test_the_page_shows_the_scores_of_evaluate_and_why_the_best_is_first(page: P
             assert f"{value:.3f}" in words
 
 
+@pytest.mark.slow
 def test_what_a_model_knows_from_elsewhere_is_in_its_training_set(trained: Path, tmp_path: Path) -> None:
     """Graphs of other collections, and of a model that it went on from."""
     place, collection = Workspace(trained), Collection.parse(LAYOUT)

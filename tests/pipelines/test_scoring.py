@@ -87,6 +87,7 @@ def test_what_stands_beside_a_score(shared_trained: Path) -> None:
     assert tau["seeds_std"] == pytest.approx(abs(one - other) / np.sqrt(2)) and tau["seeds_std"] > 0
 
 
+@pytest.mark.slow
 def test_model_of_another_collection(shared_trained: Path, shared_built: Path, tmp_path: Path) -> None:
     """Every collection of its kind where none is named."""
     root, work, other = tmp_path / "tree", tmp_path / "work", "layout:cpu:default"

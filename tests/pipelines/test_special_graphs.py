@@ -70,6 +70,7 @@ def test_the_measured_are_learned_from_and_all_are_ranked(tree: Path, tmp_path: 
 # Instances through the pipelines: stored with the rows, built again with them, read by who asks.
 
 
+@pytest.mark.slow
 def test_instances_are_stored_and_scored(shared_tree: Path, built: Path, tmp_path: Path) -> None:
     work = Workspace(built)
     train(work, TrainRequest(model="sum-pooled", seeds=2, rounds=30, threads=1))

@@ -198,6 +198,7 @@ def test_addresses_that_cannot_be_used(built: Path, tmp_path: Path) -> None:
         assert len(str(caught.value).splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_worker_joins_only_a_study_of_its_own_rows_and_settings(
     tree: Path, built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -135,6 +135,7 @@ def test_layouts_without_any_model_are_ranked_as_rank_does(
         run(work, out, collections=[LAYOUT])
 
 
+@pytest.mark.slow
 def test_what_is_not_built_or_not_ranked(tree: Path, trained: Path, tmp_path: Path) -> None:
     out, named = tmp_path / "out.csv", tmp_path / "named.csv"
     run(trained, out)

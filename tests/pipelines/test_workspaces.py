@@ -76,6 +76,7 @@ def test_a_training_that_saves_while_another_one_does_destroys_nothing(
     assert len([path for path in folder.iterdir() if path.is_dir()]) == 1
 
 
+@pytest.mark.slow
 def test_a_build_of_another_root_meanwhile_is_not_undone_and_no_model_saved_of_its_rows(
     tree: Path, built: Path, second: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
