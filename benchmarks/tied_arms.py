@@ -34,7 +34,7 @@ ARMS: Final = {
     "untied": ("untied",), "tied": ("tied",), "large": ("large",), "both": ("untied", "tied"),
     "untied+large": ("untied", "large"), "all": ("untied", "tied", "large"), "equal": ("untied",),
 }  # fmt: skip
-#: Changes of an arm, after a hyphen: ``all-plain-alike``.
+#: Changes of an arm, after a hyphen: ``all-nogroups-alike``.
 CHANGES: Final = {
     "nogroups": "without columns of tied groups",
     "nocand": "without columns about the other candidates",

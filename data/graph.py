@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -54,7 +55,7 @@ _WHOLE: Final[tuple[tuple[str, Any, int | None], ...]] = (
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Graph:
+class Graph(ABC):
     """Base class of layout and tile graphs."""
 
     name: str  # of the file, without ``.npz``
@@ -78,10 +79,10 @@ class Graph:
     def configs(self) -> int:
         return len(self.runtime)
 
-    @cached_property
+    @property
+    @abstractmethod
     def duplicates(self) -> Duplicates:
         """The groups of identical configurations."""
-        raise NotImplementedError
 
     @property
     def measured(self) -> NDArray[np.bool_]:
@@ -216,7 +217,7 @@ def _shape(
 
 def _read_layout(archive: NpzReader) -> LayoutGraph:
     program = _read_program(archive)
-    nodes = len(program.node_feat)
+    nodes = len(program["node_feat"])
     listed = _integers(archive, "node_config_ids", 0, nodes - 1)
     if len(np.unique(listed)) != len(listed):
         raise GraphFileError("node_config_ids names a node twice", expected="every node at most once")
@@ -228,8 +229,8 @@ def _read_layout(archive: NpzReader) -> LayoutGraph:
     in_order = np.array_equal(configurable, listed)
     with closing(archive.stream("node_config_feat")) as blocks:  # or an error would leave the file open
         rows = (block if in_order else block[:, order] for block in blocks)
-        table = ConfigTable.from_blocks(rows, configs=program.configs, nodes=len(order))
-    graph = LayoutGraph(**vars(program), splits=splits, configurable=configurable, table=table)
+        table = ConfigTable.from_blocks(rows, configs=len(program["runtime"]), nodes=len(order))
+    graph = LayoutGraph(**program, splits=splits, configurable=configurable, table=table)
     _check_layouts(graph)
     return graph
 
@@ -239,11 +240,11 @@ def _read_tile(archive: NpzReader) -> TileGraph:
     config_feat = _float32(archive, "config_feat")
     _check_range("config_feat", config_feat, 0)
     normalizers = _integers(archive, "config_runtime_normalizers", 1)
-    return TileGraph(**vars(program), config_feat=config_feat, normalizers=normalizers)
+    return TileGraph(**program, config_feat=config_feat, normalizers=normalizers)
 
 
-def _read_program(archive: NpzReader) -> Graph:
-    """Return what both kinds of graphs have."""
+def _read_program(archive: NpzReader) -> dict[str, Any]:
+    """Return the fields of `Graph`, which both kinds have."""
     node_feat = _float32(archive, "node_feat")
     nodes = len(node_feat)
     for what, columns, high in _WHOLE:
@@ -262,7 +263,8 @@ def _read_program(archive: NpzReader) -> Graph:
     if has_cycle(edges, nodes):
         raise GraphFileError("edge_index holds a cycle", expected="operands before their consumers")
     name = archive.path.name.removesuffix(".npz")
-    return Graph(name, node_feat, opcode, edges, _integers(archive, "config_runtime", 0))
+    runtime = _integers(archive, "config_runtime", 0)
+    return {"name": name, "node_feat": node_feat, "opcode": opcode, "edges": edges, "runtime": runtime}
 
 
 def _integers(archive: NpzReader, name: str, low: int, high: int | None = None) -> NDArray[np.int64]:

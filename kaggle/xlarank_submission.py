@@ -42,7 +42,7 @@ RESUME = ""  # an earlier run's folder "xlarank" (its output, attached): what it
 for name in ("INPUT", "WORKING", "HOURS", "RAM_GB", "SEEDS", "TRIALS", "COLLECTIONS", "USE_MODELS", "RESUME"):
     if f"XLARANK_{name}" in os.environ:
         kind, text = type(globals()[name]), os.environ[f"XLARANK_{name}"]
-        globals()[name] = text == "1" if kind is bool else kind(text)
+        globals()[name] = text.lower() in ("1", "true") if kind is bool else kind(text)
 
 # %%
 import shutil

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 
 import numpy as np
@@ -36,7 +37,13 @@ def calibrate(
     workspace.require_writable()
     chosen = models_named(workspace, collections)
     left_out: dict[str, str] = {}
-    with steps_of(progress, "calibrating", sum(len(model_of(workspace, one).rankers) for one in chosen)):
+
+    def seeds_of(collection: Collection) -> int:
+        with suppress(ModelError):  # which keeps that collection alone from its calibration
+            return len(read_card(workspace.model(collection)).seeds)
+        return 0
+
+    with steps_of(progress, "calibrating", sum(map(seeds_of, chosen))):
         work = partial(_calibrate_one, workspace, threads, progress)
         calibrations = each_collection(chosen, work, left_out, named=bool(collections))
     if not calibrations:

@@ -29,7 +29,7 @@ from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.metrics import summarise
 from xlarank.pipelines.build_features import BuildRequest, build_features
 from xlarank.pipelines.evaluate import evaluate
-from xlarank.pipelines.reporting.charts import in_fixed_colours, ranks_chart
+from xlarank.pipelines.reporting.charts import in_fixed_colours, ranks_chart, short
 from xlarank.pipelines.submit import submit
 from xlarank.pipelines.support.budget import (
     CollectionPlan,
@@ -264,7 +264,7 @@ def first_model(
         graph = sorted(scores, key=lambda name: (scores[name], name))[len(scores) // 2]
         rows = read_rows(workspace.graph_rows(collection, "valid", graph)).measured()
         ranks = [mean_rank(one) for one in (model_of(workspace, collection).score(rows).mean, rows.row_cost)]
-        title = f"{collection}\n{graph[:30]}: {scores[graph]:.2f}"
+        title = f"{collection}\n{short(graph)}: {scores[graph]:.2f}"
         with atomic_write(place.with_suffix(".svg")) as partial:
             svg = in_fixed_colours(ranks_chart(place.stem, [(title, ranks[0], ranks[1])]))
             partial.write_text(svg, encoding="utf-8")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -14,15 +14,14 @@ from numpy.typing import NDArray
 from xlarank.data.errors import CompilerError
 from xlarank.data.files import atomic_write, write_json
 from xlarank.data.graph import LayoutGraph, read_graph
-from xlarank.data.hlo.compiler.constrain import DEFAULT, compiled_entry_layouts, layouts_of, mode_of
+from xlarank.data.hlo.compiler.constrain import DEFAULT, compiled_entry_layouts, constrain, layouts_of, mode_of
 from xlarank.data.hlo.compiler.cycles import COUNTING
 from xlarank.data.hlo.compiler.measuring import TOLERANCE
 from xlarank.data.hlo.compiler.outcome import Journal, Outcome, Status
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import DEFAULT_TARGET, target_of
-from xlarank.data.hlo.compiler.xla import Lowered
 from xlarank.data.hlo.messages import Message, instructions
-from xlarank.data.hlo.reading import module_of, node_names, read_program
+from xlarank.data.hlo.reading import graph_name, module_of, node_names, read_program
 from xlarank.pipelines.advise.diagnosis import Diagnosis, diagnose, picture, shape_text
 from xlarank.pipelines.advise.lines import Change, EntryChange, entry_lines, major_to_minor, operation_lines
 from xlarank.pipelines.advise.search import LayoutSearch, Space
@@ -131,7 +130,8 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
         for side in zip(leaves, *map(compiled_entry_layouts, (search.text(0), best.text)), strict=True)
     )  # fmt: skip
     rows = search.space.rows(best.code)
-    changes, lines = _changes(loaded, rows)
+    layouts = layouts_of(loaded.module, loaded.graph.configurable, rows)
+    changes, lines = _changes(loaded.module, layouts, loaded.lowered.written)
     if any(loaded.lowered.leaves):
         lines = entry_lines(inputs, outputs) + lines
     files = [out / f"{loaded.name}.{name}" for name in ("diagnosis.svg", "advice.json", "advised.pb")]
@@ -207,16 +207,17 @@ def _best(compiler: Compiler, search: LayoutSearch) -> _Best:
     return _Best(code, text, outcome.estimate.cycles, module)
 
 
-def _changes(program: Program, rows: NDArray[np.int8]) -> tuple[list[Change], list[str]]:
-    """Return the layouts that rows of configurable nodes set, and the lines for JAX that set them."""
-    layouts = layouts_of(program.module, program.graph.configurable, rows)
-    nodes = [one for _, one in instructions(program.module)]
+def _changes(
+    module: Message, layouts: Mapping[int, tuple[int, ...]], written: frozenset[tuple[int, ...]] | None = None
+) -> tuple[list[Change], list[str]]:
+    """Return layouts of a module's nodes with what they are of, and the lines for JAX that set them."""
+    nodes = [one for _, one in instructions(module)]
     changes = [
         Change(at, one.name, one.opcode, shape_text(one.shape), one.metadata.op_name, order, major_to_minor(order))
         for at, order in layouts.items()
         for one in (nodes[at],)
     ]
-    return changes, operation_lines([(nodes[at], order) for at, order in layouts.items()], program.lowered.written)
+    return changes, operation_lines([(nodes[at], order) for at, order in layouts.items()], written)
 
 
 def _statuses(outcomes: Sequence[Outcome]) -> dict[str, int]:
@@ -258,9 +259,10 @@ def apply_configuration(program: Path, configuration: str, out: Path) -> Applied
     if int(number) >= graph.configs:
         raise CompilerError(f"{name} has no configuration {number}", expected=f"0 to {graph.configs - 1}")
     rows = graph.table.rows[graph.table.codes[int(number)]].astype(np.int8)
-    loaded = Program(program.stem, Lowered(module_of(read_program(program)).SerializeToString()))
-    changes, lines = _changes(loaded, rows)
-    path = out / f"{program.name.partition('.')[0]}.{Path(name).stem}.{number}.pb"
+    module = module_of(read_program(program))
+    layouts = layouts_of(module, graph.configurable, rows)
+    changes, lines = _changes(module, layouts)
+    path = out / f"{graph_name(program)}.{Path(name).stem}.{number}.pb"
     with atomic_write(path) as partial:
-        partial.write_bytes(loaded.constrained(rows).SerializeToString())
+        partial.write_bytes(constrain(module, layouts).SerializeToString())
     return Applied(changes, lines, str(path))

@@ -1,1 +1,1 @@
-"""Own programs: where they come from, labels measured on this machine, what to compile next, lines for JAX."""
+"""Own programs: loaded, compiled once, written as graph files with their labels."""

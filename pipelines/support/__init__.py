@@ -1,1 +1,1 @@
-"""What several pipelines need: progress, and what the workspace holds to train on."""
+"""What several pipelines share: building, fitting, studies, clusters, processes, the workspace and its lock."""

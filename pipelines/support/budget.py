@@ -21,7 +21,7 @@ from xlarank.pipelines.support.processes import machine_memory
 
 
 class _Cost(NamedTuple):
-    """Seconds and bytes of one kind of graphs on one core, as measured (docs/explanation/size.md)."""
+    """Seconds and bytes of one kind of graphs on one core, as measured."""
 
     most: int  # configurations of a graph that are trained on
     config_bytes: float  # a configuration while its file is built

@@ -110,8 +110,9 @@ def headline(text: str) -> None:
 
 def list_lines(title: str, lines: list[str]) -> None:
     # A tile collection may have a thousand kernels of one configuration; --json of `info` has them all.
-    rest = [f"and {len(lines) - _LISTED:,} more"] if len(lines) > _LISTED else []
-    for line in lines[:_LISTED] + rest:
+    most = len(lines) if settings.verbose else _LISTED
+    rest = [f"and {len(lines) - most:,} more"] if len(lines) > most else []
+    for line in lines[:most] + rest:
         say(line, "yellow", label=f"{title}: ")
 
 

@@ -9,7 +9,7 @@ from typer import Argument, Option, Typer
 
 from xlarank.cli.console import list_lines, progress_bars, say, show_rows, write_json
 from xlarank.cli.inputs import workspace_at
-from xlarank.cli.options import WORK, Collections, Json, ModelOf, Threads, Work
+from xlarank.cli.options import WORK, Collections, Json, ModelOf, Threads, Work, out_file
 from xlarank.data.errors import counted, reasons
 
 app = Typer()
@@ -27,7 +27,8 @@ def explain(
     collection: ModelOf = None,
     module: Annotated[Path | None, Option(help="HLO module of the graph, for names of nodes.")] = None,
     svg: Annotated[
-        Path | None, Option(help="Draw the segment with the largest contribution into this file.")
+        Path | None,
+        Option(callback=out_file, help="Draw the segment with the largest contribution into this file."),
     ] = None,
     json_file: Json = None,
 ) -> None:
@@ -105,7 +106,7 @@ def calibrate(
 @app.command()
 def report(
     out: Annotated[
-        Path | None, Option(help="File to write. Default: reports/report.html in the workspace.")
+        Path | None, Option(callback=out_file, help="File to write. Default: reports/report.html in the workspace.")
     ] = None,
     compare: Annotated[
         Path | None, Option(help="Another workspace, to compare graph by graph (paired test).")

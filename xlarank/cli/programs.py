@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 import typer
 
-from xlarank.cli.console import finish, list_lines, plain_values, progress_bars, say, show_rows, write_json
+from xlarank.cli.console import finish, list_lines, progress_bars, say, show_rows, write_json
 from xlarank.cli.inputs import workspace_at
 from xlarank.cli.options import WORK, Json, ModelOf, Out, Seed, Split, Work
 from xlarank.data.errors import counted
@@ -72,7 +72,7 @@ def import_hlo(
     list_lines("left out", report.left_out)
     if report.graphs:
         say(f"wrote {counted(len(report.graphs), 'graph')} below {out}")
-    write_json(json_file, plain_values(report))
+    write_json(json_file, report)
     finish(report.broken)
 
 
@@ -117,7 +117,7 @@ def propose(
         say(f"only {proposal.configs:,} distinct configurations were found")
     number = counted(proposal.configs, "configuration")
     say(f"wrote {proposal.out}: {number} ({proposal.search}), {proposal.seconds:.1f} s")
-    write_json(json_file, plain_values(proposal))
+    write_json(json_file, proposal)
 
 
 @app.command()
@@ -206,7 +206,7 @@ def advise(
         for line in applied.lines:
             say(line)
         say(f"wrote {applied.file}")
-        write_json(json_file, plain_values(applied))
+        write_json(json_file, applied)
         return
     settings = AdviceSettings(target, budget, minutes, seed, per_node, jobs, limit, check)
     with progress_bars() as progress:
@@ -215,7 +215,7 @@ def advise(
     if budget > 1:
         _show_advice(advice)
     list_lines("wrote", advice.files)
-    write_json(json_file, plain_values(advice))
+    write_json(json_file, advice)
 
 
 def _show_advice(advice: Advice) -> None:

@@ -104,7 +104,7 @@ def package_kaggle(
     say(f"wrote {made.out}: {counted(made.files, 'file')}, {made.size / 1e6:.1f} MB")
     list_lines("model", list(made.models))
     list_lines("wheel", list(made.wheels))
-    write_json(json_file, plain_values(made))
+    write_json(json_file, made)
 
 
 @app.command()
