@@ -46,7 +46,7 @@ _BLOCKS: Final = {
     CANDIDATES: "candidates",
     TILES: "bounds tiles shape",
     INNER: "inner",
-    ESTIMATE: "estimate tpu",
+    ESTIMATE: "estimate tpu time",
     TRAFFIC: "traffic",
     SIBLINGS: "known",
     SOURCE: "source",

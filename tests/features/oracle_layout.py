@@ -26,6 +26,7 @@ from tests.features.oracle_configs import (
     unlike,
 )
 from tests.features.oracle_program import CLASSES, Tensor, deviation, dot_roles, fused_away, reshape_roles
+from tests.features.oracle_time import fastest_time, time_columns
 from xlarank.data.hlo.ties import Tied
 from xlarank.features.candidates import placed_columns
 
@@ -389,6 +390,7 @@ class LayoutOracle(Configured):
                 **propagation_columns(copies, config),
                 **around.columns(config),
                 **group_columns(self, config, self.tied),
+                **time_columns(self, config),
                 **self._frequency(number),
             }
             for name, value in values.items():
@@ -407,6 +409,7 @@ class LayoutOracle(Configured):
             "computations__largest__share": max(sizes) / nodes,
             "computations__size__log": log2(1 + fmean(sizes)),
             "computations__size__std": deviation(sizes) / nodes,
+            "work__fastest_time__log": fastest_time(self),
         }
         for name in CLASSES:
             own = sum(self.classes[node] == name for node in chosen)

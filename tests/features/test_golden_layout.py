@@ -130,6 +130,22 @@ CONFIG = {
     # Violations: a wide tensor as {0,1}; the default violates nothing.
     "violation__output_largest__share": (0, 1 / 4, 3 / 4, 0),
     "violation__output_sublanes__share": (3 / 4, 2 / 4, 0, 3 / 4),  # 12 rows, where still {1,0}
+    # Time: the dot has 2 * 12 * 128 * 128 operations, the others one for each of 1536 elements: 256 : 1.
+    # As {1,0} wide ones are padded by 4/3, as {0,1} by 32/3; the default is the fastest. A: 256 * 4/3 + 2 * 4/3 + 1
+    # = 345, B: the dot at 32/3, C: the dot, 0 and 3 at 32/3.
+    "time__over_default__log": (0, log2((256 * 32 + 8 + 3) / 3 / 345), log2((258 * 32 + 3) / 3 / 345), 0),
+    "time__over_fastest__log": (0, log2((256 * 32 + 8 + 3) / 3 / 345), log2((258 * 32 + 3) / 3 / 345), 0),
+    "time__dot_change__ratio": (0, 256 * 28 / 3 / 345, 256 * 28 / 3 / 345, 0),
+    "time__other_change__ratio": (0, 0, 2 * 28 / 3 / 345, 0),
+    "time__node_change__ratio": (0, 256 * 28 / 3 / 345, 256 * 28 / 3 / 345, 0),
+    "time__idle_lanes__share": (
+        1 - 259 / 345,
+        1 - 259 * 3 / (256 * 32 + 11),
+        1 - 259 * 3 / (258 * 32 + 3),
+        1 - 259 / 345,
+    ),
+    # From 0.345 of 345 lost: the dot, and 28/3 for each of 0 and 3.
+    "time__slower_nodes__log": (0, 1, 2, 0),
     # Candidates: see LOG_A ... above. Another candidate differs at a node of frequency n/4 with
     # probability (4 - n) / 3: A (1 + 2 + 2 + 2) / 3, B (1 + 3 + 2 + 2) / 3, C 4, D (1 + 2 + 3 + 3) / 3.
     "candidates__log_frequency__mean": (LOG_A, LOG_B, LOG_C, LOG_D),

@@ -136,6 +136,7 @@ ABOUT_SET = (
 OF_SIZE = (
     *("*__log", "candidates__log_frequency__sum", "size__depth__ratio", "size__*__max", "computations__*"),
     *("work__largest_flops__share", "degrees__*__q*", "outputs__excess__max", "outputs__padded__max"),
+    "time__node_change__ratio",
 )
 #: What looks at the other candidates.
 TRANSDUCTIVE = ("candidates__*", "rank__*", "zscore__*")
