@@ -1,13 +1,11 @@
-"""Make a ranker that comes with xlarank: learned from what the TPU's compiler estimated.
+"""Make a ranker that comes with xlarank.
 
     python -m benchmarks.pretrain [--kind layout|tile] [--data-root D] [--out FOLDER] [--seeds N] [--rounds N]
 
-Of layouts, it learns from the train graphs of all collections ``layout:tpu-estimate:*`` together: the same physics
-behind two searches. Members, weights and rounds are fixed, not chosen: LightGBM on wide rows, lambdarank and
-ranknet in equal parts. Sums over instances are left out because they extrapolate to what estimates never show
-(layouts set on operands). Columns are those of configurations. Of tiles, it learns absolute times (`tile-cost`).
-AlexNets are left out: the measured ones are held out. The card holds metrics out of fold by family, whose
-means are printed.
+Layouts are ranked by the time model (`time-trees` without trees), in which nothing is learned: no labels at hand
+make trees that rank programs measured on a TPU better (docs/explanation/layouts.md). The ranker of tiles learns
+absolute times (`time-trees`) from what the TPU's compiler estimated. AlexNets are left out, since measured ones are
+held out. Its card holds metrics out of fold by family, whose means are printed.
 """
 
 from __future__ import annotations
@@ -26,21 +24,18 @@ from xlarank.data.collection import graph_files
 from xlarank.data.graph import Kind, read_graph
 from xlarank.data.root import SAMPLE, find_data_root
 from xlarank.features.assemble import assemble
+from xlarank.features.layout.time_model import FASTEST, OVER_FASTEST
 from xlarank.features.recipe import FeatureSettings, Recipe
 from xlarank.features.rows import GraphRows
 from xlarank.features.targets import TPU
 from xlarank.models.base import Ranker
-from xlarank.models.rankers.ensemble import Ensemble
-from xlarank.models.rankers.wide_rows import TileCost
+from xlarank.models.rankers.time_trees import TimeTrees
 from xlarank.models.trained import SHIPPED_COLLECTION, SHIPPED_FOLDERS, ModelCard, save_model
 from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.validation.folds import family_folds
-from xlarank.models.validation.metrics import graph_metrics
+from xlarank.models.validation.metrics import LAYOUTS_SET, graph_metrics
 
-#: Out of fold on the estimated programs: tau 0.629 at 150, 0.632 at 225, 0.635 at 300 rounds, which take over 2 MB.
-ROUNDS = 225
 TILE_ROUNDS = 200
-WEIGHTS = {"weight_lambdarank": 1.0, "weight_ranknet": 1.0, "weight_sum_pooled": 0.0}
 _FOLDS = 8
 
 
@@ -56,37 +51,61 @@ def time_errors(predictions: Sequence[NDArray[Any]], times: Sequence[NDArray[Any
     return float(np.median(np.abs(predicted / actual - 1))), float(kendalltau(predicted, actual).statistic)
 
 
-def estimated(data_root: Path | None, kind: Kind = "layout") -> dict[str, list[GraphRows]]:
-    """Rows of the labelled graphs of each estimated collection; of layouts, columns of configurations.
-
-    Without families whose measured configurations are held out (`benchmarks.adopt.MEASURED`).
-    """
+def estimated_tiles(data_root: Path | None) -> list[GraphRows]:
+    """Rows of the estimated kernels, without families that are held out (`benchmarks.adopt.MEASURED`)."""
     root = find_data_root(data_root)
-    found: dict[str, list[GraphRows]] = {}
-    for file in graph_files(root.npz, [], where=str(root.path)):
-        wanted = file.collection.parts[:2] == (kind, "tpu-estimate") and file.split == "train"
-        if wanted and file.family not in MEASURED:
-            for rows in labelled_rows([file.path], kind):
-                varying = np.arange(len(rows.graph_values), len(rows.columns))
-                found.setdefault(str(file.collection), []).append(rows.only(varying) if kind == "layout" else rows)
-    return found
+    files = graph_files(root.npz, ["tile:tpu-estimate"], where=str(root.path))
+    return labelled_rows([one.path for one in files if one.split == "train" and one.family not in MEASURED], "tile")
 
 
-def fitted(kind: Kind, graphs: list[GraphRows], settings: FitSettings) -> Ranker[Any]:
-    """What is shipped for a kind, learned from some graphs."""
-    if kind == "tile":
-        return TileCost(kind="tile").fit(TrainingData.from_graphs(graphs, TPU), settings)
-    return Ensemble(WEIGHTS, kind="layout").fit(TrainingData.from_graphs(graphs), settings)
+def fitted(graphs: list[GraphRows], settings: FitSettings) -> Ranker[Any]:
+    """Return the ranker of tiles, fitted on some graphs."""
+    return TimeTrees(kind="tile").fit(TrainingData.from_graphs(graphs, TPU), settings)
 
 
-def out_of_fold(kind: Kind, graphs: list[GraphRows], settings: FitSettings) -> list[NDArray[Any]]:
+def out_of_fold(graphs: list[GraphRows], settings: FitSettings) -> list[NDArray[Any]]:
     """Scores of each graph by a ranker that learned from other families."""
     scores: dict[int, NDArray[Any]] = {}
     for held in family_folds(TrainingData.from_graphs(graphs).families, _FOLDS):
-        ranker = fitted(kind, [graph for at, graph in enumerate(graphs) if at not in set(held)], settings)
+        ranker = fitted([graph for at, graph in enumerate(graphs) if at not in set(held)], settings)
         for at, graph in ((at, graphs[at]) for at in held):
             scores[at] = ranker.predict(graph.matrix(), graph.columns, graph.instances)[graph.group]
     return [scores[at] for at in range(len(graphs))]
+
+
+def time_model() -> tuple[ModelCard, list[Ranker[Any]]]:
+    """Return the ranker of layouts. The rows that it is fitted on only tell the columns."""
+    columns = [FASTEST, LAYOUTS_SET, OVER_FASTEST]
+    path = next((SAMPLE / "npz/layout/tpu-estimate").rglob("train/*.npz"))
+    rows = assemble(read_graph(path), FeatureSettings(), columns)
+    rows = rows.only(np.array([number for number, name in enumerate(rows.columns) if name in columns]))
+    ranker = TimeTrees(kind="layout").fit(TrainingData.from_graphs([rows], TPU), FitSettings(0))
+    return card_of(ranker, SHIPPED_COLLECTION, 0, rows.columns), [ranker]
+
+
+def tile_ranker(data_root: Path, rounds: int, seeds: int, threads: int) -> tuple[ModelCard, list[Ranker[Any]]]:
+    """Return the ranker of tiles, and print its metrics out of fold."""
+    graphs = estimated_tiles(data_root)
+    scores = out_of_fold(graphs, FitSettings(rounds, 0, threads))
+    folds = {
+        graph.name: graph_metrics("tile", score, graph.cost, graph.group)
+        for score, graph in zip(scores, graphs, strict=True)
+    }
+    means = {one: np.mean([values[one] for values in folds.values()]) for one in ("score", "tau", "slowdown@1")}
+    print(f"{len(graphs)} graphs out of fold: {', '.join(f'{k} {v:.3f}' for k, v in means.items())}")
+    error, across = time_errors([np.exp2(one) for one in scores], [one.runtime for one in graphs])
+    print(f"relative error of the times: median {error:.3f}; tau across kernels {across:.3f}")
+    rankers = [fitted(graphs, FitSettings(rounds, seed, threads)) for seed in range(seeds)]
+    card = card_of(rankers[0], "tile:tpu-estimate", rounds, graphs[0].columns)
+    card.trained_on, card.folds = {"train": sorted({graph.name for graph in graphs})}, folds
+    return card, rankers
+
+
+def card_of(ranker: Ranker[Any], collection: str, rounds: int, columns: list[str]) -> ModelCard:
+    return ModelCard(
+        collection=collection, model=ranker.name, params=ranker.params.values(), rounds=rounds, tuned=False,
+        recipe=Recipe.of(FeatureSettings(), ranker.kind), columns=columns, trained_on={}, folds={}, target=TPU.name,
+    )  # fmt: skip
 
 
 def main() -> None:
@@ -96,44 +115,15 @@ def main() -> None:
     parser.add_argument("--data-root", type=Path, default=SAMPLE)
     parser.add_argument("--out", type=Path, help="default: where the shipped rankers are")
     parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--rounds", type=int, default=TILE_ROUNDS)
     parser.add_argument("--threads", type=int, default=0)
     asked = parser.parse_args()
-    kind: Kind = asked.kind
-    tile = kind == "tile"
-    rounds = asked.rounds or (TILE_ROUNDS if tile else ROUNDS)
-    collections = estimated(asked.data_root, kind)
-    graphs = [graph for rows in collections.values() for graph in rows]
-    scores = out_of_fold(kind, graphs, FitSettings(rounds, 0, asked.threads))
-    titles = [one.name if tile else f"{name} {one.name}" for name, rows in collections.items() for one in rows]
-    folds = {
-        title: graph_metrics(kind, score, graph.cost, graph.group)
-        for title, score, graph in zip(titles, scores, graphs, strict=True)
-    }
-    for name in collections:
-        metrics = [values for title, values in folds.items() if tile or title.startswith(name)]
-        means = {one: np.mean([values[one] for values in metrics]) for one in ("score", "tau", "slowdown@1")}
-        print(f"{name}, {len(metrics)} graphs out of fold: {', '.join(f'{k} {v:.3f}' for k, v in means.items())}")
-    if tile:
-        error, across = time_errors([np.exp2(one) for one in scores], [one.runtime for one in graphs])
-        print(f"relative error of the times: median {error:.3f}; tau across kernels {across:.3f}")
-    rankers = [fitted(kind, graphs, FitSettings(rounds, seed, asked.threads)) for seed in range(asked.seeds)]
-    card = ModelCard(
-        collection=next(iter(collections)) if tile else SHIPPED_COLLECTION,
-        model=rankers[0].name,
-        params=rankers[0].params.values(),
-        rounds=rounds,
-        tuned=False,
-        recipe=Recipe.of(FeatureSettings(), kind),
-        columns=graphs[0].columns,
-        trained_on={"train": sorted({graph.name for graph in graphs})},
-        folds=folds,
-        target=TPU.name if tile else "",
-    )
-    out = asked.out or SHIPPED_FOLDERS[kind]
+    tile = asked.kind == "tile"
+    card, rankers = tile_ranker(asked.data_root, asked.rounds, asked.seeds, asked.threads) if tile else time_model()
+    out = asked.out or SHIPPED_FOLDERS[asked.kind]
     save_model(out, card, rankers)
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
-    print(f"wrote {out}: {len(graphs)} graphs, {asked.seeds} seeds, {size / 1e6:.2f} MB")
+    print(f"wrote {out}: {size / 1e6:.2f} MB")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -12,7 +13,8 @@ from xlarank.data.config_table import group_codes
 from xlarank.data.errors import XlarankError
 from xlarank.data.graph import Graph, LayoutGraph, TileGraph, graph_kind, read_graph
 from xlarank.data.topology import structure_hash
-from xlarank.features.block import Scope, Tier
+from xlarank.features.block import Block, Scope, Tier
+from xlarank.features.candidates import placed_columns
 from xlarank.features.catalogue import INSTANCE_BLOCKS
 from xlarank.features.instances.graph_instances import Instances, LazyInstances
 from xlarank.features.instances.pair_blocks import InstanceContext
@@ -41,11 +43,17 @@ def compute_features(graph: Graph | str | Path, *, tier: str = "full", candidate
     return assemble(read, FeatureSettings(Tier(tier), candidates))
 
 
-def assemble(graph: Graph, settings: FeatureSettings | None = None) -> GraphRows:
-    """Compute every column of the settings for each *distinct* configuration of a graph."""
+def assemble(
+    graph: Graph, settings: FeatureSettings | None = None, only: Collection[str] | None = None
+) -> GraphRows:
+    """Compute the columns of the settings for each *distinct* configuration of a graph.
+
+    With ``only``, blocks that have none of these columns are left out.
+    """
     settings = settings or FeatureSettings()
     kind = graph_kind(graph)
-    chosen, names = settings.blocks(kind), settings.config_columns(kind)
+    chosen = settings.blocks(kind) if only is None else _needed(settings.blocks(kind), only)
+    names = [name for block in chosen if block.scope is Scope.CONFIG for name in block.columns]
     context: LayoutContext | TileContext
     if isinstance(graph, LayoutGraph):
         context = LayoutContext(graph, settings.tiling)
@@ -81,6 +89,12 @@ def assemble(graph: Graph, settings: FeatureSettings | None = None) -> GraphRows
         normalizer=graph.normalizers if isinstance(graph, TileGraph) else np.ones(graph.configs, np.int64),
         **of_kind,
     )
+
+
+def _needed(blocks: list[Block], columns: Collection[str]) -> list[Block]:
+    """Return the blocks of some columns; all, if one of them places other blocks' columns among candidates."""
+    chosen = [block for block in blocks if not block.columns.keys().isdisjoint(columns)]
+    return blocks if any(name in placed_columns() for block in chosen for name in block.columns) else chosen
 
 
 def instance_table(context: LayoutContext, candidates: bool = True) -> Instances:

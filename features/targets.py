@@ -6,10 +6,13 @@ depends on the target. The physics of one machine misleads on another.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from xlarank.data.collection import Collection
+from xlarank.data.graph import Kind
+from xlarank.features.layout.time_model import FASTEST, OVER_FASTEST, TIMES
 from xlarank.features.tile.inner_loop import TileInner
 from xlarank.features.tile.tpu_time import TpuTime
 
@@ -21,21 +24,26 @@ class Target:
     name: str  # short, as the card of a model says it
     about: str  # in words
     columns: frozenset[str]  # those of tiles that speak of this hardware alone
-    estimate: str = ""  # the one of them that estimates a time, log2; empty where none does
+    #: Columns whose sum is the logarithm (base 2) of an estimated time, by kind of graph.
+    estimate: Mapping[Kind, tuple[str, ...]] = field(default_factory=dict, hash=False)
+    #: Columns of estimated times: the larger, the slower.
+    times: frozenset[str] = frozenset()
 
 
 CPU: Final = Target(
     "cpu",
     "a CPU core with AVX2",
     frozenset([*TileInner.columns, "shape__input_registers__log"]),
-    "estimate__sum__log",
+    {"tile": ("estimate__sum__log",)},
+    frozenset(["estimate__sum__log"]),
 )
 _PADDED: Final = "kernel__physical__flag", *(f"traffic__padded_{what}" for what in ("tile__log", "tile__ratio"))
 TPU: Final = Target(
     "tpu",
     "a TPU core with 16 MiB of vector memory and tiles of 8 x 128",
     frozenset([*_PADDED, "traffic__padded_vmem__ratio", "traffic__vmem__ratio", *TpuTime.columns]),
-    "tpu__cycles__log",
+    {"tile": ("tpu__cycles__log",), "layout": (FASTEST, OVER_FASTEST)},
+    frozenset(["tpu__cycles__log", *TIMES]),
 )
 TARGETS: Final = {target.name: target for target in (CPU, TPU)}
 

@@ -45,6 +45,8 @@ class Ranker(ABC, Generic[P]):
     params_class: ClassVar[type[RankerParams]]
     #: Whether the score of a row depends on that row alone, not on others of its graph or on its instances.
     row_by_row: ClassVar[bool] = False
+    #: Whether a ranker of 0 rounds ranks, so that folds may choose it.
+    ranks_without_trees: ClassVar[bool] = False
     file_names: ClassVar[tuple[str, ...]] = ()  # files that it is saved in, beside its state
     # part_classes: folder -> class of rankers that it may be made of
     part_classes: ClassVar[Mapping[str, type[Ranker[Any]]]] = {}
@@ -104,7 +106,10 @@ class Ranker(ABC, Generic[P]):
         return self._scores(rows, instances)
 
     def staged(self, rows: Matrix, every: int, instances: LazyInstances | None = None) -> Iterator[Floats]:
-        """Scores of the rows of one graph after each ``every`` rounds, the last after all of them."""
+        """Scores of the rows of one graph after each ``every`` rounds, the last after all of them.
+
+        If it `ranks_without_trees`, those of 0 rounds come first.
+        """
         self._require_fitted()
         return self._staged(rows, every, instances)
 

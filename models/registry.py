@@ -8,11 +8,12 @@ from xlarank.data.errors import ParameterError, did_you_mean
 from xlarank.models.base import Ranker
 from xlarank.models.rankers.ensemble import MEMBERS, Ensemble
 from xlarank.models.rankers.sibling import SiblingRanker
-from xlarank.models.rankers.wide_rows import LambdaRank, TileCost
+from xlarank.models.rankers.time_trees import TimeTrees
+from xlarank.models.rankers.wide_rows import LambdaRank
 
 RANKERS: Final[dict[str, type[Ranker[Any]]]] = {
     **MEMBERS,
-    **{ranker.name: ranker for ranker in (Ensemble, SiblingRanker, TileCost)},
+    **{ranker.name: ranker for ranker in (Ensemble, SiblingRanker, TimeTrees)},
 }
 DEFAULT: Final = LambdaRank.name
 

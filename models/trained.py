@@ -276,14 +276,14 @@ def _version(name: str) -> str:
         return "not installed"
 
 
-# The shipped rankers, for layouts and tiles of TPUs where the workspace has no model of its own. They were trained
-# on estimates of the XLA:TPU compiler alone (TPU v3), not on any measurement; ``shipped/README.md`` is their card.
-# ``python -m benchmarks.pretrain --kind layout|tile`` makes them again.
+# The shipped rankers, for layouts and tiles of TPUs where the workspace has no model of its own. Nothing in that of
+# layouts is learned; that of tiles was trained on estimates of the XLA:TPU compiler alone (TPU v3). There is no
+# measurement in either; ``shipped/README.md`` is their card. ``python -m benchmarks.pretrain`` makes them.
 
 SHIPPED: Final = Path(__file__).parent / "shipped"
-SHIPPED_FOLDERS: Final[dict[Kind, Path]] = {"layout": SHIPPED, "tile": SHIPPED / "tile"}
-#: It stands for both searches of the estimated layouts.
-SHIPPED_COLLECTION: Final = "layout:tpu-estimate:all"
+SHIPPED_FOLDERS: Final[dict[Kind, Path]] = {"layout": SHIPPED / "layout", "tile": SHIPPED / "tile"}
+#: The shipped model of layouts is of no collection of its own.
+SHIPPED_COLLECTION: Final = "layout:tpu:any"
 
 
 @cache

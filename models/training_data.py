@@ -29,7 +29,7 @@ def in_batches(rows: int, columns: int) -> bool:
 class FitSettings:
     """How long, from which random numbers and on how many cores; raises `ModelError` for what makes no sense."""
 
-    rounds: int  # trees to learn
+    rounds: int  # trees to learn; with 0 a score is what trees start from
     seed: int = 0  # of every random draw. The same data, parameters and seed give the same scores.
     threads: int = 0  # 0 takes all cores, and -1, which becomes 0
     # cluster: a `TreeCluster` that grows LightGBM's trees in place of this process; only for its own objectives.
@@ -37,7 +37,7 @@ class FitSettings:
     grows: bool = False  # keep what `xlarank.models.base.Ranker.grow` needs, mostly the binned rows.
 
     def __post_init__(self) -> None:
-        for name, low, high in (("rounds", 1, MAX_ROUNDS), ("seed", 0, MAX_SEED), ("threads", -1, MAX_THREADS)):
+        for name, low, high in (("rounds", 0, MAX_ROUNDS), ("seed", 0, MAX_SEED), ("threads", -1, MAX_THREADS)):
             object.__setattr__(self, name, Whole(low, high)(name, getattr(self, name)))
         object.__setattr__(self, "threads", max(0, self.threads))
 

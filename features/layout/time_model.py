@@ -51,6 +51,11 @@ KINDS: Final = {
     "dot": "dots",
     "other": "other nodes",
 }
+#: Columns that grow with the time.
+TIMES: Final = (
+    *(OVER_FASTEST, "time__over_default__log", "time__node_change__ratio"),
+    *(f"time__{kind}_change__ratio" for kind in KINDS),
+)
 _GRADIENT, _DOT, _OTHER = range(1, len(KINDS))
 #: Nanoseconds of a program without any work.
 _SHORTEST: Final = 1e-3
@@ -213,7 +218,7 @@ class EstimatedTime(LayoutBlock):
             total, *changes, true, slower = batch[summed].T
             padding = total - true
             total = np.maximum(total, _SHORTEST)
-            idle = np.maximum(padding / total, 0.0)
+            idle = np.maximum(padding / total, 0.0).round(12)
             # sums in another order are still ties
             logs = (np.log2(total / other).round(12) + 0.0 for other in (fastest, default))
             return np.stack([*logs, *changes, batch[largest][:, 0], idle, np.log2(1 + slower)], axis=1)

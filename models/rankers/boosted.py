@@ -98,27 +98,38 @@ class PairLossParams(RankerParams):
 
 @dataclass(frozen=True)
 class InitScore:
-    """Relevance that a row has before the first tree, minus ``weight`` times its estimate: trees learn the rest."""
+    """Initial relevance of a row: -weight * log2(estimated time). Trees learn the rest.
 
-    column: int  # index of the estimate, log2 of a time, among the columns; only rows of tiles have one
-    weight: float  # relevance for each factor of two in time
+    Attributes:
+        columns: indices of the columns whose sum is the estimate, log2 of a time.
+        weight: relevance for each factor of two in time.
+    """
+
+    columns: tuple[int, ...]
+    weight: float
 
     @classmethod
     def find(cls, columns: Sequence[str], weight: float, target: Target | None = None) -> Self | None:
-        """None for a weight of 0, or without an estimate for the target; an unknown one counts as a CPU."""
-        name = (target or CPU).estimate
-        return cls(columns.index(name), weight) if weight and name in columns else None
+        """Return None for a weight of 0, or without an estimate for the target; an unknown one counts as a CPU."""
+        for names in (target or CPU).estimate.values() if weight else ():
+            if set(names) <= set(columns):
+                return cls(tuple(columns.index(name) for name in names), weight)
+        return None
 
     def relevance(self, rows: Matrix) -> Floats:
-        """``(rows,)``, higher is faster."""
-        return -self.weight * rows[:, self.column].astype(np.float64)
+        """Return the initial relevance, ``(rows,)``, higher is faster."""
+        return np.asarray(-self.weight * rows[:, self.columns].astype(np.float64).sum(axis=1))
 
     def centred(self, data: TrainingData) -> Floats:
-        """`relevance` of all rows minus its mean over each graph, ``(rows,)``: what is learned has mean 0, too."""
-        estimate = data.matrix(np.array([self.column]))[:, 0].astype(np.float64)
-        sizes = np.diff(data.indptr)
-        mean = np.add.reduceat(estimate, data.indptr[:-1]) / sizes
-        return -self.weight * (estimate - np.repeat(mean, sizes))
+        """Return the `relevance` of all rows minus its mean over each graph, ``(rows,)``."""
+        used = np.sort(np.array(self.columns, np.intp))
+        return centred(-self.weight * data.matrix(used).astype(np.float64).sum(axis=1), data)
+
+
+def centred(values: Floats, data: TrainingData) -> Floats:
+    """Return values of all rows minus their mean over each graph, ``(rows,)``."""
+    sizes = np.diff(data.indptr)
+    return values - np.repeat(np.add.reduceat(values, data.indptr[:-1]) / sizes, sizes)
 
 
 class BoostedTrees(Ranker[P]):
@@ -174,7 +185,8 @@ class BoostedTrees(Ranker[P]):
         found = np.zeros(values.shape)
         found[:, self._used] = -self._grown_parts(values[:, self._used])[:, :-1]
         if self._init_score is not None:
-            found[:, self._init_score.column] -= self._init_score.relevance(values)
+            for column in self._init_score.columns:
+                found[:, column] += self._init_score.weight * values[:, column]
         return found
 
     def _parts(self, rows: Rows, now: int, then: int, difference: float) -> Parts:
@@ -193,14 +205,15 @@ class BoostedTrees(Ranker[P]):
         start = self._init_score
         state: dict[str, Any] = {"used": self._used.tolist(), "init_score_weight": start.weight if start else 0.0}
         if start:
-            state["init_score_column"] = self.columns[start.column]
+            state["init_score_columns"] = [self.columns[column] for column in start.columns]
         return Learned(state, {self.file_names[0]: self._text()})
 
     def _restore(self, learned: Learned) -> None:
         state, (name,) = learned.state, self.file_names
         self._used = checked_indices(state["used"], len(self._tree_columns))
         weight = Number(0)("init_score_weight", state["init_score_weight"])
-        self._init_score = InitScore(self.columns.index(state["init_score_column"]), weight) if weight else None
+        start = [self.columns.index(name) for name in state["init_score_columns"]] if weight else []
+        self._init_score = InitScore(tuple(start), weight) if start else None
         try:
             self._read(learned.files[name], len(self._source))
         except ValueError as error:

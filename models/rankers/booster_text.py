@@ -122,7 +122,11 @@ def narrowed_text(text: str, kept: Sequence[int]) -> str:
 
 
 def whole(text: str) -> str:
-    """LightGBM's text of a booster, with the end that `checked_text` looks for."""
+    """Return LightGBM's text of a booster as `checked_text` expects it.
+
+    It has the closing line, and no ``monotone_constraints``, which matter to training alone.
+    """
+    text = re.sub(r"\nmonotone_constraints=[-01 ]*(?=\n)", "", text, count=1)
     return text if _LAST in text else f"{text}\nparameters:\n{_LAST}"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
@@ -93,8 +93,8 @@ class LightGBMRanker(BoostedTrees[T]):
         return Start(lgb.Booster(model_str=text), columns, Number(0, above=True)("rate", rate))
 
     def _choose(self, columns: list[str], data: TrainingData, choice: str) -> None:
-        """Set the columns to look at: those of the start, if any."""
-        start = self._start
+        """Set the columns to look at: those of the trees that are continued, if any."""
+        start = self._start if self._start and self._start.booster.num_trees() else None
         self._used = start.places(columns) if start else chosen_columns(columns, choice, data.target)
 
     def _train(
@@ -105,22 +105,26 @@ class LightGBMRanker(BoostedTrees[T]):
         settings: FitSettings,
         columns: str,
         init_score_weight: float = 0.0,
+        falling: Collection[str] = (),
     ) -> None:
         """Grow the trees.
 
         ``targets`` are without a start; ``objective`` has LightGBM's ``objective`` (a name or an `Objective`) and
-        its parameters; ``columns`` and ``init_score_weight`` are the parameters of those names.
+        its parameters; ``columns`` and ``init_score_weight`` are the parameters of those names. Relevance falls
+        with the columns ``falling`` (monotone constraints).
         """
         self._growing, self._threads = None, settings.threads
         self._choose(data.columns, data, columns)
         self._init_score = InitScore.find(data.columns, init_score_weight, data.target)
         start = self._init_score.centred(data) if self._init_score else None
-        if self._start:
+        if self._start and self._start.booster.num_trees():
             matrices = (data.group_matrix(group, used=self._used) for group in range(data.groups))
             each = [self._start.relevance(values, settings.threads) for values in matrices]
             earlier = np.concatenate([one - one.mean() for one in each])
             start = earlier if start is None else start + earlier
         targets, params = replace(targets, start=start), {**objective, **self._tree_settings(settings)}
+        if falling:
+            params["monotone_constraints"] = [-(data.columns[index] in falling) for index in self._used]
         if settings.cluster is not None:
             grown = settings.cluster.grow(data, self._used, targets, params, settings.rounds)
             self._booster = self._extended(grown)
@@ -131,7 +135,10 @@ class LightGBMRanker(BoostedTrees[T]):
         if gradients and not any(train.feature_num_bin(i) for i in range(train.num_feature())):
             params |= {"objective": "regression", "boost_from_average": False}
             gradients = None
-        grown = train_booster(params, train, settings.rounds, keep_training_booster=settings.grows)
+        if settings.rounds:
+            grown = train_booster(params, train, settings.rounds, keep_training_booster=settings.grows)
+        else:
+            grown = lgb.Booster(params, train)
         if settings.grows:
             self._growing = grown, gradients, settings.rounds
         self._booster = self._extended(grown)

@@ -167,8 +167,9 @@ class PairVote(LightGBMRanker[PairVoteParams]):
         added[:, self._differences] += grown[:, own:-1]
         added[:, -1] = grown[:, -1]
         if self._init_score is not None:
-            started = self._started(first)[:, None] - self._started(second)
-            added[:, self._init_score.column] += started.reshape(-1)
+            for column in self._init_score.columns:
+                started = second[:, column] - first[:, column][:, None]
+                added[:, column] += self._init_score.weight * started.reshape(-1)
         return added.reshape(len(first), len(second), -1)
 
     def _parts(self, rows: Rows, now: int, then: int, difference: float) -> Parts:

@@ -1,4 +1,4 @@
-"""LightGBM trees on wide rows: LightGBM's lambdarank, RankNet's loss, and absolute times of tiles."""
+"""LightGBM trees on wide rows: LightGBM's lambdarank and RankNet's loss."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from xlarank.models.arrays import Floats
 from xlarank.models.objectives import LABELS, MAX_GROUP, RankNetLoss, merge_ties, relevance, row_weights
 from xlarank.models.params import Among, Between, Number, OneOf, Whole, param
 from xlarank.models.rankers.boosted import (
-    InitScore,
     PairLossParams,
     columns_param,
     init_score_param,
@@ -101,43 +99,3 @@ class RankNet(LightGBMRanker[RankNetParams]):
         objective = {"objective": lambda relevance, _: loss.gradients(relevance, rng)}
         targets = RowTargets(label=np.zeros(len(data.cost)))
         self._train(data, targets, objective, settings, params.columns, params.init_score_weight)
-
-
-#: Logarithms (base 2) beyond which trees have lost their way; keeps times finite.
-_MOST: Final = 100.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class TileCostParams(TreeParams):
-    """Parameters of `TileCost`."""
-
-    ranker: ClassVar[str] = "tile-cost"
-
-    columns: str = columns_param()
-
-
-class TileCost(LightGBMRanker[TileCostParams]):
-    """Least squares on log2 of the nanoseconds of a tile, beginning at the estimate of the target's time model.
-
-    All kernels have equal weight. A score is log2 of the predicted nanoseconds; without an estimate, the label is
-    the time relative to the mean of the kernel, and scores are not times.
-    """
-
-    params_class = TileCostParams
-
-    def _fit(self, data: TrainingData, settings: FitSettings) -> None:
-        start = InitScore.find(data.columns, 1.0, data.target)
-        if start is None:
-            label = data.per_group(lambda cost: np.log2(cost).mean() - np.log2(cost))
-        else:
-            # runs of one kernel are brought to one normalizer
-            times = np.concatenate([part.row_cost * float(np.median(part.normalizer)) for part in data.parts])
-            label = -np.log2(times) - start.relevance(data.matrix())
-        sizes = np.diff(data.indptr)
-        weight = np.repeat(data.group_weight / sizes, sizes) * sizes.mean()
-        targets = RowTargets(label=label, weight=weight)
-        self._train(data, targets, {"objective": "regression"}, settings, self.params.columns)
-        self._init_score = start
-
-    def nanoseconds(self, scores: Floats) -> Floats | None:
-        return np.exp2(np.minimum(scores, _MOST)) if self._init_score else None

@@ -149,7 +149,7 @@ def validate_fold(
 def _evaluated(
     data: TrainingData, held: Sequence[int], fitted: Ranker[Any], rounds: int, fallback: Fallback | None = None
 ) -> Curves:
-    stages = [*range(STEP, rounds, STEP), rounds]
+    stages = [*range(0 if fitted.ranks_without_trees else STEP, rounds, STEP), rounds]
     metrics: dict[str, list[dict[str, float]]] = {}
     for g in held:
         graph = data.parts[g]

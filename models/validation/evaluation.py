@@ -22,6 +22,14 @@ ESTIMATED_TIME: Final = "estimated time"
 LARGEST_OUTPUT: Final = "largest output tile"
 LARGEST_TILE: Final = "largest tile"
 NEAREST_FIRST: Final = "nearest to the first configuration"
+#: Columns that rank layouts by themselves, the smaller the faster. The last two are the best single columns of the
+#: measured CPU collections, as other families choose them; the second is that of estimated labels.
+_LAYOUT_RULES: Final = {
+    FEWEST_SET: LAYOUTS_SET,
+    "padded bytes of set outputs": "outputs__all_padded__ratio",
+    "bytes of changed layouts": "change__all_bytes__ratio",
+    "bytes of disagreeing layouts": "disagreement__mismatch_1hop_bytes__share",
+}
 _BOUNDS: Final = "bounds__"
 _VOLUMES: Final = ("bounds__output_volume__log", "bounds__kernel_volume__log")
 
@@ -61,14 +69,19 @@ def baselines(
 ) -> dict[str, dict[str, float]]:
     """Metrics of one graph by orders that need no model: ``{baseline: {metric: value}}``.
 
-    A random order has tau 0 and half of the pairs right; its slowdown is the expected one. The fewest layouts set
-    are ranked where they were counted, the estimated time for hardware that has an estimate. Tiles are ranked by
-    volume, too: of the output, and with that of the kernel tensor; and by how near bounds are to those of the first
-    configuration, the compiler's default (sum of the differences of their logarithms).
+    A random order has tau 0 and half of the pairs right; its slowdown is the expected one. Layouts are ranked by
+    single columns (`_LAYOUT_RULES`), and both kinds by the estimated time for hardware that has an estimate. Tiles
+    are ranked by volume, too: of the output, and with that of the kernel tensor; and by how near bounds are to
+    those of the first configuration, the compiler's default (sum of the differences of their logarithms).
     """
     kind, cost, group = collection.kind, rows.cost, rows.group
-    columns = {FEWEST_SET: LAYOUTS_SET, ESTIMATED_TIME: target_of(collection).estimate}
-    orders = {name: _values(rows, [column])[:, 0] for name, column in columns.items() if column in rows.columns}
+    columns: dict[str, tuple[str, ...]] = {name: (column,) for name, column in _LAYOUT_RULES.items()}
+    columns[ESTIMATED_TIME] = target_of(collection).estimate.get(kind, ())
+    orders = {
+        name: _values(rows, used).sum(axis=1)
+        for name, used in columns.items()
+        if used and set(used) <= set(rows.columns)
+    }
     orders = {FILE_ORDER: np.arange(len(cost), dtype=np.float64), **orders, **_tile_orders(rows)}
     if picked is not None:
         cost, group = cost[picked], group[picked]
@@ -100,7 +113,7 @@ def _random(kind: Kind, cost: Floats, group: Integers) -> dict[str, float]:
     known = np.isfinite(cost)
     least = np.sort(each_once(cost[known], cost[known], group[known])[1])
     first, fifth = (_expected_least(least, k) / least[0] - 1 for k in (1, 5))
-    return dict(zip(METRICS, (0.0, 0.5, first, fifth, 0.0 if kind == "layout" else 1 - fifth), strict=True))
+    return dict(zip(METRICS, (0.0, 0.5, first, fifth, 0.0 if kind == "layout" else 1 - fifth, 0.0), strict=True))
 
 
 def _expected_least(ascending: Floats, k: int) -> float:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -42,44 +43,71 @@ def bootstrap_interval(values: Floats) -> tuple[float, float]:
 #: small graphs, each evaluated many times.
 _FEW: Final = 256
 #: Metrics reported per graph, in table order.
-METRICS: Final = ("tau", "ordered_pair_accuracy", "slowdown@1", "slowdown@5", "score")
+METRICS: Final = ("tau", "ordered_pair_accuracy", "slowdown@1", "slowdown@5", "score", "tau_b")
 #: Of the first choice, and of the best of five: what is left when five are measured.
 SPEEDUPS: Final = {"speedup@1": 1, "speedup@5": 5}
 LAYOUTS_SET: Final = "change__nodes_set__share"
 
 
 def kendall_tau(score: Floats, cost: Floats) -> float:
-    """Kendall tau-b between two ``(configs,)`` arrays; 0 where either is constant.
+    """Return Kendall's tau between two ``(configs,)`` arrays, ties of the score broken at random, in expectation.
+
+    That is what a submission gets, which lists configurations in some order: S / sqrt(n0 (n0 - n2)) in the terms of
+    `pair_counts`. Tau-b divides by fewer pairs where scores tie, which flatters coarse scores. 0 if either is
+    constant.
 
     >>> kendall_tau(np.array([1.0, 2.0, 3.0]), np.array([10.0, 20.0, 30.0]))
     1.0
-    >>> kendall_tau(np.zeros(3), np.array([10.0, 20.0, 30.0]))
-    0.0
+    >>> kendall_tau(np.array([1.0, 1.0, 2.0]), np.array([10.0, 20.0, 30.0]))  # tau-b is 2 / sqrt(2 * 3) = 0.816
+    0.6666666666666666
     """
-    return _tau_and_accuracy(score, cost)[0]
+    return pair_counts(score, cost).tau
 
 
-def _tau_and_accuracy(score: Floats, cost: Floats) -> tuple[float, float]:
-    """Tau-b, and the share of the pairs of different cost that are in order; one of equal scores counts half.
+class PairCounts(NamedTuple):
+    """Counts of the pairs of a graph's configurations.
 
-    With n0 pairs, n1 of equal score, n2 of equal cost and S = concordant - discordant pairs,
-    tau-b = S / sqrt((n0 - n1)(n0 - n2)); the share is (1 + S / (n0 - n2)) / 2. (TpuGraphs paper, OPA.)
+    Attributes:
+        surplus: S, pairs in order minus pairs in the wrong order.
+        pairs: n0, all of them.
+        scores, costs: n0 - n1 and n0 - n2, those of different score and of different cost.
     """
+
+    surplus: float
+    pairs: float
+    scores: float
+    costs: float
+
+    @property
+    def tau(self) -> float:
+        return self.surplus / math.sqrt(self.pairs * self.costs) if self.scores and self.costs else 0.0
+
+    @property
+    def tau_b(self) -> float:
+        return self.surplus / math.sqrt(self.scores * self.costs) if self.scores and self.costs else 0.0
+
+    @property
+    def accuracy(self) -> float:
+        """Share of the pairs of different cost that are in order; one of equal scores counts half (TpuGraphs)."""
+        return (1 + self.surplus / self.costs) / 2 if self.costs else 0.5
+
+
+def pair_counts(score: Floats, cost: Floats) -> PairCounts:
+    """Compare two ``(configs,)`` arrays pair by pair."""
     pairs = len(cost) * (len(cost) - 1) / 2
     scores, costs = pairs - _tied_pairs(score), pairs - _tied_pairs(cost)
-    if not scores or not costs:
-        return 0.0, 0.5
-    weight = float(np.sqrt(scores * costs))
-    if len(cost) > _FEW:
+    surplus = 0.0
+    if scores and costs and len(cost) > _FEW:
         from scipy.stats import kendalltau  # takes long to load; small graphs and ranking alone do without
 
         # by sorting; the p-value is not looked at, and the exact one is slow
-        surplus = float(kendalltau(score, cost, variant="b", method="asymptotic").statistic) * weight
-    else:
+        tau_b = kendalltau(score, cost, variant="b", method="asymptotic").statistic
+        surplus = float(tau_b) * math.sqrt(scores * costs)
+    elif scores and costs:
         above = score[:, None] > score
         concordant = np.count_nonzero(above & (cost[:, None] > cost))
         surplus = float(concordant - np.count_nonzero(above & (cost[:, None] < cost)))
-    return surplus / weight, (1 + surplus / costs) / 2
+    return PairCounts(surplus, pairs, scores, costs)
 
 
 def _tied_pairs(values: Floats) -> float:
@@ -127,9 +155,9 @@ def graph_metrics(kind: Kind, score: Floats, cost: Floats, group: Integers | Non
     known = np.isfinite(cost)
     if not known.all():
         score, cost, group = score[known], cost[known], group if group is None else group[known]
-    (tau, accuracy), slowdown = _tau_and_accuracy(score, cost), slowdown_at(5, score, cost, group)
-    of_kind = tau if kind == "layout" else 1 - slowdown
-    values = tau, accuracy, slowdown_at(1, score, cost, group), slowdown, of_kind
+    counts, slowdown = pair_counts(score, cost), slowdown_at(5, score, cost, group)
+    of_kind = counts.tau if kind == "layout" else 1 - slowdown
+    values = counts.tau, counts.accuracy, slowdown_at(1, score, cost, group), slowdown, of_kind, counts.tau_b
     return dict(zip(METRICS, values, strict=True))
 
 

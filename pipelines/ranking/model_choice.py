@@ -110,7 +110,7 @@ def rows_for_model(graph: Graph, model: TrainedModel) -> GraphRows:
             expected=f"a {model.card.kind} graph for {model.card.collection}",
         )
     if model.shipped:
-        return model.own_columns(assemble(graph, FeatureSettings()))
+        return model.own_columns(assemble(graph, FeatureSettings(), model.card.columns))
     settings = model.card.recipe.settings()
     model.require_rows(settings.columns(model.card.kind), settings.code_hash(model.card.kind))
     return assemble(graph, settings)

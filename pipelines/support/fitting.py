@@ -234,7 +234,7 @@ def fit_and_save(job: Job, choose: Callable[[Job], Choice]) -> TrainResult:
     finally:
         job.progress.end()
     first, note = rankers[0], ""
-    if not any(ranker.importance() for ranker in rankers):
+    if choice.rounds and not any(ranker.importance() for ranker in rankers):
         few = f"{len(data.cost)} rows are too few to train {first.name}"
         note = f"{training.collection}: no tree has a split: {few}"
         parts = (first.predict(part.matrix(), data.columns, part.instances) for part in data.parts)

@@ -1,0 +1,70 @@
+"""Trees on the logarithm of a time that begin at a physical model's estimate of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+import numpy as np
+
+from xlarank.models.arrays import Floats, Matrix
+from xlarank.models.params import Among, Number, OneOf, param
+from xlarank.models.rankers.boosted import InitScore, centred, columns_param
+from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams
+from xlarank.models.rankers.lightgbm_data import RowTargets
+from xlarank.models.training_data import FitSettings, TrainingData
+
+#: Logarithms (base 2) beyond which trees have lost their way; keeps times finite.
+_MOST: Final = 100.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeTreesParams(TreeParams):
+    """Parameters of `TimeTrees`.
+
+    Attributes:
+        init_score_weight: share of the estimate's logarithm that trees start from; 0 ignores the estimate.
+        monotone: whether a score may only rise with the columns of estimated times.
+    """
+
+    ranker: ClassVar[str] = "time-trees"
+
+    init_score_weight: float = param(1.0, Number(0, 1), Among((0.0, 0.5, 1.0)))
+    monotone: bool = param(True, OneOf((True, False)), Among((True, False)), tile=False)
+    columns: str = columns_param()
+
+
+class TimeTrees(LightGBMRanker[TimeTreesParams]):
+    """Least squares on log2 of a time, beginning at the estimate of the target's time model.
+
+    All graphs have equal weight. Trees of tiles learn the ratio of the time to its estimate; the runtimes of two
+    programs have no common unit, so trees of layouts learn it up to a factor for each graph. A score is log2 of the
+    predicted nanoseconds; without an estimate for the target scores only order. With 0 rounds it is the time model.
+    """
+
+    params_class = TimeTreesParams
+    ranks_without_trees = True
+
+    def _fit(self, data: TrainingData, settings: FitSettings) -> None:
+        params = self.params
+        start = InitScore.find(data.columns, params.init_score_weight, data.target)
+        # runs of one kernel are brought to one normalizer
+        times = np.concatenate([part.row_cost * float(np.median(part.normalizer)) for part in data.parts])
+        label = -np.log2(times) - (start.relevance(data.matrix()) if start else 0.0)
+        if start is None or self.kind == "layout":
+            label = centred(label, data)
+        sizes = np.diff(data.indptr)
+        weight = np.repeat(data.group_weight / sizes, sizes) * sizes.mean()
+        falling = data.target.times if params.monotone and data.target else ()
+        targets = RowTargets(label=label, weight=weight)
+        self._train(data, targets, {"objective": "regression"}, settings, params.columns, falling=falling)
+        self._init_score = start
+
+    def _stages(self, values: Matrix, total: Floats, every: int) -> Iterator[Floats]:
+        if self._booster.num_trees():
+            yield total
+        yield from super()._stages(values, total, every)
+
+    def nanoseconds(self, scores: Floats) -> Floats | None:
+        return np.exp2(np.minimum(scores, _MOST)) if self._init_score and self._init_score.weight == 1 else None
