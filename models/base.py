@@ -83,7 +83,9 @@ class Ranker(ABC, Generic[P]):
         raise ModelError(got, expected=expected, do=do)
 
     def fit(self, data: TrainingData, settings: FitSettings) -> Self:
-        """Fit anew; raises `ModelError` for data that do not suit it."""
+        """Fit anew; raises `ModelError` for data, or a number of rounds, that do not suit it."""
+        if not settings.rounds and not self.ranks_without_trees:
+            raise ModelError(f"{self.name} has 0 rounds", expected="1 or more")
         self._fit(data, settings)
         self.columns = data.columns
         return self

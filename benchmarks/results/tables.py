@@ -144,10 +144,10 @@ def tiles(job: Job) -> Table:
                 continue
             split = "valid" if place.path == SAMPLE else "train"
             kernels = labelled_rows([file.path for file in files if file.split == split], "tile")
-            rankings = {"tile-cost, shipped": _shipped(collection, kernels), **_rules(collection, kernels)}
+            rankings = {"time-trees, shipped": _shipped(collection, kernels), **_rules(collection, kernels)}
             where = f"{collection}, {len(kernels)} kernels"
             for name, scores in rankings.items():
-                errors = _errors(kernels) if name == "tile-cost, shipped" else (None, None)
+                errors = _errors(kernels) if name == "time-trees, shipped" else (None, None)
                 rows.append([where, name, *(_of(scores, metric) for metric in _SHOWN[:3]), *errors])
     heads = ["kernels", "ranking", *_SHOWN[:3], "error of the times, median", "tau of the times across kernels"]
     labels = "estimated by the TPU's compiler (tile:tpu-estimate), measured on TPU v3 (tile:xla)"

@@ -228,7 +228,8 @@ def test_without_xgboost_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch
     fitted("lambdarank", easy_data(graphs=2), rounds=1)
 
 
-ESTIMATE = CPU.estimate
+(ESTIMATE,) = CPU.estimate["tile"]
+(CYCLES,) = TPU.estimate["tile"]
 NAMES = ["size", ESTIMATE, "wrong"]
 MODELS = ("lambdarank", "ranknet", "xgb-pairwise", "pair-vote")
 
@@ -250,7 +251,7 @@ def on_tiles(model: str, data: TrainingData, rounds: int, **params: float) -> Ra
 
 def test_relevance_falls_with_the_estimate_and_has_mean_0_in_each_graph() -> None:
     rows = np.array([[9, 3, 0], [9, 5, 0], [8, 1, 0]], np.float32)
-    init_score = InitScore(1, 2.0)
+    init_score = InitScore((1,), 2.0)
     assert init_score.relevance(rows).tolist() == [-6, -10, -2]
     each = ([[3, 0], [5, 0]], [[8, 0], [2, 0]])
     data = TrainingData.from_graphs([graph_rows("a", [1, 2], features=of, columns=NAMES) for of in each])  # type: ignore[arg-type]
@@ -258,9 +259,9 @@ def test_relevance_falls_with_the_estimate_and_has_mean_0_in_each_graph() -> Non
     turned = replace(data, orders=[np.array([1, 0]), np.array([0, 1])])
     assert init_score.centred(turned).tolist() == [-2, 2, -6, 6]
     for columns, weight, target, found in (
-        (NAMES, 2.0, CPU, InitScore(1, 2.0)), (NAMES, 2.0, None, InitScore(1, 2.0)), (NAMES, 0.0, CPU, None),
+        (NAMES, 2.0, CPU, InitScore((1,), 2.0)), (NAMES, 2.0, None, InitScore((1,), 2.0)), (NAMES, 0.0, CPU, None),
         (["size", "wrong"], 2.0, CPU, None), (NAMES, 2.0, TPU, None),
-        ([TPU.estimate, *NAMES], 2.0, TPU, InitScore(0, 2.0)),
+        ([CYCLES, *NAMES], 2.0, TPU, InitScore((0,), 2.0)),
     ):  # fmt: skip
         assert InitScore.find(columns, weight, target) == found
 
@@ -306,9 +307,9 @@ def test_pairs_that_the_estimate_settles_pull_no_more(model: str) -> None:
     assert settled < 0.7 * free
 
 
-def test_tile_cost_predicts_times_of_kernels_larger_than_any_learned_from(tmp_path: Path) -> None:
+def test_time_trees_predict_times_of_kernels_larger_than_any_learned_from(tmp_path: Path) -> None:
     """Times of a kernel are 3/2 of the estimate, a third less where the last column says so."""
-    columns = ["size", TPU.estimate, "wrong"]
+    columns = ["size", CYCLES, "wrong"]
 
     def timed(name: str, seed: int, level: float) -> GraphRows:
         rng = np.random.default_rng(seed)
@@ -318,7 +319,7 @@ def test_tile_cost_predicts_times_of_kernels_larger_than_any_learned_from(tmp_pa
         return replace(rows, normalizer=np.full(40, 500 * seed + 7))
 
     data = TrainingData.from_graphs([timed(f"f{n}__a", n, 12 + n) for n in range(5)], TPU)
-    ranker, unseen = on_tiles("tile-cost", data, 150, min_data_in_leaf=5), timed("unseen__a", 9, 20.0)
+    ranker, unseen = on_tiles("time-trees", data, 150, min_data_in_leaf=5), timed("unseen__a", 9, 20.0)
     ranker.save(tmp_path)
     found, loaded = (
         one.nanoseconds(one.predict(unseen.matrix(), columns)) for one in (ranker, type(ranker).load(tmp_path))

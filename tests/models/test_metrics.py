@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, permutations
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import kendalltau
 
 from tests.models.contract import graph_rows
 from xlarank.data.collection import Collection
@@ -28,12 +29,16 @@ _COSTS = st.sampled_from((0.5, 1.0, 2.0, 20_000_001.0, 20_000_002.0, 2.0**40))
 RANKINGS = st.lists(st.tuples(_SCORES, _COSTS), min_size=1, max_size=12).map(lambda of: np.array(of).T)
 
 
-def tau_by_pairs(score: np.ndarray, cost: np.ndarray) -> float:
+def taus_by_pairs(score: np.ndarray, cost: np.ndarray) -> tuple[float, float]:
+    """Tau with ties of the score broken at random, in expectation, and tau-b."""
     pairs = [
         (np.sign(score[i] - score[j]), np.sign(cost[i] - cost[j])) for i, j in combinations(range(len(cost)), 2)
     ]
-    untied = math.prod(sum(pair[side] != 0 for pair in pairs) for side in (0, 1))
-    return float(sum(one * other for one, other in pairs) / math.sqrt(untied)) if untied else 0.0
+    scores, costs = (sum(pair[side] != 0 for pair in pairs) for side in (0, 1))
+    if not scores or not costs:
+        return 0.0, 0.0
+    surplus = float(sum(one * other for one, other in pairs))
+    return surplus / math.sqrt(len(pairs) * costs), surplus / math.sqrt(scores * costs)
 
 
 def tries_one_by_one(k: int, score: np.ndarray, group: np.ndarray) -> list[int]:
@@ -51,7 +56,17 @@ def tries_one_by_one(k: int, score: np.ndarray, group: np.ndarray) -> list[int]:
 def test_few_and_many_configurations_are_counted_pair_by_pair(few: int, ranking: np.ndarray) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("xlarank.models.validation.metrics._FEW", few)
-        assert kendall_tau(*ranking) == pytest.approx(tau_by_pairs(*ranking), abs=1e-12)
+        counts = metrics.pair_counts(*ranking)
+        assert (counts.tau, counts.tau_b) == pytest.approx(taus_by_pairs(*ranking), abs=1e-12)
+
+
+def test_ties_are_worth_what_a_random_order_of_them_is() -> None:
+    """The mean of scipy's tau-b over the orders that a submission could list."""
+    score, cost = np.array([0.0, 0.0, 0.0, 1.0, 1.0]), np.array([3.0, 1.0, 1.0, 2.0, 5.0])
+    orders = [np.argsort(order) for order in permutations(range(5)) if (np.diff(score[[*order]]) >= 0).all()]
+    assert kendall_tau(score, cost) == pytest.approx(
+        np.mean([kendalltau(order, cost).statistic for order in orders])
+    )
 
 
 @given(RANKINGS, st.integers(1, 14), st.lists(st.integers(0, 4), min_size=12, max_size=12))
@@ -80,7 +95,8 @@ def test_values_by_hand() -> None:
     cost = np.array([1.0, 2.0, 3.0, 3.0])
     assert [slowdown_at(k, np.array([2.0, 1.0, 3.0, 4.0]), cost) for k in (1, 2, 9)] == [1, 0, 0]
     for told, of, tau, accuracy in (
-        ([2.0, 1.0, 3.0, 4.0], cost, 3 / np.sqrt(30), 0.8), (-cost, cost, -1.0, 0.0), (range(3), near, 1.0, 1.0),
+        ([2.0, 1.0, 3.0, 4.0], cost, 3 / np.sqrt(30), 0.8), (-cost, cost, -5 / np.sqrt(30), 0.0),
+        (range(3), near, 1.0, 1.0),
         # nothing known: as chance
         ([1.0], [7.0], 0.0, 0.5), ([0.0, 0.0], [1.0, 2.0], 0.0, 0.5), ([1.0, 2.0], [4.0, 4.0], 0.0, 0.5),
     ):  # fmt: skip
@@ -165,10 +181,13 @@ def test_orders_that_need_no_model() -> None:
     found = baselines(TILES, rows_of())
     assert set(found) == {by.FILE_ORDER, by.RANDOM} and [*found[by.RANDOM]] == [*METRICS]
     assert (found[by.FILE_ORDER]["tau"], found[by.FILE_ORDER]["slowdown@1"]) == (pytest.approx(1 / 3), 0)
-    assert [*found[by.RANDOM].values()] == pytest.approx([0, 0.5, 4 / 3, 0, 1])
+    assert [*found[by.RANDOM].values()] == pytest.approx([0, 0.5, 4 / 3, 0, 1, 0])
     picked = baselines(LAYOUTS, rows_of(), np.array([2, 1]))
     assert picked[by.FILE_ORDER]["tau"] == -1, "its places in the file, not in what was picked"
     assert baselines(LAYOUTS, rows_of(LAYOUTS_SET))[by.FEWEST_SET]["tau"] == pytest.approx(1.0)
+    assert baselines(LAYOUTS, rows_of("outputs__all_padded__ratio"))["padded bytes of set outputs"][
+        "tau"
+    ] == pytest.approx(1)
     estimated = rows_of("estimate__sum__log")
     assert baselines(TILES, estimated)[by.ESTIMATED_TIME]["tau"] == pytest.approx(1.0)
     assert by.ESTIMATED_TIME not in baselines(Collection.parse("tile:xla"), estimated), "of another machine"

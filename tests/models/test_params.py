@@ -58,7 +58,7 @@ def test_what_is_not_understood_is_refused() -> None:
     with pytest.raises(ModelError, match=r"'leaf_l3' is not a parameter of sum-pooled; .*did you mean leaf_l2"):
         SiblingParams.of("layout", {"general": {"members": {"sum-pooled": {"leaf_l3": 1.0}}}})
     rounds = {"rounds": 5}
-    for values in ({"rounds": 0}, {"rounds": 2.5}, rounds | {"seed": -1}, rounds | {"threads": -2}):
+    for values in ({"rounds": -1}, {"rounds": 2.5}, rounds | {"seed": -1}, rounds | {"threads": -2}):
         with pytest.raises(ModelError, match=r"(rounds|seed|threads) is .*; expected a whole number"):
             FitSettings(**values)
 

@@ -156,7 +156,7 @@ def test_explanations_add_up_with_sampled_opponents_and_with_an_initial_score() 
     data = TrainingData.from_graphs([kernel(f"f{number}__a", number) for number in range(4)])
     tiles = made(data, kind="tile", columns="all", init_score_weight=2.0)
     for ranker, rows, now, then, column in (
-        (few, graph, best, worst, "waste"), (tiles, kernel("unseen__a", 9), 0, 1, CPU.estimate),
+        (few, graph, best, worst, "waste"), (tiles, kernel("unseen__a", 9), 0, 1, *CPU.estimate["tile"]),
     ):  # fmt: skip
         scores, parts = ranker.predict(rows.matrix(), rows.columns), ranker.contributions(Rows.of(rows), now, then)
         assert sum(parts.columns.values()) == pytest.approx(scores[now] - scores[then], abs=1e-9)

@@ -133,8 +133,8 @@ def test_the_ranker_that_comes_along_goes_on(tmp_path: Path) -> None:
     place = Workspace(tmp_path / "work")
     build(tmp_path / "tree", place.root, settings=FeatureSettings())
     result, model = tune(place, "shipped", rounds=25)
-    assert "fine-tuned from the shipped ranker (layout:tpu-estimate:all" in result.why
-    assert (model.card.model, model.shipped) == ("ensemble", False)
+    assert "fine-tuned from the shipped ranker (layout:tpu:any" in result.why
+    assert (model.card.model, model.shipped) == ("time-trees", False)
     shipped = pretrained_model()
     assert model.card.continues is not None and model.card.continues.where == "shipped"
     assert fingerprint(shipped.card) == model.card.continues.fingerprint
@@ -150,7 +150,6 @@ def test_what_cannot_be_continued(two: Workspace) -> None:
     for start, options, error, message in (
         ("nowhere", {}, ModelError, "no model 'nowhere' to fine-tune; expected shipped, a folder with model.json"),
         (TILE, {}, CollectionError, f"{LAYOUT} holds layout graphs; expected tile graphs"),
-        ("shipped", {}, ModelError, "columns of the model to fine-tune"),
         (OTHER, {"model": "ranknet"}, ModelError, "--model ranknet beside a model to fine-tune, .* of lambdarank"),
     ):
         with pytest.raises(error, match=message):

@@ -73,7 +73,10 @@ def test_what_stands_beside_a_score(shared_trained: Path) -> None:
     """Baselines, each of identical configurations with its own runtime or counted once, and the spread of seeds."""
     report, model = run(shared_trained).report, model_of(shared_trained)
     tau, graphs = report[LAYOUT]["tau"], stored(shared_trained, LAYOUT, "valid").values()
-    assert set(tau["baselines"]) == {"file order", "random", "fewest layouts set"}
+    assert set(tau["baselines"]) == {
+        "file order", "random", "fewest layouts set", "padded bytes of set outputs", "bytes of changed layouts",
+        "bytes of disagreeing layouts",
+    }  # fmt: skip
     assert set(report[TILE]["tau"]["baselines"]) == {
         "file order", "random", "estimated time",
         "largest output tile", "largest tile", "nearest to the first configuration",

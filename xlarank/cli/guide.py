@@ -13,7 +13,7 @@ RANKERS: Final = {
     "pair-vote": "a classifier of pairs; all pairs vote; accurate, slow to rank",
     "ensemble": "rank average of several rankers (layouts: ranknet and sum-pooled)",
     "sibling": "uses the same program at another batch size; trains for minutes",
-    "tile-cost": "predicts the time of each tile, for TPUs",
+    "time-trees": "predicts the time of each tile, for TPUs",
 }
 
 

@@ -75,7 +75,7 @@ Hours = Annotated[
     Option(min=0, max=MAX_HOURS, callback=_number, help="Time budget in hours, from the start of the command."),
 ]
 Ram = Annotated[float, Option(min=0, callback=_number, help="Gigabytes of memory; 0: 90 % of the machine's.")]
-RANKERS = "lambdarank, ranknet, xgb-pairwise, sum-pooled, sibling, pair-vote, tile-cost or ensemble"
+RANKERS = "lambdarank, ranknet, xgb-pairwise, sum-pooled, sibling, pair-vote, time-trees or ensemble"
 Model = Annotated[str, Option(help=f"Ranker: {RANKERS}.")]
 Select = Annotated[
     str,
