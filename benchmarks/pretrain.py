@@ -24,7 +24,7 @@ from xlarank.data.collection import graph_files
 from xlarank.data.graph import Kind, read_graph
 from xlarank.data.root import SAMPLE, find_data_root
 from xlarank.features.assemble import assemble
-from xlarank.features.layout.time_model import FASTEST, OVER_FASTEST
+from xlarank.features.layout.estimated_time import FASTEST, OVER_FASTEST
 from xlarank.features.recipe import FeatureSettings, Recipe
 from xlarank.features.rows import GraphRows
 from xlarank.features.targets import TPU

@@ -49,7 +49,12 @@ def walk_between(graph: LayoutGraph, rows: GraphRows, settings: FeatureSettings,
     places = np.flatnonzero(table.codes[then] != table.codes[now])
     codes = walk_codes(table.codes[then], table.codes[now], places)
     context = LayoutContext(graph, settings.tiling)
-    blocks = [block for block in settings.blocks("layout") if isinstance(block, LayoutBlock)]
+    needed = {*rows.config_columns, *(placed_columns().get(name, "") for name in rows.config_columns)}
+    blocks = [
+        block
+        for block in settings.blocks("layout")
+        if isinstance(block, LayoutBlock) and not block.columns.keys().isdisjoint(needed)
+    ]
     columns = [name for block in blocks for name in block.columns]
     made = compute_together(context, blocks, columns, codes)
     computed: dict[str, NDArray[np.floating[Any]]] = dict(zip(columns, made.T, strict=True))

@@ -9,7 +9,7 @@ from xlarank.data.graph import Kind
 from xlarank.features.block import Block, Scope, Tier
 from xlarank.features.candidates import CandidatePlaces, Frequency, TileCandidatePlaces
 from xlarank.features.instances import node_blocks, pair_blocks
-from xlarank.features.layout import change, copies, dimension_roles, padding, time_model
+from xlarank.features.layout import change, copies, dimension_roles, estimated_time, padding
 from xlarank.features.program import composition
 from xlarank.features.tile import bounds, inner_loop, tpu_time
 
@@ -37,7 +37,7 @@ BLOCKS: Final = checked(
     (
         composition.Degrees(), composition.OpcodeHistogram(), composition.OpcodeSizes(),
         composition.GraphSize(), composition.ElementTypes(), composition.Work(),
-        composition.Computations(), time_model.FastestTime(),
+        composition.Computations(), estimated_time.FastestTime(),
         Frequency(), CandidatePlaces(),
         change.SlotChange(), change.NodeChange(), change.ChangeByClass(), change.InnerChange(),
         copies.Disagreement(), copies.SiblingDisagreement(), copies.DisagreementByClass(),
@@ -45,7 +45,7 @@ BLOCKS: Final = checked(
         padding.Padding(), padding.FinePadding(),
         padding.Outputs(), copies.Propagation(), change.TiedGroups(),
         dimension_roles.DimensionRoles(), dimension_roles.TypeHistogram(), dimension_roles.MinorSizes(),
-        padding.Violation(), time_model.EstimatedTime(),
+        padding.Violation(), estimated_time.EstimatedTime(),
         bounds.Bounds(), bounds.TileCounts(), bounds.TileShape(), TileCandidatePlaces(),
         inner_loop.TileInner(), bounds.Kernel(), bounds.Traffic(), tpu_time.TpuTime(),
     )

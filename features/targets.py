@@ -12,7 +12,7 @@ from typing import Final
 
 from xlarank.data.collection import Collection
 from xlarank.data.graph import Kind
-from xlarank.features.layout.time_model import FASTEST, OVER_FASTEST, TIMES
+from xlarank.features.layout.estimated_time import FASTEST, OVER_FASTEST, TIMES
 from xlarank.features.tile.inner_loop import TileInner
 from xlarank.features.tile.tpu_time import TpuTime
 

@@ -152,6 +152,11 @@ class TrainedModel:
         each = [ranker.contributions(rows, now, then) for ranker in self.rankers]
         return Parts.total(part.scaled(1 / len(each)) for part in each)
 
+    @property
+    def is_time_model(self) -> bool:
+        """Whether scores of layouts are times of `xlarank.features.layout.time_model` alone."""
+        return self.card.kind == "layout" and not self.card.rounds
+
     def nanoseconds(self, scores: Scores) -> Floats | None:
         """``(rows,)`` predicted times; None for rankers that only order, and with a fallback."""
         return None if scores.fallback else self.rankers[0].nanoseconds(scores.mean)

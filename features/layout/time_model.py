@@ -1,7 +1,7 @@
 """A physical model of a program's time on a TPU: the work of its matrix unit, from the layouts of outputs.
 
-The matrix unit computes whole tiles of the output. An output of 64 features along 128 lanes takes as long as one of
-128, so the time of a convolution or dot is its floating-point operations times the padded over the true size of its
+The matrix unit multiplies tiles of 128 x 128. An output of 64 features along 128 lanes takes as long as one of 128,
+so the time of a convolution or dot is its floating-point operations times the padded over the true size of its
 output. Measured layouts of TPU v3 follow this model with nothing fitted (docs/explanation/layouts.md).
 """
 
@@ -10,15 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import permutations
-from math import log2
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from xlarank.data.graph import LayoutGraph
 from xlarank.data.schema import MAX_RANK, OPCODE
-from xlarank.features.block import Block, Scope
-from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock
-from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.row_types import LayoutFacts
 from xlarank.features.program.slots import node_flops
 from xlarank.features.program.tensors import TPU, Floats, Ints, Tiling, complete_layout
@@ -29,21 +27,20 @@ class Core:
     """One core of a TPU.
 
     Attributes:
-        flops: peak rate of the matrix unit in floating-point operations a second, bfloat16, as XLA multiplies
+        flops: peak rate of the matrix units in floating-point operations a second, bfloat16, as XLA multiplies
             float32 by default.
+        bandwidth: bytes a second between memory and the core.
         tiling: lanes and sublanes.
     """
 
     flops: float
+    bandwidth: float
     tiling: Tiling = TPU
 
 
-#: 123 TFLOP/s a chip of two cores (Google Cloud, *TPU v3*, system architecture).
-TPU_V3: Final = Core(flops=123e12 / 2)
+#: Two matrix units of 128 x 128 at 940 MHz, and half of a chip's 900 GB/s (Google Cloud, *TPU v3*).
+TPU_V3: Final = Core(flops=2 * 2 * 128 * 128 * 940e6, bandwidth=450e9)
 
-#: The logarithm of the estimated time is the sum of both: apart they keep more digits as float32.
-FASTEST: Final = "work__fastest_time__log"
-OVER_FASTEST: Final = "time__over_fastest__log"
 #: Kinds of configurable nodes, and what their nodes are.
 KINDS: Final = {
     "convolution": "convolutions other than kernel gradients",
@@ -51,23 +48,16 @@ KINDS: Final = {
     "dot": "dots",
     "other": "other nodes",
 }
-#: Columns that grow with the time.
-TIMES: Final = (
-    *(OVER_FASTEST, "time__over_default__log", "time__node_change__ratio"),
-    *(f"time__{kind}_change__ratio" for kind in KINDS),
-)
 _GRADIENT, _DOT, _OTHER = range(1, len(KINDS))
-#: Nanoseconds of a program without any work.
-_SHORTEST: Final = 1e-3
-#: A node is counted as slower than it might be from this share of the fastest program on.
-_MATTERS: Final = 1e-3
 
 
-def output_padding(dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tiling = TPU) -> Floats:
+def output_padding(
+    dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tiling = TPU, *, skip: bool = True
+) -> Floats:
     """Return the padded over the true size of tensors as the matrix unit sees them, ``(tensors,)``.
 
     The minor-most dimension is rounded up to the lanes and the next to the sublanes, times as many elements as a
-    word holds. A minor-most dimension of size 1 is skipped: the next one lies along the lanes.
+    word holds. With ``skip``, minor-most dimensions of size 1 are skipped: the next one lies along the lanes.
 
     >>> dims = np.array([[3, 3, 1, 32, 0, 0]] * 2)
     >>> layout = np.array([[3, 2, 1, 0, -1, -1], [2, 3, 1, 0, -1, -1]])
@@ -77,29 +67,77 @@ def output_padding(dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tili
     tensors = np.arange(len(dims))
     sizes = np.where(layout >= 0, np.take_along_axis(dims, np.maximum(layout, 0), axis=1), 1)
     sizes = np.concatenate([np.maximum(sizes, 1), np.ones((len(dims), 1), np.int64)], axis=1)
-    first = (sizes != 1).argmax(axis=1)  # 0 if all are 1
+    first = (sizes != 1).argmax(axis=1) if skip else np.zeros(len(dims), np.int64)  # 0 if all are 1
     packing = np.maximum(1.0, tiling.word_bytes / np.maximum(element_bytes, 1.0))
     has_second = first + 1 < (layout >= 0).sum(axis=1)
-    lanes = _rounded(sizes[tensors, first], float(tiling.lanes))
-    sublanes = _rounded(sizes[tensors, first + 1], tiling.sublanes * packing)
+    lanes = _up(sizes[tensors, first], tiling.lanes) / sizes[tensors, first]
+    second = sizes[tensors, first + 1]
+    sublanes = _up(second, tiling.sublanes * packing) / second
     return np.where(layout[:, 0] < 0, 1.0, lanes * np.where(has_second, sublanes, 1.0))
 
 
-def _rounded(size: Ints, multiple: Floats | float) -> Floats:
-    return np.asarray(np.ceil(size / multiple) * multiple / size)
+def _up(size: Ints, multiple: Floats | float) -> Floats:
+    return np.asarray(np.ceil(size / multiple) * multiple)
+
+
+class _Roles(NamedTuple):
+    """Dimensions of convolutions, each ``(configurable nodes,)``; without meaning for other nodes."""
+
+    output_batch: Ints
+    output_feature: Ints
+    input_batch: Ints
+    input_feature: Ints
+    kernel_output_feature: Ints
+    kernel_input_feature: Ints
+
+
+@dataclass(frozen=True)
+class NodeTime:
+    """The time of a configurable node under one configuration.
+
+    Attributes:
+        node: number in the graph.
+        nanoseconds, fastest_ns: under its layout, and the least under layouts that need no copy.
+        lanes, tile_lanes: elements along the lanes, and how many lanes they take.
+        order: minor-most dimensions of a layout that takes the least time, minor to major.
+    """
+
+    node: int
+    nanoseconds: float
+    fastest_ns: float
+    lanes: int
+    tile_lanes: int
+    order: tuple[int, ...]
 
 
 class TimeModel:
     """Times of the configurable nodes of a program on one core of a TPU, in nanoseconds.
 
-    The time of a convolution or dot is its floating-point operations times the padding of its output, at the peak
-    rate; operands count as they are, since measured runtimes do not depend on their layouts. The work of a
-    convolution is multiplied by its largest stride or window dilation, as positions between are passed over. Any
+    A convolution or dot computes for ``work / peak rate`` and moves data for ``bytes / bandwidth``; its time is the
+    root of the sum of their squares, as the two overlap, but not entirely. The work is the number of floating-point
+    operations times the padding of the output, and of the contracted dimension:
+
+    - One operand supplies the output's lanes: the kernel if features are minor-most, the input if the batch is. If
+      it holds the contracted features along its own lanes, they are rounded up to 128.
+    - Otherwise those of a forward convolution are rounded up to the sublanes, those of a kernel's gradient are not.
+
+    The compiler lays an operand out as pads it less, so that operand layouts matter only where both pad alike. Any
     other node does one operation for each padded element of its output, to order what is equal to the matrix unit.
     """
 
     def __init__(self, facts: LayoutFacts, core: Core = TPU_V3) -> None:
         self._facts, self._core = facts, core
+        self._nodes = facts.graph.configurable
+
+    @cached_property
+    def _roles(self) -> _Roles:
+        names = (f"convolution_dim_numbers_{name}_dim" for name in _Roles._fields)
+        return _Roles(*(self._facts.column(name)[self._nodes].astype(np.int64) for name in names))
+
+    def _size(self, slot: int, dimension: Ints) -> Ints:
+        """``(configurable nodes,)`` size of a dimension of each node's tensor of a slot, 1 where there is none."""
+        tensor = self._facts.slot_tensor[:, slot]
+        return np.where(tensor >= 0, np.maximum(self._facts.dims[tensor, dimension], 1), 1)
 
     @cached_property
     def kind(self) -> Ints:
@@ -108,14 +146,13 @@ class TimeModel:
         The gradient of a kernel is a convolution whose window is larger than its output: it slides one activation
         over another.
         """
-        facts, nodes = self._facts, self._facts.graph.configurable
-        opcode = facts.graph.opcode[nodes]
-        spatial = np.arange(MAX_RANK) < (facts.rank[nodes] - 2)[:, None]
-        window = np.where(spatial, facts.column("window_size_0", MAX_RANK)[nodes], 1.0).prod(axis=1)
-        positions = facts.volume[nodes]
-        for name in ("batch", "feature"):
-            dim = facts.column(f"convolution_dim_numbers_output_{name}_dim")[nodes].astype(np.int64)
-            positions = positions / np.maximum(facts.dims[nodes, dim], 1)
+        facts, roles = self._facts, self._roles
+        opcode = facts.graph.opcode[self._nodes]
+        spatial = np.arange(MAX_RANK) < (facts.rank[self._nodes] - 2)[:, None]
+        window = np.where(spatial, facts.column("window_size_0", MAX_RANK)[self._nodes], 1.0).prod(axis=1)
+        positions = (
+            facts.volume[self._nodes] / self._size(0, roles.output_batch) / self._size(0, roles.output_feature)
+        )
         convolution = opcode == OPCODE["convolution"]
         conditions = convolution & (window > positions), convolution, opcode == OPCODE["dot"]
         return np.select(conditions, [_GRADIENT, 0, _DOT], _OTHER)
@@ -123,108 +160,145 @@ class TimeModel:
     @cached_property
     def work(self) -> Floats:
         """``(configurable nodes,)`` operations without padding."""
-        facts, nodes = self._facts, self._facts.graph.configurable
-        step = np.ones(len(nodes))
-        for name in ("window_stride_0", "window_window_dilation_0"):
-            step = np.maximum(step, facts.column(name, MAX_RANK)[nodes].max(axis=1))
-        convolution = self.kind <= _GRADIENT
-        work = np.where(self.kind == _OTHER, facts.volume[nodes], node_flops(facts)[nodes])
-        return work * np.where(convolution, step, 1.0)
-
-    def nanoseconds(self, node: Ints, padding: Floats) -> Floats:
-        """Return the times of configurable nodes, ``(n,)``, whose outputs are padded by ``(n,)``."""
-        return np.asarray(1e9 * self.work[node] * padding / self._core.flops)
-
-    def _padding(self, node: Ints, layout: Ints) -> Floats:
-        """``(n,)`` padding of the outputs of configurable nodes under full layouts ``(n, 6)``."""
-        facts, tensor = self._facts, self._facts.graph.configurable[node]
-        return output_padding(facts.dims[tensor], layout, facts.element_bytes[tensor], self._core.tiling)
+        return np.where(self.kind == _OTHER, self._facts.volume[self._nodes], node_flops(self._facts)[self._nodes])
 
     @cached_property
-    def row_padding(self) -> Floats:
-        """``(R,)`` padding of the output under every distinct row of the table."""
-        facts, node = self._facts, self._facts.table.node.astype(np.int64)
-        given = facts.table.rows[:, :MAX_RANK].astype(np.int64)
-        return self._padding(node, complete_layout(given, facts.default_layout[facts.graph.configurable[node]]))
+    def _operand_bytes(self) -> Floats:
+        """``(configurable nodes,)`` bytes of the operands, without padding."""
+        tensor = self._facts.slot_tensor[:, 1:]
+        return np.asarray(np.where(tensor >= 0, self._facts.bytes[tensor], 0.0).sum(axis=1))
+
+    def _contracted_in_lanes(self, dimension: Ints, node: Ints, minor: Ints | None) -> NDArray[np.bool_]:
+        """``(n,)`` whether the operand that supplies a dimension of the output has the contracted one in lanes.
+
+        ``minor`` ``(n, 2)`` are the minor-most dimensions of input and kernel, which decide if both orders pad
+        alike; None decides for the faster one.
+        """
+        roles, tiling, found = self._roles, self._core.tiling, np.zeros(len(node), bool)
+        contracted = self._size(1, roles.input_feature)[node]
+        supplies = (
+            (roles.output_batch, self._size(1, roles.input_batch), roles.input_feature),
+            (roles.output_feature, self._size(2, roles.kernel_output_feature), roles.kernel_input_feature),
+        )
+        for slot, (supplied, size, held) in enumerate(supplies):
+            other = size[node]
+            in_lanes = _up(contracted, tiling.lanes) * _rows(other, tiling)
+            across = _up(other, tiling.lanes) * _rows(contracted, tiling)
+            alike = False if minor is None else (in_lanes == across) & (minor[:, slot] == held[node])
+            found |= (dimension == supplied[node]) & ((in_lanes < across) | alike)
+        return found & (self.kind[node] <= _GRADIENT) & (self._facts.slot_tensor[node] >= 0).all(axis=1)
+
+    def _padded_work(self, node: Ints, layout: Ints, minor: Ints | None) -> tuple[Floats, Floats]:
+        """Padding of the output and operations with all padding, each ``(n,)``, for full layouts ``(n, 6)``."""
+        facts, core, tensor = self._facts, self._core, self._nodes[node]
+        dims, element = facts.dims[tensor], facts.element_bytes[tensor]
+        padding = output_padding(dims, layout, element, core.tiling)
+        first = layout[:, 0]
+        sizes = np.where(layout >= 0, np.take_along_axis(dims, np.maximum(layout, 0), axis=1), 1)
+        along = layout[np.arange(len(node)), (sizes != 1).argmax(axis=1)]  # it lies along the lanes
+        contracted = self._size(1, self._roles.input_feature)[node]
+        to_lanes = _up(contracted, core.tiling.lanes) / contracted
+        packed = np.where(self.kind[node] == 0, _up(contracted, core.tiling.sublanes) / contracted, 1.0)
+        at_first, at_along = (self._contracted_in_lanes(dim, node, minor) for dim in (first, along))
+        with_ones = output_padding(dims, layout, element, core.tiling, skip=False)
+        whole = np.select([at_first, at_along], [with_ones * to_lanes, padding * to_lanes], padding * packed)
+        return padding, self.work[node] * whole
+
+    def nanoseconds(self, node: Ints, layout: Ints, minor: Ints | None = None) -> Floats:
+        """Return the times of configurable nodes, ``(n,)``, whose outputs have full layouts ``(n, 6)``.
+
+        ``minor`` ``(n, 2)`` are the minor-most dimensions of their inputs and kernels, if known.
+        """
+        padding, work = self._padded_work(node, layout, minor)
+        computing = work / self._core.flops
+        moved = padding * self._facts.bytes[self._nodes[node]] + self._operand_bytes[node]
+        moving = np.where(self.kind[node] == _OTHER, 0.0, moved / self._core.bandwidth)
+        return np.asarray(1e9 * np.hypot(computing, moving))
+
+    def _layouts(self, node: Ints, rows: NDArray[np.integer]) -> tuple[Ints, Ints]:
+        """Full layouts of outputs ``(n, 6)``, minor-most dimensions of input and kernel ``(n, 2)``, under rows."""
+        layouts = []
+        for slot in range(3):
+            default = self._facts.default_layout[self._facts.slot_tensor[node, slot]]
+            layouts.append(
+                complete_layout(rows[:, MAX_RANK * slot : MAX_RANK * (slot + 1)].astype(np.int64), default)
+            )
+        return layouts[0], np.stack([layouts[1][:, 0], layouts[2][:, 0]], axis=1)
 
     @cached_property
     def row_ns(self) -> Floats:
         """``(R,)`` time of the node of every distinct row of the table under that row."""
-        return self.nanoseconds(self._facts.table.node.astype(np.int64), self.row_padding)
+        node = self._facts.table.node.astype(np.int64)
+        return self.nanoseconds(node, *self._layouts(node, self._facts.table.rows))
+
+    @cached_property
+    def unpadded_ns(self) -> Floats:
+        """``(configurable nodes,)`` times of the work without any padding, at the peak rate."""
+        return 1e9 * self.work / self._core.flops
 
     @cached_property
     def default_ns(self) -> Floats:
         """``(configurable nodes,)`` times under the compiler's default layouts."""
-        node, facts = np.arange(len(self.kind)), self._facts
-        return self.nanoseconds(node, self._padding(node, facts.default_layout[facts.graph.configurable]))
+        node = np.arange(len(self._nodes))
+        return self.nanoseconds(node, *self._layouts(node, np.full((len(node), 3 * MAX_RANK), -1)))
+
+    @property
+    def fastest_ns(self) -> Floats:
+        """``(configurable nodes,)`` least times under layouts that need no copy, be they candidates or not."""
+        return self._fastest[0]
 
     @cached_property
-    def fastest_ns(self) -> Floats:
-        """``(configurable nodes,)`` least times under any layouts, whether a candidate has them or not.
+    def _fastest(self) -> tuple[Floats, Ints]:
+        """Least times, ``(configurable nodes,)``, and the dimensions that decide them, ``(nodes, 2)``, -1 for none.
 
-        Padding depends on two dimensions alone, the minor-most one that is not of size 1 and the next. A tensor
-        with a single dimension that is not of size 1 can lie along the lanes alone.
+        Padding depends on two dimensions alone, the minor-most one that is not of size 1 and the next; for tensors
+        with a single dimension that is not of size 1, all others may be skipped. Of a convolution's output, batch
+        and feature lie along lanes and sublanes: the compiler copies the result into any other order.
         """
-        facts, nodes = self._facts, self._facts.graph.configurable
+        facts, nodes = self._facts, self._nodes
         rank, sizes = facts.rank[nodes], np.maximum(facts.dims[nodes], 1)
         least, layout = self.default_ns.copy(), np.full((len(nodes), MAX_RANK), -1)
+        order = facts.default_layout[nodes][:, :2].copy()
         line = (sizes != 1).sum(axis=1) <= 1
+        free = np.ones((len(nodes), MAX_RANK), bool)
+        free[self.kind <= _GRADIENT] = False
+        for dim in (self._roles.output_batch, self._roles.output_feature):
+            free[np.arange(len(nodes)), dim] = True
         for pair in permutations(range(MAX_RANK), 2):
             layout[:, :2] = pair
             layout[line, 1] = -1
-            node = np.flatnonzero((rank > max(pair)) & (line | (sizes[:, pair[0]] != 1)))
-            least[node] = np.minimum(least[node], self.nanoseconds(node, self._padding(node, layout[node])))
-        return least
+            fits = (rank > max(pair)) & (line | (sizes[:, pair[0]] != 1)) & free[:, pair].all(axis=1)
+            node = np.flatnonzero(fits)
+            found = self.nanoseconds(node, layout[node])
+            better = found < least[node]
+            least[node[better]], order[node[better]] = found[better], layout[node[better], :2]
+        return least, order
+
+    def node_times(self, rows: Ints) -> list[NodeTime]:
+        """Return the time of every configurable node in a configuration that takes these rows, ``(nodes,)``."""
+        facts, (fastest, order), lanes = self._facts, self._fastest, self._core.tiling.lanes
+        layout, _ = self._layouts(np.arange(len(rows)), facts.table.rows[rows])
+        found = []
+        for place, node in enumerate(self._nodes):
+            sizes = (int(facts.dims[node, dim]) for dim in layout[place] if dim >= 0)
+            size = next((size for size in sizes if size != 1), 1)
+            best = tuple(int(dim) for dim in order[place] if dim >= 0)
+            times = float(self.row_ns[rows[place]]), float(fastest[place])
+            found.append(NodeTime(int(node), *times, size, -(-size // lanes) * lanes, best))
+        return found
 
 
-class FastestTime(Block):
-    """The least time of a program by `TimeModel`, whatever its layouts."""
-
-    scope = Scope.GRAPH
-    columns = {FASTEST: "least estimated nanoseconds of all configurable nodes, log2"}
-
-    def compute(self, context: LayoutContext) -> Floats:
-        return np.array([log2(_total(TimeModel(context).fastest_ns))])
-
-
-class EstimatedTime(LayoutBlock):
-    """The time of the configurable nodes by `TimeModel` beside other times, and what it is made of; log is log2.
-
-    Nothing in it is learned. The time itself is `FastestTime` times ``over_fastest``.
-    """
-
-    columns = {
-        OVER_FASTEST: "estimated time over the least under any layouts, log2",
-        "time__over_default__log": "estimated time over that of the compiler's default, log2",
-        **{
-            f"time__{kind}_change__ratio": f"change of the time of {words} over the default's time of all nodes"
-            for kind, words in KINDS.items()
-        },
-        "time__node_change__ratio": "largest change of a node's time over the default's time of all nodes",
-        "time__idle_lanes__share": "share of the estimated time that pads outputs, all nodes together",
-        "time__slower_nodes__log": "nodes slower than need be by 0.1 % of the fastest program, log2(1 + x)",
-    }
-
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
-        model, node = TimeModel(context), context.table.node
-        default, fastest = _total(model.default_ns), _total(model.fastest_ns)
-        change = (model.row_ns - model.default_ns[node]) / default
-        slower = model.row_ns - model.fastest_ns[node] > _MATTERS * fastest
-        by_kind = [change * (model.kind[node] == kind) for kind in range(len(KINDS))]
-        summed = aggregation.sum([model.row_ns, *by_kind, model.row_ns / model.row_padding, slower], each_node=True)
-        largest = aggregation.maximum([change], each_node=True)
-
-        def finalize(batch: Batch) -> Floats:
-            total, *changes, true, slower = batch[summed].T
-            padding = total - true
-            total = np.maximum(total, _SHORTEST)
-            idle = np.maximum(padding / total, 0.0).round(12)
-            # sums in another order are still ties
-            logs = (np.log2(total / other).round(12) + 0.0 for other in (fastest, default))
-            return np.stack([*logs, *changes, batch[largest][:, 0], idle, np.log2(1 + slower)], axis=1)
-
-        return finalize
+def _rows(size: Ints, tiling: Tiling) -> Floats:
+    """Return how many rows a second minor-most dimension takes: tiles of few rows exist for few."""
+    rows = _up(size, tiling.sublanes)
+    fewer = tiling.sublanes // 2
+    while fewer >= tiling.fewest_sublanes:
+        rows = np.where(size <= fewer, fewer, rows)
+        fewer //= 2
+    return rows
 
 
-def _total(times: Floats) -> float:
-    return max(float(times.sum()), _SHORTEST)
+def config_times(graph: LayoutGraph, config: int) -> list[NodeTime]:
+    """Return the time of every configurable node of a graph in one of its configurations."""
+    facts = LayoutFacts(graph)
+    return TimeModel(facts).node_times(facts.table.codes[graph.duplicates.group[config]].astype(np.int64))

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from xlarank.data.errors import counted
 from xlarank.data.files import atomic_write
-from xlarank.data.graph import Graph
+from xlarank.data.graph import Graph, LayoutGraph
+from xlarank.features.layout.time_model import NodeTime, config_times
 from xlarank.features.rows import GraphRows
 from xlarank.models.explanation.calibration import Trust
 from xlarank.models.trained import TrainedModel
@@ -151,6 +152,13 @@ class Ranking:
             )
             for rank, (config, *identical) in enumerate(list(alike.values())[:top], start=1)
         ]
+
+    def node_times(self, config: int) -> list[NodeTime]:
+        """Estimated times of the configurable nodes in a configuration; none unless the time model ranks alone."""
+        graph, model = self.source
+        if not isinstance(graph, LayoutGraph) or not model.is_time_model:
+            return []
+        return config_times(graph, config)
 
     def _runtime_of(self, config: int) -> int | None:
         return int(self.runtime[config]) if self.runtime[config] > 0 else None

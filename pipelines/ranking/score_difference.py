@@ -15,6 +15,7 @@ from xlarank.data.errors import XlarankError
 from xlarank.data.graph import Graph, LayoutGraph, tensor_ranks
 from xlarank.data.hlo.reading import NodeName
 from xlarank.features.attribution import walk_between
+from xlarank.features.layout.time_model import config_times
 from xlarank.features.meanings import cause_of, describe_node, layout_text
 from xlarank.models.explanation.parts import Parts, Place, Rows
 from xlarank.models.trained import TrainedModel
@@ -39,7 +40,8 @@ class NodePart:
     Attributes:
         name, op_name: in the HLO module and in the framework's program; None without a module.
         now, then: the layouts that both configurations give it, for people.
-        value: below 0 where it makes ``now`` faster.
+        value: below 0 if it makes ``now`` faster.
+        nanoseconds: the same as a time, if the time model ranks alone.
     """
 
     node: int
@@ -50,6 +52,7 @@ class NodePart:
     now: str
     then: str
     value: float
+    nanoseconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,7 @@ class Explanation:
         members: ranker of an ensemble -> contribution.
         segments: connected nodes with most of the difference, largest contribution first.
         names: of all nodes in the HLO module; empty without one.
+        estimated: nanoseconds of both by the time model, if it ranks alone; ``nodes`` add up to their difference.
     """
 
     graph: str
@@ -100,6 +104,7 @@ class Explanation:
     segments: tuple[Segment, ...]
     notes: tuple[str, ...]
     names: tuple[NodeName, ...] = ()
+    estimated: tuple[float, float] | None = None
 
     def called(self, node: int) -> str:
         """Return a node's number and its name in the HLO module, if given."""
@@ -135,7 +140,14 @@ def explain_graph(
     if isinstance(graph, LayoutGraph):
         walk = walk_between(graph, rows, model.card.recipe.settings(), now, then)
     parts = model.contributions(Rows.of(rows, walk), int(rows.group[now]), int(rows.group[then]))
-    nodes = _node_parts(graph, parts, now, then, names) if isinstance(graph, LayoutGraph) else ()
+    nodes: tuple[NodePart, ...] = ()
+    times: tuple[float, float] | None = None
+    if isinstance(graph, LayoutGraph):
+        each = [config_times(graph, config) for config in (now, then)] if model.is_time_model else []
+        changes = {one.node: one.nanoseconds - other.nanoseconds for one, other in zip(*each, strict=True)}
+        if each:
+            times = sum(one.nanoseconds for one in each[0]), sum(one.nanoseconds for one in each[1])
+        nodes = _node_parts(graph, parts, now, then, names, changes)
     columns, causes = defaultdict[str, float](float, parts.columns), defaultdict[str, float](float)
     for name, value in parts.instance_columns.items():
         columns[name] += value
@@ -163,6 +175,7 @@ def explain_graph(
         segments=segments_of(graph, values),
         notes=_notes(model, scores.fallback, parts, rows.group[now] == rows.group[then]),
         names=tuple(names),
+        estimated=times,
     )
 
 
@@ -199,7 +212,7 @@ def set_layouts(graph: LayoutGraph, config: int) -> dict[int, NDArray[np.int8]]:
 
 
 def _node_parts(
-    graph: LayoutGraph, parts: Parts, now: int, then: int, names: Sequence[NodeName]
+    graph: LayoutGraph, parts: Parts, now: int, then: int, names: Sequence[NodeName], times: Mapping[int, float]
 ) -> tuple[NodePart, ...]:
     """Contribution of each node: its step of the walk and its instances, pairs shared by both ends."""
     values = defaultdict[int, float](float, parts.nodes)
@@ -212,14 +225,16 @@ def _node_parts(
         text = describe_node(graph, node)
         name, op_name = (names[node].name, names[node].op_name) if names else (None, None)
         texts = layout_text(layouts[node]), layout_text(others[node])
-        found.append(NodePart(node, name, op_name, text.opcode, text.shape, *texts, values[node]))
+        found.append(NodePart(node, name, op_name, text.opcode, text.shape, *texts, values[node], times.get(node)))
     return tuple(found)
 
 
 def _notes(model: TrainedModel, fallback: str, parts: Parts, identical: bool) -> tuple[str, ...]:
     said = {
         f"{fallback}; ranks are of both, contributions of the model alone": fallback,
-        "this is a shipped ranker, trained on estimates of the TPU's compiler, not on measurements": model.shipped,
+        "this is the shipped time model of TPU layouts, in which nothing is learned": model.is_time_model,
+        "this is a shipped ranker, trained on estimates of the TPU's compiler, not on measurements": model.shipped
+        and not model.is_time_model,
         "both configurations are identical: there is nothing to explain": identical,
         "an ensemble averages the ranks that its members give, and ranks have no parts: each member's own exact "
         "contributions are scaled to the difference of its ranks": len(parts.members) > 1,

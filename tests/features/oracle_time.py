@@ -1,80 +1,143 @@
-"""The time model of layouts node by node, from its formula: operations x padding / peak rate."""
+"""The time model of layouts node by node, from its formula: hypot(operations / peak rate, bytes / bandwidth)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import permutations
-from math import ceil, log2, prod
+from math import ceil, hypot, log2, prod
 
 from tests.features.oracle_configs import Configuration, Configured
 from tests.features.oracle_program import Tensor
 
-NS_PER_OPERATION = 1e9 / 61.5e12
+FLOPS, BANDWIDTH = 61.60384e12, 450e9
+KINDS = ("convolution", "kernel_gradient", "dot", "other")
 
 
-def padding(tensor: Tensor, layout: Sequence[int]) -> float:
+def up(size: float, tile: int) -> int:
+    return ceil(size / tile) * tile
+
+
+def rows(size: int) -> int:
+    """Sublanes that so many rows take."""
+    return 2 if size <= 2 else 4 if size <= 4 else up(size, 8)
+
+
+def padding(tensor: Tensor, layout: Sequence[int], *, skip: bool = True) -> float:
     """Padded over true size: 128 lanes, 8 sublanes of as many elements as fit into 4 bytes."""
     sizes = [max(1, tensor.dims[dimension]) for dimension in layout]
-    while len(sizes) > 1 and sizes[0] == 1:
+    while skip and len(sizes) > 1 and sizes[0] == 1:
         sizes.pop(0)
-    rows = 8 * max(1, 4 // max(1, tensor.element_bytes))
-    tiles = zip(sizes, (128, rows), strict=False)
-    return prod(ceil(size / tile) * tile / size for size, tile in tiles)
+    tiles = (128, 8 * max(1, 4 // max(1, tensor.element_bytes)))
+    return prod(up(size, tile) / size for size, tile in zip(sizes, tiles, strict=False))
 
 
-def kind_and_work(graph: Configured, place: int) -> tuple[str, float]:
-    node = graph.configurable[place]
-    opcode, tensor = graph.opcodes[node], graph.tensors[node]
-    if opcode == "dot":
-        return "dot", graph.flops(node)
-    if opcode != "convolution":
-        return "other", float(tensor.elements)
-    batch, feature = (graph.entry(node, f"convolution_dim_numbers_output_{x}_dim") for x in ("batch", "feature"))
-    sizes = [*tensor.dims, 0, 0, 0, 0, 0, 0]
-    positions = tensor.elements / max(1, sizes[batch]) / max(1, sizes[feature])
-    window = prod(graph.entry(node, f"window_size_{axis}") for axis in range(tensor.rank - 2))
-    steps = [
-        graph.entry(node, f"window_{what}_{axis}") for what in ("stride", "window_dilation") for axis in range(6)
-    ]
-    return "kernel_gradient" if window > positions else "convolution", graph.flops(node) * max(1, *steps)
+class NodeOracle:
+    """One configurable node."""
+
+    def __init__(self, graph: Configured, place: int) -> None:
+        self.node = node = graph.configurable[place]
+        self.tensor = graph.tensors[node]
+        self.operands = [graph.slot(place, slot) for slot in (1, 2)]
+        opcode = graph.opcodes[node]
+        self.work = graph.flops(node) if opcode in ("convolution", "dot") else float(self.tensor.elements)
+        self.kind = opcode if opcode in KINDS else "other"
+        if opcode == "convolution":
+            names = ("output_batch", "output_feature", "input_batch", "input_feature")
+            names += ("kernel_output_feature", "kernel_input_feature")
+            self.batch, self.feature, self.input_batch, self.input_feature, self.to, self.of = (
+                graph.entry(node, f"convolution_dim_numbers_{name}_dim") for name in names
+            )
+            window = prod(graph.entry(node, f"window_size_{axis}") for axis in range(self.tensor.rank - 2))
+            sizes = size_of(self.tensor, self.batch) * size_of(self.tensor, self.feature)
+            self.kind = "kernel_gradient" if window > self.tensor.elements / sizes else "convolution"
+
+    def holds_contracted(self, dimension: int, minor: Sequence[int | None] | None) -> bool:
+        """Whether the operand behind a dimension of the output has the contracted one along its lanes."""
+        if self.batch == dimension:
+            slot, supplied, contracted = 0, self.input_batch, self.input_feature
+        elif self.feature == dimension:
+            slot, supplied, contracted = 1, self.to, self.of
+        else:
+            return False
+        if self.batch == self.feature:  # such a convolution makes no sense: either may supply it
+            both = ((0, self.input_batch, self.input_feature), (1, self.to, self.of))
+            return any(self._in_lanes(*each, minor) for each in both)
+        return self._in_lanes(slot, supplied, contracted, minor)
+
+    def _in_lanes(self, slot: int, supplied: int, contracted: int, minor: Sequence[int | None] | None) -> bool:
+        other, size = size_of(self.operands[slot], supplied), size_of(self.operands[0], self.input_feature)
+        in_lanes, across = up(size, 128) * rows(other), up(other, 128) * rows(size)
+        return in_lanes < across or (in_lanes == across and minor is not None and minor[slot] == contracted)
+
+    def time(self, layout: Sequence[int], minor: Sequence[int | None] | None = None) -> float:
+        ratio = padding(self.tensor, layout)
+        whole = ratio
+        if self.kind in ("convolution", "kernel_gradient"):
+            size = size_of(self.operands[0], self.input_feature)
+            rounded = up(size, 8) / size if self.kind == "convolution" else 1.0
+            whole = ratio * rounded
+            first = layout[0] if layout else -1
+            along = next((d for d in layout if self.tensor.dims[d] != 1), first)
+            if None not in self.operands and self.holds_contracted(first, minor):
+                whole = padding(self.tensor, layout, skip=False) * up(size, 128) / size
+            elif None not in self.operands and self.holds_contracted(along, minor):
+                whole = ratio * up(size, 128) / size
+        computing = self.work * whole / FLOPS
+        if self.kind == "other":
+            return 1e9 * computing
+        moved = self.tensor.bytes * ratio + sum(tensor.bytes for tensor in self.operands if tensor is not None)
+        return 1e9 * hypot(computing, moved / BANDWIDTH)
+
+    @property
+    def default(self) -> float:
+        return self.time(self.tensor.default, [tensor_minor(tensor) for tensor in self.operands])
+
+    @property
+    def fastest(self) -> float:
+        """By all orders; of convolutions, by those whose minor-most dimensions are batch and feature."""
+        dims, rank = self.tensor.dims, self.tensor.rank
+        line = sum(size != 1 for size in dims) <= 1
+        orders = [order for order in permutations(range(rank)) if rank > 1]
+        if self.kind in ("convolution", "kernel_gradient"):
+            named = {self.batch, self.feature}
+            orders = [order for order in orders if {*order[:2]} == named and (line or dims[order[0]] != 1)]
+        return min([self.default, *map(self.time, orders)])
+
+
+def size_of(tensor: Tensor | None, dimension: int) -> int:
+    """1 for no tensor, and for a dimension that it does not have."""
+    return 1 if tensor is None or dimension >= tensor.rank else max(1, tensor.dims[dimension])
+
+
+def tensor_minor(tensor: Tensor | None) -> int | None:
+    return tensor.default[0] if tensor is not None and tensor.default else None
 
 
 def time_columns(graph: Configured, config: Configuration) -> dict[str, float]:
     total = default = fastest = true = 0.0
-    changes = dict.fromkeys(("convolution", "kernel_gradient", "dot", "other"), 0.0)
+    changes = dict.fromkeys(KINDS, 0.0)
     largest, lost = 0.0, []
     for place in graph.places:
-        choice = config.choices[place][0]
+        node, (choice, *operands) = NodeOracle(graph, place), config.choices[place]
         assert choice is not None
-        kind, work = kind_and_work(graph, place)
-        tensor = choice.tensor
-        best = min(
-            [padding(tensor, tensor.default)]
-            + [padding(tensor, order) for order in permutations(range(tensor.rank)) if tensor.rank > 1]
-        )
-        now, before, least, bare = (
-            work * ratio * NS_PER_OPERATION
-            for ratio in (padding(tensor, choice.layout), padding(tensor, tensor.default), best, 1.0)
-        )
-        changes[kind] += now - before
+        now = node.time(choice.layout, [slot.layout[0] if slot and slot.layout else None for slot in operands])
+        before, least = node.default, node.fastest
+        changes[node.kind] += now - before
         largest = max(largest, now - before)
         lost.append(now - least)
-        total, default, fastest, true = total + now, default + before, fastest + least, true + bare
+        total, default, fastest = total + now, default + before, fastest + least
+        true += 1e9 * node.work / FLOPS
+    idle = max(0.0, (total - true) / max(1e-3, total))
     total, default, fastest = (max(1e-3, value) for value in (total, default, fastest))
     return {
         "time__over_fastest__log": log2(total / fastest),
         "time__over_default__log": log2(total / default),
         **{f"time__{kind}_change__ratio": value / default for kind, value in changes.items()},
         "time__node_change__ratio": largest / default,
-        "time__idle_lanes__share": max(0.0, 1 - true / total),
+        "time__idle__share": idle,
         "time__slower_nodes__log": log2(1 + sum(value > 1e-3 * fastest for value in lost)),
     }
 
 
 def fastest_time(graph: Configured) -> float:
-    total = 0.0
-    for place in graph.places:
-        tensor = graph.tensors[graph.configurable[place]]
-        orders = [tensor.default, *(permutations(range(tensor.rank)) if tensor.rank > 1 else ())]
-        total += kind_and_work(graph, place)[1] * min(padding(tensor, order) for order in orders) * NS_PER_OPERATION
-    return log2(max(1e-3, total))
+    return log2(max(1e-3, sum(NodeOracle(graph, place).fastest for place in graph.places)))

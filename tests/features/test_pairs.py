@@ -141,7 +141,7 @@ def test_columns_of_what_a_graph_does_not_have_are_exactly_0(whole):
 STATE = (
     *("padding__*", "packed__*", "types__*", "roles__*", "violation__*", "candidates__*", "rank__*", "zscore__*"),
     *("disagreement__mismatch_*", "disagreement__consumer_*", "disagreement__producer_*", "siblings__mismatch_*"),
-    *("change__*_unlike_*", "time__over_fastest__*", "time__idle_lanes__*", "time__slower_nodes__*"),
+    *("change__*_unlike_*", "time__over_fastest__*", "time__idle__*", "time__slower_nodes__*"),
 )
 
 

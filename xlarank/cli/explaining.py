@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option, Typer
 
@@ -11,6 +11,9 @@ from xlarank.cli.console import list_lines, progress_bars, say, show_rows, write
 from xlarank.cli.inputs import workspace_at
 from xlarank.cli.options import WORK, Collections, Json, ModelOf, Threads, Work, out_file
 from xlarank.data.errors import counted, reasons
+
+if TYPE_CHECKING:  # heavy; imported by the command that needs it
+    from xlarank.pipelines.ranking.score_difference import NodePart
 
 app = Typer()
 
@@ -47,6 +50,8 @@ def explain(
         f"{result.then} (rank {second}, {result.against}), by the {result.model} of {result.collection}"
     )
     say(f"score difference {result.difference:+.4f} (below 0: configuration {result.now} is faster)")
+    if result.estimated:
+        say(f"estimated {result.estimated[0] / 1e6:.4f} against {result.estimated[1] / 1e6:.4f} ms")
     if result.runtime:
         say(f"runtimes {result.runtime[0] / 1e6:.4f} against {result.runtime[1] / 1e6:.4f} ms")
     show_rows((">contribution", "cause"), ((f"{value:+.4f}", name) for name, value in result.causes.items()))
@@ -55,13 +60,16 @@ def explain(
     for node in nodes:
         text = f"{node.opcode} {node.shape}"
         named = f"{node.name}: {text} {node.op_name}".rstrip() if node.name else text
-        rows.append((f"{node.value:+.4f}", str(node.node), named, node.now, node.then))
+        rows.append((f"{node.value:+.4f}", *_microseconds(node), str(node.node), named, node.now, node.then))
     if others:
         left = sum(node.value for node in others)
-        rows.append((f"{left:+.4f}", "", counted(len(others), "other node"), "", ""))
-    if nodes:
-        rows.append((f"{result.rest:+.4f}", "", "not attributed to a single node", "", ""))
-    show_rows((">contribution", ">node", "operation", "now", "then"), rows)
+        blank = [""] * (result.estimated is not None)
+        rows.append((f"{left:+.4f}", *blank, "", counted(len(others), "other node"), "", ""))
+    if nodes and abs(result.rest) >= 5e-5:
+        blank = [""] * (result.estimated is not None)
+        rows.append((f"{result.rest:+.4f}", *blank, "", "not attributed to a single node", "", ""))
+    timed = [">estimated µs"] if result.estimated else []
+    show_rows((">contribution", *timed, ">node", "operation", "now", "then"), rows)
     pairs = ((f"{pair.value:+.4f}", pair.now, pair.then) for pair in result.pairs[:top])
     show_rows((">contribution", "pair now", "pair then"), pairs)
     meanings, columns = column_meanings(), list(result.columns.items())[:top]
@@ -74,6 +82,10 @@ def explain(
     if svg is not None:
         say(f"wrote {svg}")
     write_json(json_file, result.as_json())
+
+
+def _microseconds(node: NodePart) -> list[str]:
+    return [] if node.nanoseconds is None else [f"{node.nanoseconds / 1000:+.3f}"]
 
 
 @app.command()

@@ -17,7 +17,10 @@ if TYPE_CHECKING:  # heavy; imported where a command needs it, so that --help st
 
 app = Typer()
 
-_SHIPPED = "the shipped ranker, trained on estimates of the TPU's compiler"
+_SHIPPED = {
+    "layout": "the shipped time model of TPU layouts, in which nothing is learned",
+    "tile": "the shipped ranker, trained on estimates of the TPU's compiler",
+}
 
 
 @app.command()
@@ -59,7 +62,8 @@ def _show_ranking(ranking: Ranking, top: int) -> None:
     configs = counted(len(ranking.order), "configuration")
     say(f"{ranking.graph}: {configs}, ranked by the model of {ranking.collection}")
     if ranking.shipped:
-        say(f"the workspace has no {ranking.collection.partition(':')[0]} model: using {_SHIPPED}")
+        kind = ranking.collection.partition(":")[0]
+        say(f"the workspace has no {kind} model: using {_SHIPPED[kind]}")
     if ranking.fallback:
         say(ranking.fallback)
     timed, faster = ranking.estimated is not None, bool(ranking.speedups)
@@ -70,6 +74,7 @@ def _show_ranking(ranking: Ranking, top: int) -> None:
          *[f"{one.speedup:.3f}" if one.speedup else "-"] * faster, _identical(one))
         for one in ranking.best(top)
     ))  # fmt: skip
+    _show_losses(ranking)
     if ranking.metrics:
         say("  ".join(f"{name} {value:.3f}" for name, value in ranking.metrics.items()))
     if ranking.speedups:
@@ -77,6 +82,23 @@ def _show_ranking(ranking: Ranking, top: int) -> None:
         say(f"{first:.3f} times as fast as the compiler's default, best of the first five {five:.3f}")
     for line in ranking.trust.lines() if ranking.trust else ():
         say(line)
+
+
+def _show_losses(ranking: Ranking, most: int = 3) -> None:
+    """Name the nodes of the best configuration that another layout would make faster."""
+    from xlarank.features.meanings import describe_node
+
+    first, graph = int(ranking.order[0]), ranking.source[0]
+    times = ranking.node_times(first)
+    total = sum(one.nanoseconds for one in times)
+    slower = sorted(times, key=lambda one: one.fastest_ns - one.nanoseconds)[:most]
+    for one in slower:
+        share = (one.nanoseconds - one.fastest_ns) / total if total else 0.0
+        if share >= 0.001:
+            order = ",".join(map(str, one.order))
+            say(f"configuration {first}: {share:.1%} of the estimated {total / 1e6:.3f} ms is lost by node "
+                f"{one.node}, {describe_node(graph, one.node)}: {one.lanes} of {one.tile_lanes} lanes are used; "
+                f"output {{{order},...}} saves it")  # fmt: skip
 
 
 def _milliseconds(runtime_ns: int | None) -> str:

@@ -1,0 +1,81 @@
+"""Columns of the estimated time of a program, by `xlarank.features.layout.time_model`."""
+
+from __future__ import annotations
+
+from math import log2
+from typing import Final
+
+import numpy as np
+
+from xlarank.features.block import Block, Scope
+from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock
+from xlarank.features.layout.layout_context import LayoutContext
+from xlarank.features.layout.time_model import KINDS, TimeModel
+from xlarank.features.program.tensors import Floats
+
+#: The logarithm of the estimated time is the sum of both: apart they keep more digits as float32.
+FASTEST: Final = "work__fastest_time__log"
+OVER_FASTEST: Final = "time__over_fastest__log"
+#: Columns that grow with the time.
+TIMES: Final = (
+    *(OVER_FASTEST, "time__over_default__log", "time__node_change__ratio"),
+    *(f"time__{kind}_change__ratio" for kind in KINDS),
+)
+#: Nanoseconds of a program without any work.
+_SHORTEST: Final = 1e-3
+#: A node is counted as slower than it might be from this share of the fastest program on.
+_MATTERS: Final = 1e-3
+
+
+class FastestTime(Block):
+    """The least time of a program by `TimeModel`, whatever its layouts."""
+
+    scope = Scope.GRAPH
+    columns = {FASTEST: "least estimated nanoseconds of all configurable nodes, log2"}
+
+    def compute(self, context: LayoutContext) -> Floats:
+        return np.array([log2(_total(TimeModel(context).fastest_ns))])
+
+
+class EstimatedTime(LayoutBlock):
+    """The time of the configurable nodes by `TimeModel` beside other times, and what it is made of; log is log2.
+
+    Nothing in it is learned. The time itself is `FastestTime` times ``over_fastest``.
+    """
+
+    columns = {
+        OVER_FASTEST: "estimated time over the least that layouts allow, log2",
+        "time__over_default__log": "estimated time over that of the compiler's default, log2",
+        **{
+            f"time__{kind}_change__ratio": f"change of the time of {words} over the default's time of all nodes"
+            for kind, words in KINDS.items()
+        },
+        "time__node_change__ratio": "largest change of a node's time over the default's time of all nodes",
+        "time__idle__share": "share of the estimated time beyond the unpadded work at the peak rate",
+        "time__slower_nodes__log": "nodes slower than need be by 0.1 % of the fastest program, log2(1 + x)",
+    }
+
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
+        model, node = TimeModel(context), context.table.node
+        default, fastest = _total(model.default_ns), _total(model.fastest_ns)
+        change = (model.row_ns - model.default_ns[node]) / default
+        slower = model.row_ns - model.fastest_ns[node] > _MATTERS * fastest
+        by_kind = [change * (model.kind[node] == kind) for kind in range(len(KINDS))]
+        summed = aggregation.sum([model.row_ns, *by_kind, slower], each_node=True)
+        true = float(model.unpadded_ns.sum())
+        largest = aggregation.maximum([change], each_node=True)
+
+        def finalize(batch: Batch) -> Floats:
+            total, *changes, slower = batch[summed].T
+            padding = total - true
+            total = np.maximum(total, _SHORTEST)
+            idle = np.maximum(padding / total, 0.0).round(12)
+            # sums in another order are still ties
+            logs = (np.log2(total / other).round(12) + 0.0 for other in (fastest, default))
+            return np.stack([*logs, *changes, batch[largest][:, 0], idle, np.log2(1 + slower)], axis=1)
+
+        return finalize
+
+
+def _total(times: Floats) -> float:
+    return max(float(times.sum()), _SHORTEST)
