@@ -70,7 +70,7 @@ SMALL, LARGE = log2(1 + 6144), log2(1 + 65536)
 DOWN = (SMALL + LARGE) / 2 + 2 * SMALL
 
 # Nanoseconds. The dot has 2 * 12 * 128 * 128 operations and moves its output, as padded, x and w, at 61.6 TFLOP/s
-# and 450 GB/s. 0 and 3 have one operation for each of 1536 padded elements, as has the reshape, which is not padded.
+# and 450 GB/s. 0 and 3 have one operation for each of 1536 padded elements, the reshape for each of 1536.
 NS = 1e9 / (2 * 2 * 128 * 128 * 940e6)
 
 
@@ -144,7 +144,8 @@ CONFIG = {
     # Violations: a wide tensor as {0,1}; the default violates nothing.
     "violation__output_largest__share": (0, 1 / 4, 3 / 4, 0),
     "violation__output_sublanes__share": (3 / 4, 2 / 4, 0, 3 / 4),  # 12 rows, where still {1,0}
-    # Time: as {1,0} wide outputs are padded by 4/3, as {0,1} by 32/3; the default is the fastest. B turns the dot, C the dot, 0 and 3.
+    # Time: as {1,0} wide outputs are padded by 4/3, as {0,1} by 32/3; the default is the fastest.
+    # B turns the dot, C the dot, 0 and 3.
     "time__over_default__log": (0, log2(TIME_B / TIME_A), log2(TIME_C / TIME_A), 0),
     "time__over_fastest__log": (0, log2(TIME_B / TIME_A), log2(TIME_C / TIME_A), 0),
     "time__dot_change__ratio": (0, (TIME_B - TIME_A) / TIME_A, (TIME_B - TIME_A) / TIME_A, 0),
