@@ -65,8 +65,8 @@ class GraphJob:
         instances, rows = self.targets(self.workspace)
         source = Source.of(self.file.path)
         layout = self.file.collection.kind == "layout"
-        # each is looked at: a name that is too long for one of them raises `OSError`
-        if not all([path.exists() for path in ((instances, rows) if layout else (rows,))]):
+        # a name that is too long for one of them raises `OSError`
+        if [path for path in ((instances, rows) if layout else (rows,)) if not path.exists()]:
             return {"source": source}
         summary = current_summary(rows, self.recipe, source)
         if summary is None or (layout and not instances_current(instances, self.recipe, source)):
