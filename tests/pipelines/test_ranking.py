@@ -119,8 +119,12 @@ def test_a_speedup_costs_every_configuration_at_the_least_of_its_repeats(
     assert evaluation.speedups["speedup@1"] == 1.0
     assert evaluate_graph(Collection.parse(LAYOUT), rows, scores, np.array([0, 5])).speedups["speedup@1"] == 1.0
     by_rank = evaluate_graph(Collection.parse(LAYOUT), rows, ranking.scores[np.unique(rows.group, True)[1]])
-    assert by_rank.speedups == ranking.speedups == pytest.approx(
-        {"speedup@1": ranking.best(1)[0].speedup, "speedup@5": max(one.speedup or 0 for one in ranking.best(5))}
+    assert (
+        by_rank.speedups
+        == ranking.speedups
+        == pytest.approx(
+            {"speedup@1": ranking.best(1)[0].speedup, "speedup@5": max(one.speedup or 0 for one in ranking.best(5))}
+        )
     )
 
 
