@@ -189,3 +189,32 @@ def test_it_is_read_back_for_the_same_model_only(noise: float, tmp_path: Path) -
         assert Calibration.load(tmp_path, "another") is None
     file.write_text("{", encoding="utf-8")
     assert Calibration.load(tmp_path, "this") is None
+
+
+def test_an_edited_calibration_is_none(tmp_path: Path) -> None:
+    """It is beside the booster's checksums; rankings go on without it."""
+    calibration = Calibration.of(many(noise=0.3))
+    calibration.save(tmp_path, "this")
+    file = tmp_path / "calibration.json"
+    whole = json.loads(file.read_text(encoding="utf-8"))
+    edits = [(name, value) for name in whole for value in ("x", [], {}, True, -1)]
+    edits += [
+        ("first", None),
+        ("certain", None),
+        ("graphs", None),
+        ("first", 1.5),
+        ("right", 10**400),
+        ("by", "moon"),
+        ("graphs", 2.5),
+    ]
+    assert isinstance(whole["model"], str) and len(whole) == 12
+    scores, group = np.random.default_rng(0).normal(size=(3, 5)), np.arange(5)
+    for name, value in edits:
+        file.write_text(json.dumps({**whole, name: value}), encoding="utf-8")
+        assert Calibration.load(tmp_path, "this") is None, (name, value)
+    for text in ("[" * 100_000, "[]", json.dumps({**whole, "more": 1}), '{"model": "this"}'):
+        file.write_text(text, encoding="utf-8")
+        assert Calibration.load(tmp_path, "this") is None
+    file.write_text(json.dumps({**whole, "threshold": None}), encoding="utf-8")
+    endless = Calibration.load(tmp_path, "this")
+    assert endless is not None and "no pair is certain" in Trust(endless, scores, group).lines()[0]
