@@ -119,7 +119,8 @@ class Calibration:
             and all(0 <= plain[name] <= 1 for name in _SHARES)
             and min(calibration.graphs, calibration.families, calibration.seeds) >= 1
         )
-        return replace(calibration, **dict.fromkeys(endless, float("inf"))) if possible else None
+        infinite: dict[str, Any] = dict.fromkeys(endless, float("inf"))
+        return replace(calibration, **infinite) if possible else None
 
 
 class Trust:
