@@ -106,9 +106,14 @@ def _mode_of(target: Path) -> int:
     try:
         return stat.S_IMODE(target.stat().st_mode)
     except OSError:
-        umask = os.umask(0)
-        os.umask(umask)
-        return 0o666 & ~umask
+        return new_mode(0o666)
+
+
+def new_mode(most: int) -> int:
+    """Return the mode that the process gives to new files or folders, of ``most`` permissions."""
+    umask = os.umask(0)
+    os.umask(umask)
+    return most & ~umask
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -124,8 +124,11 @@ def narrowed_text(text: str, kept: Sequence[int]) -> str:
 
 
 def whole(text: str) -> str:
-    """LightGBM's text of a booster, with the end that `checked_text` looks for."""
-    return text if _LAST in text else f"{text}\nparameters:\n{_LAST}"
+    """Header and trees of LightGBM's text, with the end that `checked_text` looks for.
+
+    The parameters would tell the number of threads: the same trees from other machines would be other files.
+    """
+    return f"{text.partition(_END)[0]}{_END}{_PARAMETERS}{_LAST}"
 
 
 def joined(first: str, then: str) -> str:

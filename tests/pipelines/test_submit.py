@@ -232,7 +232,7 @@ MALFORMED = [
     (GOOD.replace("3;1;0;2", ""), f"{NET} lists ''"),
     *(
         (GOOD.replace("3;1;0;2", wrong), "configuration numbers joined by ;")
-        for wrong in ("3;1;0;2;", "3.0;1;0;2", "3;1;0_0;2", "3; 1;0;2", "3;+1;0;2", "3;1;0;٢", '"3;1;0;2')
+        for wrong in ("3;1;-0;2", "3;01;0;2", "3;1;00;2", "3;1;0;2;", "3.0;1;0;2", "3;1;0_0;2", "3; 1;0;2", "3;+1;0;2", "3;1;0;٢", '"3;1;0;2')
     ),
     (GOOD.replace("3;1;0;2", "3,1,0,2"), "line 2 .* has 5 fields; expected 2"),
     (GOOD + "\n", "line 5 .* has 0 fields"),
