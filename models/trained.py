@@ -165,7 +165,8 @@ class TrainedModel:
         require_columns(columns, self.card.columns)
         if code_hash != self.card.recipe.code_hash:
             expected = f"{self.card.recipe.code_hash}, which the model of {self.card.collection} was trained on"
-            raise ModelError(f"the rows were made by feature code {code_hash}", expected=expected, do="train again")
+            do = "run build-features, then train again"
+            raise ModelError(f"the rows were made by feature code {code_hash}", expected=expected, do=do)
 
 
 def save_model(folder: Path, card: ModelCard, rankers: Sequence[Ranker[Any]]) -> None:
