@@ -294,7 +294,7 @@ def each_graph(
         raise FeatureStoreError(
             f"the {split} rows of {collection} were made by other feature code",
             expected="rows of the code in place",
-            do="run build-features",
+            do=f"run build-features --data-root {manifest.data_root}",
         )
     for name, about in manifest.graphs.items():
         source = from_json(_About, about, name).source
