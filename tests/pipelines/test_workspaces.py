@@ -182,7 +182,9 @@ def test_rows_of_other_feature_code_are_refused_and_built_again(
         lambda: tune(work, trials=1, collections=[TILE]),
     ]
     for command in commands:
-        with pytest.raises(FeatureStoreError, match=r"rows of .* by other feature code; .*; run build-features --data"):
+        with pytest.raises(
+            FeatureStoreError, match=r"rows of .* by other feature code; .*; run build-features --data"
+        ):
             command()
     path = graph_path(tree, TILE, "valid", "pool__a")
     with pytest.raises(ModelError, match="run build-features, then train again"):
