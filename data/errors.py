@@ -88,6 +88,10 @@ class WorkspaceError(XlarankError):
     """The workspace cannot be written, or a name would leave it."""
 
 
+class OutputError(WorkspaceError):
+    """A file cannot be written: no space, no permission, or something else in its place."""
+
+
 class FeatureStoreError(XlarankError):
     """Stored features are missing, stale or unreadable."""
 

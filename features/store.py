@@ -256,6 +256,7 @@ def read_manifest(workspace: Workspace, collection: Collection, split: str) -> M
         return None
     try:
         manifest = from_json(Manifest, json.loads(read_text(path)))
+        manifest.recipe.settings()
         for name, about in manifest.graphs.items():
             from_json(_About, about, name)
         return manifest
@@ -283,11 +284,18 @@ def each_graph(
     """Yield the graphs of a split in the order of the manifest; none where nothing was built.
 
     ``manifest`` is that of the split, where it was read before. Raises `FeatureStoreError` for rows that are not as
-    it describes: another `build-features` has written them, perhaps with other settings.
+    it describes: another `build-features` has written them, perhaps with other settings; and for rows of other
+    feature code than that in place.
     """
     manifest = manifest or read_manifest(workspace, collection, split)
     if manifest is None:
         return
+    if manifest.recipe.code_hash != manifest.recipe.settings().code_hash(collection.kind):
+        raise FeatureStoreError(
+            f"the {split} rows of {collection} were made by other feature code",
+            expected="rows of the code in place",
+            do=f"run build-features --data-root {manifest.data_root}",
+        )
     for name, about in manifest.graphs.items():
         source = from_json(_About, about, name).source
         rows = read_rows(workspace.graph_rows(collection, split, name), manifest.recipe, source)

@@ -14,7 +14,6 @@ from xlarank.data.workspace import DEFAULT_ROOT, Workspace
 from xlarank.features.assemble import assemble
 from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
-from xlarank.features.store import Manifest
 from xlarank.features.targets import TPU, target_of
 from xlarank.models.trained import TrainedModel, model_of, pretrained_model
 from xlarank.pipelines.support.workspace_collections import trained_collections
@@ -114,18 +113,6 @@ def rows_for_model(graph: Graph, model: TrainedModel) -> GraphRows:
     settings = model.card.recipe.settings()
     model.require_rows(settings.columns(model.card.kind), settings.code_hash(model.card.kind))
     return assemble(graph, settings)
-
-
-def require_stored_rows(model: TrainedModel, manifest: Manifest) -> None:
-    """Raise `ModelError` unless the model can score the stored rows of a manifest."""
-    if not model.shipped:
-        model.require_rows_of(manifest)
-    elif manifest.recipe.code_hash != manifest.recipe.settings().code_hash(model.card.kind):
-        raise ModelError(
-            "the stored rows were made by earlier feature code",
-            expected="rows of today's code for the shipped ranker",
-            do="run build-features again",
-        )
 
 
 def stored_rows(model: TrainedModel, rows: GraphRows) -> GraphRows:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from xlarank.data.collection import GraphFile
-from xlarank.data.errors import ClusterError, XlarankError
+from xlarank.data.errors import ClusterError, OutputError, XlarankError
 from xlarank.data.files import atomic_write
 from xlarank.data.graph import read_graph
 from xlarank.data.workspace import Workspace
@@ -64,8 +64,11 @@ class GraphJob:
         """The outcome where whole and current rows are stored already, else the source of the file alone."""
         instances, rows = self.targets(self.workspace)
         source = Source.of(self.file.path)
-        summary = current_summary(rows, self.recipe, source)
         layout = self.file.collection.kind == "layout"
+        # a name that is too long for one of them raises `OSError`
+        if [path for path in ((instances, rows) if layout else (rows,)) if not path.exists()]:
+            return {"source": source}
+        summary = current_summary(rows, self.recipe, source)
         if summary is None or (layout and not instances_current(instances, self.recipe, source)):
             return {"source": source}
         return {**summary, "source": source, "kept": True}
@@ -158,7 +161,7 @@ def _outcome(job: GraphJob, make: Callable[[], Outcome]) -> Outcome:
     """Return what ``make`` gives, or why the file is broken: it must not stop the others."""
     try:
         return make()
-    except ClusterError:
+    except (ClusterError, OutputError):  # the cluster or the disk is at fault, not the file
         raise
     except XlarankError as error:
         why = str(error)

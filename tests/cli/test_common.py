@@ -97,6 +97,10 @@ def test_values_of_a_file_are_taken_checked_and_recorded(small: Path) -> None:
         ("[train]\ntop = 3", 1, "names top, which is not an option of train"),
         ("[trian]\nrounds = 3", 1, "which is not a command; expected train"),
         ("= 3", 1, "cannot be read"),
+        ("seeds = " + "[" * 100_000, 1, "cannot be read (maximum recursion depth"),
+        ("seeds = true", 1, "sets seeds to true; expected a number or text"),
+        ("[train]\ncollection = [false]", 1, "sets collection to [false]"),
+        ("[train]\nwith-valid = 3", 2, "Error"),
     ):
         Path("run.toml").write_text(text)
         done = here("train", "--config-file", "run.toml")

@@ -13,7 +13,6 @@ from tests.cli.conftest import FILES, LAYOUT, ROOT, TILE, Job, ended, here, refu
 from tests.data.hlo.programs import matmul_module
 from tests.data.hlo.test_reading import TEXT
 from tests.pipelines.trees import graph_path
-from xlarank.data.hlo import reading
 
 
 def test_what_each_step_prints_and_stores(job: Job) -> None:
@@ -160,7 +159,7 @@ def test_programs_are_imported_and_get_configurations(tmp_path: Path) -> None:
 
 
 def test_text_without_a_parser_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(reading, "_PARSERS", ("jaxlib_that_is_not_there",))
+    monkeypatch.setattr("xlarank.data.hlo.text._PARSERS", ("jaxlib_that_is_not_there",))
     (tmp_path / "f.hlo").write_text(TEXT)
     outcome = here("import-hlo", tmp_path / "f.hlo", "--out", tmp_path / "own")
     assert outcome.code == 1 and "pip install 'xlarank[hlo]'" in outcome.errors[0]

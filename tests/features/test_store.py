@@ -22,7 +22,7 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.assemble import assemble
 from xlarank.features.instances.graph_instances import ARRAYS
 from xlarank.features.program.tensors import Tiling
-from xlarank.features.recipe import Recipe, Source
+from xlarank.features.recipe import FeatureSettings, Recipe, Source
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import (
     MANIFEST,
@@ -39,7 +39,7 @@ from xlarank.features.store import (
     write_rows,
 )
 
-RECIPE = Recipe(code_hash="0123456789abcdef", tier="full", candidates=True, max_configs=0, seed=0)
+RECIPE = Recipe.of(FeatureSettings(), "layout")
 SOURCE = Source(size=2**40 + 1, mtime_ns=1_700_000_000_123_456_789)
 #: One apart where float32 (2**24), float64 (2**53) and both together would make them equal.
 LABELS = (2**24 + 1, 2**24, 2**53 + 1, 2**53, 2**62 + 1, 2**62)

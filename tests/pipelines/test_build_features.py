@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -176,6 +177,27 @@ def test_odd_names_and_files_are_taken_or_refused_one_by_one(tree: Path, tmp_pat
     broken = manifest(work, TILE, "valid")
     assert (broken.graphs, set(broken.broken)) == ({}, {"pool__a"}), "a manifest of broken files alone"
     assert set(stored(work, split="valid")) == set(rows), "other collections are left alone"
+
+
+def test_a_failed_write_ends_the_build_and_leaves_the_manifests(tree: Path, tmp_path: Path) -> None:
+    """A full disk says nothing about the graph files; the next build goes on from the rows that are whole."""
+    work = tmp_path / "work"
+    build(tree, work, **VALID)
+    before, rows = manifest(work, split="valid"), contents(work, "*.parquet")
+    for jobs in (1, 2):
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limit[1]))  # bytes: all but the rows fit
+        try:
+            with pytest.raises(WorkspaceError, match=r"cannot write .*File too large"):
+                build(tree, work, jobs=jobs, settings=FeatureSettings(Tier.FULL), **VALID)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert contents(work, "*.parquet") == rows and manifest(work, split="valid") == before
+    assert totals(build(tree, work, **VALID)) == (2, 0, 0), "instances were replaced"
+
+    long = save_npz(graph_path(tree, LAYOUT, "valid", "long"), trees.layout_graph(1))
+    long = long.rename(long.with_name("x" * 243 + ".npz"))  # fits with .parquet, not with .instances.npz
+    assert list(build(tree, work, **VALID).broken) == [f"{LAYOUT} valid {long.stem}"]
 
 
 @pytest.mark.slow

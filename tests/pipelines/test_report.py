@@ -90,10 +90,14 @@ def test_without_models_and_with_names_that_look_like_html(built: Path, tmp_path
     manifest = Workspace(built).features(Collection.parse(LAYOUT), "train") / "manifest.json"
     broken = {"broken": {"<script>alert(1)</script>": "a & b <i>"}}
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | broken))
+    picture = built / "reports" / "tune-layout-cpu-random-lambdarank.svg"
+    picture.parent.mkdir(exist_ok=True)
+    picture.write_text('<svg xmlns="http://www.w3.org/2000/svg"><script>alert(2)</script></svg>')
     found = report(Workspace(built), tmp_path / "report.html")
     assert found.left_out == {LAYOUT: "no model was trained", TILE: "no model was trained"} and not found.judged
     text, words = read(found.out)
     assert f"Without a model: {LAYOUT}; {TILE}." in words
+    assert 'src="data:image/svg+xml;base64,' in text, "browsers run no script of an image"
     assert "<script>alert" not in text and "<script>alert(1)</script>" in words
     with pytest.raises(CollectionError):
         report(Workspace(tmp_path), tmp_path / "empty.html")

@@ -16,7 +16,7 @@ from tests.graphs import save_npz
 from tests.pipelines import trees
 from tests.pipelines.trees import LAYOUT, TILE, TREE, Listener, build, graph_path, model_of, stored, tile_graph
 from xlarank.data import submission
-from xlarank.data.errors import CollectionError, ModelError, SubmissionError
+from xlarank.data.errors import CollectionError, FeatureStoreError, ModelError, SubmissionError
 from xlarank.data.submission import check_submission, complete_submission, read_submission, write_submission
 from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
@@ -131,7 +131,7 @@ def test_layouts_without_any_model_are_ranked_as_rank_does(
         ranking = rank(Workspace(work), graph_path(tree, LAYOUT, "test", name))
         assert rows_of(out)[f"{LAYOUT}:{name}"] == ranking.order.tolist() and ranking.shipped
     monkeypatch.setattr("xlarank.features.recipe.source_hash", lambda: "other code")
-    with pytest.raises(ModelError, match="stored rows were made by earlier feature code"):
+    with pytest.raises(FeatureStoreError, match=r"were made by other feature code; .*; run build-features"):
         run(work, out, collections=[LAYOUT])
 
 
@@ -232,7 +232,10 @@ MALFORMED = [
     (GOOD.replace("3;1;0;2", ""), f"{NET} lists ''"),
     *(
         (GOOD.replace("3;1;0;2", wrong), "configuration numbers joined by ;")
-        for wrong in ("3;1;0;2;", "3.0;1;0;2", "3;1;0_0;2", "3; 1;0;2", "3;+1;0;2", "3;1;0;٢", '"3;1;0;2')
+        for wrong in (
+            "3;1;0;2;", "3.0;1;0;2", "3;1;0_0;2", "3; 1;0;2", "3;+1;0;2", "3;1;0;٢", '"3;1;0;2', "3;1;-0;2",
+            "3;01;0;2", "3;1;00;2",
+        )
     ),
     (GOOD.replace("3;1;0;2", "3,1,0,2"), "line 2 .* has 5 fields; expected 2"),
     (GOOD + "\n", "line 5 .* has 0 fields"),

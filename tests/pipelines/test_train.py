@@ -231,8 +231,11 @@ def test_collections_that_cannot_be_learned_from(tmp_path: Path) -> None:
     save_npz(graph_path(root, "tile:alike", "train", "conv__a"), alike)
     save_npz(graph_path(root, "tile:withheld", "train", "conv__a"), tile_graph(0, labelled=False))
     save_npz(graph_path(root, "tile:valid", "valid", "conv__a"), tile_graph(0))
+    graph_path(root, "tile:torn", "train", "conv__a").parent.mkdir(parents=True)
+    graph_path(root, "tile:torn", "train", "conv__a").write_bytes(b"no zip")
     none = "has 1 graph in train, none of which can be trained on"
-    reasons = {"tile:alike": none, "tile:valid": "has no train split", "tile:withheld": none}
+    torn = "has no train graph that can be read: conv__a.npz cannot be opened"
+    reasons = {"tile:alike": none, "tile:torn": torn, "tile:valid": "has no train split", "tile:withheld": none}
     build(root, work)
     everything = "; ".join(f"{name} {message}.*" for name, message in reasons.items())
     for name, message in {**reasons, "": everything}.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -15,7 +16,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.pipelines.trees import LAYOUT, TILE, TREE, Listener, build, data_root, parquet_bytes, stored, write_tree
+from tests.pipelines.trees import (
+    LAYOUT,
+    TILE,
+    TREE,
+    Listener,
+    build,
+    data_root,
+    graph_path,
+    parquet_bytes,
+    stored,
+    write_tree,
+)
 from xlarank.cli import record
 from xlarank.data.collection import Collection
 from xlarank.data.errors import FeatureStoreError, ModelError, WorkspaceError, XlarankError
@@ -27,13 +39,17 @@ from xlarank.models.rankers.wide_rows import LambdaRank
 from xlarank.models.trained import CARD, load_model, model_of
 from xlarank.models.validation.best_params import load_best
 from xlarank.pipelines import build_features
+from xlarank.pipelines.calibrate import calibrate
+from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.evaluate import evaluate
+from xlarank.pipelines.rank import rank
 from xlarank.pipelines.run_all import run_all
 from xlarank.pipelines.submit import submit
 from xlarank.pipelines.support.budget import RunSettings
 from xlarank.pipelines.support.fitting import TrainRequest
 from xlarank.pipelines.support.workspace_lock import LOCK, workspace_lock
 from xlarank.pipelines.train import train
+from xlarank.pipelines.tune import tune
 
 TILES, LAYOUTS = Collection.parse(TILE), Collection.parse(LAYOUT)
 
@@ -146,6 +162,38 @@ def test_a_model_in_the_folder_of_another_collection_is_refused(trained: Path, t
         submit(work, tmp_path / "out.csv", collections=[TILE])
     with pytest.raises(ModelError, match=refused):
         evaluate(work, collections=[TILE])
+
+
+def test_rows_of_other_feature_code_are_refused_and_built_again(
+    tree: Path, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They fit the model of their time, which `rank` rejects; training on them again would change nothing."""
+    monkeypatch.setattr("xlarank.features.recipe.source_hash", lambda: "edited block")
+    work, request = Workspace(trained), TrainRequest(collections=[TILE], seeds=1, rounds=2, threads=1)
+    commands: list[Callable[[], object]] = [
+        lambda: train(work, request),
+        lambda: train(work, dataclasses.replace(request, collections=())),
+        lambda: evaluate(work, collections=[TILE]),
+        lambda: evaluate(work),
+        lambda: submit(work, tmp_path / "out.csv", collections=[TILE]),
+        lambda: submit(work, tmp_path / "out.csv"),
+        lambda: cross_validate(work, by="graph", collections=[TILE]),
+        lambda: calibrate(work, collections=[TILE]),
+        lambda: tune(work, trials=1, collections=[TILE]),
+    ]
+    for command in commands:
+        with pytest.raises(
+            FeatureStoreError, match=r"rows of .* by other feature code; .*; run build-features --data"
+        ):
+            command()
+    path = graph_path(tree, TILE, "valid", "pool__a")
+    with pytest.raises(ModelError, match="run build-features, then train again"):
+        rank(work, path)
+    build(tree, trained)
+    train(work, request)
+    rank(work, path)
+    evaluate(work, collections=[TILE])
+    assert submit(work, tmp_path / "out.csv", collections=[TILE]).rows == {TILE: 2}
 
 
 @pytest.mark.parametrize("of", ["rows", "instances"])
