@@ -22,7 +22,7 @@ from xlarank.features.store import each_graph, read_manifest, stored_roots
 from xlarank.models.validation.metrics import order_of, top_of
 from xlarank.pipelines.ranking.model_choice import (
     model_for_collection,
-    models_named,
+    model_named,
     require_stored_rows,
     stored_rows,
 )
@@ -81,7 +81,7 @@ def submit(
     configs = dict(cover or {})
     chosen = chosen_collections(workspace, collections)
     if model_from is not None:
-        models_named(workspace, [model_from])
+        model_named(workspace, model_from)
 
     def rank(collection: Collection) -> None:
         manifest = read_manifest(workspace, collection, "test")
@@ -101,7 +101,7 @@ def submit(
         report.models[str(collection)] = model.name
 
     with steps_of(progress, "ranking test graphs", len(chosen)) as step:
-        each_collection(chosen, rank, report.left_out, named=bool(collections), step=step)
+        each_collection(chosen, rank, report.left_out, asked=collections, step=step)
     if not ranked and not cover:
         raise CollectionError("there is nothing to submit: " + "; ".join(reasons(report.left_out | report.broken)))
     if cover is None:

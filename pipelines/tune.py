@@ -112,7 +112,7 @@ def tune(
                     do="train uses default parameters for it",
                 )
         except CollectionError as error:
-            if collections:
+            if str(collection) in collections:
                 raise
             results.append(TuneResult(str(collection), skipped=str(error)))
             continue

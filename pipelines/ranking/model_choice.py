@@ -37,7 +37,7 @@ def model_for_graph(
             f"the workspace {workspace.root} does not exist", do="check the path, or run train first"
         )
     if collection is not None:
-        return model_of(workspace, models_named(workspace, [collection])[0])
+        return model_of(workspace, model_named(workspace, collection))
     parts = () if path is None else path.resolve().parts
     below = {parts[i:j] for i in range(len(parts)) for j in range(i, len(parts))}
     own = next((each for each in trained_collections(workspace) if each.parts in below), None)
@@ -58,7 +58,7 @@ def model_for_collection(
 
     Raises `ModelError` where there is none, or several are left to choose from.
     """
-    other = None if model_from is None else models_named(workspace, [model_from])[0]
+    other = None if model_from is None else model_named(workspace, model_from)
     shipped = collection.kind == "layout" or target_of(collection) is TPU
     return _choose(workspace, collection.kind, str(collection), collection, other, shipped=shipped)
 
@@ -96,6 +96,14 @@ def models_named(workspace: Workspace, names: Sequence[str]) -> list[Collection]
     if not trained:
         raise ModelError(f"there is no trained model in {workspace.root}", do="run train first")
     return choose(names, trained, where=f"the models of {workspace.root}")
+
+
+def model_named(workspace: Workspace, name: str) -> Collection:
+    """Return the collection of a model; raises `ModelError` and `CollectionError`, also for several."""
+    chosen = models_named(workspace, [name])
+    if len(chosen) > 1:
+        raise ModelError(f"{name} matches {len(chosen)} models", expected="one of " + ", ".join(map(str, chosen)))
+    return chosen[0]
 
 
 def rows_for_model(graph: Graph, model: TrainedModel) -> GraphRows:

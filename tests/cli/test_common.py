@@ -19,7 +19,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tests.cli.conftest import ROOT, environment, here
+from tests.cli.conftest import ROOT, environment, here, refused
 from tests.graphs import save_npz, tile_arrays
 from tests.pipelines.trees import LAYOUT, graph_path, write_tree
 from xlarank.cli import console
@@ -52,6 +52,14 @@ def test_json_on_standard_output_is_alone_there(small: Path) -> None:
     listed = commands().commands
     without = [name for name, one in listed.items() if not any("--json" in part.opts for part in one.params)]
     assert without == ["demo"], "which runs other commands"
+
+
+def test_collections_are_chosen_by_pattern(small: Path) -> None:
+    done = here("info", "--data-root", small, "-c", "layout:*", "--json", "-")
+    assert done.code == 0 and {part["collection"] for part in json.loads(done.out)} == {LAYOUT}
+    refused(
+        ["info", "--data-root", small, "-c", "fusion:*"], r"collection 'fusion:\*' is not in .*; expected layout"
+    )
 
 
 @pytest.mark.skipif(os.name != "posix", reason="pipes of posix")

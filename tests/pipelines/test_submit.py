@@ -118,6 +118,12 @@ def test_the_model_of_each_collection_is_chosen_as_by_rank(trained: Path, tmp_pa
     assert f"{another} could be ranked by 2 models" in run(trained, out).left_out[another]
     with pytest.raises(CollectionError, match="did you mean"):
         run(trained, out, model_from="layout:cpu:randm")
+    with pytest.raises(
+        ModelError, match=r"layout:\* matches 2 models; expected one of layout:cpu:default, layout:cpu"
+    ):
+        run(trained, out, model_from="layout:*")
+    several = run(trained, out, collections=["layout:*"])
+    assert several.models == {default: default, LAYOUT: LAYOUT} and set(several.left_out) == {another}
 
 
 def test_layouts_without_any_model_are_ranked_as_rank_does(
