@@ -257,7 +257,7 @@ def first_model(
         (result,) = train(workspace, request, progress=progress)
         found = {"seconds": result.seconds}
         write_json(place, found)
-    with suppress(XlarankError):  # a valid split that cannot be scored; no matplotlib
+    with suppress(XlarankError):  # a valid split that cannot be scored
         report = evaluate(workspace, collections=[str(collection)], progress=progress).report[str(collection)]
         write_json(place, {**found, "report": report})
         scores = report["score"]["graphs"]

@@ -84,6 +84,22 @@ def test_the_data_root_of_the_environment_or_the_sample(job: Job, monkeypatch: p
 
 
 @pytest.mark.slow
+def test_the_demo_ends_in_three_lines_and_a_page(tmp_path: Path) -> None:
+    """Rules differ on what it learns, all rows of its submission are ranked, and the page is there."""
+    done = ended(start("demo", "--trials", "1", cwd=tmp_path), timeout=900)
+    learned, result, page = done.out.splitlines()[-3:]
+    assert done.code == 0 and learned.startswith("learned to rank ") and result.startswith("result on valid: ")
+    assert page.startswith("open work/demo/reports/report.html in a browser")
+    assert (tmp_path / "work/demo/reports/report.html").is_file()
+    assert "not ranked by a model" not in done.out and "default order" not in done.out
+    scores = json.loads((tmp_path / "work/demo/reports/valid.json").read_text())
+    assert all(name in learned and name in result for name in scores) and len(scores) == 2
+    for metrics in scores.values():
+        rules = {name: mean for name, mean in metrics["score"]["baselines"].items() if name != "random"}
+        assert max(rules.values()) - min(rules.values()) > 0.02, rules
+
+
+@pytest.mark.slow
 def test_explain_shows_nodes_and_causes_and_draws(job: Job, tmp_path: Path) -> None:
     graph = graph_path(job.tree, LAYOUT, "valid", "mlp__a")
     svg, values = tmp_path / "segment.svg", tmp_path / "explained.json"

@@ -150,7 +150,6 @@ def execute(place: Path, working: str, **parameters: object) -> str:
 
 @pytest.mark.slow
 def test_the_source_runs_from_a_package(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="the notebook draws with matplotlib")
     tree = {
         LAYOUT: {"test": ["omega__a"]},
         TILE: {"train": ["conv__a", "conv__b", "dot__a", "dot__b"], "valid": ["pool__a"], "test": ["sort__a"]},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from typer import Argument, Option, Typer
 
@@ -114,7 +114,7 @@ def report(
     workspace: Work = WORK,
     collection: Collections = None,
     json_file: Json = None,
-) -> None:
+) -> Any:
     """Write one HTML page: scores, baselines, certainty, explanations, importance of columns."""
     from xlarank.data.workspace import Workspace
     from xlarank.pipelines.report import report as run
@@ -128,3 +128,4 @@ def report(
     list_lines("not scored", reasons(written.left_out))
     say(f"wrote {written.out}: {written.size / 1e6:.1f} MB, opens in any browser without a network")
     write_json(json_file, {"out": str(written.out), "bytes": written.size, "judged": written.judged})
+    return written

@@ -78,6 +78,5 @@ GUIDES: Final = {
                      "upload the file; python run.py report{work} shows the scores behind it"),
     "package-kaggle": Guide(("package-kaggle --owner NAME", "package-kaggle --out xlarank.zip --models work"),
                             "upload it as a dataset: kaggle/README.md"),
-    "demo": Guide(("demo", "demo --trials 20 --workspace work/demo"),
-                  "python run.py report{work}, or rank GRAPH.npz with a graph of your own"),
+    "demo": Guide(("demo", "demo --trials 20 --workspace work/demo")),
 }  # fmt: skip

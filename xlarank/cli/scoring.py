@@ -39,7 +39,7 @@ def evaluate(
     ] = None,
     json_file: Json = None,
     graphs: Listed = True,
-) -> None:
+) -> Any:
     """Score trained models on a split with labels: per graph, mean, spread and a bootstrap interval."""
     from xlarank.pipelines.evaluate import evaluate as run
 
@@ -50,6 +50,7 @@ def evaluate(
             model_from=model_from, progress=progress,
         )  # fmt: skip
     _show(evaluation, graphs, json_file)
+    return evaluation
 
 
 @app.command()
