@@ -19,6 +19,8 @@ from xlarank.features.targets import TPU, target_of
 from xlarank.models.trained import TrainedModel, model_of, pretrained_model
 from xlarank.pipelines.support.workspace_collections import trained_collections
 
+#: The shipped ranker, where the collection of a model is named.
+SHIPPED: Final = "shipped"
 _FIRST: Final = TILE_COLUMNS.index("input_bounds_0")
 _INPUT_BOUNDS: Final = slice(_FIRST, _FIRST + MAX_RANK)
 
@@ -52,14 +54,17 @@ def model_for_collection(
     """Return the first of these that there is:
 
     1. the collection's own model;
-    2. that of the collection ``model_from``, if it is of the same kind;
+    2. that of the collection ``model_from``, if it is of the same kind; the shipped ranker for "shipped";
     3. the only model of the kind in the workspace;
     4. the shipped ranker of the kind, but for tiles of CPUs.
 
-    Raises `ModelError` where there is none, or several are left to choose from.
+    Raises `ModelError` where there is none, or several are left to choose from for tiles of CPUs.
     """
-    other = None if model_from is None else model_named(workspace, model_from)
+    other = None if model_from in (None, SHIPPED) else model_named(workspace, model_from)
     shipped = collection.kind == "layout" or target_of(collection) is TPU
+    fitting = _models_of(workspace, collection.kind)
+    if shipped and not {collection, other} & {*fitting} and (len(fitting) > 1 or model_from == SHIPPED):
+        return pretrained_model(collection.kind)
     return _choose(workspace, collection.kind, str(collection), collection, other, shipped=shipped)
 
 
@@ -72,7 +77,7 @@ def _choose(
     *,
     shipped: bool,
 ) -> TrainedModel:
-    fitting = [each for each in trained_collections(workspace) if each.kind == kind]
+    fitting = _models_of(workspace, kind)
     for preferred in (own, other):
         if preferred in fitting:
             return model_of(workspace, preferred)
@@ -88,6 +93,10 @@ def _choose(
             do="run train first",
         )
     return model_of(workspace, fitting[0]) if fitting else pretrained_model(kind)
+
+
+def _models_of(workspace: Workspace, kind: Kind) -> list[Collection]:
+    return [each for each in trained_collections(workspace) if each.kind == kind]
 
 
 def models_named(workspace: Workspace, names: Sequence[str]) -> list[Collection]:

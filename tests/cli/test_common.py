@@ -124,7 +124,8 @@ def test_build_train_rank_and_submit_from_nothing(small: Path) -> None:
     header = "graph,model,rank,configuration,score,runtime_ns,identical,speedup"
     assert Path("out.csv").read_text().startswith(f"{header}\nomega__a,")
     done = here("submit", "--strict")
-    assert done.code == 1 and "note: 2 of 4 rows are not ranked by a model: default order" in done.out
+    assert done.code == 1 and "note: 2 of 4 rows are not ranked by a model (tile:cpu: " in done.out
+    assert "no trained tile model in work, and the shipped one is for TPUs" in done.out
 
 
 def test_many_broken_files_take_few_lines(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import FILES, LAYOUT, ROOT, TILE, Job, ended, here, refused, start
+from tests.cli.conftest import FILES, LAYOUT, ROOT, SAMPLE, TILE, Job, ended, here, refused, start
 from tests.data.hlo.programs import matmul_module
 from tests.data.hlo.test_reading import TEXT
 from tests.pipelines.trees import graph_path
@@ -55,6 +56,19 @@ def test_scores_submission_and_ranking_are_as_promised(job: Job) -> None:
     ranking = json.loads((job.folder / "rank.json").read_text())
     assert (ranking["graph"], ranking["collection"], len(ranking["best"])) == ("mlp__a", LAYOUT, 3)
     assert f"mlp__a: 64 configurations, ranked by the model of {LAYOUT}" in job.outcomes["rank"].out
+
+
+def test_the_check_that_submit_recommends_works_as_it_is(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(job.folder)
+    whole = job.outcomes["submit"]
+    part = here("submit", "--workspace", job.work, "-c", TILE, "--out", "part of it.csv")
+    for done, rows in ((whole, "2 rows"), (part, "1 row")):
+        (words,) = re.findall(r"^next: .*python run\.py (check-submission .*) checks it", done.out, re.M)
+        checked = here(*shlex.split(words))
+        assert checked.code == 0 and f": {rows}, right" in checked.out, checked.err
+        assert f"{job.tree} (of the workspace " in checked.out
+    against_others = here("check-submission", "out/submission.csv", "--data-root", SAMPLE)
+    assert against_others.code == 1 and "problems in out/submission.csv" in against_others.err
 
 
 @pytest.mark.slow

@@ -21,7 +21,8 @@ RANKERS: Final = {
 class Guide:
     """``examples`` follow ``python run.py``; ``then`` is the last line of the output, where there is a next step.
 
-    ``{work}`` stands for the option that names another workspace than the default one.
+    ``{work}`` stands for the option that names another workspace than the default one, ``{check}`` for the command
+    that checks the submission.
     """
 
     examples: tuple[str, str]
@@ -56,7 +57,7 @@ GUIDES: Final = {
     "rank": Guide(("rank net__a.npz", "rank own/npz/tile/tpu-estimate/train --csv orders.csv"),
                   "measure the first five; python run.py explain GRAPH.npz says why they are first"),
     "submit": Guide(("submit --out submission.csv", "submit --model-from layout:xla:random --strict"),
-                    "upload the file, or check it anywhere with python run.py check-submission"),
+                    "upload the file; python run.py {check} checks it anywhere"),
     "check-submission": Guide(("check-submission submission.csv",
                                "check-submission submission.csv --sample sample_submission.csv")),
     "explain": Guide(("explain net__a.npz --against default", "explain net__a.npz --config 17 --svg why.svg"),

@@ -21,11 +21,12 @@ RUNS: Final = "runs.jsonl"
 
 @dataclass
 class Run:
-    """``workspace`` is the one that the command writes to."""
+    """``workspace`` is the one that the command writes to, ``checked`` are the words that check its submission."""
 
     command: str = ""
     config: dict[str, Any] | None = None
     workspace: Path | None = None
+    checked: list[str] = field(default_factory=list)
     arguments: list[str] = field(default_factory=lambda: sys.argv[1:])
     began: float = field(default_factory=time.time)
 
