@@ -13,8 +13,9 @@ class XlarankError(Exception):
 
     The message always has the parts *got / expected / do this*:
 
-    >>> print(XlarankError("found no graphs", expected="npz/layout or npz/tile", do="pass --data-root"))
-    found no graphs; expected npz/layout or npz/tile; pass --data-root
+    Examples:
+        >>> print(XlarankError("found no graphs", expected="npz/layout or npz/tile", do="pass --data-root"))
+        found no graphs; expected npz/layout or npz/tile; pass --data-root
     """
 
     def __init__(self, got: str, *, expected: str = "", do: str = "") -> None:

@@ -158,9 +158,9 @@ def check_submission(
     """Find everything that is wrong with a submission.
 
     Its ids must be those of the ``sample``, else those of the test graphs of the ``data_root``, in all or these
-    collections. A layout row lists every configuration once; a tile row at least 5 different ones, of which 5 count (all
-    where there are fewer). How many a graph has is read from the data root; without one, a layout graph has as many
-    as its sample row lists, and a tile row needs as many as its sample row where that has fewer than 5.
+    collections. A layout row lists every configuration once; a tile row at least 5 different ones, of which 5 count
+    (all where there are fewer). How many a graph has is read from the data root; without one, a layout graph has as
+    many as its sample row lists, and a tile row needs as many as its sample row where that has fewer than 5.
 
     Raises `SubmissionError` for a sample that cannot be read, `DataRootError` for a data root without graphs.
     """

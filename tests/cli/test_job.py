@@ -68,7 +68,7 @@ def test_the_check_that_submit_recommends_works_as_it_is(job: Job, monkeypatch: 
         assert checked.code == 0 and f": {rows}, right" in checked.out, checked.err
         assert f"{job.tree} (of the workspace " in checked.out
     against_others = here("check-submission", "out/submission.csv", "--data-root", SAMPLE)
-    assert against_others.code == 1 and "problems in out/submission.csv" in against_others.err
+    assert against_others.code == 1 and "1 problem in out/submission.csv" in against_others.err
 
 
 @pytest.mark.slow
