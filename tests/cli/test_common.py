@@ -34,6 +34,7 @@ from xlarank.cli.tables import new_table, print_table
 from xlarank.models.registry import RANKERS
 from xlarank.pipelines.describe_columns import describe_columns
 from xlarank.pipelines.info import SplitInfo
+from xlarank.pipelines.programs.sources import Collected
 
 
 @pytest.fixture
@@ -126,6 +127,15 @@ def test_build_train_rank_and_submit_from_nothing(small: Path) -> None:
     done = here("submit", "--strict")
     assert done.code == 1 and "note: 2 of 4 rows are not ranked by a model (tile:cpu: " in done.out
     assert "no trained tile model in work, and the shipped one is for TPUs" in done.out
+
+
+def test_fewer_labels_than_asked_for_are_explained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    manifest = {"source": "measured on this machine's CPU", "configurations": [{"status": "ok"}] * 3}
+    made = Collected(tmp_path / "net.npz", manifest, fresh=True)
+    monkeypatch.setattr("xlarank.pipelines.collect.collect", lambda *_, **__: made)
+    words = ["collect", "--program", "net:program", "--target", "cpu", "--out", tmp_path, "--configs"]
+    assert "3 of 4 configurations: no others of this program differ" in here(*words, 4).out
+    assert "no others" not in here(*words, 3).out
 
 
 def test_many_broken_files_take_few_lines(capsys: pytest.CaptureFixture[str]) -> None:

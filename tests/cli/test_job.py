@@ -55,7 +55,10 @@ def test_scores_submission_and_ranking_are_as_promised(job: Job) -> None:
     assert "2 rows, checked" in job.outcomes["submit"].out
     ranking = json.loads((job.folder / "rank.json").read_text())
     assert (ranking["graph"], ranking["collection"], len(ranking["best"])) == ("mlp__a", LAYOUT, 3)
-    assert f"mlp__a: 64 configurations, ranked by the model of {LAYOUT}" in job.outcomes["rank"].out
+    printed = job.outcomes["rank"].out
+    assert f"mlp__a: 64 configurations, ranked by the model of {LAYOUT}" in printed
+    assert "score (lower is faster)" in printed and "agreement with the labels: tau " in printed
+    assert len(re.findall(r"\bscore\b", printed)) == 1, "no other number is called a score"
 
 
 def test_the_check_that_submit_recommends_works_as_it_is(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +149,7 @@ def test_calibrate_then_rank_and_report_tell(trained: Path, job: Job, tmp_path: 
     assert done.code == 0, done.err
     assert f"wrote {page}: " in done.out and f"{TILE}: " in done.out
     text = page.read_text(encoding="utf-8")
-    assert "Measured out of fold" in text
+    assert "Measured out of fold" in text and "standard\ndeviations" not in text
 
 
 @pytest.mark.slow

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 from typer import Argument, Option, Typer
 
-from xlarank.cli.console import list_lines, progress_bars, say, show_rows, write_json
+from xlarank.cli.console import list_lines, list_reasons, progress_bars, say, show_rows, write_json
 from xlarank.cli.inputs import workspace_at
 from xlarank.cli.options import WORK, Collections, Json, ModelOf, Threads, Work, out_file
-from xlarank.data.errors import counted, reasons
+from xlarank.data.errors import counted
 
 app = Typer()
 
@@ -99,7 +99,7 @@ def calibrate(
          f"{one.first:.0%}", f"{one.first_nearly:.0%}")
         for name, one in calibrations.items()
     ))  # fmt: skip
-    list_lines("left out", reasons(left_out))
+    list_reasons("left out", left_out)
     write_json(json_file, {name: one.as_json() for name, one in calibrations.items()})
 
 
@@ -125,7 +125,7 @@ def report(
         written = run(place, out, compare=other, collections=collection or (), progress=progress)
     for name, (score, graphs) in written.judged.items():
         say(f"{name}: {score:.3f} on {counted(graphs, 'graph')}")
-    list_lines("not scored", reasons(written.left_out))
+    list_reasons("not scored", written.left_out)
     say(f"wrote {written.out}: {written.size / 1e6:.1f} MB, opens in any browser without a network")
     write_json(json_file, {"out": str(written.out), "bytes": written.size, "judged": written.judged})
     return written

@@ -166,6 +166,9 @@ def collect(
     done = "wrote" if labels.fresh else "there already:"
     of = "kernels: " if tiles else ""
     say(f"{done} {labels.path} ({of}{counts}); labels are {labels.manifest['source']}")
+    made = sum(labels.statuses.values())
+    if not tiles and made < configs:
+        say(f"{made} of {counted(configs, 'configuration')}: no others of this program differ")
     list_lines("kernels, with their tiles", [f"{file}: {count}" for file, count in labels.files.items()])
     if (tau := labels.manifest.get("retest_tau")) is not None:
         say(f"two halves of the rounds agree with Kendall tau {tau:.3f}, an upper bound for any ranker")

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Exit, Option, Typer
 
 from xlarank.cli import record
-from xlarank.cli.console import error_line, finish, list_lines, progress_bars, say, show_rows, write_json
+from xlarank.cli.console import (
+    error_line,
+    finish,
+    list_lines,
+    list_reasons,
+    progress_bars,
+    say,
+    show_rows,
+    write_json,
+)
 from xlarank.cli.inputs import built_workspace, data_root_of, workspace_at
 from xlarank.cli.options import WORK, Collections, Json, ModelOf, Out, Root, Work, out_file
 from xlarank.data.errors import counted, reasons
@@ -67,14 +76,15 @@ def _show_ranking(ranking: Ranking, top: int) -> None:
         say(ranking.fallback)
     timed, faster = ranking.estimated is not None, bool(ranking.speedups)
     heads = [">estimated µs"] * timed + [">ms in file"] + [">speedup"] * faster
-    show_rows((">rank", ">configuration", ">score", *heads, "~identical"), (
+    show_rows((">rank", ">configuration", ">score (lower is faster)", *heads, "~identical"), (
         (str(one.rank), str(one.configuration), f"{one.score:.4f}",
          *[f"{(one.estimated_ns or 0) / 1000:.3f}"] * timed, _milliseconds(one.runtime_ns),
          *[f"{one.speedup:.3f}" if one.speedup else "-"] * faster, _identical(one))
         for one in ranking.best(top)
     ))  # fmt: skip
     if ranking.metrics:
-        say("  ".join(f"{name} {value:.3f}" for name, value in ranking.metrics.items()))
+        metrics = (f"{name} {value:.3f}" for name, value in ranking.metrics.items() if name != "score")
+        say(f"agreement with the labels: {', '.join(metrics)}")
     if ranking.speedups:
         first, five = ranking.speedups.values()
         say(f"{first:.3f} times as fast as the compiler's default, best of the first five {five:.3f}")
@@ -148,12 +158,9 @@ def submit(
 
 def _why_unranked(report: Submission) -> str:
     """Return the reasons, each with its collections."""
-    collections: dict[str, list[str]] = {}
-    for name, why in report.left_out.items():
-        if report.covers(name):
-            collections.setdefault(why, []).append(name)
+    present = {name: why for name, why in report.left_out.items() if report.covers(name)}
     broken = [counted(len(report.broken), "broken file")] if report.broken else []
-    return "; ".join([*reasons({", ".join(names): why for why, names in collections.items()}), *broken])
+    return "; ".join([*reasons(present), *broken])
 
 
 @app.command()
@@ -184,7 +191,7 @@ def check_submission(
         root = data_root_of(data_root)
     checked = run(file, sample=sample, data_root=root, collections=collection or ())
     write_json(json_file, checked)
-    list_lines("not known how many configurations", reasons(checked.unknown))
+    list_reasons("not known how many configurations", checked.unknown)
     if not checked.problems:
         say(f"{file}: {counted(checked.rows, 'row')}, right (checked against {checked.against})")
         return
