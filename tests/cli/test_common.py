@@ -48,6 +48,7 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def test_json_on_standard_output_is_alone_there(small: Path) -> None:
     done = here("info", "--data-root", small, "--json", "-")
     assert done.code == 0 and isinstance(json.loads(done.out), list)
+    assert "next: python run.py build-features --data-root small" in done.err
     assert "data: " in done.err and not Path("-").exists()
     assert "data: " in here("info", "--data-root", small).out, "the next command prints its tables again"
     listed = commands().commands
@@ -135,7 +136,11 @@ def test_fewer_labels_than_asked_for_are_explained(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("xlarank.pipelines.collect.collect", lambda *_, **__: made)
     words = ["collect", "--program", "net:program", "--target", "cpu", "--out", tmp_path, "--configs"]
     assert "3 of 4 configurations: no others of this program differ" in here(*words, 4).out
-    assert "no others" not in here(*words, 3).out
+    done = here(*words, 3)
+    assert (
+        "no others" not in done.out
+        and f"next: python run.py build-features --data-root {tmp_path}, then" in done.out
+    )
 
 
 def test_many_broken_files_take_few_lines(capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,8 +21,8 @@ RANKERS: Final = {
 class Guide:
     """``examples`` follow ``python run.py``; ``then`` is the last line of the output, where there is a next step.
 
-    ``{work}`` stands for the option that names another workspace than the default one, ``{check}`` for the command
-    that checks the submission.
+    ``{work}`` stands for the option that names another workspace than the default one, ``{data}`` for the one
+    that names the data root, ``{check}`` for the command that checks the submission.
     """
 
     examples: tuple[str, str]
@@ -38,7 +38,8 @@ class Guide:
 
 
 GUIDES: Final = {
-    "info": Guide(("info", "info --data-root ~/data/tpugraphs -c 'layout:*'"), "python run.py build-features"),
+    "info": Guide(("info", "info --data-root ~/data/tpugraphs -c 'layout:*'"),
+                  "python run.py build-features{data}"),
     "build-features": Guide(
         ("build-features", "build-features --data-root ~/data/tpugraphs --max-configs 1000"),
         "python run.py train{work}, after tune --trials 50 for better parameters",
@@ -57,7 +58,7 @@ GUIDES: Final = {
     "rank": Guide(("rank net__a.npz", "rank own/npz/tile/tpu-estimate/train --csv orders.csv"),
                   "measure the first five; python run.py explain GRAPH.npz says why they are first"),
     "submit": Guide(("submit --out submission.csv", "submit --model-from layout:xla:random --strict"),
-                    "upload the file; python run.py {check} checks it anywhere"),
+                    "upload the file; python run.py {check}{work} checks it anywhere"),
     "check-submission": Guide(("check-submission submission.csv",
                                "check-submission submission.csv --sample sample_submission.csv")),
     "explain": Guide(("explain net__a.npz --against default", "explain net__a.npz --config 17 --svg why.svg"),
@@ -72,7 +73,7 @@ GUIDES: Final = {
                      "python run.py rank on that file"),
     "collect": Guide(("collect --program mynet:program --configs 64 --out own",
                       "collect --tiles --program step.hlo.pb --out own"),
-                     "python run.py build-features --data-root with that root, then train"),
+                     "python run.py build-features{data}, then train"),
     "advise": Guide(("advise mynet:program --budget 1", "advise step.hlo.pb --budget 20 --minutes 30 --out advice"),
                     "measure before you keep a layout: docs/advise.md"),
     "run-all": Guide(("run-all --budget-hours 11", "run-all --models trained --out submission.csv"),

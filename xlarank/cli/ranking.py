@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -140,7 +141,8 @@ def submit(
         report = run(place, out, collections=collection or (), model_from=model_from, progress=progress)
     ranked = ((name, str(count), report.models[name]) for name, count in report.rows.items())
     show_rows(("collection", ">test graphs", "ranked by the model of"), ranked)
-    record.run.checked = [str(out), *(word for name in collection or () for word in ("-c", name))]
+    named = [word for name in collection or () for word in ("-c", name)]
+    record.run.words["check"] = shlex.join(["check-submission", str(out), *named])
     rows = counted(len(report.origin), "row")
     say(f"wrote {report.out}: {rows}, checked")
     for origin, count in report.unranked().items():
