@@ -31,11 +31,13 @@ def compute_features(graph: Graph | str | Path, *, tier: str = "full", candidate
     ``tier`` "fast" leaves out the dearer columns, ``candidates`` False those that look at all configurations of the
     graph. Raises `GraphFileError` for the file and `XlarankError` for another tier.
 
-    >>> import xlarank
-    >>> from xlarank.data.root import SAMPLE
-    >>> table = xlarank.compute_features(SAMPLE / "npz" / "tile" / "cpu" / "valid" / "bmm_tb__a.npz").to_polars()
-    >>> table["kernel__is_dot__flag"].head(2).to_list()
-    [1.0, 1.0]
+    Examples:
+        >>> import xlarank
+        >>> from xlarank.data.root import SAMPLE
+        >>> kernel = SAMPLE / "npz" / "tile" / "cpu" / "valid" / "bmm_tb__a.npz"
+        >>> table = xlarank.compute_features(kernel).to_polars()
+        >>> table["kernel__is_dot__flag"].head(2).to_list()
+        [1.0, 1.0]
     """
     if tier not in (known := [each.value for each in Tier]):
         raise XlarankError(f"tier is {tier!r}", expected=" or ".join(known))

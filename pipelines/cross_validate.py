@@ -74,7 +74,7 @@ def cross_validate(
         evaluation.report[str(collection)] = summarise(scores)
 
     chosen = chosen_collections(workspace, collections)
-    each_collection(chosen, work, evaluation.left_out, named=bool(collections))
+    each_collection(chosen, work, evaluation.left_out, asked=collections)
     if not evaluation.report:
         raise CollectionError("nothing could be cross-validated: " + "; ".join(reasons(evaluation.left_out)))
     return evaluation

@@ -19,7 +19,7 @@ from xlarank.features.store import read_manifest
 from xlarank.models.trained import TrainedModel, model_of
 from xlarank.models.validation.evaluation import GraphEvaluation, evaluate_graph
 from xlarank.models.validation.metrics import summarise, summarise_speedups
-from xlarank.pipelines.ranking.model_choice import models_named
+from xlarank.pipelines.ranking.model_choice import model_named
 from xlarank.pipelines.support.evaluation import (
     Evaluation,
     baselines_of,
@@ -53,7 +53,7 @@ def evaluate(
     """
     if split not in SPLITS:
         raise XlarankError(f"{split!r} is not a split", expected=", ".join(SPLITS))
-    borrowed = None if model_from is None else model_of(workspace, models_named(workspace, [model_from])[0])
+    borrowed = None if model_from is None else model_of(workspace, model_named(workspace, model_from))
     evaluation = Evaluation(split)
     chosen = chosen_collections(workspace, collections)
     files: dict[Collection, Path] = {}
@@ -76,7 +76,7 @@ def evaluate(
             if faster := {name: one.speedups for name, one in scores.items() if one.speedups}:
                 evaluation.speedups[str(collection)] = summarise_speedups(faster)
 
-        each_collection(chosen, work, evaluation.left_out, named=bool(collections), step=step)
+        each_collection(chosen, work, evaluation.left_out, asked=collections, step=step)
     if not evaluation.report:
         raise CollectionError(f"nothing could be evaluated on {split}: " + "; ".join(reasons(evaluation.left_out)))
     return evaluation

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import xlarank
-from xlarank.data.errors import XlarankError, counted
+from xlarank.data.errors import counted
 from xlarank.data.files import atomic_write
 from xlarank.data.workspace import Workspace
 from xlarank.features.meanings import column_meanings
@@ -45,7 +45,7 @@ def report(
     The page holds everything it shows: it opens from disk without a network, in light and in dark. Models are
     scored on the valid split anew; those of ``compare``, another workspace, too, and compared graph by graph.
 
-    Raises `CollectionError` where the workspace holds nothing, and `XlarankError` without matplotlib or jinja2.
+    Raises `CollectionError` where the workspace holds nothing.
     """
     chosen = chosen_collections(workspace, collections)
     all_facts: list[gather.CollectionFacts] = []
@@ -88,12 +88,8 @@ def report(
 
 
 def _template() -> Template:
-    try:
-        import jinja2
-    except ImportError as error:
-        raise XlarankError(
-            f"the report needs jinja2 ({error})", expected="jinja2 3.1 or newer", do="pip install 'xlarank[report]'"
-        ) from error
+    import jinja2
+
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(gather.__file__).parent),
         extensions=["jinja2.ext.do"],

@@ -21,8 +21,9 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.store import each_graph, read_manifest, stored_roots
 from xlarank.models.validation.metrics import order_of, top_of
 from xlarank.pipelines.ranking.model_choice import (
+    SHIPPED,
     model_for_collection,
-    models_named,
+    model_named,
     stored_rows,
 )
 from xlarank.pipelines.support.progress import Progress, steps_of
@@ -69,7 +70,8 @@ def submit(
 
     Args:
         cover: id -> number of configurations, of the graphs to cover in place of those of the data root.
-        model_from: the collection whose model ranks those of its kind that have none of their own.
+        model_from: the collection whose model ranks those of its kind that have none of their own; "shipped" for
+            the shipped ranker.
         keep: whether rows that no model ranks stay what they are in the file now in place, where they are right.
 
     Raises `CollectionError` when there is nothing to rank, where ``model_from`` has no model, or for a named
@@ -79,8 +81,8 @@ def submit(
     ranked: dict[str, list[int]] = {}
     configs = dict(cover or {})
     chosen = chosen_collections(workspace, collections)
-    if model_from is not None:
-        models_named(workspace, [model_from])
+    if model_from not in (None, SHIPPED):
+        model_named(workspace, model_from)
 
     def rank(collection: Collection) -> None:
         manifest = read_manifest(workspace, collection, "test")
@@ -101,7 +103,7 @@ def submit(
         report.models[str(collection)] = model.name
 
     with steps_of(progress, "ranking test graphs", len(chosen)) as step:
-        each_collection(chosen, rank, report.left_out, named=bool(collections), step=step)
+        each_collection(chosen, rank, report.left_out, asked=collections, step=step)
     if not ranked and not cover:
         raise CollectionError("there is nothing to submit: " + "; ".join(reasons(report.left_out | report.broken)))
     if cover is None:
@@ -129,7 +131,7 @@ def _add_unbuilt(
             if file.split != "test" or row_id in configs or not (everything or file.collection in chosen):
                 continue
             if file.collection not in chosen:
-                report.left_out.setdefault(str(file.collection), "its features were not built")
+                report.left_out.setdefault(str(file.collection), "its features were not built; run build-features")
             try:
                 configs[row_id] = graph_size(file.path, file.collection.kind).configs
             except GraphFileError as error:
@@ -146,13 +148,19 @@ class Checked:
     unknown: dict[str, str]  # id -> why, of test graphs whose number of configurations cannot be read
 
 
-def check_submission(path: Path, *, sample: Path | None = None, data_root: DataRoot | None = None) -> Checked:
+def check_submission(
+    path: Path,
+    *,
+    sample: Path | None = None,
+    data_root: DataRoot | None = None,
+    collections: Sequence[str] = (),
+) -> Checked:
     """Find everything that is wrong with a submission.
 
-    Its ids must be those of the ``sample``, else those of the test graphs of the ``data_root``. A layout row lists
-    every configuration once; a tile row at least 5 different ones, of which 5 count (all where there are fewer).
-    How many a graph has is read from the data root; without one, a layout graph has as many as its sample row
-    lists, and a tile row needs as many as its sample row where that has fewer than 5.
+    Its ids must be those of the ``sample``, else those of the test graphs of the ``data_root``, in all or these
+    collections. A layout row lists every configuration once; a tile row at least 5 different ones, of which 5 count
+    (all where there are fewer). How many a graph has is read from the data root; without one, a layout graph has as
+    many as its sample row lists, and a tile row needs as many as its sample row where that has fewer than 5.
 
     Raises `SubmissionError` for a sample that cannot be read, `DataRootError` for a data root without graphs.
     """
@@ -160,7 +168,7 @@ def check_submission(path: Path, *, sample: Path | None = None, data_root: DataR
     unknown: dict[str, str] = {}
     fewest: dict[str, int] = {}
     if data_root is not None:
-        for file in graph_files(data_root.npz, [], where=str(data_root.path)):
+        for file in graph_files(data_root.npz, collections, where=str(data_root.path)):
             if file.split == "test":
                 row_id = submission_id(file.collection, file.name)
                 configs[row_id] = None

@@ -16,6 +16,7 @@ from xlarank.models.validation.best_params import params_for
 from xlarank.models.validation.curves import MOST_FOLDS, FoldPlan
 from xlarank.models.validation.folds import family_folds
 from xlarank.models.validation.metrics import graph_metrics, paired_difference
+from xlarank.pipelines.ranking.model_choice import SHIPPED
 from xlarank.pipelines.support.fitting import Choice, Job, TrainRequest, TrainResult, fit_collections
 from xlarank.pipelines.support.progress import Progress
 from xlarank.pipelines.support.training_sets import StoredTrainingSet
@@ -25,8 +26,6 @@ from xlarank.pipelines.support.workspace_collections import trained_collections
 AUTO: Final = "auto"
 #: Rounds where there are no folds to choose by.
 _DEFAULT_ROUNDS: Final = 150
-#: The shipped ranker, as a model to fine-tune.
-SHIPPED: Final = "shipped"
 #: How fast new trees learn beside the old ones, to be chosen among by folds.
 RATES: Final = (1.0, 0.3)
 #: Families, new to the model that is continued, from which on folds choose; fewer say too little.

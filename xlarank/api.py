@@ -19,11 +19,12 @@ def read_graph(path: str | Path, kind: Kind | None = None) -> LayoutGraph | Tile
     ``kind``, "layout" or "tile", refuses files of the other kind.
     Raises `xlarank.data.errors.GraphFileError` for anything outside the format.
 
-    >>> import xlarank
-    >>> from xlarank.data.root import SAMPLE
-    >>> graph = xlarank.read_graph(SAMPLE / "npz" / "tile" / "cpu" / "valid" / "bmm_tb__a.npz")
-    >>> graph.name, graph.nodes, graph.configs, int(graph.runtime.min())
-    ('bmm_tb__a', 3, 64, 566255)
+    Examples:
+        >>> import xlarank
+        >>> from xlarank.data.root import SAMPLE
+        >>> graph = xlarank.read_graph(SAMPLE / "npz" / "tile" / "cpu" / "valid" / "bmm_tb__a.npz")
+        >>> graph.name, graph.nodes, graph.configs, int(graph.runtime.min())
+        ('bmm_tb__a', 3, 64, 566255)
     """
     return graphs.read_graph(Path(path), kind)
 
@@ -40,11 +41,12 @@ def rank(
     Raises `xlarank.data.errors.GraphFileError`, `WorkspaceError` for a workspace that does not exist, and
     `ModelError` if there is no model or more than one.
 
-    >>> import xlarank
-    >>> from xlarank.data.root import SAMPLE
-    >>> xlarank.rank(SAMPLE / "npz" / "tile" / "cpu" / "valid" / "bmm_tb__a.npz", workspace="nowhere")
-    Traceback (most recent call last):
-    xlarank.data.errors.WorkspaceError: the workspace nowhere does not exist; check the path, or run train first
+    Examples:
+        >>> import xlarank
+        >>> from xlarank.data.root import SAMPLE
+        >>> xlarank.rank(SAMPLE / "npz" / "tile" / "cpu" / "valid" / "bmm_tb__a.npz", workspace="nowhere")
+        Traceback (most recent call last):
+        xlarank.data.errors.WorkspaceError: the workspace nowhere does not exist; check the path, or run train first
     """
     from xlarank.pipelines.rank import rank as run
 

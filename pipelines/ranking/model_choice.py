@@ -18,6 +18,8 @@ from xlarank.features.targets import TPU, target_of
 from xlarank.models.trained import TrainedModel, model_of, pretrained_model
 from xlarank.pipelines.support.workspace_collections import trained_collections
 
+#: The shipped ranker, where the collection of a model is named.
+SHIPPED: Final = "shipped"
 _FIRST: Final = TILE_COLUMNS.index("input_bounds_0")
 _INPUT_BOUNDS: Final = slice(_FIRST, _FIRST + MAX_RANK)
 
@@ -36,7 +38,7 @@ def model_for_graph(
             f"the workspace {workspace.root} does not exist", do="check the path, or run train first"
         )
     if collection is not None:
-        return model_of(workspace, models_named(workspace, [collection])[0])
+        return model_of(workspace, model_named(workspace, collection))
     parts = () if path is None else path.resolve().parts
     below = {parts[i:j] for i in range(len(parts)) for j in range(i, len(parts))}
     own = next((each for each in trained_collections(workspace) if each.parts in below), None)
@@ -51,14 +53,17 @@ def model_for_collection(
     """Return the first of these that there is:
 
     1. the collection's own model;
-    2. that of the collection ``model_from``, if it is of the same kind;
+    2. that of the collection ``model_from``, if it is of the same kind; the shipped ranker for "shipped";
     3. the only model of the kind in the workspace;
     4. the shipped ranker of the kind, but for tiles of CPUs.
 
-    Raises `ModelError` where there is none, or several are left to choose from.
+    Raises `ModelError` where there is none, or several are left to choose from for tiles of CPUs.
     """
-    other = None if model_from is None else models_named(workspace, [model_from])[0]
+    other = None if model_from in (None, SHIPPED) else model_named(workspace, model_from)
     shipped = collection.kind == "layout" or target_of(collection) is TPU
+    fitting = _models_of(workspace, collection.kind)
+    if shipped and not {collection, other} & {*fitting} and (len(fitting) > 1 or model_from == SHIPPED):
+        return pretrained_model(collection.kind)
     return _choose(workspace, collection.kind, str(collection), collection, other, shipped=shipped)
 
 
@@ -71,7 +76,7 @@ def _choose(
     *,
     shipped: bool,
 ) -> TrainedModel:
-    fitting = [each for each in trained_collections(workspace) if each.kind == kind]
+    fitting = _models_of(workspace, kind)
     for preferred in (own, other):
         if preferred in fitting:
             return model_of(workspace, preferred)
@@ -89,12 +94,24 @@ def _choose(
     return model_of(workspace, fitting[0]) if fitting else pretrained_model(kind)
 
 
+def _models_of(workspace: Workspace, kind: Kind) -> list[Collection]:
+    return [each for each in trained_collections(workspace) if each.kind == kind]
+
+
 def models_named(workspace: Workspace, names: Sequence[str]) -> list[Collection]:
     """Return all or these collections with models; raises `ModelError` and `CollectionError`."""
     trained = trained_collections(workspace)
     if not trained:
         raise ModelError(f"there is no trained model in {workspace.root}", do="run train first")
     return choose(names, trained, where=f"the models of {workspace.root}")
+
+
+def model_named(workspace: Workspace, name: str) -> Collection:
+    """Return the collection of a model; raises `ModelError` and `CollectionError`, also for several."""
+    chosen = models_named(workspace, [name])
+    if len(chosen) > 1:
+        raise ModelError(f"{name} matches {len(chosen)} models", expected="one of " + ", ".join(map(str, chosen)))
+    return chosen[0]
 
 
 def rows_for_model(graph: Graph, model: TrainedModel) -> GraphRows:

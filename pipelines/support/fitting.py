@@ -193,7 +193,7 @@ def fit_collections(
     progress = progress or Silent()
     workspace.require_writable()
     weights = weighted_collections(request.also_from)
-    others = dict(zip(chosen_collections(workspace, [*weights]), weights.values(), strict=True)) if weights else {}
+    others = {other: weight for name, weight in weights.items() for other in chosen_collections(workspace, [name])}
     settings = FitSettings(request.rounds, request.seed, thread_count(request.threads))
     results: list[TrainResult] = []
     with ExitStack() as stack:
@@ -209,7 +209,7 @@ def fit_collections(
                 result = fit_and_save(job, choose)
                 results.append(replace(result, seconds=time.monotonic() - began))
             except CollectionError as error:
-                if request.collections:
+                if str(collection) in request.collections:
                     raise
                 results.append(TrainResult(str(collection), skipped=str(error)))
     if all(result.skipped for result in results):

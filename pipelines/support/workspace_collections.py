@@ -30,16 +30,16 @@ def each_collection(
     work: Callable[[Collection], Result],
     left_out: dict[str, str],
     *,
-    named: bool,
+    asked: Sequence[str],
     step: Callable[[str], None] = lambda name: None,
 ) -> dict[str, Result]:
-    """Results of ``work`` by collection; ``left_out`` gets why others have none, unless they were ``named``."""
+    """Results of ``work`` by collection; ``left_out`` gets why others have none, unless ``asked`` names them."""
     results: dict[str, Result] = {}
     for collection in collections:
         try:
             results[str(collection)] = work(collection)
         except (CollectionError, ModelError) as error:
-            if named:
+            if str(collection) in asked:
                 raise
             left_out[str(collection)] = str(error)
         step(str(collection))

@@ -19,7 +19,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tests.cli.conftest import ROOT, environment, here
+from tests.cli.conftest import ROOT, environment, here, refused
 from tests.graphs import save_npz, tile_arrays
 from tests.pipelines.trees import LAYOUT, graph_path, write_tree
 from xlarank.cli import console
@@ -34,6 +34,7 @@ from xlarank.cli.tables import new_table, print_table
 from xlarank.models.registry import RANKERS
 from xlarank.pipelines.describe_columns import describe_columns
 from xlarank.pipelines.info import SplitInfo
+from xlarank.pipelines.programs.sources import Collected
 
 
 @pytest.fixture
@@ -47,11 +48,20 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def test_json_on_standard_output_is_alone_there(small: Path) -> None:
     done = here("info", "--data-root", small, "--json", "-")
     assert done.code == 0 and isinstance(json.loads(done.out), list)
+    assert "next: python run.py build-features --data-root small" in done.err
     assert "data: " in done.err and not Path("-").exists()
     assert "data: " in here("info", "--data-root", small).out, "the next command prints its tables again"
     listed = commands().commands
     without = [name for name, one in listed.items() if not any("--json" in part.opts for part in one.params)]
     assert without == ["demo"], "which runs other commands"
+
+
+def test_collections_are_chosen_by_pattern(small: Path) -> None:
+    done = here("info", "--data-root", small, "-c", "layout:*", "--json", "-")
+    assert done.code == 0 and {part["collection"] for part in json.loads(done.out)} == {LAYOUT}
+    refused(
+        ["info", "--data-root", small, "-c", "fusion:*"], r"collection 'fusion:\*' is not in .*; expected layout"
+    )
 
 
 @pytest.mark.skipif(os.name != "posix", reason="pipes of posix")
@@ -120,7 +130,21 @@ def test_build_train_rank_and_submit_from_nothing(small: Path) -> None:
     header = "graph,model,rank,configuration,score,runtime_ns,identical,speedup"
     assert Path("out.csv").read_text().startswith(f"{header}\nomega__a,")
     done = here("submit", "--strict")
-    assert done.code == 1 and "note: 2 of 4 rows are not ranked by a model: default order" in done.out
+    assert done.code == 1 and "note: 2 of 4 rows are not ranked by a model (tile:cpu: " in done.out
+    assert "no trained tile model in work, and the shipped one is for TPUs" in done.out
+
+
+def test_fewer_labels_than_asked_for_are_explained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    manifest = {"source": "measured on this machine's CPU", "configurations": [{"status": "ok"}] * 3}
+    made = Collected(tmp_path / "net.npz", manifest, fresh=True)
+    monkeypatch.setattr("xlarank.pipelines.collect.collect", lambda *_, **__: made)
+    words = ["collect", "--program", "net:program", "--target", "cpu", "--out", tmp_path, "--configs"]
+    assert "3 of 4 configurations: no others of this program differ" in here(*words, 4).out
+    done = here(*words, 3)
+    assert (
+        "no others" not in done.out
+        and f"next: python run.py build-features --data-root {tmp_path}, then" in done.out
+    )
 
 
 def test_many_broken_files_take_few_lines(capsys: pytest.CaptureFixture[str]) -> None:

@@ -108,6 +108,10 @@ def test_the_model_of_each_collection_is_chosen_as_by_rank(trained: Path, tmp_pa
         report = run(trained, out, model_from=model_from)
         assert report.models == {default: LAYOUT, LAYOUT: LAYOUT, another: LAYOUT, TILE: TILE}
         assert not report.unranked()
+    report = run(trained, tmp_path / "shipped.csv", model_from="shipped")
+    assert report.models == {LAYOUT: LAYOUT, TILE: TILE} and "the rows lack" in report.left_out[default], (
+        "fast columns"
+    )
     orders = rows_of(out)
     assert all(orders[f"{default}:{name}"] == orders[f"{LAYOUT}:{name}"] for name in TREE[LAYOUT]["test"])
 
@@ -115,9 +119,15 @@ def test_the_model_of_each_collection_is_chosen_as_by_rank(trained: Path, tmp_pa
     card.write_text(json.dumps({**json.loads(card.read_text()), "collection": default}))
     report = run(trained, out, model_from=LAYOUT)
     assert report.models == {default: default, LAYOUT: LAYOUT, another: LAYOUT, TILE: TILE}
-    assert f"{another} could be ranked by 2 models" in run(trained, out).left_out[another]
+    assert "the rows lack" in run(trained, out).left_out[another], "the shipped ranker, not one of several others"
     with pytest.raises(CollectionError, match="did you mean"):
         run(trained, out, model_from="layout:cpu:randm")
+    with pytest.raises(
+        ModelError, match=r"layout:\* matches 2 models; expected one of layout:cpu:default, layout:cpu"
+    ):
+        run(trained, out, model_from="layout:*")
+    several = run(trained, out, collections=["layout:*"])
+    assert several.models == {default: default, LAYOUT: LAYOUT} and set(several.left_out) == {another}
 
 
 def test_layouts_without_any_model_are_ranked_as_rank_does(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,8 @@ def data_root_of(named: Path | None) -> DataRoot:
 
     root = find_data_root(named)
     say(f"data: {root.path} ({root.why})", "dim")
+    if named is not None:
+        record.run.words["data"] = f" --data-root {shlex.quote(str(named))}"
     return root
 
 

@@ -69,8 +69,6 @@ def tune(
     list_lines("note", [f"{result.collection}: {result.note}" for result in results if result.note])
     for path in [path for result in results for path in result.pictures]:
         say(f"wrote {path}")
-    if not any(result.pictures for result in results):
-        say("no pictures of studies: matplotlib is not installed (pip install 'xlarank[report]')")
     list_lines("not tuned", [result.skipped for result in results if result.skipped])
     write_json(json_file, results)
 
@@ -116,7 +114,7 @@ def train(
         bool, Option("--allow-constant", help="Save a model even if its scores are all equal.")
     ] = False,
     json_file: options.Json = None,
-) -> None:
+) -> Any:
     """Train the final models, with tuned parameters if there are any."""
     from xlarank.pipelines import train as pipeline
     from xlarank.pipelines.support.fitting import TrainRequest
@@ -151,3 +149,4 @@ def train(
             say(f"{result.collection}: most important columns: {', '.join(best)}", "dim")
     list_lines("not trained", [result.skipped for result in results if result.skipped])
     write_json(json_file, results)
+    return results

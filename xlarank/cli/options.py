@@ -48,7 +48,11 @@ Root = Annotated[
 Work = Annotated[Path, Option("--workspace", help="Folder for features, studies, models and reports.")]
 Collections = Annotated[
     list[str] | None,
-    Option("--collection", "-c", help="layout:SOURCE:SEARCH or tile:SOURCE; repeatable. Default: all."),
+    Option(
+        "--collection",
+        "-c",
+        help="layout:SOURCE:SEARCH, tile:SOURCE or a pattern ('layout:*'); repeatable. Default: all.",
+    ),
 ]
 ModelOf = Annotated[str | None, Option("--collection", "-c", help="Collection whose model to use.")]
 Split = Annotated[str, Option(help="train, valid or test.")]

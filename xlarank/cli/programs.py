@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 import typer
 
+from xlarank.cli import record
 from xlarank.cli.console import finish, list_lines, progress_bars, say, show_rows, write_json
 from xlarank.cli.inputs import workspace_at
 from xlarank.cli.options import WORK, Json, ModelOf, Out, Seed, Split, Work
@@ -162,10 +164,14 @@ def collect(
         )  # fmt: skip
         with progress_bars() as progress:
             labels = run(program, out, settings, split=split, name=name, jobs=jobs, progress=progress)
+    record.run.words["data"] = f" --data-root {shlex.quote(str(out))}"
     counts = ", ".join(f"{count} {status}" for status, count in labels.statuses.items())
     done = "wrote" if labels.fresh else "there already:"
     of = "kernels: " if tiles else ""
     say(f"{done} {labels.path} ({of}{counts}); labels are {labels.manifest['source']}")
+    made = sum(labels.statuses.values())
+    if not tiles and made < configs:
+        say(f"{made} of {counted(configs, 'configuration')}: no others of this program differ")
     list_lines("kernels, with their tiles", [f"{file}: {count}" for file, count in labels.files.items()])
     if (tau := labels.manifest.get("retest_tau")) is not None:
         say(f"two halves of the rounds agree with Kendall tau {tau:.3f}, an upper bound for any ranker")

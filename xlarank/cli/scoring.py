@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from rich.table import Table
 from typer import Option, Typer
 
-from xlarank.cli.console import list_lines, progress_bars, say, show, write_json
+from xlarank.cli.console import list_lines, list_reasons, progress_bars, say, show, write_json
 from xlarank.cli.inputs import built_workspace
 from xlarank.cli.options import RANKERS, WORK, Collections, Json, Root, Rounds, Seed, Split, Threads, Work
 from xlarank.cli.tables import new_table
-from xlarank.data.errors import counted, reasons
+from xlarank.data.errors import counted
 
 if TYPE_CHECKING:  # heavy; imported where a command needs them, so that --help stays quick
     from xlarank.pipelines.support.evaluation import Evaluation
@@ -39,7 +39,7 @@ def evaluate(
     ] = None,
     json_file: Json = None,
     graphs: Listed = True,
-) -> None:
+) -> Any:
     """Score trained models on a split with labels: per graph, mean, spread and a bootstrap interval."""
     from xlarank.pipelines.evaluate import evaluate as run
 
@@ -50,6 +50,7 @@ def evaluate(
             model_from=model_from, progress=progress,
         )  # fmt: skip
     _show(evaluation, graphs, json_file)
+    return evaluation
 
 
 @app.command()
@@ -104,7 +105,7 @@ def _show(evaluation: Evaluation, graphs: bool, json_file: Path | None, *, compa
         first, five = (with_interval(summary) for summary in metrics.values())
         count = counted(len(next(iter(metrics.values()))["graphs"]), "graph")
         say(f"{name}: {first} times as fast as the compiler's default, best of the first five {five}; {count}")
-    list_lines("left out", reasons(evaluation.left_out))
+    list_reasons("left out", evaluation.left_out)
     list_lines("note", evaluation.notes)
     report = evaluation.report.items()
     write_json(json_file, {name: {**metrics, **evaluation.speedups.get(name, {})} for name, metrics in report})
