@@ -14,7 +14,13 @@ from numpy.typing import NDArray
 from xlarank.data.errors import CompilerError
 from xlarank.data.files import atomic_write, write_json
 from xlarank.data.graph import LayoutGraph, read_graph
-from xlarank.data.hlo.compiler.constrain import DEFAULT, compiled_entry_layouts, constrain, layouts_of, mode_of
+from xlarank.data.hlo.compiler.constrain import (
+    compiled_entry_layouts,
+    constrain,
+    entry_modes,
+    layouts_of,
+    mode_of,
+)  # fmt: skip
 from xlarank.data.hlo.compiler.cycles import COUNTING
 from xlarank.data.hlo.compiler.measuring import TOLERANCE
 from xlarank.data.hlo.compiler.outcome import Journal, Outcome, Status
@@ -150,7 +156,7 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
         inputs=inputs,
         outputs=outputs,
         changes=changes,
-        difference=_difference(loaded.module, best.module, settings.check),
+        difference=_difference(loaded.module, best.module, search.space.ties, settings.check),
         lines=lines,
         configuration={
             str(node): row.tolist()
@@ -174,6 +180,8 @@ def open_journal(out: Path, program: Program, compiler: Compiler) -> Journal:
     """Outcomes of earlier runs; they depend on the program and the compiler alone."""
     made_by = {"target": compiler.target.name, "versions": compiler.versions}
     about = {"counting": COUNTING, "module": program_hash(program.module), **made_by}
+    if modes := entry_modes(program.module):
+        about["entry"] = modes
     return Journal(out / f".{program.name}.{digest_of(about)}.journal", about)
 
 
@@ -196,8 +204,10 @@ def _best(compiler: Compiler, search: LayoutSearch) -> _Best:
         return plain
     code = search.codes[search.best]
     inputs, outputs = (
-        [mode_of(after) if after != before else DEFAULT for before, after in zip(*pair, strict=True)]
-        for pair in zip(*map(compiled_entry_layouts, (plain.text, search.text(search.best))), strict=True)
+        [mode_of(after) if after != before else own for own, before, after in zip(*three, strict=True)]
+        for three in zip(
+            search.space.sides[0], *map(compiled_entry_layouts, (plain.text, search.text(search.best))), strict=True
+        )
     )
     module = search.space.module(code, (inputs, outputs))
     ((_, outcome),) = compiler.compile([module], keep=True)
@@ -227,12 +237,14 @@ def _statuses(outcomes: Sequence[Outcome]) -> dict[str, int]:
     return dict(counts) | {"ok": len(programs)} | ({"known": known} if known else {})
 
 
-def _difference(plain: Message, edited: Message | None, check: bool | None) -> float | str | None:
+def _difference(
+    plain: Message, edited: Message | None, ties: Mapping[int, int], check: bool | None
+) -> float | str | None:
     """Return the largest relative difference of outputs of both modules on this CPU, or why it is not known."""
     if edited is None or check is False:
         return None
     with Compiler(target_of("cpu")) as compiler:
-        return compiler.compare(plain, edited, _ASKED_CHECK if check else _CHECK)
+        return compiler.compare(plain, edited, _ASKED_CHECK if check else _CHECK, ties)
 
 
 @dataclass(frozen=True)

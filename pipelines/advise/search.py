@@ -13,18 +13,24 @@ from numpy.typing import NDArray
 
 from xlarank.data.errors import CompilerError
 from xlarank.data.hlo.candidates import Candidates, Codes, breed, candidate_rows, random_configurations
-from xlarank.data.hlo.compiler.constrain import AUTO, DEFAULT, Order, with_entry_modes
+from xlarank.data.hlo.compiler.constrain import (
+    AUTO,
+    DEFAULT,
+    Order,
+    compiled_entry_layouts,
+    entry_modes,
+    mode_of,
+    with_entry_modes,
+)  # fmt: skip
 from xlarank.data.hlo.compiler.operations import read_operations
 from xlarank.data.hlo.compiler.outcome import Journal, Outcome, Status
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.messages import Message, instructions
 from xlarank.data.schema import LAYOUT_COLUMNS
-from xlarank.pipelines.advise.diagnosis import Leaf, leaves_of
+from xlarank.pipelines.advise.diagnosis import Leaf, leaves_of, ties_of
 from xlarank.pipelines.programs.sources import Program, compile_new, configuration_key
 from xlarank.pipelines.support.progress import Progress, steps_of
 
-#: Modes of all inputs, or of all outputs; code 0 is how they lie without advice.
-_SIDES: Final = (DEFAULT, AUTO)
 #: Configurations compiled before the next are chosen: fewer learn more from each, more use several processes.
 BATCH: Final = 4
 #: The fastest configurations so far, from which the genetic search breeds.
@@ -46,13 +52,17 @@ class Space:
 
     Attributes:
         candidates: rows of configurable nodes, none of which is what the compiler chooses anyway; the last two
-            columns are the modes of all inputs and of all outputs.
+            columns are places in ``sides``, for all inputs and for all outputs.
+        ties: inputs that are outputs of the last step, by position: they should lie alike.
+        sides: modes of inputs and of outputs: as they are, as the compiler likes, and with orders for ``ties``.
     """
 
     program: Program
     inputs: Sequence[Leaf]
     outputs: Sequence[Leaf]
     candidates: Candidates
+    ties: Mapping[int, int]
+    sides: tuple[tuple[list[str], list[str]], ...]
 
     @classmethod
     def of(cls, program: Program, rng: np.random.Generator, per_node: int) -> Space:
@@ -65,7 +75,11 @@ class Space:
             own = program.lowered.chosen.get(names[node], ())
             nodes.append(rows[[not own or tuple(row[: len(own)]) != own for row in rows.tolist()]])
         side = np.array([_row(()), _row((0,))], np.int8)
-        return cls(program, inputs, outputs, Candidates((*nodes, side, side)))
+        now, free = (([mode] * len(inputs), [mode] * len(outputs)) for mode in (DEFAULT, AUTO))
+        given = entry_modes(program.module) or now
+        sides = (given[0], given[1]), free
+        ties = ties_of(program.module, inputs, outputs)
+        return cls(program, inputs, outputs, Candidates((*nodes, side, side)), ties, sides)
 
     @property
     def nodes(self) -> Candidates:
@@ -102,8 +116,35 @@ class Space:
 
     def modes(self, code: NDArray[np.int32]) -> tuple[list[str], list[str]]:
         """Modes of inputs and of outputs in one configuration."""
-        inputs, outputs = (_SIDES[side] for side in code[-2:])
-        return [inputs] * len(self.inputs), [outputs] * len(self.outputs)
+        inputs, outputs = (list(self.sides[code[side]][side]) for side in (-2, -1))
+        if (most := code[-2:].max()) > 1:
+            for at, to in self.ties.items():
+                inputs[at] = outputs[to] = self.sides[most][0][at]
+        return inputs, outputs
+
+    def tied(self, text: str) -> bool:
+        """Whether a loop can give outputs of a compiled program to its next step as they lie."""
+        inputs, outputs = compiled_entry_layouts(text)
+        return all(inputs[at] == outputs[to] for at, to in self.ties.items())
+
+    def tie(self, code: NDArray[np.int32], text: str) -> tuple[Space, Codes]:
+        """Return a space and configurations: a code whose outputs lie otherwise than the inputs that they become,
+        with the orders that its compiled program has for these inputs, then for the outputs.
+        """
+        # all orders are given: beside one that is left to the compiler, it does not keep those of other outputs
+        inputs, outputs = ([mode_of(order) if order else DEFAULT for order in part]
+                           for part in compiled_entry_layouts(text))  # fmt: skip
+        sides, codes = list(self.sides), []
+        for by_input in (True, False):
+            modes = list(inputs), list(outputs)
+            for at, to in self.ties.items():
+                modes[0][at] = modes[1][to] = inputs[at] if by_input else outputs[to]
+            if modes not in sides:
+                sides.append(modes)
+            codes.append(np.where(np.arange(len(code)) < len(code) - 2, code, sides.index(modes) * (code > 0)))
+        rows = np.array([_row(()), *[_row((0,))] * (len(sides) - 1)], np.int8)
+        candidates = Candidates((*self.nodes.rows, rows, rows))
+        return replace(self, candidates=candidates, sides=tuple(sides)), np.array(codes, np.int32)
 
     def rows(self, code: NDArray[np.int32]) -> NDArray[np.int8]:
         """``(nodes, 18)`` rows of one configuration, as in ``node_config_feat``."""
@@ -160,6 +201,7 @@ class LayoutSearch:
 
     Attributes:
         codes, outcomes: everything looked at, the compiler's default first, without repetitions.
+        tied: whether a loop gives its outputs to the next step as they lie; else they never are the best.
         screening: leave out code where the optimised module promises nothing.
         guided: try first what the copies of the best program ask for.
     """
@@ -173,7 +215,8 @@ class LayoutSearch:
         self.compiler, self.space, self.journal, self.rng, self.progress = compiler, space, journal, rng, progress
         self.codes: Codes = np.zeros((0, space.candidates.nodes), np.int32)
         self.outcomes: list[Outcome] = []
-        self.stopped = ""
+        self.tied: list[bool] = []
+        self.stopped, self._budget = "", 0
         self.texts = {one.fingerprint: one.text for one in journal.outcomes.values() if one.text}
 
     @property
@@ -197,7 +240,7 @@ class LayoutSearch:
         ``entry`` lets the compiler choose how inputs and outputs lie, ``proposals`` searches on.
         Raises `CompilerError` when not even the compiler's default compiles or has an estimate.
         """
-        end = time.monotonic() + 60 * minutes
+        end, self._budget = time.monotonic() + 60 * minutes, budget
         self.compiler.know({key: self.journal.estimates[key] for key in self.texts}, self.texts.values())
         what = f"compiling {self.space.program.name} for {self.compiler.target.name}"
         with steps_of(self.progress, what, budget):
@@ -274,13 +317,23 @@ class LayoutSearch:
         self.texts |= {one.fingerprint: one.text for one in found if one.text}
         before = self.spent
         self.codes = np.concatenate([self.codes, codes])
+        new = range(len(self.outcomes), len(self.codes))
         self.outcomes += [replace(one, text="") for one in found]
+        self.tied += [at == 0 or one.status is not Status.OK or self.space.tied(self.text(at))
+                      for at, one in zip(new, found, strict=True)]  # fmt: skip
         if len(self.codes) > 1:
             for _ in range(self.spent - before):
                 gain = self.outcomes[0].estimate.cycles / min(self._costs())
                 self.progress.step(f"best so far {gain:.3f} times as fast")
+        for at in new:
+            if not self.tied[at] and self.outcomes[at].estimate.cycles < best and self.spent < self._budget:
+                self.space, tied = self.space.tie(self.codes[at], self.text(at))
+                self._compile(tied[[not (self.codes == code).all(axis=1).any() for code in tied]], screen=screen)
 
     def _costs(self, *, screened: bool = False) -> NDArray[np.float64]:
         """``(configs,)`` estimated cycles, infinite for what has none; with ``screened`` predicted ones, too."""
         given = (Status.OK, Status.SCREENED) if screened else (Status.OK,)
-        return np.array([one.estimate.cycles if one.status in given else np.inf for one in self.outcomes])
+        return np.array([
+            one.estimate.cycles if tied and one.status in given else np.inf
+            for tied, one in zip(self.tied, self.outcomes, strict=True)
+        ])  # fmt: skip

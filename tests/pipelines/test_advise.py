@@ -21,7 +21,7 @@ from xlarank.data.hlo.messages import HloModuleProto, Message
 from xlarank.data.hlo.reading import module_graph
 from xlarank.pipelines.advise import advice
 from xlarank.pipelines.advise.advice import Advice, AdviceSettings, advise, apply_configuration
-from xlarank.pipelines.advise.diagnosis import Leaf, diagnose, leaves_of, picture
+from xlarank.pipelines.advise.diagnosis import Leaf, diagnose, leaves_of, picture, ties_of
 from xlarank.pipelines.advise.lines import entry_lines, operation_lines
 from xlarank.pipelines.advise.search import Space, around_copies
 from xlarank.pipelines.programs.sources import Program, write_configurations
@@ -224,6 +224,39 @@ def test_what_leads_to_a_copy_is_laid_out_as_the_copy_and_what_follows_as_before
     follows = {(4, 6, 8): before, (4, 8, 6): before}
     assert around_copies(text) == [leads, follows, {(4, 6, 8): after}, leads, {(4, 6, 8): before}, follows]
     assert around_copies(text.replace("{1,2,0} copy", "{2,1,0} copy")) == []
+
+
+def test_inputs_of_a_loop_are_tied_to_the_outputs_that_they_become() -> None:
+    def leaves(*given: str) -> list[Leaf]:
+        return [Leaf("input", "", *one.split(" ")) for one in given]
+
+    plain = product_module()
+    inputs = leaves("[0]['w'] f32[8]", "[0]['b'] f32[8]", "[1] f32[8]")
+    same = leaves("[0]['b'] f32[8]", "[0]['w'] f32[8]", "[1] f32[]")
+    assert ties_of(plain, inputs, same) == {0: 1, 1: 0}
+    assert ties_of(plain, inputs, leaves("[0] f32[]", "[1]['b'] f32[8]", "[1]['w'] f32[9]")) == {1: 1}
+    assert ties_of(plain, inputs, leaves("['w'] f32[8]")) == {0: 0}
+    assert ties_of(plain, inputs, leaves(" f32[8]")) == {}
+    plain.input_output_alias.entries.add(parameter_number=2, output_shape_index=[1])
+    assert ties_of(plain, inputs, same) == {2: 1, 1: 0}
+
+
+def test_outputs_that_lie_otherwise_than_the_inputs_they_become_are_no_advice() -> None:
+    module = HloModuleProto.FromString(product_module().SerializeToString())
+    module.computations[0].instructions[1].shape.dimensions[:] = 64, 64
+    module.computations[0].instructions[0].shape.dimensions[:] = 64, 64
+    program = Program("p", Lowered(module.SerializeToString(), leaves=[["[0]", "[1]"], ["[1]"]]))
+    space = Space.of(program, np.random.default_rng(0), 8)
+    assert space.ties == {1: 0}
+    text = "HloModule m, entry_computation_layout={(f32[64,64]{1,0}, f32[64,64]{0,1})->f32[64,64]{1,0}}\n"
+    start = space.entry(True, False)[0]
+    assert not space.tied(text) and space.tied(text.replace("{0,1}", "{1,0}"))
+    grown, codes = space.tie(start, text)
+    assert [grown.modes(code) for code in codes] == [
+        (["{1,0}", "{0,1}"], ["{0,1}"]),
+        (["{1,0}", "{1,0}"], ["{1,0}"]),
+    ]
+    assert grown.modes(start) == space.modes(start) == (["auto", "auto"], ["default"])
 
 
 def test_weights_are_told_by_name_or_use() -> None:

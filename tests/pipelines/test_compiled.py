@@ -31,8 +31,8 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not INSTALLED, reason="needs the extra collect: jax and libtpu"),
 ]
-PRODUCTS = "tests.pipelines.compiled_programs:products"
-TEXTS = "tests.pipelines.compiled_programs:texts"
+PROGRAMS = "tests.pipelines.compiled_programs"
+PRODUCTS, TEXTS = f"{PROGRAMS}:products", f"{PROGRAMS}:texts"
 
 
 def test_labels_are_the_sum_of_cycles_at_the_clock(tmp_path):
@@ -108,6 +108,8 @@ def test_advice_is_never_worse_than_the_compilers_own_choice(tmp_path):
         ((_, outcome),) = compiler.compile([edited])
     assert target_of("tpu-v3").nanoseconds(outcome.estimate.cycles) == advice.best_ns
     assert advise(TEXTS, AdviceSettings("tpu-v3", budget=6, jobs=2), out=tmp_path) == advice
+    again = advise(str(tmp_path / "texts.advised.pb"), AdviceSettings("tpu-v3", budget=1), out=tmp_path / "again")
+    assert again.default_ns == advice.best_ns
 
 
 def test_the_lines_of_advice_give_the_estimate_that_was_promised(tmp_path):
@@ -128,6 +130,24 @@ def test_the_lines_of_advice_give_the_estimate_that_was_promised(tmp_path):
         [sys.executable, "-c", script], capture_output=True, text=True, env=os.environ | ENVIRONMENT, check=True
     )
     assert target_of("tpu-v3").nanoseconds(read_estimate(done.stdout).cycles) == advice.best_ns
+
+
+@pytest.mark.parametrize(("name", "gains"), [("mixing", True), ("recurrent", False)])
+def test_the_lines_of_advice_run_in_a_loop_whose_outputs_go_in_again(tmp_path, name, gains):
+    advice = advise(f"{PROGRAMS}:{name}", AdviceSettings("tpu-v3", budget=6, check=True), out=tmp_path)
+    script = (
+        "import jax, jax.numpy as jnp\n"
+        f"from {PROGRAMS} import {name}\n"
+        f"step, arguments = {name}()\n"
+        "arguments = jax.tree.map(lambda x: jnp.ones(x.shape, x.dtype), arguments)\n"
+        + "\n".join(advice.lines)
+        + "\nstate, batch = arguments\nfor _ in range(3):\n    state, _ = step(state, batch)\n"
+    )
+    environment = os.environ | {"JAX_PLATFORMS": "cpu"}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert (advice.speedup > 1.02) == gains
+    assert not gains or (isinstance(advice.difference, float) and advice.difference < 1e-3)
 
 
 def test_what_is_wrong_with_a_function_is_told():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -47,8 +47,11 @@ def measure(xla: Xla, folder: Path, *, modules: Sequence[bytes], rounds: int, se
     return times
 
 
-def compare(xla: Xla, folder: Path, *, modules: Sequence[bytes]) -> float:
-    """Return the largest `difference` between outputs of two modules on the same inputs."""
+def compare(xla: Xla, folder: Path, *, modules: Sequence[bytes], ties: Mapping[int, int]) -> float:
+    """Return the largest `difference` between outputs of two modules on the same inputs.
+
+    With ``ties``, positions of inputs and of the outputs that become them, the outputs are those of a second step.
+    """
     import jax
     from jax.experimental.layout import Format, Layout
     from jax.sharding import SingleDeviceSharding
@@ -64,7 +67,11 @@ def compare(xla: Xla, folder: Path, *, modules: Sequence[bytes]) -> float:
             else Format(Layout(order_of(mode)[::-1]), SingleDeviceSharding(xla.device))
             for mode in modes
         ]
-        outputs.append(_outputs(xla.compile(module), list(map(jax.device_put, values, places))))
+        run, arrays = xla.compile(module), list(map(jax.device_put, values, places))
+        if ties:
+            first = run.execute(arrays)
+            arrays = [first[ties[at]] if at in ties else array for at, array in enumerate(arrays)]
+        outputs.append(_outputs(run, arrays))
     return _largest(outputs[1], outputs[0])
 
 

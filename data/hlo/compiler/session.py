@@ -211,11 +211,14 @@ class Compiler:
             )
         return cast(Lowered, answer)
 
-    def compare(self, plain: Message, edited: Message, seconds: float) -> float | str:
-        """Return the largest relative difference of outputs of two modules on random inputs, or why not."""
+    def compare(self, plain: Message, edited: Message, seconds: float, ties: Mapping[int, int]) -> float | str:
+        """Return the largest relative difference of outputs of two modules on random inputs, or why not.
+
+        With ``ties``, inputs that are outputs of the last step, both run a second step.
+        """
         modules = [plain.SerializeToString(), edited.SerializeToString()]
         try:
-            answer = self._ask(partial(compare, modules=modules), seconds)
+            answer = self._ask(partial(compare, modules=modules, ties=dict(ties)), seconds)
         except CompilerError as error:
             return str(error)
         return answer.message if isinstance(answer, Outcome) else float(answer)

@@ -205,8 +205,12 @@ def _lowered_function(xla: Xla, name: str) -> tuple[Any, list[list[str]]]:
 
     shapes = paths.tree_map_with_path(placed, arguments)
     try:
-        jitted = jax.jit(function, keep_unused=True, in_shardings=sharding, out_shardings=sharding)
-        lowered = jitted.lower(*shapes)
+        donated: tuple[int, ...] = ()
+        if hasattr(function, "lower"):  # by jax.jit
+            arguments = enumerate(function.lower(*shapes).args_info[0])
+            donated = tuple(at for at, one in arguments if any(leaf.donated for leaf in paths.tree_leaves(one)))
+        options = {"keep_unused": True, "in_shardings": sharding, "out_shardings": sharding}
+        lowered = jax.jit(function, donate_argnums=donated, **options).lower(*shapes)
     except Exception as error:  # whatever the program's own code raises
         raise CompilerError(
             f"{name} cannot be traced ({type(error).__name__}: {first_line(error)})",
