@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,21 +21,31 @@ from xlarank.data.hlo.compiler.constrain import (
     layouts_of,
     mode_of,
 )  # fmt: skip
-from xlarank.data.hlo.compiler.cycles import COUNTING
+from xlarank.data.hlo.compiler.cycles import COUNTING, read_estimate
 from xlarank.data.hlo.compiler.measuring import TOLERANCE
 from xlarank.data.hlo.compiler.outcome import Journal, Outcome, Status
+from xlarank.data.hlo.compiler.pasted import Pasted
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import DEFAULT_TARGET, target_of
-from xlarank.data.hlo.messages import Message, instructions
+from xlarank.data.hlo.messages import Message
 from xlarank.data.hlo.reading import graph_name, module_of, node_names, read_program
-from xlarank.pipelines.advise.diagnosis import Diagnosis, diagnose, picture, shape_text
-from xlarank.pipelines.advise.lines import Change, EntryChange, entry_lines, major_to_minor, operation_lines
+from xlarank.pipelines.advise.diagnosis import Diagnosis, diagnose, picture
+from xlarank.pipelines.advise.lines import (
+    Change,
+    EntryChange,
+    changes_of,
+    entry_lines,
+    major_to_minor,
+    operation_lines,
+)
 from xlarank.pipelines.advise.search import LayoutSearch, Space
 from xlarank.pipelines.programs.sources import Program, digest_of, load_program, program_hash
 from xlarank.pipelines.support.progress import Progress, Silent
 
 #: Seconds within which outputs are compared unless that was asked for, and where it was.
 _CHECK, _ASKED_CHECK = 60.0, 900.0
+#: Times as fast, below which advice is not worth its code.
+_WORTH = 1.02
 
 
 @dataclass(frozen=True)
@@ -44,14 +54,15 @@ class Advice:
 
     Attributes:
         program, target, versions: what was compiled by what.
-        default_ns, best_ns, speedup: estimates by the compiler, not measurements; best is that of the module
-            written, never above default.
+        default_ns, best_ns, speedup: estimates by the compiler, not measurements; best is that of a function with
+            ``lines`` pasted, of a file that of the module written, never above default.
+        module_ns: of the module written, which has layouts that no code reaches, too.
         compiled: how many configurations ended how (`xlarank.data.hlo.compiler.outcome.Status`; ``known`` became a
             program that had an estimate already), the compiler's default included.
         diagnosis, diagnosis_after: where the cycles go, as written and by the advice.
         inputs, outputs: how they should lie, where that is otherwise than now.
         difference: largest relative difference of outputs on this CPU, or why there is none.
-        lines: for JAX programs, the calls to put in.
+        lines: for JAX programs, the calls to put in; empty if they gain nothing.
         configuration: rows of the changes by node, as in ``node_config_feat``.
     """
 
@@ -59,9 +70,11 @@ class Advice:
     target: str
     versions: dict[str, str]
     labels: str
+    function: bool
     default_ns: int
     best_ns: int
     speedup: float
+    module_ns: int
     compiled: dict[str, int]
     stopped: str
     diagnosis: Diagnosis
@@ -73,6 +86,21 @@ class Advice:
     lines: list[str]
     configuration: dict[str, list[int]]
     files: list[str]
+
+    @property
+    def worth(self) -> bool:
+        return self.speedup >= _WORTH
+
+    @property
+    def conversion_words(self) -> str:
+        """Which inputs have to be made in a new layout in every call; empty if none."""
+        names = [one.name for one in self.inputs if one.kind == "input" and not one.looped]
+        if not names:
+            return ""
+        spared = sum(one.cycles for one in self.diagnosis.relayouts if one.tensor in names)
+        return f"not counted: laying out {', '.join(names)} anew in each call" + (
+            f"; converted on the TPU, that costs about the {spared:,} cycles of the copies spared" if spared else ""
+        )
 
     @property
     def difference_words(self) -> str:
@@ -128,18 +156,23 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
             search = LayoutSearch(compiler, space, journal, rng, progress or Silent())
             search.run(settings.budget, settings.minutes)
         best = _best(compiler, search)
+        leaves, default = (space.inputs, space.outputs), search.outcomes[0].estimate.cycles
+        inputs, outputs = (
+            [EntryChange(**vars(leaf), before=old, minor_to_major=new, major_to_minor=major_to_minor(new),
+                         looped=at in looped)
+             for at, (leaf, old, new) in enumerate(zip(*side, strict=True)) if old != new]
+            for looped, *side in zip(
+                (space.ties.keys(), space.ties.values()), leaves,
+                *map(compiled_entry_layouts, (search.text(0), best.text)), strict=True)
+        )  # fmt: skip
+        rows = search.space.rows(best.code)
+        changes = changes_of(loaded.module, layouts_of(loaded.module, loaded.graph.configurable, rows))
+        code = _Code(best.cycles, operation_lines(changes), changes)
+        if any(loaded.lowered.leaves):
+            code = _Code(default, [], changes)
+            if best.module is not None:
+                code = _pasted(compiler, program, changes, entry_lines(inputs, outputs), default)
         versions = compiler.versions
-    leaves, default = (space.inputs, space.outputs), search.outcomes[0].estimate.cycles
-    inputs, outputs = (
-        [EntryChange(**vars(leaf), before=old, minor_to_major=new, major_to_minor=major_to_minor(new))
-         for leaf, old, new in zip(*side, strict=True) if old != new]
-        for side in zip(leaves, *map(compiled_entry_layouts, (search.text(0), best.text)), strict=True)
-    )  # fmt: skip
-    rows = search.space.rows(best.code)
-    layouts = layouts_of(loaded.module, loaded.graph.configurable, rows)
-    changes, lines = _changes(loaded.module, layouts, loaded.lowered.written)
-    if any(loaded.lowered.leaves):
-        lines = entry_lines(inputs, outputs) + lines
     files = [out / f"{loaded.name}.{name}" for name in ("diagnosis.svg", "advice.json", "advised.pb")]
     advice = Advice(
         program=loaded.name,
@@ -147,17 +180,19 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
         versions=versions,
         labels=f"estimated by the compiler for {chip.name}",
         default_ns=chip.nanoseconds(default),
-        best_ns=chip.nanoseconds(best.cycles),
-        speedup=chip.nanoseconds(default) / chip.nanoseconds(best.cycles),
+        function=any(loaded.lowered.leaves),
+        best_ns=chip.nanoseconds(code.cycles),
+        speedup=chip.nanoseconds(default) / chip.nanoseconds(code.cycles),
+        module_ns=chip.nanoseconds(best.cycles),
         compiled=_statuses(search.outcomes),
         stopped=search.stopped,
         diagnosis=diagnose(search.text(0), *leaves),
         diagnosis_after=diagnose(best.text, *leaves),
         inputs=inputs,
         outputs=outputs,
-        changes=changes,
-        difference=_difference(loaded.module, best.module, search.space.ties, settings.check),
-        lines=lines,
+        changes=code.changes,
+        difference=_difference(loaded.module, code.pasted or best.module, search.space.ties, settings.check),
+        lines=code.lines,
         configuration={
             str(node): row.tolist()
             for node, row in zip(loaded.graph.configurable, rows, strict=True)
@@ -217,17 +252,34 @@ def _best(compiler: Compiler, search: LayoutSearch) -> _Best:
     return _Best(code, text, outcome.estimate.cycles, module)
 
 
-def _changes(
-    module: Message, layouts: Mapping[int, tuple[int, ...]], written: frozenset[tuple[int, ...]] | None = None
-) -> tuple[list[Change], list[str]]:
-    """Return layouts of a module's nodes with what they are of, and the lines for JAX that set them."""
-    nodes = [one for _, one in instructions(module)]
-    changes = [
-        Change(at, one.name, one.opcode, shape_text(one.shape), one.metadata.op_name, order, major_to_minor(order))
-        for at, order in layouts.items()
-        for one in (nodes[at],)
-    ]
-    return changes, operation_lines([(nodes[at], order) for at, order in layouts.items()], written)
+class _Code(NamedTuple):
+    """Lines to paste with the cycles of the program compiled with them; no lines: nothing is gained."""
+
+    cycles: int
+    lines: list[str]
+    changes: list[Change]
+    pasted: Pasted | None = None
+
+
+def _pasted(compiler: Compiler, program: str, changes: list[Change], entry: list[str], default: int) -> _Code:
+    """Compile the code of an advice as a reader pastes it, with and without constraints in the source.
+
+    A place in the source takes one layout; changes that get a value of it are given its expression.
+    """
+    places = {(one.file, one.line, one.dimensions): one for change in changes if (one := change.place)}
+    best = _Code(default, [], changes)
+    for chosen in [list(places.values()), []] if places else [[]]:
+        pasted = Pasted(program, entry, chosen)
+        answer = compiler.compile_pasted(pasted)
+        if isinstance(answer, Outcome):
+            continue
+        text, reached = answer
+        cycles = read_estimate(text).cycles
+        if cycles < best.cycles:
+            named = [replace(one, code=reached.get(one.place, "") if one.place else "") for one in changes]
+            lines = entry + operation_lines([one for one in named if one.code])
+            best = _Code(cycles, lines, named, pasted)
+    return best
 
 
 def _statuses(outcomes: Sequence[Outcome]) -> dict[str, int]:
@@ -238,9 +290,9 @@ def _statuses(outcomes: Sequence[Outcome]) -> dict[str, int]:
 
 
 def _difference(
-    plain: Message, edited: Message | None, ties: Mapping[int, int], check: bool | None
+    plain: Message, edited: Message | Pasted | None, ties: Mapping[int, int], check: bool | None
 ) -> float | str | None:
-    """Return the largest relative difference of outputs of both modules on this CPU, or why it is not known."""
+    """Return the largest relative difference of outputs of both on this CPU, or why it is not known."""
     if edited is None or check is False:
         return None
     with Compiler(target_of("cpu")) as compiler:
@@ -273,8 +325,8 @@ def apply_configuration(program: Path, configuration: str, out: Path) -> Applied
     rows = graph.table.rows[graph.table.codes[int(number)]].astype(np.int8)
     module = module_of(read_program(program))
     layouts = layouts_of(module, graph.configurable, rows)
-    changes, lines = _changes(module, layouts)
+    changes = changes_of(module, layouts)
     path = out / f"{graph_name(program)}.{Path(name).stem}.{number}.pb"
     with atomic_write(path) as partial:
         partial.write_bytes(constrain(module, layouts).SerializeToString())
-    return Applied(changes, lines, str(path))
+    return Applied(changes, operation_lines(changes), str(path))

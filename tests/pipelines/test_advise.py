@@ -15,14 +15,15 @@ from xlarank.data.errors import CompilerError, HloError
 from xlarank.data.hlo.compiler.constrain import entry_modes
 from xlarank.data.hlo.compiler.cycles import COUNTING, read_estimate
 from xlarank.data.hlo.compiler.outcome import Outcome, Status
+from xlarank.data.hlo.compiler.pasted import Pasted, Place
 from xlarank.data.hlo.compiler.targets import target_of
 from xlarank.data.hlo.compiler.xla import Lowered
-from xlarank.data.hlo.messages import HloModuleProto, Message
+from xlarank.data.hlo.messages import HloModuleProto, Message, instructions
 from xlarank.data.hlo.reading import module_graph
 from xlarank.pipelines.advise import advice
 from xlarank.pipelines.advise.advice import Advice, AdviceSettings, advise, apply_configuration
 from xlarank.pipelines.advise.diagnosis import Leaf, diagnose, leaves_of, picture, ties_of
-from xlarank.pipelines.advise.lines import entry_lines, operation_lines
+from xlarank.pipelines.advise.lines import changes_of, entry_lines, operation_lines
 from xlarank.pipelines.advise.search import Space, around_copies
 from xlarank.pipelines.programs.sources import Program, write_configurations
 
@@ -44,6 +45,9 @@ def product_module() -> Message:
     instruction(main, "parameter", (64, 128), id=1).metadata.op_name = "x"
     instruction(main, "parameter", (128, 64), id=2, parameter_number=1).metadata.op_name = "layer['w']"
     instruction(main, "dot", (64, 64), (1, 2), id=3).dot_dimension_numbers.lhs_contracting_dimensions.append(1)
+    main.instructions[2].metadata.op_name = "jit(f)/dot"
+    main.instructions[2].metadata.source_file = "mine.py"
+    main.instructions[2].metadata.source_line = 7
     for one in main.instructions[:2]:
         module.host_program_shape.parameters.add().CopyFrom(one.shape)
     module.host_program_shape.result.CopyFrom(main.instructions[2].shape)
@@ -61,10 +65,17 @@ class Made:
     useless = False
     know = staticmethod(lambda *_: None)
     compare = staticmethod(lambda *_: 0.001)
+    pasted: ClassVar[list[tuple[int, int]]] = []
 
     def lower(self, **_: Any) -> Lowered:
         leaves = [["[0]", "[1]['w']"], [""]]
-        return Lowered(product_module().SerializeToString(), None, {"dot.3": (1, 0)}, leaves)
+        return Lowered(product_module().SerializeToString(), {"dot.3": (1, 0)}, leaves)
+
+    def compile_pasted(self, pasted: Pasted) -> tuple[str, dict[Place, str]]:
+        """The expression on a line gets a layout as the dot does."""
+        self.pasted.append((len(pasted.lines), len(pasted.places)))
+        text = TEXT.format(weight="0,1", operand="w", cycles=100 - 50 * bool(pasted.places), copy="")
+        return text, dict.fromkeys(pasted.places, "x @ w")
 
     def compile(self, modules: Any, **_: Any) -> Any:
         for at, module in enumerate(modules):
@@ -85,7 +96,7 @@ class Made:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> type[Made]:
-    own = type("Own", (Made,), {"compiled": []})
+    own = type("Own", (Made,), {"compiled": [], "pasted": []})
     monkeypatch.setattr(advice, "Compiler", lambda *_, **__: nullcontext(own()))
     return own
 
@@ -118,7 +129,12 @@ def test_entry_layouts_come_first_then_the_search_goes_on_from_the_best(made: ty
     assert "    \"[1]['w']\": (1, 0),  # weight layer['w'], f32[128,64]" in found.lines
     assert "outputs = {}" in found.lines
     compile("\n".join(found.lines), "lines", "exec")
-    assert "y = with_layout_constraint(y, Layout(major_to_minor=(1, 0)))" in found.lines
+    assert found.lines[-2:] == [
+        "# mine.py:7, dot f32[64,64], jit(f)/dot",
+        "#   with_layout_constraint(x @ w, Layout(major_to_minor=(1, 0)))",
+    ]
+    assert (change.code, found.module_ns) == ("x @ w", clock(50))
+    assert len(made.pasted) == 2 and made.pasted[1][1] == 0
     assert "nothing is left to try" in run(tmp_path / "more", budget=20).stopped
     edited = HloModuleProto.FromString((tmp_path / "program.advised.pb").read_bytes())
     assert entry_modes(edited) == [["default", "{0,1}"], ["default"]]
@@ -171,6 +187,7 @@ def test_estimates_counted_otherwise_are_not_used_again_and_old_modules_go(made,
 def test_the_compilers_own_choice_stands_where_nothing_beats_it(made: type[Made], tmp_path: Path) -> None:
     made.useless, made.slow = True, "given up"
     found = run(tmp_path, budget=20)
+    assert not found.worth
     assert found.speedup == 1 and not found.lines and not found.changes and found.difference is None
     assert found.compiled["given up"] >= 1 and "failed" not in found.compiled
     assert not (tmp_path / "program.advised.pb").exists()
@@ -268,15 +285,26 @@ def test_weights_are_told_by_name_or_use() -> None:
 
 
 def test_layouts_of_operations_become_lines_that_name_the_value() -> None:
-    dot = matmul_module().computations[1].instructions[2]
+    module = matmul_module()
+    at, dot = next((at, one) for at, (_, one) in enumerate(instructions(module)) if one.name == "dot.22")
     dot.metadata.op_name = "jit(f)/dot_general"
-    head, name, call = operation_lines([(dot, (0, 1))], {(8, 128)})
+    (change,) = changes_of(module, {at: (0, 1)})
+    assert change.place is None and change.source == "jit(f)/dot_general"
+    head, name, call = operation_lines([change])
     assert head == "from jax.experimental.layout import Layout, with_layout_constraint"
-    assert name == "# dot dot.22: f32[8,128], jit(f)/dot_general"
-    assert call == "y = with_layout_constraint(y, Layout(major_to_minor=(1, 0)))"
+    assert name == "# dot f32[8,128], jit(f)/dot_general"
+    assert call == "#   with_layout_constraint(VALUE, Layout(major_to_minor=(1, 0)))"
     assert operation_lines([]) == [] == entry_lines([], [])
-    lines = operation_lines([(dot, (0, 1))], {(8, 64)})  # a shape that only the compiler has
-    assert "use the edited module" in lines[-1] and not any("y = " in line for line in lines)
+    index, dot.metadata.stack_frame_id = module.stack_frame_index, 2
+    index.file_names.extend(["/lib/site-packages/flax/linear.py", "/home/me/net.py"])
+    for file, line in ((1, 5), (2, 12)):
+        index.file_locations.add(file_name_id=file, line=line)
+    index.stack_frames.add(file_location_id=2)
+    index.stack_frames.add(file_location_id=1, parent_frame_id=1)
+    (change,) = changes_of(module, {at: (0, 1)})
+    assert change.place == Place("/home/me/net.py", 12, (8, 128), (1, 0))
+    dot.metadata.op_name = "jit(f)/transpose(jvp())/dot_general"
+    assert changes_of(module, {at: (0, 1)})[0].place is None
 
 
 def test_a_configuration_of_an_imported_program_becomes_lines(tmp_path: Path) -> None:
@@ -288,7 +316,7 @@ def test_a_configuration_of_an_imported_program_becomes_lines(tmp_path: Path) ->
     rows[1, 0, :2] = 0, 1
     write_configurations(tmp_path / "c.npz", graph, rows, np.zeros(2, np.int64))
     applied = apply_configuration(path, f"{tmp_path / 'c.npz'}:1", tmp_path)
-    assert applied.lines[-1] == "y = with_layout_constraint(y, Layout(major_to_minor=(1, 0)))"
+    assert applied.lines[-2] == "# mine.py:7, dot f32[64,64], jit(f)/dot"
     edited = HloModuleProto.FromString(Path(applied.file).read_bytes())
     assert edited.computations[0].instructions[3].custom_call_target == "LayoutConstraint"
     assert apply_configuration(path, f"{tmp_path / 'c.npz'}:0", tmp_path).changes == []

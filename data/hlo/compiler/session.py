@@ -24,6 +24,7 @@ from xlarank.data.hlo.compiler.cycles import Estimate
 from xlarank.data.hlo.compiler.measuring import compare, measure
 from xlarank.data.hlo.compiler.operations import Kernels, read_operations
 from xlarank.data.hlo.compiler.outcome import Outcome, Status, fingerprint
+from xlarank.data.hlo.compiler.pasted import Pasted, Place, compile_pasted
 from xlarank.data.hlo.compiler.service import ANSWER, POLL, Work
 from xlarank.data.hlo.compiler.targets import Target
 from xlarank.data.hlo.compiler.xla import Lowered, compile_module, dumped, lower, optimised_text, under_limit
@@ -211,17 +212,27 @@ class Compiler:
             )
         return cast(Lowered, answer)
 
-    def compare(self, plain: Message, edited: Message, seconds: float, ties: Mapping[int, int]) -> float | str:
-        """Return the largest relative difference of outputs of two modules on random inputs, or why not.
+    def compare(
+        self, plain: Message, edited: Message | Pasted, seconds: float, ties: Mapping[int, int]
+    ) -> float | str:
+        """Return the largest relative difference of outputs on random inputs, or why not.
 
         With ``ties``, inputs that are outputs of the last step, both run a second step.
         """
-        modules = [plain.SerializeToString(), edited.SerializeToString()]
+        other = edited if isinstance(edited, Pasted) else edited.SerializeToString()
+        work = partial(compare, plain=plain.SerializeToString(), edited=other, ties=dict(ties))
         try:
-            answer = self._ask(partial(compare, modules=modules, ties=dict(ties)), seconds)
+            answer = self._ask(work, seconds)
         except CompilerError as error:
             return str(error)
         return answer.message if isinstance(answer, Outcome) else float(answer)
+
+    def compile_pasted(self, pasted: Pasted) -> tuple[str, dict[Place, str]] | Outcome:
+        """Return the compiled program of pasted code and the expressions constrained, or what became of it."""
+        answer: tuple[str, dict[Place, str]] | Outcome = self._ask(
+            partial(compile_pasted, pasted=pasted), self._limit
+        )
+        return answer
 
     def measure(self, modules: Iterable[Message], *, rounds: int, seed: int) -> list[list[float]]:
         """Return run times of every module on this machine, ``(modules, rounds)`` seconds, in shuffled rounds.

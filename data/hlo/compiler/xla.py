@@ -48,13 +48,11 @@ class Lowered:
 
     Attributes:
         module: serialized.
-        written: dimensions of all values before the compiler rewrote anything; None where that is not known.
         chosen: the layouts that it chose, minor to major, by the names of instructions, where known.
         leaves: paths of a function's inputs and outputs; empty for a module.
     """
 
     module: bytes
-    written: frozenset[tuple[int, ...]] | None = None
     chosen: dict[str, tuple[int, ...]] = field(default_factory=dict)
     leaves: Sequence[Sequence[str]] = ((), ())
 
@@ -189,7 +187,7 @@ def _lowered_function(xla: Xla, name: str) -> tuple[Any, list[list[str]]]:
     import jax
     from jax.sharding import SingleDeviceSharding
 
-    function, arguments = _imported(name)
+    function, arguments = imported(name)
     sharding = SingleDeviceSharding(xla.device)
     paths = jax.tree_util
 
@@ -221,7 +219,8 @@ def _lowered_function(xla: Xla, name: str) -> tuple[Any, list[list[str]]]:
     return lowered, [[paths.keystr(path) for path, _ in paths.tree_leaves_with_path(tree)] for tree in trees]
 
 
-def _imported(name: str) -> tuple[Any, Any]:
+def imported(name: str) -> tuple[Any, Any]:
+    """Return the callable and its arguments that ``module:function`` makes."""
     module, _, function = name.partition(":")
     sys.path.insert(0, os.getcwd())
     try:
@@ -252,10 +251,8 @@ def dumped(folder: Path) -> Lowered | None:
     if not before or not after:  # the second file shows that the first one is complete
         return None
     leaves = folder / _LEAVES
-    written = (one for path in folder.glob("*before_optimizations*.pb") for _, one in instructions(module_in(path)))
     return Lowered(
         module_in(before[0]).SerializeToString(),
-        frozenset(tuple(one.shape.dimensions) for one in written),
         {one.name: tuple(one.shape.layout.minor_to_major) for _, one in instructions(module_in(after[0]))},
         json.loads(leaves.read_text(encoding="utf-8")) if leaves.exists() else ((), ()),
     )
