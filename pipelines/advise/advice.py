@@ -38,7 +38,7 @@ from xlarank.pipelines.advise.lines import (
     major_to_minor,
     operation_lines,
 )
-from xlarank.pipelines.advise.search import LayoutSearch, Space
+from xlarank.pipelines.advise.search import LayoutSearch, NoCodeError, Space
 from xlarank.pipelines.programs.sources import Program, digest_of, load_program, program_hash
 from xlarank.pipelines.support.progress import Progress, Silent
 
@@ -54,6 +54,7 @@ class Advice:
 
     Attributes:
         program, target, versions: what was compiled by what.
+        replaced: operations without code in this compiler, and what was compiled instead; empty if none.
         default_ns, best_ns, speedup: estimates by the compiler, not measurements; best is that of a function with
             ``lines`` pasted, of a file that of the module written, never above default.
         module_ns: of the module written, which has layouts that no code reaches, too.
@@ -69,6 +70,7 @@ class Advice:
     program: str
     target: str
     versions: dict[str, str]
+    replaced: str
     labels: str
     function: bool
     default_ns: int
@@ -148,13 +150,14 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
         )
     if settings.budget < 1:
         raise CompilerError(f"a budget of {settings.budget} compilations", expected="at least 1")
+    replaced = ""
     with Compiler(chip, jobs=settings.jobs, limit=settings.limit) as compiler:
-        loaded = load_program(program, compiler)
-        rng = np.random.default_rng(settings.seed)
-        space = Space.of(loaded, rng, settings.per_node)
-        with open_journal(out, loaded, compiler) as journal:
-            search = LayoutSearch(compiler, space, journal, rng, progress or Silent())
-            search.run(settings.budget, settings.minutes)
+        try:
+            search = _search(compiler, program, settings, out, progress or Silent(), False)
+        except NoCodeError as error:
+            replaced = f"take_along_axis was compiled as a product with one_hot, write it so: {error.got}"
+            search = _search(compiler, program, settings, out, progress or Silent(), True)
+        loaded, space = search.space.program, search.space
         best = _best(compiler, search)
         leaves, default = (space.inputs, space.outputs), search.outcomes[0].estimate.cycles
         inputs, outputs = (
@@ -171,13 +174,15 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
         if any(loaded.lowered.leaves):
             code = _Code(default, [], changes)
             if best.module is not None:
-                code = _pasted(compiler, program, changes, entry_lines(inputs, outputs), default)
+                whole = Pasted(program, entry_lines(inputs, outputs), (), bool(replaced))
+                code = _pasted(compiler, whole, changes, default)
         versions = compiler.versions
     files = [out / f"{loaded.name}.{name}" for name in ("diagnosis.svg", "advice.json", "advised.pb")]
     advice = Advice(
         program=loaded.name,
         target=chip.name,
         versions=versions,
+        replaced=replaced,
         labels=f"estimated by the compiler for {chip.name}",
         default_ns=chip.nanoseconds(default),
         function=any(loaded.lowered.leaves),
@@ -209,6 +214,24 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
             partial.write_bytes(best.module.SerializeToString())
     write_json(files[1], asdict(advice))
     return advice
+
+
+def _search(
+    compiler: Compiler,
+    program: str,
+    settings: AdviceSettings,
+    out: Path,
+    progress: Progress,
+    *,
+    one_hot: bool = False,
+) -> LayoutSearch:
+    """Load a program and search it; raises `CompilerError` if its default does not compile."""
+    loaded = load_program(program, compiler, one_hot=one_hot)
+    rng = np.random.default_rng(settings.seed)
+    with open_journal(out, loaded, compiler) as journal:
+        search = LayoutSearch(compiler, Space.of(loaded, rng, settings.per_node), journal, rng, progress)
+        search.run(settings.budget, settings.minutes)
+    return search
 
 
 def open_journal(out: Path, program: Program, compiler: Compiler) -> Journal:
@@ -261,7 +284,7 @@ class _Code(NamedTuple):
     pasted: Pasted | None = None
 
 
-def _pasted(compiler: Compiler, program: str, changes: list[Change], entry: list[str], default: int) -> _Code:
+def _pasted(compiler: Compiler, entry: Pasted, changes: list[Change], default: int) -> _Code:
     """Compile the code of an advice as a reader pastes it, with and without constraints in the source.
 
     A place in the source takes one layout; changes that get a value of it are given its expression.
@@ -269,7 +292,7 @@ def _pasted(compiler: Compiler, program: str, changes: list[Change], entry: list
     places = {(one.file, one.line, one.dimensions): one for change in changes if (one := change.place)}
     best = _Code(default, [], changes)
     for chosen in [list(places.values()), []] if places else [[]]:
-        pasted = Pasted(program, entry, chosen)
+        pasted = replace(entry, places=chosen)
         answer = compiler.compile_pasted(pasted)
         if isinstance(answer, Outcome):
             continue
@@ -277,7 +300,7 @@ def _pasted(compiler: Compiler, program: str, changes: list[Change], entry: list
         cycles = read_estimate(text).cycles
         if cycles < best.cycles:
             named = [replace(one, code=reached.get(one.place, "") if one.place else "") for one in changes]
-            lines = entry + operation_lines([one for one in named if one.code])
+            lines = [*entry.lines, *operation_lines([one for one in named if one.code])]
             best = _Code(cycles, lines, named, pasted)
     return best
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -28,6 +29,7 @@ from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.messages import Message, instructions
 from xlarank.data.schema import LAYOUT_COLUMNS
 from xlarank.pipelines.advise.diagnosis import Leaf, leaves_of, ties_of
+from xlarank.pipelines.advise.lines import source_line
 from xlarank.pipelines.programs.sources import Program, compile_new, configuration_key
 from xlarank.pipelines.support.progress import Progress, steps_of
 
@@ -44,6 +46,18 @@ _GUIDED, _STEPS = 12, 4
 _IDLE: Final = 24
 #: Proposals looked at, as a multiple of the budget: one that is not compiled takes a fifth to two thirds as long.
 _LOOKS: Final = 3
+
+
+#: How the compiler says that it has no code for an operation.
+_NO_CODE: Final = re.compile(r"Custom emitter .*not found")
+_REMEDIES: Final = {
+    Status.TIMEOUT: "give it more seconds with --limit",
+    Status.CRASHED: "the compiler itself failed: try another --target or version of libtpu",
+}
+
+
+class NoCodeError(CompilerError):
+    """The compiler fails by itself, not for what the program says."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,11 +272,20 @@ class LayoutSearch:
 
     def _check_default(self) -> None:
         default = self.outcomes[0]
+        if _NO_CODE.search(default.message):
+            module = self.space.program.module
+            picks = [one for _, one in instructions(module) if one.opcode in ("gather", "scatter")]
+            lines = sorted({"{}:{}".format(*source_line(module, one)) for one in picks})
+            raise NoCodeError(
+                f"the compiler itself fails ({default.message}); gather or scatter at {', '.join(lines) or 'no line'}",
+                expected="operations that libtpu can generate code for without a TPU",
+                do="pick elements by products with jax.nn.one_hot instead of by take_along_axis or indices",
+            )
         if default.status is not Status.OK or not default.estimate.cycles:
             raise CompilerError(
                 f"the compiler's default has no estimate ({default.message or 'no operation has cycles'})",
                 expected="a program that compiles within the limit",
-                do="check the program, or give it more seconds with --limit",
+                do=_REMEDIES.get(default.status, "check that it compiles in JAX"),
             )
         self.progress.step(f"{default.seconds:.1f} s a compilation")
 

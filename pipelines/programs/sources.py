@@ -81,7 +81,7 @@ class Program:
         return constrain(self.module, layouts_of(self.module, self.graph.configurable, rows))
 
 
-def load_program(program: str, compiler: Compiler, name: str | None = None) -> Program:
+def load_program(program: str, compiler: Compiler, name: str | None = None, *, one_hot: bool = False) -> Program:
     """Load a file of HLO, or ``module:function``, as the compiler has it before layout assignment.
 
     TpuGraphs' own ``ModuleTuningData`` is there already and taken as it is.
@@ -91,7 +91,7 @@ def load_program(program: str, compiler: Compiler, name: str | None = None) -> P
     path = Path(program)
     if ":" in program and not path.exists():
         name = name or program.replace(":", ".").rpartition(".")[2]
-        lowered = compiler.lower(function=program)
+        lowered = compiler.lower(function=program, one_hot=one_hot)
     else:
         message = read_program(path)
         name, module = name or graph_name(path), module_of(message)

@@ -63,11 +63,14 @@ class Made:
     fails_after = 10**9
     slow = unsettled = ""
     useless = False
+    broken: Outcome | None = None
+    one_hot: ClassVar[list[bool]] = []
     know = staticmethod(lambda *_: None)
     compare = staticmethod(lambda *_: 0.001)
     pasted: ClassVar[list[tuple[int, int]]] = []
 
-    def lower(self, **_: Any) -> Lowered:
+    def lower(self, *, one_hot: bool = False, **_: Any) -> Lowered:
+        self.one_hot.append(one_hot)
         leaves = [["[0]", "[1]['w']"], [""]]
         return Lowered(product_module().SerializeToString(), {"dot.3": (1, 0)}, leaves)
 
@@ -84,6 +87,9 @@ class Made:
             inputs = (entry_modes(module) or [["default", "default"]])[0]
             turned = any(one.custom_call_target for one in module.computations[0].instructions)
             self.compiled.append(f"{inputs[1]} {turned}")
+            if self.broken is not None:
+                yield at, self.broken
+                continue
             if status := (self.slow if turned else "") or (self.unsettled if "auto" in inputs else ""):
                 yield at, Outcome(Status(status), seconds=9.0, message="not done within 9 s")
                 continue
@@ -96,7 +102,7 @@ class Made:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> type[Made]:
-    own = type("Own", (Made,), {"compiled": [], "pasted": []})
+    own = type("Own", (Made,), {"compiled": [], "pasted": [], "one_hot": []})
     monkeypatch.setattr(advice, "Compiler", lambda *_, **__: nullcontext(own()))
     return own
 
@@ -159,6 +165,22 @@ def test_an_interrupted_search_goes_on_where_it_was(made: type[Made], tmp_path: 
     made.compiled.clear()
     run(tmp_path / "whole", budget=8)
     assert len(made.compiled) == 1  # the module that is written, to be sure of it
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "said"),
+    [
+        ("timeout", "not done within 9 s", "--limit"),
+        ("failed", "RESOURCE_EXHAUSTED: vmem", "compiles in JAX"),
+        ("failed", "INVALID_ARGUMENT: Custom emitter for GatherX not found", "the compiler itself fails.*one_hot"),
+        ("crashed", "the compiler's process ended with signal 11", "the compiler itself failed"),
+    ],
+)
+def test_a_default_that_does_not_compile_is_told_by_its_cause(made, tmp_path, status, message, said) -> None:
+    made.broken = Outcome(Status(status), message=message)
+    with pytest.raises(CompilerError, match=said):
+        run(tmp_path, budget=3)
+    assert made.one_hot == ([False, True] if "one_hot" in said else [False])
 
 
 def test_what_timed_out_or_crashed_is_tried_again_by_a_later_run(made: type[Made], tmp_path: Path) -> None:

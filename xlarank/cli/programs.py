@@ -211,6 +211,8 @@ def advise(
     settings = AdviceSettings(target, budget, minutes, seed, per_node, jobs, limit, check)
     with progress_bars() as progress:
         advice = run(program, settings, out=out, progress=progress)
+    if advice.replaced:
+        say(advice.replaced)
     _show_diagnosis(advice.diagnosis)
     if budget > 1:
         _show_advice(advice)

@@ -35,6 +35,7 @@ class Pasted:
     function: str
     lines: Sequence[str]
     places: Sequence[Place]
+    one_hot: bool
 
     def load(self, device: Any) -> tuple[Any, Any, Any, dict[Place, str]]:
         """Return the compiled step, its arguments, their formats, and by place the expression constrained."""
@@ -43,7 +44,7 @@ class Pasted:
         from xlarank.data.hlo.compiler.xla import imported
 
         reached = _constrain_sources(self.places)
-        step, arguments = imported(self.function)
+        step, arguments = imported(self.function, self.one_hot)
         sharding = jax.sharding.SingleDeviceSharding(device)
         scope = {"jax": jax, "device": device, "step": step, "arguments": arguments}
         scope["in_formats"] = jax.tree.map(lambda _: sharding, arguments)

@@ -197,13 +197,15 @@ class Compiler:
             shared = replace(answer, shared=answer.status is Status.OK, seconds=other.seconds, text="")
             yield other.position, shared
 
-    def lower(self, *, function: str = "", module: Message | None = None) -> Lowered:
+    def lower(self, *, function: str = "", module: Message | None = None, one_hot: bool = False) -> Lowered:
         """Return a program as layout assignment sees it: ``module:function`` or a module in an earlier state.
+
+        With ``one_hot`` the function's calls of take_along_axis become products with one-hot vectors.
 
         Raises `CompilerError` when it cannot be imported or traced, or the compiler does not take it.
         """
         given = b"" if module is None else module.SerializeToString()
-        answer = self._ask(partial(lower, function=function, module=given), self._limit, dumped)
+        answer = self._ask(partial(lower, function=function, module=given, one_hot=one_hot), self._limit, dumped)
         if isinstance(answer, Outcome):
             raise CompilerError(
                 f"the program does not compile for {self.target.name} ({answer.message})",

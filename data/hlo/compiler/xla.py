@@ -164,13 +164,13 @@ def under_limit(xla: Xla, folder: Path, *, module: bytes, kib: int) -> bytes:
     return serialized
 
 
-def lower(xla: Xla, folder: Path, *, function: str, module: bytes) -> Lowered | None:
+def lower(xla: Xla, folder: Path, *, function: str, module: bytes, one_hot: bool) -> Lowered | None:
     """Compile ``module:function`` or a module, and return what was dumped around layout assignment."""
     dumps = {
         "xla_dump_to": str(folder), "xla_dump_hlo_pass_re": "layout-assignment", "xla_dump_hlo_as_proto": True
     }  # fmt: skip
     if function:
-        lowered, leaves = _lowered_function(xla, function)
+        lowered, leaves = _lowered_function(xla, function, one_hot)
         (folder / _LEAVES).write_text(json.dumps(leaves), encoding="utf-8")
         lowered.compile(compiler_options=dumps)
     else:
@@ -178,7 +178,7 @@ def lower(xla: Xla, folder: Path, *, function: str, module: bytes) -> Lowered | 
     return dumped(folder)
 
 
-def _lowered_function(xla: Xla, name: str) -> tuple[Any, list[list[str]]]:
+def _lowered_function(xla: Xla, name: str, one_hot: bool) -> tuple[Any, list[list[str]]]:
     """Return what ``module:function`` returns as JAX lowers it, and the paths of its inputs and outputs.
 
     The function takes no arguments and returns ``(callable, arguments)``; arguments are arrays or
@@ -187,7 +187,7 @@ def _lowered_function(xla: Xla, name: str) -> tuple[Any, list[list[str]]]:
     import jax
     from jax.sharding import SingleDeviceSharding
 
-    function, arguments = imported(name)
+    function, arguments = imported(name, one_hot)
     sharding = SingleDeviceSharding(xla.device)
     paths = jax.tree_util
 
@@ -219,8 +219,12 @@ def _lowered_function(xla: Xla, name: str) -> tuple[Any, list[list[str]]]:
     return lowered, [[paths.keystr(path) for path, _ in paths.tree_leaves_with_path(tree)] for tree in trees]
 
 
-def imported(name: str) -> tuple[Any, Any]:
-    """Return the callable and its arguments that ``module:function`` makes."""
+def imported(name: str, one_hot: bool) -> tuple[Any, Any]:
+    """Return what ``module:function`` does: a callable and its arguments. ``one_hot`` replaces take_along_axis."""
+    if one_hot:
+        import jax.numpy
+
+        jax.numpy.take_along_axis = _take_one_hot
     module, _, function = name.partition(":")
     sys.path.insert(0, os.getcwd())
     try:
@@ -239,6 +243,15 @@ def imported(name: str) -> tuple[Any, Any]:
             do="wrap the function: def program(): return step, (weights, batch)",
         )
     return program[0], tuple(program[1])
+
+
+def _take_one_hot(array: Any, indices: Any, axis: int = -1, **_: Any) -> Any:
+    """Return what `jax.numpy.take_along_axis` does, without a gather."""
+    import jax
+
+    rows, picks = (jax.numpy.moveaxis(one, axis, -1) for one in (array, indices))
+    hot = jax.nn.one_hot(picks, rows.shape[-1], dtype=rows.dtype)
+    return jax.numpy.moveaxis((hot * rows[..., None, :]).sum(-1), -1, axis)
 
 
 def dumped(folder: Path) -> Lowered | None:
