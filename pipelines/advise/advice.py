@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from xlarank.data.hlo.compiler.constrain import (
     layouts_of,
     mode_of,
 )  # fmt: skip
-from xlarank.data.hlo.compiler.cycles import COUNTING, read_estimate
+from xlarank.data.hlo.compiler.cycles import COUNTING
 from xlarank.data.hlo.compiler.measuring import TOLERANCE
 from xlarank.data.hlo.compiler.outcome import Journal, Outcome, Status
 from xlarank.data.hlo.compiler.pasted import Pasted
@@ -32,13 +32,16 @@ from xlarank.data.hlo.reading import graph_name, module_of, node_names, read_pro
 from xlarank.pipelines.advise.diagnosis import Diagnosis, diagnose, picture
 from xlarank.pipelines.advise.lines import (
     Change,
+    Code,
     EntryChange,
     changes_of,
     entry_lines,
     major_to_minor,
     operation_lines,
+    pasted_code,
 )
-from xlarank.pipelines.advise.search import LayoutSearch, NoCodeError, Space
+from xlarank.pipelines.advise.search import LayoutSearch, NoCodeError
+from xlarank.pipelines.advise.space import Space
 from xlarank.pipelines.programs.sources import Program, digest_of, load_program, program_hash
 from xlarank.pipelines.support.progress import Progress, Silent
 
@@ -170,12 +173,12 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
         )  # fmt: skip
         rows = search.space.rows(best.code)
         changes = changes_of(loaded.module, layouts_of(loaded.module, loaded.graph.configurable, rows))
-        code = _Code(best.cycles, operation_lines(changes), changes)
+        code = Code(best.cycles, operation_lines(changes), changes)
         if any(loaded.lowered.leaves):
-            code = _Code(default, [], changes)
+            code = Code(default, [], changes)
             if best.module is not None:
                 whole = Pasted(program, entry_lines(inputs, outputs), (), bool(replaced))
-                code = _pasted(compiler, whole, changes, default)
+                code = pasted_code(compiler, whole, changes, default)
         versions = compiler.versions
     files = [out / f"{loaded.name}.{name}" for name in ("diagnosis.svg", "advice.json", "advised.pb")]
     advice = Advice(
@@ -217,13 +220,7 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
 
 
 def _search(
-    compiler: Compiler,
-    program: str,
-    settings: AdviceSettings,
-    out: Path,
-    progress: Progress,
-    *,
-    one_hot: bool = False,
+    compiler: Compiler, program: str, settings: AdviceSettings, out: Path, progress: Progress, one_hot: bool
 ) -> LayoutSearch:
     """Load a program and search it; raises `CompilerError` if its default does not compile."""
     loaded = load_program(program, compiler, one_hot=one_hot)
@@ -273,36 +270,6 @@ def _best(compiler: Compiler, search: LayoutSearch) -> _Best:
         return plain
     text = outcome.text or search.texts[outcome.fingerprint]
     return _Best(code, text, outcome.estimate.cycles, module)
-
-
-class _Code(NamedTuple):
-    """Lines to paste with the cycles of the program compiled with them; no lines: nothing is gained."""
-
-    cycles: int
-    lines: list[str]
-    changes: list[Change]
-    pasted: Pasted | None = None
-
-
-def _pasted(compiler: Compiler, entry: Pasted, changes: list[Change], default: int) -> _Code:
-    """Compile the code of an advice as a reader pastes it, with and without constraints in the source.
-
-    A place in the source takes one layout; changes that get a value of it are given its expression.
-    """
-    places = {(one.file, one.line, one.dimensions): one for change in changes if (one := change.place)}
-    best = _Code(default, [], changes)
-    for chosen in [list(places.values()), []] if places else [[]]:
-        pasted = replace(entry, places=chosen)
-        answer = compiler.compile_pasted(pasted)
-        if isinstance(answer, Outcome):
-            continue
-        text, reached = answer
-        cycles = read_estimate(text).cycles
-        if cycles < best.cycles:
-            named = [replace(one, code=reached.get(one.place, "") if one.place else "") for one in changes]
-            lines = [*entry.lines, *operation_lines([one for one in named if one.code])]
-            best = _Code(cycles, lines, named, pasted)
-    return best
 
 
 def _statuses(outcomes: Sequence[Outcome]) -> dict[str, int]:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from xlarank.data.hlo.compiler.constrain import Order
-from xlarank.data.hlo.compiler.pasted import Place
+from xlarank.data.hlo.compiler.cycles import read_estimate
+from xlarank.data.hlo.compiler.outcome import Outcome
+from xlarank.data.hlo.compiler.pasted import Pasted, Place
+from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.messages import Message, instructions
 from xlarank.pipelines.advise.diagnosis import Leaf, shape_text
 
@@ -125,3 +129,33 @@ def entry_lines(inputs: Sequence[EntryChange], outputs: Sequence[EntryChange]) -
             lines.append(f"    {one.path!r}: {one.major_to_minor},  # {note}")
         lines += ["}"] if changes else []
     return [*lines, *_COMPILED.splitlines()]
+
+
+class Code(NamedTuple):
+    """Lines to paste with the cycles of the program compiled with them; no lines: nothing is gained."""
+
+    cycles: int
+    lines: list[str]
+    changes: list[Change]
+    pasted: Pasted | None = None
+
+
+def pasted_code(compiler: Compiler, entry: Pasted, changes: list[Change], default: int) -> Code:
+    """Compile the code of an advice as a reader pastes it, with and without constraints in the source.
+
+    A place in the source takes one layout; changes that get a value of it are given its expression.
+    """
+    places = {(one.file, one.line, one.dimensions): one for change in changes if (one := change.place)}
+    best = Code(default, [], changes)
+    for chosen in [list(places.values()), []] if places else [[]]:
+        pasted = replace(entry, places=chosen)
+        answer = compiler.compile_pasted(pasted)
+        if isinstance(answer, Outcome):
+            continue
+        text, reached = answer
+        cycles = read_estimate(text).cycles
+        if cycles < best.cycles:
+            named = [replace(one, code=reached.get(one.place, "") if one.place else "") for one in changes]
+            lines = [*entry.lines, *operation_lines([one for one in named if one.code])]
+            best = Code(cycles, lines, named, pasted)
+    return best

@@ -24,7 +24,8 @@ from xlarank.pipelines.advise import advice
 from xlarank.pipelines.advise.advice import Advice, AdviceSettings, advise, apply_configuration
 from xlarank.pipelines.advise.diagnosis import Leaf, diagnose, leaves_of, picture, ties_of
 from xlarank.pipelines.advise.lines import changes_of, entry_lines, operation_lines
-from xlarank.pipelines.advise.search import Space, around_copies
+from xlarank.pipelines.advise.search import around_copies
+from xlarank.pipelines.advise.space import Space
 from xlarank.pipelines.programs.sources import Program, write_configurations
 
 TEXT = """HloModule m, entry_computation_layout={{(f32[64,128]{{1,0}}, f32[128,64]{{{weight}}})->f32[64,64]{{1,0}}}}
