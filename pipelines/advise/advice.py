@@ -173,12 +173,10 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
         )  # fmt: skip
         rows = search.space.rows(best.code)
         changes = changes_of(loaded.module, layouts_of(loaded.module, loaded.graph.configurable, rows))
-        code = Code(best.cycles, operation_lines(changes), changes)
-        if any(loaded.lowered.leaves):
-            code = Code(default, [], changes)
-            if best.module is not None:
-                whole = Pasted(program, entry_lines(inputs, outputs), (), bool(replaced))
-                code = pasted_code(compiler, whole, changes, default)
+        code = Code(best.cycles, best.text, operation_lines(changes), changes)
+        if (function := any(loaded.lowered.leaves)) and best.module is not None:
+            entry = Pasted(program, entry_lines(inputs, outputs), (), bool(replaced))
+            code = pasted_code(compiler, entry, changes, Code(default, search.text(0), [], changes))
         versions = compiler.versions
     files = [out / f"{loaded.name}.{name}" for name in ("diagnosis.svg", "advice.json", "advised.pb")]
     advice = Advice(
@@ -188,14 +186,14 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
         replaced=replaced,
         labels=f"estimated by the compiler for {chip.name}",
         default_ns=chip.nanoseconds(default),
-        function=any(loaded.lowered.leaves),
+        function=function,
         best_ns=chip.nanoseconds(code.cycles),
         speedup=chip.nanoseconds(default) / chip.nanoseconds(code.cycles),
         module_ns=chip.nanoseconds(best.cycles),
         compiled=_statuses(search.outcomes),
         stopped=search.stopped,
         diagnosis=diagnose(search.text(0), *leaves),
-        diagnosis_after=diagnose(best.text, *leaves),
+        diagnosis_after=diagnose(code.text, *leaves),
         inputs=inputs,
         outputs=outputs,
         changes=code.changes,

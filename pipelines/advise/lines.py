@@ -132,21 +132,22 @@ def entry_lines(inputs: Sequence[EntryChange], outputs: Sequence[EntryChange]) -
 
 
 class Code(NamedTuple):
-    """Lines to paste with the cycles of the program compiled with them; no lines: nothing is gained."""
+    """Lines to paste, and the cycles and text of the program compiled with them; no lines: nothing is gained."""
 
     cycles: int
+    text: str
     lines: list[str]
     changes: list[Change]
     pasted: Pasted | None = None
 
 
-def pasted_code(compiler: Compiler, entry: Pasted, changes: list[Change], default: int) -> Code:
+def pasted_code(compiler: Compiler, entry: Pasted, changes: list[Change], best: Code) -> Code:
     """Compile the code of an advice as a reader pastes it, with and without constraints in the source.
 
+    Returns the fastest, or ``best``, that of no code.
     A place in the source takes one layout; changes that get a value of it are given its expression.
     """
     places = {(one.file, one.line, one.dimensions): one for change in changes if (one := change.place)}
-    best = Code(default, [], changes)
     for chosen in [list(places.values()), []] if places else [[]]:
         pasted = replace(entry, places=chosen)
         answer = compiler.compile_pasted(pasted)
@@ -157,5 +158,5 @@ def pasted_code(compiler: Compiler, entry: Pasted, changes: list[Change], defaul
         if cycles < best.cycles:
             named = [replace(one, code=reached.get(one.place, "") if one.place else "") for one in changes]
             lines = [*entry.lines, *operation_lines([one for one in named if one.code])]
-            best = Code(cycles, lines, named, pasted)
+            best = Code(cycles, text, lines, named, pasted)
     return best

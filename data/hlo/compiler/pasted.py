@@ -49,9 +49,10 @@ class Pasted:
         scope = {"jax": jax, "device": device, "step": step, "arguments": arguments}
         scope["in_formats"] = jax.tree.map(lambda _: sharding, arguments)
         if self.lines:  # the last one makes arrays of arguments
-            exec("\n".join(self.lines[:-1]).replace("jax.devices()[0]", "device"), scope)
+            code = "\n".join(self.lines[:-1]).replace("jax.devices()[0]", "device")
+            exec(code.replace("jax.jit(step", "jax.jit(step, keep_unused=True"), scope)
         else:
-            scope["step"] = jax.jit(step, in_shardings=sharding, out_shardings=sharding)
+            scope["step"] = jax.jit(step, keep_unused=True, in_shardings=sharding, out_shardings=sharding)
         return scope["step"], arguments, scope["in_formats"], reached
 
 
