@@ -148,7 +148,7 @@ def pasted_code(compiler: Compiler, entry: Pasted, changes: list[Change], best: 
     A place in the source takes one layout; changes that get a value of it are given its expression.
     """
     places = {(one.file, one.line, one.dimensions): one for change in changes if (one := change.place)}
-    for chosen in [list(places.values()), []] if places else [[]]:
+    for chosen in [list(places.values())] * bool(places) + [[]] * bool(entry.lines):
         pasted = replace(entry, places=chosen)
         answer = compiler.compile_pasted(pasted)
         if isinstance(answer, Outcome):

@@ -142,6 +142,7 @@ def test_entry_layouts_come_first_then_the_search_goes_on_from_the_best(made: ty
     ]
     assert (change.code, found.module_ns) == ("x @ w", clock(50))
     assert len(made.pasted) == 2 and made.pasted[1][1] == 0
+    assert not found.conversion_words  # a weight alone
     assert "nothing is left to try" in run(tmp_path / "more", budget=20).stopped
     edited = HloModuleProto.FromString((tmp_path / "program.advised.pb").read_bytes())
     assert entry_modes(edited) == [["default", "{0,1}"], ["default"]]

@@ -75,15 +75,12 @@ def _constrain_sources(places: Sequence[Place]) -> dict[Place, str]:
     import jax
     from jax.experimental.layout import Layout, with_layout_constraint
 
-    chosen: dict[Place, tuple[int, int]] = {}
     reached: dict[Place, str] = {}
 
-    def hook(value: Any, file: str, at: tuple[int, int], last: int, text: str) -> Any:
-        for place in places:
-            if place.file != file or not at[0] <= place.line <= last or not isinstance(value, jax.core.Tracer):
-                continue
-            if value.shape == place.dimensions and chosen.setdefault(place, at) == at:
-                reached[place] = " ".join(text.split())
+    def hook(value: Any, file: str, first: int, last: int, text: str) -> Any:
+        for place in places if isinstance(value, jax.core.Tracer) else ():
+            here = place.file == file and first <= place.line <= last and value.shape == place.dimensions
+            if here and reached.setdefault(place, text) == text:
                 value = with_layout_constraint(value, Layout(place.major_to_minor))
         return value
 
@@ -109,13 +106,12 @@ class _Hooks(ast.NodeTransformer):
         self.source, self.path, self.lines = source, path, lines
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
-        hooks = isinstance(node, ast.Call | ast.BinOp) and any(
-            node.lineno <= line <= (node.end_lineno or 0) for line in self.lines
-        )
         super().generic_visit(node)
-        if not hooks or not isinstance(node, ast.Call | ast.BinOp):
+        if not isinstance(node, ast.Call | ast.BinOp):
             return node
-        text = ast.get_source_segment(self.source, node) or ""
-        about: tuple[Any, ...] = self.path, (node.lineno, node.col_offset), node.end_lineno, text
-        hooked = ast.Call(ast.Name(_HOOK, ast.Load()), [node, *(ast.Constant(one) for one in about)], [])
-        return ast.copy_location(hooked, node)
+        first, last = node.lineno, node.end_lineno or node.lineno
+        if not any(first <= line <= last for line in self.lines):
+            return node
+        text = " ".join((ast.get_source_segment(self.source, node) or "").split())
+        about = [ast.Constant(one) for one in (self.path, first, last, text)]
+        return ast.copy_location(ast.Call(ast.Name(_HOOK, ast.Load()), [node, *about], []), node)
