@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.data.hlo.programs import instruction, matmul_module
+from xlarank.cli.programs import _show_advice
 from xlarank.data.errors import CompilerError, HloError
 from xlarank.data.hlo.compiler.constrain import entry_modes
 from xlarank.data.hlo.compiler.cycles import COUNTING, read_estimate
@@ -149,6 +151,21 @@ def test_entry_layouts_come_first_then_the_search_goes_on_from_the_best(made: ty
     value = json.loads((tmp_path / "program.advice.json").read_text())
     assert value["inputs"][0]["major_to_minor"] == [1, 0] and value["speedup"] == pytest.approx(8, rel=0.01)
     assert value["diagnosis"]["relayouts"][0]["tensor"] == "layer['w']"
+
+
+def test_what_is_printed_tells_code_from_module_and_what_is_not_counted(made, tmp_path, capsys) -> None:
+    found = run(tmp_path, budget=8)
+    batch = replace(found.inputs[0], kind="input")
+    unreached = replace(found.changes[0], code="", source="jit(f)/transpose(jvp())/dot")
+    _show_advice(replace(found, inputs=[batch], changes=[*found.changes, unreached], module_ns=40))
+    printed = capsys.readouterr().out
+    assert "code to paste" in printed and "edited module" in printed
+    assert "1 operation cannot be laid out by code" in printed
+    assert "not counted: laying out layer['w'] anew in each call" in printed and "300 cycles" in printed
+    _show_advice(replace(found, inputs=[replace(batch, looped=True)], speedup=1.019))
+    printed = capsys.readouterr().out
+    assert "1.019: nothing worth doing" in printed and "with_layout_constraint" not in printed
+    assert "not counted" not in printed
 
 
 def test_an_interrupted_search_goes_on_where_it_was(made: type[Made], tmp_path: Path) -> None:
