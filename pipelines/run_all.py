@@ -122,11 +122,15 @@ def run_all(
         try:
             job.rank_collection(part, began + (job.last - began) / (len(plan) - number))
         except Exception as error:  # be it a bug: the others go on
-            kind = "" if isinstance(error, XlarankError) else f"{type(error).__name__}: "
-            outcome.notes.append(f"{kind}{' '.join(str(error).split())[-600:]}")
+            outcome.notes.append(_in_a_line(error))
         outcome.seconds = time.monotonic() - began
     job.rank_the_rest()
     return RunSummary(out, plan, [*job.outcomes.values()], len(job.cover), job.broken, time.monotonic() - started)
+
+
+def _in_a_line(error: Exception) -> str:
+    kind = "" if isinstance(error, XlarankError) else f"{type(error).__name__}: "
+    return f"{kind}{' '.join(str(error).split())[-600:]}"
 
 
 @dataclass
@@ -217,8 +221,8 @@ class _Job:
             try:
                 self.run(build_features, self.data_root, self.workspace, request, end=self.last)
                 outcome.ranked_by = self.put_rows(collection, self.last).models[str(collection)]
-            except XlarankError as error:
-                outcome.notes.append(str(error))
+            except Exception as error:
+                outcome.notes.append(_in_a_line(error))
 
     def build(self, part: CollectionPlan, *splits: str, end: float, **named: Any) -> None:
         """Store rows; after half of the time no further graph is begun."""

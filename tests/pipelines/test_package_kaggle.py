@@ -175,7 +175,7 @@ def test_the_source_runs_from_a_package(tmp_path: Path) -> None:
     package_kaggle(tmp_path / "input" / "xlarank")
     out = execute(tmp_path, "working", HOURS=0.05)
     assert "none attached, so they are trained" in out
-    assert re.search(rf"{TILE} +final model", out) and re.search(rf"{LAYOUT} +default order", out)
+    assert re.search(rf"{TILE} +final model", out) and re.search(rf"{LAYOUT} +the shipped ranker", out)
     assert "submission.csv: 2 rows, 0 problems" in out
     rows = (tmp_path / "working" / "submission.csv").read_bytes()
     picture = (tmp_path / "working" / "xlarank" / "reports" / "first-tile-cpu.svg").read_text(encoding="utf-8")
