@@ -130,6 +130,19 @@ def test_one_family_has_no_folds(tmp_path: Path) -> None:
     assert result.model == DEFAULT and "one program family" in result.why
 
 
+def test_one_family_measured_on_a_tpu_is_left_to_the_time_model(tmp_path: Path) -> None:
+    """Folds cannot tell whether trees help; with two families they may choose none."""
+    collection = "layout:xla:random"
+    write_tree(tmp_path / "tree", {collection: {"train": ("alpha__a", "alpha__b"), "valid": ()}})
+    build(tmp_path / "tree", tmp_path / "work")
+    (result,) = run(tmp_path / "work", collections=[collection], model="auto", rounds=3)
+    assert (result.model, result.rounds, result.importance) == ("time-trees", 0, {})
+    assert "one program family" in result.why and not result.note
+    model = model_of(tmp_path / "work", collection)
+    assert model.is_time_model and model.card.params["init_score_weight"] == 1
+    assert run(tmp_path / "work", collections=[collection], model="lambdarank", rounds=3)[0].rounds == 3
+
+
 def test_tuned_parameters_of_the_collection_are_used(built: Path, fits: list[dict[str, Any]]) -> None:
     save_best(built, LAYOUT)
     (result,) = run(built, rounds=2)
