@@ -33,8 +33,8 @@ class Workspace:
     def features(self, collection: Collection, split: str) -> Path:
         return self._below("features", *collection.parts, split)
 
-    def graph_rows(self, collection: Collection, split: str, name: str) -> Path:
-        return self._below("features", *collection.parts, split, f"{name}.parquet")
+    def rows(self, collection: Collection, split: str, part: int) -> Path:
+        return self._below("features", *collection.parts, split, f"part-{part:04}.parquet")
 
     def graph_instances(self, collection: Collection, split: str, name: str) -> Path:
         return self._below("features", *collection.parts, split, f"{name}.instances.npz")

@@ -7,6 +7,7 @@ import json
 import re
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from tests.cli.conftest import FILES, LAYOUT, ROOT, TILE, Job, ended, here, refused, start
@@ -25,7 +26,7 @@ def test_what_each_step_prints_and_stores(job: Job) -> None:
     assert [(part["collection"], part["split"], part["graphs"]) for part in parts] == [
         (collection, split, len(names)) for collection, splits in FILES.items() for split, names in splits.items()
     ]
-    stored = {path.stem for path in job.work.glob("features/**/*.parquet")}
+    stored = {name for path in job.work.glob("features/**/*.parquet") for name in pl.read_parquet(path)["graph"]}
     assert stored == {name for splits in FILES.values() for names in splits.values() for name in names}
     assert re.search(rf"{TILE}\s+train\s+3\s+3\s+0\s+192", job.outcomes["build-features"].out)
     for collection in (LAYOUT, TILE):
