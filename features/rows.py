@@ -94,8 +94,8 @@ class GraphRows:
         return self if known.all() else self.take(np.flatnonzero(known))
 
     def summary(self) -> dict[str, Any]:
-        """Counts for the manifest."""
-        counts = {"configs": len(self.ids), "rows": len(self)}
+        """Return the counts and kinds for the manifest."""
+        counts = {"configs": len(self.ids), "rows": len(self), "kinds": list(self.kinds)}
         return counts | {"labelled": self.labelled, "rankable": self.rankable}
 
     def matrix(
@@ -111,10 +111,6 @@ class GraphRows:
         wide[:, : len(graph)] = graph
         wide[:, len(graph) :] = config
         return wide
-
-    def to_polars(self) -> pl.DataFrame:
-        """Return a row for each distinct configuration, with the columns of `rows_table`."""
-        return rows_table([self])
 
     def take(self, keep: NDArray[np.integer]) -> GraphRows:
         """Some of the rows, in the order of ``keep``, with all configurations that are identical to them."""

@@ -38,7 +38,7 @@ from xlarank.features.rows import KEYS, GraphRows, row_starts, rows_table
 _METADATA: Final = "xlarank"
 #: Columns of lists, with an entry for each of the identical configurations -> array of `GraphRows`.
 _LISTS: Final = {"configurations": "ids", "runtimes_ns": "runtime", "normalizers_ns": "normalizer"}
-_SUMMARY: Final = ("configs", "rows", "labelled", "rankable")
+_SUMMARY: Final = ("configs", "rows", "labelled", "rankable", "kinds")
 MANIFEST: Final = "manifest.json"
 #: Name of the entry that says how instances were made.
 _ABOUT: Final = "about"
@@ -69,16 +69,22 @@ class Manifest:
     def columns(self) -> list[str]:
         return self.graph_columns + self.config_columns
 
+    @property
+    def parts(self) -> set[int]:
+        """Numbers of the files of rows."""
+        return {int(about["part"]) for about in self.graphs.values()}
+
 
 @dataclass(frozen=True)
 class _About:
     """Entry of a graph in a manifest: `GraphRows.summary`, the number of its file and the source."""
 
+    part: int
     configs: int = 0
     rows: int = 0
     labelled: bool = False
     rankable: bool = False
-    part: int = 0
+    kinds: list[str] = field(default_factory=list)
     source: Source | None = None
 
 
@@ -143,7 +149,7 @@ def write_rows(
         "graph_columns": len(graphs[0].graph_columns),
         "graphs": {
             graph.name: {
-                "start": start, "kinds": graph.kinds, "source": asdict(sources[graph.name]), **graph.summary()
+                "start": start, "source": asdict(sources[graph.name]), **graph.summary()
             }
             for graph, start in zip(graphs, starts, strict=True)
         },
@@ -251,10 +257,31 @@ def write_manifest(workspace: Workspace, collection: Collection, split: str, man
     write_json(workspace.features(collection, split) / MANIFEST, asdict(manifest))
 
 
+def scan_rows(
+    workspace: Workspace, collection: Collection, split: str, manifest: Manifest, *, verified: bool
+) -> pl.LazyFrame:
+    """Return the rows of a split; ``verified`` reads all files now.
+
+    Raises `FeatureStoreError` for files that are not whole or not of the manifest.
+    """
+    paths = [workspace.rows(collection, split, part) for part in sorted(manifest.parts)]
+    sources: list[Any] = []
+    for path in paths:
+        try:
+            content = _whole(path) if verified else b""
+            if verified:
+                _metadata(content, manifest.recipe)
+            elif not path.exists():
+                raise OSError("it does not exist")
+        except _BROKEN as error:
+            raise _unreadable(path, error, "stored features") from error
+        sources.append(io.BytesIO(content) if verified else path)
+    return pl.scan_parquet(sources, glob=False)
+
+
 def remove_other_rows(workspace: Workspace, collection: Collection, split: str, manifest: Manifest) -> None:
     """Remove the rows of graphs that are gone, which other readers of the folder would take for current."""
-    parts = {int(about["part"]) for about in manifest.graphs.values()}
-    kept = {workspace.rows(collection, split, part) for part in parts}
+    kept = {workspace.rows(collection, split, part) for part in manifest.parts}
     for path in workspace.features(collection, split).glob("[!.]*.parquet"):
         if path not in kept:
             path.unlink(missing_ok=True)

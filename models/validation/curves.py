@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
+from xlarank.data.family import program_family
 from xlarank.features.rows import GraphRows
 from xlarank.models.arrays import Floats
 from xlarank.models.base import Ranker
@@ -82,8 +83,14 @@ class FoldPlan:
         Folds of families leave a kind of kernel in training under another family's name, and so tell nothing of
         kernels that are new.
         """
-        kinds = kind_folds([graph.kinds for graph in data.parts], most)  # none of layouts
-        return cls(KIND, kinds) if len(kinds) > 1 else cls.of_families(family_folds(data.families, most))
+        return cls.of_graphs(data.names, [graph.kinds for graph in data.parts], most)
+
+    @classmethod
+    def of_graphs(cls, names: Sequence[str], kinds: Sequence[Sequence[str]], most: int = MOST_FOLDS) -> FoldPlan:
+        """Return the folds of graphs by their names and the kinds of kernel that each may be of."""
+        by_kind = kind_folds(kinds, most)  # none of layouts
+        families = [program_family(name) for name in names]
+        return cls(KIND, by_kind) if len(by_kind) > 1 else cls.of_families(family_folds(families, most))
 
     @classmethod
     def of_families(cls, folds: Sequence[Sequence[int]]) -> FoldPlan:

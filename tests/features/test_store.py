@@ -94,7 +94,7 @@ def test_kept_rows_bring_all_their_configurations(tmp_path):
     assert (kept.ids.tolist(), kept.group.tolist()) == ([0, 1, 3, 5], [0, 1, 1, 2])
     assert kept.runtime.tolist() == [20_000_003, 20_000_001, 20_000_002, 40_000_000]
     assert np.array_equal(kept.config_values, LAYOUT.config_values[[0, 1, 4]])
-    counts = {"configs": 4, "rows": 3, "labelled": True, "rankable": True}
+    counts = {"configs": 4, "rows": 3, "labelled": True, "rankable": True, "kinds": []}
     assert kept.summary() == counts
     assert stored_summaries(written(tmp_path / "a.parquet", kept), RECIPE) == {kept.name: (counts, SOURCE)}
     tiles = TILE.take(np.array([1, 3]))
@@ -206,7 +206,7 @@ PLAIN = Manifest(
     data_root="data/sample",
     graph_columns=["size__nodes__log"],
     config_columns=["change__nodes_set__share", "change__nodes_changed__share"],
-    graphs={"b": {"configs": 6, "source": {"size": 1, "mtime_ns": 2**62 + 1}}, "a": {"configs": 1}},
+    graphs={"b": {"part": 0, "configs": 6, "source": {"size": 1, "mtime_ns": 2**62 + 1}}, "a": {"part": 1}},
     broken={"c": "the file has no configurations"},
 )
 

@@ -68,7 +68,7 @@ def test_every_graph_of_every_collection_and_split_is_stored(tree: Path, tmp_pat
     assert Path(written.data_root) == tree.resolve() and written.recipe == Recipe.of(FAST, "layout")
     assert written.columns == rows.columns == FAST.columns("layout")
     assert written.graphs["beta__a"] == {
-        "configs": 24, "rows": 22, "labelled": True, "rankable": True, "part": 0,
+        "configs": 24, "rows": 22, "labelled": True, "rankable": True, "part": 0, "kinds": [],
         "source": {"size": path.stat().st_size, "mtime_ns": path.stat().st_mtime_ns},
     }  # fmt: skip
 
