@@ -24,8 +24,8 @@ _SAFE_NAME = re.compile(r"[\w+\-@,=()\[\]{}#%&!'^][\w+\-@,=()\[\]{}#%&!'^. ]*")
 class Workspace:
     """Paths below the workspace folder.
 
-    ``features/``, ``studies/`` and ``models/`` repeat the tree of collections; ``reports/`` holds what people
-    read. Every name is checked, so that a hostile file name cannot leave the folder.
+    ``features/``, ``studies/``, ``models/`` and ``predictions/`` repeat the tree of collections; ``reports/`` holds
+    what people read. Every name is checked, so that a hostile file name cannot leave the folder.
     """
 
     root: Path
@@ -41,6 +41,9 @@ class Workspace:
 
     def study(self, collection: Collection) -> Path:
         return self._below("studies", *collection.parts)
+
+    def predictions(self, collection: Collection, ranker: str) -> Path:
+        return self._below("predictions", *collection.parts, f"{ranker}.parquet")
 
     def model(self, collection: Collection) -> Path:
         return self._below("models", *collection.parts)

@@ -11,6 +11,7 @@ import numpy as np
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, XlarankError, reasons
 from xlarank.data.workspace import Workspace
+from xlarank.models.arrays import Floats
 from xlarank.models.base import Ranker
 from xlarank.models.registry import ranker_class
 from xlarank.models.trained import TrainedModel, model_of
@@ -20,9 +21,11 @@ from xlarank.models.validation.curves import FOLDS_OF, KIND, MOST_FOLDS, Curves,
 from xlarank.models.validation.folds import Fallback, family_folds, graph_folds, kind_folds, whole_folds
 from xlarank.models.validation.metrics import compare_rankers, graph_scores, summarise
 from xlarank.pipelines.support.evaluation import Evaluation
-from xlarank.pipelines.support.progress import Progress, steps_of
+from xlarank.pipelines.support.progress import Progress, Silent, steps_of
+from xlarank.pipelines.support.score_files import write_out_of_fold
 from xlarank.pipelines.support.training_sets import StoredTrainingSet, learned_by, read_training_set
 from xlarank.pipelines.support.workspace_collections import chosen_collections, each_collection
+from xlarank.pipelines.support.workspace_lock import workspace_lock
 
 #: Values of ``by``, what is held out together with a graph -> description of the scores, and what they take.
 HELD_OUT: Final = {
@@ -46,7 +49,7 @@ def cross_validate(
     fit: FitSettings | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
-    """Score training graphs out of fold; nothing is written.
+    """Score training graphs out of fold, and write the scores into ``predictions/``.
 
     ``by`` says what is held out with a graph. "family": its program family, as for a new program. "graph": nothing
     else, as for another variant of a known program; graphs that are alone in their family are left out. "kind":
@@ -138,8 +141,9 @@ class _Job:
             return card.folds
         training = learned_by(self.workspace, self.collection, model)
         settings = FitSettings(card.rounds, self.settings.seed, self.settings.threads)
-        curves = self._curves(training, model.rankers[0], settings)
+        plan, curves = self._curves(training, model.rankers[0], settings)
         scores = curves.at(-1)
+        self._write(training, plan, card.model, curves.scores_at(-1))
         if card.folds:
             apart = np.mean([card.folds[name]["score"] for name in scores])
             self._note(f"these {len(scores)} graphs by folds of {FOLDS_OF[card.folds_by]}: score {apart:.3f}")
@@ -150,12 +154,19 @@ class _Job:
         splits = ("train", "valid") if self.with_valid else ("train",)
         training = read_training_set(self.workspace, self.collection, splits)
         params, tuned = params_for(self.workspace.study(self.collection), name, training.kind)
-        curves = self._curves(training, ranker_class(name)(params, kind=training.kind), self.settings)
+        plan, curves = self._curves(training, ranker_class(name)(params, kind=training.kind), self.settings)
         stage, how = curves.best_stage(), "tuned" if tuned else "default"
         self._note(f"{name} with {how} parameters, {curves.rounds[stage]} rounds, the best on these folds")
+        self._write(training, plan, name, curves.scores_at(stage))
         return curves.at(stage)
 
-    def _curves(self, training: StoredTrainingSet, ranker: Ranker[Any], settings: FitSettings) -> Curves:
+    def _write(self, training: StoredTrainingSet, plan: FoldPlan, ranker: str, scores: dict[str, Floats]) -> None:
+        with workspace_lock(self.workspace, self.progress or Silent()):
+            write_out_of_fold(self.workspace, training, plan, ranker, scores, self.settings.seed)
+
+    def _curves(
+        self, training: StoredTrainingSet, ranker: Ranker[Any], settings: FitSettings
+    ) -> tuple[FoldPlan, Curves]:
         data, plan = training.data, self._plan(training)
         if not plan.folds:
             raise CollectionError(
@@ -170,7 +181,7 @@ class _Job:
         for name in data.names:
             if name not in curves.metrics:
                 self.evaluation.left_out[f"{self.collection} {name}"] = why
-        return curves
+        return plan, curves
 
     def _plan(self, training: StoredTrainingSet) -> FoldPlan:
         data = training.data

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Final, TypeVar
 
@@ -41,6 +41,8 @@ class Curves:
 
     rounds: list[int]
     metrics: dict[str, list[dict[str, float]]]
+    # scores: of each graph, ``(rows,)`` at each stage; empty for the rungs of a study.
+    scores: dict[str, list[Floats]] = field(default_factory=dict)
 
     def column(self, metric: str) -> Floats:
         """``(graphs, stages)`` of one metric."""
@@ -59,6 +61,10 @@ class Curves:
         """The stage of the highest smooth score; the earliest of equals."""
         return int(np.argmax(self.smooth_score(how)))
 
+    def scores_at(self, stage: int) -> dict[str, Floats]:
+        """Return ``{graph: (rows,) scores}`` at one stage."""
+        return {name: stages[stage] for name, stages in self.scores.items()}
+
     def at(self, stage: int) -> dict[str, dict[str, float]]:
         """``{graph: {metric: value}}`` at one stage."""
         return {name: stages[stage] for name, stages in self.metrics.items()}
@@ -66,7 +72,10 @@ class Curves:
 
 def join_curves(parts: Sequence[Curves]) -> Curves:
     """Curves of several folds, all over the same rounds, as one."""
-    return Curves(parts[0].rounds, {name: stages for part in parts for name, stages in part.metrics.items()})
+    metrics = {name: stages for part in parts for name, stages in part.metrics.items()}
+    return Curves(
+        parts[0].rounds, metrics, {name: stages for part in parts for name, stages in part.scores.items()}
+    )
 
 
 @dataclass(frozen=True)
@@ -120,7 +129,9 @@ class FoldPlan:
         """
         fallback, parts = Fallback() if self.by == KIND else None, []
         for fold, part in zip(self.folds, validate_folds(data, self.held, ranker, settings, fallback), strict=True):
-            parts.append(Curves(part.rounds, {data.names[g]: part.metrics[data.names[g]] for g in fold.scored}))
+            names = [data.names[g] for g in fold.scored]
+            metrics = {name: part.metrics[name] for name in names}
+            parts.append(Curves(part.rounds, metrics, {name: part.scores[name] for name in names}))
             step(fold)
         found = join_curves(parts)
         return replace(found, metrics={name: found.metrics[name] for name in data.names if name in found.metrics})
@@ -158,13 +169,15 @@ def _evaluated(
 ) -> Curves:
     stages = [*range(STEP, rounds, STEP), rounds]
     metrics: dict[str, list[dict[str, float]]] = {}
+    scores: dict[str, list[Floats]] = {}
     for g in held:
         graph = data.parts[g]
-        scored = (score if fallback is None else fallback.blend(graph, score) for score in _staged(fitted, graph))
+        scored = [score if fallback is None else fallback.blend(graph, score) for score in _staged(fitted, graph)]
         found = [graph_metrics(fitted.kind, score[graph.group], graph.cost, graph.group) for score in scored]
-        found += found[-1:] * (len(stages) - len(found))  # it ran out of splits: more rounds change nothing
-        metrics[data.names[g]] = found
-    return Curves(stages, metrics)
+        missing = len(stages) - len(found)  # it ran out of splits: more rounds change nothing
+        metrics[data.names[g]] = found + found[-1:] * missing
+        scores[data.names[g]] = scored + scored[-1:] * missing
+    return Curves(stages, metrics, scores)
 
 
 def _staged(ranker: Ranker[Any], graph: GraphRows) -> Iterator[Floats]:
@@ -249,7 +262,7 @@ def climb(
     clones = [(fold, ranker.clone()) for fold in folds]
     for rounds in rungs:
         these = replace(settings, rounds=rounds, grows=rounds != rungs[-1])
-        yield join_curves([*in_turn(run, clones, these)])
+        yield replace(join_curves([*in_turn(run, clones, these)]), scores={})
 
 
 def out_of_fold_scores(

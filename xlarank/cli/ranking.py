@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Exit, Option, Typer
 
 from xlarank.cli.console import error_line, finish, list_lines, progress_bars, say, show_rows, write_json
-from xlarank.cli.inputs import built_workspace, data_root_of, workspace_at
-from xlarank.cli.options import WORK, Collections, Json, ModelOf, Out, Root, Work, out_file
+from xlarank.cli.inputs import built_workspace, data_root_of, read_scores, workspace_at
+from xlarank.cli.options import WORK, Collections, Json, ModelOf, Out, Root, ScoresOf, Weights, Work, out_file
 from xlarank.data.errors import counted, reasons
 
 if TYPE_CHECKING:  # heavy; imported where a command needs it, so that --help stays quick
@@ -111,6 +111,8 @@ def submit(
     model_from: Annotated[
         str | None, Option(help="Rank collections without a model with the model of this collection.")
     ] = None,
+    scores: ScoresOf = None,
+    weights: Weights = None,
     strict: Annotated[
         bool, Option("--strict", help="Exit with an error if a test graph is not ranked by a model.")
     ] = False,
@@ -119,11 +121,14 @@ def submit(
     """Write the Kaggle submission: all test graphs, unranked ones in their default order."""
     from xlarank.pipelines.submit import submit as run
 
-    place = built_workspace(data_root, workspace, trained=True)
+    place = built_workspace(data_root, workspace, trained=not scores)
     with progress_bars() as progress:
-        report = run(place, out, collections=collection or (), model_from=model_from, progress=progress)
+        report = run(
+            place, out, collections=collection or (), model_from=model_from,
+            scores=read_scores(scores, weights, "test"), progress=progress,
+        )  # fmt: skip
     ranked = ((name, str(count), report.models[name]) for name, count in report.rows.items())
-    show_rows(("collection", ">test graphs", "ranked by the model of"), ranked)
+    show_rows(("collection", ">test graphs", "ranked by" if scores else "ranked by the model of"), ranked)
     rows = counted(len(report.origin), "row")
     say(f"wrote {report.out}: {rows}, checked")
     present = {name: why for name, why in report.left_out.items() if report.covers(name)}

@@ -10,8 +10,21 @@ from rich.table import Table
 from typer import Option, Typer
 
 from xlarank.cli.console import list_lines, progress_bars, say, show, write_json
-from xlarank.cli.inputs import built_workspace
-from xlarank.cli.options import RANKERS, WORK, Collections, Json, Root, Rounds, Seed, Split, Threads, Work
+from xlarank.cli.inputs import built_workspace, read_scores
+from xlarank.cli.options import (
+    RANKERS,
+    WORK,
+    Collections,
+    Json,
+    Root,
+    Rounds,
+    ScoresOf,
+    Seed,
+    Split,
+    Threads,
+    Weights,
+    Work,
+)
 from xlarank.cli.tables import new_table
 from xlarank.data.errors import counted, reasons
 
@@ -37,6 +50,8 @@ def evaluate(
     model_from: Annotated[
         str | None, Option(help="Score all collections with the model of this collection.")
     ] = None,
+    scores: ScoresOf = None,
+    weights: Weights = None,
     json_file: Json = None,
     graphs: Listed = True,
 ) -> None:
@@ -47,7 +62,7 @@ def evaluate(
     with progress_bars() as progress:
         evaluation = run(
             place, split=split, collections=collection or (), official_indices=official_indices,
-            model_from=model_from, progress=progress,
+            model_from=model_from, scores=read_scores(scores, weights, split), progress=progress,
         )  # fmt: skip
     _show(evaluation, graphs, json_file)
 
@@ -73,7 +88,7 @@ def cross_validate(
     json_file: Json = None,
     graphs: Listed = True,
 ) -> None:
-    """Cross-validate: score each graph with a ranker fitted without it. Nothing is stored."""
+    """Cross-validate: score each graph with a ranker fitted without it."""
     from xlarank.models.training_data import FitSettings
     from xlarank.pipelines.cross_validate import cross_validate as run
     from xlarank.pipelines.cross_validate import cross_validate_rankers
