@@ -42,6 +42,9 @@ class Workspace:
     def study(self, collection: Collection) -> Path:
         return self._below("studies", *collection.parts)
 
+    def results(self) -> Path:
+        return self._below("results.parquet")
+
     def predictions(self, collection: Collection, ranker: str) -> Path:
         return self._below("predictions", *collection.parts, f"{ranker}.parquet")
 

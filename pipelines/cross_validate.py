@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, XlarankError, reasons
 from xlarank.data.workspace import Workspace
-from xlarank.models.arrays import Floats
 from xlarank.models.base import Ranker
 from xlarank.models.registry import ranker_class
 from xlarank.models.trained import TrainedModel, model_of
@@ -22,6 +22,7 @@ from xlarank.models.validation.folds import Fallback, family_folds, graph_folds,
 from xlarank.models.validation.metrics import compare_rankers, graph_scores, summarise
 from xlarank.pipelines.support.evaluation import Evaluation
 from xlarank.pipelines.support.progress import Progress, Silent, steps_of
+from xlarank.pipelines.support.results import results_table, write_results
 from xlarank.pipelines.support.score_files import write_out_of_fold
 from xlarank.pipelines.support.training_sets import StoredTrainingSet, learned_by, read_training_set
 from xlarank.pipelines.support.workspace_collections import chosen_collections, each_collection
@@ -78,6 +79,8 @@ def cross_validate(
 
     chosen = chosen_collections(workspace, collections)
     each_collection(chosen, work, evaluation.left_out, named=bool(collections))
+    with workspace_lock(workspace, progress or Silent()):
+        write_results(workspace, evaluation.results)
     if not evaluation.report:
         raise CollectionError("nothing could be cross-validated: " + "; ".join(reasons(evaluation.left_out)))
     return evaluation
@@ -112,12 +115,22 @@ def cross_validate_rankers(
         )  # fmt: skip
         evaluation.judged = one.judged
         evaluation.left_out |= one.left_out
+        evaluation.results += one.results
         evaluation.notes += [note for note in one.notes if note not in evaluation.notes]
         for collection, report in one.report.items():
             scores.setdefault(collection, {})[name] = graph_scores(report)
     for collection, of in scores.items():
-        evaluation.report[collection] = compare_rankers(of)
+        evaluation.rankers[collection] = compare_rankers(of)
+        evaluation.report[collection] = evaluation.rankers[collection][names[0]]
     return evaluation
+
+
+class _Validated(NamedTuple):
+    """Scores out of fold, and what they took."""
+
+    plan: FoldPlan
+    curves: Curves
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -141,9 +154,8 @@ class _Job:
             return card.folds
         training = learned_by(self.workspace, self.collection, model)
         settings = FitSettings(card.rounds, self.settings.seed, self.settings.threads)
-        plan, curves = self._curves(training, model.rankers[0], settings)
-        scores = curves.at(-1)
-        self._write(training, plan, card.model, curves.scores_at(-1))
+        validated = self._curves(training, model.rankers[0], settings)
+        scores = self._keep(training, card.model, card.tuned, validated, -1)
         if card.folds:
             apart = np.mean([card.folds[name]["score"] for name in scores])
             self._note(f"these {len(scores)} graphs by folds of {FOLDS_OF[card.folds_by]}: score {apart:.3f}")
@@ -154,19 +166,28 @@ class _Job:
         splits = ("train", "valid") if self.with_valid else ("train",)
         training = read_training_set(self.workspace, self.collection, splits)
         params, tuned = params_for(self.workspace.study(self.collection), name, training.kind)
-        plan, curves = self._curves(training, ranker_class(name)(params, kind=training.kind), self.settings)
+        validated = self._curves(training, ranker_class(name)(params, kind=training.kind), self.settings)
+        curves = validated.curves
         stage, how = curves.best_stage(), "tuned" if tuned else "default"
         self._note(f"{name} with {how} parameters, {curves.rounds[stage]} rounds, the best on these folds")
-        self._write(training, plan, name, curves.scores_at(stage))
-        return curves.at(stage)
+        return self._keep(training, name, tuned, validated, stage)
 
-    def _write(self, training: StoredTrainingSet, plan: FoldPlan, ranker: str, scores: dict[str, Floats]) -> None:
+    def _keep(
+        self, training: StoredTrainingSet, ranker: str, tuned: bool, validated: _Validated, stage: int
+    ) -> Scores:
+        """Return the metrics of a stage, after adding them to the results and writing its scores."""
+        plan, curves, seconds = validated
+        metrics = curves.at(stage)
+        place = str(self.collection), "train", plan.by
+        table = results_table(metrics, ranker, place=place, tuned=tuned, seconds=seconds)
+        self.evaluation.results.append(table)
         with workspace_lock(self.workspace, self.progress or Silent()):
+            scores = curves.scores_at(stage)
             write_out_of_fold(self.workspace, training, plan, ranker, scores, self.settings.seed)
+        return metrics
 
-    def _curves(
-        self, training: StoredTrainingSet, ranker: Ranker[Any], settings: FitSettings
-    ) -> tuple[FoldPlan, Curves]:
+    def _curves(self, training: StoredTrainingSet, ranker: Ranker[Any], settings: FitSettings) -> _Validated:
+        began = time.perf_counter()
         data, plan = training.data, self._plan(training)
         if not plan.folds:
             raise CollectionError(
@@ -181,7 +202,7 @@ class _Job:
         for name in data.names:
             if name not in curves.metrics:
                 self.evaluation.left_out[f"{self.collection} {name}"] = why
-        return plan, curves
+        return _Validated(plan, curves, time.perf_counter() - began)
 
     def _plan(self, training: StoredTrainingSet) -> FoldPlan:
         data = training.data

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,8 @@ from xlarank.pipelines.support.evaluation import (
     of_unseen_families,
     verdict,
 )
-from xlarank.pipelines.support.progress import Progress, steps_of
+from xlarank.pipelines.support.progress import Progress, Silent, steps_of
+from xlarank.pipelines.support.results import results_table, write_results
 from xlarank.pipelines.support.score_files import (
     ScoreFiles,
     prediction_table,
@@ -37,6 +39,7 @@ from xlarank.pipelines.support.score_files import (
     write_predictions,
 )
 from xlarank.pipelines.support.workspace_collections import chosen_collections, each_collection
+from xlarank.pipelines.support.workspace_lock import workspace_lock
 
 
 def evaluate(
@@ -88,6 +91,8 @@ def evaluate(
                 evaluation.speedups[str(collection)] = summarise_speedups(faster)
 
         each_collection(chosen, work, evaluation.left_out, named=bool(collections), step=step)
+    with workspace_lock(workspace, progress or Silent()):
+        write_results(workspace, evaluation.results)
     if not evaluation.report:
         raise CollectionError(f"nothing could be evaluated on {split}: " + "; ".join(reasons(evaluation.left_out)))
     return evaluation
@@ -112,6 +117,7 @@ def _evaluate_one(
     scores: dict[str, GraphEvaluation] = {}
     left_out: dict[str, str] = {}
     predictions: list[pl.DataFrame] = []
+    seconds: dict[str, float] = {}
 
     def refuse(name: str) -> str:
         return "" if official is None or name in official else "it has no official indices"
@@ -119,7 +125,9 @@ def _evaluate_one(
     for graph in graphs_to_score(workspace, collection, split, manifest, left_out, refuse):
         picked = _picked(graph, official[graph.name]) if official else None
         if model is not None:
+            began = time.perf_counter()
             scored = model.score(graph)
+            seconds[graph.name] = time.perf_counter() - began
             predictions.append(prediction_table(graph, dict(enumerate(scored.per_seed)), split))
             scores[graph.name] = evaluate_graph(collection, graph, scored.mean, picked, [*scored.per_seed])
         elif files is None or (blend := files.of(collection, graph)) is None:
@@ -132,7 +140,34 @@ def _evaluate_one(
     if model is not None:
         evaluation.notes += _known_graphs(model, collection, split, scores)
         write_predictions(workspace, collection, model.card.model, predictions)
+    name = _ranker_name(model, files, collection)
+    place = str(collection), f"{split}, official configurations" if official else split, None
+    tuned = None if model is None else model.card.tuned
+    table = results_table(
+        {graph: one.metrics for graph, one in scores.items()}, name, place=place, tuned=tuned, seconds=seconds
+    )
+    evaluation.results += [table, *_seeds_and_rules(scores, name, place, tuned)]
     return scores
+
+
+def _ranker_name(model: TrainedModel | None, files: ScoreFiles | None, collection: Collection) -> str:
+    if model is None:
+        return " and ".join(files.names) if files else ""
+    source = model.card.collection
+    return model.card.model if source == str(collection) else f"{model.card.model} of {source}"
+
+
+def _seeds_and_rules(
+    scores: dict[str, GraphEvaluation], ranker: str, place: tuple[str, str, None], tuned: bool | None
+) -> Iterator[pl.DataFrame]:
+    """Yield the results of each seed, if there are several, and of the rules."""
+    seeds = len(next(iter(scores.values())).seeds)
+    for seed in range(seeds if seeds > 1 else 0):
+        metrics = {name: one.seeds[seed] for name, one in scores.items()}
+        yield results_table(metrics, ranker, place=place, tuned=tuned, seed=seed)
+    for rule in baselines_of(scores):
+        metrics = {name: one.baselines[rule] for name, one in scores.items()}
+        yield results_table(metrics, f"rule: {rule}", place=place)
 
 
 def _require_scorable(model: TrainedModel, collection: Collection, manifest: Manifest) -> None:

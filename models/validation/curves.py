@@ -131,7 +131,8 @@ class FoldPlan:
         for fold, part in zip(self.folds, validate_folds(data, self.held, ranker, settings, fallback), strict=True):
             names = [data.names[g] for g in fold.scored]
             metrics = {name: part.metrics[name] for name in names}
-            parts.append(Curves(part.rounds, metrics, {name: part.scores[name] for name in names}))
+            scores = {name: part.scores[name] for name in names if name in part.scores}
+            parts.append(Curves(part.rounds, metrics, scores))
             step(fold)
         found = join_curves(parts)
         return replace(found, metrics={name: found.metrics[name] for name in data.names if name in found.metrics})

@@ -134,6 +134,12 @@ def test_other_rankers_alone_and_side_by_side(trained: Path) -> None:
     done = here(*words, "--model", "ranknet", "--by", "kind", "-c", TILE)
     assert done.code == 0 and set(json.loads(done.out)[TILE]["score"]["graphs"]) == set(FILES[TILE]["train"])
     assert f"{TILE}: ranknet with default parameters, 5 rounds" in done.err.replace("\n", " ")
+    csv_file = trained / "leaderboard.csv"
+    done = here("leaderboard", "--workspace", trained, "-c", LAYOUT, "--csv", csv_file)
+    assert done.code == 0 and "held out by family" in done.out and "ranknet" in done.out
+    with csv_file.open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert {"lambdarank", "ranknet"} <= {row["ranker"] for row in rows} and rows[0]["difference"] == "0.0"
 
 
 def test_programs_are_imported_and_get_configurations(tmp_path: Path) -> None:

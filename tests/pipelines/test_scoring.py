@@ -278,11 +278,11 @@ def test_rankers_by_name_need_no_model_and_are_compared_on_the_same_graphs(
     assert not (built / "models").exists()
 
     found = cross_validate_rankers(Workspace(built), [*names, "ranknet"], fit=fit, **layouts)
-    gap = found.report[LAYOUT]["lambdarank"]["slowdown@1"]["difference"]
-    for rankers in found.report[LAYOUT].values():
+    gap = found.rankers[LAYOUT]["lambdarank"]["slowdown@1"]["difference"]
+    for rankers in found.rankers[LAYOUT].values():
         for about in rankers.values():
             about.pop("difference", None)
-    assert found.report[LAYOUT] == {name: one.report[LAYOUT] for name, one in alone.items()}
+    assert found.rankers[LAYOUT] == {name: one.report[LAYOUT] for name, one in alone.items()}
     means = [one.report[LAYOUT]["slowdown@1"]["mean"] for one in alone.values()]
     assert gap["mean"] == pytest.approx(means[1] - means[0]) and gap["low"] <= gap["mean"] <= gap["high"]
     assert found.judged == "out of fold, unseen families"
