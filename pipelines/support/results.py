@@ -15,8 +15,8 @@ from xlarank.data.files import atomic_write, read_bytes
 from xlarank.data.workspace import Workspace
 
 #: A row is a metric of a graph. ``held_out_by`` is null unless the scores are out of fold, ``tuned`` is null for
-#: rules and files of scores, ``seed`` for the mean over seeds. ``seconds`` is the time to rank the graph. For scores
-#: out of fold it is the time to train and score all folds.
+#: rules and files of scores, ``seed`` for the mean over seeds. ``seconds`` is the time to rank the graph;
+#: for scores out of fold, the time to train and score all folds.
 _TYPES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "collection": pl.String, "split": pl.String, "held_out_by": pl.String, "ranker": pl.String, "tuned": pl.Boolean,
     "seed": pl.Int32, "graph": pl.String, "family": pl.String, "metric": pl.String, "value": pl.Float64,
