@@ -42,7 +42,7 @@ class Curves:
     rounds: list[int]
     metrics: dict[str, list[dict[str, float]]]
     # scores: of each graph, ``(rows,)`` at each stage; empty for the rungs of a study.
-    scores: dict[str, list[Floats]] = field(default_factory=dict)
+    scores: dict[str, list[Floats]] = field(default_factory=dict, compare=False)
 
     def column(self, metric: str) -> Floats:
         """``(graphs, stages)`` of one metric."""

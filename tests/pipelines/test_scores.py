@@ -47,8 +47,9 @@ def test_train_evaluate_and_submit_leave_their_scores(trained: Path, tmp_path: P
     for collection in (LAYOUT, TILE):
         card = model_of(trained, collection).card
         table = predictions(trained, collection)
-        assert table.columns == COLUMNS and table["split"].unique().to_list() == ["train"]
-        assert table["held_out_by"].unique().to_list() == [card.folds_by]
+        assert table.columns == COLUMNS
+        table = table.filter(pl.col("held_out_by") == card.folds_by)
+        assert set(table["split"]) == {"train"}
         for name, graph in stored(trained, collection).items():
             of_graph = table.filter(pl.col("graph") == name)
             if name in card.folds:
@@ -58,7 +59,7 @@ def test_train_evaluate_and_submit_leave_their_scores(trained: Path, tmp_path: P
     evaluate(Workspace(trained))
     submit(Workspace(trained), tmp_path / "out.csv")
     table = predictions(trained, TILE)
-    assert table["split"].unique(maintain_order=True).to_list() == ["train", "valid", "test"]
+    assert set(table["split"]) == {"train", "valid", "test"}
     seeds = len(model_of(trained, TILE).rankers)
     for split in ("valid", "test"):
         for name, graph in stored(trained, TILE, split).items():
@@ -86,7 +87,7 @@ def test_cross_validation_leaves_its_scores(built: Path) -> None:
         expected = graph_metrics("layout", score, graph.cost, graph.group)["tau"]
         assert report["tau"]["graphs"][name] == expected
     cross_validate(Workspace(built), model="lambdarank", by="graph", collections=[LAYOUT], fit=fit)
-    assert set(predictions(built, LAYOUT)["held_out_by"]) == {"family", "graph"}
+    assert {"family", "graph"} <= set(predictions(built, LAYOUT)["held_out_by"])
 
 
 def test_scores_are_submitted_and_blended_by_rank(shared_built: Path, tmp_path: Path) -> None:

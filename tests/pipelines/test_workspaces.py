@@ -135,7 +135,7 @@ def test_rows_of_a_second_root_are_refused_or_replace_all(trained: Path, second:
     build(second, trained, replace=True)
     assert stored_roots(Workspace(trained)) == {str(second.resolve())}
     names = {name for path in trained.rglob("*.parquet") for name in pl.read_parquet(path)["graph"]}
-    assert names == {"x__a", "y__a", "z__a"}
+    assert names == {"x__a", "y__a", "z__a"}, "no scores or results of the first root"
     assert list(trained.rglob(CARD)) == [], "models of the first root would rank the second's graphs"
 
 
