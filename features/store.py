@@ -262,20 +262,18 @@ def scan_rows(
 ) -> pl.LazyFrame:
     """Return the rows of a split; ``verified`` reads all files now.
 
-    Raises `FeatureStoreError` for files that are not whole or not of the manifest.
+    Raises `FeatureStoreError` for files that are not there, and if ``verified``, not whole or not of the manifest.
     """
-    paths = [workspace.rows(collection, split, part) for part in sorted(manifest.parts)]
     sources: list[Any] = []
-    for path in paths:
+    for path in (workspace.rows(collection, split, part) for part in sorted(manifest.parts)):
         try:
-            content = _whole(path) if verified else b""
-            if verified:
+            path.stat()
+            content = _whole(path) if verified else None
+            sources.append(path if content is None else io.BytesIO(content))
+            if content is not None:
                 _metadata(content, manifest.recipe)
-            elif not path.exists():
-                raise OSError("it does not exist")
         except _BROKEN as error:
             raise _unreadable(path, error, "stored features") from error
-        sources.append(io.BytesIO(content) if verified else path)
     return pl.scan_parquet(sources, glob=False)
 
 

@@ -70,8 +70,8 @@ class PartJob:
         instances = [workspace.graph_instances(*self.place, file.name) for file in self.files]
         return [*instances, workspace.rows(*self.place, self.part)]
 
-    def stored(self) -> Outcomes:
-        """Return the outcomes where whole and current rows are stored already, else the sources alone."""
+    def stored(self) -> tuple[Outcomes, bool]:
+        """Return the outcomes of current rows, the sources of other files, and whether nothing is left to build."""
         stored: dict[str, tuple[dict[str, Any], Source]] = {}
         with suppress(WorkspaceError):  # a name that may not be: building says so
             stored = stored_summaries(self.workspace.rows(*self.place, self.part), self.recipe)
@@ -79,51 +79,49 @@ class PartJob:
         def outcome_of(file: GraphFile) -> Outcome:
             source = Source.of(file.path)
             summary, known = stored.get(file.name, ({}, None))
-            if known != source or not self._instances_current(self.workspace, file, source):
+            instances = self.workspace.graph_instances(*self.place, file.name)
+            tile = self.place[0].kind == "tile"
+            if known != source or not (tile or instances_current(instances, self.recipe, source)):
                 return {"source": source}
             return {**summary, "part": self.part, "source": source, "kept": True}
 
         outcomes = {file.name: _outcome(file, partial(outcome_of, file)) for file in self.files}
-        for outcome in outcomes.values() if {*stored} - {*outcomes} else ():  # rows of a file that is gone
-            outcome.pop("kept", None)
-        return outcomes
+        gone = stored.keys() - outcomes.keys()
+        return outcomes, not gone and all("kept" in one or "broken" in one for one in outcomes.values())
 
     def build(self, outcomes: Outcomes, workspace: Workspace | None = None) -> Outcomes:
         """Compute the rows that are not stored and write them with those that are, as the recipe keeps them."""
         workspace = workspace or self.workspace
         path = workspace.rows(*self.place, self.part)
         stored: dict[str, tuple[GraphRows, Source]] = {}
-        with suppress(FeatureStoreError):
-            stored = read_rows(path, self.recipe)
+        if any("kept" in outcome for outcome in outcomes.values()):
+            with suppress(FeatureStoreError):  # a worker of a cluster does not see them
+                stored = read_rows(path, self.recipe)
         graphs: list[GraphRows] = []
-        sources: dict[str, Source] = {}
 
-        def build_graph(file: GraphFile, source: Source) -> Outcome:
+        def build_graph(file: GraphFile) -> Outcome:
             target = workspace.graph_instances(*self.place, file.name)
-            rows, known = stored.get(file.name, (None, None))
-            kept = rows is not None and known == source and self._instances_current(workspace, file, source)
-            if rows is None or not kept:
+            source, kept = outcomes[file.name]["source"], "kept" in outcomes[file.name] and file.name in stored
+            if kept:
+                rows = stored[file.name][0]
+            else:
                 rows = at_most(assemble(read_graph(file.path, file.collection.kind), self.settings), self.recipe)
                 if rows.instances is not None:
                     write_instances(target, rows.instances.value, self.recipe, source)
             graphs.append(rows)
-            sources[file.name] = source
             return {**rows.summary(), "part": self.part, "source": source, "kept": kept}
 
         built = {
-            file.name: outcome
-            if "broken" in (outcome := outcomes[file.name])
-            else _outcome(file, partial(build_graph, file, outcome["source"]))
+            file.name: outcomes[file.name]
+            if "broken" in outcomes[file.name]
+            else _outcome(file, partial(build_graph, file))
             for file in self.files
         }
         if graphs:
             collection, split = self.place
+            sources = {graph.name: built[graph.name]["source"] for graph in graphs}
             write_rows(path, graphs, self.recipe, sources, (str(collection), split))
         return built
-
-    def _instances_current(self, workspace: Workspace, file: GraphFile, source: Source) -> bool:
-        path = workspace.graph_instances(*self.place, file.name)
-        return file.collection.kind == "tile" or instances_current(path, self.recipe, source)
 
 
 def part_jobs(
@@ -219,8 +217,8 @@ def _outcomes(
             most = places() + 1
         while queue and len(begun) < most and (end is None or time.monotonic() < end):
             job = queue.popleft()
-            outcomes = job.stored()
-            if all("kept" in outcome or "broken" in outcome for outcome in outcomes.values()):
+            outcomes, complete = job.stored()
+            if complete:
                 yield job, outcomes
             else:
                 begun[pool.submit(build, job, outcomes)] = job
