@@ -120,6 +120,10 @@ class SubmissionError(XlarankError):
     """A submission file would be incomplete or malformed."""
 
 
+class ScoreFileError(XlarankError):
+    """A file of scores is malformed or incomplete."""
+
+
 class CompilerError(XlarankError):
     """A compiler is not installed, or cannot compile a program."""
 

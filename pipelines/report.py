@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 import xlarank
 from xlarank.data.errors import counted
 from xlarank.data.files import atomic_write
@@ -16,6 +18,7 @@ from xlarank.models.explanation import calibration
 from xlarank.pipelines.reporting import gather
 from xlarank.pipelines.support.evaluation import column, measure, of_unseen_families, summary, verdict
 from xlarank.pipelines.support.progress import Progress, steps_of
+from xlarank.pipelines.support.results import leaderboard, read_results
 from xlarank.pipelines.support.workspace_collections import chosen_collections
 
 if TYPE_CHECKING:
@@ -72,6 +75,7 @@ def report(
         others=others,
         other_name=compare.root.name if compare else "",
         studies=[picture for one in all_facts for picture in one.studies],
+        board=_board(workspace, [one.name for one in all_facts]),
         runs=gather.read_runs(workspace),
         meanings=column_meanings(),
         no_model=gather.NO_MODEL,
@@ -85,6 +89,20 @@ def report(
         judged={one.name: (float(column(one.scores).mean()), len(one.scores)) for one in scored},
         left_out={one.name: one.why_not for one in all_facts if one.why_not},
     )
+
+
+def _board(workspace: Workspace, collections: Sequence[str]) -> list[gather.Row]:
+    """Return the rows of the leaderboard."""
+    rows = leaderboard(read_results(workspace).filter(pl.col("collection").is_in(collections)))
+    held_out = pl.concat_str(pl.lit(", held out by "), "held_out_by").fill_null("")
+    tuned = pl.when(pl.col("tuned")).then(pl.lit(" (tuned)")).otherwise(pl.lit(""))
+    shown = rows.select(
+        "collection", (pl.col("split") + held_out).alias("scored on"), pl.col("ranker") + tuned, "graphs", "mean",
+        pl.col("standard_error").alias("standard error"), pl.col("difference").alias("to the first"),
+        pl.col("difference_error").alias("its standard error"), "seconds", "version",
+        pl.col("time").dt.strftime("%Y-%m-%d %H:%M"),
+    )  # fmt: skip
+    return shown.to_dicts()
 
 
 def _template() -> Template:

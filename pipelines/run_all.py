@@ -23,7 +23,7 @@ from xlarank.data.graph import graph_size
 from xlarank.data.root import DataRoot
 from xlarank.data.submission import complete_submission, submission_id
 from xlarank.data.workspace import Workspace
-from xlarank.features.store import read_manifest, read_rows
+from xlarank.features.store import each_graph, read_manifest
 from xlarank.models.objectives import mean_rank
 from xlarank.models.trained import ModelCard, model_of, read_card
 from xlarank.models.training_data import FitSettings
@@ -285,7 +285,7 @@ def first_model(
         write_json(place, {**found, "report": report})
         scores = report["score"]["graphs"]
         graph = sorted(scores, key=lambda name: (scores[name], name))[len(scores) // 2]
-        rows = read_rows(workspace.graph_rows(collection, "valid", graph)).measured()
+        rows = next(rows for rows in each_graph(workspace, collection, "valid") if rows.name == graph).measured()
         ranks = [mean_rank(one) for one in (model_of(workspace, collection).score(rows).mean, rows.row_cost)]
         title = f"{collection}\n{short(graph)}: {scores[graph]:.2f}"
         with atomic_write(place.with_suffix(".svg")) as partial:

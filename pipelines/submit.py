@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,7 +18,9 @@ from xlarank.data.submission import (
     submission_problems,
 )
 from xlarank.data.workspace import Workspace
-from xlarank.features.store import each_graph, read_manifest, stored_roots
+from xlarank.features.rows import GraphRows
+from xlarank.features.store import Manifest, each_graph, read_manifest, stored_roots
+from xlarank.models.arrays import Floats
 from xlarank.models.validation.metrics import order_of, top_of
 from xlarank.pipelines.ranking.model_choice import (
     SHIPPED,
@@ -27,6 +29,12 @@ from xlarank.pipelines.ranking.model_choice import (
     stored_rows,
 )
 from xlarank.pipelines.support.progress import Progress, steps_of
+from xlarank.pipelines.support.score_files import (
+    ScoreFiles,
+    prediction_table,
+    require_known_graphs,
+    write_predictions,
+)
 from xlarank.pipelines.support.workspace_collections import chosen_collections, each_collection
 
 
@@ -60,9 +68,10 @@ def submit(
     cover: Mapping[str, int] | None = None,
     model_from: str | None = None,
     keep: bool = False,
+    scores: ScoreFiles | None = None,
     progress: Progress | None = None,
 ) -> Submission:
-    """Rank every test graph of each collection that a model is found for.
+    """Rank every test graph of each collection that a model, or ``scores``, are found for.
 
     The file covers every test graph that the chosen collections have, in the workspace or in the data root that it
     was built from: what no model ranks stands in the order of its file. It is checked (every id once, every
@@ -72,6 +81,7 @@ def submit(
         cover: id -> number of configurations, of the graphs to cover in place of those of the data root.
         model_from: the collection whose model ranks those of its kind that have none of their own; "shipped" for
             the shipped ranker.
+        scores: of the configurations, in place of those of models; graphs without any are not ranked.
         keep: whether rows that no model ranks stay what they are in the file now in place, where they are right.
 
     Raises `CollectionError` when there is nothing to rank, where ``model_from`` has no model, or for a named
@@ -83,6 +93,8 @@ def submit(
     chosen = chosen_collections(workspace, collections)
     if model_from not in (None, SHIPPED):
         model_named(workspace, model_from)
+    if scores is not None:
+        require_known_graphs(scores, workspace, chosen, "test")
 
     def rank(collection: Collection) -> None:
         manifest = read_manifest(workspace, collection, "test")
@@ -90,17 +102,17 @@ def submit(
             raise CollectionError(f"{collection} has no test graphs in {workspace.root}")
         counts = {name: int(about["configs"]) for name, about in manifest.graphs.items()}
         configs.update({submission_id(collection, name): count for name, count in counts.items()})
-        model = model_for_collection(workspace, collection, model_from=model_from)
-        if not model.shipped:
-            model.require_rows_of(manifest)
         report.broken |= {f"{collection} {name}": why for name, why in manifest.broken.items()}
-        for graph in each_graph(workspace, collection, "test", manifest):
-            score = model.score(stored_rows(model, graph)).mean[graph.group]
+        name, ranked_by = _scored_graphs(workspace, collection, manifest, model_from, scores)
+        count = 0
+        for graph, row_scores in ranked_by:
+            score = row_scores[graph.group]
             # the order of a layout graph keeps identical configurations side by side; 5 tries should all differ
             best = order_of(score) if collection.kind == "layout" else top_of(TILE_TOP, score, graph.group)
             ranked[submission_id(collection, graph.name)] = graph.ids[best].tolist()
-        report.rows[str(collection)] = len(counts)
-        report.models[str(collection)] = model.name
+            count += 1
+        report.rows[str(collection)] = count
+        report.models[str(collection)] = name
 
     with steps_of(progress, "ranking test graphs", len(chosen)) as step:
         each_collection(chosen, rank, report.left_out, asked=collections, step=step)
@@ -110,6 +122,37 @@ def submit(
         _add_unbuilt(configs, workspace, chosen, report, everything=not collections)
     report.origin = complete_submission(out, ranked, configs, keep=keep)
     return report
+
+
+def _scored_graphs(
+    workspace: Workspace,
+    collection: Collection,
+    manifest: Manifest,
+    model_from: str | None,
+    scores: ScoreFiles | None,
+) -> tuple[str, Iterator[tuple[GraphRows, Floats]]]:
+    """Return who scores the test graphs of a collection, and the graphs with their ``(rows,)`` scores.
+
+    Those of a model are written into the workspace, too. Raises as `model_for_collection`.
+    """
+    graphs = each_graph(workspace, collection, "test", manifest)
+    if scores is not None:
+        blends = ((graph, scores.of(collection, graph)) for graph in graphs)
+        return " and ".join(scores.names), ((graph, blend) for graph, blend in blends if blend is not None)
+    model = model_for_collection(workspace, collection, model_from=model_from)
+    if not model.shipped:
+        model.require_rows_of(manifest)
+
+    def predictions() -> Iterator[tuple[GraphRows, Floats]]:
+        tables = []
+        for graph in graphs:
+            scored = model.score(stored_rows(model, graph))
+            tables.append(prediction_table(graph, dict(enumerate(scored.per_seed)), "test"))
+            yield graph, scored.mean
+        if tables:
+            write_predictions(workspace, collection, model.card.model, tables)
+
+    return model.name, predictions()
 
 
 def _add_unbuilt(

@@ -91,6 +91,15 @@ def test_the_public_dataset(tmp_path: Path, real_data: Path) -> None:
 
 
 @pytest.mark.slow
+def test_your_own_lightgbm_runs_in_about_20_lines(tmp_path: Path) -> None:
+    page = ROOT / "docs" / "how-to" / "own-lightgbm.md"
+    run_blocks(page, tmp_path)
+    code = next(text for language, _, text in blocks(page) if language == "python")
+    assert len([line for line in code.splitlines() if line]) <= 20
+    assert (tmp_path / "submission.csv").exists() and (tmp_path / "blend.csv").exists()
+
+
+@pytest.mark.slow
 def test_the_python_of_the_readme(tmp_path: Path) -> None:
     run_blocks(README, tmp_path, ("python",))
 

@@ -1,15 +1,18 @@
-"""Functions for notebooks: read a graph, rank its configurations."""
+"""Functions for notebooks: read a graph, rank its configurations, load stored rows."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, overload
 
 from xlarank.data import graph as graphs
 from xlarank.data.graph import Graph, Kind, LayoutGraph, TileGraph
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from xlarank.pipelines.ranking.result import Ranking
 
 
@@ -51,3 +54,34 @@ def rank(
     from xlarank.pipelines.rank import rank as run
 
     return run(Workspace(Path(workspace)), Path(graph) if isinstance(graph, str) else graph, collection=collection)
+
+
+@overload
+def load_rows(
+    workspace: str | Path = DEFAULT_ROOT, collection: str | None = None, split: str | None = None,
+    columns: Sequence[str] | None = None, *, lazy: Literal[False] = False,
+) -> pl.DataFrame: ...  # fmt: skip
+@overload
+def load_rows(
+    workspace: str | Path = DEFAULT_ROOT, collection: str | None = None, split: str | None = None,
+    columns: Sequence[str] | None = None, *, lazy: Literal[True],
+) -> pl.LazyFrame: ...  # fmt: skip
+def load_rows(
+    workspace: str | Path = DEFAULT_ROOT, collection: str | None = None, split: str | None = None,
+    columns: Sequence[str] | None = None, *, lazy: bool = False,
+) -> pl.DataFrame | pl.LazyFrame:  # fmt: skip
+    """Load the rows that ``build-features`` stored, one for each distinct configuration.
+
+    Columns are ``collection, graph, family, split, configuration, repeats, runtime_ns, label, fold, held_out`` and
+    the features, or those of them that ``columns`` names. ``label`` is what rankers learn, lower is faster: the
+    runtime, for tiles over that of the compiler's default. ``configuration`` is the first of ``repeats`` identical
+    ones. To compare with ``train``, score the graphs of ``fold`` k by a ranker fitted on those whose ``held_out``
+    does not list k. ``.to_pandas()`` makes a pandas frame.
+
+    ``collection`` may be left out if there is only one, ``split`` to load all. ``lazy`` returns a `LazyFrame` and
+    does not check the files for damage. Raises `xlarank.data.errors.CollectionError` and `FeatureStoreError`.
+    """
+    from xlarank.pipelines.load_rows import load_rows as run
+
+    frame = run(Workspace(Path(workspace)), collection, split=split, columns=columns, verified=not lazy)
+    return frame if lazy else frame.collect()

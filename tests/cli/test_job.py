@@ -8,6 +8,7 @@ import re
 import shlex
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from tests.cli.conftest import FILES, LAYOUT, ROOT, SAMPLE, TILE, Job, ended, here, refused, start
@@ -25,7 +26,7 @@ def test_what_each_step_prints_and_stores(job: Job) -> None:
     assert [(part["collection"], part["split"], part["graphs"]) for part in parts] == [
         (collection, split, len(names)) for collection, splits in FILES.items() for split, names in splits.items()
     ]
-    stored = {path.stem for path in job.work.glob("features/**/*.parquet")}
+    stored = {name for path in job.work.glob("features/**/*.parquet") for name in pl.read_parquet(path)["graph"]}
     assert stored == {name for splits in FILES.values() for names in splits.values() for name in names}
     assert re.search(rf"{TILE}\s+train\s+3\s+3\s+0\s+192", job.outcomes["build-features"].out)
     for collection in (LAYOUT, TILE):
@@ -165,6 +166,12 @@ def test_other_rankers_alone_and_side_by_side(trained: Path) -> None:
     done = here(*words, "--model", "ranknet", "--by", "kind", "-c", TILE)
     assert done.code == 0 and set(json.loads(done.out)[TILE]["score"]["graphs"]) == set(FILES[TILE]["train"])
     assert f"{TILE}: ranknet with default parameters, 5 rounds" in done.err.replace("\n", " ")
+    csv_file = trained / "leaderboard.csv"
+    done = here("leaderboard", "--workspace", trained, "-c", LAYOUT, "--csv", csv_file)
+    assert done.code == 0 and "held out by family" in done.out and "ranknet" in done.out
+    with csv_file.open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert {"lambdarank", "ranknet"} <= {row["ranker"] for row in rows} and rows[0]["difference"] == "0.0"
 
 
 def test_programs_are_imported_and_get_configurations(tmp_path: Path) -> None:

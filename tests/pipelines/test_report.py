@@ -56,6 +56,7 @@ def test_the_page_shows_the_scores_of_evaluate_and_why_the_best_is_first(page: P
     assert str(shared_trained.parent) not in text.split("Time and memory")[0], "no local path"
     assert "Not calibrated" in words and "withheld" in words, "labels of the test split"
     assert "Beside the best rule without learning, of 2 models: " in words
+    assert "Leaderboard" in words and "train, held out by family" in words
     assert re.search(r"configuration \d+ against \d+, segment 1", words)
     found = evaluate(Workspace(shared_trained), split="valid")
     for collection in (LAYOUT, TILE):

@@ -55,6 +55,7 @@ GUIDES: Final = {
         ("cross-validate --model lambdarank --model ranknet", "cross-validate --by kind -c tile:xla"),
         "python run.py train{work} --model NAME trains the ranker of your choice", rankers=True,
     ),
+    "leaderboard": Guide(("leaderboard", "leaderboard -c tile:xla --metric tau --csv leaderboard.csv")),
     "rank": Guide(("rank net__a.npz", "rank own/npz/tile/tpu-estimate/train --csv orders.csv"),
                   "measure the first five; python run.py explain GRAPH.npz says why they are first"),
     "submit": Guide(("submit --out submission.csv", "submit --model-from layout:xla:random --strict"),

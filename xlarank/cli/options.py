@@ -79,6 +79,13 @@ Hours = Annotated[
     Option(min=0, max=MAX_HOURS, callback=_number, help="Time budget in hours, from the start of the command."),
 ]
 Ram = Annotated[float, Option(min=0, callback=_number, help="Gigabytes of memory; 0: 90 % of the machine's.")]
+ScoresOf = Annotated[
+    list[Path] | None,
+    Option(
+        "--scores", help="Parquet or csv with graph, configuration, score, instead of a model; repeat to blend."
+    ),
+]
+Weights = Annotated[list[float] | None, Option("--weights", help="Weight of a file of --scores; repeatable.")]
 RANKERS = "lambdarank, ranknet, xgb-pairwise, sum-pooled, sibling, pair-vote, time-trees or ensemble"
 Model = Annotated[str, Option(help=f"Ranker: {RANKERS}.")]
 Select = Annotated[

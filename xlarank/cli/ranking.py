@@ -20,8 +20,8 @@ from xlarank.cli.console import (
     show_rows,
     write_json,
 )
-from xlarank.cli.inputs import built_workspace, data_root_of, workspace_at
-from xlarank.cli.options import WORK, Collections, Json, ModelOf, Out, Root, Work, out_file
+from xlarank.cli.inputs import built_workspace, data_root_of, read_scores, workspace_at
+from xlarank.cli.options import WORK, Collections, Json, ModelOf, Out, Root, ScoresOf, Weights, Work, out_file
 from xlarank.data.errors import counted, reasons
 
 if TYPE_CHECKING:  # heavy; imported where a command needs it, so that --help stays quick
@@ -150,6 +150,8 @@ def submit(
             help="Rank collections without a model with the model of this collection; shipped: the shipped ranker."
         ),
     ] = None,
+    scores: ScoresOf = None,
+    weights: Weights = None,
     strict: Annotated[
         bool, Option("--strict", help="Exit with an error if a test graph is not ranked by a model.")
     ] = False,
@@ -158,11 +160,14 @@ def submit(
     """Write the Kaggle submission: all test graphs, unranked ones in their default order."""
     from xlarank.pipelines.submit import submit as run
 
-    place = built_workspace(data_root, workspace, trained=model_from != "shipped")
+    place = built_workspace(data_root, workspace, trained=not scores and model_from != "shipped")
     with progress_bars() as progress:
-        report = run(place, out, collections=collection or (), model_from=model_from, progress=progress)
+        report = run(
+            place, out, collections=collection or (), model_from=model_from,
+            scores=read_scores(scores, weights, "test"), progress=progress,
+        )  # fmt: skip
     ranked = ((name, str(count), report.models[name]) for name, count in report.rows.items())
-    show_rows(("collection", ">test graphs", "ranked by the model of"), ranked)
+    show_rows(("collection", ">test graphs", "ranked by" if scores else "ranked by the model of"), ranked)
     named = [word for name in collection or () for word in ("-c", name)]
     record.run.words["check"] = shlex.join(["check-submission", str(out), *named])
     rows = counted(len(report.origin), "row")
