@@ -37,7 +37,7 @@ class Guide:
 
 
 GUIDES: Final = {
-    "info": Guide(("info", "info --data-root ~/data/tpugraphs -c 'layout:*'"), "python run.py build-features"),
+    "info": Guide(("info --data-root ~/data/tpugraphs", "info GRAPH.npz"), "python run.py build-features"),
     "build-features": Guide(
         ("build-features", "build-features --data-root ~/data/tpugraphs --max-configs 1000"),
         "python run.py train{work}, after tune --trials 50 for better parameters",
