@@ -3,7 +3,7 @@
     python -m benchmarks.pretrain [--kind layout|tile] [--data-root D] [--out FOLDER] [--seeds N] [--rounds N]
 
 Layouts are ranked by the time model (`time-trees` without trees), in which nothing is learned: no labels at hand
-make trees that rank programs measured on a TPU better (docs/explanation/layouts.md). The ranker of tiles learns
+make trees that rank programs measured on a TPU better (docs/explanation/tpu-time.md). The ranker of tiles learns
 absolute times (`time-trees`) from what the TPU's compiler estimated. AlexNets are left out, since measured ones are
 held out. Its card holds metrics out of fold by family, whose means are printed.
 """

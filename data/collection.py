@@ -7,6 +7,7 @@ npz/tile/<source>/<split>/*.npz               ->  tile:<source>
 from __future__ import annotations
 
 import difflib
+import fnmatch
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -107,18 +108,21 @@ def graph_files(npz: Path, asked: Sequence[str], *, where: str) -> list[GraphFil
 def choose(
     asked: Sequence[str], available: Iterable[Collection], *, where: str = "the data root"
 ) -> list[Collection]:
-    """Return the collections asked for, or all of them when none is named.
+    """Return the collections asked for by name or pattern (``layout:*``), or all of them when none is asked for.
 
-    Raises `CollectionError` for a name that is not there, with the close ones.
+    Raises `CollectionError` for a name or pattern that is not there, with the close ones.
     """
     known = {str(collection): collection for collection in sorted(set(available))}
     if not known:
         raise CollectionError(f"{where} holds no collections", do="run build-features with a --data-root")
+    chosen: list[str] = []
     for name in asked:
-        if name not in known:
+        matches = [name] if name in known else fnmatch.filter(known, name)
+        chosen += matches
+        if not matches:
             hint = did_you_mean(name, known, cutoff=0.4) or "name one of these"
             raise CollectionError(f"collection {name!r} is not in {where}", expected=", ".join(known), do=hint)
-    return [known[name] for name in dict.fromkeys(asked)] if asked else list(known.values())
+    return [known[name] for name in dict.fromkeys(chosen)] if asked else list(known.values())
 
 
 def choose_splits(asked: Sequence[str]) -> list[str]:

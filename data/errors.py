@@ -13,8 +13,9 @@ class XlarankError(Exception):
 
     The message always has the parts *got / expected / do this*:
 
-    >>> print(XlarankError("found no graphs", expected="npz/layout or npz/tile", do="pass --data-root"))
-    found no graphs; expected npz/layout or npz/tile; pass --data-root
+    Examples:
+        >>> print(XlarankError("found no graphs", expected="npz/layout or npz/tile", do="pass --data-root"))
+        found no graphs; expected npz/layout or npz/tile; pass --data-root
     """
 
     def __init__(self, got: str, *, expected: str = "", do: str = "") -> None:
@@ -47,13 +48,20 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}"
 
 
-def reasons(why: Mapping[str, str]) -> list[str]:
-    """Return lines ``name: reason``; the reason alone where it begins with the name.
+def reasons(why: Mapping[str, str], most: int = 3) -> list[str]:
+    """Return lines ``names: reason`` with at most so many names; the reason alone where it begins with the name.
 
-    >>> reasons({"tile:cpu": "tile:cpu has no test graphs", "tile:xla": "its labels are withheld"})
-    ['tile:cpu has no test graphs', 'tile:xla: its labels are withheld']
+    >>> reasons({"tile:cpu": "tile:cpu has no test graphs", **dict.fromkeys("abcd", "its labels are withheld")})
+    ['tile:cpu has no test graphs', 'a, b, c and 1 more: its labels are withheld']
     """
-    return [text if text.startswith(name) else f"{name}: {text}" for name, text in why.items()]
+    alike: dict[str, list[str]] = {}
+    for name, text in why.items():
+        alike.setdefault(text, []).append(name)
+    more = {text: f" and {len(names) - most:,} more" if len(names) > most else "" for text, names in alike.items()}
+    return [
+        text if text.startswith(names[0]) else f"{', '.join(names[:most])}{more[text]}: {text}"
+        for text, names in alike.items()
+    ]
 
 
 @contextmanager
@@ -88,6 +96,10 @@ class WorkspaceError(XlarankError):
     """The workspace cannot be written, or a name would leave it."""
 
 
+class OutputError(WorkspaceError):
+    """A file cannot be written: no space, no permission, or something else in its place."""
+
+
 class FeatureStoreError(XlarankError):
     """Stored features are missing, stale or unreadable."""
 
@@ -106,6 +118,10 @@ class ArgumentError(ModelError, TypeError):
 
 class SubmissionError(XlarankError):
     """A submission file would be incomplete or malformed."""
+
+
+class ScoreFileError(XlarankError):
+    """A file of scores is malformed or incomplete."""
 
 
 class CompilerError(XlarankError):

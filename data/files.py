@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from xlarank.data.errors import WorkspaceError
+from xlarank.data.errors import OutputError
 
 _PARTIAL: Final = ".partial-"
 #: Seconds after which a temporary file counts as abandoned.
@@ -49,7 +49,7 @@ def read_text(path: Path) -> str:
 def output_target(path: Path) -> Path:
     """Return the file that writing to ``path`` would replace, with links followed.
 
-    Raises `WorkspaceError` for what must not be replaced by a file (a folder, a device, a pipe, a socket), for a
+    Raises `OutputError` for what must not be replaced by a file (a folder, a device, a pipe, a socket), for a
     file that its mode or the system protects, and for links in a circle.
     """
     why = ""
@@ -65,7 +65,7 @@ def output_target(path: Path) -> Path:
             why = "it is read-only"
     if why:
         do = "name another file (- is standard output for --json)"
-        raise WorkspaceError(f"cannot write {path} ({why})", expected="a file that may be replaced", do=do)
+        raise OutputError(f"cannot write {path} ({why})", expected="a file that may be replaced", do=do)
     return Path(os.path.realpath(path))
 
 
@@ -74,7 +74,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside ``path`` and move it into place if the block succeeds.
 
     A link stays a link: the file it names is replaced. A file that is replaced keeps its mode. Raises
-    `WorkspaceError` when the folder cannot be made or written to, and as `output_target` does.
+    `OutputError` when the folder cannot be made or written to, and as `output_target` does.
     """
     target = output_target(path)
     do = "free some space, change the permissions or pass another --workspace (or --out)"
@@ -84,7 +84,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=_PARTIAL, suffix=target.suffix)
     except OSError as error:
         got = f"cannot write {path} ({error.strerror or error})"
-        raise WorkspaceError(got, expected=expected, do=do) from error
+        raise OutputError(got, expected=expected, do=do) from error
     os.close(handle)
     partial = Path(name)
     try:
@@ -96,7 +96,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
         if error.filename is not None and str(error.filename) not in (str(partial), str(target)):
             raise  # another file of the block is at fault, its name says which
         got = f"cannot write {path} ({error.strerror or error})"
-        raise WorkspaceError(got, expected=expected, do=do) from error
+        raise OutputError(got, expected=expected, do=do) from error
     finally:
         partial.unlink(missing_ok=True)
 
@@ -106,9 +106,14 @@ def _mode_of(target: Path) -> int:
     try:
         return stat.S_IMODE(target.stat().st_mode)
     except OSError:
-        umask = os.umask(0)
-        os.umask(umask)
-        return 0o666 & ~umask
+        return new_mode(0o666)
+
+
+def new_mode(most: int) -> int:
+    """Return the mode that the process gives to new files or folders, of ``most`` permissions."""
+    umask = os.umask(0)
+    os.umask(umask)
+    return most & ~umask
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -177,7 +177,7 @@ class NpzReader:
             np.broadcast_to(np.uint8(0), (*shape, dtype.itemsize))
             if not dtype.itemsize:
                 raise ValueError("values of no width")
-        except ValueError as error:
+        except (TypeError, ValueError) as error:  # numpy's parser takes True for a number
             got = f"array {name} has shape {str(shape)[:80]}, which no array has ({error})"
             raise GraphFileError(got, expected="a plain npy array", do=_SAVE_AGAIN) from error
         header = ArrayHeader(tuple(int(extent) for extent in shape), dtype, bool(fortran), stream.tell())

@@ -15,7 +15,7 @@ from xlarank.data.files import atomic_write, regular_only
 HEADER: Final = ("ID", "TopConfigs")
 #: Only this many configurations of a tile graph count.
 TILE_TOP: Final = 5
-_NUMBER: Final = re.compile("-?[0-9]{1,18}")
+_NUMBER: Final = re.compile("0|-?[1-9][0-9]{0,17}")
 
 
 def submission_id(collection: Collection, graph: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import math
+import sys
 import types
 import typing
 from contextlib import suppress
@@ -43,7 +43,7 @@ def _checked(kind: Any, value: Any, name: str) -> Any:
         return origin(_checked(arguments[0], entry, f"an entry of {name}") for entry in value)
     elif origin is dict and isinstance(value, dict):
         return {str(key): _checked(arguments[1], entry, f"{name}.{str(key)[:60]}") for key, entry in value.items()}
-    elif kind is float and type(value) in (int, float) and math.isfinite(value):
+    elif kind is float and type(value) in (int, float) and abs(value) <= sys.float_info.max:
         return float(value)
     elif kind is Any or (kind in (bool, int, str, type(None)) and type(value) is kind):
         return value

@@ -24,8 +24,8 @@ _SAFE_NAME = re.compile(r"[\w+\-@,=()\[\]{}#%&!'^][\w+\-@,=()\[\]{}#%&!'^. ]*")
 class Workspace:
     """Paths below the workspace folder.
 
-    ``features/``, ``studies/`` and ``models/`` repeat the tree of collections; ``reports/`` holds what people
-    read. Every name is checked, so that a hostile file name cannot leave the folder.
+    ``features/``, ``studies/``, ``models/`` and ``predictions/`` repeat the tree of collections; ``reports/`` holds
+    what people read. Every name is checked, so that a hostile file name cannot leave the folder.
     """
 
     root: Path
@@ -33,14 +33,20 @@ class Workspace:
     def features(self, collection: Collection, split: str) -> Path:
         return self._below("features", *collection.parts, split)
 
-    def graph_rows(self, collection: Collection, split: str, name: str) -> Path:
-        return self._below("features", *collection.parts, split, f"{name}.parquet")
+    def rows(self, collection: Collection, split: str, part: int) -> Path:
+        return self._below("features", *collection.parts, split, f"part-{part:04}.parquet")
 
     def graph_instances(self, collection: Collection, split: str, name: str) -> Path:
         return self._below("features", *collection.parts, split, f"{name}.instances.npz")
 
     def study(self, collection: Collection) -> Path:
         return self._below("studies", *collection.parts)
+
+    def results(self) -> Path:
+        return self._below("results.parquet")
+
+    def predictions(self, collection: Collection, ranker: str) -> Path:
+        return self._below("predictions", *collection.parts, f"{ranker}.parquet")
 
     def model(self, collection: Collection) -> Path:
         return self._below("models", *collection.parts)

@@ -1,8 +1,4 @@
-"""Pages and tables of the site that are generated from the code and the results when it is built.
-
-`mkdocs` calls `on_files` and `on_page_markdown`. A line ``<!-- table: NAME -->`` of a page becomes the table of
-that name in ``benchmarks/results/<version>.json``.
-"""
+"""Pages of the site that are generated from the code when it is built: `mkdocs` calls `on_files`."""
 
 from __future__ import annotations
 
@@ -18,7 +14,6 @@ sys.path.insert(0, str(ROOT))
 
 from mkdocs.structure.files import File, Files
 
-from benchmarks.results.stored import markdown, path_of, read
 from xlarank.cli.app import commands, number_span
 from xlarank.cli.guide import GUIDES, RANKERS
 from xlarank.data.errors import ParameterError
@@ -26,7 +21,6 @@ from xlarank.features.meanings import pages as column_pages
 from xlarank.models import registry
 from xlarank.models.params import ParamSpec
 
-_TABLE: Final = re.compile(r"^<!-- table: ([\w-]+) -->$", re.M)
 _COMMANDS: Final = """# Commands
 
 Run a command with `python run.py COMMAND` in a clone, or with `xlarank COMMAND` if xlarank is installed.
@@ -60,12 +54,6 @@ def on_files(files: Files, config: Any) -> Files:
     for name, text in {"commands": commands_page(), "rankers": rankers_page(), **pages}.items():
         files.append(File.generated(config, f"reference/{name}.md", content=text))
     return files
-
-
-def on_page_markdown(text: str, **_: Any) -> str:
-    """Insert the tables of results; raises `KeyError` for an unknown table."""
-    tables = read(path_of())
-    return _TABLE.sub(lambda found: markdown(tables[found[1]]), text)
 
 
 def commands_page() -> str:

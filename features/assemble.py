@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -21,26 +21,31 @@ from xlarank.features.instances.pair_blocks import InstanceContext
 from xlarank.features.layout.aggregation import LayoutBlock, columns_of, compute_together
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.recipe import FeatureSettings
-from xlarank.features.rows import GraphRows
+from xlarank.features.rows import GraphRows, rows_table
 from xlarank.features.tile.tile_context import TileContext, kernel_kinds
 
+if TYPE_CHECKING:  # imported where a table is asked for
+    import polars as pl
 
-def compute_features(graph: Graph | str | Path, *, tier: str = "full", candidates: bool = True) -> GraphRows:
-    """Compute the columns of a graph or of an npz file, a row for each *distinct* configuration.
 
-    ``tier`` "fast" leaves out the dearer columns, ``candidates`` False those that look at all configurations of the
-    graph. Raises `GraphFileError` for the file and `XlarankError` for another tier.
+def compute_features(graph: Graph | str | Path, *, tier: str = "full", candidates: bool = True) -> pl.DataFrame:
+    """Compute the rows of a graph or of an npz file, one for each *distinct* configuration.
 
-    >>> import xlarank
-    >>> from xlarank.data.root import SAMPLE
-    >>> table = xlarank.compute_features(SAMPLE / "npz" / "tile" / "cpu" / "valid" / "bmm_tb__a.npz").to_polars()
-    >>> table["kernel__is_dot__flag"].head(2).to_list()
-    [1.0, 1.0]
+    The columns are those of `xlarank.load_rows` without the folds; ``collection`` and ``split`` are null. ``tier``
+    "fast" leaves out the dearer columns, ``candidates`` False those that look at all configurations of the graph.
+    Raises `GraphFileError` for the file and `XlarankError` for another tier.
+
+    Examples:
+        >>> import xlarank
+        >>> from xlarank.data.root import SAMPLE
+        >>> rows = xlarank.compute_features(SAMPLE / "npz" / "tile" / "cpu" / "valid" / "bmm_tb__a.npz")
+        >>> rows.select("graph", "configuration", "repeats", "runtime_ns", "kernel__is_dot__flag").row(0)
+        ('bmm_tb__a', 0, 1, 569144, 1.0)
     """
     if tier not in (known := [each.value for each in Tier]):
         raise XlarankError(f"tier is {tier!r}", expected=" or ".join(known))
     read = graph if isinstance(graph, Graph) else read_graph(Path(graph))
-    return assemble(read, FeatureSettings(Tier(tier), candidates))
+    return rows_table([assemble(read, FeatureSettings(Tier(tier), candidates))])
 
 
 def assemble(

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.config_table import group_minimum
+from xlarank.data.family import program_family
 from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.features.recipe import Recipe
 
 if TYPE_CHECKING:  # imported where a table is asked for
-    import pandas as pd
     import polars as pl
 
 
@@ -92,8 +94,8 @@ class GraphRows:
         return self if known.all() else self.take(np.flatnonzero(known))
 
     def summary(self) -> dict[str, Any]:
-        """Counts for the manifest."""
-        counts = {"configs": len(self.ids), "rows": len(self)}
+        """Return the counts and kinds for the manifest."""
+        counts = {"configs": len(self.ids), "rows": len(self), "kinds": list(self.kinds)}
         return counts | {"labelled": self.labelled, "rankable": self.rankable}
 
     def matrix(
@@ -109,27 +111,6 @@ class GraphRows:
         wide[:, : len(graph)] = graph
         wide[:, len(graph) :] = config
         return wide
-
-    def to_polars(self, *, labels: bool = False) -> pl.DataFrame:
-        """Return the features as float32 columns, a row for each configuration in the order of the file.
-
-        With ``labels`` further columns stand before them: ``configuration`` (its id), ``row`` (equal for identical
-        ones), ``runtime_ns`` and, for tiles, ``normalizer_ns``, null where not measured. Nobody learns from these.
-        """
-        import polars as pl
-
-        features = pl.DataFrame(self.matrix(), schema=dict.fromkeys(self.columns, pl.Float32))[self.group]
-        if not labels:
-            return features
-        columns = {"configuration": self.ids, "row": self.group, "runtime_ns": self.runtime}
-        if (self.normalizer != 1).any():
-            columns["normalizer_ns"] = self.normalizer
-        measured = pl.when(pl.Series(self.runtime > 0)).then(pl.col("runtime_ns")).alias("runtime_ns")
-        return pl.concat([pl.DataFrame(columns).with_columns(measured), features], how="horizontal")
-
-    def to_pandas(self, *, labels: bool = False) -> pd.DataFrame:
-        """Return `to_polars` as a pandas frame."""
-        return self.to_polars(labels=labels).to_pandas()
 
     def take(self, keep: NDArray[np.integer]) -> GraphRows:
         """Some of the rows, in the order of ``keep``, with all configurations that are identical to them."""
@@ -155,6 +136,58 @@ class GraphRows:
             graph_values=self.graph_values[used[used < graph]],
             config_values=self.config_values[:, used[used >= graph] - graph],
         )
+
+
+#: Columns of `rows_table` before the features; nobody learns from these.
+KEYS: Final = ("collection", "graph", "family", "split", "configuration", "repeats", "runtime_ns", "label")
+
+
+def rows_table(
+    graphs: Sequence[GraphRows], collection: str | None = None, split: str | None = None
+) -> pl.DataFrame:
+    """Return the rows of graphs with equal columns as one table: `KEYS`, then the features, float32.
+
+    ``configuration`` is the first of ``repeats`` identical configurations. ``runtime_ns`` is that of the fastest of
+    them and ``label`` its cost, the runtime over the normalizer; both are null if none of them was measured.
+    """
+    import polars as pl
+
+    first = graphs[0]
+    sizes = [len(graph) for graph in graphs]
+    group = np.concatenate([graph.group + start for graph, start in zip(graphs, row_starts(graphs), strict=True)])
+    cost = np.concatenate([graph.cost for graph in graphs])
+    by_row = np.lexsort((cost, group))  # stable: of equal costs the first configuration
+    fastest = by_row[np.unique(group[by_row], return_index=True)[1]]
+    names = pl.Series([graph.name for graph in graphs], dtype=pl.String)
+    families = pl.Series([program_family(graph.name) for graph in graphs], dtype=pl.String)
+    graph_of_row = np.repeat(np.arange(len(graphs)), sizes)
+    ids = np.concatenate([graph.ids for graph in graphs])
+    measured = pl.Series(np.isfinite(cost[fastest]))
+    keys: dict[str, Any] = {
+        "collection": pl.lit(collection, pl.String),
+        "graph": names.gather(graph_of_row),
+        "family": families.gather(graph_of_row),
+        "split": pl.lit(split, pl.String),
+        "configuration": pl.Series(ids[np.unique(group, return_index=True)[1]], dtype=pl.Int32),
+        "repeats": pl.Series(np.bincount(group), dtype=pl.Int32),
+        "runtime_ns": pl.when(measured).then(np.concatenate([graph.runtime for graph in graphs])[fastest]),
+        "label": pl.when(measured).then(cost[fastest]),
+    }
+    constants: Iterable[Any]
+    if len(graphs) == 1:  # constants of a large graph are not written out
+        constants = first.graph_values
+        values = first.config_values.T
+    else:
+        constants = np.repeat(np.stack([graph.graph_values for graph in graphs], axis=1), sizes, axis=1)
+        values = np.concatenate([graph.config_values.T for graph in graphs], axis=1)
+    features = pl.DataFrame(dict(zip(first.config_columns, values, strict=True)))
+    named = dict(zip(first.graph_columns, map(pl.lit, constants), strict=True))
+    return pl.select(eager=True, **keys).with_columns(**named).hstack(features)
+
+
+def row_starts(graphs: Sequence[GraphRows]) -> list[int]:
+    """Return the number of rows before each of the graphs."""
+    return [0, *accumulate(map(len, graphs[:-1]))]
 
 
 def draw_of_graph(seed: int, name: str) -> np.random.Generator:

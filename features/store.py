@@ -1,11 +1,13 @@
-"""Stored features: one parquet file per graph, one manifest per collection and split.
+"""Stored features: parquet files of many small graphs or one large one, one manifest per collection and split.
 
-A row is a *distinct* configuration. Its column ``configurations`` lists the ids of all configurations that
-are identical to it, ``runtime_ns`` (and, for tiles, ``normalizer_ns``) what each of them measured; the
-other columns are the features, float32. Columns that are constant within the graph stand once, in the
-file's metadata, with a CRC-32 of the whole file, which no flipped bit escapes: Parquet's own checksums
-leave out the footer with the graph's constants, a zip's are looked at only once a member is unpacked. With polars:
-``pl.read_parquet(path).explode("configurations", "runtime_ns")``.
+A row is a *distinct* configuration, with the columns of `xlarank.features.rows.rows_table`. Between its keys and
+its features the lists ``configurations``, ``runtimes_ns`` and ``normalizers_ns`` hold the ids of all configurations
+that are identical to it and their measurements, 0 if there is none. Any reader of parquet can read the files, such
+as ``polars.scan_parquet("work/features/tile/**/*.parquet")``. A column costs a file 300 bytes, more than its values
+in a graph of 64 rows: hence many graphs a file.
+
+The metadata holds a CRC-32 of the whole file, which no flipped bit escapes: Parquet's own checksums leave out the
+footer, a zip's are looked at only once a member is unpacked.
 """
 
 from __future__ import annotations
@@ -14,16 +16,15 @@ import io
 import json
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
-from numpy.typing import NDArray
+import polars as pl
 
 from xlarank.data.collection import SPLITS, Collection
 from xlarank.data.errors import FeatureStoreError
@@ -32,20 +33,23 @@ from xlarank.data.typed_json import from_json
 from xlarank.data.workspace import Workspace
 from xlarank.features.instances.graph_instances import ARRAYS, Instances, LazyInstances
 from xlarank.features.recipe import Recipe, Source
-from xlarank.features.rows import GraphRows
+from xlarank.features.rows import KEYS, GraphRows, row_starts, rows_table
 
-_METADATA: Final = b"xlarank"
-_BOOKKEEPING: Final = ("configurations", "runtime_ns", "normalizer_ns")
+_METADATA: Final = "xlarank"
+#: Columns of lists, with an entry for each of the identical configurations -> array of `GraphRows`.
+_LISTS: Final = {"configurations": "ids", "runtimes_ns": "runtime", "normalizers_ns": "normalizer"}
+_SUMMARY: Final = ("configs", "rows", "labelled", "rankable", "kinds")
 MANIFEST: Final = "manifest.json"
 #: Name of the entry that says how instances were made.
 _ABOUT: Final = "about"
 #: The checksum before it is known, and how it stands in JSON that a file holds as plain text.
 _BLANK, _MARK = b"0" * 8, b'"seal": "'
-#: What pyarrow raises for files that are cut short or something else, and what numpy and zipfile do.
+#: What is raised for files that are cut short or something else: by polars, numpy and zipfile.
 _BROKEN: Final = (
     *(OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, RecursionError),
-    *(pa.ArrowException, zipfile.BadZipFile, zlib.error),
+    *(pl.exceptions.PolarsError, zipfile.BadZipFile, zlib.error),
 )
+_OTHERS: Final = f"its settings or its source are not those of {MANIFEST}"
 
 
 @dataclass
@@ -65,15 +69,22 @@ class Manifest:
     def columns(self) -> list[str]:
         return self.graph_columns + self.config_columns
 
+    @property
+    def parts(self) -> set[int]:
+        """Numbers of the files of rows."""
+        return {int(about["part"]) for about in self.graphs.values()}
+
 
 @dataclass(frozen=True)
 class _About:
-    """What may stand in a manifest of a graph: `GraphRows.summary` and the source."""
+    """Entry of a graph in a manifest: `GraphRows.summary`, the number of its file and the source."""
 
+    part: int
     configs: int = 0
     rows: int = 0
     labelled: bool = False
     rankable: bool = False
+    kinds: list[str] = field(default_factory=list)
     source: Source | None = None
 
 
@@ -117,89 +128,86 @@ def _whole(path: Path) -> bytes:
 def _require_made(metadata: dict[str, Any], recipe: Recipe, source: Source | None) -> None:
     """Raise `ValueError` unless a file was made by this recipe from this source."""
     if metadata["recipe"] != asdict(recipe) or source is None or metadata["source"] != asdict(source):
-        raise ValueError(f"its settings or its source are not those of {MANIFEST}")
+        raise ValueError(_OTHERS)
 
 
 def _unreadable(path: Path, error: BaseException, expected: str) -> FeatureStoreError:
     return FeatureStoreError(f"{path} cannot be read ({error})", expected=expected, do="run build-features again")
 
 
-def write_rows(path: Path, rows: GraphRows, recipe: Recipe, source: Source) -> None:
-    """Write one graph's parquet file, whole or not at all."""
-    order = np.argsort(rows.group, kind="stable")
-    offsets = np.zeros(len(rows) + 1, np.int32)
-    np.cumsum(np.bincount(rows.group, minlength=len(rows)), out=offsets[1:])
-
-    def lists(values: NDArray[Any]) -> pa.ListArray:
-        return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values[order]))
-
-    columns = {
-        "configurations": lists(rows.ids.astype(np.int32)),
-        "runtime_ns": lists(rows.runtime),
-        "normalizer_ns": lists(rows.normalizer),
-        **{name: pa.array(values) for name, values in zip(rows.config_columns, rows.config_values.T, strict=True)},
-    }
+def write_rows(
+    path: Path, graphs: Sequence[GraphRows], recipe: Recipe, sources: Mapping[str, Source], place: tuple[str, str]
+) -> None:
+    """Write the rows of graphs with equal columns, whole or not at all; ``place`` is their collection and split."""
+    table = rows_table(graphs, *place)
+    starts = row_starts(graphs)
+    arrays = {"row": np.concatenate([graph.group + start for graph, start in zip(graphs, starts, strict=True)])}
+    arrays |= {name: np.concatenate([getattr(graph, array) for graph in graphs]) for name, array in _LISTS.items()}
+    lists = pl.DataFrame(arrays).sort("row", maintain_order=True).group_by("row", maintain_order=True).agg(pl.all())
     metadata = {
-        "name": rows.name,
         "recipe": asdict(recipe),
-        "source": asdict(source),
-        "summary": rows.summary(),
-        "graph_columns": rows.constants,
-        "kinds": rows.kinds,
-    }
-    table = pa.table(columns).replace_schema_metadata({_METADATA: _sealable(metadata)})
+        "graph_columns": len(graphs[0].graph_columns),
+        "graphs": {
+            graph.name: {
+                "start": start, "source": asdict(sources[graph.name]), **graph.summary()
+            }
+            for graph, start in zip(graphs, starts, strict=True)
+        },
+    }  # fmt: skip
+    table = pl.concat([table[:, : len(KEYS)], lists.drop("row"), table[:, len(KEYS) :]], how="horizontal")
     with atomic_write(path) as partial:
-        pq.write_table(table, partial, compression="zstd", use_dictionary=False, write_statistics=False)
+        str(partial).encode()  # readers take no path that is not UTF-8
+        table.write_parquet(partial, statistics=False, metadata={_METADATA: _sealable(metadata)})
         _seal(partial)
 
 
-def read_rows(path: Path, recipe: Recipe | None = None, source: Source | None = None) -> GraphRows:
-    """Read one graph's parquet file; raises `FeatureStoreError`, also for another ``recipe`` or ``source``."""
+def read_rows(path: Path, recipe: Recipe | None = None) -> dict[str, tuple[GraphRows, Source]]:
+    """Read the graphs of one file by name; raises `FeatureStoreError`, also for another ``recipe``."""
     try:
-        # half the time of pq.read_table, which counts with thousands of files
-        with pq.ParquetFile(pa.BufferReader(_whole(path))) as file:
-            table = file.read()
-        metadata = json.loads(table.schema.metadata[_METADATA])
-        if recipe is not None:
-            _require_made(metadata, recipe, source)
-        return _parse(table, metadata)
+        content = _whole(path)
+        return _parse(content, _metadata(content, recipe))
     except _BROKEN as error:
         raise _unreadable(path, error, "stored features") from error
 
 
-def _parse(table: pa.Table, metadata: dict[str, Any]) -> GraphRows:
-    names = [name for name in table.column_names if name not in _BOOKKEEPING]
-    rows = np.empty((table.num_rows, len(names)), np.float32)
-    for number, name in enumerate(names):
-        rows[:, number] = table.column(name).to_numpy()
-    lists = table.column("configurations").combine_chunks()
-    sizes = np.diff(lists.offsets.to_numpy())
-    flat = {name: table.column(name).combine_chunks().flatten().to_numpy() for name in _BOOKKEEPING}
-    order = np.argsort(flat["configurations"], kind="stable")
-    constants = metadata["graph_columns"]
-    return GraphRows(
-        name=metadata["name"],
-        columns=[*constants, *names],
-        graph_values=np.array(list(constants.values()), np.float32),
-        config_values=rows,
-        group=np.repeat(np.arange(len(sizes)), sizes)[order],
-        ids=flat["configurations"][order].astype(np.int64),
-        runtime=flat["runtime_ns"][order],
-        normalizer=flat["normalizer_ns"][order],
-        kinds=tuple(metadata["kinds"]),
-    )
+def _metadata(content: bytes, recipe: Recipe | None) -> dict[str, Any]:
+    metadata: dict[str, Any] = json.loads(pl.read_parquet_metadata(io.BytesIO(content))[_METADATA])
+    if recipe is not None and metadata["recipe"] != asdict(recipe):
+        raise ValueError(_OTHERS)
+    return metadata
 
 
-def current_summary(path: Path, recipe: Recipe, source: Source) -> dict[str, Any] | None:
-    """`GraphRows.summary` of the file in place if it is whole, from this source and by this recipe; else None."""
+def _parse(content: bytes, metadata: dict[str, Any]) -> dict[str, tuple[GraphRows, Source]]:
+    features = [*pl.read_parquet_schema(io.BytesIO(content))][len(KEYS) + len(_LISTS) :]
+    graph_columns, config_columns = features[: metadata["graph_columns"]], features[metadata["graph_columns"] :]
+    table = pl.read_parquet(io.BytesIO(content), columns=[*_LISTS, *config_columns])
+    starts = [int(about["start"]) for about in metadata["graphs"].values()]
+    # a graph's first row has its constants: those of one large graph are not read row by row
+    constants = pl.read_parquet(io.BytesIO(content), columns=graph_columns, n_rows=starts[-1] + 1)[starts]
+    values = table.select(config_columns).to_numpy(order="c")
+    graphs: dict[str, tuple[GraphRows, Source]] = {}
+    for start, graph_values, (name, about) in zip(
+        starts, constants.to_numpy(), metadata["graphs"].items(), strict=True
+    ):
+        rows = slice(start, start + int(about["rows"]))
+        lists = table[rows].select(*_LISTS).with_row_index("row").explode(*_LISTS).sort("configurations")
+        group, ids, runtime, normalizer = (column.to_numpy().astype(np.int64) for column in lists)
+        arrays = graph_values, values[rows], group, ids, runtime, normalizer
+        graph = GraphRows(name, features, *arrays, kinds=tuple(about["kinds"]))
+        graphs[name] = graph, Source(**about["source"])
+    return graphs
+
+
+def stored_summaries(path: Path, recipe: Recipe) -> dict[str, tuple[dict[str, Any], Source]]:
+    """Return `GraphRows.summary` and source of each graph of a file, none unless it is whole and of this recipe."""
     if not path.exists():
-        return None
+        return {}
     try:
-        metadata = json.loads((pq.read_metadata(pa.BufferReader(_whole(path))).metadata or {})[_METADATA])
-        _require_made(metadata, recipe, source)
-        return dict(metadata["summary"])
+        graphs = _metadata(_whole(path), recipe)["graphs"]
+        summaries = {name: {key: about[key] for key in _SUMMARY} for name, about in graphs.items()}
+        return {name: (summary, Source(**graphs[name]["source"])) for name, summary in summaries.items()}
     except _BROKEN:
-        return None
+        return {}
 
 
 def write_instances(path: Path, instances: Instances, recipe: Recipe, source: Source) -> None:
@@ -249,6 +257,34 @@ def write_manifest(workspace: Workspace, collection: Collection, split: str, man
     write_json(workspace.features(collection, split) / MANIFEST, asdict(manifest))
 
 
+def scan_rows(
+    workspace: Workspace, collection: Collection, split: str, manifest: Manifest, *, verified: bool
+) -> pl.LazyFrame:
+    """Return the rows of a split; ``verified`` reads all files now.
+
+    Raises `FeatureStoreError` for files that are not there, and if ``verified``, not whole or not of the manifest.
+    """
+    sources: list[Any] = []
+    for path in (workspace.rows(collection, split, part) for part in sorted(manifest.parts)):
+        try:
+            path.stat()
+            content = _whole(path) if verified else None
+            sources.append(path if content is None else io.BytesIO(content))
+            if content is not None:
+                _metadata(content, manifest.recipe)
+        except _BROKEN as error:
+            raise _unreadable(path, error, "stored features") from error
+    return pl.scan_parquet(sources, glob=False)
+
+
+def remove_other_rows(workspace: Workspace, collection: Collection, split: str, manifest: Manifest) -> None:
+    """Remove the rows of graphs that are gone, which other readers of the folder would take for current."""
+    kept = {workspace.rows(collection, split, part) for part in manifest.parts}
+    for path in workspace.features(collection, split).glob("[!.]*.parquet"):
+        if path not in kept:
+            path.unlink(missing_ok=True)
+
+
 def read_manifest(workspace: Workspace, collection: Collection, split: str) -> Manifest | None:
     """The manifest of a split, or None where nothing was built; raises `FeatureStoreError` if broken."""
     path = workspace.features(collection, split) / MANIFEST
@@ -256,6 +292,7 @@ def read_manifest(workspace: Workspace, collection: Collection, split: str) -> M
         return None
     try:
         manifest = from_json(Manifest, json.loads(read_text(path)))
+        manifest.recipe.settings()
         for name, about in manifest.graphs.items():
             from_json(_About, about, name)
         return manifest
@@ -282,16 +319,29 @@ def each_graph(
 ) -> Iterator[GraphRows]:
     """Yield the graphs of a split in the order of the manifest; none where nothing was built.
 
-    ``manifest`` is that of the split, where it was read before. Raises `FeatureStoreError` for rows that are not as
-    it describes: another `build-features` has written them, perhaps with other settings.
+    ``manifest`` is that of the split, if it was read before. Raises `FeatureStoreError` for rows that are not as
+    it describes: another `build-features` has written them, perhaps with other settings; and for rows of other
+    feature code than that in place.
     """
     manifest = manifest or read_manifest(workspace, collection, split)
     if manifest is None:
         return
-    for name, about in manifest.graphs.items():
-        source = from_json(_About, about, name).source
-        rows = read_rows(workspace.graph_rows(collection, split, name), manifest.recipe, source)
-        if collection.kind == "layout" and source is not None:
-            path = workspace.graph_instances(collection, split, name)
-            rows = replace(rows, instances=LazyInstances(partial(read_instances, path, manifest.recipe, source)))
-        yield rows
+    if manifest.recipe.code_hash != manifest.recipe.settings().code_hash(collection.kind):
+        raise FeatureStoreError(
+            f"the {split} rows of {collection} were made by other feature code",
+            expected="rows of the code in place",
+            do=f"run build-features --data-root {manifest.data_root}",
+        )
+    entries = ((name, from_json(_About, about, name)) for name, about in manifest.graphs.items())
+    for part, members in groupby(entries, key=lambda entry: entry[1].part):
+        path = workspace.rows(collection, split, part)
+        stored = read_rows(path, manifest.recipe)
+        for name, about in members:
+            rows, source = stored.pop(name, (None, None))
+            if rows is None or source is None or source != about.source:
+                raise _unreadable(path, ValueError(_OTHERS), "stored features")
+            if collection.kind == "layout":
+                instances = workspace.graph_instances(collection, split, name)
+                read = partial(read_instances, instances, manifest.recipe, source)
+                rows = replace(rows, instances=LazyInstances(read))
+            yield rows

@@ -12,7 +12,8 @@
 # network is cut with a namespace of its own.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
-python=${PYTHON:-python3}
+python=$(command -v "${PYTHON:-python3}") || { echo "error: ${PYTHON:-python3} is not there; set PYTHON to a Python" >&2; exit 1; }
+case $python in /*) ;; *) python=$PWD/$python ;; esac
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
 npz=$(cd "${2:-$root/data/sample/npz}" && pwd)

@@ -18,7 +18,7 @@ import numpy as np
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError, WorkspaceError
-from xlarank.data.files import read_bytes, read_text, write_json
+from xlarank.data.files import new_mode, read_bytes, read_text, write_json
 from xlarank.data.graph import Kind
 from xlarank.data.typed_json import from_json
 from xlarank.data.workspace import Workspace
@@ -170,7 +170,8 @@ class TrainedModel:
         require_columns(columns, self.card.columns)
         if code_hash != self.card.recipe.code_hash:
             expected = f"{self.card.recipe.code_hash}, which the model of {self.card.collection} was trained on"
-            raise ModelError(f"the rows were made by feature code {code_hash}", expected=expected, do="train again")
+            do = "run build-features, then train again"
+            raise ModelError(f"the rows were made by feature code {code_hash}", expected=expected, do=do)
 
 
 def save_model(folder: Path, card: ModelCard, rankers: Sequence[Ranker[Any]]) -> None:
@@ -183,7 +184,7 @@ def save_model(folder: Path, card: ModelCard, rankers: Sequence[Ranker[Any]]) ->
     try:
         folder.mkdir(parents=True, exist_ok=True)
         fresh = Path(tempfile.mkdtemp(dir=folder, prefix="boosters-"))
-        fresh.chmod(0o755)
+        fresh.chmod(new_mode(0o777))
         try:
             for number, ranker in enumerate(rankers):
                 own = fresh / f"seed-{number}"
@@ -233,7 +234,7 @@ def _load(folder: Path, card: ModelCard) -> TrainedModel:
         rankers: list[Ranker[Any]] = []
         for name, checksum in card.seeds.items():
             own = (folder / name).resolve()
-            if not own.is_relative_to(folder.resolve()):
+            if own != folder.resolve() / name or Path(name).is_absolute():
                 raise ValueError(f"{name} lies outside the model")
             if _checksum(own) != checksum:
                 raise ValueError(f"{name} has changed since it was written")

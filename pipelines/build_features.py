@@ -7,17 +7,18 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Final
 
-from xlarank.data.collection import Collection, GraphFile, choose_splits, discover, graph_files
+from xlarank.data.collection import GraphFile, choose_splits, discover, graph_files
 from xlarank.data.errors import WorkspaceError
 from xlarank.data.files import sweep_partial
 from xlarank.data.ranges import require_ranges, require_seconds
 from xlarank.data.root import DataRoot
 from xlarank.data.workspace import Workspace
 from xlarank.features.recipe import FeatureSettings, Recipe
-from xlarank.features.store import Manifest, write_manifest
-from xlarank.pipelines.support.building import GraphJob, Outcome, cluster_outcomes, local_outcomes
+from xlarank.features.store import Manifest, remove_other_rows, write_manifest
+from xlarank.pipelines.support.building import Outcome, PartJob, cluster_outcomes, local_outcomes, part_jobs
 from xlarank.pipelines.support.progress import Progress, Silent, steps_of
 from xlarank.pipelines.support.workspace_collections import require_one_root
 from xlarank.pipelines.support.workspace_lock import workspace_lock
@@ -102,23 +103,23 @@ def build_features(
     with workspace_lock(workspace, progress):
         require_one_root(data_root, workspace, discovered, replace=request.replace)
     splits, settings, started = choose_splits(request.splits), request.settings, time.monotonic()
-    work = []
-    for file in files:
-        if file.split in splits:
-            most = request.max_configs if file.split == "train" else 0
-            recipe = Recipe.of(settings, file.collection.kind, max_configs=most, seed=request.seed)
-            # a relative path would mean something else to the workers of a cluster
-            work.append(GraphJob(replace(file, path=file.path.absolute()), workspace, recipe, settings))
+    # a relative path would mean something else to the workers of a cluster
+    chosen = [replace(file, path=file.path.absolute()) for file in files if file.split in splits]
+    work: list[PartJob] = []
+    for (collection, split), members in groupby(chosen, key=lambda file: (file.collection, file.split)):
+        most = request.max_configs if split == "train" else 0
+        recipe = Recipe.of(settings, collection.kind, max_configs=most, seed=request.seed)
+        work += part_jobs([*members], workspace, recipe, settings)
     outcomes = _run(work, request, progress)
     with workspace_lock(workspace, progress):
         require_one_root(data_root, workspace, discovered)  # another command may have replaced it meanwhile
         reports = _write_manifests(data_root, workspace, work, outcomes)
-    kinds = sorted({job.file.collection.kind for job in work})
+    kinds = sorted({job.place[0].kind for job in work})
     widths = {str(kind): (len(settings.graph_columns(kind)), len(settings.config_columns(kind))) for kind in kinds}
     return BuildReport(reports, widths, time.monotonic() - started)
 
 
-def _run(work: list[GraphJob], request: BuildRequest, progress: Progress) -> dict[GraphFile, Outcome]:
+def _run(work: list[PartJob], request: BuildRequest, progress: Progress) -> dict[GraphFile, Outcome]:
     """Outcome of each file that was begun in time."""
     end = None if request.timeout is None else time.monotonic() + request.timeout
     if request.scheduler is not None:
@@ -128,43 +129,47 @@ def _run(work: list[GraphJob], request: BuildRequest, progress: Progress) -> dic
         jobs = request.jobs or ((os.cpu_count() or 1) if large else 1)
         outcomes = local_outcomes(work, min(jobs, max(1, len(work))), end)
     done: dict[GraphFile, Outcome] = {}
-    with steps_of(progress, "building features", len(work)) as step, closing(outcomes):
-        for job, outcome in outcomes:
-            done[job.file] = outcome
-            step(f"{job.file.collection} {job.file.split} {job.file.name}")
+    files = sum(len(job.files) for job in work)
+    with steps_of(progress, "building features", files) as step, closing(outcomes):
+        for job, results in outcomes:
+            for file in job.files:
+                done[file] = results[file.name]
+                step(f"{file.collection} {file.split} {file.name}")
     return done
 
 
 def _write_manifests(
-    data_root: DataRoot, workspace: Workspace, work: list[GraphJob], outcomes: dict[GraphFile, Outcome]
+    data_root: DataRoot, workspace: Workspace, work: list[PartJob], outcomes: dict[GraphFile, Outcome]
 ) -> list[SplitReport]:
-    splits: dict[tuple[Collection, str], tuple[SplitReport, Manifest]] = {}
-    for job in work:
-        name, place, kind = job.file.name, (job.file.collection, job.file.split), job.file.collection.kind
-        if place not in splits:
-            columns = job.settings.graph_columns(kind), job.settings.config_columns(kind)
-            manifest = Manifest(job.recipe, str(data_root.path.resolve()), *columns)
-            splits[place] = SplitReport(str(place[0]), place[1]), manifest
-        report, manifest = splits[place]
-        report.graphs += 1
-        outcome = outcomes.get(job.file)
-        if outcome is None:
-            report.left += 1
-        elif "broken" in outcome:
-            report.broken[name] = manifest.broken[name] = outcome["broken"]
-        else:
-            kept = outcome.pop("kept")
-            report.kept += kept
-            report.built += not kept
-            report.configs += outcome["configs"]
-            report.rows += outcome["rows"]
-            if not outcome["rankable"]:
-                report.unrankable.append(name)
-            manifest.graphs[name] = outcome
-    for place, (_, manifest) in splits.items():
+    reports: list[SplitReport] = []
+    for (collection, split), members in groupby(work, key=lambda job: job.place):
+        jobs = [*members]
+        settings = jobs[0].settings
+        columns = settings.graph_columns(collection.kind), settings.config_columns(collection.kind)
+        manifest = Manifest(jobs[0].recipe, str(data_root.path.resolve()), *columns)
+        report = SplitReport(str(collection), split)
+        for file in (file for job in jobs for file in job.files):
+            report.graphs += 1
+            outcome = outcomes.get(file)
+            if outcome is None:
+                report.left += 1
+            elif "broken" in outcome:
+                report.broken[file.name] = manifest.broken[file.name] = outcome["broken"]
+            else:
+                kept = outcome.pop("kept")
+                report.kept += kept
+                report.built += not kept
+                report.configs += outcome["configs"]
+                report.rows += outcome["rows"]
+                if not outcome["rankable"]:
+                    report.unrankable.append(file.name)
+                manifest.graphs[file.name] = outcome
+        reports.append(report)
         try:
-            workspace.features(*place)
+            workspace.features(collection, split)
         except WorkspaceError:  # a name that may not be used: each of its files says so
             continue
-        write_manifest(workspace, *place, manifest)
-    return [report for report, _ in splits.values()]
+        write_manifest(workspace, collection, split, manifest)
+        if not report.left:
+            remove_other_rows(workspace, collection, split, manifest)
+    return reports

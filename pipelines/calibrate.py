@@ -45,7 +45,7 @@ def calibrate(
 
     with steps_of(progress, "calibrating", sum(map(seeds_of, chosen))):
         work = partial(_calibrate_one, workspace, threads, progress)
-        calibrations = each_collection(chosen, work, left_out, named=bool(collections))
+        calibrations = each_collection(chosen, work, left_out, asked=collections)
     if not calibrations:
         raise CollectionError("; ".join(reasons(left_out)))
     return calibrations, left_out

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -20,9 +21,12 @@ from xlarank.models.validation.curves import FOLDS_OF, KIND, MOST_FOLDS, Curves,
 from xlarank.models.validation.folds import Fallback, family_folds, graph_folds, kind_folds, whole_folds
 from xlarank.models.validation.metrics import compare_rankers, graph_scores, summarise
 from xlarank.pipelines.support.evaluation import Evaluation
-from xlarank.pipelines.support.progress import Progress, steps_of
+from xlarank.pipelines.support.progress import Progress, Silent, steps_of
+from xlarank.pipelines.support.results import results_table, write_results
+from xlarank.pipelines.support.score_files import write_out_of_fold
 from xlarank.pipelines.support.training_sets import StoredTrainingSet, learned_by, read_training_set
 from xlarank.pipelines.support.workspace_collections import chosen_collections, each_collection
+from xlarank.pipelines.support.workspace_lock import workspace_lock
 
 #: Values of ``by``, what is held out together with a graph -> description of the scores, and what they take.
 HELD_OUT: Final = {
@@ -46,7 +50,7 @@ def cross_validate(
     fit: FitSettings | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
-    """Score training graphs out of fold; nothing is written.
+    """Score training graphs out of fold, and write the scores into ``predictions/``.
 
     ``by`` says what is held out with a graph. "family": its program family, as for a new program. "graph": nothing
     else, as for another variant of a known program; graphs that are alone in their family are left out. "kind":
@@ -74,7 +78,9 @@ def cross_validate(
         evaluation.report[str(collection)] = summarise(scores)
 
     chosen = chosen_collections(workspace, collections)
-    each_collection(chosen, work, evaluation.left_out, named=bool(collections))
+    each_collection(chosen, work, evaluation.left_out, asked=collections)
+    with workspace_lock(workspace, progress or Silent()):
+        write_results(workspace, evaluation.results)
     if not evaluation.report:
         raise CollectionError("nothing could be cross-validated: " + "; ".join(reasons(evaluation.left_out)))
     return evaluation
@@ -109,12 +115,22 @@ def cross_validate_rankers(
         )  # fmt: skip
         evaluation.judged = one.judged
         evaluation.left_out |= one.left_out
+        evaluation.results += one.results
         evaluation.notes += [note for note in one.notes if note not in evaluation.notes]
         for collection, report in one.report.items():
             scores.setdefault(collection, {})[name] = graph_scores(report)
     for collection, of in scores.items():
-        evaluation.report[collection] = compare_rankers(of)
+        evaluation.rankers[collection] = compare_rankers(of)
+        evaluation.report[collection] = evaluation.rankers[collection][names[0]]
     return evaluation
+
+
+class _Validated(NamedTuple):
+    """Scores out of fold, and what they took."""
+
+    plan: FoldPlan
+    curves: Curves
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -138,8 +154,8 @@ class _Job:
             return card.folds
         training = learned_by(self.workspace, self.collection, model)
         settings = FitSettings(card.rounds, self.settings.seed, self.settings.threads)
-        curves = self._curves(training, model.rankers[0], settings)
-        scores = curves.at(-1)
+        validated = self._curves(training, model.rankers[0], settings)
+        scores = self._keep(training, card.model, card.tuned, validated, -1)
         if card.folds:
             apart = np.mean([card.folds[name]["score"] for name in scores])
             self._note(f"these {len(scores)} graphs by folds of {FOLDS_OF[card.folds_by]}: score {apart:.3f}")
@@ -150,12 +166,28 @@ class _Job:
         splits = ("train", "valid") if self.with_valid else ("train",)
         training = read_training_set(self.workspace, self.collection, splits)
         params, tuned = params_for(self.workspace.study(self.collection), name, training.kind)
-        curves = self._curves(training, ranker_class(name)(params, kind=training.kind), self.settings)
+        validated = self._curves(training, ranker_class(name)(params, kind=training.kind), self.settings)
+        curves = validated.curves
         stage, how = curves.best_stage(), "tuned" if tuned else "default"
         self._note(f"{name} with {how} parameters, {curves.rounds[stage]} rounds, the best on these folds")
-        return curves.at(stage)
+        return self._keep(training, name, tuned, validated, stage)
 
-    def _curves(self, training: StoredTrainingSet, ranker: Ranker[Any], settings: FitSettings) -> Curves:
+    def _keep(
+        self, training: StoredTrainingSet, ranker: str, tuned: bool, validated: _Validated, stage: int
+    ) -> Scores:
+        """Return the metrics of a stage, after adding them to the results and writing its scores."""
+        plan, curves, seconds = validated
+        metrics = curves.at(stage)
+        place = str(self.collection), "train", plan.by
+        table = results_table(metrics, ranker, place=place, tuned=tuned, seconds=seconds)
+        self.evaluation.results.append(table)
+        with workspace_lock(self.workspace, self.progress or Silent()):
+            scores = curves.scores_at(stage)
+            write_out_of_fold(self.workspace, training, plan, ranker, scores, self.settings.seed)
+        return metrics
+
+    def _curves(self, training: StoredTrainingSet, ranker: Ranker[Any], settings: FitSettings) -> _Validated:
+        began = time.perf_counter()
         data, plan = training.data, self._plan(training)
         if not plan.folds:
             raise CollectionError(
@@ -170,7 +202,7 @@ class _Job:
         for name in data.names:
             if name not in curves.metrics:
                 self.evaluation.left_out[f"{self.collection} {name}"] = why
-        return curves
+        return _Validated(plan, curves, time.perf_counter() - began)
 
     def _plan(self, training: StoredTrainingSet) -> FoldPlan:
         data = training.data

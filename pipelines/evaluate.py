@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from xlarank.data.collection import SPLITS, Collection
@@ -15,11 +17,11 @@ from xlarank.data.errors import CollectionError, ModelError, XlarankError, reaso
 from xlarank.data.files import read_text
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
-from xlarank.features.store import read_manifest
+from xlarank.features.store import Manifest, read_manifest
 from xlarank.models.trained import TrainedModel, model_of
 from xlarank.models.validation.evaluation import GraphEvaluation, evaluate_graph
 from xlarank.models.validation.metrics import summarise, summarise_speedups
-from xlarank.pipelines.ranking.model_choice import models_named
+from xlarank.pipelines.ranking.model_choice import model_named
 from xlarank.pipelines.support.evaluation import (
     Evaluation,
     baselines_of,
@@ -28,8 +30,16 @@ from xlarank.pipelines.support.evaluation import (
     of_unseen_families,
     verdict,
 )
-from xlarank.pipelines.support.progress import Progress, steps_of
+from xlarank.pipelines.support.progress import Progress, Silent, steps_of
+from xlarank.pipelines.support.results import results_table, write_results
+from xlarank.pipelines.support.score_files import (
+    ScoreFiles,
+    prediction_table,
+    require_known_graphs,
+    write_predictions,
+)
 from xlarank.pipelines.support.workspace_collections import chosen_collections, each_collection
+from xlarank.pipelines.support.workspace_lock import workspace_lock
 
 
 def evaluate(
@@ -39,13 +49,15 @@ def evaluate(
     collections: Sequence[str] = (),
     official_indices: Path | None = None,
     model_from: str | None = None,
+    scores: ScoreFiles | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Score the models of the chosen collections on a split, every configuration of every graph.
 
     ``official_indices`` is a folder of ``<source>_<search>.json`` files, ``{graph: [configuration]}``: layout
     graphs are scored on those configurations only.
-    ``model_from`` names the collection whose model scores all chosen ones instead of their own.
+    ``model_from`` names the collection whose model scores all chosen ones instead of their own. ``scores`` are
+    evaluated in place of those of models. The scores of a model are written into ``predictions/``.
 
     Raises `CollectionError` when nothing could be scored; `ModelError` where ``model_from`` has no model, and for
     a collection asked for by name that the model cannot score (another kind, other columns); `XlarankError` for
@@ -53,9 +65,11 @@ def evaluate(
     """
     if split not in SPLITS:
         raise XlarankError(f"{split!r} is not a split", expected=", ".join(SPLITS))
-    borrowed = None if model_from is None else model_of(workspace, models_named(workspace, [model_from])[0])
+    borrowed = None if model_from is None else model_of(workspace, model_named(workspace, model_from))
     evaluation = Evaluation(split)
     chosen = chosen_collections(workspace, collections)
+    if scores is not None:
+        require_known_graphs(scores, workspace, chosen, split)
     files: dict[Collection, Path] = {}
     if official_indices is not None:
         files = {
@@ -70,13 +84,15 @@ def evaluate(
     with steps_of(progress, f"evaluating on {split}", len(chosen)) as step:
 
         def work(collection: Collection) -> None:
-            scores = _evaluate_one(workspace, collection, split, files.get(collection), borrowed, evaluation)
-            evaluation.report[str(collection)] = _summary(scores)
-            evaluation.verdicts[str(collection)] = verdict(collection, scores)
-            if faster := {name: one.speedups for name, one in scores.items() if one.speedups}:
+            graphs = _evaluate_one(workspace, collection, evaluation, files.get(collection), borrowed, scores)
+            evaluation.report[str(collection)] = _summary(graphs)
+            evaluation.verdicts[str(collection)] = verdict(collection, graphs)
+            if faster := {name: one.speedups for name, one in graphs.items() if one.speedups}:
                 evaluation.speedups[str(collection)] = summarise_speedups(faster)
 
-        each_collection(chosen, work, evaluation.left_out, named=bool(collections), step=step)
+        each_collection(chosen, work, evaluation.left_out, asked=collections, step=step)
+    with workspace_lock(workspace, progress or Silent()):
+        write_results(workspace, evaluation.results)
     if not evaluation.report:
         raise CollectionError(f"nothing could be evaluated on {split}: " + "; ".join(reasons(evaluation.left_out)))
     return evaluation
@@ -85,15 +101,77 @@ def evaluate(
 def _evaluate_one(
     workspace: Workspace,
     collection: Collection,
-    split: str,
+    evaluation: Evaluation,
     indices: Path | None,
     borrowed: TrainedModel | None,
-    evaluation: Evaluation,
+    files: ScoreFiles | None,
 ) -> dict[str, GraphEvaluation]:
-    model = borrowed or model_of(workspace, collection)
+    split = evaluation.judged
+    model = None if files is not None else borrowed or model_of(workspace, collection)
     manifest = read_manifest(workspace, collection, split)
     if manifest is None:
         raise CollectionError(f"{collection} has no {split} split in {workspace.root}")
+    if model is not None:
+        _require_scorable(model, collection, manifest)
+    official = _official(indices) if indices else None
+    scores: dict[str, GraphEvaluation] = {}
+    left_out: dict[str, str] = {}
+    predictions: list[pl.DataFrame] = []
+    seconds: dict[str, float] = {}
+
+    def refuse(name: str) -> str:
+        return "" if official is None or name in official else "it has no official indices"
+
+    for graph in graphs_to_score(workspace, collection, split, manifest, left_out, refuse):
+        picked = _picked(graph, official[graph.name]) if official else None
+        if model is not None:
+            began = time.perf_counter()
+            scored = model.score(graph)
+            seconds[graph.name] = time.perf_counter() - began
+            predictions.append(prediction_table(graph, dict(enumerate(scored.per_seed)), split))
+            scores[graph.name] = evaluate_graph(collection, graph, scored.mean, picked, [*scored.per_seed])
+        elif files is None or (blend := files.of(collection, graph)) is None:
+            left_out[graph.name] = "it has no scores"
+        else:
+            scores[graph.name] = evaluate_graph(collection, graph, blend, picked)
+    evaluation.left_out |= {f"{collection} {name}": why for name, why in left_out.items()}
+    if not scores:
+        raise CollectionError(f"{collection} has no labelled, rankable graph in {split}")
+    if model is not None:
+        evaluation.notes += _known_graphs(model, collection, split, scores)
+        write_predictions(workspace, collection, model.card.model, predictions)
+    name = _ranker_name(model, files, collection)
+    place = str(collection), f"{split}, official configurations" if official else split, None
+    tuned = None if model is None else model.card.tuned
+    table = results_table(
+        {graph: one.metrics for graph, one in scores.items()}, name, place=place, tuned=tuned, seconds=seconds
+    )
+    evaluation.results += [table, *_seeds_and_rules(scores, name, place, tuned)]
+    return scores
+
+
+def _ranker_name(model: TrainedModel | None, files: ScoreFiles | None, collection: Collection) -> str:
+    if model is None:
+        return " and ".join(files.names) if files else ""
+    source = model.card.collection
+    return model.card.model if source == str(collection) else f"{model.card.model} of {source}"
+
+
+def _seeds_and_rules(
+    scores: dict[str, GraphEvaluation], ranker: str, place: tuple[str, str, None], tuned: bool | None
+) -> Iterator[pl.DataFrame]:
+    """Yield the results of each seed, if there are several, and of the rules."""
+    seeds = len(next(iter(scores.values())).seeds)
+    for seed in range(seeds if seeds > 1 else 0):
+        metrics = {name: one.seeds[seed] for name, one in scores.items()}
+        yield results_table(metrics, ranker, place=place, tuned=tuned, seed=seed)
+    for rule in baselines_of(scores):
+        metrics = {name: one.baselines[rule] for name, one in scores.items()}
+        yield results_table(metrics, f"rule: {rule}", place=place)
+
+
+def _require_scorable(model: TrainedModel, collection: Collection, manifest: Manifest) -> None:
+    """Raise `ModelError` for graphs of another kind or other columns than the model's."""
     source = model.card.collection
     if model.card.kind != collection.kind:
         raise ModelError(
@@ -105,32 +183,22 @@ def _evaluate_one(
     except ModelError as error:
         got = f"the model of {source} cannot score {collection}: {error.got}"
         raise ModelError(got, expected=error.expected, do=error.do) from error
-    official = _official(indices) if indices else None
-    scores: dict[str, GraphEvaluation] = {}
-    left_out: dict[str, str] = {}
 
-    def refuse(name: str) -> str:
-        return "" if official is None or name in official else "it has no official indices"
 
-    for graph in graphs_to_score(workspace, collection, split, manifest, left_out, refuse):
-        picked = _picked(graph, official[graph.name]) if official else None
-        scored = model.score(graph)
-        scores[graph.name] = evaluate_graph(collection, graph, scored.mean, picked, [*scored.per_seed])
-    evaluation.left_out |= {f"{collection} {name}": why for name, why in left_out.items()}
-    seen = len(model.card.known_graphs & scores.keys())
+def _known_graphs(
+    model: TrainedModel, collection: Collection, split: str, scores: dict[str, GraphEvaluation]
+) -> list[str]:
+    """Return what a reader must know of scored graphs that the model was trained on."""
+    seen, source = len(model.card.known_graphs & scores.keys()), model.card.collection
     if source != str(collection):
         related = len(scores) - of_unseen_families(model, scores)
-        evaluation.notes.append(
+        return [
             f"{collection}: scored by the model of {source}, which was trained on {seen} of these {len(scores)} "
             f"programs (by name) and on the families of {related}"
-        )
-    elif seen and split != "train":
-        evaluation.notes.append(
-            f"{collection}: the model was trained on {seen} of the {len(scores)} graphs scored here"
-        )
-    if not scores:
-        raise CollectionError(f"{collection} has no labelled, rankable graph in {split}")
-    return scores
+        ]
+    if seen and split != "train":
+        return [f"{collection}: the model was trained on {seen} of the {len(scores)} graphs scored here"]
+    return []
 
 
 def _picked(graph: GraphRows, configurations: list[int]) -> NDArray[np.intp]:

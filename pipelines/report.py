@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 import xlarank
-from xlarank.data.errors import XlarankError, counted
+from xlarank.data.errors import counted
 from xlarank.data.files import atomic_write
 from xlarank.data.workspace import Workspace
 from xlarank.features.meanings import column_meanings
@@ -16,6 +18,7 @@ from xlarank.models.explanation import calibration
 from xlarank.pipelines.reporting import gather
 from xlarank.pipelines.support.evaluation import column, measure, of_unseen_families, summary, verdict
 from xlarank.pipelines.support.progress import Progress, steps_of
+from xlarank.pipelines.support.results import leaderboard, read_results
 from xlarank.pipelines.support.workspace_collections import chosen_collections
 
 if TYPE_CHECKING:
@@ -45,7 +48,7 @@ def report(
     The page holds everything it shows: it opens from disk without a network, in light and in dark. Models are
     scored on the valid split anew; those of ``compare``, another workspace, too, and compared graph by graph.
 
-    Raises `CollectionError` where the workspace holds nothing, and `XlarankError` without matplotlib or jinja2.
+    Raises `CollectionError` where the workspace holds nothing.
     """
     chosen = chosen_collections(workspace, collections)
     all_facts: list[gather.CollectionFacts] = []
@@ -72,6 +75,7 @@ def report(
         others=others,
         other_name=compare.root.name if compare else "",
         studies=[picture for one in all_facts for picture in one.studies],
+        board=_board(workspace, [one.name for one in all_facts]),
         runs=gather.read_runs(workspace),
         meanings=column_meanings(),
         no_model=gather.NO_MODEL,
@@ -87,13 +91,23 @@ def report(
     )
 
 
+def _board(workspace: Workspace, collections: Sequence[str]) -> list[gather.Row]:
+    """Return the rows of the leaderboard."""
+    rows = leaderboard(read_results(workspace).filter(pl.col("collection").is_in(collections)))
+    held_out = pl.concat_str(pl.lit(", held out by "), "held_out_by").fill_null("")
+    tuned = pl.when(pl.col("tuned")).then(pl.lit(" (tuned)")).otherwise(pl.lit(""))
+    shown = rows.select(
+        "collection", (pl.col("split") + held_out).alias("scored on"), pl.col("ranker") + tuned, "graphs", "mean",
+        pl.col("standard_error").alias("standard error"), pl.col("difference").alias("to the first"),
+        pl.col("difference_error").alias("its standard error"), "seconds", "version",
+        pl.col("time").dt.strftime("%Y-%m-%d %H:%M"),
+    )  # fmt: skip
+    return shown.to_dicts()
+
+
 def _template() -> Template:
-    try:
-        import jinja2
-    except ImportError as error:
-        raise XlarankError(
-            f"the report needs jinja2 ({error})", expected="jinja2 3.1 or newer", do="pip install 'xlarank[report]'"
-        ) from error
+    import jinja2
+
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(gather.__file__).parent),
         extensions=["jinja2.ext.do"],

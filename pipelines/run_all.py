@@ -2,7 +2,8 @@
 
 A fixed recipe with a clock: a submission in the default order at once; then, collection by collection, the cheapest
 first, a first model, a study and a final model. Every model improves the file. Each step runs in a process of its
-own within an equal share of the time that is left: one that fails costs its collection, not the others.
+own within an equal share of the time that is left: one that fails costs its collection, not the others. At the end
+a collection without a model of its own is ranked as by `submit`, by another model or the shipped ranker.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from xlarank.data.graph import graph_size
 from xlarank.data.root import DataRoot
 from xlarank.data.submission import complete_submission, submission_id
 from xlarank.data.workspace import Workspace
-from xlarank.features.store import read_manifest, read_rows
+from xlarank.features.store import each_graph, read_manifest
 from xlarank.models.objectives import mean_rank
 from xlarank.models.trained import ModelCard, model_of, read_card
 from xlarank.models.training_data import FitSettings
@@ -30,7 +31,7 @@ from xlarank.models.validation.metrics import summarise
 from xlarank.pipelines.build_features import BuildRequest, build_features
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.reporting.charts import in_fixed_colours, ranks_chart, short
-from xlarank.pipelines.submit import submit
+from xlarank.pipelines.submit import Submission, submit
 from xlarank.pipelines.support.budget import (
     CollectionPlan,
     RunSettings,
@@ -60,7 +61,8 @@ class CollectionOutcome:
     """What became of one collection.
 
     Attributes:
-        ranked_by: what its rows of the submission are from, one of the names above.
+        ranked_by: what its rows of the submission are from: one of the names above, or the name of the model of
+            another collection or of the shipped ranker.
         valid: summary of the first model's metrics on valid (`xlarank.models.validation.metrics.summarise`).
         trials: of its study, None where nothing was tuned.
         folds: out-of-fold summary of the model that its rows are from.
@@ -120,10 +122,15 @@ def run_all(
         try:
             job.rank_collection(part, began + (job.last - began) / (len(plan) - number))
         except Exception as error:  # be it a bug: the others go on
-            kind = "" if isinstance(error, XlarankError) else f"{type(error).__name__}: "
-            outcome.notes.append(f"{kind}{' '.join(str(error).split())[-600:]}")
+            outcome.notes.append(_in_a_line(error))
         outcome.seconds = time.monotonic() - began
+    job.rank_the_rest()
     return RunSummary(out, plan, [*job.outcomes.values()], len(job.cover), job.broken, time.monotonic() - started)
+
+
+def _in_a_line(error: Exception) -> str:
+    kind = "" if isinstance(error, XlarankError) else f"{type(error).__name__}: "
+    return f"{kind}{' '.join(str(error).split())[-600:]}"
 
 
 @dataclass
@@ -204,6 +211,19 @@ class _Job:
         self.run(train, workspace, request, end=min(self.last, max(end, time.monotonic() + 4 * seconds)))
         self.rank(part, FINAL)
 
+    def rank_the_rest(self) -> None:
+        """Rank collections that got no model of their own by the rule of `submit`."""
+        for collection, outcome in self.outcomes.items():
+            has_test = any(row.startswith(f"{collection}:") for row in self.cover)
+            if outcome.ranked_by != DEFAULT_ORDER or not has_test or time.monotonic() >= self.last:
+                continue
+            request = BuildRequest(collections=[str(collection)], splits=["test"], jobs=1)
+            try:
+                self.run(build_features, self.data_root, self.workspace, request, end=self.last)
+                outcome.ranked_by = self.put_rows(collection, self.last).models[str(collection)]
+            except Exception as error:
+                outcome.notes.append(_in_a_line(error))
+
     def build(self, part: CollectionPlan, *splits: str, end: float, **named: Any) -> None:
         """Store rows; after half of the time no further graph is begun."""
         request = BuildRequest(
@@ -218,14 +238,17 @@ class _Job:
 
     def rank(self, part: CollectionPlan, by: str) -> None:
         """Put the collection's rows into the submission."""
-        report = self.run(
-            submit, self.workspace, self.out, collections=[str(part.collection)], cover=self.cover, keep=True,
-            end=max(self.last, time.monotonic() + 60),
-        )  # fmt: skip
+        self.put_rows(part.collection, max(self.last, time.monotonic() + 60))
         folds, outcome = read_card(self.workspace.model(part.collection)).folds, self.outcomes[part.collection]
         outcome.ranked_by, outcome.folds = by, summarise(folds) if folds else {}
         outcome.valid = read_first_scores(self.workspace, part.collection).get("report", {})
+
+    def put_rows(self, collection: Collection, end: float) -> Submission:
+        report: Submission = self.run(
+            submit, self.workspace, self.out, collections=[str(collection)], cover=self.cover, keep=True, end=end
+        )
         self.broken = report.broken | self.broken
+        return report
 
     def card(self, part: CollectionPlan) -> ModelCard | None:
         """The card of the model in the workspace, if it fits the stored rows."""
@@ -257,12 +280,12 @@ def first_model(
         (result,) = train(workspace, request, progress=progress)
         found = {"seconds": result.seconds}
         write_json(place, found)
-    with suppress(XlarankError):  # a valid split that cannot be scored; no matplotlib
+    with suppress(XlarankError):  # a valid split that cannot be scored
         report = evaluate(workspace, collections=[str(collection)], progress=progress).report[str(collection)]
         write_json(place, {**found, "report": report})
         scores = report["score"]["graphs"]
         graph = sorted(scores, key=lambda name: (scores[name], name))[len(scores) // 2]
-        rows = read_rows(workspace.graph_rows(collection, "valid", graph)).measured()
+        rows = next(rows for rows in each_graph(workspace, collection, "valid") if rows.name == graph).measured()
         ranks = [mean_rank(one) for one in (model_of(workspace, collection).score(rows).mean, rows.row_cost)]
         title = f"{collection}\n{short(graph)}: {scores[graph]:.2f}"
         with atomic_write(place.with_suffix(".svg")) as partial:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,15 +18,23 @@ from xlarank.data.submission import (
     submission_problems,
 )
 from xlarank.data.workspace import Workspace
-from xlarank.features.store import each_graph, read_manifest, stored_roots
+from xlarank.features.rows import GraphRows
+from xlarank.features.store import Manifest, each_graph, read_manifest, stored_roots
+from xlarank.models.arrays import Floats
 from xlarank.models.validation.metrics import order_of, top_of
 from xlarank.pipelines.ranking.model_choice import (
+    SHIPPED,
     model_for_collection,
-    models_named,
-    require_stored_rows,
+    model_named,
     stored_rows,
 )
 from xlarank.pipelines.support.progress import Progress, steps_of
+from xlarank.pipelines.support.score_files import (
+    ScoreFiles,
+    prediction_table,
+    require_known_graphs,
+    write_predictions,
+)
 from xlarank.pipelines.support.workspace_collections import chosen_collections, each_collection
 
 
@@ -60,9 +68,10 @@ def submit(
     cover: Mapping[str, int] | None = None,
     model_from: str | None = None,
     keep: bool = False,
+    scores: ScoreFiles | None = None,
     progress: Progress | None = None,
 ) -> Submission:
-    """Rank every test graph of each collection that a model is found for.
+    """Rank every test graph of each collection that a model, or ``scores``, are found for.
 
     The file covers every test graph that the chosen collections have, in the workspace or in the data root that it
     was built from: what no model ranks stands in the order of its file. It is checked (every id once, every
@@ -70,7 +79,9 @@ def submit(
 
     Args:
         cover: id -> number of configurations, of the graphs to cover in place of those of the data root.
-        model_from: the collection whose model ranks those of its kind that have none of their own.
+        model_from: the collection whose model ranks those of its kind that have none of their own; "shipped" for
+            the shipped ranker.
+        scores: of the configurations, in place of those of models; graphs without any are not ranked.
         keep: whether rows that no model ranks stay what they are in the file now in place, where they are right.
 
     Raises `CollectionError` when there is nothing to rank, where ``model_from`` has no model, or for a named
@@ -80,8 +91,10 @@ def submit(
     ranked: dict[str, list[int]] = {}
     configs = dict(cover or {})
     chosen = chosen_collections(workspace, collections)
-    if model_from is not None:
-        models_named(workspace, [model_from])
+    if model_from not in (None, SHIPPED):
+        model_named(workspace, model_from)
+    if scores is not None:
+        require_known_graphs(scores, workspace, chosen, "test")
 
     def rank(collection: Collection) -> None:
         manifest = read_manifest(workspace, collection, "test")
@@ -89,25 +102,57 @@ def submit(
             raise CollectionError(f"{collection} has no test graphs in {workspace.root}")
         counts = {name: int(about["configs"]) for name, about in manifest.graphs.items()}
         configs.update({submission_id(collection, name): count for name, count in counts.items()})
-        model = model_for_collection(workspace, collection, model_from=model_from)
-        require_stored_rows(model, manifest)
         report.broken |= {f"{collection} {name}": why for name, why in manifest.broken.items()}
-        for graph in each_graph(workspace, collection, "test", manifest):
-            score = model.score(stored_rows(model, graph)).mean[graph.group]
+        name, ranked_by = _scored_graphs(workspace, collection, manifest, model_from, scores)
+        count = 0
+        for graph, row_scores in ranked_by:
+            score = row_scores[graph.group]
             # the order of a layout graph keeps identical configurations side by side; 5 tries should all differ
             best = order_of(score) if collection.kind == "layout" else top_of(TILE_TOP, score, graph.group)
             ranked[submission_id(collection, graph.name)] = graph.ids[best].tolist()
-        report.rows[str(collection)] = len(counts)
-        report.models[str(collection)] = model.name
+            count += 1
+        report.rows[str(collection)] = count
+        report.models[str(collection)] = name
 
     with steps_of(progress, "ranking test graphs", len(chosen)) as step:
-        each_collection(chosen, rank, report.left_out, named=bool(collections), step=step)
+        each_collection(chosen, rank, report.left_out, asked=collections, step=step)
     if not ranked and not cover:
         raise CollectionError("there is nothing to submit: " + "; ".join(reasons(report.left_out | report.broken)))
     if cover is None:
         _add_unbuilt(configs, workspace, chosen, report, everything=not collections)
     report.origin = complete_submission(out, ranked, configs, keep=keep)
     return report
+
+
+def _scored_graphs(
+    workspace: Workspace,
+    collection: Collection,
+    manifest: Manifest,
+    model_from: str | None,
+    scores: ScoreFiles | None,
+) -> tuple[str, Iterator[tuple[GraphRows, Floats]]]:
+    """Return who scores the test graphs of a collection, and the graphs with their ``(rows,)`` scores.
+
+    Those of a model are written into the workspace, too. Raises as `model_for_collection`.
+    """
+    graphs = each_graph(workspace, collection, "test", manifest)
+    if scores is not None:
+        blends = ((graph, scores.of(collection, graph)) for graph in graphs)
+        return " and ".join(scores.names), ((graph, blend) for graph, blend in blends if blend is not None)
+    model = model_for_collection(workspace, collection, model_from=model_from)
+    if not model.shipped:
+        model.require_rows_of(manifest)
+
+    def predictions() -> Iterator[tuple[GraphRows, Floats]]:
+        tables = []
+        for graph in graphs:
+            scored = model.score(stored_rows(model, graph))
+            tables.append(prediction_table(graph, dict(enumerate(scored.per_seed)), "test"))
+            yield graph, scored.mean
+        if tables:
+            write_predictions(workspace, collection, model.card.model, tables)
+
+    return model.name, predictions()
 
 
 def _add_unbuilt(
@@ -129,7 +174,7 @@ def _add_unbuilt(
             if file.split != "test" or row_id in configs or not (everything or file.collection in chosen):
                 continue
             if file.collection not in chosen:
-                report.left_out.setdefault(str(file.collection), "its features were not built")
+                report.left_out.setdefault(str(file.collection), "its features were not built; run build-features")
             try:
                 configs[row_id] = graph_size(file.path, file.collection.kind).configs
             except GraphFileError as error:
@@ -146,13 +191,19 @@ class Checked:
     unknown: dict[str, str]  # id -> why, of test graphs whose number of configurations cannot be read
 
 
-def check_submission(path: Path, *, sample: Path | None = None, data_root: DataRoot | None = None) -> Checked:
+def check_submission(
+    path: Path,
+    *,
+    sample: Path | None = None,
+    data_root: DataRoot | None = None,
+    collections: Sequence[str] = (),
+) -> Checked:
     """Find everything that is wrong with a submission.
 
-    Its ids must be those of the ``sample``, else those of the test graphs of the ``data_root``. A layout row lists
-    every configuration once; a tile row at least 5 different ones, of which 5 count (all where there are fewer).
-    How many a graph has is read from the data root; without one, a layout graph has as many as its sample row
-    lists, and a tile row needs as many as its sample row where that has fewer than 5.
+    Its ids must be those of the ``sample``, else those of the test graphs of the ``data_root``, in all or these
+    collections. A layout row lists every configuration once; a tile row at least 5 different ones, of which 5 count
+    (all where there are fewer). How many a graph has is read from the data root; without one, a layout graph has as
+    many as its sample row lists, and a tile row needs as many as its sample row where that has fewer than 5.
 
     Raises `SubmissionError` for a sample that cannot be read, `DataRootError` for a data root without graphs.
     """
@@ -160,7 +211,7 @@ def check_submission(path: Path, *, sample: Path | None = None, data_root: DataR
     unknown: dict[str, str] = {}
     fewest: dict[str, int] = {}
     if data_root is not None:
-        for file in graph_files(data_root.npz, [], where=str(data_root.path)):
+        for file in graph_files(data_root.npz, collections, where=str(data_root.path)):
             if file.split == "test":
                 row_id = submission_id(file.collection, file.name)
                 configs[row_id] = None

@@ -9,13 +9,16 @@ from typing import Final
 from xlarank.data.errors import CollectionError, ModelError
 from xlarank.data.family import program_family
 from xlarank.data.workspace import Workspace
+from xlarank.features.targets import target_of
 from xlarank.models import trained
+from xlarank.models.rankers.time_trees import TimeTrees
 from xlarank.models.registry import DEFAULT, RANKERS, ranker_class
 from xlarank.models.trained import CARD, Continued, TrainedModel
 from xlarank.models.validation.best_params import params_for
 from xlarank.models.validation.curves import MOST_FOLDS, FoldPlan
 from xlarank.models.validation.folds import family_folds
 from xlarank.models.validation.metrics import graph_metrics, paired_difference
+from xlarank.pipelines.ranking.model_choice import SHIPPED
 from xlarank.pipelines.support.fitting import Choice, Job, TrainRequest, TrainResult, fit_collections
 from xlarank.pipelines.support.progress import Progress
 from xlarank.pipelines.support.training_sets import StoredTrainingSet
@@ -25,8 +28,6 @@ from xlarank.pipelines.support.workspace_collections import trained_collections
 AUTO: Final = "auto"
 #: Rounds where there are no folds to choose by.
 _DEFAULT_ROUNDS: Final = 150
-#: The shipped ranker, as a model to fine-tune.
-SHIPPED: Final = "shipped"
 #: How fast new trees learn beside the old ones, to be chosen among by folds.
 RATES: Final = (1.0, 0.3)
 #: Families, new to the model that is continued, from which on folds choose; fewer say too little.
@@ -60,7 +61,9 @@ def choose_ranker(job: Job) -> Choice:
     """Choose the named ranker, or the one of the best out-of-fold score, and its best number of rounds."""
     model, kind = job.request.model, job.training.kind
     study = job.workspace.study(job.training.collection)
-    names = [model] if model != AUTO else [*RANKERS] if job.plan.folds else [DEFAULT]
+    timed = kind == "layout" and kind in target_of(job.training.collection).estimate
+    without_folds = TimeTrees.name if timed else DEFAULT
+    names = [model] if model != AUTO else [*RANKERS] if job.plan.folds else [without_folds]
     job.begin(len(names))
     choices: list[Choice] = []
     left_out: list[str] = []
@@ -69,7 +72,8 @@ def choose_ranker(job: Job) -> Choice:
         note = f"{name}, " if model == AUTO else ""
         try:
             ranker = ranker_class(name)(params, kind=kind)
-            choices.append(job.choose_rounds([ranker], tuned, _DEFAULT_ROUNDS, "one family, no folds", note))
+            rounds = 0 if timed and name == TimeTrees.name else _DEFAULT_ROUNDS
+            choices.append(job.choose_rounds([ranker], tuned, rounds, "one family, no folds", note))
         except ModelError as error:
             if model != AUTO:
                 raise
@@ -79,7 +83,7 @@ def choose_ranker(job: Job) -> Choice:
         return choices[0]
     scores = [f"{one.rankers[0].name}{' (tuned)' if one.tuned else ''} {one.value:.3f}" for one in choices]
     why = "; ".join([f"{', '.join(scores)} out of fold", *left_out])
-    one_family = f"{DEFAULT}: one program family, so there are no folds to compare rankers by"
+    one_family = f"{without_folds}: one program family, so there are no folds to compare rankers by"
     return replace(choices[0], why=why if job.plan.folds else one_family)
 
 

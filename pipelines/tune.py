@@ -55,7 +55,7 @@ class TuneResult:
         trials: finished trials of the study, of them ``fresh`` by this call and ``pruned`` early.
         mean, std: out-of-fold score over graphs of the chosen trial (tau; tiles: 1 - slowdown@5).
         note: why the chosen trial is not the best one.
-        pictures: SVG files: optimization history and parameter importances; none without matplotlib.
+        pictures: SVG files: optimization history and parameter importances.
     """
 
     collection: str
@@ -112,7 +112,7 @@ def tune(
                     do="train uses default parameters for it",
                 )
         except CollectionError as error:
-            if collections:
+            if str(collection) in collections:
                 raise
             results.append(TuneResult(str(collection), skipped=str(error)))
             continue
@@ -210,13 +210,10 @@ def choose(study: Study, objective: Objective) -> tuple[FrozenTrial | None, str]
 def draw_study(study: Study, path: Path, score: str) -> list[Path]:
     """Write the optimization history to an SVG and, after ten complete trials, the parameter importances beside it.
 
-    ``score`` names the score. Returns the files; none without matplotlib.
+    ``score`` names the score. Returns the files.
     """
-    try:
-        import matplotlib as mpl
-        from matplotlib import pyplot as plt
-    except ImportError:
-        return []
+    import matplotlib as mpl
+    from matplotlib import pyplot as plt
     from optuna.importance import PedAnovaImportanceEvaluator
     from optuna.visualization import matplotlib as draw
 

@@ -18,6 +18,9 @@ from xlarank.data.errors import GraphFileError, ModelError, XlarankError
 from xlarank.data.graph import LayoutGraph, TileGraph
 from xlarank.data.root import SAMPLE
 from xlarank.features.assemble import assemble
+from xlarank.features.block import Tier
+from xlarank.features.recipe import FeatureSettings
+from xlarank.features.rows import KEYS
 from xlarank.features.targets import TARGETS
 from xlarank.models.rankers.wide_rows import RankNet
 from xlarank.models.training_data import FitSettings, TrainingData
@@ -37,46 +40,42 @@ def fitted(kernels: list[LayoutGraph | TileGraph]) -> xlarank.GraphRanker:
     return xlarank.GraphRanker("ranknet", n_estimators=20, n_jobs=1, tier="fast", target="cpu").fit(kernels[:3])
 
 
-def test_features_are_a_row_for_each_configuration_and_shown_in_a_line(tmp_path: Path) -> None:
+def test_features_are_a_row_for_each_distinct_configuration_and_graphs_are_shown_in_a_line(tmp_path: Path) -> None:
     graph = xlarank.read_graph(save_npz(tmp_path / "x__a.npz", layout_graph(3)))
-    features = xlarank.compute_features(graph)
-    columns = f"{len(features.graph_columns)} graph columns + {len(features.config_columns)} configuration columns"
+    rows = assemble(graph)
+    columns = f"{len(rows.graph_columns)} graph columns + {len(rows.config_columns)} configuration columns"
     assert repr(graph) == (
         f"<LayoutGraph 'x__a': {graph.nodes} nodes, {len(graph.edges)} edges, "
         "24 configurations (22 distinct, 24 measured), 2 configurable nodes>"
     )
-    assert repr(features) == f"<GraphRows 'x__a': 22 distinct of 24 configurations (24 measured), {columns}>"
+    assert repr(rows) == f"<GraphRows 'x__a': 22 distinct of 24 configurations (24 measured), {columns}>"
     with pytest.raises(GraphFileError):
         xlarank.read_graph(tmp_path / "x__a.npz", kind="tile")
     ranking = repr(xlarank.rank(graph, tmp_path))
     assert ranking.startswith("<Ranking of 'x__a' by the model of layout:") and len(ranking) < 200
 
-    rows = assemble(graph)
-    assert features.to_polars().columns == features.to_pandas().columns.tolist() == rows.columns
-    table = features.to_polars(labels=True)
-    assert table.columns == ["configuration", "row", "runtime_ns", *rows.columns]
-    assert table["configuration"].to_list() == list(range(24))
-    assert table["row"].to_list() == rows.group.tolist() and table["row"].n_unique() == 22
-    assert table["runtime_ns"].to_list() == graph.runtime.tolist()
-    np.testing.assert_array_equal(table[:, 3:].to_numpy(), rows.matrix()[rows.group])
-    assert set(table.dtypes[3:]) == {pl.Float32}
+    table = xlarank.compute_features(graph)
+    assert table.columns == [*KEYS, *rows.columns] == table.to_pandas().columns.tolist()
+    assert table["configuration"].to_list() == sorted(set(range(24)) - {22, 23}) and table["repeats"].sum() == 24
+    assert table["runtime_ns"].to_list() == rows.row_cost.tolist() == table["label"].to_list()
+    np.testing.assert_array_equal(table[:, len(KEYS) :].to_numpy(), rows.matrix())
+    assert set(table.dtypes[len(KEYS) :]) == {pl.Float32}
 
 
-def test_tables_of_tiles_know_the_normalizer_and_what_was_not_measured(tmp_path: Path) -> None:
+def test_features_of_tiles_tell_what_was_not_measured(tmp_path: Path) -> None:
     path = save_npz(tmp_path / "x__a.npz", tile_graph(3, labelled=False))
-    table = xlarank.compute_features(path, tier="fast").to_polars(labels=True)
-    assert table["normalizer_ns"].unique().to_list() == [10_003]
-    assert table["runtime_ns"].null_count() == len(table)
-    whole = xlarank.compute_features(str(path)).to_polars()
-    assert set(table.columns) - set(whole.columns) == {"configuration", "row", "runtime_ns", "normalizer_ns"}
-    without = xlarank.compute_features(path, candidates=False).to_polars()
+    table = xlarank.compute_features(path, tier="fast")
+    assert table["label"].null_count() == table["runtime_ns"].null_count() == len(table)
+    whole = xlarank.compute_features(str(path))
+    assert set(table.columns) < set(whole.columns)
+    without = xlarank.compute_features(path, candidates=False)
     assert {name.split("__")[0] for name in set(whole.columns) - set(without.columns)} & {"rank", "zscore"}
     with pytest.raises(XlarankError, match="tier is 'most'; expected fast or full"):
         xlarank.compute_features(path, tier="most")
 
 
 def test_it_is_the_ranker_by_that_name(kernels: list[TileGraph], fitted: xlarank.GraphRanker) -> None:
-    rows = [xlarank.compute_features(graph, tier="fast") for graph in kernels]
+    rows = [assemble(graph, FeatureSettings(Tier.FAST)) for graph in kernels]
     data = TrainingData.from_graphs(rows[:3], TARGETS["cpu"])
     ranker = RankNet(kind="tile").fit(data, FitSettings(20, threads=1))
     last = rows[3]

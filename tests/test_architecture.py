@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import re
+import sys
+import tomllib
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +19,8 @@ ROOT = Path(run.__file__).parent
 PACKAGES = ("data", "features", "models", "pipelines", "xlarank")
 #: What runs other pipelines; no pipeline imports it.
 ORCHESTRATORS = ("run_all",)
+#: Imported from the extras hlo, collect and dask, or only after the user imported it (scikit-learn).
+EXTRAS = {"jax", "jaxlib", "libtpu", "ml_dtypes", "dask", "distributed", "sklearn"}
 
 
 class Import(NamedTuple):
@@ -63,6 +68,14 @@ def test_imports_point_one_way() -> None:
     names = {one.dotted for one in all_of("xlarank")}
     assert "xlarank.pipelines.tune.tune" in names, "imports inside a function are seen"
     assert "xlarank.data.root.DataRoot" in names, "imports for types alone are seen"
+
+
+def test_what_no_extra_brings_is_installed_with_the_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    known = {re.split("[^a-z0-9]", requirement)[0] for requirement in project["dependencies"]}
+    known |= {"google", "sqlalchemy"} if {"protobuf", "optuna"} <= known else set()
+    imported = {one.module.split(".")[0] for package in PACKAGES for one in all_of(package)}
+    assert imported - known - EXTRAS == {"xlarank"} | imported & sys.stdlib_module_names
 
 
 def test_no_pipeline_imports_another() -> None:

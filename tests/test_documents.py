@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import pydoc
 import re
 import shutil
 import subprocess
@@ -13,12 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.results.stored import README, in_readme, path_of, read
+from benchmarks.results import stored
+from benchmarks.results.stored import README, in_page, in_readme, path_of, read
+from xlarank.data import errors
 
 ROOT = README.parent
 TUTORIALS = ROOT / "docs" / "tutorials"
 PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(ROOT.glob("*/README.md"))]
-PAGES += sorted(ROOT.glob("*/*/README.md"))
+PAGES += [*sorted(ROOT.glob("*/*/README.md")), *stored.PAGES]
 #: A figure of a model may move by so much before the text is wrong: a slowdown@5 less, as it is always near 1.
 TOLERANCE, OF_SLOWDOWNS = 0.05, 0.01
 _BLOCK = re.compile(r"^```(\w+)(?: title=\"(.+)\")?\n(.*?)^```$", re.M | re.S)
@@ -87,6 +91,15 @@ def test_the_public_dataset(tmp_path: Path, real_data: Path) -> None:
 
 
 @pytest.mark.slow
+def test_your_own_lightgbm_runs_in_about_20_lines(tmp_path: Path) -> None:
+    page = ROOT / "docs" / "how-to" / "own-lightgbm.md"
+    run_blocks(page, tmp_path)
+    code = next(text for language, _, text in blocks(page) if language == "python")
+    assert len([line for line in code.splitlines() if line]) <= 20
+    assert (tmp_path / "submission.csv").exists() and (tmp_path / "blend.csv").exists()
+
+
+@pytest.mark.slow
 def test_the_python_of_the_readme(tmp_path: Path) -> None:
     run_blocks(README, tmp_path, ("python",))
 
@@ -95,13 +108,30 @@ def test_the_readme_is_short_and_holds_the_figures_of_this_version() -> None:
     text = README.read_text(encoding="utf-8")
     (code,) = (code for language, _, code in blocks(README) if language == "python")
     assert len(text.splitlines()) <= 130 and len([line for line in code.splitlines() if line]) <= 10
-    assert in_readme(text, read(path_of())) == text, "run: python -m benchmarks.results --table NAME"
+    assert in_readme(text, read(path_of())) == text, "run: python -m benchmarks.results"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page: Path) -> None:
-    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text(encoding="utf-8"))
+def test_a_page_can_be_read_in_the_repository(page: Path) -> None:
+    """Links lead to files that are there, and tables of results are those of this version."""
+    text = page.read_text(encoding="utf-8")
+    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", text)
     assert [link for link in links if not (page.parent / link).exists()] == []
+    assert in_page(text, read(path_of())) == text, "run: python -m benchmarks.results"
+    assert len(re.findall("^<!-- table: .* -->$", text, re.M)) == len(
+        re.findall("^<!-- end of table -->$", text, re.M)
+    )
+    assert "<!-- table: measured -->\n\n**" in text or page.name != "index.md"
+
+
+def test_the_examples_of_the_python_page_are_sections() -> None:
+    """Text that begins with >>> is a quotation to Markdown."""
+    page = (ROOT / "docs/reference/api.md").read_text(encoding="utf-8")
+    named = [pydoc.locate(name) for name in re.findall("^::: (.+)$", page, re.M)]
+    shown = [*named, *(one for one in vars(errors).values() if isinstance(one, type))]
+    texts = [inspect.getdoc(one) or "" for one in shown if one is not errors]
+    assert sum("Examples:" in text for text in texts) == 5
+    assert [text for text in texts if re.search("^>>>", text, re.M)] == []
 
 
 def test_what_is_shown_is_compared() -> None:

@@ -3,8 +3,8 @@
 >>> import xlarank
 >>> from xlarank.data.root import SAMPLE
 >>> graph = xlarank.read_graph(SAMPLE / "npz" / "layout" / "cpu" / "random" / "valid" / "mlp__a.npz")
->>> xlarank.compute_features(graph).to_polars().height  # a row for each configuration
-64
+>>> xlarank.compute_features(graph).height  # a row for each distinct configuration
+58
 
 `rank` orders a graph's configurations with a trained model, `GraphRanker` follows the scikit-learn estimator API,
 `read_hlo` makes a graph of an HLO program. In a clone the sub-packages ``data``, ``features``, ``models`` and
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 __version__ = "0.3.0"
 if _TYPE_CHECKING:
+    from xlarank.api import load_rows as load_rows
     from xlarank.api import rank as rank
     from xlarank.api import read_graph as read_graph
     from xlarank.data.hlo.reading import read_hlo as read_hlo
@@ -28,11 +29,21 @@ _HOMES = {
     "GraphRanker": "xlarank.graph_ranker",
     "Ranking": "xlarank.pipelines.ranking.result",
     "compute_features": "xlarank.features.assemble",
+    "load_rows": "xlarank.api",
     "rank": "xlarank.api",
     "read_graph": "xlarank.api",
     "read_hlo": "xlarank.data.hlo.reading",
 }
-__all__ = ["GraphRanker", "Ranking", "__version__", "compute_features", "rank", "read_graph", "read_hlo"]
+__all__ = [
+    "GraphRanker",
+    "Ranking",
+    "__version__",
+    "compute_features",
+    "load_rows",
+    "rank",
+    "read_graph",
+    "read_hlo",
+]
 
 
 def __getattr__(name: str) -> object:

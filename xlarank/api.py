@@ -1,15 +1,18 @@
-"""Functions for notebooks: read a graph, rank its configurations."""
+"""Functions for notebooks: read a graph, rank its configurations, load stored rows."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, overload
 
 from xlarank.data import graph as graphs
 from xlarank.data.graph import Graph, Kind, LayoutGraph, TileGraph
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from xlarank.pipelines.ranking.result import Ranking
 
 
@@ -19,11 +22,12 @@ def read_graph(path: str | Path, kind: Kind | None = None) -> LayoutGraph | Tile
     ``kind``, "layout" or "tile", refuses files of the other kind.
     Raises `xlarank.data.errors.GraphFileError` for anything outside the format.
 
-    >>> import xlarank
-    >>> from xlarank.data.root import SAMPLE
-    >>> graph = xlarank.read_graph(SAMPLE / "npz" / "tile" / "cpu" / "valid" / "bmm_tb__a.npz")
-    >>> graph.name, graph.nodes, graph.configs, int(graph.runtime.min())
-    ('bmm_tb__a', 3, 64, 566255)
+    Examples:
+        >>> import xlarank
+        >>> from xlarank.data.root import SAMPLE
+        >>> graph = xlarank.read_graph(SAMPLE / "npz" / "tile" / "cpu" / "valid" / "bmm_tb__a.npz")
+        >>> graph.name, graph.nodes, graph.configs, int(graph.runtime.min())
+        ('bmm_tb__a', 3, 64, 566255)
     """
     return graphs.read_graph(Path(path), kind)
 
@@ -40,12 +44,44 @@ def rank(
     Raises `xlarank.data.errors.GraphFileError`, `WorkspaceError` for a workspace that does not exist, and
     `ModelError` if there is no model or more than one.
 
-    >>> import xlarank
-    >>> from xlarank.data.root import SAMPLE
-    >>> xlarank.rank(SAMPLE / "npz" / "tile" / "cpu" / "valid" / "bmm_tb__a.npz", workspace="nowhere")
-    Traceback (most recent call last):
-    xlarank.data.errors.WorkspaceError: the workspace nowhere does not exist; check the path, or run train first
+    Examples:
+        >>> import xlarank
+        >>> from xlarank.data.root import SAMPLE
+        >>> xlarank.rank(SAMPLE / "npz" / "tile" / "cpu" / "valid" / "bmm_tb__a.npz", workspace="nowhere")
+        Traceback (most recent call last):
+        xlarank.data.errors.WorkspaceError: the workspace nowhere does not exist; check the path, or run train first
     """
     from xlarank.pipelines.rank import rank as run
 
     return run(Workspace(Path(workspace)), Path(graph) if isinstance(graph, str) else graph, collection=collection)
+
+
+@overload
+def load_rows(
+    workspace: str | Path = DEFAULT_ROOT, collection: str | None = None, split: str | None = None,
+    columns: Sequence[str] | None = None, *, lazy: Literal[False] = False,
+) -> pl.DataFrame: ...  # fmt: skip
+@overload
+def load_rows(
+    workspace: str | Path = DEFAULT_ROOT, collection: str | None = None, split: str | None = None,
+    columns: Sequence[str] | None = None, *, lazy: Literal[True],
+) -> pl.LazyFrame: ...  # fmt: skip
+def load_rows(
+    workspace: str | Path = DEFAULT_ROOT, collection: str | None = None, split: str | None = None,
+    columns: Sequence[str] | None = None, *, lazy: bool = False,
+) -> pl.DataFrame | pl.LazyFrame:  # fmt: skip
+    """Load the rows that ``build-features`` stored, one for each distinct configuration.
+
+    Columns are ``collection, graph, family, split, configuration, repeats, runtime_ns, label, fold, held_out`` and
+    the features, or those of them that ``columns`` names. ``label`` is what rankers learn, lower is faster: the
+    runtime, for tiles over that of the compiler's default. ``configuration`` is the first of ``repeats`` identical
+    ones. To compare with ``train``, score the graphs of ``fold`` k by a ranker fitted on those whose ``held_out``
+    does not list k. ``.to_pandas()`` makes a pandas frame.
+
+    ``collection`` may be left out if there is only one, ``split`` to load all. ``lazy`` returns a `LazyFrame` and
+    does not check the files for damage. Raises `xlarank.data.errors.CollectionError` and `FeatureStoreError`.
+    """
+    from xlarank.pipelines.load_rows import load_rows as run
+
+    frame = run(Workspace(Path(workspace)), collection, split=split, columns=columns, verified=not lazy)
+    return frame if lazy else frame.collect()

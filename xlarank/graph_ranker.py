@@ -53,18 +53,19 @@ class GraphRanker:
         graphs_: names of the graphs that it was fitted on.
         left_out_: graph -> why it was not used.
 
-    >>> import xlarank
-    >>> from xlarank.data.root import SAMPLE
-    >>> kernels = sorted((SAMPLE / "npz" / "tile" / "cpu" / "train").glob("bmm*.npz"))
-    >>> ranker = xlarank.GraphRanker("ranknet", n_estimators=20, n_jobs=1, target="cpu").fit(kernels[:3])
-    >>> ranker.graphs_, ranker.n_features_in_
-    (['bmm__a', 'bmm__b', 'bmm__c'], 611)
-    >>> scores = ranker.predict(kernels[3])  # lower is faster
-    >>> scores.shape, ranker.score(kernels[3:]) > 0.9  # 1 - slowdown of the best of five
-    ((64,), True)
-    >>> xlarank.GraphRanker("ranknet", num_leafs=5)
-    Traceback (most recent call last):
-    xlarank.data.errors.ParameterError: 'num_leafs' is not a parameter of ranknet; ...; did you mean num_leaves?
+    Examples:
+        >>> import xlarank
+        >>> from xlarank.data.root import SAMPLE
+        >>> kernels = sorted((SAMPLE / "npz" / "tile" / "cpu" / "train").glob("bmm*.npz"))
+        >>> ranker = xlarank.GraphRanker("ranknet", n_estimators=20, n_jobs=1, target="cpu").fit(kernels[:3])
+        >>> ranker.graphs_, ranker.n_features_in_
+        (['bmm__a', 'bmm__b', 'bmm__c'], 611)
+        >>> scores = ranker.predict(kernels[3])  # lower is faster
+        >>> scores.shape, ranker.score(kernels[3:]) > 0.9  # 1 - slowdown of the best of five
+        ((64,), True)
+        >>> xlarank.GraphRanker("ranknet", num_leafs=5)
+        Traceback (most recent call last):
+        xlarank.data.errors.ParameterError: 'num_leafs' is not a parameter of ranknet; ...; did you mean num_leaves?
     """
 
     def __init__(

@@ -2,7 +2,8 @@
 
     python -m benchmarks.results --table measured --data-root ~/data/tpugraphs
 
-Writes ``benchmarks/results/<version>.json``, from which the tables of the site and of the README are made.
+Writes ``benchmarks/results/<version>.json`` and from it the tables of the README and of the pages in docs/; without
+``--table`` only these.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.results.stored import README, in_readme, markdown, path_of, read, write
+from benchmarks.results.stored import markdown, path_of, read, update_documents, write
 from benchmarks.results.tables import TABLES, Job
 from xlarank.data.root import SAMPLE, find_data_root
 
@@ -23,7 +24,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=(__doc__ or "") + f"\n{about}", formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--table", action="append", required=True, choices=[*TABLES])
+    parser.add_argument("--table", action="append", default=[], choices=[*TABLES], help="default: none")
     parser.add_argument("--data-root", type=Path, default=SAMPLE, help="default: the embedded sample")
     parser.add_argument("--workspace", type=Path, help="for features; default: a folder that is removed")
     parser.add_argument("--out", type=Path, default=path_of(), help="default: the file of this version")
@@ -40,7 +41,7 @@ def main() -> None:
         write(asked.out, name, table)
         print(markdown(table))
     if asked.out == path_of():
-        README.write_text(in_readme(README.read_text(encoding="utf-8"), read(asked.out)), encoding="utf-8")
+        update_documents(read(asked.out))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -15,6 +16,9 @@ import xlarank
 
 FOLDER: Final = Path(__file__).parent
 README: Final = FOLDER.parents[1] / "README.md"
+#: Pages of the site; some have tables.
+PAGES: Final = sorted((README.parent / "docs").rglob("*.md"))
+_MARKED: Final = re.compile(r"^(<!-- table: ([\w-]+) -->)$.*?^(<!-- end of table -->)$", re.M | re.S)
 #: A value; ``[mean, standard deviation]``; or None, where there is nothing to say.
 Cell = str | int | float | list[float] | None
 
@@ -84,6 +88,18 @@ def markdown(table: Table) -> str:
     fits = f"{table.seeds} seed{'' if table.seeds == 1 else 's'}; " if table.seeds else ""
     origin = f"Labels {table.labels}; {fits}{table.machine}; version {table.version}, {table.date}."
     return "\n".join([f"**{table.title}**", "", *lines, "", f"<small>{origin}</small>", ""])
+
+
+def in_page(text: str, tables: Mapping[str, Table]) -> str:
+    """Return a page with the current tables between its marks; raises `KeyError` for an unknown table."""
+    return _MARKED.sub(lambda marked: f"{marked[1]}\n\n{markdown(tables[marked[2]])}\n{marked[3]}", text)
+
+
+def update_documents(tables: Mapping[str, Table]) -> None:
+    """Write the current tables into the README and the pages below docs/."""
+    for page in [README, *PAGES]:
+        text = page.read_text(encoding="utf-8")
+        page.write_text(in_readme(text, tables) if page == README else in_page(text, tables), encoding="utf-8")
 
 
 def in_readme(text: str, tables: Mapping[str, Table]) -> str:

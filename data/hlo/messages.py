@@ -38,7 +38,8 @@ message HloModuleProto {
   ProgramShapeProto host_program_shape = 4;
   int64 id = 5;
   int64 entry_computation_id = 6;
-  Opaque input_output_alias = 8;
+  HloInputOutputAliasProto input_output_alias = 8;
+  StackFrameIndexProto stack_frame_index = 17;
   Opaque buffer_donor = 18;
   FrontendAttributes frontend_attributes = 19;
 }
@@ -81,7 +82,16 @@ message HloInstructionProto {
   int32 custom_call_api_version = 77;
 }
 
-message OpMetadata { string op_name = 2; string source_file = 3; int32 source_line = 4; }
+message OpMetadata { string op_name = 2; string source_file = 3; int32 source_line = 4; int32 stack_frame_id = 15; }
+message StackFrameIndexProto {
+  repeated string file_names = 1;
+  repeated FileLocation file_locations = 3;
+  repeated StackFrame stack_frames = 4;
+}
+message FileLocation { int32 file_name_id = 1; int32 line = 3; }
+message StackFrame { int32 file_location_id = 1; int32 parent_frame_id = 2; }
+message HloInputOutputAliasProto { repeated AliasEntry entries = 1; }
+message AliasEntry { repeated int64 output_shape_index = 1; int64 parameter_number = 2; }
 message FrontendAttributes { repeated FrontendAttribute map = 1; }
 message FrontendAttribute { string key = 1; string value = 2; }
 

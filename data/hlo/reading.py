@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 import warnings
 from collections.abc import Callable
@@ -10,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -29,6 +28,7 @@ from xlarank.data.hlo.messages import (
     TuningData,
     instructions,
 )
+from xlarank.data.hlo.text import parse_text
 from xlarank.data.schema import LAYOUT_COLUMNS, OPCODE, OPCODES
 
 #: Protobuf itself reads no message of 2 GiB.
@@ -39,8 +39,6 @@ _MLIR_TEXT: Final = re.compile(rb"\s*(?:(?://|#)[^\n]*\n\s*)*(?:module|func\.fun
 _LOOKED_AT: Final = 100
 _OPCODE: Final = re.compile(r"[a-z][a-z0-9-]*")
 _EXPECTED: Final = "an HloProto or HloModuleProto, HLO text, or TpuGraphs' ModuleTuningData or TuningData"
-#: Where jaxlib keeps XLA's parser of HLO text: since 0.8, and before.
-_PARSERS: Final = ("jaxlib._hlo", "jaxlib._jax")
 #: Longer names are cut.
 _NAME, _OP_NAME = 80, 200
 _SAME_MODULE: Final = "the module that the graph was made from"
@@ -160,7 +158,7 @@ def parse_program(data: bytes) -> Message:
                 return part
             got = "there is no program in this file"
     if _HLO_TEXT.match(data):
-        return _parse_text(data)
+        return parse_text(data)
     if _MLIR_TEXT.match(data):
         do = "dump HLO: XLA_FLAGS='--xla_dump_to=DIR'"
         raise HloError("this is MLIR (StableHLO) text", expected=_EXPECTED, do=do)
@@ -178,28 +176,6 @@ def module_of(message: Message) -> Message:
             raise HloError(got, expected="one program", do="use import-hlo")
         return message.modules[0].module
     return message.module if isinstance(message, ModuleTuningData) else message
-
-
-def _parse_text(text: bytes) -> Message:
-    """Parse HLO text with XLA's own parser, which jaxlib has."""
-    parser: Any = None
-    for name in _PARSERS:
-        with suppress(ImportError):
-            parser = parser or getattr(importlib.import_module(name), "hlo_module_from_text", None)
-    if parser is None:
-        raise HloError(
-            "this is HLO text, and XLA's parser for it (jaxlib 0.7 or later) is not installed",
-            expected="a binary dump, which needs nothing",
-            do="pip install 'xlarank[hlo]', or dump: XLA_FLAGS='--xla_dump_to=DIR --xla_dump_hlo_as_proto'",
-        )
-    try:
-        serialized = parser(text.decode("utf-8")).as_serialized_hlo_module_proto()
-    except UnicodeDecodeError as error:
-        raise HloError(f"the text is not UTF-8 ({error.reason})", expected="HLO text") from error
-    except (RuntimeError, ValueError) as error:
-        lines = " ".join(str(error).split())
-        raise HloError(f"XLA cannot parse the text ({lines[:300]})", expected="HLO text of one module") from error
-    return HloModuleProto.FromString(serialized)
 
 
 def _has_program(module: Message) -> bool:

@@ -2,7 +2,7 @@
 
 The matrix unit multiplies tiles of 128 x 128. An output of 64 features along 128 lanes takes as long as one of 128,
 so the time of a convolution or dot is its floating-point operations times the padded over the true size of its
-output. Measured layouts of TPU v3 follow this model with nothing fitted (docs/explanation/layouts.md).
+output. Measured layouts of TPU v3 follow this model with nothing fitted (docs/explanation/tpu-time.md).
 """
 
 from __future__ import annotations

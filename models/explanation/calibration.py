@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from xlarank.data.errors import counted
 from xlarank.data.files import read_text, write_json
+from xlarank.data.typed_json import from_json
 from xlarank.models.arrays import Flags, Floats, Integers
 from xlarank.models.validation.curves import FOLDS_OF
 
@@ -31,6 +32,9 @@ NEARLY: Final = 0.01
 _PAIRS: Final = 20_000
 #: Fewer than this share of all pairs are too few to call certain: their luck would pass for knowledge.
 _LEAST: Final = 0.05
+#: Fields that are shares, and those that may be infinite, which JSON has as null.
+_SHARES: Final = ("certain", "right", "right_low", "right_high", "first", "first_nearly")
+_MAY_BE_ENDLESS: Final = ("threshold", "right", "right_low", "right_high")
 #: Draws of a bootstrap over graphs.
 _DRAWS: Final = 1000
 
@@ -98,16 +102,25 @@ class Calibration:
 
     @classmethod
     def load(cls, folder: Path, model: str) -> Calibration | None:
-        """Read what `save` wrote for this model; None where there is none."""
+        """Read what `save` wrote for this model; None where there is none, or another than `of` makes."""
         try:
             value = json.loads(read_text(folder / CALIBRATION))
             if value.pop("model") != model:
                 return None
             value.pop("bins", None)  # of files written by earlier versions
-            finite: dict[str, Any] = {name: float("inf") if n is None else n for name, n in value.items()}
-            return cls(**finite)
-        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            endless = [name for name in _MAY_BE_ENDLESS if value[name] is None]
+            calibration = from_json(cls, value | dict.fromkeys(endless, 0.0))
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return None
+        plain = asdict(calibration)
+        possible = (
+            calibration.by in FOLDS_OF
+            and calibration.threshold >= 0
+            and all(0 <= plain[name] <= 1 for name in _SHARES)
+            and min(calibration.graphs, calibration.families, calibration.seeds) >= 1
+        )
+        infinite: dict[str, Any] = dict.fromkeys(endless, float("inf"))
+        return replace(calibration, **infinite) if possible else None
 
 
 class Trust:

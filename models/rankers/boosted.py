@@ -9,6 +9,7 @@ from typing import Any, Final, Self
 
 import numpy as np
 
+from xlarank.data.errors import ModelError
 from xlarank.data.graph import Kind
 from xlarank.features.block import Scope
 from xlarank.features.catalogue import every_block
@@ -54,6 +55,8 @@ def checked_indices(value: Any, columns: int) -> Indices:
 
 #: Tolerances worth trying, shares of a cost: none, the repeats of a configuration on a TPU, those on a busy CPU.
 _TIE_TOLERANCES: Final = (0.0, 0.001, 0.003, 0.01, 0.03)
+#: Error of a sum of contributions, relative to the largest, that rounding explains (XGBoost's are float32).
+_ROUNDING: Final = 1e-3
 _MOST_LEAVES: Final = 131_072  # LightGBM's limit
 
 
@@ -180,10 +183,21 @@ class BoostedTrees(Ranker[P]):
     def _scores(self, rows: Matrix, instances: LazyInstances | None) -> Floats:
         return -(self._started(rows) + self._grown(rows[:, self._used]))
 
+    def _checked_parts(self, values: Matrix) -> Floats:
+        """`_grown_parts`; raises `ModelError` where they do not add up to the sum of the trees."""
+        parts, total = self._grown_parts(values), self._grown(values)
+        error = float(np.abs(parts.sum(axis=1) - total).max(initial=0.0))
+        if not error <= _ROUNDING * float(np.abs(total).max(initial=1.0)):
+            raise ModelError(
+                f"the trees of {self.name} are too deep for their contributions (off by {error:.3g})",
+                do="train with fewer leaves; rank works with it as it is",
+            )
+        return parts
+
     def _row_parts(self, values: Matrix) -> Floats:
         """``(rows, columns)`` what each column adds to each row's score, up to what all rows share."""
         found = np.zeros(values.shape)
-        found[:, self._used] = -self._grown_parts(values[:, self._used])[:, :-1]
+        found[:, self._used] = -self._checked_parts(values[:, self._used])[:, :-1]
         if self._init_score is not None:
             for column in self._init_score.columns:
                 found[:, column] += self._init_score.weight * values[:, column]

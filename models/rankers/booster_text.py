@@ -18,6 +18,8 @@ Numbers = tuple[int, float, float]
 
 _MOST_TREES: Final = 100_000
 _MOST_LEAVES: Final = 131_072
+#: Splits from the root to a leaf. Contributions take the square of it in time, and recursion as deep.
+MOST_DEPTH: Final = 128
 _INT_MAX: Final = 2**31 - 1
 #: What a leaf may say: far above what boosting makes of relevances; the sum of all trees stays a number.
 _LARGEST_LEAF: Final = 1e100
@@ -122,12 +124,13 @@ def narrowed_text(text: str, kept: Sequence[int]) -> str:
 
 
 def whole(text: str) -> str:
-    """Return LightGBM's text of a booster as `checked_text` expects it.
+    """Return the header and trees of LightGBM's text, with the end that `checked_text` expects.
 
-    It has the closing line, and no ``monotone_constraints``, which matter to training alone.
+    Parameters of training are left out: the number of threads would make other files of the same trees, and
+    monotone constraints matter to training alone.
     """
     text = re.sub(r"\nmonotone_constraints=[-01 ]*(?=\n)", "", text, count=1)
-    return text if _LAST in text else f"{text}\nparameters:\n{_LAST}"
+    return f"{text.partition(_END)[0]}{_END}{_PARAMETERS}{_LAST}"
 
 
 def joined(first: str, then: str) -> str:
@@ -271,15 +274,17 @@ def _require_numbers(entries: Mapping[str, Any], fields: Mapping[str, Numbers]) 
 
 
 def require_tree(children: Sequence[tuple[int, int]], leaves: int) -> None:
-    """Raise `ValueError` unless every split and leaf is reached from split 0, once.
+    """Raise `ValueError` unless every split and leaf is reached from split 0, once, over `MOST_DEPTH` at most.
 
     ``children`` of each split are splits (0 or more) or leaves, leaf ``i`` as ``-1 - i``.
     """
-    seen, waiting = {0}, [0] if children else []
+    seen, waiting = {0}, [(0, 1)] if children else []
     while waiting:
-        for child in children[waiting.pop()]:
+        split, depth = waiting.pop()
+        _require(depth <= MOST_DEPTH, f"it is deeper than {MOST_DEPTH} splits")
+        for child in children[split]:
             _require(child not in seen, f"{'split' if child >= 0 else 'leaf'} {child} has two parents")
             seen.add(child)
             if child >= 0:
-                waiting.append(child)
+                waiting.append((child, depth + 1))
     _require(not children or len(seen) == len(children) + leaves, "its splits and leaves do not form one tree")

@@ -15,7 +15,7 @@ from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.base import Learned, places_by_name
 from xlarank.models.params import Between, Number, RankerParams, Whole, param
 from xlarank.models.rankers.boosted import BoostedTrees, InitScore, chosen_columns, leaves_param
-from xlarank.models.rankers.booster_text import checked_text, first_trees, joined, whole
+from xlarank.models.rankers.booster_text import MOST_DEPTH, checked_text, first_trees, joined, whole
 from xlarank.models.rankers.lightgbm_data import RowTargets, binned, silence_lightgbm, train_booster
 from xlarank.models.training_data import FitSettings, TrainingData
 
@@ -153,6 +153,7 @@ class LightGBMRanker(BoostedTrees[T]):
             "metric": "None",
             **{one.name: getattr(self.params, one.name) for one in fields(TreeParams)},
             "learning_rate": self._rate,
+            "max_depth": MOST_DEPTH,
             "bagging_freq": 1,
             "seed": settings.seed,
             "deterministic": True,
@@ -182,7 +183,7 @@ class LightGBMRanker(BoostedTrees[T]):
         return lgb.Booster(model_str=joined(self._start.booster.model_to_string(), grown.model_to_string()))
 
     def _grown(self, values: Matrix) -> Floats:
-        return np.asarray(self._booster.predict(values, num_threads=self._threads), np.float64)
+        return np.asarray(self._booster.predict(values, raw_score=True, num_threads=self._threads), np.float64)
 
     def _grown_parts(self, values: Matrix) -> Floats:
         parts = self._booster.predict(values, pred_contrib=True, num_threads=self._threads)

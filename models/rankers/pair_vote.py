@@ -160,7 +160,7 @@ class PairVote(LightGBMRanker[PairVoteParams]):
 
     def _margin_parts(self, first: Matrix, second: Matrix) -> Floats:
         """``(a, b, columns + 1)`` what each column of wide rows adds to log odds, and last what all share."""
-        grown = self._grown_parts(self._pairs(first, second))
+        grown = self._checked_parts(self._pairs(first, second))
         added = np.zeros((len(grown), first.shape[1] + 1))
         own = len(self._used)
         added[:, self._used] = grown[:, :own]

@@ -16,7 +16,7 @@ from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.objectives import mean_rank, merge_ties, row_weights
 from xlarank.models.params import Between, Number, RankerParams, Whole, param
 from xlarank.models.rankers.boosted import BoostedTrees, InitScore, PairLossParams, chosen_columns, leaves_param
-from xlarank.models.rankers.booster_text import checked_json
+from xlarank.models.rankers.booster_text import MOST_DEPTH, checked_json
 from xlarank.models.training_data import FitSettings, TrainingData, in_batches
 
 #: As near to LightGBM's 63 as XGBoost likes it.
@@ -102,8 +102,8 @@ def _booster_params(params: XGBPairwiseParams, settings: FitSettings) -> dict[st
         # The default metric, NDCG, refuses labels that are not small whole numbers, even where it is not asked for.
         "eval_metric": "auc",
         **{one.name: getattr(params, one.name) for one in fields(XGBTreeParams)},
-        "base_score": 0.0, "tree_method": "hist", "max_bin": _MAX_BIN, "grow_policy": "lossguide", "max_depth": 0,
-        "seed": settings.seed, "nthread": settings.threads, "verbosity": 0,
+        "base_score": 0.0, "tree_method": "hist", "max_bin": _MAX_BIN, "grow_policy": "lossguide",
+        "max_depth": MOST_DEPTH, "seed": settings.seed, "nthread": settings.threads, "verbosity": 0,
     }  # fmt: skip
 
 

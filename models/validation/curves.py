@@ -7,12 +7,13 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Final, TypeVar
 
 import numpy as np
 
+from xlarank.data.family import program_family
 from xlarank.features.rows import GraphRows
 from xlarank.models.arrays import Floats
 from xlarank.models.base import Ranker
@@ -40,6 +41,8 @@ class Curves:
 
     rounds: list[int]
     metrics: dict[str, list[dict[str, float]]]
+    # scores: of each graph, ``(rows,)`` at each stage; empty for the rungs of a study.
+    scores: dict[str, list[Floats]] = field(default_factory=dict, compare=False)
 
     def column(self, metric: str) -> Floats:
         """``(graphs, stages)`` of one metric."""
@@ -58,6 +61,10 @@ class Curves:
         """The stage of the highest smooth score; the earliest of equals."""
         return int(np.argmax(self.smooth_score(how)))
 
+    def scores_at(self, stage: int) -> dict[str, Floats]:
+        """Return ``{graph: (rows,) scores}`` at one stage."""
+        return {name: stages[stage] for name, stages in self.scores.items()}
+
     def at(self, stage: int) -> dict[str, dict[str, float]]:
         """``{graph: {metric: value}}`` at one stage."""
         return {name: stages[stage] for name, stages in self.metrics.items()}
@@ -65,7 +72,10 @@ class Curves:
 
 def join_curves(parts: Sequence[Curves]) -> Curves:
     """Curves of several folds, all over the same rounds, as one."""
-    return Curves(parts[0].rounds, {name: stages for part in parts for name, stages in part.metrics.items()})
+    metrics = {name: stages for part in parts for name, stages in part.metrics.items()}
+    return Curves(
+        parts[0].rounds, metrics, {name: stages for part in parts for name, stages in part.scores.items()}
+    )
 
 
 @dataclass(frozen=True)
@@ -82,8 +92,14 @@ class FoldPlan:
         Folds of families leave a kind of kernel in training under another family's name, and so tell nothing of
         kernels that are new.
         """
-        kinds = kind_folds([graph.kinds for graph in data.parts], most)  # none of layouts
-        return cls(KIND, kinds) if len(kinds) > 1 else cls.of_families(family_folds(data.families, most))
+        return cls.of_graphs(data.names, [graph.kinds for graph in data.parts], most)
+
+    @classmethod
+    def of_graphs(cls, names: Sequence[str], kinds: Sequence[Sequence[str]], most: int = MOST_FOLDS) -> FoldPlan:
+        """Return the folds of graphs by their names and the kinds of kernel that each may be of."""
+        by_kind = kind_folds(kinds, most)  # none of layouts
+        families = [program_family(name) for name in names]
+        return cls(KIND, by_kind) if len(by_kind) > 1 else cls.of_families(family_folds(families, most))
 
     @classmethod
     def of_families(cls, folds: Sequence[Sequence[int]]) -> FoldPlan:
@@ -113,7 +129,10 @@ class FoldPlan:
         """
         fallback, parts = Fallback() if self.by == KIND else None, []
         for fold, part in zip(self.folds, validate_folds(data, self.held, ranker, settings, fallback), strict=True):
-            parts.append(Curves(part.rounds, {data.names[g]: part.metrics[data.names[g]] for g in fold.scored}))
+            names = [data.names[g] for g in fold.scored]
+            metrics = {name: part.metrics[name] for name in names}
+            scores = {name: part.scores[name] for name in names if name in part.scores}
+            parts.append(Curves(part.rounds, metrics, scores))
             step(fold)
         found = join_curves(parts)
         return replace(found, metrics={name: found.metrics[name] for name in data.names if name in found.metrics})
@@ -151,13 +170,15 @@ def _evaluated(
 ) -> Curves:
     stages = [*range(0 if fitted.ranks_without_trees else STEP, rounds, STEP), rounds]
     metrics: dict[str, list[dict[str, float]]] = {}
+    scores: dict[str, list[Floats]] = {}
     for g in held:
         graph = data.parts[g]
-        scored = (score if fallback is None else fallback.blend(graph, score) for score in _staged(fitted, graph))
+        scored = [score if fallback is None else fallback.blend(graph, score) for score in _staged(fitted, graph)]
         found = [graph_metrics(fitted.kind, score[graph.group], graph.cost, graph.group) for score in scored]
-        found += found[-1:] * (len(stages) - len(found))  # it ran out of splits: more rounds change nothing
-        metrics[data.names[g]] = found
-    return Curves(stages, metrics)
+        missing = len(stages) - len(found)  # it ran out of splits: more rounds change nothing
+        metrics[data.names[g]] = found + found[-1:] * missing
+        scores[data.names[g]] = scored + scored[-1:] * missing
+    return Curves(stages, metrics, scores)
 
 
 def _staged(ranker: Ranker[Any], graph: GraphRows) -> Iterator[Floats]:
@@ -242,7 +263,7 @@ def climb(
     clones = [(fold, ranker.clone()) for fold in folds]
     for rounds in rungs:
         these = replace(settings, rounds=rounds, grows=rounds != rungs[-1])
-        yield join_curves([*in_turn(run, clones, these)])
+        yield replace(join_curves([*in_turn(run, clones, these)]), scores={})
 
 
 def out_of_fold_scores(

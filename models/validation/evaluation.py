@@ -59,7 +59,7 @@ def evaluate_graph(
         graph_metrics(kind, score, cost, group),
         graph_metrics(kind, *each_once(score, cost, group)),
         baselines(collection, rows, picked),
-        {} if compiler is None else speedups(score, cost, compiler, group),
+        {} if compiler is None else speedups(score, rows.row_cost[group], compiler, group),
         tuple(graph_metrics(kind, seed[group], cost, group) for seed in per_seed),
     )
 

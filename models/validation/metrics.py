@@ -196,6 +196,8 @@ def compiler_cost(kind: Kind, rows: GraphRows) -> float | None:
 def speedups(score: Floats, cost: Floats, compiler: float, group: Integers | None = None) -> dict[str, float]:
     """`SPEEDUPS` of one graph: the compiler's cost over the best measured one of the first k, above 1 is faster.
 
+    Both are the least of the repeats of a configuration: `GraphRows.row_cost`, as `compiler_cost`.
+
     >>> speedups(np.array([1.0, 2.0, 3.0]), np.array([30.0, 10.0, 20.0]), 20.0)
     {'speedup@1': 0.6666666666666666, 'speedup@5': 2.0}
     """

@@ -14,22 +14,41 @@ from numpy.typing import NDArray
 from xlarank.data.errors import CompilerError
 from xlarank.data.files import atomic_write, write_json
 from xlarank.data.graph import LayoutGraph, read_graph
-from xlarank.data.hlo.compiler.constrain import DEFAULT, compiled_entry_layouts, constrain, layouts_of, mode_of
+from xlarank.data.hlo.compiler.constrain import (
+    compiled_entry_layouts,
+    constrain,
+    entry_modes,
+    layouts_of,
+    mode_of,
+)  # fmt: skip
 from xlarank.data.hlo.compiler.cycles import COUNTING
 from xlarank.data.hlo.compiler.measuring import TOLERANCE
 from xlarank.data.hlo.compiler.outcome import Journal, Outcome, Status
+from xlarank.data.hlo.compiler.pasted import Pasted
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import DEFAULT_TARGET, target_of
-from xlarank.data.hlo.messages import Message, instructions
+from xlarank.data.hlo.messages import Message
 from xlarank.data.hlo.reading import graph_name, module_of, node_names, read_program
-from xlarank.pipelines.advise.diagnosis import Diagnosis, diagnose, picture, shape_text
-from xlarank.pipelines.advise.lines import Change, EntryChange, entry_lines, major_to_minor, operation_lines
-from xlarank.pipelines.advise.search import LayoutSearch, Space
+from xlarank.pipelines.advise.diagnosis import Diagnosis, diagnose, picture
+from xlarank.pipelines.advise.lines import (
+    Change,
+    Code,
+    EntryChange,
+    changes_of,
+    entry_lines,
+    major_to_minor,
+    operation_lines,
+    pasted_code,
+)
+from xlarank.pipelines.advise.search import LayoutSearch, NoCodeError
+from xlarank.pipelines.advise.space import Space
 from xlarank.pipelines.programs.sources import Program, digest_of, load_program, program_hash
 from xlarank.pipelines.support.progress import Progress, Silent
 
 #: Seconds within which outputs are compared unless that was asked for, and where it was.
 _CHECK, _ASKED_CHECK = 60.0, 900.0
+#: Times as fast, below which advice is not worth its code.
+_WORTH = 1.02
 
 
 @dataclass(frozen=True)
@@ -38,24 +57,29 @@ class Advice:
 
     Attributes:
         program, target, versions: what was compiled by what.
-        default_ns, best_ns, speedup: estimates by the compiler, not measurements; best is that of the module
-            written, never above default.
+        replaced: operations without code in this compiler, and what was compiled instead; empty if none.
+        default_ns, best_ns, speedup: estimates by the compiler, not measurements; best is that of a function with
+            ``lines`` pasted, of a file that of the module written, never above default.
+        module_ns: of the module written, which has layouts that no code reaches, too.
         compiled: how many configurations ended how (`xlarank.data.hlo.compiler.outcome.Status`; ``known`` became a
             program that had an estimate already), the compiler's default included.
         diagnosis, diagnosis_after: where the cycles go, as written and by the advice.
         inputs, outputs: how they should lie, where that is otherwise than now.
         difference: largest relative difference of outputs on this CPU, or why there is none.
-        lines: for JAX programs, the calls to put in.
+        lines: for JAX programs, the calls to put in; empty if they gain nothing.
         configuration: rows of the changes by node, as in ``node_config_feat``.
     """
 
     program: str
     target: str
     versions: dict[str, str]
+    replaced: str
     labels: str
+    function: bool
     default_ns: int
     best_ns: int
     speedup: float
+    module_ns: int
     compiled: dict[str, int]
     stopped: str
     diagnosis: Diagnosis
@@ -67,6 +91,21 @@ class Advice:
     lines: list[str]
     configuration: dict[str, list[int]]
     files: list[str]
+
+    @property
+    def worth(self) -> bool:
+        return self.speedup >= _WORTH
+
+    @property
+    def conversion_words(self) -> str:
+        """Which inputs have to be made in a new layout in every call; empty if none."""
+        names = [one.name for one in self.inputs if one.kind == "input" and not one.looped]
+        if not names:
+            return ""
+        spared = sum(one.cycles for one in self.diagnosis.relayouts if one.tensor in names)
+        return f"not counted: laying out {', '.join(names)} anew in each call" + (
+            f"; converted on the TPU, that costs about the {spared:,} cycles of the copies spared" if spared else ""
+        )
 
     @property
     def difference_words(self) -> str:
@@ -114,44 +153,52 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
         )
     if settings.budget < 1:
         raise CompilerError(f"a budget of {settings.budget} compilations", expected="at least 1")
+    replaced = ""
     with Compiler(chip, jobs=settings.jobs, limit=settings.limit) as compiler:
-        loaded = load_program(program, compiler)
-        rng = np.random.default_rng(settings.seed)
-        space = Space.of(loaded, rng, settings.per_node)
-        with open_journal(out, loaded, compiler) as journal:
-            search = LayoutSearch(compiler, space, journal, rng, progress or Silent())
-            search.run(settings.budget, settings.minutes)
+        try:
+            search = _search(compiler, program, settings, out, progress or Silent(), False)
+        except NoCodeError as error:
+            replaced = f"take_along_axis was compiled as a product with one_hot, write it so: {error.got}"
+            search = _search(compiler, program, settings, out, progress or Silent(), True)
+        loaded, space = search.space.program, search.space
         best = _best(compiler, search)
+        leaves, default = (space.inputs, space.outputs), search.outcomes[0].estimate.cycles
+        inputs, outputs = (
+            [EntryChange(**vars(leaf), before=old, minor_to_major=new, major_to_minor=major_to_minor(new),
+                         looped=at in looped)
+             for at, (leaf, old, new) in enumerate(zip(*side, strict=True)) if old != new]
+            for looped, *side in zip(
+                (space.ties.keys(), space.ties.values()), leaves,
+                *map(compiled_entry_layouts, (search.text(0), best.text)), strict=True)
+        )  # fmt: skip
+        rows = search.space.rows(best.code)
+        changes = changes_of(loaded.module, layouts_of(loaded.module, loaded.graph.configurable, rows))
+        code = Code(best.cycles, best.text, operation_lines(changes), changes)
+        if (function := any(loaded.lowered.leaves)) and best.module is not None:
+            entry = Pasted(program, entry_lines(inputs, outputs), (), bool(replaced))
+            code = pasted_code(compiler, entry, changes, Code(default, search.text(0), [], changes))
         versions = compiler.versions
-    leaves, default = (space.inputs, space.outputs), search.outcomes[0].estimate.cycles
-    inputs, outputs = (
-        [EntryChange(**vars(leaf), before=old, minor_to_major=new, major_to_minor=major_to_minor(new))
-         for leaf, old, new in zip(*side, strict=True) if old != new]
-        for side in zip(leaves, *map(compiled_entry_layouts, (search.text(0), best.text)), strict=True)
-    )  # fmt: skip
-    rows = search.space.rows(best.code)
-    layouts = layouts_of(loaded.module, loaded.graph.configurable, rows)
-    changes, lines = _changes(loaded.module, layouts, loaded.lowered.written)
-    if any(loaded.lowered.leaves):
-        lines = entry_lines(inputs, outputs) + lines
     files = [out / f"{loaded.name}.{name}" for name in ("diagnosis.svg", "advice.json", "advised.pb")]
     advice = Advice(
         program=loaded.name,
         target=chip.name,
         versions=versions,
+        replaced=replaced,
         labels=f"estimated by the compiler for {chip.name}",
         default_ns=chip.nanoseconds(default),
-        best_ns=chip.nanoseconds(best.cycles),
-        speedup=chip.nanoseconds(default) / chip.nanoseconds(best.cycles),
+        function=function,
+        best_ns=chip.nanoseconds(code.cycles),
+        speedup=chip.nanoseconds(default) / chip.nanoseconds(code.cycles),
+        module_ns=chip.nanoseconds(best.cycles),
         compiled=_statuses(search.outcomes),
         stopped=search.stopped,
         diagnosis=diagnose(search.text(0), *leaves),
-        diagnosis_after=diagnose(best.text, *leaves),
+        diagnosis_after=diagnose(code.text, *leaves),
         inputs=inputs,
         outputs=outputs,
-        changes=changes,
-        difference=_difference(loaded.module, best.module, settings.check),
-        lines=lines,
+        changes=code.changes,
+        difference=_difference(loaded.module, code.pasted or best.module, search.space.ties, settings.check),
+        lines=code.lines,
         configuration={
             str(node): row.tolist()
             for node, row in zip(loaded.graph.configurable, rows, strict=True)
@@ -170,10 +217,24 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
     return advice
 
 
+def _search(
+    compiler: Compiler, program: str, settings: AdviceSettings, out: Path, progress: Progress, one_hot: bool
+) -> LayoutSearch:
+    """Load a program and search it; raises `CompilerError` if its default does not compile."""
+    loaded = load_program(program, compiler, one_hot=one_hot)
+    rng = np.random.default_rng(settings.seed)
+    with open_journal(out, loaded, compiler) as journal:
+        search = LayoutSearch(compiler, Space.of(loaded, rng, settings.per_node), journal, rng, progress)
+        search.run(settings.budget, settings.minutes)
+    return search
+
+
 def open_journal(out: Path, program: Program, compiler: Compiler) -> Journal:
     """Outcomes of earlier runs; they depend on the program and the compiler alone."""
     made_by = {"target": compiler.target.name, "versions": compiler.versions}
     about = {"counting": COUNTING, "module": program_hash(program.module), **made_by}
+    if modes := entry_modes(program.module):
+        about["entry"] = modes
     return Journal(out / f".{program.name}.{digest_of(about)}.journal", about)
 
 
@@ -196,8 +257,10 @@ def _best(compiler: Compiler, search: LayoutSearch) -> _Best:
         return plain
     code = search.codes[search.best]
     inputs, outputs = (
-        [mode_of(after) if after != before else DEFAULT for before, after in zip(*pair, strict=True)]
-        for pair in zip(*map(compiled_entry_layouts, (plain.text, search.text(search.best))), strict=True)
+        [mode_of(after) if after != before else own for own, before, after in zip(*three, strict=True)]
+        for three in zip(
+            search.space.sides[0], *map(compiled_entry_layouts, (plain.text, search.text(search.best))), strict=True
+        )
     )
     module = search.space.module(code, (inputs, outputs))
     ((_, outcome),) = compiler.compile([module], keep=True)
@@ -207,19 +270,6 @@ def _best(compiler: Compiler, search: LayoutSearch) -> _Best:
     return _Best(code, text, outcome.estimate.cycles, module)
 
 
-def _changes(
-    module: Message, layouts: Mapping[int, tuple[int, ...]], written: frozenset[tuple[int, ...]] | None = None
-) -> tuple[list[Change], list[str]]:
-    """Return layouts of a module's nodes with what they are of, and the lines for JAX that set them."""
-    nodes = [one for _, one in instructions(module)]
-    changes = [
-        Change(at, one.name, one.opcode, shape_text(one.shape), one.metadata.op_name, order, major_to_minor(order))
-        for at, order in layouts.items()
-        for one in (nodes[at],)
-    ]
-    return changes, operation_lines([(nodes[at], order) for at, order in layouts.items()], written)
-
-
 def _statuses(outcomes: Sequence[Outcome]) -> dict[str, int]:
     programs = {one.fingerprint for one in outcomes if one.status is Status.OK}
     counts = Counter(str(one.status) for one in outcomes)
@@ -227,12 +277,14 @@ def _statuses(outcomes: Sequence[Outcome]) -> dict[str, int]:
     return dict(counts) | {"ok": len(programs)} | ({"known": known} if known else {})
 
 
-def _difference(plain: Message, edited: Message | None, check: bool | None) -> float | str | None:
-    """Return the largest relative difference of outputs of both modules on this CPU, or why it is not known."""
+def _difference(
+    plain: Message, edited: Message | Pasted | None, ties: Mapping[int, int], check: bool | None
+) -> float | str | None:
+    """Return the largest relative difference of outputs of both on this CPU, or why it is not known."""
     if edited is None or check is False:
         return None
     with Compiler(target_of("cpu")) as compiler:
-        return compiler.compare(plain, edited, _ASKED_CHECK if check else _CHECK)
+        return compiler.compare(plain, edited, _ASKED_CHECK if check else _CHECK, ties)
 
 
 @dataclass(frozen=True)
@@ -261,8 +313,8 @@ def apply_configuration(program: Path, configuration: str, out: Path) -> Applied
     rows = graph.table.rows[graph.table.codes[int(number)]].astype(np.int8)
     module = module_of(read_program(program))
     layouts = layouts_of(module, graph.configurable, rows)
-    changes, lines = _changes(module, layouts)
+    changes = changes_of(module, layouts)
     path = out / f"{graph_name(program)}.{Path(name).stem}.{number}.pb"
     with atomic_write(path) as partial:
         partial.write_bytes(constrain(module, layouts).SerializeToString())
-    return Applied(changes, lines, str(path))
+    return Applied(changes, operation_lines(changes), str(path))

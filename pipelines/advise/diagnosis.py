@@ -63,6 +63,28 @@ def leaves_of(module: Message, paths: Sequence[Sequence[str]]) -> tuple[list[Lea
     return inputs, [Leaf("output", f"result{paths[1][at]}", paths[1][at], shape) for at, shape in shapes]
 
 
+def ties_of(module: Message, inputs: Sequence[Leaf], outputs: Sequence[Leaf]) -> dict[int, int]:
+    """Return inputs that a loop takes from outputs of its last step, as positions: input -> output.
+
+    Those are aliased (donated), or have the same shape and path, at first the whole path, then below the argument:
+    ``[0]['w']`` becomes ``[1]['w']`` or ``['w']``.
+    """
+    ties = {
+        int(one.parameter_number): int(sum(one.output_shape_index)) for one in module.input_output_alias.entries
+    }
+    for start in (0, 1):
+        free: dict[tuple[str, str], int] = {}
+        for at, one in enumerate(outputs):
+            if at not in ties.values():
+                paths = [one.path, one.path.partition("]")[2]][: start + 1]
+                free = {(one.shape, path): at for path in paths if path} | free
+        for at, one in enumerate(inputs):
+            key = one.shape, [one.path, one.path.partition("]")[2]][start]
+            if at not in ties and free.get(key, -1) not in (-1, *ties.values()):
+                ties[at] = free[key]
+    return ties
+
+
 def _multiplies(entry: Message, parameter: int) -> bool:
     """Whether a parameter comes to a convolution or product as second operand, or is a table to gather from."""
     users: dict[int, list[Message]] = defaultdict(list)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from xlarank.data.hlo.compiler.constrain import Order
-from xlarank.data.hlo.messages import Message
+from xlarank.data.hlo.compiler.cycles import read_estimate
+from xlarank.data.hlo.compiler.outcome import Outcome
+from xlarank.data.hlo.compiler.pasted import Pasted, Place
+from xlarank.data.hlo.compiler.session import Compiler
+from xlarank.data.hlo.messages import Message, instructions
 from xlarank.pipelines.advise.diagnosis import Leaf, shape_text
 
 _FORMATS = """\
@@ -39,7 +44,8 @@ class Change:
     """A layout to set on an operation of the program before layout assignment.
 
     Attributes:
-        source: where the program's author wrote it, as far as the module says.
+        source, file, line: name and line that the program's author gave it, as far as the module says.
+        code: the expression to constrain there; empty if no value of the source is known to be this operation's.
     """
 
     node: int
@@ -47,37 +53,67 @@ class Change:
     opcode: str
     shape: str
     source: str
+    file: str
+    line: int
     minor_to_major: Order
     major_to_minor: Order
+    code: str = ""
+
+    @property
+    def place(self) -> Place | None:
+        """The value to constrain in the source; what a gradient computes has none."""
+        if not self.file or "transpose(" in self.source:
+            return None
+        sizes = self.shape.partition("[")[2].rstrip("]").split(",")
+        return Place(self.file, self.line, tuple(int(size) for size in sizes if size), self.major_to_minor)
 
 
 @dataclass(frozen=True)
 class EntryChange(Leaf):
-    """An input or output that lies otherwise by the advice than ``before``, minor to major."""
+    """An input or output that lies otherwise by the advice than ``before``, minor to major.
+
+    Attributes:
+        looped: an output that becomes an input of the next step, or such an input.
+    """
 
     before: Order
     minor_to_major: Order
     major_to_minor: Order
+    looped: bool = False
 
 
-def operation_lines(
-    layouts: Sequence[tuple[Message, Order]], written: Collection[tuple[int, ...]] | None = None
-) -> list[str]:
-    """Return the calls that set layouts ``(instruction, minor to major)``, each below a comment naming the value.
+def changes_of(module: Message, layouts: Mapping[int, Order]) -> list[Change]:
+    """Return the layouts of a module's nodes with what they are of."""
+    nodes = [one for _, one in instructions(module)]
+    return [
+        Change(at, one.name, one.opcode, shape_text(one.shape), one.metadata.op_name,
+               *source_line(module, one), order, major_to_minor(order))
+        for at, order in layouts.items()
+        for one in (nodes[at],)
+    ]  # fmt: skip
 
-    A value is known by the shape it has in the compiler. ``written`` are the dimensions of the values of the
-    program itself; an operation that has none of them was rewritten by the compiler, and no line of JAX reaches it.
-    """
-    lines = ["from jax.experimental.layout import Layout, with_layout_constraint"] if layouts else []
-    for instruction, order in layouts:
-        place = instruction.metadata
-        where = f", {place.source_file}:{place.source_line}" if place.source_file else ""
-        named = f", {place.op_name}" if place.op_name else ""
-        lines.append(f"# {instruction.opcode} {instruction.name}: {shape_text(instruction.shape)}{named}{where}")
-        if written is not None and tuple(instruction.shape.dimensions) not in written:
-            lines.append("# the compiler made this shape, no value of the program has it: use the edited module")
-            continue
-        lines.append(f"y = with_layout_constraint(y, Layout(major_to_minor={major_to_minor(order)}))")
+
+def source_line(module: Message, instruction: Message) -> tuple[str, int]:
+    """Return file and line of an instruction, the innermost that is of no installed package; empty if unknown."""
+    index, frame = module.stack_frame_index, instruction.metadata.stack_frame_id
+    while frame:
+        call = index.stack_frames[frame - 1]
+        place = index.file_locations[call.file_location_id - 1]
+        file = index.file_names[place.file_name_id - 1]
+        if "-packages/" not in file:
+            return file, place.line
+        frame = call.parent_frame_id
+    return instruction.metadata.source_file, instruction.metadata.source_line
+
+
+def operation_lines(changes: Sequence[Change]) -> list[str]:
+    """Return comments with the calls that set layouts of operations, each by its place in the source."""
+    lines = ["from jax.experimental.layout import Layout, with_layout_constraint"] if changes else []
+    for one in changes:
+        place = f"{one.file}:{one.line}, " if one.file else ""
+        lines.append(f"# {place}{one.opcode} {one.shape}" + (f", {one.source}" if one.source else ""))
+        call = f"with_layout_constraint({one.code or 'VALUE'}, Layout(major_to_minor={one.major_to_minor}))"
+        lines.append(f"#   {call}")
     return lines
 
 
@@ -93,3 +129,34 @@ def entry_lines(inputs: Sequence[EntryChange], outputs: Sequence[EntryChange]) -
             lines.append(f"    {one.path!r}: {one.major_to_minor},  # {note}")
         lines += ["}"] if changes else []
     return [*lines, *_COMPILED.splitlines()]
+
+
+class Code(NamedTuple):
+    """Lines to paste, and the cycles and text of the program compiled with them; no lines: nothing is gained."""
+
+    cycles: int
+    text: str
+    lines: list[str]
+    changes: list[Change]
+    pasted: Pasted | None = None
+
+
+def pasted_code(compiler: Compiler, entry: Pasted, changes: list[Change], best: Code) -> Code:
+    """Compile the code of an advice as a reader pastes it, with and without constraints in the source.
+
+    Returns the fastest, or ``best``, that of no code.
+    A place in the source takes one layout; changes that get a value of it are given its expression.
+    """
+    places = {(one.file, one.line, one.dimensions): one for change in changes if (one := change.place)}
+    for chosen in [list(places.values())] * bool(places) + [[]] * bool(entry.lines):
+        pasted = replace(entry, places=chosen)
+        answer = compiler.compile_pasted(pasted)
+        if isinstance(answer, Outcome):
+            continue
+        text, reached = answer
+        cycles = read_estimate(text).cycles
+        if cycles < best.cycles:
+            named = [replace(one, code=reached.get(one.place, "") if one.place else "") for one in changes]
+            lines = [*entry.lines, *operation_lines([one for one in named if one.code])]
+            best = Code(cycles, text, lines, named, pasted)
+    return best

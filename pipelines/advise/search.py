@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.errors import CompilerError
-from xlarank.data.hlo.candidates import Candidates, Codes, breed, candidate_rows, random_configurations
-from xlarank.data.hlo.compiler.constrain import AUTO, DEFAULT, Order, with_entry_modes
+from xlarank.data.hlo.candidates import Codes, breed, random_configurations
+from xlarank.data.hlo.compiler.constrain import Order
 from xlarank.data.hlo.compiler.operations import read_operations
 from xlarank.data.hlo.compiler.outcome import Journal, Outcome, Status
 from xlarank.data.hlo.compiler.session import Compiler
-from xlarank.data.hlo.messages import Message, instructions
-from xlarank.data.schema import LAYOUT_COLUMNS
-from xlarank.pipelines.advise.diagnosis import Leaf, leaves_of
-from xlarank.pipelines.programs.sources import Program, compile_new, configuration_key
+from xlarank.data.hlo.messages import instructions
+from xlarank.pipelines.advise.lines import source_line
+from xlarank.pipelines.advise.space import Space
+from xlarank.pipelines.programs.sources import compile_new
 from xlarank.pipelines.support.progress import Progress, steps_of
 
-#: Modes of all inputs, or of all outputs; code 0 is how they lie without advice.
-_SIDES: Final = (DEFAULT, AUTO)
 #: Configurations compiled before the next are chosen: fewer learn more from each, more use several processes.
 BATCH: Final = 4
 #: The fastest configurations so far, from which the genetic search breeds.
@@ -40,88 +38,16 @@ _IDLE: Final = 24
 _LOOKS: Final = 3
 
 
-@dataclass(frozen=True, eq=False)
-class Space:
-    """Configurations as codes ``(configs, nodes + 2)``; code 0 leaves everything as it is.
-
-    Attributes:
-        candidates: rows of configurable nodes, none of which is what the compiler chooses anyway; the last two
-            columns are the modes of all inputs and of all outputs.
-    """
-
-    program: Program
-    inputs: Sequence[Leaf]
-    outputs: Sequence[Leaf]
-    candidates: Candidates
-
-    @classmethod
-    def of(cls, program: Program, rng: np.random.Generator, per_node: int) -> Space:
-        """Draw candidate layouts of a program."""
-        inputs, outputs = leaves_of(program.module, program.lowered.leaves)
-        drawn = candidate_rows(program.graph, rng, per_node=per_node).rows
-        names = [one.name for _, one in instructions(program.module)]
-        nodes = []
-        for node, rows in zip(program.graph.configurable.tolist(), drawn, strict=True):
-            own = program.lowered.chosen.get(names[node], ())
-            nodes.append(rows[[not own or tuple(row[: len(own)]) != own for row in rows.tolist()]])
-        side = np.array([_row(()), _row((0,))], np.int8)
-        return cls(program, inputs, outputs, Candidates((*nodes, side, side)))
-
-    @property
-    def nodes(self) -> Candidates:
-        """Rows of the configurable nodes alone."""
-        return Candidates(self.candidates.rows[:-2])
-
-    def entry(self, inputs: bool, outputs: bool) -> Codes:
-        """``(1, columns)`` the compiler chooses how inputs or outputs lie, nothing else is set."""
-        code = np.zeros((1, self.candidates.nodes), np.int32)
-        code[0, -2:] = inputs, outputs
-        return code
-
-    def toward(
-        self, start: NDArray[np.int32], wanted: Sequence[Mapping[tuple[int, ...], Order]]
-    ) -> tuple[Space, Codes]:
-        """Return a space and configurations ``(configs, columns)``: ``start``, with all nodes of some dimensions in
-        the order that each of ``wanted`` gives them; earlier codes mean the same in it.
-        """
-        sizes = [tuple(one.shape.dimensions) for _, one in instructions(self.program.module)]
-        nodes = [sizes[node] for node in self.program.graph.configurable.tolist()]
-        rows = [one.tolist() for one in self.candidates.rows]
-        codes: list[NDArray[np.int32]] = []
-        for orders in wanted:
-            code = start.copy()
-            for at, size in enumerate(nodes):
-                if size in orders:
-                    if (row := _row(orders[size])) not in rows[at]:
-                        rows[at].append(row)
-                    code[at] = rows[at].index(row)
-            if not any((code == other).all() for other in (start, *codes)):
-                codes.append(code)
-        table = tuple(np.array(one, np.int8) for one in rows)
-        return replace(self, candidates=Candidates(table)), np.array(codes, np.int32).reshape(-1, len(rows))
-
-    def modes(self, code: NDArray[np.int32]) -> tuple[list[str], list[str]]:
-        """Modes of inputs and of outputs in one configuration."""
-        inputs, outputs = (_SIDES[side] for side in code[-2:])
-        return [inputs] * len(self.inputs), [outputs] * len(self.outputs)
-
-    def rows(self, code: NDArray[np.int32]) -> NDArray[np.int8]:
-        """``(nodes, 18)`` rows of one configuration, as in ``node_config_feat``."""
-        rows: NDArray[np.int8] = self.nodes.expand(code[None, :-2])[0]
-        return rows
-
-    def module(self, code: NDArray[np.int32], modes: tuple[Sequence[str], Sequence[str]] | None = None) -> Message:
-        """The program with one configuration set; ``modes`` in place of its own."""
-        return with_entry_modes(self.program.constrained(self.rows(code)), *(modes or self.modes(code)))
-
-    def key(self, code: NDArray[np.int32]) -> str:
-        """One configuration as a text of its layouts, whatever the numbering of candidates."""
-        modes = [";".join(part) for part in self.modes(code)] if code[-2:].any() else []
-        return " | ".join([configuration_key(self.rows(code)), *modes])
+#: How the compiler says that it has no code for an operation.
+_NO_CODE: Final = re.compile(r"Custom emitter .*not found")
+_REMEDIES: Final = {
+    Status.TIMEOUT: "give it more seconds with --limit",
+    Status.CRASHED: "the compiler itself failed: try another --target or version of libtpu",
+}
 
 
-def _row(order: Order) -> list[int]:
-    return [*order, *[-1] * (len(LAYOUT_COLUMNS) - len(order))]
+class NoCodeError(CompilerError):
+    """The compiler fails by itself, not for what the program says."""
 
 
 def around_copies(text: str) -> list[dict[tuple[int, ...], Order]]:
@@ -160,6 +86,7 @@ class LayoutSearch:
 
     Attributes:
         codes, outcomes: everything looked at, the compiler's default first, without repetitions.
+        tied: whether a loop gives its outputs to the next step as they lie; else they never are the best.
         screening: leave out code where the optimised module promises nothing.
         guided: try first what the copies of the best program ask for.
     """
@@ -173,7 +100,8 @@ class LayoutSearch:
         self.compiler, self.space, self.journal, self.rng, self.progress = compiler, space, journal, rng, progress
         self.codes: Codes = np.zeros((0, space.candidates.nodes), np.int32)
         self.outcomes: list[Outcome] = []
-        self.stopped = ""
+        self.tied: list[bool] = []
+        self.stopped, self._budget = "", 0
         self.texts = {one.fingerprint: one.text for one in journal.outcomes.values() if one.text}
 
     @property
@@ -197,7 +125,7 @@ class LayoutSearch:
         ``entry`` lets the compiler choose how inputs and outputs lie, ``proposals`` searches on.
         Raises `CompilerError` when not even the compiler's default compiles or has an estimate.
         """
-        end = time.monotonic() + 60 * minutes
+        end, self._budget = time.monotonic() + 60 * minutes, budget
         self.compiler.know({key: self.journal.estimates[key] for key in self.texts}, self.texts.values())
         what = f"compiling {self.space.program.name} for {self.compiler.target.name}"
         with steps_of(self.progress, what, budget):
@@ -215,11 +143,20 @@ class LayoutSearch:
 
     def _check_default(self) -> None:
         default = self.outcomes[0]
+        if _NO_CODE.search(default.message):
+            module = self.space.program.module
+            picks = [one for _, one in instructions(module) if one.opcode in ("gather", "scatter")]
+            lines = sorted({":".join(map(str, source_line(module, one))) for one in picks})
+            raise NoCodeError(
+                f"the compiler itself fails ({default.message}), with gather or scatter at {', '.join(lines)}",
+                expected="operations that libtpu can generate code for without a TPU",
+                do="pick elements by products with jax.nn.one_hot instead of by take_along_axis or indices",
+            )
         if default.status is not Status.OK or not default.estimate.cycles:
             raise CompilerError(
                 f"the compiler's default has no estimate ({default.message or 'no operation has cycles'})",
                 expected="a program that compiles within the limit",
-                do="check the program, or give it more seconds with --limit",
+                do=_REMEDIES.get(default.status, "check that it compiles in JAX"),
             )
         self.progress.step(f"{default.seconds:.1f} s a compilation")
 
@@ -274,13 +211,23 @@ class LayoutSearch:
         self.texts |= {one.fingerprint: one.text for one in found if one.text}
         before = self.spent
         self.codes = np.concatenate([self.codes, codes])
+        new = range(len(self.outcomes), len(self.codes))
         self.outcomes += [replace(one, text="") for one in found]
+        self.tied += [at == 0 or one.status is not Status.OK or self.space.tied(self.text(at))
+                      for at, one in zip(new, found, strict=True)]  # fmt: skip
         if len(self.codes) > 1:
             for _ in range(self.spent - before):
                 gain = self.outcomes[0].estimate.cycles / min(self._costs())
                 self.progress.step(f"best so far {gain:.3f} times as fast")
+        for at in new:
+            if not self.tied[at] and self.outcomes[at].estimate.cycles < best and self.spent < self._budget:
+                self.space, tied = self.space.tie(self.codes[at], self.text(at))
+                self._compile(tied[[not (self.codes == code).all(axis=1).any() for code in tied]], screen=screen)
 
     def _costs(self, *, screened: bool = False) -> NDArray[np.float64]:
         """``(configs,)`` estimated cycles, infinite for what has none; with ``screened`` predicted ones, too."""
         given = (Status.OK, Status.SCREENED) if screened else (Status.OK,)
-        return np.array([one.estimate.cycles if one.status in given else np.inf for one in self.outcomes])
+        return np.array([
+            one.estimate.cycles if tied and one.status in given else np.inf
+            for tied, one in zip(self.tied, self.outcomes, strict=True)
+        ])  # fmt: skip

@@ -7,7 +7,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -81,7 +81,7 @@ class Program:
         return constrain(self.module, layouts_of(self.module, self.graph.configurable, rows))
 
 
-def load_program(program: str, compiler: Compiler, name: str | None = None) -> Program:
+def load_program(program: str, compiler: Compiler, name: str | None = None, *, one_hot: bool = False) -> Program:
     """Load a file of HLO, or ``module:function``, as the compiler has it before layout assignment.
 
     TpuGraphs' own ``ModuleTuningData`` is there already and taken as it is.
@@ -91,12 +91,16 @@ def load_program(program: str, compiler: Compiler, name: str | None = None) -> P
     path = Path(program)
     if ":" in program and not path.exists():
         name = name or program.replace(":", ".").rpartition(".")[2]
-        lowered = compiler.lower(function=program)
+        lowered = compiler.lower(function=program, one_hot=one_hot)
     else:
         message = read_program(path)
         name, module = name or graph_name(path), module_of(message)
         there = isinstance(message, ModuleTuningData)
         lowered = Lowered(module.SerializeToString()) if there else compiler.lower(module=module)
+        before = HloModuleProto.FromString(lowered.module)  # the compiler's has lost how inputs and outputs lie
+        before.input_output_alias.CopyFrom(module.input_output_alias)
+        before.frontend_attributes.CopyFrom(module.frontend_attributes)
+        lowered = replace(lowered, module=before.SerializeToString())
     if not re.fullmatch(r"[\w][\w.\-]*", name):
         raise CompilerError(f"{name!r} cannot be the name of a file", do="pass --name")
     return Program(name, lowered)

@@ -14,11 +14,12 @@ from xlarank.data.workspace import DEFAULT_ROOT, Workspace
 from xlarank.features.assemble import assemble
 from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
-from xlarank.features.store import Manifest
 from xlarank.features.targets import TPU, target_of
 from xlarank.models.trained import TrainedModel, model_of, pretrained_model
 from xlarank.pipelines.support.workspace_collections import trained_collections
 
+#: The shipped ranker, where the collection of a model is named.
+SHIPPED: Final = "shipped"
 _FIRST: Final = TILE_COLUMNS.index("input_bounds_0")
 _INPUT_BOUNDS: Final = slice(_FIRST, _FIRST + MAX_RANK)
 
@@ -37,7 +38,7 @@ def model_for_graph(
             f"the workspace {workspace.root} does not exist", do="check the path, or run train first"
         )
     if collection is not None:
-        return model_of(workspace, models_named(workspace, [collection])[0])
+        return model_of(workspace, model_named(workspace, collection))
     parts = () if path is None else path.resolve().parts
     below = {parts[i:j] for i in range(len(parts)) for j in range(i, len(parts))}
     own = next((each for each in trained_collections(workspace) if each.parts in below), None)
@@ -52,14 +53,17 @@ def model_for_collection(
     """Return the first of these that there is:
 
     1. the collection's own model;
-    2. that of the collection ``model_from``, if it is of the same kind;
+    2. that of the collection ``model_from``, if it is of the same kind; the shipped ranker for "shipped";
     3. the only model of the kind in the workspace;
     4. the shipped ranker of the kind, but for tiles of CPUs.
 
-    Raises `ModelError` where there is none, or several are left to choose from.
+    Raises `ModelError` where there is none, or several are left to choose from for tiles of CPUs.
     """
-    other = None if model_from is None else models_named(workspace, [model_from])[0]
+    other = None if model_from in (None, SHIPPED) else model_named(workspace, model_from)
     shipped = collection.kind == "layout" or target_of(collection) is TPU
+    fitting = _models_of(workspace, collection.kind)
+    if shipped and not {collection, other} & {*fitting} and (len(fitting) > 1 or model_from == SHIPPED):
+        return pretrained_model(collection.kind)
     return _choose(workspace, collection.kind, str(collection), collection, other, shipped=shipped)
 
 
@@ -72,7 +76,7 @@ def _choose(
     *,
     shipped: bool,
 ) -> TrainedModel:
-    fitting = [each for each in trained_collections(workspace) if each.kind == kind]
+    fitting = _models_of(workspace, kind)
     for preferred in (own, other):
         if preferred in fitting:
             return model_of(workspace, preferred)
@@ -90,12 +94,24 @@ def _choose(
     return model_of(workspace, fitting[0]) if fitting else pretrained_model(kind)
 
 
+def _models_of(workspace: Workspace, kind: Kind) -> list[Collection]:
+    return [each for each in trained_collections(workspace) if each.kind == kind]
+
+
 def models_named(workspace: Workspace, names: Sequence[str]) -> list[Collection]:
     """Return all or these collections with models; raises `ModelError` and `CollectionError`."""
     trained = trained_collections(workspace)
     if not trained:
         raise ModelError(f"there is no trained model in {workspace.root}", do="run train first")
     return choose(names, trained, where=f"the models of {workspace.root}")
+
+
+def model_named(workspace: Workspace, name: str) -> Collection:
+    """Return the collection of a model; raises `ModelError` and `CollectionError`, also for several."""
+    chosen = models_named(workspace, [name])
+    if len(chosen) > 1:
+        raise ModelError(f"{name} matches {len(chosen)} models", expected="one of " + ", ".join(map(str, chosen)))
+    return chosen[0]
 
 
 def rows_for_model(graph: Graph, model: TrainedModel) -> GraphRows:
@@ -114,18 +130,6 @@ def rows_for_model(graph: Graph, model: TrainedModel) -> GraphRows:
     settings = model.card.recipe.settings()
     model.require_rows(settings.columns(model.card.kind), settings.code_hash(model.card.kind))
     return assemble(graph, settings)
-
-
-def require_stored_rows(model: TrainedModel, manifest: Manifest) -> None:
-    """Raise `ModelError` unless the model can score the stored rows of a manifest."""
-    if not model.shipped:
-        model.require_rows_of(manifest)
-    elif manifest.recipe.code_hash != manifest.recipe.settings().code_hash(model.card.kind):
-        raise ModelError(
-            "the stored rows were made by earlier feature code",
-            expected="rows of today's code for the shipped ranker",
-            do="run build-features again",
-        )
 
 
 def stored_rows(model: TrainedModel, rows: GraphRows) -> GraphRows:

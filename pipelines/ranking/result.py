@@ -41,7 +41,8 @@ class Ranked:
         runtime_ns: its own runtime in the file; None where not measured.
         certainly_ahead_of: how many distinct configurations it is certainly faster than; None where the model was
             not calibrated.
-        speedup: the runtime of the compiler's default over its own; None where either is not known.
+        speedup: the runtime of the compiler's default over its own, each the least of its repeats; None if either
+            is not known.
         estimated_ns: the time that the model predicts; None for models that only order.
     """
 
@@ -75,8 +76,9 @@ class Ranking:
         trust: how certain it is, where the model was calibrated.
         fallback: what a kernel of an unseen kind falls back on, in words; else empty.
         shipped: whether the model is a shipped ranker, for want of one in the workspace.
-        speedup: ``(configs,)`` runtime of the compiler's default over that of each configuration, NaN where not
-            measured; None where that of the compiler's choice is not known. Of a tile both are over the normalizer.
+        speedup: ``(configs,)`` runtime of the compiler's default over that of each configuration, each the least of
+            its repeats, NaN where not measured; None where that of the compiler's choice is not known. Of a tile
+            both are over the normalizer.
         speedups: of the first and of the best of five (`xlarank.models.validation.metrics`), where they are known.
         estimated: ``(configs,)`` nanoseconds that the model predicts; None for models that only order.
         source: the graph and the model, for `explain`.
@@ -110,6 +112,7 @@ class Ranking:
         compiler = compiler_cost(kind, rows) if rows.labelled else None
         calibration = None if scored.fallback else model.calibration  # of scores of the model alone
         times = model.nanoseconds(scored)
+        least = rows.row_cost[rows.group]
         return cls(
             graph=graph.name,
             collection=model.card.collection,
@@ -121,8 +124,8 @@ class Ranking:
             trust=Trust(calibration, scored.per_seed, rows.group) if calibration else None,
             fallback=scored.fallback,
             shipped=model.shipped,
-            speedup=None if compiler is None else np.where(np.isfinite(rows.cost), compiler / rows.cost, np.nan),
-            speedups=None if compiler is None else speedups(scores, rows.cost, compiler, rows.group),
+            speedup=None if compiler is None else np.where(np.isfinite(least), compiler / least, np.nan),
+            speedups=None if compiler is None else speedups(scores, least, compiler, rows.group),
             estimated=None if times is None else times[rows.group],
             source=(graph, model),
         )

@@ -235,7 +235,7 @@ def _notes(model: TrainedModel, fallback: str, parts: Parts, identical: bool) ->
         "this is the shipped time model of TPU layouts, in which nothing is learned": model.is_time_model,
         "this is a shipped ranker, trained on estimates of the TPU's compiler, not on measurements": model.shipped
         and not model.is_time_model,
-        "both configurations are identical: there is nothing to explain": identical,
+        "both configurations are identical: there is nothing to explain; choose another with --config": identical,
         "an ensemble averages the ranks that its members give, and ranks have no parts: each member's own exact "
         "contributions are scaled to the difference of its ranks": len(parts.members) > 1,
     }

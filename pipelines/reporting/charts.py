@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.errors import XlarankError
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -45,15 +43,9 @@ def short(name: str, most: int = 26) -> str:
 
 
 def _figure(width: float, height: float, panels: int = 1) -> tuple[Figure, list[Axes]]:
-    try:
-        import matplotlib as mpl
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise XlarankError(
-            f"the report needs matplotlib ({error})",
-            expected="matplotlib 3.8 or newer",
-            do="pip install 'xlarank[report]'",
-        ) from error
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
     own: Any = {
         "text.color": _INK, "axes.labelcolor": _INK, "axes.edgecolor": _SOFT, "axes.titlecolor": _INK,
         "xtick.color": _SOFT, "ytick.color": _SOFT, "xtick.labelcolor": _INK, "ytick.labelcolor": _INK,

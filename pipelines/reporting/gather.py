@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.collection import SPLITS, Collection
 from xlarank.data.errors import FeatureStoreError, ModelError, XlarankError
-from xlarank.data.files import read_text
+from xlarank.data.files import read_bytes, read_text
 from xlarank.data.graph import read_graph
 from xlarank.data.root import find_data_root
 from xlarank.data.workspace import Workspace
@@ -53,7 +54,7 @@ class CollectionFacts:
         certain: graph -> share of the pairs that are certain; empty without calibration.
         importance: column -> share of the gain, the mean over seeds, largest first.
         explained: the graph of the median score, with its picture where there is a segment to draw.
-        studies: SVG of the studies, as `tune` left them.
+        studies: pictures of the studies that `tune` left, as addresses of images: SVG in a page could run scripts.
     """
 
     collection: Collection
@@ -188,7 +189,7 @@ def gather(workspace: Workspace, collection: Collection, *, explained: bool = Tr
     facts = CollectionFacts(collection, known)
     for path in sorted(workspace.reports().glob(f"tune-{'-'.join(collection.parts)}-*.svg")):
         with suppress(OSError, ValueError):
-            facts.studies.append(read_text(path))
+            facts.studies.append(f"data:image/svg+xml;base64,{b64encode(read_bytes(path)).decode()}")
     if not (workspace.model(collection) / CARD).exists():
         facts.why_not = NO_MODEL
         return facts

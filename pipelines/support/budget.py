@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -12,11 +13,14 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from xlarank.data.collection import Collection, CollectionSize
-from xlarank.data.errors import XlarankError
+from xlarank.data.errors import CollectionError, XlarankError
 from xlarank.data.files import read_text
 from xlarank.data.graph import Kind
 from xlarank.data.ranges import require_ranges
 from xlarank.data.workspace import Workspace
+from xlarank.features.store import read_manifest
+from xlarank.models.training_data import FitSettings
+from xlarank.models.validation.curves import MOST_FOLDS
 from xlarank.pipelines.support.processes import machine_memory
 
 
@@ -37,6 +41,8 @@ _COSTS: Final[dict[Kind, _Cost]] = {
 }
 #: Fits for a first model, and for all that is done with a collection with some ten trials.
 _FIRST_FITS, _ALL_FITS = 11, 60
+#: Fits of a trial, most of which rungs end early.
+TRIAL_FITS: Final = (_ALL_FITS - _FIRST_FITS) / 10
 #: Seconds of the clock for a second of one core, with what cores lose side by side and for files to be built.
 _SAFETY: Final = 2.0
 #: Memory is planned to this share; a process with the libraries loaded takes so many bytes.
@@ -112,6 +118,36 @@ def plan_collection(size: CollectionSize, settings: RunSettings, collections: in
     useful = most >= _LEAST and size.rows("train") and size.rows("test")
     seconds, memory = _FIRST_FITS * row_seconds * rows, 1e-9 * (rows * row_bytes + _PROCESS)
     return CollectionPlan(size.collection, kept, most, rows if useful else 0, seconds, memory, jobs)
+
+
+def forecast(
+    workspace: Workspace, collection: Collection, splits: Sequence[str], fit: FitSettings, fits: float = 0
+) -> str:
+    """Return in words how many rows of a collection are trained on, with about what memory and time.
+
+    ``fits`` is the number of fits of LightGBM; with 0 no time is told. Raises `CollectionError`, with the setting
+    that would fit, if the rows need more memory than there is.
+    """
+    found = [read_manifest(workspace, collection, split) for split in splits]
+    manifests = [manifest for manifest in found if manifest is not None]
+    entries = [about for manifest in manifests for about in manifest.graphs.values() if about["labelled"]]
+    if not entries:
+        return f"{collection}: no labelled rows"
+    cost, cores, memory = _COSTS[collection.kind], fit.threads or os.cpu_count() or 1, machine_memory()
+    most = manifests[0].recipe.max_configs
+    rows = sum(min(about["rows"], most or about["rows"]) for about in entries)
+    row_bytes = cost.row_bytes + min(cores, MOST_FOLDS) * cost.fold_bytes
+    size = rows * row_bytes + _PROCESS
+    if size > memory:
+        kept = int((memory - _PROCESS) / row_bytes / len(entries))
+        raise CollectionError(
+            f"training on the {rows:,} rows of {collection} takes about {1e-9 * size:.3g} GB",
+            expected=f"no more than the {1e-9 * memory:.3g} GB of memory",
+            do=f"run build-features with --max-configs {max(kept, _LEAST)}, or train with fewer --threads",
+        )
+    seconds = _SAFETY * cost.fit_seconds * rows * fits * fit.rounds / 300 / cores
+    time = f", about {seconds:.0f} s" if seconds < 100 else f", about {seconds / 60:.0f} min"
+    return f"{collection}: {rows:,} rows, about {1e-9 * size:.1f} GB of memory{time if fits else ''}"
 
 
 def first_scores(workspace: Workspace, collection: Collection) -> Path:

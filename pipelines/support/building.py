@@ -11,26 +11,33 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from xlarank.data.collection import GraphFile
-from xlarank.data.errors import ClusterError, XlarankError
+from xlarank.data.collection import Collection, GraphFile
+from xlarank.data.errors import ClusterError, FeatureStoreError, OutputError, WorkspaceError, XlarankError
 from xlarank.data.files import atomic_write
-from xlarank.data.graph import read_graph
+from xlarank.data.graph import graph_size, read_graph
 from xlarank.data.workspace import Workspace
 from xlarank.features.assemble import assemble
 from xlarank.features.recipe import FeatureSettings, Recipe, Source
-from xlarank.features.rows import at_most
-from xlarank.features.store import current_summary, instances_current, write_instances, write_rows
+from xlarank.features.rows import GraphRows, at_most
+from xlarank.features.store import instances_current, read_rows, stored_summaries, write_instances, write_rows
 from xlarank.pipelines.support.cluster import SAME_CODE, connected, require_workers
 from xlarank.pipelines.support.processes import end_with_parent, interrupts_held_back
 
-#: What became of one file: counts, the source and whether the rows were ``kept``; or ``{"broken": why}``.
+#: Result of one file: counts, the number of its part, its source and whether the rows were ``kept``; or
+#: ``{"broken": why}``.
 Outcome: TypeAlias = dict[str, Any]
-Outcomes: TypeAlias = Generator[tuple["GraphJob", Outcome], None, None]
+#: Results of the files of a job, by name.
+Outcomes: TypeAlias = dict[str, Outcome]
+Results: TypeAlias = Generator[tuple["PartJob", Outcomes], None, None]
+#: The most configurations and graphs whose rows share a file, unless it is one graph: enough for columns to cost
+#: little, few enough to be built again after an interruption.
+_PART_CONFIGS, _PART_GRAPHS = 4096, 32
 #: Seconds between looks at the workers, and without a single one on a cluster after which the build ends.
 _LOOK, _WITHOUT_WORKERS = 0.5, 60.0
 _KEPT: Final = "graphs already built are kept"
@@ -39,57 +46,125 @@ _MATRIX_THREADS: Final = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_TH
 
 
 @dataclass(frozen=True)
-class GraphJob:
-    """One file, the workspace for its rows, and how they are made."""
+class PartJob:
+    """Graph files of one split whose rows share a stored file, and how they are made."""
 
-    file: GraphFile
+    files: tuple[GraphFile, ...]
+    part: int
     workspace: Workspace
     recipe: Recipe
     settings: FeatureSettings
 
     @property
+    def place(self) -> tuple[Collection, str]:
+        """Collection and split."""
+        return self.files[0].collection, self.files[0].split
+
+    @property
     def size(self) -> int:
-        """Bytes of the file; 0 where they cannot be read."""
-        try:
-            return self.file.path.stat().st_size
-        except OSError:  # reading it says why
-            return 0
+        """Bytes of the files; 0 for those that cannot be read."""
+        return sum(map(_bytes, self.files))
 
-    def targets(self, workspace: Workspace) -> tuple[Path, Path]:
+    def targets(self, workspace: Workspace) -> list[Path]:
         """Files of instances and, written last, of rows; raises `WorkspaceError` for a name that may not be."""
-        place = self.file.collection, self.file.split, self.file.name
-        return workspace.graph_instances(*place), workspace.graph_rows(*place)
+        instances = [workspace.graph_instances(*self.place, file.name) for file in self.files]
+        return [*instances, workspace.rows(*self.place, self.part)]
 
-    def stored(self) -> Outcome:
-        """The outcome where whole and current rows are stored already, else the source of the file alone."""
-        instances, rows = self.targets(self.workspace)
-        source = Source.of(self.file.path)
-        summary = current_summary(rows, self.recipe, source)
-        layout = self.file.collection.kind == "layout"
-        if summary is None or (layout and not instances_current(instances, self.recipe, source)):
-            return {"source": source}
-        return {**summary, "source": source, "kept": True}
+    def stored(self) -> tuple[Outcomes, bool]:
+        """Return the outcomes of current rows, the sources of other files, and whether nothing is left to build."""
+        stored: dict[str, tuple[dict[str, Any], Source]] = {}
+        with suppress(WorkspaceError):  # a name that may not be: building says so
+            stored = stored_summaries(self.workspace.rows(*self.place, self.part), self.recipe)
 
-    def build(self, source: Source, workspace: Workspace | None = None) -> Outcome:
-        """Compute the rows of the graph and store those that the recipe keeps; raises `GraphFileError`."""
-        instances, path = self.targets(workspace or self.workspace)
-        graph = read_graph(self.file.path, self.file.collection.kind)
-        rows = at_most(assemble(graph, self.settings), self.recipe)
-        if rows.instances is not None:
-            write_instances(instances, rows.instances.value, self.recipe, source)
-        write_rows(path, rows, self.recipe, source)
-        return {**rows.summary(), "source": source, "kept": False}
+        def outcome_of(file: GraphFile) -> Outcome:
+            source = Source.of(file.path)
+            summary, known = stored.get(file.name, ({}, None))
+            instances = self.workspace.graph_instances(*self.place, file.name)
+            tile = self.place[0].kind == "tile"
+            if known != source or not (tile or instances_current(instances, self.recipe, source)):
+                return {"source": source}
+            return {**summary, "part": self.part, "source": source, "kept": True}
+
+        outcomes = {file.name: _outcome(file, partial(outcome_of, file)) for file in self.files}
+        gone = stored.keys() - outcomes.keys()
+        return outcomes, not gone and all("kept" in one or "broken" in one for one in outcomes.values())
+
+    def build(self, outcomes: Outcomes, workspace: Workspace | None = None) -> Outcomes:
+        """Compute the rows that are not stored and write them with those that are, as the recipe keeps them."""
+        workspace = workspace or self.workspace
+        path = workspace.rows(*self.place, self.part)
+        stored: dict[str, tuple[GraphRows, Source]] = {}
+        if any("kept" in outcome for outcome in outcomes.values()):
+            with suppress(FeatureStoreError):  # a worker of a cluster does not see them
+                stored = read_rows(path, self.recipe)
+        graphs: list[GraphRows] = []
+
+        def build_graph(file: GraphFile) -> Outcome:
+            target = workspace.graph_instances(*self.place, file.name)
+            source, kept = outcomes[file.name]["source"], "kept" in outcomes[file.name] and file.name in stored
+            if kept:
+                rows = stored[file.name][0]
+            else:
+                rows = at_most(assemble(read_graph(file.path, file.collection.kind), self.settings), self.recipe)
+                if rows.instances is not None:
+                    write_instances(target, rows.instances.value, self.recipe, source)
+            graphs.append(rows)
+            return {**rows.summary(), "part": self.part, "source": source, "kept": kept}
+
+        built = {
+            file.name: outcomes[file.name]
+            if "broken" in outcomes[file.name]
+            else _outcome(file, partial(build_graph, file))
+            for file in self.files
+        }
+        if graphs:
+            collection, split = self.place
+            sources = {graph.name: built[graph.name]["source"] for graph in graphs}
+            write_rows(path, graphs, self.recipe, sources, (str(collection), split))
+        return built
 
 
-def local_outcomes(work: Sequence[GraphJob], processes: int, end: float | None) -> Outcomes:
+def part_jobs(
+    files: Sequence[GraphFile], workspace: Workspace, recipe: Recipe, settings: FeatureSettings
+) -> list[PartJob]:
+    """Return the jobs of one split: its files in order, a part for each few thousand configurations.
+
+    A file that cannot be read is a job of its own, after the others.
+    """
+    parts: list[list[GraphFile]] = []
+    broken: list[list[GraphFile]] = []
+    total = 0
+    for file in files:
+        try:
+            workspace.graph_instances(file.collection, file.split, file.name)
+            configs = graph_size(file.path, file.collection.kind).configs
+        except (XlarankError, OSError):
+            broken.append([file])
+            continue
+        configs = min(configs, recipe.max_configs or configs)
+        total += configs
+        if not parts or total > _PART_CONFIGS or len(parts[-1]) == _PART_GRAPHS:
+            parts.append([])
+            total = configs
+        parts[-1].append(file)
+    jobs = enumerate([*parts, *broken])
+    return [PartJob(tuple(members), part, workspace, recipe, settings) for part, members in jobs]
+
+
+def _bytes(file: GraphFile) -> int:
+    try:
+        return file.path.stat().st_size
+    except OSError:  # reading it says why
+        return 0
+
+
+def local_outcomes(work: Sequence[PartJob], processes: int, end: float | None) -> Results:
     """Outcomes as of `_outcomes`, by processes here (one: this one); raises `XlarankError` where one dies."""
-    # Fresh interpreters: forking a process that holds the thread pools of pyarrow can hang.
+    # Fresh interpreters: forking a process that holds the thread pools of polars can hang.
     spawn = multiprocessing.get_context("spawn")
     pool = _Here() if processes == 1 else _Processes(processes, spawn, initializer=end_with_parent)
     try:
-        yield from _outcomes(
-            work, pool, GraphJob.build, lambda job, future: future.result(), lambda: processes, end
-        )
+        yield from _outcomes(work, pool, PartJob.build, lambda job, future: future.result(), lambda: processes, end)
     except BrokenProcessPool as error:
         raise XlarankError(
             "a worker process died, most likely for want of memory",
@@ -99,7 +174,7 @@ def local_outcomes(work: Sequence[GraphJob], processes: int, end: float | None) 
         pool.shutdown(cancel_futures=True)
 
 
-def cluster_outcomes(work: Sequence[GraphJob], scheduler: str, workers: int, end: float | None) -> Outcomes:
+def cluster_outcomes(work: Sequence[PartJob], scheduler: str, workers: int, end: float | None) -> Results:
     """Outcomes as of `_outcomes`, by the workers of a cluster, which do not see the workspace.
 
     The graphs of a worker that dies are built again by the others; Dask gives a graph up after its fourth worker
@@ -121,13 +196,13 @@ def cluster_outcomes(work: Sequence[GraphJob], scheduler: str, workers: int, end
 
 
 def _outcomes(
-    work: Sequence[GraphJob],
+    work: Sequence[PartJob],
     pool: Executor,
-    build: Callable[[GraphJob, Source], Any],
-    take: Callable[[GraphJob, Future[Any]], Outcome],
+    build: Callable[[PartJob, Outcomes], Any],
+    take: Callable[[PartJob, Future[Any]], Outcomes],
     places: Callable[[], int],
     end: float | None,
-) -> Outcomes:
+) -> Results:
     """Outcomes of the jobs that are begun before the ``end`` (monotonic), in the order that they are done.
 
     The largest files are begun first, so that no worker is left alone with one of them; within a limited time they
@@ -135,37 +210,38 @@ def _outcomes(
     the next of them. ``take`` makes an outcome of what ``build`` returned.
     """
     queue = deque(work if end is not None else sorted(work, key=lambda job: -job.size))
-    begun: dict[Future[Any], GraphJob] = {}
+    begun: dict[Future[Any], PartJob] = {}
     most = 0
     while queue or begun:
         if not any(map(Future.done, begun)):  # a scheduler that is gone cancels jobs sooner than it fails to answer
             most = places() + 1
         while queue and len(begun) < most and (end is None or time.monotonic() < end):
             job = queue.popleft()
-            outcome = _outcome(job, job.stored)
-            if "kept" in outcome or "broken" in outcome:
-                yield job, outcome
+            outcomes, complete = job.stored()
+            if complete:
+                yield job, outcomes
             else:
-                begun[pool.submit(build, job, outcome["source"])] = job
+                begun[pool.submit(build, job, outcomes)] = job
         if not begun:
             return
         for future in wait(begun, _LOOK, FIRST_COMPLETED).done:
             job = begun.pop(future)
-            yield job, _outcome(job, partial(take, job, future))
+            taken = _outcome(job.files[0], partial(take, job, future))
+            yield job, taken if "broken" not in taken else dict.fromkeys((file.name for file in job.files), taken)
 
 
-def _outcome(job: GraphJob, make: Callable[[], Outcome]) -> Outcome:
+def _outcome(file: GraphFile, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """Return what ``make`` gives, or why the file is broken: it must not stop the others."""
     try:
         return make()
-    except ClusterError:
+    except (ClusterError, OutputError):  # the cluster or the disk is at fault, not the file
         raise
     except XlarankError as error:
         why = str(error)
     except OSError as error:
-        why = f"{job.file.path.name} cannot be read ({error.strerror or error})"
+        why = f"{file.path.name} cannot be read ({error.strerror or error})"
     except MemoryError:
-        why = f"{job.file.path.name} does not fit into memory; run again with --jobs 1"
+        why = f"{file.path.name} does not fit into memory; run again with --jobs 1"
     return {"broken": why}
 
 
@@ -196,36 +272,38 @@ class _Processes(ProcessPoolExecutor):
             os.environ.update(before)
 
 
-def build_remotely(job: GraphJob, source: Source) -> tuple[Outcome, list[bytes | None]]:
-    """Build a graph where its workspace is out of reach; also returns the contents of the files to write.
+def build_remotely(job: PartJob, outcomes: Outcomes) -> tuple[Outcomes, list[bytes | None]]:
+    """Build a part where its workspace is out of reach; also returns the contents of the files to write.
 
-    ``source`` is the file as the client sees it: a copy on this machine may have another date.
+    ``outcomes`` hold the sources of the files as the client sees them: a copy here may have another date.
     Raises `ClusterError` where no graph could be built right.
     """
-    here, path = f"the worker on {socket.gethostname()}", job.file.path
-    if (code_hash := job.settings.code_hash(job.file.collection.kind)) != job.recipe.code_hash:
+    here = f"the worker on {socket.gethostname()}"
+    if (code_hash := job.settings.code_hash(job.place[0].kind)) != job.recipe.code_hash:
         raise ClusterError(f"{here} has the feature code {code_hash}", expected=job.recipe.code_hash, do=SAME_CODE)
-    if not path.exists() or path.stat().st_size != source.size:
-        raise XlarankError(
-            f"{here} sees no {path} of {source.size:,} bytes",
-            expected="the same data root under the same path on all machines",
-            do="share its file system, or copy it to the same place",
-        )
+    for file in job.files:
+        source = outcomes[file.name].get("source")
+        if source is not None and _bytes(file) != source.size:
+            raise XlarankError(
+                f"{here} sees no {file.path} of {source.size:,} bytes",
+                expected="the same data root under the same path on all machines",
+                do="share its file system, or copy it to the same place",
+            )
     with tempfile.TemporaryDirectory(prefix="xlarank-") as folder:
-        outcome = job.build(source, Workspace(Path(folder)))
+        built = job.build(outcomes, Workspace(Path(folder)))
         paths = job.targets(Workspace(Path(folder)))
-        return outcome, [path.read_bytes() if path.exists() else None for path in paths]
+        return built, [path.read_bytes() if path.exists() else None for path in paths]
 
 
-def _received(job: GraphJob, future: Future[Any]) -> Outcome:
+def _received(job: PartJob, future: Future[Any]) -> Outcomes:
     """Write the files that a worker sent."""
     from distributed import KilledWorker
 
     try:
-        outcome, contents = future.result()
+        outcomes, contents = future.result()
     except KilledWorker as error:
         raise XlarankError(
-            f"{job.file.path.name}: {error.allowed_failures + 1} workers died while they built it",
+            f"{job.files[0].path.name}: {error.allowed_failures + 1} workers died while they built it",
             expected="workers with enough memory",
             do="start fewer of them on each machine",
         ) from error
@@ -233,4 +311,4 @@ def _received(job: GraphJob, future: Future[Any]) -> Outcome:
         if content is not None:
             with atomic_write(path) as partial:
                 partial.write_bytes(content)
-    return dict(outcome)
+    return dict(outcomes)

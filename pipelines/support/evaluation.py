@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from xlarank.data.collection import Collection
@@ -36,13 +37,15 @@ class Evaluation:
     Attributes:
         judged: description of the scored graphs: a split, or what was held out.
         report: ``{collection: {metric: {mean, std, low, high, graphs: {name: value}}}}``, by
-            `xlarank.models.validation.metrics.summarise`; with a level of rankers above the metrics where several
-            are compared (`xlarank.models.validation.metrics.compare_rankers`).
+            `xlarank.models.validation.metrics.summarise`.
         speedups: ``{collection: {speedup: {mean, std, low, high, graphs}}}`` over the compiler's default, of the
             graphs where its runtime is known.
         verdicts: collection -> whether the model is better than the best rule, by `verdict`.
         left_out: collection (or ``collection graph``) -> why it has no score.
         notes: what a reader must know to trust a number.
+        rankers: ``{collection: {ranker: {metric: {mean, std, low, high, graphs, difference}}}}`` where several are
+            compared (`xlarank.models.validation.metrics.compare_rankers`); ``report`` is of the first.
+        results: everything that was evaluated, as tables of `xlarank.pipelines.support.results.SCHEMA`.
     """
 
     judged: str
@@ -51,6 +54,8 @@ class Evaluation:
     verdicts: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    rankers: dict[str, dict[str, dict[str, dict[str, Any]]]] = field(default_factory=dict)
+    results: list[pl.DataFrame] = field(default_factory=list)
 
 
 def measure(collection: Collection) -> str:

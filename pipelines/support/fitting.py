@@ -9,11 +9,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
+import polars as pl
 
 from xlarank.data.errors import ClusterError, CollectionError, ModelError
 from xlarank.data.ranges import MAX_SEED, require_ranges, thread_count
 from xlarank.data.workspace import Workspace
 from xlarank.features.targets import target_of
+from xlarank.models.arrays import Floats
 from xlarank.models.base import Ranker
 from xlarank.models.rankers.tree_cluster import TreeCluster
 from xlarank.models.rankers.wide_rows import LambdaRank
@@ -25,6 +27,8 @@ from xlarank.models.validation.folds import Fallback, Fold, learned_kinds
 from xlarank.models.validation.metrics import objective_value, require_selection, summarise
 from xlarank.pipelines.support.cluster import connected
 from xlarank.pipelines.support.progress import Progress, Silent
+from xlarank.pipelines.support.results import results_table, write_results
+from xlarank.pipelines.support.score_files import write_out_of_fold
 from xlarank.pipelines.support.training_sets import StoredTrainingSet, read_training_set
 from xlarank.pipelines.support.workspace_collections import chosen_collections, weighted_collections
 from xlarank.pipelines.support.workspace_lock import workspace_lock
@@ -122,7 +126,7 @@ class Choice:
     Attributes:
         rankers: unfitted; the seeds take them in turn.
         rounds, chosen_by: trees of each, and in words why so many.
-        metrics: out of fold, of each graph; empty without folds.
+        metrics, scores: out of fold, of each graph and of its ``(rows,)``; empty without folds.
         value: what rankers are compared by.
         why: in words, how the ranker was chosen.
         continues: the model that they continue, and ``kinds`` of kernels that it was trained on.
@@ -133,6 +137,7 @@ class Choice:
     rounds: int
     chosen_by: str
     metrics: dict[str, dict[str, float]] = field(default_factory=dict)
+    scores: dict[str, Floats] = field(default_factory=dict)
     value: float = 0.0
     why: str = ""
     continues: Continued | None = None
@@ -149,6 +154,7 @@ class Job:
     request: TrainRequest
     settings: FitSettings
     progress: Progress
+    results: list[pl.DataFrame] = field(default_factory=list)
 
     def begin(self, candidates: int) -> None:
         """Announce the work of so many candidates and of the boosters."""
@@ -170,12 +176,16 @@ class Job:
             families = sorted({self.training.data.families[group] for group in fold.held})
             self.progress.step(f"{name}held out {', '.join(families)}")
 
+        began = time.perf_counter()
         curves = self.plan.curves(self.training.data, rankers[0], self.settings, step)
         stage = curves.best_stage(self.request.select)
         metrics = curves.at(stage)
-        scores = np.array([values["score"] for values in metrics.values()])
-        value = float(objective_value(scores, self.request.select))
-        return Choice(rankers, tuned, curves.rounds[stage], self.plan.chosen_by, metrics, value)
+        values = np.array([values["score"] for values in metrics.values()])
+        value = float(objective_value(values, self.request.select))
+        place, seconds = (str(self.training.collection), "train", self.plan.by), time.perf_counter() - began
+        self.results.append(results_table(metrics, rankers[0].name, place=place, tuned=tuned, seconds=seconds))
+        scores = curves.scores_at(stage)
+        return Choice(rankers, tuned, curves.rounds[stage], self.plan.chosen_by, metrics, scores, value)
 
 
 def fit_collections(
@@ -193,7 +203,7 @@ def fit_collections(
     progress = progress or Silent()
     workspace.require_writable()
     weights = weighted_collections(request.also_from)
-    others = dict(zip(chosen_collections(workspace, [*weights]), weights.values(), strict=True)) if weights else {}
+    others = {other: weight for name, weight in weights.items() for other in chosen_collections(workspace, [name])}
     settings = FitSettings(request.rounds, request.seed, thread_count(request.threads))
     results: list[TrainResult] = []
     with ExitStack() as stack:
@@ -209,7 +219,7 @@ def fit_collections(
                 result = fit_and_save(job, choose)
                 results.append(replace(result, seconds=time.monotonic() - began))
             except CollectionError as error:
-                if request.collections:
+                if str(collection) in request.collections:
                     raise
                 results.append(TrainResult(str(collection), skipped=str(error)))
     if all(result.skipped for result in results):
@@ -255,6 +265,8 @@ def fit_and_save(job: Job, choose: Callable[[Job], Choice]) -> TrainResult:
     with workspace_lock(job.workspace, job.progress):
         training.require_current(job.workspace)
         save_model(job.workspace.model(training.collection), card, rankers)
+        write_results(job.workspace, job.results)
+        write_out_of_fold(job.workspace, training, job.plan, first.name, choice.scores, job.settings.seed)
     return TrainResult(
         card.collection, card.model, card.tuned, choice.why, note, graphs=data.groups, rows=len(data.cost),
         families=len(set(data.families)), rounds=choice.rounds, chosen_by=choice.chosen_by, seeds=request.seeds,

@@ -108,7 +108,13 @@ def read_training_set(
 def _read_manifests(workspace: Workspace, collection: Collection, splits: Sequence[str]) -> Manifests:
     found = {split: read_manifest(workspace, collection, split) for split in splits}
     manifests = {split: manifest for split, manifest in found.items() if manifest is not None}
-    if splits[0] not in manifests or not manifests[splits[0]].graphs:
+    first = manifests.get(splits[0])
+    if first is not None and first.broken and not first.graphs:
+        raise CollectionError(
+            f"{collection} has no {splits[0]} graph that can be read: {next(iter(first.broken.values()))}",
+            do=f"mend its {counted(len(first.broken), 'broken file')} and run build-features again",
+        )
+    if first is None or not first.graphs:
         raise CollectionError(
             f"{collection} has no {splits[0]} split in {workspace.root}",
             expected="stored features of labelled graphs",

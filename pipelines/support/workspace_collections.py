@@ -30,16 +30,16 @@ def each_collection(
     work: Callable[[Collection], Result],
     left_out: dict[str, str],
     *,
-    named: bool,
+    asked: Sequence[str],
     step: Callable[[str], None] = lambda name: None,
 ) -> dict[str, Result]:
-    """Results of ``work`` by collection; ``left_out`` gets why others have none, unless they were ``named``."""
+    """Results of ``work`` by collection; ``left_out`` gets why others have none, unless ``asked`` names them."""
     results: dict[str, Result] = {}
     for collection in collections:
         try:
             results[str(collection)] = work(collection)
         except (CollectionError, ModelError) as error:
-            if named:
+            if str(collection) in asked:
                 raise
             left_out[str(collection)] = str(error)
         step(str(collection))
@@ -82,8 +82,8 @@ def require_one_root(
     """Raise `WorkspaceError` where the workspace holds rows of another data root.
 
     Rows of two roots would end in one submission. A root that was moved or mended counts as the same: most graphs
-    of each collection have the stored names and sizes. With ``replace`` rows, studies and models of the other
-    root's collections are removed instead.
+    of each collection have the stored names and sizes. With ``replace`` rows, studies, models, predictions and
+    results of the other root's collections are removed instead.
     """
     paths = {(file.collection, file.split, file.name): file.path for file in files}
     for collection in stored_collections(workspace):
@@ -108,6 +108,8 @@ def require_one_root(
                 do="pass another --workspace; or build-features --replace, which drops what is there of it",
             )
         # the manifests last: where this is interrupted, they still name the other root
-        folders = [workspace.model(collection), workspace.study(collection)]
+        workspace.results().unlink(missing_ok=True)  # of the other root, as all of the workspace was
+        predictions = workspace.predictions(collection, "any").parent
+        folders = [workspace.model(collection), workspace.study(collection), predictions]
         for folder in [*folders, *(workspace.features(collection, split) for split in SPLITS)]:
             shutil.rmtree(folder, ignore_errors=True)

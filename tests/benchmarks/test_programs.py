@@ -24,13 +24,6 @@ def test_tiles_of_reserved_families_are_never_collected() -> None:
     assert not families & RESERVED
 
 
-def test_published_models_have_names_of_their_own() -> None:
-    from benchmarks.programs import zoo
-
-    assert not {program_family(name) for name in zoo.PROGRAMS} & HELD_OUT
-    assert not zoo.PROGRAMS.keys() & programs.PROGRAMS.keys()
-
-
 def test_a_program_is_named_in_its_module() -> None:
     from benchmarks.programs import attention
 

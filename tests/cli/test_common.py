@@ -38,6 +38,7 @@ from xlarank.models.registry import RANKERS
 from xlarank.models.validation.layout_labels import LayoutLabels
 from xlarank.pipelines.describe_columns import describe_columns
 from xlarank.pipelines.info import SplitInfo
+from xlarank.pipelines.programs.sources import Collected
 
 
 @pytest.fixture
@@ -51,11 +52,20 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def test_json_on_standard_output_is_alone_there(small: Path) -> None:
     done = here("info", "--data-root", small, "--json", "-")
     assert done.code == 0 and isinstance(json.loads(done.out), list)
+    assert "next: python run.py build-features --data-root small" in done.err
     assert "data: " in done.err and not Path("-").exists()
     assert "data: " in here("info", "--data-root", small).out, "the next command prints its tables again"
     listed = commands().commands
     without = [name for name, one in listed.items() if not any("--json" in part.opts for part in one.params)]
     assert without == ["demo"], "which runs other commands"
+
+
+def test_collections_are_chosen_by_pattern(small: Path) -> None:
+    done = here("info", "--data-root", small, "-c", "layout:*", "--json", "-")
+    assert done.code == 0 and {part["collection"] for part in json.loads(done.out)} == {LAYOUT}
+    refused(
+        ["info", "--data-root", small, "-c", "fusion:*"], r"collection 'fusion:\*' is not in .*; expected layout"
+    )
 
 
 @pytest.mark.skipif(os.name != "posix", reason="pipes of posix")
@@ -101,6 +111,10 @@ def test_values_of_a_file_are_taken_checked_and_recorded(small: Path) -> None:
         ("[train]\ntop = 3", 1, "names top, which is not an option of train"),
         ("[trian]\nrounds = 3", 1, "which is not a command; expected train"),
         ("= 3", 1, "cannot be read"),
+        ("seeds = " + "[" * 100_000, 1, "cannot be read (maximum recursion depth"),
+        ("seeds = true", 1, "sets seeds to true; expected a number or text"),
+        ("[train]\ncollection = [false]", 1, "sets collection to [false]"),
+        ("[train]\nwith-valid = 3", 2, "Error"),
     ):
         Path("run.toml").write_text(text)
         done = here("train", "--config-file", "run.toml")
@@ -120,7 +134,21 @@ def test_build_train_rank_and_submit_from_nothing(small: Path) -> None:
     header = "graph,model,rank,configuration,score,runtime_ns,identical,speedup"
     assert Path("out.csv").read_text().startswith(f"{header}\nomega__a,")
     done = here("submit", "--strict")
-    assert done.code == 1 and "note: 2 of 4 rows are not ranked by a model: default order" in done.out
+    assert done.code == 1 and "note: 2 of 4 rows are not ranked by a model (tile:cpu: " in done.out
+    assert "no trained tile model in work, and the shipped one is for TPUs" in done.out
+
+
+def test_fewer_labels_than_asked_for_are_explained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    manifest = {"source": "measured on this machine's CPU", "configurations": [{"status": "ok"}] * 3}
+    made = Collected(tmp_path / "net.npz", manifest, fresh=True)
+    monkeypatch.setattr("xlarank.pipelines.collect.collect", lambda *_, **__: made)
+    words = ["collect", "--program", "net:program", "--target", "cpu", "--out", tmp_path, "--configs"]
+    assert "3 of 4 configurations: no others of this program differ" in here(*words, 4).out
+    done = here(*words, 3)
+    assert (
+        "no others" not in done.out
+        and f"next: python run.py build-features --data-root {tmp_path}, then" in done.out
+    )
 
 
 def test_many_broken_files_take_few_lines(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shlex
 from pathlib import Path
 
+import polars as pl
 import pytest
 
-from tests.cli.conftest import FILES, LAYOUT, ROOT, TILE, Job, ended, here, refused, start
+from tests.cli.conftest import FILES, LAYOUT, ROOT, SAMPLE, TILE, Job, ended, here, refused, start
 from tests.data.hlo.programs import matmul_module
 from tests.data.hlo.test_reading import TEXT
 from tests.pipelines.trees import graph_path
-from xlarank.data.hlo import reading
 
 
 def test_what_each_step_prints_and_stores(job: Job) -> None:
@@ -25,7 +26,7 @@ def test_what_each_step_prints_and_stores(job: Job) -> None:
     assert [(part["collection"], part["split"], part["graphs"]) for part in parts] == [
         (collection, split, len(names)) for collection, splits in FILES.items() for split, names in splits.items()
     ]
-    stored = {path.stem for path in job.work.glob("features/**/*.parquet")}
+    stored = {name for path in job.work.glob("features/**/*.parquet") for name in pl.read_parquet(path)["graph"]}
     assert stored == {name for splits in FILES.values() for names in splits.values() for name in names}
     assert re.search(rf"{TILE}\s+train\s+3\s+3\s+0\s+192", job.outcomes["build-features"].out)
     for collection in (LAYOUT, TILE):
@@ -54,7 +55,23 @@ def test_scores_submission_and_ranking_are_as_promised(job: Job) -> None:
     assert "2 rows, checked" in job.outcomes["submit"].out
     ranking = json.loads((job.folder / "rank.json").read_text())
     assert (ranking["graph"], ranking["collection"], len(ranking["best"])) == ("mlp__a", LAYOUT, 3)
-    assert f"mlp__a: 64 configurations, ranked by the model of {LAYOUT}" in job.outcomes["rank"].out
+    printed = job.outcomes["rank"].out
+    assert f"mlp__a: 64 configurations, ranked by the model of {LAYOUT}" in printed
+    assert "score (lower is faster)" in printed and "agreement with the labels: tau " in printed
+    assert len(re.findall(r"\bscore\b", printed)) == 1, "no other number is called a score"
+
+
+def test_the_check_that_submit_recommends_works_as_it_is(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(job.folder)
+    whole = job.outcomes["submit"]
+    part = here("submit", "--workspace", job.work, "-c", TILE, "--out", "part of it.csv")
+    for done, rows in ((whole, "2 rows"), (part, "1 row")):
+        (words,) = re.findall(r"^next: .*python run\.py (check-submission .*) checks it", done.out, re.M)
+        checked = here(*shlex.split(words))
+        assert checked.code == 0 and f": {rows}, right" in checked.out, checked.err
+        assert f"{job.tree} (of the workspace " in checked.out
+    against_others = here("check-submission", "out/submission.csv", "--data-root", SAMPLE)
+    assert against_others.code == 1 and "1 problem in out/submission.csv" in against_others.err
 
 
 @pytest.mark.slow
@@ -81,6 +98,22 @@ def test_the_data_root_of_the_environment_or_the_sample(job: Job, monkeypatch: p
     assert "the embedded sample" in here("info", "--collection", TILE).out
     monkeypatch.setenv("XLARANK_DATA", str(job.tree))
     assert "named by XLARANK_DATA" in here("info").out
+
+
+@pytest.mark.slow
+def test_the_demo_ends_in_three_lines_and_a_page(tmp_path: Path) -> None:
+    """Rules differ on what it learns, all rows of its submission are ranked, and the page is there."""
+    done = ended(start("demo", "--trials", "1", cwd=tmp_path), timeout=900)
+    learned, result, page = done.out.splitlines()[-3:]
+    assert done.code == 0 and learned.startswith("learned to rank ") and result.startswith("result on valid: ")
+    assert page.startswith("open work/demo/reports/report.html in a browser")
+    assert (tmp_path / "work/demo/reports/report.html").is_file()
+    assert "not ranked by a model" not in done.out and "default order" not in done.out
+    scores = json.loads((tmp_path / "work/demo/reports/valid.json").read_text())
+    assert all(name in learned and name in result for name in scores) and len(scores) == 2
+    for metrics in scores.values():
+        rules = {name: mean for name, mean in metrics["score"]["baselines"].items() if name != "random"}
+        assert max(rules.values()) - min(rules.values()) > 0.02, rules
 
 
 @pytest.mark.slow
@@ -116,7 +149,7 @@ def test_calibrate_then_rank_and_report_tell(trained: Path, job: Job, tmp_path: 
     assert done.code == 0, done.err
     assert f"wrote {page}: " in done.out and f"{TILE}: " in done.out
     text = page.read_text(encoding="utf-8")
-    assert "Measured out of fold" in text
+    assert "Measured out of fold" in text and "standard\ndeviations" not in text
 
 
 @pytest.mark.slow
@@ -133,6 +166,12 @@ def test_other_rankers_alone_and_side_by_side(trained: Path) -> None:
     done = here(*words, "--model", "ranknet", "--by", "kind", "-c", TILE)
     assert done.code == 0 and set(json.loads(done.out)[TILE]["score"]["graphs"]) == set(FILES[TILE]["train"])
     assert f"{TILE}: ranknet with default parameters, 5 rounds" in done.err.replace("\n", " ")
+    csv_file = trained / "leaderboard.csv"
+    done = here("leaderboard", "--workspace", trained, "-c", LAYOUT, "--csv", csv_file)
+    assert done.code == 0 and "held out by family" in done.out and "ranknet" in done.out
+    with csv_file.open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert {"lambdarank", "ranknet"} <= {row["ranker"] for row in rows} and rows[0]["difference"] == "0.0"
 
 
 def test_programs_are_imported_and_get_configurations(tmp_path: Path) -> None:
@@ -160,7 +199,7 @@ def test_programs_are_imported_and_get_configurations(tmp_path: Path) -> None:
 
 
 def test_text_without_a_parser_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(reading, "_PARSERS", ("jaxlib_that_is_not_there",))
+    monkeypatch.setattr("xlarank.data.hlo.text._PARSERS", ("jaxlib_that_is_not_there",))
     (tmp_path / "f.hlo").write_text(TEXT)
     outcome = here("import-hlo", tmp_path / "f.hlo", "--out", tmp_path / "own")
     assert outcome.code == 1 and "pip install 'xlarank[hlo]'" in outcome.errors[0]

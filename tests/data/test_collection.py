@@ -94,6 +94,14 @@ def test_all_are_chosen_or_those_named_and_others_refused_with_the_close_ones():
     assert [*map(str, tree.choose([], available * 2))] == ["layout:cpu:default", "layout:cpu:random", "tile:cpu"]
     asked = ["tile:cpu", "layout:cpu:default", "tile:cpu"]
     assert [*map(str, tree.choose(asked, iter(available)))] == ["tile:cpu", "layout:cpu:default"]
+    for pattern, names in (
+        ("layout:*", available[2:0:-1]),
+        ("*:cpu*", sorted(available)),
+        ("tile:c?u", available[:1]),
+    ):
+        assert tree.choose([pattern], available) == names
+    with pytest.raises(CollectionError, match=r"collection 'layout:xla:\*' is not in the data root"):
+        tree.choose(["layout:xla:*"], available)
     assert tree.choose_splits([]) == list(tree.SPLITS) == ["train", "valid", "test"]
     assert tree.choose_splits(["test", "train", "test"]) == ["train", "test"]
     for name, do in (("layout:cpu:randm", "did you mean layout:cpu:random"), ("zzz", "name one of these")):

@@ -159,7 +159,7 @@ ALLOWED = [
 def test_paths_repeat_the_tree_of_collections(tmp_path):
     work = Workspace(tmp_path)
     assert work.features(LAYOUT, "train") == tmp_path / "features/layout/xla/random/train"
-    assert work.graph_rows(TILE, "valid", "a.4x4") == tmp_path / "features/tile/cpu/valid/a.4x4.parquet"
+    assert work.rows(TILE, "valid", 12) == tmp_path / "features/tile/cpu/valid/part-0012.parquet"
     assert work.study(LAYOUT) == tmp_path / "studies/layout/xla/random"
     assert (work.model(TILE), work.reports()) == (tmp_path / "models/tile/cpu", tmp_path / "reports")
     assert list(tmp_path.iterdir()) == [], "naming a path makes nothing"
@@ -171,7 +171,7 @@ def test_names_that_try_to_leave_are_refused_and_others_are_one_plain_step(other
     work = Workspace(Path("/srv/work"))
     for name in (*ESCAPES, *ALLOWED, other):
         for ask in (
-            lambda name: work.graph_rows(LAYOUT, "train", name).with_suffix(""),
+            lambda name: work.graph_instances(LAYOUT, "train", name).with_suffix("").with_suffix(""),
             lambda name: work.features(LAYOUT, name),
             lambda name: work.study(Collection(("tile", name))),
             lambda name: work.model(Collection(("layout", name))),

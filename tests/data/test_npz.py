@@ -127,6 +127,7 @@ GARBAGE_HEADERS = {
     # No bytes, as claimed, but no array of numpy either, or one that cannot be divided into values.
     "no rows of any width": npy(npy_header((0, 2**62))),
     "rows of no width": npy(npy_header((2**62, 0))),
+    "truth for a number": npy(npy_header((True, 140)), bytes(560)),
     "many dimensions": npy(npy_header((1,) * 65), bytes(4)),
     **{f"type {descr}": npy(npy_header((5, 140), descr)) for descr in ("|V0", "|S0", "<U0")},
 }

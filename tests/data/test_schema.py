@@ -62,7 +62,7 @@ def test_every_file_of_the_sample_is_read():
         graph = read_graph(file.path, file.collection.kind)
         assert (graph.name, graph.labelled) == (file.name, file.split != "test")
         if file.collection.parts[:2] == ("layout", "tpu-estimate") and graph.labelled:
-            assert len(np.unique(graph.runtime)) >= (4 if file.collection.parts[-1] == "tied" else 8)
+            assert len(np.unique(graph.runtime)) >= 8
         count[str(file.collection), file.split] += 1
         configs[str(file.collection)].add(graph.configs)
     table = (SAMPLE / "README.md").read_text(encoding="utf-8")

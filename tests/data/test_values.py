@@ -37,7 +37,7 @@ GOOD = Outer("a", 0.5, Inner(3), {"train": ["x"]}, {"anything": [1, None]}, "n",
     ("change", "message"),
     [
         ({"name": 3}, "name is '3', not str"),
-        *(({"share": value}, "share is") for value in ("0.5", float("nan"), True)),
+        *(({"share": value}, "share is") for value in ("0.5", float("nan"), True, 10**400)),
         ({"inner": [3]}, "inner is no JSON object"),
         *(({"inner": {"size": value}}, "size is") for value in (3.0, True)),
         ({"inner": {}}, "inner lacks size"),

@@ -288,7 +288,8 @@ def test_every_column_stands_in_the_document_with_its_meaning():
 def test_every_column_has_a_cause():
     for block in (*BLOCKS["layout"], *BLOCKS["tile"]):
         of_graph = block.scope is Scope.GRAPH
-        assert [name for name in block.columns if (cause_of(name) == PROGRAM) != of_graph] == []
+        wrong = [name for name in block.columns if (cause_of(name) == PROGRAM) != of_graph]
+        assert not wrong, f"{wrong}: name the cause of these columns in _BLOCKS or _WHAT of features/meanings.py"
     instances = [name for block in INSTANCE_BLOCKS for name in block.columns if cause_of(name) == PROGRAM]
     assert {name.split("__")[0] for name in instances} == {"graph", "node"}
     expected = {

@@ -8,8 +8,6 @@ from dataclasses import asdict, fields, replace
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,28 +16,30 @@ from tests.features.helpers import SAMPLE, fitting_graphs, fitting_kernels, grap
 from tests.graphs import examples, layout_arrays, tile_arrays
 from xlarank.data.collection import Collection
 from xlarank.data.errors import FeatureStoreError, WorkspaceError
+from xlarank.data.family import program_family
 from xlarank.data.workspace import Workspace
 from xlarank.features.assemble import assemble
 from xlarank.features.instances.graph_instances import ARRAYS
 from xlarank.features.program.tensors import Tiling
-from xlarank.features.recipe import Recipe, Source
+from xlarank.features.recipe import FeatureSettings, Recipe, Source
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import (
     MANIFEST,
     Manifest,
-    current_summary,
+    _sealable,
     each_graph,
     instances_current,
     read_instances,
     read_manifest,
     read_rows,
     stored_collections,
+    stored_summaries,
     write_instances,
     write_manifest,
     write_rows,
 )
 
-RECIPE = Recipe(code_hash="0123456789abcdef", tier="full", candidates=True, max_configs=0, seed=0)
+RECIPE = Recipe.of(FeatureSettings(), "layout")
 SOURCE = Source(size=2**40 + 1, mtime_ns=1_700_000_000_123_456_789)
 #: One apart where float32 (2**24), float64 (2**53) and both together would make them equal.
 LABELS = (2**24 + 1, 2**24, 2**53 + 1, 2**53, 2**62 + 1, 2**62)
@@ -47,9 +47,15 @@ LABELS = (2**24 + 1, 2**24, 2**53 + 1, 2**53, 2**62 + 1, 2**62)
 LAYOUT, TILE = (assemble(graph_of(arrays)) for arrays in (layout_arrays(), tile_arrays()))
 
 
-def written(path, rows: GraphRows, recipe=RECIPE, source=SOURCE):
-    write_rows(path, rows, recipe, source)
+def written(path, *graphs: GraphRows, recipe=RECIPE, source=SOURCE):
+    write_rows(path, graphs, recipe, {rows.name: source for rows in graphs}, ("layout:cpu:random", "train"))
     return path
+
+
+def read_one(path) -> GraphRows:
+    ((rows, source),) = read_rows(path).values()
+    assert source == SOURCE
+    return rows
 
 
 def assert_equal_rows(found: GraphRows, expected: GraphRows) -> None:
@@ -72,14 +78,14 @@ def test_rows_survive_the_file(arrays, data, next_path):
     rows = assemble(graph_of(arrays))
     keep = data.draw(st.none() | st.sets(st.integers(0, len(rows) - 1), min_size=1).map(sorted))
     rows = rows if keep is None else rows.take(np.array(keep))
-    assert_equal_rows(read_rows(written(next_path(), rows)), rows)
+    assert_equal_rows(read_one(written(next_path(), rows)), rows)
 
 
 def test_labels_stay_exact(tmp_path):
     for rows in (LAYOUT, TILE):
         runtime = np.array(LABELS[: len(rows.ids)])
         exact = replace(rows, runtime=runtime, normalizer=runtime[::-1].copy() if rows is TILE else rows.normalizer)
-        assert_equal_rows(read_rows(written(tmp_path / "a.parquet", exact)), exact)
+        assert_equal_rows(read_one(written(tmp_path / "a.parquet", exact)), exact)
 
 
 def test_kept_rows_bring_all_their_configurations(tmp_path):
@@ -88,8 +94,9 @@ def test_kept_rows_bring_all_their_configurations(tmp_path):
     assert (kept.ids.tolist(), kept.group.tolist()) == ([0, 1, 3, 5], [0, 1, 1, 2])
     assert kept.runtime.tolist() == [20_000_003, 20_000_001, 20_000_002, 40_000_000]
     assert np.array_equal(kept.config_values, LAYOUT.config_values[[0, 1, 4]])
-    counts = {"configs": 4, "rows": 3, "labelled": True, "rankable": True}
-    assert current_summary(written(tmp_path / "a.parquet", kept), RECIPE, SOURCE) == kept.summary() == counts
+    counts = {"configs": 4, "rows": 3, "labelled": True, "rankable": True, "kinds": []}
+    assert kept.summary() == counts
+    assert stored_summaries(written(tmp_path / "a.parquet", kept), RECIPE) == {kept.name: (counts, SOURCE)}
     tiles = TILE.take(np.array([1, 3]))
     assert (tiles.ids.tolist(), tiles.normalizer.tolist()) == ([1, 3, 4], [30_000, 2_500, 20_000])
     whole, some = LAYOUT.instances.value, LAYOUT.take(np.array([1, 2])).instances.value
@@ -106,24 +113,43 @@ def test_the_same_rows_give_the_same_bytes_and_a_failed_write_leaves_the_old_fil
         where.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(pq, "write_table", fail)
+    monkeypatch.setattr(pl.DataFrame, "write_parquet", fail)
     with pytest.raises(WorkspaceError, match="No space left"):
-        write_rows(path, LAYOUT, RECIPE, SOURCE)
+        written(path, LAYOUT)
     assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
 
 
-def test_polars_reads_and_explodes_a_layout_file_as_the_docstring_says(tmp_path):
-    path = written(tmp_path / "a.parquet", LAYOUT)
-    table = pl.read_parquet(path)
-    assert table.columns == ["configurations", "runtime_ns", "normalizer_ns", *LAYOUT.config_columns]
-    assert set(table.dtypes[3:]) == {pl.Float32} and table.schema["runtime_ns"] == pl.List(pl.Int64)
-    flat = table.explode("configurations", "runtime_ns")
-    assert flat["configurations"].to_list() == [0, 1, 3, 2, 4, 5]
-    assert flat["runtime_ns"].to_list() == LAYOUT.runtime[[0, 1, 3, 2, 4, 5]].tolist()
-    assert flat["change__nodes_set__share"].to_list() == [0, 0.5, 0.5, 1, 0.5, 0.5]
-    metadata = json.loads(pq.read_metadata(path).metadata[b"xlarank"])
-    assert metadata["graph_columns"] == LAYOUT.constants
-    assert metadata["recipe"] == asdict(RECIPE) and metadata["source"] == asdict(SOURCE)
+def test_a_file_is_read_without_this_package(tmp_path):
+    """A row for each distinct configuration: keys, lists of the identical ones, then the features."""
+    other = replace(LAYOUT.take(np.array([2, 3])), name="other__b", graph_values=LAYOUT.graph_values + 1)
+    path = written(tmp_path / "a.parquet", LAYOUT, other)
+    table = pl.scan_parquet(tmp_path / "*.parquet").collect()
+    assert table.columns[:8] == [
+        "collection", "graph", "family", "split", "configuration", "repeats", "runtime_ns", "label"
+    ]  # fmt: skip
+    assert table.columns[8:] == ["configurations", "runtimes_ns", "normalizers_ns", *LAYOUT.columns]
+    assert set(table.dtypes[11:]) == {pl.Float32}
+    assert table["graph"].to_list() == [LAYOUT.name] * 5 + ["other__b"] * 2
+    assert table["family"].unique().sort().to_list() == sorted({program_family(LAYOUT.name), "other"})
+    assert table.select("collection", "split").unique().rows() == [("layout:cpu:random", "train")]
+    assert table["configuration"].to_list() == [0, 1, 2, 4, 5, 2, 4]
+    assert table["repeats"].to_list() == [1, 2, 1, 1, 1, 1, 1]
+    assert table["configurations"].to_list()[:3] == [[0], [1, 3], [2]]
+    assert table["runtimes_ns"].to_list()[1] == LAYOUT.runtime[[1, 3]].tolist() == [20_000_001, 20_000_002]
+    assert table["runtime_ns"].to_list()[:5] == LAYOUT.row_cost.tolist() == table["label"].to_list()[:5]
+    np.testing.assert_array_equal(table[:5, 11:].to_numpy(), LAYOUT.matrix())
+    np.testing.assert_array_equal(table[5:, 11:].to_numpy(), other.matrix())
+    assert [rows.name for rows, _ in read_rows(path).values()] == [LAYOUT.name, "other__b"]
+    assert_equal_rows(read_rows(path)["other__b"][0], other)
+
+
+def test_tables_have_the_cost_of_tiles_and_null_where_nothing_was_measured(tmp_path):
+    """The fastest of identical configurations counts: cost is runtime over normalizer."""
+    runtime = np.where(TILE.ids == 4, 0, TILE.runtime)
+    table = pl.read_parquet(written(tmp_path / "a.parquet", replace(TILE, runtime=runtime)))
+    assert table["label"].to_list() == (TILE.runtime / TILE.normalizer)[table["configuration"]].tolist()
+    unlabelled = pl.read_parquet(written(tmp_path / "b.parquet", replace(TILE, runtime=0 * runtime)))
+    assert unlabelled["label"].null_count() == unlabelled["runtime_ns"].null_count() == len(TILE)
 
 
 # Broken or not current --------------------------------------------------------------------------------------
@@ -132,7 +158,7 @@ def test_polars_reads_and_explodes_a_layout_file_as_the_docstring_says(tmp_path)
 def assert_unreadable(
     path, match=r"(?s)a\.parquet cannot be read .*expected stored features.*run build-features again"
 ):
-    assert current_summary(path, RECIPE, SOURCE) is None
+    assert stored_summaries(path, RECIPE) == {}
     with pytest.raises(FeatureStoreError, match=match):
         read_rows(path)
 
@@ -149,9 +175,9 @@ def test_a_broken_file_is_neither_current_nor_read(tmp_path):
     ):
         path.write_bytes(wrong)
         assert_unreadable(path)
-    for metadata in (None, {"other": "{}"}, *({"xlarank": text} for text in ("no json", "[]", "{}", b"\xff"))):
-        table = pa.table({"x": pa.array([1.0])})
-        pq.write_table(table.replace_schema_metadata(metadata) if metadata else table, path)
+    texts = ("no json", "[]", "{}", _sealable({}), _sealable({"recipe": 1}))
+    for metadata in (None, {"other": "{}"}, *({"xlarank": text} for text in texts)):
+        pl.DataFrame({"x": [1.0]}).write_parquet(path, metadata=metadata)
         assert_unreadable(path)
     path.unlink()
     assert_unreadable(path)
@@ -163,9 +189,13 @@ def test_another_recipe_or_source_means_build_again(tmp_path):
     others = {"code_hash": "f", "tier": "fast", "candidates": False, "max_configs": 1000, "seed": 1}
     others["tiling"] = Tiling(sublanes=16)
     assert set(others) == {field.name for field in fields(Recipe)}
-    made = [(replace(RECIPE, **{name: value}), SOURCE) for name, value in others.items()]
-    made += [(RECIPE, replace(SOURCE, size=1)), (RECIPE, replace(SOURCE, mtime_ns=SOURCE.mtime_ns + 1))]
-    assert [current_summary(path, *other) for other in made] == [None] * len(made)
+    made = [replace(RECIPE, **{name: value}) for name, value in others.items()]
+    assert [stored_summaries(path, other) for other in made] == [{}] * len(made)
+    for other in made:
+        with pytest.raises(FeatureStoreError, match="not those of manifest"):
+            read_rows(path, other)
+    ((_, source),) = stored_summaries(path, RECIPE).values()
+    assert source == SOURCE != replace(SOURCE, mtime_ns=SOURCE.mtime_ns + 1)
 
 
 # The manifest --------------------------------------------------------------------------------------------------
@@ -176,7 +206,7 @@ PLAIN = Manifest(
     data_root="data/sample",
     graph_columns=["size__nodes__log"],
     config_columns=["change__nodes_set__share", "change__nodes_changed__share"],
-    graphs={"b": {"configs": 6, "source": {"size": 1, "mtime_ns": 2**62 + 1}}, "a": {"configs": 1}},
+    graphs={"b": {"part": 0, "configs": 6, "source": {"size": 1, "mtime_ns": 2**62 + 1}}, "a": {"part": 1}},
     broken={"c": "the file has no configurations"},
 )
 
@@ -191,7 +221,7 @@ def test_a_manifest_is_read_back_and_collections_with_one_are_listed(tmp_path):
     assert stored_collections(workspace) == [COLLECTION, tile]
     manifest = read_manifest(workspace, COLLECTION, "train")
     assert manifest == PLAIN and list(manifest.graphs) == ["b", "a"], "the order is kept"
-    with pytest.raises(FeatureStoreError, match=r"b\.parquet cannot be read"):
+    with pytest.raises(FeatureStoreError, match=r"part-0000\.parquet cannot be read"):
         list(each_graph(workspace, COLLECTION, "train"))  # a graph of the manifest that is gone
 
 
@@ -210,17 +240,23 @@ def test_a_broken_manifest_is_refused(tmp_path):
 
 
 def test_a_split_is_loaded_in_the_order_of_its_manifest(tmp_path):
+    """Two graphs of one file, then one of another."""
     workspace = Workspace(tmp_path)
-    for name, keep in (("a", [0]), ("b", [0, 1])):
-        rows = replace(LAYOUT.take(np.array(keep)), name=name)
-        write_rows(workspace.graph_rows(COLLECTION, "train", name), rows, RECIPE, SOURCE)
-    made = {name: {"source": asdict(SOURCE)} for name in ("b", "a")}
+    a, b, c = (replace(LAYOUT.take(np.arange(number)), name=name) for number, name in enumerate("abc", 1))
+    written(workspace.rows(COLLECTION, "train", 0), c, a)
+    written(workspace.rows(COLLECTION, "train", 1), b)
+    made = {name: {"source": asdict(SOURCE), "part": part} for name, part in (("c", 0), ("a", 0), ("b", 1))}
     write_manifest(workspace, COLLECTION, "train", replace(PLAIN, graphs=made))
     loaded = [(rows.name, len(rows)) for rows in list(each_graph(workspace, COLLECTION, "train"))]
-    assert loaded == [("b", 2), ("a", 1)]
-    for changed in (replace(RECIPE, tier="fast"), SOURCE), (RECIPE, replace(SOURCE, size=1)):
-        write_rows(workspace.graph_rows(COLLECTION, "train", "a"), rows, *changed)  # a build that did not end
-        with pytest.raises(FeatureStoreError, match=r"a\.parquet .*not those of manifest.*run build-features"):
+    assert loaded == [("c", 3), ("a", 1), ("b", 2)]
+    for graphs, changed in (
+        ((b,), {"recipe": replace(RECIPE, tier="fast")}),
+        ((b,), {"source": replace(SOURCE, size=1)}),  # a build that did not end
+        ((a,), {}),
+    ):
+        written(workspace.rows(COLLECTION, "train", 1), *graphs, **changed)
+        refused = r"part-0001\.parquet .*not those of manifest.*run build-features"
+        with pytest.raises(FeatureStoreError, match=refused):
             list(each_graph(workspace, COLLECTION, "train"))
 
 

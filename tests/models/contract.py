@@ -105,7 +105,8 @@ class RankerContract(CombinedRankerContract):
     ) -> None:
         again, other = fitted(ranker.name, easy_data()), fitted(ranker.name, data, seed=1)
         two = ranker.clone().fit(data, FitSettings(ROUNDS, 0, threads=2))
-        assert saved(ranker, tmp_path / "first") == saved(again, tmp_path / "again")
+        first = saved(ranker, tmp_path / "first")
+        assert first == saved(again, tmp_path / "again") == saved(two, tmp_path / "two")
         few = (
             ranker.clone().fit(data, FitSettings(3, 0, 1, grows=True)).grow(data, FitSettings(7, 0, 1, grows=True))
         )

@@ -22,7 +22,7 @@ from xlarank.models.base import Ranker
 from xlarank.models.objectives import RankNetLoss, row_weights
 from xlarank.models.rankers import lightgbm_data
 from xlarank.models.rankers.boosted import InitScore
-from xlarank.models.rankers.booster_text import first_trees, require_tree
+from xlarank.models.rankers.booster_text import MOST_DEPTH, first_trees, require_tree
 from xlarank.models.rankers.lightgbm_data import RowTargets, binned
 from xlarank.models.rankers.xgb_pairwise import XGBPairwise
 from xlarank.models.training_data import TrainingData
@@ -115,6 +115,31 @@ def test_splits_that_are_no_tree_are_refused() -> None:
     for children, leaves in (([(1, -1), (0, -2)], 2), ([(-1, -1)], 1), ([(-1, -2), (-3, -4)], 4), ([(-1, -2)], 3)):
         with pytest.raises(ValueError, match=r"two parents|one tree"):
             require_tree(children, leaves)
+
+
+def test_trees_deeper_than_any_grown_here_are_refused() -> None:
+    """Contributions of a chain of 10,000 leaves take a minute and have no correct digit; longer ones crash."""
+    for depth in (MOST_DEPTH, MOST_DEPTH + 1):
+        chain = [(-1 - split, split + 1) for split in range(depth - 1)] + [(-depth, -depth - 1)]
+        for children in (chain, [pair[::-1] for pair in chain]):
+            if depth == MOST_DEPTH:
+                require_tree(children, depth + 1)
+            else:
+                with pytest.raises(ValueError, match=f"deeper than {MOST_DEPTH} splits"):
+                    require_tree(children, depth + 1)
+
+
+@pytest.mark.parametrize("model", ["lambdarank", "xgb-pairwise"])
+def test_no_tree_grows_deeper_than_can_be_read(model: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for module in ("booster_text", "lightgbm", "xgb_pairwise"):
+        monkeypatch.setattr(f"xlarank.models.rankers.{module}.MOST_DEPTH", 3)
+    leaves = {"lambdarank": "num_leaves", "xgb-pairwise": "max_leaves"}[model]
+    ranker = fitted(model, easy_data(), **{leaves: 30})
+    saved(ranker, tmp_path / "model")
+    type(ranker).load(tmp_path / "model")
+    monkeypatch.setattr("xlarank.models.rankers.booster_text.MOST_DEPTH", 2)
+    with pytest.raises(ModelError, match="deeper than 2 splits"):
+        type(ranker).load(tmp_path / "model")
 
 
 @pytest.mark.parametrize("model", ["lambdarank", "ranknet", "sum-pooled", "pair-vote", "xgb-pairwise"])

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.models.contract import easy_data, easy_graph, fitted
+from tests.models.contract import easy_data, easy_graph, fitted, graph_rows, saved
 from tests.models.test_sum_pooled import pooled_data, pooled_graph
 from tests.pipelines.trees import layout_graph
+from xlarank.data.errors import ModelError
 from xlarank.data.graph import LayoutGraph, read_graph
 from xlarank.features.assemble import assemble
 from xlarank.features.attribution import walk_between
@@ -46,6 +47,47 @@ def test_parts_add_up_to_the_difference_of_the_scores(model: str) -> None:
     # the runtime is 1 + 3 waste + clash: between the cheapest and the dearest waste counts most
     parts = ranker.contributions(Rows.of(graph), int(graph.row_cost.argmin()), int(graph.row_cost.argmax()))
     assert parts.difference < 0 and min(parts.columns, key=lambda name: parts.columns[name]) == "waste"
+
+
+def test_contributions_that_do_not_add_up_are_refused(tmp_path: Path) -> None:
+    """A tree of many columns one below the other: LightGBM's sums over their subsets lose all digits."""
+    columns = 120
+    names = [f"column{number}" for number in range(columns)]
+    values = np.random.default_rng(0).random((40, columns - 1)) ** 0.02
+    graph = graph_rows("a__a", range(1, 41), features=values, columns=names)
+    ranker = fitted("lambdarank", TrainingData.from_graphs([graph]), num_leaves=2, rounds=1)
+    saved(ranker, tmp_path / "model")
+    (path,) = tmp_path.rglob("booster.txt")
+    path.write_text(chain_text(columns), encoding="utf-8")
+    stranger = type(ranker).load(tmp_path / "model")
+    rows = Rows(graph.matrix(), graph.columns)
+    assert np.isfinite(stranger.predict(rows.matrix, graph.columns)).all()
+    with pytest.raises(ModelError, match=r"too deep for their contributions .*; rank works with it"):
+        stranger.contributions(rows, 0, 1)
+
+
+def chain_text(columns: int) -> str:
+    """LightGBM's text of a tree in which each column splits once, one below the other."""
+    rng, leaves = np.random.default_rng(0), columns + 1
+    counts = [20 * (leaves - split) for split in range(columns)]
+    entries = {
+        "num_leaves": [leaves], "num_cat": [0], "split_feature": range(columns), "split_gain": [1] * columns,
+        "threshold": rng.random(columns), "decision_type": [2] * columns,
+        "left_child": range(-1, -leaves, -1), "right_child": [*range(1, columns), -leaves],
+        "leaf_value": rng.normal(size=leaves), "leaf_weight": [20] * leaves, "leaf_count": [20] * leaves,
+        "internal_value": [0] * columns, "internal_weight": counts, "internal_count": counts, "is_linear": [0],
+        "shrinkage": [1],
+    }  # fmt: skip
+    block = "".join(f"{name}={' '.join(map(str, values))}\n" for name, values in entries.items())
+    block = f"Tree=0\n{block}\n\n"
+    head = {
+        "version": "v4", "num_class": 1, "num_tree_per_iteration": 1, "label_index": 0,
+        "max_feature_idx": columns - 1, "objective": "lambdarank",
+        "feature_names": " ".join(f"Column_{number}" for number in range(columns)),
+        "feature_infos": " ".join(["[0:1]"] * columns), "tree_sizes": len(block),
+    }  # fmt: skip
+    lines = "".join(f"{name}={value}\n" for name, value in head.items())
+    return f"tree\n{lines}\n{block}end of trees\n\nparameters:\n\nend of parameters\n"
 
 
 @pytest.mark.parametrize("model", ["sum-pooled", "ensemble", "sibling"])
@@ -147,3 +189,32 @@ def test_it_is_read_back_for_the_same_model_only(noise: float, tmp_path: Path) -
         assert Calibration.load(tmp_path, "another") is None
     file.write_text("{", encoding="utf-8")
     assert Calibration.load(tmp_path, "this") is None
+
+
+def test_an_edited_calibration_is_none(tmp_path: Path) -> None:
+    """It is beside the booster's checksums; rankings go on without it."""
+    calibration = Calibration.of(many(noise=0.3))
+    calibration.save(tmp_path, "this")
+    file = tmp_path / "calibration.json"
+    whole = json.loads(file.read_text(encoding="utf-8"))
+    edits = [(name, value) for name in whole for value in ("x", [], {}, True, -1)]
+    edits += [
+        ("first", None),
+        ("certain", None),
+        ("graphs", None),
+        ("first", 1.5),
+        ("right", 10**400),
+        ("by", "moon"),
+        ("graphs", 2.5),
+    ]
+    assert isinstance(whole["model"], str) and len(whole) == 12
+    scores, group = np.random.default_rng(0).normal(size=(3, 5)), np.arange(5)
+    for name, value in edits:
+        file.write_text(json.dumps({**whole, name: value}), encoding="utf-8")
+        assert Calibration.load(tmp_path, "this") is None, (name, value)
+    for text in ("[" * 100_000, "[]", json.dumps({**whole, "more": 1}), '{"model": "this"}'):
+        file.write_text(text, encoding="utf-8")
+        assert Calibration.load(tmp_path, "this") is None
+    file.write_text(json.dumps({**whole, "threshold": None}), encoding="utf-8")
+    endless = Calibration.load(tmp_path, "this")
+    assert endless is not None and "no pair is certain" in Trust(endless, scores, group).lines()[0]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import stat
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -149,6 +151,22 @@ def test_a_card_cannot_name_a_folder_outside(folder: Path, tmp_path: Path) -> No
         with pytest.raises(ModelError, match="lies outside the model"):
             load_model(folder)
         assert (folder / name).resolve().exists(), "it is refused for where it is, not for being absent"
+    save_model(folder, card(), boosters(0))
+    ((name, checksum),) = load_model(folder).card.seeds.items()
+    edit_card(folder, seeds={str(folder / name): checksum})
+    with pytest.raises(ModelError, match="lies outside the model"):
+        load_model(folder)  # whole, but packages and copies of it would not be
+
+
+def test_the_folder_of_boosters_follows_the_mask_of_the_process(folder: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        save_model(folder, card(), boosters(0))
+    finally:
+        os.umask(before)
+    (own,) = folder.glob("boosters-*")
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in (own, *own.iterdir())}
+    assert modes == {0o750}
 
 
 def test_a_damaged_card_is_refused(folder: Path) -> None:

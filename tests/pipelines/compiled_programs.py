@@ -50,6 +50,63 @@ def texts():
     return function, ({"narrow": narrow, "wide": wide}, x)
 
 
+def cross_entropy():
+    """The usual loss of a classifier: the compiler has no code to pick single elements."""
+    import jax
+    import jax.numpy as jnp
+
+    def loss(weights, x, labels):
+        logits = jax.nn.relu(x @ weights["hidden"]) @ weights["out"]
+        return -jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], axis=1).mean()
+
+    def step(weights, x, labels):
+        value, slopes = jax.value_and_grad(loss)(weights, x, labels)
+        return jax.tree.map(lambda w, slope: w - 0.1 * slope, weights, slopes), value
+
+    hidden, out, x = _arrays((256, 512), (512, 1000), (128, 256))
+    return step, ({"hidden": hidden, "out": out}, x, jax.ShapeDtypeStruct((128,), "int32"))
+
+
+def picked():
+    """The same by indices, which nothing replaces."""
+    import jax
+    import jax.numpy as jnp
+
+    def loss(x, labels):
+        return jax.nn.log_softmax(x)[jnp.arange(128), labels].sum()
+
+    return loss, (*_arrays((128, 1000)), jax.ShapeDtypeStruct((128,), "int32"))
+
+
+def mixing():
+    """A state that comes back: by itself the compiler lays it out otherwise than it came in."""
+    import jax
+    import jax.numpy as jnp
+
+    def step(state, mix):
+        h = jnp.einsum("bkd,de->bke", state["h"], state["w"])
+        h = jnp.einsum("bke,kl->lbe", jax.nn.relu(h), mix).transpose(1, 0, 2)
+        return {"h": h, "w": state["w"]}, h.sum()
+
+    h, w, mix = _arrays((32, 12, 128), (128, 128), (12, 12))
+    return step, ({"h": h, "w": w}, mix)
+
+
+def recurrent():
+    """A state of which no copy can be spared, but when its layout changes with every step."""
+    import jax
+    import jax.numpy as jnp
+
+    def step(state, mix):
+        numbers = ("NCW", "OIW", "NCW")
+        h = jax.lax.conv_general_dilated(state["h"], state["w"], (1,), "SAME", dimension_numbers=numbers)
+        h = jnp.tanh(h)
+        return {"h": jnp.einsum("ncw,cd->dnw", h, mix).transpose(1, 0, 2), "w": state["w"]}, h.max(2)
+
+    h, w, mix = _arrays((16, 96, 64), (96, 96, 3), (96, 96))
+    return step, ({"h": h, "w": w}, mix)
+
+
 def shapeless():
     return (lambda text: text), ("text",)
 

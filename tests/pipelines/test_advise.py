@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,19 +12,22 @@ import numpy as np
 import pytest
 
 from tests.data.hlo.programs import instruction, matmul_module
+from xlarank.cli.programs import _show_advice
 from xlarank.data.errors import CompilerError, HloError
 from xlarank.data.hlo.compiler.constrain import entry_modes
 from xlarank.data.hlo.compiler.cycles import COUNTING, read_estimate
 from xlarank.data.hlo.compiler.outcome import Outcome, Status
+from xlarank.data.hlo.compiler.pasted import Pasted, Place
 from xlarank.data.hlo.compiler.targets import target_of
 from xlarank.data.hlo.compiler.xla import Lowered
-from xlarank.data.hlo.messages import HloModuleProto, Message
+from xlarank.data.hlo.messages import HloModuleProto, Message, instructions
 from xlarank.data.hlo.reading import module_graph
 from xlarank.pipelines.advise import advice
 from xlarank.pipelines.advise.advice import Advice, AdviceSettings, advise, apply_configuration
-from xlarank.pipelines.advise.diagnosis import Leaf, diagnose, leaves_of, picture
-from xlarank.pipelines.advise.lines import entry_lines, operation_lines
-from xlarank.pipelines.advise.search import Space, around_copies
+from xlarank.pipelines.advise.diagnosis import Leaf, diagnose, leaves_of, picture, ties_of
+from xlarank.pipelines.advise.lines import changes_of, entry_lines, operation_lines
+from xlarank.pipelines.advise.search import around_copies
+from xlarank.pipelines.advise.space import Space
 from xlarank.pipelines.programs.sources import Program, write_configurations
 
 TEXT = """HloModule m, entry_computation_layout={{(f32[64,128]{{1,0}}, f32[128,64]{{{weight}}})->f32[64,64]{{1,0}}}}
@@ -44,6 +48,9 @@ def product_module() -> Message:
     instruction(main, "parameter", (64, 128), id=1).metadata.op_name = "x"
     instruction(main, "parameter", (128, 64), id=2, parameter_number=1).metadata.op_name = "layer['w']"
     instruction(main, "dot", (64, 64), (1, 2), id=3).dot_dimension_numbers.lhs_contracting_dimensions.append(1)
+    main.instructions[2].metadata.op_name = "jit(f)/dot"
+    main.instructions[2].metadata.source_file = "mine.py"
+    main.instructions[2].metadata.source_line = 7
     for one in main.instructions[:2]:
         module.host_program_shape.parameters.add().CopyFrom(one.shape)
     module.host_program_shape.result.CopyFrom(main.instructions[2].shape)
@@ -59,12 +66,22 @@ class Made:
     fails_after = 10**9
     slow = unsettled = ""
     useless = False
+    broken: Outcome | None = None
+    one_hot: ClassVar[list[bool]] = []
     know = staticmethod(lambda *_: None)
     compare = staticmethod(lambda *_: 0.001)
+    pasted: ClassVar[list[tuple[int, int]]] = []
 
-    def lower(self, **_: Any) -> Lowered:
+    def lower(self, *, one_hot: bool = False, **_: Any) -> Lowered:
+        self.one_hot.append(one_hot)
         leaves = [["[0]", "[1]['w']"], [""]]
-        return Lowered(product_module().SerializeToString(), None, {"dot.3": (1, 0)}, leaves)
+        return Lowered(product_module().SerializeToString(), {"dot.3": (1, 0)}, leaves)
+
+    def compile_pasted(self, pasted: Pasted) -> tuple[str, dict[Place, str]]:
+        """The expression on a line gets a layout as the dot does."""
+        self.pasted.append((len(pasted.lines), len(pasted.places)))
+        text = TEXT.format(weight="0,1", operand="w", cycles=100 - 50 * bool(pasted.places), copy="")
+        return text, dict.fromkeys(pasted.places, "x @ w")
 
     def compile(self, modules: Any, **_: Any) -> Any:
         for at, module in enumerate(modules):
@@ -73,6 +90,9 @@ class Made:
             inputs = (entry_modes(module) or [["default", "default"]])[0]
             turned = any(one.custom_call_target for one in module.computations[0].instructions)
             self.compiled.append(f"{inputs[1]} {turned}")
+            if self.broken is not None:
+                yield at, self.broken
+                continue
             if status := (self.slow if turned else "") or (self.unsettled if "auto" in inputs else ""):
                 yield at, Outcome(Status(status), seconds=9.0, message="not done within 9 s")
                 continue
@@ -85,7 +105,7 @@ class Made:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> type[Made]:
-    own = type("Own", (Made,), {"compiled": []})
+    own = type("Own", (Made,), {"compiled": [], "pasted": [], "one_hot": []})
     monkeypatch.setattr(advice, "Compiler", lambda *_, **__: nullcontext(own()))
     return own
 
@@ -118,13 +138,34 @@ def test_entry_layouts_come_first_then_the_search_goes_on_from_the_best(made: ty
     assert "    \"[1]['w']\": (1, 0),  # weight layer['w'], f32[128,64]" in found.lines
     assert "outputs = {}" in found.lines
     compile("\n".join(found.lines), "lines", "exec")
-    assert "y = with_layout_constraint(y, Layout(major_to_minor=(1, 0)))" in found.lines
+    assert found.lines[-2:] == [
+        "# mine.py:7, dot f32[64,64], jit(f)/dot",
+        "#   with_layout_constraint(x @ w, Layout(major_to_minor=(1, 0)))",
+    ]
+    assert (change.code, found.module_ns) == ("x @ w", clock(50))
+    assert len(made.pasted) == 2 and made.pasted[1][1] == 0
+    assert not found.conversion_words  # a weight alone
     assert "nothing is left to try" in run(tmp_path / "more", budget=20).stopped
     edited = HloModuleProto.FromString((tmp_path / "program.advised.pb").read_bytes())
     assert entry_modes(edited) == [["default", "{0,1}"], ["default"]]
     value = json.loads((tmp_path / "program.advice.json").read_text())
     assert value["inputs"][0]["major_to_minor"] == [1, 0] and value["speedup"] == pytest.approx(8, rel=0.01)
     assert value["diagnosis"]["relayouts"][0]["tensor"] == "layer['w']"
+
+
+def test_what_is_printed_tells_code_from_module_and_what_is_not_counted(made, tmp_path, capsys) -> None:
+    found = run(tmp_path, budget=8)
+    batch = replace(found.inputs[0], kind="input")
+    unreached = replace(found.changes[0], code="", source="jit(f)/transpose(jvp())/dot")
+    _show_advice(replace(found, inputs=[batch], changes=[*found.changes, unreached], module_ns=40))
+    printed = capsys.readouterr().out
+    assert "code to paste" in printed and "edited module" in printed
+    assert "1 operation cannot be laid out by code" in printed
+    assert "not counted: laying out layer['w'] anew in each call" in printed and "300 cycles" in printed
+    _show_advice(replace(found, inputs=[replace(batch, looped=True)], speedup=1.019))
+    printed = capsys.readouterr().out
+    assert "1.019: nothing worth doing" in printed and "with_layout_constraint" not in printed
+    assert "not counted" not in printed
 
 
 def test_an_interrupted_search_goes_on_where_it_was(made: type[Made], tmp_path: Path) -> None:
@@ -143,6 +184,22 @@ def test_an_interrupted_search_goes_on_where_it_was(made: type[Made], tmp_path: 
     made.compiled.clear()
     run(tmp_path / "whole", budget=8)
     assert len(made.compiled) == 1  # the module that is written, to be sure of it
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "said"),
+    [
+        ("timeout", "not done within 9 s", "--limit"),
+        ("failed", "RESOURCE_EXHAUSTED: vmem", "compiles in JAX"),
+        ("failed", "INVALID_ARGUMENT: Custom emitter for GatherX not found", "the compiler itself fails.*one_hot"),
+        ("crashed", "the compiler's process ended with signal 11", "the compiler itself failed"),
+    ],
+)
+def test_a_default_that_does_not_compile_is_told_by_its_cause(made, tmp_path, status, message, said) -> None:
+    made.broken = Outcome(Status(status), message=message)
+    with pytest.raises(CompilerError, match=said):
+        run(tmp_path, budget=3)
+    assert made.one_hot == ([False, True] if "one_hot" in said else [False])
 
 
 def test_what_timed_out_or_crashed_is_tried_again_by_a_later_run(made: type[Made], tmp_path: Path) -> None:
@@ -171,6 +228,7 @@ def test_estimates_counted_otherwise_are_not_used_again_and_old_modules_go(made,
 def test_the_compilers_own_choice_stands_where_nothing_beats_it(made: type[Made], tmp_path: Path) -> None:
     made.useless, made.slow = True, "given up"
     found = run(tmp_path, budget=20)
+    assert not found.worth
     assert found.speedup == 1 and not found.lines and not found.changes and found.difference is None
     assert found.compiled["given up"] >= 1 and "failed" not in found.compiled
     assert not (tmp_path / "program.advised.pb").exists()
@@ -226,6 +284,39 @@ def test_what_leads_to_a_copy_is_laid_out_as_the_copy_and_what_follows_as_before
     assert around_copies(text.replace("{1,2,0} copy", "{2,1,0} copy")) == []
 
 
+def test_inputs_of_a_loop_are_tied_to_the_outputs_that_they_become() -> None:
+    def leaves(*given: str) -> list[Leaf]:
+        return [Leaf("input", "", *one.split(" ")) for one in given]
+
+    plain = product_module()
+    inputs = leaves("[0]['w'] f32[8]", "[0]['b'] f32[8]", "[1] f32[8]")
+    same = leaves("[0]['b'] f32[8]", "[0]['w'] f32[8]", "[1] f32[]")
+    assert ties_of(plain, inputs, same) == {0: 1, 1: 0}
+    assert ties_of(plain, inputs, leaves("[0] f32[]", "[1]['b'] f32[8]", "[1]['w'] f32[9]")) == {1: 1}
+    assert ties_of(plain, inputs, leaves("['w'] f32[8]")) == {0: 0}
+    assert ties_of(plain, inputs, leaves(" f32[8]")) == {}
+    plain.input_output_alias.entries.add(parameter_number=2, output_shape_index=[1])
+    assert ties_of(plain, inputs, same) == {2: 1, 1: 0}
+
+
+def test_outputs_that_lie_otherwise_than_the_inputs_they_become_are_no_advice() -> None:
+    module = HloModuleProto.FromString(product_module().SerializeToString())
+    module.computations[0].instructions[1].shape.dimensions[:] = 64, 64
+    module.computations[0].instructions[0].shape.dimensions[:] = 64, 64
+    program = Program("p", Lowered(module.SerializeToString(), leaves=[["[0]", "[1]"], ["[1]"]]))
+    space = Space.of(program, np.random.default_rng(0), 8)
+    assert space.ties == {1: 0}
+    text = "HloModule m, entry_computation_layout={(f32[64,64]{1,0}, f32[64,64]{0,1})->f32[64,64]{1,0}}\n"
+    start = space.entry(True, False)[0]
+    assert not space.tied(text) and space.tied(text.replace("{0,1}", "{1,0}"))
+    grown, codes = space.tie(start, text)
+    assert [grown.modes(code) for code in codes] == [
+        (["{1,0}", "{0,1}"], ["{0,1}"]),
+        (["{1,0}", "{1,0}"], ["{1,0}"]),
+    ]
+    assert grown.modes(start) == space.modes(start) == (["auto", "auto"], ["default"])
+
+
 def test_weights_are_told_by_name_or_use() -> None:
     inputs, outputs = leaves_of(product_module(), [[], []])
     assert [(one.kind, one.name, one.shape) for one in (*inputs, *outputs)] == [
@@ -235,15 +326,26 @@ def test_weights_are_told_by_name_or_use() -> None:
 
 
 def test_layouts_of_operations_become_lines_that_name_the_value() -> None:
-    dot = matmul_module().computations[1].instructions[2]
+    module = matmul_module()
+    at, dot = next((at, one) for at, (_, one) in enumerate(instructions(module)) if one.name == "dot.22")
     dot.metadata.op_name = "jit(f)/dot_general"
-    head, name, call = operation_lines([(dot, (0, 1))], {(8, 128)})
+    (change,) = changes_of(module, {at: (0, 1)})
+    assert change.place is None and change.source == "jit(f)/dot_general"
+    head, name, call = operation_lines([change])
     assert head == "from jax.experimental.layout import Layout, with_layout_constraint"
-    assert name == "# dot dot.22: f32[8,128], jit(f)/dot_general"
-    assert call == "y = with_layout_constraint(y, Layout(major_to_minor=(1, 0)))"
+    assert name == "# dot f32[8,128], jit(f)/dot_general"
+    assert call == "#   with_layout_constraint(VALUE, Layout(major_to_minor=(1, 0)))"
     assert operation_lines([]) == [] == entry_lines([], [])
-    lines = operation_lines([(dot, (0, 1))], {(8, 64)})  # a shape that only the compiler has
-    assert "use the edited module" in lines[-1] and not any("y = " in line for line in lines)
+    index, dot.metadata.stack_frame_id = module.stack_frame_index, 2
+    index.file_names.extend(["/lib/site-packages/flax/linear.py", "/home/me/net.py"])
+    for file, line in ((1, 5), (2, 12)):
+        index.file_locations.add(file_name_id=file, line=line)
+    index.stack_frames.add(file_location_id=2)
+    index.stack_frames.add(file_location_id=1, parent_frame_id=1)
+    (change,) = changes_of(module, {at: (0, 1)})
+    assert change.place == Place("/home/me/net.py", 12, (8, 128), (1, 0))
+    dot.metadata.op_name = "jit(f)/transpose(jvp())/dot_general"
+    assert changes_of(module, {at: (0, 1)})[0].place is None
 
 
 def test_a_configuration_of_an_imported_program_becomes_lines(tmp_path: Path) -> None:
@@ -255,7 +357,7 @@ def test_a_configuration_of_an_imported_program_becomes_lines(tmp_path: Path) ->
     rows[1, 0, :2] = 0, 1
     write_configurations(tmp_path / "c.npz", graph, rows, np.zeros(2, np.int64))
     applied = apply_configuration(path, f"{tmp_path / 'c.npz'}:1", tmp_path)
-    assert applied.lines[-1] == "y = with_layout_constraint(y, Layout(major_to_minor=(1, 0)))"
+    assert applied.lines[-2] == "# mine.py:7, dot f32[64,64], jit(f)/dot"
     edited = HloModuleProto.FromString(Path(applied.file).read_bytes())
     assert edited.computations[0].instructions[3].custom_call_target == "LayoutConstraint"
     assert apply_configuration(path, f"{tmp_path / 'c.npz'}:0", tmp_path).changes == []

@@ -79,9 +79,9 @@ def test_a_cluster_stores_what_this_machine_would(
     file = next(file for file in discover(tree / "npz") if str(file.collection) == TILE)
     away = replace(file, path=tmp_path / "absent" / file.path.relative_to(tree))
     for one, source in ((away, Source.of(file.path)), (file, replace(Source.of(file.path), size=1))):
-        job = module.GraphJob(one, Workspace(tmp_path / "work"), Recipe.of(FAST, "tile"), FAST)
+        job = module.PartJob((one,), 0, Workspace(tmp_path / "work"), Recipe.of(FAST, "tile"), FAST)
         with pytest.raises(XlarankError, match=r"worker on .* sees no .*npz of .*same path"):
-            module.build_remotely(job, source)
+            module.build_remotely(job, {one.name: {"source": source}})
     monkeypatch.setattr("xlarank.features.recipe.source_hash", lambda: "other code")
     with pytest.raises(ClusterError, match=r"worker on .* has the feature code .*install the same xlarank"):
         build(tree, tmp_path / "work", **asked)

@@ -31,8 +31,9 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not INSTALLED, reason="needs the extra collect: jax and libtpu"),
 ]
-PRODUCTS = "tests.pipelines.compiled_programs:products"
-TEXTS = "tests.pipelines.compiled_programs:texts"
+PROGRAMS = "tests.pipelines.compiled_programs"
+_DEVICE = 'topologies.get_topology_desc(platform="tpu", topology_name="v3:2x2").devices[0]'
+PRODUCTS, TEXTS = f"{PROGRAMS}:products", f"{PROGRAMS}:texts"
 
 
 def test_labels_are_the_sum_of_cycles_at_the_clock(tmp_path):
@@ -108,26 +109,112 @@ def test_advice_is_never_worse_than_the_compilers_own_choice(tmp_path):
         ((_, outcome),) = compiler.compile([edited])
     assert target_of("tpu-v3").nanoseconds(outcome.estimate.cycles) == advice.best_ns
     assert advise(TEXTS, AdviceSettings("tpu-v3", budget=6, jobs=2), out=tmp_path) == advice
+    again = advise(str(tmp_path / "texts.advised.pb"), AdviceSettings("tpu-v3", budget=1), out=tmp_path / "again")
+    assert again.default_ns == advice.best_ns
 
 
 def test_the_lines_of_advice_give_the_estimate_that_was_promised(tmp_path):
     """As a reader would: the lines, pasted after the program, in a process of its own."""
     advice = advise(TEXTS, AdviceSettings("tpu-v3", budget=2, check=False), out=tmp_path)
-    text = "\n".join(advice.lines).replace(
-        "jax.devices()[0]", 'topologies.get_topology_desc(platform="tpu", topology_name="v3:2x2").devices[0]'
+    assert (
+        advice.best_ns == advice.module_ns == _pasted_ns(advice.lines, "tests.pipelines.compiled_programs", "texts")
     )
+
+
+LAYERS = """
+import jax
+import jax.numpy as jnp
+
+
+def heads(x):
+    return x.reshape(4, 128, 4, 32).transpose(0, 2, 1, 3)
+
+
+def forward(weights, x):
+    q, k, v = (heads(t) for t in jnp.split(x @ weights["qkv"], 3, -1))
+    q, k = jax.nn.elu(q) + 1, jax.nn.elu(k) + 1
+    o = jnp.einsum("bhne,bhef->bhnf", q, jnp.einsum("bhne,bhnf->bhef", k, v))
+    o = o / (jnp.einsum("bhne,bhe->bhn", q, k.sum(2)) + 1e-3)[..., None]
+    o = o.transpose(0, 2, 1, 3).reshape(4, 128, 128)
+    return x + o @ weights["o"]
+
+
+def step(weights, x):
+    value, slopes = jax.value_and_grad(lambda weights: (forward(weights, x) ** 2).mean())(weights)
+    return jax.tree.map(lambda w, slope: w - 0.1 * slope, weights, slopes), value
+
+
+def program():
+    shape = jax.ShapeDtypeStruct
+    weights = {"qkv": shape((128, 384), jnp.float32), "o": shape((128, 128), jnp.float32)}
+    return step, (weights, shape((4, 128, 128), jnp.float32))
+"""
+
+
+def test_constraints_of_advice_written_into_the_source_give_the_estimate_that_was_promised(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("layers.py").write_text(LAYERS)
+    advice = advise("layers:program", AdviceSettings("tpu-v3", budget=6, jobs=2), out=tmp_path)
+    reached = {(one.line, one.code, one.major_to_minor) for one in advice.changes if one.code}
+    assert advice.speedup > 1.02 and reached
+    assert all(not one.code for one in advice.changes if "transpose(" in one.source)
+    assert isinstance(advice.difference, float) and advice.difference < 1e-3
+    lines = LAYERS.splitlines()
+    for number, code, order in reached:
+        assert advice.changes[0].file == str(tmp_path / "layers.py") and code in lines[number - 1]
+        given = f"with_layout_constraint({code}, Layout(major_to_minor={order}))"
+        lines[number - 1] = lines[number - 1].replace(code, given)
+    imports = "from jax.experimental.layout import Layout, with_layout_constraint\n"
+    Path("layers.py").write_text(imports + "\n".join(lines))
+    assert advice.best_ns == _pasted_ns(advice.lines, "layers", "program")
+
+
+def _pasted_ns(lines, module, function):
+    text = "\n".join(lines)
+    if "in_formats" not in text:
+        text += "\nsharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])\nstep = jax.jit(step)\n"
+        text += "in_formats = jax.tree.map(lambda _: sharding, arguments)\n"
+        text += "arguments = jax.device_put(arguments, in_formats)"
+    text = text.replace("jax.devices()[0]", _DEVICE)
     shapes = "jax.tree.map(lambda x, f: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=f), arguments, in_formats)"
     script = (
         "import jax\nfrom jax.experimental import topologies\n"
-        "from tests.pipelines.compiled_programs import texts\n"
-        "step, arguments = texts()\n"
+        f"from {module} import {function}\n"
+        f"step, arguments = {function}()\n"
         + text.replace("jax.device_put(arguments, in_formats)", shapes)
         + "\nprint(step.lower(*arguments).compile().as_text())\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, env=os.environ | ENVIRONMENT, check=True
     )
-    assert target_of("tpu-v3").nanoseconds(read_estimate(done.stdout).cycles) == advice.best_ns
+    return target_of("tpu-v3").nanoseconds(read_estimate(done.stdout).cycles)
+
+
+@pytest.mark.parametrize(("name", "gains"), [("mixing", True), ("recurrent", False)])
+def test_the_lines_of_advice_run_in_a_loop_whose_outputs_go_in_again(tmp_path, name, gains):
+    advice = advise(f"{PROGRAMS}:{name}", AdviceSettings("tpu-v3", budget=6, check=True), out=tmp_path)
+    script = (
+        "import jax, jax.numpy as jnp\n"
+        f"from {PROGRAMS} import {name}\n"
+        f"step, arguments = {name}()\n"
+        "arguments = jax.tree.map(lambda x: jnp.ones(x.shape, x.dtype), arguments)\n"
+        + "\n".join(advice.lines)
+        + "\nstate, batch = arguments\nfor _ in range(3):\n    state, _ = step(state, batch)\n"
+    )
+    environment = os.environ | {"JAX_PLATFORMS": "cpu"}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert (advice.speedup > 1.02) == gains
+    assert not gains or (isinstance(advice.difference, float) and advice.difference < 1e-3)
+
+
+def test_where_the_compiler_has_no_code_to_pick_elements_one_hot_takes_its_place(tmp_path):
+    settings = AdviceSettings("tpu-v3", budget=2, check=True)
+    advice = advise(f"{PROGRAMS}:cross_entropy", settings, out=tmp_path)
+    assert "take_along_axis" in advice.replaced and "one_hot" in advice.replaced
+    assert advice.default_ns > 0 and advice.diagnosis.operations
+    with pytest.raises(CompilerError, match=r"the compiler itself fails.*compiled_programs.py:\d+.*one_hot"):
+        advise(f"{PROGRAMS}:picked", settings, out=tmp_path)
 
 
 def test_what_is_wrong_with_a_function_is_told():

@@ -137,6 +137,17 @@ def test_real_tuning_data_gives_google_s_files(real_data: Path, tmp_path: Path) 
                 assert ours[name].tobytes() == theirs[name].tobytes(), (place, name)
 
 
+def test_text_that_crashes_its_parser_does_not_stop_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xlarank.data.hlo.text._PARSE", "import os; os.kill(os.getpid(), 11)")
+    crash, good = tmp_path / "crash.hlo", program(tmp_path)
+    crash.write_text("HloModule m")
+    report = import_hlo([crash, good], tmp_path)
+    assert [graph.source for graph in report.graphs] == [str(good)]
+    assert "its parser ended with -11" in report.broken[str(crash)]
+
+
 @pytest.mark.skipif("XLARANK_TEST_HLO" not in os.environ, reason="XLARANK_TEST_HLO is not set: no programs to read")
 def test_real_programs_go_in(tmp_path: Path) -> None:
     pytest.importorskip("jaxlib")

@@ -148,9 +148,25 @@ def execute(place: Path, working: str, **parameters: object) -> str:
     return done.stdout
 
 
+def test_the_rehearsal_takes_a_python_relative_to_where_it_is_started(tmp_path: Path) -> None:
+    """As `PYTHON=.venv/bin/python`; it goes to other folders before it runs it."""
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text('#!/bin/sh\necho "$PWD $*"\nexit 7\n')
+    python.chmod(0o755)
+    for name, code, said in (
+        ("bin/python", 7, f"{ROOT} run.py package-kaggle"),
+        ("bin/none", 1, "bin/none is not"),
+    ):
+        words = ["bash", str(ROOT / "kaggle" / "rehearse.sh"), "out"]
+        done = subprocess.run(
+            words, cwd=tmp_path, env={**os.environ, "PYTHON": name}, capture_output=True, text=True
+        )
+        assert done.returncode == code and said in done.stdout + done.stderr
+
+
 @pytest.mark.slow
 def test_the_source_runs_from_a_package(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="the notebook draws with matplotlib")
     tree = {
         LAYOUT: {"test": ["omega__a"]},
         TILE: {"train": ["conv__a", "conv__b", "dot__a", "dot__b"], "valid": ["pool__a"], "test": ["sort__a"]},
@@ -159,7 +175,7 @@ def test_the_source_runs_from_a_package(tmp_path: Path) -> None:
     package_kaggle(tmp_path / "input" / "xlarank")
     out = execute(tmp_path, "working", HOURS=0.05)
     assert "none attached, so they are trained" in out
-    assert re.search(rf"{TILE} +final model", out) and re.search(rf"{LAYOUT} +default order", out)
+    assert re.search(rf"{TILE} +final model", out) and re.search(rf"{LAYOUT} +the shipped ranker", out)
     assert "submission.csv: 2 rows, 0 problems" in out
     rows = (tmp_path / "working" / "submission.csv").read_bytes()
     picture = (tmp_path / "working" / "xlarank" / "reports" / "first-tile-cpu.svg").read_text(encoding="utf-8")

@@ -56,6 +56,7 @@ def test_the_page_shows_the_scores_of_evaluate_and_why_the_best_is_first(page: P
     assert str(shared_trained.parent) not in text.split("Time and memory")[0], "no local path"
     assert "Not calibrated" in words and "withheld" in words, "labels of the test split"
     assert "Beside the best rule without learning, of 2 models: " in words
+    assert "Leaderboard" in words and "train, held out by family" in words
     assert re.search(r"configuration \d+ against \d+, segment 1", words)
     found = evaluate(Workspace(shared_trained), split="valid")
     for collection in (LAYOUT, TILE):
@@ -90,10 +91,14 @@ def test_without_models_and_with_names_that_look_like_html(built: Path, tmp_path
     manifest = Workspace(built).features(Collection.parse(LAYOUT), "train") / "manifest.json"
     broken = {"broken": {"<script>alert(1)</script>": "a & b <i>"}}
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | broken))
+    picture = built / "reports" / "tune-layout-cpu-random-lambdarank.svg"
+    picture.parent.mkdir(exist_ok=True)
+    picture.write_text('<svg xmlns="http://www.w3.org/2000/svg"><script>alert(2)</script></svg>')
     found = report(Workspace(built), tmp_path / "report.html")
     assert found.left_out == {LAYOUT: "no model was trained", TILE: "no model was trained"} and not found.judged
     text, words = read(found.out)
     assert f"Without a model: {LAYOUT}; {TILE}." in words
+    assert 'src="data:image/svg+xml;base64,' in text, "browsers run no script of an image"
     assert "<script>alert" not in text and "<script>alert(1)</script>" in words
     with pytest.raises(CollectionError):
         report(Workspace(tmp_path), tmp_path / "empty.html")

@@ -23,7 +23,7 @@ from xlarank.data.submission import read_submission
 from xlarank.data.workspace import Workspace
 from xlarank.models.trained import load_model
 from xlarank.pipelines.run_all import ATTACHED, DEFAULT_ORDER, EARLIER, FINAL, FIRST, RunSummary, run_all
-from xlarank.pipelines.submit import check_submission
+from xlarank.pipelines.submit import check_submission, submit
 from xlarank.pipelines.support.budget import (
     CollectionPlan,
     RunSettings,
@@ -88,8 +88,11 @@ def test_a_failing_collection_does_not_lose_the_other(tmp_path: Path, same_proce
     graph_path(tmp_path / "tree", TILE, "test", "broken__a").write_bytes(b"no zip")
     summary = job(tmp_path / "tree", tmp_path)
     layout, tile = summary.outcomes
-    assert (layout.ranked_by, tile.ranked_by) == (DEFAULT_ORDER, FINAL)
+    assert (layout.ranked_by, tile.ranked_by) == ("the shipped ranker", FINAL), "as submit ranks it"
     assert "none of which can be trained" in layout.notes[-1]
+    again = submit(Workspace(tmp_path / "work"), tmp_path / "again.csv", model_from="shipped")
+    assert again.models == {LAYOUT: "the shipped ranker", TILE: TILE}
+    assert read_submission(tmp_path / "again.csv") == read_submission(tmp_path / "out.csv")
     ids = {f"{LAYOUT}:omega__a", f"{LAYOUT}:omega__b", f"{TILE}:sort__a", f"{TILE}:sort__b"}
     assert set(read_submission(tmp_path / "out.csv")) == ids
     assert summary.rows == 4 and list(summary.broken) == [f"{TILE} broken__a"]
@@ -157,7 +160,7 @@ def test_a_killed_run_goes_on_where_it_was(
             time.sleep(0.05)
     stored = {path: path.stat().st_mtime_ns for path in work.rglob("[!.]*.parquet")}
     journals = {path: path.read_bytes() for path in work.rglob("journal.log")}
-    assert len(stored) == 7 and len(journals) == (trials > 0)
+    assert len(stored) == 3 and len(journals) == (trials > 0)
 
     out, err = start(tree, tmp_path, "--trials", trials, "--budget-hours", 0.05).communicate(timeout=240)
     assert "Traceback" not in err and right(tmp_path, tree)

@@ -16,7 +16,7 @@ from tests.graphs import save_npz
 from tests.pipelines import trees
 from tests.pipelines.trees import LAYOUT, TILE, TREE, Listener, build, graph_path, model_of, stored, tile_graph
 from xlarank.data import submission
-from xlarank.data.errors import CollectionError, ModelError, SubmissionError
+from xlarank.data.errors import CollectionError, FeatureStoreError, ModelError, SubmissionError
 from xlarank.data.submission import check_submission, complete_submission, read_submission, write_submission
 from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
@@ -102,12 +102,15 @@ def test_files_without_features_are_named_and_stand_there_as_far_as_they_can_be_
 def test_the_model_of_each_collection_is_chosen_as_by_rank(trained: Path, tmp_path: Path) -> None:
     """Its own, that of --model-from, the only one of its kind; and it is said."""
     default, another, out = "layout:cpu:default", "layout:xla:random", tmp_path / "out.csv"
+    shipped = "the shipped ranker"
     for name in (default, another):
         shutil.copytree(trained / "features/layout/cpu/random", trained.joinpath("features", *name.split(":")))
     for model_from in (None, LAYOUT, TILE):
         report = run(trained, out, model_from=model_from)
         assert report.models == {default: LAYOUT, LAYOUT: LAYOUT, another: LAYOUT, TILE: TILE}
         assert not report.unranked()
+    report = run(trained, tmp_path / "shipped.csv", model_from="shipped")
+    assert report.models == {default: shipped, LAYOUT: LAYOUT, another: shipped, TILE: TILE}
     orders = rows_of(out)
     assert all(orders[f"{default}:{name}"] == orders[f"{LAYOUT}:{name}"] for name in TREE[LAYOUT]["test"])
 
@@ -115,9 +118,16 @@ def test_the_model_of_each_collection_is_chosen_as_by_rank(trained: Path, tmp_pa
     card.write_text(json.dumps({**json.loads(card.read_text()), "collection": default}))
     report = run(trained, out, model_from=LAYOUT)
     assert report.models == {default: default, LAYOUT: LAYOUT, another: LAYOUT, TILE: TILE}
-    assert f"{another} could be ranked by 2 models" in run(trained, out).left_out[another]
+    assert run(trained, out).models[another] == shipped, "not one of several others"
     with pytest.raises(CollectionError, match="did you mean"):
         run(trained, out, model_from="layout:cpu:randm")
+    with pytest.raises(
+        ModelError, match=r"layout:\* matches 2 models; expected one of layout:cpu:default, layout:cpu"
+    ):
+        run(trained, out, model_from="layout:*")
+    shutil.rmtree(trained / "features/layout/xla/random/test")
+    several = run(trained, out, collections=["layout:*"])
+    assert several.models == {default: default, LAYOUT: LAYOUT} and set(several.left_out) == {another}
 
 
 def test_layouts_without_any_model_are_ranked_as_rank_does(
@@ -131,7 +141,7 @@ def test_layouts_without_any_model_are_ranked_as_rank_does(
         ranking = rank(Workspace(work), graph_path(tree, LAYOUT, "test", name))
         assert rows_of(out)[f"{LAYOUT}:{name}"] == ranking.order.tolist() and ranking.shipped
     monkeypatch.setattr("xlarank.features.recipe.source_hash", lambda: "other code")
-    with pytest.raises(ModelError, match="stored rows were made by earlier feature code"):
+    with pytest.raises(FeatureStoreError, match=r"were made by other feature code; .*; run build-features"):
         run(work, out, collections=[LAYOUT])
 
 
@@ -232,7 +242,10 @@ MALFORMED = [
     (GOOD.replace("3;1;0;2", ""), f"{NET} lists ''"),
     *(
         (GOOD.replace("3;1;0;2", wrong), "configuration numbers joined by ;")
-        for wrong in ("3;1;0;2;", "3.0;1;0;2", "3;1;0_0;2", "3; 1;0;2", "3;+1;0;2", "3;1;0;٢", '"3;1;0;2')
+        for wrong in (
+            "3;1;0;2;", "3.0;1;0;2", "3;1;0_0;2", "3; 1;0;2", "3;+1;0;2", "3;1;0;٢", '"3;1;0;2', "3;1;-0;2",
+            "3;01;0;2", "3;1;00;2",
+        )
     ),
     (GOOD.replace("3;1;0;2", "3,1,0,2"), "line 2 .* has 5 fields; expected 2"),
     (GOOD + "\n", "line 5 .* has 0 fields"),

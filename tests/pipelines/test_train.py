@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.cli.conftest import here
 from tests.graphs import save_npz
 from tests.pipelines.trees import (
     LAYOUT,
@@ -35,7 +36,7 @@ from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.validation.best_params import BestParams
 from xlarank.models.validation.curves import Curves
 from xlarank.models.validation.metrics import METRICS, summarise
-from xlarank.pipelines.support import processes
+from xlarank.pipelines.support import budget, processes
 from xlarank.pipelines.support.fitting import TrainRequest, TrainResult
 from xlarank.pipelines.support.progress import Progress
 from xlarank.pipelines.support.training_sets import read_training_set
@@ -128,6 +129,19 @@ def test_one_family_has_no_folds(tmp_path: Path) -> None:
     assert model_of(tmp_path / "work", TILE).card.folds == {}
     (result,) = run(tmp_path / "work", model="auto", rounds=3)
     assert result.model == DEFAULT and "one program family" in result.why
+
+
+def test_one_family_measured_on_a_tpu_is_left_to_the_time_model(tmp_path: Path) -> None:
+    """Folds cannot tell whether trees help; with two families they may choose none."""
+    collection = "layout:xla:random"
+    write_tree(tmp_path / "tree", {collection: {"train": ("alpha__a", "alpha__b"), "valid": ()}})
+    build(tmp_path / "tree", tmp_path / "work")
+    (result,) = run(tmp_path / "work", collections=[collection], model="auto", rounds=3)
+    assert (result.model, result.rounds, result.importance) == ("time-trees", 0, {})
+    assert "one program family" in result.why and not result.note
+    model = model_of(tmp_path / "work", collection)
+    assert model.is_time_model and model.card.params["init_score_weight"] == 1
+    assert run(tmp_path / "work", collections=[collection], model="lambdarank", rounds=3)[0].rounds == 3
 
 
 def test_tuned_parameters_of_the_collection_are_used(built: Path, fits: list[dict[str, Any]]) -> None:
@@ -231,8 +245,11 @@ def test_collections_that_cannot_be_learned_from(tmp_path: Path) -> None:
     save_npz(graph_path(root, "tile:alike", "train", "conv__a"), alike)
     save_npz(graph_path(root, "tile:withheld", "train", "conv__a"), tile_graph(0, labelled=False))
     save_npz(graph_path(root, "tile:valid", "valid", "conv__a"), tile_graph(0))
+    graph_path(root, "tile:torn", "train", "conv__a").parent.mkdir(parents=True)
+    graph_path(root, "tile:torn", "train", "conv__a").write_bytes(b"no zip")
     none = "has 1 graph in train, none of which can be trained on"
-    reasons = {"tile:alike": none, "tile:valid": "has no train split", "tile:withheld": none}
+    torn = "has no train graph that can be read: conv__a.npz cannot be opened"
+    reasons = {"tile:alike": none, "tile:torn": torn, "tile:valid": "has no train split", "tile:withheld": none}
     build(root, work)
     everything = "; ".join(f"{name} {message}.*" for name, message in reasons.items())
     for name, message in {**reasons, "": everything}.items():
@@ -299,3 +316,23 @@ def test_an_interruption_keeps_the_model_there_was(trained: Path) -> None:
         assert listener.ended == 1
         assert (trained / "models" / "tile" / "cpu" / "model.json").read_bytes() == before
     assert len(model_of(trained, TILE).rankers) == 2
+
+
+def test_rows_memory_and_time_are_told_before_training(
+    shared_built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row of a tile takes 2,900 bytes and 9,900 for each fold of a core; a fit 0.25 ms on one core, times two."""
+    workspace, tiles = Workspace(shared_built), Collection.parse(TILE)
+    rows = len(read_training_set(workspace, tiles).data.cost)
+    told = budget.forecast(workspace, tiles, ["train"], FitSettings(300, threads=1), fits=1000)
+    size = 1e-9 * (rows * (2_900 + 9_900) + 350e6)
+    assert told == f"{TILE}: {rows:,} rows, about {size:.1f} GB of memory, about {0.5e-3 * rows * 1000:.0f} s"
+    assert "about" not in budget.forecast(workspace, tiles, ["train"], FitSettings(300)).split("memory")[1]
+    graphs = len(stored(shared_built, TILE))
+    monkeypatch.setattr(budget, "machine_memory", lambda: 350e6 + 20 * graphs * 12_800)
+    with pytest.raises(CollectionError, match=r"takes about 0.35.* GB; .*--max-configs 20"):
+        budget.forecast(workspace, tiles, ["train"], FitSettings(300, threads=1))
+    done = here("train", "--workspace", shared_built, "-c", TILE, "--threads", "1")
+    assert done.code == 1 and "--max-configs 20" in done.errors[0]
+    done = here("tune", "--workspace", shared_built, "-c", TILE, "--threads", "1", "--trials", "1")
+    assert done.code == 1 and "--max-configs 20" in done.errors[0]

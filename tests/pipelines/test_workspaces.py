@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -13,9 +14,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
-from tests.pipelines.trees import LAYOUT, TILE, TREE, Listener, build, data_root, parquet_bytes, stored, write_tree
+from tests.pipelines.trees import (
+    LAYOUT,
+    TILE,
+    TREE,
+    Listener,
+    build,
+    data_root,
+    graph_path,
+    parquet_bytes,
+    stored,
+    write_tree,
+)
 from xlarank.cli import record
 from xlarank.data.collection import Collection
 from xlarank.data.errors import FeatureStoreError, ModelError, WorkspaceError, XlarankError
@@ -27,13 +40,17 @@ from xlarank.models.rankers.wide_rows import LambdaRank
 from xlarank.models.trained import CARD, load_model, model_of
 from xlarank.models.validation.best_params import load_best
 from xlarank.pipelines import build_features
+from xlarank.pipelines.calibrate import calibrate
+from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.evaluate import evaluate
+from xlarank.pipelines.rank import rank
 from xlarank.pipelines.run_all import run_all
 from xlarank.pipelines.submit import submit
 from xlarank.pipelines.support.budget import RunSettings
 from xlarank.pipelines.support.fitting import TrainRequest
 from xlarank.pipelines.support.workspace_lock import LOCK, workspace_lock
 from xlarank.pipelines.train import train
+from xlarank.pipelines.tune import tune
 
 TILES, LAYOUTS = Collection.parse(TILE), Collection.parse(LAYOUT)
 
@@ -133,7 +150,8 @@ def test_rows_of_a_second_root_are_refused_or_replace_all(trained: Path, second:
     assert parquet_bytes(trained) == before and not (tmp_path / "out.csv").exists()
     build(second, trained, replace=True)
     assert stored_roots(Workspace(trained)) == {str(second.resolve())}
-    assert {Path(name).stem for name in parquet_bytes(trained)} == {"x__a", "y__a", "z__a"}
+    names = {name for path in trained.rglob("*.parquet") for name in pl.read_parquet(path)["graph"]}
+    assert names == {"x__a", "y__a", "z__a"}, "no scores or results of the first root"
     assert list(trained.rglob(CARD)) == [], "models of the first root would rank the second's graphs"
 
 
@@ -148,12 +166,44 @@ def test_a_model_in_the_folder_of_another_collection_is_refused(trained: Path, t
         evaluate(work, collections=[TILE])
 
 
+def test_rows_of_other_feature_code_are_refused_and_built_again(
+    tree: Path, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They fit the model of their time, which `rank` rejects; training on them again would change nothing."""
+    monkeypatch.setattr("xlarank.features.recipe.source_hash", lambda: "edited block")
+    work, request = Workspace(trained), TrainRequest(collections=[TILE], seeds=1, rounds=2, threads=1)
+    commands: list[Callable[[], object]] = [
+        lambda: train(work, request),
+        lambda: train(work, dataclasses.replace(request, collections=())),
+        lambda: evaluate(work, collections=[TILE]),
+        lambda: evaluate(work),
+        lambda: submit(work, tmp_path / "out.csv", collections=[TILE]),
+        lambda: submit(work, tmp_path / "out.csv"),
+        lambda: cross_validate(work, by="graph", collections=[TILE]),
+        lambda: calibrate(work, collections=[TILE]),
+        lambda: tune(work, trials=1, collections=[TILE]),
+    ]
+    for command in commands:
+        with pytest.raises(
+            FeatureStoreError, match=r"rows of .* by other feature code; .*; run build-features --data"
+        ):
+            command()
+    path = graph_path(tree, TILE, "valid", "pool__a")
+    with pytest.raises(ModelError, match="run build-features, then train again"):
+        rank(work, path)
+    build(tree, trained)
+    train(work, request)
+    rank(work, path)
+    evaluate(work, collections=[TILE])
+    assert submit(work, tmp_path / "out.csv", collections=[TILE]).rows == {TILE: 2}
+
+
 @pytest.mark.parametrize("of", ["rows", "instances"])
 def test_flipped_bits_are_seen_and_mended_by_building(
     tree: Path, built: Path, of: str, request: pytest.FixtureRequest
 ) -> None:
     work, graph = Workspace(built), (LAYOUTS, "train", "alpha__a")
-    path = work.graph_rows(*graph) if of == "rows" else work.graph_instances(*graph)
+    path = work.rows(*graph[:2], 0) if of == "rows" else work.graph_instances(*graph)
     manifest = read_manifest(work, LAYOUTS, "train")
     assert manifest is not None
     source = Source(**manifest.graphs["alpha__a"]["source"])
@@ -178,7 +228,8 @@ def test_flipped_bits_are_seen_and_mended_by_building(
         with pytest.raises(FeatureStoreError, match="cannot be read"):
             read()
         (report,) = build(tree, built, collections=[LAYOUT], splits=["train"]).splits
-        assert (report.built, report.kept) == (1, len(stored(built)) - 1)
+        again = len(stored(built)) if of == "rows" else 1  # the rows of all graphs share a file
+        assert (report.built, report.kept) == (again, len(stored(built)) - again)
         assert path.read_bytes() == whole
     read()
 
@@ -194,7 +245,7 @@ def test_only_regular_files_are_read_and_building_mends_a_manifest(tree: Path, t
         (model / "model.json", lambda: model_of(workspace, LAYOUTS)),
         (study / "best-lambdarank.json", lambda: load_best(study, "lambdarank")),
         (workspace.graph_instances(LAYOUTS, "train", graph.name), lambda: graph.instances.value),  # type: ignore[union-attr]
-        (workspace.graph_rows(LAYOUTS, "train", graph.name), lambda: stored(trained)),
+        (workspace.rows(LAYOUTS, "train", 0), lambda: stored(trained)),
         (workspace.features(LAYOUTS, "train") / "manifest.json", lambda: stored(trained)),
         (trained / "submission.csv", lambda: read_submission(trained / "submission.csv")),
     ]

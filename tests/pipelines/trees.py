@@ -132,7 +132,7 @@ def contents(workspace: Path, pattern: str = "*") -> dict[str, bytes]:
     return {str(path.relative_to(workspace)): path.read_bytes() for path in files}
 
 
-parquet_bytes = partial(contents, pattern="*.parquet")
+parquet_bytes = partial(contents, pattern="features/**/*.parquet")
 
 
 def die(*_: object) -> None:

@@ -41,7 +41,7 @@ def _say_next(result: object, **options: object) -> None:
     guide, place = GUIDES.get(record.run.command), record.run.workspace
     if guide is not None and guide.then:
         work = "" if place in (None, DEFAULT_ROOT) else f" --workspace {shlex.quote(str(place))}"
-        console.say(f"next: {guide.then.format(work=work)}", "dim")
+        console.say(f"next: {guide.then.format(work=work, **record.run.words)}", "dim")
 
 
 def _version(asked: bool) -> None:

@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from rich.text import Text
 from xlarank.cli.progress import JobProgress, bars, plain
 from xlarank.cli.tables import new_table, print_table
 from xlarank.data import files
-from xlarank.data.errors import WorkspaceError, counted
+from xlarank.data.errors import WorkspaceError, counted, reasons
 
 #: Lines shown of a list of graphs.
 _LISTED: Final = 20
@@ -114,6 +114,11 @@ def list_lines(title: str, lines: list[str]) -> None:
     rest = [f"and {len(lines) - most:,} more"] if len(lines) > most else []
     for line in lines[:most] + rest:
         say(line, "yellow", label=f"{title}: ")
+
+
+def list_reasons(title: str, why: Mapping[str, str]) -> None:
+    """Show why names are left out, those of one reason together."""
+    list_lines(title, reasons(why, len(why)) if settings.verbose else reasons(why))
 
 
 def error_line(text: str) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option, Typer
 
-from xlarank.cli.console import list_lines, progress_bars, say, show_rows, write_json
+from xlarank.cli.console import list_lines, list_reasons, progress_bars, say, show_rows, write_json
 from xlarank.cli.inputs import workspace_at
 from xlarank.cli.options import WORK, Collections, Json, ModelOf, Threads, Work, out_file
-from xlarank.data.errors import counted, reasons
+from xlarank.data.errors import counted
 
 if TYPE_CHECKING:  # heavy; imported by the command that needs it
     from xlarank.pipelines.ranking.score_difference import NodePart
@@ -111,7 +111,7 @@ def calibrate(
          f"{one.first:.0%}", f"{one.first_nearly:.0%}")
         for name, one in calibrations.items()
     ))  # fmt: skip
-    list_lines("left out", reasons(left_out))
+    list_reasons("left out", left_out)
     write_json(json_file, {name: one.as_json() for name, one in calibrations.items()})
 
 
@@ -126,7 +126,7 @@ def report(
     workspace: Work = WORK,
     collection: Collections = None,
     json_file: Json = None,
-) -> None:
+) -> Any:
     """Write one HTML page: scores, baselines, certainty, explanations, importance of columns."""
     from xlarank.data.workspace import Workspace
     from xlarank.pipelines.report import report as run
@@ -137,6 +137,7 @@ def report(
         written = run(place, out, compare=other, collections=collection or (), progress=progress)
     for name, (score, graphs) in written.judged.items():
         say(f"{name}: {score:.3f} on {counted(graphs, 'graph')}")
-    list_lines("not scored", reasons(written.left_out))
+    list_reasons("not scored", written.left_out)
     say(f"wrote {written.out}: {written.size / 1e6:.1f} MB, opens in any browser without a network")
     write_json(json_file, {"out": str(written.out), "bytes": written.size, "judged": written.judged})
+    return written

@@ -21,7 +21,8 @@ RANKERS: Final = {
 class Guide:
     """``examples`` follow ``python run.py``; ``then`` is the last line of the output, where there is a next step.
 
-    ``{work}`` stands for the option that names another workspace than the default one.
+    ``{work}`` stands for the option that names another workspace than the default one, ``{data}`` for the one
+    that names the data root, ``{check}`` for the command that checks the submission.
     """
 
     examples: tuple[str, str]
@@ -37,7 +38,8 @@ class Guide:
 
 
 GUIDES: Final = {
-    "info": Guide(("info --data-root ~/data/tpugraphs", "info GRAPH.npz"), "python run.py build-features"),
+    "info": Guide(("info --data-root ~/data/tpugraphs -c 'layout:*'", "info GRAPH.npz"),
+                  "python run.py build-features{data}"),
     "build-features": Guide(
         ("build-features", "build-features --data-root ~/data/tpugraphs --max-configs 1000"),
         "python run.py train{work}, after tune --trials 50 for better parameters",
@@ -53,10 +55,11 @@ GUIDES: Final = {
         ("cross-validate --model lambdarank --model ranknet", "cross-validate --by kind -c tile:xla"),
         "python run.py train{work} --model NAME trains the ranker of your choice", rankers=True,
     ),
+    "leaderboard": Guide(("leaderboard", "leaderboard -c tile:xla --metric tau --csv leaderboard.csv")),
     "rank": Guide(("rank net__a.npz", "rank own/npz/tile/tpu-estimate/train --csv orders.csv"),
                   "measure the first five; python run.py explain GRAPH.npz says why they are first"),
     "submit": Guide(("submit --out submission.csv", "submit --model-from layout:xla:random --strict"),
-                    "upload the file, or check it anywhere with python run.py check-submission"),
+                    "upload the file; python run.py {check}{work} checks it anywhere"),
     "check-submission": Guide(("check-submission submission.csv",
                                "check-submission submission.csv --sample sample_submission.csv")),
     "explain": Guide(("explain net__a.npz --against default", "explain net__a.npz --config 17 --svg why.svg"),
@@ -71,13 +74,12 @@ GUIDES: Final = {
                      "python run.py rank on that file"),
     "collect": Guide(("collect --program mynet:program --configs 64 --out own",
                       "collect --tiles --program step.hlo.pb --out own"),
-                     "python run.py build-features --data-root with that root, then train"),
+                     "python run.py build-features{data}, then train"),
     "advise": Guide(("advise mynet:program --budget 1", "advise step.hlo.pb --budget 20 --minutes 30 --out advice"),
                     "measure before you keep a layout: docs/advise.md"),
     "run-all": Guide(("run-all --budget-hours 11", "run-all --models trained --out submission.csv"),
                      "upload the file; python run.py report{work} shows the scores behind it"),
     "package-kaggle": Guide(("package-kaggle --owner NAME", "package-kaggle --out xlarank.zip --models work"),
                             "upload it as a dataset: kaggle/README.md"),
-    "demo": Guide(("demo", "demo --trials 20 --workspace work/demo"),
-                  "python run.py report{work}, or rank GRAPH.npz with a graph of your own"),
+    "demo": Guide(("demo", "demo --trials 20 --workspace work/demo")),
 }  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +14,7 @@ if TYPE_CHECKING:  # heavy; imported where a command needs them, so that --help 
     from xlarank.data.root import DataRoot
     from xlarank.data.workspace import Workspace
     from xlarank.pipelines.build_features import BuildRequest
+    from xlarank.pipelines.support.score_files import ScoreFiles
 
 
 def data_root_of(named: Path | None) -> DataRoot:
@@ -19,6 +22,8 @@ def data_root_of(named: Path | None) -> DataRoot:
 
     root = find_data_root(named)
     say(f"data: {root.path} ({root.why})", "dim")
+    if named is not None:
+        record.run.words["data"] = f" --data-root {shlex.quote(str(named))}"
     return root
 
 
@@ -66,6 +71,15 @@ def built_workspace(data_root: Path | None, workspace: Path, *, trained: bool = 
             list_lines("note", ["no data root was given: these results are for the embedded sample"])
         build(root, place)
     return place
+
+
+def read_scores(paths: Sequence[Path] | None, weights: Sequence[float] | None, split: str) -> ScoreFiles | None:
+    """Return the scores of ``--scores`` and ``--weights``; None without the first."""
+    from xlarank.pipelines.support.score_files import ScoreFiles
+
+    if not paths and not weights:
+        return None
+    return ScoreFiles.read(paths or (), split, weights or ())
 
 
 def build(

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option, Typer
 
 from xlarank.cli import options
 from xlarank.cli.console import list_lines, progress_bars, say, show_rows, write_json
 from xlarank.cli.inputs import built_workspace
+
+if TYPE_CHECKING:  # heavy; imported where a command needs them, so that --help stays quick
+    from xlarank.data.workspace import Workspace
+    from xlarank.models.training_data import FitSettings
 
 app = Typer()
 
@@ -23,6 +28,17 @@ def spread(score: dict[str, Any] | None) -> str:
     if score is None:
         return "-"
     return f"{score['mean']:.3f}" + (f" ± {score['std']:.3f}" if len(score["graphs"]) > 1 else "")
+
+
+def _announce(
+    workspace: Workspace, collections: list[str] | None, splits: Sequence[str], fit: FitSettings, fits: float
+) -> None:
+    """Say how many rows are trained on, with what memory and time; raises `CollectionError` if they do not fit."""
+    from xlarank.pipelines.support.budget import forecast
+    from xlarank.pipelines.support.workspace_collections import chosen_collections
+
+    for each in chosen_collections(workspace, collections or ()):
+        say(forecast(workspace, each, splits, fit, fits), "dim")
 
 
 @app.command()
@@ -50,15 +66,18 @@ def tune(
     json_file: options.Json = None,
 ) -> None:
     """Tune parameters with Optuna, cross-validated by family (tiles: kind of kernel). Rerun to resume."""
+    from xlarank.models.rankers.wide_rows import LambdaRank
     from xlarank.models.training_data import FitSettings
+    from xlarank.pipelines.support.budget import TRIAL_FITS
     from xlarank.pipelines.support.studies import StudyOptions
     from xlarank.pipelines.tune import tune as run
 
-    place = built_workspace(data_root, workspace)
+    place, fit = built_workspace(data_root, workspace), FitSettings(rounds, seed, threads)
+    _announce(place, collection, ("train",), fit, TRIAL_FITS * trials if model == LambdaRank.name else 0)
     with progress_bars() as progress:
         results = run(
             place, trials=trials, collections=collection or (), timeout=timeout, model=model,
-            fit=FitSettings(rounds, seed, threads), study=StudyOptions(storage, worker, select), progress=progress,
+            fit=fit, study=StudyOptions(storage, worker, select), progress=progress,
         )  # fmt: skip
     heads = ("collection", ">trials", ">new", ">pruned", ">out-of-fold score", ">rounds", "~best parameters", ">s")
     show_rows(heads, (
@@ -69,8 +88,6 @@ def tune(
     list_lines("note", [f"{result.collection}: {result.note}" for result in results if result.note])
     for path in [path for result in results for path in result.pictures]:
         say(f"wrote {path}")
-    if not any(result.pictures for result in results):
-        say("no pictures of studies: matplotlib is not installed (pip install 'xlarank[report]')")
     list_lines("not tuned", [result.skipped for result in results if result.skipped])
     write_json(json_file, results)
 
@@ -116,8 +133,11 @@ def train(
         bool, Option("--allow-constant", help="Save a model even if its scores are all equal.")
     ] = False,
     json_file: options.Json = None,
-) -> None:
+) -> Any:
     """Train the final models, with tuned parameters if there are any."""
+    from xlarank.models.rankers.wide_rows import LambdaRank
+    from xlarank.models.training_data import FitSettings
+    from xlarank.models.validation.curves import MOST_FOLDS
     from xlarank.pipelines import train as pipeline
     from xlarank.pipelines.support.fitting import TrainRequest
 
@@ -127,6 +147,9 @@ def train(
         rounds=rounds, select=select, seed=seed, threads=threads, engine=engine, scheduler=scheduler,
         allow_constant=allow_constant,
     )  # fmt: skip
+    if scheduler is None:
+        fits = MOST_FOLDS + seeds if model == LambdaRank.name and fine_tune is None else 0
+        _announce(place, collection, request.splits, FitSettings(rounds, seed, threads), fits)
     with progress_bars() as progress:
         if fine_tune is not None:
             results = pipeline.fine_tune(place, fine_tune, request, progress=progress)
@@ -151,3 +174,4 @@ def train(
             say(f"{result.collection}: most important columns: {', '.join(best)}", "dim")
     list_lines("not trained", [result.skipped for result in results if result.skipped])
     write_json(json_file, results)
+    return results

@@ -48,7 +48,11 @@ Root = Annotated[
 Work = Annotated[Path, Option("--workspace", help="Folder for features, studies, models and reports.")]
 Collections = Annotated[
     list[str] | None,
-    Option("--collection", "-c", help="layout:SOURCE:SEARCH or tile:SOURCE; repeatable. Default: all."),
+    Option(
+        "--collection",
+        "-c",
+        help="layout:SOURCE:SEARCH, tile:SOURCE or a pattern ('layout:*'); repeatable. Default: all.",
+    ),
 ]
 ModelOf = Annotated[str | None, Option("--collection", "-c", help="Collection whose model to use.")]
 Split = Annotated[str, Option(help="train, valid or test.")]
@@ -75,6 +79,13 @@ Hours = Annotated[
     Option(min=0, max=MAX_HOURS, callback=_number, help="Time budget in hours, from the start of the command."),
 ]
 Ram = Annotated[float, Option(min=0, callback=_number, help="Gigabytes of memory; 0: 90 % of the machine's.")]
+ScoresOf = Annotated[
+    list[Path] | None,
+    Option(
+        "--scores", help="Parquet or csv with graph, configuration, score, instead of a model; repeat to blend."
+    ),
+]
+Weights = Annotated[list[float] | None, Option("--weights", help="Weight of a file of --scores; repeatable.")]
 RANKERS = "lambdarank, ranknet, xgb-pairwise, sum-pooled, sibling, pair-vote, time-trees or ensemble"
 Model = Annotated[str, Option(help=f"Ranker: {RANKERS}.")]
 Select = Annotated[
@@ -117,11 +128,11 @@ def load_config(path: Path, commands: Mapping[str, Any], name: str) -> dict[str,
     """Values of a TOML file for the command of that name, by the names of its parameters.
 
     Raises `XlarankError` for a file that cannot be read, an unknown command, an option that no command has at the
-    top of the file, and one that the command does not have below its name.
+    top of the file, one that the command does not have below its name, and true or false where it is no flag.
     """
     try:
         found = tomllib.loads(read_text(path))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise XlarankError(f"{path} cannot be read ({error})", expected="TOML", do="check --config-file") from error
 
     def check(key: str, shown: str, what: str, known: Iterable[str]) -> None:
@@ -145,7 +156,16 @@ def load_config(path: Path, commands: Mapping[str, Any], name: str) -> dict[str,
         option = key.replace("-", "_")
         check(option, key, f"an option of {name}", options)
         values[options[option]] = value
+    flags = {part.name for part in commands[name].params if getattr(part, "is_flag", False)}
+    for option, value in values.items():
+        if option not in flags and any(isinstance(entry, bool) for entry in (value, *_entries(value))):
+            got = f"{path} sets {option.replace('_', '-')} to {str(value).lower()}"  # which counts as 1
+            raise XlarankError(got, expected="a number or text", do="correct the file")
     return values
+
+
+def _entries(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _names(command: Any) -> dict[str, str]:

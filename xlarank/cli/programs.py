@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 import typer
 
+from xlarank.cli import record
 from xlarank.cli.console import finish, list_lines, progress_bars, say, show_rows, write_json
 from xlarank.cli.inputs import workspace_at
 from xlarank.cli.options import WORK, Json, ModelOf, Out, Seed, Split, Work
@@ -162,10 +164,14 @@ def collect(
         )  # fmt: skip
         with progress_bars() as progress:
             labels = run(program, out, settings, split=split, name=name, jobs=jobs, progress=progress)
+    record.run.words["data"] = f" --data-root {shlex.quote(str(out))}"
     counts = ", ".join(f"{count} {status}" for status, count in labels.statuses.items())
     done = "wrote" if labels.fresh else "there already:"
     of = "kernels: " if tiles else ""
     say(f"{done} {labels.path} ({of}{counts}); labels are {labels.manifest['source']}")
+    made = sum(labels.statuses.values())
+    if not tiles and made < configs:
+        say(f"{made} of {counted(configs, 'configuration')}: no others of this program differ")
     list_lines("kernels, with their tiles", [f"{file}: {count}" for file, count in labels.files.items()])
     if (tau := labels.manifest.get("retest_tau")) is not None:
         say(f"two halves of the rounds agree with Kendall tau {tau:.3f}, an upper bound for any ranker")
@@ -211,6 +217,8 @@ def advise(
     settings = AdviceSettings(target, budget, minutes, seed, per_node, jobs, limit, check)
     with progress_bars() as progress:
         advice = run(program, settings, out=out, progress=progress)
+    if advice.replaced:
+        say(advice.replaced)
     _show_diagnosis(advice.diagnosis)
     if budget > 1:
         _show_advice(advice)
@@ -221,11 +229,21 @@ def advise(
 def _show_advice(advice: Advice) -> None:
     counts = ", ".join(f"{count} {_STATUS.get(status, status)}" for status, count in advice.compiled.items())
     say(f"{advice.program} for {advice.target}: {counts}; {advice.stopped}")
-    now = ("compiler's default", f"{advice.default_ns / 1e6:.4f}", "1.000")
-    best = ("best found", f"{advice.best_ns / 1e6:.4f}", f"{advice.speedup:.3f}")
-    show_rows(("estimated by the compiler", ">ms", ">times as fast"), [now, best])
-    if advice.speedup == 1:
-        say("1.000: no layouts faster than the compiler's default were found; leave the layouts to the compiler")
+    entry = f"{counted(len(advice.inputs), 'input')}, {counted(len(advice.outputs), 'output')}"
+    reached = sum(bool(one.code) for one in advice.changes)
+    variants = [("compiler's default", "", advice.default_ns)]
+    if advice.function:
+        laid_out = f"{entry}, {counted(reached, 'operation')}" if advice.lines else "nothing gains"
+        variants.append(("code to paste", laid_out, advice.best_ns))
+    variants.append(("edited module", f"{entry}, {counted(len(advice.changes), 'operation')}", advice.module_ns))
+    show_rows(("estimated by the compiler", "layouts set", ">ms", ">times as fast"), (
+        (name, laid_out, f"{ns / 1e6:.4f}", f"{advice.default_ns / ns:.3f}") for name, laid_out, ns in variants
+    ))  # fmt: skip
+    if advice.function and reached < len(advice.changes):
+        rest = counted(len(advice.changes) - reached, "operation")
+        say(f"{rest} cannot be laid out by code: no value of the source is known to be theirs")
+    if not advice.worth:
+        say(f"{advice.speedup:.3f}: nothing worth doing (less than 2 %); leave the layouts to the compiler")
     else:
         heads = ("lay out", "name", "shape", "minor to major now", "then", "major to minor")
         show_rows(heads, (
@@ -236,6 +254,8 @@ def _show_advice(advice: Advice) -> None:
         moved, then = advice.diagnosis.moved_cycles, advice.diagnosis_after.moved_cycles
         say(f"copies forced by layouts: {moved:,} cycles before, {then:,} after")
         say(advice.difference_words)
+        if advice.conversion_words:
+            say(advice.conversion_words)
         for line in advice.lines:
             say(line)
 
@@ -255,9 +275,10 @@ def _show_diagnosis(diagnosis: Diagnosis) -> None:
 
 
 def _show_changes(changes: list[Change]) -> None:
-    heads = ("operation", "opcode", "shape", "minor to major", "major to minor", "from")
+    heads = ("operation", "opcode", "shape", "minor to major", "major to minor", "from", "source", "expression")
     show_rows(heads, (
-        (one.name, one.opcode, one.shape, *map(_order, (one.minor_to_major, one.major_to_minor)), one.source)
+        (one.name, one.opcode, one.shape, *map(_order, (one.minor_to_major, one.major_to_minor)), one.source,
+         f"{one.file}:{one.line}" if one.file else "", one.code or "-")
         for one in changes
     ))  # fmt: skip
 

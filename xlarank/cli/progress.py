@@ -17,6 +17,8 @@ _FIRST: Final = 2.0
 _MOST: Final = 15.0
 #: Characters of a line at most; the note is cut, the count never.
 _WIDTH: Final = 80
+#: Characters of a note at least: a score with its spread.
+_LEAST: Final = 21
 
 
 def plain(text: str) -> str:
@@ -81,9 +83,20 @@ class JobProgress:
         line = f"{self.what}: {self.done} of {self.total}, {passed:.0f} s"
         if 0 < self.done < self.total:
             line += f", about {passed / self.done * (self.total - self.done):.0f} s left"
-        room = max(_WIDTH - len(line) - len("; last: "), 12)
-        note = self.note if len(self.note) <= room else f"…{self.note[1 - room :]}"  # names stand at the end
-        return f"{line}; last: {note}" if note else line
+        return f"{line}; last: {_tail(self.note, max(_WIDTH - len(line) - 8, _LEAST))}" if self.note else line
+
+
+def _tail(note: str, room: int) -> str:
+    """Return the end of a note, where names stand, from the beginning of a word if it has several.
+
+    >>> _tail("out-of-fold score 0.641 ± 0.200", 20), _tail("tile:cpu train k09_3677bcf40868", 12)
+    ('…score 0.641 ± 0.200', '…677bcf40868')
+    """
+    if len(note) <= room:
+        return note
+    cut = note[1 - room :]
+    whole = cut if note[-room].isspace() else cut.partition(" ")[2]
+    return f"…{whole or cut}"
 
 
 def bars(console: Console) -> Progress:

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Exit, Option, Typer
 
-from xlarank.cli.console import error_line, finish, list_lines, progress_bars, say, show_rows, write_json
-from xlarank.cli.inputs import built_workspace, data_root_of, workspace_at
-from xlarank.cli.options import WORK, Collections, Json, ModelOf, Out, Root, Work, out_file
+from xlarank.cli import record
+from xlarank.cli.console import (
+    error_line,
+    finish,
+    list_lines,
+    list_reasons,
+    progress_bars,
+    say,
+    show_rows,
+    write_json,
+)
+from xlarank.cli.inputs import built_workspace, data_root_of, read_scores, workspace_at
+from xlarank.cli.options import WORK, Collections, Json, ModelOf, Out, Root, ScoresOf, Weights, Work, out_file
 from xlarank.data.errors import counted, reasons
 
 if TYPE_CHECKING:  # heavy; imported where a command needs it, so that --help stays quick
     from xlarank.pipelines.ranking.result import Ranked, Ranking
+    from xlarank.pipelines.submit import Submission
 
 app = Typer()
 
@@ -68,7 +81,7 @@ def _show_ranking(ranking: Ranking, top: int) -> None:
         say(ranking.fallback)
     timed, faster = ranking.estimated is not None, bool(ranking.speedups)
     heads = [">estimated µs"] * timed + [">ms in file"] + [">speedup"] * faster
-    show_rows((">rank", ">configuration", ">score", *heads, "~identical"), (
+    show_rows((">rank", ">configuration", ">score (lower is faster)", *heads, "~identical"), (
         (str(one.rank), str(one.configuration), f"{one.score:.4f}",
          *[f"{(one.estimated_ns or 0) / 1000:.3f}"] * timed, _milliseconds(one.runtime_ns),
          *[f"{one.speedup:.3f}" if one.speedup else "-"] * faster, _identical(one))
@@ -76,7 +89,8 @@ def _show_ranking(ranking: Ranking, top: int) -> None:
     ))  # fmt: skip
     _show_losses(ranking)
     if ranking.metrics:
-        say("  ".join(f"{name} {value:.3f}" for name, value in ranking.metrics.items()))
+        metrics = (f"{name} {value:.3f}" for name, value in ranking.metrics.items() if name != "score")
+        say(f"agreement with the labels: {', '.join(metrics)}")
     if ranking.speedups:
         first, five = ranking.speedups.values()
         say(f"{first:.3f} times as fast as the compiler's default, best of the first five {five:.3f}")
@@ -131,8 +145,13 @@ def submit(
     workspace: Work = WORK,
     collection: Collections = None,
     model_from: Annotated[
-        str | None, Option(help="Rank collections without a model with the model of this collection.")
+        str | None,
+        Option(
+            help="Rank collections without a model with the model of this collection; shipped: the shipped ranker."
+        ),
     ] = None,
+    scores: ScoresOf = None,
+    weights: Weights = None,
     strict: Annotated[
         bool, Option("--strict", help="Exit with an error if a test graph is not ranked by a model.")
     ] = False,
@@ -141,24 +160,36 @@ def submit(
     """Write the Kaggle submission: all test graphs, unranked ones in their default order."""
     from xlarank.pipelines.submit import submit as run
 
-    place = built_workspace(data_root, workspace, trained=True)
+    place = built_workspace(data_root, workspace, trained=not scores and model_from != "shipped")
     with progress_bars() as progress:
-        report = run(place, out, collections=collection or (), model_from=model_from, progress=progress)
+        report = run(
+            place, out, collections=collection or (), model_from=model_from,
+            scores=read_scores(scores, weights, "test"), progress=progress,
+        )  # fmt: skip
     ranked = ((name, str(count), report.models[name]) for name, count in report.rows.items())
-    show_rows(("collection", ">test graphs", "ranked by the model of"), ranked)
+    show_rows(("collection", ">test graphs", "ranked by" if scores else "ranked by the model of"), ranked)
+    named = [word for name in collection or () for word in ("-c", name)]
+    record.run.words["check"] = shlex.join(["check-submission", str(out), *named])
     rows = counted(len(report.origin), "row")
     say(f"wrote {report.out}: {rows}, checked")
-    present = {name: why for name, why in report.left_out.items() if report.covers(name)}
-    list_lines("default order", reasons(present))
-    for name in sorted(report.left_out.keys() - present.keys()):
-        say(f"{name} has no test graphs, so no rows")
     for origin, count in report.unranked().items():
-        list_lines("note", [f"{count} of {rows} are not ranked by a model: {origin} order"])
+        list_lines(
+            "note", [f"{count} of {rows} are not ranked by a model ({_why_unranked(report)}): {origin} order"]
+        )
+    for name in sorted(name for name in report.left_out if not report.covers(name)):
+        say(f"{name} has no test graphs, so no rows")
     write_json(json_file, report)
     finish(report.broken)
     if strict and report.unranked():
         error_line("not every test graph is ranked by a model, as --strict asks")
         raise Exit(1)
+
+
+def _why_unranked(report: Submission) -> str:
+    """Return the reasons, each with its collections."""
+    present = {name: why for name, why in report.left_out.items() if report.covers(name)}
+    broken = [counted(len(report.broken), "broken file")] if report.broken else []
+    return "; ".join([*reasons(present), *broken])
 
 
 @app.command()
@@ -168,15 +199,28 @@ def check_submission(
         Path | None, Option(help="sample_submission.csv with the expected ids. Default: those of the test graphs.")
     ] = None,
     data_root: Root = None,
+    workspace: Work = WORK,
+    collection: Collections = None,
     json_file: Json = None,
 ) -> None:
-    """Check a submission: ids, permutations, five configurations of each tile."""
+    """Check a submission: ids, permutations, five configurations of each tile.
+
+    The test graphs are those of --data-root, else of the data root of the workspace, as for submit.
+    """
+    from xlarank.data.root import find_data_root
+    from xlarank.data.workspace import Workspace
+    from xlarank.features.store import stored_roots
     from xlarank.pipelines.submit import check_submission as run
 
-    root = None if sample is not None and data_root is None else data_root_of(data_root)
-    checked = run(file, sample=sample, data_root=root)
+    root = None
+    if data_root is None and sample is None and (stored := stored_roots(Workspace(workspace))):
+        root = replace(find_data_root(Path(min(stored))), why=f"of the workspace {workspace}")
+        say(f"data: {root.path} ({root.why})", "dim")
+    elif data_root is not None or sample is None:
+        root = data_root_of(data_root)
+    checked = run(file, sample=sample, data_root=root, collections=collection or ())
     write_json(json_file, checked)
-    list_lines("not known how many configurations", reasons(checked.unknown))
+    list_reasons("not known how many configurations", checked.unknown)
     if not checked.problems:
         say(f"{file}: {counted(checked.rows, 'row')}, right (checked against {checked.against})")
         return

@@ -21,11 +21,12 @@ RUNS: Final = "runs.jsonl"
 
 @dataclass
 class Run:
-    """``workspace`` is the one that the command writes to."""
+    """``workspace`` is the one that the command writes to, ``words`` are parts of the line about what is next."""
 
     command: str = ""
     config: dict[str, Any] | None = None
     workspace: Path | None = None
+    words: dict[str, str] = field(default_factory=lambda: {"data": "", "check": "check-submission"})
     arguments: list[str] = field(default_factory=lambda: sys.argv[1:])
     began: float = field(default_factory=time.time)
 

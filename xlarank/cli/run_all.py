@@ -17,6 +17,7 @@ from xlarank.cli.console import (
     show_rows,
     write_json,
 )
+from xlarank.cli.explaining import report
 from xlarank.cli.inputs import build, data_root_of, workspace_at
 from xlarank.cli.learning import spread, train, tune
 from xlarank.cli.options import WORK, Collections, Hours, Jobs, Json, Ram, Root, Seed, Seeds, Trials, Work, out_file
@@ -25,8 +26,10 @@ from xlarank.cli.scoring import evaluate
 from xlarank.data.errors import counted
 from xlarank.data.ranges import MAX_TRIALS
 
-#: What the demo learns: one collection of each kind, so that it takes minutes. All others work the same way.
-DEMO: Final = ("layout:tpu-estimate:random", "tile:tpu-estimate")
+#: Collections of the demo: one of each kind, so that it takes minutes. All others work the same way.
+DEMO: Final = ("layout:cpu:random", "tile:cpu")
+#: The layout graph that it ranks, of a family that it was not trained on.
+DEMO_GRAPH: Final = "unet__a"
 
 app = typer.Typer()
 
@@ -112,21 +115,31 @@ def demo(
     workspace: Work = Path("work/demo"),
     trials: Trials = 8,
 ) -> None:
-    """Run all steps on two collections of the embedded sample: build, tune, train, evaluate, submit, rank."""
+    """Run every step, from build-features to report, on two collections of the embedded sample."""
     from xlarank.data.root import SAMPLE, find_data_root
     from xlarank.pipelines.build_features import BuildRequest
 
     root, place = find_data_root(SAMPLE), workspace_at(workspace)
     headline("1. info and build-features")
-    say("TpuGraphs format; layouts and tiles estimated by the TPU compiler (data/sample/README.md)")
+    say("layouts and tiles measured on a CPU (data/sample/README.md)")
     build(root, place, BuildRequest(collections=DEMO))
+    names = list(DEMO)
     headline("2. tune")
-    tune(trials=trials, workspace=workspace)
+    tune(trials=trials, workspace=workspace, collection=names)
     headline("3. train")
-    train(workspace=workspace)
+    models = train(workspace=workspace, collection=names)
     headline("4. evaluate on valid (families that were never trained on)")
-    evaluate(workspace=workspace, json_file=place.reports() / "valid.json", graphs=False)
+    json_file = place.reports() / "valid.json"
+    verdicts = evaluate(workspace=workspace, collection=names, json_file=json_file, graphs=False).verdicts
     headline("5. submit")
-    submit(out=place.reports() / "submission.csv", workspace=workspace)
+    submit(out=place.reports() / "submission.csv", workspace=workspace, collection=names)
     headline("6. rank one graph")
-    rank(root.npz / "layout/tpu-estimate/random/valid/unet__a.npz", top=5, workspace=workspace)
+    rank(root.npz / f"layout/cpu/random/valid/{DEMO_GRAPH}.npz", top=5, workspace=workspace)
+    headline("7. report")
+    page = report(workspace=workspace, collection=names).out
+    headline("In short")
+    data = (f"{one.collection} ({one.rows:,} configurations of {counted(one.graphs, 'graph')})" for one in models)
+    say(f"learned to rank {' and '.join(data)}")
+    results = (f"{name}: {text.partition(', ahead')[0]}" for name, text in verdicts.items())
+    say(f"result on valid: {'; '.join(results)}")
+    say(f"open {page} in a browser; then rank a graph of your own: python run.py rank GRAPH.npz")

@@ -9,11 +9,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 from rich.table import Table
 from typer import Option, Typer
 
-from xlarank.cli.console import list_lines, progress_bars, say, show, write_json
-from xlarank.cli.inputs import built_workspace
-from xlarank.cli.options import RANKERS, WORK, Collections, Json, Root, Rounds, Seed, Split, Threads, Work
+from xlarank.cli.console import list_lines, list_reasons, progress_bars, say, show, show_rows, write_json
+from xlarank.cli.inputs import built_workspace, read_scores, workspace_at
+from xlarank.cli.options import (
+    RANKERS,
+    WORK,
+    Collections,
+    Json,
+    Root,
+    Rounds,
+    ScoresOf,
+    Seed,
+    Split,
+    Threads,
+    Weights,
+    Work,
+    out_file,
+)
 from xlarank.cli.tables import new_table
-from xlarank.data.errors import counted, reasons
+from xlarank.data.errors import counted
 
 if TYPE_CHECKING:  # heavy; imported where a command needs them, so that --help stays quick
     from xlarank.pipelines.support.evaluation import Evaluation
@@ -37,9 +51,11 @@ def evaluate(
     model_from: Annotated[
         str | None, Option(help="Score all collections with the model of this collection.")
     ] = None,
+    scores: ScoresOf = None,
+    weights: Weights = None,
     json_file: Json = None,
     graphs: Listed = True,
-) -> None:
+) -> Any:
     """Score trained models on a split with labels: per graph, mean, spread and a bootstrap interval."""
     from xlarank.pipelines.evaluate import evaluate as run
 
@@ -47,9 +63,10 @@ def evaluate(
     with progress_bars() as progress:
         evaluation = run(
             place, split=split, collections=collection or (), official_indices=official_indices,
-            model_from=model_from, progress=progress,
+            model_from=model_from, scores=read_scores(scores, weights, split), progress=progress,
         )  # fmt: skip
     _show(evaluation, graphs, json_file)
+    return evaluation
 
 
 @app.command()
@@ -73,7 +90,7 @@ def cross_validate(
     json_file: Json = None,
     graphs: Listed = True,
 ) -> None:
-    """Cross-validate: score each graph with a ranker fitted without it. Nothing is stored."""
+    """Cross-validate: score each graph with a ranker fitted without it."""
     from xlarank.models.training_data import FitSettings
     from xlarank.pipelines.cross_validate import cross_validate as run
     from xlarank.pipelines.cross_validate import cross_validate_rankers
@@ -89,24 +106,24 @@ def cross_validate(
             evaluation = cross_validate_rankers(place, models, **settings)
         else:
             evaluation = run(place, model=models[0] if models else None, **settings)
-    _show(evaluation, graphs, json_file, compared=len(models) > 1)
+    _show(evaluation, graphs, json_file)
 
 
-def _show(evaluation: Evaluation, graphs: bool, json_file: Path | None, *, compared: bool = False) -> None:
-    for name, scores in evaluation.report.items():
-        metrics = next(iter(scores.values())) if compared else scores
+def _show(evaluation: Evaluation, graphs: bool, json_file: Path | None) -> None:
+    for name, metrics in evaluation.report.items():
         count = counted(len(next(iter(metrics.values()))["graphs"]), "graph")
         say(f"{name}, {evaluation.judged}: {count}", "bold")
-        show(comparison_table(name, scores) if compared else score_table(scores, graphs))
+        rankers = evaluation.rankers.get(name)
+        show(comparison_table(name, rankers) if rankers else score_table(metrics, graphs))
     for name, text in evaluation.verdicts.items():
         say(f"{name}: {text}")
     for name, metrics in evaluation.speedups.items():
         first, five = (with_interval(summary) for summary in metrics.values())
         count = counted(len(next(iter(metrics.values()))["graphs"]), "graph")
         say(f"{name}: {first} times as fast as the compiler's default, best of the first five {five}; {count}")
-    list_lines("left out", reasons(evaluation.left_out))
+    list_reasons("left out", evaluation.left_out)
     list_lines("note", evaluation.notes)
-    report = evaluation.report.items()
+    report = (evaluation.rankers or evaluation.report).items()
     write_json(json_file, {name: {**metrics, **evaluation.speedups.get(name, {})} for name, metrics in report})
 
 
@@ -164,3 +181,35 @@ def score_table(metrics: dict[str, Any], graphs: bool) -> Table:
     for name in without:
         table.add_row(f"rule: {name}", *(f"{metric['baselines'][name]:.3f}" for metric in metrics.values()))
     return table
+
+
+@app.command()
+def leaderboard(
+    workspace: Work = WORK,
+    collection: Collections = None,
+    metric: Annotated[str, Option(help="Metric to order by: score, tau, slowdown@1, slowdown@5, ...")] = "score",
+    csv: Annotated[Path | None, Option(callback=out_file, help="Write the table to this file.")] = None,
+    json_file: Json = None,
+) -> None:
+    """Show rankers and rules side by side, from all evaluations of the workspace."""
+    from xlarank.pipelines.leaderboard import leaderboard as run
+
+    board = run(workspace_at(workspace), collections=collection or (), metric=metric)
+    heads = ("collection", "scored on", "ranker", ">graphs", f">{metric}", ">s.e.", ">to the first", ">s.e.", ">s",
+             "version", "when")  # fmt: skip
+    show_rows(heads, (
+        (row["collection"], row["split"] + (f", held out by {row['held_out_by']}" if row["held_out_by"] else ""),
+         row["ranker"] + (" (tuned)" if row["tuned"] else ""), str(row["graphs"]),
+         *("-" if row[name] is None else f"{row[name]:{style}}" for name, style in _CELLS.items()), row["version"],
+         f"{row['time']:%Y-%m-%d %H:%M}")
+        for row in board.iter_rows(named=True)
+    ))  # fmt: skip
+    if csv is not None:
+        board.write_csv(csv)
+        say(f"wrote {csv}")
+    times = [{**row, "time": row["time"].isoformat()} for row in board.iter_rows(named=True)]
+    write_json(json_file, times)
+
+
+#: Columns of the leaderboard and how they are shown.
+_CELLS = {"mean": ".3f", "standard_error": ".3f", "difference": "+.3f", "difference_error": ".3f", "seconds": ".1f"}

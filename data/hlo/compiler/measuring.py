@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.errors import CompilerError
 from xlarank.data.hlo.compiler.constrain import DEFAULT, entry_modes, order_of
+from xlarank.data.hlo.compiler.pasted import Pasted
 from xlarank.data.hlo.messages import HloModuleProto, Message
 
 if TYPE_CHECKING:
@@ -36,8 +37,8 @@ def measure(xla: Xla, folder: Path, *, modules: Sequence[bytes], rounds: int, se
     parsed = HloModuleProto.FromString(modules[0])
     inputs = [jax.device_put(value, xla.device) for value in inputs_of(parsed, rng)]
     runs = [xla.compile(module) for module in modules]
-    right = _outputs(runs[0], inputs)
-    sound = [at for at, run in enumerate(runs) if _largest(_outputs(run, inputs), right) <= TOLERANCE]
+    right = _floats(runs[0].execute(inputs))
+    sound = [at for at, run in enumerate(runs) if _largest(_floats(run.execute(inputs)), right) <= TOLERANCE]
     times: list[list[float]] = [[] for _ in runs]
     for _ in range(rounds):
         for at in rng.permutation(sound).tolist():
@@ -47,25 +48,38 @@ def measure(xla: Xla, folder: Path, *, modules: Sequence[bytes], rounds: int, se
     return times
 
 
-def compare(xla: Xla, folder: Path, *, modules: Sequence[bytes]) -> float:
-    """Return the largest `difference` between outputs of two modules on the same inputs."""
+def compare(xla: Xla, folder: Path, *, plain: bytes, edited: bytes | Pasted, ties: Mapping[int, int]) -> float:
+    """Return the largest `difference` between outputs of a module and of one with layouts, or of pasted code.
+
+    With ``ties``, positions of inputs and of the outputs that become them, the outputs are those of a second step.
+    """
     import jax
     from jax.experimental.layout import Format, Layout
     from jax.sharding import SingleDeviceSharding
 
-    outputs = []
-    for module in modules:
-        parsed = HloModuleProto.FromString(module)
-        values = inputs_of(parsed, np.random.default_rng(0))
-        modes = (entry_modes(parsed) or [[DEFAULT] * len(values)])[0]
-        places = [
-            xla.device
-            if mode == DEFAULT
-            else Format(Layout(order_of(mode)[::-1]), SingleDeviceSharding(xla.device))
-            for mode in modes
-        ]
-        outputs.append(_outputs(xla.compile(module), list(map(jax.device_put, values, places))))
-    return _largest(outputs[1], outputs[0])
+    values = inputs_of(HloModuleProto.FromString(plain), np.random.default_rng(0))
+
+    def run(module: bytes | Pasted) -> list[NDArray[np.float64]]:
+        if isinstance(module, Pasted):
+            step, arguments, formats, _ = module.load(xla.device)
+            tree = jax.tree.structure(arguments)
+            arrays = jax.tree.leaves(jax.device_put(jax.tree.unflatten(tree, values), formats))
+
+            def execute(arrays: list[Any]) -> list[Any]:
+                return list(jax.tree.leaves(step(*jax.tree.unflatten(tree, arrays))))
+
+        else:
+            modes = (entry_modes(HloModuleProto.FromString(module)) or [[DEFAULT] * len(values)])[0]
+            place = SingleDeviceSharding(xla.device)
+            places = [place if one == DEFAULT else Format(Layout(order_of(one)[::-1]), place) for one in modes]
+            arrays = list(map(jax.device_put, values, places))
+            execute = xla.compile(module).execute
+        if ties:
+            first = execute(arrays)
+            arrays = [first[ties[at]] if at in ties else array for at, array in enumerate(arrays)]
+        return _floats(execute(arrays))
+
+    return _largest(run(edited), run(plain))
 
 
 def inputs_of(module: Message, rng: np.random.Generator) -> list[NDArray[Any]]:
@@ -91,8 +105,8 @@ def inputs_of(module: Message, rng: np.random.Generator) -> list[NDArray[Any]]:
     return inputs
 
 
-def _outputs(run: Any, inputs: list[Any]) -> list[NDArray[np.float64]]:
-    return [np.asarray(output).astype(np.float64) for output in run.execute(inputs)]
+def _floats(outputs: Sequence[Any]) -> list[NDArray[np.float64]]:
+    return [np.asarray(output).astype(np.float64) for output in outputs]
 
 
 def _largest(outputs: Sequence[NDArray[np.float64]], right: Sequence[NDArray[np.float64]]) -> float:

@@ -24,6 +24,7 @@ from xlarank.data.hlo.compiler.cycles import Estimate
 from xlarank.data.hlo.compiler.measuring import compare, measure
 from xlarank.data.hlo.compiler.operations import Kernels, read_operations
 from xlarank.data.hlo.compiler.outcome import Outcome, Status, fingerprint
+from xlarank.data.hlo.compiler.pasted import Pasted, Place, compile_pasted
 from xlarank.data.hlo.compiler.service import ANSWER, POLL, Work
 from xlarank.data.hlo.compiler.targets import Target
 from xlarank.data.hlo.compiler.xla import Lowered, compile_module, dumped, lower, optimised_text, under_limit
@@ -196,13 +197,15 @@ class Compiler:
             shared = replace(answer, shared=answer.status is Status.OK, seconds=other.seconds, text="")
             yield other.position, shared
 
-    def lower(self, *, function: str = "", module: Message | None = None) -> Lowered:
+    def lower(self, *, function: str = "", module: Message | None = None, one_hot: bool = False) -> Lowered:
         """Return a program as layout assignment sees it: ``module:function`` or a module in an earlier state.
+
+        With ``one_hot`` the function's calls of take_along_axis become products with one-hot vectors.
 
         Raises `CompilerError` when it cannot be imported or traced, or the compiler does not take it.
         """
         given = b"" if module is None else module.SerializeToString()
-        answer = self._ask(partial(lower, function=function, module=given), self._limit, dumped)
+        answer = self._ask(partial(lower, function=function, module=given, one_hot=one_hot), self._limit, dumped)
         if isinstance(answer, Outcome):
             raise CompilerError(
                 f"the program does not compile for {self.target.name} ({answer.message})",
@@ -211,14 +214,27 @@ class Compiler:
             )
         return cast(Lowered, answer)
 
-    def compare(self, plain: Message, edited: Message, seconds: float) -> float | str:
-        """Return the largest relative difference of outputs of two modules on random inputs, or why not."""
-        modules = [plain.SerializeToString(), edited.SerializeToString()]
+    def compare(
+        self, plain: Message, edited: Message | Pasted, seconds: float, ties: Mapping[int, int]
+    ) -> float | str:
+        """Return the largest relative difference of outputs on random inputs, or why not.
+
+        With ``ties``, inputs that are outputs of the last step, both run a second step.
+        """
+        other = edited if isinstance(edited, Pasted) else edited.SerializeToString()
+        work = partial(compare, plain=plain.SerializeToString(), edited=other, ties=dict(ties))
         try:
-            answer = self._ask(partial(compare, modules=modules), seconds)
+            answer = self._ask(work, seconds)
         except CompilerError as error:
             return str(error)
         return answer.message if isinstance(answer, Outcome) else float(answer)
+
+    def compile_pasted(self, pasted: Pasted) -> tuple[str, dict[Place, str]] | Outcome:
+        """Return the compiled program of pasted code and the expressions constrained, or what became of it."""
+        answer: tuple[str, dict[Place, str]] | Outcome = self._ask(
+            partial(compile_pasted, pasted=pasted), self._limit
+        )
+        return answer
 
     def measure(self, modules: Iterable[Message], *, rounds: int, seed: int) -> list[list[float]]:
         """Return run times of every module on this machine, ``(modules, rounds)`` seconds, in shuffled rounds.

@@ -48,13 +48,11 @@ class Lowered:
 
     Attributes:
         module: serialized.
-        written: dimensions of all values before the compiler rewrote anything; None where that is not known.
         chosen: the layouts that it chose, minor to major, by the names of instructions, where known.
         leaves: paths of a function's inputs and outputs; empty for a module.
     """
 
     module: bytes
-    written: frozenset[tuple[int, ...]] | None = None
     chosen: dict[str, tuple[int, ...]] = field(default_factory=dict)
     leaves: Sequence[Sequence[str]] = ((), ())
 
@@ -166,13 +164,13 @@ def under_limit(xla: Xla, folder: Path, *, module: bytes, kib: int) -> bytes:
     return serialized
 
 
-def lower(xla: Xla, folder: Path, *, function: str, module: bytes) -> Lowered | None:
+def lower(xla: Xla, folder: Path, *, function: str, module: bytes, one_hot: bool) -> Lowered | None:
     """Compile ``module:function`` or a module, and return what was dumped around layout assignment."""
     dumps = {
         "xla_dump_to": str(folder), "xla_dump_hlo_pass_re": "layout-assignment", "xla_dump_hlo_as_proto": True
     }  # fmt: skip
     if function:
-        lowered, leaves = _lowered_function(xla, function)
+        lowered, leaves = _lowered_function(xla, function, one_hot)
         (folder / _LEAVES).write_text(json.dumps(leaves), encoding="utf-8")
         lowered.compile(compiler_options=dumps)
     else:
@@ -180,7 +178,7 @@ def lower(xla: Xla, folder: Path, *, function: str, module: bytes) -> Lowered | 
     return dumped(folder)
 
 
-def _lowered_function(xla: Xla, name: str) -> tuple[Any, list[list[str]]]:
+def _lowered_function(xla: Xla, name: str, one_hot: bool) -> tuple[Any, list[list[str]]]:
     """Return what ``module:function`` returns as JAX lowers it, and the paths of its inputs and outputs.
 
     The function takes no arguments and returns ``(callable, arguments)``; arguments are arrays or
@@ -189,7 +187,7 @@ def _lowered_function(xla: Xla, name: str) -> tuple[Any, list[list[str]]]:
     import jax
     from jax.sharding import SingleDeviceSharding
 
-    function, arguments = _imported(name)
+    function, arguments = imported(name, one_hot)
     sharding = SingleDeviceSharding(xla.device)
     paths = jax.tree_util
 
@@ -205,8 +203,12 @@ def _lowered_function(xla: Xla, name: str) -> tuple[Any, list[list[str]]]:
 
     shapes = paths.tree_map_with_path(placed, arguments)
     try:
-        jitted = jax.jit(function, keep_unused=True, in_shardings=sharding, out_shardings=sharding)
-        lowered = jitted.lower(*shapes)
+        donated: tuple[int, ...] = ()
+        if hasattr(function, "lower"):  # by jax.jit
+            arguments = enumerate(function.lower(*shapes).args_info[0])
+            donated = tuple(at for at, one in arguments if any(leaf.donated for leaf in paths.tree_leaves(one)))
+        options = {"keep_unused": True, "in_shardings": sharding, "out_shardings": sharding}
+        lowered = jax.jit(function, donate_argnums=donated, **options).lower(*shapes)
     except Exception as error:  # whatever the program's own code raises
         raise CompilerError(
             f"{name} cannot be traced ({type(error).__name__}: {first_line(error)})",
@@ -217,7 +219,12 @@ def _lowered_function(xla: Xla, name: str) -> tuple[Any, list[list[str]]]:
     return lowered, [[paths.keystr(path) for path, _ in paths.tree_leaves_with_path(tree)] for tree in trees]
 
 
-def _imported(name: str) -> tuple[Any, Any]:
+def imported(name: str, one_hot: bool) -> tuple[Any, Any]:
+    """Return what ``module:function`` does: a callable and its arguments. ``one_hot`` replaces take_along_axis."""
+    if one_hot:
+        import jax.numpy
+
+        jax.numpy.take_along_axis = _take_one_hot
     module, _, function = name.partition(":")
     sys.path.insert(0, os.getcwd())
     try:
@@ -238,6 +245,15 @@ def _imported(name: str) -> tuple[Any, Any]:
     return program[0], tuple(program[1])
 
 
+def _take_one_hot(array: Any, indices: Any, axis: int = -1, **_: Any) -> Any:
+    """Return what `jax.numpy.take_along_axis` does, without a gather."""
+    import jax
+
+    rows, picks = (jax.numpy.moveaxis(one, axis, -1) for one in (array, indices))
+    hot = jax.nn.one_hot(picks, rows.shape[-1], dtype=rows.dtype)
+    return jax.numpy.moveaxis((hot * rows[..., None, :]).sum(-1), -1, axis)
+
+
 def dumped(folder: Path) -> Lowered | None:
     """Return what was dumped around layout assignment, once it is whole; the first run of the pass counts."""
 
@@ -248,10 +264,8 @@ def dumped(folder: Path) -> Lowered | None:
     if not before or not after:  # the second file shows that the first one is complete
         return None
     leaves = folder / _LEAVES
-    written = (one for path in folder.glob("*before_optimizations*.pb") for _, one in instructions(module_in(path)))
     return Lowered(
         module_in(before[0]).SerializeToString(),
-        frozenset(tuple(one.shape.dimensions) for one in written),
         {one.name: tuple(one.shape.layout.minor_to_major) for _, one in instructions(module_in(after[0]))},
         json.loads(leaves.read_text(encoding="utf-8")) if leaves.exists() else ((), ()),
     )

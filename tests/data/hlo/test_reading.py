@@ -18,6 +18,7 @@ from tests.data.hlo.programs import kernels, matmul_module, tuning_data
 from tests.graphs import arrays_of
 from xlarank.data.errors import HloError
 from xlarank.data.hlo import reading
+from xlarank.data.hlo import text as hlo_text
 from xlarank.data.hlo.encoding import encode_program
 from xlarank.data.hlo.messages import HloInstructionProto, HloModuleProto, HloProto, HloSnapshot, Message
 from xlarank.data.writing import write_graph
@@ -80,7 +81,7 @@ def test_files_are_named_and_special_ones_refused(tmp_path: Path, monkeypatch: p
     os.mkfifo(tmp_path / "pipe")
     with (tmp_path / "huge.pb").open("wb") as stream:
         stream.truncate(2**31)
-    monkeypatch.setattr(reading, "_PARSERS", ("jaxlib_that_is_not_there",))
+    monkeypatch.setattr(hlo_text, "_PARSERS", ("jaxlib_that_is_not_there",))
     for name, words in (
         ("broken.pb", r"^broken\.pb: the file is cut off"),
         ("absent.pb", r"absent\.pb cannot be read"),
@@ -94,7 +95,7 @@ def test_files_are_named_and_special_ones_refused(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.skipif(importlib.util.find_spec("jaxlib") is None, reason="jaxlib is not installed")
-def test_text_is_parsed_by_jaxlib() -> None:
+def test_text_is_parsed_by_jaxlib(monkeypatch: pytest.MonkeyPatch) -> None:
     module = reading.module_of(reading.parse_program(TEXT.encode()))
     assert (module.name, module.computations[0].instructions[0].opcode) == ("jit_f", "parameter")
     for text, words in (
@@ -103,6 +104,46 @@ def test_text_is_parsed_by_jaxlib() -> None:
     ):
         with pytest.raises(HloError, match=words):
             reading.parse_program(text)
+    assert reading.parse_program(ELIDED.encode()).computations[0].instructions[0].opcode == "constant"
+    monkeypatch.setattr(hlo_text, "_MOST_NESTED", 100_000)
+    for depth, words in ((20_000, r"its parser ended with -\d+"), (200, "XLA cannot parse the text")):
+        text = TEXT.replace("f32[8,128]{1,0}", "(" * depth + "f32[]" + ")" * depth)
+        with pytest.raises(HloError, match=words):  # protobuf reads no 100 levels
+            reading.parse_program(text.encode())
+
+
+ELIDED = TEXT.replace("parameter(0)", "constant({...})")
+NESTED_SHAPE = TEXT.replace("f32[8,128]{1,0}", "(" * 10_000 + "f32[]" + ")" * 10_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (NESTED_SHAPE, "nested 10,002 deep; expected at most 64"),  # the parser's stack overflows
+        ("HloModule m" + ")" * 99 + "(" * 99, "nested 99 deep"),
+        (ELIDED.replace("8,128", "268435456"), "constants have 268,435,456 values; expected at most 67,108,864"),
+        (ELIDED.replace("8,128]{1,0}", "9999,9999] /* = */\n"), "constants have 99,980,001"),
+        (ELIDED.replace("f32[8,128]{1,0}", "(f32[67108864], s8[1])"), "constants have 67,108,865"),
+        (ELIDED.replace("8,128", "9" * 5000), "constants have"),
+    ],
+)
+def test_text_that_would_crash_the_parser_or_fill_memory_never_reaches_it(
+    text: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hlo_text.subprocess, "run", lambda *_, **__: pytest.fail("it reached the parser"))
+    with pytest.raises(HloError, match=words):
+        reading.parse_program(text.encode())
+
+
+def test_brackets_of_strings_and_comments_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hlo_text, "_PARSERS", ("jaxlib_that_is_not_there",))
+    many = "(" * 1000
+    for part in (f"/* {many} */", f"// {many}\n", f'metadata={{op_name="{many} \\" {many}"}}', f'"{many}'):
+        with pytest.raises(HloError, match="is not installed"):
+            reading.parse_program(TEXT.replace("parameter(0)", f"parameter(0) {part}").encode())
+    for part in ('"' + '\\"' * 200_000, "/*" * 200_000, '"' * 200_001):  # in linear time
+        with pytest.raises(HloError, match="is not installed"):
+            reading.parse_program(TEXT.encode() + part.encode())
 
 
 @given(

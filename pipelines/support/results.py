@@ -1,0 +1,112 @@
+"""Evaluations as one tidy table, `results.parquet` in the workspace, and rankers side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+import polars as pl
+
+import xlarank
+from xlarank.data.errors import WorkspaceError
+from xlarank.data.family import program_family
+from xlarank.data.files import atomic_write, read_bytes
+from xlarank.data.workspace import Workspace
+
+#: A row is a metric of a graph. ``held_out_by`` is null unless the scores are out of fold, ``tuned`` is null for
+#: rules and files of scores, ``seed`` for the mean over seeds. ``seconds`` is the time to rank the graph;
+#: for scores out of fold, the time to train and score all folds.
+_TYPES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "collection": pl.String, "split": pl.String, "held_out_by": pl.String, "ranker": pl.String, "tuned": pl.Boolean,
+    "seed": pl.Int32, "graph": pl.String, "family": pl.String, "metric": pl.String, "value": pl.Float64,
+    "seconds": pl.Float64, "version": pl.String, "time": pl.Datetime("us", "UTC"),
+}  # fmt: skip
+SCHEMA: Final = pl.Schema(_TYPES)
+#: Columns of one evaluation: another one replaces its rows.
+_KEY: Final = ("collection", "split", "held_out_by", "ranker", "tuned", "version")
+#: Columns within which rankers are compared.
+_PLACE: Final = ("collection", "split", "held_out_by")
+
+
+def results_table(
+    metrics: Mapping[str, Mapping[str, float]],
+    ranker: str,
+    *,
+    place: tuple[str, str, str | None],
+    tuned: bool | None = None,
+    seed: int | None = None,
+    seconds: Mapping[str, float] | float | None = None,
+) -> pl.DataFrame:
+    """Return ``{graph: {metric: value}}`` as rows of `SCHEMA`; ``place`` is collection, split and held_out_by."""
+    time = datetime.now(UTC)
+    rows = [
+        (*place, ranker, tuned, seed, graph, program_family(graph), metric, value,
+         seconds.get(graph) if isinstance(seconds, Mapping) else seconds, xlarank.__version__, time)
+        for graph, values in metrics.items()
+        for metric, value in values.items()
+    ]  # fmt: skip
+    return pl.DataFrame(rows, SCHEMA, orient="row")
+
+
+def write_results(workspace: Workspace, tables: Sequence[pl.DataFrame]) -> None:
+    """Add evaluations to the workspace in place of earlier ones of the same `_KEY`."""
+    if not tables:
+        return
+    table = pl.concat(tables)
+    replaced = table.select(_KEY).unique()
+    try:
+        before = read_results(workspace)
+    except WorkspaceError:  # it is damaged: the next evaluations make it again
+        before = table.clear()
+    kept = before.join(replaced, on=_KEY, how="anti", nulls_equal=True, maintain_order="left")
+    with atomic_write(workspace.results()) as partial:
+        pl.concat([kept, table]).write_parquet(partial)
+
+
+def read_results(workspace: Workspace) -> pl.DataFrame:
+    """Return all evaluations, none if there is no file; raises `WorkspaceError` for a damaged one."""
+    path = workspace.results()
+    if not path.exists():
+        return SCHEMA.to_frame()
+    try:
+        return pl.read_parquet(read_bytes(path)).cast(SCHEMA)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        why = str(error).splitlines()[0]
+        raise WorkspaceError(f"{path} cannot be read ({why})", do="remove it and evaluate again") from error
+
+
+def leaderboard(results: pl.DataFrame, metric: str = "score") -> pl.DataFrame:
+    """Return rankers and rules of each collection, best first, each by its latest evaluation.
+
+    ``difference`` is the mean difference to the first over the graphs that both scored, with its standard error.
+    """
+    name = ["ranker", "tuned"]
+    means = results.filter(pl.col("metric") == metric, pl.col("seed").is_null())
+    latest = means.group_by(*_PLACE, *name).agg(pl.col("time").max())
+    means = means.join(latest, on=[*_PLACE, *name, "time"], nulls_equal=True)
+    rows = means.group_by(*_PLACE, *name).agg(
+        graphs=pl.len(),
+        mean=pl.col("value").mean(),
+        standard_error=pl.col("value").std() / pl.len().sqrt(),
+        seconds=pl.when(pl.col("held_out_by").first().is_null()).then(
+            pl.when(pl.col("seconds").count() > 0).then(pl.col("seconds").sum())
+        ).otherwise(pl.col("seconds").max()),
+        version=pl.col("version").first(),
+        time=pl.col("time").first(),
+    )  # fmt: skip
+    higher_is_better = not metric.startswith("slowdown")
+    order = [*_PLACE, "mean", *name]
+    rows = rows.sort(order, descending=[column == "mean" and higher_is_better for column in order], nulls_last=True)
+    first = rows.group_by(_PLACE, maintain_order=True).first().select(*_PLACE, *name)
+    best = means.join(first, on=[*_PLACE, *name], nulls_equal=True, how="semi").select(
+        *_PLACE, "graph", best="value"
+    )
+    paired = means.join(best, on=[*_PLACE, "graph"], nulls_equal=True)
+    differences = paired.group_by(*_PLACE, *name).agg(
+        difference=(pl.col("value") - pl.col("best")).mean(),
+        difference_error=(pl.col("value") - pl.col("best")).std() / pl.len().sqrt(),
+    )
+    board = rows.join(differences, on=[*_PLACE, *name], nulls_equal=True, how="left", maintain_order="left")
+    return board.select(*_PLACE, *name, "graphs", "mean", "standard_error", "difference", "difference_error",
+                        "seconds", "version", "time")  # fmt: skip

@@ -1,0 +1,191 @@
+"""Scores of configurations in files: those that commands leave in the workspace, and those of other rankers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from xlarank.data.collection import Collection
+from xlarank.data.errors import ScoreFileError, counted
+from xlarank.data.files import atomic_write, read_bytes
+from xlarank.data.workspace import Workspace
+from xlarank.features.rows import GraphRows
+from xlarank.features.store import read_manifest
+from xlarank.models.arrays import Floats
+from xlarank.models.objectives import mean_rank
+from xlarank.models.validation.curves import FoldPlan
+from xlarank.pipelines.support.training_sets import StoredTrainingSet
+
+#: Columns of a file that commands write; a null fold or ``held_out_by`` means a model trained without the split.
+_SCHEMA: Final = pl.Schema({
+    "graph": pl.String, "configuration": pl.Int32, "split": pl.String, "held_out_by": pl.String, "seed": pl.Int32,
+    "fold": pl.Int32, "score": pl.Float64,
+})  # fmt: skip
+_REQUIRED: Final = ("graph", "configuration", "score")
+
+
+def prediction_table(
+    graph: GraphRows,
+    scores: Mapping[int, Floats],
+    split: str,
+    held_out_by: str | None = None,
+    fold: int | None = None,
+) -> pl.DataFrame:
+    """Return ``{seed: (rows,) scores}`` of a graph as a table; a row stands for all identical configurations."""
+    first = graph.ids[np.unique(graph.group, return_index=True)[1]]
+    tables = [
+        pl.select(
+            graph=pl.lit(graph.name), configuration=pl.Series(first), split=pl.lit(split),
+            held_out_by=pl.lit(held_out_by), seed=pl.lit(seed), fold=pl.lit(fold), score=pl.Series(values),
+        ).cast(_SCHEMA)
+        for seed, values in scores.items()
+    ]  # fmt: skip
+    return pl.concat(tables)
+
+
+def write_predictions(
+    workspace: Workspace, collection: Collection, ranker: str, tables: Sequence[pl.DataFrame]
+) -> None:
+    """Write predictions of a ranker; those it made of the same split, held out in the same way, are replaced."""
+    path, table = workspace.predictions(collection, ranker), pl.concat(tables)
+    replaced = table.select("split", "held_out_by").unique()
+    try:
+        before = pl.read_parquet(read_bytes(path)).cast(_SCHEMA)
+    except (
+        OSError,
+        pl.exceptions.PolarsError,
+    ):  # there is none, or it is damaged: the next command writes it again
+        before = table.clear()
+    kept = before.join(replaced, on=["split", "held_out_by"], how="anti", nulls_equal=True, maintain_order="left")
+    with atomic_write(path) as partial:
+        pl.concat([kept, table]).write_parquet(partial)
+
+
+def write_out_of_fold(
+    workspace: Workspace, training: StoredTrainingSet, plan: FoldPlan, ranker: str, scores: Mapping[str, Floats],
+    seed: int,
+) -> None:  # fmt: skip
+    """Write ``{graph: (rows,) scores}`` of training graphs; nothing without any."""
+    data = training.data
+    split_of = {name: split for split, names in training.splits.items() for name in names}
+    fold_of = {data.names[group]: number for number, fold in enumerate(plan.folds) for group in fold.scored}
+    tables = [
+        prediction_table(graph, {seed: scores[graph.name]}, split_of[graph.name], plan.by, fold_of[graph.name])
+        for graph in data.parts
+        if graph.name in scores
+    ]
+    if tables:
+        write_predictions(workspace, training.collection, ranker, tables)
+
+
+@dataclass(frozen=True)
+class ScoreFiles:
+    """Scores of configurations, lower is faster, from parquet or csv files with `_REQUIRED` columns.
+
+    A file may have further columns: ``collection`` and ``split`` choose rows, several rows of a configuration with
+    different ``seed`` are averaged.
+
+    Attributes:
+        names: of the files.
+        weights: of their ranks in a blend.
+        tables: ``graph, configuration, score, row`` and, if the file has it, ``collection``.
+    """
+
+    names: list[str]
+    weights: list[float]
+    tables: list[pl.DataFrame]
+
+    @classmethod
+    def read(cls, paths: Sequence[Path], split: str, weights: Sequence[float] = ()) -> ScoreFiles:
+        """Read files; raises `ScoreFileError` for those that cannot be read, and for wrong ``weights``."""
+        used = list(weights) or [1.0] * len(paths)
+        if len(used) != len(paths) or not all(np.isfinite(used)) or min(used) <= 0:
+            given = ", ".join(f"{weight:g}" for weight in used)
+            expected = f"a weight above 0 for each of {counted(len(paths), 'file')}"
+            raise ScoreFileError(f"--weights are {given}", expected=expected)
+        return cls(list(map(str, paths)), used, [_read(path, split) for path in paths])
+
+    def of(self, collection: Collection, graph: GraphRows) -> Floats | None:
+        """Return ``(rows,)`` weighted mean ranks of a graph over the files that score it; None if none does.
+
+        Raises `ScoreFileError` for the first wrong row.
+        """
+        ranks, weights = [], []
+        for file, weight, table in zip(self.names, self.weights, self.tables, strict=True):
+            of_graph = table.filter(pl.col("graph") == graph.name)
+            if "collection" in table.columns:
+                of_graph = of_graph.filter(pl.col("collection") == str(collection))
+            if len(of_graph):
+                ranks.append(mean_rank(_row_scores(file, of_graph, graph)))
+                weights.append(weight)
+        return np.average(ranks, axis=0, weights=weights) if ranks else None
+
+
+def require_known_graphs(
+    files: ScoreFiles, workspace: Workspace, collections: Sequence[Collection], split: str
+) -> None:
+    """Raise `ScoreFileError` for the first row of a graph that is in none of the collections, or in several."""
+    places: dict[str, list[str]] = {}
+    for collection in collections:
+        manifest = read_manifest(workspace, collection, split)
+        for name in manifest.graphs if manifest else ():
+            places.setdefault(name, []).append(str(collection))
+    for file, table in zip(files.names, files.tables, strict=True):
+        firsts = table.group_by("graph", maintain_order=True).agg(pl.col("row").first())
+        for graph, row in firsts.iter_rows():
+            got = f"row {row} of {file} scores {graph!r}"
+            if graph not in places:
+                raise ScoreFileError(got, expected=f"{split} graphs of {', '.join(map(str, collections))}")
+            if len(places[graph]) > 1 and "collection" not in table.columns:
+                expected = f"a column collection: {' or '.join(places[graph])}"
+                raise ScoreFileError(got, expected=expected, do="add it, or pass --collection")
+
+
+def _read(path: Path, split: str) -> pl.DataFrame:
+    try:
+        content = read_bytes(path)
+        csv = path.suffix.lower() == ".csv"
+        table = pl.read_csv(content, infer_schema_length=None) if csv else pl.read_parquet(content)
+        if missing := [name for name in _REQUIRED if name not in table.columns]:
+            raise ValueError(f"it has no column {missing[0]}")
+        table = table.with_row_index("row", 1).cast(
+            {"graph": pl.String, "configuration": pl.Int64, "score": pl.Float64}
+        )
+    except (OSError, ValueError, pl.exceptions.PolarsError) as error:
+        why = str(error).splitlines()[0]
+        expected = "parquet or csv with the columns graph, configuration, score"
+        raise ScoreFileError(f"{path} cannot be read ({why})", expected=expected) from error
+    if "split" in table.columns:
+        table = table.filter(pl.col("split") == split)
+    wrong = table.filter(pl.col("score").is_finite().not_() | pl.any_horizontal(pl.col(_REQUIRED).is_null()))
+    if len(wrong):
+        row = wrong.row(0, named=True)
+        got = f"row {row['row']} of {path} gives configuration {row['configuration']} of {row['graph']} no score"
+        raise ScoreFileError(got, expected="a finite number in each row")
+    return table
+
+
+def _row_scores(file: str, table: pl.DataFrame, graph: GraphRows) -> Floats:
+    """Return ``(rows,)`` the mean score of each distinct configuration."""
+    keys = ["configuration", *({"seed"} & {*table.columns})]
+    for row in table.filter(~pl.struct(keys).is_first_distinct()).head(1).iter_rows(named=True):
+        got = f"row {row['row']} of {file} scores configuration {row['configuration']} of {graph.name} again"
+        raise ScoreFileError(got, expected="each configuration once, or once for each seed")
+    position = np.searchsorted(graph.ids, table["configuration"].to_numpy())
+    inside = graph.ids[np.minimum(position, len(graph.ids) - 1)] == table["configuration"].to_numpy()
+    for row in table.filter(~pl.Series(inside)).head(1).iter_rows(named=True):
+        got = f"row {row['row']} of {file} scores configuration {row['configuration']} of {graph.name}"
+        raise ScoreFileError(got, expected=f"configurations 0 to {graph.ids[-1]}")
+    row_of = graph.group[position]
+    counts = np.bincount(row_of, minlength=len(graph))
+    if not counts.all():
+        lacking = graph.ids[np.flatnonzero(counts[graph.group] == 0)[0]]
+        got = f"{file} has no score of configuration {lacking} of {graph.name}"
+        raise ScoreFileError(got, expected="one of it, or of a configuration identical to it")
+    scores: Floats = np.bincount(row_of, table["score"].to_numpy(), len(graph)) / counts
+    return scores

@@ -1,0 +1,147 @@
+"""Scores of configurations in files: what commands leave, and submissions of anybody's scores."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tests.pipelines.trees import LAYOUT, TILE, TREE, model_of, stored
+from xlarank.data.collection import Collection
+from xlarank.data.errors import ScoreFileError
+from xlarank.data.workspace import Workspace
+from xlarank.models.training_data import FitSettings
+from xlarank.models.validation.metrics import graph_metrics
+from xlarank.pipelines.cross_validate import cross_validate
+from xlarank.pipelines.evaluate import evaluate
+from xlarank.pipelines.submit import submit
+from xlarank.pipelines.support.score_files import ScoreFiles
+
+COLUMNS = ["graph", "configuration", "split", "held_out_by", "seed", "fold", "score"]
+
+
+def predictions(workspace: Path, collection: str) -> pl.DataFrame:
+    return pl.read_parquet(Workspace(workspace).predictions(Collection.parse(collection), "lambdarank"))
+
+
+def orders(path: Path) -> dict[str, str]:
+    with path.open(newline="") as stream:
+        return {row["ID"]: row["TopConfigs"] for row in csv.DictReader(stream)}
+
+
+def scores_of(workspace: Path, split: str = "test", **changed: Any) -> pl.DataFrame:
+    """Of each distinct configuration, equal to its number, for two layout graphs."""
+    tables = []
+    for name, graph in stored(workspace, LAYOUT, split).items():
+        first = graph.ids[np.unique(graph.group, return_index=True)[1]]
+        tables.append(pl.DataFrame({"graph": name, "configuration": first, "score": first.astype(float)}))
+    return pl.concat(tables).with_columns(**changed)
+
+
+def test_train_evaluate_and_submit_leave_their_scores(trained: Path, tmp_path: Path) -> None:
+    """Out-of-fold scores give the metrics of the card, those of valid and test the model's order."""
+    for collection in (LAYOUT, TILE):
+        card = model_of(trained, collection).card
+        table = predictions(trained, collection)
+        assert table.columns == COLUMNS
+        table = table.filter(pl.col("held_out_by") == card.folds_by)
+        assert set(table["split"]) == {"train"}
+        for name, graph in stored(trained, collection).items():
+            of_graph = table.filter(pl.col("graph") == name)
+            if name in card.folds:
+                score = of_graph["score"].to_numpy()[graph.group]
+                metrics = graph_metrics(graph_kind(collection), score, graph.cost, graph.group)
+                assert metrics == card.folds[name] and of_graph["fold"].n_unique() == 1
+    evaluate(Workspace(trained))
+    submit(Workspace(trained), tmp_path / "out.csv")
+    table = predictions(trained, TILE)
+    assert set(table["split"]) == {"train", "valid", "test"}
+    seeds = len(model_of(trained, TILE).rankers)
+    for split in ("valid", "test"):
+        for name, graph in stored(trained, TILE, split).items():
+            rows = table.filter(pl.col("graph") == name, pl.col("split") == split)
+            expected = model_of(trained, TILE).score(graph).per_seed
+            assert rows["score"].to_list() == expected.ravel().tolist() and rows["seed"].n_unique() == seeds
+    path = Workspace(trained).predictions(Collection.parse(LAYOUT), "lambdarank")
+    files = ScoreFiles.read([path], "test")
+    submit(Workspace(trained), tmp_path / "again.csv", collections=[LAYOUT], scores=files)
+    first, again = orders(tmp_path / "out.csv"), orders(tmp_path / "again.csv")
+    assert again == {name: order for name, order in first.items() if name.startswith(LAYOUT)}
+
+
+def graph_kind(collection: str) -> Any:
+    return Collection.parse(collection).kind
+
+
+@pytest.mark.slow
+def test_cross_validation_leaves_its_scores(built: Path) -> None:
+    fit = FitSettings(20, threads=1)
+    report = cross_validate(Workspace(built), model="lambdarank", collections=[LAYOUT], fit=fit).report[LAYOUT]
+    table = predictions(built, LAYOUT)
+    for name, graph in stored(built).items():
+        score = table.filter(pl.col("graph") == name)["score"].to_numpy()[graph.group]
+        expected = graph_metrics("layout", score, graph.cost, graph.group)["tau"]
+        assert report["tau"]["graphs"][name] == expected
+    cross_validate(Workspace(built), model="lambdarank", by="graph", collections=[LAYOUT], fit=fit)
+    assert {"family", "graph"} <= set(predictions(built, LAYOUT)["held_out_by"])
+
+
+def test_scores_are_submitted_and_blended_by_rank(shared_built: Path, tmp_path: Path) -> None:
+    one, two = tmp_path / "one.parquet", tmp_path / "two.csv"
+    scores_of(shared_built).write_parquet(one)
+    scores_of(shared_built, score=-1000.0 * pl.col("configuration")).write_csv(two)
+    workspace, names = Workspace(shared_built), [f"{LAYOUT}:{name}" for name in TREE[LAYOUT]["test"]]
+    out = tmp_path / "out.csv"
+
+    def first_of(*paths: Path, weights: tuple[float, ...] = ()) -> list[int]:
+        report = submit(workspace, out, scores=ScoreFiles.read(paths, "test", weights))
+        assert report.rows == {LAYOUT: 2, TILE: 0} and report.unranked() == {"default": 2}
+        return [int(orders(out)[name].split(";")[0]) for name in names]
+
+    assert first_of(one) == [0, 0]
+    assert orders(out)[names[0]].split(";")[:3] == ["0", "22", "23"], "repeats have the score of the first"
+    assert first_of(two) == [21, 21]
+    assert first_of(one, two, weights=(2, 1)) == [0, 0] and first_of(one, two, weights=(1, 2)) == [21, 21]
+    assert first_of(one, two) == [0, 0], "all are equal: the order of the file"
+
+
+def test_scores_are_evaluated_as_those_of_models(shared_built: Path, tmp_path: Path) -> None:
+    path, cost = tmp_path / "scores.csv", {}
+    for name, graph in stored(shared_built, LAYOUT, "valid").items():
+        cost[name] = graph_metrics("layout", np.arange(len(graph))[graph.group] * 1.0, graph.cost, graph.group)
+    scores_of(shared_built, "valid").write_csv(path)
+    found = evaluate(Workspace(shared_built), collections=[LAYOUT], scores=ScoreFiles.read([path], "valid"))
+    assert found.report[LAYOUT]["tau"]["graphs"] == {name: metrics["tau"] for name, metrics in cost.items()}
+
+
+def test_the_first_wrong_row_is_named(shared_built: Path, tmp_path: Path) -> None:
+    path, right = tmp_path / "scores.csv", scores_of(shared_built)
+    rows = pl.int_range(pl.len())
+    for wrong, said in (
+        (right.drop("score"), "scores.csv cannot be read .it has no column score.; expected parquet or csv"),
+        (right.with_columns(score=pl.lit("fast")), "cannot be read"),
+        (right.with_columns(score=pl.when(rows != 7).then("score")), "row 8 of .*scores.csv gives conf.*no score"),
+        (
+            right.with_columns(graph=pl.when(rows == 3).then(pl.lit("alpha")).otherwise("graph")),
+            "row 4 of .*scores.csv scores 'alpha'; expected test graphs of layout:cpu:random, tile:cpu",
+        ),
+        (
+            right.with_columns(configuration=pl.when(rows == 5).then(24).otherwise("configuration")),
+            "row 6 of .* scores configuration 24 of omega__a; expected configurations 0 to 23",
+        ),
+        (pl.concat([right, right[3:]]), "row 45 of .* scores configuration 3 of omega__a again"),
+        (right[1:], "has no score of configuration 0 of omega__a; expected one of it, or of a configuration ident"),
+    ):
+        wrong.write_csv(path)
+        with pytest.raises(ScoreFileError, match=said):
+            submit(Workspace(shared_built), tmp_path / "out.csv", scores=ScoreFiles.read([path], "test"))
+        assert not (tmp_path / "out.csv").exists()
+    for paths, weights in (([path], (1, 2)), ([path], (0,)), ([path, path], (1, float("nan"))), ([], (1,))):
+        with pytest.raises(ScoreFileError, match="a weight above 0 for each of"):
+            ScoreFiles.read(paths, "test", weights)
+    with pytest.raises(ScoreFileError, match="cannot be read"):
+        ScoreFiles.read([tmp_path], "test")
