@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from xlarank.data.collection import graph_files
-from xlarank.data.errors import XlarankError
+from xlarank.data.errors import GraphFileError, XlarankError
 from xlarank.data.graph import LayoutGraph, read_graph
 from xlarank.data.root import DataRoot
 from xlarank.data.topology import structure_hash
+from xlarank.models.validation.layout_labels import LayoutLabels, describe_labels
 from xlarank.pipelines.support.progress import Progress, steps_of
 
 
@@ -65,3 +67,13 @@ def info(
     for collection, split, structure in structures:  # a graph is no sibling of its own
         found[collection, split].siblings += known[collection, structure] > (split == "train")
     return list(found.values())
+
+
+def file_info(path: Path) -> LayoutLabels:
+    """Read a layout graph and describe its configurations and labels; raises `GraphFileError` for a tile graph."""
+    graph = read_graph(path)
+    if not isinstance(graph, LayoutGraph):
+        raise GraphFileError(
+            f"{path} is a tile graph", expected="a layout graph", do="pass a folder by --data-root"
+        )
+    return describe_labels(graph)

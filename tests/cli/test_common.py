@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 import re
@@ -12,15 +13,17 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import fields
 from pathlib import Path
 
+import numpy as np
 import pytest
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from tests.cli.conftest import ROOT, environment, here, refused
-from tests.graphs import save_npz, tile_arrays
+from tests.graphs import layout_arrays, layout_row, save_npz, tile_arrays
 from tests.pipelines.trees import LAYOUT, graph_path, write_tree
 from xlarank.cli import console
 from xlarank.cli.app import commands
@@ -32,6 +35,7 @@ from xlarank.cli.progress import JobProgress, bars
 from xlarank.cli.scoring import score_table
 from xlarank.cli.tables import new_table, print_table
 from xlarank.models.registry import RANKERS
+from xlarank.models.validation.layout_labels import LayoutLabels
 from xlarank.pipelines.describe_columns import describe_columns
 from xlarank.pipelines.info import SplitInfo
 from xlarank.pipelines.programs.sources import Collected
@@ -180,6 +184,30 @@ def test_a_long_list_of_graphs_is_cut_short(tmp_path: Path) -> None:
     assert len(listed) == 21 and listed[-1].endswith(": and 5 more")
     (part,) = json.loads((tmp_path / "info.json").read_text())
     assert len(part["unrankable"]) == 25
+
+
+def test_info_of_a_file_shows_the_noise_of_its_labels(small: Path) -> None:
+    """Runtimes of a second run of 40 configurations are 1 % longer: log 1.01 / sqrt(2) around their means."""
+    arrays = layout_arrays()
+    orders = [order for length in (1, 2, 3) for order in itertools.permutations(range(4), length)]
+    rows = np.array([[layout_row(output=order), layout_row()] for order in orders], np.float32)
+    arrays["node_config_feat"] = np.concatenate([rows, rows])
+    arrays["config_runtime"] = np.repeat([1_000_000, 1_010_000], 40) * np.tile(np.arange(1, 41), 2)
+    path = save_npz(small / "graph.npz", arrays)
+    done = here("info", path, "--json", "labels.json")
+    labels = json.loads(Path("labels.json").read_text())
+    assert done.code == 0 and labels.keys() == {field.name for field in fields(LayoutLabels)}
+    assert (labels["configurations"], labels["distinct"]) == (80, 40)
+    assert labels["repeat_std"] == pytest.approx(np.log(1.01) / np.sqrt(2))
+    assert re.search(r"noise of identical configurations +0.7036 ?%", done.out)
+    assert re.search(r"tau, at most +1.000", done.out)
+
+
+def test_info_of_a_file_refuses_tiles_and_a_data_root_beside_it(small: Path) -> None:
+    tile = save_npz(small / "tile.npz", tile_arrays())
+    refused(["info", tile], "tile.npz is a tile graph; expected a layout graph")
+    refused(["info", tile, "--data-root", small], "tile.npz and a data root or collection are named")
+    refused(["info", small], "cannot be opened .*expected a whole npz")
 
 
 def test_columns_are_explained() -> None:

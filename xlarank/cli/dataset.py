@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 from typer import Argument, Option, Typer
@@ -9,8 +10,10 @@ from typer import Argument, Option, Typer
 from xlarank.cli.console import finish, headline, list_lines, progress_bars, say, show_rows, write_json
 from xlarank.cli.inputs import build, data_root_of, warn_of_skipped_files, workspace_at
 from xlarank.cli.options import WORK, Collections, Jobs, Json, Root, Scheduler, Seed, Work
+from xlarank.data.errors import XlarankError
 
 if TYPE_CHECKING:  # heavy; imported where a command needs it, so that --help stays quick
+    from xlarank.models.validation.layout_labels import LayoutLabels
     from xlarank.pipelines.info import SplitInfo
 
 app = Typer()
@@ -21,10 +24,25 @@ INFO: Final = ("collection", "split", ">graphs", ">labelled", ">families", ">con
 
 
 @app.command()
-def info(data_root: Root = None, collection: Collections = None, json_file: Json = None) -> None:
+def info(
+    graph: Annotated[
+        Path | None, Argument(help="npz file of a layout graph: show the noise of its labels instead.")
+    ] = None,
+    data_root: Root = None,
+    collection: Collections = None,
+    json_file: Json = None,
+) -> None:
     """Show collections, splits, counts, and broken or unrankable files of the data root."""
+    from xlarank.pipelines.info import file_info
     from xlarank.pipelines.info import info as run
 
+    if graph is not None:
+        if data_root is not None or collection:
+            raise XlarankError(f"both {graph} and a data root or collection are named", expected="one of them")
+        labels = file_info(graph)
+        show_rows(("~quantity", ">value"), label_rows(labels))
+        write_json(json_file, labels)
+        return
     root = data_root_of(data_root)
     with progress_bars() as progress:
         parts = run(root, collections=collection or [], progress=progress)
@@ -37,6 +55,27 @@ def info(data_root: Root = None, collection: Collections = None, json_file: Json
     broken |= warn_of_skipped_files(root)
     write_json(json_file, parts)
     finish(broken)
+
+
+def label_rows(labels: LayoutLabels) -> list[tuple[str, str]]:
+    """Return what is known of the labels of a graph, line by line."""
+    counts = {
+        "configurations": labels.configurations,
+        "measured": labels.measured,
+        "distinct": labels.distinct,
+        "distinct layouts of outputs": labels.output_sets,
+        "distinct times of the time model": labels.model_times,
+    }
+    values = {
+        "noise of identical configurations": (labels.repeat_std, ".4%"),
+        "noise of equal layouts of outputs": (labels.set_std, ".4%"),
+        "tau of one measurement with another": (labels.run_tau, ".3f"),
+        "tau, at most": (labels.ceiling, ".3f"),
+        "tau of layouts of outputs, learned from the same graph": (labels.set_tau, ".3f"),
+        "R2 of a sum over tied outputs": (labels.additive_r2, ".6f"),
+    }
+    rows = [(name, f"{count:,}") for name, count in counts.items()]
+    return rows + [(name, "-" if value is None else f"{value:{form}}") for name, (value, form) in values.items()]
 
 
 def info_row(part: SplitInfo) -> list[str]:
@@ -81,7 +120,6 @@ def build_features(
     json_file: Json = None,
 ) -> None:
     """Compute and store the features of graph files; rerun to resume."""
-    from xlarank.data.errors import XlarankError
     from xlarank.features.block import Tier
     from xlarank.features.recipe import FeatureSettings
     from xlarank.pipelines.build_features import BuildRequest

@@ -38,7 +38,7 @@ class Guide:
 
 
 GUIDES: Final = {
-    "info": Guide(("info", "info --data-root ~/data/tpugraphs -c 'layout:*'"),
+    "info": Guide(("info --data-root ~/data/tpugraphs -c 'layout:*'", "info GRAPH.npz"),
                   "python run.py build-features{data}"),
     "build-features": Guide(
         ("build-features", "build-features --data-root ~/data/tpugraphs --max-configs 1000"),
