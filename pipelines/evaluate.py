@@ -25,6 +25,7 @@ from xlarank.pipelines.ranking.model_choice import model_named
 from xlarank.pipelines.support.evaluation import (
     Evaluation,
     baselines_of,
+    ceilings_of,
     column,
     graphs_to_score,
     of_unseen_families,
@@ -85,7 +86,9 @@ def evaluate(
 
         def work(collection: Collection) -> None:
             graphs = _evaluate_one(workspace, collection, evaluation, files.get(collection), borrowed, scores)
-            evaluation.report[str(collection)] = _summary(graphs)
+            report = evaluation.report[str(collection)] = _summary(graphs)
+            if collection.kind == "layout":
+                report["tau"]["ceiling"] = ceilings_of(graphs) or None
             evaluation.verdicts[str(collection)] = verdict(collection, graphs)
             if faster := {name: one.speedups for name, one in graphs.items() if one.speedups}:
                 evaluation.speedups[str(collection)] = summarise_speedups(faster)

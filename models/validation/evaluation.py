@@ -13,6 +13,7 @@ from xlarank.data.graph import Kind
 from xlarank.features.rows import GraphRows
 from xlarank.features.targets import target_of
 from xlarank.models.arrays import Floats, Indices, Integers
+from xlarank.models.validation.label_noise import tau_ceiling
 from xlarank.models.validation.metrics import LAYOUTS_SET, METRICS, compiler_cost, graph_metrics, speedups
 
 FILE_ORDER: Final = "file order"
@@ -44,6 +45,7 @@ class GraphEvaluation:
     baselines: dict[str, dict[str, float]]  # of orders that need no model, ``{baseline: {metric: value}}``
     speedups: dict[str, float]  # over the compiler's default; empty where its runtime is not known
     seeds: tuple[dict[str, float], ...] = ()  # metrics of the ranking by each seed alone
+    ceiling: float | None = None  # `tau_ceiling` of layouts
 
 
 def evaluate_graph(
@@ -61,6 +63,7 @@ def evaluate_graph(
         baselines(collection, rows, picked),
         {} if compiler is None else speedups(score, rows.row_cost[group], compiler, group),
         tuple(graph_metrics(kind, seed[group], cost, group) for seed in per_seed),
+        tau_ceiling(cost, group) if kind == "layout" else None,
     )
 
 

@@ -30,7 +30,15 @@ from xlarank.models.validation.evaluation import GraphEvaluation, evaluate_graph
 from xlarank.pipelines.ranking.score_difference import Explanation, explain_graph
 from xlarank.pipelines.reporting import charts
 from xlarank.pipelines.reporting.graph_picture import segment_picture
-from xlarank.pipelines.support.evaluation import MODEL, baselines_of, column, graphs_to_score, interval, measure
+from xlarank.pipelines.support.evaluation import (
+    MODEL,
+    baselines_of,
+    ceilings_of,
+    column,
+    graphs_to_score,
+    interval,
+    measure,
+)
 
 Floats = NDArray[np.float64]
 #: One row of a table, by head.
@@ -81,6 +89,7 @@ class CollectionFacts:
     def score_rows(self) -> list[Row]:
         """Scores per graph beside what needs no model."""
         columns = {measure(self.collection): column(self.scores)}
+        ceilings = ceilings_of(self.scores)
         columns |= {name: column(self.scores, ranking=name) for name in baselines_of(self.scores)}
         columns |= {metric: column(self.scores, metric) for metric in _SLOWDOWNS}
         return [
@@ -88,6 +97,7 @@ class CollectionFacts:
                 "graph": name,
                 "configurations": self.manifests[SPLIT].graphs[name]["rows"],
                 **{head: float(values[number]) for head, values in columns.items()},
+                **({"tau, at most": ceilings.get(name)} if ceilings else {}),
                 "pairs certain": self.certain.get(name),
             }
             for number, name in enumerate(self.scores)

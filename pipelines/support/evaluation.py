@@ -100,6 +100,11 @@ def baselines_of(scores: Scores) -> list[str]:
     return list(next(iter(scores.values())).baselines)
 
 
+def ceilings_of(scores: Scores) -> dict[str, float]:
+    """Return the largest tau that repeated measurements allow, of graphs that have them."""
+    return {name: one.ceiling for name, one in scores.items() if one.ceiling is not None}
+
+
 def of_unseen_families(model: TrainedModel, names: Iterable[str]) -> int:
     """How many graphs are of families outside the training set of a model."""
     known = {program_family(name) for name in model.card.known_graphs}

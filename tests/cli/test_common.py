@@ -320,6 +320,16 @@ def scores() -> Table:
     return score_table(dict.fromkeys(metrics, values), True)
 
 
+def test_a_ceiling_is_a_column_of_the_graphs_that_have_one() -> None:
+    values = {"mean": 0.5, "std": 0.1, "low": 0.4, "high": 0.6, "graphs": {"a": 0.4, "b": 0.6}}
+    table = shown(score_table({"tau": {**values, "ceiling": {"a": 0.7}}, "score": values}, True), 100)
+    assert re.search(r"a +0.400 +0.400 +0.700\n *b +0.600 +0.600 *\n", table) and "tau at most" in table
+    assert re.search(r"mean +0.500 +0.500 *\n", table), "not of the same graphs"
+    both = {"tau": {**values, "ceiling": {"a": 0.7, "b": 0.8}}}
+    assert re.search(r"mean +0.500 +0.750", shown(score_table(both, False), 100))
+    assert "at most" not in shown(score_table({"tau": {**values, "ceiling": None}}, True), 100)
+
+
 def tuned() -> Table:
     chosen = ", ".join(f"parameter_number_{i}=0.{i}" for i in range(12))
     return table_of(TUNE, ("layout:long-source:default", "200", "8", "2", "0.463 ± 0.094", "200", chosen, "11"))

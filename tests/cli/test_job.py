@@ -45,7 +45,7 @@ def test_scores_submission_and_ranking_are_as_promised(job: Job) -> None:
     for collection, metrics in report.items():
         assert set(metrics) >= {"tau", "ordered_pair_accuracy", "slowdown@1", "slowdown@5", "score"}
         for values in metrics.values():
-            beside = {"baselines", "repeats_once", "seeds_std"}
+            beside = {"baselines", "repeats_once", "seeds_std", "ceiling"}
             assert set(values) - beside == {"mean", "std", "low", "high", "graphs"}
             assert list(values["graphs"]) == list(FILES[collection]["valid"])
     assert re.search(rf"mean\s+{report[LAYOUT]['tau']['mean']:.3f}", job.outcomes["evaluate"].out)

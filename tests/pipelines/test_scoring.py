@@ -22,17 +22,19 @@ from xlarank.features.recipe import FeatureSettings
 from xlarank.models.rankers.wide_rows import RankNet
 from xlarank.models.trained import TrainedModel
 from xlarank.models.training_data import FitSettings
+from xlarank.models.validation import evaluation
 from xlarank.models.validation.curves import join_curves, validate_fold, validate_folds
 from xlarank.models.validation.folds import family_folds
 from xlarank.models.validation.metrics import METRICS, graph_metrics, kendall_tau, summarise
 from xlarank.pipelines.cross_validate import cross_validate, cross_validate_rankers
 from xlarank.pipelines.evaluate import evaluate
+from xlarank.pipelines.reporting.gather import gather
 from xlarank.pipelines.support.evaluation import Evaluation
 from xlarank.pipelines.support.fitting import TrainRequest
 from xlarank.pipelines.support.training_sets import read_training_set
 from xlarank.pipelines.train import train
 
-BESIDE = {"baselines", "repeats_once", "seeds_std"}
+BESIDE = {"baselines", "repeats_once", "seeds_std", "ceiling"}
 
 
 def run(workspace: Path, **options: Any) -> Evaluation:
@@ -67,7 +69,7 @@ def test_the_report_has_every_metric_of_every_graph(trained: Path, split: str) -
     for collection, metrics in found.report.items():
         assert is_by_hand(metrics, trained, model_of(trained, collection), collection, split)
         for values in metrics.values():
-            assert set(values) == {"mean", "std", "low", "high", "graphs", *BESIDE}
+            assert {"ceiling", *values} == {"mean", "std", "low", "high", "graphs", *BESIDE}
             assert list(values["graphs"]) == list(TREE[collection][split])
     assert (found.judged, found.left_out, found.notes) == (split, {}, [])
     assert json.loads(json.dumps(found.report)) == found.report
@@ -94,6 +96,20 @@ def test_what_stands_beside_a_score(shared_trained: Path) -> None:
     per_seed = [(graph, model.score(graph).per_seed) for graph in graphs]
     one, other = np.mean([[kendall_tau(x[g.group], g.cost) for x in each] for g, each in per_seed], axis=0)
     assert tau["seeds_std"] == pytest.approx(abs(one - other) / np.sqrt(2)) and tau["seeds_std"] > 0
+
+
+def test_a_ceiling_stands_beside_tau_if_labels_are_measured_again(
+    shared_trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(shared_trained).report[LAYOUT]["tau"]["ceiling"] is None, "one of 22 configurations has three runs"
+    monkeypatch.setattr(evaluation, "tau_ceiling", lambda cost, group: cost[0] / cost[group == 0].sum())
+    report = run(shared_trained).report
+    runs = {name: graph.cost[[0, -2, -1]] for name, graph in stored(shared_trained, LAYOUT, "valid").items()}
+    expected = {name: costs[0] / costs.sum() for name, costs in runs.items()}
+    assert report[LAYOUT]["tau"]["ceiling"] == expected
+    assert "ceiling" not in report[TILE]["tau"] and "ceiling" not in report[LAYOUT]["slowdown@1"]
+    rows = gather(Workspace(shared_trained), Collection.parse(LAYOUT), explained=False).score_rows()
+    assert {row["graph"]: row["tau, at most"] for row in rows} == expected
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.table import Table
@@ -160,12 +161,16 @@ def comparison_table(collection: str, rankers: dict[str, dict[str, Any]]) -> Tab
 def score_table(metrics: dict[str, Any], graphs: bool) -> Table:
     """Return the scores of a collection: a row for each graph on request, then mean, spread and interval."""
     first = next(iter(metrics.values()))
-    table = new_table("~graph", *(f">{HEADS.get(metric, metric)}" for metric in metrics))
+    ceilings = metrics.get("tau", {}).get("ceiling") or {}  # of some graphs
+    heads = [HEADS.get(metric, metric) for metric in metrics] + ["tau at most"] * bool(ceilings)
+    table = new_table("~graph", *(f">{head}" for head in heads))
     if graphs:
         for name in first["graphs"]:
-            table.add_row(name, *(f"{metric['graphs'][name]:.3f}" for metric in metrics.values()))
+            most = [f"{ceilings[name]:.3f}"] if name in ceilings else []
+            table.add_row(name, *(f"{metric['graphs'][name]:.3f}" for metric in metrics.values()), *most)
         table.add_section()
-    table.add_row("mean", *(f"{metric['mean']:.3f}" for metric in metrics.values()), style="bold")
+    most = [f"{fmean(ceilings.values()):.3f}"] if ceilings.keys() == first["graphs"].keys() else []
+    table.add_row("mean", *(f"{metric['mean']:.3f}" for metric in metrics.values()), *most, style="bold")
     several = len(first["graphs"]) > 1  # one graph has no spread
     for label, part in (("std", "std"), ("95 % low", "low"), ("95 % high", "high")):
         table.add_row(label, *(f"{metric[part]:.3f}" if several else "-" for metric in metrics.values()))
