@@ -10,7 +10,7 @@ import numpy as np
 from xlarank.features.block import Block, Scope
 from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock
 from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.layout.time_model import KINDS, TimeModel
+from xlarank.features.layout.time_model import KINDS
 from xlarank.features.program.tensors import Floats
 
 #: The logarithm of the estimated time is the sum of both: apart they keep more digits as float32.
@@ -34,7 +34,7 @@ class FastestTime(Block):
     columns = {FASTEST: "least estimated nanoseconds of all configurable nodes, log2"}
 
     def compute(self, context: LayoutContext) -> Floats:
-        return np.array([log2(_total(TimeModel(context).fastest_ns))])
+        return np.array([log2(_total(context.times.fastest_ns))])
 
 
 class EstimatedTime(LayoutBlock):
@@ -56,7 +56,7 @@ class EstimatedTime(LayoutBlock):
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
-        model, node = TimeModel(context), context.table.node
+        model, node = context.times, context.table.node
         default, fastest = _total(model.default_ns), _total(model.fastest_ns)
         change = (model.row_ns - model.default_ns[node]) / default
         slower = model.row_ns - model.fastest_ns[node] > _MATTERS * fastest

@@ -20,6 +20,7 @@ from xlarank.data.graph import LayoutGraph
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
 from xlarank.features.layout.row_types import LayoutFacts
 from xlarank.features.layout.slot_pairs import Pairs, RequestedLayouts, connected_pairs, sibling_pairs
+from xlarank.features.layout.time_model import TimeModel
 from xlarank.features.program.opcode_classes import COARSE_CLASSES, OPCODE_CLASSES
 from xlarank.features.program.slots import CONVOLUTION_ROLES, DOT_ROLES, RESHAPE_ROLES
 from xlarank.features.program.tensors import TPU, Floats, Ints, Tiling, complete_layout, packed_waste
@@ -129,6 +130,10 @@ class LayoutContext(LayoutFacts):
     @cached_property
     def output_rows(self) -> OutputRows:
         return OutputRows(self, self.regions)
+
+    @cached_property
+    def times(self) -> TimeModel:
+        return TimeModel(self)
 
     @cached_property
     def pairs(self) -> list[Pairs]:

@@ -49,6 +49,7 @@ KINDS: Final = {
     "other": "other nodes",
 }
 _GRADIENT, _DOT, _OTHER = range(1, len(KINDS))
+_PAIRS: Final = np.array([*permutations(range(MAX_RANK), 2)])
 
 
 def output_padding(
@@ -257,21 +258,24 @@ class TimeModel:
         """
         facts, nodes = self._facts, self._nodes
         rank, sizes = facts.rank[nodes], np.maximum(facts.dims[nodes], 1)
-        least, layout = self.default_ns.copy(), np.full((len(nodes), MAX_RANK), -1)
-        order = facts.default_layout[nodes][:, :2].copy()
         line = (sizes != 1).sum(axis=1) <= 1
         free = np.ones((len(nodes), MAX_RANK), bool)
         free[self.kind <= _GRADIENT] = False
         for dim in (self._roles.output_batch, self._roles.output_feature):
             free[np.arange(len(nodes)), dim] = True
-        for pair in permutations(range(MAX_RANK), 2):
-            layout[:, :2] = pair
-            layout[line, 1] = -1
-            fits = (rank > max(pair)) & (line | (sizes[:, pair[0]] != 1)) & free[:, pair].all(axis=1)
-            node = np.flatnonzero(fits)
-            found = self.nanoseconds(node, layout[node])
-            better = found < least[node]
-            least[node[better]], order[node[better]] = found[better], layout[node[better], :2]
+        minor, second = _PAIRS.T
+        fits = (rank[:, None] > _PAIRS.max(axis=1)) & (line[:, None] | (sizes[:, minor] != 1))
+        node, pair = np.nonzero(fits & free[:, minor] & free[:, second])
+        layout = np.full((len(node), MAX_RANK), -1)
+        layout[:, :2] = _PAIRS[pair]
+        layout[line[node], 1] = -1
+        times = self.nanoseconds(node, layout)
+        least, order = self.default_ns.copy(), facts.default_layout[nodes][:, :2].copy()
+        by_time = np.lexsort((times, node))
+        place, first = np.unique(node[by_time], return_index=True)
+        best = by_time[first]
+        better = times[best] < least[place]
+        least[place[better]], order[place[better]] = times[best[better]], layout[best[better], :2]
         return least, order
 
     def node_times(self, rows: Ints) -> list[NodeTime]:
