@@ -18,6 +18,8 @@ if TYPE_CHECKING:  # reads arrays; the command line imports this module for --he
 DEFAULT_ROOT: Final = Path("work")
 
 _SAFE_NAME = re.compile(r"[\w+\-@,=()\[\]{}#%&!'^][\w+\-@,=()\[\]{}#%&!'^. ]*")
+#: Of common file systems, in bytes.
+_LONGEST_NAME: Final = 255
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,11 @@ class Workspace:
 
     def _below(self, *names: str) -> Path:
         for name in names:
+            if len(name.encode()) > _LONGEST_NAME:
+                raise WorkspaceError(
+                    f"the name {name!r} is too long for a file", expected=f"at most {_LONGEST_NAME} bytes",
+                    do="rename the file",
+                )  # fmt: skip
             if not _SAFE_NAME.fullmatch(name):
                 raise WorkspaceError(
                     f"the name {name!r} cannot be used inside the workspace",

@@ -157,7 +157,9 @@ def write_rows(
     table = pl.concat([table[:, : len(KEYS)], lists.drop("row"), table[:, len(KEYS) :]], how="horizontal")
     with atomic_write(path) as partial:
         str(partial).encode()  # readers take no path that is not UTF-8
-        table.write_parquet(partial, statistics=False, metadata={_METADATA: _sealable(metadata)})
+        stream = io.BytesIO()  # polars reports a full disk as an error of the table
+        table.write_parquet(stream, statistics=False, metadata={_METADATA: _sealable(metadata)})
+        partial.write_bytes(stream.getbuffer())
         _seal(partial)
 
 

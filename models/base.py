@@ -199,6 +199,15 @@ class Ranker(ABC, Generic[P]):
         """Restore what `_learned` returned; raises any error for what is damaged."""
 
 
+def mean_importance(rankers: Sequence[Ranker[Any]]) -> dict[str, float]:
+    """Return the mean over rankers of the share of the total gain by column, largest first."""
+    shares: dict[str, float] = {}
+    for ranker in rankers:
+        for name, share in ranker.importance().items():
+            shares[name] = shares.get(name, 0.0) + share / len(rankers)
+    return dict(sorted(shares.items(), key=lambda item: (-item[1], item[0])))
+
+
 def require_columns(got: list[str], wanted: list[str]) -> None:
     """Raise `ModelError` with the difference unless both lists are equal."""
     if got == wanted:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -96,13 +97,16 @@ def changes_of(module: Message, layouts: Mapping[int, Order]) -> list[Change]:
 def source_line(module: Message, instruction: Message) -> tuple[str, int]:
     """Return file and line of an instruction, the innermost that is of no installed package; empty if unknown."""
     index, frame = module.stack_frame_index, instruction.metadata.stack_frame_id
-    while frame:
-        call = index.stack_frames[frame - 1]
-        place = index.file_locations[call.file_location_id - 1]
-        file = index.file_names[place.file_name_id - 1]
-        if "-packages/" not in file:
-            return file, place.line
-        frame = call.parent_frame_id
+    with suppress(IndexError):  # ids of a damaged module
+        for _ in index.stack_frames:
+            if not frame:
+                break
+            call = index.stack_frames[frame - 1]
+            place = index.file_locations[call.file_location_id - 1]
+            file = index.file_names[place.file_name_id - 1]
+            if "-packages/" not in file:
+                return file, place.line
+            frame = call.parent_frame_id
     return instruction.metadata.source_file, instruction.metadata.source_line
 
 
@@ -111,10 +115,15 @@ def operation_lines(changes: Sequence[Change]) -> list[str]:
     lines = ["from jax.experimental.layout import Layout, with_layout_constraint"] if changes else []
     for one in changes:
         place = f"{one.file}:{one.line}, " if one.file else ""
-        lines.append(f"# {place}{one.opcode} {one.shape}" + (f", {one.source}" if one.source else ""))
+        lines.append(_comment(f"{place}{one.opcode} {one.shape}" + (f", {one.source}" if one.source else "")))
         call = f"with_layout_constraint({one.code or 'VALUE'}, Layout(major_to_minor={one.major_to_minor}))"
         lines.append(f"#   {call}")
     return lines
+
+
+def _comment(text: str) -> str:
+    """Return a comment of one line, whatever the names of a module hold."""
+    return f"# {repr(text)[1:-1]}"
 
 
 def entry_lines(inputs: Sequence[EntryChange], outputs: Sequence[EntryChange]) -> list[str]:
@@ -126,7 +135,7 @@ def entry_lines(inputs: Sequence[EntryChange], outputs: Sequence[EntryChange]) -
         lines.append(f"{title} = {{" + ("}" if not changes else ""))
         for one in changes:
             note = f"{one.kind} {one.name}, {one.shape}"
-            lines.append(f"    {one.path!r}: {one.major_to_minor},  # {note}")
+            lines.append(f"    {one.path!r}: {one.major_to_minor},  {_comment(note)}")
         lines += ["}"] if changes else []
     return [*lines, *_COMPILED.splitlines()]
 

@@ -29,6 +29,9 @@ _COLOURS: Final = {
 }
 #: Told apart by the colour-blind, readable on white and on near black (after Okabe and Ito).
 BLUE, ORANGE, GREEN, PURPLE = "#3b82c4", "#d9822b", "#2f9e77", "#b06ab3"
+_SERIES: Final = (BLUE, ORANGE, GREEN, PURPLE)
+#: Eleven and four have no common factor: up to 44 series differ in marker or colour.
+_MARKERS: Final = "os^DvP*X<>p"
 _MOST_POINTS: Final = 500
 _MOST_NAMES: Final = 60
 
@@ -94,9 +97,8 @@ def scores_chart(name: str, graphs: Sequence[str], values: Mapping[str, Floats],
     """One line a graph, one mark a ranking: the model (first of ``values``) beside what needs none."""
     order = np.argsort(next(iter(values.values())))[-_MOST_NAMES:]
     figure, (axes,) = _figure(5.2, max(1.9, 0.9 + 0.2 * len(order)))
-    marks = [*zip("os^D", (BLUE, ORANGE, GREEN, PURPLE), strict=True)]
     for number, (what, column) in reversed([*enumerate(values.items())]):
-        marker, colour = marks[number % 4]
+        marker, colour = _MARKERS[number % len(_MARKERS)], _SERIES[number % len(_SERIES)]
         size, alpha = (4, 0.75) if number else (6, 1.0)
         axes.plot(column[order], range(len(order)), marker, label=what, color=colour, markersize=size, alpha=alpha)
     axes.set_yticks(range(len(order)), [short(graphs[i]) for i in order])

@@ -22,6 +22,7 @@ from xlarank.data.root import find_data_root
 from xlarank.data.workspace import Workspace
 from xlarank.features.meanings import cause_of
 from xlarank.features.store import Manifest, read_manifest
+from xlarank.models.base import mean_importance
 from xlarank.models.explanation.calibration import Trust
 from xlarank.models.objectives import mean_rank
 from xlarank.models.trained import CARD, TrainedModel, model_of
@@ -209,7 +210,7 @@ def gather(workspace: Workspace, collection: Collection, *, explained: bool = Tr
 
     try:
         facts.model = model = model_of(workspace, collection)
-        facts.importance = _importance(model)
+        facts.importance = mean_importance(model.rankers)
         if SPLIT not in known:
             facts.why_not = f"there is no {SPLIT} split to score the model on"
             return facts
@@ -225,14 +226,6 @@ def gather(workspace: Workspace, collection: Collection, *, explained: bool = Tr
     except (ModelError, FeatureStoreError) as error:
         facts.why_not = str(error)
     return facts
-
-
-def _importance(model: TrainedModel) -> dict[str, float]:
-    shares = defaultdict[str, float](float)
-    for ranker in model.rankers:
-        for name, share in ranker.importance().items():
-            shares[name] += share / len(model.rankers)
-    return dict(sorted(shares.items(), key=lambda item: (-item[1], item[0])))
 
 
 def _explained(facts: CollectionFacts, model: TrainedModel) -> tuple[Explanation, str] | None:

@@ -16,7 +16,7 @@ from xlarank.data.ranges import MAX_SEED, require_ranges, thread_count
 from xlarank.data.workspace import Workspace
 from xlarank.features.targets import target_of
 from xlarank.models.arrays import Floats
-from xlarank.models.base import Ranker
+from xlarank.models.base import Ranker, mean_importance
 from xlarank.models.rankers.tree_cluster import TreeCluster
 from xlarank.models.rankers.wide_rows import LambdaRank
 from xlarank.models.registry import DEFAULT
@@ -244,7 +244,8 @@ def fit_and_save(job: Job, choose: Callable[[Job], Choice]) -> TrainResult:
     finally:
         job.progress.end()
     first, note = rankers[0], ""
-    if choice.rounds and not any(ranker.importance() for ranker in rankers):
+    importance = mean_importance(rankers)
+    if choice.rounds and not importance:
         few = f"{len(data.cost)} rows are too few to train {first.name}"
         note = f"{training.collection}: no tree has a split: {few}"
         parts = (first.predict(part.matrix(), data.columns, part.instances) for part in data.parts)
@@ -270,6 +271,6 @@ def fit_and_save(job: Job, choose: Callable[[Job], Choice]) -> TrainResult:
     return TrainResult(
         card.collection, card.model, card.tuned, choice.why, note, graphs=data.groups, rows=len(data.cost),
         families=len(set(data.families)), rounds=choice.rounds, chosen_by=choice.chosen_by, seeds=request.seeds,
-        fallback=str(card.fallback) if card.fallback else "", importance=first.importance(),
+        fallback=str(card.fallback) if card.fallback else "", importance=importance,
         folds=summarise(choice.metrics) if choice.metrics else {},
     )  # fmt: skip

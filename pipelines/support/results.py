@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
@@ -61,7 +62,9 @@ def write_results(workspace: Workspace, tables: Sequence[pl.DataFrame]) -> None:
         before = table.clear()
     kept = before.join(replaced, on=_KEY, how="anti", nulls_equal=True, maintain_order="left")
     with atomic_write(workspace.results()) as partial:
-        pl.concat([kept, table]).write_parquet(partial)
+        stream = io.BytesIO()  # polars reports a full disk as an error of the table
+        pl.concat([kept, table]).write_parquet(stream)
+        partial.write_bytes(stream.getbuffer())
 
 
 def read_results(workspace: Workspace) -> pl.DataFrame:

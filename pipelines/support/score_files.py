@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +64,9 @@ def write_predictions(
         before = table.clear()
     kept = before.join(replaced, on=["split", "held_out_by"], how="anti", nulls_equal=True, maintain_order="left")
     with atomic_write(path) as partial:
-        pl.concat([kept, table]).write_parquet(partial)
+        stream = io.BytesIO()  # polars reports a full disk as an error of the table
+        pl.concat([kept, table]).write_parquet(stream)
+        partial.write_bytes(stream.getbuffer())
 
 
 def write_out_of_fold(

@@ -24,7 +24,7 @@ from rich.table import Table
 
 from tests.cli.conftest import ROOT, environment, here, refused
 from tests.graphs import layout_arrays, layout_row, save_npz, tile_arrays
-from tests.pipelines.trees import LAYOUT, graph_path, write_tree
+from tests.pipelines.trees import LAYOUT, TILE, graph_path, write_tree
 from xlarank.cli import console
 from xlarank.cli.app import commands
 from xlarank.cli.dataset import INFO, info_row
@@ -125,17 +125,31 @@ def test_values_of_a_file_are_taken_checked_and_recorded(small: Path) -> None:
     assert moved_to_front(["rank", "x", "--log-file=a"]) == ["--log-file=a", "rank", "x"]
 
 
+def test_nothing_is_built_to_score_models_that_are_not_there(small: Path) -> None:
+    done = here("evaluate", "--data-root", small)
+    assert done.code == 1 and "the workspace work does not exist; run train first" in done.err
+    assert not Path("work").exists()
+
+
+@pytest.mark.slow
+def test_a_collection_that_is_asked_for_later_is_built_from_the_same_root(small: Path) -> None:
+    here("build-features", "--data-root", small, "-c", TILE)
+    done = here("cross-validate", "--model", "lambdarank", "--rounds", "3", "-c", LAYOUT)
+    assert done.code == 0 and f"has no features of them: building those of {LAYOUT} of " in done.out
+
+
 @pytest.mark.slow
 def test_build_train_rank_and_submit_from_nothing(small: Path) -> None:
     done = here("train", "--data-root", small, "--rounds", "5", "--seeds", "1", "-c", LAYOUT)
-    assert "the workspace work has no features: building those of all collections of small first" in done.out
+    assert f"the workspace work has no features of them: building those of {LAYOUT} of small first" in done.out
+    assert not Path("work/features/tile").exists(), "nothing is built that was not asked for"
     done = here("rank", graph_path(small, LAYOUT, "test", "x").parent, "--csv", "out.csv", "--json", "-")
     assert done.code == 0 and set(json.loads(done.out)) == {"omega__a", "omega__b"}
     header = "graph,model,rank,configuration,score,runtime_ns,identical,speedup"
     assert Path("out.csv").read_text().startswith(f"{header}\nomega__a,")
     done = here("submit", "--strict")
     assert done.code == 1 and "note: 2 of 4 rows are not ranked by a model (tile:cpu: " in done.out
-    assert "no trained tile model in work, and the shipped one is for TPUs" in done.out
+    assert "its features were not built; run build-features" in done.out
 
 
 def test_fewer_labels_than_asked_for_are_explained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_the_same_rows_give_the_same_bytes_and_a_failed_write_leaves_the_old_fil
     assert written(path, TILE).read_bytes() == before
 
     def fail(table, where, **options):
-        where.write_bytes(b"half")
+        where.write(b"half")
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(pl.DataFrame, "write_parquet", fail)

@@ -346,6 +346,13 @@ def test_layouts_of_operations_become_lines_that_name_the_value() -> None:
     assert change.place == Place("/home/me/net.py", 12, (8, 128), (1, 0))
     dot.metadata.op_name = "jit(f)/transpose(jvp())/dot_general"
     assert changes_of(module, {at: (0, 1)})[0].place is None
+    dot.metadata.op_name = "x\nimport os"
+    assert operation_lines(changes_of(module, {at: (0, 1)}))[1].endswith(r"x\nimport os"), "one comment"
+    index.stack_frames[1].file_location_id, index.stack_frames[0].parent_frame_id = 1, 2  # a loop of library frames
+    index.stack_frames[0].file_location_id = 1
+    assert changes_of(module, {at: (0, 1)})[0].file == dot.metadata.source_file
+    dot.metadata.stack_frame_id = 99
+    assert changes_of(module, {at: (0, 1)})[0].file == dot.metadata.source_file
 
 
 def test_a_configuration_of_an_imported_program_becomes_lines(tmp_path: Path) -> None:

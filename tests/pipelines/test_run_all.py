@@ -158,7 +158,7 @@ def test_a_killed_run_goes_on_where_it_was(
         for _ in range(600):
             os.killpg(process.pid, 0)
             time.sleep(0.05)
-    stored = {path: path.stat().st_mtime_ns for path in work.rglob("[!.]*.parquet")}
+    stored = {path: path.stat().st_mtime_ns for path in (work / "features").rglob("[!.]*.parquet")}
     journals = {path: path.read_bytes() for path in work.rglob("journal.log")}
     assert len(stored) == 3 and len(journals) == (trials > 0)
 

@@ -131,6 +131,15 @@ def test_one_family_has_no_folds(tmp_path: Path) -> None:
     assert result.model == DEFAULT and "one program family" in result.why
 
 
+def test_columns_are_as_important_as_the_mean_of_the_seeds_says_as_in_the_report(built: Path) -> None:
+    (result,) = run(built, rounds=4, seeds=2)
+    one, other = (ranker.importance() for ranker in model_of(built, TILE).rankers)
+    assert one != other
+    for name, share in result.importance.items():
+        assert share == pytest.approx((one.get(name, 0) + other.get(name, 0)) / 2)
+    assert [*result.importance.values()] == sorted(result.importance.values(), reverse=True)
+
+
 def test_one_family_measured_on_a_tpu_is_left_to_the_time_model(tmp_path: Path) -> None:
     """Folds cannot tell whether trees help; with two families they may choose none."""
     collection = "layout:xla:random"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -43,33 +44,39 @@ def workspace_at(path: Path) -> Workspace:
     return Workspace(path)
 
 
-def built_workspace(data_root: Path | None, workspace: Path, *, trained: bool = False) -> Workspace:
-    """Return the workspace, after building features if it has none, or none of the data root that is named.
+def built_workspace(
+    data_root: Path | None, workspace: Path, collections: Sequence[str] | None = None, *, trained: bool = False
+) -> Workspace:
+    """Return the workspace, after building features of the collections that it lacks (none named: of all).
 
-    Stored features keep the settings they were built with. With ``trained`` nothing is built into a workspace that
-    holds nothing: raises `ModelError`.
+    Nothing is built beside features of the data root, unless a collection is named that they lack. Stored features
+    keep the settings they were built with. With ``trained`` nothing is built into a workspace without a model:
+    raises `ModelError`.
     """
     from xlarank.data.errors import ModelError
     from xlarank.data.root import SAMPLE
-    from xlarank.features.store import stored_roots
+    from xlarank.features.store import stored_collections, stored_roots
+    from xlarank.pipelines.build_features import BuildRequest
     from xlarank.pipelines.support.workspace_collections import trained_collections
 
     place = workspace_at(workspace)
-    stored = stored_roots(place)
-    if data_root is None and stored:
+    stored, there = stored_roots(place), [str(one) for one in stored_collections(place)]
+    missing = [name for name in collections or () if name not in there and not fnmatch.filter(there, name)]
+    if data_root is None and stored and not missing:
         return place
-    root = data_root_of(data_root)
+    root = data_root_of(Path(next(iter(stored))) if data_root is None and stored else data_root)
     if trained and not stored and not trained_collections(place):
         if workspace.exists():
             place.require_writable()
         what = "holds no trained model" if workspace.exists() else "does not exist"
         raise ModelError(f"the workspace {workspace} {what}", do="run train first, or check --workspace")
-    if str(root.path.resolve()) not in stored:
-        why = "has none of this data root" if stored else "has no features"
-        say(f"the workspace {workspace} {why}: building those of all collections of {root.path} first")
+    if str(root.path.resolve()) not in stored or missing:
+        why = "has none of this data root" if stored and not missing else "has no features of them"
+        named = ", ".join(missing or collections or ()) or "all collections"
+        say(f"the workspace {workspace} {why}: building those of {named} of {root.path} first")
         if data_root is None and root.path == SAMPLE:
             list_lines("note", ["no data root was given: these results are for the embedded sample"])
-        build(root, place)
+        build(root, place, BuildRequest(collections=tuple(missing or collections or ())))
     return place
 
 

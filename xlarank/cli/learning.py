@@ -141,7 +141,8 @@ def train(
     from xlarank.pipelines import train as pipeline
     from xlarank.pipelines.support.fitting import TrainRequest
 
-    place = built_workspace(data_root, workspace)
+    others = [name.partition("=")[0] for name in also_from or ()]
+    place = built_workspace(data_root, workspace, [*collection, *others] if collection else None)
     request = TrainRequest(
         collections=collection or (), also_from=also_from or (), model=model, seeds=seeds, with_valid=with_valid,
         rounds=rounds, select=select, seed=seed, threads=threads, engine=engine, scheduler=scheduler,

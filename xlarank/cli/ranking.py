@@ -160,7 +160,7 @@ def submit(
     """Write the Kaggle submission: all test graphs, unranked ones in their default order."""
     from xlarank.pipelines.submit import submit as run
 
-    place = built_workspace(data_root, workspace, trained=not scores and model_from != "shipped")
+    place = built_workspace(data_root, workspace, collection, trained=not scores and model_from != "shipped")
     with progress_bars() as progress:
         report = run(
             place, out, collections=collection or (), model_from=model_from,

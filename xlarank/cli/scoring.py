@@ -60,7 +60,7 @@ def evaluate(
     """Score trained models on a split with labels: per graph, mean, spread and a bootstrap interval."""
     from xlarank.pipelines.evaluate import evaluate as run
 
-    place = built_workspace(data_root, workspace)
+    place = built_workspace(data_root, workspace, collection, trained=not scores)
     with progress_bars() as progress:
         evaluation = run(
             place, split=split, collections=collection or (), official_indices=official_indices,
@@ -96,7 +96,7 @@ def cross_validate(
     from xlarank.pipelines.cross_validate import cross_validate as run
     from xlarank.pipelines.cross_validate import cross_validate_rankers
 
-    place = built_workspace(data_root, workspace)
+    place = built_workspace(data_root, workspace, collection)
     models = list(dict.fromkeys(model or ()))
     with progress_bars() as progress:
         settings: dict[str, Any] = {
