@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.schema import MAX_RANK
 from xlarank.features.layout.row_types import LayoutFacts
 from xlarank.features.layout.time_model import TimeModel
 from xlarank.features.program.tensors import complete_layout, layout_key
-from xlarank.models.arrays import Floats, Integers
+from xlarank.models.arrays import Floats
 from xlarank.models.validation.label_noise import (
     FOLDS,
     config_folds,
@@ -78,7 +79,7 @@ def describe_labels(graph: LayoutGraph) -> LayoutLabels:
     )
 
 
-def _output_orders(facts: LayoutFacts) -> Integers:
+def _output_orders(facts: LayoutFacts) -> NDArray[np.int32]:
     """Return a code of each output's full layout, ``(distinct, nodes)``."""
     default = facts.default_layout[facts.graph.configurable[facts.table.node]]
     rows = facts.table.rows[:, :MAX_RANK].astype(np.int64)
@@ -86,7 +87,7 @@ def _output_orders(facts: LayoutFacts) -> Integers:
     return np.asarray(keys[facts.table.codes], np.int64)
 
 
-def tied_groups(codes: Integers) -> Integers:
+def tied_groups(codes: NDArray[np.int32]) -> NDArray[np.int32]:
     """Return the distinct partitions, ``(configs, groups)``, by columns of codes, ``(configs, nodes)``."""
     partitions = {}
     for column in codes.T:
@@ -97,7 +98,7 @@ def tied_groups(codes: Integers) -> Integers:
     return np.array([*partitions.values()], np.int64).reshape(len(partitions), len(codes)).T
 
 
-def additive_r2(values: Floats, groups: Integers) -> float | None:
+def additive_r2(values: Floats, groups: NDArray[np.int32]) -> float | None:
     """Return the cross-validated R2 of values ``(configs,)`` as sums of a term for each code of `tied_groups`.
 
     None if all values are equal, for more than 1,000 terms or more than half as many as configurations.

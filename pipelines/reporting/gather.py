@@ -97,7 +97,7 @@ class CollectionFacts:
                 "graph": name,
                 "configurations": self.manifests[SPLIT].graphs[name]["rows"],
                 **{head: float(values[number]) for head, values in columns.items()},
-                **({"tau, at most": ceilings.get(name)} if ceilings else {}),
+                **({"ceiling of tau": ceilings.get(name)} if ceilings else {}),
                 "pairs certain": self.certain.get(name),
             }
             for number, name in enumerate(self.scores)

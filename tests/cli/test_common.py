@@ -214,7 +214,7 @@ def test_info_of_a_file_shows_the_noise_of_its_labels(small: Path) -> None:
     assert (labels["configurations"], labels["distinct"]) == (80, 40)
     assert labels["repeat_std"] == pytest.approx(np.log(1.01) / np.sqrt(2))
     assert re.search(r"noise of identical configurations +0.7036 ?%", done.out)
-    assert re.search(r"tau, at most +1.000", done.out)
+    assert re.search(r"ceiling of tau +1.000", done.out)
 
 
 def test_info_of_a_file_refuses_tiles_and_a_data_root_beside_it(small: Path) -> None:
@@ -323,11 +323,11 @@ def scores() -> Table:
 def test_a_ceiling_is_a_column_of_the_graphs_that_have_one() -> None:
     values = {"mean": 0.5, "std": 0.1, "low": 0.4, "high": 0.6, "graphs": {"a": 0.4, "b": 0.6}}
     table = shown(score_table({"tau": {**values, "ceiling": {"a": 0.7}}, "score": values}, True), 100)
-    assert re.search(r"a +0.400 +0.400 +0.700\n *b +0.600 +0.600 *\n", table) and "tau at most" in table
+    assert re.search(r"a +0.400 +0.400 +0.700\n *b +0.600 +0.600 *\n", table) and "ceiling" in table
     assert re.search(r"mean +0.500 +0.500 *\n", table), "not of the same graphs"
     both = {"tau": {**values, "ceiling": {"a": 0.7, "b": 0.8}}}
     assert re.search(r"mean +0.500 +0.750", shown(score_table(both, False), 100))
-    assert "at most" not in shown(score_table({"tau": {**values, "ceiling": None}}, True), 100)
+    assert "ceiling" not in shown(score_table({"tau": {**values, "ceiling": None}}, True), 100)
 
 
 def tuned() -> Table:

@@ -109,7 +109,7 @@ def test_a_ceiling_stands_beside_tau_if_labels_are_measured_again(
     assert report[LAYOUT]["tau"]["ceiling"] == expected
     assert "ceiling" not in report[TILE]["tau"] and "ceiling" not in report[LAYOUT]["slowdown@1"]
     rows = gather(Workspace(shared_trained), Collection.parse(LAYOUT), explained=False).score_rows()
-    assert {row["graph"]: row["tau, at most"] for row in rows} == expected
+    assert {row["graph"]: row["ceiling of tau"] for row in rows} == expected
 
 
 @pytest.mark.slow

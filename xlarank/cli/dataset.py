@@ -70,7 +70,7 @@ def label_rows(labels: LayoutLabels) -> list[tuple[str, str]]:
         "noise of identical configurations": (labels.repeat_std, ".4%"),
         "noise of equal layouts of outputs": (labels.set_std, ".4%"),
         "tau of one measurement with another": (labels.run_tau, ".3f"),
-        "tau, at most": (labels.ceiling, ".3f"),
+        "ceiling of tau": (labels.ceiling, ".3f"),
         "tau of layouts of outputs, learned from the same graph": (labels.set_tau, ".3f"),
         "R2 of a sum over tied outputs": (labels.additive_r2, ".6f"),
     }

@@ -162,7 +162,7 @@ def score_table(metrics: dict[str, Any], graphs: bool) -> Table:
     """Return the scores of a collection: a row for each graph on request, then mean, spread and interval."""
     first = next(iter(metrics.values()))
     ceilings = metrics.get("tau", {}).get("ceiling") or {}  # of some graphs
-    heads = [HEADS.get(metric, metric) for metric in metrics] + ["tau at most"] * bool(ceilings)
+    heads = [HEADS.get(metric, metric) for metric in metrics] + ["ceiling"] * bool(ceilings)
     table = new_table("~graph", *(f">{head}" for head in heads))
     if graphs:
         for name in first["graphs"]:
@@ -181,7 +181,7 @@ def score_table(metrics: dict[str, Any], graphs: bool) -> Table:
         if any(metric["repeats_once"] != metric["mean"] for metric in metrics.values()):
             # a submission lists every configuration, and the mean above counts each of them
             once = (f"{metric['repeats_once']:.3f}" for metric in metrics.values())
-            table.add_row("mean, identical ones counted once", *once)
+            table.add_row("mean, identical counted once", *once)
         table.add_section()
     for name in without:
         table.add_row(f"rule: {name}", *(f"{metric['baselines'][name]:.3f}" for metric in metrics.values()))
