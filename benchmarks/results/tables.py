@@ -32,7 +32,7 @@ from xlarank.pipelines.cross_validate import cross_validate
 Scores = dict[str, dict[str, float]]
 
 QUICK: Final = ("lambdarank", "ranknet")
-OTHERS: Final = ("xgb-pairwise", "sum-pooled", "ensemble", "pair-vote")
+OTHERS: Final = ("xgb-pairwise", "sum-pooled", "ensemble")
 MODEL: Final = "shipped ranker"
 _ROUNDS: Final = 300
 _SHOWN: Final = ("score", "tau", "slowdown@1", "slowdown@5")

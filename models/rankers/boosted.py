@@ -151,11 +151,6 @@ class BoostedTrees(Ranker[P]):
         """Names of the columns that `_used` indexes."""
         return self.columns
 
-    @property
-    def _source(self) -> Indices:
-        """``(columns of the trees,)`` indices of the columns that these are made of."""
-        return self._used
-
     @abstractmethod
     def _grown(self, values: Matrix) -> Floats:
         """``(rows,)`` sum of the trees."""
@@ -211,7 +206,7 @@ class BoostedTrees(Ranker[P]):
     def _gains(self) -> dict[str, float]:
         gain, names, shares = self._total_gain(), self._tree_columns, dict[str, float]()
         total = max(float(gain.sum()), 1e-12)
-        for index, value in zip(self._source, gain, strict=True):
+        for index, value in zip(self._used, gain, strict=True):
             shares[names[index]] = shares.get(names[index], 0.0) + float(value) / total
         return shares
 
@@ -229,7 +224,7 @@ class BoostedTrees(Ranker[P]):
         start = [self.columns.index(name) for name in state["init_score_columns"]] if weight else []
         self._init_score = InitScore(tuple(start), weight) if start else None
         try:
-            self._read(learned.files[name], len(self._source))
+            self._read(learned.files[name], len(self._used))
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
 

@@ -1,4 +1,4 @@
-"""Texts of boosters, LightGBM's and XGBoost's JSON: checked before the library sees them, joined and narrowed.
+"""Texts of boosters, LightGBM's and XGBoost's JSON: checked before the library sees them, and joined.
 
 The libraries trust their texts: children out of range are followed, sizes are believed, and a loop of children
 never ends. Here every count, index and number is looked at, and only trees as this project's rankers grow them are
@@ -34,7 +34,7 @@ _LAST: Final = "\nend of parameters\n"
 #: Entries of the header, in order, with what they must be.
 _HEADER: Final = {
     "version": "v[34]", "num_class": "1", "num_tree_per_iteration": "1", "label_index": "0",
-    "max_feature_idx": "[0-9]{1,9}", "objective": "lambdarank|regression|binary sigmoid:1",
+    "max_feature_idx": "[0-9]{1,9}", "objective": "lambdarank|regression",
     "feature_names": r"[A-Za-z]+_?[0-9]+( [A-Za-z]+_?[0-9]+)*",
     "feature_infos": r"(none|\[[-+.0-9eE]+:[-+.0-9eE]+\])( (none|\[[-+.0-9eE]+:[-+.0-9eE]+\]))*",
     "tree_sizes": "[0-9 ]*",
@@ -96,31 +96,6 @@ def _listed(text: str) -> list[Any]:
     words = text.split(" ") if text else []
     _require(all(map(_NUMBER.fullmatch, words)), f"it lists {text[:40]!r} where numbers are due")
     return [int(word) if _WHOLE.fullmatch(word) else float(word) for word in words]
-
-
-def narrowed_text(text: str, kept: Sequence[int]) -> str:
-    """The text of a booster just grown, on some of its columns alone, which all its splits are among.
-
-    Column ``kept[i]``, ascending, becomes column i.
-    """
-    head, trees = _split(text)
-    number = {str(column): str(place) for place, column in enumerate(kept)}
-
-    def renumbered(line: str) -> str:
-        key, _, value = line.partition("=")
-        if key == "split_feature" and value:
-            value = " ".join(number[column] for column in value.split(" "))
-        elif key == "max_feature_idx":
-            value = str(len(kept) - 1)
-        elif key == "feature_names":
-            value = " ".join(f"Column_{place}" for place in range(len(kept)))
-        elif key == "feature_infos":
-            infos = value.split(" ")
-            value = " ".join(infos[column] for column in kept)
-        return f"{key}={value}" if "=" in line else line
-
-    head, *trees = ("\n".join(map(renumbered, part.split("\n"))) for part in (head, *trees))
-    return _text(head, trees) + text[text.index(_PARAMETERS) :]
 
 
 def whole(text: str) -> str:

@@ -17,7 +17,6 @@ from xlarank.models.base import Learned, Ranker
 from xlarank.models.explanation.parts import Parts, Rows
 from xlarank.models.objectives import mean_rank
 from xlarank.models.params import Between, Number, RankerParams, nested_params, param
-from xlarank.models.rankers.pair_vote import PairVote
 from xlarank.models.rankers.sum_pooled import SumPooled
 from xlarank.models.rankers.wide_rows import LambdaRank, RankNet
 from xlarank.models.rankers.xgb_pairwise import XGBPairwise
@@ -25,7 +24,7 @@ from xlarank.models.training_data import FitSettings, TrainingData
 
 #: What an ensemble can be made of.
 MEMBERS: Final[dict[str, type[Ranker[Any]]]] = {
-    ranker.name: ranker for ranker in (LambdaRank, RankNet, XGBPairwise, SumPooled, PairVote)
+    ranker.name: ranker for ranker in (LambdaRank, RankNet, XGBPairwise, SumPooled)
 }
 
 
@@ -50,9 +49,6 @@ class EnsembleParams(RankerParams):
     weight_ranknet: float = param(1.0, Number(0), Between(0.0, 1.0), tile=1.0)
     weight_xgb_pairwise: float = param(0.0, Number(0), Between(0.0, 1.0), tile=1.0)
     weight_sum_pooled: float = param(1.0, Number(0), Between(0.0, 1.0), tile=0.0)
-    # Not searched: better than ranknet beside sum-pooled where labels are estimates, level with it on a CPU, but a
-    # graph of 1000 configurations takes it three seconds.
-    weight_pair_vote: float = param(0.0, Number(0))
 
     def __post_init__(self) -> None:
         super().__post_init__()

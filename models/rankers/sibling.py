@@ -30,7 +30,6 @@ SIBLINGS: Final = "known__siblings__ranks"
 #: Scores nearer to each other than this are one score.
 _SAME: Final = 1e-12
 _GENERAL: Final = "general"
-_GENERAL_WEIGHTS: Final[dict[Kind, dict[str, float]]] = {"layout": {"weight_pair_vote": 1.0}, "tile": {}}
 _SIBLINGS: Final = "siblings.json"
 #: Priors of training data: what they were fitted with, and ``(rows,)`` scores.
 _PRIORS: Final[WeakKeyDictionary[TrainingData, tuple[SiblingParams, FitSettings, Floats]]] = WeakKeyDictionary()
@@ -59,13 +58,8 @@ class Sibling:
 
 
 def _whole_general(kind: Kind, given: EnsembleParams | Mapping[str, Any]) -> EnsembleParams:
-    """Those given, or some of them, else the defaults of the kind, with pairs that vote on layouts.
-
-    On the sample's estimated siblings the voters bring 0.01 to 0.02 of tau; whoever asks for siblings can wait.
-    """
-    if isinstance(given, EnsembleParams):
-        return given
-    return Ensemble({**_GENERAL_WEIGHTS[kind], **given}, kind=kind).params
+    """Those given, or some of them, else the defaults of the kind."""
+    return Ensemble(given, kind=kind).params
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -142,7 +142,7 @@ def test_no_tree_grows_deeper_than_can_be_read(model: str, monkeypatch: pytest.M
         type(ranker).load(tmp_path / "model")
 
 
-@pytest.mark.parametrize("model", ["lambdarank", "ranknet", "sum-pooled", "pair-vote", "xgb-pairwise"])
+@pytest.mark.parametrize("model", ["lambdarank", "ranknet", "sum-pooled", "xgb-pairwise"])
 def test_ties_within_the_tolerance_teach_nothing(model: str) -> None:
     """The slowest is 1 % slower than the fastest."""
     data = TrainingData.from_graphs([graph_rows("a", list(range(10_000, 10_101)))])
@@ -181,7 +181,7 @@ def test_rows_are_dealt_at_random_by_the_seed_and_the_graph_alone() -> None:
     assert np.array_equal(shuffled.cost[60:120], data.cost[60:120][together[1]])
 
 
-@pytest.mark.parametrize("model", ["lambdarank", "ranknet", "xgb-pairwise", "pair-vote"])
+@pytest.mark.parametrize("model", ["lambdarank", "ranknet", "xgb-pairwise"])
 def test_batches_teach_what_one_matrix_teaches(model: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     # XGBoost draws bins by weights, a little differently from batches
     params: dict[str, Any] = {"max_group": 25} if model == "lambdarank" else {"graph_weight": "rows"}
@@ -211,7 +211,7 @@ def test_boosters_print_nothing(monkeypatch: pytest.MonkeyPatch, capfd: pytest.C
     """Too few rows to split, no column to split by, and a thread that LightGBM is new to."""
     constant = TrainingData.from_graphs([graph_rows("a", list(range(1, 61)), features=np.ones((60, 3)))])
     few = easy_data(graphs=2, configs=3)
-    for model in ("lambdarank", "ranknet", "sum-pooled", "pair-vote", "xgb-pairwise"):
+    for model in ("lambdarank", "ranknet", "sum-pooled", "xgb-pairwise"):
         assert np.isfinite(fitted(model, few, rounds=3).predict(few.matrix(), COLUMNS)).all()
         assert np.ptp(fitted(model, constant, rounds=3).predict(constant.matrix(), COLUMNS)) == 0
     monkeypatch.setattr("xlarank.models.rankers.lightgbm_data._SAMPLED", 40)
@@ -256,7 +256,7 @@ def test_without_xgboost_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch
 (ESTIMATE,) = CPU.estimate["tile"]
 (CYCLES,) = TPU.estimate["tile"]
 NAMES = ["size", ESTIMATE, "wrong"]
-MODELS = ("lambdarank", "ranknet", "xgb-pairwise", "pair-vote")
+MODELS = ("lambdarank", "ranknet", "xgb-pairwise")
 
 
 def kernel(name: str, seed: int, shift: float = 0.0) -> GraphRows:
@@ -298,8 +298,7 @@ def test_rankers_for_a_tpu_never_look_at_that_of_a_cpu(model: str) -> None:
     rows = DATA.parts[0].matrix()
     moved = rows.copy()
     moved[:, 1] += np.random.default_rng(0).normal(size=len(rows))
-    # Votes are added up in an order that whole rows decide: to the last bits.
-    assert np.allclose(ranker.predict(rows, NAMES), ranker.predict(moved, NAMES), rtol=0, atol=1e-12)
+    assert np.array_equal(ranker.predict(rows, NAMES), ranker.predict(moved, NAMES))
     assert ESTIMATE not in ranker.importance()
     assert not np.allclose(seeing.predict(rows, NAMES), seeing.predict(moved, NAMES), atol=1e-6)
 

@@ -85,11 +85,11 @@ _NONE = {weight_name(name): 0.0 for name in MEMBERS}
 
 def test_scores_are_the_blend_of_the_members_of_positive_weight(tmp_path: Path) -> None:
     data, graph = easy_data(), easy_graph("unseen__a", 40, seed=9).matrix()
-    ranker = fitted("ensemble", data, **{**_NONE, "weight_pair_vote": 1.0, "weight_ranknet": 3.0})
-    each = [fitted(name, data).predict(graph, COLUMNS) for name in ("pair-vote", "ranknet")]
+    ranker = fitted("ensemble", data, **{**_NONE, "weight_xgb_pairwise": 1.0, "weight_ranknet": 3.0})
+    each = [fitted(name, data).predict(graph, COLUMNS) for name in ("xgb-pairwise", "ranknet")]
     assert ranker.predict(graph, COLUMNS) == pytest.approx(blend(each, [1, 3]))
     files = saved(ranker, tmp_path / "model")
-    assert {Path(name).parts[0] for name in files} == {"ranker.json", "ranknet", "pair-vote"}
+    assert {Path(name).parts[0] for name in files} == {"ranker.json", "ranknet", "xgb-pairwise"}
     loaded = Ensemble.load(tmp_path / "model")
     assert np.array_equal(loaded.predict(graph, COLUMNS), ranker.predict(graph, COLUMNS))
 
@@ -126,6 +126,24 @@ def test_members_of_other_columns_and_missing_ones_are_refused(tmp_path: Path) -
     member.write_text(whole.replace("waste", "haste"))
     with pytest.raises(ModelError, match="different columns"):
         Ensemble.load(folder)
+
+
+def test_members_of_earlier_versions_are_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    saved(fitted("ensemble", easy_data(graphs=2), rounds=2), folder)
+    path = folder / "ranker.json"
+    state = json.loads(path.read_text())
+    state["params"] |= {
+        "weight_pair_vote": 1.0,
+        "members": {**state["params"]["members"], "pair-vote": {"pairs": 8}},
+    }
+    for parts, said in (
+        ([*state["parts"], "pair-vote"], r"it has the parts \['pair-vote'\]"),
+        (state["parts"], "'weight_pair_vote' is not a parameter of ensemble"),
+    ):
+        path.write_text(json.dumps({**state, "parts": parts}))
+        with pytest.raises(ModelError, match=rf"cannot be read \({said}.*run train again"):
+            Ensemble.load(folder)
 
 
 #: Those that can; an ensemble of LightGBM's.

@@ -173,6 +173,7 @@ def test_a_damaged_card_is_refused(folder: Path) -> None:
     content = (folder / CARD).read_text()
     for change, said in (
         ({"model": "pickle"}, "'pickle' is not a model"), ({"seeds": {}}, "no boosters"),
+        ({"model": "pair-vote"}, "'pair-vote' is not a model; expected lambdarank, .*run train again"),
         *((change, "") for change in (
             {"seeds": []}, {"seeds": None}, {"recipe": 3}, {"recipe": {"tier": "full"}}, {"surprise": 1},
             {"model": ["lambdarank"]}, {"columns": None}, {"fallback": {"weight": 1.5}},

@@ -198,7 +198,7 @@ def test_folds_come_in_order_and_stop_with_the_caller(monkeypatch: pytest.Monkey
     assert len(seen) == 4 and {1, 2} not in seen
 
 
-@pytest.mark.parametrize("model", ["lambdarank", "sum-pooled", "pair-vote"])
+@pytest.mark.parametrize("model", ["lambdarank", "sum-pooled"])
 def test_large_graphs_are_judged_in_pieces(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     data = easy_data(graphs=3, configs=50)
     ranker, settings = ranker_class(model)(kind="layout"), FitSettings(30, threads=1)

@@ -191,14 +191,14 @@ def test_auto_trains_the_ranker_of_the_best_score_and_says_why(
 ) -> None:
     """Collection by collection; what cannot run here is left out, and of equals the default is taken."""
     validate = "xlarank.models.validation.curves.validate_fold"
-    monkeypatch.setattr(validate, scored({"pair-vote": 0.4, "ranknet": 0.3, "ranknet layout": 0.5}))
+    monkeypatch.setattr(validate, scored({"sum-pooled": 0.4, "ranknet": 0.3, "ranknet layout": 0.5}))
     save_best(built, model="ranknet", params={"pairs": 3})
     save_best(built, LAYOUT, model="ranknet", params={"pairs": 3})
     listener = Listener()
     layout, tile = run(built, collections=[], model="auto", rounds=2, progress=listener)
     assert (layout.model, layout.tuned, model_of(built, LAYOUT).card.params["pairs"]) == ("ranknet", True, 3)
-    assert (tile.model, tile.tuned, model_of(built, TILE).card.model) == ("pair-vote", False, "pair-vote")
-    assert tile.why.startswith("pair-vote 0.415, ranknet (tuned) 0.315, lambdarank 0.115, ")
+    assert (tile.model, tile.tuned, model_of(built, TILE).card.model) == ("sum-pooled", False, "sum-pooled")
+    assert tile.why.startswith("sum-pooled 0.415, ranknet (tuned) 0.315, lambdarank 0.115, ")
     assert " out of fold; xgb-pairwise is left out: it needs xgboost; ensemble is left out" in tile.why
     assert listener.jobs[1] == (f"training {TILE}", 3 * len(RANKERS) + 1)
     assert any(note.startswith("lambdarank, held out ") for note in listener.notes)

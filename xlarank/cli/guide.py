@@ -10,7 +10,6 @@ RANKERS: Final = {
     "ranknet": "trees on sampled pairs; fast, often slightly better for layouts",
     "xgb-pairwise": "XGBoost on sampled pairs, independent of LightGBM",
     "sum-pooled": "adds up a score of every node and pair of a layout",
-    "pair-vote": "a classifier of pairs; all pairs vote; accurate, slow to rank",
     "ensemble": "rank average of several rankers (layouts: ranknet and sum-pooled)",
     "sibling": "uses the same program at another batch size; trains for minutes",
     "time-trees": "predicts the time of each tile, for TPUs",

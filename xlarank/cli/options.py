@@ -86,7 +86,7 @@ ScoresOf = Annotated[
     ),
 ]
 Weights = Annotated[list[float] | None, Option("--weights", help="Weight of a file of --scores; repeatable.")]
-RANKERS = "lambdarank, ranknet, xgb-pairwise, sum-pooled, sibling, pair-vote, time-trees or ensemble"
+RANKERS = "lambdarank, ranknet, xgb-pairwise, sum-pooled, sibling, time-trees or ensemble"
 Model = Annotated[str, Option(help=f"Ranker: {RANKERS}.")]
 Select = Annotated[
     str,
