@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # reads arrays; the command line imports this module for --he
 DEFAULT_ROOT: Final = Path("work")
 
 _SAFE_NAME = re.compile(r"[\w+\-@,=()\[\]{}#%&!'^][\w+\-@,=()\[\]{}#%&!'^. ]*")
-#: Of common file systems, in bytes.
+#: Bytes of a file name on common file systems.
 _LONGEST_NAME: Final = 255
 
 
@@ -71,7 +71,7 @@ class Workspace:
 
     def _below(self, *names: str) -> Path:
         for name in names:
-            if len(name.encode()) > _LONGEST_NAME:
+            if len(os.fsencode(name)) > _LONGEST_NAME:
                 raise WorkspaceError(
                     f"the name {name!r} is too long for a file", expected=f"at most {_LONGEST_NAME} bytes",
                     do="rename the file",
