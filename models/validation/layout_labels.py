@@ -84,7 +84,7 @@ def _output_orders(facts: LayoutFacts) -> NDArray[np.int32]:
     default = facts.default_layout[facts.graph.configurable[facts.table.node]]
     rows = facts.table.rows[:, :MAX_RANK].astype(np.int64)
     keys = np.unique(layout_key(complete_layout(rows, default)), return_inverse=True)[1]
-    return np.asarray(keys[facts.table.codes], np.int64)
+    return np.asarray(keys.astype(np.int32)[facts.table.codes])
 
 
 def tied_groups(codes: NDArray[np.int32]) -> NDArray[np.int32]:
@@ -92,10 +92,10 @@ def tied_groups(codes: NDArray[np.int32]) -> NDArray[np.int32]:
     partitions = {}
     for column in codes.T:
         _, first, inverse = np.unique(column, return_index=True, return_inverse=True)
-        numbers = np.argsort(np.argsort(first))[inverse].astype(np.int64)  # by first appearance
+        numbers = np.argsort(np.argsort(first))[inverse].astype(np.int32)  # by first appearance
         if len(first) > 1:
             partitions[numbers.tobytes()] = numbers
-    return np.array([*partitions.values()], np.int64).reshape(len(partitions), len(codes)).T
+    return np.array([*partitions.values()], np.int32).reshape(len(partitions), len(codes)).T
 
 
 def additive_r2(values: Floats, groups: NDArray[np.int32]) -> float | None:
