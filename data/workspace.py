@@ -71,15 +71,15 @@ class Workspace:
 
     def _below(self, *names: str) -> Path:
         for name in names:
-            if len(os.fsencode(name)) > _LONGEST_NAME:
-                raise WorkspaceError(
-                    f"the name {name!r} is too long for a file", expected=f"at most {_LONGEST_NAME} bytes",
-                    do="rename the file",
-                )  # fmt: skip
             if not _SAFE_NAME.fullmatch(name):
                 raise WorkspaceError(
                     f"the name {name!r} cannot be used inside the workspace",
                     expected="letters, digits, spaces and . _ - + = @ , ' ( ) [ ] { } # % & ! ^, no dot in front",
                     do="rename the file or folder",
                 )
+            if len(name.encode()) > _LONGEST_NAME:
+                raise WorkspaceError(
+                    f"the name {name!r} is too long for a file", expected=f"at most {_LONGEST_NAME} bytes",
+                    do="rename the file",
+                )  # fmt: skip
         return self.root.joinpath(*names)

@@ -84,7 +84,7 @@ def _output_orders(facts: LayoutFacts) -> NDArray[np.int32]:
     default = facts.default_layout[facts.graph.configurable[facts.table.node]]
     rows = facts.table.rows[:, :MAX_RANK].astype(np.int64)
     keys = np.unique(layout_key(complete_layout(rows, default)), return_inverse=True)[1]
-    return np.asarray(keys[facts.table.codes], np.int32)
+    return np.asarray(keys.astype(np.int32)[facts.table.codes])
 
 
 def tied_groups(codes: NDArray[np.int32]) -> NDArray[np.int32]:
