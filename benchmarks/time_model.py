@@ -25,6 +25,7 @@ from xlarank.data.root import find_data_root
 from xlarank.data.schema import MAX_RANK
 from xlarank.features.layout.row_types import LayoutFacts
 from xlarank.features.layout.time_model import TimeModel
+from xlarank.features.program.tensors import complete_layout
 from xlarank.models.validation.metrics import graph_metrics
 
 _COLOURS = ("#1f6f8b", "#c8553d", "#6a994e", "#7b5ea7")
@@ -45,8 +46,9 @@ def points(path: Path, title: str) -> Points:
     assert isinstance(graph, LayoutGraph)
     facts = LayoutFacts(graph)
     times = TimeModel(facts).row_ns[facts.table.codes].sum(axis=1)[graph.duplicates.group].round(3)
-    orders = graph.table.rows[:, :MAX_RANK][graph.table.codes].reshape(graph.configs, -1)
-    _, group = np.unique(orders, axis=0, return_inverse=True)
+    default = facts.default_layout[graph.configurable[graph.table.node]]
+    orders = complete_layout(graph.table.rows[:, :MAX_RANK].astype(np.int64), default)
+    _, group = np.unique(orders[graph.table.codes].reshape(graph.configs, -1), axis=0, return_inverse=True)
     count = np.bincount(group)
     means = [np.bincount(group, values) / count / 1e6 for values in (graph.runtime, times)]
     metrics = graph_metrics("layout", times, graph.cost, graph.duplicates.group)
