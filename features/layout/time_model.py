@@ -53,12 +53,14 @@ _PAIRS: Final = np.array([*permutations(range(MAX_RANK), 2)])
 
 
 def output_padding(
-    dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tiling = TPU, *, skip: bool = True
-) -> Floats:
+    dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tiling = TPU, batch: Ints | None = None,
+    *, skip: bool = True,
+) -> Floats:  # fmt: skip
     """Return the padded over the true size of tensors as the matrix unit sees them, ``(tensors,)``.
 
     The minor-most dimension is rounded up to the lanes and the next to the sublanes, times as many elements as a
-    word holds. With ``skip``, minor-most dimensions of size 1 are skipped: the next one lies along the lanes.
+    word holds, unless it is the ``batch`` ``(tensors,)``, which shares its tiles with other dimensions. With
+    ``skip``, minor-most dimensions of size 1 are skipped: the next one lies along the lanes.
 
     >>> dims = np.array([[3, 3, 1, 32, 0, 0]] * 2)
     >>> layout = np.array([[3, 2, 1, 0, -1, -1], [2, 3, 1, 0, -1, -1]])
@@ -73,8 +75,11 @@ def output_padding(
     has_second = first + 1 < (layout >= 0).sum(axis=1)
     lanes = _up(sizes[tensors, first], tiling.lanes) / sizes[tensors, first]
     second = sizes[tensors, first + 1]
-    sublanes = _up(second, tiling.sublanes * packing) / second
-    return np.where(layout[:, 0] < 0, 1.0, lanes * np.where(has_second, sublanes, 1.0))
+    sublanes = np.where(has_second, _up(second, tiling.sublanes * packing) / second, 1.0)
+    if batch is not None:
+        dimension = layout[tensors, np.minimum(first + 1, layout.shape[1] - 1)]
+        sublanes[has_second & (dimension == batch)] = 1.0
+    return np.where(layout[:, 0] < 0, 1.0, lanes * sublanes)
 
 
 def _up(size: Ints, multiple: Floats | float) -> Floats:
@@ -122,6 +127,7 @@ class TimeModel:
       it holds the contracted features along its own lanes, they are rounded up to 128.
     - Otherwise those of a forward convolution are rounded up to the sublanes, those of a kernel's gradient are not.
 
+    A batch along the sublanes of a forward convolution is not padded: the rows of other positions fill its tiles.
     The compiler lays an operand out as pads it less, so that operand layouts matter only where both pad alike. Any
     other node does one operation for each padded element of its output, to order what is equal to the matrix unit.
     """
@@ -193,7 +199,8 @@ class TimeModel:
         """Padding of the output and operations with all padding, each ``(n,)``, for full layouts ``(n, 6)``."""
         facts, core, tensor = self._facts, self._core, self._nodes[node]
         dims, element = facts.dims[tensor], facts.element_bytes[tensor]
-        padding = output_padding(dims, layout, element, core.tiling)
+        batch = np.where(self.kind[node] == 0, self._roles.output_batch[node], -2)
+        padding = output_padding(dims, layout, element, core.tiling, batch)
         first = layout[:, 0]
         sizes = np.where(layout >= 0, np.take_along_axis(dims, np.maximum(layout, 0), axis=1), 1)
         along = layout[np.arange(len(node)), (sizes != 1).argmax(axis=1)]  # it lies along the lanes
@@ -201,7 +208,7 @@ class TimeModel:
         to_lanes = _up(contracted, core.tiling.lanes) / contracted
         packed = np.where(self.kind[node] == 0, _up(contracted, core.tiling.sublanes) / contracted, 1.0)
         at_first, at_along = (self._contracted_in_lanes(dim, node, minor) for dim in (first, along))
-        with_ones = output_padding(dims, layout, element, core.tiling, skip=False)
+        with_ones = output_padding(dims, layout, element, core.tiling, batch, skip=False)
         whole = np.select([at_first, at_along], [with_ones * to_lanes, padding * to_lanes], padding * packed)
         return padding, self.work[node] * whole
 

@@ -22,12 +22,15 @@ def rows(size: int) -> int:
     return 2 if size <= 2 else 4 if size <= 4 else up(size, 8)
 
 
-def padding(tensor: Tensor, layout: Sequence[int], *, skip: bool = True) -> float:
-    """Padded over true size: 128 lanes, 8 sublanes of as many elements as fit into 4 bytes."""
-    sizes = [max(1, tensor.dims[dimension]) for dimension in layout]
-    while skip and len(sizes) > 1 and sizes[0] == 1:
-        sizes.pop(0)
-    tiles = (128, 8 * max(1, 4 // max(1, tensor.element_bytes)))
+def padding(tensor: Tensor, layout: Sequence[int], batch: int = -1, *, skip: bool = True) -> float:
+    """Padded over true size: 128 lanes, 8 sublanes of as many elements as fit into 4 bytes, but for a batch."""
+    order = [*layout]
+    while skip and len(order) > 1 and tensor.dims[order[0]] in (0, 1):
+        order.pop(0)
+    sizes = [max(1, tensor.dims[dimension]) for dimension in order[:2]]
+    tiles = [128, 8 * max(1, 4 // max(1, tensor.element_bytes))]
+    if order[1:2] == [batch]:
+        tiles[1] = 1
     return prod(up(size, tile) / size for size, tile in zip(sizes, tiles, strict=False))
 
 
@@ -70,7 +73,8 @@ class NodeOracle:
         return in_lanes < across or (in_lanes == across and minor is not None and minor[slot] == contracted)
 
     def time(self, layout: Sequence[int], minor: Sequence[int | None] | None = None) -> float:
-        ratio = padding(self.tensor, layout)
+        batch = self.batch if self.kind == "convolution" else -1
+        ratio = padding(self.tensor, layout, batch)
         whole = ratio
         if self.kind in ("convolution", "kernel_gradient"):
             size = size_of(self.operands[0], self.input_feature)
@@ -79,7 +83,7 @@ class NodeOracle:
             first = layout[0] if layout else -1
             along = next((d for d in layout if self.tensor.dims[d] != 1), first)
             if None not in self.operands and self.holds_contracted(first, minor):
-                whole = padding(self.tensor, layout, skip=False) * up(size, 128) / size
+                whole = padding(self.tensor, layout, batch, skip=False) * up(size, 128) / size
             elif None not in self.operands and self.holds_contracted(along, minor):
                 whole = ratio * up(size, 128) / size
         computing = self.work * whole / FLOPS
