@@ -105,7 +105,8 @@ class NodeTime:
         node: number in the graph.
         nanoseconds, fastest_ns: under its layout, and the least under layouts that need no copy.
         lanes, tile_lanes: elements along the lanes, and how many lanes they take.
-        order: minor-most dimensions of a layout that takes the least time, minor to major.
+        order, fastest_order: the two minor-most dimensions of its layout and of one that takes the least time, minor
+            to major. If they are equal, an operand's layout costs the difference.
     """
 
     node: int
@@ -114,6 +115,7 @@ class NodeTime:
     lanes: int
     tile_lanes: int
     order: tuple[int, ...]
+    fastest_order: tuple[int, ...]
 
 
 class TimeModel:
@@ -293,9 +295,9 @@ class TimeModel:
         for place, node in enumerate(self._nodes):
             sizes = (int(facts.dims[node, dim]) for dim in layout[place] if dim >= 0)
             size = next((size for size in sizes if size != 1), 1)
-            best = tuple(int(dim) for dim in order[place] if dim >= 0)
+            orders = (tuple(int(dim) for dim in dims if dim >= 0) for dims in (layout[place, :2], order[place]))
             times = float(self.row_ns[rows[place]]), float(fastest[place])
-            found.append(NodeTime(int(node), *times, size, -(-size // lanes) * lanes, best))
+            found.append(NodeTime(int(node), *times, size, -(-size // lanes) * lanes, *orders))
         return found
 
 

@@ -109,10 +109,13 @@ def _show_losses(ranking: Ranking, most: int = 3) -> None:
     for one in slower:
         share = (one.nanoseconds - one.fastest_ns) / total if total else 0.0
         if share >= 0.001:
-            order = ",".join(map(str, one.order))
+            if one.order == one.fastest_order:
+                cause = "an operand has the contracted dimension along its lanes"
+            else:
+                order = ",".join(map(str, one.fastest_order))
+                cause = f"{one.lanes} of {one.tile_lanes} lanes are used; output {{{order},...}} saves it"
             say(f"configuration {first}: {share:.1%} of the estimated {total / 1e6:.3f} ms is lost by node "
-                f"{one.node}, {describe_node(graph, one.node)}: {one.lanes} of {one.tile_lanes} lanes are used; "
-                f"output {{{order},...}} saves it")  # fmt: skip
+                f"{one.node}, {describe_node(graph, one.node)}: {cause}")  # fmt: skip
 
 
 def _milliseconds(runtime_ns: int | None) -> str:
