@@ -105,8 +105,8 @@ class NodeTime:
         node: number in the graph.
         nanoseconds, fastest_ns: under its layout, and the least under layouts that need no copy.
         lanes, tile_lanes: elements along the lanes, and how many lanes they take.
-        order, fastest_order: the two minor-most dimensions of its layout and of one that takes the least time, minor
-            to major. If they are equal, an operand's layout costs the difference.
+        order, fastest_order: the two minor-most dimensions of its layout and of one that takes the least time,
+            minor to major. If they are equal, an operand's layout costs the difference.
     """
 
     node: int
