@@ -111,8 +111,9 @@ def test_two_workers_grow_the_same_trees_again_and_a_model_like_any_other(
 
 @slow
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
-def test_workers_that_are_killed(client: Client, tmp_path: Path) -> None:
+def test_workers_that_are_killed(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their graphs are built again by the others; a training ends, and the next one works."""
+    monkeypatch.setattr("xlarank.pipelines.support.building._PART_GRAPHS", 1)  # a job for each graph
     victim, other = pids(client)
     names = [f"family{number % 9}__{number}" for number in range(24)]
     trees.write_tree(tmp_path / "tree", {TILE: {"train": names}})
