@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 from itertools import combinations
 from pathlib import Path
@@ -17,19 +18,28 @@ import xlarank
 from tests.features.helpers import layout_file, layout_of
 from tests.graphs import Node, layout_row, save_npz
 from tests.pipelines.trees import LAYOUT, TILE, graph_path, layout_graph, model_of, stored, tile_graph
+from xlarank.cli.ranking import rank as command
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, GraphFileError, ModelError, WorkspaceError, XlarankError
 from xlarank.data.graph import read_graph
 from xlarank.data.hlo.messages import HloModuleProto
+from xlarank.data.root import SAMPLE
 from xlarank.data.schema import OPCODES, TILE_COLUMNS
 from xlarank.data.workspace import Workspace
+from xlarank.models.trained import pretrained_model
 from xlarank.models.validation.evaluation import evaluate_graph
 from xlarank.models.validation.metrics import graph_metrics
 from xlarank.pipelines.explain import explain
 from xlarank.pipelines.rank import rank, rank_folder
 from xlarank.pipelines.ranking.model_choice import rows_for_model
 from xlarank.pipelines.ranking.result import Ranking, write_rankings
-from xlarank.pipelines.ranking.score_difference import Explanation, Segment, program_graph, segments_of
+from xlarank.pipelines.ranking.score_difference import (
+    Explanation,
+    Segment,
+    explain_graph,
+    program_graph,
+    segments_of,
+)
 
 
 def run(workspace: Path, path: Path, collection: str | None = None) -> Ranking:
@@ -326,3 +336,22 @@ def test_tiles_have_causes_but_no_nodes(shared_tree: Path, shared_trained: Path,
     with pytest.raises(XlarankError, match="no segment to draw"):
         explain(Workspace(shared_trained), path, collection=TILE, svg=tmp_path / "x.svg")
     assert not (tmp_path / "x.svg").exists()
+
+
+def test_the_time_model_explains_itself_in_nanoseconds_that_add_up() -> None:
+    """Times of nodes are those of the model to the last bit; contributions to the score are float32 sums."""
+    graph = read_graph(SAMPLE / "npz/layout/tpu-estimate/random/valid/unet__a.npz", "layout")
+    found = explain_graph(graph, pretrained_model("layout"), config=13, against="default")
+    assert found.estimated is not None and found.nodes
+    changes = [node.nanoseconds for node in found.nodes if node.nanoseconds is not None]
+    assert len(changes) == len(found.nodes)
+    assert sum(changes) == pytest.approx(found.estimated[0] - found.estimated[1], rel=1e-9)
+    assert found.difference == pytest.approx(np.log2(found.estimated[0] / found.estimated[1]), abs=1e-5)
+    assert (found.difference < 0) == (found.estimated[0] < found.estimated[1])
+
+
+def test_rank_names_the_nodes_that_lose_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command(SAMPLE / "npz/layout/tpu-estimate/random/valid/unet__a.npz", top=3, workspace=tmp_path)
+    out = " ".join(capsys.readouterr().out.split())
+    assert "the shipped time model of TPU layouts, in which nothing is learned" in out
+    assert re.search(r"configuration \d+: \d+\.\d% of the estimated \d+\.\d+ ms is lost by node \d+, \w+", out)
