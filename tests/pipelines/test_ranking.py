@@ -351,7 +351,7 @@ def test_the_time_model_explains_itself_in_nanoseconds_that_add_up() -> None:
 
 
 def test_rank_names_the_nodes_that_lose_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command(SAMPLE / "npz/layout/tpu-estimate/random/valid/unet__a.npz", top=3, workspace=tmp_path)
+    command(SAMPLE / "npz/layout/tpu-estimate/random/train/cnn_train__a.npz", top=3, workspace=tmp_path)
     out = " ".join(capsys.readouterr().out.split())
     assert "the shipped time model of TPU layouts, in which nothing is learned" in out
     assert re.search(r"configuration \d+: \d+\.\d% of the estimated \d+\.\d+ ms is lost by node \d+, \w+", out)
