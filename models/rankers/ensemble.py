@@ -44,7 +44,7 @@ class EnsembleParams(RankerParams):
 
     members: Mapping[str, RankerParams] = nested_params(_whole_members)
     # By leave-family-out folds of the sample's layouts an even mix of both kinds of rows is as good as any mix with
-    # more members (tau 0.649 and 0.487; the four wide-row rankers 0.640 and 0.469). Tiles have one kind of rows.
+    # more members (tau 0.649 and 0.487; rankers of wide rows alone 0.640 and 0.469). Tiles have one kind of rows.
     weight_lambdarank: float = param(0.0, Number(0), Between(0.0, 1.0), tile=1.0)
     weight_ranknet: float = param(1.0, Number(0), Between(0.0, 1.0), tile=1.0)
     weight_xgb_pairwise: float = param(0.0, Number(0), Between(0.0, 1.0), tile=1.0)
