@@ -56,14 +56,14 @@ class EstimatedTime(LayoutBlock):
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
-        model, node = context.times, context.table.node
+        model, node = context.times, context.type_node
         default, fastest = _total(model.default_ns), _total(model.fastest_ns)
-        change = (model.row_ns - model.default_ns[node]) / default
-        slower = model.row_ns - model.fastest_ns[node] > _MATTERS * fastest
+        change = (model.type_ns - model.default_ns[node]) / default
+        slower = model.type_ns - model.fastest_ns[node] > _MATTERS * fastest
         by_kind = [change * (model.kind[node] == kind) for kind in range(len(KINDS))]
-        summed = aggregation.sum([model.row_ns, *by_kind, slower], each_node=True)
+        summed = aggregation.sum([model.type_ns, *by_kind, slower])
         true = float(model.unpadded_ns.sum())
-        largest = aggregation.maximum([change], each_node=True)
+        largest = aggregation.maximum([change])
 
         def finalize(batch: Batch) -> Floats:
             total, *changes, slower = batch[summed].T

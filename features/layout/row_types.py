@@ -18,7 +18,7 @@ from xlarank.data.graph import LayoutGraph
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
 from xlarank.features.program.opcode_classes import COARSE_CLASSES, coarse_class
 from xlarank.features.program.program_context import ProgramContext
-from xlarank.features.program.slots import slot_roles, slot_tensors
+from xlarank.features.program.slots import node_flops, slot_roles, slot_tensors
 from xlarank.features.program.tensors import (
     TPU,
     Floats,
@@ -104,6 +104,11 @@ class LayoutFacts(ProgramContext):
         return slot_tensors(self, self.graph.configurable, self.graph.table)
 
     @cached_property
+    def flops(self) -> Floats:
+        """``(nodes,)`` floating-point operations: `node_flops`."""
+        return node_flops(self)
+
+    @cached_property
     def roles(self) -> Ints:
         """``(configurable nodes, 3, 6)`` what each dimension of each slot's tensor is to the node."""
         return slot_roles(self, self.slot_tensor)
@@ -145,6 +150,11 @@ class LayoutFacts(ProgramContext):
         signed = self.signature[self.table.node] * max(1, len(key)) + choice
         _, example, row_type = np.unique(signed, return_index=True, return_inverse=True)
         return example, row_type
+
+    @property
+    def type_row(self) -> Ints:
+        """``(T,)`` a distinct row of the table that is of each type."""
+        return self._types[0]
 
     @property
     def row_type(self) -> Ints:

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.schema import MAX_RANK, OPCODE
 from xlarank.features.layout.row_types import LayoutFacts
-from xlarank.features.program.slots import node_flops
 from xlarank.features.program.tensors import TPU, Floats, Ints, Tiling, complete_layout
 
 
@@ -169,7 +168,7 @@ class TimeModel:
     @cached_property
     def work(self) -> Floats:
         """``(configurable nodes,)`` operations without padding."""
-        return np.where(self.kind == _OTHER, self._facts.volume[self._nodes], node_flops(self._facts)[self._nodes])
+        return np.where(self.kind == _OTHER, self._facts.volume[self._nodes], self._facts.flops[self._nodes])
 
     @cached_property
     def _operand_bytes(self) -> Floats:
@@ -238,8 +237,13 @@ class TimeModel:
     @cached_property
     def row_ns(self) -> Floats:
         """``(R,)`` time of the node of every distinct row of the table under that row."""
-        node = self._facts.table.node.astype(np.int64)
-        return self.nanoseconds(node, *self._layouts(node, self._facts.table.rows))
+        return self.type_ns[self._facts.row_type]
+
+    @cached_property
+    def type_ns(self) -> Floats:
+        """``(T,)`` the same for every type of rows."""
+        facts = self._facts
+        return self.nanoseconds(facts.type_node, *self._layouts(facts.type_node, facts.table.rows[facts.type_row]))
 
     @cached_property
     def unpadded_ns(self) -> Floats:
@@ -265,27 +269,28 @@ class TimeModel:
         with a single dimension that is not of size 1, all others may be skipped. Of a convolution's output, batch
         and feature lie along lanes and sublanes: the compiler copies the result into any other order.
         """
-        facts, nodes = self._facts, self._nodes
+        # nodes of one signature share all of it
+        example, of_node = np.unique(self._facts.signature, return_index=True, return_inverse=True)[1:]
+        facts, nodes = self._facts, self._nodes[example]
         rank, sizes = facts.rank[nodes], np.maximum(facts.dims[nodes], 1)
         line = (sizes != 1).sum(axis=1) <= 1
         free = np.ones((len(nodes), MAX_RANK), bool)
-        free[self.kind <= _GRADIENT] = False
+        free[self.kind[example] <= _GRADIENT] = False
         for dim in (self._roles.output_batch, self._roles.output_feature):
-            free[np.arange(len(nodes)), dim] = True
+            free[np.arange(len(nodes)), dim[example]] = True
         minor, second = _PAIRS.T
         fits = (rank[:, None] > _PAIRS.max(axis=1)) & (line[:, None] | (sizes[:, minor] != 1))
-        node, pair = np.nonzero(fits & free[:, minor] & free[:, second])
-        layout = np.full((len(node), MAX_RANK), -1)
+        place, pair = np.nonzero(fits & free[:, minor] & free[:, second])
+        layout = np.full((len(place), MAX_RANK), -1)
         layout[:, :2] = _PAIRS[pair]
-        layout[line[node], 1] = -1
-        times = self.nanoseconds(node, layout)
-        least, order = self.default_ns.copy(), facts.default_layout[nodes][:, :2].copy()
-        by_time = np.lexsort((times, node))
-        place, first = np.unique(node[by_time], return_index=True)
-        best = by_time[first]
-        better = times[best] < least[place]
-        least[place[better]], order[place[better]] = times[best[better]], layout[best[better], :2]
-        return least, order
+        layout[line[place], 1] = -1
+        times = self.nanoseconds(example[place], layout)
+        least, order = self.default_ns[example], facts.default_layout[nodes][:, :2]
+        by_time = np.lexsort((times, place))
+        first = by_time[np.unique(place[by_time], return_index=True)[1]]
+        first = first[times[first] < least[place[first]]]
+        least[place[first]], order[place[first]] = times[first], layout[first, :2]
+        return least[of_node], order[of_node]
 
     def node_times(self, rows: Ints) -> list[NodeTime]:
         """Return the time of every configurable node in a configuration that takes these rows, ``(nodes,)``."""
