@@ -45,8 +45,8 @@ class Ranker(ABC, Generic[P]):
     params_class: ClassVar[type[RankerParams]]
     #: Whether the score of a row depends on that row alone, not on others of its graph or on its instances.
     row_by_row: ClassVar[bool] = False
-    #: Whether a ranker of 0 rounds ranks, so that folds may choose it.
-    ranks_without_trees: ClassVar[bool] = False
+    #: Whether it may have 0 rounds.
+    takes_no_rounds: ClassVar[bool] = False
     file_names: ClassVar[tuple[str, ...]] = ()  # files that it is saved in, beside its state
     # part_classes: folder -> class of rankers that it may be made of
     part_classes: ClassVar[Mapping[str, type[Ranker[Any]]]] = {}
@@ -67,6 +67,16 @@ class Ranker(ABC, Generic[P]):
         self.kind: Kind = kind
         self.columns: list[str] = []  # of the rows that it was fitted on; empty before
 
+    @property
+    def ranks_without_trees(self) -> bool:
+        """Whether the fitted ranker would order rows without its trees, so that folds may choose 0 rounds."""
+        return False
+
+    @property
+    def is_time_model(self) -> bool:
+        """Whether scores are the logarithm of an estimated time alone."""
+        return False
+
     def clone(self) -> Self:
         """Return an unfitted copy."""
         return type(self)(self.params, kind=self.kind)
@@ -84,7 +94,7 @@ class Ranker(ABC, Generic[P]):
 
     def fit(self, data: TrainingData, settings: FitSettings) -> Self:
         """Fit anew; raises `ModelError` for data, or a number of rounds, that do not suit it."""
-        if not settings.rounds and not self.ranks_without_trees:
+        if not settings.rounds and not self.takes_no_rounds:
             raise ModelError(f"{self.name} has 0 rounds", expected="1 or more")
         self._fit(data, settings)
         self.columns = data.columns

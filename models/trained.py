@@ -155,7 +155,7 @@ class TrainedModel:
     @property
     def is_time_model(self) -> bool:
         """Whether scores of layouts are times of `xlarank.features.layout.time_model` alone."""
-        return self.card.kind == "layout" and not self.card.rounds
+        return self.card.kind == "layout" and all(ranker.is_time_model for ranker in self.rankers)
 
     def nanoseconds(self, scores: Scores) -> Floats | None:
         """``(rows,)`` predicted times; None for rankers that only order, and with a fallback."""

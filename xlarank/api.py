@@ -38,8 +38,8 @@ def rank(
     """Rank the configurations of a graph, or of an npz file, with a trained model of the workspace.
 
     The model is that of ``collection``, of the collection whose folder the file lies in, or the only one of the
-    graph's kind; without any, layouts and TPU tiles use the shipped ranker, trained on estimates of
-    the TPU compiler.
+    graph's kind; without any, layouts use the shipped time model of TPUs, and TPU tiles the shipped ranker,
+    trained on estimates of the TPU's compiler.
 
     Raises `xlarank.data.errors.GraphFileError`, `WorkspaceError` for a workspace that does not exist, and
     `ModelError` if there is no model or more than one.

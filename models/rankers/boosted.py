@@ -74,7 +74,7 @@ def columns_param() -> Any:
 
 
 def init_score_param() -> Any:
-    """``init_score_weight``: see `InitScore`; only rows of tiles have one."""
+    """``init_score_weight``: see `InitScore`; searched for tiles alone."""
     return param(0.0, Number(0), Among((0.0, 1.0, 2.0, 4.0)), tile=2.0, searched_for=("tile",))
 
 

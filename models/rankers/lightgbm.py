@@ -74,6 +74,8 @@ class LightGBMRanker(BoostedTrees[T]):
         #: A booster that still holds its data, its objective if that is ours, and its rounds.
         self._growing: tuple[lgb.Booster, Objective | None, int] | None = None
         self._start: Start | None = None
+        #: Whether labels have mean 0 in each graph; else trees learn the level of a graph, too.
+        self._labels_are_centred = True
 
     def clone(self) -> Self:
         twin = super().clone()
@@ -120,7 +122,7 @@ class LightGBMRanker(BoostedTrees[T]):
         if self._start and self._start.booster.num_trees():
             matrices = (data.group_matrix(group, used=self._used) for group in range(data.groups))
             each = [self._start.relevance(values, settings.threads) for values in matrices]
-            earlier = np.concatenate([one - one.mean() for one in each])
+            earlier = np.concatenate([one - one.mean() if self._labels_are_centred else one for one in each])
             start = earlier if start is None else start + earlier
         targets, params = replace(targets, start=start), {**objective, **self._tree_settings(settings)}
         if falling:
@@ -197,7 +199,7 @@ class LightGBMRanker(BoostedTrees[T]):
         booster, first = self._booster, self._start.booster.num_trees() if self._start else 0
         if first:
             total = total - np.asarray(booster.predict(values, num_iteration=first, num_threads=self._threads))
-        if booster.num_trees() <= first:
+        if booster.num_trees() <= first or self.ranks_without_trees:
             yield total
         for start in range(first, booster.num_trees(), every):
             part = booster.predict(values, start_iteration=start, num_iteration=every, num_threads=self._threads)

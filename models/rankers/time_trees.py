@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import numpy as np
 
-from xlarank.models.arrays import Floats, Matrix
+from xlarank.data.errors import ModelError
+from xlarank.models.arrays import Floats
 from xlarank.models.params import Among, Number, OneOf, param
 from xlarank.models.rankers.boosted import InitScore, centred, columns_param
 from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams
@@ -44,15 +44,26 @@ class TimeTrees(LightGBMRanker[TimeTreesParams]):
     """
 
     params_class = TimeTreesParams
-    ranks_without_trees = True
+    takes_no_rounds = True
+
+    @property
+    def ranks_without_trees(self) -> bool:
+        return self._init_score is not None
+
+    @property
+    def is_time_model(self) -> bool:
+        return self._init_score is not None and self._init_score.weight == 1 and not self._booster.num_trees()
 
     def _fit(self, data: TrainingData, settings: FitSettings) -> None:
         params = self.params
         start = InitScore.find(data.columns, params.init_score_weight, data.target)
+        if start is None and not settings.rounds:
+            raise ModelError("the target has no estimated time to rank by", expected="1 round or more")
         # runs of one kernel are brought to one normalizer
         times = np.concatenate([part.row_cost * float(np.median(part.normalizer)) for part in data.parts])
         label = -np.log2(times) - (start.relevance(data.matrix()) if start else 0.0)
-        if start is None or self.kind == "layout":
+        self._labels_are_centred = start is None or self.kind == "layout"
+        if self._labels_are_centred:
             label = centred(label, data)
         sizes = np.diff(data.indptr)
         weight = np.repeat(data.group_weight / sizes, sizes) * sizes.mean()
@@ -60,11 +71,6 @@ class TimeTrees(LightGBMRanker[TimeTreesParams]):
         targets = RowTargets(label=label, weight=weight)
         self._train(data, targets, {"objective": "regression"}, settings, params.columns, falling=falling)
         self._init_score = start
-
-    def _stages(self, values: Matrix, total: Floats, every: int) -> Iterator[Floats]:
-        if self._booster.num_trees():
-            yield total
-        yield from super()._stages(values, total, every)
 
     def nanoseconds(self, scores: Floats) -> Floats | None:
         return np.exp2(np.minimum(scores, _MOST)) if self._init_score and self._init_score.weight == 1 else None

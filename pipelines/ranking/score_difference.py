@@ -232,7 +232,8 @@ def _node_parts(
 def _notes(model: TrainedModel, fallback: str, parts: Parts, identical: bool) -> tuple[str, ...]:
     said = {
         f"{fallback}; ranks are of both, contributions of the model alone": fallback,
-        "this is the shipped time model of TPU layouts, in which nothing is learned": model.is_time_model,
+        "this is the shipped time model of TPU layouts, in which nothing is learned": model.shipped
+        and model.is_time_model,
         "this is a shipped ranker, trained on estimates of the TPU's compiler, not on measurements": model.shipped
         and not model.is_time_model,
         "both configurations are identical: there is nothing to explain; choose another with --config": identical,

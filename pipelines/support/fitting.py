@@ -245,9 +245,9 @@ def fit_and_save(job: Job, choose: Callable[[Job], Choice]) -> TrainResult:
         job.progress.end()
     first, note = rankers[0], ""
     importance = mean_importance(rankers)
-    if choice.rounds and not importance:
+    if not importance:
         few = f"{len(data.cost)} rows are too few to train {first.name}"
-        note = f"{training.collection}: no tree has a split: {few}"
+        note = "" if first.is_time_model else f"{training.collection}: no tree has a split: {few}"
         parts = (first.predict(part.matrix(), data.columns, part.instances) for part in data.parts)
         if not request.allow_constant and all(np.ptp(scores) == 0 for scores in parts):
             raise CollectionError(

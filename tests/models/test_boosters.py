@@ -25,7 +25,7 @@ from xlarank.models.rankers.boosted import InitScore
 from xlarank.models.rankers.booster_text import MOST_DEPTH, first_trees, require_tree
 from xlarank.models.rankers.lightgbm_data import RowTargets, binned
 from xlarank.models.rankers.xgb_pairwise import XGBPairwise
-from xlarank.models.training_data import TrainingData
+from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.validation.metrics import kendall_tau
 
 
@@ -331,6 +331,33 @@ def test_pairs_that_the_estimate_settles_pull_no_more(model: str) -> None:
     assert settled < 0.7 * free
 
 
+def test_time_trees_without_an_estimate_are_never_without_trees() -> None:
+    """Else a constant would win wherever trees are worse than chance."""
+    bare = TrainingData.from_graphs(
+        [replace(kernel(f"f{n}__a", n), columns=["size", "x", "wrong"]) for n in range(3)]
+    )
+    ranker = fitted("time-trees", bare, rounds=5, kind="layout")
+    assert not ranker.ranks_without_trees and not ranker.is_time_model
+    assert len(list(ranker.staged(bare.matrix(), 2))) == 3
+    with pytest.raises(ModelError, match=r"has no estimated time to rank by.*1 round or more"):
+        fitted("time-trees", bare, rounds=0, kind="layout")
+    with pytest.raises(ModelError, match="lambdarank has 0 rounds"):
+        fitted("lambdarank", bare, rounds=0)
+
+
+def test_the_stage_before_new_trees_is_the_model_that_goes_on() -> None:
+    names = ["size", CYCLES, "wrong"]
+    data = TrainingData.from_graphs([replace(kernel(f"f{n}__a", n), columns=names) for n in range(4)], TPU)
+    model = on_tiles("time-trees", data, 20)
+    assert model.ranks_without_trees and not model.is_time_model
+    assert on_tiles("time-trees", data, 0).is_time_model
+    more = model.continuing().fit(data, FitSettings(10, 1, 1))
+    rows = data.parts[0].matrix()
+    first, *_, last = more.staged(rows, 5)
+    assert np.allclose(first, model.predict(rows, names)) and np.allclose(last, more.predict(rows, names))
+    assert not np.allclose(first, last)
+
+
 def test_time_trees_predict_times_of_kernels_larger_than_any_learned_from(tmp_path: Path) -> None:
     """Times of a kernel are 3/2 of the estimate, a third less where the last column says so."""
     columns = ["size", CYCLES, "wrong"]
@@ -351,3 +378,6 @@ def test_time_trees_predict_times_of_kernels_larger_than_any_learned_from(tmp_pa
     assert found is not None and np.array_equal(found, loaded)
     assert np.median(np.abs(found / unseen.runtime - 1)) < 0.05
     assert 2**21 < found.max() < 2**24, "the largest that it learned from takes a tenth of it"
+    more = ranker.continuing().fit(data, FitSettings(20, 1, 1))
+    later = more.nanoseconds(more.predict(unseen.matrix(), columns))
+    assert later is not None and np.median(np.abs(later / unseen.runtime - 1)) < 0.05, "its level counts once"

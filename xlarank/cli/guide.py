@@ -12,7 +12,7 @@ RANKERS: Final = {
     "sum-pooled": "adds up a score of every node and pair of a layout",
     "ensemble": "rank average of several rankers (layouts: ranknet and sum-pooled)",
     "sibling": "uses the same program at another batch size; trains for minutes",
-    "time-trees": "predicts the time of each tile, for TPUs",
+    "time-trees": "trees that begin at an estimated time, of TPU layouts or of tiles",
 }
 
 

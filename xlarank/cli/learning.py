@@ -72,7 +72,7 @@ def tune(
     from xlarank.pipelines.support.studies import StudyOptions
     from xlarank.pipelines.tune import tune as run
 
-    place, fit = built_workspace(data_root, workspace), FitSettings(rounds, seed, threads)
+    place, fit = built_workspace(data_root, workspace, collection), FitSettings(rounds, seed, threads)
     _announce(place, collection, ("train",), fit, TRIAL_FITS * trials if model == LambdaRank.name else 0)
     with progress_bars() as progress:
         results = run(
