@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import csv
+import json
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +13,18 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tests.pipelines.trees import LAYOUT, TILE, TREE, model_of, stored
+from tests.pipelines.trees import LAYOUT, TILE, TREE, contents, model_of, stored
 from xlarank.data.collection import Collection
 from xlarank.data.errors import ScoreFileError
 from xlarank.data.workspace import Workspace
+from xlarank.models.trained import CARD
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.metrics import graph_metrics
 from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.submit import submit
 from xlarank.pipelines.support.score_files import ScoreFiles
+from xlarank.pipelines.support.workspace_lock import LOCK
 
 COLUMNS = ["graph", "configuration", "split", "held_out_by", "seed", "fold", "score"]
 
@@ -71,6 +76,49 @@ def test_train_evaluate_and_submit_leave_their_scores(trained: Path, tmp_path: P
     submit(Workspace(trained), tmp_path / "again.csv", collections=[LAYOUT], scores=files)
     first, again = orders(tmp_path / "out.csv"), orders(tmp_path / "again.csv")
     assert again == {name: order for name, order in first.items() if name.startswith(LAYOUT)}
+
+
+def test_a_workspace_that_cannot_be_written_is_a_note(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected, before = evaluate(Workspace(trained)).report, contents(trained)
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != trained)  # to root nothing is read-only
+    found = evaluate(Workspace(trained))
+    report = submit(Workspace(trained), tmp_path / "out.csv")
+    note = f"results and scores are not kept: the workspace {trained} cannot be written (permission denied)"
+    assert found.notes == report.notes == [note] and found.report == expected
+    assert len(orders(tmp_path / "out.csv")) == 4 and contents(trained) == before
+
+
+def test_only_a_collections_own_model_leaves_its_scores(trained: Path, tmp_path: Path) -> None:
+    other = "layout:xla:random"
+    for folder in ("features", "models"):
+        shutil.copytree(trained / folder / "layout/cpu/random", trained / folder / "layout/xla/random")
+    card = trained / "models/layout/xla/random" / CARD
+    card.write_text(json.dumps({**json.loads(card.read_text()), "collection": other}))
+    path = Workspace(trained).predictions(Collection.parse(other), "lambdarank")
+    evaluate(Workspace(trained), collections=[other], model_from=LAYOUT)
+    assert not path.exists()
+    shutil.rmtree(card.parent)
+    for model_from in (LAYOUT, "shipped"):
+        submit(Workspace(trained), tmp_path / "out.csv", collections=[other], model_from=model_from)
+        assert not path.parent.exists()
+
+
+def test_scores_are_written_under_the_lock(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[bool] = []
+
+    def write(workspace: Workspace, *_: object) -> None:
+        with open(workspace.root / LOCK, "ab") as file, pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        held.append(True)
+
+    fcntl = pytest.importorskip("fcntl")
+    monkeypatch.setattr("xlarank.pipelines.evaluate.write_predictions", write)
+    monkeypatch.setattr("xlarank.pipelines.submit.write_predictions", write)
+    evaluate(Workspace(trained))
+    submit(Workspace(trained), tmp_path / "out.csv")
+    assert held == [True] * 4
 
 
 def graph_kind(collection: str) -> Any:
