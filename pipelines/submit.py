@@ -137,7 +137,8 @@ def _scored_graphs(
 ) -> tuple[str, Iterator[tuple[GraphRows, Floats]]]:
     """Return who scores the test graphs of a collection, and the graphs with their ``(rows,)`` scores.
 
-    Those of the collection's own model are written into the workspace, too; ``notes`` says where they cannot be. Raises as `model_for_collection`.
+    Those of the collection's own model are kept in the workspace; ``notes`` gets why they cannot be.
+    Raises as `model_for_collection`.
     """
     graphs = each_graph(workspace, collection, "test", manifest)
     if scores is not None:
