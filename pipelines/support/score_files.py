@@ -171,7 +171,7 @@ def _read(path: Path, split: str) -> pl.DataFrame:
         table = pl.read_csv(content, infer_schema_length=None) if csv else pl.read_parquet(content)
         if missing := [name for name in _REQUIRED if name not in table.columns]:
             raise ValueError(f"it has no column {missing[0]}")
-        columns = {name: kind for name, kind in _READ.items() if name in table.columns}
+        columns = pl.Schema({name: kind for name, kind in _READ.items() if name in table.columns})
         table = table.select(*columns).cast(columns).with_row_index("row", 1)
     except (OSError, ValueError, pl.exceptions.PolarsError) as error:
         why = str(error).splitlines()[0]
