@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ from xlarank.pipelines.support.score_files import (
     write_predictions,
 )
 from xlarank.pipelines.support.workspace_collections import chosen_collections, each_collection
-from xlarank.pipelines.support.workspace_lock import workspace_lock
+from xlarank.pipelines.support.workspace_lock import write_or_note
 
 
 def evaluate(
@@ -58,7 +59,8 @@ def evaluate(
     ``official_indices`` is a folder of ``<source>_<search>.json`` files, ``{graph: [configuration]}``: layout
     graphs are scored on those configurations only.
     ``model_from`` names the collection whose model scores all chosen ones instead of their own. ``scores`` are
-    evaluated in place of those of models. The scores of a model are written into ``predictions/``.
+    evaluated in place of those of models. The scores of a collection's own model are
+    written into ``predictions/``; a workspace that cannot be written is a note.
 
     Raises `CollectionError` when nothing could be scored; `ModelError` where ``model_from`` has no model, and for
     a collection asked for by name that the model cannot score (another kind, other columns); `XlarankError` for
@@ -94,8 +96,8 @@ def evaluate(
                 evaluation.speedups[str(collection)] = summarise_speedups(faster)
 
         each_collection(chosen, work, evaluation.left_out, asked=collections, step=step)
-    with workspace_lock(workspace, progress or Silent()):
-        write_results(workspace, evaluation.results)
+    write = partial(write_results, workspace, evaluation.results)
+    write_or_note(workspace, progress or Silent(), evaluation.notes, write)
     if not evaluation.report:
         raise CollectionError(f"nothing could be evaluated on {split}: " + "; ".join(reasons(evaluation.left_out)))
     return evaluation
@@ -142,7 +144,9 @@ def _evaluate_one(
         raise CollectionError(f"{collection} has no labelled, rankable graph in {split}")
     if model is not None:
         evaluation.notes += _known_graphs(model, collection, split, scores)
-        write_predictions(workspace, collection, model.card.model, predictions)
+        if model.card.collection == str(collection):
+            write = partial(write_predictions, workspace, collection, model.card.model, predictions)
+            write_or_note(workspace, Silent(), evaluation.notes, write)
     name = _ranker_name(model, files, collection)
     place = str(collection), f"{split}, official configurations" if official else split, None
     tuned = None if model is None else model.card.tuned

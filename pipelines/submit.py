@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from xlarank.data.collection import Collection, discover, graph_files
@@ -28,7 +29,7 @@ from xlarank.pipelines.ranking.model_choice import (
     model_named,
     stored_rows,
 )
-from xlarank.pipelines.support.progress import Progress, steps_of
+from xlarank.pipelines.support.progress import Progress, Silent, steps_of
 from xlarank.pipelines.support.score_files import (
     ScoreFiles,
     prediction_table,
@@ -36,6 +37,7 @@ from xlarank.pipelines.support.score_files import (
     write_predictions,
 )
 from xlarank.pipelines.support.workspace_collections import chosen_collections, each_collection
+from xlarank.pipelines.support.workspace_lock import write_or_note
 
 
 @dataclass
@@ -49,6 +51,7 @@ class Submission:
     left_out: dict[str, str] = field(default_factory=dict)  # collection -> why no model ranked its test graphs
     broken: dict[str, str] = field(default_factory=dict)  # ``collection graph`` -> why it has no features
     origin: dict[str, str] = field(default_factory=dict)  # id -> "ranked", "kept" or "default"
+    notes: list[str] = field(default_factory=list)  # what was not kept in the workspace
 
     def covers(self, collection: str) -> bool:
         """Whether graphs of the collection stand in the file."""
@@ -103,7 +106,7 @@ def submit(
         counts = {name: int(about["configs"]) for name, about in manifest.graphs.items()}
         configs.update({submission_id(collection, name): count for name, count in counts.items()})
         report.broken |= {f"{collection} {name}": why for name, why in manifest.broken.items()}
-        name, ranked_by = _scored_graphs(workspace, collection, manifest, model_from, scores)
+        name, ranked_by = _scored_graphs(workspace, collection, manifest, model_from, scores, report.notes)
         count = 0
         for graph, row_scores in ranked_by:
             score = row_scores[graph.group]
@@ -130,10 +133,12 @@ def _scored_graphs(
     manifest: Manifest,
     model_from: str | None,
     scores: ScoreFiles | None,
+    notes: list[str],
 ) -> tuple[str, Iterator[tuple[GraphRows, Floats]]]:
     """Return who scores the test graphs of a collection, and the graphs with their ``(rows,)`` scores.
 
-    Those of a model are written into the workspace, too. Raises as `model_for_collection`.
+    Those of the collection's own model are kept in the workspace; ``notes`` gets why they cannot be.
+    Raises as `model_for_collection`.
     """
     graphs = each_graph(workspace, collection, "test", manifest)
     if scores is not None:
@@ -149,8 +154,9 @@ def _scored_graphs(
             scored = model.score(stored_rows(model, graph))
             tables.append(prediction_table(graph, dict(enumerate(scored.per_seed)), "test"))
             yield graph, scored.mean
-        if tables:
-            write_predictions(workspace, collection, model.card.model, tables)
+        if tables and not model.shipped and model.card.collection == str(collection):
+            write = partial(write_predictions, workspace, collection, model.card.model, tables)
+            write_or_note(workspace, Silent(), notes, write)
 
     return model.name, predictions()
 

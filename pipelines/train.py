@@ -161,6 +161,8 @@ def choose_rate(job: Job, model: TrainedModel, where: str) -> Choice:
         rankers = [ranker.continuing(rate) for ranker in model.rankers]
         choices[rate] = job.choose_rounds(rankers, card.tuned, CONTINUED_ROUNDS, few)
     rate, best = max(choices.items(), key=lambda one: one[1].value)  # of equals the first
+    chosen = [*choices].index(rate)
+    job.results[:] = job.results[chosen : chosen + 1]  # rates are not rankers to compare
     name = "the shipped ranker" if where == SHIPPED else f"the model at {where}"
     why = f"fine-tuned from {name} ({card.collection}, {len(card.known_graphs)} programs)"
     if best.metrics:

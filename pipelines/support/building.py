@@ -85,7 +85,7 @@ class PartJob:
                 return {"source": source}
             return {**summary, "part": self.part, "source": source, "kept": True}
 
-        outcomes = {file.name: _outcome(file, partial(outcome_of, file)) for file in self.files}
+        outcomes = {file.name: _outcome([file], partial(outcome_of, file)) for file in self.files}
         gone = stored.keys() - outcomes.keys()
         return outcomes, not gone and all("kept" in one or "broken" in one for one in outcomes.values())
 
@@ -114,7 +114,7 @@ class PartJob:
         built = {
             file.name: outcomes[file.name]
             if "broken" in outcomes[file.name]
-            else _outcome(file, partial(build_graph, file))
+            else _outcome([file], partial(build_graph, file))
             for file in self.files
         }
         if graphs:
@@ -226,12 +226,16 @@ def _outcomes(
             return
         for future in wait(begun, _LOOK, FIRST_COMPLETED).done:
             job = begun.pop(future)
-            taken = _outcome(job.files[0], partial(take, job, future))
+            taken = _outcome(job.files, partial(take, job, future))
             yield job, taken if "broken" not in taken else dict.fromkeys((file.name for file in job.files), taken)
 
 
-def _outcome(file: GraphFile, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Return what ``make`` gives, or why the file is broken: it must not stop the others."""
+def _names(files: Sequence[GraphFile]) -> str:
+    return ", ".join(file.path.name for file in files)
+
+
+def _outcome(files: Sequence[GraphFile], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return what ``make`` gives, or why the files are broken: they must not stop the others."""
     try:
         return make()
     except (ClusterError, OutputError):  # the cluster or the disk is at fault, not the file
@@ -239,9 +243,10 @@ def _outcome(file: GraphFile, make: Callable[[], dict[str, Any]]) -> dict[str, A
     except XlarankError as error:
         why = str(error)
     except OSError as error:
-        why = f"{file.path.name} cannot be read ({error.strerror or error})"
+        why = f"{_names(files)} cannot be read ({error.strerror or error})"
     except MemoryError:
-        why = f"{file.path.name} does not fit into memory; run again with --jobs 1"
+        fit = "does not fit into memory" if len(files) == 1 else "do not fit into memory together"
+        why = f"{_names(files)} {fit}; run again with --jobs 1"
     return {"broken": why}
 
 
@@ -276,19 +281,21 @@ def build_remotely(job: PartJob, outcomes: Outcomes) -> tuple[Outcomes, list[byt
     """Build a part where its workspace is out of reach; also returns the contents of the files to write.
 
     ``outcomes`` hold the sources of the files as the client sees them: a copy here may have another date.
-    Raises `ClusterError` where no graph could be built right.
+    A file that is not here is broken alone. Raises `ClusterError` where no graph could be built right.
     """
     here = f"the worker on {socket.gethostname()}"
     if (code_hash := job.settings.code_hash(job.place[0].kind)) != job.recipe.code_hash:
         raise ClusterError(f"{here} has the feature code {code_hash}", expected=job.recipe.code_hash, do=SAME_CODE)
+    outcomes = dict(outcomes)
     for file in job.files:
         source = outcomes[file.name].get("source")
         if source is not None and _bytes(file) != source.size:
-            raise XlarankError(
+            missing = XlarankError(
                 f"{here} sees no {file.path} of {source.size:,} bytes",
                 expected="the same data root under the same path on all machines",
                 do="share its file system, or copy it to the same place",
             )
+            outcomes[file.name] = {"broken": str(missing)}
     with tempfile.TemporaryDirectory(prefix="xlarank-") as folder:
         built = job.build(outcomes, Workspace(Path(folder)))
         paths = job.targets(Workspace(Path(folder)))
@@ -303,7 +310,7 @@ def _received(job: PartJob, future: Future[Any]) -> Outcomes:
         outcomes, contents = future.result()
     except KilledWorker as error:
         raise XlarankError(
-            f"{job.files[0].path.name}: {error.allowed_failures + 1} workers died while they built it",
+            f"{_names(job.files)}: {error.allowed_failures + 1} workers died while they built it",
             expected="workers with enough memory",
             do="start fewer of them on each machine",
         ) from error

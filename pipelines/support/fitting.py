@@ -28,7 +28,7 @@ from xlarank.models.validation.metrics import objective_value, require_selection
 from xlarank.pipelines.support.cluster import connected
 from xlarank.pipelines.support.progress import Progress, Silent
 from xlarank.pipelines.support.results import results_table, write_results
-from xlarank.pipelines.support.score_files import write_out_of_fold
+from xlarank.pipelines.support.score_files import drop_predictions, write_out_of_fold
 from xlarank.pipelines.support.training_sets import StoredTrainingSet, read_training_set
 from xlarank.pipelines.support.workspace_collections import chosen_collections, weighted_collections
 from xlarank.pipelines.support.workspace_lock import workspace_lock
@@ -267,6 +267,7 @@ def fit_and_save(job: Job, choose: Callable[[Job], Choice]) -> TrainResult:
         training.require_current(job.workspace)
         save_model(job.workspace.model(training.collection), card, rankers)
         write_results(job.workspace, job.results)
+        drop_predictions(job.workspace, training.collection, first.name)
         write_out_of_fold(job.workspace, training, job.plan, first.name, choice.scores, job.settings.seed)
     return TrainResult(
         card.collection, card.model, card.tuned, choice.why, note, graphs=data.groups, rows=len(data.cost),

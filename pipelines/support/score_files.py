@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -19,7 +20,7 @@ from xlarank.features.rows import GraphRows
 from xlarank.features.store import read_manifest
 from xlarank.models.arrays import Floats
 from xlarank.models.objectives import mean_rank
-from xlarank.models.validation.curves import FoldPlan
+from xlarank.models.validation.curves import FAMILY, KIND, FoldPlan
 from xlarank.pipelines.support.training_sets import StoredTrainingSet
 
 #: Columns of a file that commands write; a null fold or ``held_out_by`` means a model trained without the split.
@@ -28,6 +29,11 @@ _SCHEMA: Final = pl.Schema({
     "fold": pl.Int32, "score": pl.Float64,
 })  # fmt: skip
 _REQUIRED: Final = ("graph", "configuration", "score")
+#: Columns that are read of a file of scores.
+_READ: Final = pl.Schema({
+    "graph": pl.String, "configuration": pl.Int64, "score": pl.Float64, "collection": pl.String, "split": pl.String,
+    "held_out_by": pl.String, "seed": pl.String,
+})  # fmt: skip
 
 
 def prediction_table(
@@ -69,6 +75,12 @@ def write_predictions(
         partial.write_bytes(stream.getbuffer())
 
 
+def drop_predictions(workspace: Workspace, collection: Collection, ranker: str) -> None:
+    """Remove all predictions of a ranker: they are those of a model that is gone."""
+    with suppress(OSError):  # there are none, or writing says why
+        workspace.predictions(collection, ranker).unlink()
+
+
 def write_out_of_fold(
     workspace: Workspace, training: StoredTrainingSet, plan: FoldPlan, ranker: str, scores: Mapping[str, Floats],
     seed: int,
@@ -91,7 +103,8 @@ class ScoreFiles:
     """Scores of configurations, lower is faster, from parquet or csv files with `_REQUIRED` columns.
 
     A file may have further columns: ``collection`` and ``split`` choose rows, several rows of a configuration with
-    different ``seed`` are averaged.
+    different ``seed`` are averaged. With scores out of fold (``held_out_by``) and others, those of the train split
+    are out of fold, by family if there are several, and those of other splits are not.
 
     Attributes:
         names: of the files.
@@ -139,6 +152,8 @@ def require_known_graphs(
         for name in manifest.graphs if manifest else ():
             places.setdefault(name, []).append(str(collection))
     for file, table in zip(files.names, files.tables, strict=True):
+        if "collection" in table.columns:
+            table = table.filter(pl.col("collection").is_in([str(collection) for collection in collections]))
         firsts = table.group_by("graph", maintain_order=True).agg(pl.col("row").first())
         for graph, row in firsts.iter_rows():
             got = f"row {row} of {file} scores {graph!r}"
@@ -156,15 +171,20 @@ def _read(path: Path, split: str) -> pl.DataFrame:
         table = pl.read_csv(content, infer_schema_length=None) if csv else pl.read_parquet(content)
         if missing := [name for name in _REQUIRED if name not in table.columns]:
             raise ValueError(f"it has no column {missing[0]}")
-        table = table.with_row_index("row", 1).cast(
-            {"graph": pl.String, "configuration": pl.Int64, "score": pl.Float64}
-        )
+        columns = pl.Schema({name: kind for name, kind in _READ.items() if name in table.columns})
+        table = table.select(*columns).cast(columns).with_row_index("row", 1)
     except (OSError, ValueError, pl.exceptions.PolarsError) as error:
         why = str(error).splitlines()[0]
         expected = "parquet or csv with the columns graph, configuration, score"
         raise ScoreFileError(f"{path} cannot be read ({why})", expected=expected) from error
     if "split" in table.columns:
         table = table.filter(pl.col("split") == split)
+    if "held_out_by" in table.columns:
+        # family before kind before graph; a model trained on a graph knows it
+        order = pl.col("held_out_by").replace_strict(
+            {FAMILY: 0, KIND: 1, None: 3 if split == "train" else -1}, default=2, return_dtype=pl.Int8
+        )
+        table = table.filter(order == (order.min().over("collection") if "collection" in columns else order.min()))
     wrong = table.filter(pl.col("score").is_finite().not_() | pl.any_horizontal(pl.col(_REQUIRED).is_null()))
     if len(wrong):
         row = wrong.row(0, named=True)

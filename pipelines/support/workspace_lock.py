@@ -14,7 +14,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final
@@ -45,6 +45,17 @@ def workspace_lock(workspace: Workspace, progress: Progress) -> Iterator[None]:
                 do="remove it, or pass another --workspace",
             ) from error
         yield
+
+
+def write_or_note(workspace: Workspace, progress: Progress, notes: list[str], write: Callable[[], None]) -> None:
+    """Call ``write`` under the lock; where the workspace cannot be written, a note says why nothing is kept."""
+    try:
+        with workspace_lock(workspace, progress):
+            write()
+    except WorkspaceError as error:
+        note = f"results and scores are not kept: {error.got}"
+        if note not in notes:
+            notes.append(note)
 
 
 def _locked(file: IO[bytes], path: Path, progress: Progress) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import sys
@@ -21,7 +22,7 @@ from tests.pipelines import trees
 from tests.pipelines.conftest import need
 from tests.pipelines.trees import FAST, FILES, LAYOUT, TILE, Listener, build, contents, graph_path, model_of, stored
 from xlarank.data.collection import discover
-from xlarank.data.errors import ClusterError, ModelError, XlarankError
+from xlarank.data.errors import ClusterError, ModelError
 from xlarank.data.workspace import Workspace
 from xlarank.features.recipe import Recipe, Source
 from xlarank.models.rankers.booster_text import checked_text
@@ -80,11 +81,37 @@ def test_a_cluster_stores_what_this_machine_would(
     away = replace(file, path=tmp_path / "absent" / file.path.relative_to(tree))
     for one, source in ((away, Source.of(file.path)), (file, replace(Source.of(file.path), size=1))):
         job = module.PartJob((one,), 0, Workspace(tmp_path / "work"), Recipe.of(FAST, "tile"), FAST)
-        with pytest.raises(XlarankError, match=r"worker on .* sees no .*npz of .*same path"):
-            module.build_remotely(job, {one.name: {"source": source}})
+        outcomes, contents_of = module.build_remotely(job, {one.name: {"source": source}})
+        assert re.search(r"worker on .* sees no .*npz of .*same path", outcomes[one.name]["broken"])
+        assert contents_of == [None, None]
     monkeypatch.setattr("xlarank.features.recipe.source_hash", lambda: "other code")
     with pytest.raises(ClusterError, match=r"worker on .* has the feature code .*install the same xlarank"):
         build(tree, tmp_path / "work", **asked)
+
+
+def test_a_file_that_a_worker_does_not_see_is_broken_alone(tree: Path, tmp_path: Path) -> None:
+    files = [file for file in discover(tree / "npz") if (str(file.collection), file.split) == (TILE, "train")]
+    sources = {file.name: {"source": Source.of(file.path)} for file in files}
+    files[0].path.unlink()
+    job = module.PartJob(tuple(files), 0, Workspace(tmp_path), Recipe.of(FAST, "tile"), FAST)
+    outcomes, contents_of = module.build_remotely(job, sources)
+    broken = {name: outcome["broken"] for name, outcome in outcomes.items() if "broken" in outcome}
+    assert broken.keys() == {files[0].name} and f"sees no {files[0].path}" in broken[files[0].name]
+    assert len(files) > 1 and contents_of[-1] is not None
+
+
+def test_files_that_do_not_fit_into_memory_together_are_named(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_rows(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(module, "write_rows", write_rows)
+    broken = build(tree, tmp_path / "work", collections=[TILE], splits=["train"]).broken
+    names = [f"{name}.npz" for name in trees.TREE[TILE]["train"]]
+    (why,) = set(broken.values())
+    assert len(broken) == len(names) > 1 and all(name in why for name in names)
+    assert why.endswith("do not fit into memory together; run again with --jobs 1")
 
 
 @slow

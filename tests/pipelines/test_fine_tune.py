@@ -22,6 +22,7 @@ from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.explain import explain
 from xlarank.pipelines.rank import rank
 from xlarank.pipelines.support.fitting import TrainRequest, TrainResult
+from xlarank.pipelines.support.results import read_results
 from xlarank.pipelines.support.training_sets import read_training_set
 from xlarank.pipelines.support.workspace_collections import weighted_collections
 from xlarank.pipelines.train import (
@@ -71,6 +72,11 @@ def test_folds_choose_rounds_and_rate_and_the_card_says_which(two: Workspace, sh
     assert f"fine-tuned from the model at {two.model(Collection.parse(OTHER))} ({OTHER}, 2 programs)" in result.why
     assert "5 graphs of new families" in result.why
     assert len(model.rankers) == 3
+    kept = read_results(two).filter(collection=LAYOUT, split="train", held_out_by="family", tuned=card.tuned)
+    assert {(graph, metric): value for graph, metric, value in kept["graph", "metric", "value"].iter_rows()} == {
+        (graph, metric): value for graph, values in card.folds.items() for metric, value in values.items()
+    }
+    assert len(kept) == sum(map(len, card.folds.values())), "of the chosen rate alone"
     path = graph_path(shared_tree, LAYOUT, "valid", "delta__a")
     ranking, found = rank(two, path, collection=LAYOUT), explain(two, path, collection=LAYOUT, config=3, against=9)
     assert found.difference == pytest.approx(ranking.scores[3] - ranking.scores[9])

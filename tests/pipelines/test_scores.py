@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import csv
+import json
+import os
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +14,20 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tests.pipelines.trees import LAYOUT, TILE, TREE, model_of, stored
+from tests.pipelines.trees import LAYOUT, TILE, TREE, contents, model_of, stored
 from xlarank.data.collection import Collection
-from xlarank.data.errors import ScoreFileError
+from xlarank.data.errors import ScoreFileError, XlarankError
 from xlarank.data.workspace import Workspace
+from xlarank.models.trained import CARD
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.metrics import graph_metrics
 from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.submit import submit
+from xlarank.pipelines.support.fitting import TrainRequest
 from xlarank.pipelines.support.score_files import ScoreFiles
+from xlarank.pipelines.support.workspace_lock import LOCK
+from xlarank.pipelines.train import train
 
 COLUMNS = ["graph", "configuration", "split", "held_out_by", "seed", "fold", "score"]
 
@@ -71,6 +79,88 @@ def test_train_evaluate_and_submit_leave_their_scores(trained: Path, tmp_path: P
     submit(Workspace(trained), tmp_path / "again.csv", collections=[LAYOUT], scores=files)
     first, again = orders(tmp_path / "out.csv"), orders(tmp_path / "again.csv")
     assert again == {name: order for name, order in first.items() if name.startswith(LAYOUT)}
+
+
+def test_a_workspace_that_cannot_be_written_is_a_note(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected, before = evaluate(Workspace(trained)).report, contents(trained)
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != trained)  # to root nothing is read-only
+    found = evaluate(Workspace(trained))
+    report = submit(Workspace(trained), tmp_path / "out.csv")
+    note = f"results and scores are not kept: the workspace {trained} cannot be written (permission denied)"
+    assert found.notes == report.notes == [note] and found.report == expected
+    assert len(orders(tmp_path / "out.csv")) == 4 and contents(trained) == before
+
+
+@pytest.mark.parametrize(("with_valid", "split"), [(False, "train"), (True, "valid")])
+def test_files_that_commands_wrote_are_scored(built: Path, with_valid: bool, split: str) -> None:
+    """Scores of train graphs are out of fold, those of valid graphs the model's; training drops earlier ones."""
+    workspace, request = Workspace(built), TrainRequest(collections=[LAYOUT], seeds=1, rounds=10, threads=1)
+    train(workspace, replace(request, with_valid=with_valid))
+    model = evaluate(workspace, split=split, collections=[LAYOUT]).report[LAYOUT]
+    path, table = workspace.predictions(Collection.parse(LAYOUT), "lambdarank"), predictions(built, LAYOUT)
+    by_graph = table.filter(held_out_by="family").with_columns(held_out_by=pl.lit("graph"), score=0.0)
+    pl.concat([by_graph, table]).write_parquet(path)
+    found = evaluate(workspace, split=split, collections=[LAYOUT], scores=ScoreFiles.read([path], split))
+    taus = found.report[LAYOUT]["tau"]["graphs"]
+    folds = {name: metrics["tau"] for name, metrics in model_of(built).card.folds.items()}
+    assert taus == (folds if split == "train" else model["tau"]["graphs"])
+    train(workspace, request)
+    assert set(predictions(built, LAYOUT)["held_out_by"]) == {"family"}
+
+
+def test_rows_of_other_collections_are_left_out(shared_built: Path, tmp_path: Path) -> None:
+    path, right = tmp_path / "scores.csv", scores_of(shared_built, "valid", collection=pl.lit(LAYOUT))
+    other = right.with_columns(collection=pl.lit(TILE), graph=pl.lit("pool__a"))
+    pl.concat([other, right]).write_csv(path)
+    files = ScoreFiles.read([path], "valid")
+    assert evaluate(Workspace(shared_built), collections=[LAYOUT], scores=files).report.keys() == {LAYOUT}
+
+
+def test_columns_of_other_types_and_names(shared_built: Path, tmp_path: Path) -> None:
+    path, right = tmp_path / "scores.parquet", scores_of(shared_built)
+    for more in ({"row": 1}, {"split": pl.lit("test", pl.Categorical)}, {"seed": 1.0}):
+        right.with_columns(**more).write_parquet(path)
+        assert submit(Workspace(shared_built), tmp_path / "out.csv", scores=ScoreFiles.read([path], "test")).rows
+    for more in ({"split": 3}, {"collection": 3}):
+        right.with_columns(**more).write_parquet(path)
+        with pytest.raises(XlarankError):
+            submit(Workspace(shared_built), tmp_path / "out.csv", scores=ScoreFiles.read([path], "test"))
+    right.with_columns(split=pl.concat_list("score")).write_parquet(path)
+    with pytest.raises(ScoreFileError, match="cannot be read"):
+        ScoreFiles.read([path], "test")
+
+
+def test_only_a_collections_own_model_leaves_its_scores(trained: Path, tmp_path: Path) -> None:
+    other = "layout:xla:random"
+    for folder in ("features", "models"):
+        shutil.copytree(trained / folder / "layout/cpu/random", trained / folder / "layout/xla/random")
+    card = trained / "models/layout/xla/random" / CARD
+    card.write_text(json.dumps({**json.loads(card.read_text()), "collection": other}))
+    path = Workspace(trained).predictions(Collection.parse(other), "lambdarank")
+    evaluate(Workspace(trained), collections=[other], model_from=LAYOUT)
+    assert not path.exists()
+    shutil.rmtree(card.parent)
+    for model_from in (LAYOUT, "shipped"):
+        submit(Workspace(trained), tmp_path / "out.csv", collections=[other], model_from=model_from)
+        assert not path.parent.exists()
+
+
+def test_scores_are_written_under_the_lock(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[bool] = []
+
+    def write(workspace: Workspace, *_: object) -> None:
+        with open(workspace.root / LOCK, "ab") as file, pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        held.append(True)
+
+    fcntl = pytest.importorskip("fcntl")
+    monkeypatch.setattr("xlarank.pipelines.evaluate.write_predictions", write)
+    monkeypatch.setattr("xlarank.pipelines.submit.write_predictions", write)
+    evaluate(Workspace(trained))
+    submit(Workspace(trained), tmp_path / "out.csv")
+    assert held == [True] * 4
 
 
 def graph_kind(collection: str) -> Any:

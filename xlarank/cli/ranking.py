@@ -179,6 +179,7 @@ def submit(
         list_lines(
             "note", [f"{count} of {rows} are not ranked by a model ({_why_unranked(report)}): {origin} order"]
         )
+    list_lines("note", report.notes)
     for name in sorted(name for name in report.left_out if not report.covers(name)):
         say(f"{name} has no test graphs, so no rows")
     write_json(json_file, report)
