@@ -135,13 +135,21 @@ def test_nothing_is_built_to_score_models_that_are_not_there(small: Path) -> Non
 def test_a_collection_that_is_asked_for_later_is_built_from_the_same_root(small: Path) -> None:
     here("build-features", "--data-root", small, "-c", TILE)
     done = here("cross-validate", "--model", "lambdarank", "--rounds", "3", "-c", LAYOUT)
-    assert done.code == 0 and f"has no features of them: building those of {LAYOUT} of " in done.out
+    assert done.code == 0 and f"has no features of {LAYOUT} of " in done.out
+
+
+def test_a_data_root_that_is_gone_is_not_blamed_on_an_option(small: Path) -> None:
+    here("build-features", "--data-root", small, "-c", TILE)
+    small.rename("elsewhere")
+    done = here("train", "-c", LAYOUT)
+    assert done.code == 1 and f"work has no features of {LAYOUT}, and its data root " in done.err
+    assert f"does not exist any more; expected one of {TILE}; check --collection, or pass" in done.err
 
 
 @pytest.mark.slow
 def test_build_train_rank_and_submit_from_nothing(small: Path) -> None:
     done = here("train", "--data-root", small, "--rounds", "5", "--seeds", "1", "-c", LAYOUT)
-    assert f"the workspace work has no features of them: building those of {LAYOUT} of small first" in done.out
+    assert f"the workspace work has no features of {LAYOUT} of small: building them first" in done.out
     assert not Path("work/features/tile").exists(), "nothing is built that was not asked for"
     done = here("rank", graph_path(small, LAYOUT, "test", "x").parent, "--csv", "out.csv", "--json", "-")
     assert done.code == 0 and set(json.loads(done.out)) == {"omega__a", "omega__b"}

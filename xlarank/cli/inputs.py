@@ -51,9 +51,9 @@ def built_workspace(
 
     Nothing is built beside features of the data root, unless a collection is named that they lack. Stored features
     keep the settings they were built with. With ``trained`` nothing is built into a workspace without a model:
-    raises `ModelError`.
+    raises `ModelError`. Raises `CollectionError` for a collection that is in neither the workspace nor a data root.
     """
-    from xlarank.data.errors import ModelError
+    from xlarank.data.errors import CollectionError, ModelError
     from xlarank.data.root import SAMPLE
     from xlarank.features.store import stored_collections, stored_roots
     from xlarank.pipelines.build_features import BuildRequest
@@ -64,16 +64,25 @@ def built_workspace(
     missing = [name for name in collections or () if name not in there and not fnmatch.filter(there, name)]
     if data_root is None and stored and not missing:
         return place
-    root = data_root_of(Path(next(iter(stored))) if data_root is None and stored else data_root)
+    source = data_root
+    if source is None and stored:
+        source = Path(next(iter(stored)))
+        if not source.exists():
+            raise CollectionError(
+                f"the workspace {workspace} has no features of {', '.join(missing)}, and its data root {source} "
+                "does not exist any more",
+                expected=f"one of {', '.join(there)}",
+                do="check --collection, or pass the data root of those collections by --data-root",
+            )
+    root = data_root_of(source)
     if trained and not stored and not trained_collections(place):
         if workspace.exists():
             place.require_writable()
         what = "holds no trained model" if workspace.exists() else "does not exist"
         raise ModelError(f"the workspace {workspace} {what}", do="run train first, or check --workspace")
     if str(root.path.resolve()) not in stored or missing:
-        why = "has none of this data root" if stored and not missing else "has no features of them"
         named = ", ".join(missing or collections or ()) or "all collections"
-        say(f"the workspace {workspace} {why}: building those of {named} of {root.path} first")
+        say(f"the workspace {workspace} has no features of {named} of {root.path}: building them first")
         if data_root is None and root.path == SAMPLE:
             list_lines("note", ["no data root was given: these results are for the embedded sample"])
         build(root, place, BuildRequest(collections=tuple(missing or collections or ())))
