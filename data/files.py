@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import stat
@@ -11,9 +12,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from xlarank.data.errors import OutputError
+
+if TYPE_CHECKING:  # heavy; reading and checking files does without
+    import polars as pl
 
 _PARTIAL: Final = ".partial-"
 #: Seconds after which a temporary file counts as abandoned.
@@ -99,6 +103,16 @@ def atomic_write(path: Path) -> Iterator[Path]:
         raise OutputError(got, expected=expected, do=do) from error
     finally:
         partial.unlink(missing_ok=True)
+
+
+def write_parquet(partial: Path, table: pl.DataFrame, **options: Any) -> None:
+    """Write a table to a path of `atomic_write`; ``options`` are those of `polars.DataFrame.write_parquet`.
+
+    Raises `OSError` for a full disk, which polars itself reports as an error of the table.
+    """
+    stream = io.BytesIO()
+    table.write_parquet(stream, **options)
+    partial.write_bytes(stream.getbuffer())
 
 
 def _mode_of(target: Path) -> int:

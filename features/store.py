@@ -28,7 +28,7 @@ import polars as pl
 
 from xlarank.data.collection import SPLITS, Collection
 from xlarank.data.errors import FeatureStoreError
-from xlarank.data.files import atomic_write, read_bytes, read_text, write_json
+from xlarank.data.files import atomic_write, read_bytes, read_text, write_json, write_parquet
 from xlarank.data.typed_json import from_json
 from xlarank.data.workspace import Workspace
 from xlarank.features.instances.graph_instances import ARRAYS, Instances, LazyInstances
@@ -44,7 +44,7 @@ MANIFEST: Final = "manifest.json"
 _ABOUT: Final = "about"
 #: The checksum before it is known, and how it stands in JSON that a file holds as plain text.
 _BLANK, _MARK = b"0" * 8, b'"seal": "'
-#: What is raised for files that are cut short or something else: by polars, numpy and zipfile.
+#: Errors that polars, numpy and zipfile raise for truncated and foreign files.
 _BROKEN: Final = (
     *(OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, RecursionError),
     *(pl.exceptions.PolarsError, zipfile.BadZipFile, zlib.error),
@@ -157,9 +157,7 @@ def write_rows(
     table = pl.concat([table[:, : len(KEYS)], lists.drop("row"), table[:, len(KEYS) :]], how="horizontal")
     with atomic_write(path) as partial:
         str(partial).encode()  # readers take no path that is not UTF-8
-        stream = io.BytesIO()  # polars reports a full disk as an error of the table
-        table.write_parquet(stream, statistics=False, metadata={_METADATA: _sealable(metadata)})
-        partial.write_bytes(stream.getbuffer())
+        write_parquet(partial, table, statistics=False, metadata={_METADATA: _sealable(metadata)})
         _seal(partial)
 
 

@@ -45,7 +45,7 @@ class Ranker(ABC, Generic[P]):
     params_class: ClassVar[type[RankerParams]]
     #: Whether the score of a row depends on that row alone, not on others of its graph or on its instances.
     row_by_row: ClassVar[bool] = False
-    #: Whether it may have 0 rounds.
+    #: Whether it can be fitted with 0 rounds.
     takes_no_rounds: ClassVar[bool] = False
     file_names: ClassVar[tuple[str, ...]] = ()  # files that it is saved in, beside its state
     # part_classes: folder -> class of rankers that it may be made of
@@ -69,12 +69,12 @@ class Ranker(ABC, Generic[P]):
 
     @property
     def ranks_without_trees(self) -> bool:
-        """Whether the fitted ranker would order rows without its trees, so that folds may choose 0 rounds."""
+        """Whether the fitted ranker has useful scores with 0 rounds, so that cross-validation may choose them."""
         return False
 
     @property
     def is_time_model(self) -> bool:
-        """Whether scores are the logarithm of an estimated time alone."""
+        """Whether scores are the logarithm of an estimated time, without trees."""
         return False
 
     def clone(self) -> Self:

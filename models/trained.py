@@ -154,7 +154,7 @@ class TrainedModel:
 
     @property
     def is_time_model(self) -> bool:
-        """Whether scores of layouts are times of `xlarank.features.layout.time_model` alone."""
+        """Whether it ranks layouts by `xlarank.features.layout.time_model`, without trees."""
         return self.card.kind == "layout" and all(ranker.is_time_model for ranker in self.rankers)
 
     def nanoseconds(self, scores: Scores) -> Floats | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -26,7 +27,7 @@ from xlarank.pipelines.support.results import results_table, write_results
 from xlarank.pipelines.support.score_files import write_out_of_fold
 from xlarank.pipelines.support.training_sets import StoredTrainingSet, learned_by, read_training_set
 from xlarank.pipelines.support.workspace_collections import chosen_collections, each_collection
-from xlarank.pipelines.support.workspace_lock import workspace_lock
+from xlarank.pipelines.support.workspace_lock import write_or_note
 
 #: Values of ``by``, what is held out together with a graph -> description of the scores, and what they take.
 HELD_OUT: Final = {
@@ -62,8 +63,9 @@ def cross_validate(
     on the train split (``with_valid``: and on valid), with tuned parameters where there are some, at the number of
     rounds (at most those of ``fit``) that is best on these folds.
 
-    Raises `CollectionError` when nothing could be scored, or for a collection asked for by name; `ModelError` for
-    an unknown ranker and where a model is missing; `XlarankError` for another ``by``.
+    If the workspace cannot be written, a note says so. Raises `CollectionError` when nothing could be scored, or
+    for a collection asked for by name; `ModelError` for an unknown ranker and where a model is missing;
+    `XlarankError` for another ``by``.
     """
     if by not in HELD_OUT:
         raise XlarankError(f"--by is {by!r}", expected=" or ".join(HELD_OUT))
@@ -79,8 +81,8 @@ def cross_validate(
 
     chosen = chosen_collections(workspace, collections)
     each_collection(chosen, work, evaluation.left_out, asked=collections)
-    with workspace_lock(workspace, progress or Silent()):
-        write_results(workspace, evaluation.results)
+    write = partial(write_results, workspace, evaluation.results)
+    write_or_note(workspace, progress or Silent(), evaluation.notes, write)
     if not evaluation.report:
         raise CollectionError("nothing could be cross-validated: " + "; ".join(reasons(evaluation.left_out)))
     return evaluation
@@ -181,9 +183,9 @@ class _Job:
         place = str(self.collection), "train", plan.by
         table = results_table(metrics, ranker, place=place, tuned=tuned, seconds=seconds)
         self.evaluation.results.append(table)
-        with workspace_lock(self.workspace, self.progress or Silent()):
-            scores = curves.scores_at(stage)
-            write_out_of_fold(self.workspace, training, plan, ranker, scores, self.settings.seed)
+        scores, seed = curves.scores_at(stage), self.settings.seed
+        write = partial(write_out_of_fold, self.workspace, training, plan, ranker, scores, seed)
+        write_or_note(self.workspace, self.progress or Silent(), self.evaluation.notes, write)
         return metrics
 
     def _curves(self, training: StoredTrainingSet, ranker: Ranker[Any], settings: FitSettings) -> _Validated:

@@ -59,8 +59,8 @@ def evaluate(
     ``official_indices`` is a folder of ``<source>_<search>.json`` files, ``{graph: [configuration]}``: layout
     graphs are scored on those configurations only.
     ``model_from`` names the collection whose model scores all chosen ones instead of their own. ``scores`` are
-    evaluated in place of those of models. The scores of a collection's own model are
-    written into ``predictions/``; a workspace that cannot be written is a note.
+    evaluated in place of those of models. The scores of a collection's own model are written into
+    ``predictions/``; if the workspace cannot be written, a note says so.
 
     Raises `CollectionError` when nothing could be scored; `ModelError` where ``model_from`` has no model, and for
     a collection asked for by name that the model cannot score (another kind, other columns); `XlarankError` for

@@ -106,9 +106,9 @@ def submit(
         counts = {name: int(about["configs"]) for name, about in manifest.graphs.items()}
         configs.update({submission_id(collection, name): count for name, count in counts.items()})
         report.broken |= {f"{collection} {name}": why for name, why in manifest.broken.items()}
-        name, ranked_by = _scored_graphs(workspace, collection, manifest, model_from, scores, report.notes)
+        name, scored = _scored_graphs(workspace, collection, manifest, model_from, scores, report.notes)
         count = 0
-        for graph, row_scores in ranked_by:
+        for graph, row_scores in scored:
             score = row_scores[graph.group]
             # the order of a layout graph keeps identical configurations side by side; 5 tries should all differ
             best = order_of(score) if collection.kind == "layout" else top_of(TILE_TOP, score, graph.group)

@@ -28,7 +28,7 @@ _MATTERS: Final = 1e-3
 
 
 class FastestTime(Block):
-    """The least time of a program by `TimeModel`, whatever its layouts."""
+    """The least time of a program over all layouts, by `TimeModel`."""
 
     scope = Scope.GRAPH
     columns = {FASTEST: "least estimated nanoseconds of all configurable nodes, log2"}

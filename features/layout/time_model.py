@@ -129,8 +129,9 @@ class TimeModel:
     - Otherwise those of a forward convolution are rounded up to the sublanes, those of a kernel's gradient are not.
 
     A batch along the sublanes of a forward convolution is not padded: the rows of other positions fill its tiles.
-    The compiler lays an operand out as pads it less, so that operand layouts matter only where both pad alike. Any
-    other node does one operation for each padded element of its output, to order what is equal to the matrix unit.
+    The compiler chooses the layout of an operand with less padding, so that operand layouts matter only where both
+    pad alike. Any other node does one operation for each padded element of its output, to order what is equal to
+    the matrix unit.
     """
 
     def __init__(self, facts: LayoutFacts, core: Core = TPU_V3) -> None:
@@ -182,7 +183,7 @@ class TimeModel:
         ``minor`` ``(n, 2)`` are the minor-most dimensions of input and kernel, which decide if both orders pad
         alike; None decides for the faster one.
         """
-        roles, tiling, found = self._roles, self._core.tiling, np.zeros(len(node), bool)
+        roles, tiling, result = self._roles, self._core.tiling, np.zeros(len(node), bool)
         contracted = self._size(1, roles.input_feature)[node]
         supplies = (
             (roles.output_batch, self._size(1, roles.input_batch), roles.input_feature),
@@ -193,8 +194,8 @@ class TimeModel:
             in_lanes = _up(contracted, tiling.lanes) * _rows(other, tiling)
             across = _up(other, tiling.lanes) * _rows(contracted, tiling)
             alike = False if minor is None else (in_lanes == across) & (minor[:, slot] == held[node])
-            found |= (dimension == supplied[node]) & ((in_lanes < across) | alike)
-        return found & (self.kind[node] <= _GRADIENT) & (self._facts.slot_tensor[node] >= 0).all(axis=1)
+            result |= (dimension == supplied[node]) & ((in_lanes < across) | alike)
+        return result & (self.kind[node] <= _GRADIENT) & (self._facts.slot_tensor[node] >= 0).all(axis=1)
 
     def _padded_work(self, node: Ints, layout: Ints, minor: Ints | None) -> tuple[Floats, Floats]:
         """Padding of the output and operations with all padding, each ``(n,)``, for full layouts ``(n, 6)``."""
@@ -296,14 +297,14 @@ class TimeModel:
         """Return the time of every configurable node in a configuration that takes these rows, ``(nodes,)``."""
         facts, (fastest, order), lanes = self._facts, self._fastest, self._core.tiling.lanes
         layout, _ = self._layouts(np.arange(len(rows)), facts.table.rows[rows])
-        found = []
+        times = []
         for place, node in enumerate(self._nodes):
             sizes = (int(facts.dims[node, dim]) for dim in layout[place] if dim >= 0)
             size = next((size for size in sizes if size != 1), 1)
             orders = (tuple(int(dim) for dim in dims if dim >= 0) for dims in (layout[place, :2], order[place]))
-            times = float(self.row_ns[rows[place]]), float(fastest[place])
-            found.append(NodeTime(int(node), *times, size, -(-size // lanes) * lanes, *orders))
-        return found
+            ns = float(self.row_ns[rows[place]]), float(fastest[place])
+            times.append(NodeTime(int(node), *ns, size, -(-size // lanes) * lanes, *orders))
+        return times
 
 
 def _rows(size: Ints, tiling: Tiling) -> Floats:

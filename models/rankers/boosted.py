@@ -123,10 +123,14 @@ class InitScore:
         """Return the initial relevance, ``(rows,)``, higher is faster."""
         return np.asarray(-self.weight * rows[:, self.columns].astype(np.float64).sum(axis=1))
 
+    def of_all(self, data: TrainingData) -> Floats:
+        """Return the `relevance` of all rows of training data, ``(rows,)``, without their other columns."""
+        used = np.sort(np.array(self.columns, np.intp))
+        return np.asarray(-self.weight * data.matrix(used).astype(np.float64).sum(axis=1))
+
     def centred(self, data: TrainingData) -> Floats:
         """Return the `relevance` of all rows minus its mean over each graph, ``(rows,)``."""
-        used = np.sort(np.array(self.columns, np.intp))
-        return centred(-self.weight * data.matrix(used).astype(np.float64).sum(axis=1), data)
+        return centred(self.of_all(data), data)
 
 
 def centred(values: Floats, data: TrainingData) -> Floats:

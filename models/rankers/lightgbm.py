@@ -185,7 +185,7 @@ class LightGBMRanker(BoostedTrees[T]):
         return lgb.Booster(model_str=joined(self._start.booster.model_to_string(), grown.model_to_string()))
 
     def _grown(self, values: Matrix) -> Floats:
-        return np.asarray(self._booster.predict(values, raw_score=True, num_threads=self._threads), np.float64)
+        return np.asarray(self._booster.predict(values, num_threads=self._threads), np.float64)
 
     def _grown_parts(self, values: Matrix) -> Floats:
         parts = self._booster.predict(values, pred_contrib=True, num_threads=self._threads)

@@ -61,7 +61,7 @@ class TimeTrees(LightGBMRanker[TimeTreesParams]):
             raise ModelError("the target has no estimated time to rank by", expected="1 round or more")
         # runs of one kernel are brought to one normalizer
         times = np.concatenate([part.row_cost * float(np.median(part.normalizer)) for part in data.parts])
-        label = -np.log2(times) - (start.relevance(data.matrix()) if start else 0.0)
+        label = -np.log2(times) - (start.of_all(data) if start else 0.0)
         self._labels_are_centred = start is None or self.kind == "layout"
         if self._labels_are_centred:
             label = centred(label, data)

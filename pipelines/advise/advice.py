@@ -94,6 +94,7 @@ class Advice:
 
     @property
     def worth(self) -> bool:
+        """Whether the speedup justifies changing code."""
         return self.speedup >= _WORTH
 
     @property

@@ -122,7 +122,7 @@ def operation_lines(changes: Sequence[Change]) -> list[str]:
 
 
 def _comment(text: str) -> str:
-    """Return a comment of one line, whatever the names of a module hold."""
+    """Return the text as a comment on one line; names in a module may contain line breaks."""
     return f"# {repr(text)[1:-1]}"
 
 

@@ -94,7 +94,7 @@ class Space:
         return inputs, outputs
 
     def tied(self, text: str) -> bool:
-        """Whether a loop can give outputs of a compiled program to its next step as they lie."""
+        """Whether a loop can pass outputs of a compiled program to its next step without a copy."""
         inputs, outputs = entry.compiled_entry_layouts(text)
         return all(inputs[at] == outputs[to] for at, to in self.ties.items())
 
@@ -127,7 +127,7 @@ class Space:
         return entry.with_entry_modes(self.program.constrained(self.rows(code)), *(modes or self.modes(code)))
 
     def key(self, code: NDArray[np.int32]) -> str:
-        """One configuration as a text of its layouts, whatever the numbering of candidates."""
+        """Return the layouts of a configuration as text, which does not depend on the order of candidates."""
         modes = [";".join(part) for part in self.modes(code)] if code[-2:].any() else []
         return " | ".join([configuration_key(self.rows(code)), *modes])
 

@@ -1,1 +1,1 @@
-"""What several pipelines share: building, fitting, studies, clusters, processes, the workspace and its lock."""
+"""Shared by several pipelines: building, fitting, studies, clusters, processes, the workspace and its lock."""

@@ -123,13 +123,13 @@ def plan_collection(size: CollectionSize, settings: RunSettings, collections: in
 def forecast(
     workspace: Workspace, collection: Collection, splits: Sequence[str], fit: FitSettings, fits: float = 0
 ) -> str:
-    """Return in words how many rows of a collection are trained on, with about what memory and time.
+    """Describe how many rows of a collection are trained on, with approximate memory and time.
 
-    ``fits`` is the number of fits of LightGBM; with 0 no time is told. Raises `CollectionError`, with the setting
+    ``fits`` is the number of fits of LightGBM; 0 omits the time. Raises `CollectionError`, with the setting
     that would fit, if the rows need more memory than there is.
     """
-    found = [read_manifest(workspace, collection, split) for split in splits]
-    manifests = [manifest for manifest in found if manifest is not None]
+    stored = (read_manifest(workspace, collection, split) for split in splits)
+    manifests = [manifest for manifest in stored if manifest is not None]
     entries = [about for manifest in manifests for about in manifest.graphs.values() if about["labelled"]]
     if not entries:
         return f"{collection}: no labelled rows"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final
 
 import polars as pl
@@ -12,7 +12,7 @@ import polars as pl
 import xlarank
 from xlarank.data.errors import WorkspaceError
 from xlarank.data.family import program_family
-from xlarank.data.files import atomic_write, read_bytes
+from xlarank.data.files import atomic_write, read_bytes, write_parquet
 from xlarank.data.workspace import Workspace
 
 #: A row is a metric of a graph. ``held_out_by`` is null unless the scores are out of fold, ``tuned`` is null for
@@ -55,16 +55,18 @@ def write_results(workspace: Workspace, tables: Sequence[pl.DataFrame]) -> None:
     if not tables:
         return
     table = pl.concat(tables)
-    replaced = table.select(_KEY).unique()
     try:
         before = read_results(workspace)
-    except WorkspaceError:  # it is damaged: the next evaluations make it again
+    except WorkspaceError:  # a damaged table is replaced
         before = table.clear()
-    kept = before.join(replaced, on=_KEY, how="anti", nulls_equal=True, maintain_order="left")
-    with atomic_write(workspace.results()) as partial:
-        stream = io.BytesIO()  # polars reports a full disk as an error of the table
-        pl.concat([kept, table]).write_parquet(stream)
-        partial.write_bytes(stream.getbuffer())
+    replace_rows(workspace.results(), before, table, _KEY)
+
+
+def replace_rows(path: Path, before: pl.DataFrame, table: pl.DataFrame, key: Sequence[str]) -> None:
+    """Write the rows of ``before`` whose ``key`` is not in the table, and then the table."""
+    kept = before.join(table.select(key).unique(), on=key, how="anti", nulls_equal=True, maintain_order="left")
+    with atomic_write(path) as partial:
+        write_parquet(partial, pl.concat([kept, table]))
 
 
 def read_results(workspace: Workspace) -> pl.DataFrame:

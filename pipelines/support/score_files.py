@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import ScoreFileError, counted
-from xlarank.data.files import atomic_write, read_bytes
+from xlarank.data.files import read_bytes
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import read_manifest
 from xlarank.models.arrays import Floats
 from xlarank.models.objectives import mean_rank
 from xlarank.models.validation.curves import FAMILY, KIND, FoldPlan
+from xlarank.pipelines.support.results import replace_rows
 from xlarank.pipelines.support.training_sets import StoredTrainingSet
 
 #: Columns of a file that commands write; a null fold or ``held_out_by`` means a model trained without the split.
@@ -60,19 +61,11 @@ def write_predictions(
 ) -> None:
     """Write predictions of a ranker; those it made of the same split, held out in the same way, are replaced."""
     path, table = workspace.predictions(collection, ranker), pl.concat(tables)
-    replaced = table.select("split", "held_out_by").unique()
     try:
         before = pl.read_parquet(read_bytes(path)).cast(_SCHEMA)
-    except (
-        OSError,
-        pl.exceptions.PolarsError,
-    ):  # there is none, or it is damaged: the next command writes it again
+    except (OSError, pl.exceptions.PolarsError):  # there is none, or a damaged one
         before = table.clear()
-    kept = before.join(replaced, on=["split", "held_out_by"], how="anti", nulls_equal=True, maintain_order="left")
-    with atomic_write(path) as partial:
-        stream = io.BytesIO()  # polars reports a full disk as an error of the table
-        pl.concat([kept, table]).write_parquet(stream)
-        partial.write_bytes(stream.getbuffer())
+    replace_rows(path, before, table, ("split", "held_out_by"))
 
 
 def drop_predictions(workspace: Workspace, collection: Collection, ranker: str) -> None:
@@ -126,15 +119,20 @@ class ScoreFiles:
             raise ScoreFileError(f"--weights are {given}", expected=expected)
         return cls(list(map(str, paths)), used, [_read(path, split) for path in paths])
 
+    @cached_property
+    def _by_graph(self) -> list[dict[tuple[Any, ...], pl.DataFrame]]:
+        """Rows of each graph, by file: to filter the whole table for every graph takes quadratic time."""
+        return [table.partition_by("graph", as_dict=True) for table in self.tables]
+
     def of(self, collection: Collection, graph: GraphRows) -> Floats | None:
         """Return ``(rows,)`` weighted mean ranks of a graph over the files that score it; None if none does.
 
         Raises `ScoreFileError` for the first wrong row.
         """
         ranks, weights = [], []
-        for file, weight, table in zip(self.names, self.weights, self.tables, strict=True):
-            of_graph = table.filter(pl.col("graph") == graph.name)
-            if "collection" in table.columns:
+        for file, weight, graphs in zip(self.names, self.weights, self._by_graph, strict=True):
+            of_graph = graphs.get((graph.name,), _SCHEMA.to_frame())
+            if "collection" in of_graph.columns:
                 of_graph = of_graph.filter(pl.col("collection") == str(collection))
             if len(of_graph):
                 ranks.append(mean_rank(_row_scores(file, of_graph, graph)))
