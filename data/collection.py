@@ -99,7 +99,7 @@ def graph_files(npz: Path, asked: Sequence[str], *, where: str) -> list[GraphFil
         raise DataRootError(
             f"{where} has no graph files",
             expected="npz/layout/<source>/<search>/<split>/*.npz or npz/tile/<source>/<split>/*.npz",
-            do="check what was unpacked, or pass another --data-root",
+            do="check what was unpacked, or pass another `data_root`",
         )
     wanted = set(choose(asked, (file.collection for file in files), where=where))
     return [file for file in files if file.collection in wanted]
@@ -114,7 +114,7 @@ def choose(
     """
     known = {str(collection): collection for collection in sorted(set(available))}
     if not known:
-        raise CollectionError(f"{where} holds no collections", do="run build-features with a --data-root")
+        raise CollectionError(f"{where} holds no collections", do="run build-features with a `data_root`")
     chosen: list[str] = []
     for name in asked:
         matches = [name] if name in known else fnmatch.filter(known, name)

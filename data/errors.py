@@ -11,11 +11,12 @@ from functools import partial
 class XlarankError(Exception):
     """A problem with the input or the environment, not a bug in xlarank.
 
-    The message always has the parts *got / expected / do this*:
+    The message always has the parts *got / expected / do this*. It names parameters in backticks; the command line
+    shows them as its options.
 
     Examples:
-        >>> print(XlarankError("found no graphs", expected="npz/layout or npz/tile", do="pass --data-root"))
-        found no graphs; expected npz/layout or npz/tile; pass --data-root
+        >>> print(XlarankError("found no graphs", expected="npz/layout or npz/tile", do="pass `data_root`"))
+        found no graphs; expected npz/layout or npz/tile; pass `data_root`
     """
 
     def __init__(self, got: str, *, expected: str = "", do: str = "") -> None:

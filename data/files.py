@@ -68,7 +68,7 @@ def output_target(path: Path) -> Path:
         elif not mode & 0o222 or not os.access(path, os.W_OK):
             why = "it is read-only"
     if why:
-        do = "name another file (- is standard output for --json)"
+        do = "name another file (- is standard output for `json`)"
         raise OutputError(f"cannot write {path} ({why})", expected="a file that may be replaced", do=do)
     return Path(os.path.realpath(path))
 
@@ -81,7 +81,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
     `OutputError` when the folder cannot be made or written to, and as `output_target` does.
     """
     target = output_target(path)
-    do = "free some space, change the permissions or pass another --workspace (or --out)"
+    do = "free some space, change the permissions or pass another `workspace` (or `out`)"
     expected = "enough space and a folder that can be written to"
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import chain
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
 #: Shown in place of an address that cannot be parsed.
@@ -36,22 +36,6 @@ def without_password(address: str) -> str:
     if not all(_PLAIN.fullmatch(part or "") for part in (url.username, url.host, url.database)):
         return UNREADABLE
     return url.set(query={}).render_as_string() + ("?***" if url.query else "")
-
-
-def without_passwords(value: Any, option: str = "") -> Any:
-    """Return command-line words or a configuration with the passwords of all addresses hidden.
-
-    >>> without_passwords(["tune", "--storage=mysql://me:secret@host/db", "--storage", "password=x"])
-    ['tune', '--storage=mysql://me:***@host/db', '--storage', '***']
-    """
-    if isinstance(value, dict):
-        return {name: without_passwords(each, f"--{name}") for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [without_passwords(each, str(word)) for word, each in zip([option, *value], value, strict=False)]
-    if isinstance(value, str) and value.startswith("--storage="):
-        return "--storage=" + without_password(value.removeprefix("--storage="))
-    hidden = isinstance(value, str) and (option == "--storage" or "://" in value)
-    return without_password(value) if hidden else value
 
 
 def hide_passwords(text: str, address: str | None) -> str:

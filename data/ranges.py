@@ -34,18 +34,18 @@ def require_ranges(**values: Any) -> None:
     >>> require_ranges(seed=-1)
     Traceback (most recent call last):
         ...
-    xlarank.data.errors.XlarankError: --seed is -1; expected a whole number from 0 to 2147483647
+    xlarank.data.errors.XlarankError: `seed` is -1; expected a whole number from 0 to 2147483647
     """
     for name, value in values.items():
         low, high = _WHOLE[name]
         whole = isinstance(value, Integral) and not isinstance(value, bool)
         if not (whole and low <= value <= high):
             expected = f"a whole number from {low} to {high}"
-            raise XlarankError(f"--{name.replace('_', '-')} is {value!r}", expected=expected)
+            raise XlarankError(f"`{name}` is {value!r}", expected=expected)
 
 
 def thread_count(threads: int) -> int:
-    """Return the number of threads for the boosters, where 0 means every core, as -1 does in ``threads``."""
+    """Return the number of threads for the boosters; 0 means every core, as -1 does in ``threads``."""
     require_ranges(threads=threads)
     return max(0, int(threads))
 
@@ -54,4 +54,4 @@ def require_seconds(name: str, value: float | None) -> None:
     """Raise `XlarankError` for seconds that are negative or no number; None is no limit."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if value is not None and not (number and value >= 0):  # written so that a NaN fails too
-        raise XlarankError(f"--{name} is {value!r}", expected="seconds, 0 or more")
+        raise XlarankError(f"`{name}` is {value!r}", expected="seconds, 0 or more")

@@ -27,12 +27,12 @@ class DataRoot:
 def find_data_root(named: Path | None = None) -> DataRoot:
     """Choose the data root.
 
-    In this order: ``named`` (``--data-root``), the environment variable ``XLARANK_DATA``, Kaggle's
+    In this order: ``named``, the environment variable ``XLARANK_DATA``, Kaggle's
     mount, ``~/data/tpugraphs`` (the default of Google's own tools), the embedded sample. Raises `DataRootError`
     where one of the first two is named and holds no data.
     """
     if named is not None:
-        return DataRoot(named, _require(named, "--data-root"), "named by --data-root")
+        return DataRoot(named, _require(named, "`data_root`"), "named by `data_root`")
     if from_environment := os.environ.get(ENVIRONMENT):
         path = Path(os.path.expanduser(from_environment))
         return DataRoot(path, _require(path, ENVIRONMENT), f"named by {ENVIRONMENT}")
@@ -40,7 +40,7 @@ def find_data_root(named: Path | None = None) -> DataRoot:
     for path, why in ((KAGGLE, "Kaggle's mount"), (home, f"the default place {HOME}")):
         if npz := _tree_below(path):
             return DataRoot(path, npz, why)
-    why = f"the embedded sample (no --data-root, no {ENVIRONMENT}, nothing at {KAGGLE} or {HOME})"
+    why = f"the embedded sample (no `data_root`, no {ENVIRONMENT}, nothing at {KAGGLE} or {HOME})"
     return DataRoot(SAMPLE, _require(SAMPLE, "the embedded sample"), why)
 
 
@@ -61,5 +61,5 @@ def _require(path: Path, origin: str) -> Path:
     raise DataRootError(
         f"{path} ({origin}) {what}",
         expected="a folder with npz/layout or npz/tile (or npz_all/npz/...) below it",
-        do=f"pass --data-root or set {ENVIRONMENT} to the folder that holds npz/",
+        do=f"pass `data_root` or set {ENVIRONMENT} to the folder that holds npz/",
     )

@@ -66,7 +66,7 @@ class Workspace:
             raise WorkspaceError(
                 f"the workspace {self.root} cannot be written ({error.strerror or error})",
                 expected="a folder that can be written to",
-                do="pass another --workspace, or change the permissions",
+                do="pass another `workspace`, or change the permissions",
             ) from error
 
     def _below(self, *names: str) -> Path:

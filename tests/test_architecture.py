@@ -13,6 +13,8 @@ from typing import NamedTuple
 import networkx as nx
 
 import run
+from xlarank.cli.app import commands
+from xlarank.cli.console import _PARAMETER, as_options
 
 ROOT = Path(run.__file__).parent
 #: A package may import itself and those before it; the folder xlarank holds the API and the command line.
@@ -96,3 +98,20 @@ def test_models_know_nothing_of_files_of_the_dataset() -> None:
     names = ("npz", "root", "submission", "config_table", "graph.read_graph")
     hidden = tuple(f"xlarank.data.{name}" for name in names)
     assert [one.place for one in all_of("models") if one.dotted.startswith(hidden)] == []
+
+
+def test_messages_name_parameters_and_the_command_line_their_options() -> None:
+    options = {
+        option for command in commands().commands.values() for part in command.params for option in part.opts
+    }
+    named = set()
+    for package in ("data",):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
+                    assert not re.search(r"(?<![\w.])--(?!xla_)[a-z]", node.value), f"{path}:{node.lineno}"
+                    named |= {match[1] for match in _PARAMETER.finditer(node.value)}
+    assert "data_root" in named
+    assert {option for name in named if (option := as_options(f"`{name}`")) not in options} == set()

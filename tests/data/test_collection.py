@@ -130,7 +130,7 @@ def test_sizes_stand_in_headers_and_a_survey_goes_on_after_a_broken_file(graph_f
 
 
 REASONS = {
-    "named": "named by --data-root",
+    "named": "named by `data_root`",
     "environment": f"named by {ENVIRONMENT}",
     "kaggle": "Kaggle's mount",
     "home": "the default place",
@@ -205,7 +205,7 @@ def test_what_was_asked_for_and_holds_no_tree_is_refused(places, monkeypatch, pl
         with pytest.raises(DataRootError) as caught:
             ask(place, path, monkeypatch)
         assert caught.value.got.startswith(f"{path} ({REASONS[place].removeprefix('named by ')}) {said}")
-        assert f"pass --data-root or set {ENVIRONMENT}" in caught.value.do
+        assert f"pass `data_root` or set {ENVIRONMENT}" in caught.value.do
 
 
 #: Names of TpuGraphs files by family. The first rule: one program at another batch size, precision,

@@ -65,7 +65,7 @@ def test_an_error_leaves_things_as_they_were(tmp_path):
         assert content(tmp_path) == before
         write_json(path, value)
     for below in ("out.json", "deep/out.json"):
-        refuse(path / below, r"cannot write .*--workspace \(or --out\)")
+        refuse(path / below, r"cannot write .*`workspace` \(or `out`\)")
 
 
 @POSIX
@@ -192,7 +192,7 @@ def test_a_missing_workspace_is_made_and_what_cannot_be_written_refused(tmp_path
     assert (tmp_path / "a" / "b").is_dir()
     (tmp_path / "file").write_text("keep me")
     for below in ("", "deep/work"):
-        with pytest.raises(WorkspaceError, match=r"file.* cannot be written .*pass another --workspace"):
+        with pytest.raises(WorkspaceError, match=r"file.* cannot be written .*pass another `workspace`"):
             Workspace(tmp_path / "file" / below).require_writable()
     assert (tmp_path / "file").read_text() == "keep me"
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # to root nothing is read-only

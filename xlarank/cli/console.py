@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,6 +30,10 @@ _LISTED: Final = 20
 _ALIKE: Final = 3
 #: Characters of a line where the output goes to a file.
 _FILE_WIDTH: Final = 150
+#: A parameter in a message, perhaps with a value.
+_PARAMETER: Final = re.compile(r"`([a-z][a-z_]*)(?:=([^`]*))?`")
+#: Parameters whose options have another name.
+_OPTIONS: Final = {"collections": "collection", "hours": "budget-hours", "ram_gb": "budget-ram-gb"}
 #: What ``--json`` takes for standard output.
 STDOUT: Final = Path("-")
 
@@ -95,9 +100,24 @@ def console(*, stderr: bool = False) -> Console:
     return Console(file=stream, width=None if known else _FILE_WIDTH, markup=False)
 
 
+def as_options(text: str) -> str:
+    """Return a message with its parameters, which are in backticks, as options of the command line.
+
+    >>> as_options("`max_configs` is -1; pass `weights` or `model_from=shipped`")
+    '--max-configs is -1; pass --weights or --model-from shipped'
+    """
+
+    def option(match: re.Match[str]) -> str:
+        name = _OPTIONS.get(match[1], match[1]).replace("_", "-")
+        return f"--{name} {match[2]}" if match[2] else f"--{name}"
+
+    return _PARAMETER.sub(option, text)
+
+
 def say(text: str, style: str = "", *, label: str = "", error: bool = False) -> None:
     """Print a line and log it; with a label the style is that of the label. Errors are printed in any case."""
-    line = Text.assemble((label, style), plain(text)) if label else Text(plain(text), style)
+    text = plain(as_options(text))
+    line = Text.assemble((label, style), text) if label else Text(text, style)
     _log(line.plain)
     if error or not settings.quiet:
         console(stderr=error).print(line, highlight=False, soft_wrap=True)

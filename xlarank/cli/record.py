@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import xlarank
 from xlarank.data.files import regular_no_link
-from xlarank.data.passwords import without_passwords
+from xlarank.data.passwords import without_password
 
 #: Below ``reports/`` of the workspace, one JSON object a line.
 RUNS: Final = "runs.jsonl"
@@ -53,6 +53,22 @@ class Run:
             reports.mkdir(exist_ok=True)
             with open(reports / RUNS, "a", encoding="utf-8", opener=regular_no_link) as stream:
                 stream.write(json.dumps(entry, default=str) + "\n")
+
+
+def without_passwords(value: Any, option: str = "") -> Any:
+    """Return command-line words or a configuration with the passwords of all addresses hidden.
+
+    >>> without_passwords(["tune", "--storage=mysql://me:secret@host/db", "--storage", "password=x"])
+    ['tune', '--storage=mysql://me:***@host/db', '--storage', '***']
+    """
+    if isinstance(value, dict):
+        return {name: without_passwords(each, f"--{name}") for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_passwords(each, str(word)) for word, each in zip([option, *value], value, strict=False)]
+    if isinstance(value, str) and value.startswith("--storage="):
+        return "--storage=" + without_password(value.removeprefix("--storage="))
+    hidden = isinstance(value, str) and (option == "--storage" or "://" in value)
+    return without_password(value) if hidden else value
 
 
 #: The command that runs.

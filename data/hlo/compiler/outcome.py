@@ -98,7 +98,7 @@ class Journal:
                 self._append(dict(settings))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise WorkspaceError(
-                f"{path} cannot be used ({error})", do="remove it, or pass another --out"
+                f"{path} cannot be used ({error})", do="remove it, or pass another `out`"
             ) from error
 
     def _read(self, lines: list[dict[str, Any]], settings: dict[str, Any]) -> None:
@@ -107,7 +107,7 @@ class Journal:
             raise WorkspaceError(
                 f"{self.path} was started with another {' and '.join(other)}",
                 expected=", ".join(f"{key} {begun.get(key, 'of an earlier version')}" for key in other),
-                do="use those settings, remove the file, or pass another --out",
+                do="use those settings, remove the file, or pass another `out`",
             )
         for line in lines[1:]:
             status, key = Status(line["status"]), line["fingerprint"]
