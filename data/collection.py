@@ -89,10 +89,10 @@ def discover(npz: Path) -> list[GraphFile]:
     return sorted(files, key=lambda file: (file.collection, SPLITS.index(file.split), file.name))
 
 
-def graph_files(npz: Path, asked: Sequence[str], *, where: str) -> list[GraphFile]:
-    """Return the files of the collections asked for, or of all.
+def graph_files(npz: Path, names: Sequence[str], *, where: str) -> list[GraphFile]:
+    """Return the files of the named collections, by default of all.
 
-    Raises `DataRootError` when there are none at all, `CollectionError` for a name that is not there.
+    Raises `DataRootError` if there are no files, and `CollectionError` for an unknown name.
     """
     files = discover(npz)
     if not files:
@@ -101,44 +101,44 @@ def graph_files(npz: Path, asked: Sequence[str], *, where: str) -> list[GraphFil
             expected="npz/layout/<source>/<search>/<split>/*.npz or npz/tile/<source>/<split>/*.npz",
             do="check what was unpacked, or pass another `data_root`",
         )
-    wanted = set(choose(asked, (file.collection for file in files), where=where))
+    wanted = set(choose(names, (file.collection for file in files), where=where))
     return [file for file in files if file.collection in wanted]
 
 
 def choose(
-    asked: Sequence[str], available: Iterable[Collection], *, where: str = "the data root"
+    names: Sequence[str], available: Iterable[Collection], *, where: str = "the data root"
 ) -> list[Collection]:
-    """Return the collections asked for by name or pattern (``layout:*``), or all of them when none is asked for.
+    """Return the collections with these names or patterns (``layout:*``), by default all.
 
-    Raises `CollectionError` for a name or pattern that is not there, with the close ones.
+    Raises `CollectionError` for a name or pattern that matches none, with similar names.
     """
     known = {str(collection): collection for collection in sorted(set(available))}
     if not known:
         raise CollectionError(f"{where} holds no collections", do="run build-features with a `data_root`")
     chosen: list[str] = []
-    for name in asked:
+    for name in names:
         matches = [name] if name in known else fnmatch.filter(known, name)
         chosen += matches
         if not matches:
             hint = did_you_mean(name, known, cutoff=0.4) or "name one of these"
             raise CollectionError(f"collection {name!r} is not in {where}", expected=", ".join(known), do=hint)
-    return [known[name] for name in dict.fromkeys(chosen)] if asked else list(known.values())
+    return [known[name] for name in dict.fromkeys(chosen)] if names else list(known.values())
 
 
-def choose_splits(asked: Sequence[str]) -> list[str]:
-    """Return the splits asked for, or all; raises `CollectionError` for an unknown one."""
-    for name in asked:
+def choose_splits(names: Sequence[str]) -> list[str]:
+    """Return the named splits, by default all; raises `CollectionError` for an unknown split."""
+    for name in names:
         if name not in SPLITS:
             raise CollectionError(f"{name!r} is not a split", expected=", ".join(SPLITS))
-    return [split for split in SPLITS if split in asked] if asked else list(SPLITS)
+    return [split for split in SPLITS if split in names] if names else list(SPLITS)
 
 
 def skipped_files(npz: Path) -> tuple[dict[Path, str], dict[Path, str]]:
-    """Return what looks like graphs below ``layout/`` and ``tile/`` and is not read, with the reason.
+    """Return folders below ``layout/`` and ``tile/`` whose graphs are not read, and those that cannot be listed.
 
-    Folders with graphs, and separately what could not even be listed.
+    Each comes with the reason.
     """
-    found: dict[Path, str] = {}
+    skipped: dict[Path, str] = {}
     locked: dict[Path, str] = {}
 
     def unreadable(error: OSError) -> None:
@@ -146,12 +146,12 @@ def skipped_files(npz: Path) -> tuple[dict[Path, str], dict[Path, str]]:
             locked[Path(error.filename)] = f"cannot be read ({error.strerror or error})"
 
     for kind, levels in _LEVELS.items():
-        for name, folders, files in os.walk(npz / kind, onerror=unreadable, followlinks=True):
-            folder = Path(name)
+        for walked, folders, files in os.walk(npz / kind, onerror=unreadable, followlinks=True):
+            folder = Path(walked)
             level = len(folder.relative_to(npz / kind).parts)
-            visible = sorted(one for one in folders if not one.startswith(".") and not one.endswith(".npz"))
+            visible = sorted(name for name in folders if not name.startswith(".") and not name.endswith(".npz"))
             folders[:] = visible if level < _DEEPEST else []
-            graphs = [one for one in files if one.lower().endswith(".npz") and not one.startswith(".")]
+            graphs = [file for file in files if file.lower().endswith(".npz") and not file.startswith(".")]
             why = ""
             if level != len(levels.split("/")):
                 why = f"expected {kind}/{levels}/*.npz"
@@ -159,11 +159,11 @@ def skipped_files(npz: Path) -> tuple[dict[Path, str], dict[Path, str]]:
                 close = difflib.get_close_matches(folder.name.lower(), SPLITS, 1)
                 hint = f"rename the folder{f' to {close[0]}' if close else ''}"
                 why = f"{folder.name} is not a split ({', '.join(SPLITS)}); {hint}"
-            elif graphs := [one for one in graphs if not one.endswith(".npz")]:
+            elif graphs := [file for file in graphs if not file.endswith(".npz")]:
                 why = "not called .npz in small letters; rename"
             if graphs and why:
-                found[folder] = f"{counted(len(graphs), 'file')} not read: {why}"
-    return found, locked
+                skipped[folder] = f"{counted(len(graphs), 'file')} not read: {why}"
+    return skipped, locked
 
 
 @dataclass(frozen=True)
@@ -186,8 +186,8 @@ class CollectionSize:
 
 
 def survey(files: Sequence[GraphFile]) -> list[CollectionSize]:
-    """Return the sizes of all collections, about a millisecond a file; unreadable files do not count."""
-    found = []
+    """Return the sizes of all collections without the unreadable files, in about a millisecond a file."""
+    sizes = []
     for collection in sorted({file.collection for file in files}):
         own = [file for file in files if file.collection == collection]
         graphs: dict[str, list[GraphCounts]] = {file.split: [] for file in own}
@@ -196,5 +196,5 @@ def survey(files: Sequence[GraphFile]) -> list[CollectionSize]:
             with suppress(GraphFileError):
                 graphs[file.split].append(graph_size(file.path, collection.kind))
                 families |= {file.family} if file.split == "train" else set()
-        found.append(CollectionSize(collection, graphs, len(families)))
-    return found
+        sizes.append(CollectionSize(collection, graphs, len(families)))
+    return sizes

@@ -34,9 +34,9 @@ def from_json(kind: type[T], value: Any, where: str = "it") -> T:
 def _checked(kind: Any, value: Any, name: str) -> Any:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
-        for one in arguments:
+        for member in arguments:
             with suppress(TypeError):
-                return _checked(one, value, name)
+                return _checked(member, value, name)
     elif dataclasses.is_dataclass(kind):
         return from_json(cast(type[Any], kind), value, name)
     elif origin in (list, tuple) and isinstance(value, list):

@@ -53,12 +53,12 @@ def encode_kernel(module: Message) -> Arrays:
     """Encode an ``HloModuleProto`` as the arrays that tile and layout files share.
 
     ``node_feat (nodes, 140)`` float32, ``node_opcode (nodes,)`` uint8, ``edge_index (edges, 2)`` int64: ``[u, v]``
-    where u consumes v, or calls the computation whose root v is.
+    if u consumes v, or calls the computation whose root is v.
 
-    Raises `HloError` where the module contradicts itself or the format cannot hold it.
+    Raises `HloError` if the module contradicts itself or the format cannot hold it.
     """
     edges = _edges(module)
-    opcodes = [OPCODE.get(one.opcode, 0) for _, one in instructions(module)]
+    opcodes = [OPCODE.get(instruction.opcode, 0) for _, instruction in instructions(module)]
     if has_cycle(edges, len(opcodes)):
         raise HloError("the program holds a cycle", expected="operands before their consumers, and no recursion")
     return {
@@ -71,40 +71,42 @@ def encode_kernel(module: Message) -> Arrays:
 def encode_program(module: Message) -> Arrays:
     """Encode an ``HloModuleProto`` as in `encode_kernel`, with the arrays that only layout files have.
 
-    ``node_splits (1, k)`` and ``node_config_ids (configurable nodes,)``, both int64. Configurable is every
-    convolution, dot and reshape outside the bodies of fusions, a rule that holds in all of Google's files that were
-    looked at; but no output of more dimensions than the format can name.
+    ``node_splits (1, k)`` and ``node_config_ids (configurable nodes,)``, both int64. Every convolution,
+    dot and reshape outside fusion bodies is configurable, if the format can name its dimensions. The rule holds in
+    all of Google's files that were checked.
     """
     fused = fused_computations(module)
     configurable = [
         node
-        for node, (computation, one) in enumerate(instructions(module))
-        if one.opcode in _CONFIGURABLE and computation.id not in fused and len(one.shape.dimensions) <= MAX_RANK
+        for node, (computation, instruction) in enumerate(instructions(module))
+        if instruction.opcode in _CONFIGURABLE
+        and computation.id not in fused
+        and len(instruction.shape.dimensions) <= MAX_RANK
     ]
     splits = {"node_splits": _splits(module), "node_config_ids": np.array(configurable, np.int64)}
     return encode_kernel(module) | splits
 
 
 def fused_computations(module: Message) -> set[int]:
-    """Return ids of the bodies of fusions: one kernel each, whose inner operations have no layouts of their own."""
+    """Return the ids of fusion bodies; their operations have no layouts of their own."""
     fused = {computation.id for computation in module.computations if computation.is_fusion_computation}
-    calls = (one.called_computation_ids for _, one in instructions(module) if one.opcode == "fusion")
-    return fused.union(*calls)
+    fusions = (instruction for _, instruction in instructions(module) if instruction.opcode == "fusion")
+    return fused.union(*(fusion.called_computation_ids for fusion in fusions))
 
 
 def _edges(module: Message) -> NDArray[np.int64]:
     """``(edges, 2)`` distinct, sorted by consumer and operand."""
     node_of, root = _numbered(module)
     pairs: set[tuple[int, int]] = set()
-    for node, (computation, one) in enumerate(instructions(module)):
+    for node, (computation, instruction) in enumerate(instructions(module)):
         own = node_of[computation.id]
         for what, ids, known in (
-            ("operand", one.operand_ids, own),
-            ("control predecessor", one.control_predecessor_ids, own),
-            ("called computation", one.called_computation_ids, root),
+            ("operand", instruction.operand_ids, own),
+            ("control predecessor", instruction.control_predecessor_ids, own),
+            ("called computation", instruction.called_computation_ids, root),
         ):
             if unknown := [number for number in ids if number not in known]:
-                got = f"{_label(one)} names {what} {unknown[0]}, which does not exist"
+                got = f"{_label(instruction)} names {what} {unknown[0]}, which does not exist"
                 raise HloError(got, expected="a known id")
             if what != "control predecessor":
                 pairs.update((node, known[number]) for number in ids)
@@ -118,12 +120,12 @@ def _numbered(module: Message) -> tuple[dict[int, dict[int, int]], dict[int, int
         raise HloError(f"the module has {nodes or 'no'} instructions", expected=f"1 to {MAX_NODES:,}")
     node_of: dict[int, dict[int, int]] = {}
     root: dict[int, int] = {}
-    for node, (computation, one) in enumerate(instructions(module)):
-        if not _OPCODE.fullmatch(one.opcode):
-            got = f"{_label(one)} has the opcode {one.opcode[:80]!r}"
+    for node, (computation, instruction) in enumerate(instructions(module)):
+        if not _OPCODE.fullmatch(instruction.opcode):
+            got = f"{_label(instruction)} has the opcode {instruction.opcode[:80]!r}"
             raise HloError(got, expected="a name like dot")
-        if node_of.setdefault(computation.id, {}).setdefault(one.id, node) != node:
-            got = f"two instructions of {_label(computation)} have the id {one.id}"
+        if node_of.setdefault(computation.id, {}).setdefault(instruction.id, node) != node:
+            got = f"two instructions of {_label(computation)} have the id {instruction.id}"
             raise HloError(got, expected="unique ids")
     for computation in module.computations:
         numbers = node_of.get(computation.id, {})
@@ -141,14 +143,14 @@ def _label(part: Message) -> str:
     return f"%{part.name[:80]}" if part.name.isprintable() and part.name else f"the one with id {part.id}"
 
 
-def _node_row(computation: Message, one: Message) -> NDArray[np.float32]:
+def _node_row(computation: Message, instruction: Message) -> NDArray[np.float32]:
     """``(140,)`` the columns of an instruction."""
     row = np.zeros(len(NODE_COLUMNS), np.int64)
-    row[NODE_COLUMN["is_root"]] = one.id == computation.root_id
+    row[NODE_COLUMN["is_root"]] = instruction.id == computation.root_id
     try:
-        _fill(row, one)
+        _fill(row, instruction)
     except (OverflowError, ValueError) as error:
-        raise HloError(f"{_label(one)}: {error}", expected="sizes that fit 64 signed bits") from error
+        raise HloError(f"{_label(instruction)}: {error}", expected="sizes that fit 64 signed bits") from error
     return row.astype(np.float32)
 
 
@@ -248,9 +250,9 @@ def _splits(module: Message) -> NDArray[np.int64]:
 
 def unexpressed(module: Message) -> tuple[str, ...]:
     """Return phrases on what the format cannot express of a module, counted by name."""
-    opcodes = [one.opcode for _, one in instructions(module) if one.opcode not in OPCODE]
-    types = (one.shape.element_type for _, one in instructions(module))
-    ranks = (len(one.shape.dimensions) for _, one in instructions(module))
+    opcodes = [instruction.opcode for _, instruction in instructions(module) if instruction.opcode not in OPCODE]
+    types = (instruction.shape.element_type for _, instruction in instructions(module))
+    ranks = (len(instruction.shape.dimensions) for _, instruction in instructions(module))
     notes = []
     for phrase, names in (
         ("opcodes that the format does not know, written as unknown", opcodes),

@@ -42,8 +42,10 @@ def cut_kernels(module: Message) -> Iterator[Kernel]:
     say why.
     """
     inside = fused_computations(module)
-    for computation in (one for one in module.computations if one.id not in inside):
-        shapes = {one.id: one.shape for one in computation.instructions}
+    for computation in module.computations:
+        if computation.id in inside:
+            continue
+        shapes = {instruction.id: instruction.shape for instruction in computation.instructions}
         for instruction in computation.instructions:
             window = _window(instruction)
             around = [instruction.shape, *(shapes[operand] for operand in instruction.operand_ids)]
@@ -52,24 +54,24 @@ def cut_kernels(module: Message) -> Iterator[Kernel]:
             with suppress(HloError):  # outside what the format can hold
                 program = encode_kernel(_cut_out(module, computation, instruction))
                 bounds = (window.get(f"{slot}_window_bounds", ()) for slot in ("kernel", "output"))
-                kernel, output = (tuple(map(int, one)) for one in bounds)
+                kernel, output = (tuple(map(int, sizes)) for sizes in bounds)
                 cycles = int(window["estimated_cycles"])
                 yield Kernel(instruction.opcode, program, _digest(program), kernel, output, cycles)
 
 
 def _cut_out(module: Message, computation: Message, instruction: Message) -> Message:
     """Return a module of one instruction, the computations it calls, and a parameter for each operand."""
-    computations = {one.id: one for one in module.computations}
+    computations = {computation.id: computation for computation in module.computations}
     waiting, needed = list(instruction.called_computation_ids), set[int]()
     while waiting:
         if (number := waiting.pop()) not in needed:
             needed.add(number)
-            waiting += [id for one in computations[number].instructions for id in one.called_computation_ids]
+            waiting += [id for inner in computations[number].instructions for id in inner.called_computation_ids]
     cut = HloModuleProto(name=instruction.name)
-    cut.computations.extend(one for one in module.computations if one.id in needed)
+    cut.computations.extend(computations[number] for number in computations if number in needed)
     entry = cut.computations.add(name="main", id=1 + max(computations, default=0))
     cut.entry_computation_id, cut.entry_computation_name = entry.id, entry.name
-    operands = {one.id: one for one in computation.instructions}
+    operands = {operand.id: operand for operand in computation.instructions}
     for number, operand in enumerate(dict.fromkeys(instruction.operand_ids)):
         parameter = entry.instructions.add(
             name=f"parameter.{number}", opcode="parameter", id=operand, parameter_number=number

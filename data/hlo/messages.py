@@ -187,7 +187,9 @@ _SCALARS: Final = {
 
 def instructions(module: Message) -> Iterator[tuple[Message, Message]]:
     """Yield every (computation, instruction) in the order of a graph's nodes: position is the node's id."""
-    return ((computation, one) for computation in module.computations for one in computation.instructions)
+    for computation in module.computations:
+        for instruction in computation.instructions:
+            yield computation, instruction
 
 
 def declared() -> Iterator[tuple[str, list[tuple[str, str, int, bool]]]]:
@@ -209,8 +211,8 @@ def _build() -> dict[str, type[Message]]:
                 field.type_name = f".{_PACKAGE}.{kind}"
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(file.SerializeToString())
-    found = ((name, pool.FindMessageTypeByName(f"{_PACKAGE}.{name}")) for name, _ in declared())
-    return {name: message_factory.GetMessageClass(kind) for name, kind in found}
+    types = {name: pool.FindMessageTypeByName(f"{_PACKAGE}.{name}") for name, _ in declared()}
+    return {name: message_factory.GetMessageClass(descriptor) for name, descriptor in types.items()}
 
 
 _CLASSES: Final = _build()

@@ -108,15 +108,16 @@ def node_names(path: Path | str, graph: Graph) -> tuple[NodeName, ...]:
     message = read_program(path)
     names = []
     with naming(path.name):
-        module = [one for _, one in instructions(module_of(message))]
+        module = [instruction for _, instruction in instructions(module_of(message))]
         if len(module) != graph.nodes:
             got = f"the module has {len(module):,} instructions, and {graph.name} {graph.nodes:,} nodes"
             raise HloError(got, expected=_SAME_MODULE)
-        for node, (one, opcode) in enumerate(zip(module, graph.opcode.tolist(), strict=True)):
-            if OPCODE.get(one.opcode, 0) != opcode:
-                got = f"instruction {node} is a {_shown(one.opcode, _NAME)}, and node {node} of {graph.name} a"
-                raise HloError(f"{got} {OPCODES[opcode]}", expected=_SAME_MODULE)
-            names.append(NodeName(_shown(one.name, _NAME), _shown(one.metadata.op_name, _OP_NAME)))
+        for node, (instruction, opcode) in enumerate(zip(module, graph.opcode.tolist(), strict=True)):
+            if OPCODE.get(instruction.opcode, 0) != opcode:
+                kind = _shown(instruction.opcode, _NAME)
+                got = f"instruction {node} is a {kind}, and node {node} of {graph.name} a {OPCODES[opcode]}"
+                raise HloError(got, expected=_SAME_MODULE)
+            names.append(NodeName(_shown(instruction.name, _NAME), _shown(instruction.metadata.op_name, _OP_NAME)))
     return tuple(names)
 
 
@@ -180,7 +181,8 @@ def module_of(message: Message) -> Message:
 
 def _has_program(module: Message) -> bool:
     """Return whether one of the first computations begins with an instruction."""
-    first = (one.instructions[0] for one in module.computations[:_LOOKED_AT] if one.instructions)
+    computations = module.computations[:_LOOKED_AT]
+    first = (computation.instructions[0] for computation in computations if computation.instructions)
     return any(_OPCODE.fullmatch(instruction.opcode) for instruction in first)
 
 
