@@ -50,7 +50,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def reasons(why: Mapping[str, str], most: int = 3) -> list[str]:
-    """Return lines ``names: reason`` with at most so many names; the reason alone where it begins with the name.
+    """Return lines ``names: reason`` with at most ``most`` names; a reason that begins with its name stands alone.
 
     >>> reasons({"tile:cpu": "tile:cpu has no test graphs", **dict.fromkeys("abcd", "its labels are withheld")})
     ['tile:cpu has no test graphs', 'a, b, c and 1 more: its labels are withheld']
@@ -67,7 +67,7 @@ def reasons(why: Mapping[str, str], most: int = 3) -> list[str]:
 
 @contextmanager
 def naming(name: str, do: str = "") -> Iterator[None]:
-    """Put a name in front of every `XlarankError` of the block, and what to do where it does not say.
+    """Put a name in front of every `XlarankError` of the block, and ``do`` if it does not say what to do.
 
     >>> with naming("a.npz", do="mend it"):
     ...     raise GraphFileError("it has no nodes")

@@ -59,7 +59,7 @@ def output_target(path: Path) -> Path:
     why = ""
     try:
         mode = os.stat(path).st_mode
-    except OSError as error:  # where nothing is there yet, or the folder is unreadable, writing fails
+    except OSError as error:  # a new file, or an unreadable folder: then writing fails
         why = "its links go in a circle" if error.errno == errno.ELOOP else ""
     else:
         if not stat.S_ISREG(mode):

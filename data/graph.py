@@ -36,7 +36,7 @@ MAX_EDGES = 8_000_000
 MAX_CONFIGS = 1 << 24
 #: Elements of a tensor: nothing larger can be addressed, and costs computed from it would leave float32.
 MAX_ELEMENTS = float(1 << 48)
-#: Of any other node or tile column.
+#: Largest magnitude in other node and tile columns.
 MAX_FEATURE = 1e18
 _MEASURED_IN = "write whole nanoseconds (milliseconds times 1,000,000, rounded to int64)"
 _MEND = "mend or remove the file"

@@ -173,7 +173,7 @@ class NpzReader:
                 expected="plain numbers (pickles can run code, so they are never opened)",
                 do="save it as a numeric array",
             )
-        try:  # numpy limits the dimensions and their product, even where one of them is 0
+        try:  # numpy limits the dimensions and their product, even if one of them is 0
             np.broadcast_to(np.uint8(0), (*shape, dtype.itemsize))
             if not dtype.itemsize:
                 raise ValueError("values of no width")

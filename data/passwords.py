@@ -18,7 +18,7 @@ _PLAIN: Final = re.compile(r"[\w.:/+%~\[\]-]*")
 def without_password(address: str) -> str:
     """Return the address with ``***`` in place of its password and of its parameters.
 
-    ``***`` alone where it cannot be parsed.
+    Returns ``***`` if it cannot be parsed.
 
     >>> without_password("postgresql+psycopg://me:secret@host:5432/tuning")
     'postgresql+psycopg://me:***@host:5432/tuning'

@@ -29,7 +29,7 @@ def find_data_root(named: Path | None = None) -> DataRoot:
 
     In this order: ``named``, the environment variable ``XLARANK_DATA``, Kaggle's
     mount, ``~/data/tpugraphs`` (the default of Google's own tools), the embedded sample. Raises `DataRootError`
-    where one of the first two is named and holds no data.
+    if one of the first two is set and holds no data.
     """
     if named is not None:
         return DataRoot(named, _require(named, "`data_root`"), "named by `data_root`")

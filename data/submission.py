@@ -129,7 +129,7 @@ def _lines(path: Path) -> list[list[str]]:
 
 
 def _order(listed: str) -> list[int] | None:
-    """Return the configurations that a row lists; None where one is no plain number."""
+    """Return the configurations that a row lists; None if one is no plain number."""
     entries = listed.split(";")
     plain = all(_NUMBER.fullmatch(entry) for entry in entries)  # int() alone takes " 1", "+1" and "1_0" too
     return [int(entry) for entry in entries] if plain else None

@@ -106,11 +106,11 @@ class GraphRanker:
         `TypeError`, for anything but graphs, and `ModelError` for graphs of two kinds or none to fit on.
         """
         self._check()
-        read = [_graph(each) for each in _several(graphs)]
-        kind, *others = {graph_kind(graph) for graph in read}
+        loaded = [_graph(graph) for graph in _several(graphs)]
+        kind, *others = {graph_kind(graph) for graph in loaded}
         if others:
             raise ModelError("the graphs are layout and tile graphs", expected="graphs of one kind")
-        rows = [self._rows(graph) for graph in read]
+        rows = [self._rows(graph) for graph in loaded]
         data = TrainingData.from_graphs(rows, TARGETS[self.target])
         settings = FitSettings(self.n_estimators, self.random_state, _threads(self.n_jobs))
         self.ranker_: Ranker[Any] = ranker_class(self.ranker)(self.params, kind=kind).fit(data, settings)
@@ -119,9 +119,9 @@ class GraphRanker:
         self.n_features_in_ = len(data.columns)
         self.graphs_ = data.names
         self.left_out_ = {
-            each.name: "all its configurations cost the same" if each.labelled else "it has no runtimes"
-            for each in rows
-            if not (each.labelled and each.rankable)
+            graph.name: "all its configurations cost the same" if graph.labelled else "it has no runtimes"
+            for graph in rows
+            if not (graph.labelled and graph.rankable)
         }
         return self
 
@@ -162,11 +162,11 @@ class GraphRanker:
     def _check(self) -> None:
         """Raise `ParameterError` for unknown names and bad values, which do not depend on the kind of graphs."""
         params = ranker_class(self.ranker).params_class
-        known = [*params.declared(), *_COMMON]
+        names = [*params.declared(), *_COMMON]
         for name in self.params:
-            if name not in known:
+            if name not in names:
                 got = f"{name!r} is not a parameter of {self.ranker}"
-                raise ParameterError(got, expected=", ".join(known), do=did_you_mean(name, known))
+                raise ParameterError(got, expected=", ".join(names), do=did_you_mean(name, names))
         params.of("layout", self.params)
         Whole(1, MAX_ROUNDS)("n_estimators", self.n_estimators)
         Whole(0, MAX_SEED)("random_state", self.random_state)
@@ -177,10 +177,10 @@ class GraphRanker:
     def _of_kind(self, graph: GraphLike) -> Graph:
         if not self.__sklearn_is_fitted__():
             raise ModelError("the ranker was not fitted", do="call fit first")
-        read = _graph(graph)
-        if graph_kind(read) != self.kind_:
-            raise ModelError(f"{read.name} is a {graph_kind(read)} graph", expected=f"a {self.kind_} graph")
-        return read
+        loaded = _graph(graph)
+        if graph_kind(loaded) != self.kind_:
+            raise ModelError(f"{loaded.name} is a {graph_kind(loaded)} graph", expected=f"a {self.kind_} graph")
+        return loaded
 
     def _rows(self, graph: Graph) -> GraphRows:
         return assemble(graph, FeatureSettings(Tier(self.tier), self.candidates))
@@ -199,9 +199,9 @@ def _several(graphs: Iterable[GraphLike]) -> list[GraphLike]:
         raise ArgumentError(f"{_brief(graphs)} is one graph", expected=_GRAPHS, do="put it into a list")
     if not isinstance(graphs, Iterable):
         raise ArgumentError(f"the graphs are {_brief(graphs)}", expected=_GRAPHS)
-    if not (found := list(graphs)):
+    if not (listed := list(graphs)):
         raise ModelError("there are no graphs", expected=_GRAPHS)
-    return found
+    return listed
 
 
 def _graph(graph: GraphLike) -> Graph:

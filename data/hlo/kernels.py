@@ -19,7 +19,7 @@ from xlarank.data.hlo.encoding import Arrays, encode_kernel, fused_computations
 from xlarank.data.hlo.messages import HloModuleProto, Message
 from xlarank.data.schema import OPCODE
 
-#: The compiler writes 2^63 - 1 where it has no estimate, or adds 2^60 to a sum.
+#: The compiler writes 2^63 - 1 for no estimate, or adds 2^60 to a sum.
 NO_ESTIMATE: Final = 2**60
 
 
@@ -32,7 +32,7 @@ class Kernel:
     digest: str  # of these arrays
     kernel: tuple[int, ...]  # bounds of the tile; input bounds follow from them and are 0 in TpuGraphs' files
     output: tuple[int, ...]
-    cycles: int  # the compiler's estimate; `NO_ESTIMATE` or more where there is none
+    cycles: int  # the compiler's estimate; `NO_ESTIMATE` or more means none
 
 
 def cut_kernels(module: Message) -> Iterator[Kernel]:

@@ -102,7 +102,7 @@ def graph_name(path: Path) -> str:
 def node_names(path: Path | str, graph: Graph) -> tuple[NodeName, ...]:
     """Return ``(nodes,)`` names of a graph's nodes, from the file of the module that it was made from.
 
-    Raises `HloError` naming the file where the number of nodes or an opcode differs, or where it holds no module.
+    Raises `HloError` naming the file if the number of nodes or an opcode differs, or if it holds no module.
     """
     path = Path(path)
     message = read_program(path)

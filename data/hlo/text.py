@@ -23,7 +23,7 @@ _MOST_VALUES: Final = 2**26
 _PATIENCE: Final = 600
 _EXPECTED: Final = "HLO text of one module"
 _DUMP: Final = "dump it as binary: XLA_FLAGS='--xla_dump_to=DIR --xla_dump_hlo_as_proto'"
-#: Strings and comments; each alternative matches to the end of the text where its own end is missing.
+#: Strings and comments; each alternative matches to the end of the text if its own end is missing.
 _NO_CODE: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|/\*(?:[^*]++|\*(?!/))*+(?:\*/)?|//[^\n]*+', re.DOTALL)
 _CONSTANT: Final = re.compile(rb"=([^=]*?)\bconstant\(")
 _DIMENSIONS: Final = re.compile(rb"\[([0-9,\s]*)\]")

@@ -37,15 +37,15 @@ for group in (dataset, learning, scoring, ranking, explaining, programs, run_all
 
 
 def _say_next(result: object, **options: object) -> None:
-    """After a command that did all that was asked: what to do next."""
-    guide, place = GUIDES.get(record.run.command), record.run.workspace
+    """Print the next step after a command that succeeded."""
+    guide, workspace = GUIDES.get(record.run.command), record.run.workspace
     if guide is not None and guide.then:
-        work = "" if place in (None, DEFAULT_ROOT) else f" --workspace {shlex.quote(str(place))}"
+        work = "" if workspace in (None, DEFAULT_ROOT) else f" --workspace {shlex.quote(str(workspace))}"
         console.say(f"next: {guide.then.format(work=work, **record.run.words)}", "dim")
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(show: bool) -> None:
+    if show:
         typer.echo(f"xlarank {xlarank.__version__}")
         raise typer.Exit
 
@@ -77,7 +77,7 @@ def common(
         record.run.config = {"file": str(config_file), "values": values}
 
 
-#: What help calls the value of an option by its type; a flag has none.
+#: Placeholders of option values in help, by type; a flag has none.
 _WORDS: Final = {"Path": "PATH", "str": "TEXT", "bool": "", "int": "N", "float": "N"}
 
 
@@ -113,10 +113,10 @@ def number_span(part: Any) -> str | None:
 
 #: A full disk, a quota, a limit on the size of files: any write may fail so, those within libraries too.
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-#: What libraries raise instead of `MemoryError` where memory or address space is short.
+#: Messages of errors that libraries raise instead of `MemoryError`.
 _NO_MEMORY = ("can't start new thread", "error return without exception", "allocate memory", "map segment")
-#: Signals so far: a library may swallow the exception that a handler raises.
-_heard: list[int] = []
+#: Signals received so far: a library may swallow the exception of a handler.
+_received: list[int] = []
 #: Seconds to remove partial files; a second signal ends the program at once.
 _GRACE = 10.0
 _MEMORY = b"error: not enough memory; raise the limit (ulimit -v), or use fewer --jobs or --threads\n"
@@ -133,18 +133,18 @@ def main() -> None:
         _require_streams()
         commands()(args=moved_to_front(sys.argv[1:]))
     except BaseException as error:
-        if _heard:  # whatever a library made of the interruption
+        if _received:  # libraries may turn the interruption into another error
             sys.stdout.flush()
-            _leave(_heard[0])
+            _leave(_received[0])
         if isinstance(error, SystemExit):
             code = error.code or 0
         if _out_of_memory(error):  # too little perhaps for all that prints a line
             os.write(2, _MEMORY)
             sys.exit(1)
-        known = _user_error(error)
-        if known is None:
+        user_error = _user_error(error)
+        if user_error is None:
             raise
-        console.error_line(str(known))
+        console.error_line(str(user_error))
         sys.exit(1)
     finally:
         record.run.end(code)
@@ -152,9 +152,9 @@ def main() -> None:
 
 
 def _interrupt(number: int, frame: Any) -> None:
-    _heard.append(number)
-    if len(_heard) > 1:
-        _leave(_heard[0])
+    _received.append(number)
+    if len(_received) > 1:
+        _leave(_received[0])
     watchdog = threading.Timer(_GRACE, _leave, [number])
     watchdog.daemon = True
     watchdog.start()
@@ -162,29 +162,29 @@ def _interrupt(number: int, frame: Any) -> None:
 
 
 def _leave(number: int) -> NoReturn:
-    """End now, with 128 + the signal: every file is whole or absent, so no thread needs to finish."""
+    """Exit at once with 128 + the signal; writes are atomic, so no thread needs to finish."""
     show_cursor = b"\x1b[?25h" if sys.stderr.isatty() else b""
     os.write(2, show_cursor + _INTERRUPTED)  # not through the console: the signal may have stopped it half way
     os._exit(128 + number)
 
 
 def _require_streams() -> None:
-    """Raise `XlarankError` where standard output is closed: the next file opened would get what is printed."""
+    """Raise `XlarankError` if standard output is closed: the next opened file would receive the output."""
     if os.environ.get("COLUMNS", "1").strip("0") == "":
         del os.environ["COLUMNS"]  # rich would print nothing
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")
     if sys.stdout is None:
-        raise XlarankError("standard output is closed", do="send it to /dev/null where it is not wanted")
+        raise XlarankError("standard output is closed", do="send it to /dev/null if you do not need it")
 
 
 def _user_error(error: BaseException) -> XlarankError | None:
-    """The error that a user can act on; None for any other, which is a bug."""
+    """Return the error that a user can act on, or None for a bug."""
     if isinstance(error, XlarankError):
         return error
-    for each in _causes(error):
-        if isinstance(each, OSError) and each.errno in _DISK_FULL:  # from whichever library was writing
-            got, do = f"a file cannot be written ({each.strerror})", "make room and run the same command again"
+    for cause in _causes(error):
+        if isinstance(cause, OSError) and cause.errno in _DISK_FULL:  # raised by any library that writes
+            got, do = f"a file cannot be written ({cause.strerror})", "make room and run the same command again"
             return XlarankError(got, expected="free space on the disk", do=f"{do}; finished work is kept")
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         return XlarankError(f"the path {str(error.filename)[:40]}... is too long", do="choose a shorter name")
@@ -194,15 +194,15 @@ def _user_error(error: BaseException) -> XlarankError | None:
 
 
 def _out_of_memory(error: BaseException) -> bool:
-    for each in _causes(error):
-        lacking = isinstance(each, RuntimeError | SystemError | ImportError | OSError)
-        if isinstance(each, MemoryError) or (lacking and any(text in str(each) for text in _NO_MEMORY)):
-            return True
-    return False
+    def lacks_memory(cause: BaseException) -> bool:
+        suspect = isinstance(cause, RuntimeError | SystemError | ImportError | OSError)
+        return isinstance(cause, MemoryError) or (suspect and any(text in str(cause) for text in _NO_MEMORY))
+
+    return any(map(lacks_memory, _causes(error)))
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and those behind it: libraries make others of them."""
+    """Yield the error and its causes."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__

@@ -28,7 +28,7 @@ from xlarank.data.errors import WorkspaceError, counted, reasons
 _LISTED: Final = 20
 #: Files named of many that are broken in the same way.
 _ALIKE: Final = 3
-#: Characters of a line where the output goes to a file.
+#: Width in characters if the output is not a terminal.
 _FILE_WIDTH: Final = 150
 #: A parameter in a message, perhaps with a value.
 _PARAMETER: Final = re.compile(r"`([a-z][a-z_]*)(?:=([^`]*))?`")

@@ -12,7 +12,7 @@ from xlarank.cli.inputs import build, data_root_of, warn_of_skipped_files, works
 from xlarank.cli.options import WORK, Collections, Jobs, Json, Root, Scheduler, Seed, Work
 from xlarank.data.errors import XlarankError
 
-if TYPE_CHECKING:  # heavy; imported where a command needs it, so that --help stays quick
+if TYPE_CHECKING:  # heavy: commands import it late, so that --help stays quick
     from xlarank.models.validation.layout_labels import LayoutLabels
     from xlarank.pipelines.info import SplitInfo
 

@@ -18,10 +18,13 @@ RANKERS: Final = {
 
 @dataclass(frozen=True)
 class Guide:
-    """``examples`` follow ``python run.py``; ``then`` is the last line of the output, where there is a next step.
+    """Examples of a command and the step that follows it.
 
-    ``{work}`` stands for the option that names another workspace than the default one, ``{data}`` for the one
-    that names the data root, ``{check}`` for the command that checks the submission.
+    Attributes:
+        examples: arguments of ``python run.py``.
+        then: last line of the output. ``{work}`` and ``{data}`` stand for the options that name the workspace and
+            the data root, ``{check}`` for the command that checks the submission.
+        rankers: whether help lists the rankers.
     """
 
     examples: tuple[str, str]

@@ -1,4 +1,4 @@
-"""Data root and workspace of a command; features are built where there are none."""
+"""Data root and workspace of a command; missing features are built."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from xlarank.cli import record
 from xlarank.cli.console import finish, list_lines, progress_bars, say, show_rows, write_json
 
-if TYPE_CHECKING:  # heavy; imported where a command needs them, so that --help stays quick
+if TYPE_CHECKING:  # heavy: commands import them late, so that --help stays quick
     from xlarank.data.root import DataRoot
     from xlarank.data.workspace import Workspace
     from xlarank.pipelines.build_features import BuildRequest
@@ -59,11 +59,11 @@ def built_workspace(
     from xlarank.pipelines.build_features import BuildRequest
     from xlarank.pipelines.support.workspace_collections import trained_collections
 
-    place = workspace_at(workspace)
-    stored, there = stored_roots(place), [str(one) for one in stored_collections(place)]
-    missing = [name for name in collections or () if name not in there and not fnmatch.filter(there, name)]
+    work = workspace_at(workspace)
+    stored, available = stored_roots(work), list(map(str, stored_collections(work)))
+    missing = [name for name in collections or () if name not in available and not fnmatch.filter(available, name)]
     if data_root is None and stored and not missing:
-        return place
+        return work
     source = data_root
     if source is None and stored:
         source = Path(next(iter(stored)))
@@ -71,13 +71,13 @@ def built_workspace(
             raise CollectionError(
                 f"the workspace {workspace} has no features of {', '.join(missing)}, and its data root {source} "
                 "does not exist any more",
-                expected=f"one of {', '.join(there)}",
+                expected=f"one of {', '.join(available)}",
                 do="check --collection, or pass the data root of those collections by --data-root",
             )
     root = data_root_of(source)
-    if trained and not stored and not trained_collections(place):
+    if trained and not stored and not trained_collections(work):
         if workspace.exists():
-            place.require_writable()
+            work.require_writable()
         what = "holds no trained model" if workspace.exists() else "does not exist"
         raise ModelError(f"the workspace {workspace} {what}", do="run train first, or check --workspace")
     if str(root.path.resolve()) not in stored or missing:
@@ -85,8 +85,8 @@ def built_workspace(
         say(f"the workspace {workspace} has no features of {named} of {root.path}: building them first")
         if data_root is None and root.path == SAMPLE:
             list_lines("note", ["no data root was given: these results are for the embedded sample"])
-        build(root, place, BuildRequest(collections=tuple(missing or collections or ())))
-    return place
+        build(root, work, BuildRequest(collections=tuple(missing or collections or ())))
+    return work
 
 
 def read_scores(paths: Sequence[Path] | None, weights: Sequence[float] | None, split: str) -> ScoreFiles | None:

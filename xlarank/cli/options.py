@@ -104,7 +104,7 @@ _VALUED: Final = ("--log-file", "--config-file")
 
 
 def moved_to_front(arguments: Sequence[str]) -> list[str]:
-    """Arguments with the options of every command before the command, where they are looked for.
+    """Return the arguments with the options common to all commands in front of the command.
 
     >>> moved_to_front(["train", "--quiet", "--seeds", "3", "--log-file", "x.log"])
     ['--quiet', '--log-file', 'x.log', 'train', '--seeds', '3']
@@ -125,26 +125,26 @@ def moved_to_front(arguments: Sequence[str]) -> list[str]:
 
 
 def load_config(path: Path, commands: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Values of a TOML file for the command of that name, by the names of its parameters.
+    """Return the values in a TOML file for a command, by parameter.
 
-    Raises `XlarankError` for a file that cannot be read, an unknown command, an option that no command has at the
-    top of the file, one that the command does not have below its name, and true or false where it is no flag.
+    Raises `XlarankError` for an unreadable file, an unknown command or option, and true or false for an option that
+    is no flag.
     """
     try:
-        found = tomllib.loads(read_text(path))
+        settings = tomllib.loads(read_text(path))
     except (OSError, ValueError, RecursionError) as error:
         raise XlarankError(f"{path} cannot be read ({error})", expected="TOML", do="check --config-file") from error
 
-    def check(key: str, shown: str, what: str, known: Iterable[str]) -> None:
-        if key not in known:
-            close = get_close_matches(key, list(known), n=3, cutoff=0.4) or sorted(known)
+    def check(key: str, shown: str, what: str, names: Iterable[str]) -> None:
+        if key not in names:
+            close = get_close_matches(key, list(names), n=3, cutoff=0.4) or sorted(names)
             got = f"{path} names {shown}, which is not {what}"
             raise XlarankError(got, expected=", ".join(close), do="correct the file")
 
     options = _names(commands[name])
     everywhere = {option for command in commands.values() for option in _names(command)}
     values = {}
-    for key, value in found.items():
+    for key, value in settings.items():
         option = key.replace("-", "_")
         if isinstance(value, dict):
             check(key, f"[{key}]", "a command", commands)
@@ -152,7 +152,7 @@ def load_config(path: Path, commands: Mapping[str, Any], name: str) -> dict[str,
             check(option, key, "an option of any command", everywhere)
             if option in options:  # others are for other commands
                 values[options[option]] = value
-    for key, value in found.get(name, {}).items():
+    for key, value in settings.get(name, {}).items():
         option = key.replace("-", "_")
         check(option, key, f"an option of {name}", options)
         values[options[option]] = value
@@ -169,7 +169,7 @@ def _entries(value: Any) -> list[Any]:
 
 
 def _names(command: Any) -> dict[str, str]:
-    """What a file may call a command's options -> the parameter: ``json`` and ``json_file`` are the same."""
+    """Return parameters by the names that a file may use; ``json`` and ``json_file`` are the same."""
     options = [part for part in command.params if part.param_type_name == "option"]
     named = {text.lstrip("-").replace("-", "_"): part.name for part in options for text in part.opts}
     return named | {part.name: part.name for part in options}

@@ -1,4 +1,4 @@
-"""Tables that fit the window: a grid where it is wide enough, else groups, else ``key: value`` pairs."""
+"""Tables that fit the window: a grid if it is wide enough, else groups, else ``key: value`` pairs."""
 
 from __future__ import annotations
 
