@@ -227,7 +227,7 @@ def _compared(place: Workspace, names: Sequence[str]) -> Table:
             slower = [float(np.mean([one[metric] for one in of.values()])) for metric in _SHOWN[2:]]
             rows.append([str(collection), name, len(of), _of(of, "score"), less, *slower])
     heads = ["collection", "ranker", "graphs", "score", "difference to the rule (95 %, paired)", *_SHOWN[2:]]
-    title = "Out-of-fold scores: unseen families of programs, unseen kinds of kernels"
+    title = "Out-of-fold scores: unseen program families, unseen kernel families"
     return Table(title=title, labels=_LABELS, seeds=1, heads=heads, rows=rows)
 
 
