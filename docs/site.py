@@ -57,7 +57,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def commands_page() -> str:
-    """All commands with all options."""
+    """Return the page of all commands with all options."""
     group = commands()
     lines = [_COMMANDS, *_options(group), ""]
     for name, command in group.commands.items():
@@ -88,7 +88,7 @@ def _options(command: Any) -> Iterator[str]:
 
 
 def rankers_page() -> str:
-    """Description and parameters of every ranker."""
+    """Return the page of all rankers with their parameters."""
     lines = [_RANKERS]
     for name, ranker in registry.RANKERS.items():
         meanings = _meanings(ranker.params_class)
@@ -116,7 +116,7 @@ def _default(spec: ParamSpec) -> str:
 
 
 def _may_be(spec: ParamSpec) -> str:
-    """Valid values, as the error message describes them."""
+    """Return the valid values, as the error message describes them."""
     if spec.check is None:
         return "parameters by name"
     try:
@@ -127,20 +127,20 @@ def _may_be(spec: ParamSpec) -> str:
 
 
 def _searched(spec: ParamSpec) -> str:
-    found = spec.search
-    if found is None:
+    space = spec.search
+    if space is None:
         return ""
-    if hasattr(found, "choices"):
-        return ", ".join(map(str, found.choices))
-    return f"{found.low:g} to {found.high:g}{', log' if found.log else ''}"
+    if hasattr(space, "choices"):
+        return ", ".join(map(str, space.choices))
+    return f"{space.low:g} to {space.high:g}{', log' if space.log else ''}"
 
 
 def _meanings(params: type) -> dict[str, str]:
-    """Parameter -> its line in the section Attributes of the class or of one that it extends."""
-    found: dict[str, str] = {}
-    for each in params.__mro__:
-        section = inspect.cleandoc(each.__doc__ or "").partition("Attributes:\n")[2]
+    """Return the descriptions of parameters from the sections Attributes of the class and its base classes."""
+    meanings: dict[str, str] = {}
+    for base in params.__mro__:
+        section = inspect.cleandoc(base.__doc__ or "").partition("Attributes:\n")[2]
         for names, text in re.findall(r"^ {4}([\w, ]+):\s+(.*(?:\n {8}.*)*)", section, re.M):
             for name in names.split(", "):
-                found.setdefault(name, " ".join(text.split()))
-    return {**_SHARED, **found}
+                meanings.setdefault(name, " ".join(text.split()))
+    return {**_SHARED, **meanings}

@@ -19,19 +19,19 @@ README: Final = FOLDER.parents[1] / "README.md"
 #: Pages of the site; some have tables.
 PAGES: Final = sorted((README.parent / "docs").rglob("*.md"))
 _MARKED: Final = re.compile(r"^(<!-- table: ([\w-]+) -->)$.*?^(<!-- end of table -->)$", re.M | re.S)
-#: A value; ``[mean, standard deviation]``; or None, where there is nothing to say.
+#: A value; ``[mean, standard deviation]``; None for an empty cell.
 Cell = str | int | float | list[float] | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table and what its figures are of.
+    """A table of results and the origin of its figures.
 
     Attributes:
-        title: what was done, in a sentence.
-        labels: whether they were measured or estimated, and on what.
-        seeds: how many fits are behind each figure; 0 where nothing was fitted.
-        rows: a cell for each head.
+        title: one sentence.
+        labels: origin of the labels: measured or estimated, and on which hardware.
+        seeds: number of fits behind each figure; 0 if nothing was fitted.
+        rows: one cell per head.
         version, date, machine: of the run.
     """
 
@@ -50,14 +50,14 @@ def path_of(version: str = xlarank.__version__) -> Path:
 
 
 def read(path: Path) -> dict[str, Table]:
-    """The tables of a version by name; none where the file is not there."""
+    """Return the tables of a version by name; an empty dictionary if there is no file."""
     if not path.exists():
         return {}
     return {name: Table(**table) for name, table in json.loads(path.read_text(encoding="utf-8")).items()}
 
 
 def write(path: Path, name: str, table: Table) -> None:
-    """Put a table in the place of the one of its name; a row is a line, so that a diff shows what changed."""
+    """Add or replace a table in the file, one line per row for readable diffs."""
     tables = dict(sorted({**read(path), name: table}.items()))
     path.write_text(
         "{\n" + ",\n".join(f'"{key}": {_json(one)}' for key, one in tables.items()) + "\n}\n", encoding="utf-8"
@@ -78,7 +78,7 @@ def _rounded(cell: Cell) -> Cell:
 
 
 def markdown(table: Table) -> str:
-    """The table with its origin below it."""
+    """Return the table as Markdown, with its origin below it."""
     numbers = [all(not isinstance(row[at], str) for row in table.rows) for at in range(len(table.heads))]
     lines = [
         _line(table.heads),
@@ -103,7 +103,7 @@ def update_documents(tables: Mapping[str, Table]) -> None:
 
 
 def in_readme(text: str, tables: Mapping[str, Table]) -> str:
-    """The README with today's figures between its two marks."""
+    """Return the README with the current table between its two marks."""
     begin, end = "<!-- results: python -m benchmarks.results writes this table -->\n", "<!-- end of results -->"
     heads = ["labels", "what is ranked", "score", "xlarank", "best rule without learning"]
     rows: list[list[Cell]] = [
@@ -132,7 +132,7 @@ def in_readme(text: str, tables: Mapping[str, Table]) -> str:
 
 
 def shown(cell: Cell) -> str:
-    """A cell as text.
+    """Return a cell as text.
 
     >>> [shown(cell) for cell in (0.5, 1200, None, "tau")]
     ['0.500', '1,200', '', 'tau']
