@@ -263,7 +263,7 @@ def test_bad_requests(tree: Path, tmp_path: Path) -> None:
     for root, options, kind, said in (
         (tree, {}, WorkspaceError, r"cannot write .*features"),  # the disk is the trouble, not the graphs
         (tree, {"splits": ["validation"]}, CollectionError, "'validation' is not a split; expected train, valid"),
-        (tree, {"jobs": -1}, XlarankError, "--jobs is -1"),
+        (tree, {"jobs": -1}, XlarankError, "`jobs` is -1"),
         (empty, {}, DataRootError, "has no graph files"),
     ):
         with pytest.raises(kind, match=said):

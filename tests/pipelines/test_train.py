@@ -280,7 +280,7 @@ def test_collections_that_cannot_be_learned_from(tmp_path: Path) -> None:
 def test_bad_requests(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     also = {"collections": [LAYOUT], "also_from": [TILE]}
     for options, error, message in (
-        ({"seeds": 0}, XlarankError, "--seeds is 0"),
+        ({"seeds": 0}, XlarankError, "`seeds` is 0"),
         ({"model": "forest"}, ModelError, "'forest' is not a model"),
         ({"select": "median"}, ModelError, "select is 'median'; expected mean, robust"),
         ({"collections": ["tile:cpv"]}, CollectionError, "did you mean tile:cpu"),

@@ -274,7 +274,7 @@ def test_the_best_must_beat_the_defaults_by_more_than_luck(
 
 def test_bad_requests(built: Path) -> None:
     for options, error, message in (
-        ({"trials": 0}, XlarankError, "--trials is 0; expected a whole number from 1"),
+        ({"trials": 0}, XlarankError, "`trials` is 0; expected a whole number from 1"),
         ({"model": "forest"}, ModelError, "'forest' is not a model"),
         ({"collections": ["tile:cpv"]}, CollectionError, "did you mean tile:cpu"),
     ):
