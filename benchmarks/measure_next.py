@@ -1,0 +1,183 @@
+"""Replay measured graphs: which configurations to measure first, and do runtimes help to choose the next?
+
+    python -m benchmarks.measure_next [--data-root D] [--collection PATTERN]
+
+Prints the regret in per cent, the best runtime so far over the best of all minus 1, for five ways to choose:
+
+- random: the expectation;
+- order: by the predictions of the shipped rankers (TPU) or of `lambdarank` out of fold by family (CPU);
+- tpe: the configuration nearest to the suggestion of Optuna's TPE, after four random ones; mean of five seeds;
+- learned: the largest expected improvement by a Gaussian process around the predicted log time: terms for the
+  orders of tied outputs, a Laplace kernel for tiles, variances weighted by marginal likelihood;
+- spread: the same, with the prediction in place of every measured runtime: it only spreads its choices.
+"""
+
+import argparse
+from collections.abc import Iterable
+from itertools import groupby, product
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import optuna
+from numpy.typing import NDArray
+from scipy.stats import norm, sem
+
+from xlarank.data.collection import Collection, GraphFile, graph_files
+from xlarank.data.config_table import group_minimum
+from xlarank.data.family import program_family
+from xlarank.data.graph import LayoutGraph, TileGraph, read_graph
+from xlarank.data.root import find_data_root
+from xlarank.data.workspace import DEFAULT_ROOT, Workspace
+from xlarank.features.layout.row_types import LayoutFacts
+from xlarank.features.program.tensors import complete_layout, layout_key
+from xlarank.features.targets import TPU, target_of
+from xlarank.graph_ranker import GraphRanker
+from xlarank.models.trained import pretrained_model
+from xlarank.models.validation.folds import family_folds
+from xlarank.models.validation.layout_labels import tied_groups
+from xlarank.pipelines.rank import rank
+
+Floats = NDArray[np.float64]
+BUDGET, SHOWN = 16, [1, 2, 4, 8, 16]
+#: Log time for one standard deviation of scores; standard deviations of terms and noise, relative to it.
+_SLOPES, _TERMS, _NOISE = (0.01, 0.03, 0.1, 0.3, 1.0), (0.1, 0.3, 1.0, 3.0), (0.01, 0.03, 0.1, 0.3, 1.0)
+
+
+class Replay(NamedTuple):
+    """Distinct measured configurations, best prediction first; predictions have a standard deviation of 1."""
+
+    name: str
+    cost: Floats  # the least of repeats
+    prediction: Floats
+    slopes: tuple[float, ...]
+    codes: Floats  # (configs, parameters): numbers of the orders of tied outputs, logarithms of a tile's columns
+    tile: bool
+
+
+def replay_of(graph: LayoutGraph | TileGraph, scores: Floats, *, times: bool) -> Replay:
+    """Return the replay of a graph whose ``scores (configs,)`` are log times, or only order."""
+    same, tile = graph.duplicates, isinstance(graph, TileGraph)
+    if isinstance(graph, LayoutGraph):
+        facts = LayoutFacts(graph)
+        default = facts.default_layout[graph.configurable[facts.table.node]]
+        orders = layout_key(complete_layout(facts.table.rows[:, : default.shape[1]].astype(np.int64), default))
+        codes = tied_groups(orders.astype(np.int32)[facts.table.codes]).astype(np.float64)
+    else:
+        codes = np.log2(1 + graph.config_feat[same.first].astype(np.float64))
+        codes = codes[:, np.ptp(codes, axis=0) > 0]
+    cost, scores = group_minimum(graph.cost, same.group, same.distinct), scores[same.first]
+    order = [row for row in np.argsort(scores, kind="stable") if np.isfinite(cost[row])]
+    scale = float(scores[order].std()) or 1.0
+    slopes = (scale,) if times else _SLOPES
+    return Replay(graph.name, cost[order], scores[order] / scale, slopes, codes[order], tile)
+
+
+def replays(collection: Collection, files: Iterable[GraphFile]) -> list[Replay]:
+    """Return the labelled graphs of a collection, predicted without runtimes of their families."""
+    graphs = [
+        graph for file in files if (graph := read_graph(file.path)).labelled and graph.duplicates.distinct > 1
+    ]
+    if target_of(collection) is TPU:
+        model, workspace = pretrained_model(collection.kind), Workspace(DEFAULT_ROOT)
+        times = [(graph, rank(workspace, graph, model=model).estimated) for graph in graphs]
+        return [replay_of(graph, np.log(ns), times=True) for graph, ns in times if ns is not None]
+    result = []
+    for held in family_folds([program_family(graph.name) for graph in graphs], most=5):
+        others = [graph for number, graph in enumerate(graphs) if number not in held]
+        ranker = GraphRanker(n_estimators=200, target="cpu").fit(others)
+        result += [replay_of(graphs[number], ranker.predict(graphs[number]), times=False) for number in held]
+    return result
+
+
+def by_tpe(replay: Replay, seed: int) -> list[int]:
+    """Return the configurations that TPE measures, in order."""
+    rng, left, chosen = np.random.default_rng(seed), np.ones(len(replay.cost), bool), []
+    choices = enumerate(np.unique(code).tolist() for code in replay.codes.T)
+    space = {str(number): optuna.distributions.CategoricalDistribution(values) for number, values in choices}
+    study = optuna.create_study(
+        sampler=optuna.samplers.TPESampler(n_startup_trials=4, multivariate=True, seed=seed)
+    )
+    for number in range(min(BUDGET, len(left))):
+        trial, agreeing = study.ask(dict(space)), np.zeros(len(left))
+        study.tell(trial, state=optuna.trial.TrialState.FAIL)  # its neighbour is told instead
+        if number >= 4:
+            agreeing = (replay.codes == [trial.params[name] for name in space]).sum(axis=1)
+        config = int(np.argmax(np.where(left, agreeing + rng.random(len(left)) / 2, -1)))
+        params, value = dict(zip(space, replay.codes[config].tolist(), strict=True)), np.log(replay.cost[config])
+        study.add_trial(optuna.trial.create_trial(params=params, distributions=dict(space), value=value))
+        left[config] = False
+        chosen.append(config)
+    return chosen
+
+
+def by_improvement(replay: Replay, *, learn: bool) -> list[int]:
+    """Return the configurations of the largest expected improvement, in order, with or without runtimes."""
+    prediction, logs, chosen = replay.prediction, np.log(replay.cost), [0]
+    while len(chosen) < min(BUDGET, len(logs)):
+        apart = replay.codes[:, None] - replay.codes[chosen]
+        kernel = np.exp(-np.abs(apart).mean(axis=2)) if replay.tile else (apart == 0).mean(axis=2)
+        gains, evidence = [], []
+        for terms, noise in product(_TERMS, _NOISE):
+            cross = terms**2 * kernel
+            inverse = np.linalg.inv(cross[chosen] + noise**2 * np.eye(len(chosen)))
+            ones = inverse.sum(axis=1)  # of the constant, which has a flat prior
+            known = ((cross @ inverse) * cross).sum(axis=1)
+            std = np.sqrt(terms**2 + noise**2 - known + (1 - cross @ ones) ** 2 / ones.sum())
+            for slope in replay.slopes:
+                values = logs[chosen] / slope if learn else prediction[chosen]
+                residual = values - prediction[chosen]
+                residual -= (constant := ones @ residual / ones.sum())
+                z = (values.min() - constant - prediction - cross @ inverse @ residual) / std
+                gains.append(slope * std * (z * norm.cdf(z) + norm.pdf(z)))
+                fit = np.linalg.slogdet(inverse)[1] - np.log(ones.sum()) - residual @ inverse @ residual
+                evidence.append(fit / 2 - (len(chosen) - 1) * np.log(slope) if learn else 0.0)
+        gain = np.exp(np.array(evidence) - max(evidence)) @ np.array(gains)
+        gain[chosen] = -np.inf
+        chosen.append(int(np.argmax(gain)))
+    return chosen
+
+
+def regrets(replay: Replay) -> dict[str, Floats]:
+    """Return the best runtime after each of 16 measurements, over the best of all, in per cent, by method."""
+    cost, left, seeds = np.sort(replay.cost), np.arange(len(replay.cost), 0, -1), range(5)
+    missed = [np.cumprod(np.clip(1 - count / left, 0, 1)) for count in range(1, BUDGET + 1)]
+    order = {"order": [[*range(min(BUDGET, len(cost)))]], "tpe": [by_tpe(replay, seed) for seed in seeds]}
+    order |= {name: [by_improvement(replay, learn=name == "learned")] for name in ("learned", "spread")}
+    best = {"random": np.array([-np.diff(chance, prepend=1) @ cost for chance in missed])}
+    for name, runs in order.items():
+        curve = np.minimum.accumulate(replay.cost[np.array(runs)], axis=1).mean(axis=0)
+        best[name] = np.pad(curve, (0, BUDGET - len(curve)), mode="edge")
+    return {name: 100 * (curve / cost[0] - 1) for name, curve in best.items()}
+
+
+def print_table(title: str, graphs: list[dict[str, Floats]]) -> None:
+    """Print means and standard errors; the last column is the mean of 16 regrets minus that of `order`."""
+    print(f"\n| {title} | {' | '.join(map(str, SHOWN))} | mean - order's |\n{'|---' * (len(SHOWN) + 2)}|")
+    for method in graphs[0]:
+        curves = np.array([graph[method] for graph in graphs])
+        lead = (curves - [graph["order"] for graph in graphs]).mean(axis=1)
+        columns = [*curves.T[np.array(SHOWN) - 1], lead]
+        cells = [f"{x.mean():.3f} ± {sem(x) if len(x) > 1 else np.nan:.3f}".removesuffix(" ± nan") for x in columns]
+        print(f"| {method} | {' | '.join(cells)} |", flush=True)
+
+
+def main() -> None:
+    """Print a table for each collection, and for each graph where there are few."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--data-root", type=Path)
+    parser.add_argument("--collection", action="append", default=[])
+    args = parser.parse_args()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    root = find_data_root(args.data_root)
+    files = graph_files(root.npz, args.collection, where=str(root.path))
+    for collection, group in groupby(files, key=lambda file: file.collection):
+        curves = {replay.name: regrets(replay) for replay in replays(collection, group)}
+        parts = {f"{collection}, {len(curves)} graphs": [*curves.values()]} if curves else {}
+        parts |= {name: [curve] for name, curve in curves.items() if len(curves) < 5}
+        for title, graphs in parts.items():
+            print_table(title, graphs)
+
+
+if __name__ == "__main__":
+    main()
