@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn
 Numbers = tuple[int, float, float]
 
 _MOST_TREES: Final = 100_000
-_MOST_LEAVES: Final = 131_072
+MOST_LEAVES: Final = 131_072
 #: Splits from the root to a leaf. Contributions take the square of it in time, and recursion as deep.
 MOST_DEPTH: Final = 128
 _INT_MAX: Final = 2**31 - 1
@@ -77,7 +77,7 @@ def _check_lightgbm_tree(block: str, number: int, features: int) -> None:
     # of a tree of one leaf these may be left out
     weights, counts = (leaves if leaves > 1 or entries.get(name) else 0 for name in ("leaf_weight", "leaf_count"))
     fields: dict[str, Numbers] = {
-        "num_leaves": (1, 1, _MOST_LEAVES), "num_cat": (1, 0, 0), "split_feature": (splits, 0, features - 1),
+        "num_leaves": (1, 1, MOST_LEAVES), "num_cat": (1, 0, 0), "split_feature": (splits, 0, features - 1),
         "split_gain": (splits, -finite, finite), "threshold": (splits, -finite, finite),
         "decision_type": (splits, 0, 10), "left_child": (splits, -leaves, splits - 1),
         "right_child": (splits, -leaves, splits - 1), "leaf_value": (leaves, -_LARGEST_LEAF, _LARGEST_LEAF),
@@ -114,8 +114,8 @@ def joined(first: str, then: str) -> str:
     return _text(head, [*_split(first)[1], *trees])
 
 
-def first_trees(text: str, count: int) -> str:
-    """Header and the first ``count`` trees; LightGBM itself takes 0 for all."""
+def first_trees(text: str, count: int | None) -> str:
+    """Return the header and the first ``count`` trees, None for all; LightGBM itself takes 0 for all."""
     head, trees = _split(text)
     return _text(head, trees[:count])
 
@@ -209,7 +209,7 @@ def _check_xgboost_tree(tree: Any, number: int, features: int) -> None:
     _require(texts, "its counts are no numbers")
     nodes, found = int(param["num_nodes"]), int(param["num_feature"])
     # a stump that XGBoost writes has a leaf vector of 1, older versions of 0
-    plain = 1 <= nodes < 2 * _MOST_LEAVES and not int(param["num_deleted"]) and int(param["size_leaf_vector"]) <= 1
+    plain = 1 <= nodes < 2 * MOST_LEAVES and not int(param["num_deleted"]) and int(param["size_leaf_vector"]) <= 1
     _require(plain and found == features, f"it has {nodes} nodes of {found} columns, or values of another kind")
     numbers = ("base_weights", "loss_changes", "split_conditions", "sum_hessian")
     fields: dict[str, Numbers] = {
