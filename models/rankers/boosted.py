@@ -1,4 +1,4 @@
-"""Rankers on boosted trees: their parameters, the columns that they use, the initial score, and a `Booster`."""
+"""Rankers on boosted trees: their parameters, the columns that they use, the initial score, and a booster."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ from xlarank.models.base import Ranker, column_indices, largest_first
 from xlarank.models.explanation.parts import Parts, Rows
 from xlarank.models.objectives import GRAPH_WEIGHTS
 from xlarank.models.params import Among, Between, Number, OneOf, RankerParams, Whole, param
-from xlarank.models.rankers.booster import Booster
 from xlarank.models.rankers.booster_text import MOST_DEPTH, MOST_LEAVES
+from xlarank.models.rankers.lightgbm import LightGBMBooster
+from xlarank.models.rankers.xgboost import XGBoostBooster
 from xlarank.models.training_data import FitSettings, Targets, TrainingData
 
 #: ``all``: every column; ``no_graph``: without those that are constant within a graph (they cannot order
@@ -34,6 +35,8 @@ CHOICES: Final = ("all", "no_graph", "no_candidates", "alone")
 _TIE_TOLERANCES: Final = (0.0, 0.001, 0.003, 0.01, 0.03)
 #: Error of a sum of contributions, relative to the largest, that rounding explains (XGBoost's are float32).
 _ROUNDING: Final = 1e-3
+#: Check of factors of a learning rate.
+_RATE: Final = Number(0, above=True)
 
 
 def leaves_param(layout: int, *, tile: int | None = None) -> Any:
@@ -66,6 +69,9 @@ def graph_weight_param() -> Any:
 
 class BoostedParams(RankerParams):
     """Parameters of a ranker on boosted trees."""
+
+    columns: str
+    init_score_weight: float = 0.0
 
     @abstractmethod
     def of_trees(self, settings: FitSettings) -> dict[str, Any]:
@@ -164,17 +170,14 @@ def centred(values: Floats, data: TrainingData) -> Floats:
     return values - np.repeat(np.add.reduceat(values, data.indptr[:-1]) / sizes, sizes)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False)
 class Task:
     """What trees are fitted to.
 
     Attributes:
         data: query groups, shuffled if graphs are split into several.
-        targets: of their rows.
         objective: the library's ``objective`` and its parameters.
-        columns: the choice of columns.
-        init_score: part of each score that is not learned.
-        init_from: whether trees start from ``init_score``; otherwise labels are relative to it.
+        residual: whether labels are relative to the initial score; otherwise trees start from it.
         centred: whether labels have mean 0 in each graph; otherwise trees learn the level of a graph, too.
         decreasing: columns that relevance may only fall with.
     """
@@ -182,9 +185,7 @@ class Task:
     data: TrainingData
     targets: Targets
     objective: dict[str, Any]
-    columns: str
-    init_score: InitScore | None = None
-    init_from: bool = True
+    residual: bool = False
     centred: bool = True
     decreasing: Collection[str] = ()
 
@@ -198,7 +199,7 @@ class WarmStart(NamedTuple):
         rate: factor of the learning rate of new trees.
     """
 
-    booster: Booster
+    booster: LightGBMBooster
     columns: list[str]
     rate: float
 
@@ -207,11 +208,11 @@ class BoostedRanker(Ranker[B]):
     """Ranker on gradient-boosted trees; a subclass says in `task` what they are fitted to."""
 
     row_by_row = True
-    booster_type: ClassVar[type[Booster]]
+    booster_type: ClassVar[type[LightGBMBooster] | type[XGBoostBooster]] = LightGBMBooster
 
     def __init__(self, params: B | Mapping[str, Any] | None = None, *, kind: Kind) -> None:
         super().__init__(params, kind=kind)
-        self._booster: Booster
+        self._booster: Any = None  # of the `booster_type`
         self._used: Indices = np.empty(0, np.intp)  # among `_tree_columns`, ascending
         self._init_score: InitScore | None = None
         self._warm_start: WarmStart | None = None
@@ -225,6 +226,10 @@ class BoostedRanker(Ranker[B]):
         """Return what `fit` fits the trees to; a subclass defines one or the other."""
         raise NotImplementedError
 
+    @property
+    def _used_columns(self) -> list[str]:
+        return [self._tree_columns[index] for index in self._used]
+
     def clone(self) -> Self:
         ranker = super().clone()
         ranker._warm_start = self._warm_start
@@ -233,43 +238,39 @@ class BoostedRanker(Ranker[B]):
     def continuing(self, rate: float = 1.0) -> Self:
         self._require_fitted()
         ranker = self.clone()
-        ranker._warm_start = self._start_from(self._booster.first(), rate)
+        ranker._warm_start = WarmStart(self._booster.first(), self._used_columns, _RATE("rate", rate))
         return ranker
-
-    def _start_from(self, trees: Booster, rate: float) -> WarmStart:
-        names = self._tree_columns
-        return WarmStart(trees, [names[index] for index in self._used], Number(0, above=True)("rate", rate))
 
     def fit(self, data: TrainingData, settings: FitSettings) -> Self:
         self._require_rounds(settings)
+        self._init_score = InitScore.find(data.columns, self.params.init_score_weight, data.target)
         task, warm = self.task(data, settings), self._warm_start
-        self._init_score = task.init_score
-        self._choose_columns(data.columns, task.columns, data.target)
+        self._choose_columns(data.columns, data.target)
         params = {**self.params.of_trees(settings), **task.objective}
         if warm:
             params["learning_rate"] *= warm.rate
         if task.decreasing:
             params["monotone_constraints"] = [-(data.columns[index] in task.decreasing) for index in self._used]
         targets = replace(task.targets, start=self._start(task, settings.threads))
-        base = warm and warm.booster
+        base: Any = warm and warm.booster
         self._booster = self.booster_type.fit(task.data, self._used, targets, params, settings, base)
         self.columns = data.columns
         return self
 
-    def _choose_columns(self, columns: list[str], choice: str, target: Target | None) -> None:
-        """Use the columns of the trees that are continued, if any, or else those of a choice."""
+    def _choose_columns(self, columns: list[str], target: Target | None) -> None:
+        """Use the columns of the trees that are continued, if any, or else those of the parameters."""
         warm = self._warm_start
         if warm and warm.booster.rounds:
             do = "build features with the settings of that model, or fine-tune another"
             self._used = column_indices(warm.columns, columns, "the model to fine-tune", do)
         else:
-            self._used = chosen_columns(columns, choice, target)
+            self._used = chosen_columns(columns, self.params.columns, target)
 
     def _start(self, task: Task, threads: int) -> Floats | None:
         """Return the relevance that new trees are added to, ``(rows,)``; None for 0."""
         data, start = task.data, None
-        if task.init_score and task.init_from:
-            start = centred(task.init_score.of_all(data), data)
+        if self._init_score and not task.residual:
+            start = centred(self._init_score.of_all(data), data)
         if self._warm_start and self._warm_start.booster.rounds:
             earlier = self._warm_start.booster
             matrices = (data.group_matrix(group, used=self._used) for group in range(data.groups))
@@ -279,7 +280,7 @@ class BoostedRanker(Ranker[B]):
         return start
 
     def grow(self, data: TrainingData, settings: FitSettings) -> Self:
-        booster = self._booster.grow(settings) if self.columns else None
+        booster = self._booster.grow(settings) if self._booster else None
         if booster is None:
             return self.fit(data, settings)
         self._booster = booster
@@ -287,12 +288,13 @@ class BoostedRanker(Ranker[B]):
 
     def predict(self, rows: Matrix, columns: list[str], instances: LazyInstances | None = None) -> Floats:
         self._require_fitted(columns)
-        return -(self._init_relevance(rows) + self._booster.relevance(rows[:, self._used]))
+        relevance: Floats = self._init_relevance(rows) + self._booster.relevance(rows[:, self._used])
+        return -relevance
 
     def staged(self, rows: Matrix, every: int, instances: LazyInstances | None = None) -> Iterator[Floats]:
         self._require_fitted()
         scores, from_zero = -self._init_relevance(rows), self.ranks_without_trees
-        return self._booster.stages(rows[:, self._used], scores, every, from_zero=from_zero)
+        yield from self._booster.stages(rows[:, self._used], scores, every, from_zero=from_zero)
 
     def _init_relevance(self, rows: Matrix) -> Floats:
         return self._init_score.relevance(rows) if self._init_score else np.zeros(len(rows))
@@ -327,11 +329,9 @@ class BoostedRanker(Ranker[B]):
 
     def importance(self) -> dict[str, float]:
         self._require_fitted()
-        gains, names = self._booster.gains(), self._tree_columns
-        total = max(float(gains.sum()), 1e-12)
-        return largest_first({
-            names[index]: float(gain) / total for index, gain in zip(self._used, gains, strict=True) if gain > 0
-        })  # fmt: skip
+        gains = self._booster.gains()
+        shares = zip(self._used_columns, gains / max(gains.sum(), 1e-12), strict=True)
+        return largest_first({name: float(share) for name, share in shares if share > 0})
 
     def _write(self, folder: Path) -> dict[str, Any]:
         folder.joinpath(self.booster_type.file_name).write_text(self._booster.text(), encoding="utf-8")
@@ -358,15 +358,14 @@ class BoostedRanker(Ranker[B]):
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
         if "start_trees" in state:
-            self._warm_start = self._start_from(self._booster.first(base), state["start_rate"])
+            rate = _RATE("start_rate", state["start_rate"])
+            self._warm_start = WarmStart(self._booster.first(base), self._used_columns, rate)
 
 
 def checked_indices(saved: Any, columns: int) -> Indices:
     """Return saved indices; raises `ValueError` unless they ascend within so many columns."""
-    if not isinstance(saved, list) or not all(type(index) is int and 0 <= index < columns for index in saved):
-        raise ValueError(f"the chosen columns are not among its {columns}")
-    if saved != sorted({*saved}):
-        raise ValueError("the chosen columns do not ascend")
+    if any(type(index) is not int for index in saved) or saved != sorted({*saved} & {*range(columns)}):
+        raise ValueError(f"the chosen columns do not ascend within its {columns}")
     return np.array(saved, np.intp)
 
 

@@ -1,4 +1,4 @@
-"""LightGBM: binned rows of many graphs, training, and its trees as a `Booster`.
+"""LightGBM: binned rows of many graphs, training, and its trees as a value.
 
 LightGBM chooses the edges of its bins from a sample of rows, which it holds as doubles, several times over: its own
 sample of 200,000 rows of a thousand columns would take more memory than the bins of a million. So the sample is
@@ -21,12 +21,13 @@ from numpy.typing import NDArray
 
 from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.params import Whole
-from xlarank.models.rankers.booster import Booster
 from xlarank.models.rankers.booster_text import checked_text, first_trees, joined, whole
 from xlarank.models.training_data import FitSettings, Targets, TrainingData, in_batches
 
 #: ``(scores of all rows, data) -> (gradient, hessian)``, each ``(rows,)``, as LightGBM calls it while it trains.
 Objective = Callable[[Floats, lgb.Dataset], tuple[Floats, Floats]]
+#: A booster that still holds its data, its objective if that is ours, and its rounds.
+Growing = tuple[lgb.Booster, Objective | None, int]
 
 #: Rows sampled for the bin edges. The standard error of a quantile is then 0.7 % of the rows at most, and one of 63
 #: bins holds 1.6 %. On 5000 configurations of a real graph, edges from 250 were as good as edges from all (tau of
@@ -35,20 +36,20 @@ _SAMPLED: Final = 5000
 
 
 @dataclass(frozen=True, eq=False)
-class LightGBMBooster(Booster):
-    """Trees of LightGBM.
+class LightGBMBooster:
+    """Trees of LightGBM whose sum is a relevance: the higher, the faster.
 
     Attributes:
         trees: all trees, those of ``base`` first.
         threads: threads of predictions, 0 for all cores.
         base: the trees that were continued.
-        growing: a booster that still holds its data, its objective if that is ours, and its rounds.
+        growing: state of `grow`.
     """
 
     trees: lgb.Booster
     threads: int = 0
     base: LightGBMBooster | None = None
-    growing: tuple[lgb.Booster, Objective | None, int] | None = None
+    growing: Growing | None = None
 
     file_name = "booster.txt"
 
@@ -57,6 +58,10 @@ class LightGBMBooster(Booster):
         cls, data: TrainingData, used: Indices, targets: Targets, params: dict[str, Any], settings: FitSettings,
         base: Self | None = None,
     ) -> Self:  # fmt: skip
+        """Grow a tree per round on the columns ``used``, ascending, and append them to the trees of ``base``.
+
+        ``params`` are LightGBM's, the objective among them.
+        """
         growing = None
         if settings.cluster is not None:
             grown = settings.cluster.grow(data, used, targets, params, settings.rounds)
@@ -72,11 +77,7 @@ class LightGBMBooster(Booster):
 
     @classmethod
     def appended(
-        cls,
-        grown: lgb.Booster,
-        threads: int,
-        base: LightGBMBooster | None,
-        growing: tuple[lgb.Booster, Objective | None, int] | None = None,
+        cls, grown: lgb.Booster, threads: int, base: LightGBMBooster | None, growing: Growing | None = None
     ) -> Self:
         """Return the trees of ``base``, if any, and those that were grown."""
         if base and base.rounds:
@@ -85,13 +86,11 @@ class LightGBMBooster(Booster):
 
     @property
     def rounds(self) -> int:
-        return int(self.trees.num_trees()) - self._base_rounds
-
-    @property
-    def _base_rounds(self) -> int:
-        return self.base.rounds if self.base else 0
+        """Number of trees without those of ``base``."""
+        return int(self.trees.num_trees()) - (self.base.rounds if self.base else 0)
 
     def grow(self, settings: FitSettings) -> Self | None:
+        """Return the trees after more rounds on the same data; None if that takes another `fit`."""
         if self.growing is None or settings.rounds < self.growing[2]:
             return None
         grown, objective, rounds = self.growing
@@ -104,33 +103,44 @@ class LightGBMBooster(Booster):
         return self.appended(reread(grown), self.threads, self.base)
 
     def first(self, trees: int | None = None) -> Self:
+        """Return the first trees, by default all, to be continued."""
         return type(self)(lgb.Booster(model_str=first_trees(self.trees.model_to_string(), trees)), self.threads)
 
     def relevance(self, values: Matrix, threads: int | None = None) -> Floats:
+        """Return the sum of the trees, ``(rows,)``, by default on the threads of `fit`."""
         threads = self.threads if threads is None else threads
         return np.asarray(self.trees.predict(values, num_threads=threads), np.float64)
 
     def stages(self, values: Matrix, scores: Floats, every: int, *, from_zero: bool) -> Iterator[Floats]:
+        """Yield ``scores`` minus `relevance` after each ``every`` rounds, the last after all of them.
+
+        The trees of ``base`` always count. ``from_zero`` starts with the stage of 0 rounds.
+        """
         predict = partial(self.trees.predict, values, num_threads=self.threads)
-        if self._base_rounds:
-            scores = scores - np.asarray(predict(num_iteration=self._base_rounds))
+        first = self.trees.num_trees() - self.rounds
+        if first:
+            scores = scores - np.asarray(predict(num_iteration=first))
         if from_zero or self.rounds <= 0:
             yield scores
-        for start in range(self._base_rounds, self.trees.num_trees(), every):
+        for start in range(first, self.trees.num_trees(), every):
             scores = scores - np.asarray(predict(start_iteration=start, num_iteration=every))
             yield scores
 
     def contributions(self, values: Matrix) -> Floats:
+        """Return the contribution of each column to `relevance`, and last a common term, ``(rows, used + 1)``."""
         return np.asarray(self.trees.predict(values, pred_contrib=True, num_threads=self.threads), np.float64)
 
     def gains(self) -> Floats:
+        """Return the total gain of the splits on each column, ``(used columns,)``."""
         return np.asarray(self.trees.feature_importance("gain"), np.float64)
 
     def text(self) -> str:
+        """Return the trees as text for `read`."""
         return whole(self.trees.model_to_string())
 
     @classmethod
-    def read(cls, text: str, features: int, base: int = 0) -> Self:
+    def read(cls, text: str, features: int, base: int) -> Self:
+        """Restore trees on ``features`` columns, the first ``base`` continued; `ValueError` if damaged."""
         try:
             whole_booster = cls(lgb.Booster(model_str=checked_text(text, features)))
         except lgb.basic.LightGBMError as error:

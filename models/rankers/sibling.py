@@ -183,7 +183,7 @@ class SiblingRanker(Ranker[SiblingParams]):
         return blend([scores, by_siblings], [1 - weight, weight])
 
     def _by_siblings(self, siblings: list[Sibling], graph: Instances, configs: Instances, prior: Floats) -> Floats:
-        """Return the mean over siblings of their solution at ``configs``, ``(configs,)``, weighted by `nearness`."""
+        """Return the mean of the siblings' solutions at ``configs``, ``(configs,)``, weighted by `nearness`."""
         solutions = [self._solution(sibling, configs, prior) for sibling in siblings]
         return np.average(solutions, axis=0, weights=[nearness(sibling, graph) for sibling in siblings])
 

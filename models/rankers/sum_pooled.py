@@ -114,7 +114,6 @@ class SumPooled(BoostedRanker[SumPooledParams]):
     """
 
     params_class = SumPooledParams
-    booster_type = LightGBMBooster
     row_by_row = False
 
     def __init__(self, params: SumPooledParams | Mapping[str, Any] | None = None, *, kind: Kind) -> None:
@@ -129,11 +128,10 @@ class SumPooled(BoostedRanker[SumPooledParams]):
         self._require_rounds(settings)
         rng = np.random.default_rng(settings.seed)
         self._instance_columns = _shared_instance_columns(data)
-        self._choose_columns(self._instance_columns or data.columns, self.params.columns, data.target)
+        self._choose_columns(self._instance_columns or data.columns, data.target)
         booster = self._boost(self._pool(data, rng), settings, rng)
         # like lightgbm.train: it lets go of the data, and equals what will be loaded to the last bit
         base = self._warm_start.booster if self._warm_start else None
-        assert base is None or isinstance(base, LightGBMBooster)
         self._booster = LightGBMBooster.appended(reread(booster), settings.threads, base)
         self.columns = data.columns
         return self

@@ -10,8 +10,7 @@ import numpy as np
 from xlarank.data.errors import ModelError
 from xlarank.models.arrays import Floats
 from xlarank.models.params import Among, Number, OneOf, param
-from xlarank.models.rankers.boosted import BoostedRanker, InitScore, Task, TreeParams, centred, columns_param
-from xlarank.models.rankers.lightgbm import LightGBMBooster
+from xlarank.models.rankers.boosted import BoostedRanker, Task, TreeParams, centred, columns_param
 from xlarank.models.training_data import FitSettings, Targets, TrainingData
 
 #: Largest log2 of a predicted time, beyond any real one; keeps times finite.
@@ -43,7 +42,6 @@ class TimeTrees(BoostedRanker[TimeTreesParams]):
     """
 
     params_class = TimeTreesParams
-    booster_type = LightGBMBooster
     takes_no_rounds = True
 
     @property
@@ -60,26 +58,19 @@ class TimeTrees(BoostedRanker[TimeTreesParams]):
         return self._init_score is not None and self._init_score.weight == 1
 
     def task(self, data: TrainingData, settings: FitSettings) -> Task:
-        params = self.params
-        init_score = InitScore.find(data.columns, params.init_score_weight, data.target)
+        init_score = self._init_score
         if init_score is None and not settings.rounds:
             raise ModelError("the target has no estimated time to rank by", expected="1 round or more")
         # runs of one kernel are brought to one normalizer
         times = np.concatenate([part.row_cost * float(np.median(part.normalizer)) for part in data.parts])
         label = -np.log2(times) - (init_score.of_all(data) if init_score else 0.0)
-        is_centred = init_score is None or self.kind == "layout"
+        centre = init_score is None or self.kind == "layout"
         sizes = np.diff(data.indptr)
         weight = np.repeat(data.group_weight / sizes, sizes) * sizes.mean()
-        return Task(
-            data=data,
-            targets=Targets(label=centred(label, data) if is_centred else label, weight=weight),
-            objective={"objective": "regression"},
-            columns=params.columns,
-            init_score=init_score,
-            init_from=False,
-            centred=is_centred,
-            decreasing=data.target.times if params.monotone and data.target else (),
-        )
+        targets = Targets(label=centred(label, data) if centre else label, weight=weight)
+        decreasing = data.target.times if self.params.monotone and data.target else ()
+        objective = {"objective": "regression"}
+        return Task(data, targets, objective, residual=True, centred=centre, decreasing=decreasing)
 
     def nanoseconds(self, scores: Floats) -> Floats | None:
         return np.exp2(np.minimum(scores, _MOST)) if self._predicts_times else None

@@ -47,7 +47,7 @@ class TreeCluster:
     def grow(
         self, data: TrainingData, used: Indices, targets: Targets, params: dict[str, Any], rounds: int
     ) -> lgb.Booster:
-        """Grow a booster of LightGBM's ``params``; the other arguments as in `Booster.fit`.
+        """Grow a booster of LightGBM's ``params``; the other arguments as in `LightGBMBooster.fit`.
 
         Raises `ClusterError` if a worker or the scheduler is lost: LightGBM cannot go on then, and the other
         workers would wait for ever, so they are restarted.

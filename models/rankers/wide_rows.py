@@ -8,20 +8,11 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from xlarank.models.base import Ranker
-from xlarank.models.objectives import (
-    LABELS,
-    MAX_GROUP,
-    RankNetLoss,
-    mean_rank,
-    merge_ties,
-    relevance,
-    row_weights,
-)
+from xlarank.models.objectives import LABELS, MAX_GROUP, RankNetLoss, mean_rank, merge_ties, relevance, row_weights
 from xlarank.models.params import Among, Between, Number, OneOf, Whole, param
 from xlarank.models.rankers.boosted import (
     BoostedParams,
     BoostedRanker,
-    InitScore,
     PairLossParams,
     Task,
     TreeParams,
@@ -31,7 +22,6 @@ from xlarank.models.rankers.boosted import (
     tie_tolerance_param,
 )  # fmt: skip
 from xlarank.models.rankers.booster_text import MOST_DEPTH
-from xlarank.models.rankers.lightgbm import LightGBMBooster
 from xlarank.models.rankers.xgboost import XGBoostBooster
 from xlarank.models.training_data import FitSettings, Targets, TrainingData
 
@@ -69,7 +59,6 @@ class LambdaRank(BoostedRanker[LambdaRankParams]):
     """
 
     params_class = LambdaRankParams
-    booster_type = LightGBMBooster
 
     def task(self, data: TrainingData, settings: FitSettings) -> Task:
         params = self.params
@@ -79,18 +68,14 @@ class LambdaRank(BoostedRanker[LambdaRankParams]):
         if len(sizes) > data.groups:
             data = data.shuffled(settings.seed)
         labels = data.per_group(lambda cost: relevance(merge_ties(cost, params.tie_tolerance), params.labels))
-        return Task(
-            data=data,
-            targets=Targets(label=labels, weight=np.repeat(data.group_weight, np.diff(data.indptr)), sizes=sizes),
-            objective={
-                "objective": "lambdarank",
-                "label_gain": list(range(int(labels.max()) + 1)),
-                "lambdarank_truncation_level": max(sizes),
-                "lambdarank_norm": params.lambdarank_norm,
-            },
-            columns=params.columns,
-            init_score=InitScore.find(data.columns, params.init_score_weight, data.target),
-        )
+        weight = np.repeat(data.group_weight, np.diff(data.indptr))
+        objective = {
+            "objective": "lambdarank",
+            "label_gain": list(range(int(labels.max()) + 1)),
+            "lambdarank_truncation_level": max(sizes),
+            "lambdarank_norm": params.lambdarank_norm,
+        }
+        return Task(data, Targets(label=labels, weight=weight, sizes=sizes), objective)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,20 +95,14 @@ class RankNet(BoostedRanker[RankNetParams]):
     """
 
     params_class = RankNetParams
-    booster_type = LightGBMBooster
 
     def task(self, data: TrainingData, settings: FitSettings) -> Task:
         params = self.params
         weight = row_weights(data.indptr, params.graph_weight, data.group_weight)
         loss = RankNetLoss(data.cost, data.indptr, weight, params.pairs, params.tie_tolerance)
         rng = np.random.default_rng(settings.seed)
-        return Task(
-            data=data,
-            targets=Targets(label=np.zeros(len(data.cost))),
-            objective={"objective": lambda relevance, _: loss.gradients(relevance, rng)},
-            columns=params.columns,
-            init_score=InitScore.find(data.columns, params.init_score_weight, data.target),
-        )
+        objective = {"objective": lambda relevance, _: loss.gradients(relevance, rng)}
+        return Task(data, Targets(label=np.zeros(len(data.cost))), objective)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,8 +119,8 @@ class XGBTreeParams(BoostedParams):
     def of_trees(self, settings: FitSettings) -> dict[str, Any]:
         return {
             **{declared.name: getattr(self, declared.name) for declared in fields(XGBTreeParams)},
-            "base_score": 0.0, "grow_policy": "lossguide", "max_depth": MOST_DEPTH, "seed": settings.seed,
-            "nthread": settings.threads, "verbosity": 0,
+            "base_score": 0.0, "tree_method": "hist", "grow_policy": "lossguide", "max_depth": MOST_DEPTH,
+            "seed": settings.seed, "nthread": settings.threads, "verbosity": 0,
         }  # fmt: skip
 
 
@@ -168,19 +147,14 @@ class XGBPairwise(BoostedRanker[XGBPairwiseParams]):
         params = self.params
         labels = data.per_group(lambda cost: 1 - mean_rank(merge_ties(cost, params.tie_tolerance)))
         weight = row_weights(data.indptr, params.graph_weight, data.group_weight)[data.indptr[:-1]]
-        return Task(
-            data=data,
-            targets=Targets(label=labels, weight=weight),
-            objective={
-                "objective": "rank:pairwise",
-                "lambdarank_pair_method": "mean",  # the default looks at the 32 best of a group only
-                "lambdarank_num_pair_per_sample": params.pairs,
-                # The default divides a pair's gradient by the distance of its scores, which is not RankNet's: it cost
-                # 0.02 of tau on layout:cpu:random and 0.03 on default, families held out.
-                "lambdarank_score_normalization": False,
-                # The default metric, NDCG, refuses labels that are not small whole numbers, even if unused.
-                "eval_metric": "auc",
-            },
-            columns=params.columns,
-            init_score=InitScore.find(data.columns, params.init_score_weight, data.target),
-        )
+        objective = {
+            "objective": "rank:pairwise",
+            "lambdarank_pair_method": "mean",  # the default looks at the 32 best of a group only
+            "lambdarank_num_pair_per_sample": params.pairs,
+            # The default divides a pair's gradient by the distance of its scores, which is not RankNet's: it cost
+            # 0.02 of tau on layout:cpu:random and 0.03 on default, families held out.
+            "lambdarank_score_normalization": False,
+            # The default metric, NDCG, refuses labels that are not small whole numbers, even if unused.
+            "eval_metric": "auc",
+        }
+        return Task(data, Targets(label=labels, weight=weight), objective)

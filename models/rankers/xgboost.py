@@ -1,4 +1,4 @@
-"""XGBoost: quantised rows of many graphs, training, and its trees as a `Booster`."""
+"""XGBoost: quantised rows of many graphs, training, and its trees as a value."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import numpy as np
 
 from xlarank.data.errors import ModelError
 from xlarank.models.arrays import Floats, Indices, Matrix
-from xlarank.models.rankers.booster import Booster
 from xlarank.models.rankers.booster_text import checked_json
 from xlarank.models.training_data import FitSettings, Targets, TrainingData, in_batches
 
@@ -21,12 +20,8 @@ _MAX_BIN: Final = 64
 
 
 @dataclass(frozen=True, eq=False)
-class XGBoostBooster(Booster):
-    """Trees of XGBoost, one per round.
-
-    Attributes:
-        trees: an ``xgboost.Booster``.
-    """
+class XGBoostBooster:
+    """An ``xgboost.Booster`` with the interface of `LightGBMBooster`; it cannot be continued."""
 
     trees: Any
 
@@ -35,30 +30,27 @@ class XGBoostBooster(Booster):
     @classmethod
     def fit(
         cls, data: TrainingData, used: Indices, targets: Targets, params: dict[str, Any], settings: FitSettings,
-        base: Self | None = None,
+        base: None = None,
     ) -> Self:  # fmt: skip
         module = _xgboost()
-        params = {**params, "tree_method": "hist", "max_bin": _MAX_BIN}
         train = _quantised(module, data, used, targets, settings.threads)
         with module.config_context(verbosity=0):
-            return cls(module.train(params, train, settings.rounds))
+            return cls(module.train({**params, "max_bin": _MAX_BIN}, train, settings.rounds))
 
     @property
     def rounds(self) -> int:
         return int(self.trees.num_boosted_rounds())
 
-    def relevance(self, values: Matrix, threads: int | None = None) -> Floats:
-        return self._sum(values, self.rounds)
+    def grow(self, settings: FitSettings) -> None:
+        """Grow nothing: more rounds take another `fit`."""
 
-    def _sum(self, values: Matrix, rounds: int) -> Floats:
+    def relevance(self, values: Matrix, rounds: int = 0) -> Floats:
         total = self.trees.inplace_predict(values, iteration_range=(0, rounds), predict_type="margin")
         return np.asarray(total, np.float64)
 
     def stages(self, values: Matrix, scores: Floats, every: int, *, from_zero: bool) -> Iterator[Floats]:
-        if from_zero:
-            yield scores
         for stop in [*range(every, self.rounds, every), self.rounds]:
-            yield scores - self._sum(values, stop)
+            yield scores - self.relevance(values, stop)
 
     def contributions(self, values: Matrix) -> Floats:
         return np.asarray(self.trees.predict(_xgboost().DMatrix(values), pred_contribs=True), np.float64)
@@ -74,7 +66,7 @@ class XGBoostBooster(Booster):
         return str(self.trees.save_raw("json").decode("utf-8"))
 
     @classmethod
-    def read(cls, text: str, features: int, base: int = 0) -> Self:
+    def read(cls, text: str, features: int, base: int) -> Self:
         module, content = _xgboost(), checked_json(text, features).encode("utf-8")
         with module.config_context(verbosity=0):
             return cls(module.Booster(model_file=bytearray(content)))
