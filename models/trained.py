@@ -44,7 +44,7 @@ class Continued:
     Attributes:
         where: "shipped", or its folder.
         rate: factor of the learning rate of new trees.
-        graphs: names of all its training graphs.
+        graphs: all its training graphs.
     """
 
     where: str
@@ -59,9 +59,7 @@ class ModelCard:
     """Description of a trained model, as written to ``model.json``.
 
     Attributes:
-        model: name of the ranker, fitted with ``params`` and ``rounds``.
-        tuned: whether the parameters come from a study.
-        recipe, columns: settings and columns of its rows.
+        model: name of the ranker, fitted with ``params``, from a study if ``tuned``, and ``rounds``.
         trained_on: split -> names of its graphs.
         folds: out-of-fold metrics, ``{graph: {metric: value}}``; empty with fewer than two families.
         folds_by: what was held out together, a key of `xlarank.models.validation.curves.FOLDS_OF`.
@@ -69,10 +67,8 @@ class ModelCard:
         kinds: certain kinds of the kernels that it was trained on; empty for layouts.
         fallback: fallback of kernels of other kinds; None if that was not measured.
         select: criterion of the number of rounds, one of `xlarank.models.validation.metrics.SELECTIONS`.
-        also_from: other collections that it was trained on -> names of their graphs.
-        also_weights: their weights beside the own collection's 1; 1 if missing.
+        also_from, also_weights: graphs of other collections that it was trained on, and their weights, by default 1.
         continues: the model that it was fine-tuned from; ``rounds`` are those that were added to it.
-        versions: versions of Python and the libraries.
         seeds: folder and checksum of each booster.
     """
 
@@ -130,7 +126,6 @@ class TrainedModel:
     """A loaded model.
 
     Attributes:
-        rankers: one per seed.
         calibration: how far its rankings can be trusted, if that was measured for this very model.
         shipped: whether it is a shipped ranker, which takes its columns from any rows that have them.
     """

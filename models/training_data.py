@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -49,23 +49,6 @@ class FitSettings:
         object.__setattr__(self, "threads", max(0, self.threads))
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Targets:
-    """What boosters learn of rows, in their order.
-
-    Attributes:
-        label: ``(rows,)``.
-        weight: ``(rows,)``, for XGBoost ``(groups,)``; None for 1.
-        start: ``(rows,)`` relevance that trees are added to; None for 0.
-        sizes: rows of each query group; None for an objective without groups.
-    """
-
-    label: Floats
-    weight: Floats | None = None
-    start: Floats | None = None
-    sizes: list[int] | None = None
-
-
 @dataclass(frozen=True, eq=False)
 class TrainingData:
     """Query groups of one kind of graphs.
@@ -75,7 +58,6 @@ class TrainingData:
         cost: ``(rows,)`` lower is faster; only compared within a group.
         indptr: ``(groups + 1,)``; group g is rows ``indptr[g]:indptr[g + 1]``.
         names, families: of each group.
-        columns: names of the columns of the rows.
         group_weight: ``(groups,)`` factor of each group in a loss.
         target: the hardware that is ranked for; None if unknown.
         also: groups of other collections, to train on but not to validate on.
@@ -171,6 +153,33 @@ class TrainingData:
     def whole(self) -> TrainingData:
         """Return all groups to train on."""
         return self if self.also is None else self.join(self.also)
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What trees are fitted to.
+
+    Attributes:
+        data: query groups, shuffled if graphs are split into several.
+        label: ``(rows,)``.
+        params: the library's, the objective among them.
+        weight: ``(rows,)``, for XGBoost ``(groups,)``; None for 1.
+        sizes: rows of each query group; None for an objective without groups.
+        start: ``(rows,)`` relevance that trees are added to; None for 0.
+        residual: whether labels are relative to the initial score; otherwise trees start from it.
+        centred: whether labels have mean 0 in each graph; otherwise trees learn the level of a graph, too.
+        decreasing: columns that relevance may only fall with.
+    """
+
+    data: TrainingData
+    label: Floats
+    params: dict[str, Any]
+    weight: Floats | None = None
+    sizes: list[int] | None = None
+    start: Floats | None = None
+    residual: bool = False
+    centred: bool = True
+    decreasing: Collection[str] = ()
 
 
 def _require_equal_columns(name: str, columns: list[str], first: str, wanted: list[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar
@@ -26,7 +26,7 @@ from xlarank.models.params import Among, Between, Number, OneOf, RankerParams, W
 from xlarank.models.rankers.booster_text import MOST_DEPTH, MOST_LEAVES
 from xlarank.models.rankers.lightgbm import LightGBMBooster
 from xlarank.models.rankers.xgboost import XGBoostBooster
-from xlarank.models.training_data import FitSettings, Targets, TrainingData
+from xlarank.models.training_data import FitSettings, Task, TrainingData
 
 #: ``all``: every column; ``no_graph``: without those that are constant within a graph (they cannot order
 #: anything alone and tell graphs apart); ``no_candidates``: without the transductive ones; ``alone``: neither.
@@ -170,26 +170,6 @@ def centred(values: Floats, data: TrainingData) -> Floats:
     return values - np.repeat(np.add.reduceat(values, data.indptr[:-1]) / sizes, sizes)
 
 
-@dataclass(frozen=True, eq=False)
-class Task:
-    """What trees are fitted to.
-
-    Attributes:
-        data: query groups, shuffled if graphs are split into several.
-        objective: the library's ``objective`` and its parameters.
-        residual: whether labels are relative to the initial score; otherwise trees start from it.
-        centred: whether labels have mean 0 in each graph; otherwise trees learn the level of a graph, too.
-        decreasing: columns that relevance may only fall with.
-    """
-
-    data: TrainingData
-    targets: Targets
-    objective: dict[str, Any]
-    residual: bool = False
-    centred: bool = True
-    decreasing: Collection[str] = ()
-
-
 class WarmStart(NamedTuple):
     """Trees that new ones are added to.
 
@@ -246,14 +226,14 @@ class BoostedRanker(Ranker[B]):
         self._init_score = InitScore.find(data.columns, self.params.init_score_weight, data.target)
         task, warm = self.task(data, settings), self._warm_start
         self._choose_columns(data.columns, data.target)
-        params = {**self.params.of_trees(settings), **task.objective}
+        params = {**self.params.of_trees(settings), **task.params}
         if warm:
             params["learning_rate"] *= warm.rate
         if task.decreasing:
             params["monotone_constraints"] = [-(data.columns[index] in task.decreasing) for index in self._used]
-        targets = replace(task.targets, start=self._start(task, settings.threads))
+        task = replace(task, params=params, start=self._start(task, settings.threads))
         base: Any = warm and warm.booster
-        self._booster = self.booster_type.fit(task.data, self._used, targets, params, settings, base)
+        self._booster = self.booster_type.fit(task, self._used, settings, base)
         self.columns = data.columns
         return self
 

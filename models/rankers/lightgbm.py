@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.params import Whole
 from xlarank.models.rankers.booster_text import checked_text, first_trees, joined, whole
-from xlarank.models.training_data import FitSettings, Targets, TrainingData, in_batches
+from xlarank.models.training_data import FitSettings, Task, TrainingData, in_batches
 
 #: ``(scores of all rows, data) -> (gradient, hessian)``, each ``(rows,)``, as LightGBM calls it while it trains.
 Objective = Callable[[Floats, lgb.Dataset], tuple[Floats, Floats]]
@@ -54,19 +54,13 @@ class LightGBMBooster:
     file_name = "booster.txt"
 
     @classmethod
-    def fit(
-        cls, data: TrainingData, used: Indices, targets: Targets, params: dict[str, Any], settings: FitSettings,
-        base: Self | None = None,
-    ) -> Self:  # fmt: skip
-        """Grow a tree per round on the columns ``used``, ascending, and append them to the trees of ``base``.
-
-        ``params`` are LightGBM's, the objective among them.
-        """
-        growing = None
+    def fit(cls, task: Task, used: Indices, settings: FitSettings, base: Self | None = None) -> Self:
+        """Grow a tree per round on the columns ``used``, ascending, and append them to the trees of ``base``."""
+        params, growing = task.params, None
         if settings.cluster is not None:
-            grown = settings.cluster.grow(data, used, targets, params, settings.rounds)
+            grown = settings.cluster.grow(task, used, settings.rounds)
         else:
-            train = bin_rows(data, used, targets, settings.threads)
+            train = bin_rows(task, used, settings.threads)
             objective: Objective | None = params["objective"] if callable(params["objective"]) else None
             # Without a column to split LightGBM refuses a custom objective; named ones grow stumps of nothing.
             if objective and not can_split(train):
@@ -189,9 +183,9 @@ def binning() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def bin_rows(data: TrainingData, used: Indices, targets: Targets, threads: int) -> lgb.Dataset:
+def bin_rows(task: Task, used: Indices, threads: int) -> lgb.Dataset:
     """Construct LightGBM's data of the columns ``used``, ascending."""
-    sample = bin_sample(data, used)
+    data, sample = task.data, bin_sample(task.data, used)
     single_rows = None if sample is None else iter(sample)
     if single_rows is not None:
         silence_lightgbm(threads)
@@ -203,8 +197,7 @@ def bin_rows(data: TrainingData, used: Indices, targets: Targets, threads: int) 
         if single_rows is not None:
             rows = [Batches(len(rows), rows.__getitem__, single_rows)]
     params = {**binning(), "num_threads": threads, "verbose": -1}
-    group, start = targets.sizes, targets.start
-    return lgb.Dataset(rows, targets.label, None, targets.weight, group, start, params=params).construct()
+    return lgb.Dataset(rows, task.label, None, task.weight, task.sizes, task.start, params=params).construct()
 
 
 def can_split(train: lgb.Dataset) -> bool:

@@ -10,8 +10,8 @@ import numpy as np
 from xlarank.data.errors import ModelError
 from xlarank.models.arrays import Floats
 from xlarank.models.params import Among, Number, OneOf, param
-from xlarank.models.rankers.boosted import BoostedRanker, Task, TreeParams, centred, columns_param
-from xlarank.models.training_data import FitSettings, Targets, TrainingData
+from xlarank.models.rankers.boosted import BoostedRanker, TreeParams, centred, columns_param
+from xlarank.models.training_data import FitSettings, Task, TrainingData
 
 #: Largest log2 of a predicted time, beyond any real one; keeps times finite.
 _MOST: Final = 100.0
@@ -67,10 +67,10 @@ class TimeTrees(BoostedRanker[TimeTreesParams]):
         centre = init_score is None or self.kind == "layout"
         sizes = np.diff(data.indptr)
         weight = np.repeat(data.group_weight / sizes, sizes) * sizes.mean()
-        targets = Targets(label=centred(label, data) if centre else label, weight=weight)
+        label = centred(label, data) if centre else label
         decreasing = data.target.times if self.params.monotone and data.target else ()
-        objective = {"objective": "regression"}
-        return Task(data, targets, objective, residual=True, centred=centre, decreasing=decreasing)
+        params = {"objective": "regression"}
+        return Task(data, label, params, weight, residual=True, centred=centre, decreasing=decreasing)
 
     def nanoseconds(self, scores: Floats) -> Floats | None:
         return np.exp2(np.minimum(scores, _MOST)) if self._predicts_times else None

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from xlarank.data.errors import ClusterError
 from xlarank.models.arrays import Indices, Matrix
 from xlarank.models.rankers.lightgbm import binning
-from xlarank.models.training_data import Targets, TrainingData
+from xlarank.models.training_data import Task
 
 if TYPE_CHECKING:  # an extra, imported where it is needed
     from distributed import Client
@@ -44,20 +44,18 @@ class TreeCluster:
     client: Client
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
-    def grow(
-        self, data: TrainingData, used: Indices, targets: Targets, params: dict[str, Any], rounds: int
-    ) -> lgb.Booster:
-        """Grow a booster of LightGBM's ``params``; the other arguments as in `LightGBMBooster.fit`.
+    def grow(self, task: Task, used: Indices, rounds: int) -> lgb.Booster:
+        """Grow trees on the columns ``used``, ascending.
 
         Raises `ClusterError` if a worker or the scheduler is lost: LightGBM cannot go on then, and the other
         workers would wait for ever, so they are restarted.
         """
         with self._lock:
-            rows, workers = data.matrix(used), 1
+            rows, workers = task.data.matrix(used), 1
             try:
                 self.client.wait_for_workers(1, timeout=_PATIENCE)
                 workers = len(self.client.nthreads())
-                text = _grow(self.client, rows, targets, params, rounds)
+                text = _grow(self.client, rows, task, rounds)
             except Exception as error:  # LightGBM, Dask and the network: each has errors of its own
                 with suppress(Exception):
                     self.client.restart(timeout=_PATIENCE)
@@ -70,25 +68,25 @@ class TreeCluster:
         return lgb.Booster(model_str=_NETWORK.sub("", text))
 
 
-def _grow(client: Client, rows: Matrix, targets: Targets, params: dict[str, Any], rounds: int) -> str:
+def _grow(client: Client, rows: Matrix, task: Task, rounds: int) -> str:
     """Return LightGBM's text of a booster of ``rows (rows, columns)``; raises `ClusterError` for a lost worker."""
-    assert targets.sizes is not None, "only objectives of query groups are distributed"
+    assert task.sizes is not None, "only objectives of query groups are distributed"
     threads, executor = client.nthreads(), client.get_executor(pure=False)
-    groups = partitions(np.array(targets.sizes), len(threads))
-    ends = np.append(0, np.cumsum(targets.sizes))[groups].tolist()
+    groups = partitions(np.array(task.sizes), len(threads))
+    ends = np.append(0, np.cumsum(task.sizes))[groups].tolist()
     workers = sorted(threads)[: len(groups) - 1]
     machines: dict[str, str] = {}
     while len(set(machines.values())) < len(workers):  # two workers may be given the same port
         ports = client.run(_free_port, workers=workers)
         machines = {worker: f"{urlsplit(worker).hostname}:{port}" for worker, port in ports.items()}
-    shared = {**binning(), **params, "tree_learner": "data", "num_machines": len(workers)}
+    shared = {**binning(), **task.params, "tree_learner": "data", "num_machines": len(workers)}
     if len(workers) > 1:
         shared["machines"] = ",".join(machines[worker] for worker in workers)
     running = set()
     for worker, (g, h), (a, b) in zip(workers, pairwise(groups), pairwise(ends), strict=True):
-        weight, start = (values if values is None else values[a:b] for values in (targets.weight, targets.start))
-        part = Targets(label=targets.label[a:b], weight=weight, start=start, sizes=targets.sizes[g:h])
-        scattered = client.scatter((rows[a:b], part), workers=[worker], hash=False)
+        weight, start = (values if values is None else values[a:b] for values in (task.weight, task.start))
+        arguments = rows[a:b], task.label[a:b], None, weight, task.sizes[g:h], start
+        scattered = client.scatter(arguments, workers=[worker], hash=False)
         settings = shared | {"num_threads": threads[worker], "local_listen_port": ports[worker]}
         running.add(executor.submit(_grow_part, scattered, settings, rounds, workers=[worker]))
     while running:
@@ -105,14 +103,13 @@ def _free_port() -> int:
         return int(unused.getsockname()[1])
 
 
-def _grow_part(part: tuple[Matrix, Targets], params: dict[str, Any], rounds: int) -> str:
-    """Grow the booster of all workers on the rows of this one."""
-    rows, targets = part
+def _grow_part(arguments: Any, params: dict[str, Any], rounds: int) -> str:
+    """Grow the booster of all workers on the rows of this one, arguments of `lightgbm.Dataset`."""
     output = os.dup(1)  # of a worker that may have other tasks
     with open(os.devnull, "wb") as null:  # LightGBM prints every port that it tries, from threads of its own
         os.dup2(null.fileno(), 1)
     try:
-        data = lgb.Dataset(rows, targets.label, None, targets.weight, targets.sizes, targets.start, params=params)
+        data = lgb.Dataset(*arguments, params=params)
         booster = lgb.train(params, data, rounds)
         text = booster.model_to_string()
         booster.free_network()

@@ -14,7 +14,6 @@ from xlarank.models.rankers.boosted import (
     BoostedParams,
     BoostedRanker,
     PairLossParams,
-    Task,
     TreeParams,
     columns_param,
     init_score_param,
@@ -23,7 +22,7 @@ from xlarank.models.rankers.boosted import (
 )  # fmt: skip
 from xlarank.models.rankers.booster_text import MOST_DEPTH
 from xlarank.models.rankers.xgboost import XGBoostBooster
-from xlarank.models.training_data import FitSettings, Targets, TrainingData
+from xlarank.models.training_data import FitSettings, Task, TrainingData
 
 #: Sizes of query groups worth trying; small ones are drawn from a graph of few configurations, too.
 _GROUPS: Final = (30, 100, 250, 1000)
@@ -75,7 +74,7 @@ class LambdaRank(BoostedRanker[LambdaRankParams]):
             "lambdarank_truncation_level": max(sizes),
             "lambdarank_norm": params.lambdarank_norm,
         }
-        return Task(data, Targets(label=labels, weight=weight, sizes=sizes), objective)
+        return Task(data, labels, objective, weight, sizes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +101,7 @@ class RankNet(BoostedRanker[RankNetParams]):
         loss = RankNetLoss(data.cost, data.indptr, weight, params.pairs, params.tie_tolerance)
         rng = np.random.default_rng(settings.seed)
         objective = {"objective": lambda relevance, _: loss.gradients(relevance, rng)}
-        return Task(data, Targets(label=np.zeros(len(data.cost))), objective)
+        return Task(data, np.zeros(len(data.cost)), objective)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,4 +156,4 @@ class XGBPairwise(BoostedRanker[XGBPairwiseParams]):
             # The default metric, NDCG, refuses labels that are not small whole numbers, even if unused.
             "eval_metric": "auc",
         }
-        return Task(data, Targets(label=labels, weight=weight), objective)
+        return Task(data, labels, objective, weight)

@@ -13,7 +13,7 @@ import numpy as np
 from xlarank.data.errors import ModelError
 from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.rankers.booster_text import checked_json
-from xlarank.models.training_data import FitSettings, Targets, TrainingData, in_batches
+from xlarank.models.training_data import FitSettings, Task, in_batches
 
 #: As near to LightGBM's 63 as XGBoost likes it.
 _MAX_BIN: Final = 64
@@ -28,14 +28,11 @@ class XGBoostBooster:
     file_name = "booster.json"
 
     @classmethod
-    def fit(
-        cls, data: TrainingData, used: Indices, targets: Targets, params: dict[str, Any], settings: FitSettings,
-        base: None = None,
-    ) -> Self:  # fmt: skip
+    def fit(cls, task: Task, used: Indices, settings: FitSettings, base: None = None) -> Self:
         module = _xgboost()
-        train = _quantised(module, data, used, targets, settings.threads)
+        train = _quantised(module, task, used, settings.threads)
         with module.config_context(verbosity=0):
-            return cls(module.train({**params, "max_bin": _MAX_BIN}, train, settings.rounds))
+            return cls(module.train({**task.params, "max_bin": _MAX_BIN}, train, settings.rounds))
 
     @property
     def rounds(self) -> int:
@@ -83,13 +80,13 @@ def _xgboost() -> ModuleType:
     return xgboost
 
 
-def _quantised(module: ModuleType, data: TrainingData, used: Indices, targets: Targets, threads: int) -> Any:
+def _quantised(module: ModuleType, task: Task, used: Indices, threads: int) -> Any:
     """Construct XGBoost's data of some columns.
 
     Weights, one per group, also decide the edges of its bins, a little differently for rows that come in batches.
     """
     quantised = partial(module.QuantileDMatrix, max_bin=_MAX_BIN, nthread=threads)
-    arrays = {"label": targets.label, "weight": targets.weight, "base_margin": targets.start}
+    data, arrays = task.data, {"label": task.label, "weight": task.weight, "base_margin": task.start}
     if not in_batches(len(data.cost), len(used)):
         return quantised(data.matrix(used), group=np.diff(data.indptr), **arrays)
 

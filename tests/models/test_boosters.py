@@ -22,10 +22,10 @@ from xlarank.models.base import Ranker
 from xlarank.models.objectives import RankNetLoss, row_weights
 from xlarank.models.rankers import lightgbm
 from xlarank.models.rankers.boosted import InitScore, centred
-from xlarank.models.rankers.booster_text import MOST_DEPTH, first_trees, require_tree
+from xlarank.models.rankers.booster_text import first_trees, require_tree
 from xlarank.models.rankers.lightgbm import bin_rows
 from xlarank.models.rankers.wide_rows import XGBPairwise
-from xlarank.models.training_data import FitSettings, Targets, TrainingData
+from xlarank.models.training_data import FitSettings, Task, TrainingData
 from xlarank.models.validation.metrics import kendall_tau
 
 
@@ -117,20 +117,9 @@ def test_splits_that_are_no_tree_are_refused() -> None:
             require_tree(children, leaves)
 
 
-def test_trees_deeper_than_any_grown_here_are_refused() -> None:
-    """Contributions of a chain of 10,000 leaves take a minute and have no correct digit; longer ones crash."""
-    for depth in (MOST_DEPTH, MOST_DEPTH + 1):
-        chain = [(-1 - split, split + 1) for split in range(depth - 1)] + [(-depth, -depth - 1)]
-        for children in (chain, [pair[::-1] for pair in chain]):
-            if depth == MOST_DEPTH:
-                require_tree(children, depth + 1)
-            else:
-                with pytest.raises(ValueError, match=f"deeper than {MOST_DEPTH} splits"):
-                    require_tree(children, depth + 1)
-
-
 @pytest.mark.parametrize("model", ["lambdarank", "xgb-pairwise"])
 def test_no_tree_grows_deeper_than_can_be_read(model: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Contributions of a chain of 10,000 leaves take a minute and have no correct digit; longer ones crash."""
     for module in ("booster_text", "boosted", "wide_rows"):
         monkeypatch.setattr(f"xlarank.models.rankers.{module}.MOST_DEPTH", 3)
     leaves = {"lambdarank": "num_leaves", "xgb-pairwise": "max_leaves"}[model]
@@ -217,7 +206,7 @@ def test_boosters_print_nothing(monkeypatch: pytest.MonkeyPatch, capfd: pytest.C
     monkeypatch.setattr("xlarank.models.rankers.lightgbm._SAMPLED", 40)
     data = easy_data(graphs=2)
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(bin_rows, data, np.arange(4), Targets(label=np.zeros(len(data.cost))), 1).result()
+        pool.submit(bin_rows, Task(data, np.zeros(len(data.cost)), {}), np.arange(4), 1).result()
     assert capfd.readouterr() == ("", "")
 
 
