@@ -67,7 +67,7 @@ class ModelCard:
         kinds: certain kinds of the kernels that it was trained on; empty for layouts.
         fallback: fallback of kernels of other kinds; None if that was not measured.
         select: criterion of the number of rounds, one of `xlarank.models.validation.metrics.SELECTIONS`.
-        also_from, also_weights: graphs of other collections that it was trained on, and their weights, by default 1.
+        also_from, also_weights: graphs of other collections that it was trained on, and their weights (1).
         continues: the model that it was fine-tuned from; ``rounds`` are those that were added to it.
         seeds: folder and checksum of each booster.
     """

@@ -53,7 +53,7 @@ def columns_param() -> Any:
 
 
 def init_score_param() -> Any:
-    """Declare the weight of `InitScore`, which is searched for tiles only."""
+    """Declare the weight of `InitScore`, searched for tiles only."""
     return param(0.0, Number(0), Among((0.0, 1.0, 2.0, 4.0)), tile=2.0, searched_for=("tile",))
 
 
@@ -202,13 +202,13 @@ class BoostedRanker(Ranker[B]):
         """Names of the columns that `_used` indexes."""
         return self.columns
 
-    def task(self, data: TrainingData, settings: FitSettings) -> Task:
-        """Return what `fit` fits the trees to; a subclass defines one or the other."""
-        raise NotImplementedError
-
     @property
     def _used_columns(self) -> list[str]:
         return [self._tree_columns[index] for index in self._used]
+
+    def task(self, data: TrainingData, settings: FitSettings) -> Task:
+        """Return what `fit` fits the trees to; a subclass defines one or the other."""
+        raise NotImplementedError
 
     def clone(self) -> Self:
         ranker = super().clone()

@@ -166,15 +166,9 @@ class SumPooled(BoostedRanker[SumPooledParams]):
             "verbose": -1, "is_enable_sparse": False,  # see `binning`
         }  # fmt: skip
         train = lgb.Dataset(values, np.zeros(len(values)), params=bins).construct()
-        booster = lgb.Booster(
-            {
-                **params.of_trees(settings),
-                "objective": "none",
-                "learning_rate": 1.0,  # leaf values are set below, the rate included
-                "min_sum_hessian_in_leaf": 0.0,
-            },
-            train,
-        )
+        # leaf values are set below, the learning rate included
+        trees = {"objective": "none", "learning_rate": 1.0, "min_sum_hessian_in_leaf": 0.0}
+        booster = lgb.Booster({**params.of_trees(settings), **trees}, train)
         if not can_split(train):
             return booster  # LightGBM refuses a custom objective then
         rate, relevance = params.learning_rate, np.zeros(len(values))
@@ -190,11 +184,8 @@ class SumPooled(BoostedRanker[SumPooledParams]):
                     faster_by_sign(cost[at][:, :, None], cost[at][:, None], params.tie_tolerance)
                     for _, at in batches
                 ]
-            sums = counts @ relevance
-            terms = [
-                pair_terms(sums[at], sign, pool.weight[graphs])
-                for (graphs, at), sign in zip(batches, signs, strict=True)
-            ]
+            sums, signed = counts @ relevance, zip(batches, signs, strict=True)
+            terms = [pair_terms(sums[at], sign, pool.weight[graphs]) for (graphs, at), sign in signed]
             gradient, curvature = np.empty(len(cost)), np.empty(len(cost))
             for (_, at), (slopes, weights) in zip(batches, terms, strict=True):
                 gradient[at], curvature[at] = slopes, weights.sum(axis=-1)

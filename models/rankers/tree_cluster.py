@@ -85,8 +85,8 @@ def _grow(client: Client, rows: Matrix, task: Task, rounds: int) -> str:
     running = set()
     for worker, (g, h), (a, b) in zip(workers, pairwise(groups), pairwise(ends), strict=True):
         weight, start = (values if values is None else values[a:b] for values in (task.weight, task.start))
-        arguments = rows[a:b], task.label[a:b], None, weight, task.sizes[g:h], start
-        scattered = client.scatter(arguments, workers=[worker], hash=False)
+        part = rows[a:b], task.label[a:b], weight, task.sizes[g:h], start
+        scattered = client.scatter(part, workers=[worker], hash=False)
         settings = shared | {"num_threads": threads[worker], "local_listen_port": ports[worker]}
         running.add(executor.submit(_grow_part, scattered, settings, rounds, workers=[worker]))
     while running:
@@ -103,13 +103,14 @@ def _free_port() -> int:
         return int(unused.getsockname()[1])
 
 
-def _grow_part(arguments: Any, params: dict[str, Any], rounds: int) -> str:
-    """Grow the booster of all workers on the rows of this one, arguments of `lightgbm.Dataset`."""
+def _grow_part(part: tuple[Any, ...], params: dict[str, Any], rounds: int) -> str:
+    """Grow the booster of all workers on the rows of this one."""
+    rows, label, weight, sizes, start = part
     output = os.dup(1)  # of a worker that may have other tasks
     with open(os.devnull, "wb") as null:  # LightGBM prints every port that it tries, from threads of its own
         os.dup2(null.fileno(), 1)
     try:
-        data = lgb.Dataset(*arguments, params=params)
+        data = lgb.Dataset(rows, label, None, weight, sizes, start, params=params)
         booster = lgb.train(params, data, rounds)
         text = booster.model_to_string()
         booster.free_network()
