@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-#: Rows of columns.
+#: ``(rows, columns)`` of features.
 Matrix = NDArray[np.float32]
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-#: Places in another array.
+#: Indices into another array.
 Indices = NDArray[np.intp]
 Flags = NDArray[np.bool_]

@@ -1,4 +1,4 @@
-"""What rankers learn: labels, the pairwise loss, ties, and weights of graphs."""
+"""Training objectives: labels, the pairwise loss, ties, and weights of graphs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from xlarank.models.arrays import Floats, Integers
 
 
 def faster_by_sign(cost: Floats, other: Floats, tolerance: float) -> Floats:
-    """1 where ``cost`` is faster than ``other``, -1 where it is slower, 0 for a tie; shapes broadcast.
+    """Return 1 where ``cost`` is faster than ``other``, -1 where it is slower, 0 for a tie; shapes broadcast.
 
     A pair whose costs differ by at most the tolerance, a share of the smaller one, is a tie. For losses on pairs;
     labels need `merge_ties`.
@@ -26,10 +26,10 @@ def faster_by_sign(cost: Floats, other: Floats, tolerance: float) -> Floats:
 
 
 def merge_ties(cost: Floats, tolerance: float) -> Floats:
-    """Costs of one group, ``(rows,)``, with those that measurement noise cannot tell apart made equal.
+    """Make costs of one group, ``(rows,)``, equal if measurement noise cannot tell them apart.
 
     Each cost is rounded down to smallest * (1 + tolerance)^k, k = 0, 1, 2, ... Linking neighbours instead would
-    chain a densely measured graph into one. Two near costs at either side of a step stay different, by one label.
+    chain a densely measured graph into one. Two near costs on both sides of a step keep different labels.
 
     >>> merge_ties(np.array([100.0, 109.0, 111.0, 130.0]), 0.1).round().tolist()
     [100.0, 100.0, 110.0, 121.0]
@@ -41,7 +41,7 @@ def merge_ties(cost: Floats, tolerance: float) -> Floats:
     return merged
 
 
-#: Ways to make labels, see `relevance`.
+#: Kinds of labels, see `relevance`.
 LABELS: Final = ("rank", "log")
 
 #: LightGBM's limit on a query group.
@@ -52,7 +52,7 @@ _LOG_STEPS: Final = 300
 
 
 def relevance(cost: Floats, how: str) -> Floats:
-    """Labels of one group, ``(rows,)``, from 0.
+    """Return labels of one group, ``(rows,)``, from 0.
 
     ``rank``: the dense rank, so that equal costs share a label. ``log``: 300 steps of log(cost / smallest), cut at
     e^2 times the smallest, so that near ties weigh little.
@@ -70,24 +70,24 @@ def relevance(cost: Floats, how: str) -> Floats:
 
 
 def mean_rank(values: Floats) -> Floats:
-    """Ranks of one group, ``(rows,)``, from 0 for the smallest to 1; ties share the mean of their ranks.
+    """Return ranks of one group, ``(rows,)``, from 0 for the smallest to 1; ties share the mean of their ranks.
 
     >>> mean_rank(np.array([30.0, 10.0, 20.0, 10.0, 40.0])).tolist()
     [0.75, 0.125, 0.5, 0.125, 1.0]
     """
-    from scipy.stats import rankdata  # takes long to load
+    from scipy.stats import rankdata  # slow to import
 
     return (rankdata(values) - 1) / max(1, len(values) - 1)
 
 
-#: Exponent of a graph's size that its total weight is proportional to. ``equal`` is what the metric does, a
-#: mean over graphs; ``rows`` lets a graph of 100,000 configurations drown one of 1000; ``sqrt`` lies between:
-#: a small graph's few rows are noisy, and at equal weight each of them pulls hard.
+#: Exponent of a graph's size that its total weight is proportional to. ``equal`` is the metric's mean over graphs;
+#: ``rows`` lets a graph of 100,000 configurations drown one of 1000; ``sqrt`` lies between: a small graph's few
+#: rows are noisy, and at equal weight each of them pulls hard.
 GRAPH_WEIGHTS: Final = {"equal": 0.0, "sqrt": 0.5, "rows": 1.0}
 
 
 def graph_weights(indptr: Integers, how: str) -> Floats:
-    """Weights of graphs, ``(graphs,)``, 1 on average: for a loss that is a mean over each graph's pairs.
+    """Return weights of graphs, ``(graphs,)``, 1 on average, for a loss that is a mean over each graph's pairs.
 
     ``indptr`` is ``(graphs + 1,)`` row boundaries, ``how`` one of `GRAPH_WEIGHTS`.
 
@@ -99,7 +99,7 @@ def graph_weights(indptr: Integers, how: str) -> Floats:
 
 
 def row_weights(indptr: Integers, how: str, factor: Floats | None = None) -> Floats:
-    """Weights of rows, ``(rows,)``, equal within a graph and 1 on average over all rows: for a sum over rows.
+    """Return weights of rows, ``(rows,)``, equal within a graph and 1 on average, for a loss that sums over rows.
 
     ``factor`` ``(graphs,)`` then multiplies those of each graph.
 
@@ -114,8 +114,8 @@ def row_weights(indptr: Integers, how: str, factor: Floats | None = None) -> Flo
     return weights if factor is None else weights * np.repeat(factor, np.diff(indptr))
 
 
-#: Least hessian of a row of weight 1. Where every sampled pair is a tie or long decided there is no curvature
-#: left, and a Newton step would divide by nothing.
+#: Minimum hessian of a row of weight 1. If every sampled pair is a tie or long decided there is no curvature left,
+#: and a Newton step would divide by zero.
 HESSIAN_FLOOR: Final = 1e-3
 
 
@@ -124,27 +124,31 @@ class RankNetLoss:
     """Mean over sampled pairs of log(1 + exp(relevance of the slower - relevance of the faster)).
 
     RankNet: Burges et al. 2005, *Learning to Rank using Gradient Descent*, with certain targets. Every pair of
-    a graph counts the same, which is what Kendall's tau counts. A tie (`faster_by_sign`) teaches nothing.
+    a graph counts the same, as in Kendall's tau. A tie (`faster_by_sign`) has no gradient.
+
+    Attributes:
+        cost, indptr: as in `xlarank.models.training_data.TrainingData`.
+        weight: ``(rows,)`` constant within a graph.
+        pairs: partners drawn for each row and round; a row is drawn as often by others.
     """
 
-    # cost, indptr: as of `xlarank.models.training_data.TrainingData`.
     cost: Floats
     indptr: Integers
-    weight: Floats  # ``(rows,)`` constant within a graph
-    pairs: int  # partners drawn for each row and round; a row meets as many again as a partner of others
+    weight: Floats
+    pairs: int
     tie_tolerance: float
 
     def partners(self, rng: np.random.Generator) -> Integers:
-        """``(rows,)`` another row of the same graph for each, drawn evenly; itself in a graph of one row."""
+        """Draw another row of the same graph for each, ``(rows,)``; itself in a graph of one row."""
         sizes = np.diff(self.indptr)
         start, others = np.repeat(self.indptr[:-1], sizes), np.repeat(sizes - 1, sizes)
         drawn: Integers = (rng.random(len(self.cost)) * others).astype(np.int64)
         drawn += start
-        drawn += (drawn >= np.arange(len(drawn))) & (others > 0)  # jump over the row itself
+        drawn += (drawn >= np.arange(len(drawn))) & (others > 0)  # skip the row itself
         return drawn
 
     def gradients(self, relevance: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:
-        """Gradient and hessian, ``(rows,)`` each, of freshly drawn pairs at the relevances, higher is faster.
+        """Return gradient and hessian, ``(rows,)`` each, of newly drawn pairs at the relevances, higher is faster.
 
         A pair adds -p to the gradient of the faster row, p to the slower one's and p (1 - p) to both hessians,
         p = 1 / (1 + exp(relevance of the faster - that of the slower)). Sums are divided by ``pairs`` and

@@ -14,7 +14,7 @@ from xlarank.data.graph import Kind
 if TYPE_CHECKING:
     import optuna
 
-#: The boosters hold whole numbers in 32 bits.
+#: Boosters store integers in 32 bits.
 MOST_WHOLE: Final = 2**31 - 1
 
 #: ``check(name, value)`` returns the value as a plain Python number or text, or raises `ParameterError`.
@@ -103,7 +103,7 @@ class Among:
         return trial.suggest_categorical(name, list(self.choices))
 
 
-#: Where a study looks for a parameter, as Optuna's distributions.
+#: Distribution of a parameter in a study.
 Search = Between | Among
 
 _SPEC: Final = "spec"
@@ -111,14 +111,20 @@ _SPEC: Final = "spec"
 
 @dataclass(frozen=True)
 class ParamSpec:
-    """A declared parameter: its defaults by kind of graph, what it may be, and where studies look for it."""
+    """Declaration of a parameter.
+
+    Attributes:
+        layout, tile: defaults by kind of graphs.
+        search: distribution in studies; None stays at the default.
+        searched_for: kinds of graphs whose studies vary it.
+        complete: check of nested parameters, which adds their defaults.
+    """
 
     layout: Any
     tile: Any
     check: Check | None
-    search: Search | None  # None: it stays at the default
-    searched_for: tuple[Kind, ...]  # kinds of graphs whose studies vary it
-    # complete: for a parameter that holds parameters: makes them whole and checks them.
+    search: Search | None
+    searched_for: tuple[Kind, ...]
     complete: Callable[[Kind, Any], Any] | None = None
 
 
@@ -130,13 +136,13 @@ def param(
     tile: Any = None,
     searched_for: tuple[Kind, ...] = ("layout", "tile"),
 ) -> Any:
-    """A field of `RankerParams`; ``tile`` is the default for tiles where it differs from that for layouts."""
+    """Declare a field of `RankerParams`; ``tile`` is the default for tiles if it differs from that for layouts."""
     spec = ParamSpec(default, default if tile is None else tile, check, search, searched_for)
     return field(metadata={_SPEC: spec})
 
 
 def nested_params(complete: Callable[[Kind, Any], Any]) -> Any:
-    """A field that holds parameters of other rankers; ``complete(kind, some of them)`` adds the defaults."""
+    """Declare a field of other rankers' parameters; ``complete(kind, some of them)`` adds the defaults."""
     return field(metadata={_SPEC: ParamSpec({}, {}, None, None, (), complete)})
 
 
@@ -153,22 +159,21 @@ class RankerParams:
 
     @classmethod
     def declared(cls) -> dict[str, ParamSpec]:
-        """Parameters by name, in the order in which a study draws them."""
-        return {one.name: one.metadata[_SPEC] for one in fields(cls)}
+        """Return the parameters by name, in the order in which a study draws them."""
+        return {declared.name: declared.metadata[_SPEC] for declared in fields(cls)}
 
     @classmethod
     def of(cls, kind: Kind, changes: Mapping[str, Any] | None = None) -> Self:
-        """The defaults of a kind of graphs, changed by some values; raises `ParameterError` for what is wrong.
+        """Return the defaults of a kind of graphs, changed by some values; raises `ParameterError` for bad ones.
 
         >>> from xlarank.models.rankers.wide_rows import RankNetParams
         >>> RankNetParams.of("tile").num_leaves, RankNetParams.of("layout", {"num_leaves": 5}).num_leaves
         (7, 5)
         """
-        given = dict(changes or {})
-        cls.require_names(given)
-        values = {}
+        changes, values = dict(changes or {}), {}
+        cls.require_names(changes)
         for name, spec in cls.declared().items():
-            value = given.get(name, spec.tile if kind == "tile" else spec.layout)
+            value = changes.get(name, spec.tile if kind == "tile" else spec.layout)
             if spec.complete:
                 if not isinstance(value, Mapping | RankerParams):
                     raise ArgumentError(f"{name} is {value!r}", expected="parameters by name")
@@ -178,7 +183,7 @@ class RankerParams:
 
     @classmethod
     def require_names(cls, names: Iterable[str]) -> None:
-        """Raise `ParameterError` for the first name that is no parameter, with those that are close to it."""
+        """Raise `ParameterError` for the first unknown name, with similar ones."""
         known = [*cls.declared()]
         for name in names:
             if name not in known:
@@ -187,10 +192,11 @@ class RankerParams:
 
     @classmethod
     def suggest(cls, trial: optuna.trial.BaseTrial, kind: Kind) -> Self:
-        """Parameters from the search space; what it does not vary stays at the default of the kind."""
-        searched = {name: spec.search for name, spec in cls.declared().items() if kind in spec.searched_for}
-        return cls.of(kind, {name: one.suggest(trial, name) for name, one in searched.items() if one is not None})
+        """Draw parameters from the search space; others stay at the default of the kind."""
+        specs = cls.declared().items()
+        searched = {name: spec.search for name, spec in specs if spec.search and kind in spec.searched_for}
+        return cls.of(kind, {name: search.suggest(trial, name) for name, search in searched.items()})
 
     def values(self) -> dict[str, Any]:
-        """Name -> value, as JSON takes them; `of` reads them back."""
+        """Return the values by name for JSON; `of` reads them back."""
         return asdict(self)

@@ -19,7 +19,7 @@ DEFAULT: Final = LambdaRank.name
 
 
 def ranker_class(name: str) -> type[Ranker[Any]]:
-    """The class of a ranker; raises `ParameterError` for an unknown name."""
+    """Return the class of a ranker; raises `ParameterError` for an unknown name."""
     if name not in RANKERS:
         do = did_you_mean(str(name), RANKERS)
         raise ParameterError(f"{name!r} is not a model", expected=", ".join(RANKERS), do=do)

@@ -1,4 +1,4 @@
-"""A trained model on disk: boosters of several seeds and one JSON file that says what they are."""
+"""A trained model on disk: boosters of several seeds and one JSON file that describes them."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.recipe import Recipe
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest
-from xlarank.models.arrays import Floats
-from xlarank.models.base import Ranker, places_by_name, require_columns
+from xlarank.models.arrays import Floats, Indices
+from xlarank.models.base import Ranker, column_indices, require_columns
 from xlarank.models.explanation.calibration import Calibration
 from xlarank.models.explanation.parts import Parts, Rows
 from xlarank.models.registry import ranker_class
@@ -39,44 +39,58 @@ _LIBRARIES: Final = ("lightgbm", "xgboost", "xgboost-cpu", "numpy", "scipy", "xl
 
 @dataclass(frozen=True)
 class Continued:
-    """The model that another was warm-started from."""
+    """The model that another was warm-started from.
 
-    where: str  # it was found: "shipped", or a folder
+    Attributes:
+        where: "shipped", or its folder.
+        rate: factor of the learning rate of new trees.
+        graphs: all its training graphs.
+    """
+
+    where: str
     collection: str
     fingerprint: str
-    rate: float  # new trees learn so many times as fast as the parameters say
-    graphs: list[str]  # names of its training graphs, all of them
+    rate: float
+    graphs: list[str]
 
 
 @dataclass
 class ModelCard:
-    """What a trained model is, as written to ``model.json``."""
+    """Description of a trained model, as written to ``model.json``.
+
+    Attributes:
+        model: name of the ranker, fitted with ``params``, from a study if ``tuned``, and ``rounds``.
+        trained_on: split -> names of its graphs.
+        folds: out-of-fold metrics, ``{graph: {metric: value}}``; empty with fewer than two families.
+        folds_by: what was held out together, a key of `xlarank.models.validation.curves.FOLDS_OF`.
+        target: name of the hardware that it ranks for (`xlarank.features.targets`).
+        kinds: certain kinds of the kernels that it was trained on; empty for layouts.
+        fallback: fallback of kernels of other kinds; None if that was not measured.
+        select: criterion of the number of rounds, one of `xlarank.models.validation.metrics.SELECTIONS`.
+        also_from, also_weights: graphs of other collections that it was trained on, and their weights (1).
+        continues: the model that it was fine-tuned from; ``rounds`` are those that were added to it.
+        seeds: folder and checksum of each booster.
+    """
 
     collection: str
-    model: str  # name of the ranker, fitted with ``params`` and ``rounds``
+    model: str
     params: dict[str, Any]
     rounds: int
-    tuned: bool  # whether the parameters come from a study
-    recipe: Recipe  # how its rows were made
+    tuned: bool
+    recipe: Recipe
     columns: list[str]
-    trained_on: dict[str, list[str]]  # split -> names of its graphs
-    # folds: out-of-fold metrics per graph, ``{graph: {metric: value}}``; empty with fewer than two families.
+    trained_on: dict[str, list[str]]
     folds: dict[str, dict[str, float]]
-    folds_by: str = "family"  # what was held out together, a key of `xlarank.models.validation.curves.FOLDS_OF`.
-    target: str = ""  # name of the hardware that it ranks for (`xlarank.features.targets`).
-    # kinds: of the kernels that it was trained on, where that is certain; empty for layouts.
+    folds_by: str = "family"
+    target: str = ""
     kinds: list[str] = field(default_factory=list)
-    fallback: Fallback | None = None  # what kernels of other kinds fall back on; None where that was not measured
-    # select: what the number of rounds was chosen by, one of `xlarank.models.validation.metrics.SELECTIONS`.
+    fallback: Fallback | None = None
     select: str = "mean"
-    # also_from: other collections that it was trained on -> names of their graphs.
     also_from: dict[str, list[str]] = field(default_factory=dict)
-    # also_weights: what each of them counted beside the own collection's 1; 1 where it is missing.
     also_weights: dict[str, float] = field(default_factory=dict)
-    # continues: the model that it was fine-tuned from; ``rounds`` are those that were added to it.
     continues: Continued | None = None
-    versions: dict[str, str] = field(default_factory=dict)  # of Python and the libraries behind the numbers
-    seeds: dict[str, str] = field(default_factory=dict)  # folder and checksum of each booster
+    versions: dict[str, str] = field(default_factory=dict)
+    seeds: dict[str, str] = field(default_factory=dict)
 
     @property
     def kind(self) -> Kind:
@@ -84,16 +98,18 @@ class ModelCard:
 
     @property
     def known_graphs(self) -> set[str]:
-        """Names of the graphs that it, and any model that it continues, was trained on, of whatever collection."""
-        of = [*self.trained_on.values(), *self.also_from.values(), self.continues.graphs if self.continues else []]
-        return {name for names in of for name in names}
+        """Names of the graphs that it, and any model that it continues, was trained on, from any collection."""
+        earlier = self.continues.graphs if self.continues else []
+        return {name for names in (*self.trained_on.values(), *self.also_from.values(), earlier) for name in names}
 
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """``(seeds, rows)`` scores of the distinct configurations of one graph; lower is faster, within the graph only.
+    """Scores of the distinct configurations of one graph; lower is faster, within the graph only.
 
-    ``fallback`` says in words what they fall back on because the kernel is of an unseen kind; else it is empty.
+    Attributes:
+        per_seed: ``(seeds, rows)``.
+        fallback: the fallback of a kernel of an unseen kind, in words; empty without.
     """
 
     per_seed: Floats
@@ -107,28 +123,51 @@ class Scores:
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A loaded model: what it is and a ranker of each seed."""
+    """A loaded model.
+
+    Attributes:
+        calibration: how far its rankings can be trusted, if that was measured for this very model.
+        shipped: whether it is a shipped ranker, which takes its columns from any rows that have them.
+    """
 
     card: ModelCard
     rankers: list[Ranker[Any]]
-    calibration: Calibration | None = None  # how far it can be trusted, where that was measured for this very model
-    shipped: bool = False  # whether it is a shipped ranker: it picks its columns by name
+    calibration: Calibration | None = None
+    shipped: bool = False
 
     @property
     def name(self) -> str:
-        """The collection that it is of, for people."""
+        """Its collection, for people."""
         return "the shipped ranker" if self.shipped else self.card.collection
 
-    def own_columns(self, rows: GraphRows) -> GraphRows:
-        """Rows with the model's columns alone: a shipped model needs no other rows than today's.
+    def require(self, manifest: Manifest | None = None) -> None:
+        """Raise `ModelError` unless the model fits rows of a manifest, by default those of today's code.
 
-        Raises `ModelError` where one is missing.
+        It fits rows with the columns and of the code that it was trained on; a shipped model fits all that `select`
+        takes.
         """
+        card, settings = self.card, self.card.recipe.settings()
+        columns = manifest.columns if manifest else settings.columns(card.kind)
+        code_hash = manifest.recipe.code_hash if manifest else settings.code_hash(card.kind)
+        if self.shipped:
+            self._indices(columns)
+            return
+        require_columns(columns, card.columns)
+        if code_hash != card.recipe.code_hash:
+            expected = f"{card.recipe.code_hash}, which the model of {card.collection} was trained on"
+            do = "run build-features, then train again"
+            raise ModelError(f"the rows were made by feature code {code_hash}", expected=expected, do=do)
+
+    def select(self, rows: GraphRows) -> GraphRows:
+        """Return rows with the model's columns only; raises `ModelError` if one is missing."""
+        return rows if rows.columns == self.card.columns else rows.only(self._indices(rows.columns))
+
+    def _indices(self, columns: list[str]) -> Indices:
         do = "run build-features with --tier full, or make the model again: python -m benchmarks.pretrain"
-        return rows.only(places_by_name(self.card.columns, rows.columns, "the model", do))
+        return column_indices(self.card.columns, columns, "the model", do)
 
     def score(self, graph: GraphRows) -> Scores:
-        """Score the distinct configurations of a graph, with what unseen kinds of kernels fall back on.
+        """Score the distinct configurations of a graph, with the fallback of unseen kinds of kernels.
 
         Raises `ModelError` for rows of other columns and for scores that are no numbers.
         """
@@ -142,15 +181,15 @@ class TrainedModel:
         if fallback is None or not fallback.weight or not unseen or fallback.places(graph) is None:
             return Scores(scores)
         note = f"unseen kind of kernel ({' or '.join(unseen)}): {fallback}, the rest on the model"
-        return Scores(np.stack([fallback.blend(graph, each) for each in scores]), note)
+        return Scores(np.stack([fallback.blend(graph, seed_scores) for seed_scores in scores]), note)
 
     def contributions(self, rows: Rows, now: int, then: int) -> Parts:
         """Take apart the difference of the scores of two rows, ``now`` minus ``then``: the mean over the seeds.
 
-        The scores are those of the rankers alone, without what they fall back on.
+        The scores are those of the rankers alone, without the fallback.
         """
-        each = [ranker.contributions(rows, now, then) for ranker in self.rankers]
-        return Parts.total(part.scaled(1 / len(each)) for part in each)
+        parts = [ranker.contributions(rows, now, then) for ranker in self.rankers]
+        return Parts.total(part.scaled(1 / len(parts)) for part in parts)
 
     @property
     def is_time_model(self) -> bool:
@@ -158,26 +197,14 @@ class TrainedModel:
         return self.card.kind == "layout" and all(ranker.is_time_model for ranker in self.rankers)
 
     def nanoseconds(self, scores: Scores) -> Floats | None:
-        """``(rows,)`` predicted times; None for rankers that only order, and with a fallback."""
+        """Return predicted times, ``(rows,)``; None for rankers that only order, and with a fallback."""
         return None if scores.fallback else self.rankers[0].nanoseconds(scores.mean)
-
-    def require_rows_of(self, manifest: Manifest) -> None:
-        """Raise `ModelError` unless rows of this manifest are what the model was trained on."""
-        self.require_rows(manifest.columns, manifest.recipe.code_hash)
-
-    def require_rows(self, columns: list[str], code_hash: str) -> None:
-        """Raise `ModelError` unless rows of these columns, made by this code, are what it was trained on."""
-        require_columns(columns, self.card.columns)
-        if code_hash != self.card.recipe.code_hash:
-            expected = f"{self.card.recipe.code_hash}, which the model of {self.card.collection} was trained on"
-            do = "run build-features, then train again"
-            raise ModelError(f"the rows were made by feature code {code_hash}", expected=expected, do=do)
 
 
 def save_model(folder: Path, card: ModelCard, rankers: Sequence[Ranker[Any]]) -> None:
-    """Write boosters into a new folder, then the card that names it; an older model stays whole until then.
+    """Write boosters into a new folder, then the card that names it; an older model is usable until then.
 
-    One process at a time: the folders that the card does not name are removed.
+    One process at a time: folders that the card does not name are removed.
     """
     card.seeds = {}
     card.versions = {"python": platform.python_version(), **{name: _version(name) for name in _LIBRARIES}}
@@ -187,10 +214,10 @@ def save_model(folder: Path, card: ModelCard, rankers: Sequence[Ranker[Any]]) ->
         fresh.chmod(new_mode(0o777))
         try:
             for number, ranker in enumerate(rankers):
-                own = fresh / f"seed-{number}"
-                own.mkdir()
-                ranker.save(own)
-                card.seeds[f"{fresh.name}/{own.name}"] = _checksum(own)
+                seed = fresh / f"seed-{number}"
+                seed.mkdir()
+                ranker.save(seed)
+                card.seeds[f"{fresh.name}/{seed.name}"] = _checksum(seed)
             write_json(folder / CARD, asdict(card))
         except BaseException:
             shutil.rmtree(fresh, ignore_errors=True)
@@ -233,12 +260,12 @@ def _load(folder: Path, card: ModelCard) -> TrainedModel:
         ranker_type = ranker_class(card.model)
         rankers: list[Ranker[Any]] = []
         for name, checksum in card.seeds.items():
-            own = (folder / name).resolve()
-            if own != folder.resolve() / name or Path(name).is_absolute():
+            seed = (folder / name).resolve()
+            if seed != folder.resolve() / name or Path(name).is_absolute():
                 raise ValueError(f"{name} lies outside the model")
-            if _checksum(own) != checksum:
+            if _checksum(seed) != checksum:
                 raise ValueError(f"{name} has changed since it was written")
-            rankers.append(ranker_type.load(own))
+            rankers.append(ranker_type.load(seed))
         if not rankers:
             raise ValueError("no boosters")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -251,20 +278,20 @@ def _unusable(path: Path, error: Exception) -> ModelError:
 
 
 def fingerprint(card: ModelCard) -> str:
-    """A hash of the checksums of the boosters."""
+    """Return a hash of the checksums of the boosters."""
     return hashlib.sha256("".join(sorted(card.seeds.values())).encode()).hexdigest()[:16]
 
 
 def model_of(workspace: Workspace, collection: Collection) -> TrainedModel:
-    """The model of a collection; raises `ModelError` where there is none, and for one of another collection."""
+    """Load the model of a collection; raises `ModelError` if there is none, or one of another collection."""
     folder = workspace.model(collection)
     if not (folder / CARD).exists():
         raise ModelError(f"{collection} has no trained model", do="run train first")
     model = load_model(folder)
     if model.card.collection != str(collection):
-        of = model.card.collection
-        do = f"run train for {collection}, or pass --model-from {of} with that model in its own folder"
-        raise ModelError(f"the model at {folder} is of {of}", expected=f"a model of {collection}", do=do)
+        other = model.card.collection
+        do = f"run train for {collection}, or pass --model-from {other} with that model in its own folder"
+        raise ModelError(f"the model at {folder} is of {other}", expected=f"a model of {collection}", do=do)
     return model
 
 
@@ -282,17 +309,17 @@ def _version(name: str) -> str:
         return "not installed"
 
 
-# The shipped rankers, for layouts and tiles of TPUs where the workspace has no model of its own. Nothing in that of
-# layouts is learned; that of tiles was trained on estimates of the XLA:TPU compiler alone (TPU v3). There is no
-# measurement in either; ``shipped/README.md`` is their card. ``python -m benchmarks.pretrain`` makes them.
+# The shipped rankers, for layouts and tiles of TPUs if the workspace has no model of its own. That of layouts
+# learned nothing; that of tiles was trained on estimates of the XLA:TPU compiler alone (TPU v3). Neither saw a
+# measurement; ``shipped/README.md`` is their card. ``python -m benchmarks.pretrain`` makes them.
 
 SHIPPED: Final = Path(__file__).parent / "shipped"
 SHIPPED_FOLDERS: Final[dict[Kind, Path]] = {"layout": SHIPPED / "layout", "tile": SHIPPED / "tile"}
-#: The shipped model of layouts is of no collection of its own.
+#: Collection of the shipped model of layouts, which none exists of.
 SHIPPED_COLLECTION: Final = "layout:tpu:any"
 
 
 @cache
 def pretrained_model(kind: Kind = "layout") -> TrainedModel:
-    """The shipped model of a kind of graphs; raises `ModelError` where the installation lacks it."""
+    """Load the shipped model of a kind of graphs; raises `ModelError` if the installation lacks it."""
     return replace(load_model(SHIPPED_FOLDERS[kind]), shipped=True)

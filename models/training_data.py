@@ -1,8 +1,8 @@
-"""What rankers are trained and validated on, rows of many graphs with group boundaries, and how."""
+"""Data that rankers are trained and validated on, rows of many graphs with group boundaries, and settings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -16,25 +16,32 @@ from xlarank.features.targets import Target
 from xlarank.models.arrays import Floats, Indices, Integers, Matrix
 from xlarank.models.params import Number, Whole
 
-#: Numbers from which on a booster gets rows in batches, 0.5 GB: below, one copy costs less than many calls.
+#: Number of values, 0.5 GB, from which a booster gets rows in batches: below, one copy costs less than many calls.
 BATCHED: Final = 2**27
 
 
 def in_batches(rows: int, columns: int) -> bool:
-    """Whether boosters get so many rows and columns in batches."""
+    """Return whether boosters get so many rows and columns in batches."""
     return rows * columns >= BATCHED
 
 
 @dataclass(frozen=True)
 class FitSettings:
-    """How long, from which random numbers and on how many cores; raises `ModelError` for what makes no sense."""
+    """Number of rounds, seed and threads; raises `ModelError` for bad values.
 
-    rounds: int  # trees to learn; with 0 a score is what trees start from
-    seed: int = 0  # of every random draw. The same data, parameters and seed give the same scores.
-    threads: int = 0  # 0 takes all cores, and -1, which becomes 0
-    # cluster: a `TreeCluster` that grows LightGBM's trees in place of this process; only for its own objectives.
+    Attributes:
+        rounds: number of trees; with 0 a score is the initial score.
+        seed: of every random draw. The same data, parameters and seed give the same scores.
+        threads: 0 takes all cores, like -1, which becomes 0.
+        cluster: a `TreeCluster` that grows LightGBM's trees in place of this process; only for its own objectives.
+        grows: keep the state that `xlarank.models.base.Ranker.grow` needs, mostly the binned rows.
+    """
+
+    rounds: int
+    seed: int = 0
+    threads: int = 0
     cluster: Any = field(default=None, compare=False, repr=False)
-    grows: bool = False  # keep what `xlarank.models.base.Ranker.grow` needs, mostly the binned rows.
+    grows: bool = False
 
     def __post_init__(self) -> None:
         for name, low, high in (("rounds", 0, MAX_ROUNDS), ("seed", 0, MAX_SEED), ("threads", -1, MAX_THREADS)):
@@ -44,19 +51,29 @@ class FitSettings:
 
 @dataclass(frozen=True, eq=False)
 class TrainingData:
-    """Query groups of one kind of graphs."""
+    """Query groups of one kind of graphs.
 
-    parts: Sequence[GraphRows]  # rows of each group; shared with whoever made them, not copied
-    cost: Floats  # ``(rows,)`` lower is faster; only compared within a group
-    indptr: Integers  # ``(groups + 1,)``; group g is rows ``indptr[g]:indptr[g + 1]``
-    # names, families: of each group.
+    Attributes:
+        parts: rows of each group, shared with the caller.
+        cost: ``(rows,)`` lower is faster; only compared within a group.
+        indptr: ``(groups + 1,)``; group g is rows ``indptr[g]:indptr[g + 1]``.
+        names, families: of each group.
+        group_weight: ``(groups,)`` factor of each group in a loss.
+        target: the hardware that is ranked for; None if unknown.
+        also: groups of other collections, to train on but not to validate on.
+        orders: permutation of each group's rows, after `shuffled`.
+    """
+
+    parts: Sequence[GraphRows]
+    cost: Floats
+    indptr: Integers
     names: list[str]
     families: list[str]
-    columns: list[str]  # names of the columns of the rows
-    group_weight: Floats  # ``(groups,)`` factor of each group in a loss
-    target: Target | None = None  # the hardware that is ranked for; None where that is unknown
-    also: TrainingData | None = None  # groups of other collections, to train on but not to validate on
-    orders: Sequence[Indices] | None = None  # of each group's rows, after `shuffled`
+    columns: list[str]
+    group_weight: Floats
+    target: Target | None = None
+    also: TrainingData | None = None
+    orders: Sequence[Indices] | None = None
 
     @classmethod
     def from_graphs(cls, graphs: Sequence[GraphRows], target: Target | None = None) -> TrainingData:
@@ -83,15 +100,15 @@ class TrainingData:
         return len(self.names)
 
     def matrix(self, used: Indices | None = None) -> Matrix:
-        """``(rows, columns)`` float32, a copy: all columns or ``used``, ascending."""
+        """Copy all columns, or those ``used``, ascending: ``(rows, columns)`` float32."""
         return np.concatenate([self.group_matrix(group, used=used) for group in range(self.groups)])
 
     def group_matrix(self, group: int, which: slice = slice(None), used: Indices | None = None) -> Matrix:
-        """`matrix` of some rows of one group."""
+        """Copy some rows of one group, like `matrix`."""
         return self.parts[group].matrix(which if self.orders is None else self.orders[group][which], used)
 
     def shuffled(self, seed: int) -> TrainingData:
-        """Each group's rows in an order drawn by the seed and the graph's name alone; only to be fitted on."""
+        """Shuffle each group's rows by the seed and the graph's name alone; only to be fitted on."""
         orders = [draw_of_graph(seed, part.name).permutation(len(part)) for part in self.parts]
         cost = [self.cost[self.rows_of(group)][order] for group, order in enumerate(orders)]
         return replace(self, cost=np.concatenate(cost), orders=orders)
@@ -104,7 +121,7 @@ class TrainingData:
         return np.concatenate([function(self.cost[self.rows_of(group)]) for group in range(self.groups)])
 
     def take(self, groups: Sequence[int]) -> TrainingData:
-        """Some of the groups, without those of other collections; their rows are shared."""
+        """Return some of the groups, without those of other collections; their rows are shared."""
         costs = [self.cost[self.rows_of(group)] for group in groups]
         weight = self.group_weight[np.asarray(groups, np.intp)]
         return self._of([self.parts[group] for group in groups], costs, weight, self.target)
@@ -120,22 +137,49 @@ class TrainingData:
         return replace(self, group_weight=self.group_weight * Number(0, above=True)("weight", weight))
 
     def without(self, held: Sequence[int]) -> TrainingData:
-        """The groups to train on while some are held out, those of other collections too.
+        """Return the groups to train on while some are held out, those of other collections too.
 
-        Of these, groups of the families and kinds of kernel that are held out are left out: the same programs.
+        The latter leave out the families and kinds of kernel that are held out: these are the same programs.
         """
-        left = self.take([group for group in range(self.groups) if group not in {*held}])
+        training = self.take([group for group in range(self.groups) if group not in {*held}])
         if self.also is None:
-            return left
+            return training
         unseen = {self.families[group] for group in held}
         kinds = {kind for group in held for kind in self.parts[group].kinds}
-        each = enumerate(zip(self.also.families, self.also.parts, strict=True))
-        fitting = [g for g, (family, part) in each if family not in unseen and kinds.isdisjoint(part.kinds)]
-        return left.join(self.also.take(fitting)) if fitting else left
+        groups = enumerate(zip(self.also.families, self.also.parts, strict=True))
+        others = [g for g, (family, part) in groups if family not in unseen and kinds.isdisjoint(part.kinds)]
+        return training.join(self.also.take(others)) if others else training
 
     def whole(self) -> TrainingData:
-        """All groups to train on."""
+        """Return all groups to train on."""
         return self if self.also is None else self.join(self.also)
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What trees are fitted to.
+
+    Attributes:
+        data: query groups, shuffled if graphs are split into several.
+        label: ``(rows,)``.
+        params: the library's, the objective among them.
+        weight: ``(rows,)``, for XGBoost ``(groups,)``; None for 1.
+        sizes: rows of each query group; None for an objective without groups.
+        start: ``(rows,)`` relevance that trees are added to; None for 0.
+        residual: whether labels are relative to the initial score; otherwise trees start from it.
+        centred: whether labels have mean 0 in each graph; otherwise trees learn the level of a graph, too.
+        decreasing: columns that relevance may only fall with.
+    """
+
+    data: TrainingData
+    label: Floats
+    params: dict[str, Any]
+    weight: Floats | None = None
+    sizes: list[int] | None = None
+    start: Floats | None = None
+    residual: bool = False
+    centred: bool = True
+    decreasing: Collection[str] = ()
 
 
 def _require_equal_columns(name: str, columns: list[str], first: str, wanted: list[str]) -> None:

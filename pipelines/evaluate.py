@@ -186,7 +186,7 @@ def _require_scorable(model: TrainedModel, collection: Collection, manifest: Man
             do="pass another --model-from",
         )
     try:
-        model.require_rows_of(manifest)
+        model.require(manifest)
     except ModelError as error:
         got = f"the model of {source} cannot score {collection}: {error.got}"
         raise ModelError(got, expected=error.expected, do=error.do) from error

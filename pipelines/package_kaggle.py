@@ -123,8 +123,7 @@ def _add_models(root: Path, content: dict[str, bytes]) -> tuple[str, ...]:
     for collection in collections:
         folder, study = workspace.model(collection), workspace.study(collection)
         model = load_model(folder)
-        settings = model.card.recipe.settings()
-        model.require_rows(settings.columns(collection.kind), settings.code_hash(collection.kind))
+        model.require()
         paths = [folder / CARD, *(path for seed in model.card.seeds for path in (folder / seed).rglob("*"))]
         paths += [*study.glob("best-*.json"), *study.glob("trials-*.csv"), first_scores(workspace, collection)]
         for path in sorted(path for path in paths if path.is_file()):

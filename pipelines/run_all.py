@@ -256,7 +256,7 @@ class _Job:
             manifest = read_manifest(self.workspace, part.collection, "train")
             model = model_of(self.workspace, part.collection)
             if manifest is not None and model.card.recipe == manifest.recipe:
-                model.require_rows_of(manifest)
+                model.require(manifest)
                 return model.card
         return None
 

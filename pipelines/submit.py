@@ -27,7 +27,6 @@ from xlarank.pipelines.ranking.model_choice import (
     SHIPPED,
     model_for_collection,
     model_named,
-    stored_rows,
 )
 from xlarank.pipelines.support.progress import Progress, Silent, steps_of
 from xlarank.pipelines.support.score_files import (
@@ -145,13 +144,12 @@ def _scored_graphs(
         blends = ((graph, scores.of(collection, graph)) for graph in graphs)
         return " and ".join(scores.names), ((graph, blend) for graph, blend in blends if blend is not None)
     model = model_for_collection(workspace, collection, model_from=model_from)
-    if not model.shipped:
-        model.require_rows_of(manifest)
+    model.require(manifest)
 
     def predictions() -> Iterator[tuple[GraphRows, Floats]]:
         tables = []
         for graph in graphs:
-            scored = model.score(stored_rows(model, graph))
+            scored = model.score(model.select(graph))
             tables.append(prediction_table(graph, dict(enumerate(scored.per_seed)), "test"))
             yield graph, scored.mean
         if tables and not model.shipped and model.card.collection == str(collection):

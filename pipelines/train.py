@@ -142,8 +142,7 @@ def new_families(model: TrainedModel, training: StoredTrainingSet) -> FoldPlan:
             expected=f"{model.card.kind} graphs, which the model of {model.card.collection} ranks",
             do="choose the collections to train with --collection",
         )
-    if not model.shipped:  # it picks its columns by name
-        model.require_rows_of(training.manifest)
+    model.require(training.manifest)
     known = {program_family(name) for name in model.card.known_graphs}
     new = [number for number, family in enumerate(training.data.families) if family not in known]
     families = [training.data.families[number] for number in new]
@@ -169,7 +168,7 @@ def choose_rate(job: Job, model: TrainedModel, where: str) -> Choice:
         scores = {graph: values["score"] for graph, values in best.metrics.items()}
         before = {}
         for graph in (part for part in job.training.data.parts if part.name in scores):
-            rows = model.own_columns(graph)
+            rows = model.select(graph)
             metrics = graph_metrics(card.kind, model.score(rows).mean[rows.group], rows.cost, rows.group)
             before[graph.name] = metrics["score"]
         lead, spread = paired_difference(scores, before, job.request.select)

@@ -106,7 +106,7 @@ def _shipped(collection: Collection, graphs: Sequence[GraphRows]) -> Scores:
     model = pretrained_model(collection.kind)
     scores = {}
     for graph in graphs:
-        fitting = model.own_columns(graph)
+        fitting = model.select(graph)
         scores[graph.name] = evaluate_graph(collection, graph, model.score(fitting).mean).metrics
     return scores
 
@@ -158,7 +158,7 @@ def tiles(job: Job) -> Table:
 
 def _errors(kernels: Sequence[GraphRows]) -> tuple[float, float]:
     model = pretrained_model("tile")
-    scores = [model.score(model.own_columns(one)).mean[one.group] for one in kernels]
+    scores = [model.score(model.select(one)).mean[one.group] for one in kernels]
     return time_errors([np.exp2(one) for one in scores], [one.runtime for one in kernels])
 
 

@@ -1,15 +1,17 @@
-"""What the rankers on boosted trees share: parameters, columns to look at, the initial score, saving."""
+"""Rankers on boosted trees: their parameters, the columns that they use, the initial score, and a booster."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Self
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar
 
 import numpy as np
 
 from xlarank.data.errors import ModelError
+from xlarank.data.files import read_text
 from xlarank.data.graph import Kind
 from xlarank.features.block import Scope
 from xlarank.features.catalogue import every_block
@@ -17,19 +19,108 @@ from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.features.instances.pair_blocks import InstanceGraph
 from xlarank.features.targets import CPU, Target, foreign_columns
 from xlarank.models.arrays import Floats, Indices, Matrix
-from xlarank.models.base import Learned, P, Ranker
+from xlarank.models.base import Ranker, column_indices, largest_first
 from xlarank.models.explanation.parts import Parts, Rows
 from xlarank.models.objectives import GRAPH_WEIGHTS
 from xlarank.models.params import Among, Between, Number, OneOf, RankerParams, Whole, param
-from xlarank.models.training_data import TrainingData
+from xlarank.models.rankers.booster_text import MOST_DEPTH, MOST_LEAVES
+from xlarank.models.rankers.lightgbm import LightGBMBooster
+from xlarank.models.rankers.xgboost import XGBoostBooster
+from xlarank.models.training_data import FitSettings, Task, TrainingData
 
 #: ``all``: every column; ``no_graph``: without those that are constant within a graph (they cannot order
 #: anything alone and tell graphs apart); ``no_candidates``: without the transductive ones; ``alone``: neither.
 CHOICES: Final = ("all", "no_graph", "no_candidates", "alone")
+#: Tolerances worth trying, shares of a cost: none, the repeats of a configuration on a TPU, those on a busy CPU.
+_TIE_TOLERANCES: Final = (0.0, 0.001, 0.003, 0.01, 0.03)
+#: Error of a sum of contributions, relative to the largest, that rounding explains (XGBoost's are float32).
+_ROUNDING: Final = 1e-3
+#: Check of factors of a learning rate.
+_RATE: Final = Number(0, above=True)
+
+
+def leaves_param(layout: int, *, tile: int | None = None) -> Any:
+    """Declare the maximum number of leaves of a tree."""
+    return param(layout, Whole(2, MOST_LEAVES), Between(4, 48, log=True), tile=tile)
+
+
+def columns_param() -> Any:
+    """Declare the choice of columns, one of `CHOICES`.
+
+    Tile collections hold few candidates a kernel: a rank among them does not carry over to other families.
+    """
+    return param("all", OneOf(CHOICES), Among(CHOICES), tile="no_candidates")
+
+
+def init_score_param() -> Any:
+    """Declare the weight of `InitScore`, searched for tiles only."""
+    return param(0.0, Number(0), Among((0.0, 1.0, 2.0, 4.0)), tile=2.0, searched_for=("tile",))
+
+
+def tie_tolerance_param(default: float = 0.0) -> Any:
+    """Declare the largest difference of equal costs, a share of the cost."""
+    return param(default, Number(0), Among(_TIE_TOLERANCES))
+
+
+def graph_weight_param() -> Any:
+    """Declare the weight of a graph by its size, one of `GRAPH_WEIGHTS`."""
+    return param("equal", OneOf(tuple(GRAPH_WEIGHTS)), Among(tuple(GRAPH_WEIGHTS)))
+
+
+class BoostedParams(RankerParams):
+    """Parameters of a ranker on boosted trees."""
+
+    columns: str
+    init_score_weight: float = 0.0
+
+    @abstractmethod
+    def of_trees(self, settings: FitSettings) -> dict[str, Any]:
+        """Return the library's parameters of trees."""
+
+
+B = TypeVar("B", bound=BoostedParams)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeParams(BoostedParams):
+    """Parameters of LightGBM's trees, named as there.
+
+    Chosen by leave-family-out folds of the sample's train split, like those of other rankers. The five best of a
+    kernel vary from seed to seed, which stronger sampling averages out.
+    """
+
+    learning_rate: float = param(0.05, Number(0, above=True), Between(0.02, 0.2, log=True), tile=0.07)
+    num_leaves: int = leaves_param(15)
+    min_data_in_leaf: int = param(20, Whole(0), Between(5, 100, log=True))
+    feature_fraction: float = param(0.5, Number(0, 1, above=True), Between(0.1, 1.0), tile=0.3)
+    bagging_fraction: float = param(0.8, Number(0, 1, above=True), Between(0.5, 1.0), tile=0.6)
+    lambda_l2: float = param(1.0, Number(0), Between(0.1, 100.0, log=True))
+
+    def of_trees(self, settings: FitSettings) -> dict[str, Any]:
+        return {
+            **{declared.name: getattr(self, declared.name) for declared in fields(TreeParams)},
+            "metric": "None", "max_depth": MOST_DEPTH, "bagging_freq": 1, "seed": settings.seed,
+            "deterministic": True, "force_col_wise": True, "num_threads": settings.threads, "verbose": -1,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairLossParams(BoostedParams):
+    """Parameters of a loss on sampled pairs.
+
+    Attributes:
+        pairs: partners drawn for each row and round.
+    """
+
+    init_score_weight: float = init_score_param()
+    pairs: int = param(8, Whole(1), Between(2, 32, log=True))
+    tie_tolerance: float = tie_tolerance_param()
+    graph_weight: str = graph_weight_param()
+    columns: str = columns_param()
 
 
 def chosen_columns(columns: list[str], choice: str, target: Target | None = None) -> Indices:
-    """Indices into ``columns`` of those that a choice of `CHOICES` and the target leave, ascending.
+    """Return the indices of the columns that a choice of `CHOICES` and the target leave, ascending.
 
     >>> chosen_columns(["size__nodes__log", "candidates__hamming__mean", "mine"], "alone").tolist()
     [2]
@@ -41,62 +132,6 @@ def chosen_columns(columns: list[str], choice: str, target: Target | None = None
         if (graph and of_graph) or (candidates and block.transductive):
             left_out.update(block.columns)
     return np.array([i for i, name in enumerate(columns) if name not in left_out], np.intp)
-
-
-def checked_indices(value: Any, columns: int) -> Indices:
-    """Indices of chosen columns as they were saved; raises `ValueError` unless they ascend within the columns."""
-    if not isinstance(value, list) or not all(type(index) is int and 0 <= index < columns for index in value):
-        raise ValueError(f"the chosen columns are not among its {columns}")
-    found = np.array(value, np.intp)
-    if (np.diff(found) <= 0).any():
-        raise ValueError("the chosen columns do not ascend")
-    return found
-
-
-#: Tolerances worth trying, shares of a cost: none, the repeats of a configuration on a TPU, those on a busy CPU.
-_TIE_TOLERANCES: Final = (0.0, 0.001, 0.003, 0.01, 0.03)
-#: Error of a sum of contributions, relative to the largest, that rounding explains (XGBoost's are float32).
-_ROUNDING: Final = 1e-3
-_MOST_LEAVES: Final = 131_072  # LightGBM's limit
-
-
-def leaves_param(layout: int, *, tile: int | None = None) -> Any:
-    """``num_leaves``: most leaves of a tree."""
-    return param(layout, Whole(2, _MOST_LEAVES), Between(4, 48, log=True), tile=tile)
-
-
-def columns_param() -> Any:
-    """``columns``: which are looked at, one of `CHOICES`.
-
-    Tile collections hold few candidates a kernel: a rank among them does not carry over to other families.
-    """
-    return param("all", OneOf(CHOICES), Among(CHOICES), tile="no_candidates")
-
-
-def init_score_param() -> Any:
-    """``init_score_weight``: see `InitScore`; searched for tiles alone."""
-    return param(0.0, Number(0), Among((0.0, 1.0, 2.0, 4.0)), tile=2.0, searched_for=("tile",))
-
-
-def tie_tolerance_param(default: float = 0.0) -> Any:
-    """``tie_tolerance``: costs that differ by no more than this share are equal."""
-    return param(default, Number(0), Among(_TIE_TOLERANCES))
-
-
-def graph_weight_param() -> Any:
-    """``graph_weight``: how much a graph counts by its size, one of `GRAPH_WEIGHTS`."""
-    return param("equal", OneOf(tuple(GRAPH_WEIGHTS)), Among(tuple(GRAPH_WEIGHTS)))
-
-
-@dataclass(frozen=True, kw_only=True)
-class PairLossParams(RankerParams):
-    """Parameters of a loss on sampled pairs, of which ``pairs`` partners are drawn for each row and round."""
-
-    init_score_weight: float = init_score_param()
-    pairs: int = param(8, Whole(1), Between(2, 32, log=True))
-    tie_tolerance: float = tie_tolerance_param()
-    graph_weight: str = graph_weight_param()
-    columns: str = columns_param()
 
 
 @dataclass(frozen=True)
@@ -128,111 +163,192 @@ class InitScore:
         used = np.sort(np.array(self.columns, np.intp))
         return np.asarray(-self.weight * data.matrix(used).astype(np.float64).sum(axis=1))
 
-    def centred(self, data: TrainingData) -> Floats:
-        """Return the `relevance` of all rows minus its mean over each graph, ``(rows,)``."""
-        return centred(self.of_all(data), data)
-
 
 def centred(values: Floats, data: TrainingData) -> Floats:
-    """Return values of all rows minus their mean over each graph, ``(rows,)``."""
+    """Subtract the mean over each graph from values of all rows, ``(rows,)``."""
     sizes = np.diff(data.indptr)
     return values - np.repeat(np.add.reduceat(values, data.indptr[:-1]) / sizes, sizes)
 
 
-class BoostedTrees(Ranker[P]):
-    """Gradient-boosted trees whose sum is a relevance, higher is faster; a score is its negative."""
+class WarmStart(NamedTuple):
+    """Trees that new ones are added to.
+
+    Attributes:
+        booster: the trees.
+        columns: names of their columns, in order.
+        rate: factor of the learning rate of new trees.
+    """
+
+    booster: LightGBMBooster
+    columns: list[str]
+    rate: float
+
+
+class BoostedRanker(Ranker[B]):
+    """Ranker on gradient-boosted trees; a subclass says in `task` what they are fitted to."""
 
     row_by_row = True
+    booster_type: ClassVar[type[LightGBMBooster] | type[XGBoostBooster]] = LightGBMBooster
 
-    def __init__(self, params: P | Mapping[str, Any] | None = None, *, kind: Kind) -> None:
+    def __init__(self, params: B | Mapping[str, Any] | None = None, *, kind: Kind) -> None:
         super().__init__(params, kind=kind)
+        self._booster: Any = None  # of the `booster_type`
         self._used: Indices = np.empty(0, np.intp)  # among `_tree_columns`, ascending
         self._init_score: InitScore | None = None
-        self._booster: Any = None  # of either library
+        self._warm_start: WarmStart | None = None
 
     @property
     def _tree_columns(self) -> list[str]:
         """Names of the columns that `_used` indexes."""
         return self.columns
 
-    @abstractmethod
-    def _grown(self, values: Matrix) -> Floats:
-        """``(rows,)`` sum of the trees."""
+    @property
+    def _used_columns(self) -> list[str]:
+        return [self._tree_columns[index] for index in self._used]
 
-    @abstractmethod
-    def _grown_parts(self, values: Matrix) -> Floats:
-        """``(rows, columns + 1)`` what each column adds to the sum, and last what all rows share."""
+    def task(self, data: TrainingData, settings: FitSettings) -> Task:
+        """Return what `fit` fits the trees to; a subclass defines one or the other."""
+        raise NotImplementedError
 
-    @abstractmethod
-    def _total_gain(self) -> Floats:
-        """``(columns of the trees,)``."""
+    def clone(self) -> Self:
+        ranker = super().clone()
+        ranker._warm_start = self._warm_start
+        return ranker
 
-    @abstractmethod
-    def _text(self) -> str:
-        """The booster as text."""
+    def continuing(self, rate: float = 1.0) -> Self:
+        self._require_fitted()
+        ranker = self.clone()
+        ranker._warm_start = WarmStart(self._booster.first(), self._used_columns, _RATE("rate", rate))
+        return ranker
 
-    @abstractmethod
-    def _read(self, text: str, features: int) -> None:
-        """Restore the booster, of so many columns; raises `ValueError` for what is damaged."""
+    def fit(self, data: TrainingData, settings: FitSettings) -> Self:
+        self._require_rounds(settings)
+        self._init_score = InitScore.find(data.columns, self.params.init_score_weight, data.target)
+        task, warm = self.task(data, settings), self._warm_start
+        self._choose_columns(data.columns, data.target)
+        params = {**self.params.of_trees(settings), **task.params}
+        if warm:
+            params["learning_rate"] *= warm.rate
+        if task.decreasing:
+            params["monotone_constraints"] = [-(data.columns[index] in task.decreasing) for index in self._used]
+        task = replace(task, params=params, start=self._start(task, settings.threads))
+        base: Any = warm and warm.booster
+        self._booster = self.booster_type.fit(task, self._used, settings, base)
+        self.columns = data.columns
+        return self
 
-    def _started(self, rows: Matrix) -> Floats:
-        """``(rows,)`` relevance before the first tree."""
+    def _choose_columns(self, columns: list[str], target: Target | None) -> None:
+        """Use the columns of the trees that are continued, if any, or else those of the parameters."""
+        warm = self._warm_start
+        if warm and warm.booster.rounds:
+            do = "build features with the settings of that model, or fine-tune another"
+            self._used = column_indices(warm.columns, columns, "the model to fine-tune", do)
+        else:
+            self._used = chosen_columns(columns, self.params.columns, target)
+
+    def _start(self, task: Task, threads: int) -> Floats | None:
+        """Return the relevance that new trees are added to, ``(rows,)``; None for 0."""
+        data, start = task.data, None
+        if self._init_score and not task.residual:
+            start = centred(self._init_score.of_all(data), data)
+        if self._warm_start and self._warm_start.booster.rounds:
+            earlier = self._warm_start.booster
+            matrices = (data.group_matrix(group, used=self._used) for group in range(data.groups))
+            sums = [earlier.relevance(values, threads) for values in matrices]
+            total = np.concatenate([part - part.mean() if task.centred else part for part in sums])
+            start = total if start is None else start + total
+        return start
+
+    def grow(self, data: TrainingData, settings: FitSettings) -> Self:
+        booster = self._booster.grow(settings) if self._booster else None
+        if booster is None:
+            return self.fit(data, settings)
+        self._booster = booster
+        return self
+
+    def predict(self, rows: Matrix, columns: list[str], instances: LazyInstances | None = None) -> Floats:
+        self._require_fitted(columns)
+        relevance: Floats = self._init_relevance(rows) + self._booster.relevance(rows[:, self._used])
+        return -relevance
+
+    def staged(self, rows: Matrix, every: int, instances: LazyInstances | None = None) -> Iterator[Floats]:
+        self._require_fitted()
+        scores, from_zero = -self._init_relevance(rows), self.ranks_without_trees
+        yield from self._booster.stages(rows[:, self._used], scores, every, from_zero=from_zero)
+
+    def _init_relevance(self, rows: Matrix) -> Floats:
         return self._init_score.relevance(rows) if self._init_score else np.zeros(len(rows))
 
-    def _scores(self, rows: Matrix, instances: LazyInstances | None) -> Floats:
-        return -(self._started(rows) + self._grown(rows[:, self._used]))
+    def contributions(self, rows: Rows, now: int, then: int) -> Parts:
+        scores = self.predict(rows.matrix, rows.columns, rows.instances)
+        difference = float(scores[now] - scores[then])
+        values = self._column_contributions(rows.matrix[[now, then]])
+        nodes = rows.walk.by_node(self.predict(rows.walk.matrix, rows.columns)) if rows.walk else {}
+        columns = nonzero_by_name(values[0] - values[1], rows.columns)
+        return Parts(difference, columns, members={self.name: difference}, nodes=nodes)
 
-    def _checked_parts(self, values: Matrix) -> Floats:
-        """`_grown_parts`; raises `ModelError` where they do not add up to the sum of the trees."""
-        parts, total = self._grown_parts(values), self._grown(values)
+    def _column_contributions(self, rows: Matrix) -> Floats:
+        """Return the contribution of each column to each row's score, up to a common term, ``(rows, columns)``.
+
+        Raises `ModelError` if the library's contributions do not add up.
+        """
+        values = rows[:, self._used]
+        parts, total = self._booster.contributions(values), self._booster.relevance(values)
         error = float(np.abs(parts.sum(axis=1) - total).max(initial=0.0))
         if not error <= _ROUNDING * float(np.abs(total).max(initial=1.0)):
             raise ModelError(
                 f"the trees of {self.name} are too deep for their contributions (off by {error:.3g})",
                 do="train with fewer leaves; rank works with it as it is",
             )
-        return parts
-
-    def _row_parts(self, values: Matrix) -> Floats:
-        """``(rows, columns)`` what each column adds to each row's score, up to what all rows share."""
-        found = np.zeros(values.shape)
-        found[:, self._used] = -self._checked_parts(values[:, self._used])[:, :-1]
+        contributions = np.zeros(rows.shape)
+        contributions[:, self._used] = -parts[:, :-1]
         if self._init_score is not None:
             for column in self._init_score.columns:
-                found[:, column] += self._init_score.weight * values[:, column]
-        return found
+                contributions[:, column] += self._init_score.weight * rows[:, column]
+        return contributions
 
-    def _parts(self, rows: Rows, now: int, then: int, difference: float) -> Parts:
-        matrix = self._row_parts(rows.matrix[[now, then]])
-        nodes = rows.walk.by_node(self.predict(rows.walk.matrix, rows.columns)) if rows.walk else {}
-        return Parts(difference, by_name(matrix[0] - matrix[1], rows.columns), nodes=nodes)
+    def importance(self) -> dict[str, float]:
+        self._require_fitted()
+        gains = self._booster.gains()
+        shares = zip(self._used_columns, gains / max(gains.sum(), 1e-12), strict=True)
+        return largest_first({name: float(share) for name, share in shares if share > 0})
 
-    def _gains(self) -> dict[str, float]:
-        gain, names, shares = self._total_gain(), self._tree_columns, dict[str, float]()
-        total = max(float(gain.sum()), 1e-12)
-        for index, value in zip(self._used, gain, strict=True):
-            shares[names[index]] = shares.get(names[index], 0.0) + float(value) / total
-        return shares
+    def _write(self, folder: Path) -> dict[str, Any]:
+        folder.joinpath(self.booster_type.file_name).write_text(self._booster.text(), encoding="utf-8")
+        init_score, warm = self._init_score, self._warm_start
+        state: dict[str, Any] = {
+            "used": self._used.tolist(), "init_score_weight": init_score.weight if init_score else 0.0
+        }  # fmt: skip
+        if init_score:
+            state["init_score_columns"] = [self.columns[column] for column in init_score.columns]
+        if warm:
+            state |= {"start_trees": warm.booster.rounds, "start_rate": warm.rate}
+        return state
 
-    def _learned(self) -> Learned:
-        start = self._init_score
-        state: dict[str, Any] = {"used": self._used.tolist(), "init_score_weight": start.weight if start else 0.0}
-        if start:
-            state["init_score_columns"] = [self.columns[column] for column in start.columns]
-        return Learned(state, {self.file_names[0]: self._text()})
-
-    def _restore(self, learned: Learned) -> None:
-        state, (name,) = learned.state, self.file_names
+    def _read(self, folder: Path, state: Mapping[str, Any]) -> None:
         self._used = checked_indices(state["used"], len(self._tree_columns))
         weight = Number(0)("init_score_weight", state["init_score_weight"])
-        start = [self.columns.index(name) for name in state["init_score_columns"]] if weight else []
-        self._init_score = InitScore(tuple(start), weight) if start else None
+        if weight and state["init_score_columns"]:
+            columns = tuple(self.columns.index(name) for name in state["init_score_columns"])
+            self._init_score = InitScore(columns, weight)
+        name, base = self.booster_type.file_name, state.get("start_trees", 0)
+        text = read_text(folder / name)
         try:
-            self._read(learned.files[name], len(self._used))
+            self._booster = self.booster_type.read(text, len(self._used), base)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
+        if "start_trees" in state:
+            rate = _RATE("start_rate", state["start_rate"])
+            self._warm_start = WarmStart(self._booster.first(base), self._used_columns, rate)
 
 
-def by_name(values: Floats, columns: list[str]) -> dict[str, float]:
-    """Column -> value, those of 0 left out."""
+def checked_indices(saved: Any, columns: int) -> Indices:
+    """Return saved indices; raises `ValueError` unless they ascend within so many columns."""
+    if any(type(index) is not int for index in saved) or saved != sorted({*saved} & {*range(columns)}):
+        raise ValueError(f"the chosen columns do not ascend within its {columns}")
+    return np.array(saved, np.intp)
+
+
+def nonzero_by_name(values: Floats, columns: list[str]) -> dict[str, float]:
+    """Return the values other than 0 by column."""
     return {columns[index]: float(values[index]) for index in np.flatnonzero(values)}

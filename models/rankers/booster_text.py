@@ -1,4 +1,4 @@
-"""Texts of boosters, LightGBM's and XGBoost's JSON: checked before the library sees them, and joined.
+"""Texts of boosters, LightGBM's and XGBoost's JSON: checked before the library reads them, and joined.
 
 The libraries trust their texts: children out of range are followed, sizes are believed, and a loop of children
 never ends. Here every count, index and number is looked at, and only trees as this project's rankers grow them are
@@ -13,15 +13,15 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
-#: The numbers that an entry lists: how many, the least and the largest; whole ones where that is whole.
+#: Count, minimum and maximum of the numbers that an entry lists; integers if the maximum is one.
 Numbers = tuple[int, float, float]
 
 _MOST_TREES: Final = 100_000
-_MOST_LEAVES: Final = 131_072
+MOST_LEAVES: Final = 131_072
 #: Splits from the root to a leaf. Contributions take the square of it in time, and recursion as deep.
 MOST_DEPTH: Final = 128
 _INT_MAX: Final = 2**31 - 1
-#: What a leaf may say: far above what boosting makes of relevances; the sum of all trees stays a number.
+#: Largest value of a leaf, far above any relevance; the sum of all trees stays finite.
 _LARGEST_LEAF: Final = 1e100
 _LARGEST_FLOAT32: Final = 1e30
 
@@ -29,9 +29,9 @@ _LARGEST_FLOAT32: Final = 1e30
 
 _END: Final = "\nend of trees\n"
 _PARAMETERS: Final = "\nparameters:\n"
-#: After it nothing follows that is missed; of a booster that was read back LightGBM leaves it out.
+#: End of the text that is checked; LightGBM leaves it out of a booster that was read back.
 _LAST: Final = "\nend of parameters\n"
-#: Entries of the header, in order, with what they must be.
+#: Patterns of the entries of the header, in order.
 _HEADER: Final = {
     "version": "v[34]", "num_class": "1", "num_tree_per_iteration": "1", "label_index": "0",
     "max_feature_idx": "[0-9]{1,9}", "objective": "lambdarank|regression",
@@ -44,9 +44,9 @@ _NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?")
 
 
 def checked_text(text: str, features: int) -> str:
-    """LightGBM's text of a booster on so many columns, its header and trees, as LightGBM may be given them.
+    """Return the header and trees of LightGBM's text of a booster on ``features`` columns.
 
-    Raises `ValueError` for anything that LightGBM would not have written of this project's boosters.
+    Raises `ValueError` for anything that LightGBM would not have written for this project's boosters.
     """
     trees, end, _ = text.partition(_END)
     _require(end and _LAST in text and trees.isascii(), "it is cut short, or no text of LightGBM")
@@ -59,7 +59,7 @@ def checked_text(text: str, features: int) -> str:
         _require(re.fullmatch(_HEADER[name], value), f"{name} is {value[:60]!r}")
     columns = {len(header["feature_names"].split(" ")), len(header["feature_infos"].split(" ")), features}
     _require(columns == {int(header["max_feature_idx"]) + 1}, f"it is not of {features} columns")
-    # what LightGBM takes as a tree reaches to the next one, the blank line before the end included
+    # LightGBM's trees reach to the next one, the blank line before the end included
     blocks = [f"Tree={block}\n" for block in blocks]
     sizes = [len(block) for block in blocks]
     _require(_listed(header["tree_sizes"]) == sizes and len(blocks) <= _MOST_TREES, "its trees have other sizes")
@@ -74,10 +74,10 @@ def _check_lightgbm_tree(block: str, number: int, features: int) -> None:
     entries = {name: _listed(text) for name, text in texts.items()}
     leaves = (entries.get("num_leaves") or [0])[0]
     splits, finite = leaves - 1, sys.float_info.max
-    # of a tree of one leaf these may be left out
+    # a tree of one leaf may leave these out
     weights, counts = (leaves if leaves > 1 or entries.get(name) else 0 for name in ("leaf_weight", "leaf_count"))
     fields: dict[str, Numbers] = {
-        "num_leaves": (1, 1, _MOST_LEAVES), "num_cat": (1, 0, 0), "split_feature": (splits, 0, features - 1),
+        "num_leaves": (1, 1, MOST_LEAVES), "num_cat": (1, 0, 0), "split_feature": (splits, 0, features - 1),
         "split_gain": (splits, -finite, finite), "threshold": (splits, -finite, finite),
         "decision_type": (splits, 0, 10), "left_child": (splits, -leaves, splits - 1),
         "right_child": (splits, -leaves, splits - 1), "leaf_value": (leaves, -_LARGEST_LEAF, _LARGEST_LEAF),
@@ -92,7 +92,7 @@ def _check_lightgbm_tree(block: str, number: int, features: int) -> None:
 
 
 def _listed(text: str) -> list[Any]:
-    """The numbers of a line, whole ones as such."""
+    """Return the numbers of a line, int or float as they are written."""
     words = text.split(" ") if text else []
     _require(all(map(_NUMBER.fullmatch, words)), f"it lists {text[:40]!r} where numbers are due")
     return [int(word) if _WHOLE.fullmatch(word) else float(word) for word in words]
@@ -109,19 +109,19 @@ def whole(text: str) -> str:
 
 
 def joined(first: str, then: str) -> str:
-    """Header and trees of one booster that adds up two on the same columns, the trees of ``first`` first."""
+    """Return the header and trees of two boosters on the same columns as one, the trees of ``first`` first."""
     head, trees = _split(then)
     return _text(head, [*_split(first)[1], *trees])
 
 
-def first_trees(text: str, count: int) -> str:
-    """Header and the first ``count`` trees; LightGBM itself takes 0 for all."""
+def first_trees(text: str, count: int | None) -> str:
+    """Return the header and the first ``count`` trees, None for all; LightGBM itself takes 0 for all."""
     head, trees = _split(text)
     return _text(head, trees[:count])
 
 
 def _split(text: str) -> tuple[str, list[str]]:
-    """The header, and the lines of each tree below its number."""
+    """Return the header, and the lines of each tree below its number."""
     head, *blocks = text.partition(_END)[0].split("\nTree=")
     return head, [block.partition("\n")[2] for block in blocks]
 
@@ -143,9 +143,9 @@ _COUNT: Final = re.compile(r"[0-9]{1,9}")
 
 
 def checked_json(text: str, features: int) -> str:
-    """What XGBoost may be given of the JSON of a booster on so many columns.
+    """Return the JSON of a booster on ``features`` columns as XGBoost may read it.
 
-    Raises `ValueError` for anything that XGBoost would not have written of this project's boosters.
+    Raises `ValueError` for anything that XGBoost would not have written for this project's boosters.
     """
     try:
         model = json.loads(text, parse_constant=_no_number)
@@ -182,7 +182,7 @@ def _check_learner(learner: dict[str, Any], features: int) -> None:
 
 
 def _texts(value: Any) -> dict[str, str]:
-    """An object of short words; raises `ValueError` for another."""
+    """Return an object of short words; raises `ValueError` for another."""
     _require(isinstance(value, dict) and len(value) <= 60, "it has other parameters")
     for name, text in value.items():
         short = _WORD.fullmatch(name) and isinstance(text, str) and _SHORT.fullmatch(text)
@@ -209,7 +209,7 @@ def _check_xgboost_tree(tree: Any, number: int, features: int) -> None:
     _require(texts, "its counts are no numbers")
     nodes, found = int(param["num_nodes"]), int(param["num_feature"])
     # a stump that XGBoost writes has a leaf vector of 1, older versions of 0
-    plain = 1 <= nodes < 2 * _MOST_LEAVES and not int(param["num_deleted"]) and int(param["size_leaf_vector"]) <= 1
+    plain = 1 <= nodes < 2 * MOST_LEAVES and not int(param["num_deleted"]) and int(param["size_leaf_vector"]) <= 1
     _require(plain and found == features, f"it has {nodes} nodes of {found} columns, or values of another kind")
     numbers = ("base_weights", "loss_changes", "split_conditions", "sum_hessian")
     fields: dict[str, Numbers] = {

@@ -1,10 +1,11 @@
-"""Several rankers as one: the weighted mean of the ranks that they give within a graph."""
+"""Ensemble of rankers: the weighted mean of their ranks within a graph."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any, ClassVar, Final, Self
 
 import numpy as np
@@ -13,23 +14,22 @@ from xlarank.data.errors import ParameterError
 from xlarank.data.graph import Kind
 from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.models.arrays import Floats, Matrix
-from xlarank.models.base import Learned, Ranker
+from xlarank.models.base import Ranker, mean_importance
 from xlarank.models.explanation.parts import Parts, Rows
 from xlarank.models.objectives import mean_rank
 from xlarank.models.params import Between, Number, RankerParams, nested_params, param
 from xlarank.models.rankers.sum_pooled import SumPooled
-from xlarank.models.rankers.wide_rows import LambdaRank, RankNet
-from xlarank.models.rankers.xgb_pairwise import XGBPairwise
+from xlarank.models.rankers.wide_rows import LambdaRank, RankNet, XGBPairwise
 from xlarank.models.training_data import FitSettings, TrainingData
 
-#: What an ensemble can be made of.
+#: Possible members of an ensemble.
 MEMBERS: Final[dict[str, type[Ranker[Any]]]] = {
     ranker.name: ranker for ranker in (LambdaRank, RankNet, XGBPairwise, SumPooled)
 }
 
 
 def _whole_members(kind: Kind, given: Mapping[str, Any]) -> dict[str, RankerParams]:
-    """Parameters of every member: those given, or some of them, else the defaults of the kind."""
+    """Complete the parameters of every member by the defaults of the kind."""
     unknown = [name for name in dict(given) if name not in MEMBERS]
     if unknown:
         raise ParameterError(f"{unknown[0]!r} is not a member of an ensemble", expected=", ".join(MEMBERS))
@@ -38,7 +38,7 @@ def _whole_members(kind: Kind, given: Mapping[str, Any]) -> dict[str, RankerPara
 
 @dataclass(frozen=True, kw_only=True)
 class EnsembleParams(RankerParams):
-    """Parameters of `Ensemble`: those of each of `MEMBERS`, and how much each counts, not all 0."""
+    """Parameters of `Ensemble`: those of each of `MEMBERS`, and their weights, not all 0."""
 
     ranker: ClassVar[str] = "ensemble"
 
@@ -56,13 +56,13 @@ class EnsembleParams(RankerParams):
             raise ParameterError("the weights are all 0", expected="one member that counts")
 
     def positive_weights(self) -> dict[str, float]:
-        """Weights of the members that have any."""
+        """Return the weights above 0 by member."""
         weights: dict[str, float] = {name: getattr(self, weight_name(name)) for name in MEMBERS}
         return {name: weight for name, weight in weights.items() if weight > 0}
 
 
 def weight_name(member: str) -> str:
-    """The parameter of an ensemble that says how much a member counts, such as ``weight_xgb_pairwise``."""
+    """Return the name of the parameter of a member's weight, such as ``weight_xgb_pairwise``."""
     return f"weight_{member.replace('-', '_')}"
 
 
@@ -73,7 +73,7 @@ class Ensemble(Ranker[EnsembleParams]):
     """
 
     params_class = EnsembleParams
-    part_classes = MEMBERS
+    part_names = tuple(MEMBERS)
 
     def __init__(self, params: EnsembleParams | Mapping[str, Any] | None = None, *, kind: Kind) -> None:
         super().__init__(params, kind=kind)
@@ -82,76 +82,77 @@ class Ensemble(Ranker[EnsembleParams]):
         self._starts: dict[str, Ranker[Any]] = {}  # unfitted members of a warm-started ensemble
 
     def clone(self) -> Self:
-        twin = super().clone()
-        twin._starts = self._starts
-        return twin
+        ranker = super().clone()
+        ranker._starts = self._starts
+        return ranker
 
     def continuing(self, rate: float = 1.0) -> Self:
         self._require_fitted()
-        twin = self.clone()
-        twin._starts = {name: member.continuing(rate) for name, member in self._members.items()}
-        return twin
+        ranker = self.clone()
+        ranker._starts = {name: member.continuing(rate) for name, member in self._members.items()}
+        return ranker
 
-    def _fit(self, data: TrainingData, settings: FitSettings) -> None:
-        own = self.params.members.items()
-        each = self._starts or {name: MEMBERS[name](params, kind=self.kind) for name, params in own}
-        self._members = {name: each[name].clone().fit(data, settings) for name in self._weights}
+    def fit(self, data: TrainingData, settings: FitSettings) -> Self:
+        self._require_rounds(settings)
+        params = self.params.members
+        unfitted = self._starts or {name: MEMBERS[name](params[name], kind=self.kind) for name in self._weights}
+        self._members = {name: unfitted[name].clone().fit(data, settings) for name in self._weights}
+        self.columns = data.columns
+        return self
 
     def grow(self, data: TrainingData, settings: FitSettings) -> Self:
         self._members = {name: member.grow(data, settings) for name, member in self._members.items()}
         return self
 
-    def _scores(self, rows: Matrix, instances: LazyInstances | None) -> Floats:
-        scores = [member.predict(rows, self.columns, instances) for member in self._members.values()]
+    def predict(self, rows: Matrix, columns: list[str], instances: LazyInstances | None = None) -> Floats:
+        self._require_fitted(columns)
+        scores = [member.predict(rows, columns, instances) for member in self._members.values()]
         return blend(scores, [*self._weights.values()])
 
-    def _staged(self, rows: Matrix, every: int, instances: LazyInstances | None) -> Iterator[Floats]:
+    def staged(self, rows: Matrix, every: int, instances: LazyInstances | None = None) -> Iterator[Floats]:
+        self._require_fitted()
         latest: list[Floats] = []
         for stage in zip_longest(*(member.staged(rows, every, instances) for member in self._members.values())):
-            # a member that ran out of splits stays where it is
+            # a member that ran out of splits keeps its last scores
             latest = [old if new is None else new for new, old in zip_longest(stage, latest)]
             yield blend(latest, [*self._weights.values()])
 
     def contributions(self, rows: Rows, now: int, then: int) -> Parts:
-        return self._parts(rows, now, then, 0.0)
-
-    def _parts(self, rows: Rows, now: int, then: int, difference: float) -> Parts:
         """Scale the contributions of each member to the difference of the ranks that it gives.
 
         A rank has no parts of its own. A member's contributions add up to its own difference of scores; times
-        (difference of ranks) / (difference of scores) they add up to what it brings to the ensemble's score.
+        (difference of ranks) / (difference of scores) they add up to its share of the ensemble's score.
         """
-        total, found = sum(self._weights.values()), []
+        total, parts = sum(self._weights.values()), []
         for name, member in self._members.items():
             rank = mean_rank(member.predict(rows.matrix, rows.columns, rows.instances))
             step = float(rank[now] - rank[then]) * self._weights[name] / total
             part = member.contributions(rows, now, then)
-            found.append(part.scaled(step / part.difference if step else 0.0))
-        return Parts.total(found)
+            parts.append(part.scaled(step / part.difference if step else 0.0))
+        return Parts.total(parts)
 
-    def _gains(self) -> dict[str, float]:
-        """The weighted mean of the members' shares."""
-        total, shares = sum(self._weights.values()), dict[str, float]()
+    def importance(self) -> dict[str, float]:
+        self._require_fitted()
+        return mean_importance([*self._members.values()], [*self._weights.values()])
+
+    def _write(self, folder: Path) -> dict[str, Any]:
         for name, member in self._members.items():
-            for column, share in member.importance().items():
-                shares[column] = shares.get(column, 0.0) + share * self._weights[name] / total
-        return shares
+            (folder / name).mkdir()
+            member.save(folder / name)
+        return {"parts": [*self._members], **({"continued": True} if self._starts else {})}
 
-    def _learned(self) -> Learned:
-        return Learned({"continued": True} if self._starts else {}, parts=self._members)
-
-    def _restore(self, learned: Learned) -> None:
-        if self._weights.keys() != learned.parts.keys():
-            raise ValueError(f"its members are {', '.join(learned.parts) or 'none'}")
-        self._members = {name: learned.parts[name] for name in self._weights}
+    def _read(self, folder: Path, state: Mapping[str, Any]) -> None:
+        if self._weights.keys() != {*state["parts"]}:
+            raise ValueError(f"its members are {', '.join(state['parts']) or 'none'}")
+        self._members = {name: MEMBERS[name].load(folder / name) for name in self._weights}
         if any(member.columns != self.columns for member in self._members.values()):
             raise ValueError("its members were trained on different columns")
-        if learned.state.get("continued"):
+        if state.get("continued"):
             self._starts = {name: member.clone() for name, member in self._members.items()}
 
 
 def blend(scores: Sequence[Floats], weights: Sequence[float] | Floats) -> Floats:
-    """Weighted mean of the within-graph ranks of several rankers' scores, ``(rows,)`` of one graph, 0 to 1.
+    """Return the weighted mean of the within-graph ranks of several rankers' scores, ``(rows,)``, from 0 to 1.
 
     Scores of different losses have different units, and one ranker's scores spread differently in every
     graph; ranks do not.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Final, Self
 
 import lightgbm as lgb
 import numpy as np
@@ -16,21 +17,22 @@ from xlarank.data.graph import Kind
 from xlarank.features.instances.graph_instances import Instances, LazyInstances
 from xlarank.features.rows import even_ranks
 from xlarank.models.arrays import Floats, Indices, Matrix
-from xlarank.models.base import Learned
 from xlarank.models.explanation.parts import Parts, Place, Rows
 from xlarank.models.objectives import faster_by_sign, graph_weights
 from xlarank.models.params import Between, Number, Whole, param
 from xlarank.models.rankers.boosted import (
-    by_name,
+    BoostedRanker,
+    TreeParams,
     columns_param,
     graph_weight_param,
     leaves_param,
+    nonzero_by_name,
     tie_tolerance_param,
 )
-from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams
+from xlarank.models.rankers.lightgbm import LightGBMBooster, can_split, reread
 from xlarank.models.training_data import FitSettings, TrainingData
 
-#: Pairs of configurations that are worked on at once.
+#: Pairs of configurations per batch.
 _PAIRS: Final = 1 << 14
 
 
@@ -63,17 +65,24 @@ class SumPooledParams(TreeParams):
 
 @dataclass(frozen=True, eq=False)
 class _Pool:
-    """Configurations to train on, graph after graph, and the instances that they hold."""
+    """Configurations to train on, graph after graph, and the instances that they hold.
 
-    counts: sparse.csr_array  # ``(configs, instances)`` how many of each, a block a graph
-    values: Matrix  # ``(instances, used columns)``
-    cost: Floats  # ``(configs,)``
-    # sizes, weight: ``(graphs,)`` numbers of configurations, and factors of the losses.
+    Attributes:
+        counts: ``(configs, instances)`` how many of each instance, one block per graph.
+        values: ``(instances, used columns)``.
+        cost: ``(configs,)``.
+        sizes: ``(graphs,)`` number of configurations.
+        weight: ``(graphs,)`` factor of the loss.
+    """
+
+    counts: sparse.csr_array
+    values: Matrix
+    cost: Floats
     sizes: Indices
     weight: Floats
 
     def draw(self, most: int, rng: np.random.Generator) -> Indices:
-        """Configurations drawn for a round, ascending: at most so many of each graph."""
+        """Draw configurations for a round, ascending: at most ``most`` of each graph."""
         starts = np.cumsum(self.sizes) - self.sizes
         return np.concatenate([
             start + (np.sort(rng.choice(size, most, replace=False)) if size > most else np.arange(size))
@@ -81,27 +90,27 @@ class _Pool:
         ])  # fmt: skip
 
     def batches(self, most: int) -> list[tuple[Indices, Indices]]:
-        """Graphs of which equally many configurations are drawn, ``(graphs,)``, and these, ``(graphs, configs)``.
+        """Return graphs with equally many drawn configurations, ``(graphs,)``, and these, ``(graphs, configs)``.
 
-        Their pairs are worked on at once, as long as these fit into a processor's cache.
+        The pairs of a batch are computed at once; they fit into a processor's cache.
         """
         sizes = np.minimum(self.sizes, most)
-        starts, found = np.cumsum(sizes) - sizes, []
+        starts, batches = np.cumsum(sizes) - sizes, []
         for size in np.unique(sizes):
             graphs = np.flatnonzero(sizes == size)
             for part in np.array_split(graphs, -(-len(graphs) * int(size) ** 2 // _PAIRS)):
-                found.append((part, starts[part][:, None] + np.arange(size)))
-        return found
+                batches.append((part, starts[part][:, None] + np.arange(size)))
+        return batches
 
 
-class SumPooled(LightGBMRanker[SumPooledParams]):
+class SumPooled(BoostedRanker[SumPooledParams]):
     """RankNet's loss on sums over `xlarank.features.instances.graph_instances.Instances`.
 
     The gradient of a configuration is handed to each of its instances, as often as it holds them; a tree is grown
     on these, and its leaf values are then one joint Newton step (`newton_step`). TVM's cost model sums the scores
     of stores in the same way (Chen et al. 2018, *Learning to Optimize Tensor Programs*).
 
-    Rows without instances (tiles: one kernel, one choice) are instances themselves, one a configuration.
+    Rows without instances (tiles: one kernel, one choice) are instances themselves, one per configuration.
     """
 
     params_class = SumPooledParams
@@ -111,27 +120,33 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
         super().__init__(params, kind=kind)
         self._instance_columns: list[str] = []
 
-    def _fit(self, data: TrainingData, settings: FitSettings) -> None:
+    @property
+    def _tree_columns(self) -> list[str]:
+        return self._instance_columns or self.columns
+
+    def fit(self, data: TrainingData, settings: FitSettings) -> Self:
+        self._require_rounds(settings)
         rng = np.random.default_rng(settings.seed)
-        self._threads = settings.threads
-        booster = self._grow(self._pool(data, rng), settings, rng)
-        # as lightgbm.train does: it lets go of the data, and is what will be loaded again to the last bit
-        self._booster = self._extended(lgb.Booster(model_str=booster.model_to_string()))
+        self._instance_columns = _shared_instance_columns(data)
+        self._choose_columns(self._instance_columns or data.columns, data.target)
+        booster = self._boost(self._pool(data, rng), settings, rng)
+        # like lightgbm.train: it lets go of the data, and equals what will be loaded to the last bit
+        base = self._warm_start.booster if self._warm_start else None
+        self._booster = LightGBMBooster.appended(reread(booster), settings.threads, base)
+        self.columns = data.columns
+        return self
 
     def _pool(self, data: TrainingData, rng: np.random.Generator) -> _Pool:
-        own = self.params
-        self._choose_instances(data)
-        blocks, values, cost = [], [], []
-        for g in range(data.groups):
-            of_group = data.cost[data.rows_of(g)]
-            kept = even_ranks(of_group, own.configs, rng)
-            cost.append(of_group[kept])
-            instances = data.parts[g].instances
-            if instances is None:
+        blocks, values, costs = [], [], []
+        for group, part in enumerate(data.parts):
+            cost = data.cost[data.rows_of(group)]
+            kept = even_ranks(cost, self.params.configs, rng)
+            costs.append(cost[kept])
+            if part.instances is None:
                 blocks.append(sparse.csr_array(sparse.eye_array(len(kept), format="csr")))
-                values.append(data.parts[g].matrix(kept, self._used))
+                values.append(part.matrix(kept, self._used))
                 continue
-            table = instances.value
+            table = part.instances.value
             counts = table.counts(kept)
             held = np.flatnonzero(np.bincount(counts.indices, minlength=counts.shape[1]))
             blocks.append(sparse.csr_array(counts[:, held]))
@@ -139,102 +154,71 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
         return _Pool(
             sparse.csr_array(sparse.block_diag(blocks, format="csr")),
             np.concatenate(values),
-            np.concatenate(cost),
-            np.array([len(one) for one in cost]),
-            graph_weights(data.indptr, own.graph_weight) * data.group_weight,
+            np.concatenate(costs),
+            np.array([len(cost) for cost in costs]),
+            graph_weights(data.indptr, self.params.graph_weight) * data.group_weight,
         )
 
-    def _choose_instances(self, data: TrainingData) -> None:
-        """Which columns to look at: of instances where the first group has them, otherwise of rows.
-
-        Raises `ModelError` where the groups' instances are different ones.
-        """
-        found = [[] if part.instances is None else part.instances.value.columns for part in data.parts]
-        self._instance_columns = found[0]
-        for name, names in zip(data.names, found, strict=True):
-            if names != found[0]:
-                got = f"{name} and {data.names[0]} have different instances"
-                raise ModelError(got, do="run build-features again")
-        self._choose(self._instance_columns or data.columns, data, self.params.columns)
-
-    def _grow(self, pool: _Pool, settings: FitSettings, rng: np.random.Generator) -> lgb.Booster:
-        own, values = self.params, pool.values
-        binning = {
-            "max_bin": 63, "min_data_in_leaf": own.min_data_in_leaf, "num_threads": settings.threads, "verbose": -1,
-            "is_enable_sparse": False,  # see `binning`
+    def _boost(self, pool: _Pool, settings: FitSettings, rng: np.random.Generator) -> lgb.Booster:
+        params, values, warm = self.params, pool.values, self._warm_start
+        bins = {
+            "max_bin": 63, "min_data_in_leaf": params.min_data_in_leaf, "num_threads": settings.threads,
+            "verbose": -1, "is_enable_sparse": False,  # see `binning`
         }  # fmt: skip
-        train = lgb.Dataset(values, np.zeros(len(values)), params=binning).construct()
-        params = {
-            "objective": "none",
-            **self._tree_settings(settings),
-            "learning_rate": 1.0,  # leaf values are set below, the rate included
-            "min_sum_hessian_in_leaf": 0.0,
-        }
-        booster = lgb.Booster(params, train)
-        if not any(train.feature_num_bin(i) for i in range(values.shape[1])):
-            return booster  # LightGBM refuses a custom objective where nothing can be split
-        relevance = self._start.relevance(values, self._threads) if self._start else np.zeros(len(values))
-        batches, squares = pool.batches(own.round_configs), pool.counts.power(2)
-        for number in range(settings.rounds):
-            if number == 0 or (pool.sizes > own.round_configs).any():
-                drawn = pool.draw(own.round_configs, rng)
+        train = lgb.Dataset(values, np.zeros(len(values)), params=bins).construct()
+        # leaf values are set below, the learning rate included
+        trees = {"objective": "none", "learning_rate": 1.0, "min_sum_hessian_in_leaf": 0.0}
+        booster = lgb.Booster({**params.of_trees(settings), **trees}, train)
+        if not can_split(train):
+            return booster  # LightGBM refuses a custom objective then
+        rate, relevance = params.learning_rate, np.zeros(len(values))
+        if warm:
+            rate *= warm.rate
+            relevance = warm.booster.relevance(values, settings.threads)
+        batches, squares = pool.batches(params.round_configs), pool.counts.power(2)
+        for tree in range(settings.rounds):
+            if tree == 0 or (pool.sizes > params.round_configs).any():
+                drawn = pool.draw(params.round_configs, rng)
                 counts, squared, cost = pool.counts[drawn], squares[drawn], pool.cost[drawn]
                 signs = [
-                    faster_by_sign(cost[at][:, :, None], cost[at][:, None], own.tie_tolerance) for _, at in batches
+                    faster_by_sign(cost[at][:, :, None], cost[at][:, None], params.tie_tolerance)
+                    for _, at in batches
                 ]
-            sums = counts @ relevance
-            terms = [
-                pair_terms(sums[at], sign, pool.weight[graphs])
-                for (graphs, at), sign in zip(batches, signs, strict=True)
-            ]
+            sums, signed = counts @ relevance, zip(batches, signs, strict=True)
+            terms = [pair_terms(sums[at], sign, pool.weight[graphs]) for (graphs, at), sign in signed]
             gradient, curvature = np.empty(len(cost)), np.empty(len(cost))
             for (_, at), (slopes, weights) in zip(batches, terms, strict=True):
                 gradient[at], curvature[at] = slopes, weights.sum(axis=-1)
             hessian = squared.T @ curvature
             hessian += 1e-6 * hessian.max()
-            if booster.update(fobj=lambda *_, found=(counts.T @ gradient, hessian): found):
+            if booster.update(fobj=lambda *_, derivatives=(counts.T @ gradient, hessian): derivatives):
                 break
-            leaf = _leaves(booster, values, number)
+            leaf = _leaves(booster, values, tree)
             leaves = int(leaf.max()) + 1
             held = counts @ np.eye(leaves)[leaf]
             slope, curve = np.empty((len(pool.sizes), leaves)), np.empty((len(pool.sizes), leaves, leaves))
             for (graphs, at), term in zip(batches, terms, strict=True):
                 slope[graphs], curve[graphs] = pooled(*term, held[at])
-            output = self._rate * newton_step(slope, curve, own.leaf_l2)
-            for one, value in enumerate(output):
-                booster.set_leaf_output(number, one, float(value))
+            output = rate * newton_step(slope, curve, params.leaf_l2)
+            for number, value in enumerate(output):
+                booster.set_leaf_output(tree, number, float(value))
             relevance += output[leaf]
         return booster
 
-    def _parts(self, rows: Rows, now: int, then: int, difference: float) -> Parts:
-        """Compare the scores of the instances at every place of two configurations."""
-        table = self._table(rows.matrix, rows.instances)
-        if table is None:
-            return super()._parts(rows, now, then, difference)
-        both = zip(table.parts(now), table.parts(then), strict=True)
-        different = [(a, b) for a, b in both if a.instance != b.instance]
-        if not different:
-            return Parts(difference)
-        held = np.array([[a.instance, b.instance] for a, b in different])
-        change = self._row_parts(table.values[held[:, 0]]) - self._row_parts(table.values[held[:, 1]])
-        places = tuple(
-            Place(a.nodes, a.text, b.text, float(value))
-            for (a, b), value in zip(different, change.sum(axis=1), strict=True)
-        )
-        return Parts(difference, {}, places, by_name(change.sum(axis=0), table.columns))
+    def predict(self, rows: Matrix, columns: list[str], instances: LazyInstances | None = None) -> Floats:
+        self._require_fitted(columns)
+        *_, scores = self.staged(rows, max(1, self._booster.rounds), instances)
+        return scores
 
-    def _scores(self, rows: Matrix, instances: LazyInstances | None) -> Floats:
-        return next(self._staged(rows, max(1, self._booster.num_trees()), instances))
-
-    def _staged(self, rows: Matrix, every: int, instances: LazyInstances | None) -> Iterator[Floats]:
+    def staged(self, rows: Matrix, every: int, instances: LazyInstances | None = None) -> Iterator[Floats]:
+        self._require_fitted()
         table = self._table(rows, instances)
-        values = rows if table is None else table.values
-        used = values[:, self._used]
-        for total in self._stages(used, np.zeros(len(used)), every):
-            yield total if table is None else table.sums(total)
+        values = (rows if table is None else table.values)[:, self._used]
+        for scores in self._booster.stages(values, np.zeros(len(values)), every, from_zero=False):
+            yield scores if table is None else table.sums(scores)
 
     def _table(self, rows: Matrix, instances: LazyInstances | None) -> Instances | None:
-        """The instances to score, or None where rows are instances; raises `ModelError` for the wrong ones."""
+        """Return the instances to score, None if rows are instances; raises `ModelError` for the wrong ones."""
         if not self._instance_columns:
             return None
         table = instances.value if instances else None
@@ -243,25 +227,51 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
             raise ModelError(got, expected="those of the same rows", do="run build-features again")
         return table
 
-    @property
-    def _tree_columns(self) -> list[str]:
-        return self._instance_columns or self.columns
+    def contributions(self, rows: Rows, now: int, then: int) -> Parts:
+        """Compare the scores of the instances at every node and pair of two configurations."""
+        table = self._table(rows.matrix, rows.instances)
+        if table is None:
+            return super().contributions(rows, now, then)
+        scores = self.predict(rows.matrix, rows.columns, rows.instances)
+        difference = float(scores[now] - scores[then])
+        parts = Parts(difference, members={self.name: difference})
+        both = zip(table.parts(now), table.parts(then), strict=True)
+        different = [(a, b) for a, b in both if a.instance != b.instance]
+        if not different:
+            return parts
+        held = np.array([[a.instance, b.instance] for a, b in different])
+        first, second = (self._column_contributions(table.values[instances]) for instances in held.T)
+        change = first - second
+        places = tuple(
+            Place(a.nodes, a.text, b.text, float(value))
+            for (a, b), value in zip(different, change.sum(axis=1), strict=True)
+        )
+        columns = nonzero_by_name(change.sum(axis=0), table.columns)
+        return replace(parts, places=places, instance_columns=columns)
 
-    def _learned(self) -> Learned:
-        learned = super()._learned()
-        learned.state["instance_columns"] = self._instance_columns
-        return learned
+    def _write(self, folder: Path) -> dict[str, Any]:
+        return {**super()._write(folder), "instance_columns": self._instance_columns}
 
-    def _restore(self, learned: Learned) -> None:
-        self._instance_columns = [str(name) for name in learned.state["instance_columns"]]
-        super()._restore(learned)
+    def _read(self, folder: Path, state: Mapping[str, Any]) -> None:
+        self._instance_columns = [str(name) for name in state["instance_columns"]]
+        super()._read(folder, state)
+
+
+def _shared_instance_columns(data: TrainingData) -> list[str]:
+    """Return the columns of the groups' instances, none without; raises `ModelError` unless they are equal."""
+    by_group = [[] if part.instances is None else part.instances.value.columns for part in data.parts]
+    for name, columns in zip(data.names, by_group, strict=True):
+        if columns != by_group[0]:
+            got = f"{name} and {data.names[0]} have different instances"
+            raise ModelError(got, do="run build-features again")
+    return by_group[0]
 
 
 def _leaves(booster: lgb.Booster, values: Matrix, tree: int) -> Indices:
-    """``(rows,)`` the leaf of each row; LightGBM's own prediction looks at all columns and is ten times as slow."""
-    (about,) = booster.dump_model(num_iteration=1, start_iteration=tree)["tree_info"]
+    """Return the leaf of each row, ``(rows,)``; LightGBM's own prediction is ten times as slow."""
+    (info,) = booster.dump_model(num_iteration=1, start_iteration=tree)["tree_info"]
     leaf = np.zeros(len(values), np.intp)
-    waiting = [(about["tree_structure"], np.arange(len(values)))]
+    waiting = [(info["tree_structure"], np.arange(len(values)))]
     while waiting:
         node, rows = waiting.pop()
         if "split_feature" not in node:
@@ -273,9 +283,9 @@ def _leaves(booster: lgb.Booster, values: Matrix, tree: int) -> Indices:
 
 
 def pair_terms(relevance: Floats, sign: Floats, weight: Floats) -> tuple[Floats, Floats]:
-    """Derivatives of the mean over pairs of log(1 + exp(relevance of the slower - relevance of the faster)).
+    """Return derivatives of the mean over pairs of log(1 + exp(relevance of the slower - that of the faster)).
 
-    Of relevances ``(..., configs)``, higher is faster, and ``sign (..., configs, configs)``, `faster_by_sign` of
+    Relevances are ``(..., configs)``, higher is faster, ``sign (..., configs, configs)`` is `faster_by_sign` of
     their costs; the loss counts ``weight (...,)`` times. With p = 1 / (1 + exp(relevance of the faster - that of
     the slower)) a pair adds -p to the gradient ``(..., configs)`` of the faster and p to the slower one's, and its
     weight ``(..., configs, configs)``, symmetric, is p (1 - p). A tie is no pair. The matrix of second derivatives
@@ -288,10 +298,10 @@ def pair_terms(relevance: Floats, sign: Floats, weight: Floats) -> tuple[Floats,
 
 
 def pooled(gradient: Floats, weights: Floats, held: Floats) -> tuple[Floats, Floats]:
-    """Derivatives by the values of leaves, ``(..., leaves)`` and ``(..., leaves, leaves)``, of `pair_terms`.
+    """Return derivatives of `pair_terms` by leaf values, ``(..., leaves)`` and ``(..., leaves, leaves)``.
 
-    Where S, ``held (..., configs, leaves)``, says how many instances of each leaf a configuration holds, its
-    relevance changes by S v: they are S' gradient and S' L S, L the Laplacian of the pairs' weights.
+    With S, ``held (..., configs, leaves)``, the number of instances of each leaf that a configuration holds, leaf
+    values v change relevances by S v: they are S' gradient and S' L S, L the Laplacian of the pairs' weights.
     """
     turned = np.swapaxes(held, -2, -1)
     curve: Floats = turned @ (weights.sum(axis=-1)[..., None] * held - weights @ held)
@@ -299,10 +309,11 @@ def pooled(gradient: Floats, weights: Floats, held: Floats) -> tuple[Floats, Flo
 
 
 def newton_step(slope: Floats, curve: Floats, ridge: float) -> Floats:
-    """``(leaves,)`` values that minimise the second-order loss, the mean over graphs plus ridge / 2 |values|^2.
+    """Return the leaf values that minimise the second-order loss, the mean over graphs plus ridge / 2 |values|^2.
 
-    Of the derivatives of each graph (`pooled`): v solves (mean of ``curve`` + ridge I) v = - mean of
-    ``slope``. LightGBM's own leaf values take instances of one configuration as if each moved it alone.
+    ``slope`` and ``curve`` are derivatives of each graph (`pooled`): v ``(leaves,)`` solves (mean of ``curve`` +
+    ridge I) v = - mean of ``slope``. LightGBM's own leaf values treat the instances of a configuration as if each
+    moved it alone.
     """
     graphs, leaves = slope.shape
     step = np.linalg.solve(curve.sum(axis=0) / graphs + ridge * np.eye(leaves), -slope.sum(axis=0) / graphs)

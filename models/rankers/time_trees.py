@@ -10,12 +10,10 @@ import numpy as np
 from xlarank.data.errors import ModelError
 from xlarank.models.arrays import Floats
 from xlarank.models.params import Among, Number, OneOf, param
-from xlarank.models.rankers.boosted import InitScore, centred, columns_param
-from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams
-from xlarank.models.rankers.lightgbm_data import RowTargets
-from xlarank.models.training_data import FitSettings, TrainingData
+from xlarank.models.rankers.boosted import BoostedRanker, TreeParams, centred, columns_param
+from xlarank.models.training_data import FitSettings, Task, TrainingData
 
-#: Logarithms (base 2) beyond which trees have lost their way; keeps times finite.
+#: Largest log2 of a predicted time, beyond any real one; keeps times finite.
 _MOST: Final = 100.0
 
 
@@ -35,7 +33,7 @@ class TimeTreesParams(TreeParams):
     columns: str = columns_param()
 
 
-class TimeTrees(LightGBMRanker[TimeTreesParams]):
+class TimeTrees(BoostedRanker[TimeTreesParams]):
     """Least squares on log2 of a time, beginning at the estimate of the target's time model.
 
     All graphs have equal weight. Trees of tiles learn the ratio of the time to its estimate; the runtimes of two
@@ -52,25 +50,27 @@ class TimeTrees(LightGBMRanker[TimeTreesParams]):
 
     @property
     def is_time_model(self) -> bool:
-        return self._init_score is not None and self._init_score.weight == 1 and not self._booster.num_trees()
+        warm = self._warm_start
+        return self._predicts_times and not self._booster.rounds and not (warm and warm.booster.rounds)
 
-    def _fit(self, data: TrainingData, settings: FitSettings) -> None:
-        params = self.params
-        start = InitScore.find(data.columns, params.init_score_weight, data.target)
-        if start is None and not settings.rounds:
+    @property
+    def _predicts_times(self) -> bool:
+        return self._init_score is not None and self._init_score.weight == 1
+
+    def task(self, data: TrainingData, settings: FitSettings) -> Task:
+        init_score = self._init_score
+        if init_score is None and not settings.rounds:
             raise ModelError("the target has no estimated time to rank by", expected="1 round or more")
         # runs of one kernel are brought to one normalizer
         times = np.concatenate([part.row_cost * float(np.median(part.normalizer)) for part in data.parts])
-        label = -np.log2(times) - (start.of_all(data) if start else 0.0)
-        self._labels_are_centred = start is None or self.kind == "layout"
-        if self._labels_are_centred:
-            label = centred(label, data)
+        label = -np.log2(times) - (init_score.of_all(data) if init_score else 0.0)
+        centre = init_score is None or self.kind == "layout"
         sizes = np.diff(data.indptr)
         weight = np.repeat(data.group_weight / sizes, sizes) * sizes.mean()
-        falling = data.target.times if params.monotone and data.target else ()
-        targets = RowTargets(label=label, weight=weight)
-        self._train(data, targets, {"objective": "regression"}, settings, params.columns, falling=falling)
-        self._init_score = start
+        label = centred(label, data) if centre else label
+        decreasing = data.target.times if self.params.monotone and data.target else ()
+        params = {"objective": "regression"}
+        return Task(data, label, params, weight, residual=True, centred=centre, decreasing=decreasing)
 
     def nanoseconds(self, scores: Floats) -> Floats | None:
-        return np.exp2(np.minimum(scores, _MOST)) if self._init_score and self._init_score.weight == 1 else None
+        return np.exp2(np.minimum(scores, _MOST)) if self._predicts_times else None

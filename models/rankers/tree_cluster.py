@@ -1,8 +1,7 @@
 """LightGBM's trees grown by the workers of a Dask cluster, each on some of the query groups.
 
 Dask carries rows and tasks; LightGBM's own distributed learning does the rest over sockets. `lightgbm.dask` is not
-used: it numbers its machines by the order of a Python set, and on the numbers depends who finds the bins of which
-columns.
+used: it numbers its machines by the order of a Python set, and the numbers decide which machine bins which columns.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from numpy.typing import NDArray
 
 from xlarank.data.errors import ClusterError
 from xlarank.models.arrays import Indices, Matrix
-from xlarank.models.rankers.lightgbm_data import RowTargets, binning
-from xlarank.models.training_data import TrainingData
+from xlarank.models.rankers.lightgbm import binning
+from xlarank.models.training_data import Task
 
-if TYPE_CHECKING:  # an extra, imported where a cluster is asked for
+if TYPE_CHECKING:  # an extra, imported where it is needed
     from distributed import Client
 
 #: Settings of the cluster in a booster's text; other ports must not make another model.
@@ -40,25 +39,23 @@ _LOOK, _PATIENCE = 0.5, 120.0
 
 @dataclass(frozen=True, eq=False)
 class TreeCluster:
-    """Grows trees on a cluster; one booster at a time, for every worker takes part in it."""
+    """Cluster that grows trees, one booster at a time on all workers."""
 
     client: Client
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
-    def grow(
-        self, data: TrainingData, used: Indices, targets: RowTargets, params: dict[str, Any], rounds: int
-    ) -> lgb.Booster:
-        """A booster of LightGBM's ``params``; the other arguments as `lightgbm_data.binned`.
+    def grow(self, task: Task, used: Indices, rounds: int) -> lgb.Booster:
+        """Grow trees on the columns ``used``, ascending.
 
-        Raises `ClusterError` where a worker or the scheduler is lost: LightGBM cannot go on then, and the other
+        Raises `ClusterError` if a worker or the scheduler is lost: LightGBM cannot go on then, and the other
         workers would wait for ever, so they are restarted.
         """
         with self._lock:
-            rows, workers = data.matrix(used), 1
+            rows, workers = task.data.matrix(used), 1
             try:
                 self.client.wait_for_workers(1, timeout=_PATIENCE)
                 workers = len(self.client.nthreads())
-                text = _grow(self.client, rows, targets, params, rounds)
+                text = _grow(self.client, rows, task, rounds)
             except Exception as error:  # LightGBM, Dask and the network: each has errors of its own
                 with suppress(Exception):
                     self.client.restart(timeout=_PATIENCE)
@@ -71,49 +68,49 @@ class TreeCluster:
         return lgb.Booster(model_str=_NETWORK.sub("", text))
 
 
-def _grow(client: Client, rows: Matrix, targets: RowTargets, params: dict[str, Any], rounds: int) -> str:
-    """LightGBM's text of a booster of ``rows (rows, columns)``; raises `ClusterError` for a lost worker."""
-    assert targets.sizes is not None, "only objectives of query groups are distributed"
+def _grow(client: Client, rows: Matrix, task: Task, rounds: int) -> str:
+    """Return LightGBM's text of a booster of ``rows (rows, columns)``; raises `ClusterError` for a lost worker."""
+    assert task.sizes is not None, "only objectives of query groups are distributed"
     threads, executor = client.nthreads(), client.get_executor(pure=False)
-    groups = partitions(np.array(targets.sizes), len(threads))
-    ends = np.append(0, np.cumsum(targets.sizes))[groups].tolist()
+    groups = partitions(np.array(task.sizes), len(threads))
+    ends = np.append(0, np.cumsum(task.sizes))[groups].tolist()
     workers = sorted(threads)[: len(groups) - 1]
     machines: dict[str, str] = {}
     while len(set(machines.values())) < len(workers):  # two workers may be given the same port
         ports = client.run(_free_port, workers=workers)
         machines = {worker: f"{urlsplit(worker).hostname}:{port}" for worker, port in ports.items()}
-    shared = {**binning(), **params, "tree_learner": "data", "num_machines": len(workers)}
+    shared = {**binning(), **task.params, "tree_learner": "data", "num_machines": len(workers)}
     if len(workers) > 1:
         shared["machines"] = ",".join(machines[worker] for worker in workers)
     running = set()
     for worker, (g, h), (a, b) in zip(workers, pairwise(groups), pairwise(ends), strict=True):
-        weight, start = (None if one is None else one[a:b] for one in (targets.weight, targets.start))
-        own = RowTargets(label=targets.label[a:b], weight=weight, start=start, sizes=targets.sizes[g:h])
-        there = client.scatter((rows[a:b], own), workers=[worker], hash=False)
+        weight, start = (values if values is None else values[a:b] for values in (task.weight, task.start))
+        part = rows[a:b], task.label[a:b], weight, task.sizes[g:h], start
+        scattered = client.scatter(part, workers=[worker], hash=False)
         settings = shared | {"num_threads": threads[worker], "local_listen_port": ports[worker]}
-        running.add(executor.submit(_grow_part, there, settings, rounds, workers=[worker]))
+        running.add(executor.submit(_grow_part, scattered, settings, rounds, workers=[worker]))
     while running:
         done, running = wait(running, _LOOK, FIRST_EXCEPTION)
-        texts = [part.result() for part in done]  # the same of each
-        if running and (gone := set(workers) - set(client.nthreads())):
-            raise ClusterError(f"the worker {min(gone)} died")
+        texts = [future.result() for future in done]  # equal on all workers
+        if running and (lost := set(workers) - set(client.nthreads())):
+            raise ClusterError(f"the worker {min(lost)} died")
     return str(texts[0])
 
 
 def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("", 0))
-        return int(one.getsockname()[1])
+    with socket.socket() as unused:
+        unused.bind(("", 0))
+        return int(unused.getsockname()[1])
 
 
-def _grow_part(part: tuple[Matrix, RowTargets], params: dict[str, Any], rounds: int) -> str:
-    """The same booster on every worker, from the rows of each."""
-    rows, own = part
+def _grow_part(part: tuple[Any, ...], params: dict[str, Any], rounds: int) -> str:
+    """Grow the booster of all workers on the rows of this one."""
+    rows, label, weight, sizes, start = part
     output = os.dup(1)  # of a worker that may have other tasks
-    with open(os.devnull, "wb") as nowhere:  # LightGBM prints every port that it tries, from threads of its own
-        os.dup2(nowhere.fileno(), 1)
+    with open(os.devnull, "wb") as null:  # LightGBM prints every port that it tries, from threads of its own
+        os.dup2(null.fileno(), 1)
     try:
-        data = lgb.Dataset(rows, own.label, None, own.weight, own.sizes, own.start, params=params)
+        data = lgb.Dataset(rows, label, None, weight, sizes, start, params=params)
         booster = lgb.train(params, data, rounds)
         text = booster.model_to_string()
         booster.free_network()
@@ -124,11 +121,11 @@ def _grow_part(part: tuple[Matrix, RowTargets], params: dict[str, Any], rounds: 
 
 
 def partitions(sizes: NDArray[np.integer[Any]], workers: int) -> list[int]:
-    """Where each worker's query groups begin, and the end: whole groups, in order, of about as many rows each.
+    """Return the first query group of each worker, and the end: whole groups, in order, about as many rows each.
 
-    >>> partitions(np.array([5, 1, 1, 1, 4]), 2)  # of ten rows each: groups stay whole
+    >>> partitions(np.array([5, 1, 1, 1, 4]), 2)  # ten rows each would split a group
     [0, 2, 5]
-    >>> partitions(np.array([9, 1]), 3)  # more workers than groups: some have nothing to do
+    >>> partitions(np.array([9, 1]), 3)  # more workers than groups: the last is idle
     [0, 1, 2]
     """
     ends = np.cumsum(sizes)

@@ -79,5 +79,5 @@ def tuned_members(folder: Path, model: str, kind: Kind) -> dict[str, dict[str, A
     """Parameters of the members of an ensemble that have a study of their own; empty for other rankers."""
     if "members" not in ranker_class(model).params_class.declared():
         return {}
-    found = {name: params_for(folder, name, kind) for name in ranker_class(model).part_classes}
-    return {name: params.values() for name, (params, tuned) in found.items() if tuned}
+    members = {name: params_for(folder, name, kind) for name in ranker_class(model).part_names}
+    return {name: params.values() for name, (params, tuned) in members.items() if tuned}

@@ -12,7 +12,6 @@ from xlarank.data.graph import Graph, Kind, TileGraph, graph_kind
 from xlarank.data.schema import MAX_RANK, TILE_COLUMNS
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace
 from xlarank.features.assemble import assemble
-from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
 from xlarank.features.targets import TPU, target_of
 from xlarank.models.trained import TrainedModel, model_of, pretrained_model
@@ -115,23 +114,14 @@ def model_named(workspace: Workspace, name: str) -> Collection:
 
 
 def rows_for_model(graph: Graph, model: TrainedModel) -> GraphRows:
-    """Compute the rows of a graph as those that the model was trained on.
+    """Compute the rows of a graph with the model's columns.
 
-    Raises `ModelError` for a graph of another kind, and if the code that made those rows is gone. A shipped
-    ranker takes the rows of today's code as long as its columns are among them.
+    Raises `ModelError` for a graph of another kind, and if today's code makes other rows than the model's.
     """
     if graph_kind(graph) != model.card.kind:
         raise ModelError(
             f"{graph.name} is a {graph_kind(graph)} graph",
             expected=f"a {model.card.kind} graph for {model.card.collection}",
         )
-    if model.shipped:
-        return model.own_columns(assemble(graph, FeatureSettings(), model.card.columns))
-    settings = model.card.recipe.settings()
-    model.require_rows(settings.columns(model.card.kind), settings.code_hash(model.card.kind))
-    return assemble(graph, settings)
-
-
-def stored_rows(model: TrainedModel, rows: GraphRows) -> GraphRows:
-    """Return stored rows with the columns that the model looks at."""
-    return model.own_columns(rows) if model.shipped else rows
+    model.require()
+    return model.select(assemble(graph, model.card.recipe.settings(), model.card.columns))

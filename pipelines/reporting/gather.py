@@ -214,7 +214,7 @@ def gather(workspace: Workspace, collection: Collection, *, explained: bool = Tr
         if SPLIT not in known:
             facts.why_not = f"there is no {SPLIT} split to score the model on"
             return facts
-        model.require_rows_of(known[SPLIT])
+        model.require(known[SPLIT])
         for rows in graphs_to_score(workspace, collection, SPLIT, known[SPLIT], facts.left_out, refuse):
             scored = model.score(rows)
             facts.scores[rows.name] = evaluate_graph(collection, rows, scored.mean)

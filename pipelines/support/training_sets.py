@@ -166,7 +166,7 @@ def learned_by(workspace: Workspace, collection: Collection, model: TrainedModel
     card = model.card
     others = {Collection.parse(name): card.also_weights.get(name, 1.0) for name in card.also_from}
     training = read_training_set(workspace, collection, [*card.trained_on], others)
-    model.require_rows_of(training.manifest)
+    model.require(training.manifest)
     if training.splits != card.trained_on or training.also_from != card.also_from:
         raise ModelError(
             f"the rows of {collection} are of other graphs than its model was trained on", do="train again"

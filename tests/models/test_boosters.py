@@ -20,12 +20,12 @@ from xlarank.features.rows import GraphRows
 from xlarank.features.targets import CPU, TPU
 from xlarank.models.base import Ranker
 from xlarank.models.objectives import RankNetLoss, row_weights
-from xlarank.models.rankers import lightgbm_data
-from xlarank.models.rankers.boosted import InitScore
-from xlarank.models.rankers.booster_text import MOST_DEPTH, first_trees, require_tree
-from xlarank.models.rankers.lightgbm_data import RowTargets, binned
-from xlarank.models.rankers.xgb_pairwise import XGBPairwise
-from xlarank.models.training_data import FitSettings, TrainingData
+from xlarank.models.rankers import lightgbm
+from xlarank.models.rankers.boosted import InitScore, centred
+from xlarank.models.rankers.booster_text import first_trees, require_tree
+from xlarank.models.rankers.lightgbm import bin_rows
+from xlarank.models.rankers.wide_rows import XGBPairwise
+from xlarank.models.training_data import FitSettings, Task, TrainingData
 from xlarank.models.validation.metrics import kendall_tau
 
 
@@ -70,7 +70,7 @@ def test_every_data_set_says_how_many_threads(monkeypatch: pytest.MonkeyPatch) -
     given, made = [], lgb.Dataset
     monkeypatch.setattr(lgb, "Dataset", lambda *args, **more: given.append(more["params"]) or made(*args, **more))
     fitted("lambdarank", easy_data(), rounds=4)
-    lightgbm_data.silence_lightgbm(1)
+    lightgbm.silence_lightgbm(1)
     assert [one["num_threads"] for one in given] == [1, 1]
 
 
@@ -103,7 +103,7 @@ def test_larger_graphs_are_dealt_into_query_groups_by_the_seed(asked: list[dict[
 
 def test_the_first_none_of_the_trees_are_none() -> None:
     """LightGBM takes 0 for all of them, so a clone would start from trees that saw its held-out graphs."""
-    text = fitted("lambdarank", easy_data(3), rounds=4)._booster.model_to_string()
+    text = fitted("lambdarank", easy_data(3), rounds=4)._booster.trees.model_to_string()
     for count in (0, 1, 3):
         assert lgb.Booster(model_str=first_trees(text, count)).num_trees() == count
 
@@ -117,21 +117,10 @@ def test_splits_that_are_no_tree_are_refused() -> None:
             require_tree(children, leaves)
 
 
-def test_trees_deeper_than_any_grown_here_are_refused() -> None:
-    """Contributions of a chain of 10,000 leaves take a minute and have no correct digit; longer ones crash."""
-    for depth in (MOST_DEPTH, MOST_DEPTH + 1):
-        chain = [(-1 - split, split + 1) for split in range(depth - 1)] + [(-depth, -depth - 1)]
-        for children in (chain, [pair[::-1] for pair in chain]):
-            if depth == MOST_DEPTH:
-                require_tree(children, depth + 1)
-            else:
-                with pytest.raises(ValueError, match=f"deeper than {MOST_DEPTH} splits"):
-                    require_tree(children, depth + 1)
-
-
 @pytest.mark.parametrize("model", ["lambdarank", "xgb-pairwise"])
 def test_no_tree_grows_deeper_than_can_be_read(model: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for module in ("booster_text", "lightgbm", "xgb_pairwise"):
+    """Contributions of a chain of 10,000 leaves take a minute and have no correct digit; longer ones crash."""
+    for module in ("booster_text", "boosted", "wide_rows"):
         monkeypatch.setattr(f"xlarank.models.rankers.{module}.MOST_DEPTH", 3)
     leaves = {"lambdarank": "num_leaves", "xgb-pairwise": "max_leaves"}[model]
     ranker = fitted(model, easy_data(), **{leaves: 30})
@@ -198,13 +187,13 @@ def test_batches_teach_what_one_matrix_teaches(model: str, monkeypatch: pytest.M
 
 def test_bins_come_from_rows_of_all_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sorted files would otherwise give edges for the first graphs alone."""
-    monkeypatch.setattr("xlarank.models.rankers.lightgbm_data._SAMPLED", 60)
+    monkeypatch.setattr("xlarank.models.rankers.lightgbm._SAMPLED", 60)
     data = easy_data(graphs=6, configs=40)
-    sample = lightgbm_data.bin_sample(data, np.arange(1, 4))
+    sample = lightgbm.bin_sample(data, np.arange(1, 4))
     assert sample is not None and len(sample) == 60
     found = [sum((part.matrix()[:, 1:] == row).all(axis=1).any() for row in sample) for part in data.parts]
     assert sum(found) == 60 and min(found) >= 4, "10 of each graph on average"
-    assert lightgbm_data.bin_sample(data.take([0]), np.arange(4)) is None
+    assert lightgbm.bin_sample(data.take([0]), np.arange(4)) is None
 
 
 def test_boosters_print_nothing(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
@@ -214,10 +203,10 @@ def test_boosters_print_nothing(monkeypatch: pytest.MonkeyPatch, capfd: pytest.C
     for model in ("lambdarank", "ranknet", "sum-pooled", "xgb-pairwise"):
         assert np.isfinite(fitted(model, few, rounds=3).predict(few.matrix(), COLUMNS)).all()
         assert np.ptp(fitted(model, constant, rounds=3).predict(constant.matrix(), COLUMNS)) == 0
-    monkeypatch.setattr("xlarank.models.rankers.lightgbm_data._SAMPLED", 40)
+    monkeypatch.setattr("xlarank.models.rankers.lightgbm._SAMPLED", 40)
     data = easy_data(graphs=2)
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(binned, data, np.arange(4), RowTargets(label=np.zeros(len(data.cost))), 1).result()
+        pool.submit(bin_rows, Task(data, np.zeros(len(data.cost)), {}), np.arange(4), 1).result()
     assert capfd.readouterr() == ("", "")
 
 
@@ -280,9 +269,9 @@ def test_relevance_falls_with_the_estimate_and_has_mean_0_in_each_graph() -> Non
     assert init_score.relevance(rows).tolist() == [-6, -10, -2]
     each = ([[3, 0], [5, 0]], [[8, 0], [2, 0]])
     data = TrainingData.from_graphs([graph_rows("a", [1, 2], features=of, columns=NAMES) for of in each])  # type: ignore[arg-type]
-    assert init_score.centred(data).tolist() == [2, -2, -6, 6]
+    assert centred(init_score.of_all(data), data).tolist() == [2, -2, -6, 6]
     turned = replace(data, orders=[np.array([1, 0]), np.array([0, 1])])
-    assert init_score.centred(turned).tolist() == [-2, 2, -6, 6]
+    assert centred(init_score.of_all(turned), turned).tolist() == [-2, 2, -6, 6]
     for columns, weight, target, found in (
         (NAMES, 2.0, CPU, InitScore((1,), 2.0)), (NAMES, 2.0, None, InitScore((1,), 2.0)), (NAMES, 0.0, CPU, None),
         (["size", "wrong"], 2.0, CPU, None), (NAMES, 2.0, TPU, None),

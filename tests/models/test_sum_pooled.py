@@ -67,7 +67,7 @@ def test_the_first_tree_is_a_newton_step_on_the_sums() -> None:
     whole = {"bagging_fraction": 1.0, "feature_fraction": 1.0, "learning_rate": 0.5, "leaf_l2": 0.2}
     ranker, graphs = trained(data, rounds=1, tie_tolerance=0.0, **whole), data.parts
     tables = [graph.instances.value for graph in graphs if graph.instances is not None]
-    leaves = [ranker._booster.predict(table.values, pred_leaf=True).reshape(-1) for table in tables]
+    leaves = [ranker._booster.trees.predict(table.values, pred_leaf=True).reshape(-1) for table in tables]
     eye = np.eye(int(max(map(np.max, leaves))) + 1)
     held = [table.counts() @ eye[leaf] for table, leaf in zip(tables, leaves, strict=True)]
     terms = [terms_of(np.zeros(40), graph.row_cost) for graph in graphs]

@@ -22,6 +22,7 @@ from xlarank.data.graph import read_graph
 from xlarank.data.root import SAMPLE
 from xlarank.data.workspace import Workspace
 from xlarank.features.recipe import Recipe
+from xlarank.features.store import Manifest
 from xlarank.models import trained
 from xlarank.models.base import Ranker
 from xlarank.models.trained import (
@@ -194,14 +195,27 @@ def test_a_damaged_card_is_refused(folder: Path) -> None:
 
 
 def test_rows_of_other_columns_or_other_code_are_refused(folder: Path) -> None:
-    model = load_model(folder)
-    model.require_rows(COLUMNS, RECIPE.code_hash)
-    for columns, code, said in (
-        (COLUMNS[:-1], "a", r"lack 1 \(noise"),
-        (COLUMNS, "b", f"expected {'a' * 16}.*again"),
+    model, rows = load_model(folder), DATA.parts[0]
+
+    def stored(columns: list[str], code: str = "a") -> Manifest:
+        return Manifest(replace(RECIPE, code_hash=code * 16), "", [], columns)
+
+    model.require(stored(COLUMNS))
+    assert model.select(rows) is rows
+    shipped, more = replace(model, shipped=True), stored([*COLUMNS, "new"], "b")
+    shipped.require(more)
+    wider = replace(rows, columns=[*COLUMNS, "new"], config_values=np.c_[rows.config_values, rows.row_cost])
+    assert np.array_equal(shipped.score(shipped.select(wider)).mean, shipped.score(rows).mean)
+    for fitting, manifest, said in (
+        (model, stored(COLUMNS[:-1]), r"lack 1 \(noise"),
+        (model, more, r"add 1 \(new"),
+        (model, stored(COLUMNS, "b"), f"expected {'a' * 16}.*again"),
+        (model, None, "lack 4 "),
+        (shipped, stored(COLUMNS[:-1]), r"lack 1 columns of the model \(noise, .*tier full"),
+        (shipped, stored(COLUMNS[::-1]), "columns of the model in another order"),
     ):
         with pytest.raises(ModelError, match=said):
-            model.require_rows(columns, code * 16)
+            fitting.require(manifest)
 
 
 def test_only_kinds_never_seen_fall_back(tmp_path: Path) -> None:

@@ -99,13 +99,14 @@ class Spy(Ranker[LambdaRankParams]):
 
     params_class = LambdaRankParams
     fits: ClassVar[list[tuple[TrainingData, FitSettings]]] = []
-    _scores = _parts = _gains = _learned = _restore = None  # type: ignore[assignment]
+    predict = contributions = importance = _write = _read = None  # type: ignore[assignment]
 
-    def _fit(self, data: TrainingData, settings: FitSettings) -> None:
+    def fit(self, data: TrainingData, settings: FitSettings) -> Spy:
         self.fits.append((data, settings))
         self._stages = -(-settings.rounds // 25)
+        return self
 
-    def _staged(self, rows: np.ndarray, every: int, instances: object) -> Iterator[np.ndarray]:
+    def staged(self, rows: np.ndarray, every: int, instances: object = None) -> Iterator[np.ndarray]:
         for stage in range(self._stages):
             yield (rows[:, 1] - stage * rows[:, 2]).astype(np.float64)
 
@@ -167,7 +168,7 @@ def test_stages_end_with_all_rounds_and_every_configuration_counts(monkeypatch: 
         row = repeated.matrix()[:, 1] - stage * repeated.matrix()[:, 2]
         expected = graph_metrics("layout", row[repeated.group].astype(float), repeated.cost, repeated.group)
         assert len(repeated.cost) == 8 and found[stage] == pytest.approx(expected)
-    monkeypatch.setattr(Spy, "_staged", lambda self, rows, every, instances: iter([rows[:, 1].astype(float)]))
+    monkeypatch.setattr(Spy, "staged", lambda self, rows, every, instances: iter([rows[:, 1].astype(float)]))
     (stages,) = validate_fold(TRAINING, [0], SPY, FitSettings(60)).metrics.values()
     assert len(stages) == 3 and stages[0] == stages[1] == stages[2], "it ran out of splits"
 

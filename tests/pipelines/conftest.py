@@ -19,7 +19,7 @@ import pytest
 
 from tests.pipelines.trees import build, write_tree
 from xlarank.data.workspace import Workspace
-from xlarank.models.base import Ranker
+from xlarank.models.rankers.boosted import BoostedRanker
 from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.pipelines.support.fitting import TrainRequest
 from xlarank.pipelines.train import train
@@ -72,15 +72,15 @@ def programs() -> Path | None:
 
 @pytest.fixture
 def fits(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What every ranker was fitted on."""
+    """Data, parameters and settings of every fit of boosted trees."""
     calls: list[dict[str, Any]] = []
-    fit = Ranker.fit
+    fit = BoostedRanker.fit
 
     def spy(self: Any, data: TrainingData, settings: FitSettings) -> Any:
         calls.append({"data": data, "params": self.params.values(), **asdict(settings)})
         return fit(self, data, settings)
 
-    monkeypatch.setattr(Ranker, "fit", spy)
+    monkeypatch.setattr(BoostedRanker, "fit", spy)
     return calls
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from tests.models.contract import easy_data
+from tests.models.contract import easy_data, saved
 from tests.pipelines import trees
 from tests.pipelines.conftest import need
 from tests.pipelines.trees import FAST, FILES, LAYOUT, TILE, Listener, build, contents, graph_path, model_of, stored
@@ -25,8 +25,7 @@ from xlarank.data.collection import discover
 from xlarank.data.errors import ClusterError, ModelError
 from xlarank.data.workspace import Workspace
 from xlarank.features.recipe import Recipe, Source
-from xlarank.models.rankers.booster_text import checked_text
-from xlarank.models.rankers.lightgbm import BOOSTER
+from xlarank.models.rankers.lightgbm import LightGBMBooster
 from xlarank.models.rankers.tree_cluster import TreeCluster
 from xlarank.models.rankers.wide_rows import LambdaRank
 from xlarank.models.training_data import FitSettings
@@ -119,7 +118,8 @@ def test_two_workers_grow_the_same_trees_again_and_a_model_like_any_other(
     client: Client, built: Path, tmp_path: Path
 ) -> None:
     one, two, here = (fitted(cluster) for cluster in (TreeCluster(client), TreeCluster(client), None))
-    assert one._learned() == two._learned() and "127.0.0.1" not in one._learned().files[BOOSTER]
+    files = saved(one, tmp_path / "one")
+    assert files == saved(two, tmp_path / "two") and b"127.0.0.1" not in files[LightGBMBooster.file_name]
     part = easy_data(8, 80, seed=1).parts[0]
     scores = [ranker.predict(part.matrix(), part.columns) for ranker in (one, here)]
     assert np.corrcoef(scores)[0, 1] > 0.98
@@ -166,7 +166,7 @@ def test_workers_that_are_killed(client: Client, tmp_path: Path, monkeypatch: py
         fitted(TreeCluster(client), rounds=2000)
     thread.join()
     assert len(pids(client)) == 2
-    assert fitted(TreeCluster(client))._learned() == undisturbed._learned()
+    assert saved(fitted(TreeCluster(client)), tmp_path / "again") == saved(undisturbed, tmp_path / "undisturbed")
 
 
 @slow
@@ -177,8 +177,7 @@ def test_one_worker_a_graph_that_kills_it_and_a_scheduler_that_goes_away(
     dask = pytest.importorskip("dask")
     with dask.config.set({"distributed.scheduler.allowed-failures": 0}), connected("local", 1) as client:
         one, here = (fitted(cluster) for cluster in (TreeCluster(client), None))
-        texts = [checked_text(each._learned().files[BOOSTER], len(each._used)) for each in (one, here)]
-        assert texts[0] == texts[1], "but for the parameters"
+        assert saved(one, tmp_path / "one") == saved(here, tmp_path / "here")
         with monkeypatch.context() as patch:
             patch.setattr(module, "build_remotely", trees.die)
             asked = {"collections": [TILE], "splits": ["valid"], "scheduler": client.scheduler.address}

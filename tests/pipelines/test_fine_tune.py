@@ -81,7 +81,7 @@ def test_folds_choose_rounds_and_rate_and_the_card_says_which(two: Workspace, sh
     ranking, found = rank(two, path, collection=LAYOUT), explain(two, path, collection=LAYOUT, config=3, against=9)
     assert found.difference == pytest.approx(ranking.scores[3] - ranking.scores[9])
     assert sum(found.columns.values()) == pytest.approx(found.difference, abs=1e-6)
-    boosters = [ranker._booster for ranker in (*base.rankers, *model.rankers)]  # type: ignore[attr-defined]
+    boosters = [ranker._booster.trees for ranker in (*base.rankers, *model.rankers)]  # type: ignore[attr-defined]
     trees = [booster.num_trees() for booster in boosters]
     assert trees[2:] == [trees[0] + card.rounds, trees[1] + card.rounds, trees[0] + card.rounds]
     firsts = [booster.dump_model(num_iteration=1)["tree_info"] for booster in boosters]
@@ -145,7 +145,7 @@ def test_the_ranker_that_comes_along_goes_on(tmp_path: Path) -> None:
     assert model.card.continues is not None and model.card.continues.where == "shipped"
     assert fingerprint(shipped.card) == model.card.continues.fingerprint
     (graph,) = stored(place.root, LAYOUT, "valid").values()
-    seen = shipped.own_columns(graph)
+    seen = shipped.select(graph)
     pairs = ((shipped, seen), (model, graph))
     before, tuned = (kendall_tau(one.score(rows).mean, graph.row_cost) for one, rows in pairs)
     assert tuned > before + 0.05

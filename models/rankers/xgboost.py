@@ -1,0 +1,113 @@
+"""XGBoost: quantised rows of many graphs, training, and its trees as a value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from types import ModuleType
+from typing import Any, Final, Self
+
+import numpy as np
+
+from xlarank.data.errors import ModelError
+from xlarank.models.arrays import Floats, Indices, Matrix
+from xlarank.models.rankers.booster_text import checked_json
+from xlarank.models.training_data import FitSettings, Task, in_batches
+
+#: As near to LightGBM's 63 as XGBoost likes it.
+_MAX_BIN: Final = 64
+
+
+@dataclass(frozen=True, eq=False)
+class XGBoostBooster:
+    """An ``xgboost.Booster`` with the interface of `LightGBMBooster`; it cannot be continued."""
+
+    trees: Any
+
+    file_name = "booster.json"
+
+    @classmethod
+    def fit(cls, task: Task, used: Indices, settings: FitSettings, base: None = None) -> Self:
+        module = _xgboost()
+        train = _quantised(module, task, used, settings.threads)
+        with module.config_context(verbosity=0):
+            return cls(module.train({**task.params, "max_bin": _MAX_BIN}, train, settings.rounds))
+
+    @property
+    def rounds(self) -> int:
+        return int(self.trees.num_boosted_rounds())
+
+    def grow(self, settings: FitSettings) -> None:
+        """Grow nothing: more rounds take another `fit`."""
+
+    def relevance(self, values: Matrix, rounds: int = 0) -> Floats:
+        total = self.trees.inplace_predict(values, iteration_range=(0, rounds), predict_type="margin")
+        return np.asarray(total, np.float64)
+
+    def stages(self, values: Matrix, scores: Floats, every: int, *, from_zero: bool) -> Iterator[Floats]:
+        for stop in [*range(every, self.rounds, every), self.rounds]:
+            yield scores - self.relevance(values, stop)
+
+    def contributions(self, values: Matrix) -> Floats:
+        return np.asarray(self.trees.predict(_xgboost().DMatrix(values), pred_contribs=True), np.float64)
+
+    def gains(self) -> Floats:
+        # XGBoost names unnamed columns f0, f1, ... and leaves out those it never split on.
+        gains = self.trees.get_score(importance_type="total_gain")
+        return np.array(
+            [float(np.sum(gains.get(f"f{column}", 0.0))) for column in range(self.trees.num_features())]
+        )
+
+    def text(self) -> str:
+        return str(self.trees.save_raw("json").decode("utf-8"))
+
+    @classmethod
+    def read(cls, text: str, features: int, base: int) -> Self:
+        module, content = _xgboost(), checked_json(text, features).encode("utf-8")
+        with module.config_context(verbosity=0):
+            return cls(module.Booster(model_file=bytearray(content)))
+
+
+def _xgboost() -> ModuleType:
+    """Import XGBoost, which the other rankers do without."""
+    try:
+        import xgboost
+    except ImportError as error:
+        got = f"the model xgb-pairwise needs the module xgboost ({error})"
+        do = "pip install xgboost-cpu (or xgboost), or choose another model"
+        raise ModelError(got, expected="xgboost 3.2 or newer", do=do) from error
+    return xgboost
+
+
+def _quantised(module: ModuleType, task: Task, used: Indices, threads: int) -> Any:
+    """Construct XGBoost's data of some columns.
+
+    Weights, one per group, also decide the edges of its bins, a little differently for rows that come in batches.
+    """
+    quantised = partial(module.QuantileDMatrix, max_bin=_MAX_BIN, nthread=threads)
+    data, arrays = task.data, {"label": task.label, "weight": task.weight, "base_margin": task.start}
+    if not in_batches(len(data.cost), len(used)):
+        return quantised(data.matrix(used), group=np.diff(data.indptr), **arrays)
+
+    class Batches(module.DataIter):  # type: ignore[misc, name-defined]
+        """The rows of one graph after the other; XGBoost iterates over them several times."""
+
+        def __init__(self) -> None:
+            super().__init__(release_data=True)
+            self.reset()
+
+        def next(self, input_data: Any) -> bool:
+            group = next(self.remaining, None)
+            if group is None:
+                return False
+            rows, matrix = data.rows_of(group), data.group_matrix(group, used=used)
+            index = {"label": rows, "base_margin": rows, "weight": slice(group, group + 1)}
+            values = {name: None if array is None else array[index[name]] for name, array in arrays.items()}
+            input_data(data=matrix, qid=np.full(len(matrix), group), **values)
+            return True
+
+        def reset(self) -> None:
+            self.remaining = iter(range(data.groups))
+
+    return quantised(Batches())
