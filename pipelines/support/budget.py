@@ -1,4 +1,4 @@
-"""The budget of `run-all`: how many rows of each collection fit into the time and the memory for it."""
+"""Estimates of time and memory, and the rows of each collection that `run-all` can train on within its budget."""
 
 from __future__ import annotations
 
@@ -14,40 +14,48 @@ import numpy as np
 
 from xlarank.data.collection import Collection, CollectionSize
 from xlarank.data.errors import CollectionError, XlarankError
+from xlarank.data.family import program_family
 from xlarank.data.files import read_text
 from xlarank.data.graph import Kind
 from xlarank.data.ranges import require_ranges
 from xlarank.data.workspace import Workspace
-from xlarank.features.store import read_manifest
+from xlarank.features.store import Manifest, read_manifest
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.curves import MOST_FOLDS
 from xlarank.pipelines.support.processes import machine_memory
 
 
 class _Cost(NamedTuple):
-    """Seconds and bytes of one kind of graphs on one core, as measured."""
+    """Measured costs of one kind of graphs on one core.
 
-    most: int  # configurations of a graph that are trained on
-    config_bytes: float  # a configuration while its file is built
-    choice_bytes: float  # and a configurable node of it
-    fit_seconds: float  # a row, for a fit of 300 rounds
+    Attributes:
+        most: maximum number of training configurations per graph.
+        config_bytes, choice_bytes: per configuration, and per configurable node of it, while features are built.
+        fit_seconds: per row, for a fit of 300 rounds.
+        row_bytes, fold_bytes: per row, and in addition for each fold that is fitted in parallel.
+    """
+
+    most: int
+    config_bytes: float
+    choice_bytes: float
+    fit_seconds: float
     row_bytes: float
-    fold_bytes: float  # a row, for each fold that is fitted at the same time
+    fold_bytes: float
 
 
 _COSTS: Final[dict[Kind, _Cost]] = {
     "layout": _Cost(1000, 3_500, 4.8, 1.5e-3, 7_200, 16_400),
     "tile": _Cost(100, 1_500, 0.0, 0.25e-3, 2_900, 9_900),
 }
-#: Fits for a first model, and for all that is done with a collection with some ten trials.
+#: Fits of a first model, and of all models of a collection with about ten trials.
 _FIRST_FITS, _ALL_FITS = 11, 60
-#: Fits of a trial, most of which rungs end early.
+#: Fits per trial, most of which are pruned early.
 TRIAL_FITS: Final = (_ALL_FITS - _FIRST_FITS) / 10
-#: Seconds of the clock for a second of one core, with what cores lose side by side and for files to be built.
+#: Wall-clock seconds per second of one core, including parallel overhead and the building of features.
 _SAFETY: Final = 2.0
-#: Memory is planned to this share; a process with the libraries loaded takes so many bytes.
+#: Planned share of the memory, and bytes of a process with the libraries loaded.
 _MEMORY_SHARE, _PROCESS = 0.75, 350e6
-#: Configurations of a graph; a model of fewer ranks no better than the order of the file.
+#: Minimum number of configurations per graph; with fewer, a model ranks no better than the default order.
 _LEAST: Final = 16
 
 
@@ -59,7 +67,7 @@ class RunSettings:
         ram_gb: memory in 1e9 bytes; 0 for nine tenths of the machine's.
         cores: of the processor; 0 for all that this process may use.
         jobs: processes that build features; 0 chooses by cores and memory.
-        models: a workspace whose trained models rank the test graphs; then nothing is tuned or trained.
+        models: workspace whose trained models rank the test graphs; nothing is tuned or trained then.
     """
 
     hours: float = 12.0
@@ -84,12 +92,12 @@ class RunSettings:
 
 @dataclass(frozen=True)
 class CollectionPlan:
-    """What a model of one collection is trained on.
+    """Rows that a model of one collection is trained on.
 
     Attributes:
-        max_configs: kept of each training graph; ``most_configs`` would still fit into memory.
+        max_configs: configurations kept per training graph; ``most_configs`` would still fit into memory.
         rows: training rows, valid included; 0 without training graphs, test graphs or enough memory.
-        first_seconds: expected for a first model.
+        first_seconds: expected duration of the first model.
     """
 
     collection: Collection
@@ -102,7 +110,7 @@ class CollectionPlan:
 
 
 def plan_collection(size: CollectionSize, settings: RunSettings, collections: int) -> CollectionPlan:
-    """Cut the rows of one of so many collections to what fits into an equal share of the time and the memory."""
+    """Limit the rows of a collection to the memory and to an equal share of the time of all ``collections``."""
     cost = _COSTS[size.collection.kind]
     usable = 1e9 * settings.ram_gb * _MEMORY_SHARE - _PROCESS
     configs, _, configurable = np.concatenate([*size.table.values()]).T
@@ -123,20 +131,37 @@ def plan_collection(size: CollectionSize, settings: RunSettings, collections: in
 def forecast(
     workspace: Workspace, collection: Collection, splits: Sequence[str], fit: FitSettings, fits: float = 0
 ) -> str:
-    """Describe how many rows of a collection are trained on, with approximate memory and time.
+    """Describe the training rows of a collection and the approximate memory and time of ``fits`` fits of LightGBM.
 
-    ``fits`` is the number of fits of LightGBM; 0 omits the time. Raises `CollectionError`, with the setting
-    that would fit, if the rows need more memory than there is.
+    0 fits omit the time. Raises as `required_memory`.
     """
     stored = (read_manifest(workspace, collection, split) for split in splits)
-    manifests = [manifest for manifest in stored if manifest is not None]
-    entries = [about for manifest in manifests for about in manifest.graphs.values() if about["labelled"]]
-    if not entries:
+    rows, size = required_memory(collection, [manifest for manifest in stored if manifest is not None], fit)
+    if not rows:
         return f"{collection}: no labelled rows"
-    cost, cores, memory = _COSTS[collection.kind], fit.threads or os.cpu_count() or 1, machine_memory()
-    most = manifests[0].recipe.max_configs
-    rows = sum(min(about["rows"], most or about["rows"]) for about in entries)
-    row_bytes = cost.row_bytes + min(cores, MOST_FOLDS) * cost.fold_bytes
+    cores = fit.threads or os.cpu_count() or 1
+    seconds = _SAFETY * _COSTS[collection.kind].fit_seconds * rows * fits * fit.rounds / 300 / cores
+    time = f", about {seconds:.0f} s" if seconds < 100 else f", about {seconds / 60:.0f} min"
+    return f"{collection}: {rows:,} rows, about {1e-9 * size:.1f} GB of memory{time if fits else ''}"
+
+
+def required_memory(
+    collection: Collection, manifests: Sequence[Manifest], fit: FitSettings | None
+) -> tuple[int, float]:
+    """Return the number of labelled rows and the bytes to train on them, or to read them if ``fit`` is None.
+
+    Raises `CollectionError`, with the setting that would fit, if that is more memory than there is.
+    """
+    entries = [
+        (name, entry) for manifest in manifests for name, entry in manifest.graphs.items() if entry["labelled"]
+    ]
+    if not entries:
+        return 0, 0.0
+    cost, memory, most = _COSTS[collection.kind], machine_memory(), manifests[0].recipe.max_configs
+    rows = sum(min(entry["rows"], most or entry["rows"]) for _, entry in entries)
+    families = len({program_family(name) for name, _ in entries})
+    folds = min(fit.threads or os.cpu_count() or 1, families, MOST_FOLDS) if fit and fit.cluster is None else 0
+    row_bytes = cost.row_bytes + folds * cost.fold_bytes
     size = rows * row_bytes + _PROCESS
     if size > memory:
         kept = int((memory - _PROCESS) / row_bytes / len(entries))
@@ -145,26 +170,24 @@ def forecast(
             expected=f"no more than the {1e-9 * memory:.3g} GB of memory",
             do=f"run build-features with --max-configs {max(kept, _LEAST)}, or train with fewer --threads",
         )
-    seconds = _SAFETY * cost.fit_seconds * rows * fits * fit.rounds / 300 / cores
-    time = f", about {seconds:.0f} s" if seconds < 100 else f", about {seconds / 60:.0f} min"
-    return f"{collection}: {rows:,} rows, about {1e-9 * size:.1f} GB of memory{time if fits else ''}"
+    return rows, size
 
 
 def first_scores(workspace: Workspace, collection: Collection) -> Path:
-    """Where the scores of a collection's first model lie, by whose seconds its study is planned."""
+    """Return the file with the scores of a collection's first model and the seconds of its training."""
     return workspace.reports() / f"first-{'-'.join(collection.parts)}.json"
 
 
 def read_first_scores(workspace: Workspace, collection: Collection) -> dict[str, Any]:
-    """Scores on valid of a model trained on train alone; empty where there are none.
+    """Return the scores on valid of a model trained on train alone; empty if there are none.
 
-    ``seconds`` is what its training took; ``report`` is `metrics.summarise` of all graphs.
+    ``seconds`` is the duration of its training; ``report`` is `metrics.summarise` of all graphs.
     """
     try:
-        found = dict(json.loads(read_text(first_scores(workspace, collection))))
-        if "report" in found:
-            score = found["report"]["score"]
+        scores = dict(json.loads(read_text(first_scores(workspace, collection))))
+        if "report" in scores:
+            score = scores["report"]["score"]
             float(score["mean"]) + float(score["std"]) + len(score["graphs"])
-        return found
+        return scores
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return {}

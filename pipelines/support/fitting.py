@@ -1,15 +1,14 @@
-"""From stored rows to saved models, collection by collection: what `train` and `fine_tune` share."""
+"""Fitting, validation and saving of the rankers of one collection, from scratch or warm-started."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
-import polars as pl
 
 from xlarank.data.errors import ClusterError, CollectionError, ModelError
 from xlarank.data.ranges import MAX_SEED, require_ranges, thread_count
@@ -26,11 +25,10 @@ from xlarank.models.validation.curves import KIND, FoldPlan
 from xlarank.models.validation.folds import Fallback, Fold, learned_kinds
 from xlarank.models.validation.metrics import objective_value, require_selection, summarise
 from xlarank.pipelines.support.cluster import connected
-from xlarank.pipelines.support.progress import Progress, Silent
+from xlarank.pipelines.support.progress import Progress
 from xlarank.pipelines.support.results import results_table, write_results
 from xlarank.pipelines.support.score_files import drop_predictions, write_out_of_fold
-from xlarank.pipelines.support.training_sets import StoredTrainingSet, read_training_set
-from xlarank.pipelines.support.workspace_collections import chosen_collections, weighted_collections
+from xlarank.pipelines.support.training_sets import StoredTrainingSet
 from xlarank.pipelines.support.workspace_lock import workspace_lock
 
 #: Values of ``engine``.
@@ -43,9 +41,9 @@ class TrainResult:
 
     Attributes:
         why: how the ranker was chosen, or which model is continued.
-        note: what to know of the training.
+        note: warning about the training.
         rounds: trees per seed; ``chosen_by`` says how the number was chosen.
-        fallback: what kernels of unseen kinds fall back on, in words; empty for nothing.
+        fallback: description of the fallback for kernels of unseen kinds; empty for none.
         folds: out-of-fold summary (`xlarank.models.validation.metrics.summarise`); empty without folds.
     """
 
@@ -69,17 +67,17 @@ class TrainResult:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainRequest:
-    """Settings of `train` and `fine_tune`.
+    """Settings of `train` and `fine_tune`; raises `XlarankError` for invalid ones.
 
     Attributes:
-        also_from: other collections of the same kind to train on but not to score, each ``NAME`` or
+        also_from: additional training collections of the same kind, which are not scored: ``NAME`` or
             ``NAME=WEIGHT``, the weight of each graph (1). A fold holds out a family in all of them.
         with_valid: also train on the valid split, before a submission; scores on valid mean nothing afterwards.
-        rounds: the most boosting rounds; folds choose the number.
+        rounds: maximum number of boosting rounds; folds choose the number.
         select: criterion of the best number of rounds, one of `xlarank.models.validation.metrics.SELECTIONS`.
         threads: cores, 0 for all; with ``scheduler`` "local" the number of worker processes.
-        engine: "local", or "dask" to grow trees, those of the folds too, on the workers of a cluster. One worker
-            makes the trees that this process would; several make others, and as many always the same.
+        engine: "local", or "dask" to grow trees, those of the folds too, on the workers of a cluster. Trees depend
+            on the number of workers; one worker grows the trees that this process would.
         scheduler: address of the cluster, or "local" for one that is started here.
     """
 
@@ -101,7 +99,6 @@ class TrainRequest:
         return ("train", "valid") if self.with_valid else ("train",)
 
     def __post_init__(self) -> None:
-        """Raise `XlarankError` for what cannot be used."""
         require_ranges(seeds=self.seeds, rounds=self.rounds, seed=self.seed)
         require_selection(self.select)
         if self.engine not in ENGINES:
@@ -119,17 +116,39 @@ class TrainRequest:
             )
 
 
+@contextmanager
+def fit_settings(request: TrainRequest) -> Iterator[FitSettings]:
+    """Yield the settings of every fit, with a connected cluster if one is requested; raises `ClusterError`."""
+    settings = FitSettings(request.rounds, request.seed, thread_count(request.threads))
+    if request.scheduler is None:
+        yield settings
+        return
+    with connected(request.scheduler, settings.threads) as client:
+        # one thread: each booster takes all workers, so folds wait for each other
+        yield replace(settings, threads=1, cluster=TreeCluster(client))
+
+
 @dataclass(frozen=True, eq=False)
-class Choice:
-    """How the boosters of a collection are fitted.
+class TrainingJob:
+    """Rows, folds and settings of the training of one collection."""
+
+    workspace: Workspace
+    training: StoredTrainingSet
+    plan: FoldPlan
+    request: TrainRequest
+    settings: FitSettings
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """Unfitted rankers with their number of rounds and out-of-fold scores.
 
     Attributes:
-        rankers: unfitted; the seeds take them in turn.
-        rounds, chosen_by: trees of each, and in words why so many.
-        metrics, scores: out of fold, of each graph and of its ``(rows,)``; empty without folds.
-        value: what rankers are compared by.
-        why: in words, how the ranker was chosen.
-        continues: the model that they continue, and ``kinds`` of kernels that it was trained on.
+        rankers: the seeds take them in turn.
+        rounds, chosen_by: trees per seed, and how the number was chosen.
+        metrics, scores: out of fold, by graph; empty without folds.
+        value: aggregate of the scores by the criterion of the request.
+        seconds: duration of the validation.
     """
 
     rankers: Sequence[Ranker[Any]]
@@ -139,139 +158,98 @@ class Choice:
     metrics: dict[str, dict[str, float]] = field(default_factory=dict)
     scores: dict[str, Floats] = field(default_factory=dict)
     value: float = 0.0
-    why: str = ""
-    continues: Continued | None = None
-    kinds: Sequence[str] = ()
+    seconds: float = 0.0
+
+    @property
+    def name(self) -> str:
+        return self.rankers[0].name
 
 
-@dataclass(frozen=True, eq=False)
-class Job:
-    """The training of one collection: its rows, its folds and what was asked for."""
+def validate(
+    job: TrainingJob, rankers: Sequence[Ranker[Any]], tuned: bool, step: Callable[[str], None], note: str = ""
+) -> Candidate:
+    """Validate the first of the rankers out of fold and choose the number of rounds; ``note`` begins each step."""
 
-    workspace: Workspace
-    training: StoredTrainingSet
-    plan: FoldPlan
-    request: TrainRequest
-    settings: FitSettings
-    progress: Progress
-    results: list[pl.DataFrame] = field(default_factory=list)
+    def held_out(fold: Fold) -> None:
+        families = sorted({job.training.data.families[group] for group in fold.held})
+        step(f"{note}held out {', '.join(families)}")
 
-    def begin(self, candidates: int) -> None:
-        """Announce the work of so many candidates and of the boosters."""
-        steps = candidates * len(self.plan.folds) + self.request.seeds
-        self.progress.begin(f"training {self.training.collection}", steps)
-
-    def choose_rounds(
-        self, rankers: Sequence[Ranker[Any]], tuned: bool, default: int, why: str, name: str = ""
-    ) -> Choice:
-        """Validate the first of the rankers out of fold and choose the number of rounds.
-
-        Without folds it is ``default`` or the most there may be, because of ``why``. Steps of the progress begin
-        with ``name``.
-        """
-        if not self.plan.folds:
-            return Choice(rankers, tuned, min(default, self.settings.rounds), f"default ({why})")
-
-        def step(fold: Fold) -> None:
-            families = sorted({self.training.data.families[group] for group in fold.held})
-            self.progress.step(f"{name}held out {', '.join(families)}")
-
-        began = time.perf_counter()
-        curves = self.plan.curves(self.training.data, rankers[0], self.settings, step)
-        stage = curves.best_stage(self.request.select)
-        metrics = curves.at(stage)
-        values = np.array([values["score"] for values in metrics.values()])
-        value = float(objective_value(values, self.request.select))
-        place, seconds = (str(self.training.collection), "train", self.plan.by), time.perf_counter() - began
-        self.results.append(results_table(metrics, rankers[0].name, place=place, tuned=tuned, seconds=seconds))
-        scores = curves.scores_at(stage)
-        return Choice(rankers, tuned, curves.rounds[stage], self.plan.chosen_by, metrics, scores, value)
-
-
-def fit_collections(
-    workspace: Workspace,
-    request: TrainRequest,
-    plan_of: Callable[[StoredTrainingSet], FoldPlan],
-    choose: Callable[[Job], Choice],
-    progress: Progress | None,
-) -> list[TrainResult]:
-    """Fit and save the boosters that ``choose`` chooses, collection by collection, by the folds of ``plan_of``.
-
-    A collection that cannot be trained is left out with a reason; it raises `CollectionError` when it was asked
-    for by name or when nothing at all could be trained. Raises as `connected`, too.
-    """
-    progress = progress or Silent()
-    workspace.require_writable()
-    weights = weighted_collections(request.also_from)
-    others = {other: weight for name, weight in weights.items() for other in chosen_collections(workspace, [name])}
-    settings = FitSettings(request.rounds, request.seed, thread_count(request.threads))
-    results: list[TrainResult] = []
-    with ExitStack() as stack:
-        if request.scheduler is not None:
-            client = stack.enter_context(connected(request.scheduler, settings.threads))
-            # one thread: each booster takes all workers, so folds wait for each other
-            settings = replace(settings, threads=1, cluster=TreeCluster(client))
-        for collection in chosen_collections(workspace, request.collections):
-            began = time.monotonic()
-            try:
-                training = read_training_set(workspace, collection, request.splits, others)
-                job = Job(workspace, training, plan_of(training), request, settings, progress)
-                result = fit_and_save(job, choose)
-                results.append(replace(result, seconds=time.monotonic() - began))
-            except CollectionError as error:
-                if str(collection) in request.collections:
-                    raise
-                results.append(TrainResult(str(collection), skipped=str(error)))
-    if all(result.skipped for result in results):
-        raise CollectionError("; ".join(result.skipped for result in results))
-    return results
-
-
-def fit_and_save(job: Job, choose: Callable[[Job], Choice]) -> TrainResult:
-    """Fit the boosters on all rows and replace the model of the collection.
-
-    Raises `CollectionError`, before anything is replaced, where nothing was learned.
-    """
-    request, training, data = job.request, job.training, job.training.data.whole()
-    rankers: list[Ranker[Any]] = []
-    try:
-        choice = choose(job)
-        for number in range(request.seeds):
-            seed = (request.seed + number) % (MAX_SEED + 1)
-            each = replace(job.settings, rounds=choice.rounds, seed=seed)
-            rankers.append(choice.rankers[number % len(choice.rankers)].clone().fit(data, each).finish())
-            job.progress.step(f"seed {seed}, {each.rounds} rounds")
-    finally:
-        job.progress.end()
-    first, note = rankers[0], ""
-    importance = mean_importance(rankers)
-    if not importance:
-        few = f"{len(data.cost)} rows are too few to train {first.name}"
-        note = "" if first.is_time_model else f"{training.collection}: no tree has a split: {few}"
-        parts = (first.predict(part.matrix(), data.columns, part.instances) for part in data.parts)
-        if not request.allow_constant and all(np.ptp(scores) == 0 for scores in parts):
-            raise CollectionError(
-                f"{note}, and all scores are equal, so the model is not saved",
-                do="add graphs or configurations, or run tune, which tries smaller leaves (min_data_in_leaf); "
-                "--allow-constant saves it",
-            )
-    card = ModelCard(
-        collection=str(training.collection), model=first.name, params=first.params.values(), rounds=choice.rounds,
-        tuned=choice.tuned, recipe=training.manifest.recipe, columns=training.manifest.columns,
-        trained_on=training.splits, also_from=training.also_from, also_weights=training.also_weights,
-        continues=choice.continues, folds=choice.metrics, folds_by=job.plan.by,
-        target=target_of(training.collection).name, kinds=sorted({*learned_kinds(data.parts), *choice.kinds}),
-        fallback=Fallback() if job.plan.by == KIND else None, select=request.select,
+    began, select = time.perf_counter(), job.request.select
+    curves = job.plan.curves(job.training.data, rankers[0], job.settings, held_out)
+    stage = curves.best_stage(select)
+    value = float(objective_value(curves.column("score")[:, stage], select))
+    return Candidate(
+        rankers, tuned, curves.rounds[stage], job.plan.chosen_by, curves.at(stage), curves.scores_at(stage), value,
+        time.perf_counter() - began,
     )  # fmt: skip
-    with workspace_lock(job.workspace, job.progress):
+
+
+def fit_seeds(job: TrainingJob, choice: Candidate, step: Callable[[str], None]) -> list[Ranker[Any]]:
+    """Fit a ranker for each seed on all rows."""
+    data, fitted = job.training.data.whole(), []
+    for number in range(job.request.seeds):
+        seed = (job.request.seed + number) % (MAX_SEED + 1)
+        settings = replace(job.settings, rounds=choice.rounds, seed=seed)
+        fitted.append(choice.rankers[number % len(choice.rankers)].clone().fit(data, settings).finish())
+        step(f"seed {seed}, {choice.rounds} rounds")
+    return fitted
+
+
+def save(
+    job: TrainingJob,
+    choice: Candidate,
+    rankers: Sequence[Ranker[Any]],
+    evaluated: Sequence[Candidate],
+    progress: Progress,
+    *,
+    continues: Continued | None = None,
+    kinds: Sequence[str] = (),
+) -> TrainResult:
+    """Replace the model of the collection and write the out-of-fold results of the ``evaluated`` candidates.
+
+    ``continues`` is the model that the rankers were warm-started from, and ``kinds`` those that it was trained on.
+    Raises `CollectionError`, before anything is replaced, if nothing was learned.
+    """
+    training, data, by = job.training, job.training.data.whole(), job.plan.by
+    importance = mean_importance(rankers)
+    note = "" if importance else _require_scores_that_differ(job, rankers[0])
+    card = ModelCard(
+        collection=str(training.collection), model=choice.name, params=rankers[0].params.values(),
+        rounds=choice.rounds, tuned=choice.tuned, recipe=training.manifest.recipe,
+        columns=training.manifest.columns, trained_on=training.splits, also_from=training.also_from,
+        also_weights=training.also_weights, continues=continues, folds=choice.metrics, folds_by=by,
+        target=target_of(training.collection).name, kinds=sorted({*learned_kinds(data.parts), *kinds}),
+        fallback=Fallback() if by == KIND else None, select=job.request.select,
+    )  # fmt: skip
+    tables = [
+        results_table(candidate.metrics, candidate.name, place=(card.collection, "train", by),
+                      tuned=candidate.tuned, seconds=candidate.seconds)
+        for candidate in evaluated if candidate.metrics
+    ]  # fmt: skip
+    with workspace_lock(job.workspace, progress):
         training.require_current(job.workspace)
         save_model(job.workspace.model(training.collection), card, rankers)
-        write_results(job.workspace, job.results)
-        drop_predictions(job.workspace, training.collection, first.name)
-        write_out_of_fold(job.workspace, training, job.plan, first.name, choice.scores, job.settings.seed)
+        write_results(job.workspace, tables)
+        drop_predictions(job.workspace, training.collection, choice.name)
+        write_out_of_fold(job.workspace, training, job.plan, choice.name, choice.scores, job.settings.seed)
     return TrainResult(
-        card.collection, card.model, card.tuned, choice.why, note, graphs=data.groups, rows=len(data.cost),
-        families=len(set(data.families)), rounds=choice.rounds, chosen_by=choice.chosen_by, seeds=request.seeds,
+        card.collection, card.model, card.tuned, note=note, graphs=data.groups, rows=len(data.cost),
+        families=len(set(data.families)), rounds=choice.rounds, chosen_by=choice.chosen_by, seeds=len(rankers),
         fallback=str(card.fallback) if card.fallback else "", importance=importance,
         folds=summarise(choice.metrics) if choice.metrics else {},
     )  # fmt: skip
+
+
+def _require_scores_that_differ(job: TrainingJob, ranker: Ranker[Any]) -> str:
+    """Return a warning about a ranker without splits; raise `CollectionError` if its scores are all equal."""
+    data = job.training.data.whole()
+    few = f"{len(data.cost)} rows are too few to train {ranker.name}"
+    note = "" if ranker.is_time_model else f"{job.training.collection}: no tree has a split: {few}"
+    scores = (ranker.predict(part.matrix(), data.columns, part.instances) for part in data.parts)
+    if not job.request.allow_constant and all(np.ptp(graph_scores) == 0 for graph_scores in scores):
+        raise CollectionError(
+            f"{note}, and all scores are equal, so the model is not saved",
+            do="add graphs or configurations, or run tune, which tries smaller leaves (min_data_in_leaf); "
+            "--allow-constant saves it",
+        )
+    return note

@@ -293,7 +293,7 @@ def test_bad_requests(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "memory.max").write_text("1000\n")  # of a container
     with monkeypatch.context() as patch:
         patch.setattr(processes, "_LIMITS", (str(tmp_path / "memory.max"),))
-        with pytest.raises(CollectionError, match=r"take .* GB; expected no more than the 1e-06 .*--max-configs"):
+        with pytest.raises(CollectionError, match=r"takes .* GB; expected no more than the 1e-06 .*--max-configs"):
             run(built)
         (tmp_path / "memory.max").write_text("max")
         assert processes.machine_memory() > 1e6
@@ -345,3 +345,17 @@ def test_rows_memory_and_time_are_told_before_training(
     assert done.code == 1 and "--max-configs 20" in done.errors[0]
     done = here("tune", "--workspace", shared_built, "-c", TILE, "--threads", "1", "--trials", "1")
     assert done.code == 1 and "--max-configs 20" in done.errors[0]
+
+
+def test_a_collection_too_large_for_the_memory_does_not_stop_the_others(
+    built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row of a layout takes 23,600 bytes with one fold, a row of a tile 12,800."""
+    rows = len(read_training_set(Workspace(built), Collection.parse(LAYOUT)).data.cost)
+    monkeypatch.setattr(budget, "machine_memory", lambda: 350e6 + 23_000 * rows)
+    few = ("--workspace", built, "--threads", "1", "--rounds", "2")
+    for words in (("train", *few, "--seeds", "1", "--allow-constant"), ("tune", *few, "--trials", "1")):
+        done = here(*words)
+        assert done.code == 1 and f"training on the {rows:,} rows of {LAYOUT} takes about" in done.out
+        assert [path.parent for path in built.rglob("models/**/model.json")] == [built / "models/tile/cpu"]
+        assert "--max-configs" in here(*words, "-c", LAYOUT).errors[0], "a named collection stops the command"
