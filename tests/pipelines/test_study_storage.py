@@ -31,6 +31,7 @@ from tests.pipelines.test_tune import (  # noqa: F401
 )
 from tests.pipelines.trees import TILE, build, graph_path, tile_graph
 from xlarank.data.errors import WorkspaceError, XlarankError
+from xlarank.pipelines import tune
 from xlarank.pipelines.support import studies
 from xlarank.pipelines.support.studies import FINISHED, StudyOptions, open_storage
 
@@ -272,5 +273,5 @@ if __name__ == "__main__":
         time.sleep(float(seconds))
         return float(params["learning_rate"])
 
-    studies.climb = made_up(score)  # type: ignore[assignment]
+    tune.climb = made_up(score)  # type: ignore[assignment]
     run(Path(workspace), TRIALS, study=StudyOptions(address or None))

@@ -24,13 +24,13 @@ from xlarank.models.registry import DEFAULT
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.best_params import load_best, params_for
 from xlarank.models.validation.curves import Curves, FoldPlan, climb, rungs_of
-from xlarank.pipelines.support.studies import RESULT, Objective, StudyOptions, open_storage
+from xlarank.pipelines.support.studies import StudyOptions, open_storage
 from xlarank.pipelines.support.training_sets import read_training_set
-from xlarank.pipelines.tune import TuneResult, choose, tune
+from xlarank.pipelines.tune import RESULT, Objective, TuneResult, choose, tune
 
 DEFAULTS = LambdaRankParams.of("tile").values()
 #: What scores a trial; tests replace it where they are about the search alone.
-CLIMB = "xlarank.pipelines.support.studies.climb"
+CLIMB = "xlarank.pipelines.tune.climb"
 
 
 def made_up(score: Callable[[dict[str, Any]], float]) -> Callable[..., Iterator[Curves]]:
