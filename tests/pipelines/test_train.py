@@ -35,6 +35,7 @@ from xlarank.models.registry import DEFAULT, RANKERS
 from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.validation.best_params import BestParams
 from xlarank.models.validation.curves import Curves
+from xlarank.models.validation.folds import Fold
 from xlarank.models.validation.metrics import METRICS, summarise
 from xlarank.pipelines.support import budget, processes
 from xlarank.pipelines.support.fitting import TrainRequest, TrainResult
@@ -105,10 +106,8 @@ def test_the_number_of_rounds_is_the_best_of_the_folds(
     peak, gain, loss = (0.0, 0.25, 0.5, 0.25), (0.5, 0.6, 0.7, 0.8), (0.5, 0.42, 0.34, 0.26)
     cases = (("mean", peak, peak, 75), ("mean", gain, loss, 110), ("robust", gain, loss, 25))
 
-    def validate(
-        data: TrainingData, held: list[int], ranker: Ranker[Any], settings: FitSettings, *rest: Any
-    ) -> Curves:
-        names = [data.names[g] for g in held]
+    def validate(data: TrainingData, fold: Fold, ranker: Ranker[Any], settings: FitSettings, *rest: Any) -> Curves:
+        names = [data.names[g] for g in fold.scored]
         stages = {name: [dict.fromkeys(METRICS, v) for v in values[name[:4] == "conv"]] for name in names}
         return Curves([25, 50, 75, settings.rounds], stages)
 
@@ -175,13 +174,12 @@ def test_tuned_parameters_of_the_collection_are_used(built: Path, fits: list[dic
 def scored(scores: dict[str, float]) -> Callable[..., Curves]:
     """A stand-in for `validate_fold`: a score for each ranker, a little apart from graph to graph."""
 
-    def validate(
-        data: TrainingData, held: list[int], ranker: Ranker[Any], settings: FitSettings, *rest: Any
-    ) -> Curves:
+    def validate(data: TrainingData, fold: Fold, ranker: Ranker[Any], settings: FitSettings, *rest: Any) -> Curves:
         if ranker.name in ("xgb-pairwise", "ensemble"):
             raise ModelError("it needs xgboost", do="install it")
         score = scores.get(f"{ranker.name} {ranker.kind}", scores.get(ranker.name, 0.1))
-        return Curves([settings.rounds], {data.names[g]: [dict.fromkeys(METRICS, score + g / 100)] for g in held})
+        stages = {data.names[g]: [dict.fromkeys(METRICS, score + g / 100)] for g in fold.scored}
+        return Curves([settings.rounds], stages)
 
     return validate
 
