@@ -61,7 +61,7 @@ def fine_tune(
     name = model.card.model
     if request.model not in (DEFAULT, name):
         raise ModelError(
-            f"--model {request.model} beside a model to fine-tune, which is of {name}", do="leave one of them out"
+            f"`model={request.model}` beside a model to fine-tune, which is of {name}", do="leave one of them out"
         )
     request = replace(request, model=name, allow_constant=True)
     workspace.require_writable()
@@ -105,7 +105,7 @@ def find_model(name: str, workspace: Workspace) -> tuple[TrainedModel, str]:
     raise ModelError(
         f"there is no model {name!r} to fine-tune",
         expected=", ".join([SHIPPED, f"a folder with {CARD}", *collections]),
-        do="pass --fine-tune with one of these",
+        do="pass `fine_tune` with one of these",
     )
 
 
@@ -118,7 +118,7 @@ def new_families(model: TrainedModel, training: StoredTrainingSet) -> FoldPlan:
         raise CollectionError(
             f"{training.collection} holds {training.kind} graphs",
             expected=f"{model.card.kind} graphs, which the model of {model.card.collection} ranks",
-            do="choose the collections to train with --collection",
+            do="choose the collections to train with `collections`",
         )
     if not model.shipped:  # it picks its columns by name
         model.require_rows_of(training.manifest)

@@ -190,7 +190,7 @@ class Objective:
         return {
             "feature columns": self.training.manifest.recipe.code_hash,
             "graphs, rows or runtimes": f"{zlib.crc32(rows):08x}", "folds": self.plan.by,
-            "--rounds": str(self.settings.rounds), "parameters of members": f"{zlib.crc32(members):08x}",
+            "`rounds`": str(self.settings.rounds), "parameters of members": f"{zlib.crc32(members):08x}",
         }  # fmt: skip
 
 
@@ -225,7 +225,7 @@ def _search(
             study.optimize(objective, timeout=timeout, callbacks=[after, enough])
     chosen, note = choose(study, objective)
     if chosen is None:
-        raise XlarankError(f"no trial of {collection} was finished", do="give it more time with a longer --timeout")
+        raise XlarankError(f"no trial of {collection} was finished", do="give it more time with a longer `timeout`")
     _save(workspace, objective, study, chosen)
     robust = ("robust",) if objective.select == "robust" else ()
     picture = "-".join(("tune", *collection.parts, objective.model, *robust)) + ".svg"

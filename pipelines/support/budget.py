@@ -85,9 +85,9 @@ class RunSettings:
         cores = len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1
         object.__setattr__(self, "ram_gb", self.ram_gb or 0.9e-9 * machine_memory())
         object.__setattr__(self, "cores", self.cores or cores)
-        for name, value in (("--budget-hours", self.hours), ("--budget-ram-gb", self.ram_gb)):
+        for name, value in (("hours", self.hours), ("ram_gb", self.ram_gb)):
             if not (value > 0 and math.isfinite(value)):
-                raise XlarankError(f"{name} is {value}", expected="a number above 0")
+                raise XlarankError(f"`{name}` is {value}", expected="a number above 0")
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ def required_memory(
         raise CollectionError(
             f"training on the {rows:,} rows of {collection} takes about {1e-9 * size:.3g} GB",
             expected=f"no more than the {1e-9 * memory:.3g} GB of memory",
-            do=f"run build-features with --max-configs {max(kept, _LEAST)}, or train with fewer --threads",
+            do=f"run build-features with `max_configs={max(kept, _LEAST)}`, or train with fewer `threads`",
         )
     return rows, size
 

@@ -51,7 +51,7 @@ def connected(scheduler: str, workers: int = 0) -> Iterator[Client]:
             raise ClusterError(
                 f"no Dask scheduler answers at {scheduler} ({why})",
                 expected="host:port of a running scheduler, or local",
-                do="start one with `dask scheduler`, or check --scheduler",
+                do="start one with `dask scheduler`, or check `scheduler`",
             ) from error
         require_workers(client, _PATIENCE)
         yield client

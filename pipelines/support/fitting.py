@@ -102,17 +102,17 @@ class TrainRequest:
         require_ranges(seeds=self.seeds, rounds=self.rounds, seed=self.seed)
         require_selection(self.select)
         if self.engine not in ENGINES:
-            raise ModelError(f"--engine is {self.engine!r}", expected=" or ".join(ENGINES))
+            raise ModelError(f"`engine` is {self.engine!r}", expected=" or ".join(ENGINES))
         if (self.engine == "dask") != (self.scheduler is not None):
             raise ClusterError(
-                f"--engine is {self.engine} and --scheduler is {self.scheduler}",
-                expected="--engine dask with --scheduler host:port, or local for one on this machine",
+                f"`engine` is {self.engine} and `scheduler` is {self.scheduler}",
+                expected="`engine=dask` with `scheduler=host:port`, or local for one on this machine",
             )
         if self.scheduler is not None and self.model != LambdaRank.name:
             raise ModelError(
-                f"--engine dask with --model {self.model}",
+                f"`engine=dask` with `model={self.model}`",
                 expected=f"{LambdaRank.name}: LightGBM distributes its own losses, not those of other rankers",
-                do="leave out --engine, or --model",
+                do="leave out `engine`, or `model`",
             )
 
 
@@ -250,6 +250,6 @@ def _require_scores_that_differ(job: TrainingJob, ranker: Ranker[Any]) -> str:
         raise CollectionError(
             f"{note}, and all scores are equal, so the model is not saved",
             do="add graphs or configurations, or run tune, which tries smaller leaves (min_data_in_leaf); "
-            "--allow-constant saves it",
+            "`allow_constant` saves it",
         )
     return note

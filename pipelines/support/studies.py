@@ -65,14 +65,14 @@ class StudyOptions:
         require_selection(self.select)
         if self.shown == UNREADABLE:
             raise XlarankError(
-                "the study storage cannot be used (--storage is not an address)",
+                "the study storage cannot be used (`storage` is not an address)",
                 expected="journal:PATH, postgresql+psycopg://USER@HOST/DATABASE or another SQLAlchemy URL",
-                do="check --storage; write the @ of a password as %40",
+                do="check `storage`; write the @ of a password as %40",
             )
         if self.worker and (self.storage is None or self.storage.startswith("sqlite")):
             raise XlarankError(
-                f"--worker cannot share {self.shown} with other machines",
-                expected="--storage journal:PATH or --storage postgresql+psycopg://USER@HOST/DATABASE",
+                f"`worker` cannot share {self.shown} with other machines",
+                expected="`storage=journal:PATH` or `storage=postgresql+psycopg://USER@HOST/DATABASE`",
             )
 
     @property
@@ -111,7 +111,7 @@ def open_storage(options: StudyOptions, folder: Path) -> Iterator[BaseStorage]:
         raise XlarankError(
             f"the study storage {options.shown} cannot be used ({hide_passwords(text, options.storage)})",
             expected="a journal or a database that can be reached; for PostgreSQL pip install 'xlarank[postgres]'",
-            do="check --storage, or run the same command again: finished trials are kept",
+            do="check `storage`, or run the same command again: finished trials are kept",
         ) from None  # the library's error may hold the password
 
 
@@ -144,7 +144,7 @@ def _journal(path: Path) -> BaseStorage:
         raise WorkspaceError(
             f"the study storage {path} cannot be used ({error})",
             expected="an Optuna journal, or journal:PATH of a file that is not there yet",
-            do="remove it, or pass another --workspace or --storage",
+            do="remove it, or pass another `workspace` or `storage`",
         ) from error
 
 
@@ -252,7 +252,7 @@ def open_study(
         raise XlarankError(
             f"this worker cannot join the study {names[-1]} at {options.shown}: other {' and '.join(differ)}",
             expected="the same rows and settings in all workers of a study",
-            do="build its rows as the others' were and pass the same options, or run it once without --worker",
+            do="build its rows as the others' were and pass the same options, or run it once without `worker`",
         )
     parts: dict[str, Any] = {
         "study_name": name, "storage": storage, "sampler": NumberedTPESampler(seed),

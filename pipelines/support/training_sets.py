@@ -110,7 +110,7 @@ def read_training_set(
             raise CollectionError(
                 f"{collection} cannot also be trained on {other}",
                 expected=f"a {collection.kind} collection",
-                do="choose the collections to train with --collection",
+                do="choose the collections to train with `collections`",
             )
     manifests = {name: _read_manifests(workspace, name, splits) for name in (collection, *weights)}
     stored = [manifest for by_split in manifests.values() for manifest in by_split.values()]

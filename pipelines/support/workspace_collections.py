@@ -65,7 +65,7 @@ def require_one_root(
             raise WorkspaceError(
                 f"the workspace {workspace.root} holds {collection} of {other}, not of {data_root.path}",
                 expected="one data root a workspace",
-                do="pass another --workspace; or build-features --replace, which drops what is there of it",
+                do="pass another `workspace`, or build features with `replace`, which drops those rows",
             )
         workspace.results().unlink(missing_ok=True)
         # manifests last: after an interruption they still name the other root

@@ -200,13 +200,13 @@ def test_clusters_that_cannot_be_used(tree: Path, tmp_path: Path, monkeypatch: p
 
 
 def test_engines_that_cannot_be_used(shared_built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lambdarank = r"--engine dask with --model {0}; expected lambdarank: .*; leave out"
+    lambdarank = r"`engine=dask` with `model={0}`; expected lambdarank: .*; leave out"
     local = {"engine": "dask", "scheduler": "local"}
     for options, message in (
         *(({**local, "model": name}, lambdarank.format(name)) for name in ("ranknet", "ensemble", "auto")),
-        ({"engine": "dask"}, "--scheduler is None; expected --engine dask with"),
-        ({"scheduler": "local"}, "--engine is local and --scheduler is local; expected"),
-        ({"engine": "spark", "scheduler": "local"}, "--engine is 'spark'; expected local or dask"),
+        ({"engine": "dask"}, "`scheduler` is None; expected `engine=dask` with"),
+        ({"scheduler": "local"}, "`engine` is local and `scheduler` is local; expected"),
+        ({"engine": "spark", "scheduler": "local"}, "`engine` is 'spark'; expected local or dask"),
     ):
         with pytest.raises((ClusterError, ModelError), match=message):
             train(Workspace(shared_built), TrainRequest(**options))

@@ -155,7 +155,7 @@ def test_what_cannot_be_continued(two: Workspace) -> None:
     for start, options, error, message in (
         ("nowhere", {}, ModelError, "no model 'nowhere' to fine-tune; expected shipped, a folder with model.json"),
         (TILE, {}, CollectionError, f"{LAYOUT} holds layout graphs; expected tile graphs"),
-        (OTHER, {"model": "ranknet"}, ModelError, "--model ranknet beside a model to fine-tune, .* of lambdarank"),
+        (OTHER, {"model": "ranknet"}, ModelError, "`model=ranknet` beside a model to fine-tune, .* of lambdarank"),
     ):
         with pytest.raises(error, match=message):
             tune(two, start, **options)

@@ -170,7 +170,7 @@ def test_a_lock_left_by_a_kill_and_journals_that_were_cut_or_are_none(
     assert victim.read_text() == "no end of line"
     shutil.rmtree(built / "studies")
     (built / "studies").write_text("in the way")
-    with pytest.raises(WorkspaceError, match=r"cannot be used .*another --workspace"):
+    with pytest.raises(WorkspaceError, match=r"cannot be used .*another `workspace`"):
         run(built)
 
 
@@ -182,8 +182,8 @@ def test_addresses_that_cannot_be_used(built: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for address, why in (
         ("nonsense", "is not an address"),
-        ("nonsense://", "cannot be used .*check --storage"),
-        (f"sqlite:///{tmp_path}/no/such/study.db", "cannot be used .*unable to open.*check --storage"),
+        ("nonsense://", "cannot be used .*check `storage`"),
+        (f"sqlite:///{tmp_path}/no/such/study.db", "cannot be used .*unable to open.*check `storage`"),
         ("journal:", "expected .* journal:PATH"),
         (f"journal:{tmp_path}", "expected .* journal:PATH"),
         (f"journal:{tmp_path}/file/study.log", "study storage .*/file/study.log cannot be used"),
@@ -205,11 +205,11 @@ def test_a_worker_joins_only_a_study_of_its_own_rows_and_settings(
 ) -> None:
     by_learning_rate(monkeypatch)
     for own in (None, f"sqlite:///{tmp_path}/study.db"):
-        with pytest.raises(XlarankError, match=r"--worker cannot share .*journal:PATH"):
+        with pytest.raises(XlarankError, match=r"`worker` cannot share .*journal:PATH"):
             StudyOptions(own, worker=True)
     worker = StudyOptions(f"journal:{tmp_path}/study.log", worker=True)
     run(built, 1, study=worker)
-    with pytest.raises(XlarankError, match=r"cannot join the study tile:cpu/.*: other --rounds;"):
+    with pytest.raises(XlarankError, match=r"cannot join the study tile:cpu/.*: other `rounds`;"):
         run(built, 2, rounds=20, study=worker)
     save_npz(graph_path(tree, TILE, "train", "dot__a"), tile_graph(50))
     build(tree, tmp_path / "other", collections=[TILE])

@@ -291,7 +291,7 @@ def test_bad_requests(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "memory.max").write_text("1000\n")  # of a container
     with monkeypatch.context() as patch:
         patch.setattr(processes, "_LIMITS", (str(tmp_path / "memory.max"),))
-        with pytest.raises(CollectionError, match=r"takes .* GB; expected no more than the 1e-06 .*--max-configs"):
+        with pytest.raises(CollectionError, match=r"takes .* GB; expected no more than the 1e-06 .*`max_configs="):
             run(built)
         (tmp_path / "memory.max").write_text("max")
         assert processes.machine_memory() > 1e6
@@ -337,7 +337,7 @@ def test_rows_memory_and_time_are_told_before_training(
     assert "about" not in budget.forecast(workspace, tiles, ["train"], FitSettings(300)).split("memory")[1]
     graphs = len(stored(shared_built, TILE))
     monkeypatch.setattr(budget, "machine_memory", lambda: 350e6 + 20 * graphs * 12_800)
-    with pytest.raises(CollectionError, match=r"takes about 0.35.* GB; .*--max-configs 20"):
+    with pytest.raises(CollectionError, match=r"takes about 0.35.* GB; .*`max_configs=20`"):
         budget.forecast(workspace, tiles, ["train"], FitSettings(300, threads=1))
     done = here("train", "--workspace", shared_built, "-c", TILE, "--threads", "1")
     assert done.code == 1 and "--max-configs 20" in done.errors[0]

@@ -211,7 +211,7 @@ def test_the_bar_shows_the_score_of_the_table(built: Path, monkeypatch: pytest.M
 
 def test_a_timeout_ends_the_search(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CLIMB, made_up(lambda params: time.sleep(0.02) or 0.5))
-    with pytest.raises(XlarankError, match=r"no trial .* was finished; .*--timeout"):
+    with pytest.raises(XlarankError, match=r"no trial .* was finished; .*`timeout`"):
         run(built, timeout=0.0)
     (result,) = run(built, trials=500, timeout=0.3)
     assert 1 <= result.trials < 20
