@@ -25,9 +25,9 @@ from xlarank.pipelines.support.evaluation import Evaluation
 from xlarank.pipelines.support.progress import Progress, Silent, steps_of
 from xlarank.pipelines.support.results import results_table, write_results
 from xlarank.pipelines.support.score_files import write_out_of_fold
-from xlarank.pipelines.support.training_sets import StoredTrainingSet, learned_by, read_training_set
 from xlarank.pipelines.support.workspace_collections import chosen_collections, skip_unless_named
 from xlarank.pipelines.support.workspace_lock import write_or_note
+from xlarank.pipelines.training.training_sets import StoredTrainingSet, learned_by, read_training_set
 
 #: Values of ``by``, what is held out together with a graph -> description of the scores, and what they take.
 HELD_OUT: Final = {

@@ -18,7 +18,13 @@ from xlarank.models.validation.curves import MOST_FOLDS, FoldPlan
 from xlarank.models.validation.folds import family_folds
 from xlarank.models.validation.metrics import graph_metrics, paired_difference
 from xlarank.pipelines.ranking.model_choice import SHIPPED
-from xlarank.pipelines.support.fitting import (
+from xlarank.pipelines.support.progress import Progress, Silent, steps_of
+from xlarank.pipelines.support.workspace_collections import (
+    chosen_collections,
+    skip_unless_named,
+    trained_collections,
+)
+from xlarank.pipelines.training.fitting import (
     Candidate,
     TrainingJob,
     TrainRequest,
@@ -28,13 +34,7 @@ from xlarank.pipelines.support.fitting import (
     save,
     validate,
 )
-from xlarank.pipelines.support.progress import Progress, Silent, steps_of
-from xlarank.pipelines.support.training_sets import StoredTrainingSet, extra_collections, read_training_set
-from xlarank.pipelines.support.workspace_collections import (
-    chosen_collections,
-    skip_unless_named,
-    trained_collections,
-)
+from xlarank.pipelines.training.training_sets import StoredTrainingSet, extra_collections, read_training_set
 
 #: Learning rates of new trees, as multiples of the model's own, among which folds choose.
 RATES: Final = (1.0, 0.3)

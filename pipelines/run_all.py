@@ -32,19 +32,19 @@ from xlarank.pipelines.build_features import BuildRequest, build_features
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.reporting.charts import in_fixed_colours, ranks_chart, short
 from xlarank.pipelines.submit import Submission, submit
-from xlarank.pipelines.support.budget import (
+from xlarank.pipelines.support.processes import isolated
+from xlarank.pipelines.support.progress import Progress, Silent
+from xlarank.pipelines.support.workspace_collections import require_one_root
+from xlarank.pipelines.support.workspace_lock import workspace_lock
+from xlarank.pipelines.train import train
+from xlarank.pipelines.training.budget import (
     CollectionPlan,
     RunSettings,
     first_scores,
     plan_collection,
     read_first_scores,
 )
-from xlarank.pipelines.support.fitting import TrainRequest
-from xlarank.pipelines.support.processes import isolated
-from xlarank.pipelines.support.progress import Progress, Silent
-from xlarank.pipelines.support.workspace_collections import require_one_root
-from xlarank.pipelines.support.workspace_lock import workspace_lock
-from xlarank.pipelines.train import train
+from xlarank.pipelines.training.fitting import TrainRequest
 from xlarank.pipelines.tune import ROUNDS, tune
 
 #: Share of the time after which no step begins.

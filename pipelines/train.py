@@ -14,7 +14,9 @@ from xlarank.models.rankers.time_trees import TimeTrees
 from xlarank.models.registry import DEFAULT, RANKERS, ranker_class
 from xlarank.models.validation.best_params import params_for
 from xlarank.models.validation.curves import FoldPlan
-from xlarank.pipelines.support.fitting import (
+from xlarank.pipelines.support.progress import Progress, Silent, steps_of
+from xlarank.pipelines.support.workspace_collections import chosen_collections, skip_unless_named
+from xlarank.pipelines.training.fitting import (
     Candidate,
     TrainingJob,
     TrainRequest,
@@ -24,9 +26,7 @@ from xlarank.pipelines.support.fitting import (
     save,
     validate,
 )
-from xlarank.pipelines.support.progress import Progress, Silent, steps_of
-from xlarank.pipelines.support.training_sets import extra_collections, read_training_set
-from xlarank.pipelines.support.workspace_collections import chosen_collections, skip_unless_named
+from xlarank.pipelines.training.training_sets import extra_collections, read_training_set
 
 #: In place of a ranker's name: the one with the best out-of-fold score, for each collection.
 AUTO: Final = "auto"

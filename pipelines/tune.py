@@ -28,10 +28,10 @@ from xlarank.models.validation.curves import FACTOR, FoldPlan, climb, rungs_of
 from xlarank.models.validation.metrics import paired_difference
 from xlarank.pipelines.support.evaluation import measure
 from xlarank.pipelines.support.progress import Progress, Silent, steps_of
-from xlarank.pipelines.support.studies import FINISHED, StudyOptions, mark_process, open_storage, open_study
-from xlarank.pipelines.support.training_sets import StoredTrainingSet, read_training_set
 from xlarank.pipelines.support.workspace_collections import chosen_collections, skip_unless_named
 from xlarank.pipelines.support.workspace_lock import workspace_lock
+from xlarank.pipelines.training.studies import FINISHED, StudyOptions, mark_process, open_storage, open_study
+from xlarank.pipelines.training.training_sets import StoredTrainingSet, read_training_set
 
 if TYPE_CHECKING:
     from optuna.study import Study

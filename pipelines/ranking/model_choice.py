@@ -91,7 +91,7 @@ def _only_model(workspace: Workspace, trained: Sequence[Collection], name: str) 
         raise ModelError(
             f"{name} could be ranked by {len(trained)} models",
             expected=", ".join(map(str, trained)),
-            do="pass `collections` to rank or explain, `model_from` to submit",
+            do="pass `collection` to rank or explain, `model_from` to submit",
         )
     return model_of(workspace, trained[0])
 

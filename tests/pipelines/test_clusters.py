@@ -33,8 +33,8 @@ from xlarank.models.training_data import FitSettings
 from xlarank.pipelines.support import building as module
 from xlarank.pipelines.support import cluster
 from xlarank.pipelines.support.cluster import connected, local_cluster
-from xlarank.pipelines.support.fitting import TrainRequest
 from xlarank.pipelines.train import train
+from xlarank.pipelines.training.fitting import TrainRequest
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -29,10 +29,10 @@ from xlarank.pipelines.fine_tune import (
     new_families,
 )
 from xlarank.pipelines.rank import rank
-from xlarank.pipelines.support.fitting import TrainRequest, TrainResult
 from xlarank.pipelines.support.results import read_results
-from xlarank.pipelines.support.training_sets import extra_collections, read_training_set
 from xlarank.pipelines.train import train
+from xlarank.pipelines.training.fitting import TrainRequest, TrainResult
+from xlarank.pipelines.training.training_sets import extra_collections, read_training_set
 
 OTHER = "layout:tpu-estimate:random"
 

@@ -30,9 +30,9 @@ from xlarank.pipelines.cross_validate import cross_validate, cross_validate_rank
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.reporting.gather import gather
 from xlarank.pipelines.support.evaluation import Evaluation
-from xlarank.pipelines.support.fitting import TrainRequest
-from xlarank.pipelines.support.training_sets import read_training_set
 from xlarank.pipelines.train import train
+from xlarank.pipelines.training.fitting import TrainRequest
+from xlarank.pipelines.training.training_sets import read_training_set
 
 BESIDE = {"baselines", "repeats_once", "seeds_std", "ceiling"}
 

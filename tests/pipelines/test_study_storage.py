@@ -32,8 +32,8 @@ from tests.pipelines.test_tune import (  # noqa: F401
 from tests.pipelines.trees import TILE, build, graph_path, tile_graph
 from xlarank.data.errors import WorkspaceError, XlarankError
 from xlarank.pipelines import tune
-from xlarank.pipelines.support import studies
-from xlarank.pipelines.support.studies import FINISHED, StudyOptions, open_storage
+from xlarank.pipelines.training import studies
+from xlarank.pipelines.training.studies import FINISHED, StudyOptions, open_storage
 
 ROOT = Path(__file__).parents[2]
 TRIALS = 6

@@ -37,11 +37,12 @@ from xlarank.models.validation.best_params import BestParams
 from xlarank.models.validation.curves import Curves
 from xlarank.models.validation.folds import Fold
 from xlarank.models.validation.metrics import METRICS, summarise
-from xlarank.pipelines.support import budget, processes
-from xlarank.pipelines.support.fitting import TrainRequest, TrainResult
+from xlarank.pipelines.support import processes
 from xlarank.pipelines.support.progress import Progress
-from xlarank.pipelines.support.training_sets import read_training_set
 from xlarank.pipelines.train import train
+from xlarank.pipelines.training import budget
+from xlarank.pipelines.training.fitting import TrainRequest, TrainResult
+from xlarank.pipelines.training.training_sets import read_training_set
 
 
 def run(workspace: Path, *, progress: Progress | None = None, **options: Any) -> list[TrainResult]:

@@ -24,8 +24,8 @@ from xlarank.models.registry import DEFAULT
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.best_params import load_best, params_for
 from xlarank.models.validation.curves import Curves, FoldPlan, climb, rungs_of
-from xlarank.pipelines.support.studies import StudyOptions, open_storage
-from xlarank.pipelines.support.training_sets import read_training_set
+from xlarank.pipelines.training.studies import StudyOptions, open_storage
+from xlarank.pipelines.training.training_sets import read_training_set
 from xlarank.pipelines.tune import RESULT, Objective, TuneResult, choose, tune
 
 DEFAULTS = LambdaRankParams.of("tile").values()

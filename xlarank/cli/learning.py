@@ -37,8 +37,8 @@ def _announce(
 
     Raises `CollectionError` if such a collection is named.
     """
-    from xlarank.pipelines.support.budget import forecast
     from xlarank.pipelines.support.workspace_collections import chosen_collections, skip_unless_named
+    from xlarank.pipelines.training.budget import forecast
 
     too_large: dict[str, str] = {}
     for collection in chosen_collections(workspace, named):
@@ -74,8 +74,8 @@ def tune(
     """Tune parameters with Optuna, cross-validated by family (tiles: kind of kernel). Rerun to resume."""
     from xlarank.models.rankers.wide_rows import LambdaRank
     from xlarank.models.training_data import FitSettings
-    from xlarank.pipelines.support.budget import TRIAL_FITS
-    from xlarank.pipelines.support.studies import StudyOptions
+    from xlarank.pipelines.training.budget import TRIAL_FITS
+    from xlarank.pipelines.training.studies import StudyOptions
     from xlarank.pipelines.tune import tune as run
 
     place, fit = built_workspace(data_root, workspace, collection), FitSettings(rounds, seed, threads)
@@ -149,8 +149,8 @@ def train(
     from xlarank.models.training_data import FitSettings
     from xlarank.models.validation.curves import MOST_FOLDS
     from xlarank.pipelines.fine_tune import fine_tune as run_fine_tune
-    from xlarank.pipelines.support.fitting import TrainRequest
     from xlarank.pipelines.train import train as run_train
+    from xlarank.pipelines.training.fitting import TrainRequest
 
     others = [name.partition("=")[0] for name in also_from or ()]
     place = built_workspace(data_root, workspace, [*collection, *others] if collection else None)

@@ -57,7 +57,7 @@ def run_all(
 ) -> None:
     """Build, tune, train and submit within a budget of time and memory; rerun to resume."""
     from xlarank.pipelines.run_all import run_all as run
-    from xlarank.pipelines.support.budget import CollectionPlan, RunSettings
+    from xlarank.pipelines.training.budget import CollectionPlan, RunSettings
 
     root, place = data_root_of(data_root), workspace_at(workspace)
     settings = RunSettings(

@@ -28,8 +28,8 @@ from xlarank.pipelines.support.cluster import connected
 from xlarank.pipelines.support.progress import Progress
 from xlarank.pipelines.support.results import results_table, write_results
 from xlarank.pipelines.support.score_files import drop_predictions, write_out_of_fold
-from xlarank.pipelines.support.training_sets import StoredTrainingSet
 from xlarank.pipelines.support.workspace_lock import workspace_lock
+from xlarank.pipelines.training.training_sets import StoredTrainingSet
 
 #: Values of ``engine``.
 ENGINES: Final = ("local", "dask")
