@@ -80,9 +80,9 @@ def fine_tune(
                     candidates = {rate: _candidate(job, model, rate, step) for rate in rates}
                     rate, choice = max(candidates.items(), key=lambda item: item[1].value)  # a tie: the first rate
                     rankers = fit_seeds(job, choice, step)
-                continues = _continued(model, source, rate)
-                kinds = model.card.kinds
-                result = save(job, choice, rankers, [choice], progress, continues=continues, kinds=kinds)
+                card, known = model.card, sorted(model.card.known_graphs)
+                continues = Continued(source, card.collection, trained.fingerprint(card), rate, known)
+                result = save(job, choice, rankers, [choice], progress, continues=continues, kinds=card.kinds)
                 why = _explained(job, model, continues, choice)
                 results.append(replace(result, why=why, seconds=time.monotonic() - began))
     if not results:
@@ -136,11 +136,6 @@ def _candidate(job: TrainingJob, model: TrainedModel, rate: float, step: Callabl
         return validate(job, rankers, tuned, step)
     few = f"default (fewer than {FEWEST_FAMILIES} families that are new to the model)"
     return Candidate(rankers, tuned, min(CONTINUED_ROUNDS, job.request.rounds), few)
-
-
-def _continued(model: TrainedModel, source: str, rate: float) -> Continued:
-    card = model.card
-    return Continued(source, card.collection, trained.fingerprint(card), rate, sorted(card.known_graphs))
 
 
 def _explained(job: TrainingJob, model: TrainedModel, continues: Continued, choice: Candidate) -> str:

@@ -86,7 +86,7 @@ def _rankers_to_compare(job: TrainingJob) -> list[str]:
 
 
 def _has_time_model(job: TrainingJob) -> bool:
-    """Whether the time of layouts is estimated for the target of the collection."""
+    """Return whether the time of layouts is estimated for the target of the collection."""
     return job.training.kind == "layout" and "layout" in target_of(job.training.collection).estimate
 
 
@@ -94,20 +94,19 @@ def _candidates(
     job: TrainingJob, names: list[str], step: Callable[[str], None]
 ) -> tuple[list[Candidate], list[str]]:
     """Validate the rankers; return the candidates and notes on those that cannot run here."""
-    candidates, failed, kind = [], [], job.training.kind
+    candidates, failed, auto = [], [], job.request.model == AUTO
     for name in names:
-        params, tuned = params_for(job.workspace.study(job.training.collection), name, kind)
+        params, tuned = params_for(job.workspace.study(job.training.collection), name, job.training.kind)
         try:
-            ranker = ranker_class(name)(params, kind=kind)
+            ranker = ranker_class(name)(params, kind=job.training.kind)
             if job.plan.folds:
-                note = f"{name}, " if job.request.model == AUTO else ""
-                candidates.append(validate(job, [ranker], tuned, step, note))
+                candidates.append(validate(job, [ranker], tuned, step, f"{name}, " if auto else ""))
             else:
                 rounds = 0 if name == TimeTrees.name and _has_time_model(job) else _DEFAULT_ROUNDS
-                rounds = min(rounds, job.request.rounds)
-                candidates.append(Candidate([ranker], tuned, rounds, "default (one family, no folds)"))
+                why = "default (one family, no folds)"
+                candidates.append(Candidate([ranker], tuned, min(rounds, job.request.rounds), why))
         except ModelError as error:
-            if job.request.model != AUTO:
+            if not auto:
                 raise
             failed.append(f"{name} is left out: {error.got}")
     return candidates, failed

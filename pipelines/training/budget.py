@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -22,7 +23,6 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.store import Manifest, read_manifest
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.curves import MOST_FOLDS
-from xlarank.pipelines.support.processes import machine_memory
 
 
 class _Cost(NamedTuple):
@@ -55,8 +55,19 @@ TRIAL_FITS: Final = (_ALL_FITS - _FIRST_FITS) / 10
 _SAFETY: Final = 2.0
 #: Planned share of the memory, and bytes of a process with the libraries loaded.
 _MEMORY_SHARE, _PROCESS = 0.75, 350e6
+#: Files with the memory limit of a container in bytes; a word or a huge number without one.
+_LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 #: Minimum number of configurations per graph; with fewer, a model ranks no better than the default order.
 _LEAST: Final = 16
+
+
+def machine_memory() -> float:
+    """Return the bytes of memory of the machine, or of the container that this process runs in."""
+    sizes = [float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))]
+    for path in _LIMITS:
+        with suppress(OSError, ValueError):
+            sizes.append(float(Path(path).read_text(encoding="ascii")))
+    return min(sizes)
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,6 @@ from xlarank.models.validation.best_params import BestParams
 from xlarank.models.validation.curves import Curves
 from xlarank.models.validation.folds import Fold
 from xlarank.models.validation.metrics import METRICS, summarise
-from xlarank.pipelines.support import processes
 from xlarank.pipelines.support.progress import Progress
 from xlarank.pipelines.train import train
 from xlarank.pipelines.training import budget
@@ -291,11 +290,11 @@ def test_bad_requests(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         run(tmp_path / "empty")
     (tmp_path / "memory.max").write_text("1000\n")  # of a container
     with monkeypatch.context() as patch:
-        patch.setattr(processes, "_LIMITS", (str(tmp_path / "memory.max"),))
+        patch.setattr(budget, "_LIMITS", (str(tmp_path / "memory.max"),))
         with pytest.raises(CollectionError, match=r"takes .* GB; expected no more than the 1e-06 .*`max_configs="):
             run(built)
         (tmp_path / "memory.max").write_text("max")
-        assert processes.machine_memory() > 1e6
+        assert budget.machine_memory() > 1e6
     (built / "models").write_text("in the way")
     with pytest.raises(WorkspaceError, match=r"cannot write .*models"):
         run(built, rounds=1)
