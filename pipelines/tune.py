@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import socket
 import time
 import zlib
 from collections.abc import Callable, Sequence
@@ -16,7 +18,6 @@ import optuna
 from optuna.study import MaxTrialsCallback
 from optuna.trial import FrozenTrial, TrialState
 
-from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, XlarankError
 from xlarank.data.files import atomic_write
 from xlarank.data.ranges import require_ranges, require_seconds
@@ -30,7 +31,7 @@ from xlarank.pipelines.support.evaluation import measure
 from xlarank.pipelines.support.progress import Progress, Silent, steps_of
 from xlarank.pipelines.support.workspace_collections import chosen_collections, skip_unless_named
 from xlarank.pipelines.support.workspace_lock import workspace_lock
-from xlarank.pipelines.training.studies import FINISHED, StudyOptions, mark_process, open_storage, open_study
+from xlarank.pipelines.training.studies import FINISHED, PROCESS, StudyOptions, open_storage, open_study
 from xlarank.pipelines.training.training_sets import StoredTrainingSet, read_training_set
 
 if TYPE_CHECKING:
@@ -105,7 +106,16 @@ def tune(
     left_out: dict[str, str] = {}
     for collection in chosen_collections(workspace, collections):
         with skip_unless_named(collection, collections, left_out):
-            objective = _objective(workspace, collection, model, fit, options.select)
+            training = read_training_set(workspace, collection, fit=fit)
+            plan = FoldPlan.of(training.data, _FOLDS)
+            if not plan.folds:
+                raise CollectionError(
+                    f"{collection} has one program family ({training.data.families[0]}) in train",
+                    expected="two or more, to train on one and score another",
+                    do="train uses default parameters for it",
+                )
+            members = tuned_members(workspace.study(collection), model, collection.kind)
+            objective = Objective(training, plan, model, members, fit, options.select)
             family = f"{collection}/{model}/{options.select}/"
             with open_storage(options, workspace.study(collection)) as storage:
                 opened = open_study(storage, options, family, objective.identity(), objective.defaults, fit.seed)
@@ -113,21 +123,6 @@ def tune(
     if not results:
         raise CollectionError("; ".join(left_out.values()))
     return results + [TuneResult(name, skipped=why) for name, why in left_out.items()]
-
-
-def _objective(
-    workspace: Workspace, collection: Collection, model: str, fit: FitSettings, select: str
-) -> Objective:
-    training = read_training_set(workspace, collection, fit=fit)
-    plan = FoldPlan.of(training.data, _FOLDS)
-    if not plan.folds:
-        raise CollectionError(
-            f"{collection} has one program family ({training.data.families[0]}) in train",
-            expected="two or more, to train on one and score another",
-            do="train uses default parameters for it",
-        )
-    members = tuned_members(workspace.study(collection), model, collection.kind)
-    return Objective(training, plan, model, members, fit, select)
 
 
 @dataclass(frozen=True)
@@ -160,7 +155,7 @@ class Objective:
         return {name: values[name] for name in probe.params}
 
     def __call__(self, trial: optuna.Trial) -> float:
-        mark_process(trial)
+        trial.set_user_attr(PROCESS, f"{socket.gethostname()}:{os.getpid()}")
         ranker_type, kind = ranker_class(self.model), self.training.kind
         params = ranker_type.params_class.suggest(trial, kind).values()
         if self.members:

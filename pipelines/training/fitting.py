@@ -70,9 +70,9 @@ class TrainRequest:
     """Settings of `train` and `fine_tune`; raises `XlarankError` for invalid ones.
 
     Attributes:
-        also_from: additional training collections of the same kind, which are not scored: ``NAME`` or
-            ``NAME=WEIGHT``, the weight of each graph (1). A fold holds out a family in all of them.
-        with_valid: also train on the valid split, before a submission; scores on valid mean nothing afterwards.
+        also_from: extra training collections of the same kind, not scored: ``NAME`` or ``NAME=WEIGHT``, the weight
+            of each graph (1). A fold holds out a family in all of them.
+        with_valid: also train on the valid split, whose scores mean nothing afterwards.
         rounds: maximum number of boosting rounds; folds choose the number.
         select: criterion of the best number of rounds, one of `xlarank.models.validation.metrics.SELECTIONS`.
         threads: cores, 0 for all; with ``scheduler`` "local" the number of worker processes.

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 #: States of finished trials.
 FINISHED: Final = (TrialState.COMPLETE, TrialState.PRUNED)
-#: Attribute of a trial with its process.
-_PROCESS: Final = "process"
+#: Attribute of a trial with its process, ``host:number``: if the process is killed, the trial is run again.
+PROCESS: Final = "process"
 _JOURNAL: Final = "journal:"
 #: Seconds between heartbeats of a trial in a database, and without one until it is run again.
 HEARTBEAT, GRACE = 10, 60
@@ -198,11 +198,6 @@ def _retry() -> Any:
     return kind(max_retry=_MAX_RETRIES)
 
 
-def mark_process(trial: optuna.Trial) -> None:
-    """Record the process of a trial, so that `open_study` runs the trial again if it is killed."""
-    trial.set_user_attr(_PROCESS, f"{socket.gethostname()}:{os.getpid()}")
-
-
 class NumberedTPESampler(TPESampler):
     """TPE seeded for each trial by the number of earlier trials that did not fail.
 
@@ -275,7 +270,7 @@ def open_study(
 def _retry_lost(study: Study) -> None:
     """Queue the trials of killed processes of this machine again; databases also have heartbeats."""
     for trial in study.get_trials(states=(TrialState.RUNNING,)):  # copies: Optuna changes what it retries
-        host, _, number = str(trial.user_attrs.get(_PROCESS, "")).rpartition(":")
+        host, _, number = str(trial.user_attrs.get(PROCESS, "")).rpartition(":")
         if host == socket.gethostname() and os.name == "posix" and not _other_process(int(number)):
             with suppress(optuna.exceptions.UpdateFinishedTrialError, ValueError):  # retried by another process
                 study.tell(trial.number, state=TrialState.FAIL)
