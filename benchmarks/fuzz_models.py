@@ -33,8 +33,8 @@ from xlarank.features.recipe import FeatureSettings
 from xlarank.features.store import each_graph
 from xlarank.models.trained import CARD, _checksum, load_model
 from xlarank.pipelines.build_features import BuildRequest, build_features
-from xlarank.pipelines.support.fitting import TrainRequest
 from xlarank.pipelines.train import train
+from xlarank.pipelines.training.fitting import TrainRequest
 
 COLLECTION = Collection.parse("tile:cpu")
 #: Seconds that a ranking may take, the start of a process included; a sound one takes hundredths.

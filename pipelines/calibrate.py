@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 
 import numpy as np
 
@@ -17,9 +16,9 @@ from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.curves import KIND, FoldPlan, out_of_fold_scores
 from xlarank.pipelines.ranking.model_choice import models_named
 from xlarank.pipelines.support.progress import Progress, Silent, steps_of
-from xlarank.pipelines.support.training_sets import learned_by
-from xlarank.pipelines.support.workspace_collections import each_collection
+from xlarank.pipelines.support.workspace_collections import skip_unless_named
 from xlarank.pipelines.support.workspace_lock import workspace_lock
+from xlarank.pipelines.training.training_sets import learned_by
 
 
 def calibrate(
@@ -36,22 +35,22 @@ def calibrate(
     progress = progress or Silent()
     workspace.require_writable()
     chosen = models_named(workspace, collections)
+    calibrations: dict[str, Calibration] = {}
     left_out: dict[str, str] = {}
-
-    def seeds_of(collection: Collection) -> int:
-        with suppress(ModelError):  # which keeps that collection alone from its calibration
-            return len(read_card(workspace.model(collection)).seeds)
-        return 0
-
-    with steps_of(progress, "calibrating", sum(map(seeds_of, chosen))):
-        work = partial(_calibrate_one, workspace, threads, progress)
-        calibrations = each_collection(chosen, work, left_out, asked=collections)
+    seeds = 0
+    for collection in chosen:
+        with suppress(ModelError):  # reported when the collection is calibrated
+            seeds += len(read_card(workspace.model(collection)).seeds)
+    with steps_of(progress, "calibrating", seeds):
+        for collection in chosen:
+            with skip_unless_named(collection, collections, left_out):
+                calibrations[str(collection)] = _calibrate_one(workspace, collection, threads, progress)
     if not calibrations:
         raise CollectionError("; ".join(reasons(left_out)))
     return calibrations, left_out
 
 
-def _calibrate_one(workspace: Workspace, threads: int, progress: Progress, collection: Collection) -> Calibration:
+def _calibrate_one(workspace: Workspace, collection: Collection, threads: int, progress: Progress) -> Calibration:
     model = model_of(workspace, collection)
     if len(model.rankers) < 2:
         raise ModelError(

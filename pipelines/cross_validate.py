@@ -25,9 +25,9 @@ from xlarank.pipelines.support.evaluation import Evaluation
 from xlarank.pipelines.support.progress import Progress, Silent, steps_of
 from xlarank.pipelines.support.results import results_table, write_results
 from xlarank.pipelines.support.score_files import write_out_of_fold
-from xlarank.pipelines.support.training_sets import StoredTrainingSet, learned_by, read_training_set
-from xlarank.pipelines.support.workspace_collections import chosen_collections, each_collection
+from xlarank.pipelines.support.workspace_collections import chosen_collections, skip_unless_named
 from xlarank.pipelines.support.workspace_lock import write_or_note
+from xlarank.pipelines.training.training_sets import StoredTrainingSet, learned_by, read_training_set
 
 #: Values of ``by``, what is held out together with a graph -> description of the scores, and what they take.
 HELD_OUT: Final = {
@@ -74,13 +74,11 @@ def cross_validate(
     settings = fit or FitSettings(ROUNDS)
     evaluation = Evaluation(HELD_OUT[by][0])
 
-    def work(collection: Collection) -> None:
-        job = _Job(workspace, collection, by, with_valid, settings, progress, evaluation)
-        scores = job.of_model(model_of(workspace, collection)) if model is None else job.of_ranker(model)
-        evaluation.report[str(collection)] = summarise(scores)
-
-    chosen = chosen_collections(workspace, collections)
-    each_collection(chosen, work, evaluation.left_out, asked=collections)
+    for collection in chosen_collections(workspace, collections):
+        with skip_unless_named(collection, collections, evaluation.left_out):
+            job = _Job(workspace, collection, by, with_valid, settings, progress, evaluation)
+            scores = job.of_model(model_of(workspace, collection)) if model is None else job.of_ranker(model)
+            evaluation.report[str(collection)] = summarise(scores)
     write = partial(write_results, workspace, evaluation.results)
     write_or_note(workspace, progress or Silent(), evaluation.notes, write)
     if not evaluation.report:

@@ -40,7 +40,7 @@ from xlarank.pipelines.support.score_files import (
     require_known_graphs,
     write_predictions,
 )
-from xlarank.pipelines.support.workspace_collections import chosen_collections, each_collection
+from xlarank.pipelines.support.workspace_collections import chosen_collections, skip_unless_named
 from xlarank.pipelines.support.workspace_lock import write_or_note
 
 
@@ -95,7 +95,10 @@ def evaluate(
             if faster := {name: one.speedups for name, one in graphs.items() if one.speedups}:
                 evaluation.speedups[str(collection)] = summarise_speedups(faster)
 
-        each_collection(chosen, work, evaluation.left_out, asked=collections, step=step)
+        for collection in chosen:
+            with skip_unless_named(collection, collections, evaluation.left_out):
+                work(collection)
+            step(str(collection))
     write = partial(write_results, workspace, evaluation.results)
     write_or_note(workspace, progress or Silent(), evaluation.notes, write)
     if not evaluation.report:

@@ -1,9 +1,9 @@
 """All steps from graph files to a submission, within a budget of time and memory.
 
-A fixed recipe with a clock: a submission in the default order at once; then, collection by collection, the cheapest
-first, a first model, a study and a final model. Every model improves the file. Each step runs in a process of its
-own within an equal share of the time that is left: one that fails costs its collection, not the others. At the end
-a collection without a model of its own is ranked as by `submit`, by another model or the shipped ranker.
+A submission in the default order is written at once and improved by every model: collection by collection, the
+cheapest first, a first model, a study and a final model. Each step runs in its own process, within an equal share
+of the remaining time, so a failure affects its collection only. At the end, collections without a model of their
+own are ranked as by `submit`.
 """
 
 from __future__ import annotations
@@ -32,40 +32,39 @@ from xlarank.pipelines.build_features import BuildRequest, build_features
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.reporting.charts import in_fixed_colours, ranks_chart, short
 from xlarank.pipelines.submit import Submission, submit
-from xlarank.pipelines.support.budget import (
+from xlarank.pipelines.support.processes import isolated
+from xlarank.pipelines.support.progress import Progress, Silent
+from xlarank.pipelines.support.workspace_collections import require_one_root
+from xlarank.pipelines.support.workspace_lock import workspace_lock
+from xlarank.pipelines.train import train
+from xlarank.pipelines.training.budget import (
     CollectionPlan,
     RunSettings,
     first_scores,
     plan_collection,
     read_first_scores,
 )
-from xlarank.pipelines.support.fitting import TrainRequest
-from xlarank.pipelines.support.processes import isolated
-from xlarank.pipelines.support.progress import Progress, Silent
-from xlarank.pipelines.support.workspace_collections import require_one_root
-from xlarank.pipelines.support.workspace_lock import workspace_lock
-from xlarank.pipelines.train import train
+from xlarank.pipelines.training.fitting import TrainRequest
 from xlarank.pipelines.tune import ROUNDS, tune
 
-#: The share of the time after which nothing new is begun.
+#: Share of the time after which no step begins.
 _LAST: Final = 0.95
-#: A final model and the last trial before it, in times of the first model: no trial begins later.
+#: Time reserved for the last trial and the final model, in multiples of the time of the first model.
 _AFTER_TUNING: Final = 2.5
-#: What the rows of a collection are from, as `CollectionOutcome.ranked_by` names it.
+#: Values of `CollectionOutcome.ranked_by`, besides the name of the model of another collection.
 DEFAULT_ORDER, EARLIER, FIRST, FINAL = "default order", "an earlier run", "first model", "final model"
 ATTACHED: Final = "attached model"
 
 
 @dataclass
 class CollectionOutcome:
-    """What became of one collection.
+    """Result of one collection.
 
     Attributes:
-        ranked_by: what its rows of the submission are from: one of the names above, or the name of the model of
-            another collection or of the shipped ranker.
+        ranked_by: source of its rows in the submission: a constant of this module, or the name of a model.
         valid: summary of the first model's metrics on valid (`xlarank.models.validation.metrics.summarise`).
-        trials: of its study, None where nothing was tuned.
-        folds: out-of-fold summary of the model that its rows are from.
+        trials: number of trials of its study; None if nothing was tuned.
+        folds: out-of-fold summary of the model that ranked its rows.
     """
 
     collection: str
@@ -79,7 +78,7 @@ class CollectionOutcome:
 
 @dataclass
 class RunSummary:
-    """The file, the number of its rows, and test graphs that are not in it: ``collection graph`` -> why."""
+    """Result of `run_all`; ``broken`` has the reasons of test graphs that are not in the file."""
 
     out: Path
     plan: list[CollectionPlan]
@@ -101,12 +100,12 @@ def run_all(
 ) -> RunSummary:
     """Build, tune, train and submit every collection within the hours and memory of ``settings``.
 
-    A rerun keeps what an interrupted one finished: stored graphs, trials, models that fit, rows of the submission.
-    A collection that fails keeps its best rows so far, at worst the default order, and its outcome says why.
-    ``on_plan`` gets the plan before the work begins.
+    A rerun keeps the stored graphs, trials, models and rows of the submission of an interrupted run. A collection
+    that fails keeps its best rows so far, at worst the default order, and its outcome has the reason. ``on_plan``
+    gets the plan before the work begins.
 
-    Raises `DataRootError`, `CollectionError` and `WorkspaceError` where nothing at all can be done, and
-    `CollectionError` where there are no test graphs.
+    Raises `DataRootError`, `CollectionError` and `WorkspaceError` if no collection can be processed, and
+    `CollectionError` if there are no test graphs.
     """
     started = time.monotonic()
     job = _Job(data_root, workspace, out, settings, progress or Silent(), started + _LAST * 3600 * settings.hours)
@@ -121,14 +120,15 @@ def run_all(
         began, outcome = time.monotonic(), job.outcomes[part.collection]
         try:
             job.rank_collection(part, began + (job.last - began) / (len(plan) - number))
-        except Exception as error:  # be it a bug: the others go on
-            outcome.notes.append(_in_a_line(error))
+        except Exception as error:  # even a bug must not stop the others
+            outcome.notes.append(_reason(error))
         outcome.seconds = time.monotonic() - began
-    job.rank_the_rest()
+    job.rank_untrained()
     return RunSummary(out, plan, [*job.outcomes.values()], len(job.cover), job.broken, time.monotonic() - started)
 
 
-def _in_a_line(error: Exception) -> str:
+def _reason(error: Exception) -> str:
+    """Return the end of an error's message in one line, with the type of an unexpected error."""
     kind = "" if isinstance(error, XlarankError) else f"{type(error).__name__}: "
     return f"{kind}{' '.join(str(error).split())[-600:]}"
 
@@ -140,13 +140,13 @@ class _Job:
     out: Path
     settings: RunSettings
     progress: Progress
-    last: float  # monotonic, when nothing new is begun and what runs is stopped
+    last: float  # monotonic time at which all steps end
     cover: dict[str, int] = field(default_factory=dict)
     outcomes: dict[Collection, CollectionOutcome] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
 
     def write_default_order(self, files: Sequence[GraphFile]) -> None:
-        """Write a submission that is right; its rows stay where they were right before."""
+        """Write a valid submission; valid rows of an existing file are kept."""
         for file in files:
             self.outcomes.setdefault(file.collection, CollectionOutcome(str(file.collection)))
             if file.split == "test":
@@ -162,17 +162,17 @@ class _Job:
             )
         origins = complete_submission(self.out, {}, self.cover)
         for collection, outcome in self.outcomes.items():
-            if any(row.startswith(f"{collection}:") and of == "kept" for row, of in origins.items()):
+            if any(row.startswith(f"{collection}:") and origin == "kept" for row, origin in origins.items()):
                 outcome.ranked_by = EARLIER
 
     def run(self, function: Callable[..., Any], *arguments: Any, end: float, **named: Any) -> Any:
-        """Do one step in a process of its own, which is killed at the ``end`` (monotonic)."""
+        """Return the result of a step in its own process, which is killed at the ``end`` (monotonic)."""
         if end <= time.monotonic():
             raise XlarankError(f"no time left for {function.__name__}")
         return isolated(function, *arguments, limit=end - time.monotonic(), progress=self.progress, **named)
 
     def rank_collection(self, part: CollectionPlan, end: float) -> None:
-        """Do all steps of one collection until ``end`` (monotonic), where they were not done before."""
+        """Run the missing steps of one collection until ``end`` (monotonic)."""
         workspace, settings = self.workspace, self.settings
         if settings.models is not None:
             recipe = self.attach(Workspace(settings.models), part.collection).recipe
@@ -183,7 +183,7 @@ class _Job:
             raise CollectionError("no training graphs, no test graphs, or not enough memory")
         manifest = read_manifest(workspace, part.collection, "train")
         stored = 0 if manifest is None else manifest.recipe.max_configs
-        kept = stored if 0 < stored <= part.most_configs else part.max_configs  # of an earlier run
+        kept = stored if 0 < stored <= part.most_configs else part.max_configs  # an earlier run's, if they fit
         self.build(part, "test", end=end, max_configs=kept, seed=settings.seed)
         self.build(part, "train", "valid", end=end, max_configs=kept, seed=settings.seed)
         request = TrainRequest(
@@ -211,8 +211,8 @@ class _Job:
         self.run(train, workspace, request, end=min(self.last, max(end, time.monotonic() + 4 * seconds)))
         self.rank(part, FINAL)
 
-    def rank_the_rest(self) -> None:
-        """Rank collections that got no model of their own by the rule of `submit`."""
+    def rank_untrained(self) -> None:
+        """Rank the collections without a model of their own by the rule of `submit`."""
         for collection, outcome in self.outcomes.items():
             has_test = any(row.startswith(f"{collection}:") for row in self.cover)
             if outcome.ranked_by != DEFAULT_ORDER or not has_test or time.monotonic() >= self.last:
@@ -222,10 +222,10 @@ class _Job:
                 self.run(build_features, self.data_root, self.workspace, request, end=self.last)
                 outcome.ranked_by = self.put_rows(collection, self.last).models[str(collection)]
             except Exception as error:
-                outcome.notes.append(_in_a_line(error))
+                outcome.notes.append(_reason(error))
 
     def build(self, part: CollectionPlan, *splits: str, end: float, **named: Any) -> None:
-        """Store rows; after half of the time no further graph is begun."""
+        """Build features; no graph is begun after half of the time."""
         request = BuildRequest(
             collections=[str(part.collection)], splits=splits, jobs=part.jobs,
             timeout=max(1.0, (end - time.monotonic()) / 2), **named,
@@ -251,8 +251,8 @@ class _Job:
         return report
 
     def card(self, part: CollectionPlan) -> ModelCard | None:
-        """The card of the model in the workspace, if it fits the stored rows."""
-        with suppress(XlarankError):  # what is broken is made anew
+        """Return the card of the model in the workspace, if it fits the stored rows."""
+        with suppress(XlarankError):  # a broken model is trained again
             manifest = read_manifest(self.workspace, part.collection, "train")
             model = model_of(self.workspace, part.collection)
             if manifest is not None and model.card.recipe == manifest.recipe:
@@ -260,13 +260,13 @@ class _Job:
                 return model.card
         return None
 
-    def attach(self, theirs: Workspace, collection: Collection) -> ModelCard:
-        """Copy a model of another workspace, which is not loaded here: a process of its own may crash."""
-        card = read_card(theirs.model(collection))
-        if theirs.root.resolve() != self.workspace.root.resolve():
+    def attach(self, source: Workspace, collection: Collection) -> ModelCard:
+        """Copy a model of another workspace without loading it, which could crash this process."""
+        card = read_card(source.model(collection))
+        if source.root.resolve() != self.workspace.root.resolve():
             with workspace_lock(self.workspace, self.progress):
-                shutil.copytree(theirs.model(collection), self.workspace.model(collection), dirs_exist_ok=True)
-                if scores := read_first_scores(theirs, collection):
+                shutil.copytree(source.model(collection), self.workspace.model(collection), dirs_exist_ok=True)
+                if scores := read_first_scores(source, collection):
                     write_json(first_scores(self.workspace, collection), scores)
         return card
 
@@ -275,19 +275,19 @@ def first_model(
     workspace: Workspace, collection: Collection, request: TrainRequest | None, *, progress: Progress
 ) -> None:
     """Train on the train split, write scores on valid and draw the ranks of the graph of median score."""
-    place, found = first_scores(workspace, collection), read_first_scores(workspace, collection)
-    if request is not None:  # else an earlier run was interrupted after it had trained
+    path, first = first_scores(workspace, collection), read_first_scores(workspace, collection)
+    if request is not None:  # None: an earlier run was interrupted after the training
         (result,) = train(workspace, request, progress=progress)
-        found = {"seconds": result.seconds}
-        write_json(place, found)
-    with suppress(XlarankError):  # a valid split that cannot be scored
+        first = {"seconds": result.seconds}
+        write_json(path, first)
+    with suppress(XlarankError):  # the valid split cannot be scored
         report = evaluate(workspace, collections=[str(collection)], progress=progress).report[str(collection)]
-        write_json(place, {**found, "report": report})
+        write_json(path, {**first, "report": report})
         scores = report["score"]["graphs"]
         graph = sorted(scores, key=lambda name: (scores[name], name))[len(scores) // 2]
         rows = next(rows for rows in each_graph(workspace, collection, "valid") if rows.name == graph).measured()
-        ranks = [mean_rank(one) for one in (model_of(workspace, collection).score(rows).mean, rows.row_cost)]
+        predicted, measured = mean_rank(model_of(workspace, collection).score(rows).mean), mean_rank(rows.row_cost)
         title = f"{collection}\n{short(graph)}: {scores[graph]:.2f}"
-        with atomic_write(place.with_suffix(".svg")) as partial:
-            svg = in_fixed_colours(ranks_chart(place.stem, [(title, ranks[0], ranks[1])]))
+        with atomic_write(path.with_suffix(".svg")) as partial:
+            svg = in_fixed_colours(ranks_chart(path.stem, [(title, predicted, measured)]))
             partial.write_text(svg, encoding="utf-8")

@@ -35,7 +35,7 @@ from xlarank.pipelines.support.score_files import (
     require_known_graphs,
     write_predictions,
 )
-from xlarank.pipelines.support.workspace_collections import chosen_collections, each_collection
+from xlarank.pipelines.support.workspace_collections import chosen_collections, skip_unless_named
 from xlarank.pipelines.support.workspace_lock import write_or_note
 
 
@@ -117,7 +117,10 @@ def submit(
         report.models[str(collection)] = name
 
     with steps_of(progress, "ranking test graphs", len(chosen)) as step:
-        each_collection(chosen, rank, report.left_out, asked=collections, step=step)
+        for collection in chosen:
+            with skip_unless_named(collection, collections, report.left_out):
+                rank(collection)
+            step(str(collection))
     if not ranked and not cover:
         raise CollectionError("there is nothing to submit: " + "; ".join(reasons(report.left_out | report.broken)))
     if cover is None:

@@ -1,14 +1,20 @@
-"""Search for good parameters, by folds of program families, or of kinds of kernels for tiles."""
+"""Search for the parameters of each collection with the best cross-validated score."""
 
 from __future__ import annotations
 
 import io
+import json
+import os
+import socket
 import time
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import optuna
 from optuna.study import MaxTrialsCallback
 from optuna.trial import FrozenTrial, TrialState
 
@@ -19,32 +25,27 @@ from xlarank.data.workspace import Workspace
 from xlarank.models.registry import DEFAULT, ranker_class
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.best_params import BestParams, tuned_members
-from xlarank.models.validation.curves import FoldPlan
+from xlarank.models.validation.curves import FACTOR, FoldPlan, climb, rungs_of
 from xlarank.models.validation.metrics import paired_difference
 from xlarank.pipelines.support.evaluation import measure
 from xlarank.pipelines.support.progress import Progress, Silent, steps_of
-from xlarank.pipelines.support.studies import (
-    FINISHED,
-    RESULT,
-    Objective,
-    StudyOptions,
-    open_storage,
-    open_study,
-)
-from xlarank.pipelines.support.training_sets import read_training_set
-from xlarank.pipelines.support.workspace_collections import chosen_collections
+from xlarank.pipelines.support.workspace_collections import chosen_collections, skip_unless_named
 from xlarank.pipelines.support.workspace_lock import workspace_lock
+from xlarank.pipelines.training.studies import FINISHED, PROCESS, StudyOptions, open_storage, open_study
+from xlarank.pipelines.training.training_sets import StoredTrainingSet, read_training_set
 
 if TYPE_CHECKING:
     from optuna.study import Study
 
 _FOLDS: Final = 5
-#: Standard errors by which the best trial must beat the defaults.
-_ERRORS: Final = 2.0
-#: Rounds of a whole trial.
+#: Minimum lead of the best trial over the defaults, in standard errors.
+_MIN_LEAD: Final = 2.0
+#: Rounds of a complete trial.
 ROUNDS: Final = 300
-#: With fewer complete trials an importance of parameters would be made up.
-_ENOUGH: Final = 10
+#: Minimum number of different scores for an importance of parameters.
+_MIN_SCORES: Final = 10
+#: Attribute of a trial with its result.
+RESULT: Final = "result"
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class TuneResult:
     """The best parameters of one collection, or why there are none.
 
     Attributes:
-        trials: finished trials of the study, of them ``fresh`` by this call and ``pruned`` early.
+        trials: finished trials of the study; ``fresh`` counts those of this call, ``pruned`` those stopped early.
         mean, std: out-of-fold score over graphs of the chosen trial (tau; tiles: 1 - slowdown@5).
         note: why the chosen trial is not the best one.
         pictures: SVG files: optimization history and parameter importances.
@@ -88,22 +89,24 @@ def tune(
     The value of a trial is the mean score over graphs, each ranked by a model that never saw its family (tiles: a
     kernel of its kind), at the best number of rounds; with ``study.select`` "robust" minus a quarter of the spread.
     A study is stored in the workspace or at ``study.storage`` and resumed by the next call; several processes can
-    optimize it at once. The defaults are the first trial, and they stay where the best trial beats them by less
-    than two standard errors over graphs. ``timeout`` is in seconds per collection.
+    optimize it at once. The defaults are the first trial, and are kept if the best trial beats them by less than
+    two standard errors over graphs. ``timeout`` is in seconds per collection.
 
-    Each ranker has its own studies and best parameters; the members of an ensemble take the parameters of theirs.
-    A collection that cannot be tuned is skipped with a reason; it raises `CollectionError` when it was asked for by
-    name or when nothing at all could be tuned.
+    Each ranker has its own studies and best parameters; an ensemble takes the best parameters of its members.
+    A collection that cannot be tuned is left out with its reason.
+
+    Raises `CollectionError` or `ModelError` for a named collection, `CollectionError` if nothing could be tuned.
     """
     fit, options = fit or FitSettings(ROUNDS), study or StudyOptions()
     require_ranges(trials=trials)
     require_seconds("timeout", timeout)
     ranker_class(model)
     workspace.require_writable()
-    results = []
+    results: list[TuneResult] = []
+    left_out: dict[str, str] = {}
     for collection in chosen_collections(workspace, collections):
-        try:
-            training = read_training_set(workspace, collection)
+        with skip_unless_named(collection, collections, left_out):
+            training = read_training_set(workspace, collection, fit=fit)
             plan = FoldPlan.of(training.data, _FOLDS)
             if not plan.folds:
                 raise CollectionError(
@@ -111,19 +114,79 @@ def tune(
                     expected="two or more, to train on one and score another",
                     do="train uses default parameters for it",
                 )
-        except CollectionError as error:
-            if str(collection) in collections:
-                raise
-            results.append(TuneResult(str(collection), skipped=str(error)))
-            continue
-        members = tuned_members(workspace.study(collection), model, collection.kind)
-        objective = Objective(training, plan, model, members, fit, options.select)
-        with open_storage(options, workspace.study(collection)) as storage:
-            opened = open_study(objective, options, storage)
-            results.append(_search(workspace, objective, opened, trials, timeout, progress))
-    if all(result.skipped for result in results):
-        raise CollectionError("; ".join(result.skipped for result in results))
-    return results
+            members = tuned_members(workspace.study(collection), model, collection.kind)
+            objective = Objective(training, plan, model, members, fit, options.select)
+            family = f"{collection}/{model}/{options.select}/"
+            with open_storage(options, workspace.study(collection)) as storage:
+                opened = open_study(storage, options, family, objective.identity(), objective.defaults, fit.seed)
+                results.append(_search(workspace, objective, opened, trials, timeout, progress))
+    if not results:
+        raise CollectionError("; ".join(left_out.values()))
+    return results + [TuneResult(name, skipped=why) for name, why in left_out.items()]
+
+
+@dataclass(frozen=True)
+class Objective:
+    """Mean out-of-fold score of a ranker with the parameters of a trial, for Optuna.
+
+    A trial grows few trees at first; successive halving lets the best quarter of the trials grow more. The defaults
+    always grow all trees, because the best trial is compared with them.
+
+    Attributes:
+        members: parameters of the members of an ensemble that have studies of their own.
+        settings: of every fit; its rounds are those of a complete trial.
+        select: as `StudyOptions.select`.
+    """
+
+    training: StoredTrainingSet
+    plan: FoldPlan
+    model: str
+    members: dict[str, dict[str, Any]]
+    settings: FitSettings
+    select: str
+
+    @cached_property
+    def defaults(self) -> dict[str, Any]:
+        """Default values of the parameters that are searched."""
+        params, kind = ranker_class(self.model).params_class, self.training.kind
+        values = params.of(kind).values()
+        probe = optuna.trial.FixedTrial(values)
+        params.suggest(probe, kind)
+        return {name: values[name] for name in probe.params}
+
+    def __call__(self, trial: optuna.Trial) -> float:
+        trial.set_user_attr(PROCESS, f"{socket.gethostname()}:{os.getpid()}")
+        ranker_type, kind = ranker_class(self.model), self.training.kind
+        params = ranker_type.params_class.suggest(trial, kind).values()
+        if self.members:
+            params["members"] = {**params["members"], **self.members}
+        rungs = rungs_of(self.settings.rounds)
+        ranker = ranker_type(params, kind=kind)
+        scored = climb(rungs, self.training.data, self.plan.folds, ranker, self.settings)
+        for number, curves in enumerate(scored):
+            trial.report(float(curves.smooth_score(self.select).max()), FACTOR**number)
+            # evaluated for the defaults, too: the pruner compares other trials with them
+            poor = number + 1 < len(rungs) and trial.should_prune()
+            if poor and trial.params != self.defaults:
+                scored.close()
+                raise optuna.TrialPruned
+        stage = curves.best_stage(self.select)
+        scores = curves.column("score")[:, stage]
+        graphs = dict(zip(curves.metrics, map(float, scores), strict=True))
+        result = {"rounds": curves.rounds[stage], "mean": float(scores.mean()), "std": float(scores.std())}
+        trial.set_user_attr(RESULT, {**result, "params": params, "graphs": graphs})
+        return float(curves.smooth_score(self.select)[stage])
+
+    def identity(self) -> dict[str, str]:
+        """Return the values that all trials of a study have in common, by the words for an error."""
+        data = self.training.data
+        rows = repr((data.names, data.indptr.tolist())).encode() + data.cost.tobytes()
+        members = json.dumps(self.members, sort_keys=True).encode()
+        return {
+            "feature columns": self.training.manifest.recipe.code_hash,
+            "graphs, rows or runtimes": f"{zlib.crc32(rows):08x}", "folds": self.plan.by,
+            "`rounds`": str(self.settings.rounds), "parameters of members": f"{zlib.crc32(members):08x}",
+        }  # fmt: skip
 
 
 def _search(
@@ -134,7 +197,7 @@ def _search(
     timeout: float | None,
     progress: Progress | None,
 ) -> TuneResult:
-    """Run what is missing of ``trials`` and save the best parameters after each: a killed study leaves them."""
+    """Run the missing trials; the best parameters are saved after each, so that a killed study leaves them."""
     collection, began, fresh = objective.training.collection, time.monotonic(), 0
 
     def count(*states: TrialState) -> int:
@@ -152,12 +215,12 @@ def _search(
     missing = max(0, trials - count(*FINISHED))
     with steps_of(progress, f"tuning {collection}", missing) as step:
         if missing:
-            # Running trials of other processes count, too: else each process would run one too many.
+            # Running trials of other processes count, too: otherwise each process would run one too many.
             enough = MaxTrialsCallback(trials, states=(*FINISHED, TrialState.RUNNING))
             study.optimize(objective, timeout=timeout, callbacks=[after, enough])
     chosen, note = choose(study, objective)
     if chosen is None:
-        raise XlarankError(f"no trial of {collection} was finished", do="give it more time with a longer --timeout")
+        raise XlarankError(f"no trial of {collection} was finished", do="give it more time with a longer `timeout`")
     _save(workspace, objective, study, chosen)
     robust = ("robust",) if objective.select == "robust" else ()
     picture = "-".join(("tune", *collection.parts, objective.model, *robust)) + ".svg"
@@ -187,10 +250,10 @@ def _save(workspace: Workspace, objective: Objective, study: Study, chosen: Froz
 
 
 def choose(study: Study, objective: Objective) -> tuple[FrozenTrial | None, str]:
-    """The trial to train with, None before any is complete, and why it is not the best one where it is not.
+    """Return the trial to train with, None before any is complete, and why it is not the best one.
 
-    The best of many trials is partly the luckiest, and with few graphs luck is large: the defaults stay
-    unless the best beats them, graph by graph, by two standard errors.
+    The best of many trials is partly the luckiest, the more so with few graphs: the defaults stay unless the best
+    trial beats them, paired by graph, by two standard errors.
     """
     complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     if not complete:
@@ -202,28 +265,29 @@ def choose(study: Study, objective: Objective) -> tuple[FrozenTrial | None, str]
     mean, error = paired_difference(
         best.user_attrs[RESULT]["graphs"], defaults.user_attrs[RESULT]["graphs"], objective.select
     )
-    if mean > _ERRORS * error:
+    if mean > _MIN_LEAD * error:
         return best, ""
     return defaults, f"the best trial beats the defaults by {mean:.3f} ± {error:.3f} only, so the defaults stay"
 
 
 def draw_study(study: Study, path: Path, score: str) -> list[Path]:
-    """Write the optimization history to an SVG and, after ten complete trials, the parameter importances beside it.
+    """Write SVGs of the optimization history and, after ten complete trials, of the parameter importances.
 
-    ``score`` names the score. Returns the files.
+    ``score`` is the label of the score. Returns the files.
     """
     import matplotlib as mpl
     from matplotlib import pyplot as plt
     from optuna.importance import PedAnovaImportanceEvaluator
     from optuna.visualization import matplotlib as draw
 
-    kinds: dict[Path, Callable[[], Any]] = {path: lambda: draw.plot_optimization_history(study, target_name=score)}
+    plots: dict[Path, Callable[[], Any]] = {path: lambda: draw.plot_optimization_history(study, target_name=score)}
     complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    if len({trial.value for trial in complete}) >= _ENOUGH:
+    if len({trial.value for trial in complete}) >= _MIN_SCORES:
         evaluator = PedAnovaImportanceEvaluator()
-        beside = path.with_stem(f"{path.stem}-importance")
-        kinds[beside] = lambda: draw.plot_param_importances(study, evaluator=evaluator)
-    for file, plot in kinds.items():
+        plots[path.with_stem(f"{path.stem}-importance")] = lambda: draw.plot_param_importances(
+            study, evaluator=evaluator
+        )
+    for file, plot in plots.items():
         with mpl.rc_context({"svg.hashsalt": file.stem, "svg.fonttype": "none"}):
             axes = plot()
             stream = io.StringIO()
@@ -231,5 +295,5 @@ def draw_study(study: Study, path: Path, score: str) -> list[Path]:
             plt.close(axes.figure)
         text = stream.getvalue()
         with atomic_write(file) as partial:
-            partial.write_text(text[text.index("<svg") :], encoding="utf-8")  # it also stands within pages
-    return list(kinds)
+            partial.write_text(text[text.index("<svg") :], encoding="utf-8")  # the report embeds it
+    return list(plots)

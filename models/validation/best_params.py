@@ -1,4 +1,4 @@
-"""The best parameters that a study found, as a file: written by tuning, read by training."""
+"""File of the best parameters of a study, written by tuning and read by training."""
 
 from __future__ import annotations
 
@@ -17,31 +17,38 @@ from xlarank.models.registry import ranker_class
 
 @dataclass(frozen=True)
 class BestParams:
-    """Outcome of a study: the best trial's number, parameters, rounds, and out-of-fold scores of the graphs."""
+    """Best trial of a study.
+
+    Attributes:
+        mean, std, graphs: out-of-fold scores.
+        select: criterion of the choice, one of `xlarank.models.validation.metrics.SELECTIONS`.
+        folds: families held out together.
+        code_hash: feature code of the rows.
+    """
 
     model: str
     params: dict[str, Any]
     rounds: int
     mean: float
     std: float
-    select: str  # what the choice went by, one of `xlarank.models.validation.metrics.SELECTIONS`
+    select: str
     graphs: dict[str, float]
     trial: int
-    folds: list[list[str]]  # families held out together
-    code_hash: str  # of the rows it was tuned on
+    folds: list[list[str]]
+    code_hash: str
 
     def save(self, folder: Path) -> None:
-        """Write ``best-<model>.json``; those of other rankers stay."""
+        """Write ``best-<model>.json``."""
         write_json(best_file(folder, self.model), asdict(self))
 
 
 def best_file(folder: Path, model: str) -> Path:
-    """Where the best parameters of a ranker lie in the folder of a collection's studies."""
+    """Return the path of the best parameters in the folder of a collection's studies."""
     return folder / f"best-{model}.json"
 
 
 def load_best(folder: Path, model: str) -> BestParams | None:
-    """The best parameters of a ranker, or None where it was not tuned; raises `ModelError` if broken."""
+    """Return the best parameters of a ranker, None without a study; raises `ModelError` for a broken file."""
     path = best_file(folder, model)
     if not path.exists():
         return None
@@ -56,10 +63,10 @@ def load_best(folder: Path, model: str) -> BestParams | None:
 
 
 def params_for(folder: Path, model: str, kind: Kind) -> tuple[RankerParams, bool]:
-    """Parameters for a ranker, and whether any were tuned: those of its own study, else its defaults.
+    """Return the parameters of a ranker, of its study or else the defaults, and whether any were tuned.
 
-    The members of an ensemble take the parameters of their own studies, where there are any, in place of those
-    that the ensemble was tuned with. Raises `ModelError` for a study of parameters that are none.
+    For the members of an ensemble, parameters of their own studies precede those that the ensemble was tuned with.
+    Raises `ModelError` for a study of invalid parameters.
     """
     best = load_best(folder, model)
     values = dict(best.params) if best else {}
@@ -76,7 +83,7 @@ def params_for(folder: Path, model: str, kind: Kind) -> tuple[RankerParams, bool
 
 
 def tuned_members(folder: Path, model: str, kind: Kind) -> dict[str, dict[str, Any]]:
-    """Parameters of the members of an ensemble that have a study of their own; empty for other rankers."""
+    """Return the parameters of the members of an ensemble with studies of their own; empty for other rankers."""
     if "members" not in ranker_class(model).params_class.declared():
         return {}
     members = {name: params_for(folder, name, kind) for name in ranker_class(model).part_names}

@@ -1,4 +1,4 @@
-"""Out-of-fold scores: every graph is scored by models that never saw its family."""
+"""Out-of-fold scores of graphs, each scored by a ranker that was fitted without its family."""
 
 from __future__ import annotations
 
@@ -24,41 +24,46 @@ from xlarank.models.validation.metrics import graph_metrics, objective_value
 S = TypeVar("S")
 T = TypeVar("T")
 
-#: Numbers of rounds are compared on this grid; a finer one would only fit noise.
+#: Spacing of the numbers of rounds that are compared; a finer grid would only fit noise.
 STEP: Final = 25
-#: Rows of a graph that are written out in full to be scored at once.
+#: Maximum number of rows of a graph that are written out to be scored at once.
 PIECE: Final = 16_384
 FAMILY, KIND = "family", "kind"
-#: In words, what folds hold out.
+#: Descriptions of what folds hold out.
 FOLDS_OF: Final = {FAMILY: "families", KIND: "kinds of kernels"}
-#: Leave-one-out up to this many families or kinds; more are dealt into as many folds.
+#: Maximum number of folds; fewer families or kinds are left out one at a time.
 MOST_FOLDS: Final = 10
 
 
 @dataclass(frozen=True)
 class Curves:
-    """Metrics of each graph, ``{graph: [metrics at each stage]}``, after ``rounds (stages,)``."""
+    """Out-of-fold metrics along the boosting rounds.
+
+    Attributes:
+        rounds: number of rounds at each stage.
+        metrics: metrics of each graph at each stage.
+        scores: ``(rows,)`` scores of each graph at each stage; empty for the rungs of a study.
+    """
 
     rounds: list[int]
     metrics: dict[str, list[dict[str, float]]]
-    # scores: of each graph, ``(rows,)`` at each stage; empty for the rungs of a study.
     scores: dict[str, list[Floats]] = field(default_factory=dict, compare=False)
 
     def column(self, metric: str) -> Floats:
-        """``(graphs, stages)`` of one metric."""
+        """Return ``(graphs, stages)`` values of one metric."""
         return np.array([[stage[metric] for stage in stages] for stages in self.metrics.values()])
 
     def smooth_score(self, how: str = "mean") -> Floats:
-        """``(stages,)`` `objective_value` of the scores of all graphs, averaged with the stages before and after.
+        """Return ``(stages,)`` values of `objective_value`, averaged over neighbouring stages.
 
-        Few graphs make a jagged curve; a stage is worth choosing where its neighbours do well too.
+        Few graphs make a jagged curve; a good stage has good neighbours.
         """
         padded = np.pad(objective_value(self.column("score"), how), 1, mode="edge")
         smooth: Floats = (padded[:-2] + padded[1:-1] + padded[2:]) / 3
         return smooth
 
     def best_stage(self, how: str = "mean") -> int:
-        """The stage of the highest smooth score; the earliest of equals."""
+        """Return the stage of the highest smooth score, the earliest in a tie."""
         return int(np.argmax(self.smooth_score(how)))
 
     def scores_at(self, stage: int) -> dict[str, Floats]:
@@ -66,44 +71,48 @@ class Curves:
         return {name: stages[stage] for name, stages in self.scores.items()}
 
     def at(self, stage: int) -> dict[str, dict[str, float]]:
-        """``{graph: {metric: value}}`` at one stage."""
+        """Return ``{graph: {metric: value}}`` at one stage."""
         return {name: stages[stage] for name, stages in self.metrics.items()}
 
 
 def join_curves(parts: Sequence[Curves]) -> Curves:
-    """Curves of several folds, all over the same rounds, as one."""
+    """Join the curves of several folds, all over the same rounds."""
     metrics = {name: stages for part in parts for name, stages in part.metrics.items()}
-    return Curves(
-        parts[0].rounds, metrics, {name: stages for part in parts for name, stages in part.scores.items()}
-    )
+    scores = {name: stages for part in parts for name, stages in part.scores.items()}
+    return Curves(parts[0].rounds, metrics, scores)
 
 
 @dataclass(frozen=True)
 class FoldPlan:
-    """Which graphs are held out together."""
+    """Graphs that are held out together.
 
-    by: str  # a key of `FOLDS_OF`
-    folds: list[Fold]  # empty where nothing can be held out
+    Attributes:
+        by: a key of `FOLDS_OF`.
+        folds: empty if nothing can be held out.
+    """
+
+    by: str
+    folds: list[Fold]
 
     @classmethod
     def of(cls, data: TrainingData, most: int = MOST_FOLDS) -> FoldPlan:
-        """At most so many folds: kinds of kernels for tiles of two kinds or more, else program families.
+        """Return at most so many folds: of kinds of kernels for tiles of several kinds, else of program families.
 
-        Folds of families leave a kind of kernel in training under another family's name, and so tell nothing of
-        kernels that are new.
+        With folds of families, kernels of the same kind would be trained on under another family's name, so the
+        scores would not tell how new kinds are ranked.
         """
         return cls.of_graphs(data.names, [graph.kinds for graph in data.parts], most)
 
     @classmethod
     def of_graphs(cls, names: Sequence[str], kinds: Sequence[Sequence[str]], most: int = MOST_FOLDS) -> FoldPlan:
-        """Return the folds of graphs by their names and the kinds of kernel that each may be of."""
-        by_kind = kind_folds(kinds, most)  # none of layouts
+        """Return the folds of graphs by their names and possible kinds of kernel, none for layouts."""
+        by_kind = kind_folds(kinds, most)
         families = [program_family(name) for name in names]
         return cls(KIND, by_kind) if len(by_kind) > 1 else cls.of_families(family_folds(families, most))
 
     @classmethod
     def of_families(cls, folds: Sequence[Sequence[int]]) -> FoldPlan:
-        """Folds that hold out whole program families, and score all that they hold out."""
+        """Return folds that hold out whole program families and score all of their graphs."""
         return cls(FAMILY, whole_folds(folds))
 
     @property
@@ -113,7 +122,7 @@ class FoldPlan:
 
     @property
     def chosen_by(self) -> str:
-        """In words, what a choice by them goes by."""
+        """Description of a choice by these folds."""
         return f"{len(self.folds)} folds by {self.by}"
 
     def curves(
@@ -123,66 +132,52 @@ class FoldPlan:
         settings: FitSettings,
         step: Callable[[Fold], None] = lambda fold: None,
     ) -> Curves:
-        """Out-of-fold curves of the graphs that folds score, in the order of the data; there must be one fold.
+        """Return the out-of-fold curves of the scored graphs, in the order of the data.
 
-        ``step`` is called after each fold.
+        There must be one fold; ``step`` is called after each.
         """
         fallback, parts = Fallback() if self.by == KIND else None, []
-        for fold, part in zip(self.folds, validate_folds(data, self.held, ranker, settings, fallback), strict=True):
-            names = [data.names[g] for g in fold.scored]
-            metrics = {name: part.metrics[name] for name in names}
-            scores = {name: part.scores[name] for name in names if name in part.scores}
-            parts.append(Curves(part.rounds, metrics, scores))
+
+        def run(fold: Fold, settings: FitSettings) -> Curves:
+            return validate_fold(data, fold, ranker, settings, fallback)
+
+        for fold, curves in zip(self.folds, in_turn(run, self.folds, settings), strict=True):
+            parts.append(curves)
             step(fold)
-        found = join_curves(parts)
-        return replace(found, metrics={name: found.metrics[name] for name in data.names if name in found.metrics})
-
-
-def validate_folds(
-    data: TrainingData,
-    folds: Sequence[Sequence[int]],
-    ranker: Ranker[Any],
-    settings: FitSettings,
-    fallback: Fallback | None = None,
-) -> Generator[Curves, None, None]:
-    """`validate_fold` for each fold, in order; ``settings.threads`` (0: all cores) folds at a time: `in_turn`."""
-    return in_turn(lambda held, each: validate_fold(data, held, ranker, each, fallback), folds, settings)
+        joined = join_curves(parts)
+        in_order = {name: joined.metrics[name] for name in data.names if name in joined.metrics}
+        return replace(joined, metrics=in_order)
 
 
 def validate_fold(
-    data: TrainingData,
-    held: Sequence[int],
-    ranker: Ranker[Any],
-    settings: FitSettings,
-    fallback: Fallback | None = None,
+    data: TrainingData, fold: Fold, ranker: Ranker[Any], settings: FitSettings, fallback: Fallback | None = None
 ) -> Curves:
-    """Fit a clone of the ranker without the held-out groups and evaluate these along the rounds.
+    """Fit a clone of the ranker without the held-out groups and evaluate the scored ones along the rounds.
 
-    Every configuration of a held-out graph counts, those that are identical to another included. The scores are
-    blended with the ``fallback``, if any.
+    Every configuration counts, also those with identical rows. Scores are blended with the ``fallback``, if any.
     """
-    fitted = ranker.clone().fit(data.without(held), settings)
-    return _evaluated(data, held, fitted, settings.rounds, fallback)
+    fitted = ranker.clone().fit(data.without(fold.held), settings)
+    return _evaluated(data, fold.scored, fitted, settings.rounds, fallback)
 
 
 def _evaluated(
-    data: TrainingData, held: Sequence[int], fitted: Ranker[Any], rounds: int, fallback: Fallback | None = None
+    data: TrainingData, groups: Sequence[int], fitted: Ranker[Any], rounds: int, fallback: Fallback | None = None
 ) -> Curves:
     stages = [*range(0 if fitted.ranks_without_trees else STEP, rounds, STEP), rounds]
     metrics: dict[str, list[dict[str, float]]] = {}
     scores: dict[str, list[Floats]] = {}
-    for g in held:
-        graph = data.parts[g]
-        scored = [score if fallback is None else fallback.blend(graph, score) for score in _staged(fitted, graph)]
-        found = [graph_metrics(fitted.kind, score[graph.group], graph.cost, graph.group) for score in scored]
-        missing = len(stages) - len(found)  # it ran out of splits: more rounds change nothing
-        metrics[data.names[g]] = found + found[-1:] * missing
-        scores[data.names[g]] = scored + scored[-1:] * missing
+    for group in groups:
+        graph = data.parts[group]
+        staged = [fallback.blend(graph, score) if fallback else score for score in _staged(fitted, graph)]
+        values = [graph_metrics(fitted.kind, score[graph.group], graph.cost, graph.group) for score in staged]
+        missing = len(stages) - len(values)  # no more splits: further rounds change nothing
+        metrics[graph.name] = values + values[-1:] * missing
+        scores[graph.name] = staged + staged[-1:] * missing
     return Curves(stages, metrics, scores)
 
 
 def _staged(ranker: Ranker[Any], graph: GraphRows) -> Iterator[Floats]:
-    """`Ranker.staged` each `STEP` rounds; a large graph in pieces, where the ranker looks at each row alone."""
+    """Yield `Ranker.staged` every `STEP` rounds; large graphs in pieces if the ranker scores rows independently."""
     if not ranker.row_by_row or len(graph) <= PIECE:
         yield from ranker.staged(graph.matrix(), STEP, graph.instances)
         return
@@ -191,18 +186,18 @@ def _staged(ranker: Ranker[Any], graph: GraphRows) -> Iterator[Floats]:
     yield from map(np.concatenate, zip(*scores, strict=True))
 
 
-#: Folds still running for a caller that stopped early.
+#: Folds still running after their caller stopped early.
 _LEFT_RUNNING: Final[list[Future[Any]]] = []
 
 
 def in_turn(
     run: Callable[[S, FitSettings], T], folds: Sequence[S], settings: FitSettings
 ) -> Generator[T, None, None]:
-    """Results of a function of a fold and its settings, in order; ``settings.threads`` (0: all cores) at a time.
+    """Yield the results of a function of a fold and its settings, ``settings.threads`` (0: all cores) in parallel.
 
-    One thread per fold: LightGBM's own would mostly wait for each other on groups of this size. A caller that stops
-    early stops the folds not yet begun; those that still run are waited for by the next call: LightGBM and XGBoost
-    each bring an OpenMP of their own, and a fold of one beside folds of the other once ended the process.
+    Each fold has one thread: LightGBM's own would mostly wait for each other on groups of this size. A caller that
+    stops early cancels the folds not yet begun; the next call waits for those that still run, because LightGBM and
+    XGBoost each load their own OpenMP, and folds of both side by side once crashed the process.
     """
     wait_for(_LEFT_RUNNING)
     _LEFT_RUNNING.clear()
@@ -216,72 +211,68 @@ def in_turn(
     try:
         while begun:
             yield begun.popleft().result()
-            # Only now, when the caller wants to go on: folds of a trial that was given up would hold up the next.
+            # Only if the caller goes on: folds of a pruned trial would delay the next.
             begun.extend(begin(1))
     finally:
         pool.shutdown(wait=False, cancel_futures=True)  # after an interruption nobody waits for a running fold
         _LEFT_RUNNING.extend(future for future in begun if not future.cancelled())
 
 
-#: Of the trials that reach a rung one in so many climbs on.
+#: Reduction factor of successive halving.
 FACTOR: Final = 4
-#: Shares of the rounds on each rung, the last one apart, and the least number: fewer rounds say little.
+#: Shares of the rounds on each rung but the last, and the minimum number of rounds.
 _SHARES, _LEAST = (1 / 30, 1 / 6, 1 / 2), 10
 
 
 def rungs_of(rounds: int) -> list[int]:
-    """Numbers of rounds after which scores are compared, the last one all of them.
+    """Return the numbers of rounds after which trials are compared, ending with all of them.
 
-    One that costs more than half of the next is left out: with few rounds there is nothing to save.
+    A rung of more than half of the next is left out: it would save little.
 
     >>> rungs_of(300), rungs_of(30)
     ([10, 50, 150, 300], [15, 30])
     """
-    found = [rounds]
+    rungs = [rounds]
     for share in reversed(_SHARES):
         few = max(_LEAST, round(rounds * share))
-        if 2 * few <= found[0]:
-            found.insert(0, few)
-    return found
+        if 2 * few <= rungs[0]:
+            rungs.insert(0, few)
+    return rungs
 
 
 def climb(
     rungs: Sequence[int], data: TrainingData, folds: Sequence[Fold], ranker: Ranker[Any], settings: FitSettings
 ) -> Generator[Curves, None, None]:
-    """Curves of all folds on one rung after the other; ``settings.threads`` (0: all cores) folds at a time.
+    """Yield the curves of all folds on one rung after the other, with the folds in parallel as by `in_turn`.
 
-    Trees grow on from rung to rung, so the curves of the last one are those of `validate_folds`. A caller that
-    stops early saves all that would have come.
+    Trees grow on from rung to rung, so the last curves are those of `FoldPlan.curves`.
     """
 
-    def run(fitted: tuple[Fold, Ranker[Any]], each: FitSettings) -> Curves:
-        (scored, held), one = fitted
-        left = data.without(held)
-        one = one.grow(left, each) if one.columns else one.fit(left, each)
-        return _evaluated(data, scored, one, each.rounds)
+    def run(clone: tuple[Fold, Ranker[Any]], settings: FitSettings) -> Curves:
+        fold, ranker = clone
+        rest = data.without(fold.held)
+        fitted = ranker.grow(rest, settings) if ranker.columns else ranker.fit(rest, settings)
+        return _evaluated(data, fold.scored, fitted, settings.rounds)
 
     clones = [(fold, ranker.clone()) for fold in folds]
     for rounds in rungs:
-        these = replace(settings, rounds=rounds, grows=rounds != rungs[-1])
-        yield replace(join_curves([*in_turn(run, clones, these)]), scores={})
+        on_rung = replace(settings, rounds=rounds, grows=rounds != rungs[-1])
+        yield replace(join_curves([*in_turn(run, clones, on_rung)]), scores={})
 
 
 def out_of_fold_scores(
     ranker: Ranker[Any], data: TrainingData, folds: Sequence[Fold], settings: FitSettings
 ) -> Floats:
-    """``(rows,)`` scores of the graphs that folds score, by clones of the ranker fitted without those held out.
-
-    ``settings.threads`` (0: all cores) folds at a time. Graphs that no fold scores have score 0.
-    """
+    """Return ``(rows,)`` out-of-fold scores, 0 for graphs that no fold scores; folds run as by `in_turn`."""
     scores = np.zeros(len(data.cost))
 
-    def run(fold: Fold, each: FitSettings) -> None:
-        fitted = ranker.clone().fit(data.without(fold.held), each)
+    def run(fold: Fold, settings: FitSettings) -> None:
+        fitted = ranker.clone().fit(data.without(fold.held), settings)
         for group in fold.scored:
             part = data.parts[group]
             scores[data.rows_of(group)] = fitted.predict(part.matrix(), data.columns, part.instances)
 
-    # Within a fold of others there is one thread, and `in_turn` would wait for the fold that calls it.
+    # With one thread the caller may itself be a fold, which `in_turn` would wait for.
     for _ in map(run, folds, [settings] * len(folds)) if settings.threads == 1 else in_turn(run, folds, settings):
         pass
     return scores

@@ -1,4 +1,4 @@
-"""Which graphs are held out together, and what rankings of unseen kinds of kernels fall back on."""
+"""Folds of graphs, and the fallback for kernels of unseen kinds."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from xlarank.models.objectives import mean_rank
 
 
 def family_folds(families: Sequence[str], most: int) -> list[list[int]]:
-    """Groups held out by each fold: whole families, spread over at most ``most`` folds of even size.
+    """Return the groups held out by each fold: whole families, in at most ``most`` folds of even size.
 
-    With fewer families than ``most`` each is a fold of its own (leave-family-out). One family gives no folds. The
-    largest family goes to the emptiest fold.
+    With fewer families than ``most`` each is a fold (leave-family-out). One family gives no folds.
 
     >>> family_folds(["a", "b", "a", "c"], most=10)
     [[0, 2], [1], [3]]
@@ -41,10 +40,10 @@ def family_folds(families: Sequence[str], most: int) -> list[list[int]]:
 
 
 def graph_folds(families: Sequence[str], most: int) -> list[list[int]]:
-    """Graphs held out by each fold while others of their family are trained on.
+    """Return the graphs held out by each fold while others of their family are trained on.
 
-    With no more graphs than ``most`` each is a fold of its own (leave-graph-out); more are dealt into as many
-    folds of even size, members of one family into different ones. A graph alone in its family is in no fold.
+    With no more graphs than ``most`` each is a fold (leave-graph-out); more are distributed over folds of even
+    size, members of one family over different ones. A graph alone in its family is in no fold.
 
     >>> graph_folds(["a", "b", "a", "c", "b"], most=10)
     [[0], [2], [1], [4]]
@@ -60,23 +59,23 @@ def graph_folds(families: Sequence[str], most: int) -> list[list[int]]:
 
 
 class Fold(NamedTuple):
-    """Graphs scored by a ranker trained on none of those held out."""
+    """Groups that are ``scored`` by a ranker trained without those that are ``held`` out."""
 
     scored: list[int]
     held: list[int]
 
 
 def whole_folds(held: Sequence[Sequence[int]]) -> list[Fold]:
-    """Folds that score all that they hold out."""
-    return [Fold([*each], [*each]) for each in held]
+    """Return folds that score all the groups they hold out."""
+    return [Fold([*groups], [*groups]) for groups in held]
 
 
 def kind_folds(kinds: Sequence[Sequence[str]], most: int | None = None) -> list[Fold]:
-    """Kernels held out with all that may be of their kind; ``kinds`` lists those that each graph may be of.
+    """Return folds that hold out kernels with all that may be of their kind; ``kinds`` are the possible ones.
 
-    Those that may be of the same kinds are scored together. Graphs of no known kind, and a fold that would leave
-    nothing to train on, are left out. Beyond ``most`` folds, two at a time become one: those that hold out the
-    fewest graphs together, and leave some.
+    Kernels of the same possible kinds are scored together. Graphs of no known kind, and folds that would leave
+    nothing to train on, are omitted. Beyond ``most`` folds, the two that hold out the fewest graphs together are
+    merged, repeatedly.
 
     >>> kind_folds([["dot"], ["reduce"], ["dot", "dot transposed"], ["dot transposed"]])
     [Fold(scored=[0], held=[0, 2]), Fold(scored=[2], held=[0, 2, 3]), \
@@ -94,7 +93,7 @@ Fold(scored=[3], held=[2, 3]), Fold(scored=[1], held=[1])]
 
 
 def _merged(folds: list[Fold], most: int, graphs: int) -> list[Fold]:
-    """At most so many folds, or as few as leave something to train on."""
+    """Merge folds until there are ``most``, as long as graphs are left to train on."""
     merged = [(set(fold.scored), set(fold.held)) for fold in folds]
     while len(merged) > most:
         pairs = combinations(range(len(merged)), 2)
@@ -106,15 +105,16 @@ def _merged(folds: list[Fold], most: int, graphs: int) -> list[Fold]:
     return [Fold(sorted(scored), sorted(out)) for scored, out in merged]
 
 
-#: From one half on the compiler's default is first whatever the model says.
+#: Default weight of the fallback; from 0.5 on the compiler's default always ranks first.
 WEIGHT: Final = 0.5
 
 
 @dataclass(frozen=True)
 class Fallback:
-    """The compiler's default ahead of all other configurations, by a weight from 0 (the model alone) to 1.
+    """Blend of a model's ranks with the compiler's default, the first configuration of a tile file.
 
-    It is the first configuration of a tile file, known before anything runs. `ValueError` for another weight.
+    Attributes:
+        weight: of the default, from 0 (the model alone) to 1; `ValueError` for others.
     """
 
     weight: float = WEIGHT
@@ -127,9 +127,9 @@ class Fallback:
         return f"weight {self.weight:g} on the compiler's default"
 
     def blend(self, graph: GraphRows, scores: Floats) -> Floats:
-        """``(rows,)`` scores of a graph's rows, lower is faster: (1 - weight) * rank + weight * place.
+        """Return ``(rows,)`` scores of a graph: (1 - weight) * `mean_rank` of the scores + weight * place.
 
-        Ranks are `mean_rank` of the scores. Without the compiler's default, or a weight, the scores stay.
+        Scores are unchanged if the graph lacks the compiler's default or the weight is 0.
         """
         place = self.places(graph) if self.weight else None
         if place is None:
@@ -137,19 +137,19 @@ class Fallback:
         return (1 - self.weight) * mean_rank(scores) + self.weight * place
 
     def places(self, graph: GraphRows) -> Floats | None:
-        """``(rows,)`` 0 for the compiler's default and 1 for the others; None where it is not among them."""
+        """Return ``(rows,)`` 0 for the compiler's default and 1 for the others; None if the graph lacks it."""
         first = np.flatnonzero(graph.ids == 0)
         return (np.arange(len(graph)) != graph.group[first[0]]).astype(np.float64) if len(first) else None
 
 
 def learned_kinds(graphs: Sequence[GraphRows]) -> list[str]:
-    """Kinds of kernel that are certainly trained on, of graphs that can be of one kind only; sorted."""
+    """Return the kinds of the graphs that can be of one kind only, sorted: these are certainly trained on."""
     return sorted({graph.kinds[0] for graph in graphs if len(graph.kinds) == 1})
 
 
 def unseen_kinds(graph: GraphRows, learned: Sequence[str]) -> tuple[str, ...]:
-    """Kinds that a kernel may be of and that are not certainly trained on.
+    """Return the possible kinds of a kernel that are not certainly trained on.
 
-    Any of them makes the kernel one of an unseen kind: where sizes leave the kind open, the new one is assumed.
+    Any of them makes its kind unseen: if sizes leave the kind open, the new one is assumed.
     """
     return tuple(kind for kind in graph.kinds if kind not in set(learned))

@@ -8,7 +8,7 @@ from typing import Final
 
 from xlarank.data.collection import Collection, choose
 from xlarank.data.errors import ModelError, WorkspaceError
-from xlarank.data.graph import Graph, Kind, TileGraph, graph_kind
+from xlarank.data.graph import Graph, TileGraph, graph_kind
 from xlarank.data.schema import MAX_RANK, TILE_COLUMNS
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace
 from xlarank.features.assemble import assemble
@@ -17,7 +17,7 @@ from xlarank.features.targets import TPU, target_of
 from xlarank.models.trained import TrainedModel, model_of, pretrained_model
 from xlarank.pipelines.support.workspace_collections import trained_collections
 
-#: The shipped ranker, where the collection of a model is named.
+#: Name of the shipped ranker, in place of a collection.
 SHIPPED: Final = "shipped"
 _FIRST: Final = TILE_COLUMNS.index("input_bounds_0")
 _INPUT_BOUNDS: Final = slice(_FIRST, _FIRST + MAX_RANK)
@@ -26,11 +26,14 @@ _INPUT_BOUNDS: Final = slice(_FIRST, _FIRST + MAX_RANK)
 def model_for_graph(
     workspace: Workspace, graph: Graph, path: Path | None = None, *, collection: str | None = None
 ) -> TrainedModel:
-    """Return the model of ``collection``, or choose one by the rule of `model_for_collection`.
+    """Return the model of ``collection``, or the first of these:
 
-    A graph's own collection is the one in whose folder its file at ``path`` lies. Raises `WorkspaceError` for a
-    workspace that does not exist, unless it is the default one, and `ModelError` for a model that is missing or not
-    clear.
+    1. the model of the graph's own collection, in whose folder its file at ``path`` lies;
+    2. the only model of the kind in the workspace;
+    3. the shipped ranker of the kind, unless the graph is a tile of a CPU.
+
+    Raises `WorkspaceError` for a workspace that does not exist, unless it is the default one, and `ModelError` if
+    there is no model or several are left to choose from.
     """
     if not workspace.root.is_dir() and workspace.root != DEFAULT_ROOT:
         raise WorkspaceError(
@@ -38,67 +41,62 @@ def model_for_graph(
         )
     if collection is not None:
         return model_of(workspace, model_named(workspace, collection))
-    parts = () if path is None else path.resolve().parts
-    below = {parts[i:j] for i in range(len(parts)) for j in range(i, len(parts))}
-    own = next((each for each in trained_collections(workspace) if each.parts in below), None)
-    # where nothing says otherwise a tile is a TPU's: a vector tile, which has input bounds, is a CPU's
-    shipped = not isinstance(graph, TileGraph) or not graph.config_feat[:, _INPUT_BOUNDS].any()
-    return _choose(workspace, graph_kind(graph), path.name if path else graph.name, own, shipped=shipped)
+    kind, parts = graph_kind(graph), () if path is None else path.resolve().parts
+    folders = {parts[i:j] for i in range(len(parts)) for j in range(i, len(parts))}
+    trained = [other for other in trained_collections(workspace) if other.kind == kind]
+    for own in trained:
+        if own.parts in folders:
+            return model_of(workspace, own)
+    # a vector tile, which has input bounds, is a CPU's
+    of_cpu = isinstance(graph, TileGraph) and graph.config_feat[:, _INPUT_BOUNDS].any()
+    if not trained and not of_cpu:
+        return pretrained_model(kind)
+    return _only_model(workspace, trained, path.name if path else graph.name)
 
 
 def model_for_collection(
     workspace: Workspace, collection: Collection, *, model_from: str | None = None
 ) -> TrainedModel:
-    """Return the first of these that there is:
+    """Return the first of these models:
 
-    1. the collection's own model;
+    1. the collection's own;
     2. that of the collection ``model_from``, if it is of the same kind; the shipped ranker for "shipped";
-    3. the only model of the kind in the workspace;
-    4. the shipped ranker of the kind, but for tiles of CPUs.
+    3. the only one of the kind in the workspace;
+    4. the shipped ranker of the kind, except for tiles of CPUs.
 
-    Raises `ModelError` where there is none, or several are left to choose from for tiles of CPUs.
+    Raises `ModelError` if there is none, or several are left to choose from for tiles of CPUs.
     """
-    other = None if model_from in (None, SHIPPED) else model_named(workspace, model_from)
-    shipped = collection.kind == "layout" or target_of(collection) is TPU
-    fitting = _models_of(workspace, collection.kind)
-    if shipped and not {collection, other} & {*fitting} and (len(fitting) > 1 or model_from == SHIPPED):
+    preferred = [collection]
+    if model_from not in (None, SHIPPED):
+        preferred.append(model_named(workspace, model_from))
+    trained = [other for other in trained_collections(workspace) if other.kind == collection.kind]
+    for name in preferred:
+        if name in trained:
+            return model_of(workspace, name)
+    for_target = collection.kind == "layout" or target_of(collection) is TPU
+    if for_target and (len(trained) != 1 or model_from == SHIPPED):
         return pretrained_model(collection.kind)
-    return _choose(workspace, collection.kind, str(collection), collection, other, shipped=shipped)
+    return _only_model(workspace, trained, str(collection))
 
 
-def _choose(
-    workspace: Workspace,
-    kind: Kind,
-    name: str,
-    own: Collection | None,
-    other: Collection | None = None,
-    *,
-    shipped: bool,
-) -> TrainedModel:
-    fitting = _models_of(workspace, kind)
-    for preferred in (own, other):
-        if preferred in fitting:
-            return model_of(workspace, preferred)
-    if len(fitting) > 1:
-        raise ModelError(
-            f"{name} could be ranked by {len(fitting)} models",
-            expected=", ".join(map(str, fitting)),
-            do="pass --collection to rank or explain, --model-from to submit",
-        )
-    if not fitting and not shipped:
+def _only_model(workspace: Workspace, trained: Sequence[Collection], name: str) -> TrainedModel:
+    """Return the model that ``name`` is ranked by; raise `ModelError` unless there is exactly one."""
+    if not trained:
         raise ModelError(
             f"there is no trained tile model in {workspace.root}, and the shipped one is for TPUs",
             do="run train first",
         )
-    return model_of(workspace, fitting[0]) if fitting else pretrained_model(kind)
-
-
-def _models_of(workspace: Workspace, kind: Kind) -> list[Collection]:
-    return [each for each in trained_collections(workspace) if each.kind == kind]
+    if len(trained) > 1:
+        raise ModelError(
+            f"{name} could be ranked by {len(trained)} models",
+            expected=", ".join(map(str, trained)),
+            do="pass `collection` to rank or explain, `model_from` to submit",
+        )
+    return model_of(workspace, trained[0])
 
 
 def models_named(workspace: Workspace, names: Sequence[str]) -> list[Collection]:
-    """Return all or these collections with models; raises `ModelError` and `CollectionError`."""
+    """Return the named collections with models, or all; raises `ModelError` and `CollectionError`."""
     trained = trained_collections(workspace)
     if not trained:
         raise ModelError(f"there is no trained model in {workspace.root}", do="run train first")
@@ -106,7 +104,7 @@ def models_named(workspace: Workspace, names: Sequence[str]) -> list[Collection]
 
 
 def model_named(workspace: Workspace, name: str) -> Collection:
-    """Return the collection of a model; raises `ModelError` and `CollectionError`, also for several."""
+    """Return the collection of a model; raises `ModelError` or `CollectionError` unless there is one."""
     chosen = models_named(workspace, [name])
     if len(chosen) > 1:
         raise ModelError(f"{name} matches {len(chosen)} models", expected="one of " + ", ".join(map(str, chosen)))

@@ -1,1 +1,1 @@
-"""Shared by several pipelines: building, fitting, studies, clusters, processes, the workspace and its lock."""
+"""Shared by several pipelines: building, results, clusters, processes, the workspace and its lock."""

@@ -1,4 +1,4 @@
-"""The connection to a Dask cluster."""
+"""Connection to a Dask cluster."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING, Final
 from xlarank.data.errors import ClusterError
 from xlarank.pipelines.support.processes import interrupts_held_back
 
-if TYPE_CHECKING:  # an extra, imported where a cluster is asked for
+if TYPE_CHECKING:  # an extra, imported only if a cluster is used
     from distributed import Client, LocalCluster
 
-#: In place of an address: a cluster of worker processes on this machine, for as long as it is needed.
+#: In place of an address: a temporary cluster of worker processes on this machine.
 LOCAL: Final = "local"
 SAME_CODE: Final = "install the same xlarank on all machines"
-#: Seconds for the scheduler to answer, and for the first worker to report to it.
+#: Seconds to wait for the scheduler, and for its first worker.
 _PATIENCE: Final = 20.0
-#: Loggers that report every lost worker; what matters is raised.
+#: Loggers that are silenced: they report every lost worker.
 _LOGGERS: Final = ("distributed", "distributed.client", "tornado.application")
 
 
 @contextmanager
 def connected(scheduler: str, workers: int = 0) -> Iterator[Client]:
-    """A client of the cluster of a running ``scheduler``, or of a `LOCAL` one of ``workers``, 0 for one a core.
+    """Yield a client of a running ``scheduler``, or of a `LOCAL` cluster of ``workers`` (0: one per core).
 
-    Raises `ClusterError` where Dask is missing, nobody answers or no worker reports.
+    Raises `ClusterError` if Dask is missing, or no scheduler or no worker answers.
     """
     try:
         from distributed import Client
@@ -46,19 +46,25 @@ def connected(scheduler: str, workers: int = 0) -> Iterator[Client]:
                 cluster = stack.enter_context(local_cluster(workers or os.cpu_count() or 1))
             address = cluster.scheduler_address if scheduler == LOCAL else scheduler
             client = stack.enter_context(Client(address, timeout=_PATIENCE, set_as_default=False))
-        except (OSError, RuntimeError, ValueError, TypeError, ImportError) as error:  # of an unknown protocol, too
+        except (
+            OSError,
+            RuntimeError,
+            ValueError,
+            TypeError,
+            ImportError,
+        ) as error:
             why = (str(error) or repr(error)).splitlines()[0]
             raise ClusterError(
                 f"no Dask scheduler answers at {scheduler} ({why})",
                 expected="host:port of a running scheduler, or local",
-                do="start one with `dask scheduler`, or check --scheduler",
+                do="start one with `dask scheduler`, or check `scheduler`",
             ) from error
         require_workers(client, _PATIENCE)
         yield client
 
 
 def require_workers(client: Client, patience: float) -> int:
-    """Number of threads of all workers; raises `ClusterError` where none is there for ``patience`` seconds."""
+    """Return the number of threads of all workers; raise `ClusterError` if none reports in ``patience`` seconds."""
     try:
         client.wait_for_workers(1, timeout=patience)
     except TimeoutError as error:
@@ -73,14 +79,14 @@ def require_workers(client: Client, patience: float) -> int:
 
 @contextmanager
 def local_cluster(workers: int) -> Iterator[LocalCluster]:
-    """Worker processes of one thread each on this machine."""
+    """Yield a cluster of worker processes of one thread each on this machine."""
     import dask
     from distributed import LocalCluster
 
-    # A worker that died is started again, which may take longer than the 15 s that Dask waits on a busy machine.
+    # restarting a dead worker on a busy machine may take longer than the 15 s that Dask waits
     with dask.config.set({"distributed.deploy.lost-worker-timeout": "15 minutes"}):
         with interrupts_held_back():
-            # No dashboard, which needs bokeh, and no fixed port, which somebody else may have.
+            # no dashboard, which needs bokeh, and no fixed port, which may be taken
             cluster = LocalCluster(
                 n_workers=workers, threads_per_worker=1, processes=True, host="127.0.0.1",
                 dashboard_address="127.0.0.1:0", scheduler_kwargs={"dashboard": False},

@@ -1,4 +1,4 @@
-"""Processes of this machine: one for a single step, and what all of them need to end with their parent."""
+"""Child processes on this machine, which end with their parent."""
 
 from __future__ import annotations
 
@@ -9,37 +9,25 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from xlarank.data.errors import XlarankError
 from xlarank.pipelines.support.progress import Progress
 
-#: How often, in seconds, a waiting parent looks at the clock, and how long a process may take to end.
+#: Seconds between looks at the clock while waiting, and until a finished process is killed.
 _LOOK, _GRACE = 0.5, 10.0
-#: Files with the memory limit of a container in bytes; a word or a huge number where there is none.
-_LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-
-
-def machine_memory() -> float:
-    """Bytes of memory of the machine, or of the container that this process runs in."""
-    sizes = [float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))]
-    for path in _LIMITS:
-        with suppress(OSError, ValueError):
-            sizes.append(float(Path(path).read_text(encoding="ascii")))
-    return min(sizes)
 
 
 @contextmanager
 def interrupts_held_back() -> Iterator[None]:
-    """Start processes that ignore Ctrl-C (a blocked signal is inherited); this one receives it afterwards."""
+    """Block Ctrl-C, so that processes started meanwhile ignore it; this process receives it afterwards."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    # started by the first process otherwise, after which it lets the signal through again
+    # started here, because starting it unblocks the signal
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -49,7 +37,7 @@ def interrupts_held_back() -> Iterator[None]:
 
 
 def end_with_parent() -> None:
-    """Ignore interrupts, which the parent handles, and end with the parent, also where it is killed."""
+    """Ignore interrupts, which the parent handles, and exit with the parent, also if it is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
 
@@ -62,11 +50,11 @@ def end_with_parent() -> None:
 
 
 def isolated(function: Callable[..., Any], *arguments: Any, limit: float, progress: Progress, **named: Any) -> Any:
-    """Return ``function(*arguments, progress=..., **named)`` of a fresh interpreter.
+    """Return ``function(*arguments, progress=..., **named)``, called in a fresh interpreter.
 
-    The function must be importable by name, what goes in and out picklable; its progress is handed on.
-    Raises `XlarankError` when it is not done after ``limit`` seconds or its process was killed (the system does so
-    where memory runs out), and the error that the function raised.
+    The function must be importable by name, its arguments and result picklable; its progress is forwarded.
+    Raises `XlarankError` if it takes more than ``limit`` seconds or its process is killed (the system does so when
+    memory runs out), and the error that the function raised.
     """
     context = multiprocessing.get_context("spawn")  # threads do not survive a fork
     ours, theirs = context.Pipe(duplex=False)
@@ -79,14 +67,14 @@ def isolated(function: Callable[..., Any], *arguments: Any, limit: float, progre
         while time.monotonic() < end:
             if not ours.poll(_LOOK):
                 continue
-            what, value = ours.recv()
-            if what == "result":
-                process.join(_GRACE)  # it closes what it shares with others
+            message, value = ours.recv()
+            if message == "result":
+                process.join(_GRACE)  # it releases shared resources
                 return value
-            if what == "error":
+            if message == "error":
                 raise value
-            getattr(progress, what)(*value)
-            begun = what != "end"
+            getattr(progress, message)(*value)
+            begun = message != "end"
         raise XlarankError(f"it was not done after {limit:.0f} s")
     except (EOFError, OSError):  # OSError: it ended in the middle of a message
         process.join()
@@ -102,7 +90,7 @@ def isolated(function: Callable[..., Any], *arguments: Any, limit: float, progre
 
 
 class _Relay:
-    """Sends calls of a `Progress` to the parent."""
+    """`Progress` whose calls are sent to the parent."""
 
     def __init__(self, parent: Connection) -> None:
         self._parent = parent
@@ -114,11 +102,11 @@ class _Relay:
 def _work(parent: Connection, function: Callable[..., Any], arguments: Any, named: Any) -> None:
     end_with_parent()
     try:
-        found: tuple[str, Any] = ("result", function(*arguments, progress=_Relay(parent), **named))
+        answer: tuple[str, Any] = ("result", function(*arguments, progress=_Relay(parent), **named))
     except XlarankError as error:
-        found = ("error", error)
+        answer = ("error", error)
     except MemoryError:
-        found = ("error", XlarankError("it does not fit into memory"))
+        answer = ("error", XlarankError("it does not fit into memory"))
     except Exception as error:  # a bug: its traceback would be lost with the process
-        found = ("error", RuntimeError("".join(traceback.format_exception(error))))
-    parent.send(found)
+        answer = ("error", RuntimeError("".join(traceback.format_exception(error))))
+    parent.send(answer)

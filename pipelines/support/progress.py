@@ -8,20 +8,20 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Receives the course of a job: one `begin`, steps, one `end`; jobs do not nest."""
+    """Receiver of the progress of jobs: one `begin`, steps, one `end`; jobs do not nest."""
 
     def begin(self, what: str, total: int) -> None:
-        """A job of ``total`` steps starts."""
+        """Start a job of ``total`` steps."""
 
     def step(self, note: str = "") -> None:
-        """One more step is done; ``note`` says what is worth knowing now."""
+        """Count one more step; ``note`` describes it."""
 
     def end(self) -> None:
-        """The job is over."""
+        """End the job."""
 
 
 class Silent:
-    """Ignores everything."""
+    """Progress that is not shown."""
 
     def begin(self, *values: object, **named: object) -> None:
         pass
@@ -31,7 +31,7 @@ class Silent:
 
 @contextmanager
 def steps_of(progress: Progress | None, what: str, total: int) -> Iterator[Callable[[str], None]]:
-    """A job of ``total`` steps, over however it ends; yields the function that tells a step."""
+    """Begin a job of ``total`` steps, yield the function that counts a step, and end the job."""
     progress = progress or Silent()
     progress.begin(what, total)
     try:

@@ -22,7 +22,7 @@ from xlarank.models.arrays import Floats
 from xlarank.models.objectives import mean_rank
 from xlarank.models.validation.curves import FAMILY, KIND, FoldPlan
 from xlarank.pipelines.support.results import replace_rows
-from xlarank.pipelines.support.training_sets import StoredTrainingSet
+from xlarank.pipelines.training.training_sets import StoredTrainingSet
 
 #: Columns of a file that commands write; a null fold or ``held_out_by`` means a model trained without the split.
 _SCHEMA: Final = pl.Schema({

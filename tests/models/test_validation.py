@@ -19,7 +19,7 @@ from xlarank.models.rankers.wide_rows import LambdaRank, LambdaRankParams, RankN
 from xlarank.models.registry import RANKERS, ranker_class
 from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.validation import curves
-from xlarank.models.validation.curves import Curves, FoldPlan, validate_fold, validate_folds
+from xlarank.models.validation.curves import Curves, FoldPlan, in_turn, validate_fold
 from xlarank.models.validation.folds import Fold, family_folds, whole_folds
 from xlarank.models.validation.metrics import graph_metrics, kendall_tau
 
@@ -131,8 +131,8 @@ def test_tiles_go_by_kind_where_there_are_two_and_layouts_by_family(monkeypatch:
     held = {(0,): [0, 1], (1,): [0, 1, 3], (2,): [2], (3,): [1, 3]}
     assert {tuple(fold.scored): fold.held for fold in plan.folds} == held
 
-    def numbered(data: TrainingData, groups: list[int], *_: object) -> Curves:
-        return Curves([25], {data.names[group]: [{"score": plan.held.index(groups)}] for group in groups})
+    def numbered(data: TrainingData, fold: Fold, *_: object) -> Curves:
+        return Curves([25], {data.names[group]: [{"score": plan.folds.index(fold)}] for group in fold.scored})
 
     monkeypatch.setattr(curves, "validate_fold", numbered)
     found = plan.curves(training, SPY, FitSettings(25)).metrics
@@ -143,13 +143,13 @@ def test_tiles_go_by_kind_where_there_are_two_and_layouts_by_family(monkeypatch:
 def test_no_held_out_family_is_learned_from(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Spy, "fits", [])
     judged: list[str] = []
-    folds, settings = family_folds(TRAINING.families, 3), FitSettings(7, 5, 2)
-    for held in folds:
-        judged += validate_fold(TRAINING, held, SPY, settings).metrics
+    folds, settings = whole_folds(family_folds(TRAINING.families, 3)), FitSettings(7, 5, 2)
+    for fold in folds:
+        judged += validate_fold(TRAINING, fold, SPY, settings).metrics
         learned, used = Spy.fits[-1]
         assert used == settings
-        assert set(learned.families).isdisjoint(TRAINING.families[g] for g in held)
-        assert set(learned.names) == set(NAMES) - {NAMES[g] for g in held}
+        assert set(learned.families).isdisjoint(TRAINING.families[g] for g in fold.held)
+        assert set(learned.names) == set(NAMES) - {NAMES[g] for g in fold.held}
         expected = np.concatenate([GRAPHS[NAMES.index(name)].matrix() for name in learned.names])
         assert np.array_equal(learned.matrix(), expected), "and no row of theirs either"
     assert len(folds) == len(Spy.fits) == 3 and sorted(judged) == sorted(NAMES), "every graph is judged once"
@@ -158,44 +158,45 @@ def test_no_held_out_family_is_learned_from(monkeypatch: pytest.MonkeyPatch) -> 
 def test_stages_end_with_all_rounds_and_every_configuration_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Identical configurations share a row and a score, and are judged each with its own runtime."""
     for rounds, stages in ((1, [1]), (25, [25]), (26, [25, 26]), (60, [25, 50, 60])):
-        ended = validate_fold(TRAINING, [3], SPY, FitSettings(rounds))
+        ended = validate_fold(TRAINING, Fold([3], [3]), SPY, FitSettings(rounds))
         assert (ended.rounds, ended.column("tau").shape) == (stages, (1, len(stages)))
     features = np.array([[3, 1, 0], [1, 2, 0], [2, 4, 0]])
     repeated = graph_rows("cnn__a", [30, 10, 20], copies=[2, 0, 3], features=features)
     training = TrainingData.from_graphs([easy_graph("mlp__a", 5, seed=0), repeated])
-    found = validate_fold(training, [1], SPY, FitSettings(50)).metrics["cnn__a"]
+    found = validate_fold(training, Fold([1], [1]), SPY, FitSettings(50)).metrics["cnn__a"]
     for stage in range(2):
         row = repeated.matrix()[:, 1] - stage * repeated.matrix()[:, 2]
         expected = graph_metrics("layout", row[repeated.group].astype(float), repeated.cost, repeated.group)
         assert len(repeated.cost) == 8 and found[stage] == pytest.approx(expected)
     monkeypatch.setattr(Spy, "staged", lambda self, rows, every, instances: iter([rows[:, 1].astype(float)]))
-    (stages,) = validate_fold(TRAINING, [0], SPY, FitSettings(60)).metrics.values()
+    (stages,) = validate_fold(TRAINING, Fold([0], [0]), SPY, FitSettings(60)).metrics.values()
     assert len(stages) == 3 and stages[0] == stages[1] == stages[2], "it ran out of splits"
 
 
 def test_folds_come_in_order_and_stop_with_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two boosting libraries at work at once is what this project does without: who is left is waited for."""
     monkeypatch.setattr(Spy, "fits", [])
-    folds = family_folds(TRAINING.families, 4)
-    found = list(validate_folds(TRAINING, folds, SPY, FitSettings(30, 5, 2)))
+    plan = FoldPlan.of_families(family_folds(TRAINING.families, 4))
+    found = plan.curves(TRAINING, SPY, FitSettings(30, 5, 2)).metrics
     assert [settings for _, settings in Spy.fits] == [FitSettings(30, 5, 1)] * 4
-    assert found == [validate_fold(TRAINING, held, SPY, FitSettings(30, 5)) for held in folds]
+    assert [*found] == TRAINING.names
+    for fold in plan.folds:
+        alone = validate_fold(TRAINING, fold, SPY, FitSettings(30, 5)).metrics
+        assert alone == {name: found[name] for name in alone}
     at_work: list[int] = []
     seen: list[set[int]] = []
 
-    def slow(data: TrainingData, held: list[int], ranker: Any, settings: FitSettings, *rest: Any) -> Curves:
+    def slow(tenths: int, settings: FitSettings) -> None:
         at_work.append(settings.seed)
         seen.append({*at_work})
-        time.sleep(0.1 * held[0])
+        time.sleep(0.1 * tenths)
         at_work.remove(settings.seed)
-        return Curves([1], {})
 
-    monkeypatch.setattr(curves, "validate_fold", slow)
     for seed in (1, 2):
-        some = validate_folds(TRAINING, [[0], [1], [1], [1]], SPY, FitSettings(1, seed, threads=2))
-        next(some)
+        results = in_turn(slow, [0, 1, 1, 1], FitSettings(1, seed, threads=2))
+        next(results)
         time.sleep(0.03)
-        some.close()
+        results.close()
     assert len(seen) == 4 and {1, 2} not in seen
 
 
@@ -203,7 +204,7 @@ def test_folds_come_in_order_and_stop_with_the_caller(monkeypatch: pytest.Monkey
 def test_large_graphs_are_judged_in_pieces(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     data = easy_data(graphs=3, configs=50)
     ranker, settings = ranker_class(model)(kind="layout"), FitSettings(30, threads=1)
-    at_once = validate_fold(data, [0], ranker, settings)
+    at_once = validate_fold(data, Fold([0], [0]), ranker, settings)
     sizes, matrix = [0], GraphRows.matrix
 
     def watched(self: GraphRows, *args: object) -> np.ndarray:
@@ -213,7 +214,7 @@ def test_large_graphs_are_judged_in_pieces(model: str, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(curves, "PIECE", 20)
     monkeypatch.setattr(GraphRows, "matrix", watched)
-    assert validate_fold(data, [0], ranker, settings) == at_once
+    assert validate_fold(data, Fold([0], [0]), ranker, settings) == at_once
     assert max(sizes) == (20 if model == "lambdarank" else 50)
 
 
@@ -247,14 +248,14 @@ RUNGS = TrainingData.from_graphs(
 @pytest.mark.parametrize("ranker", [LambdaRank, RankNet])
 def test_the_last_rung_is_a_full_validation_to_the_last_bit(ranker: type[Ranker[Any]]) -> None:
     """Most of its trees were grown on earlier visits. A graph that a fold holds out, too, is not judged twice."""
-    data, folds = replace(RUNGS, also=OTHERS), family_folds(RUNGS.families, 3)
+    data, plan = replace(RUNGS, also=OTHERS), FoldPlan.of_families(family_folds(RUNGS.families, 3))
     made, settings = ranker({"learning_rate": 0.1, "min_data_in_leaf": 5}, kind="layout"), FitSettings(60, 3, 1)
-    first, _, last = curves.climb(curves.rungs_of(60), data, whole_folds(folds), made, settings)
-    assert last == curves.join_curves([*validate_folds(data, folds, made, settings)])
+    first, _, last = curves.climb(curves.rungs_of(60), data, plan.folds, made, settings)
+    assert last == plan.curves(data, made, settings)
     assert (first.rounds, last.rounds) == ([10], [25, 50, 60])
     (found,) = curves.climb(
         [10], data, [Fold([0, 1], [0, 1, 2]), Fold([2, 3], [2, 3])], made, FitSettings(10, 0, 1)
     )
     assert [*found.metrics] == RUNGS.names[:4]
-    (alone,) = validate_folds(data, [[2, 3]], made, FitSettings(10, 0, 1))
+    alone = validate_fold(data, Fold([2, 3], [2, 3]), made, FitSettings(10, 0, 1))
     assert found.metrics[RUNGS.names[2]] == alone.metrics[RUNGS.names[2]]

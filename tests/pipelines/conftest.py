@@ -21,8 +21,8 @@ from tests.pipelines.trees import build, write_tree
 from xlarank.data.workspace import Workspace
 from xlarank.models.rankers.boosted import BoostedRanker
 from xlarank.models.training_data import FitSettings, TrainingData
-from xlarank.pipelines.support.fitting import TrainRequest
 from xlarank.pipelines.train import train
+from xlarank.pipelines.training.fitting import TrainRequest
 
 #: Set where servers were installed on purpose: what would be skipped without one is a failure then.
 REQUIRED = "XLARANK_REQUIRE_SERVERS"

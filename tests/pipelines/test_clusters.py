@@ -32,8 +32,8 @@ from xlarank.models.training_data import FitSettings
 from xlarank.pipelines.support import building as module
 from xlarank.pipelines.support import cluster
 from xlarank.pipelines.support.cluster import connected, local_cluster
-from xlarank.pipelines.support.fitting import TrainRequest
 from xlarank.pipelines.train import train
+from xlarank.pipelines.training.fitting import TrainRequest
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -199,13 +199,13 @@ def test_clusters_that_cannot_be_used(tree: Path, tmp_path: Path, monkeypatch: p
 
 
 def test_engines_that_cannot_be_used(shared_built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lambdarank = r"--engine dask with --model {0}; expected lambdarank: .*; leave out"
+    lambdarank = r"`engine=dask` with `model={0}`; expected lambdarank: .*; leave out"
     local = {"engine": "dask", "scheduler": "local"}
     for options, message in (
         *(({**local, "model": name}, lambdarank.format(name)) for name in ("ranknet", "ensemble", "auto")),
-        ({"engine": "dask"}, "--scheduler is None; expected --engine dask with"),
-        ({"scheduler": "local"}, "--engine is local and --scheduler is local; expected"),
-        ({"engine": "spark", "scheduler": "local"}, "--engine is 'spark'; expected local or dask"),
+        ({"engine": "dask"}, "`scheduler` is None; expected `engine=dask` with"),
+        ({"scheduler": "local"}, "`engine` is local and `scheduler` is local; expected"),
+        ({"engine": "spark", "scheduler": "local"}, "`engine` is 'spark'; expected local or dask"),
     ):
         with pytest.raises((ClusterError, ModelError), match=message):
             train(Workspace(shared_built), TrainRequest(**options))

@@ -20,20 +20,19 @@ from xlarank.models.validation.metrics import kendall_tau
 from xlarank.pipelines.calibrate import calibrate
 from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.explain import explain
-from xlarank.pipelines.rank import rank
-from xlarank.pipelines.support.fitting import TrainRequest, TrainResult
-from xlarank.pipelines.support.results import read_results
-from xlarank.pipelines.support.training_sets import read_training_set
-from xlarank.pipelines.support.workspace_collections import weighted_collections
-from xlarank.pipelines.train import (
+from xlarank.pipelines.fine_tune import (
     CONTINUED_RATE,
     CONTINUED_ROUNDS,
     RATES,
     find_model,
     fine_tune,
     new_families,
-    train,
 )
+from xlarank.pipelines.rank import rank
+from xlarank.pipelines.support.results import read_results
+from xlarank.pipelines.train import train
+from xlarank.pipelines.training.fitting import TrainRequest, TrainResult
+from xlarank.pipelines.training.training_sets import extra_collections, read_training_set
 
 OTHER = "layout:tpu-estimate:random"
 
@@ -156,7 +155,7 @@ def test_what_cannot_be_continued(two: Workspace) -> None:
     for start, options, error, message in (
         ("nowhere", {}, ModelError, "no model 'nowhere' to fine-tune; expected shipped, a folder with model.json"),
         (TILE, {}, CollectionError, f"{LAYOUT} holds layout graphs; expected tile graphs"),
-        (OTHER, {"model": "ranknet"}, ModelError, "--model ranknet beside a model to fine-tune, .* of lambdarank"),
+        (OTHER, {"model": "ranknet"}, ModelError, "`model=ranknet` beside a model to fine-tune, .* of lambdarank"),
     ):
         with pytest.raises(error, match=message):
             tune(two, start, **options)
@@ -240,6 +239,6 @@ def test_weights_that_are_refused(pair: Workspace) -> None:
         with pytest.raises(CollectionError, match=rf"weight of {OTHER} is '{weight}'; expected a number"):
             learn(pair, f"{OTHER}={weight}")
     with pytest.raises(CollectionError, match="layout:cpu:random is given two weights, 1 and 2"):
-        weighted_collections(["layout:cpu:random", "layout:cpu:random=2"])
+        extra_collections(pair, ["layout:cpu:random", "layout:cpu:random=2"])
     with pytest.raises(CollectionError, match=r"collection 'layout:tpu:random' is not in .*did you mean"):
         learn(pair, "layout:tpu:random=0.5")

@@ -16,7 +16,7 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
 from xlarank.features.recipe import FeatureSettings
 from xlarank.models.validation.curves import FoldPlan
-from xlarank.pipelines.support.training_sets import read_training_set
+from xlarank.pipelines.training.training_sets import read_training_set
 
 
 @pytest.mark.parametrize("collection", [LAYOUT, TILE])

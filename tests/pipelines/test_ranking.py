@@ -174,7 +174,7 @@ def test_which_model_is_taken(trained: Path, tmp_path: Path, monkeypatch: pytest
     (tmp_path / "link.npz").symlink_to(path)
     monkeypatch.chdir(path.parent)
     assert {run(trained, one).collection for one in (Path("x__a.npz"), tmp_path / "link.npz")} == {other}
-    with pytest.raises(ModelError, match=f"by 2 models; expected {other}, {LAYOUT}; pass --collection"):
+    with pytest.raises(ModelError, match=f"by 2 models; expected {other}, {LAYOUT}; pass `collection`"):
         run(trained, layout)
     given = rank(Workspace(tmp_path / "nothing"), tile, model=model_of(trained, TILE))
     assert given.order.tolist() == run(trained, tile).order.tolist()

@@ -24,15 +24,15 @@ from xlarank.data.workspace import Workspace
 from xlarank.models.trained import load_model
 from xlarank.pipelines.run_all import ATTACHED, DEFAULT_ORDER, EARLIER, FINAL, FIRST, RunSummary, run_all
 from xlarank.pipelines.submit import check_submission, submit
-from xlarank.pipelines.support.budget import (
+from xlarank.pipelines.support.processes import isolated
+from xlarank.pipelines.support.progress import Progress
+from xlarank.pipelines.training.budget import (
     CollectionPlan,
     RunSettings,
     first_scores,
     plan_collection,
     read_first_scores,
 )
-from xlarank.pipelines.support.processes import isolated
-from xlarank.pipelines.support.progress import Progress
 
 #: One of the kinds is enough where it does not matter which; it has the faster rows.
 SMALL = {TILE: TREE[TILE]}

@@ -24,10 +24,10 @@ from xlarank.models.validation.metrics import graph_metrics
 from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.submit import submit
-from xlarank.pipelines.support.fitting import TrainRequest
 from xlarank.pipelines.support.score_files import ScoreFiles
 from xlarank.pipelines.support.workspace_lock import LOCK
 from xlarank.pipelines.train import train
+from xlarank.pipelines.training.fitting import TrainRequest
 
 COLUMNS = ["graph", "configuration", "split", "held_out_by", "seed", "fold", "score"]
 

@@ -23,16 +23,16 @@ from xlarank.models.rankers.wide_rows import RankNet
 from xlarank.models.trained import TrainedModel
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation import evaluation
-from xlarank.models.validation.curves import join_curves, validate_fold, validate_folds
-from xlarank.models.validation.folds import family_folds
+from xlarank.models.validation.curves import FoldPlan, validate_fold
+from xlarank.models.validation.folds import Fold
 from xlarank.models.validation.metrics import METRICS, graph_metrics, kendall_tau, summarise
 from xlarank.pipelines.cross_validate import cross_validate, cross_validate_rankers
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.reporting.gather import gather
 from xlarank.pipelines.support.evaluation import Evaluation
-from xlarank.pipelines.support.fitting import TrainRequest
-from xlarank.pipelines.support.training_sets import read_training_set
 from xlarank.pipelines.train import train
+from xlarank.pipelines.training.fitting import TrainRequest
+from xlarank.pipelines.training.training_sets import read_training_set
 
 BESIDE = {"baselines", "repeats_once", "seeds_std", "ceiling"}
 
@@ -254,7 +254,8 @@ def test_graphs_are_held_out_while_their_family_stays(trained: Path, fits: list[
     assert f"these 4 graphs by folds of families: score {mean:.3f}" in found.notes[1]
     model, data = model_of(trained, TILE), read_training_set(Workspace(trained), Collection.parse(TILE)).data
     fit = FitSettings(model.card.rounds, threads=1)
-    curves = validate_fold(data, [data.names.index("conv__b")], model.rankers[0], fit)
+    group = data.names.index("conv__b")
+    curves = validate_fold(data, Fold([group], [group]), model.rankers[0], fit)
     tiles = found.report[TILE]["score"]["graphs"]
     assert list(tiles) == ["conv__a", "conv__b"] and tiles["conv__b"] == curves.at(-1)["conv__b"]["score"]
 
@@ -290,9 +291,9 @@ def test_rankers_by_name_need_no_model_and_are_compared_on_the_same_graphs(
     names, layouts, fit = ("ranknet", "lambdarank"), {"collections": [LAYOUT]}, FitSettings(25, threads=1)
     alone = {name: held_out(built, model=name, rounds=25, **layouts) for name in names}
     data = read_training_set(Workspace(built), Collection.parse(LAYOUT)).data
-    folds = family_folds(data.families, 10)
-    assert len(fits) == 2 * len(folds)
-    curves = join_curves(list(validate_folds(data, folds, RankNet(kind="layout"), fit)))
+    plan = FoldPlan.of(data)
+    assert len(fits) == 2 * len(plan.folds)
+    curves = plan.curves(data, RankNet(kind="layout"), fit)
     assert alone["ranknet"].report[LAYOUT] == summarise(curves.at(curves.best_stage()))
     assert alone["ranknet"].notes[0].startswith(f"{LAYOUT}: ranknet with default parameters, ")
     assert not (built / "models").exists()

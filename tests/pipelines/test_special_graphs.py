@@ -28,9 +28,9 @@ from xlarank.pipelines.explain import explain
 from xlarank.pipelines.info import info
 from xlarank.pipelines.rank import rank
 from xlarank.pipelines.submit import submit
-from xlarank.pipelines.support.fitting import TrainRequest, TrainResult
-from xlarank.pipelines.support.training_sets import read_training_set
 from xlarank.pipelines.train import train
+from xlarank.pipelines.training.fitting import TrainRequest, TrainResult
+from xlarank.pipelines.training.training_sets import read_training_set
 from xlarank.pipelines.tune import tune
 
 FAILED = (3, 5, 8)

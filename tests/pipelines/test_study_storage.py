@@ -31,8 +31,9 @@ from tests.pipelines.test_tune import (  # noqa: F401
 )
 from tests.pipelines.trees import TILE, build, graph_path, tile_graph
 from xlarank.data.errors import WorkspaceError, XlarankError
-from xlarank.pipelines.support import studies
-from xlarank.pipelines.support.studies import FINISHED, StudyOptions, open_storage
+from xlarank.pipelines import tune
+from xlarank.pipelines.training import studies
+from xlarank.pipelines.training.studies import FINISHED, StudyOptions, open_storage
 
 ROOT = Path(__file__).parents[2]
 TRIALS = 6
@@ -169,7 +170,7 @@ def test_a_lock_left_by_a_kill_and_journals_that_were_cut_or_are_none(
     assert victim.read_text() == "no end of line"
     shutil.rmtree(built / "studies")
     (built / "studies").write_text("in the way")
-    with pytest.raises(WorkspaceError, match=r"cannot be used .*another --workspace"):
+    with pytest.raises(WorkspaceError, match=r"cannot be used .*another `workspace`"):
         run(built)
 
 
@@ -181,8 +182,8 @@ def test_addresses_that_cannot_be_used(built: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for address, why in (
         ("nonsense", "is not an address"),
-        ("nonsense://", "cannot be used .*check --storage"),
-        (f"sqlite:///{tmp_path}/no/such/study.db", "cannot be used .*unable to open.*check --storage"),
+        ("nonsense://", "cannot be used .*check `storage`"),
+        (f"sqlite:///{tmp_path}/no/such/study.db", "cannot be used .*unable to open.*check `storage`"),
         ("journal:", "expected .* journal:PATH"),
         (f"journal:{tmp_path}", "expected .* journal:PATH"),
         (f"journal:{tmp_path}/file/study.log", "study storage .*/file/study.log cannot be used"),
@@ -204,11 +205,11 @@ def test_a_worker_joins_only_a_study_of_its_own_rows_and_settings(
 ) -> None:
     by_learning_rate(monkeypatch)
     for own in (None, f"sqlite:///{tmp_path}/study.db"):
-        with pytest.raises(XlarankError, match=r"--worker cannot share .*journal:PATH"):
+        with pytest.raises(XlarankError, match=r"`worker` cannot share .*journal:PATH"):
             StudyOptions(own, worker=True)
     worker = StudyOptions(f"journal:{tmp_path}/study.log", worker=True)
     run(built, 1, study=worker)
-    with pytest.raises(XlarankError, match=r"cannot join the study tile:cpu/.*: other --rounds;"):
+    with pytest.raises(XlarankError, match=r"cannot join the study tile:cpu/.*: other `rounds`;"):
         run(built, 2, rounds=20, study=worker)
     save_npz(graph_path(tree, TILE, "train", "dot__a"), tile_graph(50))
     build(tree, tmp_path / "other", collections=[TILE])
@@ -272,5 +273,5 @@ if __name__ == "__main__":
         time.sleep(float(seconds))
         return float(params["learning_rate"])
 
-    studies.climb = made_up(score)  # type: ignore[assignment]
+    tune.climb = made_up(score)  # type: ignore[assignment]
     run(Path(workspace), TRIALS, study=StudyOptions(address or None))

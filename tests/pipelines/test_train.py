@@ -35,12 +35,13 @@ from xlarank.models.registry import DEFAULT, RANKERS
 from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.validation.best_params import BestParams
 from xlarank.models.validation.curves import Curves
+from xlarank.models.validation.folds import Fold
 from xlarank.models.validation.metrics import METRICS, summarise
-from xlarank.pipelines.support import budget, processes
-from xlarank.pipelines.support.fitting import TrainRequest, TrainResult
 from xlarank.pipelines.support.progress import Progress
-from xlarank.pipelines.support.training_sets import read_training_set
 from xlarank.pipelines.train import train
+from xlarank.pipelines.training import budget
+from xlarank.pipelines.training.fitting import TrainRequest, TrainResult
+from xlarank.pipelines.training.training_sets import read_training_set
 
 
 def run(workspace: Path, *, progress: Progress | None = None, **options: Any) -> list[TrainResult]:
@@ -105,10 +106,8 @@ def test_the_number_of_rounds_is_the_best_of_the_folds(
     peak, gain, loss = (0.0, 0.25, 0.5, 0.25), (0.5, 0.6, 0.7, 0.8), (0.5, 0.42, 0.34, 0.26)
     cases = (("mean", peak, peak, 75), ("mean", gain, loss, 110), ("robust", gain, loss, 25))
 
-    def validate(
-        data: TrainingData, held: list[int], ranker: Ranker[Any], settings: FitSettings, *rest: Any
-    ) -> Curves:
-        names = [data.names[g] for g in held]
+    def validate(data: TrainingData, fold: Fold, ranker: Ranker[Any], settings: FitSettings, *rest: Any) -> Curves:
+        names = [data.names[g] for g in fold.scored]
         stages = {name: [dict.fromkeys(METRICS, v) for v in values[name[:4] == "conv"]] for name in names}
         return Curves([25, 50, 75, settings.rounds], stages)
 
@@ -175,13 +174,12 @@ def test_tuned_parameters_of_the_collection_are_used(built: Path, fits: list[dic
 def scored(scores: dict[str, float]) -> Callable[..., Curves]:
     """A stand-in for `validate_fold`: a score for each ranker, a little apart from graph to graph."""
 
-    def validate(
-        data: TrainingData, held: list[int], ranker: Ranker[Any], settings: FitSettings, *rest: Any
-    ) -> Curves:
+    def validate(data: TrainingData, fold: Fold, ranker: Ranker[Any], settings: FitSettings, *rest: Any) -> Curves:
         if ranker.name in ("xgb-pairwise", "ensemble"):
             raise ModelError("it needs xgboost", do="install it")
         score = scores.get(f"{ranker.name} {ranker.kind}", scores.get(ranker.name, 0.1))
-        return Curves([settings.rounds], {data.names[g]: [dict.fromkeys(METRICS, score + g / 100)] for g in held})
+        stages = {data.names[g]: [dict.fromkeys(METRICS, score + g / 100)] for g in fold.scored}
+        return Curves([settings.rounds], stages)
 
     return validate
 
@@ -292,11 +290,11 @@ def test_bad_requests(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         run(tmp_path / "empty")
     (tmp_path / "memory.max").write_text("1000\n")  # of a container
     with monkeypatch.context() as patch:
-        patch.setattr(processes, "_LIMITS", (str(tmp_path / "memory.max"),))
-        with pytest.raises(CollectionError, match=r"take .* GB; expected no more than the 1e-06 .*--max-configs"):
+        patch.setattr(budget, "_LIMITS", (str(tmp_path / "memory.max"),))
+        with pytest.raises(CollectionError, match=r"takes .* GB; expected no more than the 1e-06 .*`max_configs="):
             run(built)
         (tmp_path / "memory.max").write_text("max")
-        assert processes.machine_memory() > 1e6
+        assert budget.machine_memory() > 1e6
     (built / "models").write_text("in the way")
     with pytest.raises(WorkspaceError, match=r"cannot write .*models"):
         run(built, rounds=1)
@@ -339,9 +337,23 @@ def test_rows_memory_and_time_are_told_before_training(
     assert "about" not in budget.forecast(workspace, tiles, ["train"], FitSettings(300)).split("memory")[1]
     graphs = len(stored(shared_built, TILE))
     monkeypatch.setattr(budget, "machine_memory", lambda: 350e6 + 20 * graphs * 12_800)
-    with pytest.raises(CollectionError, match=r"takes about 0.35.* GB; .*--max-configs 20"):
+    with pytest.raises(CollectionError, match=r"takes about 0.35.* GB; .*`max_configs=20`"):
         budget.forecast(workspace, tiles, ["train"], FitSettings(300, threads=1))
     done = here("train", "--workspace", shared_built, "-c", TILE, "--threads", "1")
     assert done.code == 1 and "--max-configs 20" in done.errors[0]
     done = here("tune", "--workspace", shared_built, "-c", TILE, "--threads", "1", "--trials", "1")
     assert done.code == 1 and "--max-configs 20" in done.errors[0]
+
+
+def test_a_collection_too_large_for_the_memory_does_not_stop_the_others(
+    built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row of a layout takes 23,600 bytes with one fold, a row of a tile 12,800."""
+    rows = len(read_training_set(Workspace(built), Collection.parse(LAYOUT)).data.cost)
+    monkeypatch.setattr(budget, "machine_memory", lambda: 350e6 + 23_000 * rows)
+    few = ("--workspace", built, "--threads", "1", "--rounds", "2")
+    for words in (("train", *few, "--seeds", "1", "--allow-constant"), ("tune", *few, "--trials", "1")):
+        done = here(*words)
+        assert done.code == 1 and f"training on the {rows:,} rows of {LAYOUT} takes about" in done.out
+        assert [path.parent for path in built.rglob("models/**/model.json")] == [built / "models/tile/cpu"]
+        assert "--max-configs" in here(*words, "-c", LAYOUT).errors[0], "a named collection stops the command"

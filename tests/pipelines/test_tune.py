@@ -24,13 +24,13 @@ from xlarank.models.registry import DEFAULT
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.best_params import load_best, params_for
 from xlarank.models.validation.curves import Curves, FoldPlan, climb, rungs_of
-from xlarank.pipelines.support.studies import RESULT, Objective, StudyOptions, open_storage
-from xlarank.pipelines.support.training_sets import read_training_set
-from xlarank.pipelines.tune import TuneResult, choose, tune
+from xlarank.pipelines.training.studies import StudyOptions, open_storage
+from xlarank.pipelines.training.training_sets import read_training_set
+from xlarank.pipelines.tune import RESULT, Objective, TuneResult, choose, tune
 
 DEFAULTS = LambdaRankParams.of("tile").values()
 #: What scores a trial; tests replace it where they are about the search alone.
-CLIMB = "xlarank.pipelines.support.studies.climb"
+CLIMB = "xlarank.pipelines.tune.climb"
 
 
 def made_up(score: Callable[[dict[str, Any]], float]) -> Callable[..., Iterator[Curves]]:
@@ -211,7 +211,7 @@ def test_the_bar_shows_the_score_of_the_table(built: Path, monkeypatch: pytest.M
 
 def test_a_timeout_ends_the_search(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CLIMB, made_up(lambda params: time.sleep(0.02) or 0.5))
-    with pytest.raises(XlarankError, match=r"no trial .* was finished; .*--timeout"):
+    with pytest.raises(XlarankError, match=r"no trial .* was finished; .*`timeout`"):
         run(built, timeout=0.0)
     (result,) = run(built, trials=500, timeout=0.3)
     assert 1 <= result.trials < 20

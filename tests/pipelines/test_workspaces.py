@@ -46,10 +46,10 @@ from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.rank import rank
 from xlarank.pipelines.run_all import run_all
 from xlarank.pipelines.submit import submit
-from xlarank.pipelines.support.budget import RunSettings
-from xlarank.pipelines.support.fitting import TrainRequest
 from xlarank.pipelines.support.workspace_lock import LOCK, workspace_lock
 from xlarank.pipelines.train import train
+from xlarank.pipelines.training.budget import RunSettings
+from xlarank.pipelines.training.fitting import TrainRequest
 from xlarank.pipelines.tune import tune
 
 TILES, LAYOUTS = Collection.parse(TILE), Collection.parse(LAYOUT)
@@ -145,7 +145,7 @@ def test_rows_of_a_second_root_are_refused_or_replace_all(trained: Path, second:
     before = parquet_bytes(trained)
     with pytest.raises(WorkspaceError, match=r"holds layout:cpu:random of .*; expected one data root a workspace"):
         build(second, trained)
-    with pytest.raises(WorkspaceError, match="--replace"):
+    with pytest.raises(WorkspaceError, match="`replace`"):
         run_all(data_root(second), Workspace(trained), tmp_path / "out.csv", RunSettings(0.01, 1, 1))
     assert parquet_bytes(trained) == before and not (tmp_path / "out.csv").exists()
     build(second, trained, replace=True)

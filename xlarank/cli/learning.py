@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Option, Typer
+from typer import Exit, Option, Typer
 
 from xlarank.cli import options
 from xlarank.cli.console import list_lines, progress_bars, say, show_rows, write_json
@@ -24,21 +24,27 @@ def _shown(params: dict[str, Any]) -> str:
 
 
 def spread(score: dict[str, Any] | None) -> str:
-    """Mean of a score with its standard deviation over graphs; one graph has none."""
+    """Return the mean of a score and, for several graphs, its standard deviation over graphs."""
     if score is None:
         return "-"
     return f"{score['mean']:.3f}" + (f" ± {score['std']:.3f}" if len(score["graphs"]) > 1 else "")
 
 
 def _announce(
-    workspace: Workspace, collections: list[str] | None, splits: Sequence[str], fit: FitSettings, fits: float
-) -> None:
-    """Say how many rows are trained on, with what memory and time; raises `CollectionError` if they do not fit."""
-    from xlarank.pipelines.support.budget import forecast
-    from xlarank.pipelines.support.workspace_collections import chosen_collections
+    workspace: Workspace, named: Sequence[str], splits: Sequence[str], fit: FitSettings, fits: float
+) -> dict[str, str]:
+    """Print the rows, memory and time of each collection; return those that do not fit into memory, with reasons.
 
-    for each in chosen_collections(workspace, collections or ()):
-        say(forecast(workspace, each, splits, fit, fits), "dim")
+    Raises `CollectionError` if such a collection is named.
+    """
+    from xlarank.pipelines.support.workspace_collections import chosen_collections, skip_unless_named
+    from xlarank.pipelines.training.budget import forecast
+
+    too_large: dict[str, str] = {}
+    for collection in chosen_collections(workspace, named):
+        with skip_unless_named(collection, named, too_large):
+            say(forecast(workspace, collection, splits, fit, fits), "dim")
+    return too_large
 
 
 @app.command()
@@ -68,12 +74,13 @@ def tune(
     """Tune parameters with Optuna, cross-validated by family (tiles: kind of kernel). Rerun to resume."""
     from xlarank.models.rankers.wide_rows import LambdaRank
     from xlarank.models.training_data import FitSettings
-    from xlarank.pipelines.support.budget import TRIAL_FITS
-    from xlarank.pipelines.support.studies import StudyOptions
+    from xlarank.pipelines.training.budget import TRIAL_FITS
+    from xlarank.pipelines.training.studies import StudyOptions
     from xlarank.pipelines.tune import tune as run
 
     place, fit = built_workspace(data_root, workspace, collection), FitSettings(rounds, seed, threads)
-    _announce(place, collection, ("train",), fit, TRIAL_FITS * trials if model == LambdaRank.name else 0)
+    fits = TRIAL_FITS * trials if model == LambdaRank.name else 0
+    too_large = _announce(place, collection or (), ("train",), fit, fits)
     with progress_bars() as progress:
         results = run(
             place, trials=trials, collections=collection or (), timeout=timeout, model=model,
@@ -81,15 +88,18 @@ def tune(
         )  # fmt: skip
     heads = ("collection", ">trials", ">new", ">pruned", ">out-of-fold score", ">rounds", "~best parameters", ">s")
     show_rows(heads, (
-        (one.collection, str(one.trials), str(one.fresh), str(one.pruned), f"{one.mean:.3f} ± {one.std:.3f}",
-         str(one.rounds), _shown(one.params), f"{one.seconds:.0f}")
-        for one in results if one.params is not None
+        (result.collection, str(result.trials), str(result.fresh), str(result.pruned),
+         f"{result.mean:.3f} ± {result.std:.3f}", str(result.rounds), _shown(result.params),
+         f"{result.seconds:.0f}")
+        for result in results if result.params is not None
     ))  # fmt: skip
     list_lines("note", [f"{result.collection}: {result.note}" for result in results if result.note])
     for path in [path for result in results for path in result.pictures]:
         say(f"wrote {path}")
     list_lines("not tuned", [result.skipped for result in results if result.skipped])
     write_json(json_file, results)
+    if too_large:
+        raise Exit(1)
 
 
 @app.command()
@@ -138,8 +148,9 @@ def train(
     from xlarank.models.rankers.wide_rows import LambdaRank
     from xlarank.models.training_data import FitSettings
     from xlarank.models.validation.curves import MOST_FOLDS
-    from xlarank.pipelines import train as pipeline
-    from xlarank.pipelines.support.fitting import TrainRequest
+    from xlarank.pipelines.fine_tune import fine_tune as run_fine_tune
+    from xlarank.pipelines.train import train as run_train
+    from xlarank.pipelines.training.fitting import TrainRequest
 
     others = [name.partition("=")[0] for name in also_from or ()]
     place = built_workspace(data_root, workspace, [*collection, *others] if collection else None)
@@ -148,21 +159,22 @@ def train(
         rounds=rounds, select=select, seed=seed, threads=threads, engine=engine, scheduler=scheduler,
         allow_constant=allow_constant,
     )  # fmt: skip
+    too_large: dict[str, str] = {}
     if scheduler is None:
         fits = MOST_FOLDS + seeds if model == LambdaRank.name and fine_tune is None else 0
-        _announce(place, collection, request.splits, FitSettings(rounds, seed, threads), fits)
+        too_large = _announce(place, collection or (), request.splits, FitSettings(rounds, seed, threads), fits)
     with progress_bars() as progress:
         if fine_tune is not None:
-            results = pipeline.fine_tune(place, fine_tune, request, progress=progress)
+            results = run_fine_tune(place, fine_tune, request, progress=progress)
         else:
-            results = pipeline.train(place, request, progress=progress)
+            results = run_train(place, request, progress=progress)
     heads = ("collection", "model", ">graphs", ">rows", ">families", ">rounds", "rounds chosen by",
              ">out-of-fold score", ">seeds", ">s")  # fmt: skip
     show_rows(heads, (
-        (one.collection, one.model + (" (tuned)" if one.tuned else ""), str(one.graphs), f"{one.rows:,}",
-         str(one.families), str(one.rounds), one.chosen_by, spread(one.folds.get("score")), str(one.seeds),
-         f"{one.seconds:.0f}")
-        for one in results if not one.skipped
+        (result.collection, result.model + (" (tuned)" if result.tuned else ""), str(result.graphs),
+         f"{result.rows:,}", str(result.families), str(result.rounds), result.chosen_by,
+         spread(result.folds.get("score")), str(result.seeds), f"{result.seconds:.0f}")
+        for result in results if not result.skipped
     ))  # fmt: skip
     list_lines("note", [result.note for result in results if result.note])
     for result in results:
@@ -175,4 +187,6 @@ def train(
             say(f"{result.collection}: most important columns: {', '.join(best)}", "dim")
     list_lines("not trained", [result.skipped for result in results if result.skipped])
     write_json(json_file, results)
+    if too_large:
+        raise Exit(1)
     return results

@@ -57,7 +57,7 @@ def run_all(
 ) -> None:
     """Build, tune, train and submit within a budget of time and memory; rerun to resume."""
     from xlarank.pipelines.run_all import run_all as run
-    from xlarank.pipelines.support.budget import CollectionPlan, RunSettings
+    from xlarank.pipelines.training.budget import CollectionPlan, RunSettings
 
     root, place = data_root_of(data_root), workspace_at(workspace)
     settings = RunSettings(
@@ -68,9 +68,9 @@ def run_all(
     def show_plan(plan: list[CollectionPlan]) -> None:
         heads = ("collection", ">configurations kept", ">rows", ">min to first model", ">GB memory")
         show_rows(heads, (
-            (str(one.collection), *((f"{one.max_configs:,}", f"{one.rows:,}", f"{one.first_seconds / 60:.1f}",
-                                     f"{one.memory_gb:.1f}") if one.rows else "----"))
-            for one in plan if not models
+            (str(part.collection), *((f"{part.max_configs:,}", f"{part.rows:,}", f"{part.first_seconds / 60:.1f}",
+                                      f"{part.memory_gb:.1f}") if part.rows else "----"))
+            for part in plan if not models
         ))  # fmt: skip
 
     with progress_bars() as progress:
@@ -79,9 +79,9 @@ def run_all(
         )
     heads = ("collection", "ranked by", ">valid, first model", ">trials", ">out of fold", ">s")
     show_rows(heads, (
-        (one.collection, one.ranked_by, spread(one.valid.get("score")), str(one.trials or "-"),
-         spread(one.folds.get("score")), f"{one.seconds:.0f}")
-        for one in summary.outcomes
+        (outcome.collection, outcome.ranked_by, spread(outcome.valid.get("score")), str(outcome.trials or "-"),
+         spread(outcome.folds.get("score")), f"{outcome.seconds:.0f}")
+        for outcome in summary.outcomes
     ))  # fmt: skip
     for outcome in summary.outcomes:
         list_lines(f"note ({outcome.collection})", outcome.notes)
@@ -138,7 +138,10 @@ def demo(
     headline("7. report")
     page = report(workspace=workspace, collection=names).out
     headline("In short")
-    data = (f"{one.collection} ({one.rows:,} configurations of {counted(one.graphs, 'graph')})" for one in models)
+    data = (
+        f"{model.collection} ({model.rows:,} configurations of {counted(model.graphs, 'graph')})"
+        for model in models
+    )
     say(f"learned to rank {' and '.join(data)}")
     results = (f"{name}: {text.partition(', ahead')[0]}" for name, text in verdicts.items())
     say(f"result on valid: {'; '.join(results)}")

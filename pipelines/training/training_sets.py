@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -15,12 +15,13 @@ from xlarank.features.rows import GraphRows, at_most
 from xlarank.features.store import Manifest, each_graph, read_manifest
 from xlarank.features.targets import target_of
 from xlarank.models.trained import TrainedModel
-from xlarank.models.training_data import TrainingData
-from xlarank.pipelines.support.processes import machine_memory
+from xlarank.models.training_data import FitSettings, TrainingData
+from xlarank.pipelines.support.workspace_collections import chosen_collections
+from xlarank.pipelines.training.budget import required_memory
 
-#: Bytes of a stored value.
-_VALUE: Final = 4
-#: Split -> what is stored of it.
+#: Largest weight of an extra collection.
+MAX_WEIGHT: Final = 1000.0
+#: Manifests by split.
 Manifests = dict[str, Manifest]
 
 
@@ -29,11 +30,11 @@ class StoredTrainingSet:
     """Training data from the workspace.
 
     Attributes:
-        data: its query groups, and those of other collections.
-        splits: split -> names of its graphs, in the order of the groups.
-        manifests: of all splits that were read, those of other collections too.
-        also_from: other collections that are trained on -> names of their graphs.
-        also_weights: their weights; the collection itself has 1.
+        data: query groups of the collection, and of extra collections.
+        splits: names of the graphs by split, in the order of the groups.
+        manifests: of all splits that were read, by collection.
+        also_from: names of the graphs by extra collection.
+        also_weights: weights of the extra collections, relative to the collection itself.
     """
 
     data: TrainingData
@@ -49,11 +50,11 @@ class StoredTrainingSet:
 
     @property
     def manifest(self) -> Manifest:
-        """Of the first split."""
+        """Manifest of the first split."""
         return next(iter(self.manifests[self.collection].values()))
 
     def require_current(self, workspace: Workspace) -> None:
-        """Raise `FeatureStoreError` where the rows were removed or replaced since they were read."""
+        """Raise `FeatureStoreError` if the rows were removed or replaced since they were read."""
         for collection, manifests in self.manifests.items():
             for split, read in manifests.items():
                 now = read_manifest(workspace, collection, split)
@@ -64,50 +65,76 @@ class StoredTrainingSet:
                     )
 
 
+def extra_collections(workspace: Workspace, names: Sequence[str]) -> dict[Collection, float]:
+    """Return the weights of collections given as ``NAME`` (weight 1) or ``NAME=WEIGHT``.
+
+    Raises `CollectionError` for a weight outside its range and for a collection without stored features.
+    """
+    weights: dict[str, float] = {}
+    for entry in names:
+        name, assigned, text = entry.partition("=")
+        weight = 0.0 if assigned else 1.0
+        with suppress(ValueError):
+            weight = float(text)
+        if not 0 < weight <= MAX_WEIGHT:
+            raise CollectionError(
+                f"the weight of {name} is {text!r}",
+                expected=f"a number above 0, at most {MAX_WEIGHT:g}",
+                do=f"write {name}=0.5, or leave the collection out",
+            )
+        if weights.setdefault(name, weight) != weight:
+            both = f"{weights[name]:g} and {weight:g}"
+            raise CollectionError(f"{name} is given two weights, {both}", do="name it once")
+    return {other: weight for name, weight in weights.items() for other in chosen_collections(workspace, [name])}
+
+
 def read_training_set(
     workspace: Workspace,
     collection: Collection,
     splits: Sequence[str] = ("train",),
-    others: Mapping[Collection, float] | None = None,
+    extra: Mapping[Collection, float] | None = None,
+    fit: FitSettings | None = None,
 ) -> StoredTrainingSet:
-    """The labelled, rankable graphs of some splits, with those of ``others`` to train on but not to score.
+    """Return the labelled, rankable graphs of some splits.
 
-    ``others`` are collections of the same kind -> weight of each of their graphs, where those of the collection
-    itself have 1; the collection itself is skipped.
-    Where the first split was built with at most so many configurations of each graph, the others, which are stored
-    whole, give no more: a few validation graphs of 100,000 rows would outweigh, and outgrow, all the rest.
+    ``extra`` has the weights of collections of the same kind to train on but not to score; the collection itself is
+    skipped. The maximum number of configurations that the first split was built with also limits the graphs of the
+    other splits, which are stored whole: otherwise a few validation graphs of 100,000 rows would dominate.
 
-    Raises `CollectionError` when the first split was not built, nothing in it can be trained on, the rows do not
-    fit into memory or were made by different feature code.
+    Raises `CollectionError` if the first split was not built, nothing in it can be trained on, ``fit`` would need
+    more memory than there is, or the rows were made by different feature code.
     """
-    weights = {other: weight for other, weight in (others or {}).items() if other != collection}
+    weights = {other: weight for other, weight in (extra or {}).items() if other != collection}
     for other in weights:
         if other.kind != collection.kind:
             raise CollectionError(
                 f"{collection} cannot also be trained on {other}",
                 expected=f"a {collection.kind} collection",
-                do="choose the collections to train with --collection",
+                do="choose the collections to train with `collections`",
             )
-    manifests = {each: _read_manifests(workspace, each, splits) for each in (collection, *weights)}
-    if len({one.recipe.code_hash for each in manifests.values() for one in each.values()}) > 1:
+    manifests = {name: _read_manifests(workspace, name, splits) for name in (collection, *weights)}
+    stored = [manifest for by_split in manifests.values() for manifest in by_split.values()]
+    if len({manifest.recipe.code_hash for manifest in stored}) > 1:
         raise CollectionError(
             f"the rows of {' and '.join(map(str, manifests))} were built by different feature code or settings",
             do="run build-features again for all of their splits",
         )
+    for name, by_split in manifests.items():
+        required_memory(name, [*by_split.values()], fit)
     data, names = _read_graphs(workspace, collection, splits, manifests[collection])
     also, also_from = None, dict[str, list[str]]()
     for other, weight in weights.items():
-        extra, _ = _read_graphs(workspace, other, splits, manifests[other])
-        also_from[str(other)] = extra.names
-        extra = extra if weight == 1 else extra.weighted(weight)
-        also = extra if also is None else also.join(extra)
+        groups, _ = _read_graphs(workspace, other, splits, manifests[other])
+        also_from[str(other)] = groups.names
+        groups = groups if weight == 1 else groups.weighted(weight)
+        also = groups if also is None else also.join(groups)
     also_weights = {str(other): weight for other, weight in weights.items()}
     return StoredTrainingSet(replace(data, also=also), collection, names, manifests, also_from, also_weights)
 
 
 def _read_manifests(workspace: Workspace, collection: Collection, splits: Sequence[str]) -> Manifests:
-    found = {split: read_manifest(workspace, collection, split) for split in splits}
-    manifests = {split: manifest for split, manifest in found.items() if manifest is not None}
+    stored = {split: read_manifest(workspace, collection, split) for split in splits}
+    manifests = {split: manifest for split, manifest in stored.items() if manifest is not None}
     first = manifests.get(splits[0])
     if first is not None and first.broken and not first.graphs:
         raise CollectionError(
@@ -126,24 +153,15 @@ def _read_manifests(workspace: Workspace, collection: Collection, splits: Sequen
 def _read_graphs(
     workspace: Workspace, collection: Collection, splits: Sequence[str], manifests: Manifests
 ) -> tuple[TrainingData, dict[str, list[str]]]:
-    """Query groups, and split -> names of its graphs."""
+    """Return the query groups, and the names of their graphs by split."""
     recipe = manifests[splits[0]].recipe
-    most = recipe.max_configs or sys.maxsize
-    rows = sum(min(int(about["rows"]), most) for one in manifests.values() for about in one.graphs.values())
-    size, memory = _VALUE * rows * len(manifests[splits[0]].config_columns), machine_memory()
-    if size > memory:
-        raise CollectionError(
-            f"the {rows} rows of {collection} take {1e-9 * size:.3g} GB",
-            expected=f"no more than the {1e-9 * memory:.3g} GB of memory",
-            do="run build-features with --max-configs, or with fewer",
-        )
     graphs, names = 0, {split: list[str]() for split in splits}
     usable: list[GraphRows] = []
     for split, manifest in manifests.items():
         for graph in each_graph(workspace, collection, split, manifest):
             graphs += 1
             if graph.labelled and graph.rankable:
-                if usable and graph.columns == usable[0].columns:  # one list of names, of a hundred bytes each
+                if usable and graph.columns == usable[0].columns:  # share one list of names
                     graph = replace(graph, columns=usable[0].columns)
                 kept = at_most(graph.measured(), recipe)
                 usable.append(kept if kept.rankable else graph.measured())
@@ -159,13 +177,13 @@ def _read_graphs(
 
 
 def learned_by(workspace: Workspace, collection: Collection, model: TrainedModel) -> StoredTrainingSet:
-    """Return the training set of a model, with the graphs of other collections that it was trained on.
+    """Return the training set of a model, including its extra collections.
 
-    Raises `ModelError` where they were replaced, or built with other settings.
+    Raises `ModelError` if they were replaced, or built with other settings.
     """
     card = model.card
-    others = {Collection.parse(name): card.also_weights.get(name, 1.0) for name in card.also_from}
-    training = read_training_set(workspace, collection, [*card.trained_on], others)
+    extra = {Collection.parse(name): card.also_weights.get(name, 1.0) for name in card.also_from}
+    training = read_training_set(workspace, collection, [*card.trained_on], extra)
     model.require(training.manifest)
     if training.splits != card.trained_on or training.also_from != card.also_from:
         raise ModelError(

@@ -1,18 +1,16 @@
-"""Optuna studies: where they are stored, their sampler and pruner, and what a trial scores."""
+"""Optuna studies: storage, sampler, pruner and the retries of lost trials."""
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import socket
 import time
 import warnings
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,30 +21,27 @@ from optuna.trial import FrozenTrial, TrialState
 from xlarank.data.errors import WorkspaceError, XlarankError
 from xlarank.data.files import regular_no_link
 from xlarank.data.passwords import UNREADABLE, hide_passwords, without_password
-from xlarank.models.registry import ranker_class
-from xlarank.models.training_data import FitSettings
-from xlarank.models.validation.curves import FACTOR, FoldPlan, climb, rungs_of
+from xlarank.models.validation.curves import FACTOR
 from xlarank.models.validation.metrics import require_selection
-from xlarank.pipelines.support.training_sets import StoredTrainingSet
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
     from optuna.study import Study
 
-#: Trials that are over and count.
+#: States of finished trials.
 FINISHED: Final = (TrialState.COMPLETE, TrialState.PRUNED)
-#: The attributes of a trial that hold its process and its result.
-_PROCESS, RESULT = "process", "result"
+#: Attribute of a trial with its process, ``host:number``: if the process is killed, the trial is run again.
+PROCESS: Final = "process"
 _JOURNAL: Final = "journal:"
-#: Seconds between heartbeats of a trial in a database, and after how many without one it is run again.
+#: Seconds between heartbeats of a trial in a database, and without one until it is run again.
 HEARTBEAT, GRACE = 10, 60
 #: Seconds after which a journal's lock is taken from a process that was killed while it held it.
 LOCK_GRACE: Final = 30
-#: How often tables are created that other processes create at the same moment.
+#: Attempts to create tables that other processes create at the same time.
 _ATTEMPTS: Final = 5
-#: How often the parameters of a trial are tried again when its process was lost.
-_MOST_RETRIES: Final = 3
-#: Of libpq, in seconds: otherwise a server that vanished is waited for without end.
+#: Maximum number of retries of a trial whose process was lost.
+_MAX_RETRIES: Final = 3
+#: Timeouts of libpq in seconds; without them a vanished server blocks forever.
 _LIBPQ: Final = {
     "connect_timeout": "10", "keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3",
 }  # fmt: skip
@@ -54,11 +49,11 @@ _LIBPQ: Final = {
 
 @dataclass(frozen=True)
 class StudyOptions:
-    """Where a study is stored and how its trials are compared; raises `XlarankError` for what cannot be used.
+    """Storage of a study and the comparison of its trials; raises `XlarankError` for invalid settings.
 
     Attributes:
         storage: ``journal:PATH`` or a database URL; None is a journal in the workspace.
-        worker: join a study that several machines share.
+        worker: whether to join a study that several machines share.
         select: one of `xlarank.models.validation.metrics.SELECTIONS`.
     """
 
@@ -70,14 +65,14 @@ class StudyOptions:
         require_selection(self.select)
         if self.shown == UNREADABLE:
             raise XlarankError(
-                "the study storage cannot be used (--storage is not an address)",
+                "the study storage cannot be used (`storage` is not an address)",
                 expected="journal:PATH, postgresql+psycopg://USER@HOST/DATABASE or another SQLAlchemy URL",
-                do="check --storage; write the @ of a password as %40",
+                do="check `storage`; write the @ of a password as %40",
             )
         if self.worker and (self.storage is None or self.storage.startswith("sqlite")):
             raise XlarankError(
-                f"--worker cannot share {self.shown} with other machines",
-                expected="--storage journal:PATH or --storage postgresql+psycopg://USER@HOST/DATABASE",
+                f"`worker` cannot share {self.shown} with other machines",
+                expected="`storage=journal:PATH` or `storage=postgresql+psycopg://USER@HOST/DATABASE`",
             )
 
     @property
@@ -88,7 +83,7 @@ class StudyOptions:
 
 @contextmanager
 def open_storage(options: StudyOptions, folder: Path) -> Iterator[BaseStorage]:
-    """The storage, created where it is missing; what it raises becomes one `XlarankError` without a password.
+    """Yield the storage, created if missing; its errors become one `XlarankError` without a password.
 
     ``folder`` holds the journal of the workspace.
     """
@@ -98,8 +93,8 @@ def open_storage(options: StudyOptions, folder: Path) -> Iterator[BaseStorage]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", category=optuna.exceptions.ExperimentalWarning)
             if options.storage is None or options.storage.startswith(_JOURNAL):
-                named = (options.storage or "").removeprefix(_JOURNAL).removeprefix("//")
-                yield _journal(folder / "journal.log" if options.storage is None else Path(named))
+                path = (options.storage or "").removeprefix(_JOURNAL).removeprefix("//")
+                yield _journal(folder / "journal.log" if options.storage is None else Path(path))
                 return
             storage = _database(options.storage)
             try:
@@ -108,7 +103,7 @@ def open_storage(options: StudyOptions, folder: Path) -> Iterator[BaseStorage]:
                 storage.remove_session()
                 storage.engine.dispose()
     except (SQLAlchemyError, optuna.exceptions.OptunaError, ImportError, UnboundLocalError) as error:
-        # `optimize` ends with the last of these where a storage fails twice; the cause is what the server said
+        # `optimize` raises UnboundLocalError if a storage fails twice; the cause is the message of the server
         cause: BaseException = error
         while (wrapped := cause.__cause__ or cause.__context__) is not None:
             cause = wrapped
@@ -116,19 +111,19 @@ def open_storage(options: StudyOptions, folder: Path) -> Iterator[BaseStorage]:
         raise XlarankError(
             f"the study storage {options.shown} cannot be used ({hide_passwords(text, options.storage)})",
             expected="a journal or a database that can be reached; for PostgreSQL pip install 'xlarank[postgres]'",
-            do="check --storage, or run the same command again: finished trials are kept",
+            do="check `storage`, or run the same command again: finished trials are kept",
         ) from None  # the library's error may hold the password
 
 
 def _journal(path: Path) -> BaseStorage:
-    """A journal; a last line that a kill or a full disk cut short is dropped, a link or a pipe is refused."""
+    """Return a journal; an incomplete last line is dropped, a link or a pipe is refused."""
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
     path = path.absolute()
 
     class Lock(JournalFileOpenLock):
-        """Optuna's lock, which also drops a last line that another process left unfinished."""
+        """Lock of Optuna that also drops a last line that another process left incomplete."""
 
         def acquire(self) -> bool:
             super().acquire()
@@ -149,7 +144,7 @@ def _journal(path: Path) -> BaseStorage:
         raise WorkspaceError(
             f"the study storage {path} cannot be used ({error})",
             expected="an Optuna journal, or journal:PATH of a file that is not there yet",
-            do="remove it, or pass another --workspace or --storage",
+            do="remove it, or pass another `workspace` or `storage`",
         ) from error
 
 
@@ -163,13 +158,13 @@ def _drop_cut_line(path: Path) -> None:
 
 
 def _database(address: str) -> Any:
-    """A database; trials in one that several machines share have heartbeats."""
+    """Return a database; trials in one that several machines share have heartbeats."""
     from optuna import storages
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import DBAPIError
 
     class Storage(storages.RDBStorage):
-        """A heartbeat that the server missed is no error: the next one comes soon."""
+        """Storage that ignores a failed heartbeat: the next one follows soon."""
 
         def record_heartbeat(self, trial_id: int) -> None:
             with suppress(Exception):
@@ -196,81 +191,19 @@ def _database(address: str) -> Any:
 
 
 def _retry() -> Any:
-    """Optuna's callback that queues the parameters of a lost trial, at most `_MOST_RETRIES` times."""
+    """Return the callback of Optuna that queues the parameters of a lost trial, at most `_MAX_RETRIES` times."""
     from optuna import storages
 
     kind = getattr(storages, "RetryHeartbeatStaleTrialCallback", None) or storages.RetryFailedTrialCallback
-    return kind(max_retry=_MOST_RETRIES)
-
-
-@dataclass(frozen=True)
-class Objective:
-    """The mean score over held-out graphs of a ranker with the trial's parameters; call it with a trial.
-
-    A trial grows few trees at first; successive halving lets the best quarter of the trials grow more. The defaults
-    always grow all: the best trial is compared with them.
-
-    Attributes:
-        model, members: the ranker, and the parameters of its members that have studies of their own.
-        settings: of every fit; its rounds are those of a whole trial.
-        select: as `StudyOptions.select`.
-    """
-
-    training: StoredTrainingSet
-    plan: FoldPlan
-    model: str
-    members: dict[str, dict[str, Any]]
-    settings: FitSettings
-    select: str
-
-    @cached_property
-    def defaults(self) -> dict[str, Any]:
-        """The default values of the parameters that are searched."""
-        params, kind = ranker_class(self.model).params_class, self.training.kind
-        probe = optuna.trial.FixedTrial(params.of(kind).values())
-        params.suggest(probe, kind)
-        return {name: params.of(kind).values()[name] for name in probe.params}
-
-    def __call__(self, trial: optuna.Trial) -> float:
-        trial.set_user_attr(_PROCESS, f"{socket.gethostname()}:{os.getpid()}")
-        kind = self.training.kind
-        params = ranker_class(self.model).params_class.suggest(trial, kind).values()
-        if self.members:
-            params["members"] = {**params["members"], **self.members}
-        ranker = ranker_class(self.model)(params, kind=kind)
-        rungs = rungs_of(self.settings.rounds)
-        scored = climb(rungs, self.training.data, self.plan.folds, ranker, self.settings)
-        for number, curves in enumerate(scored):
-            trial.report(float(curves.smooth_score(self.select).max()), FACTOR**number)
-            poor = number + 1 < len(rungs) and trial.should_prune()  # asked for the defaults, too: they are rivals
-            if poor and trial.params != self.defaults:
-                scored.close()
-                raise optuna.TrialPruned
-        stage = curves.best_stage(self.select)
-        scores = curves.column("score")[:, stage]
-        graphs = dict(zip(curves.metrics, map(float, scores), strict=True))
-        result = {"rounds": curves.rounds[stage], "mean": float(scores.mean()), "std": float(scores.std())}
-        trial.set_user_attr(RESULT, {**result, "params": params, "graphs": graphs})
-        return float(curves.smooth_score(self.select)[stage])
-
-    def identity(self) -> dict[str, str]:
-        """What all trials of a study have in common, by what a user may have to change."""
-        data = self.training.data
-        rows = repr((data.names, data.indptr.tolist())).encode() + data.cost.tobytes()
-        members = json.dumps(self.members, sort_keys=True).encode()
-        return {
-            "feature columns": self.training.manifest.recipe.code_hash,
-            "graphs, rows or runtimes": f"{zlib.crc32(rows):08x}", "folds": self.plan.by,
-            "--rounds": str(self.settings.rounds), "parameters of members": f"{zlib.crc32(members):08x}",
-        }  # fmt: skip
+    return kind(max_retry=_MAX_RETRIES)
 
 
 class NumberedTPESampler(TPESampler):
-    """TPE seeded for each trial by the number of those before it that did not fail.
+    """TPE seeded for each trial by the number of earlier trials that did not fail.
 
     With one seed for all, a second call or another process would repeat the first draws. Failed trials do not
-    count: those of a killed process are run again, and the next draws are those of an uninterrupted study. A trial
-    that is retried no more counts, else the next draw would be the same.
+    count: they are run again, and the next draws are those of an uninterrupted study. A trial whose retries are
+    exhausted counts; otherwise the next draw would be the same.
     """
 
     def __init__(self, seed: int) -> None:
@@ -282,32 +215,42 @@ class NumberedTPESampler(TPESampler):
         super().__init__(seed=numbered, multivariate=True, n_startup_trials=20)
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
-        before = [t for t in study.get_trials(deepcopy=False) if t.number < trial.number]
-        retries = [len(t.system_attrs.get("retry_history", ())) for t in before if t.state == TrialState.FAIL]
-        self._start(len(before) - len(retries) + retries.count(_MOST_RETRIES))
+        before = [other for other in study.get_trials(deepcopy=False) if other.number < trial.number]
+        failed = (other for other in before if other.state == TrialState.FAIL)
+        retries = [len(other.system_attrs.get("retry_history", ())) for other in failed]
+        self._start(len(before) - len(retries) + retries.count(_MAX_RETRIES))
         super().before_trial(study, trial)
 
 
-def open_study(objective: Objective, options: StudyOptions, storage: BaseStorage) -> Study:
-    """The study of these rows and settings, created where it is missing; the defaults are its first trial.
+def open_study(
+    storage: BaseStorage,
+    options: StudyOptions,
+    family: str,
+    identity: Mapping[str, str],
+    defaults: Mapping[str, Any],
+    seed: int,
+) -> Study:
+    """Load or create the study of these rows and settings; the default parameters are its first trial.
 
-    Raises `XlarankError` for a worker whose study nobody has created while there is one of other rows or settings.
+    Args:
+        family: prefix of the names of studies that differ in their rows and settings only.
+        identity: values that all trials of the study have in common, by the words for an error.
+
+    Raises `XlarankError` for a worker if there are studies of the family, but none of this identity.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    family = f"{objective.training.collection}/{objective.model}/{options.select}/"
-    identity = objective.identity()
     name = family + "/".join(identity.values())
     names = [study for study in optuna.get_all_study_names(storage) if study.startswith(family)]
     if options.worker and names and name not in names:
         others = names[-1].removeprefix(family).split("/")
-        differ = [what for (what, here), there in zip(identity.items(), others, strict=False) if here != there]
+        differ = [words for (words, ours), theirs in zip(identity.items(), others, strict=False) if ours != theirs]
         raise XlarankError(
             f"this worker cannot join the study {names[-1]} at {options.shown}: other {' and '.join(differ)}",
             expected="the same rows and settings in all workers of a study",
-            do="build its rows as the others' were and pass the same options, or run it once without --worker",
+            do="build its rows as the others' were and pass the same options, or run it once without `worker`",
         )
     parts: dict[str, Any] = {
-        "study_name": name, "storage": storage, "sampler": NumberedTPESampler(objective.settings.seed),
+        "study_name": name, "storage": storage, "sampler": NumberedTPESampler(seed),
         "pruner": optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=FACTOR),
     }  # fmt: skip
     created = True
@@ -316,28 +259,28 @@ def open_study(objective: Objective, options: StudyOptions, storage: BaseStorage
     except optuna.exceptions.DuplicatedStudyError:
         study, created = optuna.load_study(**parts), False
     _retry_lost(study)
-    # Of several processes that begin at once the one that created the study tries the defaults.
-    alive = [t for t in study.get_trials(deepcopy=False) if t.state != TrialState.FAIL]
-    tried = any(objective.defaults in (t.params, t.system_attrs.get("fixed_params")) for t in alive)
+    # If several processes begin at once, the one that created the study tries the defaults.
+    alive = [trial for trial in study.get_trials(deepcopy=False) if trial.state != TrialState.FAIL]
+    tried = any(defaults in (trial.params, trial.system_attrs.get("fixed_params")) for trial in alive)
     if created or (study.get_trials(deepcopy=False) and not tried):
-        study.enqueue_trial(objective.defaults)
+        study.enqueue_trial(dict(defaults))
     return study
 
 
 def _retry_lost(study: Study) -> None:
-    """Run again what a process of this machine was at when it was killed; databases also have heartbeats."""
+    """Queue the trials of killed processes of this machine again; databases also have heartbeats."""
     for trial in study.get_trials(states=(TrialState.RUNNING,)):  # copies: Optuna changes what it retries
-        host, _, number = str(trial.user_attrs.get(_PROCESS, "")).rpartition(":")
+        host, _, number = str(trial.user_attrs.get(PROCESS, "")).rpartition(":")
         if host == socket.gethostname() and os.name == "posix" and not _other_process(int(number)):
-            with suppress(optuna.exceptions.UpdateFinishedTrialError, ValueError):  # another process did the same
+            with suppress(optuna.exceptions.UpdateFinishedTrialError, ValueError):  # retried by another process
                 study.tell(trial.number, state=TrialState.FAIL)
                 _retry()(study, trial)
 
 
 def _other_process(number: int) -> bool:
-    """Whether another process of this number runs."""
+    """Return whether another process of this number runs."""
     try:
-        os.kill(number, 0)  # asks, does not kill
+        os.kill(number, 0)  # signal 0 only checks
     except OSError as error:
         return isinstance(error, PermissionError)
     return number != os.getpid()

@@ -1,0 +1,159 @@
+"""Continue a trained model on other collections."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from xlarank.data.errors import CollectionError, ModelError
+from xlarank.data.family import program_family
+from xlarank.data.workspace import Workspace
+from xlarank.models import trained
+from xlarank.models.registry import DEFAULT
+from xlarank.models.trained import CARD, Continued, TrainedModel
+from xlarank.models.validation.curves import MOST_FOLDS, FoldPlan
+from xlarank.models.validation.folds import family_folds
+from xlarank.models.validation.metrics import graph_metrics, paired_difference
+from xlarank.pipelines.ranking.model_choice import SHIPPED
+from xlarank.pipelines.support.progress import Progress, Silent, steps_of
+from xlarank.pipelines.support.workspace_collections import (
+    chosen_collections,
+    skip_unless_named,
+    trained_collections,
+)
+from xlarank.pipelines.training.fitting import (
+    Candidate,
+    TrainingJob,
+    TrainRequest,
+    TrainResult,
+    fit_seeds,
+    fit_settings,
+    save,
+    validate,
+)
+from xlarank.pipelines.training.training_sets import StoredTrainingSet, extra_collections, read_training_set
+
+#: Learning rates of new trees, as multiples of the model's own, among which folds choose.
+RATES: Final = (1.0, 0.3)
+#: Minimum number of families unknown to the model for choosing by cross-validation.
+FEWEST_FAMILIES: Final = 3
+#: Rounds and rate without folds: the best on the embedded sample (docs/how-to/fine-tune.md).
+CONTINUED_ROUNDS, CONTINUED_RATE = 100, 1.0
+
+
+def fine_tune(
+    workspace: Workspace, start: str, request: TrainRequest | None = None, *, progress: Progress | None = None
+) -> list[TrainResult]:
+    """Continue a model on each collection instead of training from scratch.
+
+    ``start`` is "shipped" for the shipped ranker, a collection with a model in the workspace, or the folder of a
+    model. Its rankers get at most ``rounds`` more trees, on the columns they use. Folds choose the number of trees
+    and their learning rate; only families unknown to the model are validated on, and with fewer than
+    `FEWEST_FAMILIES` of them both are defaults.
+
+    Raises `ModelError` for a model that is missing or cannot be continued, and the errors of `train`.
+    """
+    request, progress = request or TrainRequest(), progress or Silent()
+    model, source = find_model(start, workspace)
+    name = model.card.model
+    if request.model not in (DEFAULT, name):
+        raise ModelError(
+            f"`model={request.model}` beside a model to fine-tune, which is of {name}", do="leave one of them out"
+        )
+    request = replace(request, model=name, allow_constant=True)
+    workspace.require_writable()
+    extra = extra_collections(workspace, request.also_from)
+    results: list[TrainResult] = []
+    left_out: dict[str, str] = {}
+    with fit_settings(request) as settings:
+        for collection in chosen_collections(workspace, request.collections):
+            with skip_unless_named(collection, request.collections, left_out):
+                began = time.monotonic()
+                training = read_training_set(workspace, collection, request.splits, extra, settings)
+                job = TrainingJob(workspace, training, new_families(model, training), request, settings)
+                rates = RATES if job.plan.folds else (CONTINUED_RATE,)
+                steps = len(rates) * len(job.plan.folds) + request.seeds
+                with steps_of(progress, f"training {collection}", steps) as step:
+                    candidates = {rate: _candidate(job, model, rate, step) for rate in rates}
+                    rate, choice = max(candidates.items(), key=lambda item: item[1].value)  # a tie: the first rate
+                    rankers = fit_seeds(job, choice, step)
+                card, known = model.card, sorted(model.card.known_graphs)
+                continues = Continued(source, card.collection, trained.fingerprint(card), rate, known)
+                result = save(job, choice, rankers, [choice], progress, continues=continues, kinds=card.kinds)
+                why = _explained(job, model, continues, choice)
+                results.append(replace(result, why=why, seconds=time.monotonic() - began))
+    if not results:
+        raise CollectionError("; ".join(left_out.values()))
+    return results + [TrainResult(name, skipped=why) for name, why in left_out.items()]
+
+
+def find_model(name: str, workspace: Workspace) -> tuple[TrainedModel, str]:
+    """Load `SHIPPED`, the model of a collection in the workspace, or that of a folder; return it with its source.
+
+    Raises `ModelError` if there is none.
+    """
+    if name == SHIPPED:
+        return trained.pretrained_model(), SHIPPED
+    collections = {str(collection): collection for collection in trained_collections(workspace)}
+    if name in collections:
+        return trained.model_of(workspace, collections[name]), str(workspace.model(collections[name]))
+    if (Path(name) / CARD).exists():
+        return trained.load_model(Path(name)), name
+    raise ModelError(
+        f"there is no model {name!r} to fine-tune",
+        expected=", ".join([SHIPPED, f"a folder with {CARD}", *collections]),
+        do="pass `fine_tune` with one of these",
+    )
+
+
+def new_families(model: TrainedModel, training: StoredTrainingSet) -> FoldPlan:
+    """Return folds of the graphs whose families are unknown to a model; none if these are too few.
+
+    Raises `CollectionError` or `ModelError` unless the model can be continued on these graphs.
+    """
+    if model.card.kind != training.kind:
+        raise CollectionError(
+            f"{training.collection} holds {training.kind} graphs",
+            expected=f"{model.card.kind} graphs, which the model of {model.card.collection} ranks",
+            do="choose the collections to train with `collections`",
+        )
+    model.require(training.manifest)
+    known = {program_family(name) for name in model.card.known_graphs}
+    new = [group for group, family in enumerate(training.data.families) if family not in known]
+    families = [training.data.families[group] for group in new]
+    folds = family_folds(families, MOST_FOLDS) if len(set(families)) >= FEWEST_FAMILIES else []
+    return FoldPlan.of_families([[new[index] for index in held] for held in folds])
+
+
+def _candidate(job: TrainingJob, model: TrainedModel, rate: float, step: Callable[[str], None]) -> Candidate:
+    """Return the model's rankers continued at a learning rate; without folds their rounds are the default."""
+    rankers, tuned = [ranker.continuing(rate) for ranker in model.rankers], model.card.tuned
+    if job.plan.folds:
+        return validate(job, rankers, tuned, step)
+    few = f"default (fewer than {FEWEST_FAMILIES} families that are new to the model)"
+    return Candidate(rankers, tuned, min(CONTINUED_ROUNDS, job.request.rounds), few)
+
+
+def _explained(job: TrainingJob, model: TrainedModel, continues: Continued, choice: Candidate) -> str:
+    """Describe the continued model and, if folds chose, the out-of-fold difference to it."""
+    name = "the shipped ranker" if continues.where == SHIPPED else f"the model at {continues.where}"
+    why = f"fine-tuned from {name} ({continues.collection}, {len(continues.graphs)} programs)"
+    if not choice.metrics:
+        return why
+    scores = {graph: values["score"] for graph, values in choice.metrics.items()}
+    before = {}
+    for graph in (part for part in job.training.data.parts if part.name in scores):
+        rows = model.select(graph)
+        metrics = graph_metrics(model.card.kind, model.score(rows).mean[rows.group], rows.cost, rows.group)
+        before[graph.name] = metrics["score"]
+    lead, error = paired_difference(scores, before, job.request.select)
+    why += (
+        f"; out of fold {choice.value:.3f} on {len(scores)} graphs of new families, {lead:+.3f} ± {error:.3f} "
+        f"compared with that model unchanged; new trees learn {continues.rate:g} times as fast as its own"
+    )
+    if lead < 0:
+        why += "; the unchanged model ranks them better: measure more graphs, or rank with that model"
+    return why

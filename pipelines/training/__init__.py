@@ -1,0 +1,1 @@
+"""Training sets, studies, fitting of rankers, and what they cost."""

@@ -1,0 +1,204 @@
+"""Estimates of time and memory, and the rows of each collection that `run-all` can train on within its budget."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from xlarank.data.collection import Collection, CollectionSize
+from xlarank.data.errors import CollectionError, XlarankError
+from xlarank.data.family import program_family
+from xlarank.data.files import read_text
+from xlarank.data.graph import Kind
+from xlarank.data.ranges import require_ranges
+from xlarank.data.workspace import Workspace
+from xlarank.features.store import Manifest, read_manifest
+from xlarank.models.training_data import FitSettings
+from xlarank.models.validation.curves import MOST_FOLDS
+
+
+class _Cost(NamedTuple):
+    """Measured costs of one kind of graphs on one core.
+
+    Attributes:
+        most: maximum number of training configurations per graph.
+        config_bytes, choice_bytes: per configuration, and per configurable node of it, while features are built.
+        fit_seconds: per row, for a fit of 300 rounds.
+        row_bytes, fold_bytes: per row, and in addition for each fold that is fitted in parallel.
+    """
+
+    most: int
+    config_bytes: float
+    choice_bytes: float
+    fit_seconds: float
+    row_bytes: float
+    fold_bytes: float
+
+
+_COSTS: Final[dict[Kind, _Cost]] = {
+    "layout": _Cost(1000, 3_500, 4.8, 1.5e-3, 7_200, 16_400),
+    "tile": _Cost(100, 1_500, 0.0, 0.25e-3, 2_900, 9_900),
+}
+#: Fits of a first model, and of all models of a collection with about ten trials.
+_FIRST_FITS, _ALL_FITS = 11, 60
+#: Fits per trial, most of which are pruned early.
+TRIAL_FITS: Final = (_ALL_FITS - _FIRST_FITS) / 10
+#: Wall-clock seconds per second of one core, including parallel overhead and the building of features.
+_SAFETY: Final = 2.0
+#: Planned share of the memory, and bytes of a process with the libraries loaded.
+_MEMORY_SHARE, _PROCESS = 0.75, 350e6
+#: Files with the memory limit of a container in bytes; a word or a huge number without one.
+_LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+#: Minimum number of configurations per graph; with fewer, a model ranks no better than the default order.
+_LEAST: Final = 16
+
+
+def machine_memory() -> float:
+    """Return the bytes of memory of the machine, or of the container that this process runs in."""
+    sizes = [float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))]
+    for path in _LIMITS:
+        with suppress(OSError, ValueError):
+            sizes.append(float(Path(path).read_text(encoding="ascii")))
+    return min(sizes)
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """Settings of `run_all`.
+
+    Attributes:
+        ram_gb: memory in 1e9 bytes; 0 for nine tenths of the machine's.
+        cores: of the processor; 0 for all that this process may use.
+        jobs: processes that build features; 0 chooses by cores and memory.
+        models: workspace whose trained models rank the test graphs; nothing is tuned or trained then.
+    """
+
+    hours: float = 12.0
+    ram_gb: float = 0.0
+    cores: int = 0
+    seeds: int = 3
+    trials: int = 100
+    jobs: int = 0
+    models: Path | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        require_ranges(seeds=self.seeds, seed=self.seed, jobs=self.jobs, trials=max(self.trials, 1))
+        known = hasattr(os, "sched_getaffinity")
+        cores = len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1
+        object.__setattr__(self, "ram_gb", self.ram_gb or 0.9e-9 * machine_memory())
+        object.__setattr__(self, "cores", self.cores or cores)
+        for name, value in (("hours", self.hours), ("ram_gb", self.ram_gb)):
+            if not (value > 0 and math.isfinite(value)):
+                raise XlarankError(f"`{name}` is {value}", expected="a number above 0")
+
+
+@dataclass(frozen=True)
+class CollectionPlan:
+    """Rows that a model of one collection is trained on.
+
+    Attributes:
+        max_configs: configurations kept per training graph; ``most_configs`` would still fit into memory.
+        rows: training rows, valid included; 0 without training graphs, test graphs or enough memory.
+        first_seconds: expected duration of the first model.
+    """
+
+    collection: Collection
+    max_configs: int
+    most_configs: int
+    rows: int
+    first_seconds: float
+    memory_gb: float
+    jobs: int
+
+
+def plan_collection(size: CollectionSize, settings: RunSettings, collections: int) -> CollectionPlan:
+    """Limit the rows of a collection to the memory and to an equal share of the time of all ``collections``."""
+    cost = _COSTS[size.collection.kind]
+    usable = 1e9 * settings.ram_gb * _MEMORY_SHARE - _PROCESS
+    configs, _, configurable = np.concatenate([*size.table.values()]).T
+    largest = _PROCESS + (configs * (cost.config_bytes + cost.choice_bytes * configurable)).max(initial=0.0)
+    jobs = max(1, min(settings.jobs or settings.cores, int(usable / largest)))
+    row_bytes = cost.row_bytes + min(settings.cores, max(1, size.families)) * cost.fold_bytes
+    row_seconds = _SAFETY * cost.fit_seconds / settings.cores
+    graphs = max(1, len(size.graphs.get("train", ())) + len(size.graphs.get("valid", ())))
+    most = int(usable / row_bytes / graphs)
+    in_time = int(3600 * settings.hours / collections / (_ALL_FITS * row_seconds * graphs))
+    kept = max(_LEAST, min(cost.most, most, in_time))
+    rows = size.rows("train", kept) + size.rows("valid", kept)
+    useful = most >= _LEAST and size.rows("train") and size.rows("test")
+    seconds, memory = _FIRST_FITS * row_seconds * rows, 1e-9 * (rows * row_bytes + _PROCESS)
+    return CollectionPlan(size.collection, kept, most, rows if useful else 0, seconds, memory, jobs)
+
+
+def forecast(
+    workspace: Workspace, collection: Collection, splits: Sequence[str], fit: FitSettings, fits: float = 0
+) -> str:
+    """Describe the training rows of a collection and the approximate memory and time of ``fits`` fits of LightGBM.
+
+    0 fits omit the time. Raises as `required_memory`.
+    """
+    stored = (read_manifest(workspace, collection, split) for split in splits)
+    rows, size = required_memory(collection, [manifest for manifest in stored if manifest is not None], fit)
+    if not rows:
+        return f"{collection}: no labelled rows"
+    cores = fit.threads or os.cpu_count() or 1
+    seconds = _SAFETY * _COSTS[collection.kind].fit_seconds * rows * fits * fit.rounds / 300 / cores
+    time = f", about {seconds:.0f} s" if seconds < 100 else f", about {seconds / 60:.0f} min"
+    return f"{collection}: {rows:,} rows, about {1e-9 * size:.1f} GB of memory{time if fits else ''}"
+
+
+def required_memory(
+    collection: Collection, manifests: Sequence[Manifest], fit: FitSettings | None
+) -> tuple[int, float]:
+    """Return the number of labelled rows and the bytes to train on them, or to read them if ``fit`` is None.
+
+    Raises `CollectionError`, with the setting that would fit, if that is more memory than there is.
+    """
+    entries = [
+        (name, entry) for manifest in manifests for name, entry in manifest.graphs.items() if entry["labelled"]
+    ]
+    if not entries:
+        return 0, 0.0
+    cost, memory, most = _COSTS[collection.kind], machine_memory(), manifests[0].recipe.max_configs
+    rows = sum(min(entry["rows"], most or entry["rows"]) for _, entry in entries)
+    families = len({program_family(name) for name, _ in entries})
+    folds = min(fit.threads or os.cpu_count() or 1, families, MOST_FOLDS) if fit and fit.cluster is None else 0
+    row_bytes = cost.row_bytes + folds * cost.fold_bytes
+    size = rows * row_bytes + _PROCESS
+    if size > memory:
+        kept = int((memory - _PROCESS) / row_bytes / len(entries))
+        raise CollectionError(
+            f"training on the {rows:,} rows of {collection} takes about {1e-9 * size:.3g} GB",
+            expected=f"no more than the {1e-9 * memory:.3g} GB of memory",
+            do=f"run build-features with `max_configs={max(kept, _LEAST)}`, or train with fewer `threads`",
+        )
+    return rows, size
+
+
+def first_scores(workspace: Workspace, collection: Collection) -> Path:
+    """Return the file with the scores of a collection's first model and the seconds of its training."""
+    return workspace.reports() / f"first-{'-'.join(collection.parts)}.json"
+
+
+def read_first_scores(workspace: Workspace, collection: Collection) -> dict[str, Any]:
+    """Return the scores on valid of a model trained on train alone; empty if there are none.
+
+    ``seconds`` is the duration of its training; ``report`` is `metrics.summarise` of all graphs.
+    """
+    try:
+        scores = dict(json.loads(read_text(first_scores(workspace, collection))))
+        if "report" in scores:
+            score = scores["report"]["score"]
+            float(score["mean"]) + float(score["std"]) + len(score["graphs"])
+        return scores
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return {}

@@ -1,0 +1,255 @@
+"""Fitting, validation and saving of the rankers of one collection, from scratch or warm-started."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+
+from xlarank.data.errors import ClusterError, CollectionError, ModelError
+from xlarank.data.ranges import MAX_SEED, require_ranges, thread_count
+from xlarank.data.workspace import Workspace
+from xlarank.features.targets import target_of
+from xlarank.models.arrays import Floats
+from xlarank.models.base import Ranker, mean_importance
+from xlarank.models.rankers.tree_cluster import TreeCluster
+from xlarank.models.rankers.wide_rows import LambdaRank
+from xlarank.models.registry import DEFAULT
+from xlarank.models.trained import Continued, ModelCard, save_model
+from xlarank.models.training_data import FitSettings
+from xlarank.models.validation.curves import KIND, FoldPlan
+from xlarank.models.validation.folds import Fallback, Fold, learned_kinds
+from xlarank.models.validation.metrics import objective_value, require_selection, summarise
+from xlarank.pipelines.support.cluster import connected
+from xlarank.pipelines.support.progress import Progress
+from xlarank.pipelines.support.results import results_table, write_results
+from xlarank.pipelines.support.score_files import drop_predictions, write_out_of_fold
+from xlarank.pipelines.support.workspace_lock import workspace_lock
+from xlarank.pipelines.training.training_sets import StoredTrainingSet
+
+#: Values of ``engine``.
+ENGINES: Final = ("local", "dask")
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """One trained collection, or why it was left out.
+
+    Attributes:
+        why: how the ranker was chosen, or which model is continued.
+        note: warning about the training.
+        rounds: trees per seed; ``chosen_by`` says how the number was chosen.
+        fallback: description of the fallback for kernels of unseen kinds; empty for none.
+        folds: out-of-fold summary (`xlarank.models.validation.metrics.summarise`); empty without folds.
+    """
+
+    collection: str
+    model: str = ""
+    tuned: bool = False
+    why: str = ""
+    note: str = ""
+    graphs: int = 0
+    rows: int = 0
+    families: int = 0
+    rounds: int = 0
+    chosen_by: str = ""
+    seeds: int = 0
+    fallback: str = ""
+    folds: dict[str, dict[str, Any]] = field(default_factory=dict)
+    importance: dict[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+    skipped: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainRequest:
+    """Settings of `train` and `fine_tune`; raises `XlarankError` for invalid ones.
+
+    Attributes:
+        also_from: extra training collections of the same kind, not scored: ``NAME`` or ``NAME=WEIGHT``, the weight
+            of each graph (1). A fold holds out a family in all of them.
+        with_valid: also train on the valid split, whose scores mean nothing afterwards.
+        rounds: maximum number of boosting rounds; folds choose the number.
+        select: criterion of the best number of rounds, one of `xlarank.models.validation.metrics.SELECTIONS`.
+        threads: cores, 0 for all; with ``scheduler`` "local" the number of worker processes.
+        engine: "local", or "dask" to grow trees, those of the folds too, on the workers of a cluster. Trees depend
+            on the number of workers; one worker grows the trees that this process would.
+        scheduler: address of the cluster, or "local" for one that is started here.
+    """
+
+    collections: Sequence[str] = ()
+    also_from: Sequence[str] = ()
+    model: str = DEFAULT
+    seeds: int = 3
+    with_valid: bool = False
+    rounds: int = 300
+    select: str = "mean"
+    seed: int = 0
+    threads: int = 0
+    engine: str = "local"
+    scheduler: str | None = None
+    allow_constant: bool = False
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        return ("train", "valid") if self.with_valid else ("train",)
+
+    def __post_init__(self) -> None:
+        require_ranges(seeds=self.seeds, rounds=self.rounds, seed=self.seed)
+        require_selection(self.select)
+        if self.engine not in ENGINES:
+            raise ModelError(f"`engine` is {self.engine!r}", expected=" or ".join(ENGINES))
+        if (self.engine == "dask") != (self.scheduler is not None):
+            raise ClusterError(
+                f"`engine` is {self.engine} and `scheduler` is {self.scheduler}",
+                expected="`engine=dask` with `scheduler=host:port`, or local for one on this machine",
+            )
+        if self.scheduler is not None and self.model != LambdaRank.name:
+            raise ModelError(
+                f"`engine=dask` with `model={self.model}`",
+                expected=f"{LambdaRank.name}: LightGBM distributes its own losses, not those of other rankers",
+                do="leave out `engine`, or `model`",
+            )
+
+
+@contextmanager
+def fit_settings(request: TrainRequest) -> Iterator[FitSettings]:
+    """Yield the settings of every fit, with a connected cluster if one is requested; raises `ClusterError`."""
+    settings = FitSettings(request.rounds, request.seed, thread_count(request.threads))
+    if request.scheduler is None:
+        yield settings
+        return
+    with connected(request.scheduler, settings.threads) as client:
+        # one thread: each booster takes all workers, so folds wait for each other
+        yield replace(settings, threads=1, cluster=TreeCluster(client))
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingJob:
+    """Rows, folds and settings of the training of one collection."""
+
+    workspace: Workspace
+    training: StoredTrainingSet
+    plan: FoldPlan
+    request: TrainRequest
+    settings: FitSettings
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """Unfitted rankers with their number of rounds and out-of-fold scores.
+
+    Attributes:
+        rankers: the seeds take them in turn.
+        rounds, chosen_by: trees per seed, and how the number was chosen.
+        metrics, scores: out of fold, by graph; empty without folds.
+        value: aggregate of the scores by the criterion of the request.
+        seconds: duration of the validation.
+    """
+
+    rankers: Sequence[Ranker[Any]]
+    tuned: bool
+    rounds: int
+    chosen_by: str
+    metrics: dict[str, dict[str, float]] = field(default_factory=dict)
+    scores: dict[str, Floats] = field(default_factory=dict)
+    value: float = 0.0
+    seconds: float = 0.0
+
+    @property
+    def name(self) -> str:
+        return self.rankers[0].name
+
+
+def validate(
+    job: TrainingJob, rankers: Sequence[Ranker[Any]], tuned: bool, step: Callable[[str], None], note: str = ""
+) -> Candidate:
+    """Validate the first of the rankers out of fold and choose the number of rounds; ``note`` begins each step."""
+
+    def held_out(fold: Fold) -> None:
+        families = sorted({job.training.data.families[group] for group in fold.held})
+        step(f"{note}held out {', '.join(families)}")
+
+    began, select = time.perf_counter(), job.request.select
+    curves = job.plan.curves(job.training.data, rankers[0], job.settings, held_out)
+    stage = curves.best_stage(select)
+    value = float(objective_value(curves.column("score")[:, stage], select))
+    return Candidate(
+        rankers, tuned, curves.rounds[stage], job.plan.chosen_by, curves.at(stage), curves.scores_at(stage), value,
+        time.perf_counter() - began,
+    )  # fmt: skip
+
+
+def fit_seeds(job: TrainingJob, choice: Candidate, step: Callable[[str], None]) -> list[Ranker[Any]]:
+    """Fit a ranker for each seed on all rows."""
+    data, fitted = job.training.data.whole(), []
+    for number in range(job.request.seeds):
+        seed = (job.request.seed + number) % (MAX_SEED + 1)
+        settings = replace(job.settings, rounds=choice.rounds, seed=seed)
+        fitted.append(choice.rankers[number % len(choice.rankers)].clone().fit(data, settings).finish())
+        step(f"seed {seed}, {choice.rounds} rounds")
+    return fitted
+
+
+def save(
+    job: TrainingJob,
+    choice: Candidate,
+    rankers: Sequence[Ranker[Any]],
+    evaluated: Sequence[Candidate],
+    progress: Progress,
+    *,
+    continues: Continued | None = None,
+    kinds: Sequence[str] = (),
+) -> TrainResult:
+    """Replace the model of the collection and write the out-of-fold results of the ``evaluated`` candidates.
+
+    ``continues`` is the model that the rankers were warm-started from, and ``kinds`` those that it was trained on.
+    Raises `CollectionError`, before anything is replaced, if nothing was learned.
+    """
+    training, data, by = job.training, job.training.data.whole(), job.plan.by
+    importance = mean_importance(rankers)
+    note = "" if importance else _require_scores_that_differ(job, rankers[0])
+    card = ModelCard(
+        collection=str(training.collection), model=choice.name, params=rankers[0].params.values(),
+        rounds=choice.rounds, tuned=choice.tuned, recipe=training.manifest.recipe,
+        columns=training.manifest.columns, trained_on=training.splits, also_from=training.also_from,
+        also_weights=training.also_weights, continues=continues, folds=choice.metrics, folds_by=by,
+        target=target_of(training.collection).name, kinds=sorted({*learned_kinds(data.parts), *kinds}),
+        fallback=Fallback() if by == KIND else None, select=job.request.select,
+    )  # fmt: skip
+    tables = [
+        results_table(candidate.metrics, candidate.name, place=(card.collection, "train", by),
+                      tuned=candidate.tuned, seconds=candidate.seconds)
+        for candidate in evaluated if candidate.metrics
+    ]  # fmt: skip
+    with workspace_lock(job.workspace, progress):
+        training.require_current(job.workspace)
+        save_model(job.workspace.model(training.collection), card, rankers)
+        write_results(job.workspace, tables)
+        drop_predictions(job.workspace, training.collection, choice.name)
+        write_out_of_fold(job.workspace, training, job.plan, choice.name, choice.scores, job.settings.seed)
+    return TrainResult(
+        card.collection, card.model, card.tuned, note=note, graphs=data.groups, rows=len(data.cost),
+        families=len(set(data.families)), rounds=choice.rounds, chosen_by=choice.chosen_by, seeds=len(rankers),
+        fallback=str(card.fallback) if card.fallback else "", importance=importance,
+        folds=summarise(choice.metrics) if choice.metrics else {},
+    )  # fmt: skip
+
+
+def _require_scores_that_differ(job: TrainingJob, ranker: Ranker[Any]) -> str:
+    """Return a warning about a ranker without splits; raise `CollectionError` if its scores are all equal."""
+    data = job.training.data.whole()
+    few = f"{len(data.cost)} rows are too few to train {ranker.name}"
+    note = "" if ranker.is_time_model else f"{job.training.collection}: no tree has a split: {few}"
+    scores = (ranker.predict(part.matrix(), data.columns, part.instances) for part in data.parts)
+    if not job.request.allow_constant and all(np.ptp(graph_scores) == 0 for graph_scores in scores):
+        raise CollectionError(
+            f"{note}, and all scores are equal, so the model is not saved",
+            do="add graphs or configurations, or run tune, which tries smaller leaves (min_data_in_leaf); "
+            "`allow_constant` saves it",
+        )
+    return note
