@@ -7,10 +7,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.hlo.ties import groups_of, tied_nodes
 from xlarank.data.schema import LAYOUT_SLOTS
 from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock, Request
 from xlarank.features.layout.layout_context import LayoutContext
+from xlarank.features.layout.ties import groups_of, tied_nodes
 from xlarank.features.program.opcode_classes import OPCODE_CLASSES
 from xlarank.features.program.tensors import Floats
 
@@ -136,7 +136,7 @@ class TiedGroups(LayoutBlock):
 
     An output is *turned* where its minor-most dimension is not that of the first order of its group: the one that
     pads least of a convolution or dot, row major of a reshape. A sum over nodes depends on the size of the program;
-    the share of its choices that were made differently does not. Groups and orders: `xlarank.data.hlo.ties`.
+    the share of its choices that were made differently does not. Groups and orders: `xlarank.features.layout.ties`.
     """
 
     columns = {
@@ -147,11 +147,11 @@ class TiedGroups(LayoutBlock):
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
-        tied = tied_nodes(context.graph)
-        group, kinds = groups_of(tied), np.array([one.signature[0] for one in tied])
+        tied = tied_nodes(context)
+        group, kinds = groups_of(tied), np.array([node.signature[0] for node in tied])
         node, minor = context.table.node, context.table.rows[:, 0]
         # the minor-most dimension of the first order of a node's group; -1 where none may be set
-        first = np.array([one.orders[0][0] if one.orders and one.orders[0] else -1 for one in tied], np.int64)
+        first = np.array([node.orders[0][0] if node.orders[0] else -1 for node in tied], np.int64)
         given = minor >= 0
         turned = given & (minor != first[node])
         share = 1 / np.bincount(group)[group][node]  # the nodes of a group add up to 1

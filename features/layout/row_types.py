@@ -101,7 +101,7 @@ class LayoutFacts(ProgramContext):
     @cached_property
     def slot_tensor(self) -> Ints:
         """``(configurable nodes, 3)`` node whose output each slot lays out; -1 for none."""
-        return slot_tensors(self, self.graph.configurable, self.graph.table)
+        return slot_tensors(self, self.graph.configurable, self.graph.table if self.graph.configs else None)
 
     @cached_property
     def flops(self) -> Floats:

@@ -235,34 +235,31 @@ def _find(
     roles[hits, at[hits]] = role
 
 
-def _reshape(facts: ProgramContext, tensors: Ints) -> Ints:
-    """Sizes between two common products of leading sizes form a group: one of one is kept, else split or merged.
+def reshape_blocks(facts: ProgramContext, tensors: Ints) -> Ints:
+    """Return the block of each dimension of outputs and inputs, ``(reshapes, 2, 6)``; -1 for none.
 
-    A group with more dimensions in the output is split, otherwise merged. Sizes of 1 are kept, and so is all
-    of a tensor without elements.
+    Sizes between two common products of leading sizes form a block. Dimensions of size 1 belong to none, nor do
+    those of a tensor without elements.
     """
-    roles = np.full((len(tensors), 3, MAX_RANK), RESHAPE_ROLES.index("kept"))
-    sizes, products = [], []
-    for slot in (0, 1):
-        tensor = tensors[:, slot]
-        inside = (np.arange(MAX_RANK) < facts.rank[tensor][:, None]) & (tensor >= 0)[:, None]
-        sizes.append(np.where(inside, facts.dims[tensor], 1))
-        products.append(np.cumprod(sizes[-1].astype(np.float64), axis=1))
-    real = [(size > 1) & (product[:, -1:] > 0) for size, product in zip(sizes, products, strict=True)]
-    # the ends of groups: products that both shapes reach
-    ends = products[0][:, :, None] == products[1][:, None, :]
-    closes = (ends & real[1][:, None, :]).any(axis=2) & real[0]
-    bounds = np.where(closes, products[0], np.inf)
-    # of every dimension, the common ends strictly before it
-    groups = [(bounds[:, None, :] < product[:, :, None]).sum(axis=2) for product in products]
-    for slot in (0, 1):
-        of_output, of_input = (
-            ((groups[side][:, None, :] == groups[slot][:, :, None]) & real[side][:, None, :]).sum(axis=2)
-            for side in (0, 1)
-        )
-        changed = real[slot] & ~((of_output == 1) & (of_input == 1))
-        role = np.where(of_output > of_input, RESHAPE_ROLES.index("split"), RESHAPE_ROLES.index("merged"))
-        roles[:, slot][changed] = role[changed]
+    tensor = tensors[:, :2]
+    inside = (np.arange(MAX_RANK) < facts.rank[tensor][:, :, None]) & (tensor >= 0)[:, :, None]
+    sizes = np.where(inside, facts.dims[tensor], 1)
+    products = np.cumprod(sizes.astype(np.float64), axis=2)
+    real = (sizes > 1) & (products[:, :, -1:] > 0)
+    common = products[:, 0, :, None] == products[:, 1, None, :]
+    closes = (common & real[:, 1, None, :]).any(axis=2) & real[:, 0]
+    ends = np.where(closes, products[:, 0], np.inf)[:, None, None, :]
+    return np.where(real, (ends < products[:, :, :, None]).sum(axis=3), -1)
+
+
+def _reshape(facts: ProgramContext, tensors: Ints) -> Ints:
+    """A block of one dimension on both sides is kept, one with more dimensions in the output split, else merged."""
+    blocks = reshape_blocks(facts, tensors)
+    of_output, of_input = ((blocks[:, side, None, None, :] == blocks[:, :, :, None]).sum(axis=3) for side in (0, 1))
+    kept = (blocks < 0) | ((of_output == 1) & (of_input == 1))
+    kept_role, split_role, merged_role = range(len(RESHAPE_ROLES))
+    roles = np.full((len(tensors), 3, MAX_RANK), kept_role)
+    roles[:, :2] = np.select([kept, of_output > of_input], [kept_role, split_role], merged_role)
     return roles
 
 
