@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.features.block import Block
+from xlarank.features.block import Block, Cause
 from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.program.tensors import Floats
@@ -108,6 +108,7 @@ class Frequency(LayoutBlock):
     """
 
     transductive = True
+    cause = Cause.CANDIDATES
     columns = {
         "candidates__log_frequency__mean": "mean over nodes of log(frequency of the node's row)",
         "candidates__log_frequency__sum": "sum over nodes of log(frequency of the node's row)",

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.features.block import Block, Scope
+from xlarank.features.block import Block, Cause, Scope
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.slot_pairs import Combinations, PairLayouts
 from xlarank.features.program.opcode_classes import opcode_group
@@ -85,6 +85,7 @@ _SIDE: Final = {
 class InstancePair(InstanceBlock):
     """Two rows that speak of one tensor, and what follows from both: -1 for nodes."""
 
+    cause = Cause.COPIES
     columns = {
         "pair__kind__number": "0-2: consumer and producer 1, 2, 3 or more edges apart; "
         "3: two readers of one tensor",
@@ -161,6 +162,7 @@ class InstanceRarity(InstanceBlock):
     """
 
     transductive = True
+    cause = Cause.CANDIDATES
     columns = {
         "candidates__rarity__log2": "-log2 of the share of the candidates' nodes (pairs) like this that take this "
         "row (combination)",

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.schema import LAYOUT_SLOTS
+from xlarank.features.block import Cause, Column
 from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock, Request
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.ties import groups_of, tied_nodes
@@ -29,8 +30,11 @@ _OF_SLOT: Final = {
 class SlotChange(LayoutBlock):
     """Layouts set and changed, per slot: sums over configurable nodes, over their number or bytes."""
 
+    cause = Cause.CHANGE
     columns = {
-        f"change__{slot}_{what}": text.format(slot) for slot in LAYOUT_SLOTS for what, text in _OF_SLOT.items()
+        f"change__{slot}_{what}": Column(text.format(slot), Cause.FUSION if what == "set__share" else None)
+        for slot in LAYOUT_SLOTS
+        for what, text in _OF_SLOT.items()
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
@@ -47,8 +51,9 @@ class SlotChange(LayoutBlock):
 class NodeChange(LayoutBlock):
     """Nodes with any layout set or changed, and the bytes behind all changed layouts (log2(1 + bytes))."""
 
+    cause = Cause.CHANGE
     columns = {
-        "change__nodes_set__share": "share of configurable nodes with any layout set",
+        "change__nodes_set__share": Column("share of configurable nodes with any layout set", Cause.FUSION),
         "change__nodes_changed__share": "share of configurable nodes with any layout unlike the default",
         "change__nodes_changed__log": "number of configurable nodes with any layout unlike the default",
         "change__slots_changed__log": "number of layouts unlike the default",
@@ -75,6 +80,7 @@ class NodeChange(LayoutBlock):
 class ChangeByClass(LayoutBlock):
     """Bytes laid out unlike the default, by opcode class and slot, over the bytes of that slot."""
 
+    cause = Cause.CHANGE
     columns = {
         f"change__{name}_{slot}_bytes__share": f"bytes of the {slot} of {name} nodes laid out unlike the "
         f"default, over all {slot} bytes of configurable nodes"
@@ -97,8 +103,9 @@ _UNLIKE: Final = "have one shape but two layouts"
 class InnerChange(LayoutBlock):
     """Nodes whose tensors of one shape have two layouts (they transpose as they go), or one layout."""
 
+    cause = Cause.CHANGE
     columns = {
-        f"change__{what}__share": f"share of {meaning}"
+        f"change__{what}__share": Column(f"share of {meaning}", Cause.COPIES if "unlike" in what else None)
         for what, meaning in (
             ("output_unlike_input", f"{_NODES} output and input {_UNLIKE}"),
             ("output_unlike_input_bytes", f"the output bytes of nodes whose output and input {_UNLIKE}"),
@@ -139,6 +146,7 @@ class TiedGroups(LayoutBlock):
     the share of its choices that were made differently does not. Groups and orders: `xlarank.features.layout.ties`.
     """
 
+    cause = Cause.MINOR
     columns = {
         "groups__set__share": "mean over groups of tied nodes of the share of nodes with a set output",
         "groups__turned__share": "mean over groups of tied nodes of the share of nodes with a turned output",

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from xlarank.data.schema import LAYOUT_SLOTS
-from xlarank.features.block import Block, Scope, Tier
+from xlarank.features.block import Block, Cause, Column, Scope, Tier
 from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock, Request
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.slot_pairs import FARTHEST, PairLayouts
@@ -41,6 +41,7 @@ class Disagreement(LayoutBlock):
     about the bytes it moves. Partial layouts are completed by the default before comparing.
     """
 
+    cause = Cause.COPIES
     columns = {
         f"disagreement__{what.format(hop)}": text.format(f"consumer-producer pairs {far} apart")
         for hop, far in _DISTANCES.items()
@@ -60,6 +61,7 @@ class SiblingDisagreement(LayoutBlock):
     requests in a row of readers need at least n - 1 copies. Terms as in `Disagreement`.
     """
 
+    cause = Cause.COPIES
     columns = {
         f"siblings__{what.format('')}": text.format("neighbouring readers of one tensor")
         for what, text in _COMPARED.items()
@@ -73,6 +75,7 @@ class SiblingDisagreement(LayoutBlock):
 class DisagreementByClass(LayoutBlock):
     """Mismatched bytes at any distance, by the opcode class of either side, over all bytes handed on."""
 
+    cause = Cause.COPIES
     columns = {
         f"disagreement__{side}_{name}_bytes__share": f"mismatched bytes whose {side} is a {name} node"
         for side in ("consumer", "producer")
@@ -112,6 +115,7 @@ class Propagation(LayoutBlock):
     """
 
     tier = Tier.FULL
+    cause = Cause.COPIES
     columns = {
         "propagation__copies__share": "share of consumer-producer pairs that settle on different layouts",
         "propagation__copies_bytes__share": "share of the bytes handed on that settle on different layouts",
@@ -204,6 +208,7 @@ class ChangedSurroundings(LayoutBlock):
     """
 
     tier = Tier.FULL
+    cause = Cause.SURROUNDINGS
     columns = {
         f"neighbourhood__{direction}_{what}_{power}hop__share": f"{meaning}, mean over the {nodes} {power} edge(s) "
         "away, summed over changed nodes, over the same of all configurable nodes"
@@ -243,8 +248,11 @@ class Boundary(LayoutBlock):
     """
 
     tier = Tier.FULL
+    cause = Cause.SURROUNDINGS
     columns = {
-        f"neighbourhood__{what}_{hop}hop__{how}": meaning.format(hop=hop)
+        f"neighbourhood__{what}_{hop}hop__{how}": Column(
+            meaning.format(hop=hop), Cause.COPIES if what == "mismatch" else None
+        )
         for hop in (1, 2)
         for what, how, meaning in (
             ("cut", "share", "share of configurable pairs {hop} edge(s) apart with one of both changed"),

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from xlarank.features.block import Block, Scope
+from xlarank.features.block import Block, Cause, Scope
 from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.time_model import KINDS
@@ -43,6 +43,7 @@ class EstimatedTime(LayoutBlock):
     Nothing in it is learned. The time itself is `FastestTime` times ``over_fastest``.
     """
 
+    cause = Cause.ESTIMATE
     columns = {
         OVER_FASTEST: "estimated time over the least that layouts allow, log2",
         "time__over_default__log": "estimated time over that of the compiler's default, log2",

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from xlarank.data.schema import MAX_RANK, OPCODE, TILE_SLOTS
-from xlarank.features.block import Block, Scope
+from xlarank.features.block import Block, Cause, Scope
 from xlarank.features.program.opcode_classes import OPCODE_CLASSES
 from xlarank.features.program.tensors import Floats, log2p
 from xlarank.features.tile.tile_context import TileContext, whole_numbers
@@ -17,6 +17,7 @@ class Bounds(Block):
     """log2(1 + bound) as given in the file, and their product; 0 stands for a whole dimension."""
 
     kinds = ("tile",)
+    cause = Cause.TILES
     columns = {
         f"bounds__{slot}_{what}__log": meaning
         for slot in TILE_SLOTS
@@ -40,6 +41,7 @@ class TileCounts(Block):
     """
 
     kinds = ("tile",)
+    cause = Cause.TILES
     columns = {
         f"tiles__{slot}_{what}__{how}": f"{meaning} of the {slot} tile"
         for slot in ("output", "kernel")
@@ -92,6 +94,7 @@ class TileShape(Block):
     """
 
     kinds = ("tile",)
+    cause = Cause.TILES
     columns = {
         **{
             f"shape__{name.format(i)}": meaning.format(i)
@@ -154,6 +157,7 @@ class Traffic(Block):
     """
 
     kinds = ("tile",)
+    cause = Cause.TRAFFIC
     columns = {
         "traffic__tile_bytes__log": "bytes of one output tile, log2(1 + x)",
         "traffic__working_set__log": "bytes of one output tile and what it reads, log2(1 + x)",

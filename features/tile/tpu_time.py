@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from xlarank.features.block import Block
+from xlarank.features.block import Block, Cause
 from xlarank.features.program.tensors import Floats, log2p
 from xlarank.features.tile.tile_context import TileContext
 from xlarank.features.tile.window_loop import WindowLoop, window_loop
@@ -75,6 +75,7 @@ class TpuTime(Block):
     """
 
     kinds = ("tile",)
+    cause = Cause.ESTIMATE
     columns = {
         "tpu__cycles__log": "estimated cycles, log2",
         "tpu__moving__log": "cycles of copies between memory and vector memory, log2(1 + x)",
