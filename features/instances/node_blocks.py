@@ -57,7 +57,7 @@ class _Nodes:
         self.rows, self.regions = context.output_rows, context.regions
         self.node: Ints = context.graph.configurable[context.table.node]  # ``(R,)``
         self.group = opcode_group(context.graph.opcode)
-        self.configurable = context.position >= 0
+        self.configurable = context.configurable_index >= 0
         self.fanout = np.bincount(context.graph.edges[:, 1], minlength=context.graph.nodes)
         self.byte_share = millionths(context.bytes, context.bytes.sum())
 

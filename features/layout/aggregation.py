@@ -229,7 +229,7 @@ def _pair_sums(
     number: NDArray[np.integer] = context.requested.number
     base: NDArray[np.integer] = combinations.first[combinations.group]
     width: NDArray[np.integer] = combinations.width[combinations.group]
-    offsets = pairs.left_slot * len(context.type_node), pairs.right_slot * len(context.type_node)
+    offsets = pairs.left_slot * len(context.type_configurable), pairs.right_slot * len(context.type_configurable)
 
     def quantities(combination: Ints) -> Floats:
         sides = combinations.sides(combination)

@@ -90,7 +90,10 @@ class ChangeByClass(LayoutBlock):
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
         return aggregation.shares(
-            ((context.node_class[context.type_node] == number) * rows.changed * rows.bytes, rows.total_bytes)
+            (
+                (context.configurable_class[context.type_configurable] == number) * rows.changed * rows.bytes,
+                rows.total_bytes,
+            )
             for number in range(len(OPCODE_CLASSES))
             for rows in context.slots.values()
         )
@@ -118,7 +121,7 @@ class InnerChange(LayoutBlock):
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
         output, input_, kernel = context.slots.values()
-        dims = [context.dims[context.slot_tensor[context.type_node, number]] for number in range(3)]
+        dims = [context.dims[context.slot_tensor[context.type_configurable, number]] for number in range(3)]
         same = [(dims[a] == dims[b]).all(axis=1) for a, b in ((0, 1), (0, 2), (1, 2))]
         with_input = same[0] & (output.key != input_.key) & (input_.bytes > 0)
         with_kernel = same[1] & (output.key != kernel.key) & (kernel.bytes > 0)

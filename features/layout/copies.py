@@ -86,7 +86,7 @@ class DisagreementByClass(LayoutBlock):
         total = max(1.0, float(sum(pairs.bytes.sum() for pairs in context.pairs)))
         requests = []
         for pairs in context.pairs:
-            sides = (context.node_class[side][:, None] for side in (pairs.left, pairs.right))
+            sides = (context.configurable_class[side][:, None] for side in (pairs.left, pairs.right))
             member = np.concatenate([side == np.arange(len(OPCODE_CLASSES)) for side in sides], axis=1)
             mismatched = partial(self._mismatched_bytes, PairLayouts(context, pairs), member)
             requests.append(aggregation.sum_pairs(pairs, mismatched, [total] * len(self.columns)))
@@ -130,8 +130,8 @@ class Propagation(LayoutBlock):
         makers, first = np.unique(right, return_index=True)
         slots = list(context.slots.values())
         set_key = np.concatenate([np.where(rows.given, rows.key, 0) for rows in slots]).astype(np.int32)
-        offset = (pairs.left_slot * len(context.type_node))[:, None].astype(np.int32)
-        passing = context.node_class[left] == OPCODE_CLASSES.index("elementwise")
+        offset = (pairs.left_slot * len(context.type_configurable))[:, None].astype(np.int32)
+        passing = context.configurable_class[left] == OPCODE_CLASSES.index("elementwise")
         ends = (context.dims[context.graph.configurable[side]] for side in (left, right))
         passing &= np.equal(*ends).all(axis=1)
         passed, first_passed = np.unique(left[passing], return_index=True)
@@ -183,7 +183,7 @@ class ConfigurableNodes(Block):
 
     def compute(self, context: LayoutContext) -> Floats:
         ids = context.graph.configurable
-        classes = np.bincount(context.node_class, minlength=len(OPCODE_CLASSES))
+        classes = np.bincount(context.configurable_class, minlength=len(OPCODE_CLASSES))
         reached = np.zeros(context.graph.nodes)
         reached[ids] = 1.0
         within = []
@@ -270,7 +270,7 @@ class Boundary(LayoutBlock):
         pairs = context.straight_pairs
         left, right = pairs.left, pairs.right
         keys = np.concatenate([context.slots[slot].key for slot in LAYOUT_SLOTS]).astype(np.int32)
-        offset = (pairs.left_slot * len(context.type_node))[:, None].astype(np.int32)
+        offset = (pairs.left_slot * len(context.type_configurable))[:, None].astype(np.int32)
         weight = (pairs.bytes / max(1.0, pairs.bytes.sum()))[:, None].astype(np.float32)
         near = [sparse.csr_array(matrix.astype(np.float32)) for matrix in context.near]
 

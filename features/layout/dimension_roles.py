@@ -59,7 +59,7 @@ class DimensionRoles(LayoutBlock):
         for kind, position, slot, role in _ROLE_COLUMNS:
             rows, of_class = context.slots[slot], COARSE_CLASSES.index(kind)
             at = rows.layout[:, list(_POSITIONS).index(position)]
-            named = context.roles[context.type_node, LAYOUT_SLOTS.index(slot), np.maximum(at, 0)]
+            named = context.roles[context.type_configurable, LAYOUT_SLOTS.index(slot), np.maximum(at, 0)]
             here = (context.type_coarse_class == of_class) & (at >= 0) & (named == _ROLES[kind][1].index(role))
             parts.append((here, context.nodes_of_class[of_class]))
             parts.append((here * rows.bytes, rows.bytes_of_class[of_class]))

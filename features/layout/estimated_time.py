@@ -57,7 +57,7 @@ class EstimatedTime(LayoutBlock):
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
-        model, node = context.times, context.type_node
+        model, node = context.times, context.type_configurable
         default, fastest = _total(model.default_ns), _total(model.fastest_ns)
         change = (model.type_ns - model.default_ns[node]) / default
         slower = model.type_ns - model.fastest_ns[node] > _MATTERS * fastest

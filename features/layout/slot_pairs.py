@@ -20,7 +20,7 @@ from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, OPCODE
 from xlarank.features.layout.row_types import LayoutFacts
 from xlarank.features.program.opcode_classes import OPCODE_CLASSES
 from xlarank.features.program.program_context import ProgramContext
-from xlarank.features.program.tensors import Floats, Ints, layout_key
+from xlarank.features.program.tensors import ConfigurableIndex, Floats, Ints, NodeIndex, TypeIndex, layout_key
 
 #: Pairs are grouped by the edges between them: 1, 2, or 3 up to `FARTHEST`.
 HOPS: Final = 3
@@ -33,16 +33,21 @@ _PASSING: Final = tuple(OPCODE[name] for name in ("copy", "reverse", "all-reduce
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """Two slots each; arrays are ``(pairs,)``."""
+    """Pairs of slots; arrays are ``(pairs,)``.
 
-    # left, right: indices among the configurable nodes (consumer and producer, or two consumers).
-    left: Ints
-    right: Ints
-    # left_slot, right_slot: index into `xlarank.data.schema.LAYOUT_SLOTS`.
+    Attributes:
+        left, right: consumer and producer, or two consumers.
+        left_slot, right_slot: index into `xlarank.data.schema.LAYOUT_SLOTS`.
+        bytes: size of the tensor that is handed on.
+        permutation: ``(pairs, 6)`` dimension of the left tensor -> dimension of the right one.
+    """
+
+    left: ConfigurableIndex
+    right: ConfigurableIndex
     left_slot: Ints
     right_slot: Ints
-    bytes: Floats  # size of the tensor that is handed on
-    permutation: Ints  # ``(pairs, 6)`` dimension of the left tensor -> dimension of the right one
+    bytes: Floats
+    permutation: Ints
 
     def __len__(self) -> int:
         return len(self.left)
@@ -60,7 +65,7 @@ class Pairs:
         return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
 
 
-def operand_starts(facts: LayoutFacts) -> tuple[Ints, Ints, Ints]:
+def operand_starts(facts: LayoutFacts) -> tuple[ConfigurableIndex, Ints, NodeIndex]:
     """Operand slots with a tensor that has dimensions: (configurable node, slot, tensor)."""
     node, slot = np.nonzero(facts.slot_tensor[:, 1:] >= 0)
     tensor = facts.slot_tensor[node, slot + 1]
@@ -78,7 +83,7 @@ def connected_pairs(facts: LayoutFacts) -> list[Pairs]:
     state = np.arange(len(tensor)), tensor, np.tile(np.arange(MAX_RANK), (len(tensor), 1))
     ends, distances = [], []
     for distance in range(1, FARTHEST + 1):
-        configurable = facts.position[state[1]] >= 0
+        configurable = facts.configurable_index[state[1]] >= 0
         ends.append(tuple(part[configurable] for part in state))
         distances.append(np.full(len(ends[-1][0]), distance))
         state = walk.down(*(part[~configurable] for part in state))
@@ -89,7 +94,12 @@ def connected_pairs(facts: LayoutFacts) -> list[Pairs]:
     start, node, permutation = start[first], node[first], permutation[first]
     output = np.full(len(start), _OUTPUT)
     everything = Pairs(
-        consumer[start], facts.position[node], slot[start], output, facts.bytes[tensor[start]], permutation
+        consumer[start],
+        facts.configurable_index[node],
+        slot[start],
+        output,
+        facts.bytes[tensor[start]],
+        permutation,
     )
     return [everything.take(np.flatnonzero(distance == hop)) for hop in range(1, HOPS + 1)]
 
@@ -125,7 +135,7 @@ class _Walk:
         self._first = np.searchsorted(node[passes][order], np.arange(len(dims) + 1))
         self._nodes = len(dims)
 
-    def down(self, start: Ints, node: Ints, permutation: Ints) -> tuple[Ints, Ints, Ints]:
+    def down(self, start: Ints, node: NodeIndex, permutation: Ints) -> tuple[Ints, Ints, Ints]:
         """One edge further from every state (start, node, permutation).
 
         Of several paths from one start to one node, the least permutation (dimension by dimension) is taken.
@@ -154,7 +164,7 @@ class PairLayouts:
         )
         self._turned = ~pairs.straight
 
-    def layouts(self, pair: Ints, left: Ints, right: Ints) -> tuple[Ints, Ints, Ints]:
+    def layouts(self, pair: Ints, left: TypeIndex, right: TypeIndex) -> tuple[Ints, Ints, Ints]:
         """Keys of both full layouts in the left tensor's dimensions, and how many of both are set, 0 to 2."""
         left_slot, right_slot = self.pairs.left_slot[pair], self.pairs.right_slot[pair]
         made = self._key[right_slot, right]
@@ -168,7 +178,7 @@ class PairLayouts:
         given = self._given[left_slot, left].astype(np.int64) + self._given[right_slot, right]
         return self._key[left_slot, left], made, given
 
-    def disagreement(self, pair: Ints, left: Ints, right: Ints) -> Floats:
+    def disagreement(self, pair: Ints, left: TypeIndex, right: TypeIndex) -> Floats:
         """Clash, mismatch and half, each with its bytes, and agreement: ``(combinations, 7)``."""
         wanted, made, given = self.layouts(pair, left, right)
         unlike = wanted != made
@@ -190,7 +200,7 @@ class RequestedLayouts:
     """
 
     def __init__(self, facts: LayoutFacts) -> None:
-        self.signature, signature = facts.signature, facts.signature[facts.type_node]
+        self.signature, signature = facts.signature, facts.signature[facts.type_configurable]
         self.signatures = int(facts.signature.max(initial=-1)) + 1  # number of different nodes
         keys = []
         for slot, rows in enumerate(facts.slots.values()):
@@ -201,7 +211,9 @@ class RequestedLayouts:
         self.first, self.count = np.searchsorted(owner, np.arange(owners)), np.bincount(owner, minlength=owners)
         # ``(3 * T,)`` which of them a type of row holds
         self.number: Ints = requested - self.first[owner[requested]]
-        self.types: Ints = example % max(1, len(facts.type_node))  # one type of row for each requested layout
+        self.types: Ints = example % max(
+            1, len(facts.type_configurable)
+        )  # one type of row for each requested layout
 
     def by_row(self, facts: LayoutFacts) -> Ints:
         """``(R, 3)`` which of the requested layouts of each slot a distinct row of the table holds."""
@@ -242,7 +254,7 @@ class Combinations:
         self._example, self._left, self._right = equal.first, left[equal.first], right[equal.first]
         return equal.group, self.requested.count[self._left] * self.requested.count[self._right]
 
-    def sides(self, combination: Ints) -> tuple[Ints, Ints, Ints]:
+    def sides(self, combination: Ints) -> tuple[Ints, TypeIndex, TypeIndex]:
         """An example pair of each combination, and a type of row on its left and on its right side."""
         group = np.searchsorted(self.first, combination, side="right") - 1
         left, right = np.divmod(combination - self.first[group], self.width[group])

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.schema import MAX_RANK, OPCODE
 from xlarank.features.layout.row_types import LayoutFacts
-from xlarank.features.program.tensors import TPU, Floats, Ints, Tiling, complete_layout
+from xlarank.features.program.tensors import TPU, ConfigurableIndex, Floats, Ints, RowIndex, Tiling, complete_layout
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,9 @@ class TimeModel:
         tensor = self._facts.slot_tensor[:, 1:]
         return np.asarray(np.where(tensor >= 0, self._facts.bytes[tensor], 0.0).sum(axis=1))
 
-    def _contracted_in_lanes(self, dimension: Ints, node: Ints, minor: Ints | None) -> NDArray[np.bool_]:
+    def _contracted_in_lanes(
+        self, dimension: Ints, node: ConfigurableIndex, minor: Ints | None
+    ) -> NDArray[np.bool_]:
         """``(n,)`` whether the operand that supplies a dimension of the output has the contracted one in lanes.
 
         ``minor`` ``(n, 2)`` are the minor-most dimensions of input and kernel, which decide if both orders pad
@@ -197,7 +199,7 @@ class TimeModel:
             result |= (dimension == supplied[node]) & ((in_lanes < across) | alike)
         return result & (self.kind[node] <= _GRADIENT) & (self._facts.slot_tensor[node] >= 0).all(axis=1)
 
-    def _padded_work(self, node: Ints, layout: Ints, minor: Ints | None) -> tuple[Floats, Floats]:
+    def _padded_work(self, node: ConfigurableIndex, layout: Ints, minor: Ints | None) -> tuple[Floats, Floats]:
         """Padding of the output and operations with all padding, each ``(n,)``, for full layouts ``(n, 6)``."""
         facts, core, tensor = self._facts, self._core, self._nodes[node]
         dims, element = facts.dims[tensor], facts.element_bytes[tensor]
@@ -214,7 +216,7 @@ class TimeModel:
         whole = np.select([at_first, at_along], [with_ones * to_lanes, padding * to_lanes], padding * packed)
         return padding, self.work[node] * whole
 
-    def nanoseconds(self, node: Ints, layout: Ints, minor: Ints | None = None) -> Floats:
+    def nanoseconds(self, node: ConfigurableIndex, layout: Ints, minor: Ints | None = None) -> Floats:
         """Return the times of configurable nodes, ``(n,)``, whose outputs have full layouts ``(n, 6)``.
 
         ``minor`` ``(n, 2)`` are the minor-most dimensions of their inputs and kernels, if known.
@@ -225,7 +227,7 @@ class TimeModel:
         moving = np.where(self.kind[node] == _OTHER, 0.0, moved / self._core.bandwidth)
         return np.asarray(1e9 * np.hypot(computing, moving))
 
-    def _layouts(self, node: Ints, rows: NDArray[np.integer]) -> tuple[Ints, Ints]:
+    def _layouts(self, node: ConfigurableIndex, rows: NDArray[np.integer]) -> tuple[Ints, Ints]:
         """Full layouts of outputs ``(n, 6)``, minor-most dimensions of input and kernel ``(n, 2)``, under rows."""
         layouts = []
         for slot in range(3):
@@ -244,7 +246,9 @@ class TimeModel:
     def type_ns(self) -> Floats:
         """``(T,)`` the same for every type of rows."""
         facts = self._facts
-        return self.nanoseconds(facts.type_node, *self._layouts(facts.type_node, facts.table.rows[facts.type_row]))
+        return self.nanoseconds(
+            facts.type_configurable, *self._layouts(facts.type_configurable, facts.table.rows[facts.type_row])
+        )
 
     @cached_property
     def unpadded_ns(self) -> Floats:
@@ -293,7 +297,7 @@ class TimeModel:
         least[place[first]], order[place[first]] = times[first], layout[first, :2]
         return least[of_node], order[of_node]
 
-    def node_times(self, rows: Ints) -> list[NodeTime]:
+    def node_times(self, rows: RowIndex) -> list[NodeTime]:
         """Return the time of every configurable node in a configuration that takes these rows, ``(nodes,)``."""
         facts, (fastest, order), lanes = self._facts, self._fastest, self._core.tiling.lanes
         layout, _ = self._layouts(np.arange(len(rows)), facts.table.rows[rows])

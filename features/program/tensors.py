@@ -17,6 +17,11 @@ from xlarank.data.schema import MAX_RANK
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+#: Indices, named by the space that they point into.
+NodeIndex = Ints  # nodes of the graph
+ConfigurableIndex = Ints  # configurable nodes (K of them), in the order of ``graph.configurable``
+RowIndex = Ints  # distinct rows of the configuration table (R)
+TypeIndex = Ints  # types of rows (T): distinct rows of equal nodes
 
 
 @dataclass(frozen=True)
