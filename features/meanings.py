@@ -44,7 +44,7 @@ def _causes() -> dict[str, Cause]:
 
 @cache
 def column_meanings() -> dict[str, str]:
-    """Column -> its one-line meaning; a name that both kinds of graphs have means the same in both."""
+    """Return the meaning of every column; a name that both kinds of graphs have means the same in both."""
     kinds: tuple[Kind, ...] = ("layout", "tile")
     wide = {name: text for kind in kinds for block in blocks_of(kind) for name, text in block.columns.items()}
     of_instances = {name: text for block in INSTANCE_BLOCKS for name, text in block.columns.items()}
@@ -56,28 +56,28 @@ _ELEMENT = "shape_element_type_is_"
 
 @dataclass(frozen=True)
 class NodeText:
-    """A node for people."""
+    """Opcode and shape of a node, such as ``dot f32[8,32]``."""
 
-    opcode: str  # HLO name
-    shape: str  # element type and dimensions, such as ``f32[8,32,32,3]``
+    opcode: str
+    shape: str
 
     def __str__(self) -> str:
         return f"{self.opcode} {self.shape}"
 
 
 def describe_node(graph: Graph, node: int) -> NodeText:
-    """Opcode and output shape of a node as numbered in the graph."""
+    """Return opcode and output shape of a node as numbered in the graph."""
     row = graph.node_feat[node]
     rank = int(tensor_ranks(graph.node_feat[node : node + 1])[0])
     at = NODE_COLUMN["shape_dimensions_0"]
     dims = ",".join(str(int(size)) for size in row[at : at + rank])
     elements = [name.removeprefix(_ELEMENT) for name in NODE_COLUMNS if name.startswith(_ELEMENT)]
-    given = [name for name in elements if row[NODE_COLUMN[_ELEMENT + name]] > 0]
-    return NodeText(OPCODES[int(graph.opcode[node])], f"{given[0] if given else '?'}[{dims}]")
+    element = next((name for name in elements if row[NODE_COLUMN[_ELEMENT + name]] > 0), "?")
+    return NodeText(OPCODES[int(graph.opcode[node])], f"{element}[{dims}]")
 
 
 def layout_text(row: NDArray[np.integer[Any]]) -> str:
-    """A row of ``node_config_feat`` ``(18,)``: the slots that are set, minor-to-major.
+    """Return the slots that a row of ``node_config_feat`` ``(18,)`` sets, minor-to-major.
 
     >>> layout_text(np.array([1, 0, -1, -1, -1, -1, *[-1] * 12]))
     'output {1,0}'
@@ -87,7 +87,7 @@ def layout_text(row: NDArray[np.integer[Any]]) -> str:
 
 
 def default_layout_text(graph: Graph, node: int) -> str:
-    """The compiler's own layout of a node's output, minor-to-major."""
+    """Return the compiler's own layout of a node's output, minor-to-major."""
     rank = int(tensor_ranks(graph.node_feat[node : node + 1])[0])
     at = NODE_COLUMN["layout_minor_to_major_0"]
     return _braced(graph.node_feat[node, at : at + rank])
@@ -111,7 +111,7 @@ a tensor. The ranker `sum-pooled` adds up the scores of the instances. -1 means 
 
 
 def pages() -> dict[str, str]:
-    """Name -> Markdown: the columns of layouts and of tiles, and those of instances."""
+    """Return the pages of columns as Markdown: layouts, tiles and instances."""
     return {
         "layout": _columns("layout"),
         "tile": _columns("tile"),

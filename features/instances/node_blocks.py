@@ -45,7 +45,7 @@ class _Slot:
 
     def kept(self) -> Values:
         context = self.context
-        kept = np.where(self.of("given") & context.fused[self.tensor], context.bytes[self.tensor], 0)
+        kept = np.where(self.of("is_set") & context.fused[self.tensor], context.bytes[self.tensor], 0)
         return millionths(kept, float(context.bytes[~context.fused].sum()))
 
 
@@ -85,8 +85,8 @@ class _Nodes:
         return np.asarray(self.context.level[self.node] / max(1, int(self.context.level.max())))
 
     def same_layout(self, slot: int, other: int) -> Values:
-        one, two = self.slots[slot], self.slots[other]
-        return np.where(one.present & two.present, one.of("key") == two.of("key"), ABSENT)
+        left, right = self.slots[slot], self.slots[other]
+        return np.where(left.present & right.present, left.of("key") == right.of("key"), ABSENT)
 
     def near(self, side: str, group: str) -> Values:
         matrix = self.context.operands if side == "up" else self.context.consumers
@@ -156,7 +156,7 @@ class InstanceNode(NodeBlock):
 
 #: Last parts of columns of slots: meaning, formula and, unless it is the block's, cause.
 _SLOT: Final[dict[str, tuple[str, Callable[[_Slot], Values], Cause | None]]] = {
-    "given": ("whether the row sets its layout", lambda s: s.of("given"), Cause.FUSION),
+    "given": ("whether the row sets its layout", lambda s: s.of("is_set"), Cause.FUSION),
     "changed": ("whether the full layout differs from the default", lambda s: s.of("changed"), None),
     "minor_changed": (
         "whether its minor-most dimension differs from the default's",
@@ -191,7 +191,7 @@ class InstanceRow(NodeBlock):
 
     cause = Cause.CHANGE
     columns = {
-        "row__given__count": _column("slots that the row sets", partial(_slots_with, "given"), Cause.FUSION),
+        "row__given__count": _column("slots that the row sets", partial(_slots_with, "is_set"), Cause.FUSION),
         "row__changed__count": _column(
             "slots whose full layout differs from the default", partial(_slots_with, "changed")
         ),
@@ -261,7 +261,7 @@ _MILLIONTHS: Final = "log2 of 1 + millionths of the bytes that a fusing compiler
 
 
 def _if_set(formula: Formula, nodes: _Nodes) -> Values:
-    return np.where(nodes.rows.given, formula(nodes), ABSENT)
+    return np.where(nodes.rows.is_set, formula(nodes), ABSENT)
 
 
 def _output(meaning: str, formula: Formula, cause: Cause | None = None) -> Column:

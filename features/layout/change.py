@@ -41,7 +41,7 @@ class SlotChange(LayoutBlock):
         parts: list[tuple[NDArray[Any], float]] = []
         nodes = context.configurable_nodes
         for rows in context.slots.values():
-            parts += [(rows.given, nodes), (rows.changed, nodes), (rows.changed * rows.bytes, rows.total_bytes)]
+            parts += [(rows.is_set, nodes), (rows.changed, nodes), (rows.changed * rows.bytes, rows.total_bytes)]
             parts += [(rows.distance, nodes), (rows.minor_changed, nodes)]
             parts += [(rows.minor_changed * rows.bytes, rows.total_bytes)]
             parts += [((1 - rows.contiguity) * rows.bytes, rows.total_bytes)]
@@ -63,16 +63,16 @@ class NodeChange(LayoutBlock):
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
         slots = context.slots.values()
-        given = np.any([rows.given for rows in slots], axis=0)
+        any_set = np.any([rows.is_set for rows in slots], axis=0)
         changed = np.sum([rows.changed for rows in slots], axis=0)
         changed_bytes = np.sum([rows.changed * rows.bytes for rows in slots], axis=0)
-        requested = aggregation.sum([given, context.type_changed, changed, changed_bytes])
+        requested = aggregation.sum([any_set, context.type_changed, changed, changed_bytes])
         nodes, total = context.configurable_nodes, max(1.0, float(context.bytes.sum()))
 
         def finalize(batch: Batch) -> Floats:
-            set_, some, all_, bytes_ = batch[requested].T
-            logs = (np.log2(1 + counted) for counted in (some, all_, bytes_))
-            return np.stack([set_ / nodes, some / nodes, *logs, bytes_ / total], axis=1)
+            set_, nodes_changed, slots_changed, bytes_ = batch[requested].T
+            logs = (np.log2(1 + counted) for counted in (nodes_changed, slots_changed, bytes_))
+            return np.stack([set_ / nodes, nodes_changed / nodes, *logs, bytes_ / total], axis=1)
 
         return finalize
 
@@ -126,8 +126,8 @@ class InnerChange(LayoutBlock):
         with_input = same[0] & (output.key != input_.key) & (input_.bytes > 0)
         with_kernel = same[1] & (output.key != kernel.key) & (kernel.bytes > 0)
         operands = same[2] & (input_.key != kernel.key) & (kernel.bytes > 0)
-        like_input = output.given & input_.given & (output.key == input_.key)
-        like_kernel = input_.given & kernel.given & (input_.key == kernel.key)
+        like_input = output.is_set & input_.is_set & (output.key == input_.key)
+        like_kernel = input_.is_set & kernel.is_set & (input_.key == kernel.key)
         tables = [with_input, with_input * output.bytes, with_kernel, operands, like_input, like_kernel]
         nodes = context.configurable_nodes
         return aggregation.sum(tables, over=[nodes, output.total_bytes, nodes, nodes, nodes, nodes])
@@ -163,19 +163,19 @@ class TiedGroups(LayoutBlock):
         node, minor = context.table.node, context.table.rows[:, 0]
         # the minor-most dimension of the first order of a node's group; -1 where none may be set
         first = np.array([node.orders[0][0] if node.orders[0] else -1 for node in tied], np.int64)
-        given = minor >= 0
-        turned = given & (minor != first[node])
+        is_set = minor >= 0
+        turned = is_set & (minor != first[node])
         share = 1 / np.bincount(group)[group][node]  # the nodes of a group add up to 1
         bytes_ = context.bytes[context.graph.configurable][node]
         groups, total = _count(group), context.slots["output"].total_bytes
-        tables, over = [given * share, turned * share, turned * bytes_], [groups, groups, total]
+        tables, over = [is_set * share, turned * share, turned * bytes_], [groups, groups, total]
         for kind in _KINDS:
-            mine = (kinds == kind)[node]
-            tables += [mine * turned * share, mine * turned * bytes_, mine * given * bytes_]
+            members = (kinds == kind)[node]
+            tables += [members * turned * share, members * turned * bytes_, members * is_set * bytes_]
             over += [_count(group[kinds == kind]), total, total]
         return aggregation.sum(tables, over=over, each_node=True)
 
 
 def _count(group: NDArray[np.intp]) -> float:
-    """Number of distinct groups, at least 1."""
+    """Return the number of distinct groups, at least 1."""
     return max(1.0, float(len(np.unique(group))))

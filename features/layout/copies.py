@@ -50,7 +50,7 @@ class Disagreement(LayoutBlock):
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
         by_hop = [PairLayouts(context, pairs) for pairs in context.pairs]
-        requests = [aggregation.sum_pairs(one.pairs, one.disagreement, one.over()) for one in by_hop]
+        requests = [aggregation.sum_pairs(of.pairs, of.disagreement, of.over()) for of in by_hop]
         return lambda batch: np.concatenate([batch[hop] for hop in requests], axis=1)
 
 
@@ -129,7 +129,7 @@ class Propagation(LayoutBlock):
         left, right, bytes_ = pairs.left, pairs.right, pairs.bytes
         makers, first = np.unique(right, return_index=True)
         slots = list(context.slots.values())
-        set_key = np.concatenate([np.where(rows.given, rows.key, 0) for rows in slots]).astype(np.int32)
+        set_key = np.concatenate([np.where(rows.is_set, rows.key, 0) for rows in slots]).astype(np.int32)
         offset = (pairs.left_slot * len(context.type_configurable))[:, None].astype(np.int32)
         passing = context.configurable_class[left] == OPCODE_CLASSES.index("elementwise")
         ends = (context.dims[context.graph.configurable[side]] for side in (left, right))

@@ -38,7 +38,7 @@ class FastestTime(Block):
 
 
 class EstimatedTime(LayoutBlock):
-    """The time of the configurable nodes by `TimeModel` beside other times, and what it is made of; log is log2.
+    """Time of the configurable nodes by `TimeModel`, relative to other times, and its parts; log is log2.
 
     Nothing in it is learned. The time itself is `FastestTime` times ``over_fastest``.
     """

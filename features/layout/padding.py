@@ -192,20 +192,20 @@ class Outputs(LayoutBlock):
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
         rows, regions = context.output_rows, context.regions
-        padded = rows.given * rows.padded * rows.region_bytes
-        excess = rows.given * (rows.padded - rows.least) * rows.region_bytes
-        summed = (excess, rows.given * (rows.padded - rows.least) * rows.bytes, padded, rows.given * rows.bytes)
+        padded = rows.is_set * rows.padded * rows.region_bytes
+        excess = rows.is_set * (rows.padded - rows.least) * rows.region_bytes
+        summed = (excess, rows.is_set * (rows.padded - rows.least) * rows.bytes, padded, rows.is_set * rows.bytes)
         kind = context.coarse_class[context.table.node]
-        mine = [np.ones(len(kind), bool), *(kind == number for number in range(len(CLASS_ROLES)))]
-        tables: list[NDArray[np.float64]] = [values * some for values in summed for some in mine]
+        members = [np.ones(len(kind), bool), *(kind == number for number in range(len(CLASS_ROLES)))]
+        tables: list[NDArray[np.float64]] = [values * subset for values in summed for subset in members]
         for dim in (rows.minor, rows.second):
             at, has = np.maximum(dim, 0), dim >= 0
             for role in range(len(ROLE_NAMES)):
                 tables += [padded * (has & roles[rows.region, role, at]) for roles in (regions.made, regions.read)]
             tables.append(padded * (has & regions.reduced[rows.region, at]))
         added = aggregation.sum(tables, each_node=True)
-        largest = aggregation.maximum([excess, padded, rows.given * (rows.padded - 1)], each_node=True)
-        first = len(summed) * len(mine)
+        largest = aggregation.maximum([excess, padded, rows.is_set * (rows.padded - 1)], each_node=True)
+        first = len(summed) * len(members)
 
         def finalize(batch: Batch) -> Floats:
             values = batch[added]

@@ -47,7 +47,7 @@ from xlarank.features.program.tensors import (
     packed_waste,
     padding_waste,
     permutation_distance,
-)
+)  # fmt: skip
 
 
 def tensor_physics(dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tiling) -> dict[str, NDArray[Any]]:
@@ -79,12 +79,12 @@ class SlotRows:
         default = np.where(present[:, None], facts.default_layout[tensor], -1)
         element = np.where(present, facts.element_bytes[tensor], 0.0)
         rows = facts.table.rows[examples, MAX_RANK * number : MAX_RANK * (number + 1)].astype(np.int64)
-        given = np.where(present[:, None], rows, -1)
+        layout = np.where(present[:, None], rows, -1)
         self.bytes: Floats = node_bytes[
             facts.type_configurable
         ]  # size of the tensor; 0 where the node has no such tensor
-        self.given = given[:, 0] >= 0  # the row sets a layout
-        self.layout = complete_layout(given, default)  # ``(T, 6)`` the full layout
+        self.is_set = layout[:, 0] >= 0  # the row sets a layout
+        self.layout = complete_layout(layout, default)  # ``(T, 6)`` the full layout
         self.key = layout_key(self.layout)  # one number per full layout, for comparing
         minor, has_minor = minor_sizes(dims, self.layout)[0], self.layout[:, 0] >= 0
         self.minor = np.where(has_minor, minor, 0)  # size of the minor-most dimension, 0 for a scalar or no tensor

@@ -66,7 +66,7 @@ class Pairs:
 
 
 def operand_starts(facts: LayoutFacts) -> tuple[ConfigurableIndex, Ints, NodeIndex]:
-    """Operand slots with a tensor that has dimensions: (configurable node, slot, tensor)."""
+    """Return operand slots whose tensor has dimensions: (configurable node, slot, tensor)."""
     node, slot = np.nonzero(facts.slot_tensor[:, 1:] >= 0)
     tensor = facts.slot_tensor[node, slot + 1]
     real = facts.rank[tensor] > 0
@@ -74,7 +74,7 @@ def operand_starts(facts: LayoutFacts) -> tuple[ConfigurableIndex, Ints, NodeInd
 
 
 def connected_pairs(facts: LayoutFacts) -> list[Pairs]:
-    """Pairs of consumer and producer with no other configurable node between: 1, 2, and 3 to 8 edges apart.
+    """Return pairs of consumer and producer without a configurable node between, 1, 2 and 3 to 8 edges apart.
 
     The shortest path counts where there are several.
     """
@@ -105,7 +105,7 @@ def connected_pairs(facts: LayoutFacts) -> list[Pairs]:
 
 
 def sibling_pairs(facts: LayoutFacts) -> Pairs:
-    """Neighbours in the row of operand slots that read one tensor directly, in order of node and slot."""
+    """Return neighbours among the operand slots that read one tensor directly, in order of node and slot."""
     consumer, slot, tensor = operand_starts(facts)
     order = np.lexsort((slot, consumer, tensor))
     consumer, slot, tensor = consumer[order], slot[order], tensor[order]
@@ -122,9 +122,9 @@ class _Walk:
         edges, dims, opcode = facts.graph.edges, facts.dims, facts.graph.opcode
         keeps = (facts.opcode_class == OPCODE_CLASSES.index("elementwise")) | np.isin(opcode, _PASSING)
         transposes = opcode == _TRANSPOSE
-        given = facts.column("dimensions_0", MAX_RANK).astype(np.int64).clip(0, MAX_RANK - 1)
+        listed = facts.column("dimensions_0", MAX_RANK).astype(np.int64).clip(0, MAX_RANK - 1)
         inside = transposes[:, None] & (np.arange(MAX_RANK) < facts.rank[:, None])
-        self._turn = np.where(inside, given, np.arange(MAX_RANK))
+        self._turn = np.where(inside, listed, np.arange(MAX_RANK))
         proper = (np.sort(self._turn, axis=1) == np.arange(MAX_RANK)).all(axis=1)  # a permutation is given
         node, operand = edges[:, 0], edges[:, 1]
         turned = np.take_along_axis(dims[operand], self._turn[node], axis=1)
@@ -136,7 +136,7 @@ class _Walk:
         self._nodes = len(dims)
 
     def down(self, start: Ints, node: NodeIndex, permutation: Ints) -> tuple[Ints, Ints, Ints]:
-        """One edge further from every state (start, node, permutation).
+        """Follow one more edge from every state (start, node, permutation).
 
         Of several paths from one start to one node, the least permutation (dimension by dimension) is taken.
         """
@@ -159,13 +159,13 @@ class PairLayouts:
 
     def __init__(self, facts: LayoutFacts, pairs: Pairs) -> None:
         self.pairs = pairs
-        self._key, self._given, self._layout = (
-            np.stack([getattr(rows, name) for rows in facts.slots.values()]) for name in ("key", "given", "layout")
+        self._key, self._is_set, self._layout = (
+            np.stack([getattr(rows, name) for rows in facts.slots.values()]) for name in ("key", "is_set", "layout")
         )
         self._turned = ~pairs.straight
 
     def layouts(self, pair: Ints, left: TypeIndex, right: TypeIndex) -> tuple[Ints, Ints, Ints]:
-        """Keys of both full layouts in the left tensor's dimensions, and how many of both are set, 0 to 2."""
+        """Return the keys of both full layouts in the left tensor's dimensions, and how many are set, 0 to 2."""
         left_slot, right_slot = self.pairs.left_slot[pair], self.pairs.right_slot[pair]
         made = self._key[right_slot, right]
         turned = np.flatnonzero(self._turned[pair])
@@ -175,20 +175,20 @@ class PairLayouts:
             back = np.argsort(self.pairs.permutation[pair[turned]], axis=1)
             turned_back = np.take_along_axis(back, np.maximum(layout, 0), axis=1)
             made[turned] = layout_key(np.where(layout >= 0, turned_back, -1))
-        given = self._given[left_slot, left].astype(np.int64) + self._given[right_slot, right]
-        return self._key[left_slot, left], made, given
+        sides_set = self._is_set[left_slot, left].astype(np.int64) + self._is_set[right_slot, right]
+        return self._key[left_slot, left], made, sides_set
 
     def disagreement(self, pair: Ints, left: TypeIndex, right: TypeIndex) -> Floats:
-        """Clash, mismatch and half, each with its bytes, and agreement: ``(combinations, 7)``."""
-        wanted, made, given = self.layouts(pair, left, right)
+        """Return clash, mismatch and half, each with its bytes, and agreement: ``(combinations, 7)``."""
+        wanted, made, sides_set = self.layouts(pair, left, right)
         unlike = wanted != made
         bytes_ = self.pairs.bytes[pair]
-        clash, half = unlike & (given == 2), unlike & (given == 1)
-        columns = [clash, clash * bytes_, unlike, unlike * bytes_, half, half * bytes_, ~unlike & (given == 2)]
+        clash, half = unlike & (sides_set == 2), unlike & (sides_set == 1)
+        columns = [clash, clash * bytes_, unlike, unlike * bytes_, half, half * bytes_, ~unlike & (sides_set == 2)]
         return np.stack(columns, axis=1).astype(np.float64)
 
     def over(self) -> list[float]:
-        """What sums of `disagreement` are divided by: the number of pairs and their bytes, at least 1."""
+        """Return the divisors of sums of `disagreement`: the number of pairs or their bytes, at least 1."""
         count, bytes_ = float(max(1, len(self.pairs))), max(1.0, float(self.pairs.bytes.sum()))
         return [count, bytes_, count, bytes_, count, bytes_, count]
 
@@ -204,7 +204,7 @@ class RequestedLayouts:
         self.signatures = int(facts.signature.max(initial=-1)) + 1  # number of different nodes
         keys = []
         for slot, rows in enumerate(facts.slots.values()):
-            keys.append(((slot * self.signatures + signature) * 2 + rows.given) * 7**MAX_RANK + rows.key)
+            keys.append(((slot * self.signatures + signature) * 2 + rows.is_set) * 7**MAX_RANK + rows.key)
         distinct, example, requested = np.unique(np.concatenate(keys), return_index=True, return_inverse=True)
         owner, owners = distinct // (2 * 7**MAX_RANK), len(LAYOUT_SLOTS) * self.signatures
         # ``(3 * signatures,)`` where requested layouts start, and how many there are
@@ -216,7 +216,7 @@ class RequestedLayouts:
         )  # one type of row for each requested layout
 
     def by_row(self, facts: LayoutFacts) -> Ints:
-        """``(R, 3)`` which of the requested layouts of each slot a distinct row of the table holds."""
+        """Return which of the requested layouts of each slot a distinct row of the table holds, ``(R, 3)``."""
         return np.asarray(self.number.reshape(len(LAYOUT_SLOTS), -1).T[facts.row_type])
 
 
@@ -244,7 +244,7 @@ class Combinations:
         self.total = int(sizes.sum())  # number of combinations
 
     def _grouped(self, pairs: Pairs) -> tuple[Ints, Ints]:
-        """``(pairs,)`` group of each, and ``(groups,)`` number of combinations."""
+        """Return the group of each pair, ``(pairs,)``, and the number of combinations of each group."""
         left, right = (
             slot * self.requested.signatures + self.requested.signature[node]
             for slot, node in ((pairs.left_slot, pairs.left), (pairs.right_slot, pairs.right))
@@ -255,7 +255,7 @@ class Combinations:
         return equal.group, self.requested.count[self._left] * self.requested.count[self._right]
 
     def sides(self, combination: Ints) -> tuple[Ints, TypeIndex, TypeIndex]:
-        """An example pair of each combination, and a type of row on its left and on its right side."""
+        """Return for each combination an example pair, and a type of row on its left and its right side."""
         group = np.searchsorted(self.first, combination, side="right") - 1
         left, right = np.divmod(combination - self.first[group], self.width[group])
         types, first = self.requested.types, self.requested.first

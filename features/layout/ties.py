@@ -107,7 +107,7 @@ def _at_stake(opcode: str, shapes: Sequence[Shape], roles: NDArray[np.integer]) 
 
 
 def _reshape(output: Shape, operand: Shape, blocks: Sequence[Sequence[int]]) -> Tied:
-    """Blocks of dimensions that become one another, in any order; dimensions of one element are major-most."""
+    """Order the blocks that become one another in all ways; dimensions of one element are major-most."""
     shapes, count = (output, operand), max(map(max, blocks)) + 1
     orders = []
     for block_order in permutations(reversed(range(count))):

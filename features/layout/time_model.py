@@ -18,7 +18,16 @@ from numpy.typing import NDArray
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.schema import MAX_RANK, OPCODE
 from xlarank.features.layout.row_types import LayoutFacts
-from xlarank.features.program.tensors import TPU, ConfigurableIndex, Floats, Ints, RowIndex, Tiling, complete_layout
+from xlarank.features.program.tensors import (
+    TPU,
+    ConfigurableIndex,
+    Floats,
+    Ints,
+    RowIndex,
+    Tiling,
+    complete_layout,
+    tile_sublanes,
+)
 
 
 @dataclass(frozen=True)
@@ -144,7 +153,7 @@ class TimeModel:
         return _Roles(*(self._facts.column(name)[self._nodes].astype(np.int64) for name in names))
 
     def _size(self, slot: int, dimension: Ints) -> Ints:
-        """``(configurable nodes,)`` size of a dimension of each node's tensor of a slot, 1 where there is none."""
+        """Return the size of a dimension of each node's tensor of a slot, ``(K,)``, 1 if there is none."""
         tensor = self._facts.slot_tensor[:, slot]
         return np.where(tensor >= 0, np.maximum(self._facts.dims[tensor, dimension], 1), 1)
 
@@ -180,7 +189,7 @@ class TimeModel:
     def _contracted_in_lanes(
         self, dimension: Ints, node: ConfigurableIndex, minor: Ints | None
     ) -> NDArray[np.bool_]:
-        """``(n,)`` whether the operand that supplies a dimension of the output has the contracted one in lanes.
+        """Return whether the operand that supplies a dimension of the output has the contracted one in lanes.
 
         ``minor`` ``(n, 2)`` are the minor-most dimensions of input and kernel, which decide if both orders pad
         alike; None decides for the faster one.
@@ -193,14 +202,14 @@ class TimeModel:
         )
         for slot, (supplied, size, held) in enumerate(supplies):
             other = size[node]
-            in_lanes = _up(contracted, tiling.lanes) * _rows(other, tiling)
-            across = _up(other, tiling.lanes) * _rows(contracted, tiling)
+            in_lanes = _up(contracted, tiling.lanes) * _up(other, tile_sublanes(other, tiling))
+            across = _up(other, tiling.lanes) * _up(contracted, tile_sublanes(contracted, tiling))
             alike = False if minor is None else (in_lanes == across) & (minor[:, slot] == held[node])
             result |= (dimension == supplied[node]) & ((in_lanes < across) | alike)
         return result & (self.kind[node] <= _GRADIENT) & (self._facts.slot_tensor[node] >= 0).all(axis=1)
 
     def _padded_work(self, node: ConfigurableIndex, layout: Ints, minor: Ints | None) -> tuple[Floats, Floats]:
-        """Padding of the output and operations with all padding, each ``(n,)``, for full layouts ``(n, 6)``."""
+        """Return the output's padding and the padded operations, ``(n,)``, for full layouts ``(n, 6)``."""
         facts, core, tensor = self._facts, self._core, self._nodes[node]
         dims, element = facts.dims[tensor], facts.element_bytes[tensor]
         batch = np.where(self.kind[node] == 0, self._roles.output_batch[node], -2)
@@ -228,7 +237,7 @@ class TimeModel:
         return np.asarray(1e9 * np.hypot(computing, moving))
 
     def _layouts(self, node: ConfigurableIndex, rows: NDArray[np.integer]) -> tuple[Ints, Ints]:
-        """Full layouts of outputs ``(n, 6)``, minor-most dimensions of input and kernel ``(n, 2)``, under rows."""
+        """Return full layouts of outputs ``(n, 6)`` and minor-most dimensions of operands ``(n, 2)`` under rows."""
         layouts = []
         for slot in range(3):
             default = self._facts.default_layout[self._facts.slot_tensor[node, slot]]
@@ -309,16 +318,6 @@ class TimeModel:
             ns = float(self.row_ns[rows[place]]), float(fastest[place])
             times.append(NodeTime(int(node), *ns, size, -(-size // lanes) * lanes, *orders))
         return times
-
-
-def _rows(size: Ints, tiling: Tiling) -> Floats:
-    """Return how many rows a second minor-most dimension takes: tiles of few rows exist for few."""
-    rows = _up(size, tiling.sublanes)
-    fewer = tiling.sublanes // 2
-    while fewer >= tiling.fewest_sublanes:
-        rows = np.where(size <= fewer, fewer, rows)
-        fewer //= 2
-    return rows
 
 
 def config_times(graph: LayoutGraph, config: int) -> list[NodeTime]:

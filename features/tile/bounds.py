@@ -82,7 +82,7 @@ _VECTOR: Final = 8
 
 
 def _alignment(bound: Floats) -> Floats:
-    """log2 of the largest power of two, up to 64, that divides a bound."""
+    """Return log2 of the largest power of two, up to 64, that divides a bound."""
     return np.asarray(np.log2(np.gcd(whole_numbers(bound), 64)))
 
 
@@ -256,7 +256,7 @@ class Kernel(Block):
 
     @staticmethod
     def _reduces_minor(context: TileContext) -> bool:
-        """The dimensions summed over stand at the end of the operand's shape if the output is its beginning."""
+        """Return whether the output's shape is the beginning of the operand's, whose end is summed over."""
         if context.graph.opcode[context.main] != OPCODE["reduce"] or len(context.main_operands) == 0:
             return False
         operand, rank = context.main_operands[0], int(context.rank[context.main])

@@ -1,4 +1,4 @@
-"""What a CPU core does with a vector tile, and an estimate of a kernel's time from that.
+"""Inner loop of a vector tile on a CPU core, and an estimate of a kernel's time from it.
 
 Only for files that give a vector tile (input bounds); where none is given, as in TPU files, every column is 0.
 """
@@ -79,7 +79,7 @@ class InnerLoop:
 
 
 def _line_cycles(depth: float, stride: float) -> float:
-    """Cycles to fetch a line of a panel of ``depth`` rows, ``stride`` lines apart, that is read again and again.
+    """Return the cycles to fetch a line of a panel of ``depth`` rows, ``stride`` lines apart, read repeatedly.
 
     Rows a multiple of a power of two apart fall into few sets of a cache: sets / gcd(sets, stride) of them.
     """

@@ -84,7 +84,7 @@ class Candidates:
         return math.prod(self.choices.tolist())
 
     def expand(self, codes: Codes) -> NDArray[np.int8]:
-        """``(configs, nodes, 18)`` rows, as in ``node_config_feat``."""
+        """Return the rows, ``(configs, nodes, 18)``, as in ``node_config_feat``."""
         start = 1 + np.cumsum(self.choices) - self.choices
         at = np.column_stack([codes + start, np.zeros(len(codes), np.int64)])  # group -1 is the last column
         rows: NDArray[np.int8] = np.concatenate([_UNSET, *self.rows])[at[:, self.of_node]]
@@ -137,7 +137,7 @@ def tied_candidates(graph: LayoutGraph, *, min_elements: int = 1024) -> Candidat
     _, first = np.unique(group[chosen], return_index=True)
     nodes = [tied[at] for at in chosen[first]]
     rows = tuple(_rows({(): None, **dict.fromkeys(node.orders)}) for node in nodes)
-    least = [0 if node.optional else min(1, len(one) - 1) for node, one in zip(nodes, rows, strict=True)]
+    least = [0 if node.optional else min(1, len(choices) - 1) for node, choices in zip(nodes, rows, strict=True)]
     return Candidates(rows, group, np.array(least, np.int64))
 
 
@@ -148,12 +148,12 @@ def _settable(facts: LayoutFacts, min_elements: int) -> NDArray[np.bool_]:
 
 
 def _rows(orders: Iterable[tuple[int, ...]]) -> NDArray[np.int8]:
-    """``(choices, 18)`` rows that set these orders of the output."""
+    """Return the rows that set these orders of the output, ``(choices, 18)``."""
     return np.array([order + (-1,) * (len(LAYOUT_COLUMNS) - len(order)) for order in orders], np.int8)
 
 
 def _orders(default: tuple[int, ...], rng: np.random.Generator) -> Iterator[tuple[int, ...]]:
-    """Orders of dimensions, the promising ones first: one dimension of the default order moved ahead."""
+    """Yield orders of dimensions, promising ones first: one dimension of the default order moved ahead."""
     yield default
     for dimension in rng.permutation(len(default)).tolist():
         yield (dimension, *(other for other in default if other != dimension))
