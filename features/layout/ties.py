@@ -1,7 +1,7 @@
 """Configurable nodes that take their layouts together, as in Google's files.
 
 In every real layout file a few choices determine the configurations of hundreds of nodes. The rule was derived from
-these files (docs/tied.md). Two nodes are tied if they have one opcode and
+these files (docs/explanation/layouts.md). Two nodes are tied if they have one opcode and
 
 - the same dimensions are at stake: batch and feature of a convolution, the last free and the last contracted
   dimension of a dot, the blocks of dimensions that a reshape splits or merges;
