@@ -12,6 +12,7 @@ these files (docs/explanation/layouts.md). Two nodes are tied if they have one o
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import permutations
@@ -95,6 +96,10 @@ def _at_stake(opcode: str, shapes: Sequence[Shape], roles: NDArray[np.integer]) 
     if opcode not in _AT_STAKE:
         return None
     held = [[np.flatnonzero(slot == role).tolist() for role in _AT_STAKE[opcode]] for slot in roles]
+    if opcode == "dot":
+        batch = [shapes[0][d] for d in np.flatnonzero(roles[0] == DOT_ROLES.index("batch"))]
+        for slot, free in ((1, held[0][1]), (2, held[0][0])):
+            held[slot] = _first_of_equals(shapes[slot], [shapes[0][d] for d in free], batch)
     output, left, right = (tuple(dim for dims in slot for dim in dims[-1:]) for slot in held)
     sizes = [[sorted(shape[d] for d in dims) for dims in slot] for shape, slot in zip(shapes, held, strict=True)]
     if opcode == "convolution":
@@ -104,6 +109,23 @@ def _at_stake(opcode: str, shapes: Sequence[Shape], roles: NDArray[np.integer]) 
         fits = sizes[1][0] == sizes[2][0] != []
     # at equal cost the kernel's later dimension comes first
     return [output, left, tuple(sorted(right, reverse=True))] if fits else None
+
+
+def _first_of_equals(shape: Shape, free: Sequence[int], batch: Sequence[int]) -> list[list[int]]:
+    """Return the contracted and the free dimensions of a dot's operand, from the sizes of its output.
+
+    Of several dimensions of one size the first are free, the next batch. Roles (`slot_roles`) may differ there.
+    """
+    dims: list[int] = []
+    for size in free:
+        dims += [d for d in range(dims[-1] + 1 if dims else 0, len(shape)) if shape[d] == size][:1]
+    left, contracted = Counter(batch), []
+    for d in sorted(set(range(len(shape))) - {*dims}):
+        if left[shape[d]]:
+            left[shape[d]] -= 1
+        else:
+            contracted.append(d)
+    return [contracted, dims]
 
 
 def _reshape(output: Shape, operand: Shape, blocks: Sequence[Sequence[int]]) -> Tied:
