@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 
 from xlarank.data.errors import XlarankError
-from xlarank.data.hlo.candidates import Candidates, Codes, breed, random_configurations
 from xlarank.data.hlo.compiler.operations import read_operations
 from xlarank.data.hlo.compiler.outcome import Status
 from xlarank.data.hlo.compiler.session import Compiler
@@ -30,6 +29,7 @@ from xlarank.data.hlo.compiler.targets import target_of
 from xlarank.pipelines.advise.advice import open_journal
 from xlarank.pipelines.advise.search import LayoutSearch
 from xlarank.pipelines.advise.space import Space
+from xlarank.pipelines.programs.candidates import Candidates, Codes, breed, random_configurations
 from xlarank.pipelines.programs.sources import load_program
 from xlarank.pipelines.support.progress import Silent
 

@@ -35,7 +35,7 @@ class Walk:
     matrix: NDArray[np.float32]
 
     def by_node(self, values: Floats) -> dict[int, float]:
-        """Mean step at each node, of values of the rows."""
+        """Return the mean step at each node, for values of the rows."""
         return {int(node): float(step) for node, step in zip(self.nodes, walk_steps(values), strict=True)}
 
 
@@ -71,7 +71,7 @@ def walk_between(graph: LayoutGraph, rows: GraphRows, settings: FeatureSettings,
 
 
 def place_among(values: NDArray[np.floating[Any]], candidates: NDArray[np.floating[Any]], rank: bool) -> Floats:
-    """Where values stand among candidates: rank from 0 to 1 (between two, halfway), or standard score.
+    """Return the rank of values among candidates, 0 to 1 (between two, halfway), or their standard score.
 
     >>> place_among(np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0, 5.0]), True).tolist()
     [0.0, 0.25, 0.5]
@@ -90,14 +90,14 @@ def place_among(values: NDArray[np.floating[Any]], candidates: NDArray[np.floati
 
 
 def walk_steps(values: Floats) -> Floats:
-    """``(changed,)`` mean step at each node, from values ``(2 * (changed + 1),)`` along `walk_codes`."""
+    """Return the mean step at each node, ``(changed,)``, of values ``(2 * (changed + 1),)`` along `walk_codes`."""
     half = len(values) // 2
     forward, backward = np.diff(values[:half]), np.diff(values[half:])[::-1]
     return np.asarray((forward + backward) / 2)
 
 
 def walk_codes(start: NDArray[Code], end: NDArray[Code], nodes: Ints) -> NDArray[Code]:
-    """Codes of both walks from ``start`` to ``end``, ``(2 * (changed + 1), nodes)``."""
+    """Return the codes of both walks from ``start`` to ``end``, ``(2 * (changed + 1), nodes)``."""
     walks = np.tile(start, (2, len(nodes) + 1, 1))
     for walk, order in zip(walks, (nodes, nodes[::-1]), strict=True):
         for step, node in enumerate(order, 1):

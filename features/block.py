@@ -1,9 +1,10 @@
-"""What a block of columns is; `xlarank.features.catalogue` lists all there are."""
+"""Blocks of columns; `xlarank.features.catalogue` lists them."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from enum import Enum
+from collections.abc import Callable
+from enum import Enum, StrEnum
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,18 +14,51 @@ from xlarank.data.graph import Kind
 
 
 class Tier(Enum):
-    """What a block costs: FAST blocks make the cheap set, the full set has both."""
+    """Cost of a block. The fast tier computes FAST blocks only; the full tier computes all."""
 
     FAST = "fast"
     FULL = "full"
 
 
 class Scope(Enum):
-    """What a column is a number of: a graph, a configuration, or an instance (see `features.instances`)."""
+    """Entity that a column describes (for instances see `xlarank.features.instances`)."""
 
     GRAPH = "graph"
     CONFIG = "configuration"
     INSTANCE = "instance"
+
+
+class Cause(StrEnum):
+    """Physical cause behind a column, as `explain` and the report name it."""
+
+    COPIES = "copies between unlike layouts"
+    PADDING = "padding to hardware tiles"
+    VIOLATION = "dimensions that misfit lanes and sublanes"
+    FUSION = "fusion barriers"  # a set layout keeps its tensor from being fused away
+    CHANGE = "layouts unlike the compiler's default"
+    MINOR = "which dimension lies minor-most"
+    SURROUNDINGS = "what surrounds the changed nodes"
+    CANDIDATES = "how common the choice is among the candidates"
+    PROGRAM = "the program itself"
+    TILES = "tile sizes and counts"
+    INNER = "the inner loop"
+    TRAFFIC = "memory traffic"
+    ESTIMATE = "estimated time"
+    SIBLINGS = "what was measured of the program at another size"
+
+
+class Column(str):
+    """Meaning of a column, declared together with its cause (default: its block's) and its formula."""
+
+    cause: Cause | None
+    formula: Callable[..., Any]
+
+    def __new__(cls, meaning: str, cause: Cause | None = None, formula: Callable[..., Any] | None = None) -> Column:
+        column = super().__new__(cls, meaning)
+        column.cause = cause
+        if formula is not None:
+            column.formula = formula
+        return column
 
 
 class Block(ABC):
@@ -32,16 +66,23 @@ class Block(ABC):
 
     A subclass sets the class attributes and `compute`, and is listed in `xlarank.features.catalogue`, which refuses
     a missing docstring, a column without a meaning, and a malformed name or one used twice.
+
+    Attributes:
+        kinds: kinds of graphs that the block is for.
+        scope: entity that the columns describe.
+        tier: cost.
+        transductive: whether the block looks at all candidates of the graph (without labels).
+        cause: physical cause behind the columns, unless a `Column` declares its own.
+        columns: name (``block__what__how``) -> meaning with its unit, in column order.
     """
 
-    kinds: ClassVar[tuple[Kind, ...]] = ("layout",)  # the kinds of graphs it is for
-    scope: ClassVar[Scope] = Scope.CONFIG  # one number per graph, per configuration or per instance
-    tier: ClassVar[Tier] = Tier.FAST  # its cost
-    # transductive: it looks at the unlabelled candidate set of the graph, not at one configuration.
+    kinds: ClassVar[tuple[Kind, ...]] = ("layout",)
+    scope: ClassVar[Scope] = Scope.CONFIG
+    tier: ClassVar[Tier] = Tier.FAST
     transductive: ClassVar[bool] = False
-    # columns: name (``block__what__how``) -> meaning with its unit; the order is the column order.
+    cause: ClassVar[Cause] = Cause.PROGRAM
     columns: ClassVar[dict[str, str]]
 
     @abstractmethod
     def compute(self, context: Any) -> NDArray[np.floating[Any]]:
-        """The columns: ``(len(columns),)`` for a graph block, else ``(configs or instances, len(columns))``."""
+        """Return the columns, ``(columns,)`` for a graph block, else ``(configs or instances, columns)``."""

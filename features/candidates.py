@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.features.block import Block
+from xlarank.features.block import Block, Cause
 from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.program.tensors import Floats
@@ -37,7 +37,7 @@ _OF_TILES: Final = (
 
 
 def _placed(columns: tuple[str, ...], whole: str) -> dict[str, str]:
-    """Columns that place other ones: ``rank__size_nodes__log`` for ``size__nodes__log``, and ``zscore__...``."""
+    """Return the columns of ranks (``rank__size_nodes__log`` for ``size__nodes__log``) and of standard scores."""
     return {
         f"{prefix}__{name.replace('__', '_', 1)}": f"{meaning} within the {whole} of {name}"
         for prefix, meaning in (("rank", "rank"), ("zscore", "standard score"))
@@ -46,7 +46,7 @@ def _placed(columns: tuple[str, ...], whole: str) -> dict[str, str]:
 
 
 def within_graph_rank(values: NDArray[np.floating]) -> Floats:
-    """Average rank scaled to 0..1; 0.5 for a lone value. Rounded first, so that ties survive arithmetic noise.
+    """Return average ranks scaled to 0..1; 0.5 for a lone value. Rounded first: ties survive arithmetic noise.
 
     >>> within_graph_rank(np.array([3.0, 1.0, 3.0])).tolist()
     [0.75, 0.0, 0.75]
@@ -59,7 +59,7 @@ def within_graph_rank(values: NDArray[np.floating]) -> Floats:
 
 
 def standard_score(values: NDArray[np.floating], among: NDArray[np.floating] | None = None) -> Floats:
-    """(x - mean) / std of the values, or of those ``among``; 0 where these are the same up to arithmetic noise.
+    """Return (x - mean) / std of the values, or of those ``among``; 0 if these are equal up to arithmetic noise.
 
     >>> standard_score(np.array([1.0, 3.0])).tolist()
     [-1.0, 1.0]
@@ -95,7 +95,7 @@ class TileCandidatePlaces(CandidatePlaces):
 
 
 def placed_columns() -> dict[str, str]:
-    """Columns of ranks and standard scores -> the column that they place within the graph."""
+    """Return for each column of ranks or standard scores the column that is ranked."""
     blocks = (CandidatePlaces, TileCandidatePlaces)
     return {name: placed for block in blocks for name, placed in zip(block.columns, block.of * 2, strict=True)}
 
@@ -108,6 +108,7 @@ class Frequency(LayoutBlock):
     """
 
     transductive = True
+    cause = Cause.CANDIDATES
     columns = {
         "candidates__log_frequency__mean": "mean over nodes of log(frequency of the node's row)",
         "candidates__log_frequency__sum": "sum over nodes of log(frequency of the node's row)",

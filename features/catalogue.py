@@ -15,7 +15,7 @@ from xlarank.features.tile import bounds, inner_loop, tpu_time
 
 
 def checked(blocks: Sequence[Block]) -> tuple[Block, ...]:
-    """The blocks as they are; raises `TypeError` for a careless one, and for two that name one column of a kind."""
+    """Return the blocks; raise `TypeError` for an incomplete one and for two columns of one name."""
     owner: dict[tuple[Kind, str], str] = {}
     for block in blocks:
         title = type(block).__name__
@@ -61,12 +61,12 @@ INSTANCE_BLOCKS: Final = checked(
 
 
 def every_block(kind: Kind) -> list[Block]:
-    """All blocks for one kind of graph: those of its configurations, then those of its instances."""
+    """Return all blocks for one kind of graph: those of its configurations, then those of its instances."""
     return blocks_of(kind) + [block for block in INSTANCE_BLOCKS if kind in block.kinds]
 
 
 def blocks_of(kind: Kind, tier: Tier = Tier.FULL, *, candidates: bool = True) -> list[Block]:
-    """Blocks for one kind of graph: graph blocks, then those of single configurations, then transductive ones.
+    """Return the blocks for one kind of graph: graph blocks, configuration blocks, transductive blocks.
 
     Within these in the order of `BLOCKS`. Without ``candidates``, the transductive blocks are left out.
     """

@@ -15,73 +15,36 @@ from numpy.typing import NDArray
 
 from xlarank.data.graph import Graph, Kind, tensor_ranks
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, NODE_COLUMN, NODE_COLUMNS, OPCODES
-from xlarank.features.block import Block, Scope, Tier
+from xlarank.features.block import Block, Cause, Scope, Tier
 from xlarank.features.candidates import placed_columns
-from xlarank.features.catalogue import INSTANCE_BLOCKS, blocks_of
+from xlarank.features.catalogue import BLOCKS, INSTANCE_BLOCKS, blocks_of
 
-COPIES: Final = "copies between unlike layouts"
-PADDING: Final = "padding to hardware tiles"
-VIOLATION: Final = "dimensions that misfit lanes and sublanes"
-FUSION: Final = "fusion barriers"
-CHANGE: Final = "layouts unlike the compiler's default"
-MINOR: Final = "which dimension lies minor-most"
-SURROUNDINGS: Final = "what surrounds the changed nodes"
-CANDIDATES: Final = "how common the choice is among the candidates"
-PROGRAM: Final = "the program itself"
-TILES: Final = "tile sizes and counts"
-INNER: Final = "the inner loop"
-TRAFFIC: Final = "memory traffic"
-ESTIMATE: Final = "estimated time"
-SIBLINGS: Final = "what was measured of the program at another size"
-SOURCE: Final = "where the labels come from"
-
-#: Cause -> the first parts of columns' names that it stands behind, where the rest does not decide.
-_BLOCKS: Final = {
-    CHANGE: "change row output input kernel",
-    COPIES: "disagreement siblings propagation pair",
-    SURROUNDINGS: "neighbourhood near",
-    PADDING: "padding packed outputs",
-    VIOLATION: "violation",
-    MINOR: "roles types region groups",
-    CANDIDATES: "candidates",
-    TILES: "bounds tiles shape",
-    INNER: "inner",
-    ESTIMATE: "estimate tpu time",
-    TRAFFIC: "traffic",
-    SIBLINGS: "known",
-    SOURCE: "source",
-}
-#: The same of second parts, whatever the block: a set layout keeps its tensor from being fused away.
-_WHAT: Final = {
-    FUSION: "kept fused given nodes_set output_set input_set kernel_set",
-    MINOR: "minor minor_place minor_role default_minor second minor_changed",
-    PADDING: "padded excess default_excess",
-}
-_BY_BLOCK: Final = {word: cause for cause, words in _BLOCKS.items() for word in words.split()}
-_BY_WHAT: Final = {word: cause for cause, words in _WHAT.items() for word in words.split()}
+#: Columns that rankers add.
+_OF_RANKERS: Final = {"known__siblings__ranks": Cause.SIBLINGS}
 
 
-def cause_of(column: str) -> str:
-    """The cause behind a column of wide rows or instances; of a place among candidates, that of what is placed.
+def cause_of(column: str) -> Cause:
+    """Return the cause behind a column of wide rows or instances; of a rank, that of the ranked column.
 
-    >>> cause_of("padding__output_waste__mean"), cause_of("rank__change_nodes_set__share")
+    >>> cause_of("padding__output_waste__mean").value, cause_of("rank__change_nodes_set__share").value
     ('padding to hardware tiles', 'fusion barriers')
     """
-    block, what, how = placed_columns().get(column, column).split("__")
-    if block == "kernel" and how not in ("row", "node"):  # of a tile's kernel, not of a node's kernel slot
-        return PROGRAM
-    if block in ("neighbourhood", "disagreement", "pair", "padding", "packed", "siblings"):
-        return COPIES if block == "neighbourhood" and what.startswith("mismatch") else _BY_BLOCK[block]
-    if block == "change" and "unlike" in what:
-        return COPIES
-    if block == "outputs" and what.startswith(("made_", "read_")):
-        return MINOR
-    return _BY_WHAT.get(what, _BY_BLOCK.get(block, PROGRAM))
+    return _causes().get(placed_columns().get(column, column), Cause.PROGRAM)
+
+
+@cache
+def _causes() -> dict[str, Cause]:
+    declared = {
+        name: getattr(meaning, "cause", None) or block.cause
+        for block in (*BLOCKS, *INSTANCE_BLOCKS)
+        for name, meaning in block.columns.items()
+    }
+    return declared | _OF_RANKERS
 
 
 @cache
 def column_meanings() -> dict[str, str]:
-    """Column -> its one-line meaning; a name that both kinds of graphs have means the same in both."""
+    """Return the meaning of every column; a name that both kinds of graphs have means the same in both."""
     kinds: tuple[Kind, ...] = ("layout", "tile")
     wide = {name: text for kind in kinds for block in blocks_of(kind) for name, text in block.columns.items()}
     of_instances = {name: text for block in INSTANCE_BLOCKS for name, text in block.columns.items()}
@@ -93,28 +56,28 @@ _ELEMENT = "shape_element_type_is_"
 
 @dataclass(frozen=True)
 class NodeText:
-    """A node for people."""
+    """Opcode and shape of a node, such as ``dot f32[8,32]``."""
 
-    opcode: str  # HLO name
-    shape: str  # element type and dimensions, such as ``f32[8,32,32,3]``
+    opcode: str
+    shape: str
 
     def __str__(self) -> str:
         return f"{self.opcode} {self.shape}"
 
 
 def describe_node(graph: Graph, node: int) -> NodeText:
-    """Opcode and output shape of a node as numbered in the graph."""
+    """Return opcode and output shape of a node as numbered in the graph."""
     row = graph.node_feat[node]
     rank = int(tensor_ranks(graph.node_feat[node : node + 1])[0])
     at = NODE_COLUMN["shape_dimensions_0"]
     dims = ",".join(str(int(size)) for size in row[at : at + rank])
     elements = [name.removeprefix(_ELEMENT) for name in NODE_COLUMNS if name.startswith(_ELEMENT)]
-    given = [name for name in elements if row[NODE_COLUMN[_ELEMENT + name]] > 0]
-    return NodeText(OPCODES[int(graph.opcode[node])], f"{given[0] if given else '?'}[{dims}]")
+    element = next((name for name in elements if row[NODE_COLUMN[_ELEMENT + name]] > 0), "?")
+    return NodeText(OPCODES[int(graph.opcode[node])], f"{element}[{dims}]")
 
 
 def layout_text(row: NDArray[np.integer[Any]]) -> str:
-    """A row of ``node_config_feat`` ``(18,)``: the slots that are set, minor-to-major.
+    """Return the slots that a row of ``node_config_feat`` ``(18,)`` sets, minor-to-major.
 
     >>> layout_text(np.array([1, 0, -1, -1, -1, -1, *[-1] * 12]))
     'output {1,0}'
@@ -124,7 +87,7 @@ def layout_text(row: NDArray[np.integer[Any]]) -> str:
 
 
 def default_layout_text(graph: Graph, node: int) -> str:
-    """The compiler's own layout of a node's output, minor-to-major."""
+    """Return the compiler's own layout of a node's output, minor-to-major."""
     rank = int(tensor_ranks(graph.node_feat[node : node + 1])[0])
     at = NODE_COLUMN["layout_minor_to_major_0"]
     return _braced(graph.node_feat[node, at : at + rank])
@@ -148,7 +111,7 @@ a tensor. The ranker `sum-pooled` adds up the scores of the instances. -1 means 
 
 
 def pages() -> dict[str, str]:
-    """Name -> Markdown: the columns of layouts and of tiles, and those of instances."""
+    """Return the pages of columns as Markdown: layouts, tiles and instances."""
     return {
         "layout": _columns("layout"),
         "tile": _columns("tile"),

@@ -89,7 +89,7 @@ class GraphRows:
         return len(measured) > 1 and bool(np.ptp(measured) > 0)
 
     def measured(self) -> GraphRows:
-        """The rows that can be trained on: some of a graph's configurations may not have compiled."""
+        """Return the measured rows, which can be trained on."""
         known = np.isfinite(self.row_cost)
         return self if known.all() else self.take(np.flatnonzero(known))
 
@@ -101,7 +101,7 @@ class GraphRows:
     def matrix(
         self, which: NDArray[np.intp] | slice | None = None, used: NDArray[np.intp] | None = None
     ) -> NDArray[np.float32]:
-        """``(rows, columns)`` float32, a copy: all rows or ``which``, all columns or ``used``, ascending."""
+        """Return a copy, ``(rows, columns)`` float32: all rows or ``which``, all columns or ``used``, ascending."""
         config = self.config_values if which is None else self.config_values[which]
         graph = self.graph_values
         if used is not None and len(used) < len(self.columns):
@@ -113,7 +113,7 @@ class GraphRows:
         return wide
 
     def take(self, keep: NDArray[np.integer]) -> GraphRows:
-        """Some of the rows, in the order of ``keep``, with all configurations that are identical to them."""
+        """Return the rows ``keep``, in that order, with all configurations identical to them."""
         number = np.full(len(self), -1)
         number[keep] = np.arange(len(keep))
         kept = number[self.group] >= 0
@@ -128,7 +128,7 @@ class GraphRows:
         )
 
     def only(self, used: NDArray[np.intp]) -> GraphRows:
-        """With the columns ``used`` alone, numbered as in ``columns``, ascending."""
+        """Return the rows with the columns ``used`` alone, numbered as in ``columns``, ascending."""
         graph = len(self.graph_values)
         return replace(
             self,
@@ -191,12 +191,12 @@ def row_starts(graphs: Sequence[GraphRows]) -> list[int]:
 
 
 def draw_of_graph(seed: int, name: str) -> np.random.Generator:
-    """Random numbers that depend on the seed and the graph alone, not on what else is sampled."""
+    """Return a generator that depends on the seed and the graph alone, not on other samples."""
     return np.random.default_rng([seed, zlib.crc32(name.encode())])
 
 
 def even_ranks(cost: NDArray[np.float64], most: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Sorted indices, ``(min(most, configs),)``, of configurations at even steps of rank of ``cost (configs,)``.
+    """Return sorted indices, ``(min(most, configs),)``, at even steps of rank of ``cost (configs,)``.
 
     Equal costs are taken in random order.
 
@@ -211,7 +211,7 @@ def even_ranks(cost: NDArray[np.float64], most: int, rng: np.random.Generator) -
 
 
 def at_most(rows: GraphRows, recipe: Recipe) -> GraphRows:
-    """The rows that a recipe keeps of a graph, drawn at random; the draw depends on the recipe and the graph alone.
+    """Draw the rows that a recipe keeps of a graph; the draw depends on the recipe and the graph alone.
 
     Where it has more than ``max_configs``, those that were not measured go first: they cannot be trained on.
     """

@@ -49,7 +49,7 @@ TARGETS: Final = {target.name: target for target in (CPU, TPU)}
 
 
 def target_of(collection: Collection) -> Target:
-    """The hardware behind a collection: a source ``cpu`` or ``cpu-...`` names a CPU, all others are TPUs.
+    """Return the hardware behind a collection: a source ``cpu`` or ``cpu-...`` names a CPU, all others are TPUs.
 
     >>> target_of(Collection.parse("tile:cpu")).name, target_of(Collection.parse("tile:xla")).name
     ('cpu', 'tpu')
@@ -59,7 +59,7 @@ def target_of(collection: Collection) -> Target:
 
 
 def foreign_columns(target: Target | None) -> frozenset[str]:
-    """Columns that speak of other hardware than the target's; none where the target is not known.
+    """Return the columns that describe other hardware than the target's; none if the target is not known.
 
     Layouts have none: what padding says of a TPU's tiles it says of the locality of a CPU's loops, too.
     """

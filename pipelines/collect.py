@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from xlarank.data.collection import choose_splits
 from xlarank.data.errors import CompilerError
 from xlarank.data.files import atomic_write, write_json
-from xlarank.data.hlo.candidates import Candidates, Codes, breed, random_configurations
 from xlarank.data.hlo.compiler.cycles import COUNTING, Estimate
 from xlarank.data.hlo.compiler.outcome import Journal, Outcome, Status
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import Target, target_of
 from xlarank.data.hlo.messages import Message
 from xlarank.models.validation.metrics import kendall_tau
+from xlarank.pipelines.programs.candidates import Candidates, Codes, breed, random_configurations
 from xlarank.pipelines.programs.sources import (
     Collected,
     Search,

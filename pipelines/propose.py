@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from xlarank.data.errors import GraphFileError
 from xlarank.data.graph import LayoutGraph, read_graph
-from xlarank.data.hlo.candidates import Candidates, Codes, evolve, random_configurations
 from xlarank.data.hlo.reading import read_hlo
 from xlarank.data.workspace import Workspace
 from xlarank.models.trained import TrainedModel
+from xlarank.pipelines.programs.candidates import Candidates, Codes, evolve, random_configurations
 from xlarank.pipelines.programs.sources import SearchSettings, write_configurations
 from xlarank.pipelines.ranking.model_choice import model_for_graph, rows_for_model
 

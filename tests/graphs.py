@@ -1,7 +1,7 @@
 """Small graphs in the TpuGraphs format, for every test: two made by hand and random ones.
 
 A graph is a plain dict of arrays under the names of the npz file. Nothing here uses the code under test, apart from
-the names in `xlarank.data.schema`.
+the names in `xlarank.data.schema` and the type `LayoutGraph`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from xlarank.data.config_table import ConfigTable
+from xlarank.data.graph import LayoutGraph
 from xlarank.data.schema import LAYOUT_COLUMNS, MAX_RANK, NODE_COLUMN, NODE_COLUMNS, OPCODE
 
 Arrays = dict[str, np.ndarray]
@@ -74,6 +76,20 @@ def program_arrays(nodes: Sequence[Node]) -> Arrays:
         "node_opcode": np.array([OPCODE[node.opcode] for node in nodes], np.uint8),
         "edge_index": np.array(edges, np.int64).reshape(-1, 2),
     }
+
+
+def parameter(*dims: int) -> Node:
+    return Node("parameter", dims)
+
+
+def unconfigured(*nodes: Node, configurable: tuple[int, ...]) -> LayoutGraph:
+    """A layout graph of these nodes without configurations."""
+    arrays = program_arrays(nodes)
+    table = ConfigTable.from_blocks([], configs=0, nodes=len(configurable))
+    return LayoutGraph(
+        "p", arrays["node_feat"], arrays["node_opcode"].astype(np.int64), arrays["edge_index"],
+        np.zeros(0, np.int64), np.array([0, len(nodes)]), np.array(configurable), table,
+    )  # fmt: skip
 
 
 def layout_row(output: Sequence[int] = (), input: Sequence[int] = (), kernel: Sequence[int] = ()) -> np.ndarray:

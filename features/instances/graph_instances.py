@@ -74,11 +74,11 @@ class Instances:
         return int(self.codes.shape[0])
 
     def take(self, configs: NDArray[np.integer[Any]]) -> Instances:
-        """The same instances for some of the configurations."""
+        """Return the same instances for a selection of the configurations."""
         return replace(self, codes=self.codes[configs])
 
     def counts(self, configs: NDArray[np.integer[Any]] | None = None) -> sparse.csr_array:
-        """Sparse ``(configs, instances)`` float64: how often each configuration (default: all) holds each."""
+        """Return how often configurations (default: all) hold instances, sparse ``(configs, instances)``."""
         parts = [sparse.csr_array((0, len(self)))]
         for batch in self._batches(np.arange(self.configs) if configs is None else configs):
             held = self._held(batch)
@@ -90,18 +90,18 @@ class Instances:
         return sparse.csr_array(sparse.vstack(parts, format="csr"))
 
     def outputs(self) -> NDArray[np.int8]:
-        """``(configs, nodes, 6)`` the layout that each configuration sets on each node's output, -1 for none."""
+        """Return the layouts that configurations set on outputs, ``(configs, nodes, 6)``, -1 for none."""
         return self.rows[self.first + self.codes, :MAX_RANK]
 
     def sums(self, scores: Floats) -> Floats:
-        """``counts() @ scores`` without the counts: ``(configs,)``, or ``(configs, n)`` for ``(instances, n)``."""
+        """Return ``counts() @ scores``, ``(configs,)``, or ``(configs, n)`` for scores ``(instances, n)``."""
         padded = np.concatenate([scores, np.zeros((1, *scores.shape[1:]))])  # -1 is the last one
         # summed in the order of the counts, so that both ways give the same bits
         parts = [padded[self._held(batch)].sum(axis=1) for batch in self._batches(np.arange(self.configs))]
         return np.concatenate([padded[:0], *parts])
 
     def parts(self, config: int) -> list[Part]:
-        """What one distinct configuration is made of: nodes, then pairs."""
+        """Return the parts of a distinct configuration: nodes, then pairs."""
         (held,) = self._held(np.array([config])).tolist()
         rows = self.rows[self.first + self.codes[config]].reshape(-1, len(LAYOUT_SLOTS), MAX_RANK)
         name = [f"{OPCODES[opcode]} {node}" for opcode, node in zip(self.opcode.tolist(), self.node, strict=True)]
@@ -112,14 +112,14 @@ class Instances:
 
         texts: list[tuple[tuple[int, ...], str]] = []
         for k in self._nodes.tolist():
-            given = ", ".join(text for slot in range(len(LAYOUT_SLOTS)) if (text := layout(k, slot)))
-            texts.append(((k,), f"{name[k]}: {given or 'nothing set'}"))
+            layouts = ", ".join(text for slot in range(len(LAYOUT_SLOTS)) if (text := layout(k, slot)))
+            texts.append(((k,), f"{name[k]}: {layouts or 'nothing set'}"))
         for left, left_slot, right, right_slot, relation in self.pairs.tolist():
-            one, other = (
+            sides = [
                 f"{name[k]} {layout(k, slot) or f'{LAYOUT_SLOTS[slot]} default'}"
                 for k, slot in ((left, left_slot), (right, right_slot))
-            )
-            texts.append(((left, right), f"{one} against {other} ({PAIR_RELATIONS[relation]})"))
+            ]
+            texts.append(((left, right), f"{' against '.join(sides)} ({PAIR_RELATIONS[relation]})"))
         return [
             Part(instance, tuple(int(self.node[k]) for k in of), text)
             for (of, text), instance in zip(texts, held, strict=True)
@@ -137,7 +137,7 @@ class Instances:
             yield configs[at : at + step]
 
     def _held(self, configs: NDArray[np.integer[Any]]) -> Ints:
-        """``(configs, nodes + pairs)`` instance at each node and pair; -1 for none."""
+        """Return the instance at each node and pair, ``(configs, nodes + pairs)``; -1 for none."""
         row = self.first + self.codes[configs]
         left, left_slot, right, right_slot, _ = self.pairs.T
         requests = self.request[row[:, left], left_slot], self.request[row[:, right], right_slot]
@@ -163,5 +163,5 @@ class LazyInstances:
         return self._load()
 
     def take(self, configs: NDArray[np.integer[Any]]) -> LazyInstances:
-        """The instances of some of the configurations, still to be read or computed."""
+        """Return the instances of a selection of the configurations, still to be read or computed."""
         return LazyInstances(lambda: self.value.take(configs))

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.features.block import Block, Scope
+from xlarank.features.block import Block, Cause, Scope
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.slot_pairs import Combinations, PairLayouts
 from xlarank.features.program.opcode_classes import opcode_group
@@ -22,7 +22,7 @@ ABSENT: Final = -1.0
 
 
 class InstanceContext:
-    """Which rows and combinations of rows of a graph are instances: first all rows, then all combinations.
+    """Instances of a graph: first all rows, then all combinations of rows.
 
     Rows of nodes that have no other row, and combinations of pairs that have no other, are no instances.
     """
@@ -37,17 +37,17 @@ class InstanceContext:
         self.total = 0  # number of combinations
         for relation, every in enumerate([*layout.pairs, layout.siblings]):
             varying = every.take(np.flatnonzero(varies[every.left] | varies[every.right]))
-            one = Combinations(layout.requested, varying, _MOST_COMBINATIONS - self.total)
-            pairs = one.pairs
+            combinations = Combinations(layout.requested, varying, _MOST_COMBINATIONS - self.total)
+            pairs = combinations.pairs
             number = np.full(len(pairs), relation)
             sides.append(np.stack([pairs.left, pairs.left_slot, pairs.right, pairs.right_slot, number], axis=1))
-            starts.append(one.first[one.group] + self.total)
-            self.by_relation.append(one)
-            self.total += one.total
+            starts.append(combinations.first[combinations.group] + self.total)
+            self.by_relation.append(combinations)
+            self.total += combinations.total
         # as in `Instances`: ``(pairs, 5)``, ``(pairs,)`` and ``(pairs,)``; combination = first + left * width +
         # right
         self.pairs, self.first = np.concatenate(sides), np.concatenate(starts)
-        self.width = np.concatenate([one.width[one.group] for one in self.by_relation])
+        self.width = np.concatenate([of.width[of.group] for of in self.by_relation])
         self.frequency = self._frequency()  # ``(combinations,)`` how often they are taken, in all pairs and rows
         self.taken = np.flatnonzero(self.frequency)  # combinations that are instances: those that occur
 
@@ -85,6 +85,7 @@ _SIDE: Final = {
 class InstancePair(InstanceBlock):
     """Two rows that speak of one tensor, and what follows from both: -1 for nodes."""
 
+    cause = Cause.COPIES
     columns = {
         "pair__kind__number": "0-2: consumer and producer 1, 2, 3 or more edges apart; "
         "3: two readers of one tensor",
@@ -111,16 +112,16 @@ class InstancePair(InstanceBlock):
 
     @staticmethod
     def _values(context: LayoutContext, of: Combinations, relation: int, combination: Ints) -> NDArray[np.float32]:
-        """``(combinations, columns)`` for some combinations of one set of pairs."""
+        """Return the columns of combinations of one set of pairs, ``(combinations, columns)``."""
         pairs = of.pairs
         pair, left, right = of.sides(combination)
-        requested, made, given = PairLayouts(context, pairs).layouts(pair, left, right)
+        requested, made, sides_set = PairLayouts(context, pairs).layouts(pair, left, right)
         table: dict[str, NDArray[Any]] = {
             "pair__kind__number": np.full(len(pair), relation),
             "pair__unlike__flag": requested != made,
             # the minor-most dimension is the lowest digit of a key
             "pair__minor_unlike__flag": requested % 7 != made % 7,
-            "pair__given__count": given,
+            "pair__given__count": sides_set,
             "pair__slot__left": pairs.left_slot[pair],
             "pair__bytes__log2": log2p(pairs.bytes[pair]),
             "pair__bytes__share": millionths(pairs.bytes[pair], context.bytes.sum()),
@@ -133,7 +134,8 @@ class InstancePair(InstanceBlock):
             ("right", pairs.right_slot[pair], pairs.right[pair], right),
         ):
             for what in ("given", "changed", "minor", "distance"):
-                of_slot = np.stack([getattr(rows, what) for rows in slots])[slot, types]
+                name = "is_set" if what == "given" else what
+                of_slot = np.stack([getattr(rows, name) for rows in slots])[slot, types]
                 table[f"pair__{what}__{side}"] = log2p(of_slot) if what == "minor" else of_slot
             table[f"pair__opcode__{side}"] = group[node]
         return np.stack([np.asarray(table[name], np.float32) for name in InstancePair.columns], axis=1)
@@ -161,6 +163,7 @@ class InstanceRarity(InstanceBlock):
     """
 
     transductive = True
+    cause = Cause.CANDIDATES
     columns = {
         "candidates__rarity__log2": "-log2 of the share of the candidates' nodes (pairs) like this that take this "
         "row (combination)",
@@ -173,7 +176,7 @@ class InstanceRarity(InstanceBlock):
 
     @staticmethod
     def _of_rows(context: LayoutContext) -> Floats:
-        """``(R, 2)``; rows that no distinct configuration takes count as one."""
+        """Return the columns of rows, ``(R, 2)``; a row that no configuration takes counts as taken once."""
         frequency = np.maximum(context.table.frequency, 1)
         most = np.zeros(context.table.nodes, np.int64)
         np.maximum.at(most, context.table.node, frequency)
@@ -182,7 +185,7 @@ class InstanceRarity(InstanceBlock):
 
     @staticmethod
     def _of_combinations(context: InstanceContext) -> Floats:
-        """``(combinations, 2)``, over equal pairs between equal nodes."""
+        """Return the columns of combinations, ``(combinations, 2)``, over equal pairs between equal nodes."""
         if not context.total:
             return np.zeros((0, 2))
         frequency, starts = np.maximum(context.frequency, 1), np.unique(context.first)

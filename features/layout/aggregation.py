@@ -49,7 +49,7 @@ _Kind = _OverNodes | Pairs
 
 
 class Request(NamedTuple):
-    """Some of the quantities that are aggregated alike."""
+    """Slice of the quantities that are aggregated alike."""
 
     kind: _Kind
     columns: slice
@@ -85,7 +85,7 @@ class Aggregation:
     def sum(
         self, values: Sequence[NDArray[Any]], over: Sequence[float] | float = 1.0, *, each_node: bool = False
     ) -> Request:
-        """Sums over nodes of quantities ``(T,)`` of the types of rows, divided by ``over``.
+        """Request sums over nodes of quantities ``(T,)`` of the types of rows, divided by ``over``.
 
         With ``each_node``, of quantities ``(R,)`` of the distinct rows, where nodes of one signature may differ.
         """
@@ -94,22 +94,22 @@ class Aggregation:
         return self._request(_OverNodes(maximum=False, each_node=each_node), table)
 
     def shares(self, parts: Iterable[tuple[NDArray[Any], float]]) -> Request:
-        """`sum` of quantities that each come with what they are divided by."""
+        """Request `sum` of (quantity, divisor) pairs."""
         return self.sum(*zip(*parts, strict=True))
 
     def maximum(self, values: Sequence[NDArray[Any]], *, each_node: bool = False) -> Request:
-        """Largest over nodes of quantities as `sum` takes them, at least 0."""
+        """Request the largest over nodes of quantities as in `sum`, at least 0."""
         kind = _OverNodes(maximum=True, each_node=each_node)
         return self._request(kind, np.stack(values, axis=1).astype(np.float64))
 
     def sum_pairs(self, pairs: Pairs, quantities: PairQuantities, over: Sequence[float]) -> Request:
-        """Sums over pairs of quantities of their rows, divided by ``over``.
+        """Request sums over pairs of quantities of their rows, divided by ``over``.
 
-        ``quantities(pair, consumer's type of row, producer's)`` gives ``(combinations, len(over))``. Of rows that
-        request one layout of the tensor handed on, one is looked at, so they must depend on these layouts only.
+        ``quantities(pair, consumer's type of row, producer's)`` returns ``(combinations, len(over))``. It is
+        evaluated once per distinct requested layout of the tensor handed on and must depend on these only.
         """
         earlier = self._pairs.setdefault(pairs, [])
-        first = sum(len(each) for _, each in earlier)
+        first = sum(len(divisors) for _, divisors in earlier)
         earlier.append((quantities, over))
         return Request(pairs, slice(first, first + len(over)))
 
@@ -120,7 +120,7 @@ class Aggregation:
         return Request(kind, slice(first, first + table.shape[1]))
 
     def plan(self) -> Callable[[NDArray[np.int32]], Batch]:
-        """What turns the codes of some configurations into their `Batch`."""
+        """Return the function that computes the `Batch` of the codes of configurations."""
         context = self._context
         row_type = context.row_type.astype(np.int32)
         sums: dict[_OverNodes, list[_Table]] = {}
@@ -194,7 +194,7 @@ def _by_nodes(table: Floats, context: LayoutContext) -> list[_Table]:
 
 
 def _maximum(values: Floats, row_values: Floats, context: LayoutContext) -> Callable[[NDArray[np.integer]], Floats]:
-    """What finds the largest of a quantity over nodes, by codes ``(nodes, configs)``; it compares small ranks.
+    """Return the function of codes ``(nodes, configs)`` that finds the largest of a quantity over nodes.
 
     Every node has at least the smallest of its rows, so nodes that never exceed the largest of these, the
     floor, need not be looked at.
@@ -219,7 +219,7 @@ def _maximum(values: Floats, row_values: Floats, context: LayoutContext) -> Call
 def _pair_sums(
     context: LayoutContext, pairs: Pairs, requests: Sequence[tuple[PairQuantities, Sequence[float]]]
 ) -> Callable[[NDArray[np.integer]], Floats]:
-    """What sums over one set of pairs, by codes ``(configs, nodes)``.
+    """Return the function of codes ``(configs, nodes)`` that sums over one set of pairs.
 
     A pair takes few distinct combinations of requested layouts; the quantities of every combination are computed
     once and looked up.
@@ -229,7 +229,7 @@ def _pair_sums(
     number: NDArray[np.integer] = context.requested.number
     base: NDArray[np.integer] = combinations.first[combinations.group]
     width: NDArray[np.integer] = combinations.width[combinations.group]
-    offsets = pairs.left_slot * len(context.type_node), pairs.right_slot * len(context.type_node)
+    offsets = pairs.left_slot * len(context.type_configurable), pairs.right_slot * len(context.type_configurable)
 
     def quantities(combination: Ints) -> Floats:
         sides = combinations.sides(combination)
@@ -278,7 +278,7 @@ class LayoutBlock(Block):
 def compute_together(
     context: LayoutContext, blocks: Sequence[Block], names: Sequence[str], codes: NDArray[np.int32] | None = None
 ) -> NDArray[np.float32]:
-    """``(configs, names)`` columns of the layout blocks among ``blocks``, 0 in all others.
+    """Compute the columns of the layout blocks among ``blocks``, ``(configs, names)``, 0 in all others.
 
     ``codes`` ``(configs, nodes)`` are other configurations than the graph's candidates, which still are what
     transductive columns look at.
@@ -301,6 +301,6 @@ def compute_together(
 
 
 def columns_of(block: Block, names: Sequence[str]) -> slice:
-    """Where the columns of a block, which stand side by side, are among ``names``."""
+    """Return the slice of ``names`` that holds the columns of a block."""
     first = names.index(next(iter(block.columns)))
     return slice(first, first + len(block.columns))

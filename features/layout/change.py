@@ -7,10 +7,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.hlo.ties import groups_of, tied_nodes
 from xlarank.data.schema import LAYOUT_SLOTS
+from xlarank.features.block import Cause, Column
 from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock, Request
 from xlarank.features.layout.layout_context import LayoutContext
+from xlarank.features.layout.ties import groups_of, tied_nodes
 from xlarank.features.program.opcode_classes import OPCODE_CLASSES
 from xlarank.features.program.tensors import Floats
 
@@ -29,15 +30,18 @@ _OF_SLOT: Final = {
 class SlotChange(LayoutBlock):
     """Layouts set and changed, per slot: sums over configurable nodes, over their number or bytes."""
 
+    cause = Cause.CHANGE
     columns = {
-        f"change__{slot}_{what}": text.format(slot) for slot in LAYOUT_SLOTS for what, text in _OF_SLOT.items()
+        f"change__{slot}_{what}": Column(text.format(slot), Cause.FUSION if what == "set__share" else None)
+        for slot in LAYOUT_SLOTS
+        for what, text in _OF_SLOT.items()
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
         parts: list[tuple[NDArray[Any], float]] = []
         nodes = context.configurable_nodes
         for rows in context.slots.values():
-            parts += [(rows.given, nodes), (rows.changed, nodes), (rows.changed * rows.bytes, rows.total_bytes)]
+            parts += [(rows.is_set, nodes), (rows.changed, nodes), (rows.changed * rows.bytes, rows.total_bytes)]
             parts += [(rows.distance, nodes), (rows.minor_changed, nodes)]
             parts += [(rows.minor_changed * rows.bytes, rows.total_bytes)]
             parts += [((1 - rows.contiguity) * rows.bytes, rows.total_bytes)]
@@ -47,8 +51,9 @@ class SlotChange(LayoutBlock):
 class NodeChange(LayoutBlock):
     """Nodes with any layout set or changed, and the bytes behind all changed layouts (log2(1 + bytes))."""
 
+    cause = Cause.CHANGE
     columns = {
-        "change__nodes_set__share": "share of configurable nodes with any layout set",
+        "change__nodes_set__share": Column("share of configurable nodes with any layout set", Cause.FUSION),
         "change__nodes_changed__share": "share of configurable nodes with any layout unlike the default",
         "change__nodes_changed__log": "number of configurable nodes with any layout unlike the default",
         "change__slots_changed__log": "number of layouts unlike the default",
@@ -58,16 +63,16 @@ class NodeChange(LayoutBlock):
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
         slots = context.slots.values()
-        given = np.any([rows.given for rows in slots], axis=0)
+        any_set = np.any([rows.is_set for rows in slots], axis=0)
         changed = np.sum([rows.changed for rows in slots], axis=0)
         changed_bytes = np.sum([rows.changed * rows.bytes for rows in slots], axis=0)
-        requested = aggregation.sum([given, context.type_changed, changed, changed_bytes])
+        requested = aggregation.sum([any_set, context.type_changed, changed, changed_bytes])
         nodes, total = context.configurable_nodes, max(1.0, float(context.bytes.sum()))
 
         def finalize(batch: Batch) -> Floats:
-            set_, some, all_, bytes_ = batch[requested].T
-            logs = (np.log2(1 + counted) for counted in (some, all_, bytes_))
-            return np.stack([set_ / nodes, some / nodes, *logs, bytes_ / total], axis=1)
+            set_, nodes_changed, slots_changed, bytes_ = batch[requested].T
+            logs = (np.log2(1 + counted) for counted in (nodes_changed, slots_changed, bytes_))
+            return np.stack([set_ / nodes, nodes_changed / nodes, *logs, bytes_ / total], axis=1)
 
         return finalize
 
@@ -75,6 +80,7 @@ class NodeChange(LayoutBlock):
 class ChangeByClass(LayoutBlock):
     """Bytes laid out unlike the default, by opcode class and slot, over the bytes of that slot."""
 
+    cause = Cause.CHANGE
     columns = {
         f"change__{name}_{slot}_bytes__share": f"bytes of the {slot} of {name} nodes laid out unlike the "
         f"default, over all {slot} bytes of configurable nodes"
@@ -84,7 +90,10 @@ class ChangeByClass(LayoutBlock):
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
         return aggregation.shares(
-            ((context.node_class[context.type_node] == number) * rows.changed * rows.bytes, rows.total_bytes)
+            (
+                (context.configurable_class[context.type_configurable] == number) * rows.changed * rows.bytes,
+                rows.total_bytes,
+            )
             for number in range(len(OPCODE_CLASSES))
             for rows in context.slots.values()
         )
@@ -97,8 +106,9 @@ _UNLIKE: Final = "have one shape but two layouts"
 class InnerChange(LayoutBlock):
     """Nodes whose tensors of one shape have two layouts (they transpose as they go), or one layout."""
 
+    cause = Cause.CHANGE
     columns = {
-        f"change__{what}__share": f"share of {meaning}"
+        f"change__{what}__share": Column(f"share of {meaning}", Cause.COPIES if "unlike" in what else None)
         for what, meaning in (
             ("output_unlike_input", f"{_NODES} output and input {_UNLIKE}"),
             ("output_unlike_input_bytes", f"the output bytes of nodes whose output and input {_UNLIKE}"),
@@ -111,13 +121,13 @@ class InnerChange(LayoutBlock):
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
         output, input_, kernel = context.slots.values()
-        dims = [context.dims[context.slot_tensor[context.type_node, number]] for number in range(3)]
+        dims = [context.dims[context.slot_tensor[context.type_configurable, number]] for number in range(3)]
         same = [(dims[a] == dims[b]).all(axis=1) for a, b in ((0, 1), (0, 2), (1, 2))]
         with_input = same[0] & (output.key != input_.key) & (input_.bytes > 0)
         with_kernel = same[1] & (output.key != kernel.key) & (kernel.bytes > 0)
         operands = same[2] & (input_.key != kernel.key) & (kernel.bytes > 0)
-        like_input = output.given & input_.given & (output.key == input_.key)
-        like_kernel = input_.given & kernel.given & (input_.key == kernel.key)
+        like_input = output.is_set & input_.is_set & (output.key == input_.key)
+        like_kernel = input_.is_set & kernel.is_set & (input_.key == kernel.key)
         tables = [with_input, with_input * output.bytes, with_kernel, operands, like_input, like_kernel]
         nodes = context.configurable_nodes
         return aggregation.sum(tables, over=[nodes, output.total_bytes, nodes, nodes, nodes, nodes])
@@ -136,9 +146,10 @@ class TiedGroups(LayoutBlock):
 
     An output is *turned* where its minor-most dimension is not that of the first order of its group: the one that
     pads least of a convolution or dot, row major of a reshape. A sum over nodes depends on the size of the program;
-    the share of its choices that were made differently does not. Groups and orders: `xlarank.data.hlo.ties`.
+    the share of its choices that were made differently does not. Groups and orders: `xlarank.features.layout.ties`.
     """
 
+    cause = Cause.MINOR
     columns = {
         "groups__set__share": "mean over groups of tied nodes of the share of nodes with a set output",
         "groups__turned__share": "mean over groups of tied nodes of the share of nodes with a turned output",
@@ -147,24 +158,24 @@ class TiedGroups(LayoutBlock):
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
-        tied = tied_nodes(context.graph)
-        group, kinds = groups_of(tied), np.array([one.signature[0] for one in tied])
+        tied = tied_nodes(context)
+        group, kinds = groups_of(tied), np.array([node.signature[0] for node in tied])
         node, minor = context.table.node, context.table.rows[:, 0]
         # the minor-most dimension of the first order of a node's group; -1 where none may be set
-        first = np.array([one.orders[0][0] if one.orders and one.orders[0] else -1 for one in tied], np.int64)
-        given = minor >= 0
-        turned = given & (minor != first[node])
+        first = np.array([node.orders[0][0] if node.orders[0] else -1 for node in tied], np.int64)
+        is_set = minor >= 0
+        turned = is_set & (minor != first[node])
         share = 1 / np.bincount(group)[group][node]  # the nodes of a group add up to 1
         bytes_ = context.bytes[context.graph.configurable][node]
         groups, total = _count(group), context.slots["output"].total_bytes
-        tables, over = [given * share, turned * share, turned * bytes_], [groups, groups, total]
+        tables, over = [is_set * share, turned * share, turned * bytes_], [groups, groups, total]
         for kind in _KINDS:
-            mine = (kinds == kind)[node]
-            tables += [mine * turned * share, mine * turned * bytes_, mine * given * bytes_]
+            members = (kinds == kind)[node]
+            tables += [members * turned * share, members * turned * bytes_, members * is_set * bytes_]
             over += [_count(group[kinds == kind]), total, total]
         return aggregation.sum(tables, over=over, each_node=True)
 
 
 def _count(group: NDArray[np.intp]) -> float:
-    """Number of distinct groups, at least 1."""
+    """Return the number of distinct groups, at least 1."""
     return max(1.0, float(len(np.unique(group))))

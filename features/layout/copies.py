@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from xlarank.data.schema import LAYOUT_SLOTS
-from xlarank.features.block import Block, Scope, Tier
+from xlarank.features.block import Block, Cause, Column, Scope, Tier
 from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock, Request
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.slot_pairs import FARTHEST, PairLayouts
@@ -41,6 +41,7 @@ class Disagreement(LayoutBlock):
     about the bytes it moves. Partial layouts are completed by the default before comparing.
     """
 
+    cause = Cause.COPIES
     columns = {
         f"disagreement__{what.format(hop)}": text.format(f"consumer-producer pairs {far} apart")
         for hop, far in _DISTANCES.items()
@@ -49,7 +50,7 @@ class Disagreement(LayoutBlock):
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
         by_hop = [PairLayouts(context, pairs) for pairs in context.pairs]
-        requests = [aggregation.sum_pairs(one.pairs, one.disagreement, one.over()) for one in by_hop]
+        requests = [aggregation.sum_pairs(of.pairs, of.disagreement, of.over()) for of in by_hop]
         return lambda batch: np.concatenate([batch[hop] for hop in requests], axis=1)
 
 
@@ -60,6 +61,7 @@ class SiblingDisagreement(LayoutBlock):
     requests in a row of readers need at least n - 1 copies. Terms as in `Disagreement`.
     """
 
+    cause = Cause.COPIES
     columns = {
         f"siblings__{what.format('')}": text.format("neighbouring readers of one tensor")
         for what, text in _COMPARED.items()
@@ -73,6 +75,7 @@ class SiblingDisagreement(LayoutBlock):
 class DisagreementByClass(LayoutBlock):
     """Mismatched bytes at any distance, by the opcode class of either side, over all bytes handed on."""
 
+    cause = Cause.COPIES
     columns = {
         f"disagreement__{side}_{name}_bytes__share": f"mismatched bytes whose {side} is a {name} node"
         for side in ("consumer", "producer")
@@ -83,7 +86,7 @@ class DisagreementByClass(LayoutBlock):
         total = max(1.0, float(sum(pairs.bytes.sum() for pairs in context.pairs)))
         requests = []
         for pairs in context.pairs:
-            sides = (context.node_class[side][:, None] for side in (pairs.left, pairs.right))
+            sides = (context.configurable_class[side][:, None] for side in (pairs.left, pairs.right))
             member = np.concatenate([side == np.arange(len(OPCODE_CLASSES)) for side in sides], axis=1)
             mismatched = partial(self._mismatched_bytes, PairLayouts(context, pairs), member)
             requests.append(aggregation.sum_pairs(pairs, mismatched, [total] * len(self.columns)))
@@ -112,6 +115,7 @@ class Propagation(LayoutBlock):
     """
 
     tier = Tier.FULL
+    cause = Cause.COPIES
     columns = {
         "propagation__copies__share": "share of consumer-producer pairs that settle on different layouts",
         "propagation__copies_bytes__share": "share of the bytes handed on that settle on different layouts",
@@ -125,9 +129,9 @@ class Propagation(LayoutBlock):
         left, right, bytes_ = pairs.left, pairs.right, pairs.bytes
         makers, first = np.unique(right, return_index=True)
         slots = list(context.slots.values())
-        set_key = np.concatenate([np.where(rows.given, rows.key, 0) for rows in slots]).astype(np.int32)
-        offset = (pairs.left_slot * len(context.type_node))[:, None].astype(np.int32)
-        passing = context.node_class[left] == OPCODE_CLASSES.index("elementwise")
+        set_key = np.concatenate([np.where(rows.is_set, rows.key, 0) for rows in slots]).astype(np.int32)
+        offset = (pairs.left_slot * len(context.type_configurable))[:, None].astype(np.int32)
+        passing = context.configurable_class[left] == OPCODE_CLASSES.index("elementwise")
         ends = (context.dims[context.graph.configurable[side]] for side in (left, right))
         passing &= np.equal(*ends).all(axis=1)
         passed, first_passed = np.unique(left[passing], return_index=True)
@@ -179,7 +183,7 @@ class ConfigurableNodes(Block):
 
     def compute(self, context: LayoutContext) -> Floats:
         ids = context.graph.configurable
-        classes = np.bincount(context.node_class, minlength=len(OPCODE_CLASSES))
+        classes = np.bincount(context.configurable_class, minlength=len(OPCODE_CLASSES))
         reached = np.zeros(context.graph.nodes)
         reached[ids] = 1.0
         within = []
@@ -204,6 +208,7 @@ class ChangedSurroundings(LayoutBlock):
     """
 
     tier = Tier.FULL
+    cause = Cause.SURROUNDINGS
     columns = {
         f"neighbourhood__{direction}_{what}_{power}hop__share": f"{meaning}, mean over the {nodes} {power} edge(s) "
         "away, summed over changed nodes, over the same of all configurable nodes"
@@ -243,8 +248,11 @@ class Boundary(LayoutBlock):
     """
 
     tier = Tier.FULL
+    cause = Cause.SURROUNDINGS
     columns = {
-        f"neighbourhood__{what}_{hop}hop__{how}": meaning.format(hop=hop)
+        f"neighbourhood__{what}_{hop}hop__{how}": Column(
+            meaning.format(hop=hop), Cause.COPIES if what == "mismatch" else None
+        )
         for hop in (1, 2)
         for what, how, meaning in (
             ("cut", "share", "share of configurable pairs {hop} edge(s) apart with one of both changed"),
@@ -262,7 +270,7 @@ class Boundary(LayoutBlock):
         pairs = context.straight_pairs
         left, right = pairs.left, pairs.right
         keys = np.concatenate([context.slots[slot].key for slot in LAYOUT_SLOTS]).astype(np.int32)
-        offset = (pairs.left_slot * len(context.type_node))[:, None].astype(np.int32)
+        offset = (pairs.left_slot * len(context.type_configurable))[:, None].astype(np.int32)
         weight = (pairs.bytes / max(1.0, pairs.bytes.sum()))[:, None].astype(np.float32)
         near = [sparse.csr_array(matrix.astype(np.float32)) for matrix in context.near]
 

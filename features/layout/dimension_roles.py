@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
-from xlarank.features.block import Tier
+from xlarank.features.block import Cause, Tier
 from xlarank.features.layout.aggregation import Aggregation, LayoutBlock, Request
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.program.opcode_classes import COARSE_CLASSES
@@ -44,6 +44,7 @@ class DimensionRoles(LayoutBlock):
     """
 
     tier = Tier.FULL
+    cause = Cause.MINOR
     columns = {
         f"roles__{kind}_{slot}_{role}_{position}{of}__share": text.format(
             nodes=f"configurable {kind} nodes", slot=slot
@@ -58,7 +59,7 @@ class DimensionRoles(LayoutBlock):
         for kind, position, slot, role in _ROLE_COLUMNS:
             rows, of_class = context.slots[slot], COARSE_CLASSES.index(kind)
             at = rows.layout[:, list(_POSITIONS).index(position)]
-            named = context.roles[context.type_node, LAYOUT_SLOTS.index(slot), np.maximum(at, 0)]
+            named = context.roles[context.type_configurable, LAYOUT_SLOTS.index(slot), np.maximum(at, 0)]
             here = (context.type_coarse_class == of_class) & (at >= 0) & (named == _ROLES[kind][1].index(role))
             parts.append((here, context.nodes_of_class[of_class]))
             parts.append((here * rows.bytes, rows.bytes_of_class[of_class]))
@@ -81,6 +82,7 @@ class TypeHistogram(LayoutBlock):
     """
 
     tier = Tier.FULL
+    cause = Cause.MINOR
     columns = {
         f"types__{coarse}_rank{rank}_minor{dimension}__share": f"share of configurable nodes that are {coarse} "
         f"with an output of rank {rank} and dimension {dimension} minor-most"
@@ -105,6 +107,7 @@ class MinorSizes(LayoutBlock):
     """Minor-most sizes in bins, by nodes and by bytes: what runs along the 128 lanes."""
 
     tier = Tier.FULL
+    cause = Cause.MINOR
     columns = {
         f"types__{slot}_minor_from{low}{of}__share": f"share of {what.format(slot)} {low} "
         + ("or more" if high == np.inf else f"to {high - 1}")

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from xlarank.features.block import Block, Scope
+from xlarank.features.block import Block, Cause, Scope
 from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.time_model import KINDS
@@ -38,11 +38,12 @@ class FastestTime(Block):
 
 
 class EstimatedTime(LayoutBlock):
-    """The time of the configurable nodes by `TimeModel` beside other times, and what it is made of; log is log2.
+    """Time of the configurable nodes by `TimeModel`, relative to other times, and its parts; log is log2.
 
     Nothing in it is learned. The time itself is `FastestTime` times ``over_fastest``.
     """
 
+    cause = Cause.ESTIMATE
     columns = {
         OVER_FASTEST: "estimated time over the least that layouts allow, log2",
         "time__over_default__log": "estimated time over that of the compiler's default, log2",
@@ -56,7 +57,7 @@ class EstimatedTime(LayoutBlock):
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
-        model, node = context.times, context.type_node
+        model, node = context.times, context.type_configurable
         default, fastest = _total(model.default_ns), _total(model.fastest_ns)
         change = (model.type_ns - model.default_ns[node]) / default
         slower = model.type_ns - model.fastest_ns[node] > _MATTERS * fastest

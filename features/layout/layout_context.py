@@ -1,4 +1,4 @@
-"""What blocks of layouts share: facts, pairs of slots, and regions of tensors that have one layout.
+"""Shared context of layout blocks: facts, pairs of slots, and regions of tensors that have one layout.
 
 XLA's layout assignment carries the layout of an output on through elementwise operations of the same shape. A
 *region* is a connected component along those: what pads one of its tensors pads all of them, and whoever reads one
@@ -56,8 +56,8 @@ class Regions:
         for kind, roles in enumerate(CLASS_ROLES.values()):
             for slot in range(2 if roles is RESHAPE_ROLES else len(LAYOUT_SLOTS)):
                 tensor, role = facts.slot_tensor[:, slot], facts.roles[:, slot]
-                mine = (facts.coarse_class == kind) & (tensor >= 0)
-                node, dim = np.nonzero((role >= 0) & mine[:, None])
+                members = (facts.coarse_class == kind) & (tensor >= 0)
+                node, dim = np.nonzero((role >= 0) & members[:, None])
                 (self.read if slot else self.made)[self.of[tensor[node]], first + role[node, dim], dim] = True
             first += len(roles)
         # ``(regions, 6)`` whether a reduction that reads a tensor removes the dimension; it lists what it removes,
@@ -74,20 +74,20 @@ class OutputRows:
     """Physics of outputs, ``(R,)`` for every distinct row of the table, also where it sets no layout."""
 
     def __init__(self, facts: LayoutFacts, regions: Regions) -> None:
-        ids, place = facts.graph.configurable, facts.table.node
-        node = ids[place]
-        given = facts.table.rows[:, :MAX_RANK].astype(np.int64)
-        layout = complete_layout(given, facts.default_layout[node])
+        ids, index = facts.graph.configurable, facts.table.node
+        node = ids[index]
+        set_layout = facts.table.rows[:, :MAX_RANK].astype(np.int64)
+        layout = complete_layout(set_layout, facts.default_layout[node])
         element, tiling = facts.element_bytes, facts.tiling
         default = packed_waste(facts.dims[ids], facts.default_layout[ids], element[ids], tiling)
         least = np.minimum(default, least_waste(facts.dims[ids], facts.rank[ids], element[ids], tiling))
         stored = max(1.0, float(facts.bytes[~facts.fused].sum()))
-        self.given = given[:, 0] >= 0  # it does
+        self.is_set = set_layout[:, 0] >= 0
         # the two minor-most dimensions of the full layout; -1 for none
         self.minor, self.second = layout[:, 0], layout[:, 1]
         # bytes in tiles over true bytes: in the full layout, in the one that pads least, in the default
         self.padded: Floats = 1 + packed_waste(facts.dims[node], layout, element[node], tiling)
-        self.least, self.default = 1 + least[place], 1 + default[place]
+        self.least, self.default = 1 + least[index], 1 + default[index]
         self.bytes = facts.bytes[node] / stored  # of the output over those of all that a fusing compiler stores
         self.region = regions.of[node]  # which region the output is in
         # of the region's stored tensors (at least the output) over the same
@@ -95,7 +95,7 @@ class OutputRows:
 
 
 def least_waste(dims: Ints, rank: Ints, element_bytes: Floats, tiling: Tiling) -> Floats:
-    """`packed_waste` of the layout that pads least, ``(tensors,)``; inf for a rank below 2.
+    """Return the `packed_waste` of the layout that pads least, ``(tensors,)``; inf for a rank below 2.
 
     Padding depends on the two minor-most dimensions alone.
 
@@ -159,10 +159,10 @@ class LayoutContext(LayoutFacts):
         """
         ids = self.graph.configurable
         once = sparse.csr_array(self.neighbours[ids])
-        one = sparse.csr_array(once[:, ids])
-        two = sparse.csr_array(once @ self.neighbours[:, ids])
-        two.data[:] = 1.0
-        two = sparse.csr_array(two - two.multiply(one))
-        two.setdiag(0.0)
-        two.eliminate_zeros()
-        return [one, two]
+        near = sparse.csr_array(once[:, ids])
+        far = sparse.csr_array(once @ self.neighbours[:, ids])
+        far.data[:] = 1.0
+        far = sparse.csr_array(far - far.multiply(near))
+        far.setdiag(0.0)
+        far.eliminate_zeros()
+        return [near, far]

@@ -3,41 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.schema import LAYOUT_SLOTS
-from xlarank.features.block import Tier
+from xlarank.features.block import Cause, Column, Tier
 from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock, Request
 from xlarank.features.layout.layout_context import CLASS_ROLES, ROLE_NAMES, LayoutContext
 from xlarank.features.program.opcode_classes import COARSE_CLASSES
 from xlarank.features.program.tensors import Floats
 
 _WASTE: Final = {
+    "waste__log": "sum of the waste over {}, log2(1 + x)",
     "waste__mean": "mean of the waste over {}",
     "waste__max": "largest waste, {}",
     "waste_bytes__ratio": "bytes of padding over true bytes, all {} together",
     "waste_change__mean": "mean of the waste minus the default's over {}",
     "waste_change_bytes__ratio": "bytes of padding beyond the default's over true bytes, all {} together",
 }
-_WASTE_OF_CLASS: Final = {"waste__log": "sum of the waste over {}, log2(1 + x)", **_WASTE}
 
 
-#: Groups of tensors with columns of their own: name, what they are, index of the coarse class (None for all).
-_Group = tuple[str, str, int | None]
-_ALL: Final[list[_Group]] = [("", "", None)]
-_BY_CLASS: Final[list[_Group]] = [(f"{name}_", f"{name} ", at) for at, name in enumerate(COARSE_CLASSES)]
+class _Nodes(NamedTuple):
+    """Configurable nodes whose tensors have columns of their own.
+
+    Attributes:
+        block: first part of the columns' names.
+        waste: quantity of `xlarank.features.layout.row_types.tensor_physics`.
+        coarse: name of a coarse class; None for all nodes.
+    """
+
+    block: str
+    waste: str
+    coarse: str | None = None
+
+    def columns(self, slot: str) -> dict[str, str | None]:
+        """Return the columns of a slot in the order of their computation; None for the one left out."""
+        prefix, words = ("", "") if self.coarse is None else (f"{self.coarse}_", f"{self.coarse} ")
+        tensors = f"{slot} tensors of configurable {words}nodes"
+        return {
+            f"{self.block}__{prefix}{slot}_{what}": None
+            if what == "waste__log" and not words
+            else text.format(tensors)
+            for what, text in _WASTE.items()
+        }
 
 
-def _columns(block: str, groups: Sequence[_Group]) -> dict[str, str]:
-    return {
-        f"{block}__{name}{slot}_{what}": text.format(f"{slot} tensors of configurable {words}nodes")
-        for name, words, coarse in groups
-        for slot in LAYOUT_SLOTS
-        for what, text in (_WASTE if coarse is None else _WASTE_OF_CLASS).items()
-    }
+def _columns(nodes: Sequence[_Nodes]) -> dict[str, str | None]:
+    return {name: text for of in nodes for slot in LAYOUT_SLOTS for name, text in of.columns(slot).items()}
 
 
 class Padding(LayoutBlock):
@@ -46,39 +60,36 @@ class Padding(LayoutBlock):
     TPU arrays live in tiles of 8 sublanes x 128 lanes; a layout decides which dimensions are rounded up.
     """
 
-    columns = _columns("padding", _ALL)
-    parts: ClassVar[Sequence[tuple[str, Sequence[_Group]]]] = [("waste", _ALL)]  # of `tensor_physics`, for groups
+    cause = Cause.PADDING
+    nodes: ClassVar[Sequence[_Nodes]] = [_Nodes("padding", "waste")]
+    columns = {name: text for name, text in _columns(nodes).items() if text}
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
         shares: list[tuple[NDArray[Any], float]] = []
         wastes: list[Floats] = []
-        nodes_of: list[float] = []
-        for of_tile, _, _, coarse in (each := [(tile, *group) for tile, groups in self.parts for group in groups]):
+        counts: list[float] = []
+        for _, quantity, coarse in self.nodes:
             for rows in context.slots.values():
-                now = rows.now[of_tile]
-                extra = now - rows.default[of_tile]
-                nodes, bytes_ = float(context.configurable_nodes), rows.total_bytes
+                waste = rows.now[quantity]
+                extra = waste - rows.default[quantity]
+                count, bytes_ = float(context.configurable_nodes), rows.total_bytes
                 if coarse is not None:
-                    mine = context.type_coarse_class == coarse
-                    now, extra = mine * now, mine * extra
-                    nodes, bytes_ = context.nodes_of_class[coarse], rows.bytes_of_class[coarse]
-                for waste in (now, extra):
-                    shares += [(waste, nodes), (waste * rows.bytes, bytes_)]
-                wastes.append(now)
-                nodes_of.append(nodes)
+                    number = COARSE_CLASSES.index(coarse)
+                    members = context.type_coarse_class == number
+                    waste, extra = members * waste, members * extra
+                    count, bytes_ = context.nodes_of_class[number], rows.bytes_of_class[number]
+                shares += [(waste, count), (waste * rows.bytes, bytes_)]
+                shares += [(extra, count), (extra * rows.bytes, bytes_)]
+                wastes.append(waste)
+                counts.append(count)
         summed, largest = aggregation.shares(shares), aggregation.maximum(wastes)
-        # where each column is among sums, maxima and logarithms of sums; the latter only of single classes
-        logged = np.flatnonzero(np.repeat([coarse is not None for *_, coarse in each], len(LAYOUT_SLOTS)))
-        mean, log = 4 * np.arange(len(wastes)), np.searchsorted(logged, np.arange(len(wastes)))
-        most = 4 * len(wastes) + mean // 4
-        places = np.stack([5 * len(wastes) + log, mean, most, mean + 1, mean + 2, mean + 3], axis=1)
-        kept = np.ones(places.shape, bool)
-        kept[:, 0] = np.isin(np.arange(len(wastes)), logged)
-        order, counts = places[kept], np.array(nodes_of)[logged]
+        declared = np.array([text is not None for text in _columns(self.nodes).values()])
 
         def finalize(batch: Batch) -> Floats:
-            logs = np.log2(1 + batch[summed][:, mean[logged]] * counts)
-            return np.concatenate([batch[summed], batch[largest], logs], axis=1).take(order, axis=1)
+            sums, most = batch[summed].reshape(len(batch), -1, 4), batch[largest][:, :, None]
+            mean, rest = sums[:, :, :1], sums[:, :, 1:]
+            logs = np.log2(1 + mean * np.array(counts)[:, None])
+            return np.concatenate([logs, mean, most, rest], axis=2).reshape(len(batch), -1)[:, declared]
 
         return finalize
 
@@ -90,8 +101,11 @@ class FinePadding(Padding):
     """
 
     tier = Tier.FULL
-    columns = {**_columns("padding", _BY_CLASS), **_columns("packed", _ALL), **_columns("packed", _BY_CLASS)}
-    parts = [("waste", _BY_CLASS), ("packed", _ALL), ("packed", _BY_CLASS)]
+    nodes = [
+        *(_Nodes("padding", "waste", coarse) for coarse in COARSE_CLASSES),
+        *(_Nodes("packed", "packed", coarse) for coarse in (None, *COARSE_CLASSES)),
+    ]
+    columns = {name: text for name, text in _columns(nodes).items() if text}
 
 
 _MISFITS = {
@@ -107,6 +121,7 @@ class Violation(LayoutBlock):
     The first is the ratio that lifted Harvard's ordered pair accuracy from 0.6 to 0.75 (2023).
     """
 
+    cause = Cause.VIOLATION
     columns = {
         f"violation__{slot}_{name}{of}__share": f"share of {whose.format(slot)} {what}"
         for slot in LAYOUT_SLOTS
@@ -145,13 +160,12 @@ _TILES: Final = "bytes in tiles of regions of set outputs whose"
 
 def _of_dimensions(end: str, dimension: str) -> dict[str, str]:
     columns = {
-        f"outputs__{side}_{end}_{name}__ratio": f"{_TILES} {dimension} is {name} to a node that {does} the region, "
-        + _STORED
+        f"outputs__{side}_{end}_{name}": f"{_TILES} {dimension} is {name} to a node that {does} the region"
         for name in ROLE_NAMES
         for side, does in (("made", "makes"), ("read", "reads"))
     }
-    removed = f"{_TILES} {dimension} a reduction of the region removes, {_STORED}"
-    return {**columns, f"outputs__read_{end}_reduced__ratio": removed}
+    columns[f"outputs__read_{end}_reduced"] = f"{_TILES} {dimension} a reduction of the region removes"
+    return {f"{name}__ratio": Column(f"{text}, {_STORED}", Cause.MINOR) for name, text in columns.items()}
 
 
 class Outputs(LayoutBlock):
@@ -163,6 +177,7 @@ class Outputs(LayoutBlock):
     nothing.
     """
 
+    cause = Cause.PADDING
     columns = {
         **{
             f"outputs__{whose}_{what}__ratio": f"{text} ({whose} nodes), {_STORED}"
@@ -177,20 +192,20 @@ class Outputs(LayoutBlock):
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
         rows, regions = context.output_rows, context.regions
-        padded = rows.given * rows.padded * rows.region_bytes
-        excess = rows.given * (rows.padded - rows.least) * rows.region_bytes
-        summed = (excess, rows.given * (rows.padded - rows.least) * rows.bytes, padded, rows.given * rows.bytes)
+        padded = rows.is_set * rows.padded * rows.region_bytes
+        excess = rows.is_set * (rows.padded - rows.least) * rows.region_bytes
+        summed = (excess, rows.is_set * (rows.padded - rows.least) * rows.bytes, padded, rows.is_set * rows.bytes)
         kind = context.coarse_class[context.table.node]
-        mine = [np.ones(len(kind), bool), *(kind == number for number in range(len(CLASS_ROLES)))]
-        tables: list[NDArray[np.float64]] = [values * some for values in summed for some in mine]
+        members = [np.ones(len(kind), bool), *(kind == number for number in range(len(CLASS_ROLES)))]
+        tables: list[NDArray[np.float64]] = [values * subset for values in summed for subset in members]
         for dim in (rows.minor, rows.second):
             at, has = np.maximum(dim, 0), dim >= 0
             for role in range(len(ROLE_NAMES)):
                 tables += [padded * (has & roles[rows.region, role, at]) for roles in (regions.made, regions.read)]
             tables.append(padded * (has & regions.reduced[rows.region, at]))
         added = aggregation.sum(tables, each_node=True)
-        largest = aggregation.maximum([excess, padded, rows.given * (rows.padded - 1)], each_node=True)
-        first = len(summed) * len(mine)
+        largest = aggregation.maximum([excess, padded, rows.is_set * (rows.padded - 1)], each_node=True)
+        first = len(summed) * len(members)
 
         def finalize(batch: Batch) -> Floats:
             values = batch[added]

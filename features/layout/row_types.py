@@ -1,8 +1,20 @@
-"""What follows from a layout graph row by row: the tensors behind slots, and physics per type of row.
+"""Facts of a layout graph: the tensors behind slots, and physics per type of row.
 
 Nodes repeat (a transformer has its layers many times over), so distinct rows of equal nodes are one *type*.
-Whatever depends on the operation, its tensors and the layouts only is computed once a type (T of them);
-a configuration's codes are looked up from rows to types.
+Quantities that depend only on the operation, its tensors and their layouts are computed once per type; the codes of
+a configuration lead from rows to types. Five index spaces meet here:
+
+===================  =====  ==================================================================
+index                shape  points to
+===================  =====  ==================================================================
+`NodeIndex`          nodes  a node of the graph, and its output tensor
+`ConfigurableIndex`  K      a configurable node, in the order of ``graph.configurable``
+`RowIndex`           R      a distinct row of the configuration table; it belongs to one node
+`TypeIndex`          T      a type of row
+(codes)              C      a distinct configuration: ``(C, K)`` row indices
+===================  =====  ==================================================================
+
+An attribute ``a_b`` of two of these spaces maps from a to b: ``row_type`` is ``(R,)`` and holds types.
 """
 
 from __future__ import annotations
@@ -21,9 +33,13 @@ from xlarank.features.program.program_context import ProgramContext
 from xlarank.features.program.slots import node_flops, slot_roles, slot_tensors
 from xlarank.features.program.tensors import (
     TPU,
+    ConfigurableIndex,
     Floats,
     Ints,
+    NodeIndex,
+    RowIndex,
     Tiling,
+    TypeIndex,
     complete_layout,
     contiguity,
     layout_key,
@@ -31,11 +47,11 @@ from xlarank.features.program.tensors import (
     packed_waste,
     padding_waste,
     permutation_distance,
-)
+)  # fmt: skip
 
 
 def tensor_physics(dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tiling) -> dict[str, NDArray[Any]]:
-    """What a layout does to tensors, each ``(tensors,)``.
+    """Return what a layout does to tensors, each ``(tensors,)``.
 
     ``waste``: padded over true size, minus 1; ``packed``: the same with narrow elements packed and small tiles for
     few rows; ``violation``: the largest dimension is not minor-most; ``minor_misfit``, ``second_misfit``: the size
@@ -54,19 +70,21 @@ def tensor_physics(dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tili
 class SlotRows:
     """One slot (output, input or kernel) of every type of row; arrays are ``(T,)``."""
 
-    def __init__(self, facts: LayoutFacts, number: int, examples: Ints) -> None:
+    def __init__(self, facts: LayoutFacts, number: int, examples: RowIndex) -> None:
         of_node = facts.slot_tensor[:, number]
         node_bytes = np.where(of_node >= 0, facts.bytes[of_node], 0.0)
-        tensor = of_node[facts.type_node]
+        tensor = of_node[facts.type_configurable]
         present = tensor >= 0
         dims = np.where(present[:, None], facts.dims[tensor], 0)
         default = np.where(present[:, None], facts.default_layout[tensor], -1)
         element = np.where(present, facts.element_bytes[tensor], 0.0)
         rows = facts.table.rows[examples, MAX_RANK * number : MAX_RANK * (number + 1)].astype(np.int64)
-        given = np.where(present[:, None], rows, -1)
-        self.bytes: Floats = node_bytes[facts.type_node]  # size of the tensor; 0 where the node has no such tensor
-        self.given = given[:, 0] >= 0  # the row sets a layout
-        self.layout = complete_layout(given, default)  # ``(T, 6)`` the full layout
+        layout = np.where(present[:, None], rows, -1)
+        self.bytes: Floats = node_bytes[
+            facts.type_configurable
+        ]  # size of the tensor; 0 where the node has no such tensor
+        self.is_set = layout[:, 0] >= 0  # the row sets a layout
+        self.layout = complete_layout(layout, default)  # ``(T, 6)`` the full layout
         self.key = layout_key(self.layout)  # one number per full layout, for comparing
         minor, has_minor = minor_sizes(dims, self.layout)[0], self.layout[:, 0] >= 0
         self.minor = np.where(has_minor, minor, 0)  # size of the minor-most dimension, 0 for a scalar or no tensor
@@ -99,9 +117,9 @@ class LayoutFacts(ProgramContext):
         return max(1, self.table.nodes)
 
     @cached_property
-    def slot_tensor(self) -> Ints:
-        """``(configurable nodes, 3)`` node whose output each slot lays out; -1 for none."""
-        return slot_tensors(self, self.graph.configurable, self.graph.table)
+    def slot_tensor(self) -> NodeIndex:
+        """``(K, 3)`` the node whose output each slot lays out; -1 for none."""
+        return slot_tensors(self, self.graph.configurable, self.graph.table if self.graph.configs else None)
 
     @cached_property
     def flops(self) -> Floats:
@@ -110,18 +128,18 @@ class LayoutFacts(ProgramContext):
 
     @cached_property
     def roles(self) -> Ints:
-        """``(configurable nodes, 3, 6)`` what each dimension of each slot's tensor is to the node."""
+        """``(K, 3, 6)`` role of each dimension of each slot's tensor (`slot_roles`)."""
         return slot_roles(self, self.slot_tensor)
 
     @cached_property
-    def node_class(self) -> Ints:
-        """``(configurable nodes,)`` index into `OPCODE_CLASSES`."""
+    def configurable_class(self) -> Ints:
+        """``(K,)`` index into `OPCODE_CLASSES`."""
         return self.opcode_class[self.graph.configurable]
 
     @cached_property
     def coarse_class(self) -> Ints:
-        """``(configurable nodes,)`` index into `COARSE_CLASSES`."""
-        return coarse_class(self.node_class)
+        """``(K,)`` index into `COARSE_CLASSES`."""
+        return coarse_class(self.configurable_class)
 
     @cached_property
     def nodes_of_class(self) -> Floats:
@@ -130,7 +148,7 @@ class LayoutFacts(ProgramContext):
 
     @cached_property
     def signature(self) -> Ints:
-        """``(configurable nodes,)`` node signature: equal for nodes of one operation whose tensors are equal.
+        """``(K,)`` signature: equal for nodes of one operation whose tensors are equal.
 
         Tensors are equal in shape, element type, default layout and in what their dimensions are to the operation.
         """
@@ -142,8 +160,8 @@ class LayoutFacts(ProgramContext):
         return group_codes(table).group
 
     @cached_property
-    def _types(self) -> tuple[Ints, Ints]:
-        """An example row of each type, and the type of each row."""
+    def _types(self) -> tuple[RowIndex, TypeIndex]:
+        """``(T,)`` the first row of each type, and ``(R,)`` the type of each row."""
         slots = self.table.rows.reshape(len(self.table.rows), len(LAYOUT_SLOTS), MAX_RANK).astype(np.int64)
         key = layout_key(slots) @ (MAX_RANK + 1) ** (MAX_RANK * np.arange(len(LAYOUT_SLOTS)))
         choice = np.unique(key, return_inverse=True)[1]
@@ -152,28 +170,28 @@ class LayoutFacts(ProgramContext):
         return example, row_type
 
     @property
-    def type_row(self) -> Ints:
-        """``(T,)`` a distinct row of the table that is of each type."""
+    def type_row(self) -> RowIndex:
+        """``(T,)`` the first row of each type."""
         return self._types[0]
 
     @property
-    def row_type(self) -> Ints:
-        """``(R,)`` type of each distinct row of the table."""
+    def row_type(self) -> TypeIndex:
+        """``(R,)`` the type of each row."""
         return self._types[1]
 
     @cached_property
-    def type_node(self) -> Ints:
-        """``(T,)`` index of a configurable node that takes each type."""
+    def type_configurable(self) -> ConfigurableIndex:
+        """``(T,)`` the node that the first row of each type belongs to."""
         return self.table.node[self._types[0]].astype(np.int64)
 
     @cached_property
     def type_coarse_class(self) -> Ints:
-        """``(T,)`` coarse class of the nodes that take each type."""
-        return self.coarse_class[self.type_node]
+        """``(T,)`` coarse class of the nodes of each type."""
+        return self.coarse_class[self.type_configurable]
 
     @cached_property
     def slots(self) -> dict[str, SlotRows]:
-        """The types of rows seen slot by slot."""
+        """Physics of each slot, ``(T,)``."""
         return {slot: SlotRows(self, number, self._types[0]) for number, slot in enumerate(LAYOUT_SLOTS)}
 
     @cached_property
@@ -182,8 +200,8 @@ class LayoutFacts(ProgramContext):
         return np.asarray(np.any([rows.changed for rows in self.slots.values()], axis=0))
 
     @cached_property
-    def position(self) -> Ints:
-        """``(nodes,)`` index of a node among the configurable ones, -1 for the others."""
-        position = np.full(self.graph.nodes, -1)
-        position[self.graph.configurable] = np.arange(len(self.graph.configurable))
-        return position
+    def configurable_index(self) -> ConfigurableIndex:
+        """``(nodes,)`` index of each node among the configurable ones, -1 for others."""
+        index = np.full(self.graph.nodes, -1)
+        index[self.graph.configurable] = np.arange(len(self.graph.configurable))
+        return index

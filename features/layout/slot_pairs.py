@@ -20,7 +20,7 @@ from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, OPCODE
 from xlarank.features.layout.row_types import LayoutFacts
 from xlarank.features.program.opcode_classes import OPCODE_CLASSES
 from xlarank.features.program.program_context import ProgramContext
-from xlarank.features.program.tensors import Floats, Ints, layout_key
+from xlarank.features.program.tensors import ConfigurableIndex, Floats, Ints, NodeIndex, TypeIndex, layout_key
 
 #: Pairs are grouped by the edges between them: 1, 2, or 3 up to `FARTHEST`.
 HOPS: Final = 3
@@ -33,16 +33,21 @@ _PASSING: Final = tuple(OPCODE[name] for name in ("copy", "reverse", "all-reduce
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """Two slots each; arrays are ``(pairs,)``."""
+    """Pairs of slots; arrays are ``(pairs,)``.
 
-    # left, right: indices among the configurable nodes (consumer and producer, or two consumers).
-    left: Ints
-    right: Ints
-    # left_slot, right_slot: index into `xlarank.data.schema.LAYOUT_SLOTS`.
+    Attributes:
+        left, right: consumer and producer, or two consumers.
+        left_slot, right_slot: index into `xlarank.data.schema.LAYOUT_SLOTS`.
+        bytes: size of the tensor that is handed on.
+        permutation: ``(pairs, 6)`` dimension of the left tensor -> dimension of the right one.
+    """
+
+    left: ConfigurableIndex
+    right: ConfigurableIndex
     left_slot: Ints
     right_slot: Ints
-    bytes: Floats  # size of the tensor that is handed on
-    permutation: Ints  # ``(pairs, 6)`` dimension of the left tensor -> dimension of the right one
+    bytes: Floats
+    permutation: Ints
 
     def __len__(self) -> int:
         return len(self.left)
@@ -60,8 +65,8 @@ class Pairs:
         return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
 
 
-def operand_starts(facts: LayoutFacts) -> tuple[Ints, Ints, Ints]:
-    """Operand slots with a tensor that has dimensions: (configurable node, slot, tensor)."""
+def operand_starts(facts: LayoutFacts) -> tuple[ConfigurableIndex, Ints, NodeIndex]:
+    """Return operand slots whose tensor has dimensions: (configurable node, slot, tensor)."""
     node, slot = np.nonzero(facts.slot_tensor[:, 1:] >= 0)
     tensor = facts.slot_tensor[node, slot + 1]
     real = facts.rank[tensor] > 0
@@ -69,7 +74,7 @@ def operand_starts(facts: LayoutFacts) -> tuple[Ints, Ints, Ints]:
 
 
 def connected_pairs(facts: LayoutFacts) -> list[Pairs]:
-    """Pairs of consumer and producer with no other configurable node between: 1, 2, and 3 to 8 edges apart.
+    """Return pairs of consumer and producer without a configurable node between, 1, 2 and 3 to 8 edges apart.
 
     The shortest path counts where there are several.
     """
@@ -78,7 +83,7 @@ def connected_pairs(facts: LayoutFacts) -> list[Pairs]:
     state = np.arange(len(tensor)), tensor, np.tile(np.arange(MAX_RANK), (len(tensor), 1))
     ends, distances = [], []
     for distance in range(1, FARTHEST + 1):
-        configurable = facts.position[state[1]] >= 0
+        configurable = facts.configurable_index[state[1]] >= 0
         ends.append(tuple(part[configurable] for part in state))
         distances.append(np.full(len(ends[-1][0]), distance))
         state = walk.down(*(part[~configurable] for part in state))
@@ -89,13 +94,18 @@ def connected_pairs(facts: LayoutFacts) -> list[Pairs]:
     start, node, permutation = start[first], node[first], permutation[first]
     output = np.full(len(start), _OUTPUT)
     everything = Pairs(
-        consumer[start], facts.position[node], slot[start], output, facts.bytes[tensor[start]], permutation
+        consumer[start],
+        facts.configurable_index[node],
+        slot[start],
+        output,
+        facts.bytes[tensor[start]],
+        permutation,
     )
     return [everything.take(np.flatnonzero(distance == hop)) for hop in range(1, HOPS + 1)]
 
 
 def sibling_pairs(facts: LayoutFacts) -> Pairs:
-    """Neighbours in the row of operand slots that read one tensor directly, in order of node and slot."""
+    """Return neighbours among the operand slots that read one tensor directly, in order of node and slot."""
     consumer, slot, tensor = operand_starts(facts)
     order = np.lexsort((slot, consumer, tensor))
     consumer, slot, tensor = consumer[order], slot[order], tensor[order]
@@ -112,9 +122,9 @@ class _Walk:
         edges, dims, opcode = facts.graph.edges, facts.dims, facts.graph.opcode
         keeps = (facts.opcode_class == OPCODE_CLASSES.index("elementwise")) | np.isin(opcode, _PASSING)
         transposes = opcode == _TRANSPOSE
-        given = facts.column("dimensions_0", MAX_RANK).astype(np.int64).clip(0, MAX_RANK - 1)
+        listed = facts.column("dimensions_0", MAX_RANK).astype(np.int64).clip(0, MAX_RANK - 1)
         inside = transposes[:, None] & (np.arange(MAX_RANK) < facts.rank[:, None])
-        self._turn = np.where(inside, given, np.arange(MAX_RANK))
+        self._turn = np.where(inside, listed, np.arange(MAX_RANK))
         proper = (np.sort(self._turn, axis=1) == np.arange(MAX_RANK)).all(axis=1)  # a permutation is given
         node, operand = edges[:, 0], edges[:, 1]
         turned = np.take_along_axis(dims[operand], self._turn[node], axis=1)
@@ -125,8 +135,8 @@ class _Walk:
         self._first = np.searchsorted(node[passes][order], np.arange(len(dims) + 1))
         self._nodes = len(dims)
 
-    def down(self, start: Ints, node: Ints, permutation: Ints) -> tuple[Ints, Ints, Ints]:
-        """One edge further from every state (start, node, permutation).
+    def down(self, start: Ints, node: NodeIndex, permutation: Ints) -> tuple[Ints, Ints, Ints]:
+        """Follow one more edge from every state (start, node, permutation).
 
         Of several paths from one start to one node, the least permutation (dimension by dimension) is taken.
         """
@@ -149,13 +159,13 @@ class PairLayouts:
 
     def __init__(self, facts: LayoutFacts, pairs: Pairs) -> None:
         self.pairs = pairs
-        self._key, self._given, self._layout = (
-            np.stack([getattr(rows, name) for rows in facts.slots.values()]) for name in ("key", "given", "layout")
+        self._key, self._is_set, self._layout = (
+            np.stack([getattr(rows, name) for rows in facts.slots.values()]) for name in ("key", "is_set", "layout")
         )
         self._turned = ~pairs.straight
 
-    def layouts(self, pair: Ints, left: Ints, right: Ints) -> tuple[Ints, Ints, Ints]:
-        """Keys of both full layouts in the left tensor's dimensions, and how many of both are set, 0 to 2."""
+    def layouts(self, pair: Ints, left: TypeIndex, right: TypeIndex) -> tuple[Ints, Ints, Ints]:
+        """Return the keys of both full layouts in the left tensor's dimensions, and how many are set, 0 to 2."""
         left_slot, right_slot = self.pairs.left_slot[pair], self.pairs.right_slot[pair]
         made = self._key[right_slot, right]
         turned = np.flatnonzero(self._turned[pair])
@@ -165,20 +175,20 @@ class PairLayouts:
             back = np.argsort(self.pairs.permutation[pair[turned]], axis=1)
             turned_back = np.take_along_axis(back, np.maximum(layout, 0), axis=1)
             made[turned] = layout_key(np.where(layout >= 0, turned_back, -1))
-        given = self._given[left_slot, left].astype(np.int64) + self._given[right_slot, right]
-        return self._key[left_slot, left], made, given
+        sides_set = self._is_set[left_slot, left].astype(np.int64) + self._is_set[right_slot, right]
+        return self._key[left_slot, left], made, sides_set
 
-    def disagreement(self, pair: Ints, left: Ints, right: Ints) -> Floats:
-        """Clash, mismatch and half, each with its bytes, and agreement: ``(combinations, 7)``."""
-        wanted, made, given = self.layouts(pair, left, right)
+    def disagreement(self, pair: Ints, left: TypeIndex, right: TypeIndex) -> Floats:
+        """Return clash, mismatch and half, each with its bytes, and agreement: ``(combinations, 7)``."""
+        wanted, made, sides_set = self.layouts(pair, left, right)
         unlike = wanted != made
         bytes_ = self.pairs.bytes[pair]
-        clash, half = unlike & (given == 2), unlike & (given == 1)
-        columns = [clash, clash * bytes_, unlike, unlike * bytes_, half, half * bytes_, ~unlike & (given == 2)]
+        clash, half = unlike & (sides_set == 2), unlike & (sides_set == 1)
+        columns = [clash, clash * bytes_, unlike, unlike * bytes_, half, half * bytes_, ~unlike & (sides_set == 2)]
         return np.stack(columns, axis=1).astype(np.float64)
 
     def over(self) -> list[float]:
-        """What sums of `disagreement` are divided by: the number of pairs and their bytes, at least 1."""
+        """Return the divisors of sums of `disagreement`: the number of pairs or their bytes, at least 1."""
         count, bytes_ = float(max(1, len(self.pairs))), max(1.0, float(self.pairs.bytes.sum()))
         return [count, bytes_, count, bytes_, count, bytes_, count]
 
@@ -190,21 +200,23 @@ class RequestedLayouts:
     """
 
     def __init__(self, facts: LayoutFacts) -> None:
-        self.signature, signature = facts.signature, facts.signature[facts.type_node]
+        self.signature, signature = facts.signature, facts.signature[facts.type_configurable]
         self.signatures = int(facts.signature.max(initial=-1)) + 1  # number of different nodes
         keys = []
         for slot, rows in enumerate(facts.slots.values()):
-            keys.append(((slot * self.signatures + signature) * 2 + rows.given) * 7**MAX_RANK + rows.key)
+            keys.append(((slot * self.signatures + signature) * 2 + rows.is_set) * 7**MAX_RANK + rows.key)
         distinct, example, requested = np.unique(np.concatenate(keys), return_index=True, return_inverse=True)
         owner, owners = distinct // (2 * 7**MAX_RANK), len(LAYOUT_SLOTS) * self.signatures
         # ``(3 * signatures,)`` where requested layouts start, and how many there are
         self.first, self.count = np.searchsorted(owner, np.arange(owners)), np.bincount(owner, minlength=owners)
         # ``(3 * T,)`` which of them a type of row holds
         self.number: Ints = requested - self.first[owner[requested]]
-        self.types: Ints = example % max(1, len(facts.type_node))  # one type of row for each requested layout
+        self.types: Ints = example % max(
+            1, len(facts.type_configurable)
+        )  # one type of row for each requested layout
 
     def by_row(self, facts: LayoutFacts) -> Ints:
-        """``(R, 3)`` which of the requested layouts of each slot a distinct row of the table holds."""
+        """Return which of the requested layouts of each slot a distinct row of the table holds, ``(R, 3)``."""
         return np.asarray(self.number.reshape(len(LAYOUT_SLOTS), -1).T[facts.row_type])
 
 
@@ -232,7 +244,7 @@ class Combinations:
         self.total = int(sizes.sum())  # number of combinations
 
     def _grouped(self, pairs: Pairs) -> tuple[Ints, Ints]:
-        """``(pairs,)`` group of each, and ``(groups,)`` number of combinations."""
+        """Return the group of each pair, ``(pairs,)``, and the number of combinations of each group."""
         left, right = (
             slot * self.requested.signatures + self.requested.signature[node]
             for slot, node in ((pairs.left_slot, pairs.left), (pairs.right_slot, pairs.right))
@@ -242,8 +254,8 @@ class Combinations:
         self._example, self._left, self._right = equal.first, left[equal.first], right[equal.first]
         return equal.group, self.requested.count[self._left] * self.requested.count[self._right]
 
-    def sides(self, combination: Ints) -> tuple[Ints, Ints, Ints]:
-        """An example pair of each combination, and a type of row on its left and on its right side."""
+    def sides(self, combination: Ints) -> tuple[Ints, TypeIndex, TypeIndex]:
+        """Return for each combination an example pair, and a type of row on its left and its right side."""
         group = np.searchsorted(self.first, combination, side="right") - 1
         left, right = np.divmod(combination - self.first[group], self.width[group])
         types, first = self.requested.types, self.requested.first

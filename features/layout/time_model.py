@@ -18,7 +18,16 @@ from numpy.typing import NDArray
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.schema import MAX_RANK, OPCODE
 from xlarank.features.layout.row_types import LayoutFacts
-from xlarank.features.program.tensors import TPU, Floats, Ints, Tiling, complete_layout
+from xlarank.features.program.tensors import (
+    TPU,
+    ConfigurableIndex,
+    Floats,
+    Ints,
+    RowIndex,
+    Tiling,
+    complete_layout,
+    tile_sublanes,
+)
 
 
 @dataclass(frozen=True)
@@ -144,7 +153,7 @@ class TimeModel:
         return _Roles(*(self._facts.column(name)[self._nodes].astype(np.int64) for name in names))
 
     def _size(self, slot: int, dimension: Ints) -> Ints:
-        """``(configurable nodes,)`` size of a dimension of each node's tensor of a slot, 1 where there is none."""
+        """Return the size of a dimension of each node's tensor of a slot, ``(K,)``, 1 if there is none."""
         tensor = self._facts.slot_tensor[:, slot]
         return np.where(tensor >= 0, np.maximum(self._facts.dims[tensor, dimension], 1), 1)
 
@@ -177,8 +186,10 @@ class TimeModel:
         tensor = self._facts.slot_tensor[:, 1:]
         return np.asarray(np.where(tensor >= 0, self._facts.bytes[tensor], 0.0).sum(axis=1))
 
-    def _contracted_in_lanes(self, dimension: Ints, node: Ints, minor: Ints | None) -> NDArray[np.bool_]:
-        """``(n,)`` whether the operand that supplies a dimension of the output has the contracted one in lanes.
+    def _contracted_in_lanes(
+        self, dimension: Ints, node: ConfigurableIndex, minor: Ints | None
+    ) -> NDArray[np.bool_]:
+        """Return whether the operand that supplies a dimension of the output has the contracted one in lanes.
 
         ``minor`` ``(n, 2)`` are the minor-most dimensions of input and kernel, which decide if both orders pad
         alike; None decides for the faster one.
@@ -191,14 +202,14 @@ class TimeModel:
         )
         for slot, (supplied, size, held) in enumerate(supplies):
             other = size[node]
-            in_lanes = _up(contracted, tiling.lanes) * _rows(other, tiling)
-            across = _up(other, tiling.lanes) * _rows(contracted, tiling)
+            in_lanes = _up(contracted, tiling.lanes) * _up(other, tile_sublanes(other, tiling))
+            across = _up(other, tiling.lanes) * _up(contracted, tile_sublanes(contracted, tiling))
             alike = False if minor is None else (in_lanes == across) & (minor[:, slot] == held[node])
             result |= (dimension == supplied[node]) & ((in_lanes < across) | alike)
         return result & (self.kind[node] <= _GRADIENT) & (self._facts.slot_tensor[node] >= 0).all(axis=1)
 
-    def _padded_work(self, node: Ints, layout: Ints, minor: Ints | None) -> tuple[Floats, Floats]:
-        """Padding of the output and operations with all padding, each ``(n,)``, for full layouts ``(n, 6)``."""
+    def _padded_work(self, node: ConfigurableIndex, layout: Ints, minor: Ints | None) -> tuple[Floats, Floats]:
+        """Return the output's padding and the padded operations, ``(n,)``, for full layouts ``(n, 6)``."""
         facts, core, tensor = self._facts, self._core, self._nodes[node]
         dims, element = facts.dims[tensor], facts.element_bytes[tensor]
         batch = np.where(self.kind[node] == 0, self._roles.output_batch[node], -2)
@@ -214,7 +225,7 @@ class TimeModel:
         whole = np.select([at_first, at_along], [with_ones * to_lanes, padding * to_lanes], padding * packed)
         return padding, self.work[node] * whole
 
-    def nanoseconds(self, node: Ints, layout: Ints, minor: Ints | None = None) -> Floats:
+    def nanoseconds(self, node: ConfigurableIndex, layout: Ints, minor: Ints | None = None) -> Floats:
         """Return the times of configurable nodes, ``(n,)``, whose outputs have full layouts ``(n, 6)``.
 
         ``minor`` ``(n, 2)`` are the minor-most dimensions of their inputs and kernels, if known.
@@ -225,8 +236,8 @@ class TimeModel:
         moving = np.where(self.kind[node] == _OTHER, 0.0, moved / self._core.bandwidth)
         return np.asarray(1e9 * np.hypot(computing, moving))
 
-    def _layouts(self, node: Ints, rows: NDArray[np.integer]) -> tuple[Ints, Ints]:
-        """Full layouts of outputs ``(n, 6)``, minor-most dimensions of input and kernel ``(n, 2)``, under rows."""
+    def _layouts(self, node: ConfigurableIndex, rows: NDArray[np.integer]) -> tuple[Ints, Ints]:
+        """Return full layouts of outputs ``(n, 6)`` and minor-most dimensions of operands ``(n, 2)`` under rows."""
         layouts = []
         for slot in range(3):
             default = self._facts.default_layout[self._facts.slot_tensor[node, slot]]
@@ -244,7 +255,9 @@ class TimeModel:
     def type_ns(self) -> Floats:
         """``(T,)`` the same for every type of rows."""
         facts = self._facts
-        return self.nanoseconds(facts.type_node, *self._layouts(facts.type_node, facts.table.rows[facts.type_row]))
+        return self.nanoseconds(
+            facts.type_configurable, *self._layouts(facts.type_configurable, facts.table.rows[facts.type_row])
+        )
 
     @cached_property
     def unpadded_ns(self) -> Floats:
@@ -293,7 +306,7 @@ class TimeModel:
         least[place[first]], order[place[first]] = times[first], layout[first, :2]
         return least[of_node], order[of_node]
 
-    def node_times(self, rows: Ints) -> list[NodeTime]:
+    def node_times(self, rows: RowIndex) -> list[NodeTime]:
         """Return the time of every configurable node in a configuration that takes these rows, ``(nodes,)``."""
         facts, (fastest, order), lanes = self._facts, self._fastest, self._core.tiling.lanes
         layout, _ = self._layouts(np.arange(len(rows)), facts.table.rows[rows])
@@ -305,16 +318,6 @@ class TimeModel:
             ns = float(self.row_ns[rows[place]]), float(fastest[place])
             times.append(NodeTime(int(node), *ns, size, -(-size // lanes) * lanes, *orders))
         return times
-
-
-def _rows(size: Ints, tiling: Tiling) -> Floats:
-    """Return how many rows a second minor-most dimension takes: tiles of few rows exist for few."""
-    rows = _up(size, tiling.sublanes)
-    fewer = tiling.sublanes // 2
-    while fewer >= tiling.fewest_sublanes:
-        rows = np.where(size <= fewer, fewer, rows)
-        fewer //= 2
-    return rows
 
 
 def config_times(graph: LayoutGraph, config: int) -> list[NodeTime]:

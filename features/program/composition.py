@@ -1,4 +1,4 @@
-"""Which operations and element types a program is made of."""
+"""Composition of a program: operations, element types, sizes and work."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _opcode_columns(how: str, meaning: str) -> dict[str, str]:
 
 
 class _ProgramBlock(Block):
-    """Numbers of the program, whatever is configured in it."""
+    """Columns of the program, independent of its configurations."""
 
     kinds = ("layout", "tile")
     scope = Scope.GRAPH
@@ -145,8 +145,8 @@ class Work(_ProgramBlock):
     def compute(self, context: ProgramContext) -> Floats:
         flops = node_flops(context)
         total = max(1.0, flops.sum())
-        mine = [context.opcode_class == OPCODE_CLASSES.index(part) for part in _PARTS]
-        parts = [flops[chosen].sum() for chosen in (*mine, ~np.any(mine, axis=0))]
+        members = [context.opcode_class == OPCODE_CLASSES.index(part) for part in _PARTS]
+        parts = [flops[subset].sum() for subset in (*members, ~np.any(members, axis=0))]
         intensity = flops.sum() / max(1.0, context.bytes.sum())
         logs = np.log2(1 + np.array([flops.sum(), *parts]))
         return np.array([*logs, *(part / total for part in parts), flops.max() / total, np.log2(1 + intensity)])

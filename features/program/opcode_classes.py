@@ -32,7 +32,7 @@ COARSE_CLASSES: Final = ("convolution", "dot", "reshape", "other")
 
 
 def _numbered(members: dict[str, str], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """``(opcodes,)`` place among ``members`` of the one that names an opcode; ``numbers`` for all others."""
+    """Return ``numbers`` ``(opcodes,)`` with the index of the member that names an opcode."""
     for number, names in enumerate(members.values()):
         numbers[[OPCODE[name] for name in names.split()]] = number
     return numbers
@@ -42,7 +42,7 @@ _CLASS_OF: Final = _numbered(_MEMBERS, np.full(len(OPCODES), len(_MEMBERS)))
 
 
 def opcode_class(opcode: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Index into `OPCODE_CLASSES` for each opcode.
+    """Return the index into `OPCODE_CLASSES` for each opcode.
 
     >>> [OPCODE_CLASSES[i] for i in opcode_class(np.array([OPCODE["dot"], OPCODE["add"], OPCODE["while"]]))]
     ['dot', 'elementwise', 'other']
@@ -51,7 +51,7 @@ def opcode_class(opcode: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def coarse_class(classes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Index into `COARSE_CLASSES` for each index into `OPCODE_CLASSES` (whose first three are the same)."""
+    """Return the index into `COARSE_CLASSES` for indices into `OPCODE_CLASSES` (whose first three are equal)."""
     return np.asarray(np.minimum(classes, len(COARSE_CLASSES) - 1))
 
 
@@ -81,7 +81,7 @@ _GROUP_OF: Final = _numbered({**_GROUPS, "elementwise": "", "source": "parameter
 
 
 def opcode_group(opcode: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Index into `OPCODE_GROUPS` for each opcode.
+    """Return the index into `OPCODE_GROUPS` for each opcode.
 
     >>> [OPCODE_GROUPS[i] for i in opcode_group(np.array([OPCODE[n] for n in ("tanh", "add", "parameter")]))]
     ['transcendental', 'elementwise', 'source']

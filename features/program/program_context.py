@@ -1,4 +1,4 @@
-"""What follows from a program graph node by node, whatever its configurations are."""
+"""Quantities of the nodes of a program graph, independent of its configurations."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ProgramContext:
         self.rank = tensor_ranks(graph.node_feat)  # ``(nodes,)`` dimensions of each output
 
     def column(self, name: str, count: int = 1) -> NDArray[np.float32]:
-        """``count`` node columns from ``name`` on: ``(nodes,)`` or ``(nodes, count)``."""
+        """Return ``count`` node columns from ``name`` on: ``(nodes,)`` or ``(nodes, count)``."""
         at = NODE_COLUMN[name]
         return self.graph.node_feat[:, at] if count == 1 else self.graph.node_feat[:, at : at + count]
 
@@ -46,12 +46,12 @@ class ProgramContext:
     def default_layout(self) -> Ints:
         """``(nodes, 6)`` the compiler's default, minor-to-major, -1 past the rank.
 
-        The file pads with 0, which is also a dimension, so the rank masks it. Where the file gives no
-        permutation of the dimensions (no default known), the row-major one stands in.
+        The file pads with 0, which is also a dimension, so the rank masks it. If the file gives no
+        permutation of the dimensions (no default known), the row-major one is used.
         """
-        given = self.column("layout_minor_to_major_0", MAX_RANK).astype(np.int64)
+        stated = self.column("layout_minor_to_major_0", MAX_RANK).astype(np.int64)
         inside = np.arange(MAX_RANK) < self.rank[:, None]
-        layout = np.where(inside, given, -1)
+        layout = np.where(inside, stated, -1)
         row_major = np.where(inside, self.rank[:, None] - 1 - np.arange(MAX_RANK), -1)
         proper = (np.sort(layout, axis=1) == np.sort(row_major, axis=1)).all(axis=1)
         return np.where(proper[:, None], layout, row_major)

@@ -1,4 +1,4 @@
-"""Which tensor each slot of a configurable node lays out, and what each of its dimensions is to the operation.
+"""Tensors behind the slots of configurable nodes, and the role of each of their dimensions.
 
 The output slot is the node's own output. The input and kernel slots lay out its first and second operand, but the
 dataset's edge list does not keep the operand order (real convolutions list the kernel first about half the time),
@@ -40,7 +40,7 @@ _FREE: Final = [
 
 
 def slot_tensors(facts: ProgramContext, nodes: Ints, table: ConfigTable | None = None) -> Ints:
-    """``(nodes, 3)`` node ids of the output, input and kernel tensors; -1 for none.
+    """Return the nodes whose outputs are the output, input and kernel tensors, ``(nodes, 3)``; -1 for none.
 
     With the ``table`` of these nodes, its layouts are evidence too.
     """
@@ -56,7 +56,7 @@ def slot_tensors(facts: ProgramContext, nodes: Ints, table: ConfigTable | None =
 
 
 def _two_operands(edges: Ints, nodes: Ints, rank: Ints) -> tuple[Ints, Ints]:
-    """The first two operands of each node in the order of the edges; -1 for none.
+    """Return the first two operands of each node in the order of the edges; -1 for none.
 
     A scalar comes last: it has no layout, and a reduction's initial value often stands first.
     """
@@ -70,7 +70,7 @@ def _two_operands(edges: Ints, nodes: Ints, rank: Ints) -> tuple[Ints, Ints]:
 
 
 def _ranks_named(table: ConfigTable) -> Ints:
-    """``(configurable nodes, 2)`` the rank that the layouts of the input and kernel slots ask for."""
+    """Return the least rank that the layouts of the input and kernel slots imply, ``(K, 2)``."""
     named = np.zeros((table.nodes, 2), np.int64)
     for number in (0, 1):
         slot = table.rows[:, MAX_RANK * (number + 1) : MAX_RANK * (number + 2)]
@@ -79,7 +79,7 @@ def _ranks_named(table: ConfigTable) -> Ints:
 
 
 def _fit(facts: ProgramContext, node: Ints, input_: Ints, kernel: Ints, named: Ints) -> NDArray[np.float64]:
-    """How well a pair of operands suits the input and kernel slots."""
+    """Score a pair of operands as input and kernel."""
     fits = _RANK_FITS * ((facts.rank[input_] >= named[:, 0]).astype(float) + (facts.rank[kernel] >= named[:, 1]))
     opcode = facts.graph.opcode[node]
     convolution = opcode == OPCODE["convolution"]
@@ -90,7 +90,7 @@ def _fit(facts: ProgramContext, node: Ints, input_: Ints, kernel: Ints, named: I
 
 
 def _is_kernel(facts: ProgramContext, node: Ints, tensor: Ints) -> NDArray[np.bool_]:
-    """A convolution's kernel has the window's size and the output's features in the named dimensions."""
+    """Return whether a tensor has the window's size and the output's features in a kernel's dimensions."""
     dims = facts.dims[tensor]
     rows = np.arange(len(node))
     spatial = facts.column("convolution_dim_numbers_kernel_spatial_dims_0", 4)[node].astype(np.int64)
@@ -103,7 +103,7 @@ def _is_kernel(facts: ProgramContext, node: Ints, tensor: Ints) -> NDArray[np.bo
 
 
 def _dot_order(facts: ProgramContext, node: Ints, left: Ints, right: Ints) -> NDArray[np.float64]:
-    """A dot's output lists the dimensions of the left operand before those of the right one."""
+    """Score an order of operands: the output lists the left operand's dimensions before the right one's."""
     dims, rank = facts.dims[node], facts.rank[node]
     rows = np.arange(len(node))
     last = dims[rows, np.maximum(rank - 1, 0)][:, None]
@@ -114,7 +114,7 @@ def _dot_order(facts: ProgramContext, node: Ints, left: Ints, right: Ints) -> ND
 
 
 def slot_roles(facts: ProgramContext, tensors: Ints) -> Ints:
-    """``(nodes, 3, 6)`` role of each dimension of the output, input and kernel tensor; -1 for none.
+    """Return the role of each dimension of output, input and kernel, ``(nodes, 3, 6)``; -1 for none.
 
     ``tensors`` is ``(nodes, 3)`` as `slots.slot_tensors` gives it. Roles count within the operation:
     `CONVOLUTION_ROLES` (of a kernel, ``batch`` is the input feature and ``feature`` the output feature),
@@ -124,20 +124,20 @@ def slot_roles(facts: ProgramContext, tensors: Ints) -> Ints:
     roles = np.full((len(tensors), 3, MAX_RANK), -1)
     node = tensors[:, 0]
     opcode = facts.graph.opcode[node]
-    for mine, of in (
+    for members, roles_of in (
         (opcode == OPCODE["convolution"], _convolution),
         (opcode == OPCODE["dot"], _dot),
         (facts.opcode_class[node] == _RESHAPE, _reshape),
     ):
-        if mine.any():
-            roles[mine] = of(facts, tensors[mine])
+        if members.any():
+            roles[members] = roles_of(facts, tensors[members])
     inside = np.arange(MAX_RANK) < facts.rank[tensors][:, :, None]
     roles[~inside | (tensors < 0)[:, :, None]] = -1
     return roles
 
 
 def _convolution(facts: ProgramContext, tensors: Ints) -> Ints:
-    """The named dimensions are batch and feature, all others are spatial."""
+    """Return the roles of convolutions: the file names batch and feature, all others are spatial."""
     roles = np.full((len(tensors), 3, MAX_RANK), CONVOLUTION_ROLES.index("spatial"))
     rows = np.arange(len(tensors))
     stem = "convolution_dim_numbers"
@@ -153,7 +153,7 @@ def _convolution(facts: ProgramContext, tensors: Ints) -> Ints:
 
 
 def dot_split(facts: ProgramContext, tensors: Ints) -> tuple[Ints, Ints, Floats]:
-    """How many of the output's dimensions are batch and come from the left operand, and the size summed over.
+    """Return how many output dimensions are batch and from the left operand, and the size summed over.
 
     Three arrays ``(dots,)``; see `split_sizes`.
     """
@@ -172,12 +172,12 @@ def dot_split(facts: ProgramContext, tensors: Ints) -> tuple[Ints, Ints, Floats]
 
 
 def split_sizes(out: Sizes, left: Sizes, right: Sizes) -> tuple[int, int, float]:
-    """One dot: number of batch dimensions, of those from the left operand, and the size K summed over.
+    """Return for one dot the number of batch dimensions, of the left operand's own, and the size K summed over.
 
     With b batch and c contracted dimensions the ranks obey o = l + r - b - 2 c, the output's first b sizes and
     the next l - b - c stand in the left operand, the first b and the others in the right one, and what is left
-    of both is the same: the contracted sizes. Of several such b, one that contracts anything is taken; then
-    one whose batch leads both operands, the largest; else b = 0; else the largest. Where none fits, b = 0,
+    of both is the same: the contracted sizes. If several b fit, those that contract anything are preferred, then
+    those whose batch leads both operands, the largest; else b = 0; else the largest. If none fits, b = 0,
     c = (l + r - o) // 2 and K = sqrt(|left| |right| / |output|).
 
     >>> split_sizes((8, 12, 128, 128), (8, 128, 12, 64), (8, 128, 12, 64))  # attention
@@ -192,12 +192,12 @@ def split_sizes(out: Sizes, left: Sizes, right: Sizes) -> tuple[int, int, float]
         rows, columns = len(left) - batch - contracted, len(right) - batch - contracted
         if odd or min(contracted, rows, columns) < 0:
             continue
-        mine, yours = Counter(left), Counter(right)
-        mine.subtract(out[: batch + rows])
-        yours.subtract(out[:batch] + out[batch + rows :])
-        if mine == yours and min(mine.values(), default=0) >= 0:
+        of_left, of_right = Counter(left), Counter(right)
+        of_left.subtract(out[: batch + rows])
+        of_right.subtract(out[:batch] + out[batch + rows :])
+        if of_left == of_right and min(of_left.values(), default=0) >= 0:
             leads = batch > 0 and left[0] == right[0] == out[0]
-            splits.append((contracted > 0, leads, batch == 0, batch, rows, float(prod(mine.elements()))))
+            splits.append((contracted > 0, leads, batch == 0, batch, rows, float(prod(of_left.elements()))))
     if splits:
         return max(splits)[3:]
     rows = len(left) - max(spare, 0) // 2
@@ -205,7 +205,7 @@ def split_sizes(out: Sizes, left: Sizes, right: Sizes) -> tuple[int, int, float]
 
 
 def _dot(facts: ProgramContext, tensors: Ints) -> Ints:
-    """Sizes of the output are looked up in the operands: what is found is batch or rows, the rest contracted.
+    """Return the roles of dots: operand dimensions with a size of the output are batch or rows, others contracted.
 
     The left operand is searched from its first dimension on, the right one for its own part from the last.
     """
@@ -235,39 +235,36 @@ def _find(
     roles[hits, at[hits]] = role
 
 
-def _reshape(facts: ProgramContext, tensors: Ints) -> Ints:
-    """Sizes between two common products of leading sizes form a group: one of one is kept, else split or merged.
+def reshape_blocks(facts: ProgramContext, tensors: Ints) -> Ints:
+    """Return the block of each dimension of outputs and inputs, ``(reshapes, 2, 6)``; -1 for none.
 
-    A group with more dimensions in the output is split, otherwise merged. Sizes of 1 are kept, and so is all
-    of a tensor without elements.
+    Sizes between two common products of leading sizes form a block. Dimensions of size 1 belong to none, nor do
+    those of a tensor without elements.
     """
-    roles = np.full((len(tensors), 3, MAX_RANK), RESHAPE_ROLES.index("kept"))
-    sizes, products = [], []
-    for slot in (0, 1):
-        tensor = tensors[:, slot]
-        inside = (np.arange(MAX_RANK) < facts.rank[tensor][:, None]) & (tensor >= 0)[:, None]
-        sizes.append(np.where(inside, facts.dims[tensor], 1))
-        products.append(np.cumprod(sizes[-1].astype(np.float64), axis=1))
-    real = [(size > 1) & (product[:, -1:] > 0) for size, product in zip(sizes, products, strict=True)]
-    # the ends of groups: products that both shapes reach
-    ends = products[0][:, :, None] == products[1][:, None, :]
-    closes = (ends & real[1][:, None, :]).any(axis=2) & real[0]
-    bounds = np.where(closes, products[0], np.inf)
-    # of every dimension, the common ends strictly before it
-    groups = [(bounds[:, None, :] < product[:, :, None]).sum(axis=2) for product in products]
-    for slot in (0, 1):
-        of_output, of_input = (
-            ((groups[side][:, None, :] == groups[slot][:, :, None]) & real[side][:, None, :]).sum(axis=2)
-            for side in (0, 1)
-        )
-        changed = real[slot] & ~((of_output == 1) & (of_input == 1))
-        role = np.where(of_output > of_input, RESHAPE_ROLES.index("split"), RESHAPE_ROLES.index("merged"))
-        roles[:, slot][changed] = role[changed]
+    tensor = tensors[:, :2]
+    inside = (np.arange(MAX_RANK) < facts.rank[tensor][:, :, None]) & (tensor >= 0)[:, :, None]
+    sizes = np.where(inside, facts.dims[tensor], 1)
+    products = np.cumprod(sizes.astype(np.float64), axis=2)
+    real = (sizes > 1) & (products[:, :, -1:] > 0)
+    common = products[:, 0, :, None] == products[:, 1, None, :]
+    closes = (common & real[:, 1, None, :]).any(axis=2) & real[:, 0]
+    ends = np.where(closes, products[:, 0], np.inf)[:, None, None, :]
+    return np.where(real, (ends < products[:, :, :, None]).sum(axis=3), -1)
+
+
+def _reshape(facts: ProgramContext, tensors: Ints) -> Ints:
+    """Return the roles of reshapes: a block of one dimension each is kept, one with more in the output split."""
+    blocks = reshape_blocks(facts, tensors)
+    of_output, of_input = ((blocks[:, side, None, None, :] == blocks[:, :, :, None]).sum(axis=3) for side in (0, 1))
+    kept = (blocks < 0) | ((of_output == 1) & (of_input == 1))
+    kept_role, split_role, merged_role = range(len(RESHAPE_ROLES))
+    roles = np.full((len(tensors), 3, MAX_RANK), kept_role)
+    roles[:, :2] = np.select([kept, of_output > of_input], [kept_role, split_role], merged_role)
     return roles
 
 
 def node_flops(context: ProgramContext) -> Floats:
-    """``(nodes,)`` estimated floating-point operations.
+    """Estimate the floating-point operations of every node, ``(nodes,)``.
 
     A convolution or dot multiplies and adds once for every output element and element summed over: 2 |out| (kernel
     elements / output features), or 2 |out| K. A reduction touches every element of its largest operand (or of its

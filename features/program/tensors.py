@@ -17,6 +17,11 @@ from xlarank.data.schema import MAX_RANK
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+#: Indices, named by the space that they point into.
+NodeIndex = Ints  # nodes of the graph
+ConfigurableIndex = Ints  # configurable nodes (K of them), in the order of ``graph.configurable``
+RowIndex = Ints  # distinct rows of the configuration table (R)
+TypeIndex = Ints  # types of rows (T): distinct rows of equal nodes
 
 
 @dataclass(frozen=True)
@@ -34,7 +39,7 @@ TPU: Final = Tiling()
 
 
 def volume(dims: Ints, rank: Ints) -> Floats:
-    """Number of elements, ``(tensors,)``; 1 for a scalar.
+    """Return the number of elements, ``(tensors,)``; 1 for a scalar.
 
     >>> volume(np.array([[2, 3, 0, 0, 0, 0], [0] * 6]), np.array([2, 0])).tolist()
     [6.0, 1.0]
@@ -64,14 +69,14 @@ def complete_layout(layout: NDArray[np.integer], default: NDArray[np.integer]) -
 
 
 def minor_sizes(dims: Ints, layout: Ints) -> tuple[Ints, Ints]:
-    """Sizes of the minor-most and the second minor-most dimension; 1 where there is none."""
+    """Return the sizes of the minor-most and the second minor-most dimension; 1 if there is none."""
     padded = np.concatenate([dims, np.ones((len(dims), 1), dims.dtype)], axis=1)
     rows = np.arange(len(dims))
     return padded[rows, layout[:, 0]], padded[rows, layout[:, 1]]
 
 
 def padding_waste(dims: Ints, layout: Ints, tiling: Tiling = TPU) -> Floats:
-    """Padded over true size, minus one: ``(tensors,)``, no unit.
+    """Return the padded over the true size, minus one: ``(tensors,)``, no unit.
 
     The minor-most dimension is rounded up to the lanes and the second to the sublanes; a tensor of
     rank 1 lies along the lanes only. Neither a scalar nor a dimension of size 0 is padded.
@@ -89,7 +94,7 @@ def padding_waste(dims: Ints, layout: Ints, tiling: Tiling = TPU) -> Floats:
 
 
 def packed_waste(dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tiling = TPU) -> Floats:
-    """`padding_waste` with narrow elements packed and with the small tiles of tensors of few rows.
+    """Return `padding_waste` with narrow elements packed and with the small tiles of tensors of few rows.
 
     XLA packs two 16-bit or four 8-bit elements into a word, so a tile has 16 or 32 rows of them; a second
     minor-most size of at most 2 or 4 (times the packing) takes a tile of 2 or 4 rows instead of 8. A tensor
@@ -104,12 +109,7 @@ def packed_waste(dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tiling
     vector = layout[:, 1] < 0
     rows = np.where(vector, np.ceil(minor / tiling.lanes), second)
     packing = np.maximum(1.0, tiling.word_bytes / np.maximum(element_bytes, 1.0))
-    tile = np.full(len(dims), float(tiling.sublanes))
-    smaller = tiling.sublanes // 2
-    while smaller >= tiling.fewest_sublanes:
-        tile = np.where(rows <= smaller * packing, smaller, tile)
-        smaller //= 2
-    tile = np.where(vector & (rows <= 1), 1.0 / packing, tile)
+    tile = np.where(vector & (rows <= 1), 1.0 / packing, tile_sublanes(rows / packing, tiling))
     height = _rounded(rows, tile * packing)
     width = _rounded(minor, tiling.lanes)
     folded = np.where(minor > 0, rows * height * tiling.lanes / np.maximum(minor, 1), 1.0)
@@ -118,14 +118,24 @@ def packed_waste(dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tiling
     return np.maximum(waste - 1.0, 0.0)
 
 
+def tile_sublanes(rows: NDArray[Any], tiling: Tiling) -> Floats:
+    """Return the sublanes of the tiles of tensors with so many rows of words: fewer for few rows."""
+    sublanes = np.full(len(rows), float(tiling.sublanes))
+    fewer = tiling.sublanes // 2
+    while fewer >= tiling.fewest_sublanes:
+        sublanes[rows <= fewer] = fewer
+        fewer //= 2
+    return sublanes
+
+
 def _rounded(size: NDArray[np.integer] | Floats, multiple: int | Floats) -> Floats:
-    """Size rounded up to a multiple, over the size itself."""
+    """Return the size rounded up to a multiple, over the size itself."""
     up: Floats = np.ceil(size / multiple) * multiple / np.maximum(size, 1)
     return np.maximum(up, 1.0)
 
 
 def contiguity(dims: Ints, layout: Ints, default: Ints) -> Floats:
-    """How much of a tensor a copy between two full layouts moves in one piece: ``(tensors,)``, 0 to 1.
+    """Return how much of a tensor a copy between two full layouts moves in one piece: ``(tensors,)``, 0 to 1.
 
     The dimensions that both layouts list first, in the same order, form runs that stay together; the value
     is log(elements of a run) / log(elements of the tensor), and 1 where the layouts agree.
@@ -144,23 +154,23 @@ def contiguity(dims: Ints, layout: Ints, default: Ints) -> Floats:
 
 
 def layout_key(layout: Ints) -> Ints:
-    """One number per layout, for comparing: its entries plus 1 as digits in base 7, minor-most lowest."""
+    """Return one number per layout, for comparing: entries plus 1 as digits in base 7, minor-most lowest."""
     return np.asarray((layout + 1) @ (MAX_RANK + 1) ** np.arange(MAX_RANK))
 
 
-def permutation_distance(one: Ints, other: Ints) -> Floats:
-    """Share of pairs of dimensions that two full layouts of one tensor order differently, 0 to 1.
+def permutation_distance(left: Ints, right: Ints) -> Floats:
+    """Return the share of pairs of dimensions that two full layouts of one tensor order differently, 0 to 1.
 
     >>> permutation_distance(np.array([[0, 1, 2, -1, -1, -1]]), np.array([[2, 1, 0, -1, -1, -1]])).tolist()
     [1.0]
     """
     positions = []
-    for layout in (one, other):
+    for layout in (left, right):
         position = np.zeros((len(layout), MAX_RANK + 1), np.int64)
         position[np.arange(len(layout))[:, None], layout] = np.arange(MAX_RANK)
         positions.append(position[:, :MAX_RANK])
-    rank = (one >= 0).sum(axis=1)
-    differing = np.zeros(len(one))
+    rank = (left >= 0).sum(axis=1)
+    differing = np.zeros(len(left))
     for i, j in combinations(range(MAX_RANK), 2):
         crossed = (positions[0][:, i] < positions[0][:, j]) != (positions[1][:, i] < positions[1][:, j])
         differing += crossed & (j < rank)
@@ -168,10 +178,10 @@ def permutation_distance(one: Ints, other: Ints) -> Floats:
 
 
 def log2p(values: NDArray[Any]) -> Floats:
-    """log2(1 + x), the scale of sizes."""
+    """Return log2(1 + x), the scale of sizes."""
     return np.asarray(np.log2(1.0 + values.astype(np.float64)))
 
 
 def millionths(part: NDArray[Any], whole: float) -> Floats:
-    """log2 of 1 + a million times the share."""
+    """Return log2 of 1 + a million times the share."""
     return log2p(1e6 * part / max(whole, 1.0))

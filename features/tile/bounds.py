@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from xlarank.data.schema import MAX_RANK, OPCODE, TILE_SLOTS
-from xlarank.features.block import Block, Scope
+from xlarank.features.block import Block, Cause, Scope
 from xlarank.features.program.opcode_classes import OPCODE_CLASSES
 from xlarank.features.program.tensors import Floats, log2p
 from xlarank.features.tile.tile_context import TileContext, whole_numbers
@@ -17,6 +17,7 @@ class Bounds(Block):
     """log2(1 + bound) as given in the file, and their product; 0 stands for a whole dimension."""
 
     kinds = ("tile",)
+    cause = Cause.TILES
     columns = {
         f"bounds__{slot}_{what}__log": meaning
         for slot in TILE_SLOTS
@@ -40,6 +41,7 @@ class TileCounts(Block):
     """
 
     kinds = ("tile",)
+    cause = Cause.TILES
     columns = {
         f"tiles__{slot}_{what}__{how}": f"{meaning} of the {slot} tile"
         for slot in ("output", "kernel")
@@ -80,7 +82,7 @@ _VECTOR: Final = 8
 
 
 def _alignment(bound: Floats) -> Floats:
-    """log2 of the largest power of two, up to 64, that divides a bound."""
+    """Return log2 of the largest power of two, up to 64, that divides a bound."""
     return np.asarray(np.log2(np.gcd(whole_numbers(bound), 64)))
 
 
@@ -92,6 +94,7 @@ class TileShape(Block):
     """
 
     kinds = ("tile",)
+    cause = Cause.TILES
     columns = {
         **{
             f"shape__{name.format(i)}": meaning.format(i)
@@ -154,6 +157,7 @@ class Traffic(Block):
     """
 
     kinds = ("tile",)
+    cause = Cause.TRAFFIC
     columns = {
         "traffic__tile_bytes__log": "bytes of one output tile, log2(1 + x)",
         "traffic__working_set__log": "bytes of one output tile and what it reads, log2(1 + x)",
@@ -252,7 +256,7 @@ class Kernel(Block):
 
     @staticmethod
     def _reduces_minor(context: TileContext) -> bool:
-        """The dimensions summed over stand at the end of the operand's shape if the output is its beginning."""
+        """Return whether the output's shape is the beginning of the operand's, whose end is summed over."""
         if context.graph.opcode[context.main] != OPCODE["reduce"] or len(context.main_operands) == 0:
             return False
         operand, rank = context.main_operands[0], int(context.rank[context.main])

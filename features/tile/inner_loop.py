@@ -1,4 +1,4 @@
-"""What a CPU core does with a vector tile, and an estimate of a kernel's time from that.
+"""Inner loop of a vector tile on a CPU core, and an estimate of a kernel's time from it.
 
 Only for files that give a vector tile (input bounds); where none is given, as in TPU files, every column is 0.
 """
@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from xlarank.data.schema import MAX_RANK
-from xlarank.features.block import Block
+from xlarank.features.block import Block, Cause, Column
 from xlarank.features.program.tensors import Floats
 from xlarank.features.tile.tile_context import TileContext, contiguous, whole_numbers
 
@@ -79,7 +79,7 @@ class InnerLoop:
 
 
 def _line_cycles(depth: float, stride: float) -> float:
-    """Cycles to fetch a line of a panel of ``depth`` rows, ``stride`` lines apart, that is read again and again.
+    """Return the cycles to fetch a line of a panel of ``depth`` rows, ``stride`` lines apart, read repeatedly.
 
     Rows a multiple of a power of two apart fall into few sets of a cache: sets / gcd(sets, stride) of them.
     """
@@ -107,6 +107,7 @@ class TileInner(Block):
     """
 
     kinds = ("tile",)
+    cause = Cause.INNER
     columns = {
         "inner__divides__flag": "1 where the vector tile divides the output tile in every dimension",
         "inner__lanes__share": "share of the registers' lanes that one row of the vector tile fills",
@@ -116,10 +117,16 @@ class TileInner(Block):
         "inner__lines__log": "cache lines that one row touches over the elements that use them, log2",
         "inner__spill__log": "registers needed beyond the 16 there are, log2(1 + x)",
         "inner__cycles__log": "cycles for 32 bytes of multiply-adds, estimated, log2",
-        "estimate__run__log": "elements of the output tile that lie side by side, log2",
-        "estimate__memory__log": "cycles to move an output element's share of the bytes, log2",
-        "estimate__longer__log": "the longer of computing and moving an output element, cycles, log2",
-        "estimate__sum__log": "computing and moving an output element one after the other, cycles, log2",
+        "estimate__run__log": Column("elements of the output tile that lie side by side, log2", Cause.ESTIMATE),
+        "estimate__memory__log": Column(
+            "cycles to move an output element's share of the bytes, log2", Cause.ESTIMATE
+        ),
+        "estimate__longer__log": Column(
+            "the longer of computing and moving an output element, cycles, log2", Cause.ESTIMATE
+        ),
+        "estimate__sum__log": Column(
+            "computing and moving an output element one after the other, cycles, log2", Cause.ESTIMATE
+        ),
     }
 
     def compute(self, context: TileContext) -> Floats:

@@ -36,10 +36,10 @@ class TileContext(ProgramContext):
         super().__init__(graph)
         self.tiling = tiling  # the hardware's tile
         self.columns: dict[str, NDArray[np.float32]] = {}  # those that earlier blocks have computed, by name
-        given = graph.config_feat[graph.duplicates.first].astype(np.float64)
+        bounds = graph.config_feat[graph.duplicates.first].astype(np.float64)
         starts = {slot: TILE_COLUMNS.index(f"{slot}_bounds_0") for slot in TILE_SLOTS}
         # slot -> ``(configs, 6)`` bounds as given
-        self.bounds: dict[str, Floats] = {slot: given[:, at : at + MAX_RANK] for slot, at in starts.items()}
+        self.bounds: dict[str, Floats] = {slot: bounds[:, at : at + MAX_RANK] for slot, at in starts.items()}
 
     @property
     def configs(self) -> int:
@@ -75,9 +75,9 @@ class TileContext(ProgramContext):
     def walked(self) -> int:
         """Node whose output the output bounds divide.
 
-        Reductions are walked over their operand on TPU, over their result elsewhere. So of the tensors whose
-        extents admit all bounds the one is taken that most bounds reach; of equals roots, then larger ones.
-        Where a vector tile is given there is no such doubt: it cuts the result, a root's or the main node's.
+        Reductions are walked over their operand on TPU, over their result elsewhere. The tensor is taken that
+        most bounds reach, among those whose extents admit all; at equality roots, then larger tensors. A vector
+        tile leaves no doubt: it cuts the result of a root or of the main node.
         """
         roots = np.flatnonzero((self.column("is_root") > 0) & (self.rank > 0))
         tensors = np.flatnonzero(self.rank > 0)
@@ -91,13 +91,13 @@ class TileContext(ProgramContext):
         used = int(np.max(np.flatnonzero(most > 0), initial=-1)) + 1
         rank = self.rank[candidates][:, None]
         inside = np.arange(MAX_RANK) < rank
-        found: list[Floats] = []
+        scores: list[Floats] = []
         for extents in (self._physical(candidates), self.dims[candidates].astype(np.float64)):
             fits = (rank[:, 0] >= used) & ~(inside & (most > extents)).any(axis=1)
             # the bounds of a real search come close to the extents of what they divide
             score = (inside & (most == extents)).sum(axis=1) + (rank[:, 0] == used)
-            found.append(np.where(fits, score, -1.0))
-        best = np.maximum(*found)
+            scores.append(np.where(fits, score, -1.0))
+        best = np.maximum(*scores)
         return int(candidates[best.argmax()]) if best.max() >= 0 else self.main
 
     @cached_property
@@ -106,7 +106,7 @@ class TileContext(ProgramContext):
         return bool(self.bounds["input"].any())
 
     def _physical(self, node: Ints) -> Floats:
-        """``(nodes, 6)`` extents major to minor, the two minor-most in hardware tiles."""
+        """Return extents major to minor, ``(nodes, 6)``, the two minor-most in hardware tiles."""
         rank, minor_first = self.rank[node], np.maximum(self.default_layout[node], 0)
         sizes = np.take_along_axis(self.dims[node], minor_first, axis=1).astype(np.float64)
         sizes[:, 0] = np.ceil(sizes[:, 0] / self.tiling.lanes)
@@ -116,17 +116,17 @@ class TileContext(ProgramContext):
         return np.where(position >= 0, turned, 0.0)
 
     def physical_extents(self, node: int) -> Floats:
-        """``(6,)`` extents of a node's output major to minor, the two minor-most in hardware tiles."""
+        """Return the extents of a node's output major to minor, ``(6,)``, the two minor-most in hardware tiles."""
         return np.asarray(self._physical(np.array([node]))[0])
 
     def physical_unit(self, rank: int) -> Floats:
-        """``(rank,)`` elements that one unit of such extents stands for."""
+        """Return the elements per unit of such extents, ``(rank,)``."""
         unit = np.ones(rank)
         unit[-2:-1], unit[-1:] = self.tiling.sublanes, self.tiling.lanes
         return unit
 
     def slots_of(self, node: int) -> Ints:
-        """``(3,)`` node ids of a node's output, input and kernel (`slots.slot_tensors`); -1 for none."""
+        """Return the `slot_tensors` of a node, ``(3,)``."""
         return np.asarray(slot_tensors(self, np.array([node]))[0])
 
     @cached_property
@@ -194,8 +194,10 @@ class TileContext(ProgramContext):
 
 
 def contiguous(tile: Floats, extents: Floats) -> Floats:
-    """``(configs,)`` how much of a tile ``(configs, rank)`` lies side by side: its last size, times
-    that of the one before where the last is whole, and so on."""
+    """Return how many elements of a tile ``(configs, rank)`` lie side by side, ``(configs,)``.
+
+    That is its last size, times the one before if the last is whole, and so on.
+    """
     run, whole = np.ones(len(tile)), np.ones(len(tile), bool)
     for at in reversed(range(len(extents))):
         run = np.where(whole, run * tile[:, at], run)
@@ -204,7 +206,7 @@ def contiguous(tile: Floats, extents: Floats) -> Floats:
 
 
 def whole_numbers(bound: Floats) -> Ints:
-    """Bounds as exact integers, at least 1."""
+    """Return bounds as exact integers, at least 1."""
     return np.clip(np.rint(bound), 1, 2.0**53).astype(np.int64)
 
 
@@ -218,7 +220,7 @@ _BATCH, _ROWS, _CONTRACTED = (DOT_ROLES.index(role) for role in ("batch", "rows"
 
 
 def kernel_kinds(context: TileContext) -> tuple[str, ...]:
-    """Every kind that the kernel may be, sorted; a single one where sizes settle it.
+    """Return all kinds that the kernel may be, sorted; a single one if sizes settle it.
 
     Kernels of one kind are left out together to see how unseen kinds are ranked. One loop nest computes them: what
     follows the main operation, all sizes and names are left aside. The file does not say which dimensions a dot
@@ -259,7 +261,7 @@ def _convolution(context: TileContext) -> list[str]:
 
 
 def _dot(context: TileContext) -> tuple[str, ...]:
-    """An operand is transposed, is not, or may be: where rows and contracted dimensions have the same sizes."""
+    """Return the kinds of a dot: an operand may be transposed if its rows and contracted sizes are equal."""
     tensors = context.slots_of(context.main)[None]
     roles = slot_roles(context, tensors)[0]
     ways = [["dot batched" if (roles[0] == _BATCH).any() else "dot"]]
@@ -277,7 +279,7 @@ def _dot(context: TileContext) -> tuple[str, ...]:
 
 
 def _reduce(context: TileContext) -> tuple[str, ...]:
-    """By which dimensions of the operand can be left out to give the output's shape."""
+    """Return the kinds of a reduction, by the dimensions whose removal gives the output's shape."""
     if len(context.main_operands) == 0:
         return ("reduce",)
     operand = int(context.main_operands[0])
@@ -285,5 +287,5 @@ def _reduce(context: TileContext) -> tuple[str, ...]:
     shape, output = context.dims[operand, :rank], context.dims[context.main, :left]
     minor = int(context.default_layout[operand, 0])
     fitting = [kept for kept in combinations(range(rank), left) if (shape[list(kept)] == output).all()]
-    found = {"reduce" if minor in kept else "reduce minor" for kept in fitting}
-    return tuple(sorted(found or {"reduce"}))
+    kinds = {"reduce" if minor in kept else "reduce minor" for kept in fitting}
+    return tuple(sorted(kinds or {"reduce"}))

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from xlarank.features.block import Block
+from xlarank.features.block import Block, Cause
 from xlarank.features.program.tensors import Floats, log2p
 from xlarank.features.tile.tile_context import TileContext
 from xlarank.features.tile.window_loop import WindowLoop, window_loop
@@ -18,7 +18,7 @@ _REGISTER: Final = 1024.0
 
 @dataclass(frozen=True)
 class Costs:
-    """What things take, in cycles of TPU v3 (940 MHz); fitted by `benchmarks.tile_time`."""
+    """Costs in cycles of TPU v3 (940 MHz); fitted by `benchmarks.tile_time`."""
 
     fixed: float  # of the kernel
     step: float  # of each step of the loop
@@ -37,16 +37,16 @@ class Costs:
     drain: float  # of each register of one output tile, which nothing overlaps
 
     def moving(self, loop: WindowLoop) -> Floats:
-        """``(configs,)`` cycles of copies from and to memory."""
+        """Return the cycles of copies from and to memory, ``(configs,)``."""
         return loop.moved * self.byte + loop.runs * self.run + loop.kernel_runs * self.kernel_run
 
     def computing(self, loop: WindowLoop) -> Floats:
-        """``(configs,)`` cycles of the vector and the matrix unit."""
+        """Return the cycles of the vector and the matrix unit, ``(configs,)``."""
         registers = loop.computed * self.computed + loop.summed * self.summed + loop.copied * self.copied
         return registers / _REGISTER + loop.rows * self.row
 
     def cycles(self, loop: WindowLoop) -> Floats:
-        """``(configs,)`` the longer of moving and computing, a step's part of the other, and what is fixed."""
+        """Return the longer of moving and computing plus a step of the other plus fixed costs, ``(configs,)``."""
         moving, computing = self.moving(loop), self.computing(loop)
         overlapped = np.maximum(moving, computing) + np.minimum(moving, computing) / loop.steps
         steps = (
@@ -75,6 +75,7 @@ class TpuTime(Block):
     """
 
     kinds = ("tile",)
+    cause = Cause.ESTIMATE
     columns = {
         "tpu__cycles__log": "estimated cycles, log2",
         "tpu__moving__log": "cycles of copies between memory and vector memory, log2(1 + x)",

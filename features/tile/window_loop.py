@@ -36,7 +36,7 @@ _SCALAR_BYTES: Final = 512.0
 
 @dataclass(frozen=True, eq=False)
 class WindowLoop:
-    """What all steps of a kernel take together; arrays are ``(configs,)``."""
+    """Totals over all steps of a kernel; arrays are ``(configs,)``."""
 
     kind: str  # "product", "reduction", "move" (nothing is computed) or "elementwise"
     steps: Floats  # iterations of the loop
@@ -71,12 +71,12 @@ class _Cut:
         self.count = np.ceil(self.extents / self.tile)
 
     def runs(self) -> Floats:
-        """``(configs,)`` stretches of memory that one tile lies in."""
+        """Return the stretches of memory that one tile lies in, ``(configs,)``."""
         return np.asarray(self.tile.prod(axis=1) / contiguous(self.tile, self.extents))
 
 
 def window_loop(facts: TileContext) -> WindowLoop:
-    """The loop of every configuration."""
+    """Return the loop of every configuration."""
     graph, configs = facts.graph, facts.configs
     product = _product(facts)
     output = _Cut(facts, facts.walked, "output") if product is None else product.output
@@ -92,16 +92,16 @@ def window_loop(facts: TileContext) -> WindowLoop:
     others, steps = parameters, tiles
     moved = kernel_runs = passes = rows = summed = none
     if product is not None:
-        shapes = {tuple(facts.dims[one]) for one in product.operands}
-        others = [one for one in parameters if tuple(facts.dims[one]) not in shapes]
+        shapes = {tuple(facts.dims[tensor]) for tensor in product.operands}
+        others = [tensor for tensor in parameters if tuple(facts.dims[tensor]) not in shapes]
         steps, moved = tiles * product.steps, product.moved
         kernel_runs, passes, rows = product.kernel.runs() * steps, product.passes * steps, product.rows * steps
         summed = np.where(product.steps > 1, steps * elements, 0.0)
     most = padded_bytes(facts, output.node) if slices else np.inf
-    around = sum(min(padded_bytes(facts, one), most) for one in others)
-    around += sum(padded_bytes(facts, one) for one in results)
-    alike = [one for one in (*others, *results) if facts.volume[one] >= facts.volume[output.node] / 2]
-    packed = whole * any(facts.element_bytes[one] < facts.tiling.word_bytes for one in alike)
+    around = sum(min(padded_bytes(facts, tensor), most) for tensor in others)
+    around += sum(padded_bytes(facts, tensor) for tensor in results)
+    alike = [tensor for tensor in (*others, *results) if facts.volume[tensor] >= facts.volume[output.node] / 2]
+    packed = whole * any(facts.element_bytes[tensor] < facts.tiling.word_bytes for tensor in alike)
     return WindowLoop(
         kind=_kind(facts) if product is None else "product", steps=steps, tiles=tiles,
         fused=steps * max(0, int((graph.opcode == OPCODE["convolution"]).sum()) - 1),
@@ -113,7 +113,7 @@ def window_loop(facts: TileContext) -> WindowLoop:
 
 
 def padded_bytes(facts: TileContext, node: int) -> float:
-    """Bytes of an output in whole hardware tiles."""
+    """Return the bytes of an output in whole hardware tiles."""
     rank = int(facts.rank[node])
     if rank == 0:
         return _SCALAR_BYTES
@@ -122,16 +122,16 @@ def padded_bytes(facts: TileContext, node: int) -> float:
 
 
 def _entry(facts: TileContext) -> tuple[list[int], list[int]]:
-    """What the kernel reads and writes: operands and parts of the last node, which stands for the whole."""
+    """Return what the kernel reads and writes: operands and parts of the last node."""
     root = facts.graph.nodes - 1
     operands = _operands(facts, root)
-    read = [one for one in operands if facts.graph.opcode[one] == OPCODE["parameter"]]
-    called = [one for one in operands if one not in read]
+    read = [tensor for tensor in operands if facts.graph.opcode[tensor] == OPCODE["parameter"]]
+    called = [tensor for tensor in operands if tensor not in read]
     if facts.rank[root] > 0 or not called:
         return read or operands, [root]
     body = called[-1]
     parts = _operands(facts, body) if facts.graph.opcode[body] == OPCODE["tuple"] else [body]
-    return read or operands, [one for one in parts if facts.rank[one] > 0] or [body]
+    return read or operands, [tensor for tensor in parts if facts.rank[tensor] > 0] or [body]
 
 
 def _operands(facts: TileContext, node: int) -> list[int]:
@@ -146,35 +146,35 @@ def _kind(facts: TileContext) -> str:
 
 
 def _product(facts: TileContext) -> _Product | None:
-    """The convolution that the bounds cut; None for kernels that multiply no matrices.
+    """Return the convolution that the bounds cut; None for kernels that multiply no matrices.
 
-    A fusion may hold several: the one is taken whose output and operand the bounds fit, and reach, best.
+    A fusion may hold several: the bounds fit, and reach, its output and operand best.
     """
     most, least = facts.bounds["kernel"].max(axis=0), facts.bounds["output"].max(axis=0)
     convolutions = np.flatnonzero(facts.graph.opcode == OPCODE["convolution"]).tolist()
     if not most.any() or not convolutions:
         return None
-    found = []
+    products = []
     for node in convolutions:
         named = dict.fromkeys((int(facts.slots_of(node)[2]), *_operands(facts, node)))
-        operands = [one for one in named if one >= 0]
+        operands = [tensor for tensor in named if tensor >= 0]
         if not operands:
             continue
-        fits = [_fit(facts, one, most) for one in operands]
+        fits = [_fit(facts, tensor, most) for tensor in operands]
         at = int(np.argmax(fits))
         other = operands[1 - at] if len(operands) == 2 else operands[at]
-        found.append((_fit(facts, node, least) + fits[at], node, other, operands[at]))
-    return _Product(facts, *max(found)[1:]) if found else None
+        products.append((_fit(facts, node, least) + fits[at], node, other, operands[at]))
+    return _Product(facts, *max(products)[1:]) if products else None
 
 
 def _fit(facts: TileContext, node: int, most: Floats) -> float:
-    """Dimensions of a tensor that its largest bounds reach, 10 more where none is beyond; -5 where one is."""
+    """Score how well bounds fit a tensor: the dimensions that they reach, plus 10; -5 if they exceed one."""
     extents = facts.physical_extents(node)
     return 10.0 + float((most == extents).sum()) if bool((most <= extents).all()) else -5.0
 
 
 class _Product:
-    """What a product multiplies, from the roles of the dimensions of its output and kernel tensor.
+    """Operands of a product, from the roles of the dimensions of its output and kernel tensor.
 
     ``steps`` ``(configs,)`` are kernel tiles for each output tile, ``moved`` bytes of both operands.
     """
@@ -250,6 +250,6 @@ class _Spatial:
         ]
 
     def span(self, place: int, rows: Floats, window: Floats) -> Floats:
-        """``(configs,)`` part of the input that a tile of so many output rows reads through so large a window."""
+        """Return the part of the input that a tile of output rows reads through a window, ``(configs,)``."""
         reach = (rows - 1) * self._stride[place] + (window - 1) * self._dilation[place] + 1
         return np.asarray(np.minimum(np.ceil(reach / self._base[place]) / self._extent[place], 1.0))

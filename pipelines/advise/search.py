@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.errors import CompilerError
-from xlarank.data.hlo.candidates import Codes, breed, random_configurations
 from xlarank.data.hlo.compiler.constrain import Order
 from xlarank.data.hlo.compiler.operations import read_operations
 from xlarank.data.hlo.compiler.outcome import Journal, Outcome, Status
@@ -20,6 +19,7 @@ from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.messages import instructions
 from xlarank.pipelines.advise.lines import source_line
 from xlarank.pipelines.advise.space import Space
+from xlarank.pipelines.programs.candidates import Codes, breed, random_configurations
 from xlarank.pipelines.programs.sources import compile_new
 from xlarank.pipelines.support.progress import Progress, steps_of
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.hlo.candidates import Candidates, Codes, candidate_rows
 from xlarank.data.hlo.compiler import constrain as entry
 from xlarank.data.hlo.compiler.constrain import AUTO, DEFAULT, Order
 from xlarank.data.hlo.messages import Message, instructions
 from xlarank.data.schema import LAYOUT_COLUMNS
 from xlarank.pipelines.advise.diagnosis import Leaf, leaves_of, ties_of
+from xlarank.pipelines.programs.candidates import Candidates, Codes, candidate_rows
 from xlarank.pipelines.programs.sources import Program, configuration_key
 
 

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from xlarank.data.errors import CompilerError, XlarankError
 from xlarank.data.files import read_text
 from xlarank.data.graph import LayoutGraph
-from xlarank.data.hlo.candidates import Candidates, Tie, candidate_rows, tied_candidates
 from xlarank.data.hlo.compiler.constrain import constrain, layouts_of
 from xlarank.data.hlo.compiler.outcome import Journal, Outcome, Status
 from xlarank.data.hlo.compiler.session import Compiler
@@ -26,6 +25,7 @@ from xlarank.data.hlo.compiler.xla import Lowered
 from xlarank.data.hlo.messages import HloComputationProto, HloModuleProto, Message, ModuleTuningData
 from xlarank.data.hlo.reading import graph_name, module_graph, module_of, read_program
 from xlarank.data.writing import write_graph
+from xlarank.pipelines.programs.candidates import Candidates, Tie, candidate_rows, tied_candidates
 
 Search = Literal["random", "evolve"]
 

@@ -33,9 +33,9 @@ import pytest
 
 from tests.features.helpers import layout_file, layout_of, wrong_columns
 from tests.graphs import Node, layout_row
-from xlarank.data.hlo.ties import groups_of, tied_nodes
 from xlarank.features.assemble import assemble
 from xlarank.features.layout.layout_context import ROLE_NAMES, LayoutContext
+from xlarank.features.layout.ties import groups_of, tied_nodes
 
 PROGRAM = (
     Node("parameter", (12, 128)),
@@ -345,5 +345,5 @@ GROUPS = {
 
 def test_three_groups_by_hand():
     graph = layout_of(layout_file(TIED, (3, 4, 5, 6), TIED_CHOICES))
-    assert groups_of(tied_nodes(graph)).tolist() == [0, 0, 1, 2]
+    assert groups_of(tied_nodes(LayoutContext(graph))).tolist() == [0, 0, 1, 2]
     assert wrong_columns(assemble(graph), GROUPS) == []

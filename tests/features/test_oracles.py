@@ -15,10 +15,10 @@ from tests.features.oracle_layout import LayoutOracle
 from tests.features.oracle_program import CLASS_OF
 from tests.features.oracle_tile import TileOracle
 from tests.graphs import Arrays, examples, layout_graphs, tile_graphs
-from xlarank.data.hlo.ties import tied_nodes
 from xlarank.data.schema import OPCODE
 from xlarank.features.assemble import assemble
 from xlarank.features.layout.layout_context import LayoutContext
+from xlarank.features.layout.ties import tied_nodes
 from xlarank.features.program.opcode_classes import OPCODE_CLASSES, opcode_class
 from xlarank.features.rows import GraphRows
 from xlarank.features.tile.tpu_time import TpuTime
@@ -54,7 +54,8 @@ def compare(oracle: LayoutOracle | TileOracle, features: GraphRows, without: Ite
 def compare_layout(arrays: Arrays) -> GraphRows:
     graph = layout_of(arrays)
     features = assemble(graph)
-    compare(LayoutOracle(arrays, LayoutContext(graph).slot_tensor.tolist(), tied_nodes(graph)), features)
+    context = LayoutContext(graph)
+    compare(LayoutOracle(arrays, context.slot_tensor.tolist(), tied_nodes(context)), features)
     return features
 
 

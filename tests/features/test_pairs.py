@@ -171,7 +171,7 @@ def test_nodes_of_one_shape_and_element_type_share_their_types_of_rows():
     rows = [[layout_row(output=(0, 1))] * 4, [layout_row()] * 4]
     context = LayoutContext(layout_of(layout_file(nodes, (1, 2, 3, 4), rows)))
     assert context.signature[0] == context.signature[1] and len(set(context.signature.tolist())) == 3
-    assert len(context.table.rows) == 8 and len(context.type_node) == 6
+    assert len(context.table.rows) == 8 and len(context.type_configurable) == 6
 
 
 def test_convolutions_of_one_shape_with_other_dimension_numbers_are_not_alike():

@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 
 from xlarank.data.config_table import ConfigTable
 from xlarank.data.errors import XlarankError
-from xlarank.data.graph import LayoutGraph, tensor_ranks
-from xlarank.data.hlo.ties import groups_of, tied_nodes
-from xlarank.data.schema import LAYOUT_COLUMNS, NODE_COLUMN
+from xlarank.data.graph import LayoutGraph
+from xlarank.data.schema import LAYOUT_COLUMNS
+from xlarank.features.layout.row_types import LayoutFacts
+from xlarank.features.layout.ties import groups_of, tied_nodes
 
-#: ``rule``: nodes take rows together, as in Google's files (`xlarank.data.hlo.ties`). ``none``: each by itself.
+#: ``rule``: tied nodes take rows together (`xlarank.features.layout.ties`). ``none``: every node by itself.
 Tie = Literal["rule", "none"]
 Codes = NDArray[np.int32]
 
@@ -83,7 +84,7 @@ class Candidates:
         return math.prod(self.choices.tolist())
 
     def expand(self, codes: Codes) -> NDArray[np.int8]:
-        """``(configs, nodes, 18)`` rows, as in ``node_config_feat``."""
+        """Return the rows, ``(configs, nodes, 18)``, as in ``node_config_feat``."""
         start = 1 + np.cumsum(self.choices) - self.choices
         at = np.column_stack([codes + start, np.zeros(len(codes), np.int64)])  # group -1 is the last column
         rows: NDArray[np.int8] = np.concatenate([_UNSET, *self.rows])[at[:, self.of_node]]
@@ -109,12 +110,12 @@ def candidate_rows(
     """
     if per_node < 1:
         raise XlarankError(f"per_node is {per_node}", expected="at least 1")
-    ranks, large = tensor_ranks(graph.node_feat), _settable(graph, min_elements)
+    facts = LayoutFacts(graph)
     rows = []
-    for node in graph.configurable.tolist():
+    for node, settable in zip(graph.configurable, _settable(facts, min_elements), strict=True):
         choices: dict[tuple[int, ...], None] = {(): None}
-        if large[node]:
-            for order in _orders(_default_order(graph, node, int(ranks[node])), rng):
+        if settable:
+            for order in _orders(tuple(facts.default_layout[node, : facts.rank[node]].tolist()), rng):
                 if len(choices) >= per_node:
                     break
                 choices[order] = None
@@ -123,48 +124,42 @@ def candidate_rows(
 
 
 def tied_candidates(graph: LayoutGraph, *, min_elements: int = 1024) -> Candidates:
-    """Candidate rows of groups of nodes that take them together, as in Google's files.
+    """Return candidate rows of groups of tied nodes (`xlarank.features.layout.ties`).
 
-    Groups and orders are those of `xlarank.data.hlo.ties`: two orders of the two dimensions at stake, of reshapes
-    every order of their blocks. As in `candidate_rows`, operands and small outputs are left to the compiler.
+    The rows hold two orders of the two dimensions at stake, those of reshapes every order of their blocks. As in
+    `candidate_rows`, operands and small outputs are left to the compiler.
     """
-    tied = tied_nodes(graph)
-    chosen = np.flatnonzero(_settable(graph, min_elements)[graph.configurable])
+    facts = LayoutFacts(graph)
+    tied = tied_nodes(facts)
+    chosen = np.flatnonzero(_settable(facts, min_elements))
     group = np.full(len(tied), -1, np.intp)
     group[chosen] = groups_of([tied[at] for at in chosen])
     _, first = np.unique(group[chosen], return_index=True)
     nodes = [tied[at] for at in chosen[first]]
     rows = tuple(_rows({(): None, **dict.fromkeys(node.orders)}) for node in nodes)
-    least = [0 if node.optional else min(1, len(one) - 1) for node, one in zip(nodes, rows, strict=True)]
+    least = [0 if node.optional else min(1, len(choices) - 1) for node, choices in zip(nodes, rows, strict=True)]
     return Candidates(rows, group, np.array(least, np.int64))
 
 
-def _settable(graph: LayoutGraph, min_elements: int) -> NDArray[np.bool_]:
-    """``(nodes,)`` outputs that a layout makes a difference to."""
-    large = graph.node_feat[:, NODE_COLUMN["shape_dimensions_product"]] >= min_elements
-    return large & (tensor_ranks(graph.node_feat) > 1)
+def _settable(facts: LayoutFacts, min_elements: int) -> NDArray[np.bool_]:
+    """Return whether a layout of the output makes a difference, ``(configurable nodes,)``."""
+    large = facts.column("shape_dimensions_product") >= min_elements
+    return (large & (facts.rank > 1))[facts.graph.configurable]
 
 
 def _rows(orders: Iterable[tuple[int, ...]]) -> NDArray[np.int8]:
-    """``(choices, 18)`` rows that set these orders of the output."""
+    """Return the rows that set these orders of the output, ``(choices, 18)``."""
     return np.array([order + (-1,) * (len(LAYOUT_COLUMNS) - len(order)) for order in orders], np.int8)
 
 
 def _orders(default: tuple[int, ...], rng: np.random.Generator) -> Iterator[tuple[int, ...]]:
-    """Orders of dimensions, the promising ones first: one dimension of the default order moved ahead."""
+    """Yield orders of dimensions, promising ones first: one dimension of the default order moved ahead."""
     yield default
     for dimension in rng.permutation(len(default)).tolist():
         yield (dimension, *(other for other in default if other != dimension))
     every = list(permutations(range(len(default))))  # at most 6! = 720
     for at in rng.permutation(len(every)).tolist():
         yield every[at]
-
-
-def _default_order(graph: LayoutGraph, node: int, rank: int) -> tuple[int, ...]:
-    """Return the default layout of a node's columns, or row major if there is none."""
-    first = NODE_COLUMN["layout_minor_to_major_0"]
-    order = tuple(int(entry) for entry in graph.node_feat[node, first : first + rank])
-    return order if sorted(order) == list(range(rank)) else tuple(reversed(range(rank)))
 
 
 def random_configurations(candidates: Candidates, count: int, rng: np.random.Generator) -> Codes:
