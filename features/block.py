@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from xlarank.data.graph import Kind
 
 
-class Tier(Enum):
+class Tier(StrEnum):
     """What a block costs: FAST blocks make the cheap set, the full set has both."""
 
     FAST = "fast"

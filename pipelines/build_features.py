@@ -109,7 +109,7 @@ def build_features(
     for (collection, split), members in groupby(chosen, key=lambda file: (file.collection, file.split)):
         most = request.max_configs if split == "train" else 0
         recipe = Recipe.of(settings, collection.kind, max_configs=most, seed=request.seed)
-        work += part_jobs([*members], workspace, recipe, settings)
+        work += part_jobs([*members], workspace, recipe)
     outcomes = _run(work, request, progress)
     with workspace_lock(workspace, progress):
         require_one_root(data_root, workspace, discovered)  # another command may have replaced it meanwhile
@@ -144,7 +144,7 @@ def _write_manifests(
     reports: list[SplitReport] = []
     for (collection, split), members in groupby(work, key=lambda job: job.place):
         jobs = [*members]
-        settings = jobs[0].settings
+        settings = jobs[0].recipe.settings
         columns = settings.graph_columns(collection.kind), settings.config_columns(collection.kind)
         manifest = Manifest(jobs[0].recipe, str(data_root.path.resolve()), *columns)
         report = SplitReport(str(collection), split)
@@ -153,17 +153,16 @@ def _write_manifests(
             outcome = outcomes.get(file)
             if outcome is None:
                 report.left += 1
-            elif "broken" in outcome:
-                report.broken[file.name] = manifest.broken[file.name] = outcome["broken"]
+            elif outcome.stored is None:
+                report.broken[file.name] = manifest.broken[file.name] = outcome.broken
             else:
-                kept = outcome.pop("kept")
-                report.kept += kept
-                report.built += not kept
-                report.configs += outcome["configs"]
-                report.rows += outcome["rows"]
-                if not outcome["rankable"]:
+                report.kept += outcome.kept
+                report.built += not outcome.kept
+                report.configs += outcome.stored.configs
+                report.rows += outcome.stored.rows
+                if not outcome.stored.rankable:
                     report.unrankable.append(file.name)
-                manifest.graphs[file.name] = outcome
+                manifest.graphs[file.name] = outcome.stored
         reports.append(report)
         try:
             workspace.features(collection, split)

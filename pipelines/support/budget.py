@@ -130,12 +130,12 @@ def forecast(
     """
     stored = (read_manifest(workspace, collection, split) for split in splits)
     manifests = [manifest for manifest in stored if manifest is not None]
-    entries = [about for manifest in manifests for about in manifest.graphs.values() if about["labelled"]]
+    entries = [graph for manifest in manifests for graph in manifest.graphs.values() if graph.labelled]
     if not entries:
         return f"{collection}: no labelled rows"
     cost, cores, memory = _COSTS[collection.kind], fit.threads or os.cpu_count() or 1, machine_memory()
     most = manifests[0].recipe.max_configs
-    rows = sum(min(about["rows"], most or about["rows"]) for about in entries)
+    rows = sum(min(graph.rows, most or graph.rows) for graph in entries)
     row_bytes = cost.row_bytes + min(cores, MOST_FOLDS) * cost.fold_bytes
     size = rows * row_bytes + _PROCESS
     if size > memory:

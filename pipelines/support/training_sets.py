@@ -129,7 +129,7 @@ def _read_graphs(
     """Query groups, and split -> names of its graphs."""
     recipe = manifests[splits[0]].recipe
     most = recipe.max_configs or sys.maxsize
-    rows = sum(min(int(about["rows"]), most) for one in manifests.values() for about in one.graphs.values())
+    rows = sum(min(graph.rows, most) for manifest in manifests.values() for graph in manifest.graphs.values())
     size, memory = _VALUE * rows * len(manifests[splits[0]].config_columns), machine_memory()
     if size > memory:
         raise CollectionError(

@@ -23,8 +23,8 @@ from xlarank.data.errors import CollectionError, DataRootError, WorkspaceError, 
 from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
-from xlarank.features.recipe import FeatureSettings, Recipe
-from xlarank.features.store import Manifest, read_manifest
+from xlarank.features.recipe import FeatureSettings, Recipe, Source
+from xlarank.features.store import Manifest, StoredGraph, read_manifest
 from xlarank.pipelines.build_features import BuildReport
 from xlarank.pipelines.support.building import PartJob
 
@@ -68,10 +68,9 @@ def test_every_graph_of_every_collection_and_split_is_stored(tree: Path, tmp_pat
     assert not stored(work, split="test")["omega__a"].labelled
     assert Path(written.data_root) == tree.resolve() and written.recipe == Recipe.of(FAST, "layout")
     assert written.columns == rows.columns == FAST.columns("layout")
-    assert written.graphs["beta__a"] == {
-        "configs": 24, "rows": 22, "labelled": True, "rankable": True, "part": 0, "kinds": [],
-        "source": {"size": path.stat().st_size, "mtime_ns": path.stat().st_mtime_ns},
-    }  # fmt: skip
+    source = Source(path.stat().st_size, path.stat().st_mtime_ns)
+    entry = StoredGraph(24, 22, kinds=[], labelled=True, rankable=True, part=0, source=source)
+    assert written.graphs["beta__a"] == entry
 
 
 @pytest.mark.slow
