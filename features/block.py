@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from xlarank.data.errors import BlockError
 from xlarank.data.graph import Kind
 
 
@@ -30,8 +31,9 @@ class Scope(Enum):
 class Block(ABC):
     """A group of columns with one physical idea.
 
-    A subclass sets the class attributes and `compute`, and is listed in `xlarank.features.catalogue`, which refuses
-    a missing docstring, a column without a meaning, and a malformed name or one used twice.
+    A subclass sets the class attributes and `compute`. It is listed in `xlarank.features.catalogue` or stands in a
+    user's file (`xlarank.features.block_files`). A missing docstring, a column without a meaning, and a malformed
+    name or one used twice are refused.
     """
 
     kinds: ClassVar[tuple[Kind, ...]] = ("layout",)  # the kinds of graphs it is for
@@ -45,3 +47,8 @@ class Block(ABC):
     @abstractmethod
     def compute(self, context: Any) -> NDArray[np.floating[Any]]:
         """The columns: ``(len(columns),)`` for a graph block, else ``(configs or instances, len(columns))``."""
+
+    def require_shape(self, values: NDArray[np.floating[Any]], *shape: int) -> None:
+        """Raise `BlockError` for computed values of another shape."""
+        if np.shape(values) != shape:
+            raise BlockError(f"{type(self).__name__} gave values of shape {np.shape(values)}", expected=str(shape))

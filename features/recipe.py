@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from xlarank.data.graph import Kind
 from xlarank.features.block import Block, Scope, Tier
+from xlarank.features.block_files import BlockFile
 from xlarank.features.catalogue import blocks_of
 from xlarank.features.program.tensors import TPU, Tiling
 from xlarank.features.source_code import source_hash
@@ -20,15 +21,18 @@ class FeatureSettings:
     Attributes:
         candidates: with the transductive columns, which look at the graph's candidate set.
         tiling: the hardware's tile.
+        block_files: files with blocks of users, by `xlarank.features.block_files.load_blocks`.
     """
 
     tier: Tier = Tier.FULL
     candidates: bool = True
     tiling: Tiling = TPU
+    block_files: tuple[BlockFile, ...] = ()
 
     def blocks(self, kind: Kind) -> list[Block]:
-        """The blocks of one kind of graph, in column order."""
-        return blocks_of(kind, self.tier, candidates=self.candidates)
+        """Return the blocks of one kind of graph, in column order; raises `BlockError` if a file is not loaded."""
+        own = [block for file in self.block_files for block in file.blocks]
+        return blocks_of(kind, self.tier, candidates=self.candidates, own=own)
 
     def graph_columns(self, kind: Kind) -> list[str]:
         """Names of the columns that are constant within a graph."""
@@ -42,9 +46,10 @@ class FeatureSettings:
         return self.graph_columns(kind) + self.config_columns(kind)
 
     def code_hash(self, kind: Kind) -> str:
-        """Changes whenever the same file could give other numbers: code, settings or columns."""
-        names = ",".join(self.columns(kind))
-        text = f"{source_hash()}|{kind}|{self.tiling}|{names}"
+        """Return a hash that changes whenever the same file could give other numbers: code, settings or columns."""
+        names = ",".join(replace(self, block_files=()).columns(kind))
+        own = [file.source_hash for file in self.block_files]
+        text = "|".join([source_hash(), kind, str(self.tiling), names, *own])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

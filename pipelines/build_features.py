@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -18,6 +18,7 @@ from xlarank.data.root import DataRoot
 from xlarank.data.workspace import Workspace
 from xlarank.features.recipe import FeatureSettings, Recipe
 from xlarank.features.store import Manifest, remove_other_rows, write_manifest
+from xlarank.pipelines.support.budget import forecast_building
 from xlarank.pipelines.support.building import Outcome, PartJob, cluster_outcomes, local_outcomes, part_jobs
 from xlarank.pipelines.support.progress import Progress, Silent, steps_of
 from xlarank.pipelines.support.workspace_collections import require_one_root
@@ -84,11 +85,12 @@ def build_features(
     request: BuildRequest | None = None,
     *,
     progress: Progress | None = None,
+    on_plan: Callable[[str], None] = lambda plan: None,
 ) -> BuildReport:
     """Compute and store the rows of every graph of the chosen collections and splits.
 
     Whole and current rows are kept, so an interrupted build continues. A broken file is recorded and does not stop
-    the others.
+    the others. ``on_plan`` gets a line about rows, memory, disk and time before the work begins.
 
     Raises `DataRootError` and `CollectionError` for missing input, `WorkspaceError`, also where the workspace holds
     rows of another data root, and `ClusterError` for a cluster that cannot be used or is lost.
@@ -110,7 +112,11 @@ def build_features(
         most = request.max_configs if split == "train" else 0
         recipe = Recipe.of(settings, collection.kind, max_configs=most, seed=request.seed)
         work += part_jobs([*members], workspace, recipe)
-    outcomes = _run(work, request, progress)
+    processes = _processes(work, request)
+    missing = [job for job in work if job.sizes and not workspace.rows(*job.place, job.part).exists()]
+    if plan := forecast_building(missing, processes):
+        on_plan(plan)
+    outcomes = _run(work, request, processes, progress)
     with workspace_lock(workspace, progress):
         require_one_root(data_root, workspace, discovered)  # another command may have replaced it meanwhile
         reports = _write_manifests(data_root, workspace, work, outcomes)
@@ -119,15 +125,21 @@ def build_features(
     return BuildReport(reports, widths, time.monotonic() - started)
 
 
-def _run(work: list[PartJob], request: BuildRequest, progress: Progress) -> dict[GraphFile, Outcome]:
+def _processes(work: list[PartJob], request: BuildRequest) -> int:
+    large = request.scheduler is not None or sum(job.size for job in work) >= _WORTH_PROCESSES
+    jobs = request.jobs or ((os.cpu_count() or 1) if large else 1)
+    return min(jobs, max(1, len(work)))
+
+
+def _run(
+    work: list[PartJob], request: BuildRequest, processes: int, progress: Progress
+) -> dict[GraphFile, Outcome]:
     """Outcome of each file that was begun in time."""
     end = None if request.timeout is None else time.monotonic() + request.timeout
     if request.scheduler is not None:
         outcomes = cluster_outcomes(work, request.scheduler, request.jobs, end)
     else:
-        large = sum(job.size for job in work) >= _WORTH_PROCESSES
-        jobs = request.jobs or ((os.cpu_count() or 1) if large else 1)
-        outcomes = local_outcomes(work, min(jobs, max(1, len(work))), end)
+        outcomes = local_outcomes(work, processes, end)
     done: dict[GraphFile, Outcome] = {}
     files = sum(len(job.files) for job in work)
     with steps_of(progress, "building features", files) as step, closing(outcomes):

@@ -8,12 +8,12 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from xlarank.data.collection import Collection, CollectionSize
-from xlarank.data.errors import CollectionError, XlarankError
+from xlarank.data.errors import CollectionError, XlarankError, counted
 from xlarank.data.files import read_text
 from xlarank.data.graph import Kind
 from xlarank.data.ranges import require_ranges
@@ -23,21 +23,31 @@ from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.curves import MOST_FOLDS
 from xlarank.pipelines.support.processes import machine_memory
 
+if TYPE_CHECKING:
+    from xlarank.pipelines.support.building import PartJob
+
 
 class _Cost(NamedTuple):
-    """Seconds and bytes of one kind of graphs on one core, as measured."""
+    """Seconds and bytes of one kind of graphs on one core, as measured; a choice is a node of a configuration."""
 
     most: int  # configurations of a graph that are trained on
     config_bytes: float  # a configuration while its file is built
-    choice_bytes: float  # and a configurable node of it
+    choice_bytes: float
+    file_seconds: float  # a graph file to be built, and each node, configuration and choice of it
+    node_seconds: float
+    config_seconds: float
+    choice_seconds: float
+    part_disk: float  # bytes of a stored file, and of each row and choice in it
+    row_disk: float
+    choice_disk: float
     fit_seconds: float  # a row, for a fit of 300 rounds
     row_bytes: float
     fold_bytes: float  # a row, for each fold that is fitted at the same time
 
 
 _COSTS: Final[dict[Kind, _Cost]] = {
-    "layout": _Cost(1000, 3_500, 4.8, 1.5e-3, 7_200, 16_400),
-    "tile": _Cost(100, 1_500, 0.0, 0.25e-3, 2_900, 9_900),
+    "layout": _Cost(1000, 3_500, 4.8, 0.15, 2e-5, 5e-5, 7e-7, 4e5, 350, 0.2, 1.5e-3, 7_200, 16_400),
+    "tile": _Cost(100, 1_500, 0.0, 0.01, 0.0, 2e-5, 0.0, 1.8e5, 100, 0.0, 0.25e-3, 2_900, 9_900),
 }
 #: Fits for a first model, and for all that is done with a collection with some ten trials.
 _FIRST_FITS, _ALL_FITS = 11, 60
@@ -120,6 +130,30 @@ def plan_collection(size: CollectionSize, settings: RunSettings, collections: in
     return CollectionPlan(size.collection, kept, most, rows if useful else 0, seconds, memory, jobs)
 
 
+def forecast_building(jobs: Sequence[PartJob], processes: int) -> str:
+    """Describe the rows of graph files, with approximate memory, disk and time; empty without any."""
+    rows, seconds, disk, largest = 0, 0.0, 0.0, 0.0
+    for job in jobs:
+        cost = _COSTS[job.place[0].kind]
+        disk += cost.part_disk
+        for size in job.sizes:
+            choices = size.configs * size.configurable
+            seconds += cost.file_seconds + size.nodes * cost.node_seconds
+            seconds += size.configs * cost.config_seconds + choices * cost.choice_seconds
+            largest = max(largest, size.configs * cost.config_bytes + choices * cost.choice_bytes)
+            kept = min(size.configs, job.recipe.max_configs or size.configs)
+            rows += kept
+            disk += kept * (cost.row_disk + size.configurable * cost.choice_disk)
+    graphs = sum(len(job.sizes) for job in jobs)
+    memory = f"{1e-9 * processes * (largest + _PROCESS):.1f} GB of memory"
+    about = f"{memory}, {max(1e-6 * disk, 1):,.0f} MB of disk and {_duration(seconds / processes)}"
+    return f"{counted(graphs, 'graph')}, at most {counted(rows, 'row')}: about {about}" if graphs else ""
+
+
+def _duration(seconds: float) -> str:
+    return f"{max(seconds, 1):.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
 def forecast(
     workspace: Workspace, collection: Collection, splits: Sequence[str], fit: FitSettings, fits: float = 0
 ) -> str:
@@ -146,8 +180,8 @@ def forecast(
             do=f"run build-features with --max-configs {max(kept, _LEAST)}, or train with fewer --threads",
         )
     seconds = _SAFETY * cost.fit_seconds * rows * fits * fit.rounds / 300 / cores
-    time = f", about {seconds:.0f} s" if seconds < 100 else f", about {seconds / 60:.0f} min"
-    return f"{collection}: {rows:,} rows, about {1e-9 * size:.1f} GB of memory{time if fits else ''}"
+    time = f", about {_duration(seconds)}" if fits else ""
+    return f"{collection}: {rows:,} rows, about {1e-9 * size:.1f} GB of memory{time}"
 
 
 def first_scores(workspace: Workspace, collection: Collection) -> Path:

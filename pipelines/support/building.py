@@ -18,9 +18,16 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from xlarank.data.collection import Collection, GraphFile
-from xlarank.data.errors import ClusterError, FeatureStoreError, OutputError, WorkspaceError, XlarankError
+from xlarank.data.errors import (
+    BlockError,
+    ClusterError,
+    FeatureStoreError,
+    OutputError,
+    WorkspaceError,
+    XlarankError,
+)
 from xlarank.data.files import atomic_write
-from xlarank.data.graph import graph_size, read_graph
+from xlarank.data.graph import GraphCounts, graph_size, read_graph
 from xlarank.data.workspace import Workspace
 from xlarank.features.assemble import assemble
 from xlarank.features.recipe import Recipe, Source
@@ -76,6 +83,7 @@ class PartJob:
     part: int
     workspace: Workspace
     recipe: Recipe
+    sizes: tuple[GraphCounts, ...] = ()  # of the files that can be read
 
     @property
     def place(self) -> tuple[Collection, str]:
@@ -157,22 +165,26 @@ def part_jobs(files: Sequence[GraphFile], workspace: Workspace, recipe: Recipe) 
     """
     parts: list[list[GraphFile]] = []
     broken: list[list[GraphFile]] = []
+    sizes: dict[GraphFile, GraphCounts] = {}
     total = 0
     for file in files:
         try:
             workspace.graph_instances(file.collection, file.split, file.name)
-            configs = graph_size(file.path, file.collection.kind).configs
+            sizes[file] = size = graph_size(file.path, file.collection.kind)
         except (XlarankError, OSError):
             broken.append([file])
             continue
-        configs = min(configs, recipe.max_configs or configs)
+        configs = min(size.configs, recipe.max_configs or size.configs)
         total += configs
         if not parts or total > _PART_CONFIGS or len(parts[-1]) == _PART_GRAPHS:
             parts.append([])
             total = configs
         parts[-1].append(file)
     jobs = enumerate([*parts, *broken])
-    return [PartJob(tuple(members), part, workspace, recipe) for part, members in jobs]
+    return [
+        PartJob(tuple(members), part, workspace, recipe, tuple(sizes[file] for file in members if file in sizes))
+        for part, members in jobs
+    ]
 
 
 def _bytes(file: GraphFile) -> int:
@@ -265,7 +277,7 @@ def _names(files: Sequence[GraphFile]) -> str:
 def _why_broken(files: Sequence[GraphFile], error: Exception) -> str:
     """Return why files cannot be built; raises the error if they are not at fault."""
     match error:
-        case ClusterError() | OutputError():
+        case ClusterError() | OutputError() | BlockError():
             raise error
         case XlarankError():
             return str(error)
