@@ -17,7 +17,19 @@ import pytest
 
 from tests.graphs import save_npz
 from tests.pipelines import trees
-from tests.pipelines.trees import FAST, FILES, LAYOUT, TILE, TREE, Listener, build, contents, graph_path, stored
+from tests.pipelines.trees import (
+    FAST,
+    FILES,
+    LAYOUT,
+    TILE,
+    TREE,
+    Listener,
+    build,
+    contents,
+    data_root,
+    graph_path,
+    stored,
+)
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, DataRootError, WorkspaceError, XlarankError
 from xlarank.data.graph import Kind
@@ -25,7 +37,8 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
 from xlarank.features.recipe import FeatureSettings, Recipe, Source
 from xlarank.features.store import Manifest, StoredGraph, read_manifest
-from xlarank.pipelines.build_features import BuildReport
+from xlarank.pipelines.build_features import BuildReport, BuildRequest, build_features
+from xlarank.pipelines.support import budget
 from xlarank.pipelines.support.building import PartJob
 
 ROOT = Path(__file__).parents[2]
@@ -252,6 +265,21 @@ def runs(process: str) -> bool:
     with suppress(OSError):
         return ") Z " not in Path("/proc", process, "stat").read_text()
     return False
+
+
+def test_what_a_build_takes_is_said_before_it(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For two layout graphs of 24 configurations of 6 nodes, by hand."""
+    costs = (1, 4e8, 0.0, 3.0, 0.0, 0.5, 0.0, 7e6, 1e6, 0.0, 0, 0, 0)
+    monkeypatch.setitem(budget._COSTS, "layout", budget._Cost(*costs))
+    plans: list[str] = []
+    for _ in range(2):
+        build_features(
+            data_root(tree), Workspace(tmp_path), BuildRequest(settings=FAST, **VALID), on_plan=plans.append
+        )
+    # 24 times 0.4 GB; two graphs of 3 s and 24 times half a second; a file of 7 MB and 48 rows of 1 MB
+    assert plans == ["2 graphs, at most 48 rows: about 10.0 GB of memory, 55 MB of disk and 30 s"], (
+        "nothing is left"
+    )
 
 
 def test_bad_requests(tree: Path, tmp_path: Path) -> None:
