@@ -109,17 +109,12 @@ def _run(name: str, source: str) -> BlockFile:
 
 
 def _register(name: str, module: ModuleType, digest: str, source: str = "") -> BlockFile:
-    classes = [
-        value
-        for value in vars(module).values()
-        if inspect.isclass(value) and issubclass(value, Block) and value.__module__ == module.__name__
-    ]
-    blocks = tuple(kind() for kind in classes if not inspect.isabstract(kind))
+    own = (kind for kind in vars(module).values() if inspect.isclass(kind) and kind.__module__ == module.__name__)
+    blocks = tuple(kind() for kind in own if issubclass(kind, Block) and not inspect.isabstract(kind))
     if not blocks:
         raise BlockError(f"{name} has no blocks", expected="subclasses of xlarank.features.block.Block")
     _check(blocks, name)
-    columns = {type(block).__name__: list(block.columns) for block in blocks}
-    file = BlockFile(name, digest, columns)
+    file = BlockFile(name, digest, {type(block).__name__: list(block.columns) for block in blocks})
     _loaded[digest] = _Loaded(file, blocks, source)
     return file
 
@@ -150,10 +145,8 @@ def naming_lines(graph: str, files: Sequence[BlockFile]) -> Iterator[None]:
     """Raise `BlockError`, with the line, for an error of the code of these files."""
     try:
         yield
-    except (XlarankError, MemoryError):
-        raise
     except Exception as error:
-        for file in files:
+        for file in files if not isinstance(error, XlarankError | MemoryError) else ():
             if line := _line(error, file.name):
                 why = f"{type(error).__name__}: {error}"
                 raise BlockError(f"{file.name}{line} fails on {graph} ({why})") from error

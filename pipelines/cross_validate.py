@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -14,7 +14,6 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, XlarankError, did_you_mean, reasons
 from xlarank.data.workspace import Workspace
 from xlarank.features.catalogue import BLOCKS
-from xlarank.features.store import Manifest, read_manifest
 from xlarank.models.base import Ranker
 from xlarank.models.registry import ranker_class
 from xlarank.models.trained import TrainedModel, model_of
@@ -116,19 +115,16 @@ def cross_validate_rankers(
         raise XlarankError(f"there is {len(names)} ranker to compare", expected="two or more, all different")
     for name in names:
         ranker_class(name)
-    dropped = " and ".join(without)
     runs: dict[str, tuple[str | None, Sequence[str] | None]] = {name: (name, None) for name in names}
     if without:
-        stored = [read_manifest(workspace, each, "train") for each in chosen_collections(workspace, collections)]
-        _columns_of_blocks(without, filter(None, stored))
-        model = names[0] if names else None
-        runs = {"all columns": (model, ()), f"without {dropped}": (model, without)}
+        dropped, model = " and ".join(without), names[0] if names else None
+        runs = {f"without {dropped}": (model, without), "all columns": (model, ())}
     evaluation = Evaluation("")
     scores: dict[str, dict[str, Scores]] = {}
     for name, (model, blocks) in runs.items():
         one = cross_validate(
-            workspace, by=by, collections=collections, model=model, with_valid=with_valid, fit=fit,
-            without=blocks, progress=progress,
+            workspace, by=by, collections=[*scores] if without and scores else collections, model=model,
+            with_valid=with_valid, fit=fit, without=blocks, progress=progress,
         )  # fmt: skip
         evaluation.judged = one.judged
         evaluation.left_out |= one.left_out
@@ -137,29 +133,15 @@ def cross_validate_rankers(
         for collection, report in one.report.items():
             scores.setdefault(collection, {})[name] = graph_scores(report)
     for collection, of in scores.items():
+        of = dict(reversed(of.items())) if without else of
         evaluation.rankers[collection] = compare_rankers(of)
         evaluation.report[collection] = next(iter(evaluation.rankers[collection].values()))
         if without:
             whole, rest = ({graph: m["score"] for graph, m in metrics.items()} for metrics in of.values())
             worth, error = paired_difference(whole, rest)
-            score = measure(Collection.parse(collection))
-            evaluation.verdicts[collection] = (
-                f"columns of {dropped} add {worth:+.4f} of {score} (standard error {error:.4f})"
-            )
+            added = f"{worth:+.4f} of {measure(Collection.parse(collection))} (standard error {error:.4f})"
+            evaluation.verdicts[collection] = f"columns of {dropped} add {added}"
     return evaluation
-
-
-def _columns_of_blocks(names: Sequence[str], manifests: Iterable[Manifest]) -> set[str]:
-    """Return the columns of blocks by the names of their classes; raises `XlarankError` for unknown ones."""
-    known = {type(block).__name__: [*block.columns] for block in BLOCKS}
-    for manifest in manifests:
-        for file in manifest.recipe.settings.block_files:
-            known |= file.columns
-    for name in names:
-        if name not in known:
-            close = did_you_mean(name, known, cutoff=0.5)
-            raise XlarankError(f"there is no block {name}", expected="" if close else ", ".join(known), do=close)
-    return {column for name in names for column in known[name]}
 
 
 class _Validated(NamedTuple):
@@ -214,11 +196,19 @@ class _Job:
         return self._keep(training, name, tuned, validated, stage)
 
     def _dropped(self, training: StoredTrainingSet) -> StoredTrainingSet:
-        """Return the training set without the columns of the blocks that are left out."""
-        columns = _columns_of_blocks(self.without or (), [training.manifest])
-        if self.without and columns.isdisjoint(training.data.columns):
+        """Return the training set without the columns of the blocks; raises `XlarankError` for unknown ones."""
+        if not self.without:
+            return training
+        known = {type(block).__name__: [*block.columns] for block in BLOCKS}
+        for file in training.manifest.recipe.settings.block_files:
+            known |= file.columns
+        for name in {*self.without} - known.keys():
+            close = did_you_mean(name, known, cutoff=0.5)
+            raise XlarankError(f"there is no block {name}", expected="" if close else ", ".join(known), do=close)
+        columns = {column for name in self.without for column in known[name]}
+        if columns.isdisjoint(training.data.columns):
             raise CollectionError(f"{self.collection} has no columns of {' or '.join(self.without)}")
-        return replace(training, data=training.data.drop(columns)) if columns else training
+        return replace(training, data=training.data.drop(columns))
 
     @property
     def _suffix(self) -> str:

@@ -277,9 +277,8 @@ def test_what_a_build_takes_is_said_before_it(tree: Path, tmp_path: Path, monkey
             data_root(tree), Workspace(tmp_path), BuildRequest(settings=FAST, **VALID), on_plan=plans.append
         )
     # 24 times 0.4 GB; two graphs of 3 s and 24 times half a second; a file of 7 MB and 48 rows of 1 MB
-    assert plans == ["2 graphs, at most 48 rows: about 10.0 GB of memory, 55 MB of disk and 30 s"], (
-        "nothing is left"
-    )
+    plan = "2 graphs, at most 48 rows: about 10.0 GB of memory, 55 MB of disk and 30 s"
+    assert plans == [plan], "nothing is left to build the second time"
 
 
 def test_bad_requests(tree: Path, tmp_path: Path) -> None:

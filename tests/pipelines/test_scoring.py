@@ -18,8 +18,8 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError, XlarankError
 from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
+from xlarank.features.layout.change import InnerChange
 from xlarank.features.layout.padding import Padding
-from xlarank.features.program.composition import Degrees
 from xlarank.features.recipe import FeatureSettings
 from xlarank.models.rankers.wide_rows import RankNet
 from xlarank.models.trained import TrainedModel
@@ -319,21 +319,22 @@ def test_a_block_is_left_out_on_the_same_folds(
 ) -> None:
     """By hand: the score of each graph with and without its columns; none given is the trained model."""
     workspace, fit = Workspace(trained), FitSettings(25, threads=1)
-    found = cross_validate_rankers(workspace, models, without=["Padding", "Degrees"], collections=[LAYOUT], fit=fit)
+    found = cross_validate_rankers(workspace, models, without=["Padding", "InnerChange"], fit=fit)
     whole, rest = found.rankers[LAYOUT].values()
+    assert "no columns of Padding or InnerChange" in found.left_out[TILE] and TILE not in found.report
     scores = [[*one["score"]["graphs"].items()] for one in (whole, rest)]
     assert [name for name, _ in scores[0]] == [name for name, _ in scores[1]]
     worth = np.array([one - other for (_, one), (_, other) in zip(*scores, strict=True)])
     error = worth.std(ddof=1) / np.sqrt(len(worth))
-    text = f"columns of Padding and Degrees add {worth.mean():+.4f} of Kendall tau (standard error {error:.4f})"
+    text = f"columns of Padding and InnerChange add {worth.mean():+.4f} of Kendall tau (standard error {error:.4f})"
     assert found.verdicts == {LAYOUT: text}
-    half, columns = len(fits) // 2, {*Padding.columns, *Degrees.columns}
+    half, columns = len(fits) // 2, {*Padding.columns, *InnerChange.columns}
     assert [[*one["data"].families] for one in fits[:half]] == [[*one["data"].families] for one in fits[half:]]
-    assert all(columns < {*one["data"].columns} for one in fits[:half])
-    assert all(columns.isdisjoint(one["data"].columns) for one in fits[half:])
-    assert fits[0]["data"].matrix().shape[1] - fits[-1]["data"].matrix().shape[1] == len(columns)
+    assert all(columns.isdisjoint(one["data"].columns) for one in fits[:half])
+    assert all(columns <= {*one["data"].columns} for one in fits[half:])
+    assert fits[-1]["data"].matrix().shape[1] - fits[0]["data"].matrix().shape[1] == len(columns)
     names = read_results(workspace).filter(held_out_by="family")["ranker"].unique().to_list()
-    assert sorted(names) == ["lambdarank", "lambdarank without Padding and Degrees"]
+    assert sorted(names) == ["lambdarank", "lambdarank without Padding and InnerChange"]
 
 
 def test_bad_requests(shared_trained: Path, shared_built: Path, tmp_path: Path) -> None:
