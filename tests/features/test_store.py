@@ -20,6 +20,7 @@ from xlarank.data.family import program_family
 from xlarank.data.workspace import Workspace
 from xlarank.features.assemble import assemble
 from xlarank.features.block import Tier
+from xlarank.features.block_files import BlockFile
 from xlarank.features.instances.graph_instances import ARRAYS
 from xlarank.features.program.tensors import Tiling
 from xlarank.features.recipe import FeatureSettings, Recipe, Source
@@ -190,7 +191,8 @@ def test_another_recipe_or_source_means_build_again(tmp_path):
     path = written(tmp_path / "a.parquet", LAYOUT)
     others = {"code_hash": "f", "max_configs": 1000, "seed": 1}
     made = [replace(RECIPE, **{name: value}) for name, value in others.items()]
-    settings = {"tier": Tier.FAST, "candidates": False, "tiling": Tiling(sublanes=16)}
+    settings: dict[str, object] = {"tier": Tier.FAST, "candidates": False, "tiling": Tiling(sublanes=16)}
+    settings["block_files"] = (BlockFile("mine.py", "0123", {}),)
     changed = [replace(RECIPE.settings, **{name: value}) for name, value in settings.items()]
     made += [replace(RECIPE, settings=value) for value in changed]
     names = {field.name for part in (RECIPE, RECIPE.settings) for field in fields(part)}
