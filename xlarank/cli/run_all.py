@@ -95,6 +95,7 @@ def run_all(
 def package_kaggle(
     out: Annotated[Path, typer.Option(help="Folder or .zip file to write.")] = Path("work/kaggle-dataset"),
     models: Annotated[Path | None, typer.Option(help="Workspace whose trained models to include.")] = None,
+    blocks: Blocks = None,
     wheelhouse: Annotated[
         bool, typer.Option("--wheelhouse", help="Download and include packages that Kaggle's image lacks.")
     ] = False,
