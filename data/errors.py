@@ -101,6 +101,10 @@ class OutputError(WorkspaceError):
     """A file cannot be written: no space, no permission, or something else in its place."""
 
 
+class BlockError(XlarankError):
+    """A file of blocks cannot be used, or is not the one that the columns were made with."""
+
+
 class FeatureStoreError(XlarankError):
     """Stored features are missing, stale or unreadable."""
 

@@ -7,6 +7,7 @@ import sys
 import types
 import typing
 from contextlib import suppress
+from enum import Enum
 from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
@@ -15,7 +16,7 @@ T = TypeVar("T")
 def from_json(kind: type[T], value: Any, where: str = "it") -> T:
     """Return a dataclass from the JSON of `dataclasses.asdict`.
 
-    Fields may be numbers, text, lists, ``dict[str, ...]``, dataclasses, ``Any``, or a union of these; those
+    Fields may be numbers, text, enums, lists, ``dict[str, ...]``, dataclasses, ``Any``, or a union of these; those
     with a default may be missing. Raises `TypeError` naming the entry that has another type.
     """
     if not isinstance(value, dict):
@@ -43,6 +44,9 @@ def _checked(kind: Any, value: Any, name: str) -> Any:
         return origin(_checked(arguments[0], entry, f"an entry of {name}") for entry in value)
     elif origin is dict and isinstance(value, dict):
         return {str(key): _checked(arguments[1], entry, f"{name}.{str(key)[:60]}") for key, entry in value.items()}
+    elif isinstance(kind, type) and issubclass(kind, Enum):
+        with suppress(ValueError):
+            return kind(value)
     elif kind is float and type(value) in (int, float) and abs(value) <= sys.float_info.max:
         return float(value)
     elif kind is Any or (kind in (bool, int, str, type(None)) and type(value) is kind):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -14,6 +14,7 @@ from xlarank.data.errors import XlarankError
 from xlarank.data.graph import Graph, LayoutGraph, TileGraph, graph_kind, read_graph
 from xlarank.data.topology import structure_hash
 from xlarank.features.block import Block, Scope, Tier
+from xlarank.features.block_files import load_blocks, naming_lines
 from xlarank.features.candidates import placed_columns
 from xlarank.features.catalogue import INSTANCE_BLOCKS
 from xlarank.features.instances.graph_instances import Instances, LazyInstances
@@ -28,12 +29,15 @@ if TYPE_CHECKING:  # imported where a table is asked for
     import polars as pl
 
 
-def compute_features(graph: Graph | str | Path, *, tier: str = "full", candidates: bool = True) -> pl.DataFrame:
+def compute_features(
+    graph: Graph | str | Path, *, tier: str = "full", candidates: bool = True, blocks: Sequence[str | Path] = ()
+) -> pl.DataFrame:
     """Compute the rows of a graph or of an npz file, one for each *distinct* configuration.
 
     The columns are those of `xlarank.load_rows` without the folds; ``collection`` and ``split`` are null. ``tier``
-    "fast" leaves out the dearer columns, ``candidates`` False those that look at all configurations of the graph.
-    Raises `GraphFileError` for the file and `XlarankError` for another tier.
+    "fast" leaves out the dearer columns, ``candidates`` False those that look at all configurations of the graph;
+    ``blocks`` are files with columns of your own, which are run. Raises `GraphFileError` for the file, `BlockError`
+    for a block and `XlarankError` for another tier.
 
     Examples:
         >>> import xlarank
@@ -45,7 +49,8 @@ def compute_features(graph: Graph | str | Path, *, tier: str = "full", candidate
     if tier not in (known := [each.value for each in Tier]):
         raise XlarankError(f"tier is {tier!r}", expected=" or ".join(known))
     read = graph if isinstance(graph, Graph) else read_graph(Path(graph))
-    return rows_table([assemble(read, FeatureSettings(Tier(tier), candidates))])
+    settings = FeatureSettings(Tier(tier), candidates, block_files=load_blocks(*blocks))
+    return rows_table([assemble(read, settings)])
 
 
 def assemble(
@@ -53,9 +58,15 @@ def assemble(
 ) -> GraphRows:
     """Compute the columns of the settings for each *distinct* configuration of a graph.
 
-    With ``only``, blocks that have none of these columns are left out.
+    With ``only``, blocks that have none of these columns are left out. Raises `BlockError` for errors of a user's
+    block.
     """
     settings = settings or FeatureSettings()
+    with naming_lines(graph.name, settings.block_files):
+        return _assemble(graph, settings, only)
+
+
+def _assemble(graph: Graph, settings: FeatureSettings, only: Collection[str] | None) -> GraphRows:
     kind = graph_kind(graph)
     chosen = settings.blocks(kind) if only is None else _needed(settings.blocks(kind), only)
     names = [name for block in chosen if block.scope is Scope.CONFIG for name in block.columns]
@@ -75,14 +86,15 @@ def assemble(
             columns = rows[:, columns_of(block, names)]
             if not isinstance(block, LayoutBlock):
                 values = block.compute(context)
-                if values.shape != columns.shape:
-                    raise AssertionError(f"{type(block).__name__} gave {values.shape}")
+                block.require_shape(values, *columns.shape)
                 columns[...] = values
             context.columns |= dict(zip(block.columns, columns.T, strict=True))
     constants: dict[str, np.float32] = {}
     for block in chosen:
         if block.scope is Scope.GRAPH:
-            constants |= zip(block.columns, block.compute(context).astype(np.float32), strict=True)
+            values = block.compute(context)
+            block.require_shape(values, len(block.columns))
+            constants |= zip(block.columns, np.asarray(values, np.float32), strict=True)
     return GraphRows(
         name=graph.name,
         columns=[*constants, *names],

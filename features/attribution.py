@@ -60,8 +60,12 @@ def walk_between(graph: LayoutGraph, rows: GraphRows, settings: FeatureSettings,
     computed: dict[str, NDArray[np.floating[Any]]] = dict(zip(columns, made.T, strict=True))
     candidates = dict(zip(rows.config_columns, rows.config_values.T, strict=True))
     for name in [name for name in rows.config_columns if name not in computed]:
-        placed = placed_columns()[name]
-        computed[name] = place_among(computed[placed], candidates[placed], name.startswith("rank__"))
+        placed = placed_columns().get(name)
+        if placed is None:  # a user's block that is computed for candidates alone: in equal steps
+            first, last = (float(candidates[name][rows.group[end]]) for end in (then, now))
+            computed[name] = np.tile(np.linspace(first, last, len(codes) // 2), 2)
+        else:
+            computed[name] = place_among(computed[placed], candidates[placed], name.startswith("rank__"))
     values = np.stack([computed[name] for name in rows.config_columns], axis=1).astype(np.float32)
     # the ends are candidates: theirs are the very rows that are ranked, to the last bit
     half = len(codes) // 2

@@ -10,10 +10,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from xlarank.data.errors import BlockError
 from xlarank.data.graph import Kind
 
 
-class Tier(Enum):
+class Tier(StrEnum):
     """Cost of a block. The fast tier computes FAST blocks only; the full tier computes all."""
 
     FAST = "fast"
@@ -64,8 +65,9 @@ class Column(str):
 class Block(ABC):
     """A group of columns with one physical idea.
 
-    A subclass sets the class attributes and `compute`, and is listed in `xlarank.features.catalogue`, which refuses
-    a missing docstring, a column without a meaning, and a malformed name or one used twice.
+    A subclass sets the class attributes and `compute`. It is listed in `xlarank.features.catalogue` or defined in a
+    user's file (`xlarank.features.block_files`). Missing docstrings, columns without a meaning, and malformed or
+    duplicate names are refused.
 
     Attributes:
         kinds: kinds of graphs that the block is for.
@@ -86,3 +88,8 @@ class Block(ABC):
     @abstractmethod
     def compute(self, context: Any) -> NDArray[np.floating[Any]]:
         """Return the columns, ``(columns,)`` for a graph block, else ``(configs or instances, columns)``."""
+
+    def require_shape(self, values: NDArray[np.floating[Any]], *shape: int) -> None:
+        """Raise `BlockError` for computed values of another shape."""
+        if np.shape(values) != shape:
+            raise BlockError(f"{type(self).__name__} gave values of shape {np.shape(values)}", expected=str(shape))

@@ -65,14 +65,17 @@ def every_block(kind: Kind) -> list[Block]:
     return blocks_of(kind) + [block for block in INSTANCE_BLOCKS if kind in block.kinds]
 
 
-def blocks_of(kind: Kind, tier: Tier = Tier.FULL, *, candidates: bool = True) -> list[Block]:
+def blocks_of(
+    kind: Kind, tier: Tier = Tier.FULL, *, candidates: bool = True, own: Sequence[Block] = ()
+) -> list[Block]:
     """Return the blocks for one kind of graph: graph blocks, configuration blocks, transductive blocks.
 
-    Within these in the order of `BLOCKS`. Without ``candidates``, the transductive blocks are left out.
+    Within these in the order of `BLOCKS`, then a user's ``own``. Without ``candidates``, the transductive blocks
+    are left out.
     """
     chosen = [
         block
-        for block in BLOCKS
+        for block in (*BLOCKS, *own)
         if kind in block.kinds and tier in (Tier.FULL, block.tier) and (candidates or not block.transductive)
     ]
     return sorted(chosen, key=lambda block: (block.scope is not Scope.GRAPH, block.transductive))

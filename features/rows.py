@@ -93,11 +93,6 @@ class GraphRows:
         known = np.isfinite(self.row_cost)
         return self if known.all() else self.take(np.flatnonzero(known))
 
-    def summary(self) -> dict[str, Any]:
-        """Return the counts and kinds for the manifest."""
-        counts = {"configs": len(self.ids), "rows": len(self), "kinds": list(self.kinds)}
-        return counts | {"labelled": self.labelled, "rankable": self.rankable}
-
     def matrix(
         self, which: NDArray[np.intp] | slice | None = None, used: NDArray[np.intp] | None = None
     ) -> NDArray[np.float32]:

@@ -38,7 +38,6 @@ from xlarank.features.rows import KEYS, GraphRows, row_starts, rows_table
 _METADATA: Final = "xlarank"
 #: Columns of lists, with an entry for each of the identical configurations -> array of `GraphRows`.
 _LISTS: Final = {"configurations": "ids", "runtimes_ns": "runtime", "normalizers_ns": "normalizer"}
-_SUMMARY: Final = ("configs", "rows", "labelled", "rankable", "kinds")
 MANIFEST: Final = "manifest.json"
 #: Name of the entry that says how instances were made.
 _ABOUT: Final = "about"
@@ -52,18 +51,38 @@ _BROKEN: Final = (
 _OTHERS: Final = f"its settings or its source are not those of {MANIFEST}"
 
 
+@dataclass(frozen=True)
+class StoredGraph:
+    """Counts and kinds of the rows of a graph, the number of the file that they are in, and their source."""
+
+    configs: int
+    rows: int
+    kinds: list[str]
+    labelled: bool
+    rankable: bool
+    part: int
+    source: Source
+
+    @classmethod
+    def of(cls, rows: GraphRows, part: int, source: Source) -> StoredGraph:
+        return cls(len(rows.ids), len(rows), list(rows.kinds), rows.labelled, rows.rankable, part, source)
+
+
 @dataclass
 class Manifest:
-    """What a collection's split holds."""
+    """Stored rows of a collection's split.
 
-    recipe: Recipe  # how the rows were made
-    data_root: str  # where from
-    # graph_columns, config_columns: names; all float32.
+    Attributes:
+        graphs: by name, of every graph that was built.
+        broken: name -> why, of every file that could not be.
+    """
+
+    recipe: Recipe
+    data_root: str
     graph_columns: list[str]
     config_columns: list[str]
-    # name -> counts and source of every graph that was built.
-    graphs: dict[str, dict[str, Any]] = field(default_factory=dict)
-    broken: dict[str, str] = field(default_factory=dict)  # name -> why, of every file that could not be
+    graphs: dict[str, StoredGraph] = field(default_factory=dict)
+    broken: dict[str, str] = field(default_factory=dict)
 
     @property
     def columns(self) -> list[str]:
@@ -72,20 +91,7 @@ class Manifest:
     @property
     def parts(self) -> set[int]:
         """Numbers of the files of rows."""
-        return {int(about["part"]) for about in self.graphs.values()}
-
-
-@dataclass(frozen=True)
-class _About:
-    """Entry of a graph in a manifest: `GraphRows.summary`, the number of its file and the source."""
-
-    part: int
-    configs: int = 0
-    rows: int = 0
-    labelled: bool = False
-    rankable: bool = False
-    kinds: list[str] = field(default_factory=list)
-    source: Source | None = None
+        return {graph.part for graph in self.graphs.values()}
 
 
 def _sealable(value: dict[str, Any]) -> str:
@@ -125,9 +131,9 @@ def _whole(path: Path) -> bytes:
     return content
 
 
-def _require_made(metadata: dict[str, Any], recipe: Recipe, source: Source | None) -> None:
+def _require_made(metadata: dict[str, Any], recipe: Recipe, source: Source) -> None:
     """Raise `ValueError` unless a file was made by this recipe from this source."""
-    if metadata["recipe"] != asdict(recipe) or source is None or metadata["source"] != asdict(source):
+    if from_json(Recipe, metadata["recipe"]) != recipe or metadata["source"] != asdict(source):
         raise ValueError(_OTHERS)
 
 
@@ -136,7 +142,11 @@ def _unreadable(path: Path, error: BaseException, expected: str) -> FeatureStore
 
 
 def write_rows(
-    path: Path, graphs: Sequence[GraphRows], recipe: Recipe, sources: Mapping[str, Source], place: tuple[str, str]
+    path: Path,
+    graphs: Sequence[GraphRows],
+    recipe: Recipe,
+    entries: Mapping[str, StoredGraph],
+    place: tuple[str, str],
 ) -> None:
     """Write the rows of graphs with equal columns, whole or not at all; ``place`` is their collection and split."""
     table = rows_table(graphs, *place)
@@ -148,12 +158,10 @@ def write_rows(
         "recipe": asdict(recipe),
         "graph_columns": len(graphs[0].graph_columns),
         "graphs": {
-            graph.name: {
-                "start": start, "source": asdict(sources[graph.name]), **graph.summary()
-            }
+            graph.name: {"start": start, **asdict(entries[graph.name])}
             for graph, start in zip(graphs, starts, strict=True)
         },
-    }  # fmt: skip
+    }
     table = pl.concat([table[:, : len(KEYS)], lists.drop("row"), table[:, len(KEYS) :]], how="horizontal")
     with atomic_write(path) as partial:
         str(partial).encode()  # readers take no path that is not UTF-8
@@ -172,7 +180,7 @@ def read_rows(path: Path, recipe: Recipe | None = None) -> dict[str, tuple[Graph
 
 def _metadata(content: bytes, recipe: Recipe | None) -> dict[str, Any]:
     metadata: dict[str, Any] = json.loads(pl.read_parquet_metadata(io.BytesIO(content))[_METADATA])
-    if recipe is not None and metadata["recipe"] != asdict(recipe):
+    if recipe is not None and from_json(Recipe, metadata["recipe"]) != recipe:
         raise ValueError(_OTHERS)
     return metadata
 
@@ -198,14 +206,15 @@ def _parse(content: bytes, metadata: dict[str, Any]) -> dict[str, tuple[GraphRow
     return graphs
 
 
-def stored_summaries(path: Path, recipe: Recipe) -> dict[str, tuple[dict[str, Any], Source]]:
-    """Return `GraphRows.summary` and source of each graph of a file, none unless it is whole and of this recipe."""
+def stored_graphs(path: Path, recipe: Recipe) -> dict[str, StoredGraph]:
+    """Return the graphs of a file, none unless it is whole and of this recipe."""
     if not path.exists():
         return {}
     try:
         graphs = _metadata(_whole(path), recipe)["graphs"]
-        summaries = {name: {key: about[key] for key in _SUMMARY} for name, about in graphs.items()}
-        return {name: (summary, Source(**graphs[name]["source"])) for name, summary in summaries.items()}
+        for about in graphs.values():
+            del about["start"]
+        return {name: from_json(StoredGraph, about, name) for name, about in graphs.items()}
     except _BROKEN:
         return {}
 
@@ -291,11 +300,7 @@ def read_manifest(workspace: Workspace, collection: Collection, split: str) -> M
     if not path.exists():
         return None
     try:
-        manifest = from_json(Manifest, json.loads(read_text(path)))
-        manifest.recipe.settings()
-        for name, about in manifest.graphs.items():
-            from_json(_About, about, name)
-        return manifest
+        return from_json(Manifest, json.loads(read_text(path)))
     except _BROKEN as error:
         raise _unreadable(path, error, "a manifest") from error
 
@@ -326,22 +331,22 @@ def each_graph(
     manifest = manifest or read_manifest(workspace, collection, split)
     if manifest is None:
         return
-    if manifest.recipe.code_hash != manifest.recipe.settings().code_hash(collection.kind):
+    own = "".join(f" --blocks {file.name}" for file in manifest.recipe.settings.block_files)
+    if manifest.recipe.code_hash != manifest.recipe.settings.code_hash(collection.kind):
         raise FeatureStoreError(
             f"the {split} rows of {collection} were made by other feature code",
             expected="rows of the code in place",
-            do=f"run build-features --data-root {manifest.data_root}",
+            do=f"run build-features --data-root {manifest.data_root}{own}",
         )
-    entries = ((name, from_json(_About, about, name)) for name, about in manifest.graphs.items())
-    for part, members in groupby(entries, key=lambda entry: entry[1].part):
+    for part, members in groupby(manifest.graphs.items(), key=lambda entry: entry[1].part):
         path = workspace.rows(collection, split, part)
         stored = read_rows(path, manifest.recipe)
-        for name, about in members:
+        for name, graph in members:
             rows, source = stored.pop(name, (None, None))
-            if rows is None or source is None or source != about.source:
+            if rows is None or source != graph.source:
                 raise _unreadable(path, ValueError(_OTHERS), "stored features")
             if collection.kind == "layout":
                 instances = workspace.graph_instances(collection, split, name)
-                read = partial(read_instances, instances, manifest.recipe, source)
+                read = partial(read_instances, instances, manifest.recipe, graph.source)
                 rows = replace(rows, instances=LazyInstances(read))
             yield rows

@@ -146,7 +146,7 @@ class TrainedModel:
         It fits rows with the columns and of the code that it was trained on; a shipped model fits all that `select`
         takes.
         """
-        card, settings = self.card, self.card.recipe.settings()
+        card, settings = self.card, self.card.recipe.settings
         columns = manifest.columns if manifest else settings.columns(card.kind)
         code_hash = manifest.recipe.code_hash if manifest else settings.code_hash(card.kind)
         if self.shipped:
@@ -238,7 +238,6 @@ def read_card(folder: Path) -> ModelCard:
     try:
         card = from_json(ModelCard, json.loads(read_text(path)))
         Collection.parse(card.collection)
-        card.recipe.settings()
     except (OSError, ValueError, TypeError, RecursionError, CollectionError) as error:
         raise _unusable(path, error) from error
     return card

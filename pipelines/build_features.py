@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -22,6 +22,7 @@ from xlarank.pipelines.support.building import Outcome, PartJob, cluster_outcome
 from xlarank.pipelines.support.progress import Progress, Silent, steps_of
 from xlarank.pipelines.support.workspace_collections import require_one_root
 from xlarank.pipelines.support.workspace_lock import workspace_lock
+from xlarank.pipelines.training.budget import forecast_building
 
 #: Below this many bytes of npz, starting worker processes costs more than it saves.
 _WORTH_PROCESSES: Final = 20 * 2**20
@@ -84,11 +85,12 @@ def build_features(
     request: BuildRequest | None = None,
     *,
     progress: Progress | None = None,
+    on_plan: Callable[[str], None] = lambda plan: None,
 ) -> BuildReport:
     """Compute and store the rows of every graph of the chosen collections and splits.
 
     Whole and current rows are kept, so an interrupted build continues. A broken file is recorded and does not stop
-    the others.
+    the others. ``on_plan`` gets a line about rows, memory, disk and time before the work begins.
 
     Raises `DataRootError` and `CollectionError` for missing input, `WorkspaceError`, also where the workspace holds
     rows of another data root, and `ClusterError` for a cluster that cannot be used or is lost.
@@ -109,8 +111,12 @@ def build_features(
     for (collection, split), members in groupby(chosen, key=lambda file: (file.collection, file.split)):
         most = request.max_configs if split == "train" else 0
         recipe = Recipe.of(settings, collection.kind, max_configs=most, seed=request.seed)
-        work += part_jobs([*members], workspace, recipe, settings)
-    outcomes = _run(work, request, progress)
+        work += part_jobs([*members], workspace, recipe)
+    processes = _processes(work, request)
+    missing = [job for job in work if job.sizes and not workspace.rows(*job.place, job.part).exists()]
+    if plan := forecast_building(missing, processes):
+        on_plan(plan)
+    outcomes = _run(work, request, processes, progress)
     with workspace_lock(workspace, progress):
         require_one_root(data_root, workspace, discovered)  # another command may have replaced it meanwhile
         reports = _write_manifests(data_root, workspace, work, outcomes)
@@ -119,15 +125,21 @@ def build_features(
     return BuildReport(reports, widths, time.monotonic() - started)
 
 
-def _run(work: list[PartJob], request: BuildRequest, progress: Progress) -> dict[GraphFile, Outcome]:
+def _processes(work: list[PartJob], request: BuildRequest) -> int:
+    large = request.scheduler is not None or sum(job.size for job in work) >= _WORTH_PROCESSES
+    jobs = request.jobs or ((os.cpu_count() or 1) if large else 1)
+    return min(jobs, max(1, len(work)))
+
+
+def _run(
+    work: list[PartJob], request: BuildRequest, processes: int, progress: Progress
+) -> dict[GraphFile, Outcome]:
     """Outcome of each file that was begun in time."""
     end = None if request.timeout is None else time.monotonic() + request.timeout
     if request.scheduler is not None:
         outcomes = cluster_outcomes(work, request.scheduler, request.jobs, end)
     else:
-        large = sum(job.size for job in work) >= _WORTH_PROCESSES
-        jobs = request.jobs or ((os.cpu_count() or 1) if large else 1)
-        outcomes = local_outcomes(work, min(jobs, max(1, len(work))), end)
+        outcomes = local_outcomes(work, processes, end)
     done: dict[GraphFile, Outcome] = {}
     files = sum(len(job.files) for job in work)
     with steps_of(progress, "building features", files) as step, closing(outcomes):
@@ -144,7 +156,7 @@ def _write_manifests(
     reports: list[SplitReport] = []
     for (collection, split), members in groupby(work, key=lambda job: job.place):
         jobs = [*members]
-        settings = jobs[0].settings
+        settings = jobs[0].recipe.settings
         columns = settings.graph_columns(collection.kind), settings.config_columns(collection.kind)
         manifest = Manifest(jobs[0].recipe, str(data_root.path.resolve()), *columns)
         report = SplitReport(str(collection), split)
@@ -153,17 +165,16 @@ def _write_manifests(
             outcome = outcomes.get(file)
             if outcome is None:
                 report.left += 1
-            elif "broken" in outcome:
-                report.broken[file.name] = manifest.broken[file.name] = outcome["broken"]
+            elif outcome.stored is None:
+                report.broken[file.name] = manifest.broken[file.name] = outcome.broken
             else:
-                kept = outcome.pop("kept")
-                report.kept += kept
-                report.built += not kept
-                report.configs += outcome["configs"]
-                report.rows += outcome["rows"]
-                if not outcome["rankable"]:
+                report.kept += outcome.kept
+                report.built += not outcome.kept
+                report.configs += outcome.stored.configs
+                report.rows += outcome.stored.rows
+                if not outcome.stored.rankable:
                     report.unrankable.append(file.name)
-                manifest.graphs[file.name] = outcome
+                manifest.graphs[file.name] = outcome.stored
         reports.append(report)
         try:
             workspace.features(collection, split)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from xlarank.data.collection import Collection
-from xlarank.data.errors import CollectionError, XlarankError, reasons
+from xlarank.data.errors import CollectionError, XlarankError, did_you_mean, reasons
 from xlarank.data.workspace import Workspace
+from xlarank.features.catalogue import BLOCKS
 from xlarank.models.base import Ranker
 from xlarank.models.registry import ranker_class
 from xlarank.models.trained import TrainedModel, model_of
@@ -20,8 +21,8 @@ from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.best_params import params_for
 from xlarank.models.validation.curves import FOLDS_OF, KIND, MOST_FOLDS, Curves, FoldPlan
 from xlarank.models.validation.folds import Fallback, family_folds, graph_folds, kind_folds, whole_folds
-from xlarank.models.validation.metrics import compare_rankers, graph_scores, summarise
-from xlarank.pipelines.support.evaluation import Evaluation
+from xlarank.models.validation.metrics import compare_rankers, graph_scores, paired_difference, summarise
+from xlarank.pipelines.support.evaluation import Evaluation, measure
 from xlarank.pipelines.support.progress import Progress, Silent, steps_of
 from xlarank.pipelines.support.results import results_table, write_results
 from xlarank.pipelines.support.score_files import write_out_of_fold
@@ -49,6 +50,7 @@ def cross_validate(
     model: str | None = None,
     with_valid: bool = False,
     fit: FitSettings | None = None,
+    without: Sequence[str] | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Score training graphs out of fold, and write the scores into ``predictions/``.
@@ -61,7 +63,8 @@ def cross_validate(
     Without ``model`` each collection's trained model is scored, with its parameters and rounds: by family
     the scores that `train` kept, otherwise rankers are fitted anew. A ``model``, the name of a ranker, is fitted
     on the train split (``with_valid``: and on valid), with tuned parameters where there are some, at the number of
-    rounds (at most those of ``fit``) that is best on these folds.
+    rounds (at most those of ``fit``) that is best on these folds. If ``without`` is given, the columns of these
+    blocks (names of classes, perhaps none) are dropped and the ranker is fitted anew.
 
     If the workspace cannot be written, a note says so. Raises `CollectionError` when nothing could be scored, or
     for a collection asked for by name; `ModelError` for an unknown ranker and where a model is missing;
@@ -76,7 +79,7 @@ def cross_validate(
 
     for collection in chosen_collections(workspace, collections):
         with skip_unless_named(collection, collections, evaluation.left_out):
-            job = _Job(workspace, collection, by, with_valid, settings, progress, evaluation)
+            job = _Job(workspace, collection, by, with_valid, settings, without, progress, evaluation)
             scores = job.of_model(model_of(workspace, collection)) if model is None else job.of_ranker(model)
             evaluation.report[str(collection)] = summarise(scores)
     write = partial(write_results, workspace, evaluation.results)
@@ -94,24 +97,32 @@ def cross_validate_rankers(
     collections: Sequence[str] = (),
     with_valid: bool = False,
     fit: FitSettings | None = None,
+    without: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> Evaluation:
     """`cross_validate` for each ranker by name, on the same folds; differences are those to the first.
 
-    Each ranker has the number of rounds that is best for itself on these folds. Raises as `cross_validate`, and
-    `XlarankError` for less than two rankers.
+    Each ranker has the number of rounds that is best for itself on these folds. With ``without``, a single ranker
+    (none: that of the trained model) is compared with itself on rows without the columns of these blocks. Raises as
+    `cross_validate`, and `XlarankError` for another number of rankers.
     """
     names = list(dict.fromkeys(models))
-    if len(names) < 2:
+    if without and len(names) > 1:
+        raise XlarankError(f"{len(names)} rankers without blocks", expected="one ranker, or the trained model's")
+    if not without and len(names) < 2:
         raise XlarankError(f"there is {len(names)} ranker to compare", expected="two or more, all different")
     for name in names:
         ranker_class(name)
+    runs: dict[str, tuple[str | None, Sequence[str] | None]] = {name: (name, None) for name in names}
+    if without:
+        dropped, model = " and ".join(without), names[0] if names else None
+        runs = {f"without {dropped}": (model, without), "all columns": (model, ())}
     evaluation = Evaluation("")
     scores: dict[str, dict[str, Scores]] = {}
-    for name in names:
+    for name, (model, blocks) in runs.items():
         one = cross_validate(
-            workspace, by=by, collections=collections, model=name, with_valid=with_valid, fit=fit,
-            progress=progress,
+            workspace, by=by, collections=[*scores] if without and scores else collections, model=model,
+            with_valid=with_valid, fit=fit, without=blocks, progress=progress,
         )  # fmt: skip
         evaluation.judged = one.judged
         evaluation.left_out |= one.left_out
@@ -120,8 +131,14 @@ def cross_validate_rankers(
         for collection, report in one.report.items():
             scores.setdefault(collection, {})[name] = graph_scores(report)
     for collection, of in scores.items():
+        of = dict(reversed(of.items())) if without else of
         evaluation.rankers[collection] = compare_rankers(of)
-        evaluation.report[collection] = evaluation.rankers[collection][names[0]]
+        evaluation.report[collection] = next(iter(evaluation.rankers[collection].values()))
+        if without:
+            whole, rest = ({graph: m["score"] for graph, m in metrics.items()} for metrics in of.values())
+            worth, error = paired_difference(whole, rest)
+            added = f"{worth:+.4f} of {measure(Collection.parse(collection))} (standard error {error:.4f})"
+            evaluation.verdicts[collection] = f"columns of {dropped} add {added}"
     return evaluation
 
 
@@ -142,21 +159,23 @@ class _Job:
     by: str
     with_valid: bool
     settings: FitSettings
+    without: Sequence[str] | None
     progress: Progress | None
     evaluation: Evaluation
 
     def of_model(self, model: TrainedModel) -> Scores:
         """At the parameters and rounds of a trained model, on the graphs that it was trained on."""
         card = model.card
-        if card.folds_by == "family" and (self.by == "family" or (card.kind == "layout" and self.by == "kind")):
+        kept = card.folds_by == "family" and self.without is None
+        if kept and (self.by == "family" or (card.kind == "layout" and self.by == "kind")):
             if not card.folds:
                 raise CollectionError(f"{self.collection} was trained without folds (one program family)")
             return card.folds
-        training = learned_by(self.workspace, self.collection, model)
+        training = self._dropped(learned_by(self.workspace, self.collection, model))
         settings = FitSettings(card.rounds, self.settings.seed, self.settings.threads)
         validated = self._curves(training, model.rankers[0], settings)
         scores = self._keep(training, card.model, card.tuned, validated, -1)
-        if card.folds:
+        if card.folds and not self.without:
             apart = np.mean([card.folds[name]["score"] for name in scores])
             self._note(f"these {len(scores)} graphs by folds of {FOLDS_OF[card.folds_by]}: score {apart:.3f}")
         return scores
@@ -164,13 +183,34 @@ class _Job:
     def of_ranker(self, name: str) -> Scores:
         """At the best number of rounds."""
         splits = ("train", "valid") if self.with_valid else ("train",)
-        training = read_training_set(self.workspace, self.collection, splits)
+        training = self._dropped(read_training_set(self.workspace, self.collection, splits))
         params, tuned = params_for(self.workspace.study(self.collection), name, training.kind)
         validated = self._curves(training, ranker_class(name)(params, kind=training.kind), self.settings)
         curves = validated.curves
         stage, how = curves.best_stage(), "tuned" if tuned else "default"
-        self._note(f"{name} with {how} parameters, {curves.rounds[stage]} rounds, the best on these folds")
+        self._note(
+            f"{name}{self._suffix} with {how} parameters, {curves.rounds[stage]} rounds, the best on these folds"
+        )
         return self._keep(training, name, tuned, validated, stage)
+
+    def _dropped(self, training: StoredTrainingSet) -> StoredTrainingSet:
+        """Return the training set without the columns of the blocks; raises `XlarankError` for unknown ones."""
+        if not self.without:
+            return training
+        known = {type(block).__name__: [*block.columns] for block in BLOCKS}
+        for file in training.manifest.recipe.settings.block_files:
+            known |= file.columns
+        for name in {*self.without} - known.keys():
+            close = did_you_mean(name, known, cutoff=0.5)
+            raise XlarankError(f"there is no block {name}", expected="" if close else ", ".join(known), do=close)
+        columns = {column for name in self.without for column in known[name]}
+        if columns.isdisjoint(training.data.columns):
+            raise CollectionError(f"{self.collection} has no columns of {' or '.join(self.without)}")
+        return replace(training, data=training.data.drop(columns))
+
+    @property
+    def _suffix(self) -> str:
+        return f" without {' and '.join(self.without)}" if self.without else ""
 
     def _keep(
         self, training: StoredTrainingSet, ranker: str, tuned: bool, validated: _Validated, stage: int
@@ -179,8 +219,10 @@ class _Job:
         plan, curves, seconds = validated
         metrics = curves.at(stage)
         place = str(self.collection), "train", plan.by
-        table = results_table(metrics, ranker, place=place, tuned=tuned, seconds=seconds)
+        table = results_table(metrics, ranker + self._suffix, place=place, tuned=tuned, seconds=seconds)
         self.evaluation.results.append(table)
+        if self.without:
+            return metrics
         scores, seed = curves.scores_at(stage), self.settings.seed
         write = partial(write_out_of_fold, self.workspace, training, plan, ranker, scores, seed)
         write_or_note(self.workspace, self.progress or Silent(), self.evaluation.notes, write)

@@ -65,8 +65,8 @@ def load_rows(
 def _fold_table(manifest: Manifest | None) -> pl.LazyFrame:
     """Return ``graph, fold, held_out`` of the graphs of a train split that can be trained on."""
     entries = {} if manifest is None else manifest.graphs
-    names = [name for name, about in entries.items() if about["labelled"] and about["rankable"]]
-    plan = FoldPlan.of_graphs(names, [entries[name].get("kinds", ()) for name in names])
+    names = [name for name, graph in entries.items() if graph.labelled and graph.rankable]
+    plan = FoldPlan.of_graphs(names, [entries[name].kinds for name in names])
     scored = {number: fold for fold, (members, _) in enumerate(plan.folds) for number in members}
     held_out = [[fold for fold, held in enumerate(plan.held) if number in held] for number in range(len(names))]
     schema: dict[str, pl.DataType | type[pl.DataType]] = {

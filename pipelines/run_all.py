@@ -176,7 +176,7 @@ class _Job:
         workspace, settings = self.workspace, self.settings
         if settings.models is not None:
             recipe = self.attach(Workspace(settings.models), part.collection).recipe
-            self.build(part, "test", end=end, settings=recipe.settings())
+            self.build(part, "test", end=end, settings=recipe.settings)
             self.rank(part, ATTACHED)
             return
         if not part.rows:

@@ -102,7 +102,7 @@ def submit(
         manifest = read_manifest(workspace, collection, "test")
         if manifest is None or not (manifest.graphs or manifest.broken):
             raise CollectionError(f"{collection} has no test graphs in {workspace.root}")
-        counts = {name: int(about["configs"]) for name, about in manifest.graphs.items()}
+        counts = {name: graph.configs for name, graph in manifest.graphs.items()}
         configs.update({submission_id(collection, name): count for name, count in counts.items()})
         report.broken |= {f"{collection} {name}": why for name, why in manifest.broken.items()}
         name, scored = _scored_graphs(workspace, collection, manifest, model_from, scores, report.notes)

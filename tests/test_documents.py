@@ -25,7 +25,7 @@ PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(ROOT.g
 PAGES += [*sorted(ROOT.glob("*/*/README.md")), *stored.PAGES]
 #: A figure of a model may move by so much before the text is wrong: a slowdown@5 less, as it is always near 1.
 TOLERANCE, OF_SLOWDOWNS = 0.05, 0.01
-_BLOCK = re.compile(r"^```(\w+)(?: title=\"(.+)\")?\n(.*?)^```$", re.M | re.S)
+_BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.M | re.S)
 _NUMBER = re.compile(r"-?\d+\.\d+")
 
 
@@ -97,6 +97,13 @@ def test_your_own_lightgbm_runs_in_about_20_lines(tmp_path: Path) -> None:
     code = next(text for language, _, text in blocks(page) if language == "python")
     assert len([line for line in code.splitlines() if line]) <= 20
     assert (tmp_path / "submission.csv").exists() and (tmp_path / "blend.csv").exists()
+
+
+@pytest.mark.slow
+def test_columns_in_a_file_of_your_own(tmp_path: Path) -> None:
+    """From an empty file to a model that ranks a graph."""
+    run_blocks(ROOT / "docs" / "how-to" / "extend.md", tmp_path)
+    assert "mine__odd_minor__share" in (tmp_path / "work/models/layout/cpu/random/model.json").read_text()
 
 
 @pytest.mark.slow

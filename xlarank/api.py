@@ -33,13 +33,18 @@ def read_graph(path: str | Path, kind: Kind | None = None) -> LayoutGraph | Tile
 
 
 def rank(
-    graph: Graph | str | Path, workspace: str | Path = DEFAULT_ROOT, *, collection: str | None = None
+    graph: Graph | str | Path,
+    workspace: str | Path = DEFAULT_ROOT,
+    *,
+    collection: str | None = None,
+    blocks: Sequence[str | Path] = (),
 ) -> Ranking:
     """Rank the configurations of a graph, or of an npz file, with a trained model of the workspace.
 
     The model is that of ``collection``, of the collection whose folder the file lies in, or the only one of the
     graph's kind; without any, layouts use the shipped time model of TPUs, and TPU tiles the shipped ranker,
-    trained on estimates of the TPU's compiler.
+    trained on estimates of the TPU's compiler. ``blocks`` are the files with own columns that the model was built
+    with; they are run.
 
     Raises `xlarank.data.errors.GraphFileError`, `WorkspaceError` for a workspace that does not exist, and
     `ModelError` if there is no model or more than one.
@@ -51,8 +56,10 @@ def rank(
         Traceback (most recent call last):
         xlarank.data.errors.WorkspaceError: the workspace nowhere does not exist; check the path, or run train first
     """
+    from xlarank.features.block_files import load_blocks
     from xlarank.pipelines.rank import rank as run
 
+    load_blocks(*blocks)
     return run(Workspace(Path(workspace)), Path(graph) if isinstance(graph, str) else graph, collection=collection)
 
 

@@ -294,8 +294,7 @@ def compute_together(
         batch = batch_of(codes[start : start + step])
         for (block, finalize), columns in zip(prepared, places, strict=True):
             values = batch[finalize] if isinstance(finalize, Request) else finalize(batch)
-            if values.shape != (len(batch), len(block.columns)):
-                raise AssertionError(f"{type(block).__name__} gave {values.shape}")
+            block.require_shape(values, len(batch), len(block.columns))
             target[start : start + step, columns] = values
     return target
 

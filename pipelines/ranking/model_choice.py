@@ -122,4 +122,4 @@ def rows_for_model(graph: Graph, model: TrainedModel) -> GraphRows:
             expected=f"a {model.card.kind} graph for {model.card.collection}",
         )
     model.require()
-    return model.select(assemble(graph, model.card.recipe.settings(), model.card.columns))
+    return model.select(assemble(graph, model.card.recipe.settings, model.card.columns))

@@ -138,7 +138,7 @@ def explain_graph(
     then, described = _other(graph, now, order.tolist(), against)
     walk = None
     if isinstance(graph, LayoutGraph):
-        walk = walk_between(graph, rows, model.card.recipe.settings(), now, then)
+        walk = walk_between(graph, rows, model.card.recipe.settings, now, then)
     parts = model.contributions(Rows.of(rows, walk), int(rows.group[now]), int(rows.group[then]))
     nodes: tuple[NodePart, ...] = ()
     times: tuple[float, float] | None = None

@@ -95,7 +95,7 @@ class CollectionFacts:
         return [
             {
                 "graph": name,
-                "configurations": self.manifests[SPLIT].graphs[name]["rows"],
+                "configurations": self.manifests[SPLIT].graphs[name].rows,
                 **{head: float(values[number]) for head, values in columns.items()},
                 **({"ceiling of tau": ceilings.get(name)} if ceilings else {}),
                 "pairs certain": self.certain.get(name),
@@ -174,18 +174,18 @@ def data_rows(all_facts: Iterable[CollectionFacts]) -> tuple[list[Row], list[Row
     rows, left_out = [], []
     for facts in all_facts:
         for split, manifest in facts.manifests.items():
-            about, of = manifest.graphs, {"collection": facts.name, "split": split}
+            graphs, of = manifest.graphs.values(), {"collection": facts.name, "split": split}
             same = dict.fromkeys(
-                (name for name, one in about.items() if not one["rankable"]),
+                (name for name, graph in manifest.graphs.items() if not graph.rankable),
                 "nothing to rank: all its configurations are one or cost the same",
             )
-            labelled = any(one["labelled"] for one in about.values())
+            labelled = any(graph.labelled for graph in graphs)
             rows.append({
                 **of,
                 "labels": facts.collection.label_source if labelled else "withheld",
-                "graphs": len(about),
-                "configurations": sum(one["configs"] for one in about.values()),
-                "distinct rows": sum(one["rows"] for one in about.values()),
+                "graphs": len(graphs),
+                "configurations": sum(graph.configs for graph in graphs),
+                "distinct rows": sum(graph.rows for graph in graphs),
                 "not rankable": len(same),
                 "broken": len(manifest.broken),
             })  # fmt: skip

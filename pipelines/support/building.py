@@ -12,29 +12,37 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from xlarank.data.collection import Collection, GraphFile
-from xlarank.data.errors import ClusterError, FeatureStoreError, OutputError, WorkspaceError, XlarankError
+from xlarank.data.errors import (
+    BlockError,
+    ClusterError,
+    FeatureStoreError,
+    OutputError,
+    WorkspaceError,
+    XlarankError,
+)
 from xlarank.data.files import atomic_write
-from xlarank.data.graph import graph_size, read_graph
+from xlarank.data.graph import GraphCounts, graph_size, read_graph
 from xlarank.data.workspace import Workspace
 from xlarank.features.assemble import assemble
-from xlarank.features.recipe import FeatureSettings, Recipe, Source
+from xlarank.features.recipe import Recipe, Source
 from xlarank.features.rows import GraphRows, at_most
-from xlarank.features.store import instances_current, read_rows, stored_summaries, write_instances, write_rows
+from xlarank.features.store import (
+    StoredGraph,
+    instances_current,
+    read_rows,
+    stored_graphs,
+    write_instances,
+    write_rows,
+)
 from xlarank.pipelines.support.cluster import SAME_CODE, connected, require_workers
 from xlarank.pipelines.support.processes import end_with_parent, interrupts_held_back
 
-#: Result of one file: counts, the number of its part, its source and whether the rows were ``kept``; or
-#: ``{"broken": why}``.
-Outcome: TypeAlias = dict[str, Any]
-#: Results of the files of a job, by name.
-Outcomes: TypeAlias = dict[str, Outcome]
-Results: TypeAlias = Generator[tuple["PartJob", Outcomes], None, None]
 #: The most configurations and graphs whose rows share a file, unless it is one graph: enough for columns to cost
 #: little, few enough to be built again after an interruption.
 _PART_CONFIGS, _PART_GRAPHS = 4096, 32
@@ -46,6 +54,28 @@ _MATRIX_THREADS: Final = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_TH
 
 
 @dataclass(frozen=True)
+class Outcome:
+    """Result of one graph file.
+
+    Attributes:
+        source: of the file as this machine sees it; None if it cannot be read.
+        stored: its entry of the manifest; None if it is not built.
+        kept: whether its stored rows were current.
+        broken: why it cannot be built.
+    """
+
+    source: Source | None = None
+    stored: StoredGraph | None = None
+    kept: bool = False
+    broken: str = ""
+
+
+#: Outcomes of the files of a job, by name.
+Outcomes: TypeAlias = dict[str, Outcome]
+Results: TypeAlias = Generator[tuple["PartJob", Outcomes], None, None]
+
+
+@dataclass(frozen=True)
 class PartJob:
     """Graph files of one split whose rows share a stored file, and how they are made."""
 
@@ -53,7 +83,7 @@ class PartJob:
     part: int
     workspace: Workspace
     recipe: Recipe
-    settings: FeatureSettings
+    sizes: tuple[GraphCounts, ...] = ()  # of the files that can be read
 
     @property
     def place(self) -> tuple[Collection, str]:
@@ -66,89 +96,95 @@ class PartJob:
         return sum(map(_bytes, self.files))
 
     def targets(self, workspace: Workspace) -> list[Path]:
-        """Files of instances and, written last, of rows; raises `WorkspaceError` for a name that may not be."""
+        """Return the files of instances and, written last, of rows; raises `WorkspaceError` for a bad name."""
         instances = [workspace.graph_instances(*self.place, file.name) for file in self.files]
         return [*instances, workspace.rows(*self.place, self.part)]
 
     def stored(self) -> tuple[Outcomes, bool]:
-        """Return the outcomes of current rows, the sources of other files, and whether nothing is left to build."""
-        stored: dict[str, tuple[dict[str, Any], Source]] = {}
-        with suppress(WorkspaceError):  # a name that may not be: building says so
-            stored = stored_summaries(self.workspace.rows(*self.place, self.part), self.recipe)
+        """Return what is known before building, and whether nothing is left to build."""
+        stored: dict[str, StoredGraph] = {}
+        with suppress(WorkspaceError):  # a bad name, which makes each file broken
+            stored = stored_graphs(self.workspace.rows(*self.place, self.part), self.recipe)
+        outcomes = {file.name: self._stored_graph(file, stored.get(file.name)) for file in self.files}
+        done = all(outcome.kept or outcome.broken for outcome in outcomes.values())
+        return outcomes, done and stored.keys() <= outcomes.keys()
 
-        def outcome_of(file: GraphFile) -> Outcome:
+    def _stored_graph(self, file: GraphFile, stored: StoredGraph | None) -> Outcome:
+        try:
             source = Source.of(file.path)
-            summary, known = stored.get(file.name, ({}, None))
             instances = self.workspace.graph_instances(*self.place, file.name)
-            tile = self.place[0].kind == "tile"
-            if known != source or not (tile or instances_current(instances, self.recipe, source)):
-                return {"source": source}
-            return {**summary, "part": self.part, "source": source, "kept": True}
-
-        outcomes = {file.name: _outcome([file], partial(outcome_of, file)) for file in self.files}
-        gone = stored.keys() - outcomes.keys()
-        return outcomes, not gone and all("kept" in one or "broken" in one for one in outcomes.values())
+            if stored is None or stored.source != source:
+                return Outcome(source)
+            if self.place[0].kind == "layout" and not instances_current(instances, self.recipe, source):
+                return Outcome(source)
+            return Outcome(source, replace(stored, part=self.part), kept=True)
+        except Exception as error:
+            return Outcome(broken=_why_broken([file], error))
 
     def build(self, outcomes: Outcomes, workspace: Workspace | None = None) -> Outcomes:
-        """Compute the rows that are not stored and write them with those that are, as the recipe keeps them."""
+        """Compute the rows that are not stored and write them with those that are."""
         workspace = workspace or self.workspace
         path = workspace.rows(*self.place, self.part)
         stored: dict[str, tuple[GraphRows, Source]] = {}
-        if any("kept" in outcome for outcome in outcomes.values()):
+        if any(outcome.kept for outcome in outcomes.values()):
             with suppress(FeatureStoreError):  # a worker of a cluster does not see them
                 stored = read_rows(path, self.recipe)
+        built: Outcomes = {}
         graphs: list[GraphRows] = []
-
-        def build_graph(file: GraphFile) -> Outcome:
-            target = workspace.graph_instances(*self.place, file.name)
-            source, kept = outcomes[file.name]["source"], "kept" in outcomes[file.name] and file.name in stored
-            if kept:
-                rows = stored[file.name][0]
-            else:
-                rows = at_most(assemble(read_graph(file.path, file.collection.kind), self.settings), self.recipe)
-                if rows.instances is not None:
-                    write_instances(target, rows.instances.value, self.recipe, source)
-            graphs.append(rows)
-            return {**rows.summary(), "part": self.part, "source": source, "kept": kept}
-
-        built = {
-            file.name: outcomes[file.name]
-            if "broken" in outcomes[file.name]
-            else _outcome([file], partial(build_graph, file))
-            for file in self.files
-        }
+        for file in self.files:
+            outcome = outcomes[file.name]
+            if outcome.source is not None:
+                kept = outcome.kept and file.name in stored
+                try:
+                    rows = stored[file.name][0] if kept else self._build_graph(file, outcome.source, workspace)
+                    graphs.append(rows)
+                    entry = StoredGraph.of(rows, self.part, outcome.source)
+                    outcome = Outcome(outcome.source, entry, kept)
+                except Exception as error:
+                    outcome = Outcome(broken=_why_broken([file], error))
+            built[file.name] = outcome
         if graphs:
-            collection, split = self.place
-            sources = {graph.name: built[graph.name]["source"] for graph in graphs}
-            write_rows(path, graphs, self.recipe, sources, (str(collection), split))
+            entries = {name: outcome.stored for name, outcome in built.items() if outcome.stored is not None}
+            write_rows(path, graphs, self.recipe, entries, (str(self.place[0]), self.place[1]))
         return built
 
+    def _build_graph(self, file: GraphFile, source: Source, workspace: Workspace) -> GraphRows:
+        """Compute the rows of a graph, as many as the recipe keeps, and write its instances."""
+        graph = read_graph(file.path, file.collection.kind)
+        rows = at_most(assemble(graph, self.recipe.settings), self.recipe)
+        if rows.instances is not None:
+            target = workspace.graph_instances(*self.place, file.name)
+            write_instances(target, rows.instances.value, self.recipe, source)
+        return rows
 
-def part_jobs(
-    files: Sequence[GraphFile], workspace: Workspace, recipe: Recipe, settings: FeatureSettings
-) -> list[PartJob]:
+
+def part_jobs(files: Sequence[GraphFile], workspace: Workspace, recipe: Recipe) -> list[PartJob]:
     """Return the jobs of one split: its files in order, a part for each few thousand configurations.
 
     A file that cannot be read is a job of its own, after the others.
     """
     parts: list[list[GraphFile]] = []
     broken: list[list[GraphFile]] = []
+    sizes: dict[GraphFile, GraphCounts] = {}
     total = 0
     for file in files:
         try:
             workspace.graph_instances(file.collection, file.split, file.name)
-            configs = graph_size(file.path, file.collection.kind).configs
+            sizes[file] = size = graph_size(file.path, file.collection.kind)
         except (XlarankError, OSError):
             broken.append([file])
             continue
-        configs = min(configs, recipe.max_configs or configs)
+        configs = min(size.configs, recipe.max_configs or size.configs)
         total += configs
         if not parts or total > _PART_CONFIGS or len(parts[-1]) == _PART_GRAPHS:
             parts.append([])
             total = configs
         parts[-1].append(file)
     jobs = enumerate([*parts, *broken])
-    return [PartJob(tuple(members), part, workspace, recipe, settings) for part, members in jobs]
+    return [
+        PartJob(tuple(members), part, workspace, recipe, tuple(sizes[file] for file in members if file in sizes))
+        for part, members in jobs
+    ]
 
 
 def _bytes(file: GraphFile) -> int:
@@ -226,28 +262,32 @@ def _outcomes(
             return
         for future in wait(begun, _LOOK, FIRST_COMPLETED).done:
             job = begun.pop(future)
-            taken = _outcome(job.files, partial(take, job, future))
-            yield job, taken if "broken" not in taken else dict.fromkeys((file.name for file in job.files), taken)
+            try:
+                outcomes = take(job, future)
+            except Exception as error:
+                broken = Outcome(broken=_why_broken(job.files, error))
+                outcomes = {file.name: broken for file in job.files}
+            yield job, outcomes
 
 
 def _names(files: Sequence[GraphFile]) -> str:
     return ", ".join(file.path.name for file in files)
 
 
-def _outcome(files: Sequence[GraphFile], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Return what ``make`` gives, or why the files are broken: they must not stop the others."""
-    try:
-        return make()
-    except (ClusterError, OutputError):  # the cluster or the disk is at fault, not the file
-        raise
-    except XlarankError as error:
-        why = str(error)
-    except OSError as error:
-        why = f"{_names(files)} cannot be read ({error.strerror or error})"
-    except MemoryError:
-        fit = "does not fit into memory" if len(files) == 1 else "do not fit into memory together"
-        why = f"{_names(files)} {fit}; run again with --jobs 1"
-    return {"broken": why}
+def _why_broken(files: Sequence[GraphFile], error: Exception) -> str:
+    """Return why files cannot be built; raises the error if they are not at fault."""
+    match error:
+        case ClusterError() | OutputError() | BlockError():
+            raise error
+        case XlarankError():
+            return str(error)
+        case OSError():
+            return f"{_names(files)} cannot be read ({error.strerror or error})"
+        case MemoryError():
+            fit = "does not fit into memory" if len(files) == 1 else "do not fit into memory together"
+            return f"{_names(files)} {fit}; run again with --jobs 1"
+        case _:
+            raise error
 
 
 class _Here(Executor):
@@ -284,18 +324,18 @@ def build_remotely(job: PartJob, outcomes: Outcomes) -> tuple[Outcomes, list[byt
     A file that is not here is broken alone. Raises `ClusterError` where no graph could be built right.
     """
     here = f"the worker on {socket.gethostname()}"
-    if (code_hash := job.settings.code_hash(job.place[0].kind)) != job.recipe.code_hash:
+    if (code_hash := job.recipe.settings.code_hash(job.place[0].kind)) != job.recipe.code_hash:
         raise ClusterError(f"{here} has the feature code {code_hash}", expected=job.recipe.code_hash, do=SAME_CODE)
     outcomes = dict(outcomes)
     for file in job.files:
-        source = outcomes[file.name].get("source")
+        source = outcomes[file.name].source
         if source is not None and _bytes(file) != source.size:
             missing = XlarankError(
                 f"{here} sees no {file.path} of {source.size:,} bytes",
                 expected="the same data root under the same path on all machines",
                 do="share its file system, or copy it to the same place",
             )
-            outcomes[file.name] = {"broken": str(missing)}
+            outcomes[file.name] = Outcome(broken=str(missing))
     with tempfile.TemporaryDirectory(prefix="xlarank-") as folder:
         built = job.build(outcomes, Workspace(Path(folder)))
         paths = job.targets(Workspace(Path(folder)))
@@ -318,4 +358,5 @@ def _received(job: PartJob, future: Future[Any]) -> Outcomes:
         if content is not None:
             with atomic_write(path) as partial:
                 partial.write_bytes(content)
-    return dict(outcomes)
+    built: Outcomes = outcomes
+    return built

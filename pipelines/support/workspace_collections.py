@@ -55,10 +55,10 @@ def require_one_root(
             if manifest is None or manifest.data_root == str(data_root.path.resolve()):
                 continue
             other = manifest.data_root
-            for name, about in manifest.graphs.items():
+            for name, graph in manifest.graphs.items():
                 stored += 1
-                with suppress(OSError, KeyError, TypeError):
-                    known += paths[collection, split, name].stat().st_size == about["source"]["size"]
+                with suppress(OSError, KeyError):
+                    known += paths[collection, split, name].stat().st_size == graph.source.size
         if 2 * known >= stored:
             continue
         if not replace:

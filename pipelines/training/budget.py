@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from xlarank.data.collection import Collection, CollectionSize
-from xlarank.data.errors import CollectionError, XlarankError
+from xlarank.data.errors import CollectionError, XlarankError, counted
 from xlarank.data.family import program_family
 from xlarank.data.files import read_text
 from xlarank.data.graph import Kind
@@ -24,13 +24,18 @@ from xlarank.features.store import Manifest, read_manifest
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.curves import MOST_FOLDS
 
+if TYPE_CHECKING:
+    from xlarank.pipelines.support.building import PartJob
+
 
 class _Cost(NamedTuple):
-    """Measured costs of one kind of graphs on one core.
+    """Measured costs of one kind of graphs on one core; a choice is a node of a configuration.
 
     Attributes:
         most: maximum number of training configurations per graph.
-        config_bytes, choice_bytes: per configuration, and per configurable node of it, while features are built.
+        config_bytes, choice_bytes: memory while features are built.
+        file_seconds, node_seconds, config_seconds, choice_seconds: time to build a graph file.
+        part_disk, row_disk, choice_disk: bytes of a stored file.
         fit_seconds: per row, for a fit of 300 rounds.
         row_bytes, fold_bytes: per row, and in addition for each fold that is fitted in parallel.
     """
@@ -38,14 +43,21 @@ class _Cost(NamedTuple):
     most: int
     config_bytes: float
     choice_bytes: float
+    file_seconds: float
+    node_seconds: float
+    config_seconds: float
+    choice_seconds: float
+    part_disk: float
+    row_disk: float
+    choice_disk: float
     fit_seconds: float
     row_bytes: float
     fold_bytes: float
 
 
 _COSTS: Final[dict[Kind, _Cost]] = {
-    "layout": _Cost(1000, 3_500, 4.8, 1.5e-3, 7_200, 16_400),
-    "tile": _Cost(100, 1_500, 0.0, 0.25e-3, 2_900, 9_900),
+    "layout": _Cost(1000, 3_500, 4.8, 0.15, 2e-5, 5e-5, 7e-7, 4e5, 350, 0.2, 1.5e-3, 7_200, 16_400),
+    "tile": _Cost(100, 1_500, 0.0, 0.01, 0.0, 2e-5, 0.0, 1.8e5, 100, 0.0, 0.25e-3, 2_900, 9_900),
 }
 #: Fits of a first model, and of all models of a collection with about ten trials.
 _FIRST_FITS, _ALL_FITS = 11, 60
@@ -139,6 +151,30 @@ def plan_collection(size: CollectionSize, settings: RunSettings, collections: in
     return CollectionPlan(size.collection, kept, most, rows if useful else 0, seconds, memory, jobs)
 
 
+def forecast_building(jobs: Sequence[PartJob], processes: int) -> str:
+    """Describe the rows of graph files, with approximate memory, disk and time; empty without any."""
+    rows, seconds, disk, largest = 0, 0.0, 0.0, 0.0
+    for job in jobs:
+        cost = _COSTS[job.place[0].kind]
+        disk += cost.part_disk
+        for size in job.sizes:
+            choices = size.configs * size.configurable
+            seconds += cost.file_seconds + size.nodes * cost.node_seconds
+            seconds += size.configs * cost.config_seconds + choices * cost.choice_seconds
+            largest = max(largest, size.configs * cost.config_bytes + choices * cost.choice_bytes)
+            kept = min(size.configs, job.recipe.max_configs or size.configs)
+            rows += kept
+            disk += kept * (cost.row_disk + size.configurable * cost.choice_disk)
+    graphs = sum(len(job.sizes) for job in jobs)
+    memory = f"{1e-9 * processes * (largest + _PROCESS):.1f} GB of memory"
+    about = f"{memory}, {max(1e-6 * disk, 1):,.0f} MB of disk and {_duration(seconds / processes)}"
+    return f"{counted(graphs, 'graph')}, at most {counted(rows, 'row')}: about {about}" if graphs else ""
+
+
+def _duration(seconds: float) -> str:
+    return f"{max(seconds, 1):.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
 def forecast(
     workspace: Workspace, collection: Collection, splits: Sequence[str], fit: FitSettings, fits: float = 0
 ) -> str:
@@ -152,8 +188,8 @@ def forecast(
         return f"{collection}: no labelled rows"
     cores = fit.threads or os.cpu_count() or 1
     seconds = _SAFETY * _COSTS[collection.kind].fit_seconds * rows * fits * fit.rounds / 300 / cores
-    time = f", about {seconds:.0f} s" if seconds < 100 else f", about {seconds / 60:.0f} min"
-    return f"{collection}: {rows:,} rows, about {1e-9 * size:.1f} GB of memory{time if fits else ''}"
+    time = f", about {_duration(seconds)}" if fits else ""
+    return f"{collection}: {rows:,} rows, about {1e-9 * size:.1f} GB of memory{time}"
 
 
 def required_memory(
@@ -163,19 +199,17 @@ def required_memory(
 
     Raises `CollectionError`, with the setting that would fit, if that is more memory than there is.
     """
-    entries = [
-        (name, entry) for manifest in manifests for name, entry in manifest.graphs.items() if entry["labelled"]
-    ]
-    if not entries:
+    graphs = [(name, graph) for manifest in manifests for name, graph in manifest.graphs.items() if graph.labelled]
+    if not graphs:
         return 0, 0.0
     cost, memory, most = _COSTS[collection.kind], machine_memory(), manifests[0].recipe.max_configs
-    rows = sum(min(entry["rows"], most or entry["rows"]) for _, entry in entries)
-    families = len({program_family(name) for name, _ in entries})
+    rows = sum(min(graph.rows, most or graph.rows) for _, graph in graphs)
+    families = len({program_family(name) for name, _ in graphs})
     folds = min(fit.threads or os.cpu_count() or 1, families, MOST_FOLDS) if fit and fit.cluster is None else 0
     row_bytes = cost.row_bytes + folds * cost.fold_bytes
     size = rows * row_bytes + _PROCESS
     if size > memory:
-        kept = int((memory - _PROCESS) / row_bytes / len(entries))
+        kept = int((memory - _PROCESS) / row_bytes / len(graphs))
         raise CollectionError(
             f"training on the {rows:,} rows of {collection} takes about {1e-9 * size:.3g} GB",
             expected=f"no more than the {1e-9 * memory:.3g} GB of memory",

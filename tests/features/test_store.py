@@ -19,6 +19,8 @@ from xlarank.data.errors import FeatureStoreError, WorkspaceError
 from xlarank.data.family import program_family
 from xlarank.data.workspace import Workspace
 from xlarank.features.assemble import assemble
+from xlarank.features.block import Tier
+from xlarank.features.block_files import BlockFile
 from xlarank.features.instances.graph_instances import ARRAYS
 from xlarank.features.program.tensors import Tiling
 from xlarank.features.recipe import FeatureSettings, Recipe, Source
@@ -26,6 +28,7 @@ from xlarank.features.rows import GraphRows
 from xlarank.features.store import (
     MANIFEST,
     Manifest,
+    StoredGraph,
     _sealable,
     each_graph,
     instances_current,
@@ -33,7 +36,7 @@ from xlarank.features.store import (
     read_manifest,
     read_rows,
     stored_collections,
-    stored_summaries,
+    stored_graphs,
     write_instances,
     write_manifest,
     write_rows,
@@ -48,7 +51,8 @@ LAYOUT, TILE = (assemble(graph_of(arrays)) for arrays in (layout_arrays(), tile_
 
 
 def written(path, *graphs: GraphRows, recipe=RECIPE, source=SOURCE):
-    write_rows(path, graphs, recipe, {rows.name: source for rows in graphs}, ("layout:cpu:random", "train"))
+    entries = {rows.name: StoredGraph.of(rows, 0, source) for rows in graphs}
+    write_rows(path, graphs, recipe, entries, ("layout:cpu:random", "train"))
     return path
 
 
@@ -94,9 +98,8 @@ def test_kept_rows_bring_all_their_configurations(tmp_path):
     assert (kept.ids.tolist(), kept.group.tolist()) == ([0, 1, 3, 5], [0, 1, 1, 2])
     assert kept.runtime.tolist() == [20_000_003, 20_000_001, 20_000_002, 40_000_000]
     assert np.array_equal(kept.config_values, LAYOUT.config_values[[0, 1, 4]])
-    counts = {"configs": 4, "rows": 3, "labelled": True, "rankable": True, "kinds": []}
-    assert kept.summary() == counts
-    assert stored_summaries(written(tmp_path / "a.parquet", kept), RECIPE) == {kept.name: (counts, SOURCE)}
+    entry = StoredGraph(4, 3, kinds=[], labelled=True, rankable=True, part=0, source=SOURCE)
+    assert stored_graphs(written(tmp_path / "a.parquet", kept), RECIPE) == {kept.name: entry}
     tiles = TILE.take(np.array([1, 3]))
     assert (tiles.ids.tolist(), tiles.normalizer.tolist()) == ([1, 3, 4], [30_000, 2_500, 20_000])
     whole, some = LAYOUT.instances.value, LAYOUT.take(np.array([1, 2])).instances.value
@@ -158,7 +161,7 @@ def test_tables_have_the_cost_of_tiles_and_null_where_nothing_was_measured(tmp_p
 def assert_unreadable(
     path, match=r"(?s)a\.parquet cannot be read .*expected stored features.*run build-features again"
 ):
-    assert stored_summaries(path, RECIPE) == {}
+    assert stored_graphs(path, RECIPE) == {}
     with pytest.raises(FeatureStoreError, match=match):
         read_rows(path)
 
@@ -186,16 +189,20 @@ def test_a_broken_file_is_neither_current_nor_read(tmp_path):
 def test_another_recipe_or_source_means_build_again(tmp_path):
     """The time is compared in whole nanoseconds, beyond what a float holds."""
     path = written(tmp_path / "a.parquet", LAYOUT)
-    others = {"code_hash": "f", "tier": "fast", "candidates": False, "max_configs": 1000, "seed": 1}
-    others["tiling"] = Tiling(sublanes=16)
-    assert set(others) == {field.name for field in fields(Recipe)}
+    others = {"code_hash": "f", "max_configs": 1000, "seed": 1}
     made = [replace(RECIPE, **{name: value}) for name, value in others.items()]
-    assert [stored_summaries(path, other) for other in made] == [{}] * len(made)
+    settings: dict[str, object] = {"tier": Tier.FAST, "candidates": False, "tiling": Tiling(sublanes=16)}
+    settings["block_files"] = (BlockFile("mine.py", "0123", {}),)
+    changed = [replace(RECIPE.settings, **{name: value}) for name, value in settings.items()]
+    made += [replace(RECIPE, settings=value) for value in changed]
+    names = {field.name for part in (RECIPE, RECIPE.settings) for field in fields(part)}
+    assert names == {*others, *settings, "settings"}
+    assert [stored_graphs(path, other) for other in made] == [{}] * len(made)
     for other in made:
         with pytest.raises(FeatureStoreError, match="not those of manifest"):
             read_rows(path, other)
-    ((_, source),) = stored_summaries(path, RECIPE).values()
-    assert source == SOURCE != replace(SOURCE, mtime_ns=SOURCE.mtime_ns + 1)
+    (entry,) = stored_graphs(path, RECIPE).values()
+    assert entry.source == SOURCE != replace(SOURCE, mtime_ns=SOURCE.mtime_ns + 1)
 
 
 # The manifest --------------------------------------------------------------------------------------------------
@@ -206,7 +213,10 @@ PLAIN = Manifest(
     data_root="data/sample",
     graph_columns=["size__nodes__log"],
     config_columns=["change__nodes_set__share", "change__nodes_changed__share"],
-    graphs={"b": {"part": 0, "configs": 6, "source": {"size": 1, "mtime_ns": 2**62 + 1}}, "a": {"part": 1}},
+    graphs={
+        "b": StoredGraph(6, 5, ["convolution"], True, True, 0, Source(1, 2**62 + 1)),
+        "a": StoredGraph(2, 2, [], False, True, 1, SOURCE),
+    },
     broken={"c": "the file has no configurations"},
 )
 
@@ -245,12 +255,12 @@ def test_a_split_is_loaded_in_the_order_of_its_manifest(tmp_path):
     a, b, c = (replace(LAYOUT.take(np.arange(number)), name=name) for number, name in enumerate("abc", 1))
     written(workspace.rows(COLLECTION, "train", 0), c, a)
     written(workspace.rows(COLLECTION, "train", 1), b)
-    made = {name: {"source": asdict(SOURCE), "part": part} for name, part in (("c", 0), ("a", 0), ("b", 1))}
+    made = {rows.name: StoredGraph.of(rows, part, SOURCE) for rows, part in ((c, 0), (a, 0), (b, 1))}
     write_manifest(workspace, COLLECTION, "train", replace(PLAIN, graphs=made))
     loaded = [(rows.name, len(rows)) for rows in list(each_graph(workspace, COLLECTION, "train"))]
     assert loaded == [("c", 3), ("a", 1), ("b", 2)]
     for graphs, changed in (
-        ((b,), {"recipe": replace(RECIPE, tier="fast")}),
+        ((b,), {"recipe": replace(RECIPE, code_hash="f")}),
         ((b,), {"source": replace(SOURCE, size=1)}),  # a build that did not end
         ((a,), {}),
     ):

@@ -21,7 +21,7 @@ from xlarank.data.family import program_family
 from xlarank.data.graph import read_graph
 from xlarank.data.root import SAMPLE
 from xlarank.data.workspace import Workspace
-from xlarank.features.recipe import Recipe
+from xlarank.features.recipe import FeatureSettings, Recipe
 from xlarank.features.store import Manifest
 from xlarank.models import trained
 from xlarank.models.base import Ranker
@@ -40,7 +40,7 @@ from xlarank.pipelines.rank import rank
 from xlarank.pipelines.ranking.model_choice import model_for_collection
 
 DATA = easy_data(graphs=4, configs=20)
-RECIPE = Recipe(code_hash="a" * 16, tier="full", candidates=True, max_configs=0, seed=0)
+RECIPE = Recipe("a" * 16, FeatureSettings(), max_configs=0, seed=0)
 
 
 def card(**changes: Any) -> ModelCard:

@@ -17,15 +17,28 @@ import pytest
 
 from tests.graphs import save_npz
 from tests.pipelines import trees
-from tests.pipelines.trees import FAST, FILES, LAYOUT, TILE, TREE, Listener, build, contents, graph_path, stored
+from tests.pipelines.trees import (
+    FAST,
+    FILES,
+    LAYOUT,
+    TILE,
+    TREE,
+    Listener,
+    build,
+    contents,
+    data_root,
+    graph_path,
+    stored,
+)
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, DataRootError, WorkspaceError, XlarankError
 from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
-from xlarank.features.recipe import FeatureSettings, Recipe
-from xlarank.features.store import Manifest, read_manifest
-from xlarank.pipelines.build_features import BuildReport
+from xlarank.features.recipe import FeatureSettings, Recipe, Source
+from xlarank.features.store import Manifest, StoredGraph, read_manifest
+from xlarank.pipelines.build_features import BuildReport, BuildRequest, build_features
+from xlarank.pipelines.support import budget
 from xlarank.pipelines.support.building import PartJob
 
 ROOT = Path(__file__).parents[2]
@@ -68,10 +81,9 @@ def test_every_graph_of_every_collection_and_split_is_stored(tree: Path, tmp_pat
     assert not stored(work, split="test")["omega__a"].labelled
     assert Path(written.data_root) == tree.resolve() and written.recipe == Recipe.of(FAST, "layout")
     assert written.columns == rows.columns == FAST.columns("layout")
-    assert written.graphs["beta__a"] == {
-        "configs": 24, "rows": 22, "labelled": True, "rankable": True, "part": 0, "kinds": [],
-        "source": {"size": path.stat().st_size, "mtime_ns": path.stat().st_mtime_ns},
-    }  # fmt: skip
+    source = Source(path.stat().st_size, path.stat().st_mtime_ns)
+    entry = StoredGraph(24, 22, kinds=[], labelled=True, rankable=True, part=0, source=source)
+    assert written.graphs["beta__a"] == entry
 
 
 @pytest.mark.slow
@@ -253,6 +265,20 @@ def runs(process: str) -> bool:
     with suppress(OSError):
         return ") Z " not in Path("/proc", process, "stat").read_text()
     return False
+
+
+def test_what_a_build_takes_is_said_before_it(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For two layout graphs of 24 configurations of 6 nodes, by hand."""
+    costs = (1, 4e8, 0.0, 3.0, 0.0, 0.5, 0.0, 7e6, 1e6, 0.0, 0, 0, 0)
+    monkeypatch.setitem(budget._COSTS, "layout", budget._Cost(*costs))
+    plans: list[str] = []
+    for _ in range(2):
+        build_features(
+            data_root(tree), Workspace(tmp_path), BuildRequest(settings=FAST, **VALID), on_plan=plans.append
+        )
+    # 24 times 0.4 GB; two graphs of 3 s and 24 times half a second; a file of 7 MB and 48 rows of 1 MB
+    plan = "2 graphs, at most 48 rows: about 10.0 GB of memory, 55 MB of disk and 30 s"
+    assert plans == [plan], "nothing is left to build the second time"
 
 
 def test_bad_requests(tree: Path, tmp_path: Path) -> None:

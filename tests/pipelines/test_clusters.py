@@ -79,9 +79,9 @@ def test_a_cluster_stores_what_this_machine_would(
     file = next(file for file in discover(tree / "npz") if str(file.collection) == TILE)
     away = replace(file, path=tmp_path / "absent" / file.path.relative_to(tree))
     for one, source in ((away, Source.of(file.path)), (file, replace(Source.of(file.path), size=1))):
-        job = module.PartJob((one,), 0, Workspace(tmp_path / "work"), Recipe.of(FAST, "tile"), FAST)
-        outcomes, contents_of = module.build_remotely(job, {one.name: {"source": source}})
-        assert re.search(r"worker on .* sees no .*npz of .*same path", outcomes[one.name]["broken"])
+        job = module.PartJob((one,), 0, Workspace(tmp_path / "work"), Recipe.of(FAST, "tile"))
+        outcomes, contents_of = module.build_remotely(job, {one.name: module.Outcome(source)})
+        assert re.search(r"worker on .* sees no .*npz of .*same path", outcomes[one.name].broken)
         assert contents_of == [None, None]
     monkeypatch.setattr("xlarank.features.recipe.source_hash", lambda: "other code")
     with pytest.raises(ClusterError, match=r"worker on .* has the feature code .*install the same xlarank"):
@@ -90,11 +90,11 @@ def test_a_cluster_stores_what_this_machine_would(
 
 def test_a_file_that_a_worker_does_not_see_is_broken_alone(tree: Path, tmp_path: Path) -> None:
     files = [file for file in discover(tree / "npz") if (str(file.collection), file.split) == (TILE, "train")]
-    sources = {file.name: {"source": Source.of(file.path)} for file in files}
+    sources = {file.name: module.Outcome(Source.of(file.path)) for file in files}
     files[0].path.unlink()
-    job = module.PartJob(tuple(files), 0, Workspace(tmp_path), Recipe.of(FAST, "tile"), FAST)
+    job = module.PartJob(tuple(files), 0, Workspace(tmp_path), Recipe.of(FAST, "tile"))
     outcomes, contents_of = module.build_remotely(job, sources)
-    broken = {name: outcome["broken"] for name, outcome in outcomes.items() if "broken" in outcome}
+    broken = {name: outcome.broken for name, outcome in outcomes.items() if outcome.broken}
     assert broken.keys() == {files[0].name} and f"sees no {files[0].path}" in broken[files[0].name]
     assert len(files) > 1 and contents_of[-1] is not None
 

@@ -18,6 +18,8 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError, XlarankError
 from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
+from xlarank.features.layout.change import InnerChange
+from xlarank.features.layout.padding import Padding
 from xlarank.features.recipe import FeatureSettings
 from xlarank.models.rankers.wide_rows import RankNet
 from xlarank.models.trained import TrainedModel
@@ -30,6 +32,7 @@ from xlarank.pipelines.cross_validate import cross_validate, cross_validate_rank
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.reporting.gather import gather
 from xlarank.pipelines.support.evaluation import Evaluation
+from xlarank.pipelines.support.results import read_results
 from xlarank.pipelines.train import train
 from xlarank.pipelines.training.fitting import TrainRequest
 from xlarank.pipelines.training.training_sets import read_training_set
@@ -310,9 +313,35 @@ def test_rankers_by_name_need_no_model_and_are_compared_on_the_same_graphs(
     assert found.notes == [*alone["ranknet"].notes, *alone["lambdarank"].notes]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("models", [(), ("lambdarank",)])
+def test_a_block_is_left_out_on_the_same_folds(
+    trained: Path, fits: list[dict[str, Any]], models: tuple[str, ...]
+) -> None:
+    """By hand: the score of each graph with and without its columns; none given is the trained model."""
+    workspace, fit = Workspace(trained), FitSettings(25, threads=1)
+    found = cross_validate_rankers(workspace, models, without=["Padding", "InnerChange"], fit=fit)
+    whole, rest = found.rankers[LAYOUT].values()
+    assert "no columns of Padding or InnerChange" in found.left_out[TILE] and TILE not in found.report
+    scores = [[*one["score"]["graphs"].items()] for one in (whole, rest)]
+    assert [name for name, _ in scores[0]] == [name for name, _ in scores[1]]
+    worth = np.array([one - other for (_, one), (_, other) in zip(*scores, strict=True)])
+    error = worth.std(ddof=1) / np.sqrt(len(worth))
+    text = f"columns of Padding and InnerChange add {worth.mean():+.4f} of Kendall tau (standard error {error:.4f})"
+    assert found.verdicts == {LAYOUT: text}
+    half, columns = len(fits) // 2, {*Padding.columns, *InnerChange.columns}
+    assert [[*one["data"].families] for one in fits[:half]] == [[*one["data"].families] for one in fits[half:]]
+    assert all(columns.isdisjoint(one["data"].columns) for one in fits[:half])
+    assert all(columns <= {*one["data"].columns} for one in fits[half:])
+    assert fits[-1]["data"].matrix().shape[1] - fits[0]["data"].matrix().shape[1] == len(columns)
+    names = read_results(workspace).filter(held_out_by="family")["ranker"].unique().to_list()
+    assert sorted(names) == ["lambdarank", "lambdarank without Padding and InnerChange"]
+
+
 def test_bad_requests(shared_trained: Path, shared_built: Path, tmp_path: Path) -> None:
     trained, built = Workspace(shared_trained), Workspace(shared_built)
     tiles, by_kind = {"collections": [TILE]}, {"by": "kind", "collections": [TILE]}
+    none: dict[str, Any] = {"models": ()}
     for pipeline, workspace, options, error, message in (
         (evaluate, trained, {"split": "validation"}, XlarankError, "'validation' is not a split; expected"),
         (evaluate, Workspace(tmp_path / "empty"), {}, CollectionError, "holds no collections"),
@@ -322,6 +351,12 @@ def test_bad_requests(shared_trained: Path, shared_built: Path, tmp_path: Path) 
         (cross_validate, built, tiles, ModelError, "tile:cpu has no trained model; run train first"),
         (cross_validate, built, {}, CollectionError, "nothing could be cross-validated: .*run train first"),
         (cross_validate_rankers, trained, {"models": ["ranknet", "ranknet"]}, XlarankError, "there is 1 ranker"),
+        (cross_validate_rankers, trained, {**none, "without": ["Paddin"]}, XlarankError, "did you mean Padding"),
+        (cross_validate_rankers, trained, {**none, "without": ["Unlike"]}, XlarankError, "no block Unlike"),
+        (cross_validate_rankers, trained, {"models": ["ranknet"], **tiles, "without": ["Padding"]},
+         CollectionError, "has no columns of Padding"),
+        (cross_validate_rankers, trained, {"models": ["ranknet", "lambdarank"], "without": ["Padding"]},
+         XlarankError, "2 rankers without blocks"),
     ):  # fmt: skip
         with pytest.raises(error, match=message):
             pipeline(workspace, **options)  # type: ignore[operator]

@@ -34,7 +34,6 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import FeatureStoreError, ModelError, WorkspaceError, XlarankError
 from xlarank.data.submission import read_submission
 from xlarank.data.workspace import Workspace
-from xlarank.features.recipe import Source
 from xlarank.features.store import each_graph, read_instances, read_manifest, read_rows, stored_roots
 from xlarank.models.rankers.wide_rows import LambdaRank
 from xlarank.models.trained import CARD, load_model, model_of
@@ -206,7 +205,7 @@ def test_flipped_bits_are_seen_and_mended_by_building(
     path = work.rows(*graph[:2], 0) if of == "rows" else work.graph_instances(*graph)
     manifest = read_manifest(work, LAYOUTS, "train")
     assert manifest is not None
-    source = Source(**manifest.graphs["alpha__a"]["source"])
+    source = manifest.graphs["alpha__a"].source
 
     def read() -> object:
         return read_rows(path) if of == "rows" else read_instances(path, manifest.recipe, source)

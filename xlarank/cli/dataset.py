@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from typer import Argument, Option, Typer
 
 from xlarank.cli.console import finish, headline, list_lines, progress_bars, say, show_rows, write_json
-from xlarank.cli.inputs import build, data_root_of, warn_of_skipped_files, workspace_at
+from xlarank.cli.inputs import Blocks, build, data_root_of, warn_of_skipped_files, workspace_at
 from xlarank.cli.options import WORK, Collections, Jobs, Json, Root, Scheduler, Seed, Work
 from xlarank.data.errors import XlarankError
 
@@ -114,6 +114,7 @@ def build_features(
     candidates: Annotated[
         bool, Option(help="Include columns computed from all candidates of a graph (transductive).")
     ] = True,
+    blocks: Blocks = None,
     seed: Seed = 0,
     replace: Annotated[bool, Option("--replace", help="Delete features and models of another data root.")] = False,
     scheduler: Scheduler = None,
@@ -121,13 +122,15 @@ def build_features(
 ) -> None:
     """Compute and store the features of graph files; rerun to resume."""
     from xlarank.features.block import Tier
+    from xlarank.features.block_files import load_blocks
     from xlarank.features.recipe import FeatureSettings
     from xlarank.pipelines.build_features import BuildRequest
 
     if tier not in (known := [member.value for member in Tier]):
         raise XlarankError(f"--tier is {tier!r}", expected=" or ".join(known))
+    settings = FeatureSettings(Tier(tier), candidates, block_files=load_blocks(*(blocks or ())))
     request = BuildRequest(
-        collections=collection or (), splits=split or (), settings=FeatureSettings(Tier(tier), candidates),
+        collections=collection or (), splits=split or (), settings=settings,
         max_configs=max_configs, jobs=jobs, seed=seed, replace=replace, scheduler=scheduler,
     )  # fmt: skip
     build(data_root_of(data_root), workspace_at(workspace), request, json_file)

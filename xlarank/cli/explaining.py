@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option, Typer
 
 from xlarank.cli.console import list_lines, list_reasons, progress_bars, say, show_rows, write_json
-from xlarank.cli.inputs import workspace_at
+from xlarank.cli.inputs import Blocks, workspace_at
 from xlarank.cli.options import WORK, Collections, Json, ModelOf, Threads, Work, out_file
 from xlarank.data.errors import counted
 
@@ -28,6 +28,7 @@ def explain(
     top: Annotated[int, Option(min=1, help="Number of rows in each table.")] = 10,
     workspace: Work = WORK,
     collection: ModelOf = None,
+    blocks: Blocks = None,
     module: Annotated[Path | None, Option(help="HLO module of the graph, for names of nodes.")] = None,
     svg: Annotated[
         Path | None,

@@ -6,7 +6,9 @@ import fnmatch
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Option
 
 from xlarank.cli import record
 from xlarank.cli.console import finish, list_lines, progress_bars, say, show_rows, write_json
@@ -16,6 +18,20 @@ if TYPE_CHECKING:  # heavy: commands import them late, so that --help stays quic
     from xlarank.data.workspace import Workspace
     from xlarank.pipelines.build_features import BuildRequest
     from xlarank.pipelines.support.score_files import ScoreFiles
+
+
+def _load_blocks(names: list[str] | None) -> list[str] | None:
+    if names:
+        from xlarank.features.block_files import load_blocks
+
+        load_blocks(*names)
+    return names
+
+
+Blocks = Annotated[
+    list[str] | None,
+    Option(callback=_load_blocks, help="Python file with your own blocks of columns, which is run; repeatable."),
+]
 
 
 def data_root_of(named: Path | None) -> DataRoot:
@@ -105,7 +121,7 @@ def build(
     from xlarank.pipelines.build_features import build_features as run
 
     with progress_bars() as progress:
-        report = run(root, workspace, request, progress=progress)
+        report = run(root, workspace, request, progress=progress, on_plan=lambda plan: say(plan, "dim"))
     heads = ("collection", "split", ">graphs", ">built", ">kept", ">configurations", ">rows", ">broken")
     show_rows(heads, (
         (part.collection, part.split, str(part.graphs), str(part.built), str(part.kept), f"{part.configs:,}",

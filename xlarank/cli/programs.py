@@ -11,7 +11,7 @@ import typer
 
 from xlarank.cli import record
 from xlarank.cli.console import finish, list_lines, progress_bars, say, show_rows, write_json
-from xlarank.cli.inputs import workspace_at
+from xlarank.cli.inputs import Blocks, workspace_at
 from xlarank.cli.options import WORK, Json, ModelOf, Out, Seed, Split, Work
 from xlarank.data.errors import counted
 from xlarank.data.hlo.compiler.targets import DEFAULT_TARGET
@@ -90,6 +90,7 @@ def propose(
     ] = 1000,
     workspace: Work = WORK,
     collection: ModelOf = None,
+    blocks: Blocks = None,
     tie: _Tie = "rule",
     per_node: _PerNode = 8,
     min_elements: Annotated[

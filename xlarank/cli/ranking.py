@@ -20,7 +20,7 @@ from xlarank.cli.console import (
     show_rows,
     write_json,
 )
-from xlarank.cli.inputs import built_workspace, data_root_of, read_scores, workspace_at
+from xlarank.cli.inputs import Blocks, built_workspace, data_root_of, read_scores, workspace_at
 from xlarank.cli.options import WORK, Collections, Json, ModelOf, Out, Root, ScoresOf, Weights, Work, out_file
 from xlarank.data.errors import counted, reasons
 
@@ -42,6 +42,7 @@ def rank(
     top: Annotated[int, Option(min=1, max=2**31 - 1, help="Number of configurations to show.")] = 10,
     workspace: Work = WORK,
     collection: ModelOf = None,
+    blocks: Blocks = None,
     csv: Annotated[
         Path | None, Option(callback=out_file, help="Write a line for each distinct configuration to this file.")
     ] = None,

@@ -18,7 +18,7 @@ from xlarank.cli.console import (
     write_json,
 )
 from xlarank.cli.explaining import report
-from xlarank.cli.inputs import build, data_root_of, workspace_at
+from xlarank.cli.inputs import Blocks, build, data_root_of, workspace_at
 from xlarank.cli.learning import spread, train, tune
 from xlarank.cli.options import WORK, Collections, Hours, Jobs, Json, Ram, Root, Seed, Seeds, Trials, Work, out_file
 from xlarank.cli.ranking import rank, submit
@@ -52,6 +52,7 @@ def run_all(
     models: Annotated[
         Path | None, typer.Option(help="Workspace with trained models to use instead of training.")
     ] = None,
+    blocks: Blocks = None,
     seed: Seed = 0,
     json_file: Json = None,
 ) -> None:
@@ -94,6 +95,7 @@ def run_all(
 def package_kaggle(
     out: Annotated[Path, typer.Option(help="Folder or .zip file to write.")] = Path("work/kaggle-dataset"),
     models: Annotated[Path | None, typer.Option(help="Workspace whose trained models to include.")] = None,
+    blocks: Blocks = None,
     wheelhouse: Annotated[
         bool, typer.Option("--wheelhouse", help="Download and include packages that Kaggle's image lacks.")
     ] = False,

@@ -79,6 +79,10 @@ def cross_validate(
         list[str] | None,
         Option(help=f"Ranker to fit instead of the trained model's: {RANKERS}. Repeat to compare with the first."),
     ] = None,
+    without: Annotated[
+        list[str] | None,
+        Option(help="Block of columns to leave out, by the name of its class: what it is worth; repeatable."),
+    ] = None,
     with_valid: Annotated[
         bool, Option("--with-valid", help="With --model: fit on the train and valid splits.")
     ] = False,
@@ -103,8 +107,8 @@ def cross_validate(
             "by": by, "collections": collection or (), "with_valid": with_valid,
             "fit": FitSettings(rounds, seed, threads), "progress": progress,
         }  # fmt: skip
-        if len(models) > 1:
-            evaluation = cross_validate_rankers(place, models, **settings)
+        if len(models) > 1 or without:
+            evaluation = cross_validate_rankers(place, models, without=without or (), **settings)
         else:
             evaluation = run(place, model=models[0] if models else None, **settings)
     _show(evaluation, graphs, json_file)

@@ -1,0 +1,181 @@
+"""Blocks of users: what is computed, remembered, refused, and sent to other processes."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import pickle
+import re
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
+from importlib.metadata import EntryPoint, EntryPoints
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import xlarank
+from tests.features.helpers import layout_of, tile_of
+from tests.graphs import layout_arrays, tile_arrays
+from xlarank.data.errors import BlockError
+from xlarank.data.graph import TileGraph
+from xlarank.data.typed_json import from_json
+from xlarank.features import block_files
+from xlarank.features.assemble import assemble
+from xlarank.features.attribution import walk_between
+from xlarank.features.block_files import load_blocks
+from xlarank.features.catalogue import BLOCKS
+from xlarank.features.recipe import FeatureSettings, Recipe
+
+TILE = tile_of(tile_arrays())
+TEXT = '''
+import numpy as np
+from xlarank.features.block import Block, Scope
+
+class Most(Block):
+    """Largest bound."""
+    kinds = ("tile", "layout")
+    columns = {"mine__most__max": "largest bound"}
+    def compute(self, context):
+        return np.full((context.configs, 1), 7.0)
+
+class Size(Block):
+    """A constant."""
+    scope = Scope.GRAPH
+    kinds = ("tile",)
+    columns = {"mine__nodes__count": "nodes", "mine__twice__count": "twice as many"}
+    def compute(self, context):
+        return np.array([1.0, 2.0]) * context.graph.nodes
+'''
+
+
+@pytest.fixture(autouse=True)
+def nothing_loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(block_files, "_loaded", {})
+    yield
+
+
+def written(folder: Path, text: str = TEXT, name: str = "mine.py") -> Path:
+    path = folder / name
+    path.write_text(text, "utf-8")
+    return path
+
+
+def test_own_columns_stand_beside_the_others_which_do_not_change(tmp_path: Path) -> None:
+    settings = FeatureSettings(block_files=load_blocks(written(tmp_path)))
+    plain, rows = assemble(TILE), assemble(TILE, settings)
+    assert [*rows.constants.values()][-2:] == [TILE.nodes, 2 * TILE.nodes]
+    own = rows.config_columns.index("mine__most__max")
+    assert (rows.config_values[:, own] == 7).all() and settings.columns("tile") == rows.columns
+    assert [name for name in rows.columns if not name.startswith("mine__")] == plain.columns
+    assert np.array_equal(np.delete(rows.config_values, own, axis=1), plain.config_values)
+    table = xlarank.compute_features(TILE, blocks=[tmp_path / "mine.py"])
+    assert table["mine__most__max"].unique().to_list() == [7.0]
+
+
+def test_code_counts_and_comments_and_names_do_not(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    (first,) = load_blocks(path, path)
+    recipe = Recipe.of(FeatureSettings(block_files=(first,)), "tile")
+    assert first.columns == {"Most": ["mine__most__max"], "Size": ["mine__nodes__count", "mine__twice__count"]}
+    assert recipe.code_hash != Recipe.of(FeatureSettings(), "tile").code_hash
+    assert from_json(Recipe, json.loads(json.dumps(asdict(recipe)))) == recipe
+    for text, same in ((TEXT.replace("A constant", "One") + "# done\n", True), (TEXT.replace("7.0", "8.0"), False)):
+        (other,) = load_blocks(written(tmp_path, text, "other.py"))
+        assert (Recipe.of(FeatureSettings(block_files=(other,)), "tile") == recipe) == same
+
+
+def test_a_file_is_run_only_after_it_was_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recipe of a stranger names `mine.py`; the hash of the code of its rows is known without it."""
+    path = written(tmp_path)
+    recipe = Recipe.of(FeatureSettings(block_files=load_blocks(path)), "tile")
+    monkeypatch.setattr(block_files, "_loaded", {})
+    monkeypatch.chdir(tmp_path)
+    assert recipe.settings.code_hash("tile") == recipe.code_hash
+    (file,) = recipe.settings.block_files
+    said = f"needs the blocks of mine.py; .* {file.source_hash}; pass --blocks mine.py"
+    with pytest.raises(BlockError, match=said):
+        assemble(TILE, recipe.settings)
+    assert pickle.loads(pickle.dumps(file)) == file and not block_files._loaded
+    load_blocks(written(tmp_path, TEXT.replace("7.0", "8.0")))
+    with pytest.raises(BlockError, match=r"^mine.py has changed; expected .*train again"):
+        assemble(TILE, recipe.settings)
+    load_blocks(written(tmp_path))
+    assert assemble(TILE, recipe.settings).columns == recipe.settings.columns("tile")
+
+
+def own_value(graph: TileGraph, settings: FeatureSettings) -> float:
+    rows = assemble(graph, settings)
+    return float(rows.config_values[0, rows.config_columns.index("mine__most__max")])
+
+
+def test_a_worker_gets_the_code_with_the_settings(tmp_path: Path) -> None:
+    settings = FeatureSettings(block_files=load_blocks(path := written(tmp_path)))
+    path.unlink()
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        assert pool.submit(own_value, TILE, settings).result() == 7.0
+
+
+def test_a_column_of_candidates_alone_moves_in_equal_steps(tmp_path: Path) -> None:
+    text = TEXT.replace("np.full((context.configs, 1), 7.0)", "np.arange(context.table.configs)[:, None] * 6.0")
+    settings = FeatureSettings(block_files=load_blocks(written(tmp_path, text)))
+    graph = layout_of(layout_arrays())
+    rows = assemble(graph, settings)
+    walk = walk_between(graph, rows, settings, 1, 0)
+    steps = walk.matrix[: len(walk.nodes) + 1, rows.columns.index("mine__most__max")]
+    assert steps.tolist() == np.linspace(0.0, 6.0, len(walk.nodes) + 1).astype(np.float32).tolist()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("mine__most__max", next(iter(BLOCKS[-1].columns)), "is declared by .* and Most"),
+        ("mine__nodes__count", "mine__most__max", "is declared by Most and Size"),
+        ('"""A constant."""', "pass", "Size has no docstring"),
+        ("mine__most__max", "most", "'most' of Most is not named block__what__how"),
+        ('"largest bound"', '""', "has no meaning"),
+        ("columns = {", "colums = {", "no attribute 'columns'"),
+        ('"layout")', '"layouts")', r"kinds \('tile', 'layouts'\)"),
+        ("Scope.GRAPH", "Scope.INSTANCE", "is of Scope.INSTANCE"),
+        ("import numpy", "import nosuch", "line 2, cannot be loaded .*nosuch"),
+        ("def compute", "de compute", "cannot be loaded .*line 9"),
+        ("(Block)", "(object)", "has no blocks; expected subclasses of"),
+    ],
+)
+def test_careless_files_are_refused(tmp_path: Path, old: str, new: str, said: str) -> None:
+    assert old in TEXT
+    with pytest.raises(BlockError, match=rf"^mine.py.*{said}"):
+        load_blocks(written(tmp_path, TEXT.replace(old, new)))
+
+
+def test_files_that_cannot_be_used_together_or_read(tmp_path: Path) -> None:
+    one, two = written(tmp_path), written(tmp_path, TEXT + "X = 1\n", "two.py")
+    with pytest.raises(BlockError, match=r"mine.py and two.py .*'mine__most__max' is declared by Most and Most"):
+        load_blocks(one, two)
+    with pytest.raises(BlockError, match=r"cannot be read .*entry point of xlarank.blocks \(none is installed\)"):
+        load_blocks(tmp_path / "nowhere.py")
+
+
+def test_errors_of_blocks_name_the_line_and_the_graph(tmp_path: Path) -> None:
+    for new, said in (
+        ("[1.0][1]", rf"^mine.py, line 10, fails on {re.escape(TILE.name)} \(IndexError"),
+        ("np.zeros(3)", r"^Most gave values of shape \(3,\); expected \(\d, 1\)"),
+    ):
+        text = TEXT.replace("np.full((context.configs, 1), 7.0)", new)
+        with pytest.raises(BlockError, match=said):
+            assemble(TILE, FeatureSettings(block_files=load_blocks(written(tmp_path, text))))
+
+
+def test_an_installed_package_is_found_by_the_name_of_its_entry_point(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path, name="plugin_of_the_tests.py")
+    monkeypatch.syspath_prepend(tmp_path)
+    entry = EntryPoint("plugin", "plugin_of_the_tests", block_files.GROUP)
+    monkeypatch.setattr(block_files, "entry_points", lambda **wanted: EntryPoints([entry]).select(**wanted))
+    settings = FeatureSettings(block_files=load_blocks("plugin"))
+    assert settings.block_files[0].name == "plugin" and own_value(TILE, settings) == 7.0
+    monkeypatch.setattr(block_files, "_loaded", {})
+    assert own_value(TILE, settings) == 7.0, "a model that needs it finds it"
+    assert pickle.loads(pickle.dumps(settings)) == settings
