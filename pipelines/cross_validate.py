@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import polars as pl
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, XlarankError, reasons
@@ -20,7 +20,6 @@ from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.best_params import params_for
 from xlarank.models.validation.curves import FOLDS_OF, KIND, MOST_FOLDS, Curves, FoldPlan
 from xlarank.models.validation.folds import Fallback, family_folds, graph_folds, kind_folds, whole_folds
-from xlarank.models.validation.metrics import compare_rankers, graph_scores, summarise
 from xlarank.pipelines.support.evaluation import Evaluation
 from xlarank.pipelines.support.progress import Progress, Silent, steps_of
 from xlarank.pipelines.support.results import results_table, write_results
@@ -37,8 +36,6 @@ HELD_OUT: Final = {
 }
 #: The most rounds where nothing else is asked for.
 ROUNDS: Final = 300
-
-Scores = dict[str, dict[str, float]]
 
 
 def cross_validate(
@@ -76,14 +73,12 @@ def cross_validate(
 
     def work(collection: Collection) -> None:
         job = _Job(workspace, collection, by, with_valid, settings, progress, evaluation)
-        scores = job.of_model(model_of(workspace, collection)) if model is None else job.of_ranker(model)
-        evaluation.report[str(collection)] = summarise(scores)
+        table = job.of_model(model_of(workspace, collection)) if model is None else job.of_ranker(model)
+        evaluation.results = pl.concat([evaluation.results, table])
 
     chosen = chosen_collections(workspace, collections)
     each_collection(chosen, work, evaluation.left_out, asked=collections)
-    write = partial(write_results, workspace, evaluation.results)
-    write_or_note(workspace, progress or Silent(), evaluation.notes, write)
-    if not evaluation.report:
+    if not len(evaluation.results):
         raise CollectionError("nothing could be cross-validated: " + "; ".join(reasons(evaluation.left_out)))
     return evaluation
 
@@ -109,21 +104,15 @@ def cross_validate_rankers(
     for name in names:
         ranker_class(name)
     evaluation = Evaluation("")
-    scores: dict[str, dict[str, Scores]] = {}
     for name in names:
-        one = cross_validate(
+        alone = cross_validate(
             workspace, by=by, collections=collections, model=name, with_valid=with_valid, fit=fit,
             progress=progress,
         )  # fmt: skip
-        evaluation.judged = one.judged
-        evaluation.left_out |= one.left_out
-        evaluation.results += one.results
-        evaluation.notes += [note for note in one.notes if note not in evaluation.notes]
-        for collection, report in one.report.items():
-            scores.setdefault(collection, {})[name] = graph_scores(report)
-    for collection, of in scores.items():
-        evaluation.rankers[collection] = compare_rankers(of)
-        evaluation.report[collection] = evaluation.rankers[collection][names[0]]
+        evaluation.graphs = alone.graphs
+        evaluation.left_out |= alone.left_out
+        evaluation.results = pl.concat([evaluation.results, alone.results])
+        evaluation.notes += [note for note in alone.notes if note not in evaluation.notes]
     return evaluation
 
 
@@ -147,23 +136,23 @@ class _Job:
     progress: Progress | None
     evaluation: Evaluation
 
-    def of_model(self, model: TrainedModel) -> Scores:
+    def of_model(self, model: TrainedModel) -> pl.DataFrame:
         """At the parameters and rounds of a trained model, on the graphs that it was trained on."""
         card = model.card
         if card.folds_by == "family" and (self.by == "family" or (card.kind == "layout" and self.by == "kind")):
             if not card.folds:
                 raise CollectionError(f"{self.collection} was trained without folds (one program family)")
-            return card.folds
+            return results_table(card.folds, card.model, place=self._place("family"), tuned=card.tuned)
         training = learned_by(self.workspace, self.collection, model)
         settings = FitSettings(card.rounds, self.settings.seed, self.settings.threads)
         validated = self._curves(training, model.rankers[0], settings)
-        scores = self._keep(training, card.model, card.tuned, validated, -1)
+        graphs = validated.curves.metrics
         if card.folds:
-            apart = np.mean([card.folds[name]["score"] for name in scores])
-            self._note(f"these {len(scores)} graphs by folds of {FOLDS_OF[card.folds_by]}: score {apart:.3f}")
-        return scores
+            apart = np.mean([card.folds[name]["score"] for name in graphs])
+            self._note(f"these {len(graphs)} graphs by folds of {FOLDS_OF[card.folds_by]}: score {apart:.3f}")
+        return self._keep(training, card.model, card.tuned, validated, -1)
 
-    def of_ranker(self, name: str) -> Scores:
+    def of_ranker(self, name: str) -> pl.DataFrame:
         """At the best number of rounds."""
         splits = ("train", "valid") if self.with_valid else ("train",)
         training = read_training_set(self.workspace, self.collection, splits)
@@ -176,17 +165,21 @@ class _Job:
 
     def _keep(
         self, training: StoredTrainingSet, ranker: str, tuned: bool, validated: _Validated, stage: int
-    ) -> Scores:
-        """Return the metrics of a stage, after adding them to the results and writing its scores."""
+    ) -> pl.DataFrame:
+        """Return the results of a stage, after writing them and its scores."""
         plan, curves, seconds = validated
-        metrics = curves.at(stage)
-        place = str(self.collection), "train", plan.by
-        table = results_table(metrics, ranker, place=place, tuned=tuned, seconds=seconds)
-        self.evaluation.results.append(table)
+        table = results_table(curves.at(stage), ranker, place=self._place(plan.by), tuned=tuned, seconds=seconds)
         scores, seed = curves.scores_at(stage), self.settings.seed
-        write = partial(write_out_of_fold, self.workspace, training, plan, ranker, scores, seed)
+
+        def write() -> None:
+            write_results(self.workspace, [table])
+            write_out_of_fold(self.workspace, training, plan, ranker, scores, seed)
+
         write_or_note(self.workspace, self.progress or Silent(), self.evaluation.notes, write)
-        return metrics
+        return table
+
+    def _place(self, by: str) -> tuple[str, str, str]:
+        return str(self.collection), "train", by
 
     def _curves(self, training: StoredTrainingSet, ranker: Ranker[Any], settings: FitSettings) -> _Validated:
         began = time.perf_counter()

@@ -142,7 +142,7 @@ def _scored_graphs(
     graphs = each_graph(workspace, collection, "test", manifest)
     if scores is not None:
         blends = ((graph, scores.of(collection, graph)) for graph in graphs)
-        return " and ".join(scores.names), ((graph, blend) for graph, blend in blends if blend is not None)
+        return " and ".join(scores.names), ((graph, blend.mean) for graph, blend in blends if blend is not None)
     model = model_for_collection(workspace, collection, model_from=model_from)
     model.require(manifest)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -35,36 +34,26 @@ _BOUNDS: Final = "bounds__"
 _VOLUMES: Final = ("bounds__output_volume__log", "bounds__kernel_volume__log")
 
 
-@dataclass(frozen=True)
-class GraphEvaluation:
-    """Metrics of one graph."""
-
-    # metrics, once: of the ranking, every configuration counted, and each distinct one once.
-    metrics: dict[str, float]
-    once: dict[str, float]
-    baselines: dict[str, dict[str, float]]  # of orders that need no model, ``{baseline: {metric: value}}``
-    speedups: dict[str, float]  # over the compiler's default; empty where its runtime is not known
-    seeds: tuple[dict[str, float], ...] = ()  # metrics of the ranking by each seed alone
-    ceiling: float | None = None  # `tau_ceiling` of layouts
-
-
 def evaluate_graph(
-    collection: Collection, rows: GraphRows, scores: Floats, picked: Indices | None = None,
-    per_seed: Sequence[Floats] = (),
-) -> GraphEvaluation:  # fmt: skip
-    """Evaluate ``(rows,)`` scores of a labelled graph on all its configurations, or on ``picked`` ones."""
+    collection: Collection, rows: GraphRows, scores: Floats, picked: Indices | None = None
+) -> dict[str, float]:
+    """Return the metrics of ``(rows,)`` scores of a labelled graph, on all configurations or on ``picked`` ones.
+
+    These are `METRICS`, each also as ``<metric>_once`` with identical configurations counted once; `SPEEDUPS` if
+    the runtime of the compiler's default is known; ``tau_ceiling`` if enough layouts were measured twice.
+    """
     kind, compiler = collection.kind, compiler_cost(collection.kind, rows)
     chosen = slice(None) if picked is None else picked
     cost, group = rows.cost[chosen], rows.group[chosen]
     score = scores[group]
-    return GraphEvaluation(
-        graph_metrics(kind, score, cost, group),
-        graph_metrics(kind, *each_once(score, cost, group)),
-        baselines(collection, rows, picked),
-        {} if compiler is None else speedups(score, rows.row_cost[group], compiler, group),
-        tuple(graph_metrics(kind, seed[group], cost, group) for seed in per_seed),
-        tau_ceiling(cost, group) if kind == "layout" else None,
-    )
+    once = graph_metrics(kind, *each_once(score, cost, group))
+    ceiling = tau_ceiling(cost, group) if kind == "layout" else None
+    return {
+        **graph_metrics(kind, score, cost, group),
+        **{f"{metric}_once": value for metric, value in once.items()},
+        **({} if compiler is None else speedups(score, rows.row_cost[group], compiler, group)),
+        **({} if ceiling is None else {"tau_ceiling": ceiling}),
+    }
 
 
 def baselines(

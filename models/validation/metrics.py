@@ -1,10 +1,9 @@
-"""How good a ranking is, how much faster its choice runs than the compiler's own, and comparisons of rankers."""
+"""Metrics of a ranking, speedups over the compiler's default, and comparisons of rankers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -161,22 +160,27 @@ def graph_metrics(kind: Kind, score: Floats, cost: Floats, group: Integers | Non
     return dict(zip(METRICS, values, strict=True))
 
 
-def summarise(per_graph: dict[str, dict[str, float]]) -> dict[str, dict[str, Any]]:
-    """``{metric: {mean, std, low, high, graphs: {name: value}}}`` from ``{graph: {metric: value}}``.
+def summarise(per_graph: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, Any]]:
+    """Return ``{metric: {mean, std, low, high, graphs: {name: value}}}`` of ``{graph: {metric: value}}``.
 
     The standard deviation is divided by the number of graphs; low and high are the mean's `bootstrap_interval`.
+    Speedups are averaged as logarithms, so that twice as fast and half as fast make 1; their std is that of the
+    logarithms.
     """
-    return {metric: _summary({name: of[metric] for name, of in per_graph.items()}) for metric in METRICS}
-
-
-def _summary(graphs: dict[str, float], scale: Callable[[float], float] = float) -> dict[str, Any]:
-    """``scale`` takes mean, low and high back to the unit of what is shown."""
-    column = np.array(list(graphs.values()))
-    low, high = bootstrap_interval(column)
+    names = dict.fromkeys(metric for values in per_graph.values() for metric in values)
     return {
-        "mean": scale(column.mean()), "std": float(column.std()), "low": scale(low), "high": scale(high),
-        "graphs": graphs,
-    }  # fmt: skip
+        metric: summary({name: values[metric] for name, values in per_graph.items() if metric in values}, metric)
+        for metric in names
+    }
+
+
+def summary(graphs: dict[str, float], metric: str = "score") -> dict[str, Any]:
+    """Return ``{mean, std, low, high, graphs}`` of ``{graph: value}``, as `summarise`."""
+    values = np.array(list(graphs.values()))
+    values, unit = (np.log(values), np.exp) if metric in SPEEDUPS else (values, np.float64)
+    low, high = bootstrap_interval(values)
+    mean, low, high = (float(unit(value)) for value in (values.mean(), low, high))
+    return {"mean": mean, "std": float(values.std()), "low": low, "high": high, "graphs": graphs}
 
 
 def compiler_cost(kind: Kind, rows: GraphRows) -> float | None:
@@ -204,20 +208,6 @@ def speedups(score: Floats, cost: Floats, compiler: float, group: Integers | Non
     known = np.isfinite(cost)
     score, cost, group = score[known], cost[known], None if group is None else group[known]
     return {name: float(compiler / cost[top_of(k, score, group)].min()) for name, k in SPEEDUPS.items()}
-
-
-def summarise_speedups(per_graph: dict[str, dict[str, float]]) -> dict[str, dict[str, Any]]:
-    """``{speedup: {mean, std, low, high, graphs}}``, as `summarise`.
-
-    The mean is geometric, so that twice as fast and half as fast make 1; std, low and high are those of the
-    logarithms, low and high taken back.
-    """
-    report: dict[str, dict[str, Any]] = {}
-    for name in SPEEDUPS if per_graph else ():
-        graphs = {graph: values[name] for graph, values in per_graph.items()}
-        logs = {graph: float(np.log(value)) for graph, value in graphs.items()}
-        report[name] = {**_summary(logs, lambda log: float(np.exp(log))), "graphs": graphs}
-    return report
 
 
 # Comparisons, graph by graph ----------------------------------------------------------------------------
@@ -267,65 +257,21 @@ def paired_difference(
     return float(whole[0] - whole[1]), float(error)
 
 
-#: ``{graph: {metric: value}}``
-Scores = Mapping[str, Mapping[str, float]]
+def difference(
+    challenger: Mapping[str, Mapping[str, float]], incumbent: Mapping[str, Mapping[str, float]], metric: str
+) -> dict[str, Any] | None:
+    """Return ``{mean, low, high, graphs}`` of the challenger's ``metric`` minus the incumbent's, graph by graph.
 
-#: What comparisons show. Where runtimes are nearly equal a difference of tau may be worth nothing: hence slowdowns.
-COMPARED: Final[dict[Kind, tuple[str, ...]]] = {
-    "layout": ("tau", "slowdown@1", "slowdown@5"),
-    "tile": ("score", "tau", "slowdown@1", "slowdown@5"),
-}
+    ``graphs`` counts those that both were evaluated on; None without any. low and high are the mean's
+    `bootstrap_interval`: they do not widen if a graph is hard for both rankers.
 
-
-@dataclass(frozen=True)
-class Difference:
-    """A metric of one ranker minus that of another, the mean over the graphs that both were evaluated on."""
-
-    mean: float
-    # low, high: `bootstrap_interval` of the mean: what makes a graph hard for both rankers is no part of its width.
-    low: float
-    high: float
-    graphs: int  # how many
-
-    def __str__(self) -> str:
-        """Such as ``+0.012 (-0.010 to +0.031)``.
-
-        >>> str(Difference(0.0124, -0.0101, 0.0311, 30))
-        '+0.012 (-0.010 to +0.031)'
-        """
-        return f"{self.mean:+.3f} ({self.low:+.3f} to {self.high:+.3f})"
-
-
-def difference(challenger: Scores, incumbent: Scores, metric: str) -> Difference | None:
-    """The challenger's ``metric`` minus the incumbent's; None where no graph was evaluated by both.
-
-    >>> one, two = {"a": {"tau": 0.5}, "b": {"tau": 0.7}}, {"a": {"tau": 0.4}, "b": {"tau": 0.6}, "c": {"tau": 0.9}}
-    >>> str(difference(one, two, "tau"))
-    '+0.100 (+0.100 to +0.100)'
+    >>> ours, theirs = {"a": {"tau": 0.5}, "b": {"tau": 0.75}}, {"a": {"tau": 0.25}, "b": {"tau": 0.5}}
+    >>> difference(ours, theirs, "tau")
+    {'mean': 0.25, 'low': 0.25, 'high': 0.25, 'graphs': 2}
     """
-    both = [graph for graph in challenger if graph in incumbent]
-    if not both:
+    values = np.array([challenger[graph][metric] - incumbent[graph][metric] for graph in challenger
+                       if graph in incumbent])  # fmt: skip
+    if not len(values):
         return None
-    values = np.array([challenger[graph][metric] - incumbent[graph][metric] for graph in both])
-    return Difference(float(values.mean()), *bootstrap_interval(values), len(both))
-
-
-def compare_rankers(scores: Mapping[str, Scores]) -> dict[str, dict[str, Any]]:
-    """``{ranker: {metric: {mean, std, low, high, graphs, difference}}}`` of rankers, the first being compared with.
-
-    ``difference`` is that to the first, as plain values, and missing of the first itself. Metrics are those of
-    `summarise`.
-    """
-    first = next(iter(scores.values()), {})
-    found = {name: summarise({graph: dict(values) for graph, values in of.items()}) for name, of in scores.items()}
-    for name, report in [*found.items()][1:]:
-        for metric, about in report.items():
-            between = difference(scores[name], first, metric)
-            about["difference"] = None if between is None else asdict(between)
-    return found
-
-
-def graph_scores(report: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """``{graph: {metric: value}}`` from what `summarise` made of it."""
-    graphs: Sequence[str] = list(next(iter(report.values()))["graphs"]) if report else []
-    return {graph: {metric: about["graphs"][graph] for metric, about in report.items()} for graph in graphs}
+    low, high = bootstrap_interval(values)
+    return {"mean": float(values.mean()), "low": low, "high": high, "graphs": len(values)}

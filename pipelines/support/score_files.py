@@ -20,6 +20,7 @@ from xlarank.features.rows import GraphRows
 from xlarank.features.store import read_manifest
 from xlarank.models.arrays import Floats
 from xlarank.models.objectives import mean_rank
+from xlarank.models.trained import Scores
 from xlarank.models.validation.curves import FAMILY, KIND, FoldPlan
 from xlarank.pipelines.support.results import replace_rows
 from xlarank.pipelines.support.training_sets import StoredTrainingSet
@@ -124,8 +125,8 @@ class ScoreFiles:
         """Rows of each graph, by file: to filter the whole table for every graph takes quadratic time."""
         return [table.partition_by("graph", as_dict=True) for table in self.tables]
 
-    def of(self, collection: Collection, graph: GraphRows) -> Floats | None:
-        """Return ``(rows,)`` weighted mean ranks of a graph over the files that score it; None if none does.
+    def of(self, collection: Collection, graph: GraphRows) -> Scores | None:
+        """Return the weighted mean ranks of a graph's rows over the files that score it; None if none does.
 
         Raises `ScoreFileError` for the first wrong row.
         """
@@ -137,7 +138,7 @@ class ScoreFiles:
             if len(of_graph):
                 ranks.append(mean_rank(_row_scores(file, of_graph, graph)))
                 weights.append(weight)
-        return np.average(ranks, axis=0, weights=weights) if ranks else None
+        return Scores(np.average(ranks, axis=0, weights=weights)[None]) if ranks else None
 
 
 def require_known_graphs(

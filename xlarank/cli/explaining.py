@@ -135,9 +135,9 @@ def report(
     other = Workspace(compare) if compare is not None else None
     with progress_bars() as progress:
         written = run(place, out, compare=other, collections=collection or (), progress=progress)
-    for name, (score, graphs) in written.judged.items():
+    for name, (score, graphs) in written.scores.items():
         say(f"{name}: {score:.3f} on {counted(graphs, 'graph')}")
     list_reasons("not scored", written.left_out)
     say(f"wrote {written.out}: {written.size / 1e6:.1f} MB, opens in any browser without a network")
-    write_json(json_file, {"out": str(written.out), "bytes": written.size, "judged": written.judged})
+    write_json(json_file, {"out": str(written.out), "bytes": written.size, "judged": written.scores})
     return written
