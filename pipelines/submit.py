@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -41,25 +42,34 @@ from xlarank.pipelines.support.workspace_lock import write_or_note
 
 @dataclass
 class Submission:
-    """What was written to ``out``, in the default order of those graphs that no model ranked."""
+    """A written submission; graphs that no model ranked are in their default order.
+
+    Attributes:
+        out: the file.
+        rows: collection -> number of ranked test graphs.
+        models: collection -> name of the model, or of the files of scores.
+        left_out: collection -> why no model ranked its test graphs.
+        broken: ``collection graph`` -> why it has no features.
+        origin: id -> "ranked", "kept" or "default".
+        notes: why predictions were not kept in the workspace.
+    """
 
     out: Path
-    # rows, models: collection -> test graphs ranked, and whose model ranked them.
     rows: dict[str, int] = field(default_factory=dict)
     models: dict[str, str] = field(default_factory=dict)
-    left_out: dict[str, str] = field(default_factory=dict)  # collection -> why no model ranked its test graphs
-    broken: dict[str, str] = field(default_factory=dict)  # ``collection graph`` -> why it has no features
-    origin: dict[str, str] = field(default_factory=dict)  # id -> "ranked", "kept" or "default"
-    notes: list[str] = field(default_factory=list)  # what was not kept in the workspace
+    left_out: dict[str, str] = field(default_factory=dict)
+    broken: dict[str, str] = field(default_factory=dict)
+    origin: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
     def covers(self, collection: str) -> bool:
-        """Whether graphs of the collection stand in the file."""
+        """Return whether the file has graphs of the collection."""
         return any(row.startswith(f"{collection}:") for row in self.origin)
 
     def unranked(self) -> dict[str, int]:
-        """How many rows are "kept" and of the "default" order; those that are 0 are left out."""
-        counts = {origin: list(self.origin.values()).count(origin) for origin in ("kept", "default")}
-        return {origin: count for origin, count in counts.items() if count}
+        """Count the rows that were kept and those of the default order; counts of 0 are left out."""
+        counts = Counter(self.origin.values())
+        return {origin: counts[origin] for origin in ("kept", "default") if counts[origin]}
 
 
 def submit(
@@ -73,20 +83,20 @@ def submit(
     scores: ScoreFiles | None = None,
     progress: Progress | None = None,
 ) -> Submission:
-    """Rank every test graph of each collection that a model, or ``scores``, are found for.
+    """Rank every test graph of each collection that has a model, or ``scores``.
 
-    The file covers every test graph that the chosen collections have, in the workspace or in the data root that it
-    was built from: what no model ranks stands in the order of its file. It is checked (every id once, every
-    configuration index exactly once or the 5 best) before it is moved into place.
+    The submission covers every test graph that the chosen collections have, in the workspace or in its data root;
+    graphs that no model ranks are in the order of their files. It is checked (every id once, every configuration
+    index exactly once or the 5 best) before it is moved into place.
 
     Args:
         cover: id -> number of configurations, of the graphs to cover in place of those of the data root.
         model_from: the collection whose model ranks those of its kind that have none of their own; "shipped" for
             the shipped ranker.
         scores: of the configurations, in place of those of models; graphs without any are not ranked.
-        keep: whether rows that no model ranks stay what they are in the file now in place, where they are right.
+        keep: keep the valid rows of an existing file for graphs that no model ranks.
 
-    Raises `CollectionError` when there is nothing to rank, where ``model_from`` has no model, or for a named
+    Raises `CollectionError` if there is nothing to rank, if ``model_from`` has no model, or for a named
     collection without test graphs; `ModelError` for a named collection without a model that fits.
     """
     report = Submission(out)
@@ -106,14 +116,11 @@ def submit(
         configs.update({submission_id(collection, name): count for name, count in counts.items()})
         report.broken |= {f"{collection} {name}": why for name, why in manifest.broken.items()}
         name, scored = _scored_graphs(workspace, collection, manifest, model_from, scores, report.notes)
-        count = 0
-        for graph, row_scores in scored:
-            score = row_scores[graph.group]
-            # the order of a layout graph keeps identical configurations side by side; 5 tries should all differ
-            best = order_of(score) if collection.kind == "layout" else top_of(TILE_TOP, score, graph.group)
-            ranked[submission_id(collection, graph.name)] = graph.ids[best].tolist()
-            count += 1
-        report.rows[str(collection)] = count
+        orders = {
+            submission_id(collection, graph.name): _order(collection, graph, scores) for graph, scores in scored
+        }
+        ranked.update(orders)
+        report.rows[str(collection)] = len(orders)
         report.models[str(collection)] = name
 
     with steps_of(progress, "ranking test graphs", len(chosen)) as step:
@@ -124,6 +131,13 @@ def submit(
         _add_unbuilt(configs, workspace, chosen, report, everything=not collections)
     report.origin = complete_submission(out, ranked, configs, keep=keep)
     return report
+
+
+def _order(collection: Collection, graph: GraphRows, row_scores: Floats) -> list[int]:
+    """Return the configurations of a layout graph best first, of a tile graph the first few, which all differ."""
+    score = row_scores[graph.group]
+    best = order_of(score) if collection.kind == "layout" else top_of(TILE_TOP, score, graph.group)
+    return list(graph.ids[best].tolist())
 
 
 def _scored_graphs(
@@ -167,11 +181,11 @@ def _add_unbuilt(
     *,
     everything: bool,
 ) -> None:
-    """Add the test graphs of the data roots that no rows are stored of."""
+    """Add the test graphs of the data roots that have no stored rows."""
     for root in sorted(stored_roots(workspace)):
         try:
             files = discover(find_data_root(Path(root)).npz)
-        except DataRootError:  # gone, or moved: the workspace is all there is
+        except DataRootError:  # gone, or moved: cover the graphs of the workspace
             continue
         for file in files:
             row_id = submission_id(file.collection, file.name)
@@ -187,12 +201,19 @@ def _add_unbuilt(
 
 @dataclass(frozen=True)
 class Checked:
-    """The result of a check."""
+    """Result of a check.
 
-    rows: int  # expected of the file
-    against: str  # what it was compared with, in words
+    Attributes:
+        rows: expected number of rows.
+        against: description of the expected rows.
+        problems: found in the file.
+        unknown: id -> why the number of configurations of a test graph cannot be read.
+    """
+
+    rows: int
+    against: str
     problems: list[str]
-    unknown: dict[str, str]  # id -> why, of test graphs whose number of configurations cannot be read
+    unknown: dict[str, str]
 
 
 def check_submission(
@@ -202,12 +223,12 @@ def check_submission(
     data_root: DataRoot | None = None,
     collections: Sequence[str] = (),
 ) -> Checked:
-    """Find everything that is wrong with a submission.
+    """Find all problems of a submission.
 
-    Its ids must be those of the ``sample``, else those of the test graphs of the ``data_root``, in all or these
+    Its ids must be those of the ``sample``, else those of the test graphs of the ``data_root``, in all or the named
     collections. A layout row lists every configuration once; a tile row at least 5 different ones, of which 5 count
-    (all where there are fewer). How many a graph has is read from the data root; without one, a layout graph has as
-    many as its sample row lists, and a tile row needs as many as its sample row where that has fewer than 5.
+    (all if there are fewer). How many a graph has is read from the data root; without one, a layout graph has as
+    many as its sample row lists, and a tile row needs as many as its sample row if that has fewer than 5.
 
     Raises `SubmissionError` for a sample that cannot be read, `DataRootError` for a data root without graphs.
     """
@@ -233,5 +254,5 @@ def check_submission(
         }
         fewest = {row_id: min(TILE_TOP, len(order)) for row_id, order in listed.items()}
         unknown = {row_id: why for row_id, why in unknown.items() if row_id in configs}
-    problems = [str(each) for each in submission_problems(path, configs, fewest=fewest)]
+    problems = list(map(str, submission_problems(path, configs, fewest=fewest)))
     return Checked(len(configs), against, problems, unknown)

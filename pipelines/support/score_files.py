@@ -167,7 +167,13 @@ def _read(path: Path, split: str) -> pl.DataFrame:
     try:
         content = read_bytes(path)
         csv = path.suffix.lower() == ".csv"
-        table = pl.read_csv(content, infer_schema_length=None) if csv else pl.read_parquet(content)
+        # names of digits keep their leading zeros
+        names = {name: kind for name, kind in _READ.items() if kind == pl.String}
+        table = (
+            pl.read_csv(content, infer_schema_length=None, schema_overrides=names)
+            if csv
+            else pl.read_parquet(content)
+        )
         if missing := [name for name in _REQUIRED if name not in table.columns]:
             raise ValueError(f"it has no column {missing[0]}")
         columns = pl.Schema({name: kind for name, kind in _READ.items() if name in table.columns})

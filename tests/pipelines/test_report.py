@@ -120,7 +120,8 @@ def test_intervals_and_the_paired_test(shared_trained: Path) -> None:
     ours = gather(Workspace(shared_trained), Collection.parse(LAYOUT), explained=False)
     swapped = dict(zip(ours.metrics, reversed(ours.metrics.values()), strict=True))
     one, other = (row["Kendall tau"] for row in ours.score_rows())
-    assert compared(ours, replace(ours, rankings={(MODEL, None): swapped}))[1].tolist() == [one - other, other - one]
+    theirs = replace(ours, rankings={(MODEL, None): swapped})
+    assert compared(ours, theirs)[1].tolist() == [one - other, other - one]
     # all of 10 differences of one sign: p = 2 / 2**10
     assert "p = 0.00195, more than chance" in paired_test(np.linspace(0.01, 0.1, 10))
     assert "no more than chance" in paired_test(np.array([0.1, -0.1, 0.2, -0.2, 0.3, -0.3, 0.05]))

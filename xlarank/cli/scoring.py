@@ -161,7 +161,7 @@ def score_table(report: dict[str, Any], graphs: bool) -> Table:
     """Return the scores of a collection: each graph on request, then mean, spread, interval and rules."""
     metrics = {name: about for name, about in report.items() if not name.startswith("speedup")}
     first = next(iter(metrics.values()))
-    ceilings = metrics["tau"].get("ceiling") or {}  # some graphs may have none
+    ceilings = metrics.get("tau", {}).get("ceiling") or {}  # some graphs may have none
     table = new_table("~graph", *(f">{HEADS.get(name, name)}" for name in metrics), *[">ceiling"] * bool(ceilings))
 
     def add(label: str, values: Iterable[float], *more: str, style: str = "") -> None:
