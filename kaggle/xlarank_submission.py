@@ -191,7 +191,7 @@ for name in ranked:
 # ## Your own LightGBM
 #
 # `xlarank.load_rows` returns the stored rows of a collection, one for each distinct configuration. Here a plain
-# `LGBMRanker` learns from up to 200 training graphs of the collection with the fewest, and its scores make `own.csv`,
+# `LGBMRanker` learns from up to 200 training graphs of the collection with the fewest. Its scores make `own.csv`,
 # in which other collections keep their rows of `submission.csv`. With attached models no training rows are stored,
 # and the cell does nothing.
 
