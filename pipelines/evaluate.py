@@ -20,7 +20,7 @@ from xlarank.features.store import Manifest, read_manifest
 from xlarank.models.arrays import Indices
 from xlarank.models.trained import TrainedModel, model_of
 from xlarank.pipelines.ranking.model_choice import model_named
-from xlarank.pipelines.support.evaluation import Evaluation, Rankings, count_unseen, graphs_to_score, rank_metrics
+from xlarank.pipelines.support.evaluation import Evaluation, Rankings, add_metrics, count_unseen, graphs_to_score
 from xlarank.pipelines.support.progress import Progress, Silent, steps_of
 from xlarank.pipelines.support.results import write_results
 from xlarank.pipelines.support.score_files import (
@@ -86,10 +86,11 @@ def _evaluate(
     manifest = read_manifest(workspace, collection, split)
     if manifest is None:
         raise CollectionError(f"{collection} has no {split} split in {workspace.root}")
+    name = ranker.name
     if isinstance(ranker, TrainedModel):
         _require_scorable(ranker, collection, manifest)
+        name = ranker.card.model + ("" if ranker.name == str(collection) else f" of {ranker.name}")
     official = None if indices is None else _official_indices(indices)
-    name = _ranker_name(ranker, collection)
     rankings: Rankings = {}
     left_out: dict[str, str] = {}
     predictions: list[pl.DataFrame] = []
@@ -107,8 +108,7 @@ def _evaluate(
             left_out[graph.name] = "it has no scores"
             continue
         predictions.append(prediction_table(graph, dict(enumerate(scores.per_seed)), split))
-        for ranking, metrics in rank_metrics(collection, graph, name, scores, picked).items():
-            rankings.setdefault(ranking, {})[graph.name] = metrics
+        add_metrics(rankings, collection, graph, name, scores, picked)
     evaluation.left_out |= {f"{collection} {graph}": why for graph, why in left_out.items()}
     if not rankings:
         raise CollectionError(f"{collection} has no labelled, rankable graph in {split}")
@@ -118,16 +118,9 @@ def _evaluate(
         return
     evaluation.add(rankings, place, tuned=ranker.card.tuned, seconds=seconds)
     evaluation.notes += _known_graphs(ranker, collection, split, rankings[name, None])
-    if ranker.card.collection == str(collection):
+    if ranker.name == str(collection):
         write = partial(write_predictions, workspace, collection, name, predictions)
         write_or_note(workspace, Silent(), evaluation.notes, write)
-
-
-def _ranker_name(ranker: TrainedModel | ScoreFiles, collection: Collection) -> str:
-    if isinstance(ranker, ScoreFiles):
-        return " and ".join(ranker.names)
-    card = ranker.card
-    return card.model if card.collection == str(collection) else f"{card.model} of {card.collection}"
 
 
 def _require_scorable(model: TrainedModel, collection: Collection, manifest: Manifest) -> None:

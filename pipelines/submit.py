@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,8 +21,9 @@ from xlarank.data.submission import (
 )
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
-from xlarank.features.store import Manifest, each_graph, read_manifest, stored_roots
+from xlarank.features.store import each_graph, read_manifest, stored_roots
 from xlarank.models.arrays import Floats
+from xlarank.models.trained import Scores, TrainedModel
 from xlarank.models.validation.metrics import order_of, top_of
 from xlarank.pipelines.ranking.model_choice import (
     SHIPPED,
@@ -115,13 +116,24 @@ def submit(
         counts = {name: int(about["configs"]) for name, about in manifest.graphs.items()}
         configs.update({submission_id(collection, name): count for name, count in counts.items()})
         report.broken |= {f"{collection} {name}": why for name, why in manifest.broken.items()}
-        name, scored = _scored_graphs(workspace, collection, manifest, model_from, scores, report.notes)
-        orders = {
-            submission_id(collection, graph.name): _order(collection, graph, scores) for graph, scores in scored
-        }
+        ranker = scores or model_for_collection(workspace, collection, model_from=model_from)
+        if isinstance(ranker, TrainedModel):
+            ranker.require(manifest)
+        orders: dict[str, list[int]] = {}
+        predictions = []
+        for graph in each_graph(workspace, collection, "test", manifest):
+            if isinstance(ranker, TrainedModel):
+                scored: Scores | None = ranker.score(ranker.select(graph))
+            else:
+                scored = ranker.of(collection, graph)
+            if scored is not None:
+                predictions.append(prediction_table(graph, dict(enumerate(scored.per_seed)), "test"))
+                orders[submission_id(collection, graph.name)] = _order(collection, graph, scored.mean)
         ranked.update(orders)
-        report.rows[str(collection)] = len(orders)
-        report.models[str(collection)] = name
+        report.rows[str(collection)], report.models[str(collection)] = len(orders), ranker.name
+        if orders and isinstance(ranker, TrainedModel) and not ranker.shipped and ranker.name == str(collection):
+            write = partial(write_predictions, workspace, collection, ranker.card.model, predictions)
+            write_or_note(workspace, Silent(), report.notes, write)
 
     with steps_of(progress, "ranking test graphs", len(chosen)) as step:
         each_collection(chosen, rank, report.left_out, asked=collections, step=step)
@@ -138,39 +150,6 @@ def _order(collection: Collection, graph: GraphRows, row_scores: Floats) -> list
     score = row_scores[graph.group]
     best = order_of(score) if collection.kind == "layout" else top_of(TILE_TOP, score, graph.group)
     return list(graph.ids[best].tolist())
-
-
-def _scored_graphs(
-    workspace: Workspace,
-    collection: Collection,
-    manifest: Manifest,
-    model_from: str | None,
-    scores: ScoreFiles | None,
-    notes: list[str],
-) -> tuple[str, Iterator[tuple[GraphRows, Floats]]]:
-    """Return who scores the test graphs of a collection, and the graphs with their ``(rows,)`` scores.
-
-    Those of the collection's own model are kept in the workspace; ``notes`` gets why they cannot be.
-    Raises as `model_for_collection`.
-    """
-    graphs = each_graph(workspace, collection, "test", manifest)
-    if scores is not None:
-        blends = ((graph, scores.of(collection, graph)) for graph in graphs)
-        return " and ".join(scores.names), ((graph, blend.mean) for graph, blend in blends if blend is not None)
-    model = model_for_collection(workspace, collection, model_from=model_from)
-    model.require(manifest)
-
-    def predictions() -> Iterator[tuple[GraphRows, Floats]]:
-        tables = []
-        for graph in graphs:
-            scored = model.score(model.select(graph))
-            tables.append(prediction_table(graph, dict(enumerate(scored.per_seed)), "test"))
-            yield graph, scored.mean
-        if tables and not model.shipped and model.card.collection == str(collection):
-            write = partial(write_predictions, workspace, collection, model.card.model, tables)
-            write_or_note(workspace, Silent(), notes, write)
-
-    return model.name, predictions()
 
 
 def _add_unbuilt(

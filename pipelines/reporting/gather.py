@@ -32,10 +32,10 @@ from xlarank.pipelines.reporting import charts
 from xlarank.pipelines.reporting.graph_picture import segment_picture
 from xlarank.pipelines.support.evaluation import (
     Rankings,
+    add_metrics,
     ceilings_of,
     column,
     graphs_to_score,
-    rank_metrics,
     rules_of,
     score_name,
     with_interval,
@@ -223,8 +223,7 @@ def gather(workspace: Workspace, collection: Collection, *, explained: bool = Tr
         model.require(known[SPLIT])
         for rows in graphs_to_score(workspace, collection, SPLIT, known[SPLIT], facts.left_out, refuse):
             scored = model.score(rows)
-            for ranking, metrics in rank_metrics(collection, rows, MODEL, Scores(scored.mean[None])).items():
-                facts.rankings.setdefault(ranking, {})[rows.name] = metrics
+            add_metrics(facts.rankings, collection, rows, MODEL, Scores(scored.mean[None]))
             facts.ranks[rows.name] = mean_rank(scored.mean[rows.group]), mean_rank(rows.cost)
             if model.calibration is not None and not scored.fallback:
                 facts.certain[rows.name] = Trust(model.calibration, scored.per_seed, rows.group).certain

@@ -107,21 +107,19 @@ class Evaluation:
         return {collection: verdict(collection, rankings) for collection, rankings in self.rankings().items()}
 
 
-def rank_metrics(
-    collection: Collection, rows: GraphRows, ranker: str, scores: Scores, picked: Indices | None = None
-) -> dict[tuple[str, int | None], dict[str, float]]:
-    """Return the metrics of a graph by a ranker's mean scores, by each of several seeds, and by rules."""
+def add_metrics(
+    rankings: Rankings, collection: Collection, rows: GraphRows, ranker: str, scores: Scores,
+    picked: Indices | None = None,
+) -> None:  # fmt: skip
+    """Add the metrics of a graph by a ranker's mean scores, by each of several seeds, and by rules."""
+    rankings.setdefault((ranker, None), {})[rows.name] = evaluate_graph(collection, rows, scores.mean, picked)
     chosen = slice(None) if picked is None else picked
     cost, group = rows.cost[chosen], rows.group[chosen]
-    seeds = scores.per_seed if len(scores.per_seed) > 1 else ()
-    return {
-        (ranker, None): evaluate_graph(collection, rows, scores.mean, picked),
-        **{
-            (ranker, seed): graph_metrics(collection.kind, score[group], cost, group)
-            for seed, score in enumerate(seeds)
-        },
-        **{(RULE + rule, None): metrics for rule, metrics in baselines(collection, rows, picked).items()},
-    }
+    for seed, score in enumerate(scores.per_seed if len(scores.per_seed) > 1 else ()):
+        metrics = graph_metrics(collection.kind, score[group], cost, group)
+        rankings.setdefault((ranker, seed), {})[rows.name] = metrics
+    for rule, metrics in baselines(collection, rows, picked).items():
+        rankings.setdefault((RULE + rule, None), {})[rows.name] = metrics
 
 
 def graphs_to_score(

@@ -120,6 +120,10 @@ class ScoreFiles:
             raise ScoreFileError(f"--weights are {given}", expected=expected)
         return cls(list(map(str, paths)), used, [_read(path, split) for path in paths])
 
+    @property
+    def name(self) -> str:
+        return " and ".join(self.names)
+
     @cached_property
     def _by_graph(self) -> list[dict[tuple[Any, ...], pl.DataFrame]]:
         """Rows of each graph, by file: to filter the whole table for every graph takes quadratic time."""
