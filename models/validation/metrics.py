@@ -19,7 +19,7 @@ COVERAGE: Final = 0.95
 
 
 def bootstrap_interval(values: Floats) -> tuple[float, float]:
-    """Percentile bootstrap of a mean: the middle 95 % of the means of 2000 resamples, as (low, high).
+    """Return the percentile bootstrap of a mean: the middle 95 % of the means of 2000 resamples, as (low, high).
 
     ``values`` is ``(graphs,)``, one or more. The draws depend on the number of graphs alone, so that the metrics of
     one report share them, and two reports too. Few graphs give too little width: with n of them the interval is
@@ -87,7 +87,7 @@ class PairCounts(NamedTuple):
 
     @property
     def accuracy(self) -> float:
-        """Share of the pairs of different cost that are in order; one of equal scores counts half (TpuGraphs)."""
+        """Share of the pairs of different cost in order; a pair of equal scores counts half (TpuGraphs)."""
         return (1 + self.surplus / self.costs) / 2 if self.costs else 0.5
 
 
@@ -115,7 +115,7 @@ def _tied_pairs(values: Floats) -> float:
 
 
 def slowdown_at(k: int, score: Floats, cost: Floats, group: Integers | None = None) -> float:
-    """Best cost among the k configurations that `top_of` picks over the best of all, minus 1.
+    """Return the best cost of the k configurations of `top_of` over the best of all, minus 1.
 
     >>> slowdown_at(1, np.array([1.0, 2.0]), np.array([30.0, 20.0]))
     0.5
@@ -124,10 +124,9 @@ def slowdown_at(k: int, score: Floats, cost: Floats, group: Integers | None = No
 
 
 def top_of(k: int, score: Floats, group: Integers | None = None) -> Indices:
-    """The k configurations to try first, best first.
+    """Return the k configurations to try first, best first.
 
-    Where ``group`` tells which configurations are identical, a second one is only taken when all distinct
-    ones are in: measuring the same choice twice wastes a try.
+    ``group`` numbers identical configurations, of which a second one comes after all distinct ones.
 
     >>> top_of(2, np.array([1.0, 1.0, 2.0]), np.array([0, 0, 1])).tolist()
     [0, 2]
@@ -141,12 +140,12 @@ def top_of(k: int, score: Floats, group: Integers | None = None) -> Indices:
 
 
 def order_of(score: Floats) -> Indices:
-    """Configurations best first; equal scores in the order of their ids."""
+    """Return the configurations best first; equal scores in the order of their ids."""
     return np.argsort(score, kind="stable")
 
 
 def graph_metrics(kind: Kind, score: Floats, cost: Floats, group: Integers | None = None) -> dict[str, float]:
-    """All metrics of one graph. ``score`` is Kaggle's: tau for layouts, 1 - slowdown@5 for tiles.
+    """Return `METRICS` of a graph. ``score`` is Kaggle's: tau for layouts, 1 - slowdown@5 for tiles.
 
     ``group`` numbers the distinct configurations (see `top_of`). Configurations of infinite cost were not measured
     and are left out.
@@ -184,9 +183,9 @@ def summary(graphs: dict[str, float], metric: str = "score") -> dict[str, Any]:
 
 
 def compiler_cost(kind: Kind, rows: GraphRows) -> float | None:
-    """Cost of the compiler's default; None where it was not measured or is not known.
+    """Return the cost of the compiler's default; None if it was not measured or is not known.
 
-    Of a layout graph it is the configuration that sets nothing; a tile's is 1, for its runtime is the normalizer.
+    The default of layouts is the configuration that sets nothing; that of tiles costs 1: it is the normalizer.
     """
     if kind == "tile":
         return 1.0 if (rows.normalizer > 1).all() else None
@@ -198,9 +197,9 @@ def compiler_cost(kind: Kind, rows: GraphRows) -> float | None:
 
 
 def speedups(score: Floats, cost: Floats, compiler: float, group: Integers | None = None) -> dict[str, float]:
-    """`SPEEDUPS` of one graph: the compiler's cost over the best measured one of the first k, above 1 is faster.
+    """Return `SPEEDUPS` of a graph: the compiler's cost over the least of the first k, above 1 is faster.
 
-    Both are the least of the repeats of a configuration: `GraphRows.row_cost`, as `compiler_cost`.
+    Costs are the least of the repeats of a configuration: `GraphRows.row_cost`, as `compiler_cost`.
 
     >>> speedups(np.array([1.0, 2.0, 3.0]), np.array([30.0, 10.0, 20.0]), 20.0)
     {'speedup@1': 0.6666666666666666, 'speedup@5': 2.0}
@@ -210,12 +209,10 @@ def speedups(score: Floats, cost: Floats, compiler: float, group: Integers | Non
     return {name: float(compiler / cost[top_of(k, score, group)].min()) for name, k in SPEEDUPS.items()}
 
 
-# Comparisons, graph by graph ----------------------------------------------------------------------------
-
 #: ``mean``: the mean score over graphs. ``robust``: that minus `SPREAD` times its standard deviation over graphs,
 #: for those who would rather have no graph ranked badly than some ranked best.
 SELECTIONS: Final = ("mean", "robust")
-#: Of two settings that differ by 0.04 in standard deviation, the even one may lose 0.01 of mean.
+#: A standard deviation smaller by 0.04 outweighs a mean smaller by 0.01.
 SPREAD: Final = 0.25
 
 
@@ -225,7 +222,7 @@ def require_selection(how: str) -> None:
 
 
 def objective_value(scores: Floats, how: str) -> Floats:
-    """The objective of a choice, ``(...)`` of ``(graphs, ...)`` scores; raises `ModelError`.
+    """Return the objective of a choice, ``(...)`` of ``(graphs, ...)`` scores; raises `ModelError`.
 
     >>> objective_value(np.array([[0.2], [0.6]]), "mean").tolist()
     [0.4]
@@ -240,7 +237,7 @@ def objective_value(scores: Floats, how: str) -> Floats:
 def paired_difference(
     challenger: dict[str, float], incumbent: dict[str, float], how: str = "mean"
 ) -> tuple[float, float]:
-    """The challenger's `objective_value` over the incumbent's graphs minus the incumbent's, and its standard error.
+    """Return the challenger's `objective_value` minus the incumbent's, on its graphs, and the standard error.
 
     The error is the jackknife's, with ``mean`` the usual one of paired differences; inf for one graph.
 

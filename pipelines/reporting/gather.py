@@ -42,7 +42,7 @@ from xlarank.pipelines.support.evaluation import (
 )
 
 Floats = NDArray[np.float64]
-#: One row of a table, by head.
+#: Cells of a row of a table, by head.
 Row = dict[str, Any]
 
 MODEL: Final = "model"
@@ -50,7 +50,7 @@ MODEL: Final = "model"
 SPLIT: Final = "valid"
 NO_MODEL: Final = "no model was trained"
 _SLOWDOWNS: Final = ("slowdown@1", "slowdown@5")
-#: With fewer graphs that differ a signed-rank test can never come out below 5 %.
+#: With fewer graphs that differ, the p-value of a signed-rank test cannot be below 5 %.
 _FEW_FOR_A_TEST: Final = 6
 
 
@@ -64,7 +64,7 @@ class CollectionFacts:
         ranks: graph -> ``(configs,)`` ranks by the model and by cost, 0 to 1, 0 is the fastest.
         certain: graph -> share of the pairs that are certain; empty without calibration.
         importance: column -> share of the gain, the mean over seeds, largest first.
-        explained: the graph of the median score, with its picture where there is a segment to draw.
+        explained: the graph of the median score, with its picture if there is a segment to draw.
         studies: pictures of the studies that `tune` left, as addresses of images: SVG in a page could run scripts.
     """
 
@@ -86,7 +86,7 @@ class CollectionFacts:
 
     @property
     def metrics(self) -> dict[str, dict[str, float]]:
-        """``{graph: {metric: value}}`` of the model."""
+        """Return ``{graph: {metric: value}}`` of the model."""
         return self.rankings.get((MODEL, None), {})
 
     def worst_first(self) -> list[str]:
@@ -200,7 +200,7 @@ def data_rows(all_facts: Iterable[CollectionFacts]) -> tuple[list[Row], list[Row
 
 
 def gather(workspace: Workspace, collection: Collection, *, explained: bool = True) -> CollectionFacts:
-    """Score the model of a collection on the valid split and compute its results; nothing is written."""
+    """Evaluate the model of a collection on the valid split and gather its results; nothing is written."""
     manifests = {split: read_manifest(workspace, collection, split) for split in SPLITS}
     known = {split: manifest for split, manifest in manifests.items() if manifest is not None}
     facts = CollectionFacts(collection, known)

@@ -126,7 +126,7 @@ class ScoreFiles:
 
     @cached_property
     def _by_graph(self) -> list[dict[tuple[Any, ...], pl.DataFrame]]:
-        """Rows of each graph, by file: to filter the whole table for every graph takes quadratic time."""
+        """Rows of each graph, by file; filtering the table for every graph would take quadratic time."""
         return [table.partition_by("graph", as_dict=True) for table in self.tables]
 
     def of(self, collection: Collection, graph: GraphRows) -> Scores | None:

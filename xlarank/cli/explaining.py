@@ -106,13 +106,13 @@ def calibrate(
     heads = ("collection", ">graphs", ">held out", ">seeds", ">pairs certain", ">of these right", ">best in first",
              ">nearly best in first")  # fmt: skip
     show_rows(heads, (
-        (name, str(one.graphs), f"{one.families} {FOLDS_OF[one.by]}", str(one.seeds), f"{one.certain:.1%}",
-         f"{one.right:.1%} ({one.right_low:.1%} to {one.right_high:.1%})" if one.right == one.right else "-",
-         f"{one.first:.0%}", f"{one.first_nearly:.0%}")
-        for name, one in calibrations.items()
+        (name, str(of.graphs), f"{of.families} {FOLDS_OF[of.by]}", str(of.seeds), f"{of.certain:.1%}",
+         f"{of.right:.1%} ({of.right_low:.1%} to {of.right_high:.1%})" if of.right == of.right else "-",
+         f"{of.first:.0%}", f"{of.first_nearly:.0%}")
+        for name, of in calibrations.items()
     ))  # fmt: skip
     list_reasons("left out", left_out)
-    write_json(json_file, {name: one.as_json() for name, one in calibrations.items()})
+    write_json(json_file, {name: of.as_json() for name, of in calibrations.items()})
 
 
 @app.command()
