@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +14,7 @@ from xlarank.cli.options import WORK, Collections, Json, ModelOf, Threads, Work,
 from xlarank.data.errors import counted
 
 if TYPE_CHECKING:  # heavy; imported by the command that needs it
+    from xlarank.models.explanation.calibration import Calibration
     from xlarank.pipelines.ranking.score_difference import NodePart
 
 app = Typer()
@@ -106,13 +108,18 @@ def calibrate(
     heads = ("collection", ">graphs", ">held out", ">seeds", ">pairs certain", ">of these right", ">best in first",
              ">nearly best in first")  # fmt: skip
     show_rows(heads, (
-        (name, str(of.graphs), f"{of.families} {FOLDS_OF[of.by]}", str(of.seeds), f"{of.certain:.1%}",
-         f"{of.right:.1%} ({of.right_low:.1%} to {of.right_high:.1%})" if of.right == of.right else "-",
-         f"{of.first:.0%}", f"{of.first_nearly:.0%}")
-        for name, of in calibrations.items()
+        (name, str(trust.graphs), f"{trust.families} {FOLDS_OF[trust.by]}", str(trust.seeds),
+         f"{trust.certain:.1%}", _right(trust), f"{trust.first:.0%}", f"{trust.first_nearly:.0%}")
+        for name, trust in calibrations.items()
     ))  # fmt: skip
     list_reasons("left out", left_out)
-    write_json(json_file, {name: of.as_json() for name, of in calibrations.items()})
+    write_json(json_file, {name: trust.as_json() for name, trust in calibrations.items()})
+
+
+def _right(trust: Calibration) -> str:
+    if isnan(trust.right):
+        return "-"
+    return f"{trust.right:.1%} ({trust.right_low:.1%} to {trust.right_high:.1%})"
 
 
 @app.command()
