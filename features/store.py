@@ -287,9 +287,11 @@ def scan_rows(
 
 
 def remove_other_rows(workspace: Workspace, collection: Collection, split: str, manifest: Manifest) -> None:
-    """Remove the rows of graphs that are gone, which other readers of the folder would take for current."""
+    """Remove rows and instances of graphs that are gone, which other readers would take for current."""
     kept = {workspace.rows(collection, split, part) for part in manifest.parts}
-    for path in workspace.features(collection, split).glob("[!.]*.parquet"):
+    kept |= {workspace.graph_instances(collection, split, name) for name in manifest.graphs}
+    folder = workspace.features(collection, split)
+    for path in [*folder.glob("[!.]*.parquet"), *folder.glob("*.instances.npz")]:
         if path not in kept:
             path.unlink(missing_ok=True)
 

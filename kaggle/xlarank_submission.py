@@ -186,3 +186,41 @@ for name in ranked:
                 display(SVG(path.read_text(encoding="utf-8")))
             except ImportError:  # run as a script
                 print(f"drew {path.name}")
+
+# %% [markdown]
+# ## Your own LightGBM
+#
+# `xlarank.load_rows` returns the stored rows of a collection, one for each distinct configuration. Here a plain
+# `LGBMRanker` learns from up to 200 training graphs of the collection with the fewest. Its scores make `own.csv`,
+# in which other collections keep their rows of `submission.csv`. With attached models no training rows are stored,
+# and the cell does nothing.
+
+# %%
+import lightgbm
+
+from xlarank.data.collection import Collection
+from xlarank.features.store import read_manifest
+from xlarank.pipelines.submit import submit
+from xlarank.pipelines.support.score_files import ScoreFiles
+
+manifests = {name: read_manifest(workspace, Collection.parse(name), "train") for name in chosen}
+train_graphs = {name: list(manifest.graphs) for name, manifest in manifests.items() if manifest and manifest.graphs}
+if train_graphs:
+    name = min(train_graphs, key=lambda name: (len(train_graphs[name]), name))
+    stored = xlarank.load_rows(workspace.root, name, lazy=True)
+    few = (pl.col("split") == "train") & pl.col("graph").is_in(train_graphs[name][:200])
+    rows = stored.filter(few | (pl.col("split") == "test")).collect().to_pandas()
+    features = [column for column in rows if "__" in column]
+    test = rows[rows["split"] == "test"]
+    train = rows[(rows["split"] == "train") & rows["label"].notna()].sample(frac=1, random_state=0)
+    train = train.groupby("graph", observed=True).head(500).sort_values("graph")
+    by_graph = train.groupby("graph", observed=True)
+    relevance = (30 * (1 - by_graph["label"].rank(pct=True))).astype(int)  # the fastest is the most relevant
+    ranker = lightgbm.LGBMRanker(n_estimators=100, num_leaves=15, random_state=0, verbose=-1)
+    ranker.fit(train[features], relevance, group=by_graph.size())
+    scores = test[["collection", "graph", "split", "configuration"]]
+    scores = scores.assign(score=-ranker.predict(test[features]))  # lower is faster
+    scores.to_parquet(workspace.root / "own.parquet")
+    own = shutil.copy(summary.out, Path(WORKING) / "own.csv")
+    submission = submit(workspace, own, scores=ScoreFiles.read([workspace.root / "own.parquet"], "test"), keep=True)
+    print(f"{own}: {submission.rows[name]} graphs of {name} ranked by LightGBM, {len(submission.origin)} rows")

@@ -27,10 +27,10 @@ def calibrate(
     """Calibrate trained models: fit their rankers anew on the folds of `train`, with each of their seeds.
 
     Folds hold out kinds of kernels for tiles, else program families. Other collections that a model was trained on
-    are used, too, without what is held out, and not counted. The calibration is saved beside the model.
+    are used, too, without the held-out families or kinds, and not counted. The calibration is saved with the model.
 
-    Returns the calibrations by collection, and why others have none. Raises `CollectionError` when none has, and
-    what stops a collection that was asked for by name.
+    Returns the calibrations by collection, and why others have none. Raises `CollectionError` if none has, and
+    the error of a collection that was named.
     """
     progress = progress or Silent()
     workspace.require_writable()
@@ -63,15 +63,15 @@ def _calibrate_one(workspace: Workspace, collection: Collection, threads: int, p
     if not plan.folds:
         raise CollectionError(f"{collection} has one program family, so none can be held out")
     scores = np.empty((len(model.rankers), len(data.cost)))
-    for seed, of_seed in enumerate(scores):
+    for seed in range(len(scores)):
         settings = FitSettings(model.card.rounds, seed, threads)
-        of_seed[:] = out_of_fold_scores(model.rankers[0], data, plan.folds, settings)
+        scores[seed] = out_of_fold_scores(model.rankers[0], data, plan.folds, settings)
         progress.step(f"{collection}, seed {seed}")
     graphs = []
     for graph in sorted(graph for fold in plan.folds for graph in fold.scored):
         part = data.rows_of(graph)
-        of = " or ".join(data.parts[graph].kinds) if plan.by == KIND else data.families[graph]
-        graphs.append(ScoredGraph(of, scores[:, part], data.cost[part]))
+        family = " or ".join(data.parts[graph].kinds) if plan.by == KIND else data.families[graph]
+        graphs.append(ScoredGraph(family, scores[:, part], data.cost[part]))
     calibration = Calibration.of(graphs, plan.by)
     card = fingerprint(model.card)
     with workspace_lock(workspace, progress):

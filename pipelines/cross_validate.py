@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import polars as pl
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, XlarankError, did_you_mean, reasons
@@ -21,8 +21,8 @@ from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.best_params import params_for
 from xlarank.models.validation.curves import FOLDS_OF, KIND, MOST_FOLDS, Curves, FoldPlan
 from xlarank.models.validation.folds import Fallback, family_folds, graph_folds, kind_folds, whole_folds
-from xlarank.models.validation.metrics import compare_rankers, graph_scores, paired_difference, summarise
-from xlarank.pipelines.support.evaluation import Evaluation, measure
+from xlarank.models.validation.metrics import paired_difference
+from xlarank.pipelines.support.evaluation import Evaluation, score_name
 from xlarank.pipelines.support.progress import Progress, Silent, steps_of
 from xlarank.pipelines.support.results import results_table, write_results
 from xlarank.pipelines.support.score_files import write_out_of_fold
@@ -38,8 +38,6 @@ HELD_OUT: Final = {
 }
 #: The most rounds where nothing else is asked for.
 ROUNDS: Final = 300
-
-Scores = dict[str, dict[str, float]]
 
 
 def cross_validate(
@@ -71,7 +69,7 @@ def cross_validate(
     `XlarankError` for another ``by``.
     """
     if by not in HELD_OUT:
-        raise XlarankError(f"--by is {by!r}", expected=" or ".join(HELD_OUT))
+        raise XlarankError(f"`by` is {by!r}", expected=" or ".join(HELD_OUT))
     if model is not None:
         ranker_class(model)
     settings = fit or FitSettings(ROUNDS)
@@ -80,11 +78,9 @@ def cross_validate(
     for collection in chosen_collections(workspace, collections):
         with skip_unless_named(collection, collections, evaluation.left_out):
             job = _Job(workspace, collection, by, with_valid, settings, without, progress, evaluation)
-            scores = job.of_model(model_of(workspace, collection)) if model is None else job.of_ranker(model)
-            evaluation.report[str(collection)] = summarise(scores)
-    write = partial(write_results, workspace, evaluation.results)
-    write_or_note(workspace, progress or Silent(), evaluation.notes, write)
-    if not evaluation.report:
+            table = job.of_model(model_of(workspace, collection)) if model is None else job.of_ranker(model)
+            evaluation.results = pl.concat([evaluation.results, table])
+    if not len(evaluation.results):
         raise CollectionError("nothing could be cross-validated: " + "; ".join(reasons(evaluation.left_out)))
     return evaluation
 
@@ -113,33 +109,33 @@ def cross_validate_rankers(
         raise XlarankError(f"there is {len(names)} ranker to compare", expected="two or more, all different")
     for name in names:
         ranker_class(name)
-    runs: dict[str, tuple[str | None, Sequence[str] | None]] = {name: (name, None) for name in names}
-    if without:
-        dropped, model = " and ".join(without), names[0] if names else None
-        runs = {f"without {dropped}": (model, without), "all columns": (model, ())}
+    runs: list[tuple[str | None, Sequence[str] | None]] = [(name, None) for name in names]
+    if without:  # first without the blocks, which leaves out the collections that have none of their columns
+        runs = [(names[0] if names else None, blocks) for blocks in (without, ())]
     evaluation = Evaluation("")
-    scores: dict[str, dict[str, Scores]] = {}
-    for name, (model, blocks) in runs.items():
-        one = cross_validate(
-            workspace, by=by, collections=[*scores] if without and scores else collections, model=model,
+    for model, blocks in runs:
+        evaluated = evaluation.results["collection"].unique(maintain_order=True).to_list()
+        alone = cross_validate(
+            workspace, by=by, collections=evaluated if without and evaluated else collections, model=model,
             with_valid=with_valid, fit=fit, without=blocks, progress=progress,
         )  # fmt: skip
-        evaluation.judged = one.judged
-        evaluation.left_out |= one.left_out
-        evaluation.results += one.results
-        evaluation.notes += [note for note in one.notes if note not in evaluation.notes]
-        for collection, report in one.report.items():
-            scores.setdefault(collection, {})[name] = graph_scores(report)
-    for collection, of in scores.items():
-        of = dict(reversed(of.items())) if without else of
-        evaluation.rankers[collection] = compare_rankers(of)
-        evaluation.report[collection] = next(iter(evaluation.rankers[collection].values()))
-        if without:
-            whole, rest = ({graph: m["score"] for graph, m in metrics.items()} for metrics in of.values())
-            worth, error = paired_difference(whole, rest)
-            added = f"{worth:+.4f} of {measure(Collection.parse(collection))} (standard error {error:.4f})"
-            evaluation.verdicts[collection] = f"columns of {dropped} add {added}"
+        evaluation.graphs = alone.graphs
+        evaluation.left_out |= alone.left_out
+        tables = [alone.results, evaluation.results] if without else [evaluation.results, alone.results]
+        evaluation.results = pl.concat(tables)
+        evaluation.notes += [note for note in alone.notes if note not in evaluation.notes]
     return evaluation
+
+
+def worth_of_blocks(evaluation: Evaluation, blocks: Sequence[str]) -> dict[str, str]:
+    """Describe, by collection, the paired difference that the columns of the blocks make."""
+    texts = {}
+    for collection, rankings in evaluation.rankings().items():
+        whole, rest = ({graph: of["score"] for graph, of in metrics.items()} for metrics in rankings.values())
+        worth, error = paired_difference(whole, rest)
+        added = f"{worth:+.4f} of {score_name(collection)} (standard error {error:.4f})"
+        texts[collection] = f"columns of {' and '.join(blocks)} add {added}"
+    return texts
 
 
 class _Validated(NamedTuple):
@@ -163,24 +159,24 @@ class _Job:
     progress: Progress | None
     evaluation: Evaluation
 
-    def of_model(self, model: TrainedModel) -> Scores:
+    def of_model(self, model: TrainedModel) -> pl.DataFrame:
         """At the parameters and rounds of a trained model, on the graphs that it was trained on."""
         card = model.card
         kept = card.folds_by == "family" and self.without is None
         if kept and (self.by == "family" or (card.kind == "layout" and self.by == "kind")):
             if not card.folds:
                 raise CollectionError(f"{self.collection} was trained without folds (one program family)")
-            return card.folds
+            return results_table(card.folds, card.model, place=self._place("family"), tuned=card.tuned)
         training = self._dropped(learned_by(self.workspace, self.collection, model))
         settings = FitSettings(card.rounds, self.settings.seed, self.settings.threads)
         validated = self._curves(training, model.rankers[0], settings)
-        scores = self._keep(training, card.model, card.tuned, validated, -1)
+        graphs = validated.curves.metrics
         if card.folds and not self.without:
-            apart = np.mean([card.folds[name]["score"] for name in scores])
-            self._note(f"these {len(scores)} graphs by folds of {FOLDS_OF[card.folds_by]}: score {apart:.3f}")
-        return scores
+            apart = np.mean([card.folds[name]["score"] for name in graphs])
+            self._note(f"these {len(graphs)} graphs by folds of {FOLDS_OF[card.folds_by]}: score {apart:.3f}")
+        return self._keep(training, card.model, card.tuned, validated, -1)
 
-    def of_ranker(self, name: str) -> Scores:
+    def of_ranker(self, name: str) -> pl.DataFrame:
         """At the best number of rounds."""
         splits = ("train", "valid") if self.with_valid else ("train",)
         training = self._dropped(read_training_set(self.workspace, self.collection, splits))
@@ -214,19 +210,24 @@ class _Job:
 
     def _keep(
         self, training: StoredTrainingSet, ranker: str, tuned: bool, validated: _Validated, stage: int
-    ) -> Scores:
-        """Return the metrics of a stage, after adding them to the results and writing its scores."""
+    ) -> pl.DataFrame:
+        """Return the results of a stage, after writing them and its scores."""
         plan, curves, seconds = validated
-        metrics = curves.at(stage)
-        place = str(self.collection), "train", plan.by
-        table = results_table(metrics, ranker + self._suffix, place=place, tuned=tuned, seconds=seconds)
-        self.evaluation.results.append(table)
-        if self.without:
-            return metrics
+        table = results_table(
+            curves.at(stage), ranker + self._suffix, place=self._place(plan.by), tuned=tuned, seconds=seconds
+        )
         scores, seed = curves.scores_at(stage), self.settings.seed
-        write = partial(write_out_of_fold, self.workspace, training, plan, ranker, scores, seed)
+
+        def write() -> None:
+            write_results(self.workspace, [table])
+            if not self.without:
+                write_out_of_fold(self.workspace, training, plan, ranker, scores, seed)
+
         write_or_note(self.workspace, self.progress or Silent(), self.evaluation.notes, write)
-        return metrics
+        return table
+
+    def _place(self, by: str) -> tuple[str, str, str]:
+        return str(self.collection), "train", by
 
     def _curves(self, training: StoredTrainingSet, ranker: Ranker[Any], settings: FitSettings) -> _Validated:
         began = time.perf_counter()
@@ -235,7 +236,7 @@ class _Job:
             raise CollectionError(
                 f"there is nothing to hold out by {plan.by} of the {data.groups} graphs of {self.collection}",
                 expected=HELD_OUT[plan.by][1],
-                do="pass another --by",
+                do="pass another `by`",
             )
         with steps_of(self.progress, f"cross-validating {self.collection}", len(plan.folds)) as step:
             note = f"of {data.groups} graphs"

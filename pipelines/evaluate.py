@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from xlarank.data.collection import SPLITS, Collection
 from xlarank.data.errors import CollectionError, ModelError, XlarankError, reasons
@@ -19,21 +17,12 @@ from xlarank.data.files import read_text
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest, read_manifest
+from xlarank.models.arrays import Indices
 from xlarank.models.trained import TrainedModel, model_of
-from xlarank.models.validation.evaluation import GraphEvaluation, evaluate_graph
-from xlarank.models.validation.metrics import summarise, summarise_speedups
 from xlarank.pipelines.ranking.model_choice import model_named
-from xlarank.pipelines.support.evaluation import (
-    Evaluation,
-    baselines_of,
-    ceilings_of,
-    column,
-    graphs_to_score,
-    of_unseen_families,
-    verdict,
-)
+from xlarank.pipelines.support.evaluation import Evaluation, Rankings, add_metrics, count_unseen, graphs_to_score
 from xlarank.pipelines.support.progress import Progress, Silent, steps_of
-from xlarank.pipelines.support.results import results_table, write_results
+from xlarank.pipelines.support.results import write_results
 from xlarank.pipelines.support.score_files import (
     ScoreFiles,
     prediction_table,
@@ -62,7 +51,7 @@ def evaluate(
     evaluated in place of those of models. The scores of a collection's own model are written into
     ``predictions/``; if the workspace cannot be written, a note says so.
 
-    Raises `CollectionError` when nothing could be scored; `ModelError` where ``model_from`` has no model, and for
+    Raises `CollectionError` if nothing could be scored; `ModelError` if ``model_from`` has no model, and for
     a collection asked for by name that the model cannot score (another kind, other columns); `XlarankError` for
     an unknown split.
     """
@@ -73,111 +62,65 @@ def evaluate(
     chosen = chosen_collections(workspace, collections)
     if scores is not None:
         require_known_graphs(scores, workspace, chosen, split)
-    files: dict[Collection, Path] = {}
-    if official_indices is not None:
-        files = {
-            one: official_indices / f"{'_'.join(one.parts[1:])}.json" for one in chosen if one.kind == "layout"
-        }
-        if not any(path.is_file() for path in files.values()):
-            raise CollectionError(
-                f"the official indices folder {official_indices} has no file of any chosen layout collection",
-                expected=", ".join(path.name for path in files.values()) or "a layout collection",
-                do="check --official-indices, or leave it out",
-            )
+    files = {} if official_indices is None else _official_files(official_indices, chosen)
+
     with steps_of(progress, f"evaluating on {split}", len(chosen)) as step:
-
-        def work(collection: Collection) -> None:
-            graphs = _evaluate_one(workspace, collection, evaluation, files.get(collection), borrowed, scores)
-            report = evaluation.report[str(collection)] = _summary(graphs)
-            if collection.kind == "layout":
-                report["tau"]["ceiling"] = ceilings_of(graphs) or None
-            evaluation.verdicts[str(collection)] = verdict(collection, graphs)
-            if faster := {name: one.speedups for name, one in graphs.items() if one.speedups}:
-                evaluation.speedups[str(collection)] = summarise_speedups(faster)
-
         for collection in chosen:
             with skip_unless_named(collection, collections, evaluation.left_out):
-                work(collection)
+                ranker = scores or borrowed or model_of(workspace, collection)
+                _evaluate(workspace, collection, evaluation, ranker, files.get(collection))
             step(str(collection))
-    write = partial(write_results, workspace, evaluation.results)
-    write_or_note(workspace, progress or Silent(), evaluation.notes, write)
-    if not evaluation.report:
+    if not len(evaluation.results):
         raise CollectionError(f"nothing could be evaluated on {split}: " + "; ".join(reasons(evaluation.left_out)))
+    write = partial(write_results, workspace, [evaluation.results])
+    write_or_note(workspace, progress or Silent(), evaluation.notes, write)
     return evaluation
 
 
-def _evaluate_one(
-    workspace: Workspace,
-    collection: Collection,
-    evaluation: Evaluation,
+def _evaluate(
+    workspace: Workspace, collection: Collection, evaluation: Evaluation, ranker: TrainedModel | ScoreFiles,
     indices: Path | None,
-    borrowed: TrainedModel | None,
-    files: ScoreFiles | None,
-) -> dict[str, GraphEvaluation]:
-    split = evaluation.judged
-    model = None if files is not None else borrowed or model_of(workspace, collection)
+) -> None:  # fmt: skip
+    """Add the rankings of a model or of files of scores; write the predictions of a collection's own model."""
+    split = evaluation.graphs
     manifest = read_manifest(workspace, collection, split)
     if manifest is None:
         raise CollectionError(f"{collection} has no {split} split in {workspace.root}")
-    if model is not None:
-        _require_scorable(model, collection, manifest)
-    official = _official(indices) if indices else None
-    scores: dict[str, GraphEvaluation] = {}
+    name = ranker.name
+    if isinstance(ranker, TrainedModel):
+        _require_scorable(ranker, collection, manifest)
+        name = ranker.card.model + ("" if ranker.name == str(collection) else f" of {ranker.name}")
+    official = None if indices is None else _official_indices(indices)
+    rankings: Rankings = {}
     left_out: dict[str, str] = {}
     predictions: list[pl.DataFrame] = []
     seconds: dict[str, float] = {}
 
-    def refuse(name: str) -> str:
-        return "" if official is None or name in official else "it has no official indices"
+    def refuse(graph: str) -> str:
+        return "" if official is None or graph in official else "it has no official indices"
 
     for graph in graphs_to_score(workspace, collection, split, manifest, left_out, refuse):
-        picked = _picked(graph, official[graph.name]) if official else None
-        if model is not None:
-            began = time.perf_counter()
-            scored = model.score(graph)
-            seconds[graph.name] = time.perf_counter() - began
-            predictions.append(prediction_table(graph, dict(enumerate(scored.per_seed)), split))
-            scores[graph.name] = evaluate_graph(collection, graph, scored.mean, picked, [*scored.per_seed])
-        elif files is None or (blend := files.of(collection, graph)) is None:
+        picked = None if official is None else _picked(graph, official[graph.name])
+        began = time.perf_counter()
+        scores = ranker.score(graph) if isinstance(ranker, TrainedModel) else ranker.of(collection, graph)
+        seconds[graph.name] = time.perf_counter() - began
+        if scores is None:
             left_out[graph.name] = "it has no scores"
-        else:
-            scores[graph.name] = evaluate_graph(collection, graph, blend, picked)
-    evaluation.left_out |= {f"{collection} {name}": why for name, why in left_out.items()}
-    if not scores:
+            continue
+        predictions.append(prediction_table(graph, dict(enumerate(scores.per_seed)), split))
+        add_metrics(rankings, collection, graph, name, scores, picked)
+    evaluation.left_out |= {f"{collection} {graph}": why for graph, why in left_out.items()}
+    if not rankings:
         raise CollectionError(f"{collection} has no labelled, rankable graph in {split}")
-    if model is not None:
-        evaluation.notes += _known_graphs(model, collection, split, scores)
-        if model.card.collection == str(collection):
-            write = partial(write_predictions, workspace, collection, model.card.model, predictions)
-            write_or_note(workspace, Silent(), evaluation.notes, write)
-    name = _ranker_name(model, files, collection)
-    place = str(collection), f"{split}, official configurations" if official else split, None
-    tuned = None if model is None else model.card.tuned
-    table = results_table(
-        {graph: one.metrics for graph, one in scores.items()}, name, place=place, tuned=tuned, seconds=seconds
-    )
-    evaluation.results += [table, *_seeds_and_rules(scores, name, place, tuned)]
-    return scores
-
-
-def _ranker_name(model: TrainedModel | None, files: ScoreFiles | None, collection: Collection) -> str:
-    if model is None:
-        return " and ".join(files.names) if files else ""
-    source = model.card.collection
-    return model.card.model if source == str(collection) else f"{model.card.model} of {source}"
-
-
-def _seeds_and_rules(
-    scores: dict[str, GraphEvaluation], ranker: str, place: tuple[str, str, None], tuned: bool | None
-) -> Iterator[pl.DataFrame]:
-    """Yield the results of each seed, if there are several, and of the rules."""
-    seeds = len(next(iter(scores.values())).seeds)
-    for seed in range(seeds if seeds > 1 else 0):
-        metrics = {name: one.seeds[seed] for name, one in scores.items()}
-        yield results_table(metrics, ranker, place=place, tuned=tuned, seed=seed)
-    for rule in baselines_of(scores):
-        metrics = {name: one.baselines[rule] for name, one in scores.items()}
-        yield results_table(metrics, f"rule: {rule}", place=place)
+    place = str(collection), split if official is None else f"{split}, official configurations", None
+    if not isinstance(ranker, TrainedModel):
+        evaluation.add(rankings, place)
+        return
+    evaluation.add(rankings, place, tuned=ranker.card.tuned, seconds=seconds)
+    evaluation.notes += _known_graphs(ranker, collection, split, rankings[name, None])
+    if ranker.name == str(collection):
+        write = partial(write_predictions, workspace, collection, name, predictions)
+        write_or_note(workspace, Silent(), evaluation.notes, write)
 
 
 def _require_scorable(model: TrainedModel, collection: Collection, manifest: Manifest) -> None:
@@ -196,23 +139,46 @@ def _require_scorable(model: TrainedModel, collection: Collection, manifest: Man
 
 
 def _known_graphs(
-    model: TrainedModel, collection: Collection, split: str, scores: dict[str, GraphEvaluation]
+    model: TrainedModel, collection: Collection, split: str, graphs: Mapping[str, object]
 ) -> list[str]:
-    """Return what a reader must know of scored graphs that the model was trained on."""
-    seen, source = len(model.card.known_graphs & scores.keys()), model.card.collection
+    """Return a note if the model was trained on evaluated graphs, or on another collection."""
+    seen, source = len(model.card.known_graphs & graphs.keys()), model.card.collection
     if source != str(collection):
-        related = len(scores) - of_unseen_families(model, scores)
+        related = len(graphs) - count_unseen(model, graphs)
         return [
-            f"{collection}: scored by the model of {source}, which was trained on {seen} of these {len(scores)} "
+            f"{collection}: scored by the model of {source}, which was trained on {seen} of these {len(graphs)} "
             f"programs (by name) and on the families of {related}"
         ]
     if seen and split != "train":
-        return [f"{collection}: the model was trained on {seen} of the {len(scores)} graphs scored here"]
+        return [f"{collection}: the model was trained on {seen} of the {len(graphs)} graphs scored here"]
     return []
 
 
-def _picked(graph: GraphRows, configurations: list[int]) -> NDArray[np.intp]:
-    """Indices of official configurations; raises `CollectionError` where they are not of this graph."""
+def _official_files(folder: Path, collections: Sequence[Collection]) -> dict[Collection, Path]:
+    """Return the files of layout collections; raises `CollectionError` if none exists."""
+    layouts = [collection for collection in collections if collection.kind == "layout"]
+    files = {collection: folder / f"{'_'.join(collection.parts[1:])}.json" for collection in layouts}
+    if not any(path.is_file() for path in files.values()):
+        raise CollectionError(
+            f"the official indices folder {folder} has no file of any chosen layout collection",
+            expected=", ".join(path.name for path in files.values()) or "a layout collection",
+            do="check --official-indices, or leave it out",
+        )
+    return files
+
+
+def _official_indices(path: Path) -> dict[str, list[int]]:
+    try:
+        value = json.loads(read_text(path))
+        return {str(name): [int(i) for i in indices] for name, indices in value.items()}
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        raise CollectionError(
+            f"the official indices {path} cannot be read ({error})", expected='JSON {"graph": [indices]}'
+        ) from error
+
+
+def _picked(graph: GraphRows, configurations: list[int]) -> Indices:
+    """Return the indices of official configurations; raises `CollectionError` if they are not of this graph."""
     if not set(configurations) <= set(graph.ids.tolist()):
         raise CollectionError(
             f"the official indices of {graph.name} reach beyond its {len(graph.ids)} configurations",
@@ -223,27 +189,3 @@ def _picked(graph: GraphRows, configurations: list[int]) -> NDArray[np.intp]:
     if not np.isfinite(graph.cost[picked]).any():
         raise CollectionError(f"none of the official configurations of {graph.name} was measured")
     return picked
-
-
-def _summary(scores: dict[str, GraphEvaluation]) -> dict[str, dict[str, Any]]:
-    """`summarise`, and for each metric the means of the baselines and of counting repeats once.
-
-    ``seeds_std`` is the standard deviation over seeds of the mean over graphs; None for one seed.
-    """
-    report: dict[str, dict[str, Any]] = summarise({name: one.metrics for name, one in scores.items()})
-    for metric, about in report.items():
-        about["baselines"] = {name: float(column(scores, metric, name).mean()) for name in baselines_of(scores)}
-        seeds = np.array([[seed[metric] for seed in one.seeds] for one in scores.values()])
-        about["seeds_std"] = float(seeds.mean(axis=0).std(ddof=1)) if seeds.shape[1] > 1 else None
-        about["repeats_once"] = float(np.mean([one.once[metric] for one in scores.values()]))
-    return report
-
-
-def _official(path: Path) -> dict[str, list[int]]:
-    try:
-        value = json.loads(read_text(path))
-        return {str(name): [int(i) for i in indices] for name, indices in value.items()}
-    except (OSError, ValueError, AttributeError, TypeError) as error:
-        raise CollectionError(
-            f"the official indices {path} cannot be read ({error})", expected='JSON {"graph": [indices]}'
-        ) from error

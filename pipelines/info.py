@@ -1,4 +1,4 @@
-"""What a data root holds."""
+"""Contents of a data root, and of one graph file."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from xlarank.data.collection import graph_files
-from xlarank.data.errors import GraphFileError, XlarankError
-from xlarank.data.graph import LayoutGraph, read_graph
+from xlarank.data.errors import XlarankError
+from xlarank.data.graph import LayoutGraph, TileGraph, read_graph
 from xlarank.data.root import DataRoot
 from xlarank.data.topology import structure_hash
+from xlarank.models.validation.label_noise import relative_std
 from xlarank.models.validation.layout_labels import LayoutLabels, describe_labels
 from xlarank.pipelines.support.progress import Progress, steps_of
 
@@ -69,11 +70,38 @@ def info(
     return list(found.values())
 
 
-def file_info(path: Path) -> LayoutLabels:
-    """Read a layout graph and describe its configurations and labels; raises `GraphFileError` for a tile graph."""
+@dataclass(frozen=True)
+class TileLabels:
+    """Configurations and labels of a tile graph.
+
+    Attributes:
+        configurations, measured, distinct: numbers of configurations.
+        best_ns: runtime of the fastest configuration; None without labels.
+        default_ns: runtime of the compiler's default; None if it is not known.
+        repeat_std: `relative_std` of identical configurations, over the default; None if none was repeated.
+    """
+
+    configurations: int
+    measured: int
+    distinct: int
+    best_ns: int | None
+    default_ns: int | None
+    repeat_std: float | None
+
+
+def file_info(path: Path) -> LayoutLabels | TileLabels:
+    """Read a graph and describe its configurations and labels."""
     graph = read_graph(path)
-    if not isinstance(graph, LayoutGraph):
-        raise GraphFileError(
-            f"{path} is a tile graph", expected="a layout graph", do="pass a folder by --data-root"
-        )
-    return describe_labels(graph)
+    if isinstance(graph, LayoutGraph):
+        return describe_labels(graph)
+    assert isinstance(graph, TileGraph)
+    measured, group = graph.measured, graph.duplicates.group
+    normalizers = graph.normalizers[measured]
+    return TileLabels(
+        configurations=graph.configs,
+        measured=int(measured.sum()),
+        distinct=graph.duplicates.distinct,
+        best_ns=int(graph.runtime[graph.cost.argmin()]) if measured.any() else None,
+        default_ns=int(normalizers.min()) if measured.any() and (normalizers > 1).all() else None,
+        repeat_std=relative_std(graph.cost[measured], group[measured]),
+    )

@@ -9,6 +9,7 @@ import polars as pl
 from xlarank.data.collection import Collection, choose
 from xlarank.data.errors import CollectionError, XlarankError
 from xlarank.data.workspace import Workspace
+from xlarank.models.validation.metrics import METRICS
 from xlarank.pipelines.support import results
 
 
@@ -21,8 +22,8 @@ def leaderboard(workspace: Workspace, *, collections: Sequence[str] = (), metric
     if not len(table):
         do = "run train, evaluate or cross-validate first, or check --workspace"
         raise CollectionError(f"the workspace {workspace.root} has no results", do=do)
-    if metric not in (known := table["metric"].unique(maintain_order=True).to_list()):
-        raise XlarankError(f"--metric is {metric!r}", expected=", ".join(known))
+    if metric not in METRICS:
+        raise XlarankError(f"--metric is {metric!r}", expected=", ".join(METRICS))
     known_collections = [Collection.parse(name) for name in table["collection"].unique()]
     chosen = choose(collections, known_collections, where=f"the results of {workspace.root}")
     return results.leaderboard(table.filter(pl.col("collection").is_in(list(map(str, chosen)))), metric)

@@ -16,7 +16,7 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.meanings import column_meanings
 from xlarank.models.explanation import calibration
 from xlarank.pipelines.reporting import gather
-from xlarank.pipelines.support.evaluation import column, measure, of_unseen_families, summary, verdict
+from xlarank.pipelines.support.evaluation import column, count_unseen, count_verdicts, score_name, verdict
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.results import leaderboard, read_results
 from xlarank.pipelines.support.workspace_collections import chosen_collections
@@ -27,11 +27,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Report:
-    """A page of ``size`` bytes, mean score and number of graphs where a model was scored, else why not."""
+    """A written report.
+
+    Attributes:
+        out: the page.
+        size: its bytes.
+        scores: mean score and number of graphs by collection.
+        left_out: collection -> why it has no scores.
+    """
 
     out: Path
     size: int
-    judged: dict[str, tuple[float, int]]
+    scores: dict[str, tuple[float, int]]
     left_out: dict[str, str]
 
 
@@ -48,7 +55,7 @@ def report(
     The page holds everything it shows: it opens from disk without a network, in light and in dark. Models are
     scored on the valid split anew; those of ``compare``, another workspace, too, and compared graph by graph.
 
-    Raises `CollectionError` where the workspace holds nothing.
+    Raises `CollectionError` if the workspace holds nothing.
     """
     chosen = chosen_collections(workspace, collections)
     all_facts: list[gather.CollectionFacts] = []
@@ -59,23 +66,23 @@ def report(
             if compare is not None:
                 others[str(collection)] = gather.gather(compare, collection, explained=False)
             step(str(collection))
-    scored = [one for one in all_facts if one.scores]
-    verdicts = {one.name: verdict(one.collection, one.scores) for one in scored}
+    evaluated = [facts for facts in all_facts if facts.metrics]
+    verdicts = {facts.name: verdict(facts.name, facts.rankings) for facts in evaluated}
     data, left_out = gather.data_rows(all_facts)
     text = _template().render(
         workspace=workspace.root.name,
         version=xlarank.__version__,
         graphs=sum(row["graphs"] for row in data),
-        summary=summary(verdicts.values()),
+        summary=count_verdicts(verdicts.values()),
         verdicts=verdicts,
         data=data,
         left_out=left_out,
-        trained=[one for one in all_facts if one.model],
-        untrained={one.name: one.why_not for one in all_facts if not one.model},
+        trained=[facts for facts in all_facts if facts.model],
+        untrained={facts.name: facts.why_not for facts in all_facts if not facts.model},
         others=others,
         other_name=compare.root.name if compare else "",
-        studies=[picture for one in all_facts for picture in one.studies],
-        board=_board(workspace, [one.name for one in all_facts]),
+        studies=[picture for facts in all_facts for picture in facts.studies],
+        board=_board(workspace, [facts.name for facts in all_facts]),
         runs=gather.read_runs(workspace),
         meanings=column_meanings(),
         no_model=gather.NO_MODEL,
@@ -86,8 +93,8 @@ def report(
     return Report(
         out=out,
         size=len(text.encode()),
-        judged={one.name: (float(column(one.scores).mean()), len(one.scores)) for one in scored},
-        left_out={one.name: one.why_not for one in all_facts if one.why_not},
+        scores={facts.name: (float(column(facts.metrics).mean()), len(facts.metrics)) for facts in evaluated},
+        left_out={facts.name: facts.why_not for facts in all_facts if facts.why_not},
     )
 
 
@@ -120,15 +127,15 @@ def _template() -> Template:
         "calibration": calibration,
         "counted": counted,
         "gather": gather,
-        "measure": measure,
-        "of_unseen_families": of_unseen_families,
+        "score_name": score_name,
+        "count_unseen": count_unseen,
     }
     environment.filters["cell"] = _cell
     return environment.get_template("report.html.jinja")
 
 
 def _cell(value: object) -> str:
-    """A value of a table as text."""
+    """Return a value of a table as text."""
     if isinstance(value, float):
         return f"{value:.3f}".replace("-0.000", "0.000")
     return "-" if value is None else f"{value:,}" if isinstance(value, int) else str(value)

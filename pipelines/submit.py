@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,8 +21,9 @@ from xlarank.data.submission import (
 )
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
-from xlarank.features.store import Manifest, each_graph, read_manifest, stored_roots
+from xlarank.features.store import each_graph, read_manifest, stored_roots
 from xlarank.models.arrays import Floats
+from xlarank.models.trained import Scores, TrainedModel
 from xlarank.models.validation.metrics import order_of, top_of
 from xlarank.pipelines.ranking.model_choice import (
     SHIPPED,
@@ -41,25 +43,34 @@ from xlarank.pipelines.support.workspace_lock import write_or_note
 
 @dataclass
 class Submission:
-    """What was written to ``out``, in the default order of those graphs that no model ranked."""
+    """A written submission; graphs that no model ranked are in their default order.
+
+    Attributes:
+        out: the file.
+        rows: collection -> number of ranked test graphs.
+        models: collection -> name of the model, or of the files of scores.
+        left_out: collection -> why no model ranked its test graphs.
+        broken: ``collection graph`` -> why it has no features.
+        origin: id -> "ranked", "kept" or "default".
+        notes: why predictions were not kept in the workspace.
+    """
 
     out: Path
-    # rows, models: collection -> test graphs ranked, and whose model ranked them.
     rows: dict[str, int] = field(default_factory=dict)
     models: dict[str, str] = field(default_factory=dict)
-    left_out: dict[str, str] = field(default_factory=dict)  # collection -> why no model ranked its test graphs
-    broken: dict[str, str] = field(default_factory=dict)  # ``collection graph`` -> why it has no features
-    origin: dict[str, str] = field(default_factory=dict)  # id -> "ranked", "kept" or "default"
-    notes: list[str] = field(default_factory=list)  # what was not kept in the workspace
+    left_out: dict[str, str] = field(default_factory=dict)
+    broken: dict[str, str] = field(default_factory=dict)
+    origin: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
     def covers(self, collection: str) -> bool:
-        """Whether graphs of the collection stand in the file."""
+        """Return whether the file has graphs of the collection."""
         return any(row.startswith(f"{collection}:") for row in self.origin)
 
     def unranked(self) -> dict[str, int]:
-        """How many rows are "kept" and of the "default" order; those that are 0 are left out."""
-        counts = {origin: list(self.origin.values()).count(origin) for origin in ("kept", "default")}
-        return {origin: count for origin, count in counts.items() if count}
+        """Count the rows that were kept and those of the default order; counts of 0 are left out."""
+        counts = Counter(self.origin.values())
+        return {origin: counts[origin] for origin in ("kept", "default") if counts[origin]}
 
 
 def submit(
@@ -73,20 +84,20 @@ def submit(
     scores: ScoreFiles | None = None,
     progress: Progress | None = None,
 ) -> Submission:
-    """Rank every test graph of each collection that a model, or ``scores``, are found for.
+    """Rank every test graph of each collection that has a model, or ``scores``.
 
-    The file covers every test graph that the chosen collections have, in the workspace or in the data root that it
-    was built from: what no model ranks stands in the order of its file. It is checked (every id once, every
-    configuration index exactly once or the 5 best) before it is moved into place.
+    The submission covers every test graph that the chosen collections have, in the workspace or in its data root;
+    graphs that no model ranks are in the order of their files. It is checked (every id once, every configuration
+    index exactly once or the 5 best) before it is moved into place.
 
     Args:
         cover: id -> number of configurations, of the graphs to cover in place of those of the data root.
         model_from: the collection whose model ranks those of its kind that have none of their own; "shipped" for
             the shipped ranker.
         scores: of the configurations, in place of those of models; graphs without any are not ranked.
-        keep: whether rows that no model ranks stay what they are in the file now in place, where they are right.
+        keep: keep the valid rows of an existing file for graphs that no model ranks.
 
-    Raises `CollectionError` when there is nothing to rank, where ``model_from`` has no model, or for a named
+    Raises `CollectionError` if there is nothing to rank, if ``model_from`` has no model, or for a named
     collection without test graphs; `ModelError` for a named collection without a model that fits.
     """
     report = Submission(out)
@@ -105,16 +116,24 @@ def submit(
         counts = {name: graph.configs for name, graph in manifest.graphs.items()}
         configs.update({submission_id(collection, name): count for name, count in counts.items()})
         report.broken |= {f"{collection} {name}": why for name, why in manifest.broken.items()}
-        name, scored = _scored_graphs(workspace, collection, manifest, model_from, scores, report.notes)
-        count = 0
-        for graph, row_scores in scored:
-            score = row_scores[graph.group]
-            # the order of a layout graph keeps identical configurations side by side; 5 tries should all differ
-            best = order_of(score) if collection.kind == "layout" else top_of(TILE_TOP, score, graph.group)
-            ranked[submission_id(collection, graph.name)] = graph.ids[best].tolist()
-            count += 1
-        report.rows[str(collection)] = count
-        report.models[str(collection)] = name
+        ranker = scores or model_for_collection(workspace, collection, model_from=model_from)
+        if isinstance(ranker, TrainedModel):
+            ranker.require(manifest)
+        orders: dict[str, list[int]] = {}
+        predictions = []
+        for graph in each_graph(workspace, collection, "test", manifest):
+            if isinstance(ranker, TrainedModel):
+                scored: Scores | None = ranker.score(ranker.select(graph))
+            else:
+                scored = ranker.of(collection, graph)
+            if scored is not None:
+                predictions.append(prediction_table(graph, dict(enumerate(scored.per_seed)), "test"))
+                orders[submission_id(collection, graph.name)] = _order(collection, graph, scored.mean)
+        ranked.update(orders)
+        report.rows[str(collection)], report.models[str(collection)] = len(orders), ranker.name
+        if orders and isinstance(ranker, TrainedModel) and not ranker.shipped and ranker.name == str(collection):
+            write = partial(write_predictions, workspace, collection, ranker.card.model, predictions)
+            write_or_note(workspace, Silent(), report.notes, write)
 
     with steps_of(progress, "ranking test graphs", len(chosen)) as step:
         for collection in chosen:
@@ -129,37 +148,11 @@ def submit(
     return report
 
 
-def _scored_graphs(
-    workspace: Workspace,
-    collection: Collection,
-    manifest: Manifest,
-    model_from: str | None,
-    scores: ScoreFiles | None,
-    notes: list[str],
-) -> tuple[str, Iterator[tuple[GraphRows, Floats]]]:
-    """Return who scores the test graphs of a collection, and the graphs with their ``(rows,)`` scores.
-
-    Those of the collection's own model are kept in the workspace; ``notes`` gets why they cannot be.
-    Raises as `model_for_collection`.
-    """
-    graphs = each_graph(workspace, collection, "test", manifest)
-    if scores is not None:
-        blends = ((graph, scores.of(collection, graph)) for graph in graphs)
-        return " and ".join(scores.names), ((graph, blend) for graph, blend in blends if blend is not None)
-    model = model_for_collection(workspace, collection, model_from=model_from)
-    model.require(manifest)
-
-    def predictions() -> Iterator[tuple[GraphRows, Floats]]:
-        tables = []
-        for graph in graphs:
-            scored = model.score(model.select(graph))
-            tables.append(prediction_table(graph, dict(enumerate(scored.per_seed)), "test"))
-            yield graph, scored.mean
-        if tables and not model.shipped and model.card.collection == str(collection):
-            write = partial(write_predictions, workspace, collection, model.card.model, tables)
-            write_or_note(workspace, Silent(), notes, write)
-
-    return model.name, predictions()
+def _order(collection: Collection, graph: GraphRows, row_scores: Floats) -> list[int]:
+    """Return the configurations of a layout graph best first, of a tile graph the first few, which all differ."""
+    score = row_scores[graph.group]
+    best = order_of(score) if collection.kind == "layout" else top_of(TILE_TOP, score, graph.group)
+    return list(graph.ids[best].tolist())
 
 
 def _add_unbuilt(
@@ -170,11 +163,11 @@ def _add_unbuilt(
     *,
     everything: bool,
 ) -> None:
-    """Add the test graphs of the data roots that no rows are stored of."""
+    """Add the test graphs of the data roots that have no stored rows."""
     for root in sorted(stored_roots(workspace)):
         try:
             files = discover(find_data_root(Path(root)).npz)
-        except DataRootError:  # gone, or moved: the workspace is all there is
+        except DataRootError:  # gone, or moved: cover the graphs of the workspace
             continue
         for file in files:
             row_id = submission_id(file.collection, file.name)
@@ -190,12 +183,19 @@ def _add_unbuilt(
 
 @dataclass(frozen=True)
 class Checked:
-    """The result of a check."""
+    """Result of a check.
 
-    rows: int  # expected of the file
-    against: str  # what it was compared with, in words
+    Attributes:
+        rows: expected number of rows.
+        against: description of the expected rows.
+        problems: found in the file.
+        unknown: id -> why the number of configurations of a test graph cannot be read.
+    """
+
+    rows: int
+    against: str
     problems: list[str]
-    unknown: dict[str, str]  # id -> why, of test graphs whose number of configurations cannot be read
+    unknown: dict[str, str]
 
 
 def check_submission(
@@ -205,12 +205,12 @@ def check_submission(
     data_root: DataRoot | None = None,
     collections: Sequence[str] = (),
 ) -> Checked:
-    """Find everything that is wrong with a submission.
+    """Find all problems of a submission.
 
-    Its ids must be those of the ``sample``, else those of the test graphs of the ``data_root``, in all or these
+    Its ids must be those of the ``sample``, else those of the test graphs of the ``data_root``, in all or the named
     collections. A layout row lists every configuration once; a tile row at least 5 different ones, of which 5 count
-    (all where there are fewer). How many a graph has is read from the data root; without one, a layout graph has as
-    many as its sample row lists, and a tile row needs as many as its sample row where that has fewer than 5.
+    (all if there are fewer). How many a graph has is read from the data root; without one, a layout graph has as
+    many as its sample row lists, and a tile row needs as many as its sample row if that has fewer than 5.
 
     Raises `SubmissionError` for a sample that cannot be read, `DataRootError` for a data root without graphs.
     """
@@ -236,5 +236,5 @@ def check_submission(
         }
         fewest = {row_id: min(TILE_TOP, len(order)) for row_id, order in listed.items()}
         unknown = {row_id: why for row_id, why in unknown.items() if row_id in configs}
-    problems = [str(each) for each in submission_problems(path, configs, fewest=fewest)]
+    problems = list(map(str, submission_problems(path, configs, fewest=fewest)))
     return Checked(len(configs), against, problems, unknown)

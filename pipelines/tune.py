@@ -27,7 +27,7 @@ from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.best_params import BestParams, tuned_members
 from xlarank.models.validation.curves import FACTOR, FoldPlan, climb, rungs_of
 from xlarank.models.validation.metrics import paired_difference
-from xlarank.pipelines.support.evaluation import measure
+from xlarank.pipelines.support.evaluation import score_name
 from xlarank.pipelines.support.progress import Progress, Silent, steps_of
 from xlarank.pipelines.support.workspace_collections import chosen_collections, skip_unless_named
 from xlarank.pipelines.support.workspace_lock import workspace_lock
@@ -224,7 +224,7 @@ def _search(
     _save(workspace, objective, study, chosen)
     robust = ("robust",) if objective.select == "robust" else ()
     picture = "-".join(("tune", *collection.parts, objective.model, *robust)) + ".svg"
-    score = f"{measure(collection)}, {objective.select}"
+    score = f"{score_name(str(collection))}, {objective.select}"
     best = {name: value for name, value in chosen.user_attrs[RESULT].items() if name != "graphs"}
     return TuneResult(
         str(collection), count(*FINISHED), fresh, count(TrialState.PRUNED), **best, note=note,

@@ -52,6 +52,12 @@ def _of(scores: Scores, metric: str) -> Cell:
     return [float(values.mean()), float(values.std())] if len(values) > 1 else float(values[0])
 
 
+def _difference(scores: Scores, incumbent: Scores) -> str | None:
+    """Return the mean difference of ``score`` with its interval, such as ``+0.012 (-0.010 to +0.031)``."""
+    gap = difference(scores, incumbent, "score")
+    return gap and f"{gap['mean']:+.3f} ({gap['low']:+.3f} to {gap['high']:+.3f})"
+
+
 def _best_rule(collection: Collection, rules: Mapping[str, Scores], metric: str = "score") -> tuple[str, Scores]:
     """The rule of the best mean; chance is no rule, nor is a time model that was fitted to estimates."""
     no_rule = {RANDOM} if collection.parts[1] == "cpu" else {RANDOM, ESTIMATED_TIME}
@@ -107,7 +113,7 @@ def _shipped(collection: Collection, graphs: Sequence[GraphRows]) -> Scores:
     scores = {}
     for graph in graphs:
         fitting = model.select(graph)
-        scores[graph.name] = evaluate_graph(collection, graph, model.score(fitting).mean).metrics
+        scores[graph.name] = evaluate_graph(collection, graph, model.score(fitting).mean)
     return scores
 
 
@@ -185,8 +191,8 @@ def columns(job: Job) -> Table:
         place = _built(job, job.workspace / str(number), chosen)
         for collection in stored_collections(place):
             scores = _out_of_fold(place, collection, QUICK[0])
-            less = difference(scores, first.setdefault(collection, scores), "score") if number else None
-            rows.append([str(collection), name, len(scores), _of(scores, "score"), str(less) if less else None])
+            less = _difference(scores, first.setdefault(collection, scores)) if number else None
+            rows.append([str(collection), name, len(scores), _of(scores, "score"), less])
     heads = ["collection", "columns", "graphs", "score", "difference to all columns (95 %, paired)"]
     return Table(title="Ablation of columns, lambdarank out of fold", labels=_LABELS, seeds=1, heads=heads,
                  rows=sorted(rows, key=lambda row: str(row[0])))  # fmt: skip
@@ -205,9 +211,7 @@ def _out_of_fold(place: Workspace, collection: Collection, ranker: str) -> Score
     """Metrics of each graph: families held out, of tiles kinds of kernels."""
     by, fit = "family" if collection.kind == "layout" else "kind", FitSettings(_ROUNDS)
     found = cross_validate(place, by=by, collections=[str(collection)], model=ranker, fit=fit)
-    report = found.report[str(collection)]
-    graphs = report["score"]["graphs"]
-    return {graph: {metric: about["graphs"][graph] for metric, about in report.items()} for graph in graphs}
+    return next(iter(found.rankings()[str(collection)].values()))
 
 
 def _compared(place: Workspace, names: Sequence[str]) -> Table:
@@ -223,7 +227,7 @@ def _compared(place: Workspace, names: Sequence[str]) -> Table:
         graphs = [one for one in each_graph(place, collection, "train") if one.name in scores[names[0]]]
         rule, of_rule = _best_rule(collection, _rules(collection, graphs))
         for name, of in {f"best rule: {rule}": of_rule, **scores}.items():
-            less = None if of is of_rule else str(difference(of, of_rule, "score"))
+            less = None if of is of_rule else _difference(of, of_rule)
             slower = [float(np.mean([one[metric] for one in of.values()])) for metric in _SHOWN[2:]]
             rows.append([str(collection), name, len(of), _of(of, "score"), less, *slower])
     heads = ["collection", "ranker", "graphs", "score", "difference to the rule (95 %, paired)", *_SHOWN[2:]]

@@ -1,8 +1,8 @@
-"""What the difference between two scores is made of.
+"""Parts of the difference between two scores.
 
 Every part is the model's own: the exact contributions of a tree ensemble to its columns (Lundberg et al. 2018,
 *Consistent Individualized Feature Attribution for Tree Ensembles*, as LightGBM and XGBoost compute them), and the
-scores of instances where a score is their sum. Parts always add up to the difference.
+scores of instances if a score is their sum. Parts always add up to the difference.
 """
 
 from __future__ import annotations
@@ -21,11 +21,14 @@ _Key = TypeVar("_Key")
 
 @dataclass(frozen=True)
 class Place:
-    """A node, or a pair of nodes that meet over a tensor, and what its instance adds to the difference."""
+    """A node, or a pair of nodes that share a tensor, with the contribution of its instance to the difference.
 
-    # nodes: the node, or consumer (or first reader) and producer (or next reader), as numbered in the graph.
+    Attributes:
+        nodes: the node, or consumer (or first reader) and producer (or next reader), as numbered in the graph.
+        now, then: layouts in the two configurations, as text.
+    """
+
     nodes: tuple[int, ...]
-    # now, then: what stands there in either configuration, for people.
     now: str
     then: str
     value: float
@@ -33,30 +36,35 @@ class Place:
 
 @dataclass(frozen=True)
 class Parts:
-    """A difference between two scores of one graph, taken apart; below 0 where the first is the faster.
+    """Contributions to the difference between two scores of a graph; below 0 if the first is the faster.
 
-    ``difference == sum(columns) + sum(places)``, ``sum(places) == sum(instance_columns)`` and, where there was a
-    walk to follow, ``sum(columns) == sum(nodes)``, up to the rounding of floating point numbers (XGBoost's
-    contributions are float32).
+    ``difference == sum(columns) + sum(places)``, ``sum(places) == sum(instance_columns)`` and, if there is a walk,
+    ``sum(columns) == sum(nodes)``, up to the rounding of floating point numbers (XGBoost's contributions are
+    float32).
+
+    Attributes:
+        difference: score of the first configuration minus that of the second.
+        columns: wide-row column -> its contribution, if any.
+        places: nodes and pairs whose instance differs.
+        instance_columns: the same as ``places``, by column of the instances.
+        members: ranker -> its share of the difference; one entry unless rankers are combined.
+        nodes: the same as ``columns``, by node of the graph.
     """
 
-    difference: float  # score of the first configuration minus that of the second
-    # columns: wide-row column -> its contribution; columns without any are left out.
+    difference: float
     columns: dict[str, float] = field(default_factory=dict)
-    places: tuple[Place, ...] = ()  # nodes and pairs whose instance differs
-    # instance_columns: the same as ``places``, by column of the instances.
+    places: tuple[Place, ...] = ()
     instance_columns: dict[str, float] = field(default_factory=dict)
-    # members: name of a ranker -> its share of the difference; one entry unless rankers are combined.
     members: dict[str, float] = field(default_factory=dict)
-    nodes: dict[int, float] = field(default_factory=dict)  # the same as ``columns``, by node of the graph
+    nodes: dict[int, float] = field(default_factory=dict)
 
     def scaled(self, factor: float) -> Parts:
         return Parts.total([self], factor)
 
     @classmethod
     def total(cls, parts: Iterable[Parts], factor: float = 1.0) -> Parts:
-        """The sum of differences, each times ``factor``; the same place of several is one."""
-        each = list(parts)
+        """Return the sum of differences, each times ``factor``; equal places are merged."""
+        parts = list(parts)
 
         def added(mappings: Iterable[Mapping[_Key, float]]) -> dict[_Key, float]:
             total: dict[_Key, float] = {}
@@ -64,25 +72,30 @@ class Parts:
                 total[key] = total.get(key, 0.0) + value * factor
             return total
 
-        places = added({(p.nodes, p.now, p.then): p.value} for one in each for p in one.places)
+        places = added({(p.nodes, p.now, p.then): p.value} for part in parts for p in part.places)
         return cls(
-            sum(one.difference * factor for one in each),
-            added(one.columns for one in each),
+            sum(part.difference * factor for part in parts),
+            added(part.columns for part in parts),
             tuple(Place(*key, value) for key, value in places.items()),
-            added(one.instance_columns for one in each),
-            added(one.members for one in each),
-            added(one.nodes for one in each),
+            added(part.instance_columns for part in parts),
+            added(part.members for part in parts),
+            added(part.nodes for part in parts),
         )
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """The distinct configurations of one graph, as rankers are given them."""
+    """Rows of the distinct configurations of a graph.
 
-    matrix: Matrix  # ``(rows, columns)`` float32
-    columns: list[str]  # their names
-    instances: LazyInstances | None = None  # what they are made of, where they have any
-    # walk: from the second configuration that is explained to the first, where nodes are asked for.
+    Attributes:
+        matrix: ``(rows, columns)`` float32.
+        columns: names.
+        walk: from the second explained configuration to the first, for contributions by node.
+    """
+
+    matrix: Matrix
+    columns: list[str]
+    instances: LazyInstances | None = None
     walk: Walk | None = None
 
     @classmethod

@@ -1,9 +1,8 @@
-"""Metrics of one ranked graph, beside those of orders that need no model."""
+"""Metrics of a ranked graph, by a model and by rules."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -35,42 +34,32 @@ _BOUNDS: Final = "bounds__"
 _VOLUMES: Final = ("bounds__output_volume__log", "bounds__kernel_volume__log")
 
 
-@dataclass(frozen=True)
-class GraphEvaluation:
-    """Metrics of one graph."""
-
-    # metrics, once: of the ranking, every configuration counted, and each distinct one once.
-    metrics: dict[str, float]
-    once: dict[str, float]
-    baselines: dict[str, dict[str, float]]  # of orders that need no model, ``{baseline: {metric: value}}``
-    speedups: dict[str, float]  # over the compiler's default; empty where its runtime is not known
-    seeds: tuple[dict[str, float], ...] = ()  # metrics of the ranking by each seed alone
-    ceiling: float | None = None  # `tau_ceiling` of layouts
-
-
 def evaluate_graph(
-    collection: Collection, rows: GraphRows, scores: Floats, picked: Indices | None = None,
-    per_seed: Sequence[Floats] = (),
-) -> GraphEvaluation:  # fmt: skip
-    """Evaluate ``(rows,)`` scores of a labelled graph on all its configurations, or on ``picked`` ones."""
+    collection: Collection, rows: GraphRows, scores: Floats, picked: Indices | None = None
+) -> dict[str, float]:
+    """Return the metrics of ``(rows,)`` scores of a labelled graph, on all configurations or on ``picked`` ones.
+
+    These are `METRICS`, each also as ``<metric>_once`` with identical configurations counted once; `SPEEDUPS` if
+    the runtime of the compiler's default is known; ``tau_ceiling`` if enough layouts were measured twice.
+    """
     kind, compiler = collection.kind, compiler_cost(collection.kind, rows)
     chosen = slice(None) if picked is None else picked
     cost, group = rows.cost[chosen], rows.group[chosen]
     score = scores[group]
-    return GraphEvaluation(
-        graph_metrics(kind, score, cost, group),
-        graph_metrics(kind, *each_once(score, cost, group)),
-        baselines(collection, rows, picked),
-        {} if compiler is None else speedups(score, rows.row_cost[group], compiler, group),
-        tuple(graph_metrics(kind, seed[group], cost, group) for seed in per_seed),
-        tau_ceiling(cost, group) if kind == "layout" else None,
-    )
+    once = graph_metrics(kind, *each_once(score, cost, group))
+    ceiling = tau_ceiling(cost, group) if kind == "layout" else None
+    return {
+        **graph_metrics(kind, score, cost, group),
+        **{f"{metric}_once": value for metric, value in once.items()},
+        **({} if compiler is None else speedups(score, rows.row_cost[group], compiler, group)),
+        **({} if ceiling is None else {"tau_ceiling": ceiling}),
+    }
 
 
 def baselines(
     collection: Collection, rows: GraphRows, picked: Indices | None = None
 ) -> dict[str, dict[str, float]]:
-    """Metrics of one graph by orders that need no model: ``{baseline: {metric: value}}``.
+    """Return the metrics of a graph by rules, which need no model: ``{rule: {metric: value}}``.
 
     A random order has tau 0 and half of the pairs right; its slowdown is the expected one. Layouts are ranked by
     single columns (`_LAYOUT_RULES`), and both kinds by the estimated time for hardware that has an estimate. Tiles
@@ -89,18 +78,18 @@ def baselines(
     if picked is not None:
         cost, group = cost[picked], group[picked]
         orders = {name: order[picked] for name, order in orders.items()}
-    found = {name: graph_metrics(kind, order, cost, group) for name, order in orders.items()}
-    return {FILE_ORDER: found.pop(FILE_ORDER), RANDOM: _random(kind, cost, group), **found}
+    metrics = {name: graph_metrics(kind, order, cost, group) for name, order in orders.items()}
+    return {FILE_ORDER: metrics.pop(FILE_ORDER), RANDOM: _random(kind, cost, group), **metrics}
 
 
 def _values(rows: GraphRows, names: Sequence[str]) -> Floats:
-    """``(configs, names)`` of some columns, in the order of the rows."""
+    """Return ``(configs, names)`` values of columns, in the order of the rows."""
     used = np.array([at for at, name in enumerate(rows.columns) if name in names])
     return rows.matrix(used=used)[rows.group].astype(np.float64)
 
 
 def _tile_orders(rows: GraphRows) -> dict[str, Floats]:
-    """Scores of the configurations of a tile graph by simple rules; empty for others."""
+    """Return the scores of the configurations of a tile graph by rule; empty for others."""
     if not set(_VOLUMES) <= set(rows.columns):
         return {}
     output = -_values(rows, _VOLUMES[:1])[:, 0]
@@ -120,7 +109,7 @@ def _random(kind: Kind, cost: Floats, group: Integers) -> dict[str, float]:
 
 
 def _expected_least(ascending: Floats, k: int) -> float:
-    """Expected minimum of ``k`` values drawn without replacement.
+    """Return the expected minimum of ``k`` values drawn without replacement.
 
     The i-th smallest of n is the minimum with probability C(n - i, k - 1) / C(n, k).
 
@@ -136,7 +125,7 @@ def _expected_least(ascending: Floats, k: int) -> float:
 
 
 def each_once(score: Floats, cost: Floats, group: Integers) -> tuple[Floats, Floats, Integers]:
-    """Score, smallest cost and number of each distinct configuration, for metrics that count it once."""
+    """Return score, smallest cost and number of each distinct configuration."""
     numbers, first, inverse = np.unique(group, return_index=True, return_inverse=True)
     least = np.full(len(numbers), np.inf)
     np.minimum.at(least, inverse, cost)

@@ -1,10 +1,9 @@
-"""How good a ranking is, how much faster its choice runs than the compiler's own, and comparisons of rankers."""
+"""Metrics of a ranking, speedups over the compiler's default, and comparisons of rankers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -20,7 +19,7 @@ COVERAGE: Final = 0.95
 
 
 def bootstrap_interval(values: Floats) -> tuple[float, float]:
-    """Percentile bootstrap of a mean: the middle 95 % of the means of 2000 resamples, as (low, high).
+    """Return the percentile bootstrap of a mean: the middle 95 % of the means of 2000 resamples, as (low, high).
 
     ``values`` is ``(graphs,)``, one or more. The draws depend on the number of graphs alone, so that the metrics of
     one report share them, and two reports too. Few graphs give too little width: with n of them the interval is
@@ -88,7 +87,7 @@ class PairCounts(NamedTuple):
 
     @property
     def accuracy(self) -> float:
-        """Share of the pairs of different cost that are in order; one of equal scores counts half (TpuGraphs)."""
+        """Share of the pairs of different cost in order; a pair of equal scores counts half (TpuGraphs)."""
         return (1 + self.surplus / self.costs) / 2 if self.costs else 0.5
 
 
@@ -116,7 +115,7 @@ def _tied_pairs(values: Floats) -> float:
 
 
 def slowdown_at(k: int, score: Floats, cost: Floats, group: Integers | None = None) -> float:
-    """Best cost among the k configurations that `top_of` picks over the best of all, minus 1.
+    """Return the best cost of the k configurations of `top_of` over the best of all, minus 1.
 
     >>> slowdown_at(1, np.array([1.0, 2.0]), np.array([30.0, 20.0]))
     0.5
@@ -125,10 +124,9 @@ def slowdown_at(k: int, score: Floats, cost: Floats, group: Integers | None = No
 
 
 def top_of(k: int, score: Floats, group: Integers | None = None) -> Indices:
-    """The k configurations to try first, best first.
+    """Return the k configurations to try first, best first.
 
-    Where ``group`` tells which configurations are identical, a second one is only taken when all distinct
-    ones are in: measuring the same choice twice wastes a try.
+    ``group`` numbers identical configurations, of which a second one comes after all distinct ones.
 
     >>> top_of(2, np.array([1.0, 1.0, 2.0]), np.array([0, 0, 1])).tolist()
     [0, 2]
@@ -142,12 +140,12 @@ def top_of(k: int, score: Floats, group: Integers | None = None) -> Indices:
 
 
 def order_of(score: Floats) -> Indices:
-    """Configurations best first; equal scores in the order of their ids."""
+    """Return the configurations best first; equal scores in the order of their ids."""
     return np.argsort(score, kind="stable")
 
 
 def graph_metrics(kind: Kind, score: Floats, cost: Floats, group: Integers | None = None) -> dict[str, float]:
-    """All metrics of one graph. ``score`` is Kaggle's: tau for layouts, 1 - slowdown@5 for tiles.
+    """Return `METRICS` of a graph. ``score`` is Kaggle's: tau for layouts, 1 - slowdown@5 for tiles.
 
     ``group`` numbers the distinct configurations (see `top_of`). Configurations of infinite cost were not measured
     and are left out.
@@ -161,28 +159,33 @@ def graph_metrics(kind: Kind, score: Floats, cost: Floats, group: Integers | Non
     return dict(zip(METRICS, values, strict=True))
 
 
-def summarise(per_graph: dict[str, dict[str, float]]) -> dict[str, dict[str, Any]]:
-    """``{metric: {mean, std, low, high, graphs: {name: value}}}`` from ``{graph: {metric: value}}``.
+def summarise(per_graph: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, Any]]:
+    """Return ``{metric: {mean, std, low, high, graphs: {name: value}}}`` of ``{graph: {metric: value}}``.
 
     The standard deviation is divided by the number of graphs; low and high are the mean's `bootstrap_interval`.
+    Speedups are averaged as logarithms, so that twice as fast and half as fast make 1; their std is that of the
+    logarithms.
     """
-    return {metric: _summary({name: of[metric] for name, of in per_graph.items()}) for metric in METRICS}
-
-
-def _summary(graphs: dict[str, float], scale: Callable[[float], float] = float) -> dict[str, Any]:
-    """``scale`` takes mean, low and high back to the unit of what is shown."""
-    column = np.array(list(graphs.values()))
-    low, high = bootstrap_interval(column)
+    names = dict.fromkeys(metric for values in per_graph.values() for metric in values)
     return {
-        "mean": scale(column.mean()), "std": float(column.std()), "low": scale(low), "high": scale(high),
-        "graphs": graphs,
-    }  # fmt: skip
+        metric: summary({name: values[metric] for name, values in per_graph.items() if metric in values}, metric)
+        for metric in names
+    }
+
+
+def summary(graphs: dict[str, float], metric: str = "score") -> dict[str, Any]:
+    """Return ``{mean, std, low, high, graphs}`` of ``{graph: value}``, as `summarise`."""
+    values = np.array(list(graphs.values()))
+    values, unit = (np.log(values), np.exp) if metric in SPEEDUPS else (values, np.float64)
+    low, high = bootstrap_interval(values)
+    mean, low, high = (float(unit(value)) for value in (values.mean(), low, high))
+    return {"mean": mean, "std": float(values.std()), "low": low, "high": high, "graphs": graphs}
 
 
 def compiler_cost(kind: Kind, rows: GraphRows) -> float | None:
-    """Cost of the compiler's default; None where it was not measured or is not known.
+    """Return the cost of the compiler's default; None if it was not measured or is not known.
 
-    Of a layout graph it is the configuration that sets nothing; a tile's is 1, for its runtime is the normalizer.
+    The default of layouts is the configuration that sets nothing; that of tiles costs 1: it is the normalizer.
     """
     if kind == "tile":
         return 1.0 if (rows.normalizer > 1).all() else None
@@ -194,9 +197,9 @@ def compiler_cost(kind: Kind, rows: GraphRows) -> float | None:
 
 
 def speedups(score: Floats, cost: Floats, compiler: float, group: Integers | None = None) -> dict[str, float]:
-    """`SPEEDUPS` of one graph: the compiler's cost over the best measured one of the first k, above 1 is faster.
+    """Return `SPEEDUPS` of a graph: the compiler's cost over the least of the first k, above 1 is faster.
 
-    Both are the least of the repeats of a configuration: `GraphRows.row_cost`, as `compiler_cost`.
+    Costs are the least of the repeats of a configuration: `GraphRows.row_cost`, as `compiler_cost`.
 
     >>> speedups(np.array([1.0, 2.0, 3.0]), np.array([30.0, 10.0, 20.0]), 20.0)
     {'speedup@1': 0.6666666666666666, 'speedup@5': 2.0}
@@ -206,26 +209,10 @@ def speedups(score: Floats, cost: Floats, compiler: float, group: Integers | Non
     return {name: float(compiler / cost[top_of(k, score, group)].min()) for name, k in SPEEDUPS.items()}
 
 
-def summarise_speedups(per_graph: dict[str, dict[str, float]]) -> dict[str, dict[str, Any]]:
-    """``{speedup: {mean, std, low, high, graphs}}``, as `summarise`.
-
-    The mean is geometric, so that twice as fast and half as fast make 1; std, low and high are those of the
-    logarithms, low and high taken back.
-    """
-    report: dict[str, dict[str, Any]] = {}
-    for name in SPEEDUPS if per_graph else ():
-        graphs = {graph: values[name] for graph, values in per_graph.items()}
-        logs = {graph: float(np.log(value)) for graph, value in graphs.items()}
-        report[name] = {**_summary(logs, lambda log: float(np.exp(log))), "graphs": graphs}
-    return report
-
-
-# Comparisons, graph by graph ----------------------------------------------------------------------------
-
 #: ``mean``: the mean score over graphs. ``robust``: that minus `SPREAD` times its standard deviation over graphs,
 #: for those who would rather have no graph ranked badly than some ranked best.
 SELECTIONS: Final = ("mean", "robust")
-#: Of two settings that differ by 0.04 in standard deviation, the even one may lose 0.01 of mean.
+#: A standard deviation smaller by 0.04 outweighs a mean smaller by 0.01.
 SPREAD: Final = 0.25
 
 
@@ -235,7 +222,7 @@ def require_selection(how: str) -> None:
 
 
 def objective_value(scores: Floats, how: str) -> Floats:
-    """The objective of a choice, ``(...)`` of ``(graphs, ...)`` scores; raises `ModelError`.
+    """Return the objective of a choice, ``(...)`` of ``(graphs, ...)`` scores; raises `ModelError`.
 
     >>> objective_value(np.array([[0.2], [0.6]]), "mean").tolist()
     [0.4]
@@ -250,7 +237,7 @@ def objective_value(scores: Floats, how: str) -> Floats:
 def paired_difference(
     challenger: dict[str, float], incumbent: dict[str, float], how: str = "mean"
 ) -> tuple[float, float]:
-    """The challenger's `objective_value` over the incumbent's graphs minus the incumbent's, and its standard error.
+    """Return the challenger's `objective_value` minus the incumbent's, on its graphs, and the standard error.
 
     The error is the jackknife's, with ``mean`` the usual one of paired differences; inf for one graph.
 
@@ -267,65 +254,21 @@ def paired_difference(
     return float(whole[0] - whole[1]), float(error)
 
 
-#: ``{graph: {metric: value}}``
-Scores = Mapping[str, Mapping[str, float]]
+def difference(
+    challenger: Mapping[str, Mapping[str, float]], incumbent: Mapping[str, Mapping[str, float]], metric: str
+) -> dict[str, Any] | None:
+    """Return ``{mean, low, high, graphs}`` of the challenger's ``metric`` minus the incumbent's, graph by graph.
 
-#: What comparisons show. Where runtimes are nearly equal a difference of tau may be worth nothing: hence slowdowns.
-COMPARED: Final[dict[Kind, tuple[str, ...]]] = {
-    "layout": ("tau", "slowdown@1", "slowdown@5"),
-    "tile": ("score", "tau", "slowdown@1", "slowdown@5"),
-}
+    ``graphs`` counts those that both were evaluated on; None without any. low and high are the mean's
+    `bootstrap_interval`: they do not widen if a graph is hard for both rankers.
 
-
-@dataclass(frozen=True)
-class Difference:
-    """A metric of one ranker minus that of another, the mean over the graphs that both were evaluated on."""
-
-    mean: float
-    # low, high: `bootstrap_interval` of the mean: what makes a graph hard for both rankers is no part of its width.
-    low: float
-    high: float
-    graphs: int  # how many
-
-    def __str__(self) -> str:
-        """Such as ``+0.012 (-0.010 to +0.031)``.
-
-        >>> str(Difference(0.0124, -0.0101, 0.0311, 30))
-        '+0.012 (-0.010 to +0.031)'
-        """
-        return f"{self.mean:+.3f} ({self.low:+.3f} to {self.high:+.3f})"
-
-
-def difference(challenger: Scores, incumbent: Scores, metric: str) -> Difference | None:
-    """The challenger's ``metric`` minus the incumbent's; None where no graph was evaluated by both.
-
-    >>> one, two = {"a": {"tau": 0.5}, "b": {"tau": 0.7}}, {"a": {"tau": 0.4}, "b": {"tau": 0.6}, "c": {"tau": 0.9}}
-    >>> str(difference(one, two, "tau"))
-    '+0.100 (+0.100 to +0.100)'
+    >>> ours, theirs = {"a": {"tau": 0.5}, "b": {"tau": 0.75}}, {"a": {"tau": 0.25}, "b": {"tau": 0.5}}
+    >>> difference(ours, theirs, "tau")
+    {'mean': 0.25, 'low': 0.25, 'high': 0.25, 'graphs': 2}
     """
-    both = [graph for graph in challenger if graph in incumbent]
-    if not both:
+    values = np.array([challenger[graph][metric] - incumbent[graph][metric] for graph in challenger
+                       if graph in incumbent])  # fmt: skip
+    if not len(values):
         return None
-    values = np.array([challenger[graph][metric] - incumbent[graph][metric] for graph in both])
-    return Difference(float(values.mean()), *bootstrap_interval(values), len(both))
-
-
-def compare_rankers(scores: Mapping[str, Scores]) -> dict[str, dict[str, Any]]:
-    """``{ranker: {metric: {mean, std, low, high, graphs, difference}}}`` of rankers, the first being compared with.
-
-    ``difference`` is that to the first, as plain values, and missing of the first itself. Metrics are those of
-    `summarise`.
-    """
-    first = next(iter(scores.values()), {})
-    found = {name: summarise({graph: dict(values) for graph, values in of.items()}) for name, of in scores.items()}
-    for name, report in [*found.items()][1:]:
-        for metric, about in report.items():
-            between = difference(scores[name], first, metric)
-            about["difference"] = None if between is None else asdict(between)
-    return found
-
-
-def graph_scores(report: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """``{graph: {metric: value}}`` from what `summarise` made of it."""
-    graphs: Sequence[str] = list(next(iter(report.values()))["graphs"]) if report else []
-    return {graph: {metric: about["graphs"][graph] for metric, about in report.items()} for graph in graphs}
+    low, high = bootstrap_interval(values)
+    return {"mean": float(values.mean()), "low": low, "high": high, "graphs": len(values)}

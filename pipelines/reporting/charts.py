@@ -1,7 +1,6 @@
-"""Charts as SVG that takes its colours from the page around it: light, dark, no script, no fonts of its own.
+"""Charts as SVG in the colours of the page around it: light or dark, without scripts or fonts.
 
-matplotlib draws them once, when the page is written. A library that draws in the browser would bring all of its
-script into every page; what a reader wants to turn here is a table, not an axis.
+matplotlib draws them when the page is written: a library for the browser would put its script into every page.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 _INK, _SOFT, _LINE = "#010203", "#040506", "#070809"
-#: Colours that nothing else is drawn in -> what the page replaces them by, and what stands for that on white.
+#: Placeholder colours -> their replacements in a page, and on white.
 _COLOURS: Final = {
     _INK: ("currentColor", "#1c2733"),
     _SOFT: ("var(--soft)", "#5c6a79"),
     _LINE: ("var(--line)", "#dfe4ea"),
 }
-#: Told apart by the colour-blind, readable on white and on near black (after Okabe and Ito).
+#: Distinguishable by the colour-blind, readable on white and on near black (after Okabe and Ito).
 BLUE, ORANGE, GREEN, PURPLE = "#3b82c4", "#d9822b", "#2f9e77", "#b06ab3"
 _SERIES: Final = (BLUE, ORANGE, GREEN, PURPLE)
 #: Eleven and four have no common factor: up to 44 series differ in marker or colour.
@@ -37,7 +36,7 @@ _MOST_NAMES: Final = 60
 
 
 def short(name: str, most: int = 26) -> str:
-    """A name that fits beside a chart: its end tells graphs of one program apart.
+    """Return a name that fits beside a chart, with its end, which tells graphs of one program apart.
 
     >>> short("alexnet_train_batch_32_4ae805e53b8d2b8a")
     'alexnet_train…05e53b8d2b8a'
@@ -60,13 +59,13 @@ def _figure(width: float, height: float, panels: int = 1) -> tuple[Figure, list[
         engine: Any = figure.get_layout_engine()
         engine.set(w_pad=0.1, h_pad=0.1)  # the reader's font may be larger than the one that was measured with
         axes = figure.subplots(1, panels, squeeze=False)[0]
-        for one in axes:
-            one.grid(visible=True, linewidth=0.6)
+        for panel in axes:
+            panel.grid(visible=True, linewidth=0.6)
     return figure, list(axes)
 
 
 def _svg(figure: Figure, name: str) -> str:
-    """The figure as an element of a page; ``name`` keeps its ids apart from those of others."""
+    """Return the figure as an element of a page; ``name`` makes its ids unique."""
     import matplotlib as mpl
 
     stream = io.StringIO()
@@ -87,14 +86,14 @@ def _svg(figure: Figure, name: str) -> str:
 
 
 def in_fixed_colours(svg: str) -> str:
-    """A chart that stands alone, dark on white, where there is no page to take colours from."""
+    """Return a chart for a file of its own, dark on white."""
     for colour, fixed in _COLOURS.values():
         svg = svg.replace(colour, fixed)
     return svg.replace('style="', 'style="background:#ffffff;', 1)
 
 
 def scores_chart(name: str, graphs: Sequence[str], values: Mapping[str, Floats], label: str) -> str:
-    """One line a graph, one mark a ranking: the model (first of ``values``) beside what needs none."""
+    """Draw a line for each graph with a mark for each ranking; the model is the first of ``values``."""
     order = np.argsort(next(iter(values.values())))[-_MOST_NAMES:]
     figure, (axes,) = _figure(5.2, max(1.9, 0.9 + 0.2 * len(order)))
     for number, (what, column) in reversed([*enumerate(values.items())]):
@@ -110,7 +109,7 @@ def scores_chart(name: str, graphs: Sequence[str], values: Mapping[str, Floats],
 
 
 def ranks_chart(name: str, panels: Sequence[tuple[str, Floats, Floats]]) -> str:
-    """Predicted rank against that by label (both 0 to 1, 0 is the fastest) of some graphs, side by side.
+    """Draw predicted ranks against ranks by label (0 to 1, 0 is the fastest), a panel for each graph.
 
     A label may be a measurement or an estimate; the page says which.
     """
@@ -125,7 +124,7 @@ def ranks_chart(name: str, panels: Sequence[tuple[str, Floats, Floats]]) -> str:
 
 
 def bars_chart(name: str, values: Mapping[str, float], label: str) -> str:
-    """Shares as horizontal bars, the largest on top."""
+    """Draw shares as horizontal bars, the largest on top."""
     items = sorted(values.items(), key=lambda item: item[1])
     figure, (axes,) = _figure(5.2, 0.7 + 0.24 * len(items))
     bars = axes.barh([key for key, _ in items], [value for _, value in items], color=BLUE, height=0.7)

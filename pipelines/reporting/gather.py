@@ -25,30 +25,32 @@ from xlarank.features.store import Manifest, read_manifest
 from xlarank.models.base import mean_importance
 from xlarank.models.explanation.calibration import Trust
 from xlarank.models.objectives import mean_rank
-from xlarank.models.trained import CARD, TrainedModel, model_of
-from xlarank.models.validation.evaluation import GraphEvaluation, evaluate_graph
+from xlarank.models.trained import CARD, Scores, TrainedModel, model_of
+from xlarank.models.validation.metrics import summary
 from xlarank.pipelines.ranking.score_difference import Explanation, explain_graph
 from xlarank.pipelines.reporting import charts
 from xlarank.pipelines.reporting.graph_picture import segment_picture
 from xlarank.pipelines.support.evaluation import (
-    MODEL,
-    baselines_of,
+    Rankings,
+    add_metrics,
     ceilings_of,
     column,
     graphs_to_score,
-    interval,
-    measure,
+    rules_of,
+    score_name,
+    with_interval,
 )
 
 Floats = NDArray[np.float64]
-#: One row of a table, by head.
+#: Cells of a row of a table, by head.
 Row = dict[str, Any]
 
-#: The split that reports score: labelled, and not trained on.
+MODEL: Final = "model"
+#: The split that is evaluated: labelled, and not trained on.
 SPLIT: Final = "valid"
 NO_MODEL: Final = "no model was trained"
 _SLOWDOWNS: Final = ("slowdown@1", "slowdown@5")
-#: With fewer graphs that differ a signed-rank test can never come out below 5 %.
+#: With fewer graphs that differ, the p-value of a signed-rank test cannot be below 5 %.
 _FEW_FOR_A_TEST: Final = 6
 
 
@@ -57,12 +59,12 @@ class CollectionFacts:
     """Results of a collection.
 
     Attributes:
-        model: None where there is none, or none that can be used; ``why_not`` says why there are no scores.
-        scores: evaluation of each graph of the valid split; ``left_out`` says why others have none.
+        model: None if there is none that can be used; ``why_not`` says why there are no scores.
+        rankings: metrics on the valid split, of the model first; ``left_out`` has the other graphs and why.
         ranks: graph -> ``(configs,)`` ranks by the model and by cost, 0 to 1, 0 is the fastest.
         certain: graph -> share of the pairs that are certain; empty without calibration.
         importance: column -> share of the gain, the mean over seeds, largest first.
-        explained: the graph of the median score, with its picture where there is a segment to draw.
+        explained: the graph of the median score, with its picture if there is a segment to draw.
         studies: pictures of the studies that `tune` left, as addresses of images: SVG in a page could run scripts.
     """
 
@@ -70,7 +72,7 @@ class CollectionFacts:
     manifests: dict[str, Manifest]
     model: TrainedModel | None = None
     why_not: str = ""
-    scores: dict[str, GraphEvaluation] = field(default_factory=dict)
+    rankings: Rankings = field(default_factory=dict)
     ranks: dict[str, tuple[Floats, Floats]] = field(default_factory=dict)
     certain: dict[str, float] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
@@ -82,49 +84,53 @@ class CollectionFacts:
     def name(self) -> str:
         return str(self.collection)
 
+    @property
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """Return ``{graph: {metric: value}}`` of the model."""
+        return self.rankings.get((MODEL, None), {})
+
     def worst_first(self) -> list[str]:
-        """Graphs by their scores."""
-        return sorted(self.scores, key=lambda name: (self.scores[name].metrics["score"], name))
+        """Return the graphs by score."""
+        return sorted(self.metrics, key=lambda name: (self.metrics[name]["score"], name))
 
     def score_rows(self) -> list[Row]:
-        """Scores per graph beside what needs no model."""
-        columns = {measure(self.collection): column(self.scores)}
-        ceilings = ceilings_of(self.scores)
-        columns |= {name: column(self.scores, ranking=name) for name in baselines_of(self.scores)}
-        columns |= {metric: column(self.scores, metric) for metric in _SLOWDOWNS}
+        """Return the scores of each graph by the model and by rules."""
+        rules, ceilings = rules_of(self.rankings), ceilings_of(self.metrics)
         return [
             {
                 "graph": name,
                 "configurations": self.manifests[SPLIT].graphs[name].rows,
-                **{head: float(values[number]) for head, values in columns.items()},
+                score_name(self.name): metrics["score"],
+                **{rule: of[name]["score"] for rule, of in rules.items()},
+                **{metric: metrics[metric] for metric in _SLOWDOWNS},
                 **({"ceiling of tau": ceilings.get(name)} if ceilings else {}),
                 "pairs certain": self.certain.get(name),
             }
-            for number, name in enumerate(self.scores)
+            for name, metrics in self.metrics.items()
         ]
 
 
 def scores_chart(facts: CollectionFacts) -> str:
-    """Scores of all rankings by graph."""
-    values = {one: column(facts.scores, ranking=one) for one in (MODEL, *baselines_of(facts.scores))}
-    return charts.scores_chart(f"scores-{facts.name}", list(facts.scores), values, measure(facts.collection))
+    """Draw the scores of all rankings by graph."""
+    values = {name: column(of) for name, of in {MODEL: facts.metrics, **rules_of(facts.rankings)}.items()}
+    return charts.scores_chart(f"scores-{facts.name}", list(facts.metrics), values, score_name(facts.name))
 
 
 def ranks_charts(facts: CollectionFacts) -> str:
-    """Predicted and true ranks of the best, the median and the worst graph."""
+    """Draw predicted and true ranks of the best, the median and the worst graph."""
     names = facts.worst_first()
     shown = {names[0]: "worst", names[len(names) // 2]: "median", names[-1]: "best"}
     return "".join(
         charts.ranks_chart(
             f"ranks-{facts.name}-{what}",
-            [(f"{what}: {charts.short(name)}\n{facts.scores[name].metrics['score']:.3f}", *facts.ranks[name])],
+            [(f"{what}: {charts.short(name)}\n{facts.metrics[name]['score']:.3f}", *facts.ranks[name])],
         )
         for name, what in reversed(shown.items())
     )
 
 
 def causes_chart(facts: CollectionFacts) -> str:
-    """Share of the gain by physical cause."""
+    """Draw the share of the gain by physical cause."""
     shares = defaultdict[str, float](float)
     for name, share in facts.importance.items():
         shares[cause_of(name)] += share
@@ -132,33 +138,33 @@ def causes_chart(facts: CollectionFacts) -> str:
 
 
 def mean_row(rows: Sequence[Row]) -> Row:
-    """Mean and 95 % interval of the columns of floats."""
+    """Return the mean and 95 % interval of the columns of floats."""
     means: Row = dict.fromkeys(rows[0]) | {"graph": "mean, 95 % interval"}
     for head in rows[0]:
-        values = [row[head] for row in rows if isinstance(row[head], float)]
+        values = {str(number): row[head] for number, row in enumerate(rows) if isinstance(row[head], float)}
         if values:
-            means[head] = interval(np.array(values))
+            means[head] = with_interval(summary(values))
     return means
 
 
 def compared(ours: CollectionFacts, theirs: CollectionFacts) -> tuple[list[Row], Floats]:
-    """Scores of the graphs that two workspaces share, and the differences of ``score``."""
+    """Return the scores of the graphs that two workspaces share, and the differences of ``score``."""
     rows: list[Row] = []
-    models = [facts.model.card.model if facts.model else "-" for facts in (ours, theirs)]
-    for name in [name for name in ours.scores if name in theirs.scores]:
+    runs = [facts.model.card.model if facts.model else "-" for facts in (ours, theirs)]
+    for name in [name for name in ours.metrics if name in theirs.metrics]:
         row: Row = {"graph": name}
         for metric in ("score", *_SLOWDOWNS):
             heads = [f"{metric}, {run}" for run in ("this", "other", "difference")]
             if metric == "score":
-                heads = [f"this workspace ({models[0]})", f"other workspace ({models[1]})", "difference"]
-            mine, yours = (facts.scores[name].metrics[metric] for facts in (ours, theirs))
-            row |= dict(zip(heads, (mine, yours, mine - yours), strict=True))
+                heads = [f"this workspace ({runs[0]})", f"other workspace ({runs[1]})", "difference"]
+            this, other = (facts.metrics[name][metric] for facts in (ours, theirs))
+            row |= dict(zip(heads, (this, other, this - other), strict=True))
         rows.append(row)
     return rows, np.array([row["difference"] for row in rows])
 
 
 def paired_test(difference: Floats) -> str:
-    """Result of Wilcoxon's signed-rank test in a sentence."""
+    """Return the result of Wilcoxon's signed-rank test as a sentence."""
     from scipy.stats import wilcoxon
 
     differing = difference[difference != 0]
@@ -170,31 +176,31 @@ def paired_test(difference: Floats) -> str:
 
 
 def data_rows(all_facts: Iterable[CollectionFacts]) -> tuple[list[Row], list[Row]]:
-    """What was found, and the files that were left out."""
+    """Return counts of every split, and the files that were left out."""
     rows, left_out = [], []
     for facts in all_facts:
         for split, manifest in facts.manifests.items():
-            graphs, of = manifest.graphs.values(), {"collection": facts.name, "split": split}
+            graphs, place = manifest.graphs, {"collection": facts.name, "split": split}
             same = dict.fromkeys(
-                (name for name, graph in manifest.graphs.items() if not graph.rankable),
+                (name for name, graph in graphs.items() if not graph.rankable),
                 "nothing to rank: all its configurations are one or cost the same",
             )
-            labelled = any(graph.labelled for graph in graphs)
+            labelled = any(graph.labelled for graph in graphs.values())
             rows.append({
-                **of,
+                **place,
                 "labels": facts.collection.label_source if labelled else "withheld",
                 "graphs": len(graphs),
-                "configurations": sum(graph.configs for graph in graphs),
-                "distinct rows": sum(graph.rows for graph in graphs),
+                "configurations": sum(graph.configs for graph in graphs.values()),
+                "distinct rows": sum(graph.rows for graph in graphs.values()),
                 "not rankable": len(same),
                 "broken": len(manifest.broken),
             })  # fmt: skip
-            left_out += [{**of, "graph": name, "why": why} for name, why in (manifest.broken | same).items()]
+            left_out += [{**place, "graph": name, "why": why} for name, why in (manifest.broken | same).items()]
     return rows, left_out
 
 
 def gather(workspace: Workspace, collection: Collection, *, explained: bool = True) -> CollectionFacts:
-    """Score the model of a collection on the valid split and compute its results; nothing is written."""
+    """Evaluate the model of a collection on the valid split and gather its results; nothing is written."""
     manifests = {split: read_manifest(workspace, collection, split) for split in SPLITS}
     known = {split: manifest for split, manifest in manifests.items() if manifest is not None}
     facts = CollectionFacts(collection, known)
@@ -217,11 +223,11 @@ def gather(workspace: Workspace, collection: Collection, *, explained: bool = Tr
         model.require(known[SPLIT])
         for rows in graphs_to_score(workspace, collection, SPLIT, known[SPLIT], facts.left_out, refuse):
             scored = model.score(rows)
-            facts.scores[rows.name] = evaluate_graph(collection, rows, scored.mean)
+            add_metrics(facts.rankings, collection, rows, MODEL, Scores(scored.mean[None]))
             facts.ranks[rows.name] = mean_rank(scored.mean[rows.group]), mean_rank(rows.cost)
             if model.calibration is not None and not scored.fallback:
                 facts.certain[rows.name] = Trust(model.calibration, scored.per_seed, rows.group).certain
-        if explained and facts.scores:
+        if explained and facts.metrics:
             facts.explained = _explained(facts, model)
     except (ModelError, FeatureStoreError) as error:
         facts.why_not = str(error)
@@ -230,19 +236,20 @@ def gather(workspace: Workspace, collection: Collection, *, explained: bool = Tr
 
 def _explained(facts: CollectionFacts, model: TrainedModel) -> tuple[Explanation, str] | None:
     """Explain the best configuration of the graph of the median score, if its file still exists."""
-    name = facts.worst_first()[len(facts.scores) // 2]
+    name = facts.worst_first()[len(facts.metrics) // 2]
     try:
         npz = find_data_root(Path(facts.manifests[SPLIT].data_root)).npz
         read = read_graph(npz / Path(*facts.collection.parts, SPLIT, f"{name}.npz"), facts.collection.kind)
-        found = explain_graph(read, model)
-        return found, segment_picture(read, found, alone=False) if found.segments else ""
+        explanation = explain_graph(read, model)
+        picture = segment_picture(read, explanation, alone=False) if explanation.segments else ""
+        return explanation, picture
     except XlarankError:
         return None
 
 
 def read_runs(workspace: Workspace) -> list[Row]:
-    """The commands that worked in the workspace, oldest first; lines that cannot be read are skipped."""
-    found: list[Row] = []
+    """Return the commands that worked in the workspace, oldest first; lines that cannot be read are skipped."""
+    rows: list[Row] = []
     lines: list[str] = []
     with suppress(OSError, ValueError):
         lines = read_text(workspace.reports() / "runs.jsonl").splitlines()
@@ -250,5 +257,5 @@ def read_runs(workspace: Workspace) -> list[Row]:
         with suppress(ValueError, TypeError, KeyError):
             run = json.loads(line)
             row = {"began": run["began"], "command": " ".join(run["arguments"]), "seconds": run["seconds"]}
-            found.append({**row, "peak memory, MB": run.get("peak_mb"), "exit": str(run["exit"])})
-    return found
+            rows.append({**row, "peak memory, MB": run.get("peak_mb"), "exit": str(run["exit"])})
+    return rows

@@ -21,14 +21,14 @@ from xlarank.pipelines.ranking.score_difference import Explanation, program_grap
 #: Readable in a light and in a dark page, distinguishable by the colour-blind.
 FASTER, SLOWER, CLASH = "#2f6db5", "#d9822b", "#c23b3b"
 _MOST_NODES: Final = 18
-#: Nodes side by side; more, unless they are of the segment itself, are not drawn.
+#: Maximum nodes side by side, besides those of the segment.
 _MOST_ABREAST: Final = 5
-#: Edges from the segment to what is drawn around it.
+#: Maximum distance of drawn nodes from the segment, in edges.
 _REACH: Final = 2
 _BOX, _HIGH, _GAP, _LAYER = 158.0, 44.0, 44.0, 92.0
 _CHARACTERS: Final = 22
 _SWEEPS: Final = 4
-#: What a picture needs where no page gives it colours.
+#: Colours of a picture in a file of its own.
 _STYLE: Final = (
     "<style>svg{color:#1f2d3d;background:#fff;--page:#fff}"
     "@media (prefers-color-scheme:dark){svg{color:#e3e8ee;background:#14181d;--page:#14181d}}</style>\n"
@@ -47,8 +47,8 @@ def segment_picture(graph: Graph, explanation: Explanation, *, alone: bool = Tru
             f"{explanation.graph} has no segment to draw",
             expected="a layout graph with two configurations that differ",
         )
-    place = _placed(graph, explanation)
-    width, height = max(460.0, max(x for x, _ in place.values()) + _BOX), max(y for _, y in place.values()) + 62
+    centres = _placed(graph, explanation)
+    width, height = max(460.0, max(x for x, _ in centres.values()) + _BOX), max(y for _, y in centres.values()) + 62
     title = f"{explanation.graph}: configuration {explanation.now} against {explanation.then}, segment 1"
     legend = ((FASTER, "makes it faster"), (SLOWER, "makes it slower"), (CLASH, "layouts that clash: a copy"))
     parts = [
@@ -56,8 +56,8 @@ def segment_picture(graph: Graph, explanation: Explanation, *, alone: bool = Tru
         f'style="max-width:{width:.0f}px;width:100%" font-family="Helvetica, Arial, sans-serif" font-size="11">'
         f"<title>{escape(title)}</title>{_STYLE if alone else ''}",
         f'<text x="12" y="20" font-size="13" font-weight="bold" fill="currentColor">{escape(title)}</text>',
-        *_edges(graph, explanation, place),
-        *_nodes(graph, explanation, place),
+        *_edges(graph, explanation, centres),
+        *_nodes(graph, explanation, centres),
     ]
     for at, (colour, text) in enumerate(legend):
         x, y = 12 + 125 * at, height - 14
@@ -67,9 +67,9 @@ def segment_picture(graph: Graph, explanation: Explanation, *, alone: bool = Tru
 
 
 def _placed(graph: LayoutGraph, explanation: Explanation) -> dict[int, tuple[float, float]]:
-    """Centres of the nodes of the segment and of what is around it, nearest first, until there is enough to see.
+    """Return the centres of the nodes of the segment and of those around it, nearest first.
 
-    Operands are above their consumers, and crossings lessened by the mean of the neighbours.
+    Operands are above their consumers; the mean of the neighbours reduces crossings.
     """
     program, configurable = program_graph(graph), set(graph.configurable.tolist())
     segment = [part.node for part in explanation.nodes if part.node in explanation.segments[0].nodes]
@@ -86,11 +86,11 @@ def _placed(graph: LayoutGraph, explanation: Explanation) -> dict[int, tuple[flo
     for node in chosen:
         if node in segment or len(rows[layer[node]]) < _MOST_ABREAST:
             rows[layer[node]].append(node)
-    x = {node: float(place) for row in rows.values() for place, node in enumerate(sorted(row))}
+    x = {node: float(column) for row in rows.values() for column, node in enumerate(sorted(row))}
     beside = part.subgraph(x).to_undirected()
     for depth in _SWEEPS * [*sorted(rows), *sorted(rows, reverse=True)]:
         rows[depth].sort(key=lambda node: float(np.mean([x[n] for n in beside[node]] or [x[node]])))
-        x.update({node: place - (len(rows[depth]) - 1) / 2 for place, node in enumerate(rows[depth])})
+        x.update({node: column - (len(rows[depth]) - 1) / 2 for column, node in enumerate(rows[depth])})
     left = min(x.values())
     return {
         node: ((x[node] - left) * (_BOX + _GAP) + _BOX / 2 + 12, 62 + number * _LAYER)
@@ -99,7 +99,7 @@ def _placed(graph: LayoutGraph, explanation: Explanation) -> dict[int, tuple[flo
     }
 
 
-def _edges(graph: LayoutGraph, explanation: Explanation, place: Places) -> Iterator[str]:
+def _edges(graph: LayoutGraph, explanation: Explanation, centres: Places) -> Iterator[str]:
     now, then = set_layouts(graph, explanation.now), set_layouts(graph, explanation.then)
     tensors = LayoutContext(graph).slot_tensor
     wanted = {  # by configurable consumers of their operands
@@ -107,9 +107,9 @@ def _edges(graph: LayoutGraph, explanation: Explanation, place: Places) -> Itera
         for at, (node, row) in enumerate(now.items())
         for slot in range(1, len(LAYOUT_SLOTS))
     }
-    right = max(x for x, _ in place.values()) + _BOX / 2 + 40
-    for producer, consumer in program_graph(graph).subgraph(place).edges:
-        (x1, y1), (x2, y2) = place[producer], place[consumer]
+    right = max(x for x, _ in centres.values()) + _BOX / 2 + 40
+    for producer, consumer in program_graph(graph).subgraph(centres).edges:
+        (x1, y1), (x2, y2) = centres[producer], centres[consumer]
         y1, y2 = y1 + _HIGH / 2, y2 - _HIGH / 2
         made, before = (
             (_text(rows[producer][:MAX_RANK]) if producer in rows else "") or default_layout_text(graph, producer)
@@ -134,11 +134,11 @@ def _text(layout: NDArray[Any]) -> str:
     return f"{{{','.join(str(int(d)) for d in layout if d >= 0)}}}" if (layout >= 0).any() else ""
 
 
-def _nodes(graph: LayoutGraph, explanation: Explanation, place: Places) -> Iterator[str]:
+def _nodes(graph: LayoutGraph, explanation: Explanation, centres: Places) -> Iterator[str]:
     values = {part.node: part.value for part in explanation.nodes}
     largest = max(abs(value) for value in values.values())
     configurable = set(graph.configurable.tolist())
-    for node, (x, y) in place.items():
+    for node, (x, y) in centres.items():
         value, text = values.get(node, 0.0), describe_node(graph, node)
         name = f" {explanation.names[node].name}" if explanation.names else ""
         lines = [name.strip() or f"{text.opcode} {node}", text.shape, *([f"{value:+.3f}"] if value else [])]

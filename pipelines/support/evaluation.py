@@ -1,4 +1,4 @@
-"""Scores of graphs by collection, and what they say."""
+"""Evaluations of rankings: a tidy frame of metrics, and views of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import counted
@@ -16,69 +15,121 @@ from xlarank.data.family import program_family
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest, each_graph
-from xlarank.models.trained import TrainedModel
-from xlarank.models.validation.evaluation import RANDOM, GraphEvaluation
-from xlarank.models.validation.metrics import bootstrap_interval
+from xlarank.models.arrays import Floats, Indices
+from xlarank.models.trained import Scores, TrainedModel
+from xlarank.models.validation.evaluation import RANDOM, baselines, evaluate_graph
+from xlarank.models.validation.metrics import (
+    METRICS,
+    SPEEDUPS,
+    bootstrap_interval,
+    difference,
+    graph_metrics,
+    summarise,
+    summary,
+)
+from xlarank.pipelines.support.results import SCHEMA, results_table
 
-Floats = NDArray[np.float64]
-#: Scores of graphs, by name.
-Scores = Mapping[str, GraphEvaluation]
+#: ``{graph: {metric: value}}`` by ranker and seed; the seed is None for the mean of all seeds.
+Rankings = dict[tuple[str, int | None], dict[str, dict[str, float]]]
 
-#: What the model's ranking is called beside those that need no model.
-MODEL: Final = "model"
-#: How a verdict begins.
-BETTER, WORSE, UNSURE, ONE = "better than", "worse than", "too close to tell from", "on one graph alone, beside"
+#: Rankers whose names begin with this need no model.
+RULE: Final = "rule: "
+#: First words of a verdict.
+BETTER, WORSE, UNSURE, SINGLE = "better than", "worse than", "too close to tell from", "on one graph alone, beside"
 
 
 @dataclass
 class Evaluation:
-    """Scores by collection.
+    """Metrics of rankings.
 
     Attributes:
-        judged: description of the scored graphs: a split, or what was held out.
-        report: ``{collection: {metric: {mean, std, low, high, graphs: {name: value}}}}``, by
-            `xlarank.models.validation.metrics.summarise`.
-        speedups: ``{collection: {speedup: {mean, std, low, high, graphs}}}`` over the compiler's default, of the
-            graphs where its runtime is known.
-        verdicts: collection -> whether the model is better than the best rule, by `verdict`.
-        left_out: collection (or ``collection graph``) -> why it has no score.
-        notes: what a reader must know to trust a number.
-        rankers: ``{collection: {ranker: {metric: {mean, std, low, high, graphs, difference}}}}`` where several are
-            compared (`xlarank.models.validation.metrics.compare_rankers`); ``report`` is of the first.
-        results: everything that was evaluated, as tables of `xlarank.pipelines.support.results.SCHEMA`.
+        graphs: description of the evaluated graphs: a split, or the unit that was held out.
+        results: a row of `xlarank.pipelines.support.results.SCHEMA` for each metric; the ranker that is evaluated,
+            or that others are compared with, comes first in each collection.
+        left_out: collection (or ``collection graph``) -> why it was not evaluated.
+        notes: caveats.
     """
 
-    judged: str
-    report: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
-    speedups: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
-    verdicts: dict[str, str] = field(default_factory=dict)
+    graphs: str
+    results: pl.DataFrame = field(default_factory=SCHEMA.to_frame)
     left_out: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    rankers: dict[str, dict[str, dict[str, dict[str, Any]]]] = field(default_factory=dict)
-    results: list[pl.DataFrame] = field(default_factory=list)
+
+    def add(
+        self, rankings: Rankings, place: tuple[str, str, str | None], *, tuned: bool | None = None,
+        seconds: Mapping[str, float] | None = None,
+    ) -> None:  # fmt: skip
+        """Add rankings of a ``place`` (collection, split, held_out_by); ``seconds`` are those of the first."""
+        tables = [
+            results_table(metrics, ranker, place=place, tuned=None if ranker.startswith(RULE) else tuned, seed=seed,
+                          seconds=None if number else seconds)
+            for number, ((ranker, seed), metrics) in enumerate(rankings.items())
+        ]  # fmt: skip
+        self.results = pl.concat([self.results, *tables])
+
+    def rankings(self) -> dict[str, Rankings]:
+        """Return the rankings of each collection."""
+        collections: dict[str, Rankings] = {}
+        columns = self.results.select("collection", "ranker", "seed", "graph", "metric", "value")
+        for collection, ranker, seed, graph, metric, value in columns.iter_rows():
+            metrics = collections.setdefault(collection, {}).setdefault((ranker, seed), {})
+            metrics.setdefault(graph, {})[metric] = value
+        return collections
+
+    @property
+    def report(self) -> dict[str, dict[str, dict[str, Any]]]:
+        """``{collection: {metric: {mean, std, low, high, graphs: {name: value}}}}`` of the first ranker.
+
+        If there are rules, metrics have their means (``baselines``), the standard deviation over seeds of the mean
+        over graphs (``seeds_std``) and the mean with identical configurations counted once (``repeats_once``), and
+        the tau of layouts its ``ceiling`` by graph.
+        """
+        return {collection: _report(collection, rankings) for collection, rankings in self.rankings().items()}
+
+    @property
+    def comparison(self) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
+        """``{collection: {ranker: {metric: {mean, std, low, high, graphs, difference}}}}`` of rankers.
+
+        ``difference`` is that to the first ranker, by `xlarank.models.validation.metrics.difference`.
+        """
+        compared: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
+        for collection, rankings in self.rankings().items():
+            first, *others = rankings.items()
+            compared[collection] = {ranker: summarise(metrics) for (ranker, _), metrics in rankings.items()}
+            for (ranker, _), metrics in others:
+                for metric, about in compared[collection][ranker].items():
+                    about["difference"] = difference(metrics, first[1], metric)
+        return compared
+
+    @property
+    def verdicts(self) -> dict[str, str]:
+        """`verdict` of each collection."""
+        return {collection: verdict(collection, rankings) for collection, rankings in self.rankings().items()}
 
 
-def measure(collection: Collection) -> str:
-    """Name of the score of a collection."""
-    return "Kendall tau" if collection.kind == "layout" else "1 - slowdown@5"
-
-
-def interval(values: Floats) -> str:
-    """Mean and its 95 % interval; the mean alone of a single value.
-
-    >>> interval(np.array([0.25]))
-    '0.250'
-    """
-    low, high = bootstrap_interval(values)
-    spread = f" ({low:.3f} to {high:.3f})" if len(values) > 1 else ""
-    return f"{values.mean():.3f}{spread}".replace("-0.000", "0.000")
+def add_metrics(
+    rankings: Rankings, collection: Collection, rows: GraphRows, ranker: str, scores: Scores,
+    picked: Indices | None = None,
+) -> None:  # fmt: skip
+    """Add the metrics of a graph by a ranker's mean scores, by each of several seeds, and by rules."""
+    rankings.setdefault((ranker, None), {})[rows.name] = evaluate_graph(collection, rows, scores.mean, picked)
+    chosen = slice(None) if picked is None else picked
+    cost, group = rows.cost[chosen], rows.group[chosen]
+    for seed, score in enumerate(scores.per_seed if len(scores.per_seed) > 1 else ()):
+        metrics = graph_metrics(collection.kind, score[group], cost, group)
+        rankings.setdefault((ranker, seed), {})[rows.name] = metrics
+    for rule, metrics in baselines(collection, rows, picked).items():
+        rankings.setdefault((RULE + rule, None), {})[rows.name] = metrics
 
 
 def graphs_to_score(
     workspace: Workspace, collection: Collection, split: str, manifest: Manifest, left_out: dict[str, str],
     refuse: Callable[[str], str] = lambda name: "",
 ) -> Iterator[GraphRows]:  # fmt: skip
-    """Graphs that have a score; ``left_out`` gets why others have none, also as ``refuse`` says of their names."""
+    """Yield the labelled, rankable graphs of a split; ``left_out`` gets why others are not.
+
+    ``refuse`` returns why a graph is to be left out by its name, or nothing.
+    """
     for rows in each_graph(workspace, collection, split, manifest):
         why = "all its configurations cost the same" if not rows.rankable else refuse(rows.name)
         if not rows.labelled:
@@ -89,55 +140,90 @@ def graphs_to_score(
             yield rows
 
 
-def column(scores: Scores, metric: str = "score", ranking: str = MODEL) -> Floats:
-    """``(graphs,)`` values of a metric, of the model or of a ranking that needs none."""
-    each = (one.metrics if ranking == MODEL else one.baselines[ranking] for one in scores.values())
-    return np.array([metrics[metric] for metrics in each])
+def column(metrics: Mapping[str, Mapping[str, float]], metric: str = "score") -> Floats:
+    """Return the ``(graphs,)`` values of a metric."""
+    return np.array([values[metric] for values in metrics.values()])
 
 
-def baselines_of(scores: Scores) -> list[str]:
-    """Names of the rankings that need no model."""
-    return list(next(iter(scores.values())).baselines)
+def rules_of(rankings: Rankings) -> dict[str, dict[str, dict[str, float]]]:
+    """Return the rankings that need no model, by rule."""
+    return {ranker.removeprefix(RULE): of for (ranker, _), of in rankings.items() if ranker.startswith(RULE)}
 
 
-def ceilings_of(scores: Scores) -> dict[str, float]:
-    """Return the largest tau that repeated measurements allow, of graphs that have them."""
-    return {name: one.ceiling for name, one in scores.items() if one.ceiling is not None}
+def ceilings_of(metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Return the largest tau that repeated measurements allow, for graphs that have them."""
+    return {name: values["tau_ceiling"] for name, values in metrics.items() if "tau_ceiling" in values}
 
 
-def of_unseen_families(model: TrainedModel, names: Iterable[str]) -> int:
-    """How many graphs are of families outside the training set of a model."""
+def _report(collection: str, rankings: Rankings) -> dict[str, dict[str, Any]]:
+    (ranker, _), metrics = next(iter(rankings.items()))
+    shown = (*METRICS, *SPEEDUPS)
+    report = summarise({name: {key: of[key] for key in shown if key in of} for name, of in metrics.items()})
+    rules = rules_of(rankings)
+    if not rules:
+        return report
+    seeds = [of for (name, seed), of in rankings.items() if name == ranker and seed is not None]
+    for metric in METRICS:
+        about = report[metric]
+        about["baselines"] = {rule: float(column(of, metric).mean()) for rule, of in rules.items()}
+        means = np.stack([column(of, metric) for of in seeds], axis=1).mean(axis=0) if seeds else None
+        about["seeds_std"] = None if means is None else float(means.std(ddof=1))
+        about["repeats_once"] = float(column(metrics, f"{metric}_once").mean())
+    if collection.startswith("layout:"):
+        report["tau"]["ceiling"] = ceilings_of(metrics) or None
+    return report
+
+
+def score_name(collection: str) -> str:
+    """Return the name of the score of a collection."""
+    return "Kendall tau" if collection.startswith("layout:") else "1 - slowdown@5"
+
+
+def with_interval(about: Mapping[str, Any]) -> str:
+    """Return the mean of `xlarank.models.validation.metrics.summary` with its 95 % interval; one graph has none.
+
+    >>> with_interval({"mean": 0.25, "low": 0.2, "high": 0.3, "graphs": {"a": 0.2, "b": 0.3}})
+    '0.250 (0.200 to 0.300)'
+    >>> with_interval({"mean": 0.25, "low": 0.25, "high": 0.25, "graphs": {"a": 0.25}})
+    '0.250'
+    """
+    interval = f" ({about['low']:.3f} to {about['high']:.3f})" if len(about["graphs"]) > 1 else ""
+    return f"{about['mean']:.3f}{interval}".replace("-0.000", "0.000")
+
+
+def count_unseen(model: TrainedModel, names: Iterable[str]) -> int:
+    """Count the graphs of families outside the training set of a model."""
     known = {program_family(name) for name in model.card.known_graphs}
     return sum(program_family(name) not in known for name in names)
 
 
-def verdict(collection: Collection, scores: Scores) -> str:
-    """One sentence: the model's score, whether it beats the best rule without learning, and how sure that is.
+def verdict(collection: str, rankings: Rankings) -> str:
+    """Return a sentence: the ranker's score, whether it beats the best rule, and how sure that is.
 
-    >>> layouts = Collection.parse("layout:cpu:random")
-    >>> one, two = (GraphEvaluation({"score": x}, {}, {"rule": {"score": x - 0.25}}, {}) for x in (0.5, 0.75))
-    >>> verdict(layouts, {"a": one, "b": two})
-    'better than the best rule without learning (rule, 0.375): Kendall tau 0.625 (0.500 to 0.750), ahead on
+    >>> model, rule = ({"a": {"score": x}, "b": {"score": x + 0.25}} for x in (0.5, 0.25))
+    >>> verdict("layout:cpu:random", {("lambdarank", None): model, ("rule: file order", None): rule})
+    'better than the best rule without learning (file order, 0.375): Kendall tau 0.625 (0.500 to 0.750), ahead on
     2 of 2 graphs, by +0.250 (+0.250 to +0.250) on average'
     """
-    model = column(scores)
-    own = f"{measure(collection)} {interval(model)}"
-    rules = {name: column(scores, ranking=name) for name in baselines_of(scores) if name != RANDOM}
+    metrics = next(iter(rankings.values()))
+    scores = {name: values["score"] for name, values in metrics.items()}
+    score = f"{score_name(collection)} {with_interval(summary(scores))}"
+    rules = {name: column(of) for name, of in rules_of(rankings).items() if name != RANDOM}
     rule = max(rules, key=lambda name: rules[name].mean())
-    difference = model - rules[rule]
-    low, high = bootstrap_interval(difference)
+    ahead = column(metrics) - rules[rule]
+    low, high = bootstrap_interval(ahead)
     beside = f"the best rule without learning ({rule}, {rules[rule].mean():.3f})"
-    if len(scores) == 1:
-        return f"{ONE} {beside}: {own}"
+    if len(metrics) == 1:
+        return f"{SINGLE} {beside}: {score}"
     sure = BETTER if low > 0 else WORSE if high < 0 else UNSURE
-    ahead = f"ahead on {(difference > 0).sum()} of {counted(len(scores), 'graph')}, by {difference.mean():+.3f}"
-    return f"{sure} {beside}: {own}, {ahead} ({low:+.3f} to {high:+.3f}) on average"
+    count = f"ahead on {(ahead > 0).sum()} of {counted(len(metrics), 'graph')}"
+    return f"{sure} {beside}: {score}, {count}, by {ahead.mean():+.3f} ({low:+.3f} to {high:+.3f}) on average"
 
 
-def summary(verdicts: Iterable[str]) -> str:
-    """Count models by what `verdict` says of each.
+def count_verdicts(verdicts: Iterable[str]) -> str:
+    """Count models by their verdicts.
 
-    >>> summary([f"{BETTER} ...", f"{UNSURE} ..."])
+    >>> count_verdicts([f"{BETTER} ...", f"{UNSURE} ..."])
     'Beside the best rule without learning, of 2 models: 1 better, 0 worse, 1 too close to tell.'
     """
     texts = list(verdicts)

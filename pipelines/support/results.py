@@ -15,8 +15,8 @@ from xlarank.data.family import program_family
 from xlarank.data.files import atomic_write, read_bytes, write_parquet
 from xlarank.data.workspace import Workspace
 
-#: A row is a metric of a graph. ``held_out_by`` is null unless the scores are out of fold, ``tuned`` is null for
-#: rules and files of scores, ``seed`` for the mean over seeds. ``seconds`` is the time to rank the graph;
+#: A row for each metric of a graph. ``held_out_by`` is null unless the scores are out of fold, ``tuned`` is null
+#: for rules and files of scores, ``seed`` for the mean over seeds. ``seconds`` is the time to rank the graph;
 #: for scores out of fold, the time to train and score all folds.
 _TYPES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "collection": pl.String, "split": pl.String, "held_out_by": pl.String, "ranker": pl.String, "tuned": pl.Boolean,
@@ -42,9 +42,10 @@ def results_table(
     """Return ``{graph: {metric: value}}`` as rows of `SCHEMA`; ``place`` is collection, split and held_out_by."""
     time = datetime.now(UTC)
     rows = [
-        (*place, ranker, tuned, seed, graph, program_family(graph), metric, value,
+        (*place, ranker, tuned, seed, graph, family, metric, value,
          seconds.get(graph) if isinstance(seconds, Mapping) else seconds, xlarank.__version__, time)
         for graph, values in metrics.items()
+        for family in (program_family(graph),)
         for metric, value in values.items()
     ]  # fmt: skip
     return pl.DataFrame(rows, SCHEMA, orient="row")

@@ -20,6 +20,7 @@ from xlarank.features.rows import GraphRows
 from xlarank.features.store import read_manifest
 from xlarank.models.arrays import Floats
 from xlarank.models.objectives import mean_rank
+from xlarank.models.trained import Scores
 from xlarank.models.validation.curves import FAMILY, KIND, FoldPlan
 from xlarank.pipelines.support.results import replace_rows
 from xlarank.pipelines.training.training_sets import StoredTrainingSet
@@ -119,13 +120,17 @@ class ScoreFiles:
             raise ScoreFileError(f"--weights are {given}", expected=expected)
         return cls(list(map(str, paths)), used, [_read(path, split) for path in paths])
 
+    @property
+    def name(self) -> str:
+        return " and ".join(self.names)
+
     @cached_property
     def _by_graph(self) -> list[dict[tuple[Any, ...], pl.DataFrame]]:
-        """Rows of each graph, by file: to filter the whole table for every graph takes quadratic time."""
+        """Rows of each graph, by file; filtering the table for every graph would take quadratic time."""
         return [table.partition_by("graph", as_dict=True) for table in self.tables]
 
-    def of(self, collection: Collection, graph: GraphRows) -> Floats | None:
-        """Return ``(rows,)`` weighted mean ranks of a graph over the files that score it; None if none does.
+    def of(self, collection: Collection, graph: GraphRows) -> Scores | None:
+        """Return the weighted mean ranks of a graph's rows over the files that score it; None if none does.
 
         Raises `ScoreFileError` for the first wrong row.
         """
@@ -137,7 +142,7 @@ class ScoreFiles:
             if len(of_graph):
                 ranks.append(mean_rank(_row_scores(file, of_graph, graph)))
                 weights.append(weight)
-        return np.average(ranks, axis=0, weights=weights) if ranks else None
+        return Scores(np.average(ranks, axis=0, weights=weights)[None]) if ranks else None
 
 
 def require_known_graphs(
@@ -166,7 +171,13 @@ def _read(path: Path, split: str) -> pl.DataFrame:
     try:
         content = read_bytes(path)
         csv = path.suffix.lower() == ".csv"
-        table = pl.read_csv(content, infer_schema_length=None) if csv else pl.read_parquet(content)
+        # names of digits keep their leading zeros
+        names = {name: kind for name, kind in _READ.items() if kind == pl.String}
+        table = (
+            pl.read_csv(content, infer_schema_length=None, schema_overrides=names)
+            if csv
+            else pl.read_parquet(content)
+        )
         if missing := [name for name in _REQUIRED if name not in table.columns]:
             raise ValueError(f"it has no column {missing[0]}")
         columns = pl.Schema({name: kind for name, kind in _READ.items() if name in table.columns})

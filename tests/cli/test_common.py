@@ -225,9 +225,23 @@ def test_info_of_a_file_shows_the_noise_of_its_labels(small: Path) -> None:
     assert re.search(r"ceiling of tau +1.000", done.out)
 
 
-def test_info_of_a_file_refuses_tiles_and_a_data_root_beside_it(small: Path) -> None:
+def test_info_of_a_tile_file(small: Path) -> None:
+    """The last two of four configurations are one, the second run 1 % longer than the first."""
+    arrays = tile_arrays()
+    arrays["config_feat"] = np.tile(arrays["config_feat"][:1], (4, 1))
+    arrays["config_feat"][:, 0] = (1, 2, 4, 4)
+    arrays["config_runtime"] = np.array([20_000, 30_000, 40_000, 40_400])
+    arrays["config_runtime_normalizers"] = np.full(4, 25_000)
+    done = here("info", save_npz(small / "tile.npz", arrays), "--json", "labels.json")
+    labels = json.loads(Path("labels.json").read_text())
+    noise = pytest.approx(np.log(1.01) / np.sqrt(2))
+    assert labels == {"configurations": 4, "measured": 4, "distinct": 3, "best_ns": 20_000, "default_ns": 25_000,
+                      "repeat_std": noise}  # fmt: skip
+    assert done.code == 0 and re.search(r"runtime of the fastest, ns +20,000", done.out)
+
+
+def test_info_of_a_file_refuses_a_data_root_beside_it(small: Path) -> None:
     tile = save_npz(small / "tile.npz", tile_arrays())
-    refused(["info", tile], "tile.npz is a tile graph; expected a layout graph")
     refused(["info", tile, "--data-root", small], "tile.npz and a data root or collection are named")
     refused(["info", small], "cannot be opened .*expected a whole npz")
 

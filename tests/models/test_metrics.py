@@ -142,26 +142,19 @@ def test_speedups_count_the_best_of_the_first_and_average_geometrically() -> Non
     group = np.array([0, 1, 1, 2, 3, 4, 5])  # the second and third are one configuration: a sixth comes in
     assert metrics.speedups(score, cost, 100.0, group)["speedup@5"] == 100.0
     twice, half = (dict.fromkeys(metrics.SPEEDUPS, value) for value in (2.0, 0.5))
-    report = metrics.summarise_speedups({"a": twice, "b": half})
+    report = metrics.summarise({"a": twice, "b": half})
     assert (report["speedup@1"]["mean"], report["speedup@1"]["std"]) == pytest.approx((1.0, np.log(2)))
     assert report["speedup@5"]["graphs"] == {"a": 2.0, "b": 0.5}
-    assert metrics.summarise_speedups({}) == {}
+    assert metrics.summarise({}) == {}
 
 
-def scores(values: dict[str, float]) -> dict[str, dict[str, float]]:
-    return {graph: dict.fromkeys(METRICS, value) for graph, value in values.items()}
-
-
-def test_everyone_is_compared_with_the_first_on_the_graphs_of_both() -> None:
-    found = metrics.difference(scores({"a": 0.5, "c": 0.0}), scores({"b": 0.9, "a": 0.25}), "slowdown@1")
-    assert found == metrics.Difference(0.25, 0.25, 0.25, 1)
-    of = {"first": scores({"a": 0.5, "b": 0.5}), "second": scores({"a": 0.6, "b": 0.8}), "alone": scores({"c": 1})}
-    report = metrics.compare_rankers(of)
-    assert list(report) == list(of) and "difference" not in report["first"]["tau"]
+def test_differences_are_those_of_the_graphs_of_both() -> None:
+    ours, theirs = ({graph: {"tau": value} for graph, value in of.items()} for of in (
+        {"a": 0.6, "b": 0.8, "c": 0.0}, {"b": 0.5, "d": 0.9, "a": 0.5}
+    ))  # fmt: skip
     expected = {"mean": 0.2, "low": 0.1, "high": 0.3, "graphs": 2}
-    assert report["second"]["tau"]["difference"] == pytest.approx(expected)
-    assert report["alone"]["tau"]["difference"] is None
-    assert metrics.graph_scores(report["second"]) == of["second"]
+    assert metrics.difference(ours, theirs, "tau") == pytest.approx(expected)
+    assert metrics.difference(ours, {"e": {"tau": 0.5}}, "tau") is None
 
 
 LAYOUTS, TILES = Collection.parse("layout:cpu:random"), Collection.parse("tile:cpu")

@@ -112,6 +112,8 @@ def test_only_what_changed_is_built_again(tree: Path, built: Path) -> None:
     assert totals(report) == (0, FILES - 2, 1)
     assert "beta__a.npz" in report.broken[f"{LAYOUT} train beta__a"] and list(manifest(built).broken) == ["beta__a"]
     assert list(stored(built)) == ["alpha__b", "beta__b", "gamma__a"]
+    instances = (built / "features/layout/cpu/random/train").glob("*.instances.npz")
+    assert sorted(path.name.partition(".")[0] for path in instances) == ["alpha__b", "beta__b", "gamma__a"]
     changed.write_bytes(whole)
     assert totals(build(tree, built)) == (1, FILES - 2, 0)
     assert manifest(built).broken == {} and "beta__a" in stored(built)

@@ -178,6 +178,7 @@ def test_the_source_runs_from_a_package(tmp_path: Path) -> None:
     assert re.search(rf"{TILE} +final model", out) and re.search(rf"{LAYOUT} +the shipped ranker", out)
     assert "submission.csv: 2 rows, 0 problems" in out
     rows = (tmp_path / "working" / "submission.csv").read_bytes()
+    assert f"own.csv: 1 graphs of {TILE} ranked by LightGBM, 2 rows" in out
     picture = (tmp_path / "working" / "xlarank" / "reports" / "first-tile-cpu.svg").read_text(encoding="utf-8")
     assert "pool__a" in picture and "rank by label" in picture
 

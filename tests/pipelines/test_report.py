@@ -25,7 +25,7 @@ from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.info import SplitInfo, info
 from xlarank.pipelines.report import report
 from xlarank.pipelines.reporting.charts import scores_chart
-from xlarank.pipelines.reporting.gather import compared, gather, mean_row, paired_test
+from xlarank.pipelines.reporting.gather import MODEL, compared, gather, mean_row, paired_test
 
 
 def read(page: Path) -> tuple[str, str]:
@@ -83,7 +83,7 @@ def test_what_a_model_knows_from_elsewhere_is_in_its_training_set(trained: Path,
     first = {"where": "shipped", "collection": "layout:tpu-estimate:all", "fingerprint": "", "rate": 1.0}
     path.write_text(json.dumps(card | {"continues": {**first, "graphs": ["delta__b"]}}))
     facts = gather(place, collection)
-    assert facts.left_out == {"delta__b": "in the training set of the model"} and [*facts.scores] == ["delta__a"]
+    assert facts.left_out == {"delta__b": "in the training set of the model"} and [*facts.metrics] == ["delta__a"]
     notes = evaluate(place, split="valid", collections=[LAYOUT]).notes
     assert notes == [f"{LAYOUT}: the model was trained on 1 of the 2 graphs scored here"]
 
@@ -96,7 +96,7 @@ def test_without_models_and_with_names_that_look_like_html(built: Path, tmp_path
     picture.parent.mkdir(exist_ok=True)
     picture.write_text('<svg xmlns="http://www.w3.org/2000/svg"><script>alert(2)</script></svg>')
     found = report(Workspace(built), tmp_path / "report.html")
-    assert found.left_out == {LAYOUT: "no model was trained", TILE: "no model was trained"} and not found.judged
+    assert found.left_out == {LAYOUT: "no model was trained", TILE: "no model was trained"} and not found.scores
     text, words = read(found.out)
     assert f"Without a model: {LAYOUT}; {TILE}." in words
     assert 'src="data:image/svg+xml;base64,' in text, "browsers run no script of an image"
@@ -118,9 +118,10 @@ def test_calibrated_and_compared(trained: Path, shared_trained: Path, tmp_path: 
 
 def test_intervals_and_the_paired_test(shared_trained: Path) -> None:
     ours = gather(Workspace(shared_trained), Collection.parse(LAYOUT), explained=False)
-    swapped = dict(zip(ours.scores, reversed(ours.scores.values()), strict=True))
+    swapped = dict(zip(ours.metrics, reversed(ours.metrics.values()), strict=True))
     one, other = (row["Kendall tau"] for row in ours.score_rows())
-    assert compared(ours, replace(ours, scores=swapped))[1].tolist() == [one - other, other - one]
+    theirs = replace(ours, rankings={(MODEL, None): swapped})
+    assert compared(ours, theirs)[1].tolist() == [one - other, other - one]
     # all of 10 differences of one sign: p = 2 / 2**10
     assert "p = 0.00195, more than chance" in paired_test(np.linspace(0.01, 0.1, 10))
     assert "no more than chance" in paired_test(np.array([0.1, -0.1, 0.2, -0.2, 0.3, -0.3, 0.05]))

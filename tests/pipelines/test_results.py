@@ -82,9 +82,9 @@ def test_compared_rankers_are_on_the_leaderboard(built: Path) -> None:
     fit = FitSettings(20, threads=1)
     found = cross_validate_rankers(Workspace(built), ["lambdarank", "ranknet"], collections=[LAYOUT], fit=fit)
     board = leaderboard(Workspace(built), collections=[LAYOUT]).filter(pl.col("held_out_by") == "family")
-    means = {name: report["score"]["mean"] for name, report in found.rankers[LAYOUT].items()}
+    means = {name: report["score"]["mean"] for name, report in found.comparison[LAYOUT].items()}
     assert dict(board["ranker", "mean"].iter_rows()) == pytest.approx(means)
-    assert found.report[LAYOUT] == found.rankers[LAYOUT]["lambdarank"], "the shape of one ranker"
+    assert found.report[LAYOUT] == found.comparison[LAYOUT]["lambdarank"], "the shape of one ranker"
 
 
 def test_without_results(built: Path, tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_without_results(built: Path, tmp_path: Path) -> None:
         leaderboard(Workspace(tmp_path))
     workspace = Workspace(tmp_path)
     write_results(workspace, [results_table({"a": {"score": 0.1}}, "y", place=(TILE, "valid", None))])
-    with pytest.raises(XlarankError, match="--metric is 'taw'; expected score"):
+    with pytest.raises(XlarankError, match="--metric is 'taw'; expected tau, "):
         leaderboard(workspace, metric="taw")
     with pytest.raises(CollectionError, match="did you mean tile:cpu"):
         leaderboard(workspace, collections=["tile:cpus"])

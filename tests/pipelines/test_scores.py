@@ -132,6 +132,12 @@ def test_columns_of_other_types_and_names(shared_built: Path, tmp_path: Path) ->
         ScoreFiles.read([path], "test")
 
 
+def test_names_of_digits_keep_their_zeros(tmp_path: Path) -> None:
+    path = tmp_path / "scores.csv"
+    path.write_text("graph,configuration,score\n007,0,1.5\n")
+    assert ScoreFiles.read([path], "test").tables[0]["graph"].to_list() == ["007"]
+
+
 def test_only_a_collections_own_model_leaves_its_scores(trained: Path, tmp_path: Path) -> None:
     other = "layout:xla:random"
     for folder in ("features", "models"):

@@ -28,7 +28,7 @@ from xlarank.models.validation import evaluation
 from xlarank.models.validation.curves import FoldPlan, validate_fold
 from xlarank.models.validation.folds import Fold
 from xlarank.models.validation.metrics import METRICS, graph_metrics, kendall_tau, summarise
-from xlarank.pipelines.cross_validate import cross_validate, cross_validate_rankers
+from xlarank.pipelines.cross_validate import cross_validate, cross_validate_rankers, worth_of_blocks
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.reporting.gather import gather
 from xlarank.pipelines.support.evaluation import Evaluation
@@ -55,6 +55,7 @@ def is_by_hand(metrics: Any, workspace: Path, model: TrainedModel, collection: s
         for name, graph in stored(workspace, collection, split).items()
     }
     own = {name: {key: about[key] for key in about.keys() - BESIDE} for name, about in metrics.items()}
+    own = {name: about for name, about in own.items() if name in METRICS}
     return own == summarise(expected)
 
 
@@ -71,10 +72,10 @@ def test_the_report_has_every_metric_of_every_graph(trained: Path, split: str) -
     assert list(found.report) == [LAYOUT, TILE]
     for collection, metrics in found.report.items():
         assert is_by_hand(metrics, trained, model_of(trained, collection), collection, split)
-        for values in metrics.values():
-            assert {"ceiling", *values} == {"mean", "std", "low", "high", "graphs", *BESIDE}
-            assert list(values["graphs"]) == list(TREE[collection][split])
-    assert (found.judged, found.left_out, found.notes) == (split, {}, [])
+        for metric in METRICS:
+            assert {"ceiling", *metrics[metric]} == {"mean", "std", "low", "high", "graphs", *BESIDE}
+            assert list(metrics[metric]["graphs"]) == list(TREE[collection][split])
+    assert (found.graphs, found.left_out, found.notes) == (split, {}, [])
     assert json.loads(json.dumps(found.report)) == found.report
     assert (listener.jobs, listener.notes, listener.ended) == ([(f"evaluating on {split}", 2)], [LAYOUT, TILE], 1)
     assert files() == before, "models and rows are only read"
@@ -231,7 +232,7 @@ def test_by_family_are_the_scores_that_training_kept(shared_trained: Path, fits:
         folds = model_of(shared_trained, collection).card.folds
         assert found.report[collection] == summarise(folds)
         assert list(found.report[collection]["tau"]["graphs"]) == list(folds)
-    assert (found.judged, found.notes) == ("out of fold, unseen families", [])
+    assert (found.graphs, found.notes) == ("out of fold, unseen families", [])
     by_kind = held_out(shared_trained, by="kind").report
     assert by_kind == held_out(shared_trained, collections=[LAYOUT]).report, "layouts have no kinds"
     assert fits == []
@@ -248,7 +249,7 @@ def test_graphs_are_held_out_while_their_family_stays(trained: Path, fits: list[
     names = list(TREE[LAYOUT]["train"])
     folds = [fit["data"].names for fit in fits if {*names[:2]} & {*fit["data"].names}]
     assert [[name for name in names if name not in fold] for fold in folds] == [[name] for name in names[:4]]
-    assert found.judged == "out of fold, same families in the training set"
+    assert found.graphs == "out of fold, same families in the training set"
     assert list(found.report[LAYOUT]["tau"]["graphs"]) == names[:4]
     assert found.left_out[f"{LAYOUT} gamma__a"] == "no other graph is of its family"
     apart = model_of(trained).card.folds
@@ -302,14 +303,15 @@ def test_rankers_by_name_need_no_model_and_are_compared_on_the_same_graphs(
     assert not (built / "models").exists()
 
     found = cross_validate_rankers(Workspace(built), [*names, "ranknet"], fit=fit, **layouts)
-    gap = found.rankers[LAYOUT]["lambdarank"]["slowdown@1"]["difference"]
-    for rankers in found.rankers[LAYOUT].values():
-        for about in rankers.values():
+    comparison = found.comparison[LAYOUT]
+    gap = comparison["lambdarank"]["slowdown@1"]["difference"]
+    for metrics in comparison.values():
+        for about in metrics.values():
             about.pop("difference", None)
-    assert found.rankers[LAYOUT] == {name: one.report[LAYOUT] for name, one in alone.items()}
+    assert comparison == {name: one.report[LAYOUT] for name, one in alone.items()}
     means = [one.report[LAYOUT]["slowdown@1"]["mean"] for one in alone.values()]
     assert gap["mean"] == pytest.approx(means[1] - means[0]) and gap["low"] <= gap["mean"] <= gap["high"]
-    assert found.judged == "out of fold, unseen families"
+    assert found.graphs == "out of fold, unseen families"
     assert found.notes == [*alone["ranknet"].notes, *alone["lambdarank"].notes]
 
 
@@ -321,14 +323,14 @@ def test_a_block_is_left_out_on_the_same_folds(
     """By hand: the score of each graph with and without its columns; none given is the trained model."""
     workspace, fit = Workspace(trained), FitSettings(25, threads=1)
     found = cross_validate_rankers(workspace, models, without=["Padding", "InnerChange"], fit=fit)
-    whole, rest = found.rankers[LAYOUT].values()
+    whole, rest = found.comparison[LAYOUT].values()
     assert "no columns of Padding or InnerChange" in found.left_out[TILE] and TILE not in found.report
     scores = [[*one["score"]["graphs"].items()] for one in (whole, rest)]
     assert [name for name, _ in scores[0]] == [name for name, _ in scores[1]]
     worth = np.array([one - other for (_, one), (_, other) in zip(*scores, strict=True)])
     error = worth.std(ddof=1) / np.sqrt(len(worth))
     text = f"columns of Padding and InnerChange add {worth.mean():+.4f} of Kendall tau (standard error {error:.4f})"
-    assert found.verdicts == {LAYOUT: text}
+    assert worth_of_blocks(found, ["Padding", "InnerChange"]) == {LAYOUT: text}
     half, columns = len(fits) // 2, {*Padding.columns, *InnerChange.columns}
     assert [[*one["data"].families] for one in fits[:half]] == [[*one["data"].families] for one in fits[half:]]
     assert all(columns.isdisjoint(one["data"].columns) for one in fits[:half])

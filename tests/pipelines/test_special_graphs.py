@@ -132,7 +132,7 @@ def test_training_and_cross_validation_go_by_kinds(kernels: tuple[Workspace, Tra
     for model in (None, "lambdarank"):
         found = cross_validate(workspace, by="kind", model=model, fit=FitSettings(5, threads=1))
         assert found.report[TILE] == result.folds
-        assert found.judged == "out of fold, unseen kinds of kernels"
+        assert found.graphs == "out of fold, unseen kinds of kernels"
         assert f"{TILE}: 3 kinds of kernels in 3 folds" in found.notes
         assert f"{TILE}: fallback for unseen kinds of kernels: {Fallback()}" in found.notes
     again = cross_validate(workspace, by="kind", model="lambdarank", with_valid=True, fit=FitSettings(3))

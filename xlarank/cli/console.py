@@ -194,11 +194,11 @@ def plain_values(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return {part.name: plain_values(getattr(value, part.name)) for part in fields(value)}
     if isinstance(value, dict):
-        return {str(name): plain_values(each) for name, each in value.items()}
+        return {str(name): plain_values(item) for name, item in value.items()}
     if isinstance(value, set | frozenset):
         return sorted(map(plain_values, value))
     if isinstance(value, list | tuple):
-        return [plain_values(each) for each in value]
+        return [plain_values(item) for item in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value if value is None or isinstance(value, bool | int | str) else str(value)

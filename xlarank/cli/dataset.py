@@ -14,7 +14,7 @@ from xlarank.data.errors import XlarankError
 
 if TYPE_CHECKING:  # heavy: commands import it late, so that --help stays quick
     from xlarank.models.validation.layout_labels import LayoutLabels
-    from xlarank.pipelines.info import SplitInfo
+    from xlarank.pipelines.info import SplitInfo, TileLabels
 
 app = Typer()
 
@@ -26,7 +26,8 @@ INFO: Final = ("collection", "split", ">graphs", ">labelled", ">families", ">con
 @app.command()
 def info(
     graph: Annotated[
-        Path | None, Argument(help="npz file of a layout graph: show the noise of its labels instead.")
+        Path | None,
+        Argument(help="npz file of a graph: show its labels and their noise instead."),
     ] = None,
     data_root: Root = None,
     collection: Collections = None,
@@ -57,25 +58,32 @@ def info(
     finish(broken)
 
 
-def label_rows(labels: LayoutLabels) -> list[tuple[str, str]]:
-    """Return what is known of the labels of a graph, line by line."""
-    counts = {
-        "configurations": labels.configurations,
-        "measured": labels.measured,
-        "distinct": labels.distinct,
-        "distinct layouts of outputs": labels.output_sets,
-        "distinct times of the time model": labels.model_times,
-    }
-    values = {
-        "noise of identical configurations": (labels.repeat_std, ".4%"),
-        "noise of equal layouts of outputs": (labels.set_std, ".4%"),
-        "tau of one measurement with another": (labels.run_tau, ".3f"),
-        "ceiling of tau": (labels.ceiling, ".3f"),
-        "tau of layouts of outputs, learned from the same graph": (labels.set_tau, ".3f"),
-        "R2 of a sum over tied outputs": (labels.additive_r2, ".6f"),
-    }
-    rows = [(name, f"{count:,}") for name, count in counts.items()]
-    return rows + [(name, "-" if value is None else f"{value:{form}}") for name, (value, form) in values.items()]
+#: Heads and formats of the quantities of a graph file.
+LABELS: Final = {
+    "configurations": ("configurations", ","),
+    "measured": ("measured", ","),
+    "distinct": ("distinct", ","),
+    "best_ns": ("runtime of the fastest, ns", ","),
+    "default_ns": ("runtime of the compiler's default, ns", ","),
+    "output_sets": ("distinct layouts of outputs", ","),
+    "model_times": ("distinct times of the time model", ","),
+    "repeat_std": ("noise of identical configurations", ".4%"),
+    "set_std": ("noise of equal layouts of outputs", ".4%"),
+    "run_tau": ("tau of one measurement with another", ".3f"),
+    "ceiling": ("ceiling of tau", ".3f"),
+    "set_tau": ("tau of layouts of outputs, learned from the same graph", ".3f"),
+    "additive_r2": ("R2 of a sum over tied outputs", ".6f"),
+}
+
+
+def label_rows(labels: LayoutLabels | TileLabels) -> list[tuple[str, str]]:
+    """Return the quantities of a graph file as rows of a table."""
+    values = vars(labels)
+    return [
+        (head, "-" if values[name] is None else f"{values[name]:{form}}")
+        for name, (head, form) in LABELS.items()
+        if name in values
+    ]
 
 
 def info_row(part: SplitInfo) -> list[str]:

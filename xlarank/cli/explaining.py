@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +14,7 @@ from xlarank.cli.options import WORK, Collections, Json, ModelOf, Threads, Work,
 from xlarank.data.errors import counted
 
 if TYPE_CHECKING:  # heavy; imported by the command that needs it
+    from xlarank.models.explanation.calibration import Calibration
     from xlarank.pipelines.ranking.score_difference import NodePart
 
 app = Typer()
@@ -107,13 +109,18 @@ def calibrate(
     heads = ("collection", ">graphs", ">held out", ">seeds", ">pairs certain", ">of these right", ">best in first",
              ">nearly best in first")  # fmt: skip
     show_rows(heads, (
-        (name, str(one.graphs), f"{one.families} {FOLDS_OF[one.by]}", str(one.seeds), f"{one.certain:.1%}",
-         f"{one.right:.1%} ({one.right_low:.1%} to {one.right_high:.1%})" if one.right == one.right else "-",
-         f"{one.first:.0%}", f"{one.first_nearly:.0%}")
-        for name, one in calibrations.items()
+        (name, str(trust.graphs), f"{trust.families} {FOLDS_OF[trust.by]}", str(trust.seeds),
+         f"{trust.certain:.1%}", _right(trust), f"{trust.first:.0%}", f"{trust.first_nearly:.0%}")
+        for name, trust in calibrations.items()
     ))  # fmt: skip
     list_reasons("left out", left_out)
-    write_json(json_file, {name: one.as_json() for name, one in calibrations.items()})
+    write_json(json_file, {name: trust.as_json() for name, trust in calibrations.items()})
+
+
+def _right(trust: Calibration) -> str:
+    if isnan(trust.right):
+        return "-"
+    return f"{trust.right:.1%} ({trust.right_low:.1%} to {trust.right_high:.1%})"
 
 
 @app.command()
@@ -136,9 +143,9 @@ def report(
     other = Workspace(compare) if compare is not None else None
     with progress_bars() as progress:
         written = run(place, out, compare=other, collections=collection or (), progress=progress)
-    for name, (score, graphs) in written.judged.items():
+    for name, (score, graphs) in written.scores.items():
         say(f"{name}: {score:.3f} on {counted(graphs, 'graph')}")
     list_reasons("not scored", written.left_out)
     say(f"wrote {written.out}: {written.size / 1e6:.1f} MB, opens in any browser without a network")
-    write_json(json_file, {"out": str(written.out), "bytes": written.size, "judged": written.judged})
+    write_json(json_file, {"out": str(written.out), "bytes": written.size, "judged": written.scores})
     return written

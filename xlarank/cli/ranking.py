@@ -83,10 +83,10 @@ def _show_ranking(ranking: Ranking, top: int) -> None:
     timed, faster = ranking.estimated is not None, bool(ranking.speedups)
     heads = [">estimated µs"] * timed + [">ms in file"] + [">speedup"] * faster
     show_rows((">rank", ">configuration", ">score (lower is faster)", *heads, "~identical"), (
-        (str(one.rank), str(one.configuration), f"{one.score:.4f}",
-         *[f"{(one.estimated_ns or 0) / 1000:.3f}"] * timed, _milliseconds(one.runtime_ns),
-         *[f"{one.speedup:.3f}" if one.speedup else "-"] * faster, _identical(one))
-        for one in ranking.best(top)
+        (str(entry.rank), str(entry.configuration), f"{entry.score:.4f}",
+         *[f"{(entry.estimated_ns or 0) / 1000:.3f}"] * timed, _milliseconds(entry.runtime_ns),
+         *[f"{entry.speedup:.3f}" if entry.speedup else "-"] * faster, _identical(entry))
+        for entry in ranking.best(top)
     ))  # fmt: skip
     _show_losses(ranking)
     if ranking.metrics:
@@ -105,18 +105,18 @@ def _show_losses(ranking: Ranking, most: int = 3) -> None:
 
     first, graph = int(ranking.order[0]), ranking.source[0]
     times = ranking.node_times(first)
-    total = sum(one.nanoseconds for one in times)
-    slower = sorted(times, key=lambda one: one.fastest_ns - one.nanoseconds)[:most]
-    for one in slower:
-        share = (one.nanoseconds - one.fastest_ns) / total if total else 0.0
+    total = sum(node.nanoseconds for node in times)
+    slower = sorted(times, key=lambda node: node.fastest_ns - node.nanoseconds)[:most]
+    for node in slower:
+        share = (node.nanoseconds - node.fastest_ns) / total if total else 0.0
         if share >= 0.001:
-            if one.order == one.fastest_order:
+            if node.order == node.fastest_order:
                 cause = "an operand has the contracted dimension along its lanes"
             else:
-                order = ",".join(map(str, one.fastest_order))
-                cause = f"{one.lanes} of {one.tile_lanes} lanes are used; output {{{order},...}} saves it"
+                order = ",".join(map(str, node.fastest_order))
+                cause = f"{node.lanes} of {node.tile_lanes} lanes are used; output {{{order},...}} saves it"
             say(f"configuration {first}: {share:.1%} of the estimated {total / 1e6:.3f} ms is lost by node "
-                f"{one.node}, {describe_node(graph, one.node)}: {cause}")  # fmt: skip
+                f"{node.node}, {describe_node(graph, node.node)}: {cause}")  # fmt: skip
 
 
 def _milliseconds(runtime_ns: int | None) -> str:
@@ -124,12 +124,13 @@ def _milliseconds(runtime_ns: int | None) -> str:
 
 
 def _identical(entry: Ranked, most: int = 8) -> str:
-    """Configurations that are the same, with what they took where that was measured."""
-    each = [
+    """Return the identical configurations, with their runtimes if these were measured."""
+    configurations = [
         str(config) if runtime is None else f"{config} ({_milliseconds(runtime)} ms)"
         for config, runtime in zip(entry.identical, entry.identical_runtime_ns, strict=True)
     ]
-    return ", ".join(each[:most]) + (f" and {len(each) - most} more" if len(each) > most else "")
+    more = f" and {len(configurations) - most} more" if len(configurations) > most else ""
+    return ", ".join(configurations[:most]) + more
 
 
 def _show_rankings(rankings: dict[str, Ranking], top: int) -> None:

@@ -1,8 +1,8 @@
-"""How good rankings are: of trained models on a split, and of graphs that a ranker never saw."""
+"""Commands that score rankings: evaluate, cross-validate, leaderboard."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # heavy; imported where a command needs them, so that --help 
 
 app = Typer()
 
-#: Shorter names of metrics, so that tables fit.
+#: Shorter names of metrics, so that tables fit the window.
 HEADS = {"ordered_pair_accuracy": "in order"}
 Listed = Annotated[bool, Option(help="Show a row for each graph.")]
 
@@ -59,6 +59,7 @@ def evaluate(
 ) -> Any:
     """Score trained models on a split with labels: per graph, mean, spread and a bootstrap interval."""
     from xlarank.pipelines.evaluate import evaluate as run
+    from xlarank.pipelines.support.evaluation import with_interval
 
     place = built_workspace(data_root, workspace, collection, trained=not scores)
     with progress_bars() as progress:
@@ -66,7 +67,16 @@ def evaluate(
             place, split=split, collections=collection or (), official_indices=official_indices,
             model_from=model_from, scores=read_scores(scores, weights, split), progress=progress,
         )  # fmt: skip
-    _show(evaluation, graphs, json_file)
+    report = evaluation.report
+    _show(evaluation, {name: score_table(metrics, graphs) for name, metrics in report.items()})
+    for name, text in evaluation.verdicts.items():
+        say(f"{name}: {text}")
+    for name, metrics in report.items():
+        if "speedup@1" in metrics:
+            first, five = (with_interval(metrics[metric]) for metric in ("speedup@1", "speedup@5"))
+            count = counted(len(metrics["speedup@1"]["graphs"]), "graph")
+            say(f"{name}: {first} times as fast as the compiler's default, best of the first five {five}; {count}")
+    _finish(evaluation, report, json_file)
     return evaluation
 
 
@@ -98,7 +108,7 @@ def cross_validate(
     """Cross-validate: score each graph with a ranker fitted without it."""
     from xlarank.models.training_data import FitSettings
     from xlarank.pipelines.cross_validate import cross_validate as run
-    from xlarank.pipelines.cross_validate import cross_validate_rankers
+    from xlarank.pipelines.cross_validate import cross_validate_rankers, worth_of_blocks
 
     place = built_workspace(data_root, workspace, collection)
     models = list(dict.fromkeys(model or ()))
@@ -111,84 +121,82 @@ def cross_validate(
             evaluation = cross_validate_rankers(place, models, without=without or (), **settings)
         else:
             evaluation = run(place, model=models[0] if models else None, **settings)
-    _show(evaluation, graphs, json_file)
+    if len(models) > 1 or without:
+        comparison = evaluation.comparison
+        _show(evaluation, {name: comparison_table(name, rankers) for name, rankers in comparison.items()})
+        for name, text in worth_of_blocks(evaluation, without).items() if without else ():
+            say(f"{name}: {text}")
+        _finish(evaluation, comparison, json_file)
+    else:
+        report = evaluation.report
+        _show(evaluation, {name: score_table(metrics, graphs) for name, metrics in report.items()})
+        _finish(evaluation, report, json_file)
 
 
-def _show(evaluation: Evaluation, graphs: bool, json_file: Path | None) -> None:
-    for name, metrics in evaluation.report.items():
-        count = counted(len(next(iter(metrics.values()))["graphs"]), "graph")
-        say(f"{name}, {evaluation.judged}: {count}", "bold")
-        rankers = evaluation.rankers.get(name)
-        show(comparison_table(name, rankers) if rankers else score_table(metrics, graphs))
-    for name, text in evaluation.verdicts.items():
-        say(f"{name}: {text}")
-    for name, metrics in evaluation.speedups.items():
-        first, five = (with_interval(summary) for summary in metrics.values())
-        count = counted(len(next(iter(metrics.values()))["graphs"]), "graph")
-        say(f"{name}: {first} times as fast as the compiler's default, best of the first five {five}; {count}")
+def _show(evaluation: Evaluation, tables: dict[str, Table]) -> None:
+    """Show the table of each collection under its name and number of graphs."""
+    for name, rankings in evaluation.rankings().items():
+        count = counted(len(next(iter(rankings.values()))), "graph")
+        say(f"{name}, {evaluation.graphs}: {count}", "bold")
+        show(tables[name])
+
+
+def _finish(evaluation: Evaluation, result: Any, json_file: Path | None) -> None:
     list_reasons("left out", evaluation.left_out)
     list_lines("note", evaluation.notes)
-    report = (evaluation.rankers or evaluation.report).items()
-    write_json(json_file, {name: {**metrics, **evaluation.speedups.get(name, {})} for name, metrics in report})
-
-
-def with_interval(summary: Mapping[str, Any]) -> str:
-    """Return a mean with its 95 % interval over graphs; one graph has none.
-
-    >>> with_interval({"mean": 0.25, "low": 0.2, "high": 0.3, "graphs": {"a": 0.2, "b": 0.3}})
-    '0.250 (0.200 to 0.300)'
-    >>> with_interval({"mean": 0.25, "low": 0.25, "high": 0.25, "graphs": {"a": 0.25}})
-    '0.250'
-    """
-    interval = f" ({summary['low']:.3f} to {summary['high']:.3f})" if len(summary["graphs"]) > 1 else ""
-    return f"{summary['mean']:.3f}{interval}"
+    write_json(json_file, result)
 
 
 def comparison_table(collection: str, rankers: dict[str, dict[str, Any]]) -> Table:
     """Return the metrics of rankers side by side, then the differences to the first with intervals."""
-    from xlarank.models.validation.metrics import COMPARED, Difference
-
-    metrics = COMPARED["tile" if collection.startswith("tile:") else "layout"]
-    first = next(iter(rankers))
+    metrics = [*(["score"] if collection.startswith("tile:") else []), "tau", "slowdown@1", "slowdown@5"]
+    first, *others = rankers
     table = new_table("ranker", *(f">{metric}" for metric in metrics))
     for name, report in rankers.items():
         table.add_row(name, *(f"{report[metric]['mean']:.3f}" for metric in metrics))
-    for name, report in list(rankers.items())[1:]:
+    for name in others:
         table.add_section()
-        between = [report[metric]["difference"] for metric in metrics]
-        lines = [str(Difference(**one)).split(" ", 1) if one else ["-", ""] for one in between]
-        table.add_row(f"{name} minus {first}", *(line[0] for line in lines))
-        table.add_row("95 % (paired)", *(line[1].strip("()") for line in lines))
+        between = [rankers[name][metric]["difference"] for metric in metrics]
+        table.add_row(f"{name} minus {first}", *(f"{gap['mean']:+.3f}" if gap else "-" for gap in between))
+        intervals = (f"{gap['low']:+.3f} to {gap['high']:+.3f}" if gap else "" for gap in between)
+        table.add_row("95 % (paired)", *intervals)
     return table
 
 
-def score_table(metrics: dict[str, Any], graphs: bool) -> Table:
-    """Return the scores of a collection: a row for each graph on request, then mean, spread and interval."""
+def score_table(report: dict[str, Any], graphs: bool) -> Table:
+    """Return the scores of a collection: each graph on request, then mean, spread, interval and rules."""
+    metrics = {name: about for name, about in report.items() if not name.startswith("speedup")}
     first = next(iter(metrics.values()))
-    ceilings = metrics.get("tau", {}).get("ceiling") or {}  # of some graphs
-    heads = [HEADS.get(metric, metric) for metric in metrics] + ["ceiling"] * bool(ceilings)
-    table = new_table("~graph", *(f">{head}" for head in heads))
+    ceilings = metrics.get("tau", {}).get("ceiling") or {}  # some graphs may have none
+    table = new_table("~graph", *(f">{HEADS.get(name, name)}" for name in metrics), *[">ceiling"] * bool(ceilings))
+
+    def add(label: str, values: Iterable[float], *more: str, style: str = "") -> None:
+        table.add_row(label, *(f"{value:.3f}" for value in values), *more, style=style)
+
+    def add_means(label: str, part: str) -> None:
+        add(label, (about[part] for about in metrics.values()))
+
     if graphs:
         for name in first["graphs"]:
-            most = [f"{ceilings[name]:.3f}"] if name in ceilings else []
-            table.add_row(name, *(f"{metric['graphs'][name]:.3f}" for metric in metrics.values()), *most)
+            ceiling = [f"{ceilings[name]:.3f}"] if name in ceilings else []
+            add(name, (about["graphs"][name] for about in metrics.values()), *ceiling)
         table.add_section()
-    most = [f"{fmean(ceilings.values()):.3f}"] if ceilings.keys() == first["graphs"].keys() else []
-    table.add_row("mean", *(f"{metric['mean']:.3f}" for metric in metrics.values()), *most, style="bold")
-    several = len(first["graphs"]) > 1  # one graph has no spread
+    ceiling = [f"{fmean(ceilings.values()):.3f}"] if ceilings.keys() == first["graphs"].keys() else []
+    add("mean", (about["mean"] for about in metrics.values()), *ceiling, style="bold")
     for label, part in (("std", "std"), ("95 % low", "low"), ("95 % high", "high")):
-        table.add_row(label, *(f"{metric[part]:.3f}" if several else "-" for metric in metrics.values()))
+        if len(first["graphs"]) > 1:
+            add_means(label, part)
+        else:
+            table.add_row(label, *"-" * len(metrics))
     if first.get("seeds_std") is not None:
-        table.add_row("std over seeds", *(f"{metric['seeds_std']:.3f}" for metric in metrics.values()))
-    without = first.get("baselines", {})
-    if without:
-        if any(metric["repeats_once"] != metric["mean"] for metric in metrics.values()):
+        add_means("std over seeds", "seeds_std")
+    if "baselines" in first:
+        if any(about["repeats_once"] != about["mean"] for about in metrics.values()):
             # a submission lists every configuration, and the mean above counts each of them
-            once = (f"{metric['repeats_once']:.3f}" for metric in metrics.values())
-            table.add_row("mean, identical counted once", *once)
+            add_means("mean, identical counted once", "repeats_once")
         table.add_section()
-    for name in without:
-        table.add_row(f"rule: {name}", *(f"{metric['baselines'][name]:.3f}" for metric in metrics.values()))
+        for rule in first["baselines"]:
+            add(f"rule: {rule}", (about["baselines"][rule] for about in metrics.values()))
     return table
 
 
@@ -206,19 +214,21 @@ def leaderboard(
     board = run(workspace_at(workspace), collections=collection or (), metric=metric)
     heads = ("collection", "scored on", "ranker", ">graphs", f">{metric}", ">s.e.", ">to the first", ">s.e.", ">s",
              "version", "when")  # fmt: skip
+    forms = {
+        "mean": ".3f",
+        "standard_error": ".3f",
+        "difference": "+.3f",
+        "difference_error": ".3f",
+        "seconds": ".1f",
+    }
     show_rows(heads, (
         (row["collection"], row["split"] + (f", held out by {row['held_out_by']}" if row["held_out_by"] else ""),
          row["ranker"] + (" (tuned)" if row["tuned"] else ""), str(row["graphs"]),
-         *("-" if row[name] is None else f"{row[name]:{style}}" for name, style in _CELLS.items()), row["version"],
+         *("-" if row[name] is None else f"{row[name]:{form}}" for name, form in forms.items()), row["version"],
          f"{row['time']:%Y-%m-%d %H:%M}")
         for row in board.iter_rows(named=True)
     ))  # fmt: skip
     if csv is not None:
         board.write_csv(csv)
         say(f"wrote {csv}")
-    times = [{**row, "time": row["time"].isoformat()} for row in board.iter_rows(named=True)]
-    write_json(json_file, times)
-
-
-#: Columns of the leaderboard and how they are shown.
-_CELLS = {"mean": ".3f", "standard_error": ".3f", "difference": "+.3f", "difference_error": ".3f", "seconds": ".1f"}
+    write_json(json_file, board.to_dicts())

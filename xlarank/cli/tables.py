@@ -78,7 +78,7 @@ def _grid(columns: Iterable[Column], head: bool = True) -> Table:
 
 
 def _least(column: Column) -> int:
-    """Cells that a column takes at the least; prose wraps between words."""
+    """Return the least width of a column in cells; prose wraps between words."""
     texts = [str(column.header), *map(str, column.cells)]
     most = max(map(cell_len, texts))
     words = (cell_len(word) for text in texts for word in text.split())
