@@ -38,8 +38,8 @@ from xlarank.features.block import Tier
 from xlarank.features.recipe import FeatureSettings, Recipe, Source
 from xlarank.features.store import Manifest, StoredGraph, read_manifest
 from xlarank.pipelines.build_features import BuildReport, BuildRequest, build_features
-from xlarank.pipelines.support import budget
 from xlarank.pipelines.support.building import PartJob
+from xlarank.pipelines.training import budget
 
 ROOT = Path(__file__).parents[2]
 VALID: dict[str, Any] = {"collections": [LAYOUT], "splits": ["valid"]}
