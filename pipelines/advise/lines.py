@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from xlarank.data.hlo.compiler.constrain import Order
-from xlarank.data.hlo.compiler.cycles import read_estimate
 from xlarank.data.hlo.compiler.outcome import Outcome
 from xlarank.data.hlo.compiler.pasted import Pasted, Place
 from xlarank.data.hlo.compiler.session import Compiler
@@ -150,10 +149,12 @@ class Code(NamedTuple):
     pasted: Pasted | None = None
 
 
-def pasted_code(compiler: Compiler, entry: Pasted, changes: list[Change], best: Code) -> Code:
+def pasted_code(
+    compiler: Compiler, entry: Pasted, changes: list[Change], best: Code, cost: Callable[[Pasted, str], int]
+) -> Code:
     """Compile the code of an advice as a reader pastes it, with and without constraints in the source.
 
-    Returns the fastest, or ``best``, that of no code.
+    Returns the fastest by ``cost``, of a program and its text, or ``best``, that of no code.
     A place in the source takes one layout; changes that get a value of it are given its expression.
     """
     places = {(one.file, one.line, one.dimensions): one for change in changes if (one := change.place)}
@@ -163,8 +164,7 @@ def pasted_code(compiler: Compiler, entry: Pasted, changes: list[Change], best: 
         if isinstance(answer, Outcome):
             continue
         text, reached = answer
-        cycles = read_estimate(text).cycles
-        if cycles < best.cycles:
+        if (cycles := cost(pasted, text)) < best.cycles:
             named = [replace(one, code=reached.get(one.place, "") if one.place else "") for one in changes]
             lines = [*entry.lines, *operation_lines([one for one in named if one.code])]
             best = Code(cycles, text, lines, named, pasted)

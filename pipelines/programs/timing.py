@@ -1,0 +1,149 @@
+"""Times of programs on this machine's device, measured in shuffled rounds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xlarank.data.hlo.compiler.cycles import Estimate
+from xlarank.data.hlo.compiler.outcome import Journal, Outcome, Status
+from xlarank.data.hlo.compiler.pasted import Pasted
+from xlarank.data.hlo.compiler.session import Compiler
+from xlarank.data.hlo.messages import Message
+
+#: The fewest rounds of a measurement.
+ROUNDS: Final = 24
+#: A time is the mean of the fastest sixth of the rounds.
+_SHARE: Final = 6
+#: Rounds between two looks at the order of the fastest programs, which three looks must find the same.
+_EVERY, _FASTEST = 8, 5
+_RESAMPLES: Final = 100
+#: Minutes that one batch of a search may be measured.
+_BATCH_MINUTES: Final = 1.0
+
+
+@dataclass(frozen=True)
+class Speedup:
+    """Median of the ratio of two times of the same round, and its 95 % interval."""
+
+    times: float
+    low: float
+    high: float
+    rounds: int
+
+
+class Timings:
+    """Rounds of programs: ``seconds (programs, rounds)`` by ``names``; ``problems`` of those without times."""
+
+    def __init__(self, rounds: Sequence[Mapping[str, float | str]]) -> None:
+        self.problems = {name: value for one in rounds for name, value in one.items() if isinstance(value, str)}
+        self.names = sorted(rounds[0].keys() - self.problems.keys())
+        self.seconds = np.array([[one[name] for one in rounds] for name in self.names], np.float64)
+
+    def nanoseconds(self) -> dict[str, int]:
+        """Return the label of every program."""
+        return dict(zip(self.names, np.rint(fastest(self.seconds) * 1e9).astype(int).tolist(), strict=True))
+
+    def standard_errors(self) -> dict[str, int]:
+        """Return the standard errors of labels in ns, by resampling rounds."""
+        count = self.seconds.shape[1]
+        drawn = np.random.default_rng(0).integers(0, count, (_RESAMPLES, count))
+        errors = np.std([fastest(self.seconds[:, rounds]) for rounds in drawn], axis=0)
+        return dict(zip(self.names, np.rint(errors * 1e9).astype(int).tolist(), strict=True))
+
+    def speedup(self, before: str, after: str) -> Speedup:
+        """Return how many times as fast one program is as another, by an interval of order statistics."""
+        old, new = (self.seconds[self.names.index(name)] for name in (before, after))
+        ratios, count = np.sort(old / new), len(old)
+        least = max(0, int((count - 1.96 * count**0.5) / 2))
+        return Speedup(float(np.median(ratios)), float(ratios[least]), float(ratios[count - 1 - least]), count)
+
+
+def fastest(times: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Mean of the fastest sixth of the rounds, ``(programs, rounds) -> (programs,)``, at least one round.
+
+    >>> fastest(np.array([[3.0, 1.0, 2.0, 9.0, 9.0, 9.0, 1.5, 9.0, 9.0, 9.0, 9.0, 9.0]]))
+    array([1.25])
+    """
+    count = max(1, times.shape[1] // _SHARE)
+    mean: NDArray[np.float64] = np.sort(times, axis=1)[:, :count].mean(axis=1)
+    return mean
+
+
+def time_programs(
+    compiler: Compiler,
+    plain: Message,
+    programs: Mapping[str, Message | Pasted],
+    *,
+    minutes: float,
+    least: int = ROUNDS,
+    seed: int = 0,
+    journal: Journal | None = None,
+    step: Callable[[str], None] = lambda note: None,
+) -> Timings:
+    """Run programs until the order of the five fastest no longer changes, or for some minutes.
+
+    Inputs are those of the module ``plain``. Rounds of these programs in the journal count, new ones are added.
+    """
+    rounds = [one for one in journal.rounds if one.keys() == programs.keys()] if journal else []
+    end = 0.0
+    if not _settled(rounds, least):
+        with closing(compiler.measure(plain, programs, seed=seed, done=len(rounds))) as measured:
+            for one in measured:
+                end = end or time.monotonic() + 60 * minutes  # compiling does not count
+                rounds.append(one)
+                if journal:
+                    journal.add_round(one)
+                step("")
+                if _settled(rounds, least) or (len(rounds) > 1 and time.monotonic() > end):
+                    break
+    return Timings(rounds)
+
+
+def _settled(rounds: Sequence[Mapping[str, float | str]], least: int) -> bool:
+    """Return whether the fastest programs have had the same order for some rounds."""
+    if len(rounds) < least or len(rounds) % _EVERY:
+        return False
+    times = Timings(rounds).seconds
+    counts = (len(rounds) - ago * _EVERY for ago in range(3))
+    return len({tuple(np.argsort(fastest(times[:, :count]))[:_FASTEST].tolist()) for count in counts}) == 1
+
+
+class Stopwatch:
+    """Times of the programs of a search beside the compiler's default, on targets that estimate nothing."""
+
+    def __init__(self, compiler: Compiler, journal: Journal) -> None:
+        self.compiler, self.journal = compiler, journal
+        self._default: tuple[str, Message] | None = None
+        self._nanoseconds: dict[str, int] = {}
+        self._problems: dict[str, str] = {}
+
+    def time(self, outcomes: Sequence[Outcome], module: Callable[[int], Message]) -> list[Outcome]:
+        """Return outcomes with nanoseconds as their estimate; the first ever is that of the default."""
+        fresh = {
+            one.fingerprint: module(at)
+            for at, one in enumerate(outcomes)
+            if one.status is Status.OK and one.fingerprint not in self._nanoseconds | self._problems
+        }
+        if fresh:
+            self._default = self._default or next(iter(fresh.items()))
+            name, plain = self._default
+            timings = time_programs(
+                self.compiler, plain, {name: plain} | fresh, minutes=_BATCH_MINUTES, journal=self.journal
+            )
+            self._problems |= timings.problems
+            default = self._nanoseconds.setdefault(name, timings.nanoseconds()[name])
+            for key in fresh.keys() - timings.problems.keys():
+                self._nanoseconds[key] = round(default / timings.speedup(name, key).times)
+        return [self._timed(one) for one in outcomes]
+
+    def _timed(self, outcome: Outcome) -> Outcome:
+        if problem := self._problems.get(outcome.fingerprint):
+            return replace(outcome, status=Status.FAILED, message=problem)
+        return replace(outcome, estimate=Estimate(self._nanoseconds.get(outcome.fingerprint, 0)))
