@@ -79,8 +79,10 @@ class Measurement:
             return f"not measured on {self.device}: {self.speedup}; nothing is kept"
         one = self.speedup
         words = f"measured on {self.device}: {one.times:.3f} times as fast ({one.low:.3f} to {one.high:.3f}, 95 %)"
-        apart = f"expected {self.expected:.3f}, measured {one.times / self.expected - 1:+.1%}"
-        return f"{words}; {apart}" + ("" if self.faster else "; cannot be told from 1.00, nothing is kept")
+        words += f"; expected {self.expected:.3f}, measured {one.times / self.expected - 1:+.1%}"
+        if self.faster:
+            return words
+        return f"{words}; {'slower' if one.high < 1 else 'cannot be told from 1.00'}, nothing is kept"
 
 
 @dataclass(frozen=True)
