@@ -22,7 +22,7 @@ from xlarank.data.hlo.compiler.constrain import (
     layouts_of,
     mode_of,
 )  # fmt: skip
-from xlarank.data.hlo.compiler.cycles import COUNTING, read_estimate
+from xlarank.data.hlo.compiler.cycles import COUNTING
 from xlarank.data.hlo.compiler.measuring import TOLERANCE
 from xlarank.data.hlo.compiler.outcome import Journal, Outcome, Status
 from xlarank.data.hlo.compiler.pasted import Pasted
@@ -44,7 +44,7 @@ from xlarank.pipelines.advise.lines import (
 from xlarank.pipelines.advise.search import LayoutSearch, NoCodeError
 from xlarank.pipelines.advise.space import Space
 from xlarank.pipelines.programs.sources import Program, digest_of, load_program, program_hash
-from xlarank.pipelines.programs.timing import Speedup, time_programs
+from xlarank.pipelines.programs.timing import time_programs
 from xlarank.pipelines.support.progress import Progress, Silent
 
 #: Seconds within which outputs are compared unless that was asked for, and where it was.
@@ -57,32 +57,26 @@ _ROUNDS = 96
 
 @dataclass(frozen=True)
 class Measurement:
-    """The program as advised and as written, run in turn on a device.
+    """Speedup of the program as advised, run in turn with the program as written, with its 95 % interval.
 
     Attributes:
         expected: the speedup by the estimate, or in the search of a target that is measured.
-        speedup: or why there is none.
     """
 
     device: str
     expected: float
-    speedup: Speedup | str
-
-    @property
-    def faster(self) -> bool:
-        """Whether the interval excludes 1."""
-        return isinstance(self.speedup, Speedup) and self.speedup.low > 1
+    speedup: float
+    low: float
+    high: float
 
     @property
     def words(self) -> str:
-        if isinstance(self.speedup, str):
-            return f"not measured on {self.device}: {self.speedup}; nothing is kept"
-        one = self.speedup
-        words = f"measured on {self.device}: {one.times:.3f} times as fast ({one.low:.3f} to {one.high:.3f}, 95 %)"
-        words += f"; expected {self.expected:.3f}, measured {one.times / self.expected - 1:+.1%}"
-        if self.faster:
+        interval = f"{self.low:.3f} to {self.high:.3f}, 95 %"
+        words = f"measured on {self.device}: {self.speedup:.3f} times as fast ({interval}); expected "
+        words += f"{self.expected:.3f}, measured {self.speedup / self.expected - 1:+.1%}"
+        if self.low > 1:
             return words
-        return f"{words}; {'slower' if one.high < 1 else 'cannot be told from 1.00'}, nothing is kept"
+        return f"{words}; {'slower' if self.high < 1 else 'cannot be told from 1.00'}, nothing is kept"
 
 
 @dataclass(frozen=True)
@@ -132,8 +126,7 @@ class Advice:
     @property
     def worth(self) -> bool:
         """Whether the speedup justifies changing code."""
-        measured = self.measured.speedup if self.measured else None
-        return (measured.times if isinstance(measured, Speedup) else self.speedup) >= _WORTH
+        return (self.measured or self).speedup >= _WORTH
 
     @property
     def conversion_words(self) -> str:
@@ -223,20 +216,15 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
         if (function := any(loaded.lowered.leaves)) and best.module is not None:
             written = Pasted(program, (), (), bool(replaced))
             entry = replace(written, lines=entry_lines(inputs, outputs))
-
-            def cost(pasted: Pasted, text: str) -> int:
-                if chip.estimated:
-                    return read_estimate(text).cycles
-                speedup = _speedup(compiler, loaded.module, written, pasted, settings.minutes)
-                return round(default / speedup.times) if isinstance(speedup, Speedup) else default
-
-            code = pasted_code(compiler, entry, changes, Code(default, search.text(0), [], changes), cost)
+            code = pasted_code(compiler, entry, changes, Code(default, search.text(0), [], changes))
+            if code.pasted and not chip.estimated:
+                code = code._replace(cycles=best.cycles)
         measured = None
         if device and best.module is not None:
-            before, after = (written, code.pasted) if code.pasted else (loaded.module, best.module)
-            speedup = _speedup(device, loaded.module, before, after, settings.minutes)
-            measured = Measurement(device.target.name, default / code.cycles, speedup)
-            if not measured.faster:
+            pair = [written, code.pasted] if code.pasted else [loaded.module, best.module]
+            expected = default / (code.cycles if code.pasted else best.cycles)
+            measured = _measure(device, loaded.module, pair, expected, settings.minutes)
+            if measured.low <= 1:
                 best, inputs, outputs = _Best(search.codes[0], search.text(0), default), [], []
                 code, rows = Code(default, best.text, [], []), search.space.rows(best.code)
         versions = compiler.versions
@@ -335,14 +323,15 @@ def _best(compiler: Compiler, search: LayoutSearch) -> _Best:
     return _Best(code, text, estimate.cycles, module)
 
 
-def _speedup(
-    device: Compiler, plain: Message, written: Message | Pasted, advised: Message | Pasted, minutes: float
-) -> Speedup | str:
-    """Return how many times as fast the advised program runs, or why it does not."""
-    timings = time_programs(
-        device, plain, {"as written": written, "as advised": advised}, minutes=minutes, least=_ROUNDS
-    )
-    return timings.problems.get("as advised") or timings.speedup("as written", "as advised")
+def _measure(
+    device: Compiler, plain: Message, pair: Sequence[Message | Pasted], expected: float, minutes: float
+) -> Measurement:
+    """Run a program as written and as advised; raises `CompilerError` if the second fails on the device."""
+    programs = dict(zip(("written", "advised"), pair, strict=True))
+    timings = time_programs(device, plain, programs, minutes=minutes, least=_ROUNDS)
+    if problem := timings.problems.get("advised"):
+        raise CompilerError(f"the program as advised does not run ({problem})", do="leave the layouts as they are")
+    return Measurement(device.target.name, expected, *timings.speedup("written", "advised"))
 
 
 def _statuses(outcomes: Sequence[Outcome]) -> dict[str, int]:

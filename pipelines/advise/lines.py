@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from xlarank.data.hlo.compiler.constrain import Order
+from xlarank.data.hlo.compiler.cycles import read_estimate
 from xlarank.data.hlo.compiler.outcome import Outcome
 from xlarank.data.hlo.compiler.pasted import Pasted, Place
 from xlarank.data.hlo.compiler.session import Compiler
@@ -149,12 +150,10 @@ class Code(NamedTuple):
     pasted: Pasted | None = None
 
 
-def pasted_code(
-    compiler: Compiler, entry: Pasted, changes: list[Change], best: Code, cost: Callable[[Pasted, str], int]
-) -> Code:
+def pasted_code(compiler: Compiler, entry: Pasted, changes: list[Change], best: Code) -> Code:
     """Compile the code of an advice as a reader pastes it, with and without constraints in the source.
 
-    Returns the fastest by ``cost``, of a program and its text, or ``best``, that of no code.
+    Returns the fastest, or ``best``, that of no code; the first that compiles where nothing is estimated.
     A place in the source takes one layout; changes that get a value of it are given its expression.
     """
     places = {(one.file, one.line, one.dimensions): one for change in changes if (one := change.place)}
@@ -164,7 +163,8 @@ def pasted_code(
         if isinstance(answer, Outcome):
             continue
         text, reached = answer
-        if (cycles := cost(pasted, text)) < best.cycles:
+        cycles = read_estimate(text).cycles if compiler.target.estimated else 0
+        if cycles < best.cycles:
             named = [replace(one, code=reached.get(one.place, "") if one.place else "") for one in changes]
             lines = [*entry.lines, *operation_lines([one for one in named if one.code])]
             best = Code(cycles, text, lines, named, pasted)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -28,16 +28,6 @@ _RESAMPLES: Final = 100
 _BATCH_MINUTES: Final = 1.0
 
 
-@dataclass(frozen=True)
-class Speedup:
-    """Median of the ratio of two times of the same round, and its 95 % interval."""
-
-    times: float
-    low: float
-    high: float
-    rounds: int
-
-
 class Timings:
     """Rounds of programs: ``seconds (programs, rounds)`` by ``names``; ``problems`` of those without times."""
 
@@ -57,12 +47,12 @@ class Timings:
         errors = np.std([fastest(self.seconds[:, rounds]) for rounds in drawn], axis=0)
         return dict(zip(self.names, np.rint(errors * 1e9).astype(int).tolist(), strict=True))
 
-    def speedup(self, before: str, after: str) -> Speedup:
-        """Return how many times as fast one program is as another, by an interval of order statistics."""
+    def speedup(self, before: str, after: str) -> tuple[float, float, float]:
+        """Return how many times as fast a program is as another: median over rounds and its 95 % interval."""
         old, new = (self.seconds[self.names.index(name)] for name in (before, after))
         ratios, count = np.sort(old / new), len(old)
         least = max(0, int((count - 1.96 * count**0.5) / 2))
-        return Speedup(float(np.median(ratios)), float(ratios[least]), float(ratios[count - 1 - least]), count)
+        return float(np.median(ratios)), float(ratios[least]), float(ratios[count - 1 - least])
 
 
 def fastest(times: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -140,7 +130,7 @@ class Stopwatch:
             self._problems |= timings.problems
             default = self._nanoseconds.setdefault(name, timings.nanoseconds()[name])
             for key in fresh.keys() - timings.problems.keys():
-                self._nanoseconds[key] = round(default / timings.speedup(name, key).times)
+                self._nanoseconds[key] = round(default / timings.speedup(name, key)[0])
         return [self._timed(one) for one in outcomes]
 
     def _timed(self, outcome: Outcome) -> Outcome:

@@ -181,17 +181,26 @@ def test_what_is_printed_tells_code_from_module_and_what_is_not_counted(made, tm
         (0.5, "measured on tpu-v3: 2.0", True),
         (1.0, "cannot be told from 1.00, nothing is kept", False),
         (1.5, "slower, nothing is kept", False),
-        ("no memory", "not measured on tpu-v3: no memory; nothing is kept", False),
     ],
 )
 def test_what_measuring_does_not_confirm_is_not_kept(made, tmp_path, capsys, seconds, said, kept) -> None:
     made.advised_seconds = seconds
     found = run(tmp_path, budget=8, measure=True)
     assert found.measured is not None and said in found.measured.words and found.measured.expected == 8
-    assert (found.speedup > 1) == bool(found.lines) == bool(found.inputs) == found.worth == kept
+    assert (
+        (found.speedup > 1)
+        == bool(found.lines)
+        == bool(found.inputs)
+        == found.worth
+        == kept
+        == (found.measured.low > 1)
+    )
     assert (tmp_path / "program.advised.pb").exists() == kept
     if kept:
         assert "expected 8.000, measured -7" in found.measured.words
+    made.advised_seconds = "no memory"
+    with pytest.raises(CompilerError, match="as advised does not run .no memory"):
+        run(tmp_path / "again", budget=8, measure=True)
     _show_advice(found)
     assert found.measured.words.partition(":")[0] in capsys.readouterr().out
 

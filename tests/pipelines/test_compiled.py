@@ -153,7 +153,7 @@ def test_advice_is_measured_on_targets_without_estimates(tmp_path, seed):
     path.write_bytes(with_entry_modes(module, ["{0,1}", "{1,0}"], ["{1,0}"]).SerializeToString())
     advice = advise(str(path), AdviceSettings("device", budget=4, seed=seed), out=tmp_path)
     assert [(one.before, one.minor_to_major) for one in advice.inputs] == [((0, 1), (1, 0))]
-    assert advice.measured is not None and advice.measured.faster and advice.worth
+    assert advice.measured is not None and advice.measured.low > 1 and advice.worth
     assert "measured on cpu" in advice.measured.words
     if seed == 0:
         again = advise(str(tmp_path / "sums.advised.pb"), AdviceSettings("device", budget=4), out=tmp_path)

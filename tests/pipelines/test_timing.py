@@ -76,12 +76,11 @@ def test_standard_errors_and_intervals_are_those_of_repeated_measurements() -> N
         timings = Timings(rounds)
         labels.append(timings.nanoseconds()["a"])
         errors.append(timings.standard_errors()["a"])
-        speedup = timings.speedup("a", "b")
-        covered += speedup.low <= 1 <= speedup.high
+        _, low, high = timings.speedup("a", "b")
+        covered += low <= 1 <= high
     assert np.mean(errors) == pytest.approx(np.std(labels), rel=0.25)
     assert 0.9 <= covered / 200 <= 1
-    half = Timings([{"a": 2.0, "b": 1.0}] * 9).speedup("a", "b")
-    assert (half.times, half.low, half.high, half.rounds) == (2, 2, 2, 9)
+    assert Timings([{"a": 2.0, "b": 1.0}] * 9).speedup("a", "b") == (2, 2, 2)
 
 
 def test_a_search_is_guided_by_times_beside_the_default(tmp_path: Path) -> None:
