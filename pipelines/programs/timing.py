@@ -90,7 +90,8 @@ def time_programs(
                 rounds.append(one)
                 if journal:
                     journal.add_round(one)
-                step("")
+                if len(rounds) <= least:
+                    step("")
                 if _settled(rounds, least) or (len(rounds) > 1 and time.monotonic() > end):
                     break
     return Timings(rounds)
