@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,9 +32,9 @@ class Timings:
     """Rounds of programs: ``seconds (programs, rounds)`` by ``names``; ``problems`` of those without times."""
 
     def __init__(self, rounds: Sequence[Mapping[str, float | str]]) -> None:
-        self.problems = {name: value for one in rounds for name, value in one.items() if isinstance(value, str)}
+        self.problems = {name: value for times in rounds for name, value in times.items() if isinstance(value, str)}
         self.names = sorted(rounds[0].keys() - self.problems.keys())
-        self.seconds = np.array([[one[name] for one in rounds] for name in self.names], np.float64)
+        self.seconds = np.array([[times[name] for times in rounds] for name in self.names], np.float64)
 
     def nanoseconds(self) -> dict[str, int]:
         """Return the label of every program."""
@@ -81,15 +81,15 @@ def time_programs(
 
     Inputs are those of the module ``plain``. Rounds of these programs in the journal count, new ones are added.
     """
-    rounds = [one for one in journal.rounds if one.keys() == programs.keys()] if journal else []
+    rounds = [times for times in journal.rounds if times.keys() == programs.keys()] if journal else []
     end = 0.0
     if not _settled(rounds, least):
         with closing(compiler.measure(plain, programs, seed=seed, done=len(rounds))) as measured:
-            for one in measured:
+            for times in measured:
                 end = end or time.monotonic() + 60 * minutes  # compiling does not count
-                rounds.append(one)
+                rounds.append(times)
                 if journal:
-                    journal.add_round(one)
+                    journal.add_round(times)
                 if len(rounds) <= least:
                     step("")
                 if _settled(rounds, least) or (len(rounds) > 1 and time.monotonic() > end):
@@ -112,29 +112,28 @@ class Stopwatch:
     def __init__(self, compiler: Compiler, journal: Journal) -> None:
         self.compiler, self.journal = compiler, journal
         self._default: tuple[str, Message] | None = None
-        self._nanoseconds: dict[str, int] = {}
-        self._problems: dict[str, str] = {}
+        self._results: dict[str, dict[str, Any]] = {}
 
     def time(self, outcomes: Sequence[Outcome], module: Callable[[int], Message]) -> list[Outcome]:
         """Return outcomes with nanoseconds as their estimate; the first ever is that of the default."""
-        fresh = {
-            one.fingerprint: module(at)
-            for at, one in enumerate(outcomes)
-            if one.status is Status.OK and one.fingerprint not in self._nanoseconds | self._problems
+        known = self._results.keys()
+        programs = {
+            outcome.fingerprint: module(at)
+            for at, outcome in enumerate(outcomes)
+            if outcome.status is Status.OK and outcome.fingerprint not in known
         }
-        if fresh:
-            self._default = self._default or next(iter(fresh.items()))
-            name, plain = self._default
+        if programs:
+            name, plain = self._default = self._default or next(iter(programs.items()))
             timings = time_programs(
-                self.compiler, plain, {name: plain} | fresh, minutes=_BATCH_MINUTES, journal=self.journal
+                self.compiler, plain, {name: plain} | programs, minutes=_BATCH_MINUTES, journal=self.journal
             )
-            self._problems |= timings.problems
-            default = self._nanoseconds.setdefault(name, timings.nanoseconds()[name])
-            for key in fresh.keys() - timings.problems.keys():
-                self._nanoseconds[key] = round(default / timings.speedup(name, key)[0])
-        return [self._timed(one) for one in outcomes]
-
-    def _timed(self, outcome: Outcome) -> Outcome:
-        if problem := self._problems.get(outcome.fingerprint):
-            return replace(outcome, status=Status.FAILED, message=problem)
-        return replace(outcome, estimate=Estimate(self._nanoseconds.get(outcome.fingerprint, 0)))
+            if not known:
+                self._results[name] = {"estimate": Estimate(timings.nanoseconds()[name])}
+            default = self._results[name]["estimate"].cycles
+            for key in programs.keys() - {name}:
+                self._results[key] = (
+                    {"status": Status.FAILED, "message": timings.problems[key]}
+                    if key in timings.problems
+                    else {"estimate": Estimate(round(default / timings.speedup(name, key)[0]))}
+                )
+        return [replace(outcome, **self._results.get(outcome.fingerprint, {})) for outcome in outcomes]
