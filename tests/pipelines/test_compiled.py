@@ -82,18 +82,7 @@ def test_killed_and_run_again_it_gives_the_same_file(tmp_path):
 
 def test_killed_at_random_moments_a_measured_collection_is_completed(tmp_path):
     program, settings = f"{PROGRAMS}:rows", CollectSettings("cpu", configs=3)
-    command = [
-        sys.executable,
-        "-m",
-        "xlarank",
-        "collect",
-        "--program",
-        program,
-        "--configs",
-        "3",
-        "--target",
-        "cpu",
-    ]
+    command = f"-m xlarank collect --program {program} --configs 3 --target cpu --out {tmp_path}".split()
     journal = tmp_path / "npz/layout/cpu/random/train/.rows.journal"
     for lines in (1, 3, 6, 12):  # compiled first, then measured
         killed = subprocess.Popen([sys.executable, *command])
