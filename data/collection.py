@@ -24,6 +24,8 @@ from xlarank.data.family import program_family
 from xlarank.data.graph import GraphCounts, Kind, graph_size
 
 SPLITS: Final = ("train", "valid", "test")
+#: How the sources of labels measured on GPUs begin.
+GPUS: Final = ("nvidia-", "amd-", "gpu-")
 #: Folders from ``layout/`` or ``tile/`` down to the files.
 _LEVELS: Final = {"layout": "<source>/<search>/<split>", "tile": "<source>/<split>"}
 #: Deepest level that is searched for skipped files: a tree of links may have no end.
@@ -55,6 +57,8 @@ class Collection:
         if "estimate" in self.parts[1]:
             return "estimated by the TPU's compiler, not measured"
         known = {"cpu": "measured on CPU", "xla": "measured on TPU", "nlp": "measured on TPU"}
+        if self.parts[1].startswith(("tpu-", *GPUS)):
+            return f"measured on {self.parts[1]}"
         return known.get(self.parts[1], "as the files say")
 
     def __str__(self) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from xlarank.data.collection import Collection
+from xlarank.data.collection import GPUS, Collection
 from xlarank.data.graph import Kind
 from xlarank.features.layout.estimated_time import FASTEST, OVER_FASTEST, TIMES
 from xlarank.features.tile.inner_loop import TileInner
@@ -45,16 +45,20 @@ TPU: Final = Target(
     {"tile": ("tpu__cycles__log",), "layout": (FASTEST, OVER_FASTEST)},
     frozenset(["tpu__cycles__log", *TIMES]),
 )
+#: Only layouts are measured on GPUs.
+GPU: Final = Target("gpu", "a GPU", frozenset())
 TARGETS: Final = {target.name: target for target in (CPU, TPU)}
 
 
 def target_of(collection: Collection) -> Target:
-    """Return the hardware behind a collection: a source ``cpu`` or ``cpu-...`` names a CPU, all others are TPUs.
+    """Return the hardware behind a collection: a CPU or GPU where its source begins with one, else a TPU.
 
-    >>> target_of(Collection.parse("tile:cpu")).name, target_of(Collection.parse("tile:xla")).name
-    ('cpu', 'tpu')
+    >>> [target_of(Collection.parse(name)).name for name in ("tile:cpu", "layout:nvidia-h100:random", "tile:xla")]
+    ['cpu', 'gpu', 'tpu']
     """
     source = collection.parts[1]
+    if source.startswith(GPUS):
+        return GPU
     return CPU if source == "cpu" or source.startswith("cpu-") else TPU
 
 

@@ -1,9 +1,10 @@
-"""Label layout configurations of a program: estimated by the TPU compiler or measured on this CPU."""
+"""Label layout configurations of a program: estimated by the TPU compiler or measured on this machine."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,14 +32,12 @@ from xlarank.pipelines.programs.sources import (
     load_program,
     write_configurations,
 )
+from xlarank.pipelines.programs.timing import ROUNDS, Stopwatch, fastest, time_programs
 from xlarank.pipelines.support.progress import Progress, steps_of
 
 #: Configurations that are bred at a time, and from how many of the best.
 _BATCH: Final = 8
 _PARENTS: Final = 8
-#: Shuffled rounds that everything is run in; the label is the mean of the fastest sixth of them.
-ROUNDS: Final = 24
-_SHARE: Final = 6
 
 
 @dataclass(frozen=True)
@@ -49,11 +48,13 @@ class CollectSettings(SearchSettings):
         target: a name of `xlarank.data.hlo.compiler.targets.TARGETS`.
         limit: seconds that one configuration may compile.
         effort: XLA's ``exec_time_optimization_effort``; changes labels.
+        minutes: the longest that programs are measured; labels of a target that estimates do not depend on it.
     """
 
     target: str
     limit: float = 120.0
     effort: float | None = None
+    minutes: float = 10.0
 
 
 def collect(
@@ -69,17 +70,21 @@ def collect(
     """Write ``npz/layout/<source>/<search>/<split>/NAME.npz`` below ``out``, its module and a manifest.
 
     ``program`` is a file of HLO or ``module:function``, a function without arguments that returns a JAX callable
-    and its arguments. Labels are named by their source: ``tpu-estimate`` (the compiler's estimate, ns) or ``cpu``
-    (measured here, ns). Run again after a kill, it goes on where it was and gives the same file.
+    and its arguments. Labels in ns are named by their source: ``tpu-estimate`` (the compiler's estimate) or the
+    device that they were measured on. Run again after a kill, it goes on where it was.
     Raises `CompilerError` where the compiler is missing, or not even its default compiles.
     """
     choose_splits([split])
-    target = target_of(settings.target)
-    with Compiler(target, jobs=jobs, limit=settings.limit, effort=settings.effort) as compiler:
+    wanted = target_of(settings.target)
+    with Compiler(wanted, jobs=jobs, limit=settings.limit, effort=settings.effort) as compiler:
+        target = compiler.target
         loaded = load_program(program, compiler, name)
         folder = out / "npz" / "layout" / target.source / settings.search / split
         place = folder / f"{loaded.name}.npz"
-        about = label_settings(loaded, compiler, settings) | ({"counting": COUNTING} if target.estimated else {})
+        about = label_settings(loaded, compiler, settings) | {"target": target.name}
+        del about["minutes"]
+        if target.estimated:
+            about["counting"] = COUNTING
         if place.exists() and (done := existing_manifest(place.with_suffix(".json"), about)) is not None:
             return Collected(place, done, fresh=False)
         rng = np.random.default_rng(settings.seed)
@@ -90,39 +95,44 @@ def collect(
                 expected="a convolution, dot or reshape outside fusions",
             )
         count = min(settings.configs, candidates.space)
-        with (
-            Journal(folder / f".{loaded.name}.journal", about) as journal,
-            steps_of(progress, f"compiling {loaded.name} for {target.name}", count) as step,
-        ):
+        with Journal(folder / f".{loaded.name}.journal", about) as journal:
             compiler.know(journal.estimates)
+            stopwatch = Stopwatch(compiler, journal)
+            with steps_of(progress, f"compiling {loaded.name} for {target.name}", count) as step:
 
-            def outcomes_of(codes: Codes) -> list[Outcome]:
-                rows = candidates.expand(codes)
-                keys = list(map(configuration_key, rows))
-                return compile_new(compiler, journal, keys, lambda at: loaded.constrained(rows[at]), step=step)
+                def outcomes_of(codes: Codes) -> list[Outcome]:
+                    rows = candidates.expand(codes)
+                    keys = list(map(configuration_key, rows))
 
-            codes, outcomes = _searched(settings.search, count, candidates, rng, outcomes_of)
-        good = [at for at, outcome in enumerate(outcomes) if outcome.status is Status.OK]
-        # a genetic search finds good ones late: the order must not give labels away
-        order = [0, *rng.permutation(good[1:]).tolist()]
-        # configurations that became the same program share its label, so ties are real
-        programs = list(dict.fromkeys(outcomes[at].fingerprint for at in order))
-        first = [next(at for at in order if outcomes[at].fingerprint == one) for one in programs]
-        if target.estimated:
-            found, facts = _estimated(target, [outcomes[at].estimate for at in first])
-        else:
-            modules = [loaded.constrained(rows) for rows in candidates.expand(codes[first])]
-            found, facts = _measured(compiler, modules, settings.seed)
-        label = dict(zip(programs, found, strict=True))
-        for at in order:
-            if not label[outcomes[at].fingerprint]:
-                outcomes[at] = replace(outcomes[at], status=Status.FAILED, message="wrong outputs")
-        order = [at for at in order if outcomes[at].status is Status.OK]
+                    def module(at: int) -> Message:
+                        return loaded.constrained(rows[at])
+
+                    outcomes = compile_new(compiler, journal, keys, module, step=step)
+                    if target.estimated or settings.search == "random":
+                        return outcomes
+                    return stopwatch.time(outcomes, module)
+
+                codes, outcomes = _searched(settings.search, count, candidates, rng, outcomes_of)
+            good = [at for at, outcome in enumerate(outcomes) if outcome.status is Status.OK]
+            # a genetic search finds good ones late: the order must not give labels away
+            order = [0, *rng.permutation(good[1:]).tolist()]
+            # configurations that became the same program share its label, so ties are real
+            first = {outcomes[at].fingerprint: at for at in reversed(order)}
+            programs = list(dict.fromkeys(outcomes[at].fingerprint for at in order))
+            if target.estimated:
+                labels, facts = _estimated(target, {key: outcomes[first[key]].estimate for key in programs})
+            else:
+                modules = {key: loaded.constrained(candidates.expand(codes[[first[key]]])[0]) for key in programs}
+                labels, facts = _measured(compiler, modules, settings, journal, progress)
+                for at in order:
+                    if problem := facts["left_out"].get(outcomes[at].fingerprint):
+                        outcomes[at] = replace(outcomes[at], status=Status.FAILED, message=problem)
+                order = [at for at in order if outcomes[at].status is Status.OK]
         with atomic_write(place.with_suffix(".pb")) as file:
             file.write_bytes(loaded.lowered.module)
-        labels = np.array([label[outcomes[at].fingerprint] for at in order], np.int64)
-        write_configurations(place, loaded.graph, candidates.expand(codes[order]), labels)
-        manifest = about | facts | {"distinct_programs": len(first), "source": target.labels}
+        runtime = np.array([labels[outcomes[at].fingerprint] for at in order], np.int64)
+        write_configurations(place, loaded.graph, candidates.expand(codes[order]), runtime)
+        manifest = about | facts | {"distinct_programs": len(programs), "source": target.labels}
         manifest["configurations"] = _records(order, outcomes)
         write_json(place.with_suffix(".json"), manifest)
         journal.path.unlink(missing_ok=True)
@@ -160,45 +170,47 @@ def _searched(
     return codes, outcomes
 
 
-def _estimated(target: Target, estimates: list[Estimate]) -> tuple[list[int], dict[str, Any]]:
+def _estimated(target: Target, estimates: dict[str, Estimate]) -> tuple[dict[str, int], dict[str, Any]]:
     """Return the nanoseconds of programs by the compiler's estimate, and facts for the manifest."""
-    found = [target.nanoseconds(one.cycles) for one in estimates]
-    if not all(found):
+    labels = {key: target.nanoseconds(estimate.cycles) for key, estimate in estimates.items()}
+    if not all(labels.values()):
         raise CompilerError(
             "the compiler estimates nothing of this program",
             expected="operations whose cycles it knows",
             do="collect a larger program",
         )
-    return found, {"loops_counted_once": max(one.unknown_loops for one in estimates)}
+    return labels, {"loops_counted_once": max(estimate.unknown_loops for estimate in estimates.values())}
 
 
-def _measured(compiler: Compiler, modules: list[Message], seed: int) -> tuple[list[int], dict[str, Any]]:
-    """Return the nanoseconds of programs on this machine, 0 where outputs are wrong, and facts for the manifest."""
-    found = compiler.measure(modules, rounds=ROUNDS, seed=seed)
-    if not found[0]:
-        raise CompilerError(
-            "the program's outputs are not the same from run to run", expected="a program without randomness"
-        )
-    times = np.array([one for one in found if one])
-    halves = fastest(times[:, ::2]), fastest(times[:, 1::2])
-    facts = {
-        "rounds": ROUNDS,
-        # what a perfect ranker could reach: the agreement of labels of the even and of the odd rounds
-        "retest_tau": round(float(kendall_tau(*halves)), 4) if len(times) > 1 else None,
-        "wrong_outputs": len(found) - len(times),
+def _measured(
+    compiler: Compiler,
+    modules: dict[str, Message],
+    settings: CollectSettings,
+    journal: Journal,
+    progress: Progress | None,
+) -> tuple[dict[str, int], dict[str, Any]]:
+    """Return the measured nanoseconds of programs, and facts for the manifest."""
+    with steps_of(progress, f"measuring {len(modules)} programs in rounds, at least", ROUNDS) as step:
+        timings = time_programs(
+            compiler, next(iter(modules.values())), modules, minutes=settings.minutes, seed=settings.seed,
+            journal=journal, step=step,
+        )  # fmt: skip
+    rounds = timings.seconds.shape[1]
+    return timings.nanoseconds(), {
+        "label": f"mean of the fastest sixth of {rounds} shuffled rounds",
+        "standard_errors": timings.standard_errors(),
+        "rounds": rounds,
+        "retest_tau": _agreement(timings.seconds),
+        "left_out": timings.problems,
+        "date": datetime.now(UTC).date().isoformat(),
     }
-    return [round(float(fastest(np.array([one]))[0]) * 1e9) if one else 0 for one in found], facts
 
 
-def fastest(times: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Mean of the fastest sixth of the rounds, ``(programs, rounds) -> (programs,)``, at least one round.
-
-    >>> fastest(np.array([[3.0, 1.0, 2.0, 9.0, 9.0, 9.0, 1.5, 9.0, 9.0, 9.0, 9.0, 9.0]]))
-    array([1.25])
-    """
-    count = max(1, times.shape[1] // _SHARE)
-    mean: NDArray[np.float64] = np.sort(times, axis=1)[:, :count].mean(axis=1)
-    return mean
+def _agreement(seconds: NDArray[np.float64]) -> float | None:
+    """Return Kendall's tau of labels of the even and of the odd rounds, what a perfect ranker could reach."""
+    if min(seconds.shape) < 2:
+        return None
+    return round(float(kendall_tau(fastest(seconds[:, ::2]), fastest(seconds[:, 1::2]))), 4)
 
 
 def _records(order: list[int], outcomes: list[Outcome]) -> list[dict[str, Any]]:

@@ -1,10 +1,11 @@
-"""Diagnose a program and search faster layouts for it, by the TPU compiler without a TPU."""
+"""Diagnose a program and search faster layouts for it, by the TPU compiler without a TPU or by measuring."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,12 +44,39 @@ from xlarank.pipelines.advise.lines import (
 from xlarank.pipelines.advise.search import LayoutSearch, NoCodeError
 from xlarank.pipelines.advise.space import Space
 from xlarank.pipelines.programs.sources import Program, digest_of, load_program, program_hash
+from xlarank.pipelines.programs.timing import time_programs
 from xlarank.pipelines.support.progress import Progress, Silent
 
 #: Seconds within which outputs are compared unless that was asked for, and where it was.
 _CHECK, _ASKED_CHECK = 60.0, 900.0
 #: Times as fast, below which advice is not worth its code.
 _WORTH = 1.02
+#: The fewest rounds in which the program as written and as advised are compared.
+_ROUNDS = 96
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Speedup of the program as advised, run in turn with the program as written, with its 95 % interval.
+
+    Attributes:
+        expected: the speedup by the estimate, or in the search of a target that is measured.
+    """
+
+    device: str
+    expected: float
+    speedup: float
+    low: float
+    high: float
+
+    @property
+    def words(self) -> str:
+        interval = f"{self.low:.3f} to {self.high:.3f}, 95 %"
+        words = f"measured on {self.device}: {self.speedup:.3f} times as fast ({interval}); expected "
+        words += f"{self.expected:.3f}, measured {self.speedup / self.expected - 1:+.1%}"
+        if self.low > 1:
+            return words
+        return f"{words}; {'slower' if self.high < 1 else 'cannot be told from 1.00'}, nothing is kept"
 
 
 @dataclass(frozen=True)
@@ -58,8 +86,9 @@ class Advice:
     Attributes:
         program, target, versions: what was compiled by what.
         replaced: operations without code in this compiler, and what was compiled instead; empty if none.
-        default_ns, best_ns, speedup: estimates by the compiler, not measurements; best is that of a function with
-            ``lines`` pasted, of a file that of the module written, never above default.
+        labels: says whether times are estimates by the compiler or measurements of the search.
+        default_ns, best_ns, speedup: best is that of a function with ``lines`` pasted, of a file that of the module
+            written, never above default.
         module_ns: of the module written, which has layouts that no code reaches, too.
         compiled: how many configurations ended how (`xlarank.data.hlo.compiler.outcome.Status`; ``known`` became a
             program that had an estimate already), the compiler's default included.
@@ -68,6 +97,7 @@ class Advice:
         difference: largest relative difference of outputs on this CPU, or why there is none.
         lines: for JAX programs, the calls to put in; empty if they gain nothing.
         configuration: rows of the changes by node, as in ``node_config_feat``.
+        measured: where that was asked for and there is something to measure.
     """
 
     program: str
@@ -91,11 +121,12 @@ class Advice:
     lines: list[str]
     configuration: dict[str, list[int]]
     files: list[str]
+    measured: Measurement | None = None
 
     @property
     def worth(self) -> bool:
         """Whether the speedup justifies changing code."""
-        return self.speedup >= _WORTH
+        return (self.measured or self).speedup >= _WORTH
 
     @property
     def conversion_words(self) -> str:
@@ -126,6 +157,7 @@ class AdviceSettings:
         per_node: candidate layouts of a node, the default among them.
         limit: seconds that one configuration may compile.
         check: compare outputs on this CPU; None: where that is done within a minute.
+        measure: run the program as written and as advised; always done where the target is measured.
     """
 
     target: str = DEFAULT_TARGET
@@ -136,6 +168,7 @@ class AdviceSettings:
     jobs: int = 1
     limit: float = 120.0
     check: bool | None = None
+    measure: bool = False
 
 
 def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progress | None = None) -> Advice:
@@ -148,14 +181,19 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
     Raises `CompilerError` where the compiler is missing or its default does not compile.
     """
     chip = target_of(settings.target)
-    if not chip.estimated:
-        raise CompilerError(
-            f"{chip.name} has no estimates", expected="a TPU", do="use collect to measure on the CPU"
-        )
     if settings.budget < 1:
         raise CompilerError(f"a budget of {settings.budget} compilations", expected="at least 1")
     replaced = ""
-    with Compiler(chip, jobs=settings.jobs, limit=settings.limit) as compiler:
+    with ExitStack() as stack:
+        compiler = stack.enter_context(Compiler(chip, jobs=settings.jobs, limit=settings.limit))
+        chip, device = compiler.target, None if chip.estimated else compiler
+        if settings.measure and chip.estimated:
+            device = stack.enter_context(Compiler(target_of("device")))
+            if device.target.name != chip.name:
+                raise CompilerError(
+                    f"there is no {chip.name} to measure on: the device is {device.target.name}",
+                    do="leave out --measure, or pass --target device",
+                )
         try:
             search = _search(compiler, program, settings, out, progress or Silent(), False)
         except NoCodeError as error:
@@ -176,8 +214,19 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
         changes = changes_of(loaded.module, layouts_of(loaded.module, loaded.graph.configurable, rows))
         code = Code(best.cycles, best.text, operation_lines(changes), changes)
         if (function := any(loaded.lowered.leaves)) and best.module is not None:
-            entry = Pasted(program, entry_lines(inputs, outputs), (), bool(replaced))
+            written = Pasted(program, (), (), bool(replaced))
+            entry = replace(written, lines=entry_lines(inputs, outputs))
             code = pasted_code(compiler, entry, changes, Code(default, search.text(0), [], changes))
+            if code.pasted and not chip.estimated:
+                code = code._replace(cycles=best.cycles)
+        measured = None
+        if device and best.module is not None:
+            pair = [written, code.pasted] if code.pasted else [loaded.module, best.module]
+            expected = default / (code.cycles if code.pasted else best.cycles)
+            measured = _measure(device, loaded.module, pair, expected, settings.minutes)
+            if measured.low <= 1:
+                best, inputs, outputs = _Best(search.codes[0], search.text(0), default), [], []
+                code, rows = Code(default, best.text, [], []), search.space.rows(best.code)
         versions = compiler.versions
     files = [out / f"{loaded.name}.{name}" for name in ("diagnosis.svg", "advice.json", "advised.pb")]
     advice = Advice(
@@ -185,7 +234,7 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
         target=chip.name,
         versions=versions,
         replaced=replaced,
-        labels=f"estimated by the compiler for {chip.name}",
+        labels=f"estimated by the compiler for {chip.name}" if chip.estimated else chip.labels,
         default_ns=chip.nanoseconds(default),
         function=function,
         best_ns=chip.nanoseconds(code.cycles),
@@ -206,6 +255,7 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
             if (row >= 0).any()
         },
         files=[str(file) for file in files[: 2 if best.module is None else 3]],
+        measured=measured,
     )
     with atomic_write(files[0]) as partial:
         partial.write_text(picture(advice.diagnosis, f"{advice.program}, {advice.target}"), encoding="utf-8")
@@ -265,10 +315,23 @@ def _best(compiler: Compiler, search: LayoutSearch) -> _Best:
     )
     module = search.space.module(code, (inputs, outputs))
     ((_, outcome),) = compiler.compile([module], keep=True)
-    if outcome.status is not Status.OK or outcome.estimate.cycles >= plain.cycles:
+    # a target that is measured runs it against the default later
+    estimate = (outcome if compiler.target.estimated else search.outcomes[search.best]).estimate
+    if outcome.status is not Status.OK or estimate.cycles >= plain.cycles:
         return plain
     text = outcome.text or search.texts[outcome.fingerprint]
-    return _Best(code, text, outcome.estimate.cycles, module)
+    return _Best(code, text, estimate.cycles, module)
+
+
+def _measure(
+    device: Compiler, plain: Message, pair: Sequence[Message | Pasted], expected: float, minutes: float
+) -> Measurement:
+    """Run a program as written and as advised; raises `CompilerError` if the second fails on the device."""
+    programs = dict(zip(("written", "advised"), pair, strict=True))
+    timings = time_programs(device, plain, programs, minutes=minutes, least=_ROUNDS)
+    if problem := timings.problems.get("advised"):
+        raise CompilerError(f"the program as advised does not run ({problem})", do="leave the layouts as they are")
+    return Measurement(device.target.name, expected, *timings.speedup("written", "advised"))
 
 
 def _statuses(outcomes: Sequence[Outcome]) -> dict[str, int]:

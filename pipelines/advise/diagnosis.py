@@ -162,7 +162,8 @@ def diagnose(text: str, inputs: Sequence[Leaf], outputs: Sequence[Leaf]) -> Diag
             of = _belonging(one, values, users, *leaves)
             relayouts.append(Relayout(**vars(cost), before=one.before, after=one.layout, kind=of[0], tensor=of[1]))
     moved = sum(one.cycles for one in relayouts)
-    return Diagnosis(cycles, moved, _summary(relayouts, moved / max(1, cycles)), costs, relayouts)
+    summary = _summary(relayouts, moved / cycles) if cycles else "the compiler estimates no cycles of this program"
+    return Diagnosis(cycles, moved, summary, costs, relayouts)
 
 
 def _summary(relayouts: Sequence[Relayout], share: float) -> str:

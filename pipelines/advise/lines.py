@@ -153,7 +153,7 @@ class Code(NamedTuple):
 def pasted_code(compiler: Compiler, entry: Pasted, changes: list[Change], best: Code) -> Code:
     """Compile the code of an advice as a reader pastes it, with and without constraints in the source.
 
-    Returns the fastest, or ``best``, that of no code.
+    Returns the fastest, or ``best``, that of no code; the first that compiles where nothing is estimated.
     A place in the source takes one layout; changes that get a value of it are given its expression.
     """
     places = {(one.file, one.line, one.dimensions): one for change in changes if (one := change.place)}
@@ -163,7 +163,7 @@ def pasted_code(compiler: Compiler, entry: Pasted, changes: list[Change], best: 
         if isinstance(answer, Outcome):
             continue
         text, reached = answer
-        cycles = read_estimate(text).cycles
+        cycles = read_estimate(text).cycles if compiler.target.estimated else 0
         if cycles < best.cycles:
             named = [replace(one, code=reached.get(one.place, "") if one.place else "") for one in changes]
             lines = [*entry.lines, *operation_lines([one for one in named if one.code])]

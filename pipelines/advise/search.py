@@ -21,6 +21,7 @@ from xlarank.pipelines.advise.lines import source_line
 from xlarank.pipelines.advise.space import Space
 from xlarank.pipelines.programs.candidates import Codes, breed, random_configurations
 from xlarank.pipelines.programs.sources import compile_new
+from xlarank.pipelines.programs.timing import Stopwatch
 from xlarank.pipelines.support.progress import Progress, steps_of
 
 #: Configurations compiled before the next are chosen: fewer learn more from each, more use several processes.
@@ -102,6 +103,7 @@ class LayoutSearch:
         self.outcomes: list[Outcome] = []
         self.tied: list[bool] = []
         self.stopped, self._budget = "", 0
+        self._stopwatch = None if compiler.target.estimated else Stopwatch(compiler, journal)
         self.texts = {one.fingerprint: one.text for one in journal.outcomes.values() if one.text}
 
     @property
@@ -206,8 +208,10 @@ class LayoutSearch:
         keys = [self.space.key(code) for code in codes]
         found = compile_new(
             self.compiler, self.journal, keys, lambda at: self.space.module(codes[at]), settled=settled,
-            limit=limit, keep=True, screen=float(best) if screen else None,
+            limit=limit, keep=True, screen=float(best) if screen and self._stopwatch is None else None,
         )  # fmt: skip
+        if self._stopwatch:
+            found = self._stopwatch.time(found, lambda at: self.space.module(codes[at]))
         self.texts |= {one.fingerprint: one.text for one in found if one.text}
         before = self.spent
         self.codes = np.concatenate([self.codes, codes])

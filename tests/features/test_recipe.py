@@ -35,7 +35,7 @@ from xlarank.features.program.tensors import Tiling
 from xlarank.features.recipe import FeatureSettings, Recipe
 from xlarank.features.rows import at_most, even_ranks
 from xlarank.features.source_code import source_hash
-from xlarank.features.targets import CPU, TARGETS, TPU, foreign_columns, target_of
+from xlarank.features.targets import CPU, GPU, TARGETS, TPU, foreign_columns, target_of
 
 SETTINGS = [FeatureSettings(tier, candidates) for tier in Tier for candidates in (True, False)]
 ROOT = Path(recipes.__file__).parents[1]
@@ -304,6 +304,7 @@ def test_every_column_has_a_cause():
 def test_the_source_says_the_target_and_no_two_own_a_column():
     for target, collections in (
         (CPU, "tile:cpu tile:cpu-zen4 layout:cpu:random"),
+        (GPU, "layout:nvidia-h100:random layout:gpu-tesla-t4:evolve"),
         (TPU, "tile:xla tile:cpus tile:mine layout:tpu-estimate:default layout:nlp:random"),
     ):
         assert {target_of(Collection.parse(text)) for text in collections.split()} == {target}

@@ -117,3 +117,23 @@ def unfit():
 
 def nothing():
     return 3
+
+
+def rows():
+    """A product in a loop that all else takes by rows: by columns it is transposed in every run of the body."""
+    import jax
+    import jax.numpy as jnp
+
+    def function(x, weight):
+        def body(_, carry):
+            x, total = carry
+            total = total + x @ weight
+            return total[:, :8], total
+
+        return jax.lax.fori_loop(0, 4, body, (x, jnp.zeros((1024, 1024))))[1]
+
+    return function, _arrays((1024, 8), (8, 1024))
+
+
+def sums():
+    return (lambda x, y: x + y), _arrays((2048, 2048), (2048, 2048))

@@ -70,6 +70,7 @@ class Made:
     one_hot: ClassVar[list[bool]] = []
     know = staticmethod(lambda *_: None)
     compare = staticmethod(lambda *_: 0.001)
+    advised_seconds: float | str = 0.5
     pasted: ClassVar[list[tuple[int, int]]] = []
 
     def lower(self, *, one_hot: bool = False, **_: Any) -> Lowered:
@@ -82,6 +83,12 @@ class Made:
         self.pasted.append((len(pasted.lines), len(pasted.places)))
         text = TEXT.format(weight="0,1", operand="w", cycles=100 - 50 * bool(pasted.places), copy="")
         return text, dict.fromkeys(pasted.places, "x @ w")
+
+    def measure(self, _: Message, programs: dict[str, Any], **__: Any) -> Any:
+        """The program as written takes between 0.9 and 1.1 s."""
+        rng = np.random.default_rng(0)
+        while True:
+            yield dict(zip(programs, (rng.uniform(0.9, 1.1), self.advised_seconds), strict=True))
 
     def compile(self, modules: Any, **_: Any) -> Any:
         for at, module in enumerate(modules):
@@ -116,7 +123,7 @@ def run(out: Path, **settings: Any) -> Advice:
 
 @pytest.mark.parametrize(
     ("given", "said"),
-    [({"target": "cpu"}, "cpu has no"), ({"target": "tpu-v9"}, "'tpu-v9' is not"), ({"budget": 0}, "budget of 0")],
+    [({"target": "tpu-v9"}, "'tpu-v9' is not"), ({"budget": 0}, "budget of 0")],
 )
 def test_what_cannot_be_advised_is_refused_at_once(tmp_path, given, said) -> None:
     with pytest.raises(CompilerError, match=said):
@@ -166,6 +173,29 @@ def test_what_is_printed_tells_code_from_module_and_what_is_not_counted(made, tm
     printed = capsys.readouterr().out
     assert "1.019: nothing worth doing" in printed and "with_layout_constraint" not in printed
     assert "not counted" not in printed
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said", "kept"),
+    [
+        (0.5, "measured on tpu-v3: 2.0", True),
+        (1.0, "cannot be told from 1.00, nothing is kept", False),
+        (1.5, "slower, nothing is kept", False),
+    ],
+)
+def test_what_measuring_does_not_confirm_is_not_kept(made, tmp_path, capsys, seconds, said, kept) -> None:
+    made.advised_seconds = seconds
+    found = run(tmp_path, budget=8, measure=True)
+    assert found.measured is not None and said in found.measured.words and found.measured.expected == 8
+    assert (found.speedup > 1) == bool(found.lines) == bool(found.inputs) == found.worth == kept
+    assert (tmp_path / "program.advised.pb").exists() == kept
+    if kept:
+        assert "expected 8.000, measured -7" in found.measured.words
+    made.advised_seconds = "no memory"
+    with pytest.raises(CompilerError, match=r"as advised does not run .no memory"):
+        run(tmp_path / "again", budget=8, measure=True)
+    _show_advice(found)
+    assert found.measured.words.partition(":")[0] in capsys.readouterr().out
 
 
 def test_an_interrupted_search_goes_on_where_it_was(made: type[Made], tmp_path: Path) -> None:

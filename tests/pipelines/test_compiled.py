@@ -15,7 +15,7 @@ from tests.conftest import TEST_DATA
 from xlarank.data.errors import CompilerError
 from xlarank.data.files import write_json
 from xlarank.data.graph import LayoutGraph, read_graph
-from xlarank.data.hlo.compiler.constrain import constrain, layouts_of
+from xlarank.data.hlo.compiler.constrain import constrain, layouts_of, with_entry_modes
 from xlarank.data.hlo.compiler.cycles import COUNTING, read_estimate
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import target_of
@@ -80,6 +80,26 @@ def test_killed_and_run_again_it_gives_the_same_file(tmp_path):
     assert not journal.exists()
 
 
+def test_killed_at_random_moments_a_measured_collection_is_completed(tmp_path):
+    program, settings = f"{PROGRAMS}:rows", CollectSettings("cpu", configs=3)
+    command = f"-m xlarank collect --program {program} --configs 3 --target cpu --out {tmp_path}".split()
+    journal = tmp_path / "npz/layout/cpu/random/train/.rows.journal"
+    for lines in (1, 3, 6, 12):  # compiled first, then measured
+        killed = subprocess.Popen([sys.executable, *command])
+        while killed.poll() is None and not (journal.exists() and journal.read_bytes().count(b"\n") > lines):
+            time.sleep(0.01)
+        time.sleep(np.random.default_rng().uniform(0, 0.1))
+        killed.kill()
+        assert killed.wait() == -signal.SIGKILL
+    kept = journal.read_text().count('"round"')
+    found, whole = (collect(program, out, settings) for out in (tmp_path, tmp_path / "whole"))
+    assert found.manifest["rounds"] >= kept > 2
+    with np.load(found.path) as ours, np.load(whole.path) as theirs:
+        assert all((ours[name] == theirs[name]).all() for name in ours if name != "config_runtime")
+        assert np.argmax(ours["config_runtime"]) == np.argmax(theirs["config_runtime"])
+    assert not journal.exists()
+
+
 def test_tiles_of_kernels_change_with_the_memory_they_may_use(tmp_path):
     found = collect_tiles("tests.pipelines.compiled_programs:softmax", tmp_path, TileSettings(limits=12))
     assert len(found.files) >= 2
@@ -93,8 +113,46 @@ def test_the_cpu_measures_and_checks_outputs(tmp_path):
     found = collect(PRODUCTS, tmp_path, CollectSettings("cpu", configs=3))
     assert found.path == tmp_path / "npz/layout/cpu/random/train/products.npz"
     assert (read_graph(found.path).runtime > 0).all()
-    assert found.manifest["wrong_outputs"] == 0
+    assert found.statuses == {"ok": 3} and found.manifest["left_out"] == {}
     assert "measured on this machine" in found.manifest["source"]
+    assert found.manifest["label"].endswith(f"{found.manifest['rounds']} shuffled rounds")
+    programs = {one["program"] for one in found.manifest["configurations"]}
+    assert found.manifest["standard_errors"].keys() == programs
+    again = collect(PRODUCTS, tmp_path, CollectSettings("device", configs=3, minutes=1))  # it is this CPU
+    assert again.path == found.path and not again.fresh
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_fastest_layout_of_a_loop_is_found_by_measuring(tmp_path, seed):
+    found = collect(f"{PROGRAMS}:rows", tmp_path, CollectSettings("device", search="evolve", configs=3, seed=seed))
+    graph = read_graph(found.path)
+    first = graph.table.rows[graph.table.codes[:, 0]][:, 0]  # the minor-most dimension of the product
+    assert sorted(first.tolist()) == [-1, 0, 1]
+    by_columns = graph.runtime[first == 0].item()
+    assert by_columns > 1.2 * graph.runtime[first != 0].max()
+    assert found.manifest["retest_tau"] == 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_advice_is_measured_on_targets_without_estimates(tmp_path, seed):
+    """A matrix that lies by columns, added to one by rows, has to be read across."""
+    with Compiler(target_of("cpu")) as compiler:
+        module = load_program(f"{PROGRAMS}:sums", compiler).module
+    path = tmp_path / "sums.pb"
+    path.write_bytes(with_entry_modes(module, ["{0,1}", "{1,0}"], ["{1,0}"]).SerializeToString())
+    advice = advise(str(path), AdviceSettings("device", budget=4, seed=seed), out=tmp_path)
+    assert [(one.before, one.minor_to_major) for one in advice.inputs] == [((0, 1), (1, 0))]
+    assert advice.measured is not None and advice.measured.low > 1 and advice.worth
+    assert "measured on cpu" in advice.measured.words
+    if seed == 0:
+        again = advise(str(tmp_path / "sums.advised.pb"), AdviceSettings("device", budget=4), out=tmp_path)
+        assert not again.inputs and not again.lines and again.speedup == 1, "there is nothing more to gain"
+
+
+def test_measuring_needs_the_device_that_is_compiled_for(tmp_path):
+    settings = AdviceSettings("tpu-v3", measure=True)
+    with pytest.raises(CompilerError, match=r"no tpu-v3 to measure on: the device is cpu.*--target device"):
+        advise(PRODUCTS, settings, out=tmp_path)
 
 
 def test_advice_is_never_worse_than_the_compilers_own_choice(tmp_path):

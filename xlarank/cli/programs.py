@@ -27,8 +27,9 @@ _STATUS: Final = {"ok": "compiled", "screened": "screened out", "known": "duplic
 #: Operations and copies in a table; all of them are in --json.
 _SHOWN: Final = 10
 
-_Tpu = Annotated[str, typer.Option("--target", help="tpu-v3, tpu-v4, tpu-v5e or tpu-v6e.")]
-_Target = Annotated[str, typer.Option(help="tpu-v3, tpu-v4, tpu-v5e, tpu-v6e or cpu.")]
+_Target = Annotated[
+    str, typer.Option(help="tpu-v3, tpu-v4, tpu-v5e or tpu-v6e, estimated; cpu or device (JAX's own), measured.")
+]
 _Jobs = Annotated[int, typer.Option(min=1, max=64, help="Number of configurations compiled at a time.")]
 _Tie = Annotated[
     str, typer.Option(help="rule: tied nodes are set together, as in Google's files; none: every node separately.")
@@ -147,10 +148,13 @@ def collect(
         float | None,
         typer.Option(min=-1, max=1, help="XLA's optimisation effort; -1 compiles faster but changes the labels."),
     ] = None,
+    minutes: Annotated[
+        float, typer.Option(min=0, help="Maximum minutes to measure programs (cpu, device).")
+    ] = 10.0,
     seed: Seed = 0,
     json_file: Json = None,
 ) -> None:
-    """Label layouts of a program: estimated by the TPU compiler (no TPU needed) or measured on this CPU."""
+    """Label layouts of a program: estimated by the TPU compiler (no TPU needed) or measured on this machine."""
     _silence_xla()
     from xlarank.pipelines.collect import CollectSettings
     from xlarank.pipelines.collect import collect as run
@@ -161,7 +165,7 @@ def collect(
     else:
         settings = CollectSettings(
             target=target, search=cast(Any, search), configs=configs, seed=seed, tie=cast(Any, tie),
-            per_node=per_node, limit=limit, effort=effort,
+            per_node=per_node, limit=limit, effort=effort, minutes=minutes,
         )  # fmt: skip
         with progress_bars() as progress:
             labels = run(program, out, settings, split=split, name=name, jobs=jobs, progress=progress)
@@ -184,7 +188,7 @@ def collect(
 @app.command()
 def advise(
     program: Annotated[str, typer.Argument(help=_PROGRAM)],
-    target: _Tpu = DEFAULT_TARGET,
+    target: _Target = DEFAULT_TARGET,
     budget: Annotated[int, typer.Option(min=1, help="Number of compilations; 1: diagnosis only.")] = 20,
     minutes: Annotated[float, typer.Option(min=0, help="Stop after this many minutes.")] = 60.0,
     out: Annotated[
@@ -193,6 +197,9 @@ def advise(
     check: Annotated[
         bool | None, typer.Option(help="Compare outputs on this CPU. Default: if it takes less than a minute.")
     ] = None,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Run the program as written and as advised in turn; keep real gains.")
+    ] = False,
     apply: Annotated[
         str | None, typer.Option(help="FILE.npz:N: print the code for this configuration, without compiling.")
     ] = None,
@@ -202,7 +209,7 @@ def advise(
     seed: Seed = 0,
     json_file: Json = None,
 ) -> None:
-    """Show the copies that layouts force and search for faster layouts with the TPU compiler (no TPU needed)."""
+    """Show the copies that layouts force and search for faster layouts (TPUs: by the compiler, no TPU needed)."""
     _silence_xla()
     from xlarank.pipelines.advise.advice import AdviceSettings, apply_configuration
     from xlarank.pipelines.advise.advice import advise as run
@@ -215,7 +222,7 @@ def advise(
         say(f"wrote {applied.file}")
         write_json(json_file, applied)
         return
-    settings = AdviceSettings(target, budget, minutes, seed, per_node, jobs, limit, check)
+    settings = AdviceSettings(target, budget, minutes, seed, per_node, jobs, limit, check, measure)
     with progress_bars() as progress:
         advice = run(program, settings, out=out, progress=progress)
     if advice.replaced:
@@ -237,12 +244,15 @@ def _show_advice(advice: Advice) -> None:
         laid_out = f"{entry}, {counted(reached, 'operation')}" if advice.lines else "nothing gains"
         variants.append(("code to paste", laid_out, advice.best_ns))
     variants.append(("edited module", f"{entry}, {counted(len(advice.changes), 'operation')}", advice.module_ns))
-    show_rows(("estimated by the compiler", "layouts set", ">ms", ">times as fast"), (
+    source = "estimated by the compiler" if "estimated" in advice.labels else "measured in the search"
+    show_rows((source, "layouts set", ">ms", ">times as fast"), (
         (name, laid_out, f"{ns / 1e6:.4f}", f"{advice.default_ns / ns:.3f}") for name, laid_out, ns in variants
     ))  # fmt: skip
     if advice.function and reached < len(advice.changes):
         rest = counted(len(advice.changes) - reached, "operation")
         say(f"{rest} cannot be laid out by code: no value of the source is known to be theirs")
+    if advice.measured:
+        say(advice.measured.words)
     if not advice.worth:
         say(f"{advice.speedup:.3f}: nothing worth doing (less than 2 %); leave the layouts to the compiler")
     else:

@@ -1,9 +1,10 @@
-"""Run times on this machine's CPU; only ever run in a child of `xlarank.data.hlo.compiler.service`."""
+"""Programs run on the target's device; only ever imported in a child of `xlarank.data.hlo.compiler.service`."""
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.errors import CompilerError
-from xlarank.data.hlo.compiler.constrain import DEFAULT, entry_modes, order_of
+from xlarank.data.hlo.compiler.constrain import Order, compiled_entry_layouts
 from xlarank.data.hlo.compiler.pasted import Pasted
+from xlarank.data.hlo.compiler.xla import first_line
 from xlarank.data.hlo.messages import HloModuleProto, Message
 
 if TYPE_CHECKING:
@@ -20,32 +22,103 @@ if TYPE_CHECKING:
 
 #: Outputs may differ by so much of their largest value: another layout adds up in another order.
 TOLERANCE: Final = 2e-2
+#: The file of rounds in the folder of a measurement, and the most rounds of one.
+ROUNDS_FILE: Final = "rounds"
+_MOST: Final = 1000
 #: Element types of XLA that inputs can be made for: numpy's name of each.
 _TYPES: Final = dict(
     enumerate("bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split(), start=1)
 ) | {16: "bfloat16"}
 
 
-def measure(xla: Xla, folder: Path, *, modules: Sequence[bytes], rounds: int, seed: int) -> list[list[float]]:
-    """Return the seconds of every module in every round; the modules of a round run in shuffled order.
+#: A compiled program as a function of a list of arrays, and arrays laid out for it.
+_Loaded = tuple[Callable[[list[Any]], list[Any]], list[Any]]
 
-    A module whose outputs are not those of the first one gets no times. Inputs are drawn from ``seed``.
+
+class _Inputs:
+    """Random inputs of a module, on the device once for each way in which they lie."""
+
+    def __init__(self, xla: Xla, module: bytes, seed: int) -> None:
+        self.xla = xla
+        self.values = inputs_of(HloModuleProto.FromString(module), np.random.default_rng(seed))
+        self._laid_out: dict[tuple[Order, ...], list[Any]] = {}
+
+    def laid_out(self, orders: Sequence[Order]) -> list[Any]:
+        """Return the inputs on the device, in orders from minor to major."""
+        import jax
+        from jax.experimental.layout import Format, Layout
+
+        if tuple(orders) not in self._laid_out:
+            device = jax.sharding.SingleDeviceSharding(self.xla.device)
+            places = [Format(Layout(order[::-1]), device) if order else device for order in orders]
+            self._laid_out[tuple(orders)] = jax.device_put(self.values, places)
+        return self._laid_out[tuple(orders)]
+
+    def load(self, program: bytes | Pasted) -> _Loaded:
+        """Return a program, compiled, as a function of a list of arrays, and the inputs laid out for it."""
+        import jax
+
+        if not isinstance(program, Pasted):
+            run = self.xla.compile(program)
+            orders, _ = compiled_entry_layouts(run.hlo_modules()[0].to_string())
+            return run.execute, self.laid_out(orders)
+        step, arguments, formats, _ = program.load(self.xla.device)
+        tree = jax.tree.structure(arguments)
+        arguments = jax.device_put(jax.tree.unflatten(tree, self.values), formats)
+        compiled = step.lower(*arguments).compile()
+        jax.clear_caches()  # the same function may be loaded again without the constraints in its source
+
+        def execute(arrays: list[Any]) -> list[Any]:
+            return list(jax.tree.leaves(compiled(*jax.tree.unflatten(tree, arrays))))
+
+        return execute, jax.tree.leaves(arguments)
+
+
+def measure(
+    xla: Xla, folder: Path, *, plain: bytes, programs: Mapping[str, bytes | Pasted], seed: int, done: int
+) -> str:
+    """Write rounds to a file as they end, one line of JSON each: the seconds of every program.
+
+    The programs of a round run in shuffled order. A program that fails or whose outputs are not those of the first
+    has the reason in place of its seconds. Inputs are those of the module ``plain``; ``done`` rounds went before.
     """
     import jax
 
-    rng = np.random.default_rng(seed)
-    parsed = HloModuleProto.FromString(modules[0])
-    inputs = [jax.device_put(value, xla.device) for value in inputs_of(parsed, rng)]
-    runs = [xla.compile(module) for module in modules]
-    right = _floats(runs[0].execute(inputs))
-    sound = [at for at, run in enumerate(runs) if _largest(_floats(run.execute(inputs)), right) <= TOLERANCE]
-    times: list[list[float]] = [[] for _ in runs]
-    for _ in range(rounds):
-        for at in rng.permutation(sound).tolist():
-            begun = time.perf_counter()
-            jax.block_until_ready(runs[at].execute(inputs))
-            times[at].append(time.perf_counter() - begun)
-    return times
+    inputs, rng = _Inputs(xla, plain, seed), np.random.default_rng([seed, done])
+    loaded: dict[str, _Loaded] = {}
+    problems: dict[str, str] = {}
+    for name in reversed(list(programs)):  # the first has no constraints in its source, which is imported once
+        try:
+            loaded[name] = inputs.load(programs[name])
+        except Exception as error:  # whatever the compiler or the device raises
+            problems[name] = first_line(error)
+    first, right = next(iter(programs)), None
+    for name in [first, *loaded] if first in loaded else []:
+        try:
+            execute, arrays = loaded[name]
+            outputs = _floats(execute(arrays))
+            right = right or outputs
+            if (difference := _largest(outputs, right)) > TOLERANCE:
+                problems[name] = f"outputs differ by {difference:.2g} of their largest value"
+        except Exception as error:
+            problems[name] = first_line(error)
+    if first in problems:
+        raise CompilerError(
+            f"the program cannot be measured ({problems[first]})",
+            expected="a program that fits the device and has the same outputs in every run",
+            do="measure a smaller program, or one without randomness",
+        )
+    with open(folder / ROUNDS_FILE, "w", encoding="utf-8") as stream:
+        for _ in range(_MOST):
+            line: dict[str, float | str] = dict(problems)
+            for name in rng.permutation([name for name in programs if name not in problems]).tolist():
+                execute, arrays = loaded[name]
+                begun = time.perf_counter()
+                jax.block_until_ready(execute(arrays))
+                line[name] = time.perf_counter() - begun
+            stream.write(json.dumps(line) + "\n")
+            stream.flush()
+    return f"{_MOST} rounds"
 
 
 def compare(xla: Xla, folder: Path, *, plain: bytes, edited: bytes | Pasted, ties: Mapping[int, int]) -> float:
@@ -53,27 +126,10 @@ def compare(xla: Xla, folder: Path, *, plain: bytes, edited: bytes | Pasted, tie
 
     With ``ties``, positions of inputs and of the outputs that become them, the outputs are those of a second step.
     """
-    import jax
-    from jax.experimental.layout import Format, Layout
-    from jax.sharding import SingleDeviceSharding
+    inputs = _Inputs(xla, plain, 0)
 
-    values = inputs_of(HloModuleProto.FromString(plain), np.random.default_rng(0))
-
-    def run(module: bytes | Pasted) -> list[NDArray[np.float64]]:
-        if isinstance(module, Pasted):
-            step, arguments, formats, _ = module.load(xla.device)
-            tree = jax.tree.structure(arguments)
-            arrays = jax.tree.leaves(jax.device_put(jax.tree.unflatten(tree, values), formats))
-
-            def execute(arrays: list[Any]) -> list[Any]:
-                return list(jax.tree.leaves(step(*jax.tree.unflatten(tree, arrays))))
-
-        else:
-            modes = (entry_modes(HloModuleProto.FromString(module)) or [[DEFAULT] * len(values)])[0]
-            place = SingleDeviceSharding(xla.device)
-            places = [place if one == DEFAULT else Format(Layout(order_of(one)[::-1]), place) for one in modes]
-            arrays = list(map(jax.device_put, values, places))
-            execute = xla.compile(module).execute
+    def run(program: bytes | Pasted) -> list[NDArray[np.float64]]:
+        execute, arrays = inputs.load(program)
         if ties:
             first = execute(arrays)
             arrays = [first[ties[at]] if at in ties else array for at, array in enumerate(arrays)]

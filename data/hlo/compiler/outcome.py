@@ -76,7 +76,7 @@ def numbered(text: str) -> str:
 
 
 class Journal:
-    """Outcomes by configuration in a file that only grows, one line of JSON each; use as a context.
+    """Outcomes by configuration, and rounds of measurements, in a file that only grows; use as a context.
 
     ``settings`` are what labels depend on. Raises `WorkspaceError` when the file was begun with others or cannot be
     written. A last line that was cut off is dropped.
@@ -86,6 +86,7 @@ class Journal:
         self.path = path
         self.outcomes: dict[str, Outcome] = {}
         self.estimates: dict[str, Estimate] = {}
+        self.rounds: list[dict[str, float | str]] = []
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             text = read_text(path) if path.exists() else ""
@@ -110,6 +111,9 @@ class Journal:
                 do="use those settings, remove the file, or pass another `out`",
             )
         for line in lines[1:]:
+            if "round" in line:
+                self.rounds.append(line["round"])
+                continue
             status, key = Status(line["status"]), line["fingerprint"]
             if "cycles" in line:
                 self.estimates[key] = Estimate(int(line["cycles"]), int(line["unknown_loops"]))
@@ -137,6 +141,11 @@ class Journal:
             line["text"] = base64.b64encode(zlib.compress(outcome.text.encode())).decode()
         self.outcomes[configuration] = outcome
         self._append(line)
+
+    def add_round(self, seconds: dict[str, float | str]) -> None:
+        """Append a round of measurements: seconds by fingerprint, or why there are none."""
+        self.rounds.append(seconds)
+        self._append({"round": seconds})
 
     def _append(self, line: dict[str, Any]) -> None:
         self._stream.write(json.dumps(line) + "\n")

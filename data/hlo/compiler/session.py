@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import shutil
@@ -9,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,12 +22,12 @@ from typing import Any, Final, Self, cast
 import xlarank
 from xlarank.data.errors import CompilerError, XlarankError
 from xlarank.data.hlo.compiler.cycles import Estimate
-from xlarank.data.hlo.compiler.measuring import compare, measure
+from xlarank.data.hlo.compiler.measuring import ROUNDS_FILE, compare, measure
 from xlarank.data.hlo.compiler.operations import Kernels, read_operations
 from xlarank.data.hlo.compiler.outcome import Outcome, Status, fingerprint
 from xlarank.data.hlo.compiler.pasted import Pasted, Place, compile_pasted
 from xlarank.data.hlo.compiler.service import ANSWER, POLL, Work
-from xlarank.data.hlo.compiler.targets import Target
+from xlarank.data.hlo.compiler.targets import Target, device_target
 from xlarank.data.hlo.compiler.xla import Lowered, compile_module, dumped, lower, optimised_text, under_limit
 from xlarank.data.hlo.messages import Message
 
@@ -103,6 +104,10 @@ class Compiler:
             self.close()
             raise
         self.versions: dict[str, str] = hello
+        if target.name == "device":
+            self.target = device_target(hello["device"], hello["platform"])
+            if hello["platform"] != "cpu":  # a TPU is one process's alone, a GPU tries kernels by their time
+                self._jobs = 1
 
     def __enter__(self) -> Self:
         return self
@@ -185,7 +190,8 @@ class Compiler:
         """Yield the outcome of a job that is over, and of those that waited for it."""
         if isinstance(answer, XlarankError):
             answer = Outcome(Status.FAILED, message=str(answer))
-        elif answer.status is Status.TIMEOUT and job.limit < self._limit:
+        job.fingerprint = job.fingerprint or answer.fingerprint
+        if answer.status is Status.TIMEOUT and job.limit < self._limit:
             answer = replace(answer, status=Status.GIVEN_UP)
         elif answer.status is Status.OK and not job.fingerprint:  # labels are stored by fingerprint
             answer = Outcome(Status.CRASHED, message="no optimised module was dumped")
@@ -236,21 +242,40 @@ class Compiler:
         )
         return answer
 
-    def measure(self, modules: Iterable[Message], *, rounds: int, seed: int) -> list[list[float]]:
-        """Return run times of every module on this machine, ``(modules, rounds)`` seconds, in shuffled rounds.
+    def measure(
+        self, plain: Message, programs: Mapping[str, Message | Pasted], *, seed: int, done: int = 0
+    ) -> Generator[dict[str, float | str], None, None]:
+        """Yield rounds: the seconds of every program on the device, or why it has none (`measuring.measure`).
 
-        A module whose outputs differ from the first one's has no times: an empty list.
-        Raises `CompilerError` when the programs cannot be run.
+        Raises `CompilerError` when the first program cannot be run, or another one ends the process.
         """
-        serialized = [module.SerializeToString() for module in modules]
-        answer = self._ask(partial(measure, modules=serialized, rounds=rounds, seed=seed), float("inf"))
+        serialized = {
+            name: one if isinstance(one, Pasted) else one.SerializeToString() for name, one in programs.items()
+        }
+        work = partial(measure, plain=plain.SerializeToString(), programs=serialized, seed=seed, done=done)
+        job, offset, answer = self._start(work, float("inf")), 0, None
+        try:
+            while answer is None:
+                answer = job.answer()  # before the rounds are read, so that none can be overlooked
+                whole = b""
+                if (path := job.folder / ROUNDS_FILE).exists():
+                    with open(path, "rb") as stream:
+                        stream.seek(offset)
+                        whole = stream.read().rpartition(b"\n")[0]
+                for line in whole.splitlines():
+                    yield json.loads(line)
+                offset += len(whole) + bool(whole)
+                self._wait()
+        finally:
+            self._end(job)
+        if isinstance(answer, XlarankError):
+            raise answer
         if isinstance(answer, Outcome):
             raise CompilerError(
                 f"the programs cannot be measured ({answer.message})",
-                expected="a program that runs on one CPU device",
-                do="collect for a TPU target, or fewer configurations",
+                expected="programs that run on one device",
+                do="measure fewer configurations; rounds measured so far are kept",
             )
-        return cast(list[list[float]], answer)
 
     def under_limit(self, module: Message, kib: int, seconds: float) -> bytes | str:
         """Return the compiled module under a limit of vector memory (0: the compiler's own), or why not."""

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
+from xlarank.data.collection import GPUS
 from xlarank.data.errors import CompilerError, did_you_mean
 
 
 @dataclass(frozen=True)
 class Target:
-    """A chip to compile for, its smallest slice as libtpu calls it (empty for the CPU) and its clock."""
+    """A chip to compile for.
+
+    Attributes:
+        topology: its smallest slice as libtpu calls it; empty where programs are measured on this machine.
+        megahertz: its clock; "cycles" that are measured are nanoseconds.
+        chip: its name in words, where programs are measured.
+    """
 
     name: str
     topology: str = ""
-    megahertz: int = 0
+    megahertz: int = 1000
+    chip: str = "CPU"
 
     @property
     def estimated(self) -> bool:
@@ -32,7 +41,7 @@ class Target:
     def labels(self) -> str:
         """What labels are, in words."""
         estimated = f"estimated by the TPU's compiler for {self.name}, not measured"
-        return estimated if self.estimated else "measured on this machine's CPU"
+        return estimated if self.estimated else f"measured on this machine's {self.chip}"
 
     def nanoseconds(self, cycles: int) -> int:
         """Return the time of a number of cycles in whole nanoseconds.
@@ -53,12 +62,27 @@ TARGETS: Final[dict[str, Target]] = {
         Target("tpu-v5e", "v5e:2x2", 1500),
         Target("tpu-v6e", "v6e:2x2", 1750),
         Target("cpu"),
+        Target("device", chip="device"),
     )
 }
 
-
 #: TpuGraphs was measured on it, and every shipped ranker is for it.
 DEFAULT_TARGET: Final = "tpu-v3"
+
+
+def device_target(kind: str, platform: str) -> Target:
+    """Return the target of JAX's default device, by its kind and platform.
+
+    >>> device_target("NVIDIA H100 80GB HBM3", "gpu").name, device_target("Tesla T4", "gpu").name
+    ('nvidia-h100', 'gpu-tesla-t4')
+    >>> device_target("TPU v5 lite", "tpu").name, device_target("cpu", "cpu").name
+    ('tpu-v5e', 'cpu')
+    """
+    words = re.sub(r"[- ]\d+gb.*", "", kind.lower()).replace(" lite", "e")
+    name = re.sub(r"[^a-z0-9]+", "-", words).strip("-")
+    if platform == "gpu" and not name.startswith(GPUS):
+        name = f"gpu-{name}"
+    return TARGETS["cpu"] if name == "cpu" else Target(name, chip=kind)
 
 
 def target_of(name: str) -> Target:

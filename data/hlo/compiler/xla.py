@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +21,7 @@ import numpy as np
 from xlarank.data.errors import CompilerError
 from xlarank.data.hlo.compiler.constrain import drop_entry_modes, entry_modes
 from xlarank.data.hlo.compiler.cycles import read_estimate
-from xlarank.data.hlo.compiler.outcome import Outcome, Status
+from xlarank.data.hlo.compiler.outcome import Outcome, Status, fingerprint
 from xlarank.data.hlo.compiler.targets import Target
 from xlarank.data.hlo.messages import HloModuleProto, HloProto, Message, instructions
 
@@ -28,8 +29,8 @@ from xlarank.data.hlo.messages import HloModuleProto, HloProto, Message, instruc
 _SPLITS: Final = frozenset({"X64SplitLow", "X64SplitHigh", "X64Combine"})
 
 _LEAVES: Final = "leaves.json"
-#: The dump of the optimised module for the CPU and for TPUs.
-_OPTIMISED: Final = ("*cpu_after_optimizations.txt", "*after_optimizations_before_buffer_assignment.txt")
+#: The dump of the optimised module for CPUs and GPUs, and for TPUs.
+_OPTIMISED: Final = ("*[cg]pu_after_optimizations.txt", "*after_optimizations_before_buffer_assignment.txt")
 ENVIRONMENT: Final = {
     "JAX_PLATFORMS": "cpu",  # never ask for a chip
     "TPU_SKIP_MDS_QUERY": "1",  # nor for a cloud's description of one
@@ -40,6 +41,8 @@ ENVIRONMENT: Final = {
     "TPU_MIN_LOG_LEVEL": "3",
     "TF_CPP_MIN_LOG_LEVEL": "3",
 }
+#: Where the default device is used: its memory is not taken beforehand, processes follow one another.
+_DEVICE_ENVIRONMENT: Final = {"TF_CPP_MIN_LOG_LEVEL": "3", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ class Xla:
     """
 
     def __init__(self, target: Target, effort: float | None = None) -> None:
-        os.environ.update(ENVIRONMENT)
+        os.environ.update(_DEVICE_ENVIRONMENT if target.name == "device" else ENVIRONMENT)
         try:
             import jax
             import jaxlib
@@ -75,6 +78,11 @@ class Xla:
                 import libtpu
 
                 self.versions["libtpu"] = libtpu.__version__
+            else:
+                with get_context("fork").Pool(1) as pool:  # a client has threads, which a fork loses
+                    self.versions |= pool.apply(_device_facts)
+                if self.versions["platform"] == "cpu":
+                    jax.config.update("jax_platforms", "cpu")  # no child looks for other devices
         except ImportError as error:
             raise CompilerError(
                 f"the compiler cannot be imported ({error})",
@@ -94,11 +102,11 @@ class Xla:
 
     @property
     def device(self) -> Any:
-        """The device to compile for. The CPU's client has threads, which a fork loses: it starts on first use."""
+        """The device to compile for; one of this machine starts on first use, in a child."""
         if self._device is None:
             import jax
 
-            self._device = jax.devices("cpu")[0]
+            self._device = jax.devices()[0]
         return self._device
 
     def compile(self, module: bytes, options: dict[str, Any] | None = None) -> Any:
@@ -128,6 +136,14 @@ class Xla:
         return run(parsed, _jax.DeviceList((self.device,)), made)
 
 
+def _device_facts() -> dict[str, str]:
+    """Return what JAX's default device says of itself."""
+    import jax
+
+    device = jax.devices()[0]
+    return {"device": device.device_kind, "platform": device.platform, "driver": device.client.platform_version}
+
+
 def _set_modes(parsed: Any, key: str, modes: list[str]) -> None:
     """Give each argument or result of the main function of an MLIR module its mode."""
     from jaxlib.mlir import ir
@@ -145,7 +161,9 @@ def compile_module(xla: Xla, folder: Path, *, module: bytes, keep: bool) -> Outc
     """Return the estimate of a module, with the compiled text on ``keep``; the optimised module is dumped."""
     executable = xla.compile(module, {"xla_dump_to": str(folder), "xla_dump_hlo_as_text": True})
     text = str(executable.hlo_modules()[0].to_string())
-    return Outcome(Status.OK, read_estimate(text), text=text if keep else "")
+    # real TPUs dump under names of their own
+    key = "" if xla.target.estimated else fingerprint(text)
+    return Outcome(Status.OK, read_estimate(text), key, text=text if keep else "")
 
 
 def optimised_text(folder: Path, target: Target) -> str | None:

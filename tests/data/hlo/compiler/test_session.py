@@ -31,7 +31,7 @@ class Xla:
     """Does what a module's name says; the optimised module depends on the part before the dash."""
 
     def __init__(self, target, effort):
-        self.versions = {"target": target.name, "effort": str(effort)}
+        self.target, self.versions = target, {"target": target.name, "effort": str(effort)}
 
     def compile(self, module, options):
         name = HloModuleProto.FromString(module).name

@@ -1,0 +1,139 @@
+"""Times of programs on this machine's device, measured in shuffled rounds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xlarank.data.hlo.compiler.cycles import Estimate
+from xlarank.data.hlo.compiler.outcome import Journal, Outcome, Status
+from xlarank.data.hlo.compiler.pasted import Pasted
+from xlarank.data.hlo.compiler.session import Compiler
+from xlarank.data.hlo.messages import Message
+
+#: The fewest rounds of a measurement.
+ROUNDS: Final = 24
+#: A time is the mean of the fastest sixth of the rounds.
+_SHARE: Final = 6
+#: Rounds between two looks at the order of the fastest programs, which three looks must find the same.
+_EVERY, _FASTEST = 8, 5
+_RESAMPLES: Final = 100
+#: Minutes that one batch of a search may be measured.
+_BATCH_MINUTES: Final = 1.0
+
+
+class Timings:
+    """Rounds of programs: ``seconds (programs, rounds)`` by ``names``; ``problems`` of those without times."""
+
+    def __init__(self, rounds: Sequence[Mapping[str, float | str]]) -> None:
+        self.problems = {name: value for times in rounds for name, value in times.items() if isinstance(value, str)}
+        self.names = sorted(rounds[0].keys() - self.problems.keys())
+        self.seconds = np.array([[times[name] for times in rounds] for name in self.names], np.float64)
+
+    def nanoseconds(self) -> dict[str, int]:
+        """Return the label of every program."""
+        return dict(zip(self.names, np.rint(fastest(self.seconds) * 1e9).astype(int).tolist(), strict=True))
+
+    def standard_errors(self) -> dict[str, int]:
+        """Return the standard errors of labels in ns, by resampling rounds."""
+        count = self.seconds.shape[1]
+        drawn = np.random.default_rng(0).integers(0, count, (_RESAMPLES, count))
+        errors = np.std([fastest(self.seconds[:, rounds]) for rounds in drawn], axis=0)
+        return dict(zip(self.names, np.rint(errors * 1e9).astype(int).tolist(), strict=True))
+
+    def speedup(self, before: str, after: str) -> tuple[float, float, float]:
+        """Return how many times as fast a program is as another: median over rounds and its 95 % interval."""
+        old, new = (self.seconds[self.names.index(name)] for name in (before, after))
+        ratios, count = np.sort(old / new), len(old)
+        least = max(0, int((count - 1.96 * count**0.5) / 2))
+        return float(np.median(ratios)), float(ratios[least]), float(ratios[count - 1 - least])
+
+
+def fastest(times: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Mean of the fastest sixth of the rounds, ``(programs, rounds) -> (programs,)``, at least one round.
+
+    >>> fastest(np.array([[3.0, 1.0, 2.0, 9.0, 9.0, 9.0, 1.5, 9.0, 9.0, 9.0, 9.0, 9.0]]))
+    array([1.25])
+    """
+    count = max(1, times.shape[1] // _SHARE)
+    mean: NDArray[np.float64] = np.sort(times, axis=1)[:, :count].mean(axis=1)
+    return mean
+
+
+def time_programs(
+    compiler: Compiler,
+    plain: Message,
+    programs: Mapping[str, Message | Pasted],
+    *,
+    minutes: float,
+    least: int = ROUNDS,
+    seed: int = 0,
+    journal: Journal | None = None,
+    step: Callable[[str], None] = lambda note: None,
+) -> Timings:
+    """Run programs until the order of the five fastest no longer changes, or for some minutes.
+
+    Inputs are those of the module ``plain``. Rounds of these programs in the journal count, new ones are added.
+    """
+    rounds = [times for times in journal.rounds if times.keys() == programs.keys()] if journal else []
+    end = 0.0
+    if not _settled(rounds, least):
+        with closing(compiler.measure(plain, programs, seed=seed, done=len(rounds))) as measured:
+            for times in measured:
+                end = end or time.monotonic() + 60 * minutes  # compiling does not count
+                rounds.append(times)
+                if journal:
+                    journal.add_round(times)
+                if len(rounds) <= least:
+                    step("")
+                if _settled(rounds, least) or (len(rounds) > 1 and time.monotonic() > end):
+                    break
+    return Timings(rounds)
+
+
+def _settled(rounds: Sequence[Mapping[str, float | str]], least: int) -> bool:
+    """Return whether the fastest programs have had the same order for some rounds."""
+    if len(rounds) < least or len(rounds) % _EVERY:
+        return False
+    times = Timings(rounds).seconds
+    counts = (len(rounds) - ago * _EVERY for ago in range(3))
+    return len({tuple(np.argsort(fastest(times[:, :count]))[:_FASTEST].tolist()) for count in counts}) == 1
+
+
+class Stopwatch:
+    """Times of the programs of a search beside the compiler's default, on targets that estimate nothing."""
+
+    def __init__(self, compiler: Compiler, journal: Journal) -> None:
+        self.compiler, self.journal = compiler, journal
+        self._default: tuple[str, Message] | None = None
+        self._results: dict[str, dict[str, Any]] = {}
+
+    def time(self, outcomes: Sequence[Outcome], module: Callable[[int], Message]) -> list[Outcome]:
+        """Return outcomes with nanoseconds as their estimate; the first ever is that of the default."""
+        known = self._results.keys()
+        programs = {
+            outcome.fingerprint: module(at)
+            for at, outcome in enumerate(outcomes)
+            if outcome.status is Status.OK and outcome.fingerprint not in known
+        }
+        if programs:
+            name, plain = self._default = self._default or next(iter(programs.items()))
+            timings = time_programs(
+                self.compiler, plain, {name: plain} | programs, minutes=_BATCH_MINUTES, journal=self.journal
+            )
+            if not known:
+                self._results[name] = {"estimate": Estimate(timings.nanoseconds()[name])}
+            default = self._results[name]["estimate"].cycles
+            for key in programs.keys() - {name}:
+                self._results[key] = (
+                    {"status": Status.FAILED, "message": timings.problems[key]}
+                    if key in timings.problems
+                    else {"estimate": Estimate(round(default / timings.speedup(name, key)[0]))}
+                )
+        return [replace(outcome, **self._results.get(outcome.fingerprint, {})) for outcome in outcomes]
