@@ -48,7 +48,7 @@ class BlockFile:
         if any(loaded.file.name == self.name for loaded in _loaded.values()):
             got, do = f"{self.name} has changed", "pass that version, or run build-features and train again"
         else:
-            got, do = f"the model needs the blocks of {self.name}", f"pass --blocks {self.name}"
+            got, do = f"the model needs the blocks of {self.name}", f"pass `blocks={self.name}`"
         raise BlockError(got, expected=f"the version with hash {self.source_hash}", do=do)
 
     def __reduce__(self) -> tuple[Callable[..., BlockFile], tuple[Any, ...]]:

@@ -333,12 +333,12 @@ def each_graph(
     manifest = manifest or read_manifest(workspace, collection, split)
     if manifest is None:
         return
-    own = "".join(f" --blocks {file.name}" for file in manifest.recipe.settings.block_files)
+    own = "".join(f" `blocks={file.name}`" for file in manifest.recipe.settings.block_files)
     if manifest.recipe.code_hash != manifest.recipe.settings.code_hash(collection.kind):
         raise FeatureStoreError(
             f"the {split} rows of {collection} were made by other feature code",
             expected="rows of the code in place",
-            do=f"run build-features --data-root {manifest.data_root}{own}",
+            do=f"run build-features `data_root={manifest.data_root}`{own}",
         )
     for part, members in groupby(manifest.graphs.items(), key=lambda entry: entry[1].part):
         path = workspace.rows(collection, split, part)

@@ -81,7 +81,7 @@ class Ranker(ABC, Generic[P]):
         by name, and others ignored.
         """
         self._require_fitted()
-        do = "fine-tune another model, or train with --also-from"
+        do = "fine-tune another model, or train with `also_from`"
         got, expected = f"{self.name} cannot be fine-tuned", "trees of LightGBM, or an ensemble of them"
         raise ModelError(got, expected=expected, do=do)
 

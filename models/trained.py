@@ -163,7 +163,7 @@ class TrainedModel:
         return rows if rows.columns == self.card.columns else rows.only(self._indices(rows.columns))
 
     def _indices(self, columns: list[str]) -> Indices:
-        do = "run build-features with --tier full, or make the model again: python -m benchmarks.pretrain"
+        do = "run build-features with `tier=full`, or make the model again: python -m benchmarks.pretrain"
         return column_indices(self.card.columns, columns, "the model", do)
 
     def score(self, graph: GraphRows) -> Scores:
@@ -289,7 +289,7 @@ def model_of(workspace: Workspace, collection: Collection) -> TrainedModel:
     model = load_model(folder)
     if model.card.collection != str(collection):
         other = model.card.collection
-        do = f"run train for {collection}, or pass --model-from {other} with that model in its own folder"
+        do = f"run train for {collection}, or pass `model_from={other}` with that model in its own folder"
         raise ModelError(f"the model at {folder} is of {other}", expected=f"a model of {collection}", do=do)
     return model
 

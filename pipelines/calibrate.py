@@ -56,7 +56,7 @@ def _calibrate_one(workspace: Workspace, collection: Collection, threads: int, p
         raise ModelError(
             f"the model of {collection} has one seed, which cannot disagree with itself",
             expected="2 seeds or more",
-            do="train with --seeds 2 or more",
+            do="train with `seeds=2` or more",
         )
     data = learned_by(workspace, collection, model).data
     plan = FoldPlan.of(data)

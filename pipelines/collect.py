@@ -152,9 +152,9 @@ def _searched(
     if outcomes[0].status is not Status.OK:  # the others are worth nothing
         raise CompilerError(
             f"the compiler's default did not compile ({outcomes[0].message})",
-            do="give it more seconds with --limit, or a smaller program"
+            do="give it more seconds with `limit`, or a smaller program"
             if outcomes[0].status is Status.TIMEOUT
-            else "try another --target, or leave out what this one refuses",
+            else "try another `target`, or leave out what this one refuses",
         )
     if search == "random":
         drawn = random_configurations(candidates, count, rng)

@@ -101,7 +101,7 @@ def collect_tiles(
     if not (scratch / f"{_DEFAULT}.pb").exists():
         raise CompilerError(
             f"the program does not compile for {target.name} ({_said(scratch, _DEFAULT)})",
-            do=f"try another --target, or more seconds; to begin anew remove {scratch}",
+            do=f"try another `target`, or more seconds; to begin anew remove {scratch}",
         )
     manifest = about | {
         "source": target.labels,

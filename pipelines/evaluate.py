@@ -129,7 +129,7 @@ def _require_scorable(model: TrainedModel, collection: Collection, manifest: Man
     if model.card.kind != collection.kind:
         raise ModelError(
             f"the model of {source} ranks {model.card.kind} graphs, {collection} has {collection.kind} graphs",
-            do="pass another --model-from",
+            do="pass another `model_from`",
         )
     try:
         model.require(manifest)
@@ -162,7 +162,7 @@ def _official_files(folder: Path, collections: Sequence[Collection]) -> dict[Col
         raise CollectionError(
             f"the official indices folder {folder} has no file of any chosen layout collection",
             expected=", ".join(path.name for path in files.values()) or "a layout collection",
-            do="check --official-indices, or leave it out",
+            do="check `official_indices`, or leave it out",
         )
     return files
 
@@ -183,7 +183,7 @@ def _picked(graph: GraphRows, configurations: list[int]) -> Indices:
         raise CollectionError(
             f"the official indices of {graph.name} reach beyond its {len(graph.ids)} configurations",
             expected="the file that the indices were drawn from",
-            do="leave --official-indices out",
+            do="leave `official_indices` out",
         )
     picked = np.searchsorted(graph.ids, configurations)
     if not np.isfinite(graph.cost[picked]).any():

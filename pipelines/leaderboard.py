@@ -20,10 +20,10 @@ def leaderboard(workspace: Workspace, *, collections: Sequence[str] = (), metric
     """
     table = results.read_results(workspace)
     if not len(table):
-        do = "run train, evaluate or cross-validate first, or check --workspace"
+        do = "run train, evaluate or cross-validate first, or check `workspace`"
         raise CollectionError(f"the workspace {workspace.root} has no results", do=do)
     if metric not in METRICS:
-        raise XlarankError(f"--metric is {metric!r}", expected=", ".join(METRICS))
+        raise XlarankError(f"`metric` is {metric!r}", expected=", ".join(METRICS))
     known_collections = [Collection.parse(name) for name in table["collection"].unique()]
     chosen = choose(collections, known_collections, where=f"the results of {workspace.root}")
     return results.leaderboard(table.filter(pl.col("collection").is_in(list(map(str, chosen)))), metric)

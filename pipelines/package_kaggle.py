@@ -70,7 +70,7 @@ def package_kaggle(
     where ``out`` cannot be written and for files that are links: what they point to is not published.
     """
     if not re.fullmatch(r"[\w-]+", owner):
-        raise XlarankError(f"--owner is {owner!r}", expected="the name of a Kaggle account, as in its URL")
+        raise XlarankError(f"`owner` is {owner!r}", expected="the name of a Kaggle account, as in its URL")
     content = {}
     for name in _tracked():  # links would not survive: sub-packages are real folders there
         inside = name.split("/")[0] in SUBPACKAGES
@@ -119,7 +119,7 @@ def _add_models(root: Path, content: dict[str, bytes]) -> tuple[str, ...]:
     workspace = Workspace(root)
     collections = trained_collections(workspace)
     if not collections:
-        raise ModelError(f"there is no trained model in {root}", do="run train first, or leave --models out")
+        raise ModelError(f"there is no trained model in {root}", do="run train first, or leave `models` out")
     for collection in collections:
         folder, study = workspace.model(collection), workspace.study(collection)
         model = load_model(folder)
@@ -141,7 +141,7 @@ def _wheels() -> dict[str, bytes]:
             raise XlarankError(
                 f"pip cannot download {', '.join(LACKING)} ({' '.join(done.stderr.split())[-300:]})",
                 expected="a connection to a package index",
-                do="connect, or leave --wheelhouse out: the notebook does not need these, only run.py does",
+                do="connect, or leave `wheelhouse` out: the notebook does not need these, only run.py does",
             )
         return {f"wheelhouse/{path.name}": path.read_bytes() for path in sorted(Path(folder).glob("*.whl"))}
 
@@ -157,7 +157,7 @@ def _write_zip(out: Path, content: Mapping[str, bytes]) -> None:
 def _write_folder(out: Path, content: Mapping[str, bytes]) -> None:
     if out.exists() and not (out / METADATA).is_file() and (not out.is_dir() or any(out.iterdir())):
         raise WorkspaceError(
-            f"{out} is there already and is no package", expected="a new or empty folder", do="pass another --out"
+            f"{out} is there already and is no package", expected="a new or empty folder", do="pass another `out`"
         )
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -171,5 +171,5 @@ def _write_folder(out: Path, content: Mapping[str, bytes]) -> None:
             fresh.rename(out)
     except OSError as error:
         raise WorkspaceError(
-            f"cannot write {out} ({error.strerror or error})", expected="enough space", do="pass another --out"
+            f"cannot write {out} ({error.strerror or error})", expected="enough space", do="pass another `out`"
         ) from error

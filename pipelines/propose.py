@@ -86,7 +86,7 @@ def propose(
         raise GraphFileError(
             f"{path.name}: none of {candidates.nodes} configurable nodes has a choice",
             expected=f"an output of two or more dimensions and {settings.min_elements} elements",
-            do="pass a smaller --min-elements",
+            do="pass a smaller `min_elements`",
         )
     model, place = None, None
     if settings.search == "random":

@@ -63,7 +63,7 @@ class TreeCluster:
                 raise ClusterError(
                     f"a training on the cluster broke off ({(str(error).strip() or repr(error)).splitlines()[-1]})",
                     expected="a scheduler, and workers with the same xlarank that live until it is done",
-                    do="give them more memory and train again, or leave out --engine dask",
+                    do="give them more memory and train again, or leave out `engine=dask`",
                 ) from error
         return lgb.Booster(model_str=_NETWORK.sub("", text))
 

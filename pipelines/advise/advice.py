@@ -192,7 +192,7 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
             if device.target.name != chip.name:
                 raise CompilerError(
                     f"there is no {chip.name} to measure on: the device is {device.target.name}",
-                    do="leave out --measure, or pass --target device",
+                    do="leave out `measure`, or pass `target=device`",
                 )
         try:
             search = _search(compiler, program, settings, out, progress or Silent(), False)

@@ -42,8 +42,8 @@ _LOOKS: Final = 3
 #: How the compiler says that it has no code for an operation.
 _NO_CODE: Final = re.compile(r"Custom emitter .*not found")
 _REMEDIES: Final = {
-    Status.TIMEOUT: "give it more seconds with --limit",
-    Status.CRASHED: "the compiler itself failed: try another --target or version of libtpu",
+    Status.TIMEOUT: "give it more seconds with `limit`",
+    Status.CRASHED: "the compiler itself failed: try another `target` or version of libtpu",
 }
 
 

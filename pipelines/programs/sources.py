@@ -102,7 +102,7 @@ def load_program(program: str, compiler: Compiler, name: str | None = None, *, o
         before.frontend_attributes.CopyFrom(module.frontend_attributes)
         lowered = replace(lowered, module=before.SerializeToString())
     if not re.fullmatch(r"[\w][\w.\-]*", name):
-        raise CompilerError(f"{name!r} cannot be the name of a file", do="pass --name")
+        raise CompilerError(f"{name!r} cannot be the name of a file", do="pass `name`")
     return Program(name, lowered)
 
 
@@ -206,12 +206,12 @@ def existing_manifest(path: Path, about: dict[str, Any]) -> dict[str, Any] | Non
     try:
         found: dict[str, Any] = json.loads(read_text(path))
     except (OSError, ValueError) as error:
-        raise CompilerError(f"{path} cannot be read ({error})", do="remove it, or pass another --out") from error
+        raise CompilerError(f"{path} cannot be read ({error})", do="remove it, or pass another `out`") from error
     other = [key for key in about if found.get(key) != about[key]]
     if other:
         raise CompilerError(
             f"{path} was collected with another {' and '.join(other)}",
             expected="the same settings and compiler, or no such file",
-            do="remove it, or pass another --out or --name",
+            do="remove it, or pass another `out` or `name`",
         )
     return found

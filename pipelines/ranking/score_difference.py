@@ -201,7 +201,7 @@ def _other(graph: Graph, now: int, order: Sequence[int], against: str | int | No
         raise XlarankError(
             f"no candidate of {graph.name} is the compiler's default",
             expected="a configuration that sets no layout",
-            do="pass the number of another configuration to --against",
+            do="pass the number of another configuration to `against`",
         )
     return default, "the compiler's default"
 
@@ -236,7 +236,7 @@ def _notes(model: TrainedModel, fallback: str, parts: Parts, identical: bool) ->
         and model.is_time_model,
         "this is a shipped ranker, trained on estimates of the TPU's compiler, not on measurements": model.shipped
         and not model.is_time_model,
-        "both configurations are identical: there is nothing to explain; choose another with --config": identical,
+        "both configurations are identical: there is nothing to explain; choose another with `config`": identical,
         "an ensemble averages the ranks that its members give, and ranks have no parts: each member's own exact "
         "contributions are scaled to the difference of its ranks": len(parts.members) > 1,
     }

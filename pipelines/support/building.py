@@ -204,7 +204,7 @@ def local_outcomes(work: Sequence[PartJob], processes: int, end: float | None) -
     except BrokenProcessPool as error:
         raise XlarankError(
             "a worker process died, most likely for want of memory",
-            do=f"run again with a smaller --jobs; {_KEPT}",
+            do=f"run again with a smaller `jobs`; {_KEPT}",
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)
@@ -285,7 +285,7 @@ def _why_broken(files: Sequence[GraphFile], error: Exception) -> str:
             return f"{_names(files)} cannot be read ({error.strerror or error})"
         case MemoryError():
             fit = "does not fit into memory" if len(files) == 1 else "do not fit into memory together"
-            return f"{_names(files)} {fit}; run again with --jobs 1"
+            return f"{_names(files)} {fit}; run again with `jobs=1`"
         case _:
             raise error
 

@@ -117,7 +117,7 @@ class ScoreFiles:
         if len(used) != len(paths) or not all(np.isfinite(used)) or min(used) <= 0:
             given = ", ".join(f"{weight:g}" for weight in used)
             expected = f"a weight above 0 for each of {counted(len(paths), 'file')}"
-            raise ScoreFileError(f"--weights are {given}", expected=expected)
+            raise ScoreFileError(f"`weights` are {given}", expected=expected)
         return cls(list(map(str, paths)), used, [_read(path, split) for path in paths])
 
     @property
@@ -164,7 +164,7 @@ def require_known_graphs(
                 raise ScoreFileError(got, expected=f"{split} graphs of {', '.join(map(str, collections))}")
             if len(places[graph]) > 1 and "collection" not in table.columns:
                 expected = f"a column collection: {' or '.join(places[graph])}"
-                raise ScoreFileError(got, expected=expected, do="add it, or pass --collection")
+                raise ScoreFileError(got, expected=expected, do="add it, or pass `collection`")
 
 
 def _read(path: Path, split: str) -> pl.DataFrame:

@@ -42,7 +42,7 @@ def workspace_lock(workspace: Workspace, progress: Progress) -> Iterator[None]:
             raise WorkspaceError(
                 f"{path} cannot be locked ({error.strerror})",
                 expected="a regular file that can be written to",
-                do="remove it, or pass another --workspace",
+                do="remove it, or pass another `workspace`",
             ) from error
         yield
 

@@ -219,7 +219,7 @@ def test_an_interrupted_search_goes_on_where_it_was(made: type[Made], tmp_path: 
 @pytest.mark.parametrize(
     ("status", "message", "said"),
     [
-        ("timeout", "not done within 9 s", "--limit"),
+        ("timeout", "not done within 9 s", "`limit`"),
         ("failed", "RESOURCE_EXHAUSTED: vmem", "compiles in JAX"),
         ("failed", "INVALID_ARGUMENT: Custom emitter for GatherX not found", "the compiler itself fails.*one_hot"),
         ("crashed", "the compiler's process ended with signal 11", "the compiler itself failed"),

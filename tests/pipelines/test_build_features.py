@@ -223,7 +223,7 @@ def test_two_processes_store_the_same_bytes(tree: Path, tmp_path: Path, monkeypa
     assert contents(tmp_path / "2") == contents(tmp_path / "1")
     monkeypatch.setattr(PartJob, "build", trees.die)
     listener = Listener()
-    with pytest.raises(XlarankError, match=r"a worker process died.*smaller --jobs"):
+    with pytest.raises(XlarankError, match=r"a worker process died.*smaller `jobs`"):
         build(tree, tmp_path / "work", jobs=2, progress=listener)
     assert listener.ended == 1
 

@@ -151,7 +151,7 @@ def test_advice_is_measured_on_targets_without_estimates(tmp_path, seed):
 
 def test_measuring_needs_the_device_that_is_compiled_for(tmp_path):
     settings = AdviceSettings("tpu-v3", measure=True)
-    with pytest.raises(CompilerError, match=r"no tpu-v3 to measure on: the device is cpu.*--target device"):
+    with pytest.raises(CompilerError, match=r"no tpu-v3 to measure on: the device is cpu.*`target=device`"):
         advise(PRODUCTS, settings, out=tmp_path)
 
 

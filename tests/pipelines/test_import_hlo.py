@@ -213,7 +213,7 @@ def test_requests_that_cannot_be_met_are_refused(shared_tree: Path, tmp_path: Pa
         (path, {"search": "anneal"}, XlarankError, "the search is 'anneal'; expected random or evolve"),
         (path, {"configs": 0}, XlarankError, "0 configurations"),
         (path, {"tie": "all"}, XlarankError, "the tie is 'all'; expected rule or none"),
-        (path, {"min_elements": 10**9}, GraphFileError, "none of 2 configurable nodes has a choice.*--min-elem"),
+        (path, {"min_elements": 10**9}, GraphFileError, "none of 2 configurable nodes has a choice.*`min_elem"),
         (path, {"search": "evolve"}, ModelError, "no trained model"),
         (tile, {}, GraphFileError, "kernel with tile sizes"),
     ):

@@ -33,7 +33,7 @@ def names_of(folder: Path) -> set[str]:
 
 @pytest.mark.slow
 def test_a_package_holds_the_code_and_its_metadata(tmp_path: Path) -> None:
-    with pytest.raises(XlarankError, match="--owner is 'a/b'"):
+    with pytest.raises(XlarankError, match="`owner` is 'a/b'"):
         package_kaggle(tmp_path / "package", owner="a/b")
     made = package_kaggle(tmp_path / "new" / "package", owner="ada")
     names = names_of(made.out)
@@ -116,7 +116,7 @@ def test_links_are_not_followed(trained: Path, tmp_path: Path, monkeypatch: pyte
 def test_outside_a_clone_or_offline_there_is_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
-    with pytest.raises(XlarankError, match=r"pip cannot download .*typer.*leave --wheelhouse out"):
+    with pytest.raises(XlarankError, match=r"pip cannot download .*typer.*leave `wheelhouse` out"):
         package_kaggle(tmp_path / "package", wheelhouse=True)
     monkeypatch.setattr(module, "ROOT", tmp_path)
     with pytest.raises(XlarankError, match="expected a git clone of xlarank"):

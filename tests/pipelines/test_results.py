@@ -92,7 +92,7 @@ def test_without_results(built: Path, tmp_path: Path) -> None:
         leaderboard(Workspace(tmp_path))
     workspace = Workspace(tmp_path)
     write_results(workspace, [results_table({"a": {"score": 0.1}}, "y", place=(TILE, "valid", None))])
-    with pytest.raises(XlarankError, match="--metric is 'taw'; expected tau, "):
+    with pytest.raises(XlarankError, match="`metric` is 'taw'; expected tau, "):
         leaderboard(workspace, metric="taw")
     with pytest.raises(CollectionError, match="did you mean tile:cpu"):
         leaderboard(workspace, collections=["tile:cpus"])

@@ -284,7 +284,7 @@ def test_the_graphs_are_those_that_the_model_learned_from(tree: Path, built: Pat
         ("family", TILE, "of the 2 graphs of tile:cpu; expected graphs of two or more program families"),
         ("graph", LAYOUT, f"of the 3 graphs of {LAYOUT}; expected two or more graphs of one family"),
     ):
-        with pytest.raises(CollectionError, match=f"nothing to hold out by {by} {message}; pass another --by"):
+        with pytest.raises(CollectionError, match=f"nothing to hold out by {by} {message}; pass another `by`"):
             held_out(built, by=by, collections=[collection], model="ranknet")
 
 

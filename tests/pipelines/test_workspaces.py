@@ -158,7 +158,7 @@ def test_a_model_in_the_folder_of_another_collection_is_refused(trained: Path, t
     work = Workspace(trained)
     shutil.rmtree(work.model(TILES))
     shutil.copytree(work.model(LAYOUTS), work.model(TILES))
-    refused = f"is of {LAYOUT}; expected a model of {TILE}; .*--model-from"
+    refused = f"is of {LAYOUT}; expected a model of {TILE}; .*`model_from"
     with pytest.raises(ModelError, match=refused):
         submit(work, tmp_path / "out.csv", collections=[TILE])
     with pytest.raises(ModelError, match=refused):
@@ -184,7 +184,7 @@ def test_rows_of_other_feature_code_are_refused_and_built_again(
     ]
     for command in commands:
         with pytest.raises(
-            FeatureStoreError, match=r"rows of .* by other feature code; .*; run build-features --data"
+            FeatureStoreError, match=r"rows of .* by other feature code; .*; run build-features `data_root="
         ):
             command()
     path = graph_path(tree, TILE, "valid", "pool__a")
