@@ -124,7 +124,7 @@ def test_an_interruption_that_a_library_hides_is_still_one(
     monkeypatch.setattr(os, "_exit", sys.exit)
     for library in (hides_it, loses_it):
         monkeypatch.setattr("xlarank.pipelines.info.info", library)
-        monkeypatch.setattr(app, "_heard", [])
+        monkeypatch.setattr(app, "_received", [])
         assert here("info", "--collection", TILE).code == 130
         assert "error: interrupted" in capfd.readouterr().err
 
