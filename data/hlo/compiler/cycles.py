@@ -19,10 +19,7 @@ COUNTING: Final = 2
 
 _HEADER: Final = re.compile(r"(ENTRY )?%?([\w.\-]+) \(")
 _CYCLES: Final = re.compile(r'"estimated_cycles":"(\d+)"')
-_CALLED: Final = {
-    "while": re.compile(r"\bbody=%?([\w.\-]+)"),
-    "call": re.compile(r"\bto_apply=%?([\w.\-]+)"),
-}
+_CALLED: Final = {"while": re.compile(r"\bbody=%?([\w.\-]+)"), "call": re.compile(r"\bto_apply=%?([\w.\-]+)")}
 _BRANCHES: Final = re.compile(r"\b(?:branch_computations=\{([^}]*)\}|(?:true|false)_computation=%?([\w.\-]+))")
 
 _KNOWN: Final = re.compile(r'known_trip_count\\?":\s*\{\\?"n\\?":\\?"(\d+)')

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 TOLERANCE: Final = 2e-2
 #: The file of rounds in the folder of a measurement, and the most rounds of one.
 ROUNDS_FILE: Final = "rounds"
+#: The program that is loaded or run for the first time, which may end the process.
+PROGRAM_FILE: Final = "program"
 _MOST: Final = 1000
 #: Element types of XLA that inputs can be made for: numpy's name of each.
 _TYPES: Final = dict(
@@ -88,12 +90,14 @@ def measure(
     loaded: dict[str, _Loaded] = {}
     problems: dict[str, str] = {}
     for name in reversed(list(programs)):  # the first has no constraints in its source, which is imported once
+        (folder / PROGRAM_FILE).write_text(name, encoding="utf-8")
         try:
             loaded[name] = inputs.load(programs[name])
         except Exception as error:  # whatever the compiler or the device raises
             problems[name] = first_line(error)
     first, right = next(iter(programs)), None
     for name in [first, *loaded] if first in loaded else []:
+        (folder / PROGRAM_FILE).write_text(name, encoding="utf-8")
         try:
             execute, arrays = loaded[name]
             outputs = _floats(execute(arrays))
@@ -102,6 +106,7 @@ def measure(
                 problems[name] = f"outputs differ by {difference:.2g} of their largest value"
         except Exception as error:
             problems[name] = first_line(error)
+    (folder / PROGRAM_FILE).unlink()
     if first in problems:
         raise CompilerError(
             f"the program cannot be measured ({problems[first]})",

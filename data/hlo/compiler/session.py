@@ -22,7 +22,7 @@ from typing import Any, Final, Self, cast
 import xlarank
 from xlarank.data.errors import CompilerError, XlarankError
 from xlarank.data.hlo.compiler.cycles import Estimate
-from xlarank.data.hlo.compiler.measuring import ROUNDS_FILE, compare, measure
+from xlarank.data.hlo.compiler.measuring import PROGRAM_FILE, ROUNDS_FILE, compare, measure
 from xlarank.data.hlo.compiler.operations import Kernels, read_operations
 from xlarank.data.hlo.compiler.outcome import Outcome, Status, fingerprint
 from xlarank.data.hlo.compiler.pasted import Pasted, Place, compile_pasted
@@ -247,13 +247,14 @@ class Compiler:
     ) -> Generator[dict[str, float | str], None, None]:
         """Yield rounds: the seconds of every program on the device, or why it has none (`measuring.measure`).
 
-        Raises `CompilerError` when the first program cannot be run, or another one ends the process.
+        A program that ends the process when it is loaded or first run is left out, with the reason.
+        Raises `CompilerError` when the first program cannot be run, or the process ends later.
         """
         serialized = {
             name: one if isinstance(one, Pasted) else one.SerializeToString() for name, one in programs.items()
         }
         work = partial(measure, plain=plain.SerializeToString(), programs=serialized, seed=seed, done=done)
-        job, offset, answer = self._start(work, float("inf")), 0, None
+        job, offset, answer, crashed = self._start(work, float("inf")), 0, None, ""
         try:
             while answer is None:
                 answer = job.answer()  # before the rounds are read, so that none can be overlooked
@@ -266,11 +267,17 @@ class Compiler:
                     yield json.loads(line)
                 offset += len(whole) + bool(whole)
                 self._wait()
+            if isinstance(answer, Outcome) and (path := job.folder / PROGRAM_FILE).exists():
+                crashed = path.read_text(encoding="utf-8")
         finally:
             self._end(job)
         if isinstance(answer, XlarankError):
             raise answer
-        if isinstance(answer, Outcome):
+        if crashed in [*programs][1:]:
+            others = {name: program for name, program in programs.items() if name != crashed}
+            for seconds in self.measure(plain, others, seed=seed, done=done):
+                yield seconds | {crashed: answer.message}
+        elif isinstance(answer, Outcome):
             raise CompilerError(
                 f"the programs cannot be measured ({answer.message})",
                 expected="programs that run on one device",
