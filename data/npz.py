@@ -191,7 +191,6 @@ class NpzReader:
 
 @contextmanager
 def _refusing(got: str, expected: str) -> Iterator[None]:
-    """Turn what zipfile and zlib raise into a `GraphFileError`."""
     try:
         yield
     except _UNREADABLE as error:

@@ -115,7 +115,6 @@ def complete_submission(
 
 
 def _lines(path: Path) -> list[list[str]]:
-    """Return the lines below the header."""
     try:
         csv.field_size_limit(2**31 - 1)  # 100,000 configurations make a field of 700 kB
         with open(path, encoding="utf-8-sig", newline="", opener=regular_only) as stream:

@@ -144,7 +144,6 @@ def _label(part: Message) -> str:
 
 
 def _node_row(computation: Message, instruction: Message) -> NDArray[np.float32]:
-    """``(140,)`` the columns of an instruction."""
     row = np.zeros(len(NODE_COLUMNS), np.int64)
     row[NODE_COLUMN["is_root"]] = instruction.id == computation.root_id
     try:
@@ -155,7 +154,6 @@ def _node_row(computation: Message, instruction: Message) -> NDArray[np.float32]
 
 
 def _fill(row: NDArray[np.int64], instruction: Message) -> None:
-    """Write the columns of an instruction into a row of zeros."""
     _fill_shape(row, instruction.shape)
     row[NODE_COLUMN["parameter_number"]] = instruction.parameter_number
     _sequence(row, "dimensions", instruction.dimensions)

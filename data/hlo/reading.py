@@ -27,7 +27,7 @@ from xlarank.data.hlo.messages import (
     ModuleTuningData,
     TuningData,
     instructions,
-)
+)  # fmt: skip
 from xlarank.data.hlo.text import parse_text
 from xlarank.data.schema import LAYOUT_COLUMNS, OPCODE, OPCODES
 
@@ -180,7 +180,6 @@ def module_of(message: Message) -> Message:
 
 
 def _has_program(module: Message) -> bool:
-    """Return whether one of the first computations begins with an instruction."""
     computations = module.computations[:_LOOKED_AT]
     first = (computation.instructions[0] for computation in computations if computation.instructions)
     return any(_OPCODE.fullmatch(instruction.opcode) for instruction in first)

@@ -197,7 +197,6 @@ def _belonging(
 
 
 def _passes(one: Operation) -> bool:
-    """Whether a value is only handed on or moved."""
     return one.relayout or one.opcode in FREE | {"copy", "convert", "reshape", "copy-start", "copy-done"}
 
 

@@ -148,7 +148,6 @@ def _settable(facts: LayoutFacts, min_elements: int) -> NDArray[np.bool_]:
 
 
 def _rows(orders: Iterable[tuple[int, ...]]) -> NDArray[np.int8]:
-    """Return the rows that set these orders of the output, ``(choices, 18)``."""
     return np.array([order + (-1,) * (len(LAYOUT_COLUMNS) - len(order)) for order in orders], np.int8)
 
 

@@ -134,15 +134,10 @@ def write_configurations(
 ) -> None:
     """Write a graph file with configurations ``rows (configs, nodes, 18)`` and their runtimes, 0 where unknown."""
     write_graph(
-        path,
-        node_feat=graph.node_feat,
-        node_opcode=graph.opcode.astype(np.uint8),
-        edge_index=graph.edges,
-        node_splits=graph.splits[None],
-        node_config_ids=graph.configurable,
-        node_config_feat=rows.astype(np.float32),
-        config_runtime=runtime,
-    )
+        path, node_feat=graph.node_feat, node_opcode=graph.opcode.astype(np.uint8), edge_index=graph.edges,
+        node_splits=graph.splits[None], node_config_ids=graph.configurable,
+        node_config_feat=rows.astype(np.float32), config_runtime=runtime,
+    )  # fmt: skip
 
 
 def configuration_key(rows: NDArray[np.int8]) -> str:

@@ -98,7 +98,6 @@ def time_programs(
 
 
 def _settled(rounds: Sequence[Mapping[str, float | str]], least: int) -> bool:
-    """Return whether the fastest programs have had the same order for some rounds."""
     if len(rounds) < least or len(rounds) % _EVERY:
         return False
     times = Timings(rounds).seconds

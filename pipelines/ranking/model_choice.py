@@ -36,9 +36,8 @@ def model_for_graph(
     there is no model or several are left to choose from.
     """
     if not workspace.root.is_dir() and workspace.root != DEFAULT_ROOT:
-        raise WorkspaceError(
-            f"the workspace {workspace.root} does not exist", do="check the path, or run train first"
-        )
+        got = f"the workspace {workspace.root} does not exist"
+        raise WorkspaceError(got, do="check the path, or run train first")
     if collection is not None:
         return model_of(workspace, model_named(workspace, collection))
     kind, parts = graph_kind(graph), () if path is None else path.resolve().parts
@@ -93,10 +92,8 @@ def _has_shipped(collection: Collection) -> bool:
 def _only_model(workspace: Workspace, trained: Sequence[Collection], name: str) -> TrainedModel:
     """Return the model that ``name`` is ranked by; raise `ModelError` unless there is exactly one."""
     if not trained:
-        raise ModelError(
-            f"there is no trained tile model in {workspace.root} for CPUs, and the shipped one is for TPUs",
-            do="run train first",
-        )
+        got = f"there is no trained tile model in {workspace.root} for CPUs, and the shipped one is for TPUs"
+        raise ModelError(got, do="run train first")
     if len(trained) > 1:
         raise ModelError(
             f"{name} could be ranked by {len(trained)} models",
@@ -128,9 +125,7 @@ def rows_for_model(graph: Graph, model: TrainedModel) -> GraphRows:
     Raises `ModelError` for a graph of another kind, and if today's code makes other rows than the model's.
     """
     if graph_kind(graph) != model.card.kind:
-        raise ModelError(
-            f"{graph.name} is a {graph_kind(graph)} graph",
-            expected=f"a {model.card.kind} graph for {model.card.collection}",
-        )
+        got = f"{graph.name} is a {graph_kind(graph)} graph"
+        raise ModelError(got, expected=f"a {model.card.kind} graph for {model.card.collection}")
     model.require()
     return model.select(assemble(graph, model.card.recipe.settings, model.card.columns))

@@ -114,21 +114,15 @@ class Ranking:
         times = model.nanoseconds(scored)
         least = rows.row_cost[rows.group]
         return cls(
-            graph=graph.name,
-            collection=model.card.collection,
-            order=order_of(scores),
-            scores=scores,
-            same_as=graph.duplicates.first[rows.group],
-            runtime=graph.runtime,
+            graph=graph.name, collection=model.card.collection, order=order_of(scores), scores=scores,
+            same_as=graph.duplicates.first[rows.group], runtime=graph.runtime,
             metrics=graph_metrics(kind, scores, rows.cost, rows.group) if rows.labelled and rows.rankable else None,
             trust=Trust(calibration, scored.per_seed, rows.group) if calibration else None,
-            fallback=scored.fallback,
-            shipped=model.shipped,
+            fallback=scored.fallback, shipped=model.shipped,
             speedup=None if compiler is None else np.where(np.isfinite(least), compiler / least, np.nan),
             speedups=None if compiler is None else speedups(scores, least, compiler, rows.group),
-            estimated=None if times is None else times[rows.group],
-            source=(graph, model),
-        )
+            estimated=None if times is None else times[rows.group], source=(graph, model),
+        )  # fmt: skip
 
     def explain(self, config: int | None = None, against: str | int | None = None) -> Explanation:
         """Contributions to the lead of a configuration (by default the first) over another: `explain_graph`."""

@@ -156,27 +156,16 @@ def explain_graph(
     values = {part.node: part.value for part in nodes}
     pairs = [place for place in parts.places if len(place.nodes) == 2]
     return Explanation(
-        graph=graph.name,
-        collection=model.card.collection,
-        model=model.card.model,
-        now=now,
-        then=then,
-        against=described,
-        ranks=(int(rank[now]), int(rank[then])),
-        configurations=graph.configs,
+        graph=graph.name, collection=model.card.collection, model=model.card.model, now=now, then=then,
+        against=described, ranks=(int(rank[now]), int(rank[then])), configurations=graph.configs,
         difference=parts.difference,
-        runtime=(int(graph.runtime[now]), int(graph.runtime[then])) if graph.labelled else None,
-        nodes=nodes,
+        runtime=(int(graph.runtime[now]), int(graph.runtime[then])) if graph.labelled else None, nodes=nodes,
         rest=parts.difference - sum(values.values()),
-        pairs=tuple(sorted(pairs, key=lambda place: (-abs(place.value), place.nodes))),
-        causes=_sorted(causes),
-        columns=_sorted(columns),
-        members=parts.members,
-        segments=segments_of(graph, values),
-        notes=_notes(model, scores.fallback, parts, rows.group[now] == rows.group[then]),
-        names=tuple(names),
+        pairs=tuple(sorted(pairs, key=lambda place: (-abs(place.value), place.nodes))), causes=_sorted(causes),
+        columns=_sorted(columns), members=parts.members, segments=segments_of(graph, values),
+        notes=_notes(model, scores.fallback, parts, rows.group[now] == rows.group[then]), names=tuple(names),
         estimated=times,
-    )
+    )  # fmt: skip
 
 
 def _configuration(graph: Graph, asked: str | int) -> int:
@@ -187,7 +176,6 @@ def _configuration(graph: Graph, asked: str | int) -> int:
 
 
 def _other(graph: Graph, now: int, order: Sequence[int], against: str | int | None) -> tuple[int, str]:
-    """Return the configuration to compare with, and a description of it."""
     if against is not None and against != DEFAULT:
         number = _configuration(graph, against)
         return number, f"configuration {number}"

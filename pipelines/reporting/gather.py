@@ -39,7 +39,7 @@ from xlarank.pipelines.support.evaluation import (
     rules_of,
     score_name,
     with_interval,
-)
+)  # fmt: skip
 
 Floats = NDArray[np.float64]
 #: Cells of a row of a table, by head.

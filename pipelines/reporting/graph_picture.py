@@ -43,10 +43,8 @@ def segment_picture(graph: Graph, explanation: Explanation, *, alone: bool = Tru
     ``alone`` for a file of its own, else in the colours of the page around it.
     """
     if not isinstance(graph, LayoutGraph) or not explanation.segments:
-        raise XlarankError(
-            f"{explanation.graph} has no segment to draw",
-            expected="a layout graph with two configurations that differ",
-        )
+        got = f"{explanation.graph} has no segment to draw"
+        raise XlarankError(got, expected="a layout graph with two configurations that differ")
     centres = _placed(graph, explanation)
     width, height = max(460.0, max(x for x, _ in centres.values()) + _BOX), max(y for _, y in centres.values()) + 62
     title = f"{explanation.graph}: configuration {explanation.now} against {explanation.then}, segment 1"

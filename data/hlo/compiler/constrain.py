@@ -99,14 +99,9 @@ def _constrain_computation(
             continue
         number = next(fresh)
         call = computation.instructions.add(
-            name=f"layout_constraint.{number}",
-            opcode="custom-call",
-            custom_call_target=TARGET,
-            id=number,
-            operand_ids=[instruction.id],
-            constrain_layout=True,
-            custom_call_api_version=_API_VERSION,
-        )
+            name=f"layout_constraint.{number}", opcode="custom-call", custom_call_target=TARGET, id=number,
+            operand_ids=[instruction.id], constrain_layout=True, custom_call_api_version=_API_VERSION,
+        )  # fmt: skip
         call.shape.CopyFrom(instruction.shape)
         call.shape.layout.Clear()
         call.shape.layout.minor_to_major.extend(layouts[at])

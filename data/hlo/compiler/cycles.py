@@ -174,7 +174,6 @@ def trip_count(loop: Line, around: Sequence[str], computations: Mapping[str, Seq
 
 
 def _step(place: int, body: Mapping[str, Line]) -> int | None:
-    """Return the increment of the counter in one iteration."""
     added = _behind_copies(_element(list(body.values())[-1], place), body)
     if added is None or added.opcode != "add" or len(added.operands) != 2:
         return None
@@ -195,14 +194,12 @@ def _behind_copies(name: str, lines: Mapping[str, Line]) -> Line | None:
 
 
 def _constant(name: str, lines: Mapping[str, Line]) -> int | None:
-    """Return the integer constant behind a value, through copies."""
     line = _behind_copies(name, lines)
     number = _CONSTANT.match(line.rest) if line is not None and line.opcode == "constant" else None
     return int(number[1]) if number else None
 
 
 def _element(line: Line | None, place: int) -> str:
-    """Return the name of an element of a tuple; empty where there is none."""
     if line is None or line.opcode != "tuple" or place >= len(line.operands):
         return ""
     return line.operands[place]

@@ -155,10 +155,8 @@ def inputs_of(module: Message, rng: np.random.Generator) -> list[NDArray[Any]]:
     for shape in shapes:
         name = _TYPES.get(shape.element_type)
         if name is None or shape.tuple_shapes:
-            raise CompilerError(
-                f"a parameter has element type {shape.element_type}",
-                expected="arrays of numbers, to run the program",
-            )
+            got = f"a parameter has element type {shape.element_type}"
+            raise CompilerError(got, expected="arrays of numbers, to run the program")
         dtype = np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
         size = tuple(shape.dimensions)
         values = rng.standard_normal(size) if "float" in name else rng.integers(0, 2, size)

@@ -143,7 +143,6 @@ def padded_bytes(shape: str) -> int:
 
 
 def _plain(line: str) -> str:
-    """Return a line without origins and the compiler's findings."""
     return _CALLS.sub("", _BACKEND.sub("", without_origins(line))).strip()
 
 

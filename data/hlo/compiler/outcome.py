@@ -98,9 +98,8 @@ class Journal:
             if not whole:
                 self._append(dict(settings))
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise WorkspaceError(
-                f"{path} cannot be used ({error})", do="remove it, or pass another `out`"
-            ) from error
+            got = f"{path} cannot be used ({error})"
+            raise WorkspaceError(got, do="remove it, or pass another `out`") from error
 
     def _read(self, lines: list[dict[str, Any]], settings: dict[str, Any]) -> None:
         begun = lines[0] if lines else settings
@@ -125,13 +124,9 @@ class Journal:
     def add(self, configuration: str, outcome: Outcome) -> None:
         """Append an outcome; it is on disk when this returns."""
         line: dict[str, Any] = {
-            "configuration": configuration,
-            "status": outcome.status,
-            "fingerprint": outcome.fingerprint,
-            "shared": outcome.shared,
-            "seconds": round(outcome.seconds, 3),
-            "message": outcome.message,
-        }
+            "configuration": configuration, "status": outcome.status, "fingerprint": outcome.fingerprint,
+            "shared": outcome.shared, "seconds": round(outcome.seconds, 3), "message": outcome.message,
+        }  # fmt: skip
         if outcome.status is Status.OK and outcome.fingerprint not in self.estimates:
             self.estimates[outcome.fingerprint] = outcome.estimate
             line |= asdict(outcome.estimate)

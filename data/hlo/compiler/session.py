@@ -327,7 +327,5 @@ class Compiler:
             self._process.wait(10)
             self._stderr.seek(0)
             output = self._stderr.read().decode(errors="replace").strip().splitlines()
-            raise CompilerError(
-                f"the compiler's process ended ({output[-1][:300] if output else 'without output'})",
-                do="run it again; what was done is kept",
-            ) from error
+            got = f"the compiler's process ended ({output[-1][:300] if output else 'without output'})"
+            raise CompilerError(got, do="run it again; what was done is kept") from error

@@ -94,10 +94,8 @@ class Xla:
             try:
                 topology = topologies.get_topology_desc(platform="tpu", topology_name=target.topology)
             except Exception as error:  # what libtpu raises is not documented
-                raise CompilerError(
-                    f"libtpu does not start for {target.topology} ({first_line(error)})",
-                    do="update jax and libtpu together",
-                ) from error
+                got = f"libtpu does not start for {target.topology} ({first_line(error)})"
+                raise CompilerError(got, do="update jax and libtpu together") from error
             self._device = topology.devices[0]
 
     @property
@@ -137,7 +135,6 @@ class Xla:
 
 
 def _device_facts() -> dict[str, str]:
-    """Return what JAX's default device says of itself."""
     import jax
 
     device = jax.devices()[0]
