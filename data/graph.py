@@ -188,12 +188,9 @@ def _check_headers(archive: NpzReader, kind: Kind) -> GraphCounts:
         _shape(archive, "node_splits", archive.header("node_splits").shape)
         _shape(archive, "node_config_feat", (configs, ids, len(LAYOUT_COLUMNS)), "fiu")
     for what, count, least, most in (
-        ("nodes", nodes, 1, MAX_NODES),
-        ("edges", edges, 0, MAX_EDGES),
-        ("configurations", configs, 1, MAX_CONFIGS),
-        ("configurable nodes", ids, 0, nodes),
-        ("entries of node_splits", splits, 0, MAX_NODES),
-    ):
+        ("nodes", nodes, 1, MAX_NODES), ("edges", edges, 0, MAX_EDGES), ("configurations", configs, 1, MAX_CONFIGS),
+        ("configurable nodes", ids, 0, nodes), ("entries of node_splits", splits, 0, MAX_NODES),
+    ):  # fmt: skip
         if not least <= count <= most:
             raise GraphFileError(f"the file has {count:,} {what}", expected=f"{least} to {most:,}")
     return GraphCounts(configs, nodes, ids)

@@ -173,8 +173,8 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
     """Diagnose a file of HLO or ``module:function``, and search layouts within a budget of compilations.
 
     The compiler's default is compiled first and stands unless something beats it. Then the compiler chooses the
-    layouts of inputs and outputs, and the rest of the budget goes to a search around the best. The advice, a picture
-    of the diagnosis, the edited module and a journal, from which the same command resumes, are written below ``out``.
+    layouts of inputs and outputs, and the rest of the budget goes to a search around the best. The advice, a
+    picture of the diagnosis, the edited module and a journal to resume from are written below ``out``.
     Raises `CompilerError` if the compiler is missing or its default does not compile.
     """
     chip = target_of(settings.target)
@@ -326,7 +326,8 @@ def _difference(
         return compiler.compare(plain, edited, _REQUESTED_CHECK if check else _CHECK, ties)
 
 
-class Applied(NamedTuple):
+@dataclass(frozen=True)
+class Applied:
     """One configuration of a graph file as changes and lines; ``file`` is the edited module."""
 
     changes: list[Change]
@@ -337,7 +338,7 @@ class Applied(NamedTuple):
 def apply_configuration(program: Path, configuration: str, out: Path) -> Applied:
     """Turn ``FILE.npz:N`` into lines for the program it was made from, and write the edited module below ``out``.
 
-    Nothing is compiled. Raises `HloError` if the graph is not that of the program, `CompilerError` if it has no such
+    Nothing is compiled. Raises `HloError` if the graph is not the program's, `CompilerError` if it has no such
     configuration.
     """
     name, _, number = configuration.rpartition(":")
