@@ -114,13 +114,9 @@ _MESSAGE: Final = re.compile(r"message (\w+) \{(.*?)\}", re.DOTALL)
 _FIELD: Final = re.compile(r"(repeated )?(\w+) (\w+) = (\d+);")
 _Field: TypeAlias = descriptor_pb2.FieldDescriptorProto
 _SCALARS: Final = {
-    "bool": _Field.TYPE_BOOL,
-    "bytes": _Field.TYPE_BYTES,
-    "int32": _Field.TYPE_INT32,
-    "int64": _Field.TYPE_INT64,
-    "string": _Field.TYPE_STRING,
-    "uint64": _Field.TYPE_UINT64,
-}
+    "bool": _Field.TYPE_BOOL, "bytes": _Field.TYPE_BYTES, "int32": _Field.TYPE_INT32, "int64": _Field.TYPE_INT64,
+    "string": _Field.TYPE_STRING, "uint64": _Field.TYPE_UINT64,
+}  # fmt: skip
 
 
 def instructions(module: Message) -> Iterator[tuple[Message, Message]]:
@@ -131,13 +127,13 @@ def instructions(module: Message) -> Iterator[tuple[Message, Message]]:
 
 
 def declared() -> Iterator[tuple[str, list[tuple[str, str, int, bool]]]]:
-    """The declarations: each message's name and its fields (name, type, number, repeated)."""
+    """Yield the declarations: each message's name and its fields (name, type, number, repeated)."""
     for name, body in _MESSAGE.findall(_DECLARATIONS):
         yield name, [(field, kind, int(number), bool(many)) for many, kind, field, number in _FIELD.findall(body)]
 
 
 def _build() -> dict[str, type[Message]]:
-    """Classes by name, from a descriptor pool of their own: TensorFlow's or jax's may be loaded beside them."""
+    """Return classes by name, from a descriptor pool apart from those of TensorFlow or jax."""
     file = descriptor_pb2.FileDescriptorProto(name="xlarank_hlo.proto", package=_PACKAGE, syntax="proto3")
     for name, fields in declared():
         message = file.message_type.add(name=name)

@@ -95,11 +95,8 @@ def _only_model(workspace: Workspace, trained: Sequence[Collection], name: str) 
         got = f"there is no trained tile model in {workspace.root} for CPUs, and the shipped one is for TPUs"
         raise ModelError(got, do="run train first")
     if len(trained) > 1:
-        raise ModelError(
-            f"{name} could be ranked by {len(trained)} models",
-            expected=", ".join(map(str, trained)),
-            do="pass `collection` to rank or explain, `model_from` to submit",
-        )
+        got, do = f"{name} could be ranked by {len(trained)} models", "pass `collection` to rank or explain"
+        raise ModelError(got, expected=", ".join(map(str, trained)), do=f"{do}, `model_from` to submit")
     return model_of(workspace, trained[0])
 
 
