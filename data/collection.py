@@ -93,10 +93,7 @@ def discover(npz: Path) -> list[GraphFile]:
 
 
 def graph_files(npz: Path, names: Sequence[str], *, where: str) -> list[GraphFile]:
-    """Return the files of the named collections, by default of all.
-
-    Raises `DataRootError` if there are no files, and `CollectionError` for an unknown name.
-    """
+    """Return the files of the named collections, by default all; raises `DataRootError` or `CollectionError`."""
     files = discover(npz)
     if not files:
         raise DataRootError(
@@ -111,10 +108,7 @@ def graph_files(npz: Path, names: Sequence[str], *, where: str) -> list[GraphFil
 def choose(
     names: Sequence[str], available: Iterable[Collection], *, where: str = "the data root"
 ) -> list[Collection]:
-    """Return the collections with these names or patterns (``layout:*``), by default all.
-
-    Raises `CollectionError` for a name or pattern that matches none, with similar names.
-    """
+    """Return the collections by name or pattern, by default all; raises `CollectionError` without a match."""
     known = {str(collection): collection for collection in sorted(set(available))}
     if not known:
         raise CollectionError(f"{where} holds no collections", do="run build-features with a `data_root`")

@@ -135,10 +135,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def sweep_partial(folder: Path) -> list[Path]:
-    """Remove temporary files below ``folder`` older than a day and return their paths.
-
-    Younger ones may still be in use; those that cannot be removed are kept.
-    """
+    """Remove temporary files below ``folder`` older than a day, if possible, and return their paths."""
     removed = []
     for path in sorted(folder.rglob(f"{_PARTIAL}*")):
         with suppress(OSError):

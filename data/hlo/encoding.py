@@ -213,10 +213,7 @@ def _sequence(
 
 
 def sum_and_product(what: str, values: Sequence[int]) -> tuple[int, int]:
-    """Return sum and product; those of no values are 0 and 1.
-
-    Raises `OverflowError` naming ``what`` if either does not fit 64 signed bits.
-    """
+    """Return sum and product, 0 and 1 without values; raises `OverflowError` beyond 64 signed bits."""
     total = _fits(sum(values), what, values)
     if 0 in values:
         return total, 0

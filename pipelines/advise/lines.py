@@ -147,10 +147,7 @@ class Code(NamedTuple):
 
 
 def pasted_code(compiler: Compiler, entry: Pasted, changes: list[Change], best: Code) -> Code:
-    """Compile the code of an advice as a reader pastes it, with and without constraints in the source.
-
-    Returns the fastest, or ``best`` (no code); without estimates the first that compiles.
-    """
+    """Return the fastest code, with or without constraints in the source; ``best`` if none is faster."""
     places = {(at.file, at.line, at.dimensions): at for change in changes if (at := change.place)}
     for chosen in [list(places.values())] * bool(places) + [[]] * bool(entry.lines):
         pasted = replace(entry, places=chosen)

@@ -124,10 +124,7 @@ def candidate_rows(
 
 
 def tied_candidates(graph: LayoutGraph, *, min_elements: int = 1024) -> Candidates:
-    """Return candidate rows of groups of tied nodes (`xlarank.features.layout.ties`).
-
-    Operands and small outputs are left to the compiler as in `candidate_rows`.
-    """
+    """Return candidate rows of groups of tied nodes (`xlarank.features.layout.ties`), else as `candidate_rows`."""
     facts = LayoutFacts(graph)
     tied = tied_nodes(facts)
     chosen = np.flatnonzero(_settable(facts, min_elements))

@@ -117,10 +117,7 @@ def model_named(workspace: Workspace, name: str) -> Collection:
 
 
 def rows_for_model(graph: Graph, model: TrainedModel) -> GraphRows:
-    """Compute the rows of a graph with the model's columns.
-
-    Raises `ModelError` for a graph of another kind, and if today's code makes other rows than the model's.
-    """
+    """Compute the rows of a graph for a model; raises `ModelError` for another kind or version of the code."""
     if graph_kind(graph) != model.card.kind:
         got = f"{graph.name} is a {graph_kind(graph)} graph"
         raise ModelError(got, expected=f"a {model.card.kind} graph for {model.card.collection}")

@@ -243,10 +243,7 @@ def program_graph(graph: Graph) -> nx.DiGraph:
 
 
 def segments_of(graph: Graph, values: Mapping[int, float]) -> tuple[Segment, ...]:
-    """Return the segments of the largest contributions; ``values`` are the contributions of nodes.
-
-    All nodes of a segment have contributions of the same sign.
-    """
+    """Return connected nodes of the largest contributions with the same sign; ``values`` are those of all nodes."""
     by_size = sorted(values, key=lambda n: (-abs(values[n]), n))
     before = np.cumsum([0.0, *(abs(values[node]) for node in by_size)])
     largest = [node for node, sum_ in zip(by_size, before, strict=False) if sum_ < _COVERED * before[-1]]

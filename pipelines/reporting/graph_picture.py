@@ -33,10 +33,7 @@ Places = Mapping[int, tuple[float, float]]
 
 
 def segment_picture(graph: Graph, explanation: Explanation, *, alone: bool = True) -> str:
-    """Return the largest segment of an explanation of this graph as SVG; raises `XlarankError` without any.
-
-    ``alone`` for a file of its own, else in the colours of the page around it.
-    """
+    """Return the largest segment as SVG, ``alone`` or in a page's colours; raises `XlarankError` without any."""
     if not isinstance(graph, LayoutGraph) or not explanation.segments:
         got = f"{explanation.graph} has no segment to draw"
         raise XlarankError(got, expected="a layout graph with two configurations that differ")

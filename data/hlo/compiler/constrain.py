@@ -53,10 +53,7 @@ def layouts_of(
 
 
 def whole_order(named: Sequence[int], shape: Message, name: str) -> tuple[int, ...]:
-    """Return the named dimensions, minor-most first, then the others of a shape, the last first.
-
-    Raises `CompilerError` if they are not dimensions of the shape, each at most once.
-    """
+    """Return the named dimensions, then the others of a shape; raises `CompilerError` if the former do not fit."""
     rank = len(shape.dimensions)
     if len(set(named)) != len(named) or not set(named) <= set(range(rank)):
         got = f"the layout {list(named)} of {name} does not fit its {rank} dimensions"

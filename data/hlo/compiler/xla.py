@@ -217,10 +217,7 @@ def _lowered_function(xla: Xla, name: str, one_hot: bool) -> tuple[Any, list[lis
 
 
 def imported(name: str, one_hot: bool) -> tuple[Any, Any]:
-    """Return the result of ``module:function()``: a callable and its arguments, arrays or `jax.ShapeDtypeStruct`.
-
-    ``one_hot`` replaces take_along_axis.
-    """
+    """Return callable and arguments from ``module:function()``; ``one_hot`` replaces take_along_axis."""
     if one_hot:
         import jax.numpy
 
