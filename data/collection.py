@@ -41,8 +41,7 @@ class Collection:
     @classmethod
     def parse(cls, name: str) -> Collection:
         parts = tuple(name.split(":"))
-        wanted = {"layout": 3, "tile": 2}.get(parts[0])
-        if len(parts) != wanted or not all(parts):
+        if len(parts) != {"layout": 3, "tile": 2}.get(parts[0]) or not all(parts):
             expected = "layout:<source>:<search> or tile:<source>"
             raise CollectionError(f"{name!r} is not a collection name", expected=expected)
         return cls(parts)
@@ -94,10 +93,7 @@ def discover(npz: Path) -> list[GraphFile]:
 
 
 def graph_files(npz: Path, names: Sequence[str], *, where: str) -> list[GraphFile]:
-    """Return the files of the named collections, by default of all.
-
-    Raises `DataRootError` if there are no files, and `CollectionError` for an unknown name.
-    """
+    """Return the files of the named collections, by default all; raises `DataRootError` or `CollectionError`."""
     files = discover(npz)
     if not files:
         raise DataRootError(
@@ -112,10 +108,7 @@ def graph_files(npz: Path, names: Sequence[str], *, where: str) -> list[GraphFil
 def choose(
     names: Sequence[str], available: Iterable[Collection], *, where: str = "the data root"
 ) -> list[Collection]:
-    """Return the collections with these names or patterns (``layout:*``), by default all.
-
-    Raises `CollectionError` for a name or pattern that matches none, with similar names.
-    """
+    """Return the collections by name or pattern, by default all; raises `CollectionError` without a match."""
     known = {str(collection): collection for collection in sorted(set(available))}
     if not known:
         raise CollectionError(f"{where} holds no collections", do="run build-features with a `data_root`")
@@ -134,16 +127,12 @@ def choose_splits(names: Sequence[str]) -> list[str]:
     for name in names:
         if name not in SPLITS:
             raise CollectionError(f"{name!r} is not a split", expected=", ".join(SPLITS))
-    return [split for split in SPLITS if split in names] if names else list(SPLITS)
+    return [split for split in SPLITS if split in names or not names]
 
 
 def skipped_files(npz: Path) -> tuple[dict[Path, str], dict[Path, str]]:
-    """Return folders below ``layout/`` and ``tile/`` whose graphs are not read, and those that cannot be listed.
-
-    Each comes with the reason.
-    """
-    skipped: dict[Path, str] = {}
-    locked: dict[Path, str] = {}
+    """Return folders whose graphs are not read, and folders that cannot be listed, with the reasons."""
+    skipped, locked = dict[Path, str](), dict[Path, str]()
 
     def unreadable(error: OSError) -> None:
         if not isinstance(error, FileNotFoundError):  # a tree of one kind
@@ -157,7 +146,7 @@ def skipped_files(npz: Path) -> tuple[dict[Path, str], dict[Path, str]]:
             folders[:] = visible if level < _DEEPEST else []
             graphs = [file for file in files if file.lower().endswith(".npz") and not file.startswith(".")]
             why = ""
-            if level != len(levels.split("/")):
+            if level != levels.count("/") + 1:
                 why = f"expected {kind}/{levels}/*.npz"
             elif folder.name not in SPLITS:
                 close = difflib.get_close_matches(folder.name.lower(), SPLITS, 1)
@@ -193,10 +182,10 @@ def survey(files: Sequence[GraphFile]) -> list[CollectionSize]:
     """Return the sizes of all collections without the unreadable files, in about a millisecond a file."""
     sizes = []
     for collection in sorted({file.collection for file in files}):
-        own = [file for file in files if file.collection == collection]
-        graphs: dict[str, list[GraphCounts]] = {file.split: [] for file in own}
+        members = [file for file in files if file.collection == collection]
+        graphs: dict[str, list[GraphCounts]] = {file.split: [] for file in members}
         families = set()
-        for file in own:
+        for file in members:
             with suppress(GraphFileError):
                 graphs[file.split].append(graph_size(file.path, collection.kind))
                 families |= {file.family} if file.split == "train" else set()

@@ -65,10 +65,7 @@ class ConfigTable:
 
     @classmethod
     def from_blocks(cls, blocks: Iterable[NDArray[Any]], *, configs: int, nodes: int) -> ConfigTable:
-        """Build from blocks ``(some configs, nodes, 18)`` in order.
-
-        Raises `GraphFileError` when an entry is not a whole number from -1 to 5.
-        """
+        """Build from blocks ``(configs, nodes, 18)``; raises `GraphFileError` unless entries are -1 to 5."""
         keys = np.full(1, -1)  # distinct rows of all nodes so far, sorted, behind one that is none
         seen = keys  # the same in order of arrival: what the codes point to
         order = np.zeros(1, np.int32)  # keys[i] == seen[order[i]]

@@ -77,8 +77,8 @@ def output_target(path: Path) -> Path:
 def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside ``path`` and move it into place if the block succeeds.
 
-    A link stays a link: the file it names is replaced. A file that is replaced keeps its mode. Raises
-    `OutputError` when the folder cannot be made or written to, and as `output_target` does.
+    A link stays a link, and a replaced file keeps its mode. Raises `OutputError` if the folder cannot be made or
+    written to, and as `output_target` does.
     """
     target = output_target(path)
     do = "free some space, change the permissions or pass another `workspace` (or `out`)"
@@ -87,8 +87,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=_PARTIAL, suffix=target.suffix)
     except OSError as error:
-        got = f"cannot write {path} ({error.strerror or error})"
-        raise OutputError(got, expected=expected, do=do) from error
+        raise OutputError(f"cannot write {path} ({error.strerror or error})", expected=expected, do=do) from error
     os.close(handle)
     partial = Path(name)
     try:
@@ -99,8 +98,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
     except OSError as error:
         if error.filename is not None and str(error.filename) not in (str(partial), str(target)):
             raise  # another file of the block is at fault, its name says which
-        got = f"cannot write {path} ({error.strerror or error})"
-        raise OutputError(got, expected=expected, do=do) from error
+        raise OutputError(f"cannot write {path} ({error.strerror or error})", expected=expected, do=do) from error
     finally:
         partial.unlink(missing_ok=True)
 
@@ -137,10 +135,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def sweep_partial(folder: Path) -> list[Path]:
-    """Remove temporary files below ``folder`` older than a day and return their paths.
-
-    Younger ones may still be in use; those that cannot be removed are kept.
-    """
+    """Remove temporary files below ``folder`` older than a day, if possible, and return their paths."""
     removed = []
     for path in sorted(folder.rglob(f"{_PARTIAL}*")):
         with suppress(OSError):

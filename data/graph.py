@@ -24,7 +24,7 @@ from xlarank.data.schema import (
     NODE_COLUMNS,
     OPCODES,
     TILE_COLUMNS,
-)
+)  # fmt: skip
 from xlarank.data.topology import has_cycle
 
 Kind = Literal["layout", "tile"]
@@ -188,12 +188,9 @@ def _check_headers(archive: NpzReader, kind: Kind) -> GraphCounts:
         _shape(archive, "node_splits", archive.header("node_splits").shape)
         _shape(archive, "node_config_feat", (configs, ids, len(LAYOUT_COLUMNS)), "fiu")
     for what, count, least, most in (
-        ("nodes", nodes, 1, MAX_NODES),
-        ("edges", edges, 0, MAX_EDGES),
-        ("configurations", configs, 1, MAX_CONFIGS),
-        ("configurable nodes", ids, 0, nodes),
-        ("entries of node_splits", splits, 0, MAX_NODES),
-    ):
+        ("nodes", nodes, 1, MAX_NODES), ("edges", edges, 0, MAX_EDGES), ("configurations", configs, 1, MAX_CONFIGS),
+        ("configurable nodes", ids, 0, nodes), ("entries of node_splits", splits, 0, MAX_NODES),
+    ):  # fmt: skip
         if not least <= count <= most:
             raise GraphFileError(f"the file has {count:,} {what}", expected=f"{least} to {most:,}")
     return GraphCounts(configs, nodes, ids)
@@ -244,7 +241,6 @@ def _read_tile(archive: NpzReader) -> TileGraph:
 
 
 def _read_program(archive: NpzReader) -> dict[str, Any]:
-    """Return the fields of `Graph`, which both kinds have."""
     node_feat = _float32(archive, "node_feat")
     nodes = len(node_feat)
     for what, columns, high in _WHOLE:
@@ -254,10 +250,8 @@ def _read_program(archive: NpzReader) -> dict[str, Any]:
             raise GraphFileError(f"{what} in node_feat hold {part[part % 1 != 0][0]}", expected="whole numbers")
     elements = np.maximum(node_feat[:, _SIZES], 1).prod(axis=1, dtype=np.float64)
     if elements.max() > MAX_ELEMENTS:
-        raise GraphFileError(
-            f"node {int(elements.argmax())} in node_feat has {elements.max():.3g} elements",
-            expected=f"at most {MAX_ELEMENTS:.3g}",
-        )
+        got = f"node {int(elements.argmax())} in node_feat has {elements.max():.3g} elements"
+        raise GraphFileError(got, expected=f"at most {MAX_ELEMENTS:.3g}")
     opcode = _integers(archive, "node_opcode", 0, len(OPCODES) - 1)
     edges = _integers(archive, "edge_index", 0, nodes - 1)
     if has_cycle(edges, nodes):
@@ -268,7 +262,6 @@ def _read_program(archive: NpzReader) -> dict[str, Any]:
 
 
 def _integers(archive: NpzReader, name: str, low: int, high: int | None = None) -> NDArray[np.int64]:
-    """Return an array as int64 within a range."""
     values = archive.read(name)
     if values.dtype == np.uint64 and (values > np.uint64(np.iinfo(np.int64).max)).any():
         raise GraphFileError(f"{name} holds {values.max()}", expected="numbers that fit 64 signed bits")
@@ -278,7 +271,6 @@ def _integers(archive: NpzReader, name: str, low: int, high: int | None = None) 
 
 
 def _float32(archive: NpzReader, name: str) -> NDArray[np.float32]:
-    """Return an array as finite float32."""
     with np.errstate(over="ignore"):  # what outgrows float32 becomes inf, and inf is refused
         values: NDArray[np.float32] = archive.read(name).astype(np.float32, copy=False)
     if not np.isfinite(values).all():

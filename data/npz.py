@@ -30,14 +30,8 @@ _BLOCK_BYTES = 1 << 20
 _HEADER_READERS = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
 _COPY_AGAIN = "copy or download the file again"
 _SAVE_AGAIN = "save it with numpy.savez_compressed"
-_UNREADABLE = (
-    zipfile.BadZipFile,
-    zlib.error,
-    EOFError,
-    OSError,
-    ValueError,
-    RuntimeError,  # encrypted member, or a compression method unknown to zipfile (NotImplementedError)
-)
+#: RuntimeError: an encrypted member, or a compression method unknown to zipfile (NotImplementedError).
+_UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError)
 
 
 @dataclass(frozen=True)
@@ -74,11 +68,8 @@ class NpzReader:
             self._bytes = status.st_size
             self._zip = zipfile.ZipFile(path)
         self._headers: dict[str, ArrayHeader] = {}
-        self._members = {
-            info.filename.removesuffix(".npy"): info
-            for info in self._zip.infolist()
-            if info.filename.endswith(".npy")
-        }
+        arrays = (info for info in self._zip.infolist() if info.filename.endswith(".npy"))
+        self._members = {info.filename.removesuffix(".npy"): info for info in arrays}
 
     def __enter__(self) -> Self:
         return self
@@ -111,11 +102,9 @@ class NpzReader:
         """Yield the array in blocks of leading rows, about a megabyte each; a thread unpacks the next meanwhile."""
         header = self.header(name)
         if header.fortran_order and len(header.shape) > 1:
-            raise GraphFileError(
-                f"array {name} is stored in Fortran order",
-                expected="C order, so that it can be read one configuration after the other",
-                do="save it again through numpy.ascontiguousarray",
-            )
+            expected = "C order, so that it can be read one configuration after the other"
+            do = "save it again through numpy.ascontiguousarray"
+            raise GraphFileError(f"array {name} is stored in Fortran order", expected=expected, do=do)
         if not header.size:
             yield np.empty(header.shape, header.dtype)
             return
@@ -139,13 +128,10 @@ class NpzReader:
                 yield piece
 
     def _open(self, name: str) -> IO[bytes]:
-        info = self._members.get(name)
-        if info is None:
-            raise GraphFileError(
-                f"array {name} is missing (found {', '.join(sorted(self._members)) or 'none'})",
-                expected=f"an array called {name}",
-                do="write the file with all arrays of the TpuGraphs format",
-            )
+        if (info := self._members.get(name)) is None:
+            got = f"array {name} is missing (found {', '.join(sorted(self._members)) or 'none'})"
+            do = "write the file with all arrays of the TpuGraphs format"
+            raise GraphFileError(got, expected=f"an array called {name}", do=do)
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             got = f"array {name} is compressed by zip method {info.compress_type}"
             raise GraphFileError(got, expected="stored or deflated", do=_SAVE_AGAIN)
@@ -168,11 +154,9 @@ class NpzReader:
             got = f"array {name} has an unreadable header ({why})"
             raise GraphFileError(got, expected="a plain npy array", do=_SAVE_AGAIN) from error
         if dtype.hasobject:
-            raise GraphFileError(
-                f"array {name} holds pickled Python objects",
-                expected="plain numbers (pickles can run code, so they are never opened)",
-                do="save it as a numeric array",
-            )
+            expected = "plain numbers (pickles can run code, so they are never opened)"
+            got, do = f"array {name} holds pickled Python objects", "save it as a numeric array"
+            raise GraphFileError(got, expected=expected, do=do)
         try:  # numpy limits the dimensions and their product, even if one of them is 0
             np.broadcast_to(np.uint8(0), (*shape, dtype.itemsize))
             if not dtype.itemsize:
@@ -181,8 +165,7 @@ class NpzReader:
             got = f"array {name} has shape {str(shape)[:80]}, which no array has ({error})"
             raise GraphFileError(got, expected="a plain npy array", do=_SAVE_AGAIN) from error
         header = ArrayHeader(tuple(int(extent) for extent in shape), dtype, bool(fortran), stream.tell())
-        claimed = header.size * dtype.itemsize
-        actual = self._members[name].file_size - header.length
+        claimed, actual = header.size * dtype.itemsize, self._members[name].file_size - header.length
         if claimed != actual:
             got = f"array {name} claims shape {header.shape} {dtype} = {claimed:,} bytes, but holds {actual:,}"
             raise GraphFileError(got, expected="a header that agrees with the data behind it", do=_COPY_AGAIN)
@@ -191,7 +174,6 @@ class NpzReader:
 
 @contextmanager
 def _refusing(got: str, expected: str) -> Iterator[None]:
-    """Turn what zipfile and zlib raise into a `GraphFileError`."""
     try:
         yield
     except _UNREADABLE as error:

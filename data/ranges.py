@@ -17,14 +17,9 @@ MAX_HOURS: Final = 24.0 * 366  # a year; more is a mistake of units
 MAX_THREADS: Final = max(64, 4 * (os.cpu_count() or 1))
 
 _WHOLE: Final[dict[str, tuple[int, int]]] = {
-    "seed": (0, MAX_SEED),
-    "threads": (-1, MAX_THREADS),
-    "jobs": (0, MAX_THREADS),
-    "rounds": (1, MAX_ROUNDS),
-    "trials": (1, MAX_TRIALS),
-    "seeds": (1, MAX_SEEDS),
-    "max_configs": (0, 2**31 - 1),
-}
+    "seed": (0, MAX_SEED), "threads": (-1, MAX_THREADS), "jobs": (0, MAX_THREADS), "rounds": (1, MAX_ROUNDS),
+    "trials": (1, MAX_TRIALS), "seeds": (1, MAX_SEEDS), "max_configs": (0, 2**31 - 1),
+}  # fmt: skip
 
 
 def require_ranges(**values: Any) -> None:
@@ -40,8 +35,7 @@ def require_ranges(**values: Any) -> None:
         low, high = _WHOLE[name]
         whole = isinstance(value, Integral) and not isinstance(value, bool)
         if not (whole and low <= value <= high):
-            expected = f"a whole number from {low} to {high}"
-            raise XlarankError(f"`{name}` is {value!r}", expected=expected)
+            raise XlarankError(f"`{name}` is {value!r}", expected=f"a whole number from {low} to {high}")
 
 
 def thread_count(threads: int) -> int:

@@ -27,9 +27,8 @@ class DataRoot:
 def find_data_root(named: Path | None = None) -> DataRoot:
     """Choose the data root.
 
-    In this order: ``named``, the environment variable ``XLARANK_DATA``, Kaggle's
-    mount, ``~/data/tpugraphs`` (the default of Google's own tools), the embedded sample. Raises `DataRootError`
-    if one of the first two is set and holds no data.
+    In this order: ``named``, the environment variable ``XLARANK_DATA``, Kaggle's mount, ``~/data/tpugraphs`` (the
+    default of Google's tools), the embedded sample. Raises `DataRootError` if a given one holds no data.
     """
     if named is not None:
         return DataRoot(named, _require(named, "`data_root`"), "named by `data_root`")
@@ -58,8 +57,6 @@ def _require(path: Path, origin: str) -> Path:
     what = "is not a TpuGraphs root: found no layout/ or tile/ in it"
     if not os.path.isdir(path):
         what = "is not a folder" if os.path.exists(path) else "does not exist"
-    raise DataRootError(
-        f"{path} ({origin}) {what}",
-        expected="a folder with npz/layout or npz/tile (or npz_all/npz/...) below it",
-        do=f"pass `data_root` or set {ENVIRONMENT} to the folder that holds npz/",
-    )
+    expected = "a folder with npz/layout or npz/tile (or npz_all/npz/...) below it"
+    do = f"pass `data_root` or set {ENVIRONMENT} to the folder that holds npz/"
+    raise DataRootError(f"{path} ({origin}) {what}", expected=expected, do=do)

@@ -28,6 +28,9 @@ ELEMENT_BYTES: Final[dict[str, int]] = {
     name: 1 if name == "pred" else int("".join(filter(str.isdigit, name)) or 0) // 8 for name in _ELEMENTS.split()
 }
 
+WINDOW_FIELDS: Final = ("size", "stride", "padding_low", "padding_high", "window_dilation", "base_dilation")
+SLICE_FIELDS: Final = ("start", "stride", "limit")
+PADDING_FIELDS: Final = ("edge_padding_low", "edge_padding_high")
 #: The 140 columns of ``node_feat``.
 NODE_COLUMNS: Final[tuple[str, ...]] = (
     "is_root",
@@ -37,12 +40,7 @@ NODE_COLUMNS: Final[tuple[str, ...]] = (
     "shape_tuple_shapes_size",
     "parameter_number",
     *_dims("dimensions"),
-    *_dims("window_size", "sum", "product"),
-    *_dims("window_stride", "sum", "product"),
-    *_dims("window_padding_low", "sum", "product"),
-    *_dims("window_padding_high", "sum", "product"),
-    *_dims("window_window_dilation", "sum", "product"),
-    *_dims("window_base_dilation", "sum", "product"),
+    *(column for field in WINDOW_FIELDS for column in _dims(f"window_{field}", "sum", "product")),
     *_dims("window_window_reversal", "true_count", "false_count"),
     "convolution_dim_numbers_input_batch_dim",
     "convolution_dim_numbers_input_feature_dim",
@@ -54,12 +52,9 @@ NODE_COLUMNS: Final[tuple[str, ...]] = (
     "convolution_dim_numbers_output_feature_dim",
     "feature_group_count",
     "batch_group_count",
-    *_pair("slice_dims_start"),
-    *_pair("slice_dims_stride"),
-    *_pair("slice_dims_limit"),
+    *(column for field in SLICE_FIELDS for column in _pair(f"slice_dims_{field}")),
     *_pair("dynamic_slice_sizes"),
-    *_pair("padding_config_edge_padding_low"),
-    *_pair("padding_config_edge_padding_high"),
+    *(column for field in PADDING_FIELDS for column in _pair(f"padding_config_{field}")),
     "is_stable",
     *_dims("layout_minor_to_major"),
 )
@@ -68,16 +63,12 @@ NODE_COLUMN: Final[dict[str, int]] = {name: i for i, name in enumerate(NODE_COLU
 #: The three tensors of a layout row, six minor-to-major entries each, padded with -1.
 LAYOUT_SLOTS: Final[tuple[str, ...]] = ("output", "input", "kernel")
 #: The 18 columns of ``node_config_feat``.
-LAYOUT_COLUMNS: Final[tuple[str, ...]] = tuple(
-    f"{slot}_layout_{i}" for slot in LAYOUT_SLOTS for i in range(MAX_RANK)
-)
+LAYOUT_COLUMNS: Final = tuple(f"{slot}_layout_{i}" for slot in LAYOUT_SLOTS for i in range(MAX_RANK))
 
 #: The three tensors of a tile row, in file order.
 TILE_SLOTS: Final[tuple[str, ...]] = ("kernel", "output", "input")
 #: The 24 columns of ``config_feat``.
-TILE_COLUMNS: Final[tuple[str, ...]] = tuple(
-    name for slot in TILE_SLOTS for name in _dims(f"{slot}_bounds", "sum", "product")
-)
+TILE_COLUMNS: Final = tuple(name for slot in TILE_SLOTS for name in _dims(f"{slot}_bounds", "sum", "product"))
 
 _OPCODE_LIST: Final = """
 unknown abs add add-dependency after-all all-reduce all-to-all atan2 batch-norm-grad

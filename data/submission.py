@@ -50,11 +50,8 @@ def submission_problems(
     """Yield the problems of a file in the order of its lines, at most one a line.
 
     Every id must be listed exactly once, with every configuration exactly once (layout) or at least 5 different
-    ones (tile; fewer if the graph has fewer).
-
-    Args:
-        configs: id -> number of configurations, None where unknown.
-        fewest: id -> how many configurations to require of a tile graph whose number is unknown; 5 by default.
+    ones (tile; fewer if the graph has fewer). ``configs`` maps ids to numbers of configurations, None if unknown;
+    ``fewest`` ids of such tile graphs to the number required, by default 5.
     """
     try:
         lines = _lines(path)
@@ -100,8 +97,7 @@ def complete_submission(
         before = read_submission(path) if keep and path.exists() else {}
     except SubmissionError:
         before = {}
-    rows: dict[str, Sequence[int]] = {}
-    origin = {}
+    rows, origin = dict[str, Sequence[int]](), {}
     for row_id, count in configs.items():
         rows[row_id], origin[row_id] = range(wanted_count(row_id, count)), "default"
         if row_id in ranked:
@@ -115,7 +111,6 @@ def complete_submission(
 
 
 def _lines(path: Path) -> list[list[str]]:
-    """Return the lines below the header."""
     try:
         csv.field_size_limit(2**31 - 1)  # 100,000 configurations make a field of 700 kB
         with open(path, encoding="utf-8-sig", newline="", opener=regular_only) as stream:
@@ -131,8 +126,8 @@ def _lines(path: Path) -> list[list[str]]:
 def _order(listed: str) -> list[int] | None:
     """Return the configurations that a row lists; None if one is no plain number."""
     entries = listed.split(";")
-    plain = all(_NUMBER.fullmatch(entry) for entry in entries)  # int() alone takes " 1", "+1" and "1_0" too
-    return [int(entry) for entry in entries] if plain else None
+    plain = all(map(_NUMBER.fullmatch, entries))  # int() alone takes " 1", "+1" and "1_0" too
+    return list(map(int, entries)) if plain else None
 
 
 def _order_problem(

@@ -63,23 +63,17 @@ class Workspace:
             if not os.access(self.root, os.W_OK | os.X_OK):
                 raise PermissionError(errno.EACCES, "permission denied")
         except OSError as error:
-            raise WorkspaceError(
-                f"the workspace {self.root} cannot be written ({error.strerror or error})",
-                expected="a folder that can be written to",
-                do="pass another `workspace`, or change the permissions",
-            ) from error
+            got = f"the workspace {self.root} cannot be written ({error.strerror or error})"
+            do = "pass another `workspace`, or change the permissions"
+            raise WorkspaceError(got, expected="a folder that can be written to", do=do) from error
 
     def _below(self, *names: str) -> Path:
         for name in names:
             if not _SAFE_NAME.fullmatch(name):
-                raise WorkspaceError(
-                    f"the name {name!r} cannot be used inside the workspace",
-                    expected="letters, digits, spaces and . _ - + = @ , ' ( ) [ ] { } # % & ! ^, no dot in front",
-                    do="rename the file or folder",
-                )
+                got = f"the name {name!r} cannot be used inside the workspace"
+                expected = "letters, digits, spaces and . _ - + = @ , ' ( ) [ ] { } # % & ! ^, no dot in front"
+                raise WorkspaceError(got, expected=expected, do="rename the file or folder")
             if len(name.encode()) > _LONGEST_NAME:
-                raise WorkspaceError(
-                    f"the name {name!r} is too long for a file", expected=f"at most {_LONGEST_NAME} bytes",
-                    do="rename the file",
-                )  # fmt: skip
+                got, expected = f"the name {name!r} is too long for a file", f"at most {_LONGEST_NAME} bytes"
+                raise WorkspaceError(got, expected=expected, do="rename the file")
         return self.root.joinpath(*names)

@@ -19,7 +19,16 @@ from numpy.typing import NDArray
 from xlarank.data.errors import HloError
 from xlarank.data.graph import MAX_NODES
 from xlarank.data.hlo.messages import Message, instructions
-from xlarank.data.schema import ELEMENT_BYTES, MAX_RANK, NODE_COLUMN, NODE_COLUMNS, OPCODE
+from xlarank.data.schema import (
+    ELEMENT_BYTES,
+    MAX_RANK,
+    NODE_COLUMN,
+    NODE_COLUMNS,
+    OPCODE,
+    PADDING_FIELDS,
+    SLICE_FIELDS,
+    WINDOW_FIELDS,
+)
 from xlarank.data.topology import has_cycle
 
 #: Arrays by their names in the dataset's files.
@@ -33,15 +42,10 @@ _INT64: Final = np.iinfo(np.int64)
 #: Element types by XLA's PrimitiveType number, in the order of the dataset's one-hot columns.
 _NUMBERS: Final = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 16, 15, 18, 13, 14, 17)
 ELEMENT_TYPES: Final = dict(zip(_NUMBERS, ELEMENT_BYTES, strict=True))
-_ELEMENT_COLUMN: Final = {
-    number: NODE_COLUMN[f"shape_element_type_is_{name}"] for number, name in ELEMENT_TYPES.items()
-}
+_ELEMENT_COLUMN: Final = {at: NODE_COLUMN[f"shape_element_type_is_{name}"] for at, name in ELEMENT_TYPES.items()}
 #: Computations that end a split: the extractor recognises them by these words in their names.
 _MAJOR: Final = ("cluster", "while", "cond")
 
-_WINDOW: Final = ("size", "stride", "padding_low", "padding_high", "window_dilation", "base_dilation")
-_PADDING: Final = ("edge_padding_low", "edge_padding_high")
-_SLICE: Final = ("start", "stride", "limit")
 #: Roles of a convolution's dimensions: ``<role>_dim`` in columns, ``<role>_dimension`` in messages.
 _ROLES: Final = (
     *("input_batch", "input_feature", "output_batch", "output_feature"),
@@ -95,7 +99,7 @@ def fused_computations(module: Message) -> set[int]:
 
 
 def _edges(module: Message) -> NDArray[np.int64]:
-    """``(edges, 2)`` distinct, sorted by consumer and operand."""
+    """Return distinct edges ``(edges, 2)``, sorted by consumer and operand."""
     node_of, root = _numbered(module)
     pairs: set[tuple[int, int]] = set()
     for node, (computation, instruction) in enumerate(instructions(module)):
@@ -114,7 +118,7 @@ def _edges(module: Message) -> NDArray[np.int64]:
 
 
 def _numbered(module: Message) -> tuple[dict[int, dict[int, int]], dict[int, int]]:
-    """``{computation id: {instruction id: node}}`` and ``{computation id: node of its root}``."""
+    """Return ``{computation id: {instruction id: node}}`` and ``{computation id: node of its root}``."""
     nodes = sum(len(computation.instructions) for computation in module.computations)
     if not 0 < nodes <= MAX_NODES:
         raise HloError(f"the module has {nodes or 'no'} instructions", expected=f"1 to {MAX_NODES:,}")
@@ -144,7 +148,6 @@ def _label(part: Message) -> str:
 
 
 def _node_row(computation: Message, instruction: Message) -> NDArray[np.float32]:
-    """``(140,)`` the columns of an instruction."""
     row = np.zeros(len(NODE_COLUMNS), np.int64)
     row[NODE_COLUMN["is_root"]] = instruction.id == computation.root_id
     try:
@@ -155,12 +158,11 @@ def _node_row(computation: Message, instruction: Message) -> NDArray[np.float32]
 
 
 def _fill(row: NDArray[np.int64], instruction: Message) -> None:
-    """Write the columns of an instruction into a row of zeros."""
     _fill_shape(row, instruction.shape)
     row[NODE_COLUMN["parameter_number"]] = instruction.parameter_number
     _sequence(row, "dimensions", instruction.dimensions)
     window = instruction.window.dimensions
-    for field in _WINDOW:
+    for field in WINDOW_FIELDS:
         _sequence(row, f"window_{field}", [getattr(dimension, field) for dimension in window], totals=True)
     reversals = [int(dimension.window_reversal) for dimension in window]
     _sequence(row, "window_window_reversal", reversals)
@@ -175,11 +177,11 @@ def _fill(row: NDArray[np.int64], instruction: Message) -> None:
             _sequence(row, f"convolution_dim_numbers_{side}_spatial_dims", spatial, keep=4)
     row[NODE_COLUMN["feature_group_count"]] = instruction.feature_group_count
     row[NODE_COLUMN["batch_group_count"]] = instruction.batch_group_count
-    for field in _SLICE:
+    for field in SLICE_FIELDS:
         values = [getattr(dimension, field) for dimension in instruction.slice_dimensions]
         _sequence(row, f"slice_dims_{field}", values, keep=2, totals=True)
     _sequence(row, "dynamic_slice_sizes", instruction.dynamic_slice_sizes, keep=2, totals=True)
-    for field in _PADDING:
+    for field in PADDING_FIELDS:
         values = [getattr(dimension, field) for dimension in instruction.padding_config.dimensions]
         _sequence(row, f"padding_config_{field}", values, keep=2, totals=True)
     row[NODE_COLUMN["is_stable"]] = instruction.is_stable
@@ -193,8 +195,7 @@ def _fill_shape(row: NDArray[np.int64], shape: Message) -> None:
         raise ValueError(f"a dimension has size {min(sizes)} (unbounded dynamic shapes have no fixed size)")
     _sequence(row, "shape_dimensions", sizes, totals=True)
     row[NODE_COLUMN["shape_tuple_shapes_size"]] = len(shape.tuple_shapes)
-    layout = shape.layout.minor_to_major
-    if layout:
+    if layout := shape.layout.minor_to_major:
         if sorted(layout) != list(range(len(sizes))):
             raise ValueError(f"the layout {_shown(layout)} is no order of {len(sizes)} dimensions")
         if len(layout) <= MAX_RANK:
@@ -212,10 +213,7 @@ def _sequence(
 
 
 def sum_and_product(what: str, values: Sequence[int]) -> tuple[int, int]:
-    """Return sum and product; those of no values are 0 and 1.
-
-    Raises `OverflowError` naming ``what`` where either does not fit 64 signed bits.
-    """
+    """Return sum and product, 0 and 1 without values; raises `OverflowError` beyond 64 signed bits."""
     total = _fits(sum(values), what, values)
     if 0 in values:
         return total, 0
@@ -236,16 +234,13 @@ def _shown(values: Sequence[int]) -> str:
 
 
 def _splits(module: Message) -> NDArray[np.int64]:
-    """``(1, k)`` from 0 to the number of nodes: one part ends with every major computation, one with the last."""
-    ends = [0]
-    done = 0
+    """Return ``(1, k)`` from 0 to the number of nodes; a part ends with every major and the last computation."""
+    ends, done = [0], 0
     for computation in module.computations:
         done += len(computation.instructions)
         if any(word in computation.name for word in _MAJOR):
             ends.append(done)
-    if ends[-1] < done:
-        ends.append(done)
-    return np.array([ends], np.int64)
+    return np.array([ends + [done] * (ends[-1] < done)], np.int64)
 
 
 def unexpressed(module: Message) -> tuple[str, ...]:
@@ -253,18 +248,15 @@ def unexpressed(module: Message) -> tuple[str, ...]:
     opcodes = [instruction.opcode for _, instruction in instructions(module) if instruction.opcode not in OPCODE]
     types = (instruction.shape.element_type for _, instruction in instructions(module))
     ranks = (len(instruction.shape.dimensions) for _, instruction in instructions(module))
-    notes = []
-    for phrase, names in (
-        ("opcodes that the format does not know, written as unknown", opcodes),
-        (
-            "element types that the format does not know (XLA's PrimitiveType), written as none",
+    unknown = {
+        "opcodes that the format does not know, written as unknown": opcodes,
+        "element types that the format does not know (XLA's PrimitiveType), written as none":
             [str(number) for number in types if number not in _ELEMENT_COLUMN],
-        ),
-        (
-            f"tensors of more than {MAX_RANK} dimensions, written without the others and without a layout",
+        f"tensors of more than {MAX_RANK} dimensions, written without the others and without a layout":
             [str(rank) for rank in ranks if rank > MAX_RANK],
-        ),
-    ):
+    }  # fmt: skip
+    notes = []
+    for phrase, names in unknown.items():
         counts = sorted(Counter(names).items(), key=lambda item: (-item[1], item[0]))
         if counts:
             notes.append(f"{phrase}: {', '.join(f'{name} ({times})' for name, times in counts[:20])}")

@@ -38,8 +38,7 @@ class Kernel:
 def cut_kernels(module: Message) -> Iterator[Kernel]:
     """Yield every operation with a tile, in program order.
 
-    Operations on arrays that lie in vector memory already are left out: they cost less, and nothing in a file would
-    say why.
+    Operations on arrays in vector memory are left out: they cost less, and no column of a file would say why.
     """
     inside = fused_computations(module)
     for computation in module.computations:

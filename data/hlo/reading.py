@@ -27,7 +27,7 @@ from xlarank.data.hlo.messages import (
     ModuleTuningData,
     TuningData,
     instructions,
-)
+)  # fmt: skip
 from xlarank.data.hlo.text import parse_text
 from xlarank.data.schema import LAYOUT_COLUMNS, OPCODE, OPCODES
 
@@ -126,10 +126,7 @@ def _shown(text: str, most: int) -> str:
 
 
 def read_program(path: Path) -> Message:
-    """Read a file: an ``HloModuleProto``, or with its configurations a ``ModuleTuningData`` or ``TuningData``.
-
-    Raises `HloError` naming the file.
-    """
+    """Read an ``HloModuleProto``, ``ModuleTuningData`` or ``TuningData``; raises `HloError` naming the file."""
     try:
         size = path.stat().st_size
         data = read_bytes(path) if size <= _MAX_BYTES else b""
@@ -167,10 +164,7 @@ def parse_program(data: bytes) -> Message:
 
 
 def module_of(message: Message) -> Message:
-    """Return the module in what `read_program` returned; that of tiles if there is a single kernel.
-
-    Raises `HloError` for several kernels.
-    """
+    """Return the module of a message from `read_program`; raises `HloError` for several kernels."""
     if isinstance(message, TuningData):
         if len(message.modules) != 1:
             got = f"the file holds {len(message.modules)} kernels"
@@ -180,7 +174,6 @@ def module_of(message: Message) -> Message:
 
 
 def _has_program(module: Message) -> bool:
-    """Return whether one of the first computations begins with an instruction."""
     computations = module.computations[:_LOOKED_AT]
     first = (computation.instructions[0] for computation in computations if computation.instructions)
     return any(_OPCODE.fullmatch(instruction.opcode) for instruction in first)

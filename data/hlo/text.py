@@ -63,11 +63,9 @@ def parse_text(text: bytes) -> Message:
     except (subprocess.TimeoutExpired, DecodeError) as error:
         raise HloError(f"XLA cannot parse the text ({error})", expected=_EXPECTED, do=_DUMP) from error
     if done.returncode == _ABSENT:
-        raise HloError(
-            "this is HLO text, and XLA's parser for it (jaxlib 0.7 or later) is not installed",
-            expected="a binary dump, which needs nothing",
-            do=f"pip install 'xlarank[hlo]', or {_DUMP}",
-        )
+        got = "this is HLO text, and XLA's parser for it (jaxlib 0.7 or later) is not installed"
+        do = f"pip install 'xlarank[hlo]', or {_DUMP}"
+        raise HloError(got, expected="a binary dump, which needs nothing", do=do)
     why = f"its parser ended with {done.returncode}, out of memory or by a crash"
     if done.returncode == _REFUSED:
         why = " ".join(done.stdout.decode(errors="replace").split())[:300]

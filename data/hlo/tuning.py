@@ -24,7 +24,7 @@ _NO_TIME: Final = 1
 def layout_arrays(data: Message) -> Arrays:
     """Convert a ``ModuleTuningData`` to the arrays of a layout file with the measured runs in their order.
 
-    Raises `HloError` when no run is usable or a configuration does not fit the program.
+    Raises `HloError` if no run is usable or a configuration does not fit the program.
     """
     arrays = encode_program(data.module)
     last = len(arrays["node_feat"]) - 1

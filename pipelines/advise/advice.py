@@ -40,18 +40,18 @@ from xlarank.pipelines.advise.lines import (
     major_to_minor,
     operation_lines,
     pasted_code,
-)
+)  # fmt: skip
 from xlarank.pipelines.advise.search import LayoutSearch, NoCodeError
 from xlarank.pipelines.advise.space import Space
 from xlarank.pipelines.programs.sources import Program, digest_of, load_program, program_hash
 from xlarank.pipelines.programs.timing import time_programs
 from xlarank.pipelines.support.progress import Progress, Silent
 
-#: Seconds within which outputs are compared unless that was asked for, and where it was.
-_CHECK, _ASKED_CHECK = 60.0, 900.0
-#: Times as fast, below which advice is not worth its code.
+#: Seconds for comparing outputs by default, and if requested.
+_CHECK, _REQUESTED_CHECK = 60.0, 900.0
+#: Smallest speedup that is worth changing code.
 _WORTH = 1.02
-#: The fewest rounds in which the program as written and as advised are compared.
+#: Minimum number of rounds of the program as written and as advised.
 _ROUNDS = 96
 
 
@@ -81,23 +81,22 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Advice:
-    """What was found.
+    """Diagnosis of a program and its best layouts.
 
     Attributes:
-        program, target, versions: what was compiled by what.
         replaced: operations without code in this compiler, and what was compiled instead; empty if none.
         labels: says whether times are estimates by the compiler or measurements of the search.
         default_ns, best_ns, speedup: best is that of a function with ``lines`` pasted, of a file that of the module
             written, never above default.
         module_ns: of the module written, which has layouts that no code reaches, too.
-        compiled: how many configurations ended how (`xlarank.data.hlo.compiler.outcome.Status`; ``known`` became a
-            program that had an estimate already), the compiler's default included.
+        compiled: number of configurations by `xlarank.data.hlo.compiler.outcome.Status`, the compiler's default
+            included; ``known`` became a program that had an estimate already.
         diagnosis, diagnosis_after: where the cycles go, as written and by the advice.
         inputs, outputs: how they should lie, where that is otherwise than now.
         difference: largest relative difference of outputs on this CPU, or why there is none.
         lines: for JAX programs, the calls to put in; empty if they gain nothing.
         configuration: rows of the changes by node, as in ``node_config_feat``.
-        measured: where that was asked for and there is something to measure.
+        measured: None unless requested and there is something to measure.
     """
 
     program: str
@@ -130,14 +129,13 @@ class Advice:
 
     @property
     def conversion_words(self) -> str:
-        """Which inputs have to be made in a new layout in every call; empty if none."""
-        names = [one.name for one in self.inputs if one.kind == "input" and not one.looped]
-        if not names:
-            return ""
-        spared = sum(one.cycles for one in self.diagnosis.relayouts if one.tensor in names)
-        return f"not counted: laying out {', '.join(names)} anew in each call" + (
+        """Inputs to lay out anew in every call; empty if none."""
+        names = [change.name for change in self.inputs if change.kind == "input" and not change.looped]
+        spared = sum(copy.cycles for copy in self.diagnosis.relayouts if copy.tensor in names)
+        note = (
             f"; converted on the TPU, that costs about the {spared:,} cycles of the copies spared" if spared else ""
         )
+        return f"not counted: laying out {', '.join(names)} anew in each call{note}" if names else ""
 
     @property
     def difference_words(self) -> str:
@@ -156,8 +154,8 @@ class AdviceSettings:
         budget: compilations, the compiler's default included; 1 is the diagnosis alone.
         per_node: candidate layouts of a node, the default among them.
         limit: seconds that one configuration may compile.
-        check: compare outputs on this CPU; None: where that is done within a minute.
-        measure: run the program as written and as advised; always done where the target is measured.
+        check: compare outputs on this CPU; None: if that takes at most a minute.
+        measure: run the program as written and as advised; always done if the target is measured.
     """
 
     target: str = DEFAULT_TARGET
@@ -174,11 +172,10 @@ class AdviceSettings:
 def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progress | None = None) -> Advice:
     """Diagnose a file of HLO or ``module:function``, and search layouts within a budget of compilations.
 
-    The compiler's default is compiled first and stands unless something beats it. Then the compiler chooses how
-    inputs and outputs lie, and the rest of the budget goes to a search around the best. Outcomes are written below
-    ``out`` as they come: the same command goes on where it was. The advice, a picture of the diagnosis and the
-    edited module are written there, too.
-    Raises `CompilerError` where the compiler is missing or its default does not compile.
+    The compiler's default is compiled first and stands unless something beats it. Then the compiler chooses the
+    layouts of inputs and outputs, and the rest of the budget goes to a search around the best. The advice, a
+    picture of the diagnosis, the edited module and a journal to resume from are written below ``out``.
+    Raises `CompilerError` if the compiler is missing or its default does not compile.
     """
     chip = target_of(settings.target)
     if settings.budget < 1:
@@ -190,10 +187,8 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
         if settings.measure and chip.estimated:
             device = stack.enter_context(Compiler(target_of("device")))
             if device.target.name != chip.name:
-                raise CompilerError(
-                    f"there is no {chip.name} to measure on: the device is {device.target.name}",
-                    do="leave out `measure`, or pass `target=device`",
-                )
+                got = f"there is no {chip.name} to measure on: the device is {device.target.name}"
+                raise CompilerError(got, do="leave out `measure`, or pass `target=device`")
         try:
             search = _search(compiler, program, settings, out, progress or Silent(), False)
         except NoCodeError as error:
@@ -230,33 +225,17 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
         versions = compiler.versions
     files = [out / f"{loaded.name}.{name}" for name in ("diagnosis.svg", "advice.json", "advised.pb")]
     advice = Advice(
-        program=loaded.name,
-        target=chip.name,
-        versions=versions,
-        replaced=replaced,
+        program=loaded.name, target=chip.name, versions=versions, replaced=replaced,
         labels=f"estimated by the compiler for {chip.name}" if chip.estimated else chip.labels,
-        default_ns=chip.nanoseconds(default),
-        function=function,
-        best_ns=chip.nanoseconds(code.cycles),
-        speedup=chip.nanoseconds(default) / chip.nanoseconds(code.cycles),
-        module_ns=chip.nanoseconds(best.cycles),
-        compiled=_statuses(search.outcomes),
-        stopped=search.stopped,
-        diagnosis=diagnose(search.text(0), *leaves),
-        diagnosis_after=diagnose(code.text, *leaves),
-        inputs=inputs,
-        outputs=outputs,
-        changes=code.changes,
+        default_ns=chip.nanoseconds(default), function=function, best_ns=chip.nanoseconds(code.cycles),
+        speedup=chip.nanoseconds(default) / chip.nanoseconds(code.cycles), module_ns=chip.nanoseconds(best.cycles),
+        compiled=_statuses(search.outcomes), stopped=search.stopped, diagnosis=diagnose(search.text(0), *leaves),
+        diagnosis_after=diagnose(code.text, *leaves), inputs=inputs, outputs=outputs, changes=code.changes,
         difference=_difference(loaded.module, code.pasted or best.module, search.space.ties, settings.check),
-        lines=code.lines,
-        configuration={
-            str(node): row.tolist()
-            for node, row in zip(loaded.graph.configurable, rows, strict=True)
-            if (row >= 0).any()
-        },
-        files=[str(file) for file in files[: 2 if best.module is None else 3]],
-        measured=measured,
-    )
+        lines=code.lines, measured=measured, files=[str(file) for file in files[: 2 if best.module is None else 3]],
+        configuration={str(node): row.tolist() for node, row in zip(loaded.graph.configurable, rows, strict=True)
+                       if (row >= 0).any()},
+    )  # fmt: skip
     with atomic_write(files[0]) as partial:
         partial.write_text(picture(advice.diagnosis, f"{advice.program}, {advice.target}"), encoding="utf-8")
     if best.module is None:
@@ -271,7 +250,6 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
 def _search(
     compiler: Compiler, program: str, settings: AdviceSettings, out: Path, progress: Progress, one_hot: bool
 ) -> LayoutSearch:
-    """Load a program and search it; raises `CompilerError` if its default does not compile."""
     loaded = load_program(program, compiler, one_hot=one_hot)
     rng = np.random.default_rng(settings.seed)
     with open_journal(out, loaded, compiler) as journal:
@@ -281,12 +259,12 @@ def _search(
 
 
 def open_journal(out: Path, program: Program, compiler: Compiler) -> Journal:
-    """Outcomes of earlier runs; they depend on the program and the compiler alone."""
+    """Open the outcomes of earlier runs; they depend on the program and the compiler alone."""
     made_by = {"target": compiler.target.name, "versions": compiler.versions}
-    about = {"counting": COUNTING, "module": program_hash(program.module), **made_by}
+    settings = {"counting": COUNTING, "module": program_hash(program.module), **made_by}
     if modes := entry_modes(program.module):
-        about["entry"] = modes
-    return Journal(out / f".{program.name}.{digest_of(about)}.journal", about)
+        settings["entry"] = modes
+    return Journal(out / f".{program.name}.{digest_of(settings)}.journal", settings)
 
 
 class _Best(NamedTuple):
@@ -299,10 +277,7 @@ class _Best(NamedTuple):
 
 
 def _best(compiler: Compiler, search: LayoutSearch) -> _Best:
-    """Return the best of a search with the entry layouts that the compiler chose written out.
-
-    Where the written module does not keep the promise, that is the default.
-    """
+    """Return the best of a search with its entry layouts written out; the default if that module is no faster."""
     plain = _Best(search.codes[0], search.text(0), search.outcomes[0].estimate.cycles)
     if not search.best:
         return plain
@@ -335,8 +310,8 @@ def _measure(
 
 
 def _statuses(outcomes: Sequence[Outcome]) -> dict[str, int]:
-    programs = {one.fingerprint for one in outcomes if one.status is Status.OK}
-    counts = Counter(str(one.status) for one in outcomes)
+    programs = {outcome.fingerprint for outcome in outcomes if outcome.status is Status.OK}
+    counts = Counter(str(outcome.status) for outcome in outcomes)
     known = counts[Status.OK] - len(programs)
     return dict(counts) | {"ok": len(programs)} | ({"known": known} if known else {})
 
@@ -348,7 +323,7 @@ def _difference(
     if edited is None or check is False:
         return None
     with Compiler(target_of("cpu")) as compiler:
-        return compiler.compare(plain, edited, _ASKED_CHECK if check else _CHECK, ties)
+        return compiler.compare(plain, edited, _REQUESTED_CHECK if check else _CHECK, ties)
 
 
 @dataclass(frozen=True)
@@ -363,8 +338,8 @@ class Applied:
 def apply_configuration(program: Path, configuration: str, out: Path) -> Applied:
     """Turn ``FILE.npz:N`` into lines for the program it was made from, and write the edited module below ``out``.
 
-    Nothing is compiled. Raises `HloError` where the graph is not that of the program, `CompilerError` where it has
-    no such configuration.
+    Nothing is compiled. Raises `HloError` if the graph is not the program's, `CompilerError` if it has no such
+    configuration.
     """
     name, _, number = configuration.rpartition(":")
     if not name or not number.isdigit():

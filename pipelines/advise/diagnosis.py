@@ -18,7 +18,7 @@ _WIDTH, _LEFT, _ROW, _MOST = 900, 360, 22, 24
 _PLURALS: Final = {
     "weight": "of weights", "input": "of inputs", "output": "of outputs", "between": "between two operations"
 }  # fmt: skip
-#: What hands the values of a weight on to the operation that multiplies by them.
+#: Opcodes that pass the values of a weight to the operation that multiplies by them.
 _SAME: Final = frozenset({"convert", "copy", "reshape", "transpose", "bitcast", "reverse", "broadcast", "slice"})
 _NAMED: Final = re.compile(r"weight|param|kernel|embed|\bbias", re.IGNORECASE)
 
@@ -28,11 +28,10 @@ class Leaf:
     """An array that goes into a program or comes out of it.
 
     Attributes:
-        kind: ``weight`` (an input that is one by its name, or by its use as second operand of a convolution or
-            product or as a table), ``input`` or ``output``.
-        name: for people, ``weights['w1']``.
-        path: in the tuple of arguments, or in the result, as `jax.tree_util.keystr` has it; empty for a module that
-            no function made.
+        kind: ``input``, ``output`` or ``weight``: an input with the name of one, or used as the second operand of a
+            convolution or product, or as a table.
+        name: such as ``weights['w1']``.
+        path: `jax.tree_util.keystr` in the arguments or the result; empty for a module that no function made.
         shape: such as ``f32[8,128]``.
     """
 
@@ -50,13 +49,13 @@ def shape_text(shape: Message) -> str:
 
 def leaves_of(module: Message, paths: Sequence[Sequence[str]]) -> tuple[list[Leaf], list[Leaf]]:
     """Return inputs and outputs of a module; ``paths`` are those of a function, empty for a module."""
-    entry = next(one for one in module.computations if one.id == module.entry_computation_id)
-    parameters = [one for one in entry.instructions if one.opcode == "parameter"]
+    entry = next(part for part in module.computations if part.id == module.entry_computation_id)
+    parameters = [instruction for instruction in entry.instructions if instruction.opcode == "parameter"]
     inputs = []
-    for at, one in enumerate(sorted(parameters, key=lambda one: one.parameter_number)):
-        name = one.metadata.op_name or one.name
-        kind = "weight" if _NAMED.search(name) or _multiplies(entry, one.id) else "input"
-        inputs.append(Leaf(kind, name, paths[0][at] if paths[0] else "", shape_text(one.shape)))
+    for at, parameter in enumerate(sorted(parameters, key=lambda parameter: parameter.parameter_number)):
+        name = parameter.metadata.op_name or parameter.name
+        kind = "weight" if _NAMED.search(name) or _multiplies(entry, parameter.id) else "input"
+        inputs.append(Leaf(kind, name, paths[0][at] if paths[0] else "", shape_text(parameter.shape)))
     shapes = enumerate(map(shape_text, entry_shapes(module)[1]))
     if not paths[1]:
         return inputs, [Leaf("output", f"output {at}", "", shape) for at, shape in shapes]
@@ -66,31 +65,30 @@ def leaves_of(module: Message, paths: Sequence[Sequence[str]]) -> tuple[list[Lea
 def ties_of(module: Message, inputs: Sequence[Leaf], outputs: Sequence[Leaf]) -> dict[int, int]:
     """Return inputs that a loop takes from outputs of its last step, as positions: input -> output.
 
-    Those are aliased (donated), or have the same shape and path, at first the whole path, then below the argument:
+    They are aliased (donated), or have the same shape and path, first the whole path, then below the argument:
     ``[0]['w']`` becomes ``[1]['w']`` or ``['w']``.
     """
-    ties = {
-        int(one.parameter_number): int(sum(one.output_shape_index)) for one in module.input_output_alias.entries
-    }
+    aliases = module.input_output_alias.entries
+    ties = {int(alias.parameter_number): int(sum(alias.output_shape_index)) for alias in aliases}
     for start in (0, 1):
         free: dict[tuple[str, str], int] = {}
-        for at, one in enumerate(outputs):
+        for at, leaf in enumerate(outputs):
             if at not in ties.values():
-                paths = [one.path, one.path.partition("]")[2]][: start + 1]
-                free = {(one.shape, path): at for path in paths if path} | free
-        for at, one in enumerate(inputs):
-            key = one.shape, [one.path, one.path.partition("]")[2]][start]
+                paths = [leaf.path, leaf.path.partition("]")[2]][: start + 1]
+                free = {(leaf.shape, path): at for path in paths if path} | free
+        for at, leaf in enumerate(inputs):
+            key = leaf.shape, [leaf.path, leaf.path.partition("]")[2]][start]
             if at not in ties and free.get(key, -1) not in (-1, *ties.values()):
                 ties[at] = free[key]
     return ties
 
 
 def _multiplies(entry: Message, parameter: int) -> bool:
-    """Whether a parameter comes to a convolution or product as second operand, or is a table to gather from."""
-    users: dict[int, list[Message]] = defaultdict(list)
-    for one in entry.instructions:
-        for operand in set(one.operand_ids):
-            users[operand].append(one)
+    """Return whether a parameter is the second operand of a convolution or product, or a table to gather from."""
+    users = defaultdict[int, list[Message]](list)
+    for instruction in entry.instructions:
+        for operand in set(instruction.operand_ids):
+            users[operand].append(instruction)
     waiting, seen = [parameter], set[int]()
     while waiting:
         value = waiting.pop(0)
@@ -105,11 +103,7 @@ def _multiplies(entry: Message, parameter: int) -> bool:
 
 @dataclass(frozen=True)
 class Cost:
-    """An operation of a compiled program with the cycles of all its runs and their share in the estimate.
-
-    Attributes:
-        origin, source: the operation's name in the program as it was written, and ``file:line``, where known.
-    """
+    """An operation as `Operation`, with the cycles of all its runs and their share in the estimate."""
 
     name: str
     opcode: str
@@ -122,8 +116,9 @@ class Cost:
 
 @dataclass(frozen=True)
 class Relayout(Cost):
-    """A copy or transpose because layouts disagree: of a ``weight``, an ``input``, an ``output`` or ``between`` two
-    operations, whose names ``tensor`` holds. ``before`` and ``after`` are layouts, minor to major.
+    """A copy or transpose because layouts disagree, from ``before`` to ``after``, minor to major.
+
+    Its ``kind`` is ``weight``, ``input``, ``output`` or ``between`` two operations, named in ``tensor``.
     """
 
     before: Order
@@ -146,22 +141,22 @@ class Diagnosis:
 def diagnose(text: str, inputs: Sequence[Leaf], outputs: Sequence[Leaf]) -> Diagnosis:
     """Return costs and relayouts of a compiled program's text, with inputs and outputs named."""
     operations = read_operations(text)
-    cycles = sum(one.total for one in operations)
-    values = {(one.computation, one.name): one for one in operations}
-    users: dict[tuple[str, str], list[Operation]] = defaultdict(list)
-    for one in operations:
-        for operand in one.operands:
-            users[one.computation, operand].append(one)
+    cycles = sum(op.total for op in operations)
+    values = {(op.computation, op.name): op for op in operations}
+    users = defaultdict[tuple[str, str], list[Operation]](list)
+    for op in operations:
+        for operand in op.operands:
+            users[op.computation, operand].append(op)
     costs, relayouts = [], []
-    for one in sorted((one for one in operations if one.total), key=lambda one: -one.total):
-        cost = Cost(one.name, one.opcode, one.shape, one.origin, one.source, one.total, one.total / cycles)
+    for op in sorted((op for op in operations if op.total), key=lambda op: -op.total):
+        cost = Cost(op.name, op.opcode, op.shape, op.origin, op.source, op.total, op.total / cycles)
         costs.append(cost)
-        if one.relayout:
-            # what runs first stands first
-            leaves = (inputs, outputs) if one.computation == operations[0].computation else ((), ())
-            of = _belonging(one, values, users, *leaves)
-            relayouts.append(Relayout(**vars(cost), before=one.before, after=one.layout, kind=of[0], tensor=of[1]))
-    moved = sum(one.cycles for one in relayouts)
+        if op.relayout:
+            # the entry computation comes first
+            leaves = (inputs, outputs) if op.computation == operations[0].computation else ((), ())
+            kind, tensor = _belonging(op, values, users, *leaves)
+            relayouts.append(Relayout(**vars(cost), before=op.before, after=op.layout, kind=kind, tensor=tensor))
+    moved = sum(copy.cycles for copy in relayouts)
     summary = _summary(relayouts, moved / cycles) if cycles else "the compiler estimates no cycles of this program"
     return Diagnosis(cycles, moved, summary, costs, relayouts)
 
@@ -169,20 +164,17 @@ def diagnose(text: str, inputs: Sequence[Leaf], outputs: Sequence[Leaf]) -> Diag
 def _summary(relayouts: Sequence[Relayout], share: float) -> str:
     if not relayouts:
         return "no copy or transpose is forced by layouts"
-    kinds = Counter(one.kind for one in relayouts)
+    kinds = Counter(copy.kind for copy in relayouts)
     parts = ", ".join(f"{kinds[kind]} {words}" for kind, words in _PLURALS.items() if kinds[kind])
     number = "is 1 copy" if len(relayouts) == 1 else f"are {len(relayouts)} copies"
     return f"{share:.0%} of the estimate {number} forced by layouts: {parts}"
 
 
 def _belonging(
-    one: Operation,
-    values: Mapping[tuple[str, str], Operation],
-    users: Mapping[tuple[str, str], list[Operation]],
-    inputs: Sequence[Leaf],
-    outputs: Sequence[Leaf],
-) -> tuple[str, str]:
-    """Return what a relayout belongs to: kind and name. Computations but the entry have no leaves."""
+    one: Operation, values: Mapping[tuple[str, str], Operation], users: Mapping[tuple[str, str], list[Operation]],
+    inputs: Sequence[Leaf], outputs: Sequence[Leaf],
+) -> tuple[str, str]:  # fmt: skip
+    """Return kind and name of a relayout; only the entry computation has inputs and outputs."""
     producer = one
     while (producer is one or _passes(producer)) and producer.operands:
         producer = values[one.computation, producer.operands[0]]
@@ -197,7 +189,6 @@ def _belonging(
 
 
 def _passes(one: Operation) -> bool:
-    """Whether a value is only handed on or moved."""
     return one.relayout or one.opcode in FREE | {"copy", "convert", "reshape", "copy-start", "copy-done"}
 
 

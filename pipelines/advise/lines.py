@@ -32,7 +32,7 @@ arguments = jax.device_put(arguments, in_formats)  # once: weights when they are
 
 
 def major_to_minor(minor_to_major: Sequence[int]) -> Order:
-    """Return JAX's order of an XLA layout: the same dimensions from the other end.
+    """Return JAX's order of an XLA layout.
 
     >>> major_to_minor([1, 0]), major_to_minor([0, 2, 1])
     ((0, 1), (1, 2, 0))
@@ -45,8 +45,8 @@ class Change:
     """A layout to set on an operation of the program before layout assignment.
 
     Attributes:
-        source, file, line: name and line that the program's author gave it, as far as the module says.
-        code: the expression to constrain there; empty if no value of the source is known to be this operation's.
+        source, file, line: its name and line in the program's source, if the module has them.
+        code: the expression to constrain there; empty if unknown.
     """
 
     node: int
@@ -62,7 +62,7 @@ class Change:
 
     @property
     def place(self) -> Place | None:
-        """The value to constrain in the source; what a gradient computes has none."""
+        """The value to constrain in the source; values of a gradient have none."""
         if not self.file or "transpose(" in self.source:
             return None
         sizes = self.shape.partition("[")[2].rstrip("]").split(",")
@@ -71,11 +71,7 @@ class Change:
 
 @dataclass(frozen=True)
 class EntryChange(Leaf):
-    """An input or output that lies otherwise by the advice than ``before``, minor to major.
-
-    Attributes:
-        looped: an output that becomes an input of the next step, or such an input.
-    """
+    """An input or output with a new layout; ``looped`` if such an output becomes an input of the next step."""
 
     before: Order
     minor_to_major: Order
@@ -84,13 +80,12 @@ class EntryChange(Leaf):
 
 
 def changes_of(module: Message, layouts: Mapping[int, Order]) -> list[Change]:
-    """Return the layouts of a module's nodes with what they are of."""
-    nodes = [one for _, one in instructions(module)]
+    """Return the layouts of a module's nodes as changes."""
+    nodes = [instruction for _, instruction in instructions(module)]
     return [
-        Change(at, one.name, one.opcode, shape_text(one.shape), one.metadata.op_name,
-               *source_line(module, one), order, major_to_minor(order))
-        for at, order in layouts.items()
-        for one in (nodes[at],)
+        Change(at, node.name, node.opcode, shape_text(node.shape), node.metadata.op_name,
+               *source_line(module, node), order, major_to_minor(order))
+        for at, order in layouts.items() for node in (nodes[at],)
     ]  # fmt: skip
 
 
@@ -102,10 +97,10 @@ def source_line(module: Message, instruction: Message) -> tuple[str, int]:
             if not frame:
                 break
             call = index.stack_frames[frame - 1]
-            place = index.file_locations[call.file_location_id - 1]
-            file = index.file_names[place.file_name_id - 1]
+            location = index.file_locations[call.file_location_id - 1]
+            file = index.file_names[location.file_name_id - 1]
             if "-packages/" not in file:
-                return file, place.line
+                return file, location.line
             frame = call.parent_frame_id
     return instruction.metadata.source_file, instruction.metadata.source_line
 
@@ -113,11 +108,12 @@ def source_line(module: Message, instruction: Message) -> tuple[str, int]:
 def operation_lines(changes: Sequence[Change]) -> list[str]:
     """Return comments with the calls that set layouts of operations, each by its place in the source."""
     lines = ["from jax.experimental.layout import Layout, with_layout_constraint"] if changes else []
-    for one in changes:
-        place = f"{one.file}:{one.line}, " if one.file else ""
-        lines.append(_comment(f"{place}{one.opcode} {one.shape}" + (f", {one.source}" if one.source else "")))
-        call = f"with_layout_constraint({one.code or 'VALUE'}, Layout(major_to_minor={one.major_to_minor}))"
-        lines.append(f"#   {call}")
+    for change in changes:
+        line = f"{change.file}:{change.line}, " if change.file else ""
+        name = f", {change.source}" if change.source else ""
+        lines.append(_comment(f"{line}{change.opcode} {change.shape}{name}"))
+        layout = f"Layout(major_to_minor={change.major_to_minor})"
+        lines.append(f"#   with_layout_constraint({change.code or 'VALUE'}, {layout})")
     return lines
 
 
@@ -133,9 +129,9 @@ def entry_lines(inputs: Sequence[EntryChange], outputs: Sequence[EntryChange]) -
     lines = _FORMATS.splitlines()
     for title, changes in (("inputs", inputs), ("outputs", outputs)):
         lines.append(f"{title} = {{" + ("}" if not changes else ""))
-        for one in changes:
-            note = f"{one.kind} {one.name}, {one.shape}"
-            lines.append(f"    {one.path!r}: {one.major_to_minor},  {_comment(note)}")
+        for leaf in changes:
+            note = _comment(f"{leaf.kind} {leaf.name}, {leaf.shape}")
+            lines.append(f"    {leaf.path!r}: {leaf.major_to_minor},  {note}")
         lines += ["}"] if changes else []
     return [*lines, *_COMPILED.splitlines()]
 
@@ -151,21 +147,18 @@ class Code(NamedTuple):
 
 
 def pasted_code(compiler: Compiler, entry: Pasted, changes: list[Change], best: Code) -> Code:
-    """Compile the code of an advice as a reader pastes it, with and without constraints in the source.
-
-    Returns the fastest, or ``best``, that of no code; the first that compiles where nothing is estimated.
-    A place in the source takes one layout; changes that get a value of it are given its expression.
-    """
-    places = {(one.file, one.line, one.dimensions): one for change in changes if (one := change.place)}
+    """Return the fastest code, with or without constraints in the source; ``best`` if none is faster."""
+    places = {(at.file, at.line, at.dimensions): at for change in changes if (at := change.place)}
     for chosen in [list(places.values())] * bool(places) + [[]] * bool(entry.lines):
         pasted = replace(entry, places=chosen)
-        answer = compiler.compile_pasted(pasted)
-        if isinstance(answer, Outcome):
+        if isinstance(answer := compiler.compile_pasted(pasted), Outcome):
             continue
         text, reached = answer
         cycles = read_estimate(text).cycles if compiler.target.estimated else 0
         if cycles < best.cycles:
-            named = [replace(one, code=reached.get(one.place, "") if one.place else "") for one in changes]
-            lines = [*entry.lines, *operation_lines([one for one in named if one.code])]
+            named = [
+                replace(change, code=reached.get(change.place, "") if change.place else "") for change in changes
+            ]
+            lines = [*entry.lines, *operation_lines([change for change in named if change.code])]
             best = Code(cycles, text, lines, named, pasted)
     return best

@@ -26,20 +26,17 @@ from xlarank.pipelines.support.progress import Progress, steps_of
 
 #: Configurations compiled before the next are chosen: fewer learn more from each, more use several processes.
 BATCH: Final = 4
-#: The fastest configurations so far, from which the genetic search breeds.
+#: Number of fastest configurations from which the genetic search breeds.
 _PARENTS: Final = 8
-#: Limit on compilations: this multiple of the time of the compiler's default, but at least so many seconds.
-_LIMIT_FACTOR: Final = 4.0
-_LEAST_LIMIT: Final = 10.0
-#: Configurations that copies ask for, and steps from a copy to operations that are taken to belong to it.
+#: Limit on compilations: a multiple of the time of the compiler's default, and the minimum in seconds.
+_LIMIT_FACTOR, _LEAST_LIMIT = 4.0, 10.0
+#: Maximum number of configurations that avoid copies, and distance in operations from a copy.
 _GUIDED, _STEPS = 12, 4
-#: Proposals in a row that became known or unpromising programs, before nothing is taken to be left.
+#: Consecutive proposals of known or unpromising programs that end the search.
 _IDLE: Final = 24
-#: Proposals looked at, as a multiple of the budget: one that is not compiled takes a fifth to two thirds as long.
+#: Maximum proposals as a multiple of the budget: one that is not compiled takes a fifth to two thirds as long.
 _LOOKS: Final = 3
-
-
-#: How the compiler says that it has no code for an operation.
+#: The compiler's message if it has no code for an operation.
 _NO_CODE: Final = re.compile(r"Custom emitter .*not found")
 _REMEDIES: Final = {
     Status.TIMEOUT: "give it more seconds with `limit`",
@@ -48,48 +45,48 @@ _REMEDIES: Final = {
 
 
 class NoCodeError(CompilerError):
-    """The compiler fails by itself, not for what the program says."""
+    """The compiler has no code for an operation of the program."""
 
 
 def around_copies(text: str) -> list[dict[tuple[int, ...], Order]]:
     """Return orders by dimensions that might spare copies of a compiled program, the costliest first.
 
-    What leads to a copy gets the layout that it makes, what follows keeps the one before: around all copies, then
-    around each, the copied value alone, or all of its rank within a few steps.
+    Operations above a copy get the layout that it makes, those below keep the one before: around all copies, then
+    around each copy, its value alone, or all values of its rank within a few steps.
     """
-    operations = {(one.computation, one.name): one for one in read_operations(text)}
+    operations = {(op.computation, op.name): op for op in read_operations(text)}
     above, below = defaultdict(list), defaultdict(list)
-    for one in operations.values():
-        for name in one.operands:
-            above[one.computation, one.name].append((one.computation, name))
-            below[one.computation, name].append((one.computation, one.name))
-    found = []
+    for op in operations.values():
+        for name in op.operands:
+            above[op.computation, op.name].append((op.computation, name))
+            below[op.computation, name].append((op.computation, op.name))
+    orders = []
     together: tuple[dict[tuple[int, ...], Order], ...] = ({}, {})
-    copies = [key for key, one in operations.items() if one.relayout and one.total]
+    copies = [key for key, op in operations.items() if op.relayout and op.total]
     for key in sorted(copies, key=lambda key: -operations[key].total):
         copy = operations[key]
         for order, around, union in zip((copy.layout, copy.before), (above, below), together, strict=True):
             if len(order) != len(copy.dimensions):
                 continue
             near = {copy.dimensions: order}
-            found.append(dict(near))
+            orders.append(dict(near))
             reached = [key]
             for _ in range(_STEPS):
-                reached = [other for one in reached for other in around[one] if other in operations]
-                near |= {size: order for one in reached if len(size := operations[one].dimensions) == len(order)}
-            found.append(near)
+                reached = [other for last in reached for other in around[last] if other in operations]
+                near |= {size: order for last in reached if len(size := operations[last].dimensions) == len(order)}
+            orders.append(near)
             union |= near | union
-    return [*filter(None, together), *found]
+    return [*filter(None, together), *orders]
 
 
 class LayoutSearch:
     """Compiles configurations until a budget is spent.
 
     Attributes:
-        codes, outcomes: everything looked at, the compiler's default first, without repetitions.
-        tied: whether a loop gives its outputs to the next step as they lie; else they never are the best.
-        screening: leave out code where the optimised module promises nothing.
-        guided: try first what the copies of the best program ask for.
+        codes, outcomes: all distinct configurations evaluated, the compiler's default first.
+        tied: whether a loop passes its outputs to the next step without a copy; others are never the best.
+        screening: generate no code if the optimised module is predicted to be slower.
+        guided: first try to avoid copies of the best program.
     """
 
     screening = True
@@ -104,28 +101,28 @@ class LayoutSearch:
         self.tied: list[bool] = []
         self.stopped, self._budget = "", 0
         self._stopwatch = None if compiler.target.estimated else Stopwatch(compiler, journal)
-        self.texts = {one.fingerprint: one.text for one in journal.outcomes.values() if one.text}
+        self.texts = {known.fingerprint: known.text for known in journal.outcomes.values() if known.text}
 
     @property
     def best(self) -> int:
-        """The fastest by the estimate; of equals the one that sets fewest layouts, then the first."""
+        """The fastest by the estimate; among equals the one that sets fewest layouts, then the first."""
         return int(np.lexsort([(self.codes > 0).sum(axis=1), self._costs()])[0])
 
     @property
     def spent(self) -> int:
-        """Compilations so far: what became a known program, or was screened out, costs nothing."""
-        programs = {one.fingerprint for one in self.outcomes if one.status is Status.OK}
-        return len(programs) + sum(one.status not in (Status.OK, Status.SCREENED) for one in self.outcomes)
+        """Number of compilations; known programs and those screened out cost nothing."""
+        programs = {outcome.fingerprint for outcome in self.outcomes if outcome.status is Status.OK}
+        return len(programs) + sum(out.status not in (Status.OK, Status.SCREENED) for out in self.outcomes)
 
     def text(self, at: int) -> str:
-        """The compiled program of a configuration that has an estimate."""
+        """Return the compiled program of a configuration that has an estimate."""
         return self.texts[self.outcomes[at].fingerprint]
 
     def run(self, budget: int, minutes: float, *, entry: bool = True, proposals: bool = True) -> None:
         """Compile up to ``budget`` configurations for up to ``minutes``.
 
         ``entry`` lets the compiler choose how inputs and outputs lie, ``proposals`` searches on.
-        Raises `CompilerError` when not even the compiler's default compiles or has an estimate.
+        Raises `CompilerError` if the compiler's default does not compile or has no estimate.
         """
         end, self._budget = time.monotonic() + 60 * minutes, budget
         self.compiler.know({key: self.journal.estimates[key] for key in self.texts}, self.texts.values())
@@ -147,19 +144,17 @@ class LayoutSearch:
         default = self.outcomes[0]
         if _NO_CODE.search(default.message):
             module = self.space.program.module
-            picks = [one for _, one in instructions(module) if one.opcode in ("gather", "scatter")]
-            lines = sorted({":".join(map(str, source_line(module, one))) for one in picks})
+            picks = [pick for _, pick in instructions(module) if pick.opcode in ("gather", "scatter")]
+            lines = sorted({":".join(map(str, source_line(module, pick))) for pick in picks})
             raise NoCodeError(
                 f"the compiler itself fails ({default.message}), with gather or scatter at {', '.join(lines)}",
                 expected="operations that libtpu can generate code for without a TPU",
                 do="pick elements by products with jax.nn.one_hot instead of by take_along_axis or indices",
             )
         if default.status is not Status.OK or not default.estimate.cycles:
-            raise CompilerError(
-                f"the compiler's default has no estimate ({default.message or 'no operation has cycles'})",
-                expected="a program that compiles within the limit",
-                do=_REMEDIES.get(default.status, "check that it compiles in JAX"),
-            )
+            got = f"the compiler's default has no estimate ({default.message or 'no operation has cycles'})"
+            do = _REMEDIES.get(default.status, "check that it compiles in JAX")
+            raise CompilerError(got, expected="a program that compiles within the limit", do=do)
         self.progress.step(f"{default.seconds:.1f} s a compilation")
 
     def _without_copies(self, budget: int, end: float) -> None:
@@ -189,7 +184,7 @@ class LayoutSearch:
             idle = 0 if self.spent > before else idle + len(codes)
 
     def proposals(self, count: int) -> Codes:
-        """Up to ``count`` new configurations: bred from the fastest, and random under the best entry modes."""
+        """Return new configurations: bred from the fastest, and random ones with the best entry modes."""
         candidates = self.space.candidates
         order = np.argsort(self._costs(screened=True), kind="stable")[:_PARENTS]
         bred = breed(candidates, self.codes[order], (count + 1) // 2, self.rng, known=self.codes)
@@ -206,19 +201,19 @@ class LayoutSearch:
         # a much slower compilation makes much more code, and a slower program with it
         limit = max(_LEAST_LIMIT, _LIMIT_FACTOR * self.outcomes[0].seconds) if self.outcomes else None
         keys = [self.space.key(code) for code in codes]
-        found = compile_new(
+        outcomes = compile_new(
             self.compiler, self.journal, keys, lambda at: self.space.module(codes[at]), settled=settled,
             limit=limit, keep=True, screen=float(best) if screen and self._stopwatch is None else None,
         )  # fmt: skip
         if self._stopwatch:
-            found = self._stopwatch.time(found, lambda at: self.space.module(codes[at]))
-        self.texts |= {one.fingerprint: one.text for one in found if one.text}
+            outcomes = self._stopwatch.time(outcomes, lambda at: self.space.module(codes[at]))
+        self.texts |= {outcome.fingerprint: outcome.text for outcome in outcomes if outcome.text}
         before = self.spent
         self.codes = np.concatenate([self.codes, codes])
         new = range(len(self.outcomes), len(self.codes))
-        self.outcomes += [replace(one, text="") for one in found]
-        self.tied += [at == 0 or one.status is not Status.OK or self.space.tied(self.text(at))
-                      for at, one in zip(new, found, strict=True)]  # fmt: skip
+        self.outcomes += [replace(outcome, text="") for outcome in outcomes]
+        self.tied += [at == 0 or outcome.status is not Status.OK or self.space.tied(self.text(at))
+                      for at, outcome in zip(new, outcomes, strict=True)]  # fmt: skip
         if len(self.codes) > 1:
             for _ in range(self.spent - before):
                 gain = self.outcomes[0].estimate.cycles / min(self._costs())
@@ -229,9 +224,7 @@ class LayoutSearch:
                 self._compile(tied[[not (self.codes == code).all(axis=1).any() for code in tied]], screen=screen)
 
     def _costs(self, *, screened: bool = False) -> NDArray[np.float64]:
-        """``(configs,)`` estimated cycles, infinite for what has none; with ``screened`` predicted ones, too."""
+        """Return ``(configs,)`` estimated cycles, with ``screened`` predicted ones too; inf without any."""
         given = (Status.OK, Status.SCREENED) if screened else (Status.OK,)
-        return np.array([
-            one.estimate.cycles if tied and one.status in given else np.inf
-            for tied, one in zip(self.tied, self.outcomes, strict=True)
-        ])  # fmt: skip
+        pairs = zip(self.tied, self.outcomes, strict=True)
+        return np.array([out.estimate.cycles if tied and out.status in given else np.inf for tied, out in pairs])

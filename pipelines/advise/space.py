@@ -22,10 +22,10 @@ class Space:
     """Configurations as codes ``(configs, nodes + 2)``; code 0 leaves everything as it is.
 
     Attributes:
-        candidates: rows of configurable nodes, none of which is what the compiler chooses anyway; the last two
-            columns are places in ``sides``, for all inputs and for all outputs.
-        ties: inputs that are outputs of the last step, by position: they should lie alike.
-        sides: modes of inputs and of outputs: as they are, as the compiler likes, and with orders for ``ties``.
+        candidates: rows of configurable nodes other than the compiler's choice; the last two columns are indices
+            into ``sides``, for all inputs and for all outputs.
+        ties: inputs that are outputs of the last step, by position: they should have the same layout.
+        sides: modes of inputs and of outputs: as written, the compiler's choice, and with orders for ``ties``.
     """
 
     program: Program
@@ -40,15 +40,15 @@ class Space:
         """Draw candidate layouts of a program."""
         inputs, outputs = leaves_of(program.module, program.lowered.leaves)
         drawn = candidate_rows(program.graph, rng, per_node=per_node).rows
-        names = [one.name for _, one in instructions(program.module)]
+        names = [instruction.name for _, instruction in instructions(program.module)]
         nodes = []
         for node, rows in zip(program.graph.configurable.tolist(), drawn, strict=True):
-            own = program.lowered.chosen.get(names[node], ())
-            nodes.append(rows[[not own or tuple(row[: len(own)]) != own for row in rows.tolist()]])
+            chosen = program.lowered.chosen.get(names[node], ())
+            nodes.append(rows[[not chosen or tuple(row[: len(chosen)]) != chosen for row in rows.tolist()]])
         side = np.array([_row(()), _row((0,))], np.int8)
         now, free = (([mode] * len(inputs), [mode] * len(outputs)) for mode in (DEFAULT, AUTO))
-        given = entry.entry_modes(program.module) or now
-        sides = (given[0], given[1]), free
+        inputs_now, outputs_now = entry.entry_modes(program.module) or now
+        sides = (inputs_now, outputs_now), free
         ties = ties_of(program.module, inputs, outputs)
         return cls(program, inputs, outputs, Candidates((*nodes, side, side)), ties, sides)
 
@@ -58,7 +58,7 @@ class Space:
         return Candidates(self.candidates.rows[:-2])
 
     def entry(self, inputs: bool, outputs: bool) -> Codes:
-        """``(1, columns)`` the compiler chooses how inputs or outputs lie, nothing else is set."""
+        """Return ``(1, columns)``: the compiler chooses the layouts of inputs or outputs, nothing else is set."""
         code = np.zeros((1, self.candidates.nodes), np.int32)
         code[0, -2:] = inputs, outputs
         return code
@@ -66,12 +66,10 @@ class Space:
     def toward(
         self, start: NDArray[np.int32], wanted: Sequence[Mapping[tuple[int, ...], Order]]
     ) -> tuple[Space, Codes]:
-        """Return a space and configurations ``(configs, columns)``: ``start``, with all nodes of some dimensions in
-        the order that each of ``wanted`` gives them; earlier codes mean the same in it.
-        """
-        sizes = [tuple(one.shape.dimensions) for _, one in instructions(self.program.module)]
+        """Return a larger space and configurations ``(configs, columns)``: ``start`` with the wanted orders."""
+        sizes = [tuple(instruction.shape.dimensions) for _, instruction in instructions(self.program.module)]
         nodes = [sizes[node] for node in self.program.graph.configurable.tolist()]
-        rows = [one.tolist() for one in self.candidates.rows]
+        rows = [candidates.tolist() for candidates in self.candidates.rows]
         codes: list[NDArray[np.int32]] = []
         for orders in wanted:
             code = start.copy()
@@ -82,11 +80,11 @@ class Space:
                     code[at] = rows[at].index(row)
             if not any((code == other).all() for other in (start, *codes)):
                 codes.append(code)
-        table = tuple(np.array(one, np.int8) for one in rows)
+        table = tuple(np.array(candidates, np.int8) for candidates in rows)
         return replace(self, candidates=Candidates(table)), np.array(codes, np.int32).reshape(-1, len(rows))
 
     def modes(self, code: NDArray[np.int32]) -> tuple[list[str], list[str]]:
-        """Modes of inputs and of outputs in one configuration."""
+        """Return the modes of inputs and of outputs in one configuration."""
         inputs, outputs = (list(self.sides[code[side]][side]) for side in (-2, -1))
         if (most := code[-2:].max()) > 1:
             for at, to in self.ties.items():
@@ -94,14 +92,12 @@ class Space:
         return inputs, outputs
 
     def tied(self, text: str) -> bool:
-        """Whether a loop can pass outputs of a compiled program to its next step without a copy."""
+        """Return whether a loop can pass outputs of a compiled program to its next step without a copy."""
         inputs, outputs = entry.compiled_entry_layouts(text)
         return all(inputs[at] == outputs[to] for at, to in self.ties.items())
 
     def tie(self, code: NDArray[np.int32], text: str) -> tuple[Space, Codes]:
-        """Return a space and configurations: a code whose outputs lie otherwise than the inputs that they become,
-        with the orders that its compiled program has for these inputs, then for the outputs.
-        """
+        """Return a space and configurations: the code with the compiled orders of tied inputs, then outputs."""
         # all orders are given: beside one that is left to the compiler, it does not keep those of other outputs
         inputs, outputs = ([entry.mode_of(order) if order else DEFAULT for order in part]
                            for part in entry.compiled_entry_layouts(text))  # fmt: skip
@@ -118,12 +114,12 @@ class Space:
         return replace(self, candidates=candidates, sides=tuple(sides)), np.array(codes, np.int32)
 
     def rows(self, code: NDArray[np.int32]) -> NDArray[np.int8]:
-        """``(nodes, 18)`` rows of one configuration, as in ``node_config_feat``."""
+        """Return the rows ``(nodes, 18)`` of one configuration, as in ``node_config_feat``."""
         rows: NDArray[np.int8] = self.nodes.expand(code[None, :-2])[0]
         return rows
 
     def module(self, code: NDArray[np.int32], modes: tuple[Sequence[str], Sequence[str]] | None = None) -> Message:
-        """The program with one configuration set; ``modes`` in place of its own."""
+        """Return the program with a configuration set, by default with its own modes."""
         return entry.with_entry_modes(self.program.constrained(self.rows(code)), *(modes or self.modes(code)))
 
     def key(self, code: NDArray[np.int32]) -> str:

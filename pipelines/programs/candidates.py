@@ -1,8 +1,7 @@
 """Candidate configurations for a program's configurable nodes: drawn at random, or bred from good ones.
 
-A configuration is kept as one code per node, or per group of nodes that are tied: the number of the candidate row
-that it takes. Code 0 is always the compiler's choice (a row of -1). Rows hold permutations of the tensor's
-dimensions, minor-most first, so every configuration is valid.
+A configuration is one code per node, or per group of tied nodes: the index of its candidate row. Code 0 is always
+the compiler's choice (a row of -1). Other rows are permutations of dimensions, so every configuration is valid.
 """
 
 from __future__ import annotations
@@ -28,25 +27,27 @@ from xlarank.features.layout.ties import groups_of, tied_nodes
 Tie = Literal["rule", "none"]
 Codes = NDArray[np.int32]
 
-#: Shares of the nodes that a random configuration sets; one of them is drawn for each configuration.
+#: Shares of the nodes that a random configuration sets.
 ACTIVITY: Final = (0.05, 0.15, 0.3, 0.6, 1.0)
-#: Draws per configuration asked for, before it is taken that there are no new ones.
+#: Draws per requested configuration without a new one that end the search.
 _PATIENCE: Final = 50
-_CROSSOVER: Final = 0.4
-_RESET: Final = 0.15
-_CHANGED: Final = (1, 1, 2, 3, 5)
+_CROSSOVER, _RESET, _CHANGED = 0.4, 0.15, (1, 1, 2, 3, 5)
 _EXPANDED_AT_ONCE: Final = 1 << 24
 _UNSET: Final = np.full((1, len(LAYOUT_COLUMNS)), -1, np.int8)
 
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """Candidate rows of each configurable node, or of each group of tied ones."""
+    """Candidate rows of each configurable node, or of each group of tied ones.
 
-    rows: tuple[NDArray[np.int8], ...]  # (choices, 18) of each group, distinct, the first one all -1
-    #: ``(configurable nodes,)`` groups, -1 where the compiler chooses; None: each node is a group of its own.
+    Attributes:
+        rows: ``(choices, 18)`` of each group, distinct, the first one all -1.
+        group: ``(configurable nodes,)``, -1 where the compiler chooses; None: each node is a group.
+        least: ``(groups,)`` lowest code of random configurations of tied nodes: 1 for a group that is always set.
+    """
+
+    rows: tuple[NDArray[np.int8], ...]
     group: NDArray[np.intp] | None = None
-    #: ``(groups,)`` lowest code of random configurations of tied nodes: 1 for a group that is always set.
     least: NDArray[np.int64] | None = None
 
     @property
@@ -103,10 +104,9 @@ def candidate_rows(
 ) -> Candidates:
     """Draw candidate rows for every configurable node of ``graph``.
 
-    The first row is the compiler's choice. The others are orders of all dimensions of the output: the default
-    order, it with each other dimension brought to the front, and random ones. Operands are left to the compiler: on
-    a real TPU their layouts made no difference. So are outputs of one dimension or of fewer than ``min_elements``
-    elements.
+    The first row is the compiler's choice. The others are orders of the output's dimensions: the default order, it
+    with another dimension in front, and random ones. Left to the compiler are operands, whose layouts made no
+    difference on a real TPU, and outputs of one dimension or fewer than ``min_elements`` elements.
     """
     if per_node < 1:
         raise XlarankError(f"per_node is {per_node}", expected="at least 1")
@@ -124,11 +124,7 @@ def candidate_rows(
 
 
 def tied_candidates(graph: LayoutGraph, *, min_elements: int = 1024) -> Candidates:
-    """Return candidate rows of groups of tied nodes (`xlarank.features.layout.ties`).
-
-    The rows hold two orders of the two dimensions at stake, those of reshapes every order of their blocks. As in
-    `candidate_rows`, operands and small outputs are left to the compiler.
-    """
+    """Return candidate rows of groups of tied nodes (`xlarank.features.layout.ties`), else as `candidate_rows`."""
     facts = LayoutFacts(graph)
     tied = tied_nodes(facts)
     chosen = np.flatnonzero(_settable(facts, min_elements))
@@ -148,7 +144,6 @@ def _settable(facts: LayoutFacts, min_elements: int) -> NDArray[np.bool_]:
 
 
 def _rows(orders: Iterable[tuple[int, ...]]) -> NDArray[np.int8]:
-    """Return the rows that set these orders of the output, ``(choices, 18)``."""
     return np.array([order + (-1,) * (len(LAYOUT_COLUMNS) - len(order)) for order in orders], np.int8)
 
 
@@ -165,8 +160,8 @@ def _orders(default: tuple[int, ...], rng: np.random.Generator) -> Iterator[tupl
 def random_configurations(candidates: Candidates, count: int, rng: np.random.Generator) -> Codes:
     """Return ``(configs, groups)`` distinct codes, the compiler's choice first; at most as many as there are.
 
-    Each configuration draws from `ACTIVITY` the share of nodes that it sets, then for each of these one of its
-    other rows; tied nodes draw one of all their rows, each as likely, as in Google's random collections.
+    Each configuration draws from `ACTIVITY` the share of nodes that it sets, then their rows; groups of tied nodes
+    draw from all their rows, as in Google's random collections.
     """
     default = np.zeros((1, candidates.groups), np.int32)
     return _collect(default, min(count, candidates.space), lambda: _draw(candidates, rng))
@@ -175,29 +170,22 @@ def random_configurations(candidates: Candidates, count: int, rng: np.random.Gen
 def breed(
     candidates: Candidates, parents: Codes, count: int, rng: np.random.Generator, *, known: Codes | None = None
 ) -> Codes:
-    """Return up to ``count`` new codes ``(configs, groups)`` around ``parents``, which are best first.
+    """Return up to ``count`` codes ``(configs, groups)`` bred from ``parents`` and not in ``parents`` or ``known``.
 
-    A child takes one parent, or each node from one of two, then one to five of its nodes take another row or
-    the compiler's choice. None of them is in ``parents`` or ``known``.
+    A child copies a parent or crosses two; then one to five nodes take another row or the compiler's choice.
     """
     old = np.unique(parents if known is None else np.concatenate([parents, known]), axis=0)
     return _collect(old, len(old) + count, lambda: _child(candidates, parents, rng))[len(old) :]
 
 
 def evolve(
-    candidates: Candidates,
-    score: Callable[[Codes], NDArray[np.floating]],
-    count: int,
-    rng: np.random.Generator,
-    *,
-    population: int = 64,
-    generations: int = 12,
-) -> Codes:
+    candidates: Candidates, score: Callable[[Codes], NDArray[np.floating]], count: int, rng: np.random.Generator,
+    *, population: int = 64, generations: int = 12,
+) -> Codes:  # fmt: skip
     """Return up to ``count`` distinct codes ``(configs, groups)``: the compiler's choice, then the best by score.
 
-    A genetic search that begins at the compiler's choice and its neighbours: in every generation the best quarter
-    of the population breeds, and the best of all that were scored together live on. Scores are only compared
-    within one call of ``score``, so it may be a ranking of the candidates it gets.
+    A genetic search from the compiler's choice and its neighbours: in every generation the best quarter of the
+    population breeds. Scores are compared only within one call of ``score``, so it may rank the codes it gets.
     """
     population = max(population, count)
     default = np.zeros((1, candidates.groups), np.int32)
@@ -236,7 +224,7 @@ def _child(candidates: Candidates, parents: Codes, rng: np.random.Generator) -> 
 
 
 def _collect(first: Codes, count: int, draw: Callable[[], NDArray[np.int32]]) -> Codes:
-    """Return the distinct rows of ``first``, then new draws: ``count`` in all, fewer where nothing new comes."""
+    """Return the distinct rows of ``first`` and new draws, up to ``count``; fewer if nothing new is drawn."""
     distinct = {code.tobytes(): code for code in first}
     idle = 0
     while len(distinct) < count and idle < _PATIENCE * max(10, count - len(first)):

@@ -32,13 +32,13 @@ Search = Literal["random", "evolve"]
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSettings:
-    """How configurations are found; raises `XlarankError` for a search or tie of another name.
+    """Search of configurations; raises `XlarankError` for an unknown search or tie.
 
     Attributes:
         search: ``random``, or ``evolve``: a genetic search around the compiler's default.
         configs: their number, the compiler's default included.
         tie: ``rule``: nodes take their layouts together, as in Google's files; ``none``: each by itself.
-        per_node: candidate rows of a node that is not tied, the compiler's default among them.
+        per_node: maximum candidate rows of a node that is not tied, the compiler's default included.
     """
 
     search: Search = "random"
@@ -84,9 +84,8 @@ class Program:
 def load_program(program: str, compiler: Compiler, name: str | None = None, *, one_hot: bool = False) -> Program:
     """Load a file of HLO, or ``module:function``, as the compiler has it before layout assignment.
 
-    TpuGraphs' own ``ModuleTuningData`` is there already and taken as it is.
-    Raises `xlarank.data.errors.HloError` for a file that is no program, `CompilerError` where the compiler refuses
-    it.
+    TpuGraphs' own ``ModuleTuningData`` is taken as it is. Raises `xlarank.data.errors.HloError` for a file that is
+    no program, `CompilerError` if the compiler rejects it.
     """
     path = Path(program)
     if ":" in program and not path.exists():
@@ -107,26 +106,20 @@ def load_program(program: str, compiler: Compiler, name: str | None = None, *, o
 
 
 def compile_new(
-    compiler: Compiler,
-    journal: Journal,
-    keys: Sequence[str],
-    module: Callable[[int], Message],
-    *,
-    settled: Collection[Status] = tuple(Status),
-    step: Callable[[str], None] = lambda note: None,
-    **options: Any,
-) -> list[Outcome]:
-    """Return the outcomes of configurations, from the journal where they are settled there, or compiled."""
+    compiler: Compiler, journal: Journal, keys: Sequence[str], module: Callable[[int], Message],
+    *, settled: Collection[Status] = tuple(Status), step: Callable[[str], None] = lambda note: None, **options: Any,
+) -> list[Outcome]:  # fmt: skip
+    """Return the outcomes of configurations, from the journal if they are settled there, else compiled."""
     known = {at: journal.outcomes[key] for at, key in enumerate(keys) if key in journal.outcomes}
-    found = {at: outcome for at, outcome in known.items() if outcome.status in settled}
-    for outcome in found.values():
+    outcomes = {at: outcome for at, outcome in known.items() if outcome.status in settled}
+    for outcome in outcomes.values():
         step(outcome.message[:60])
-    todo = [at for at in range(len(keys)) if at not in found]
+    todo = [at for at in range(len(keys)) if at not in outcomes]
     for number, outcome in compiler.compile((module(at) for at in todo), **options):
         journal.add(keys[todo[number]], outcome)
-        found[todo[number]] = outcome
+        outcomes[todo[number]] = outcome
         step(outcome.message[:60])
-    return [found[at] for at in range(len(keys))]
+    return [outcomes[at] for at in range(len(keys))]
 
 
 def write_configurations(
@@ -134,15 +127,10 @@ def write_configurations(
 ) -> None:
     """Write a graph file with configurations ``rows (configs, nodes, 18)`` and their runtimes, 0 where unknown."""
     write_graph(
-        path,
-        node_feat=graph.node_feat,
-        node_opcode=graph.opcode.astype(np.uint8),
-        edge_index=graph.edges,
-        node_splits=graph.splits[None],
-        node_config_ids=graph.configurable,
-        node_config_feat=rows.astype(np.float32),
-        config_runtime=runtime,
-    )
+        path, node_feat=graph.node_feat, node_opcode=graph.opcode.astype(np.uint8), edge_index=graph.edges,
+        node_splits=graph.splits[None], node_config_ids=graph.configurable,
+        node_config_feat=rows.astype(np.float32), config_runtime=runtime,
+    )  # fmt: skip
 
 
 def configuration_key(rows: NDArray[np.int8]) -> str:
@@ -152,7 +140,7 @@ def configuration_key(rows: NDArray[np.int8]) -> str:
 
 
 def program_hash(module: Message) -> str:
-    """Digest of a program, not of the source lines that it came from."""
+    """Return a digest of a program without its source lines."""
     digest = hashlib.sha256()
     for computation in module.computations:
         copy = HloComputationProto.FromString(computation.SerializeToString())
@@ -164,11 +152,11 @@ def program_hash(module: Message) -> str:
 
 @dataclass(frozen=True)
 class Collected:
-    """What was written.
+    """A written collection.
 
     Attributes:
-        path: the npz file, beside which the module and the manifest lie; of tiles the manifest.
-        fresh: False when it was there already and nothing was done.
+        path: the npz file, beside the module and the manifest; for tiles the manifest.
+        fresh: False if it existed already.
     """
 
     path: Path
@@ -177,41 +165,38 @@ class Collected:
 
     @property
     def statuses(self) -> dict[str, int]:
-        """How many configurations, or kernels, ended how."""
+        """Number of configurations, or kernels, by status."""
         labelled = "kernels" if "kernels" in self.manifest else "configurations"
-        return dict(Counter(one["status"] for one in self.manifest[labelled]))
+        return dict(Counter(entry["status"] for entry in self.manifest[labelled]))
 
     @property
     def files(self) -> dict[str, int]:
-        """How many tiles the file of each kernel has; of this program alone."""
+        """Number of tiles by file of a kernel of this program."""
         kernels = self.manifest.get("kernels", ())
-        return {one["file"]: one["tiles"] for one in kernels if one["status"] == "written"}
+        return {kernel["file"]: kernel["tiles"] for kernel in kernels if kernel["status"] == "written"}
 
 
 def label_settings(program: Program, compiler: Compiler, settings: Any) -> dict[str, Any]:
-    """Everything that labels depend on; ``settings`` is a dataclass."""
-    about = {"program": program.name, "module": program_hash(program.module), **asdict(settings)}
-    return about | {"versions": dict(compiler.versions)}
+    """Return everything that labels depend on; ``settings`` is a dataclass."""
+    identity = {"program": program.name, "module": program_hash(program.module), **asdict(settings)}
+    return identity | {"versions": dict(compiler.versions)}
 
 
-def digest_of(about: Mapping[str, Any]) -> str:
+def digest_of(settings: Mapping[str, Any]) -> str:
     """Return a short digest of settings, for the name of a file that only they may use."""
-    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:8]
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
 
 
-def existing_manifest(path: Path, about: dict[str, Any]) -> dict[str, Any] | None:
+def existing_manifest(path: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
     """Return the manifest at ``path``; raises `CompilerError` for one of other settings."""
     if not path.exists():
         return None
     try:
-        found: dict[str, Any] = json.loads(read_text(path))
+        manifest: dict[str, Any] = json.loads(read_text(path))
     except (OSError, ValueError) as error:
         raise CompilerError(f"{path} cannot be read ({error})", do="remove it, or pass another `out`") from error
-    other = [key for key in about if found.get(key) != about[key]]
-    if other:
-        raise CompilerError(
-            f"{path} was collected with another {' and '.join(other)}",
-            expected="the same settings and compiler, or no such file",
-            do="remove it, or pass another `out` or `name`",
-        )
-    return found
+    if other := [key for key in settings if manifest.get(key) != settings[key]]:
+        got = f"{path} was collected with another {' and '.join(other)}"
+        do = "remove it, or pass another `out` or `name`"
+        raise CompilerError(got, expected="the same settings and compiler, or no such file", do=do)
+    return manifest

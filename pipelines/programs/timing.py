@@ -17,14 +17,14 @@ from xlarank.data.hlo.compiler.pasted import Pasted
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.messages import Message
 
-#: The fewest rounds of a measurement.
+#: Minimum number of rounds.
 ROUNDS: Final = 24
 #: A time is the mean of the fastest sixth of the rounds.
 _SHARE: Final = 6
-#: Rounds between two looks at the order of the fastest programs, which three looks must find the same.
+#: Rounds between comparisons of the order of the fastest programs, which must agree three times.
 _EVERY, _FASTEST = 8, 5
 _RESAMPLES: Final = 100
-#: Minutes that one batch of a search may be measured.
+#: Limit for one batch of a search.
 _BATCH_MINUTES: Final = 1.0
 
 
@@ -48,7 +48,7 @@ class Timings:
         return dict(zip(self.names, np.rint(errors * 1e9).astype(int).tolist(), strict=True))
 
     def speedup(self, before: str, after: str) -> tuple[float, float, float]:
-        """Return how many times as fast a program is as another: median over rounds and its 95 % interval."""
+        """Return the median speedup over rounds and its 95 % interval."""
         old, new = (self.seconds[self.names.index(name)] for name in (before, after))
         ratios, count = np.sort(old / new), len(old)
         least = max(0, int((count - 1.96 * count**0.5) / 2))
@@ -56,7 +56,7 @@ class Timings:
 
 
 def fastest(times: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Mean of the fastest sixth of the rounds, ``(programs, rounds) -> (programs,)``, at least one round.
+    """Return the mean of the fastest sixth of the rounds, at least one: ``(programs, rounds) -> (programs,)``.
 
     >>> fastest(np.array([[3.0, 1.0, 2.0, 9.0, 9.0, 9.0, 1.5, 9.0, 9.0, 9.0, 9.0, 9.0]]))
     array([1.25])
@@ -67,16 +67,10 @@ def fastest(times: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def time_programs(
-    compiler: Compiler,
-    plain: Message,
-    programs: Mapping[str, Message | Pasted],
-    *,
-    minutes: float,
-    least: int = ROUNDS,
-    seed: int = 0,
-    journal: Journal | None = None,
+    compiler: Compiler, plain: Message, programs: Mapping[str, Message | Pasted], *, minutes: float,
+    least: int = ROUNDS, seed: int = 0, journal: Journal | None = None,
     step: Callable[[str], None] = lambda note: None,
-) -> Timings:
+) -> Timings:  # fmt: skip
     """Run programs until the order of the five fastest no longer changes, or for some minutes.
 
     Inputs are those of the module ``plain``. Rounds of these programs in the journal count, new ones are added.
@@ -98,7 +92,6 @@ def time_programs(
 
 
 def _settled(rounds: Sequence[Mapping[str, float | str]], least: int) -> bool:
-    """Return whether the fastest programs have had the same order for some rounds."""
     if len(rounds) < least or len(rounds) % _EVERY:
         return False
     times = Timings(rounds).seconds
@@ -117,11 +110,8 @@ class Stopwatch:
     def time(self, outcomes: Sequence[Outcome], module: Callable[[int], Message]) -> list[Outcome]:
         """Return outcomes with nanoseconds as their estimate; the first ever is that of the default."""
         known = self._results.keys()
-        programs = {
-            outcome.fingerprint: module(at)
-            for at, outcome in enumerate(outcomes)
-            if outcome.status is Status.OK and outcome.fingerprint not in known
-        }
+        compiled = [(at, outcome.fingerprint) for at, outcome in enumerate(outcomes) if outcome.status is Status.OK]
+        programs = {key: module(at) for at, key in compiled if key not in known}
         if programs:
             name, plain = self._default = self._default or next(iter(programs.items()))
             timings = time_programs(

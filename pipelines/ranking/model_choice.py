@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from xlarank.data.collection import Collection, choose
+from xlarank.data.collection import SPLITS, Collection, choose
 from xlarank.data.errors import ModelError, WorkspaceError
-from xlarank.data.graph import Graph, TileGraph, graph_kind
+from xlarank.data.graph import Graph, Kind, TileGraph, graph_kind
 from xlarank.data.schema import MAX_RANK, TILE_COLUMNS
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace
 from xlarank.features.assemble import assemble
@@ -29,27 +29,28 @@ def model_for_graph(
     """Return the model of ``collection``, or the first of these:
 
     1. the model of the graph's own collection, in whose folder its file at ``path`` lies;
-    2. the only model of the kind in the workspace;
+    2. the only model of the kind in the workspace, if the file's folders name a collection only of the same target;
     3. the shipped ranker of the kind, unless the graph is a tile of a CPU.
 
     Raises `WorkspaceError` for a workspace that does not exist, unless it is the default one, and `ModelError` if
     there is no model or several are left to choose from.
     """
     if not workspace.root.is_dir() and workspace.root != DEFAULT_ROOT:
-        raise WorkspaceError(
-            f"the workspace {workspace.root} does not exist", do="check the path, or run train first"
-        )
+        got = f"the workspace {workspace.root} does not exist"
+        raise WorkspaceError(got, do="check the path, or run train first")
     if collection is not None:
         return model_of(workspace, model_named(workspace, collection))
     kind, parts = graph_kind(graph), () if path is None else path.resolve().parts
     folders = {parts[i:j] for i in range(len(parts)) for j in range(i, len(parts))}
-    trained = [other for other in trained_collections(workspace) if other.kind == kind]
-    for own in trained:
-        if own.parts in folders:
-            return model_of(workspace, own)
+    for collection_trained in trained_collections(workspace):
+        if collection_trained.kind == kind and collection_trained.parts in folders:
+            return model_of(workspace, collection_trained)
+    tree = parts[-5 if kind == "layout" else -4 : -2]
+    known = Collection(tree) if tree[:1] == (kind,) and parts[-2] in SPLITS else None
+    trained = _same_target(workspace, kind, known)
     # a vector tile, which has input bounds, is a CPU's
-    of_cpu = isinstance(graph, TileGraph) and graph.config_feat[:, _INPUT_BOUNDS].any()
-    if not trained and not of_cpu:
+    vector_tile = isinstance(graph, TileGraph) and graph.config_feat[:, _INPUT_BOUNDS].any()
+    if not trained and not vector_tile and (known is None or _has_shipped(known)):
         return pretrained_model(kind)
     return _only_model(workspace, trained, path.name if path else graph.name)
 
@@ -61,7 +62,7 @@ def model_for_collection(
 
     1. the collection's own;
     2. that of the collection ``model_from``, if it is of the same kind; the shipped ranker for "shipped";
-    3. the only one of the kind in the workspace;
+    3. the only one of the kind and target in the workspace;
     4. the shipped ranker of the kind, except for tiles of CPUs.
 
     Raises `ModelError` if there is none, or several are left to choose from for tiles of CPUs.
@@ -69,29 +70,33 @@ def model_for_collection(
     preferred = [collection]
     if model_from not in (None, SHIPPED):
         preferred.append(model_named(workspace, model_from))
-    trained = [other for other in trained_collections(workspace) if other.kind == collection.kind]
     for name in preferred:
-        if name in trained:
+        if name.kind == collection.kind and name in trained_collections(workspace):
             return model_of(workspace, name)
-    for_target = collection.kind == "layout" or target_of(collection) is TPU
-    if for_target and (len(trained) != 1 or model_from == SHIPPED):
+    trained = _same_target(workspace, collection.kind, collection)
+    if _has_shipped(collection) and (len(trained) != 1 or model_from == SHIPPED):
         return pretrained_model(collection.kind)
     return _only_model(workspace, trained, str(collection))
+
+
+def _same_target(workspace: Workspace, kind: Kind, collection: Collection | None) -> list[Collection]:
+    """Return the trained collections of a kind, if a collection is given only those of its target."""
+    trained = [other for other in trained_collections(workspace) if other.kind == kind]
+    return [other for other in trained if collection is None or target_of(other) is target_of(collection)]
+
+
+def _has_shipped(collection: Collection) -> bool:
+    return collection.kind == "layout" or target_of(collection) is TPU
 
 
 def _only_model(workspace: Workspace, trained: Sequence[Collection], name: str) -> TrainedModel:
     """Return the model that ``name`` is ranked by; raise `ModelError` unless there is exactly one."""
     if not trained:
-        raise ModelError(
-            f"there is no trained tile model in {workspace.root}, and the shipped one is for TPUs",
-            do="run train first",
-        )
+        got = f"there is no trained tile model in {workspace.root} for CPUs, and the shipped one is for TPUs"
+        raise ModelError(got, do="run train first")
     if len(trained) > 1:
-        raise ModelError(
-            f"{name} could be ranked by {len(trained)} models",
-            expected=", ".join(map(str, trained)),
-            do="pass `collection` to rank or explain, `model_from` to submit",
-        )
+        got, do = f"{name} could be ranked by {len(trained)} models", "pass `collection` to rank or explain"
+        raise ModelError(got, expected=", ".join(map(str, trained)), do=f"{do}, `model_from` to submit")
     return model_of(workspace, trained[0])
 
 
@@ -112,14 +117,9 @@ def model_named(workspace: Workspace, name: str) -> Collection:
 
 
 def rows_for_model(graph: Graph, model: TrainedModel) -> GraphRows:
-    """Compute the rows of a graph with the model's columns.
-
-    Raises `ModelError` for a graph of another kind, and if today's code makes other rows than the model's.
-    """
+    """Compute the rows of a graph for a model; raises `ModelError` for another kind or version of the code."""
     if graph_kind(graph) != model.card.kind:
-        raise ModelError(
-            f"{graph.name} is a {graph_kind(graph)} graph",
-            expected=f"a {model.card.kind} graph for {model.card.collection}",
-        )
+        got = f"{graph.name} is a {graph_kind(graph)} graph"
+        raise ModelError(got, expected=f"a {model.card.kind} graph for {model.card.collection}")
     model.require()
     return model.select(assemble(graph, model.card.recipe.settings, model.card.columns))

@@ -33,17 +33,15 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 @dataclass(frozen=True)
 class Ranked:
-    """A configuration in its place.
+    """A configuration with its rank.
 
     Attributes:
         rank: from 1 on, among distinct configurations.
-        configuration: the first of those that are identical, as numbered in the file.
-        runtime_ns: its own runtime in the file; None where not measured.
-        certainly_ahead_of: how many distinct configurations it is certainly faster than; None where the model was
-            not calibrated.
-        speedup: the runtime of the compiler's default over its own, each the least of its repeats; None if either
-            is not known.
-        estimated_ns: the time that the model predicts; None for models that only order.
+        configuration: the first of the identical ones, as numbered in the file.
+        runtime_ns: its own runtime in the file; None if not measured.
+        certainly_ahead_of: number of distinct configurations that are certainly slower; None without calibration.
+        speedup: runtime of the compiler's default over its own, each the least of its repeats; None if unknown.
+        estimated_ns: predicted by the model; None for models that only order.
     """
 
     rank: int
@@ -57,7 +55,7 @@ class Ranked:
     estimated_ns: float | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values, without what is not known."""
+        """Return plain values without unknown ones."""
         optional = ("certainly_ahead_of", "speedup", "estimated_ns")
         return {name: value for name, value in asdict(self).items() if value is not None or name not in optional}
 
@@ -67,21 +65,17 @@ class Ranking:
     """An order of configurations.
 
     Attributes:
-        collection: whose model ranked the graph.
+        collection: of the model.
         order: ``(configs,)`` configuration ids, fastest first.
         scores: ``(configs,)`` by configuration id; lower is faster; only comparable within the graph.
         same_as: ``(configs,)`` lowest id of an identical configuration.
-        runtime: ``(configs,)`` measured nanoseconds, 0 where not measured.
-        metrics: of the order, where the file holds runtimes.
-        trust: how certain it is, where the model was calibrated.
-        fallback: what a kernel of an unseen kind falls back on, in words; else empty.
-        shipped: whether the model is a shipped ranker, for want of one in the workspace.
+        runtime: ``(configs,)`` measured nanoseconds, 0 if not measured.
+        metrics, trust: None without runtimes in the file or without calibration.
+        fallback: description of the rule that ranks a kernel of an unseen kind; else empty.
         speedup: ``(configs,)`` runtime of the compiler's default over that of each configuration, each the least of
-            its repeats, NaN where not measured; None where that of the compiler's choice is not known. Of a tile
-            both are over the normalizer.
-        speedups: of the first and of the best of five (`xlarank.models.validation.metrics`), where they are known.
+            its repeats (of tiles over the normalizer), NaN if not measured; None if the default's is unknown.
+        speedups: of the first and of the best of five (`xlarank.models.validation.metrics`), if known.
         estimated: ``(configs,)`` nanoseconds that the model predicts; None for models that only order.
-        source: the graph and the model, for `explain`.
     """
 
     graph: str
@@ -114,21 +108,15 @@ class Ranking:
         times = model.nanoseconds(scored)
         least = rows.row_cost[rows.group]
         return cls(
-            graph=graph.name,
-            collection=model.card.collection,
-            order=order_of(scores),
-            scores=scores,
-            same_as=graph.duplicates.first[rows.group],
-            runtime=graph.runtime,
+            graph=graph.name, collection=model.card.collection, order=order_of(scores), scores=scores,
+            same_as=graph.duplicates.first[rows.group], runtime=graph.runtime,
             metrics=graph_metrics(kind, scores, rows.cost, rows.group) if rows.labelled and rows.rankable else None,
             trust=Trust(calibration, scored.per_seed, rows.group) if calibration else None,
-            fallback=scored.fallback,
-            shipped=model.shipped,
+            fallback=scored.fallback, shipped=model.shipped,
             speedup=None if compiler is None else np.where(np.isfinite(least), compiler / least, np.nan),
             speedups=None if compiler is None else speedups(scores, least, compiler, rows.group),
-            estimated=None if times is None else times[rows.group],
-            source=(graph, model),
-        )
+            estimated=None if times is None else times[rows.group], source=(graph, model),
+        )  # fmt: skip
 
     def explain(self, config: int | None = None, against: str | int | None = None) -> Explanation:
         """Contributions to the lead of a configuration (by default the first) over another: `explain_graph`."""
@@ -137,7 +125,7 @@ class Ranking:
         return explain_graph(*self.source, config=config, against=against)
 
     def best(self, top: int | None = None) -> list[Ranked]:
-        """The first ``top`` distinct configurations (all by default), each with its identical ones."""
+        """Return the first ``top`` distinct configurations (all by default), each with its identical ones."""
         alike: dict[int, list[int]] = {}
         for config in self.order:
             alike.setdefault(int(self.same_as[config]), []).append(int(config))
@@ -148,7 +136,7 @@ class Ranking:
                 score=float(self.scores[config]),
                 runtime_ns=self._runtime_of(config),
                 identical=identical,
-                identical_runtime_ns=[self._runtime_of(one) for one in identical],
+                identical_runtime_ns=list(map(self._runtime_of, identical)),
                 certainly_ahead_of=None if self.trust is None else int(self.trust.ahead_of[config]),
                 speedup=self._speedup_of(config),
                 estimated_ns=None if self.estimated is None else float(self.estimated[config]),
@@ -157,11 +145,9 @@ class Ranking:
         ]
 
     def node_times(self, config: int) -> list[NodeTime]:
-        """Estimated times of the configurable nodes in a configuration; none unless the time model ranks alone."""
+        """Return estimated times of the configurable nodes; none unless the time model ranks alone."""
         graph, model = self.source
-        if not isinstance(graph, LayoutGraph) or not model.is_time_model:
-            return []
-        return config_times(graph, config)
+        return config_times(graph, config) if isinstance(graph, LayoutGraph) and model.is_time_model else []
 
     def _runtime_of(self, config: int) -> int | None:
         return int(self.runtime[config]) if self.runtime[config] > 0 else None
@@ -170,49 +156,39 @@ class Ranking:
         return None if self.speedup is None or np.isnan(self.speedup[config]) else float(self.speedup[config])
 
     def to_polars(self) -> pl.DataFrame:
-        """A row for each configuration, fastest first.
+        """Return a row for each configuration, fastest first.
 
         Columns: ``rank`` (from 1 on), ``configuration``, ``score``, ``same_as`` (the lowest id of an identical
-        configuration), ``runtime_ns`` and ``speedup`` over the compiler's default, null where not known.
+        configuration), ``runtime_ns`` and ``speedup`` over the compiler's default, null if unknown.
         """
         import polars as pl
 
-        return pl.DataFrame(
-            {
-                "rank": np.arange(1, len(self.order) + 1),
-                "configuration": self.order.astype(np.int64),
-                "score": self.scores[self.order],
-                "same_as": self.same_as[self.order],
-                "runtime_ns": pl.Series([self._runtime_of(one) for one in self.order], dtype=pl.Int64),
-                "speedup": pl.Series([self._speedup_of(one) for one in self.order], dtype=pl.Float64),
-            }
-        )
+        return pl.DataFrame({
+            "rank": np.arange(1, len(self.order) + 1), "configuration": self.order.astype(np.int64),
+            "score": self.scores[self.order], "same_as": self.same_as[self.order],
+            "runtime_ns": pl.Series(list(map(self._runtime_of, self.order)), dtype=pl.Int64),
+            "speedup": pl.Series(list(map(self._speedup_of, self.order)), dtype=pl.Float64),
+        })  # fmt: skip
 
     def to_pandas(self) -> pd.DataFrame:
         """Return `to_polars` as a pandas frame."""
         return self.to_polars().to_pandas()
 
     def as_json(self, top: int | None = None) -> dict[str, Any]:
-        """Plain values: the whole order, and the best with what is known of them."""
+        """Return plain values: the whole order, and details of the first ``top``."""
         return {
-            "graph": self.graph,
-            "collection": self.collection,
-            "shipped": self.shipped,
-            "fallback": self.fallback,
-            "order": self.order.tolist(),
-            "best": [entry.as_json() for entry in self.best(top)],
-            "metrics": self.metrics,
-            "speedups": self.speedups,
+            "graph": self.graph, "collection": self.collection, "shipped": self.shipped, "fallback": self.fallback,
+            "order": self.order.tolist(), "best": [entry.as_json() for entry in self.best(top)],
+            "metrics": self.metrics, "speedups": self.speedups,
             "trust": self.trust.as_json() if self.trust else None,
-        }
+        }  # fmt: skip
 
 
 def write_rankings(path: Path, rankings: Mapping[str, Ranking]) -> None:
     """Write rankings by the name of their graphs as CSV, a line for each distinct configuration, fastest first.
 
-    Scores compare within a graph only. ``identical`` lists configurations joined by ``;``; ``runtime_ns`` and
-    ``speedup`` are empty where not known. A name that a spreadsheet would take for a formula (``=1+1``) gets an
-    apostrophe in front. Raises `WorkspaceError`.
+    ``identical`` lists configurations joined by ``;``; unknown values are empty. A name that a spreadsheet would
+    take for a formula (``=1+1``) gets an apostrophe in front. Raises `WorkspaceError`.
     """
     with atomic_write(path) as partial, partial.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n")

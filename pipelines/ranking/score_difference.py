@@ -39,7 +39,7 @@ class NodePart:
 
     Attributes:
         name, op_name: in the HLO module and in the framework's program; None without a module.
-        now, then: the layouts that both configurations give it, for people.
+        now, then: its layouts in both configurations.
         value: below 0 if it makes ``now`` faster.
         nanoseconds: the same as a time, if the time model ranks alone.
     """
@@ -71,13 +71,13 @@ class Explanation:
     Contributions below 0 make ``now`` the faster of the two.
 
     Attributes:
-        collection, model: by the model of which collection, which ranker.
-        now, then: ids of the configurations; ``against`` says in words what ``then`` is.
+        model: name of the ranker.
+        now, then: ids of the configurations; ``against`` describes ``then``.
         ranks: of both among all configurations, 1 is the fastest.
-        runtime: measured nanoseconds of both; None where withheld.
+        runtime: measured nanoseconds of both; None if withheld.
         nodes: every node whose layouts differ, largest contribution first; empty for tiles.
-        rest: what is not attributed to a node: columns of the whole graph, and changes that cancel.
-        pairs: pairs of nodes, where the model scores pairs.
+        rest: contributions of no node: columns of the whole graph, and changes that cancel.
+        pairs: pairs of nodes, if the model scores pairs.
         causes, columns: physical cause or column -> contribution, largest first.
         members: ranker of an ensemble -> contribution.
         segments: connected nodes with most of the difference, largest contribution first.
@@ -111,24 +111,20 @@ class Explanation:
         return f"{node} {self.names[node].name}" if self.names else str(node)
 
     def as_json(self) -> dict[str, Any]:
-        """Everything as plain values."""
+        """Return plain values."""
         return {_KEYS.get(name, name): value for name, value in asdict(self).items() if name != "names"}
 
 
 def explain_graph(
-    graph: Graph,
-    model: TrainedModel,
-    *,
-    config: int | None = None,
-    against: str | int | None = None,
+    graph: Graph, model: TrainedModel, *, config: int | None = None, against: str | int | None = None,
     names: Sequence[NodeName] = (),
-) -> Explanation:
-    """Take apart the difference of the scores of configuration ``config`` (by default the best) and another.
+) -> Explanation:  # fmt: skip
+    """Attribute the difference of the scores of configuration ``config`` (by default the best) and another.
 
-    ``against`` is a configuration or "default", the one that sets no layout. Left out, it is that one too, or the
-    middle of the ranking where no candidate, or ``config`` itself, is it. ``names`` are those of its nodes
-    (`xlarank.data.hlo.reading.node_names`). Raises `ModelError` where the model cannot rank the graph, and
-    `XlarankError` for a configuration that it does not have.
+    ``against`` is a configuration or "default", the one that sets no layout; by default the latter, or the middle
+    of the ranking if there is none or it is ``config``. ``names`` are those of the nodes
+    (`xlarank.data.hlo.reading.node_names`). Raises `ModelError` if the model cannot rank the graph, and
+    `XlarankError` for an unknown configuration.
     """
     rows = rows_for_model(graph, model)
     scores = model.score(rows)
@@ -143,10 +139,11 @@ def explain_graph(
     nodes: tuple[NodePart, ...] = ()
     times: tuple[float, float] | None = None
     if isinstance(graph, LayoutGraph):
-        each = [config_times(graph, config) for config in (now, then)] if model.is_time_model else []
-        changes = {one.node: one.nanoseconds - other.nanoseconds for one, other in zip(*each, strict=True)}
-        if each:
-            times = sum(one.nanoseconds for one in each[0]), sum(one.nanoseconds for one in each[1])
+        changes = {}
+        if model.is_time_model:
+            ours, theirs = config_times(graph, now), config_times(graph, then)
+            changes = {new.node: new.nanoseconds - old.nanoseconds for new, old in zip(ours, theirs, strict=True)}
+            times = sum(node.nanoseconds for node in ours), sum(node.nanoseconds for node in theirs)
         nodes = _node_parts(graph, parts, now, then, names, changes)
     columns, causes = defaultdict[str, float](float, parts.columns), defaultdict[str, float](float)
     for name, value in parts.instance_columns.items():
@@ -156,38 +153,26 @@ def explain_graph(
     values = {part.node: part.value for part in nodes}
     pairs = [place for place in parts.places if len(place.nodes) == 2]
     return Explanation(
-        graph=graph.name,
-        collection=model.card.collection,
-        model=model.card.model,
-        now=now,
-        then=then,
-        against=described,
-        ranks=(int(rank[now]), int(rank[then])),
-        configurations=graph.configs,
+        graph=graph.name, collection=model.card.collection, model=model.card.model, now=now, then=then,
+        against=described, ranks=(int(rank[now]), int(rank[then])), configurations=graph.configs,
         difference=parts.difference,
-        runtime=(int(graph.runtime[now]), int(graph.runtime[then])) if graph.labelled else None,
-        nodes=nodes,
+        runtime=(int(graph.runtime[now]), int(graph.runtime[then])) if graph.labelled else None, nodes=nodes,
         rest=parts.difference - sum(values.values()),
-        pairs=tuple(sorted(pairs, key=lambda place: (-abs(place.value), place.nodes))),
-        causes=_sorted(causes),
-        columns=_sorted(columns),
-        members=parts.members,
-        segments=segments_of(graph, values),
-        notes=_notes(model, scores.fallback, parts, rows.group[now] == rows.group[then]),
-        names=tuple(names),
+        pairs=tuple(sorted(pairs, key=lambda place: (-abs(place.value), place.nodes))), causes=_sorted(causes),
+        columns=_sorted(columns), members=parts.members, segments=segments_of(graph, values),
+        notes=_notes(model, scores.fallback, parts, rows.group[now] == rows.group[then]), names=tuple(names),
         estimated=times,
-    )
+    )  # fmt: skip
 
 
-def _configuration(graph: Graph, asked: str | int) -> int:
-    if str(asked).isdecimal() and int(asked) < graph.configs:
-        return int(asked)
-    expected = f"a number from 0 to {graph.configs - 1}" + (f" or {DEFAULT}" if str(asked).isalpha() else "")
-    raise XlarankError(f"{graph.name} has no configuration {asked}", expected=expected)
+def _configuration(graph: Graph, name: str | int) -> int:
+    if str(name).isdecimal() and int(name) < graph.configs:
+        return int(name)
+    expected = f"a number from 0 to {graph.configs - 1}" + (f" or {DEFAULT}" if str(name).isalpha() else "")
+    raise XlarankError(f"{graph.name} has no configuration {name}", expected=expected)
 
 
 def _other(graph: Graph, now: int, order: Sequence[int], against: str | int | None) -> tuple[int, str]:
-    """Return the configuration to compare with, and a description of it."""
     if against is not None and against != DEFAULT:
         number = _configuration(graph, against)
         return number, f"configuration {number}"
@@ -198,49 +183,47 @@ def _other(graph: Graph, now: int, order: Sequence[int], against: str | int | No
     if against is None and (default is None or group[default] == group[now]):
         return int(order[len(order) // 2]), "the middle of the ranking"
     if default is None:
-        raise XlarankError(
-            f"no candidate of {graph.name} is the compiler's default",
-            expected="a configuration that sets no layout",
-            do="pass the number of another configuration to `against`",
-        )
+        got = f"no candidate of {graph.name} is the compiler's default"
+        do = "pass the number of another configuration to `against`"
+        raise XlarankError(got, expected="a configuration that sets no layout", do=do)
     return default, "the compiler's default"
 
 
 def set_layouts(graph: LayoutGraph, config: int) -> dict[int, NDArray[np.int8]]:
-    """Configurable node -> ``(18,)`` layouts that a configuration sets."""
+    """Return the layouts ``(18,)`` of a configuration by configurable node."""
     return dict(zip(graph.configurable.tolist(), graph.table.rows[graph.table.codes[config]], strict=True))
 
 
 def _node_parts(
     graph: LayoutGraph, parts: Parts, now: int, then: int, names: Sequence[NodeName], times: Mapping[int, float]
 ) -> tuple[NodePart, ...]:
-    """Contribution of each node: its step of the walk and its instances, pairs shared by both ends."""
+    """Return contributions by node: its step of the walk and its instances, pairs halved between both ends."""
     values = defaultdict[int, float](float, parts.nodes)
     for place in parts.places:
         for node in place.nodes:
             values[node] += place.value / len(place.nodes)
     layouts, others = set_layouts(graph, now), set_layouts(graph, then)
-    found = []
+    contributions = []
     for node in sorted(values, key=lambda node: (-abs(values[node]), node)):
         text = describe_node(graph, node)
         name, op_name = (names[node].name, names[node].op_name) if names else (None, None)
         texts = layout_text(layouts[node]), layout_text(others[node])
-        found.append(NodePart(node, name, op_name, text.opcode, text.shape, *texts, values[node], times.get(node)))
-    return tuple(found)
+        shown = text.opcode, text.shape, *texts
+        contributions.append(NodePart(node, name, op_name, *shown, values[node], times.get(node)))
+    return tuple(contributions)
 
 
 def _notes(model: TrainedModel, fallback: str, parts: Parts, identical: bool) -> tuple[str, ...]:
-    said = {
+    formula = "this is the shipped time model of TPU layouts, in which nothing is learned"
+    trees = "this is a shipped ranker, trained on estimates of the TPU's compiler, not on measurements"
+    conditions = {
         f"{fallback}; ranks are of both, contributions of the model alone": fallback,
-        "this is the shipped time model of TPU layouts, in which nothing is learned": model.shipped
-        and model.is_time_model,
-        "this is a shipped ranker, trained on estimates of the TPU's compiler, not on measurements": model.shipped
-        and not model.is_time_model,
+        formula if model.is_time_model else trees: model.shipped,
         "both configurations are identical: there is nothing to explain; choose another with `config`": identical,
         "an ensemble averages the ranks that its members give, and ranks have no parts: each member's own exact "
         "contributions are scaled to the difference of its ranks": len(parts.members) > 1,
     }
-    return tuple(text for text, holds in said.items() if holds)
+    return tuple(text for text, holds in conditions.items() if holds)
 
 
 def _sorted(values: Mapping[str, float]) -> dict[str, float]:
@@ -260,10 +243,7 @@ def program_graph(graph: Graph) -> nx.DiGraph:
 
 
 def segments_of(graph: Graph, values: Mapping[int, float]) -> tuple[Segment, ...]:
-    """Return the segments of the largest contributions; ``values`` are the contributions of nodes.
-
-    All nodes of a segment have contributions of the same sign.
-    """
+    """Return connected nodes of the largest contributions with the same sign; ``values`` are those of all nodes."""
     by_size = sorted(values, key=lambda n: (-abs(values[n]), n))
     before = np.cumsum([0.0, *(abs(values[node]) for node in by_size)])
     largest = [node for node, sum_ in zip(by_size, before, strict=False) if sum_ < _COVERED * before[-1]]

@@ -22,17 +22,14 @@ Floats = NDArray[np.float64]
 _INK, _SOFT, _LINE = "#010203", "#040506", "#070809"
 #: Placeholder colours -> their replacements in a page, and on white.
 _COLOURS: Final = {
-    _INK: ("currentColor", "#1c2733"),
-    _SOFT: ("var(--soft)", "#5c6a79"),
-    _LINE: ("var(--line)", "#dfe4ea"),
-}
+    _INK: ("currentColor", "#1c2733"), _SOFT: ("var(--soft)", "#5c6a79"), _LINE: ("var(--line)", "#dfe4ea")
+}  # fmt: skip
 #: Distinguishable by the colour-blind, readable on white and on near black (after Okabe and Ito).
 BLUE, ORANGE, GREEN, PURPLE = "#3b82c4", "#d9822b", "#2f9e77", "#b06ab3"
 _SERIES: Final = (BLUE, ORANGE, GREEN, PURPLE)
 #: Eleven and four have no common factor: up to 44 series differ in marker or colour.
 _MARKERS: Final = "os^DvP*X<>p"
-_MOST_POINTS: Final = 500
-_MOST_NAMES: Final = 60
+_MOST_POINTS, _MOST_NAMES = 500, 60
 
 
 def short(name: str, most: int = 26) -> str:
@@ -71,8 +68,7 @@ def _svg(figure: Figure, name: str) -> str:
     stream = io.StringIO()
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
         figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    text = stream.getvalue()
-    text = text[text.index("<svg") :]
+    text = "<svg" + stream.getvalue().partition("<svg")[2]
     drawn_by = r"<metadata>.*?</metadata>|<defs>\s*<style.*?</style>\s*</defs>|<!--.*?-->"
     text = re.sub(drawn_by, "", text, flags=re.S)
     used = set(re.findall(r"#([\w.-]+)[\"')]", text))
@@ -109,16 +105,13 @@ def scores_chart(name: str, graphs: Sequence[str], values: Mapping[str, Floats],
 
 
 def ranks_chart(name: str, panels: Sequence[tuple[str, Floats, Floats]]) -> str:
-    """Draw predicted ranks against ranks by label (0 to 1, 0 is the fastest), a panel for each graph.
-
-    A label may be a measurement or an estimate; the page says which.
-    """
+    """Draw predicted ranks against ranks by label (0 to 1, 0 is the fastest), a panel for each graph."""
     figure, axes = _figure(2.7 * len(panels), 2.9, len(panels))
-    for one, (title, predicted, measured) in zip(axes, panels, strict=True):
+    for panel, (title, predicted, measured) in zip(axes, panels, strict=True):
         step = max(1, len(predicted) // _MOST_POINTS)
-        one.plot([0, 1], [0, 1], color=_SOFT, linewidth=0.8)
-        one.plot(measured[::step], predicted[::step], "o", markersize=3, color=BLUE, alpha=0.6)
-        one.set(title=title, xlabel="rank by label", xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), aspect="equal")
+        panel.plot([0, 1], [0, 1], color=_SOFT, linewidth=0.8)
+        panel.plot(measured[::step], predicted[::step], "o", markersize=3, color=BLUE, alpha=0.6)
+        panel.set(title=title, xlabel="rank by label", xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), aspect="equal")
     axes[0].set_ylabel("predicted rank")
     return _svg(figure, name)
 

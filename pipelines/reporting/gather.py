@@ -39,7 +39,7 @@ from xlarank.pipelines.support.evaluation import (
     rules_of,
     score_name,
     with_interval,
-)
+)  # fmt: skip
 
 Floats = NDArray[np.float64]
 #: Cells of a row of a table, by head.
@@ -59,13 +59,13 @@ class CollectionFacts:
     """Results of a collection.
 
     Attributes:
-        model: None if there is none that can be used; ``why_not`` says why there are no scores.
+        why_not: reason if there are no scores.
         rankings: metrics on the valid split, of the model first; ``left_out`` has the other graphs and why.
         ranks: graph -> ``(configs,)`` ranks by the model and by cost, 0 to 1, 0 is the fastest.
         certain: graph -> share of the pairs that are certain; empty without calibration.
         importance: column -> share of the gain, the mean over seeds, largest first.
         explained: the graph of the median score, with its picture if there is a segment to draw.
-        studies: pictures of the studies that `tune` left, as addresses of images: SVG in a page could run scripts.
+        studies: pictures of `tune`'s studies as addresses of images: SVG in a page could run scripts.
     """
 
     collection: Collection
@@ -90,7 +90,6 @@ class CollectionFacts:
         return self.rankings.get((MODEL, None), {})
 
     def worst_first(self) -> list[str]:
-        """Return the graphs by score."""
         return sorted(self.metrics, key=lambda name: (self.metrics[name]["score"], name))
 
     def score_rows(self) -> list[Row]:
@@ -120,13 +119,11 @@ def ranks_charts(facts: CollectionFacts) -> str:
     """Draw predicted and true ranks of the best, the median and the worst graph."""
     names = facts.worst_first()
     shown = {names[0]: "worst", names[len(names) // 2]: "median", names[-1]: "best"}
-    return "".join(
-        charts.ranks_chart(
-            f"ranks-{facts.name}-{what}",
-            [(f"{what}: {charts.short(name)}\n{facts.metrics[name]['score']:.3f}", *facts.ranks[name])],
-        )
-        for name, what in reversed(shown.items())
-    )
+    pages = []
+    for name, which in reversed(shown.items()):
+        title = f"{which}: {charts.short(name)}\n{facts.metrics[name]['score']:.3f}"
+        pages.append(charts.ranks_chart(f"ranks-{facts.name}-{which}", [(title, *facts.ranks[name])]))
+    return "".join(pages)
 
 
 def causes_chart(facts: CollectionFacts) -> str:
@@ -180,22 +177,17 @@ def data_rows(all_facts: Iterable[CollectionFacts]) -> tuple[list[Row], list[Row
     rows, left_out = [], []
     for facts in all_facts:
         for split, manifest in facts.manifests.items():
-            graphs, place = manifest.graphs, {"collection": facts.name, "split": split}
-            same = dict.fromkeys(
-                (name for name, graph in graphs.items() if not graph.rankable),
-                "nothing to rank: all its configurations are one or cost the same",
-            )
+            graphs, key = manifest.graphs, {"collection": facts.name, "split": split}
+            why = "nothing to rank: all its configurations are one or cost the same"
+            same = {name: why for name, graph in graphs.items() if not graph.rankable}
             labelled = any(graph.labelled for graph in graphs.values())
             rows.append({
-                **place,
-                "labels": facts.collection.label_source if labelled else "withheld",
-                "graphs": len(graphs),
+                **key, "labels": facts.collection.label_source if labelled else "withheld", "graphs": len(graphs),
                 "configurations": sum(graph.configs for graph in graphs.values()),
                 "distinct rows": sum(graph.rows for graph in graphs.values()),
-                "not rankable": len(same),
-                "broken": len(manifest.broken),
+                "not rankable": len(same), "broken": len(manifest.broken),
             })  # fmt: skip
-            left_out += [{**place, "graph": name, "why": why} for name, why in (manifest.broken | same).items()]
+            left_out += [{**key, "graph": name, "why": why} for name, why in (manifest.broken | same).items()]
     return rows, left_out
 
 
@@ -241,8 +233,7 @@ def _explained(facts: CollectionFacts, model: TrainedModel) -> tuple[Explanation
         npz = find_data_root(Path(facts.manifests[SPLIT].data_root)).npz
         read = read_graph(npz / Path(*facts.collection.parts, SPLIT, f"{name}.npz"), facts.collection.kind)
         explanation = explain_graph(read, model)
-        picture = segment_picture(read, explanation, alone=False) if explanation.segments else ""
-        return explanation, picture
+        return explanation, segment_picture(read, explanation, alone=False) if explanation.segments else ""
     except XlarankError:
         return None
 
@@ -250,9 +241,10 @@ def _explained(facts: CollectionFacts, model: TrainedModel) -> tuple[Explanation
 def read_runs(workspace: Workspace) -> list[Row]:
     """Return the commands that worked in the workspace, oldest first; lines that cannot be read are skipped."""
     rows: list[Row] = []
-    lines: list[str] = []
-    with suppress(OSError, ValueError):
+    try:
         lines = read_text(workspace.reports() / "runs.jsonl").splitlines()
+    except (OSError, ValueError):
+        return rows
     for line in lines:
         with suppress(ValueError, TypeError, KeyError):
             run = json.loads(line)

@@ -20,14 +20,9 @@ from xlarank.pipelines.ranking.score_difference import Explanation, program_grap
 
 #: Readable in a light and in a dark page, distinguishable by the colour-blind.
 FASTER, SLOWER, CLASH = "#2f6db5", "#d9822b", "#c23b3b"
-_MOST_NODES: Final = 18
-#: Maximum nodes side by side, besides those of the segment.
-_MOST_ABREAST: Final = 5
-#: Maximum distance of drawn nodes from the segment, in edges.
-_REACH: Final = 2
-_BOX, _HIGH, _GAP, _LAYER = 158.0, 44.0, 44.0, 92.0
-_CHARACTERS: Final = 22
-_SWEEPS: Final = 4
+#: Maximum nodes, in all and side by side besides those of the segment, and their distance from it in edges.
+_MOST_NODES, _MOST_ABREAST, _REACH = 18, 5, 2
+_BOX, _HIGH, _GAP, _LAYER, _CHARACTERS, _SWEEPS = 158.0, 44.0, 44.0, 92.0, 22, 4
 #: Colours of a picture in a file of its own.
 _STYLE: Final = (
     "<style>svg{color:#1f2d3d;background:#fff;--page:#fff}"
@@ -38,15 +33,10 @@ Places = Mapping[int, tuple[float, float]]
 
 
 def segment_picture(graph: Graph, explanation: Explanation, *, alone: bool = True) -> str:
-    """Return the largest segment of an explanation of this graph as SVG; raises `XlarankError` without any.
-
-    ``alone`` for a file of its own, else in the colours of the page around it.
-    """
+    """Return the largest segment as SVG, ``alone`` or in a page's colours; raises `XlarankError` without any."""
     if not isinstance(graph, LayoutGraph) or not explanation.segments:
-        raise XlarankError(
-            f"{explanation.graph} has no segment to draw",
-            expected="a layout graph with two configurations that differ",
-        )
+        got = f"{explanation.graph} has no segment to draw"
+        raise XlarankError(got, expected="a layout graph with two configurations that differ")
     centres = _placed(graph, explanation)
     width, height = max(460.0, max(x for x, _ in centres.values()) + _BOX), max(y for _, y in centres.values()) + 62
     title = f"{explanation.graph}: configuration {explanation.now} against {explanation.then}, segment 1"
@@ -67,10 +57,7 @@ def segment_picture(graph: Graph, explanation: Explanation, *, alone: bool = Tru
 
 
 def _placed(graph: LayoutGraph, explanation: Explanation) -> dict[int, tuple[float, float]]:
-    """Return the centres of the nodes of the segment and of those around it, nearest first.
-
-    Operands are above their consumers; the mean of the neighbours reduces crossings.
-    """
+    """Return the centres of nodes of the segment and around it, operands above consumers, with few crossings."""
     program, configurable = program_graph(graph), set(graph.configurable.tolist())
     segment = [part.node for part in explanation.nodes if part.node in explanation.segments[0].nodes]
     segment = segment[: _MOST_NODES * 2 // 3]  # those of the largest contributions

@@ -1,5 +1,7 @@
 """Small JAX programs for tests that really compile; imported by the compiler's process, never by pytest."""
 
+import os
+
 
 def _arrays(*shapes):
     import jax
@@ -137,3 +139,7 @@ def rows():
 
 def sums():
     return (lambda x, y: x + y), _arrays((2048, 2048), (2048, 2048))
+
+
+def crash():
+    os.abort()

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from xlarank.data.files import write_json
 from xlarank.data.graph import LayoutGraph, read_graph
 from xlarank.data.hlo.compiler.constrain import constrain, layouts_of, with_entry_modes
 from xlarank.data.hlo.compiler.cycles import COUNTING, read_estimate
+from xlarank.data.hlo.compiler.pasted import Pasted
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import target_of
 from xlarank.data.hlo.compiler.xla import ENVIRONMENT
@@ -120,6 +122,16 @@ def test_the_cpu_measures_and_checks_outputs(tmp_path):
     assert found.manifest["standard_errors"].keys() == programs
     again = collect(PRODUCTS, tmp_path, CollectSettings("device", configs=3, minutes=1))  # it is this CPU
     assert again.path == found.path and not again.fresh
+
+
+def test_a_program_that_crashes_the_process_is_named_and_the_others_are_measured():
+    with Compiler(target_of("cpu")) as compiler:
+        module = load_program(PRODUCTS, compiler).module
+        crashing = Pasted(f"{PROGRAMS}:crash", (), (), False)
+        programs = {"written": module, "crashing": crashing, "again": module}
+        rounds = list(islice(compiler.measure(module, programs, seed=0), 2))
+    assert all(seconds.keys() == programs.keys() for seconds in rounds)
+    assert "signal 6" in rounds[0]["crashing"] and rounds[1]["written"] > 0 < rounds[1]["again"]
 
 
 @pytest.mark.parametrize("seed", range(3))

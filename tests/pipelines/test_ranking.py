@@ -18,6 +18,7 @@ import xlarank
 from tests.features.helpers import layout_file, layout_of
 from tests.graphs import Node, layout_row, save_npz
 from tests.pipelines.trees import LAYOUT, TILE, graph_path, layout_graph, model_of, stored, tile_graph
+from xlarank.cli.explaining import explain as explain_command
 from xlarank.cli.ranking import rank as command
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, GraphFileError, ModelError, WorkspaceError, XlarankError
@@ -183,6 +184,13 @@ def test_which_model_is_taken(trained: Path, tmp_path: Path, monkeypatch: pytest
         run(trained, layout, LAYOUT)
 
 
+def test_a_model_of_another_target_is_not_taken(trained: Path, tmp_path: Path) -> None:
+    path = save_npz(graph_path(tmp_path, "layout:tpu-estimate:random", "valid", "x__a"), layout_graph(5))
+    assert run(trained, path).shipped, "the only layout model is of a CPU"
+    path = save_npz(graph_path(tmp_path, "layout:cpu:default", "valid", "x__a"), layout_graph(5))
+    assert run(trained, path).collection == LAYOUT
+
+
 def test_without_a_model_of_the_kind(trained: Path, tmp_path: Path) -> None:
     """The shipped ranker orders layouts and tiles of a TPU, with times; no tiles of a CPU."""
     layout, tile = save_npz(tmp_path / "x.npz", layout_graph(5)), save_npz(tmp_path / "t.npz", tile_graph(5))
@@ -285,6 +293,14 @@ def test_which_configurations_are_compared(shared_trained: Path, path: Path, tmp
     assert (best.then, best.against, best.ranks[0]) == (7, "the compiler's default", 1) and best.difference < 0
     assert explained(shared_trained, with_default, against="default").then == 7
     assert explained(shared_trained, with_default, config=9).against == middle.against
+
+
+def test_the_other_configuration_is_named_once(
+    shared_trained: Path, path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    explain_command(path, config=2, against="13", workspace=shared_trained)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert re.search(r" 13 \(rank \d+\), by the ", shown) and "configuration 13" not in shown
 
 
 def test_segments_are_drawn_and_nodes_named(shared_trained: Path, path: Path, tmp_path: Path) -> None:

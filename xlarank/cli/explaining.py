@@ -48,9 +48,10 @@ def explain(
     )  # fmt: skip
     ahead = "ahead of" if result.difference < 0 else "behind" if result.difference > 0 else "level with"
     first, second = result.ranks
+    described = f", {result.against}" if result.against != f"configuration {result.then}" else ""
     say(
         f"{result.graph}: configuration {result.now} (rank {first} of {result.configurations:,}) is ranked {ahead} "
-        f"{result.then} (rank {second}, {result.against}), by the {result.model} of {result.collection}"
+        f"{result.then} (rank {second}{described}), by the {result.model} of {result.collection}"
     )
     say(f"score difference {result.difference:+.4f} (below 0: configuration {result.now} is faster)")
     if result.estimated:

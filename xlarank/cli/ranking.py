@@ -77,7 +77,7 @@ def _show_ranking(ranking: Ranking, top: int) -> None:
     say(f"{ranking.graph}: {configs}, ranked by the model of {ranking.collection}")
     if ranking.shipped:
         kind = ranking.collection.partition(":")[0]
-        say(f"the workspace has no {kind} model: using {_SHIPPED[kind]}")
+        say(f"the workspace has no {kind} model for this target: using {_SHIPPED[kind]}")
     if ranking.fallback:
         say(ranking.fallback)
     timed, faster = ranking.estimated is not None, bool(ranking.speedups)

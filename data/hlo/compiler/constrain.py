@@ -38,10 +38,8 @@ def layouts_of(
 ) -> dict[int, tuple[int, ...]]:
     """Return the output layouts that a configuration ``rows (nodes, 18)`` sets: node id -> minor-to-major order.
 
-    An order that names only the minor-most dimensions is completed by the others, the last dimension first.
-    Operands are left to the compiler: constrained too, copies cancel one another and the estimate no longer
-    follows what a TPU measures.
-    Raises `CompilerError` for a node that is not in the module or an order that is not of its shape.
+    Operands are left to the compiler: if constrained too, copies cancel one another and the estimate no longer
+    follows measurements. Raises `CompilerError` for a node that is not in the module or an order of another rank.
     """
     nodes_of_module = [instruction for _, instruction in instructions(module)]
     orders = {}
@@ -54,18 +52,13 @@ def layouts_of(
     return orders
 
 
-def whole_order(named: Sequence[int], shape: Message, of: str) -> tuple[int, ...]:
-    """Return a permutation of a shape's dimensions that begins with the named ones, minor-most first.
-
-    Raises `CompilerError` when they are not dimensions of the shape, each at most once.
-    """
+def whole_order(named: Sequence[int], shape: Message, name: str) -> tuple[int, ...]:
+    """Return the named dimensions, then the others of a shape; raises `CompilerError` if the former do not fit."""
     rank = len(shape.dimensions)
     if len(set(named)) != len(named) or not set(named) <= set(range(rank)):
-        raise CompilerError(
-            f"the layout {list(named)} of {of} does not fit its {rank} dimensions",
-            expected="every dimension at most once",
-            do="take configurations that were made for this module",
-        )
+        got = f"the layout {list(named)} of {name} does not fit its {rank} dimensions"
+        do = "take configurations that were made for this module"
+        raise CompilerError(got, expected="every dimension at most once", do=do)
     return (*named, *(dimension for dimension in reversed(range(rank)) if dimension not in named))
 
 
@@ -73,14 +66,14 @@ def constrain(module: Message, layouts: Mapping[int, tuple[int, ...]]) -> Messag
     """Return a copy of the module with constraints after the nodes given, by `layouts_of`."""
     edited = HloModuleProto()
     edited.CopyFrom(module)
-    last = max((one.id for _, one in instructions(module)), default=0)
+    last = max((instruction.id for _, instruction in instructions(module)), default=0)
     fresh, node = count(last + 1), 0  # unique in the module
     for computation in edited.computations:
         here = {at: layouts[node + at] for at in range(len(computation.instructions)) if node + at in layouts}
         node += len(computation.instructions)
         if here:
             if last >= _COMPOSITE:
-                fresh = count(max(one.id for one in computation.instructions) + 1)
+                fresh = count(max(instruction.id for instruction in computation.instructions) + 1)
             _constrain_computation(computation, here, fresh)
     return edited
 
@@ -88,10 +81,9 @@ def constrain(module: Message, layouts: Mapping[int, tuple[int, ...]]) -> Messag
 def _constrain_computation(
     computation: Message, layouts: Mapping[int, tuple[int, ...]], fresh: Iterator[int]
 ) -> None:
-    old = [type(one).FromString(one.SerializeToString()) for one in computation.instructions]
+    old = [type(copied).FromString(copied.SerializeToString()) for copied in computation.instructions]
     replaced: dict[int, int] = {}
     del computation.instructions[:]
-
     for at, instruction in enumerate(old):
         instruction.operand_ids[:] = [replaced.get(operand, operand) for operand in instruction.operand_ids]
         computation.instructions.append(instruction)
@@ -99,14 +91,9 @@ def _constrain_computation(
             continue
         number = next(fresh)
         call = computation.instructions.add(
-            name=f"layout_constraint.{number}",
-            opcode="custom-call",
-            custom_call_target=TARGET,
-            id=number,
-            operand_ids=[instruction.id],
-            constrain_layout=True,
-            custom_call_api_version=_API_VERSION,
-        )
+            name=f"layout_constraint.{number}", opcode="custom-call", custom_call_target=TARGET, id=number,
+            operand_ids=[instruction.id], constrain_layout=True, custom_call_api_version=_API_VERSION,
+        )  # fmt: skip
         call.shape.CopyFrom(instruction.shape)
         call.shape.layout.Clear()
         call.shape.layout.minor_to_major.extend(layouts[at])
@@ -136,26 +123,23 @@ def with_entry_modes(module: Message, inputs: Sequence[str], outputs: Sequence[s
 
 
 def drop_entry_modes(module: Message) -> None:
-    """Remove the modes that a module names."""
-    others = [one for one in module.frontend_attributes.map if one.key not in MODES]
+    others = [attribute for attribute in module.frontend_attributes.map if attribute.key not in MODES]
     del module.frontend_attributes.map[:]
     module.frontend_attributes.map.extend(others)
 
 
 def entry_modes(module: Message) -> list[list[str]] | None:
     """Return the modes of inputs and of outputs that the module names; None where all are the default."""
-    given = {one.key: one.value.split(";") for one in module.frontend_attributes.map if one.key in MODES}
-    modes = [given.get(key, []) for key in MODES]
-    return modes if any(one != DEFAULT for part in modes for one in part) else None
+    named = {attribute.key: attribute.value.split(";") for attribute in module.frontend_attributes.map}
+    modes = [named.get(key, []) for key in MODES]
+    return modes if any(mode != DEFAULT for side in modes for mode in side) else None
 
 
 def mode_of(order: Order) -> str:
-    """Return the mode that asks for an order."""
     return "{" + ",".join(map(str, order)) + "}"
 
 
 def order_of(mode: str) -> Order:
-    """Return the order that a mode asks for."""
     return tuple(map(int, mode.strip("{}").split(",")))
 
 
@@ -165,10 +149,10 @@ def compiled_entry_layouts(text: str) -> tuple[list[Order], list[Order]]:
     >>> compiled_entry_layouts("HloModule m, entry_computation_layout={(f32[8,4]{0,1:T(8)}, s32[])->bf16[8]{0}}")
     ([(0, 1), ()], [(0,)])
     """
-    found = _HEADER.search(text.partition("\n")[0])
-    inputs, _, outputs = (found[1] if found else "").partition("->")
+    header = _HEADER.search(text.partition("\n")[0])
+    inputs, _, outputs = (header[1] if header else "").partition("->")
     return _orders(inputs), _orders(outputs)
 
 
 def _orders(shapes: str) -> list[Order]:
-    return [tuple(int(one) for one in (part[1] or "").split(",") if one) for part in _ARRAY.finditer(shapes)]
+    return [tuple(map(int, filter(None, (array[1] or "").split(",")))) for array in _ARRAY.finditer(shapes)]

@@ -14,15 +14,12 @@ from typing import Final, NamedTuple
 
 from xlarank.data.errors import CompilerError
 
-#: The way in which cycles are counted, raised with every change: labels of two ways never meet in one file.
+#: Version of the way in which cycles are counted: labels of two versions never meet in one file.
 COUNTING: Final = 2
 
 _HEADER: Final = re.compile(r"(ENTRY )?%?([\w.\-]+) \(")
 _CYCLES: Final = re.compile(r'"estimated_cycles":"(\d+)"')
-_CALLED: Final = {
-    "while": re.compile(r"\bbody=%?([\w.\-]+)"),
-    "call": re.compile(r"\bto_apply=%?([\w.\-]+)"),
-}
+_CALLED: Final = {"while": re.compile(r"\bbody=%?([\w.\-]+)"), "call": re.compile(r"\bto_apply=%?([\w.\-]+)")}
 _BRANCHES: Final = re.compile(r"\b(?:branch_computations=\{([^}]*)\}|(?:true|false)_computation=%?([\w.\-]+))")
 
 _KNOWN: Final = re.compile(r'known_trip_count\\?":\s*\{\\?"n\\?":\\?"(\d+)')
@@ -31,7 +28,7 @@ _CONSTANT: Final = re.compile(r"\((-?\d+)\)")
 _OPERANDS: Final = re.compile(r"%([\w.\-]+)")
 _INDEX: Final = re.compile(r"\bindex=(\d+)")
 _DIRECTION: Final = re.compile(r"\bdirection=([LG])([TE])")
-#: What hands a counter on unchanged.
+#: Opcodes that return a counter unchanged.
 _SAME: Final = frozenset({"copy", "bitcast", "copy-done", "copy-start"})
 
 
@@ -54,9 +51,8 @@ class Compiled(NamedTuple):
 def read_estimate(text: str) -> Estimate:
     """Return the estimate in a compiled program's text.
 
-    Bodies of ``while`` count by their known trip count (once where it is unknown), the dearest branch of a
-    ``conditional`` counts, and what a ``fusion`` calls is part of the fusion.
-    Raises `CompilerError` when the text has no entry computation.
+    Bodies of ``while`` count by their trip count (once if unknown), a ``conditional`` by its dearest branch,
+    computations of a ``fusion`` not. Raises `CompilerError` if the text has no entry computation.
     """
     return read_compiled(text).estimate
 
@@ -83,19 +79,19 @@ def _run(name: str, lines: Mapping[str, Sequence[str]]) -> tuple[Estimate, Count
     """Return the estimate of one run of a computation with all it calls, and their runs; HLO has no recursion."""
     cycles, unknown, runs = 0, 0, Counter({name: 1})
     for text in lines[name]:
-        own = cycles_of(text)
-        if not own and not any(word in text for word in (" while(", " call(", " conditional(")):
+        line_cycles = cycles_of(text)
+        if not line_cycles and not any(word in text for word in (" while(", " call(", " conditional(")):
             continue
         if (line := split_line(text)) is None:
             continue
-        cycles += own
+        cycles += line_cycles
         if branches := _called(line):
-            called, inner = max((_run(one, lines) for one in branches), key=lambda run: run[0].cycles)
-            times = trip_count(line, lines[name], lines) if line.opcode == "while" else 1
-            often = 1 if times is None else times
-            cycles += called.cycles * often
-            unknown += called.unknown_loops + (times is None)
-            runs.update({one: count * often for one, count in inner.items()})
+            called, inner = max((_run(branch, lines) for branch in branches), key=lambda run: run[0].cycles)
+            trips = trip_count(line, lines[name], lines) if line.opcode == "while" else 1
+            times = 1 if trips is None else trips
+            cycles += called.cycles * times
+            unknown += called.unknown_loops + (trips is None)
+            runs.update({computation: count * times for computation, count in inner.items()})
     return Estimate(cycles, unknown), runs
 
 
@@ -105,12 +101,12 @@ def _called(line: Line) -> list[str]:
         return _CALLED[line.opcode].findall(line.rest)[:1]
     if line.opcode != "conditional":
         return []
-    names = [one for many, single in _BRANCHES.findall(line.rest) for one in (many or single).split(",")]
-    return [one.strip().lstrip("%") for one in names]
+    names = [name for many, single in _BRANCHES.findall(line.rest) for name in (many or single).split(",")]
+    return [name.strip().lstrip("%") for name in names]
 
 
 def cycles_of(line: str) -> int:
-    """Return the estimated cycles of one line, 0 where it has none."""
+    """Return the estimated cycles of one line, 0 if it has none."""
     return sum(int(number) for number in _CYCLES.findall(line))
 
 
@@ -153,8 +149,7 @@ def trip_count(loop: Line, around: Sequence[str], computations: Mapping[str, Seq
     The compiler's note comes first; else the usual form is recognized: a counter that starts at a constant, grows
     or shrinks by a constant and is compared with a constant.
     """
-    known = _KNOWN.search(loop.rest)
-    if known:
+    if known := _KNOWN.search(loop.rest):
         return int(known[1])
     called = dict(_ROLES.findall(loop.rest))
     condition, body = (_lines(computations.get(called.get(role, ""), ())) for role in ("condition", "body"))
@@ -164,11 +159,11 @@ def trip_count(loop: Line, around: Sequence[str], computations: Mapping[str, Seq
     direction = _DIRECTION.search(test.rest)
     if test.opcode != "compare" or direction is None or len(test.operands) != 2:
         return None
-    place, end = _place(test.operands[0], condition), _constant(test.operands[1], condition)
-    if place is None or end is None:
+    index, end = _tuple_index(test.operands[0], condition), _constant(test.operands[1], condition)
+    if index is None or end is None:
         return None
     outside = _lines(around)
-    start, step = _constant(_element(outside.get(loop.operands[0]), place), outside), _step(place, body)
+    start, step = _constant(_element(outside.get(loop.operands[0]), index), outside), _step(index, body)
     if start is None or not step or (step > 0) != (direction[1] == "L"):
         return None
     if direction[2] == "E":
@@ -176,13 +171,12 @@ def trip_count(loop: Line, around: Sequence[str], computations: Mapping[str, Seq
     return max(0, -(-(end - start) // step))
 
 
-def _step(place: int, body: Mapping[str, Line]) -> int | None:
-    """Return the increment of the counter in one iteration."""
-    added = _behind_copies(_element(list(body.values())[-1], place), body)
+def _step(index: int, body: Mapping[str, Line]) -> int | None:
+    added = _behind_copies(_element(list(body.values())[-1], index), body)
     if added is None or added.opcode != "add" or len(added.operands) != 2:
         return None
-    one, other = added.operands
-    steps = [_constant(step, body) for old, step in ((one, other), (other, one)) if _place(old, body) == place]
+    pairs = (added.operands, added.operands[::-1])
+    steps = [_constant(step, body) for counter, step in pairs if _tuple_index(counter, body) == index]
     return next((step for step in steps if step is not None), None)
 
 
@@ -198,21 +192,17 @@ def _behind_copies(name: str, lines: Mapping[str, Line]) -> Line | None:
 
 
 def _constant(name: str, lines: Mapping[str, Line]) -> int | None:
-    """Return the integer constant behind a value, through copies."""
     line = _behind_copies(name, lines)
     number = _CONSTANT.match(line.rest) if line is not None and line.opcode == "constant" else None
     return int(number[1]) if number else None
 
 
-def _element(line: Line | None, place: int) -> str:
-    """Return the name of an element of a tuple; empty where there is none."""
-    if line is None or line.opcode != "tuple" or place >= len(line.operands):
-        return ""
-    return line.operands[place]
+def _element(line: Line | None, index: int) -> str:
+    return line.operands[index] if line and line.opcode == "tuple" and index < len(line.operands) else ""
 
 
-def _place(name: str, lines: Mapping[str, Line]) -> int | None:
-    """Return which element of the loop's tuple a value of its condition or body is, where it is one."""
+def _tuple_index(name: str, lines: Mapping[str, Line]) -> int | None:
+    """Return the index of a value of a loop's condition or body in the loop's tuple, if it is an element."""
     line = _behind_copies(name, lines)
     if line is None or line.opcode != "get-tuple-element":
         return None

@@ -20,23 +20,23 @@ from xlarank.data.hlo.messages import HloModuleProto, Message
 if TYPE_CHECKING:
     from xlarank.data.hlo.compiler.xla import Xla
 
-#: Outputs may differ by so much of their largest value: another layout adds up in another order.
+#: Largest relative difference of outputs: another layout adds up in another order.
 TOLERANCE: Final = 2e-2
 #: The file of rounds in the folder of a measurement, and the most rounds of one.
 ROUNDS_FILE: Final = "rounds"
+#: The program that is loaded or run for the first time, which may end the process.
+PROGRAM_FILE: Final = "program"
 _MOST: Final = 1000
-#: Element types of XLA that inputs can be made for: numpy's name of each.
+#: Names of numpy's types by XLA's element type.
 _TYPES: Final = dict(
     enumerate("bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split(), start=1)
 ) | {16: "bfloat16"}
-
-
 #: A compiled program as a function of a list of arrays, and arrays laid out for it.
 _Loaded = tuple[Callable[[list[Any]], list[Any]], list[Any]]
 
 
 class _Inputs:
-    """Random inputs of a module, on the device once for each way in which they lie."""
+    """Random inputs of a module, on the device once for each of their layouts."""
 
     def __init__(self, xla: Xla, module: bytes, seed: int) -> None:
         self.xla = xla
@@ -50,8 +50,8 @@ class _Inputs:
 
         if tuple(orders) not in self._laid_out:
             device = jax.sharding.SingleDeviceSharding(self.xla.device)
-            places = [Format(Layout(order[::-1]), device) if order else device for order in orders]
-            self._laid_out[tuple(orders)] = jax.device_put(self.values, places)
+            formats = [Format(Layout(order[::-1]), device) if order else device for order in orders]
+            self._laid_out[tuple(orders)] = jax.device_put(self.values, formats)
         return self._laid_out[tuple(orders)]
 
     def load(self, program: bytes | Pasted) -> _Loaded:
@@ -88,12 +88,14 @@ def measure(
     loaded: dict[str, _Loaded] = {}
     problems: dict[str, str] = {}
     for name in reversed(list(programs)):  # the first has no constraints in its source, which is imported once
+        (folder / PROGRAM_FILE).write_text(name, encoding="utf-8")
         try:
             loaded[name] = inputs.load(programs[name])
         except Exception as error:  # whatever the compiler or the device raises
             problems[name] = first_line(error)
     first, right = next(iter(programs)), None
     for name in [first, *loaded] if first in loaded else []:
+        (folder / PROGRAM_FILE).write_text(name, encoding="utf-8")
         try:
             execute, arrays = loaded[name]
             outputs = _floats(execute(arrays))
@@ -102,6 +104,7 @@ def measure(
                 problems[name] = f"outputs differ by {difference:.2g} of their largest value"
         except Exception as error:
             problems[name] = first_line(error)
+    (folder / PROGRAM_FILE).unlink()
     if first in problems:
         raise CompilerError(
             f"the program cannot be measured ({problems[first]})",
@@ -145,15 +148,12 @@ def inputs_of(module: Message, rng: np.random.Generator) -> list[NDArray[Any]]:
     """
     import ml_dtypes  # with jax
 
-    shapes = module.host_program_shape.parameters
     inputs = []
-    for shape in shapes:
+    for shape in module.host_program_shape.parameters:
         name = _TYPES.get(shape.element_type)
         if name is None or shape.tuple_shapes:
-            raise CompilerError(
-                f"a parameter has element type {shape.element_type}",
-                expected="arrays of numbers, to run the program",
-            )
+            got = f"a parameter has element type {shape.element_type}"
+            raise CompilerError(got, expected="arrays of numbers, to run the program")
         dtype = np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
         size = tuple(shape.dimensions)
         values = rng.standard_normal(size) if "float" in name else rng.integers(0, 2, size)
@@ -169,15 +169,14 @@ def _largest(outputs: Sequence[NDArray[np.float64]], right: Sequence[NDArray[np.
     return max(map(difference, outputs, right), default=0.0)
 
 
-def difference(found: NDArray[np.float64], right: NDArray[np.float64]) -> float:
-    """Return the largest difference of two outputs relative to the second one's largest value, infinite where other
-    values are finite.
+def difference(output: NDArray[np.float64], right: NDArray[np.float64]) -> float:
+    """Return the largest difference relative to the largest of the ``right`` values; inf if others are finite.
 
     >>> round(difference(np.array([1.0, 2.0, np.nan]), np.array([1.0, 4.0, np.nan])), 6)
     0.5
     """
     finite = np.isfinite(right)
-    if found.shape != right.shape or not np.array_equal(np.isfinite(found), finite):
+    if output.shape != right.shape or not np.array_equal(np.isfinite(output), finite):
         return float("inf")
     largest = np.abs(right[finite]).max(initial=0.0) + 1e-12
-    return float((np.abs(found - right)[finite] / largest).max(initial=0.0))
+    return float((np.abs(output - right)[finite] / largest).max(initial=0.0))

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from xlarank.data.hlo.compiler.outcome import NAME, numbered, without_origins
 
 #: Opcodes of bodies of fusions that compute nothing.
 _MOVES: Final = frozenset({"parameter", "copy", "transpose", "bitcast", "convert", "reshape", "tuple"})
-#: What hands a value on without a kernel of its own.
+#: Opcodes without a kernel.
 FREE: Final = frozenset({"bitcast", "get-tuple-element", "parameter", "constant", "tuple", "opt-barrier", "while"})
 _SHAPE: Final = re.compile(r"(\w+)\[([\d,]*)\](?:\{([\d,]*)([^}]*)\})?")
 _CALLS: Final = re.compile(r"\bcalls=%?([\w.\-]+)")
@@ -26,9 +26,8 @@ _SOURCE: Final = re.compile(r'\bsource_file="([^"]*)" source_line=(\d+)')
 _NUMBER: Final = re.compile(r"\((\d+)\)")
 _BACKEND: Final = re.compile(r", backend_config=\{.*")
 _TILE: Final = re.compile(r"T\(([\d,]+)\)")
-#: Of the cycles a byte that kernels of an opcode took, the quantile that a new one is taken to need, and what new
-#: kernels are taken to need of that, or of one that is alike: few, because a program that is given up too early is
-#: lost, one that goes on costs a compilation.
+#: Quantile of an opcode's cycles per byte that predicts a new kernel, and factor of predictions: low, because a
+#: program given up too early is lost, one that goes on costs a compilation.
 _QUANTILE, _HOPE = 0.25, 0.7
 
 
@@ -38,14 +37,13 @@ class Operation:
 
     Attributes:
         shape, layout: of the first result, such as ``f32[8,128]``, and minor to major.
-        operands, before: names of its operands, layout of the first one.
-        cycles: estimate of one of its ``runs``; 0 where the compiler gives none.
-        origin, source: the operation's name in the program as it was written, and ``file:line``, where known.
-        relayout: it computes nothing, but moves a value into another layout or order of dimensions.
-        kernel: hash of what its cycles follow from: opcodes, shapes and layouts, with those of its body.
-        likeness: the same without layouts.
-        bytes: of its result and operands, padded to the tiles they lie in.
-        number: of a parameter; -1 of anything else.
+        before: layout of the first operand.
+        cycles: estimate of one of its ``runs``; 0 if there is none.
+        origin, source: name in the framework's program, and ``file:line``, if known.
+        relayout: whether it only moves a value into another layout or order of dimensions.
+        kernel, likeness: hash of opcodes, shapes and layouts, its body's included; the same without layouts.
+        bytes: of its result and operands, padded to tiles.
+        number: of a parameter; -1 for other operations.
     """
 
     name: str
@@ -79,48 +77,46 @@ class Operation:
 def read_operations(text: str) -> list[Operation]:
     """Return the operations of a compiled or optimised program's text, without bodies of fusions."""
     compiled, sources = read_compiled(text), _sources(text)
-    found = []
+    operations = []
     for computation, runs in compiled.runs.items():
         pairs = [(given, line) for given in compiled.lines[computation] if (line := split_line(given)) is not None]
         shapes = {line.name: line.shape for _, line in pairs}
         for given, line in pairs:
-            operands = [one for one in line.operands if one in shapes]
+            operands = [name for name in line.operands if name in shapes]
             called = _CALLS.search(line.rest)
             body = compiled.lines.get(called[1], ()) if called else ()
-            inputs = [shapes[one] for one in operands]
+            inputs = [shapes[name] for name in operands]
             layouts = " ".join([NAME.sub("%", _plain(given).partition(" = ")[2]), *inputs])
             layouts += "\n" + numbered("\n".join(map(_plain, body)))
             first, before = _parts(line.shape), _parts(inputs[0]) if inputs else ("", ())
             origin, number = _ORIGIN.search(given), _NUMBER.match(line.rest)
-            found.append(Operation(
+            operations.append(Operation(
                 line.name, line.opcode, computation, *first, tuple(operands), before[1], cycles_of(given), runs,
                 origin[1] if origin else "", _source(given, sources), _relayout(line, body, before, first),
                 _hash(layouts), _hash(_SHAPE.sub(r"\1[\2]", layouts)),
                 sum(map(padded_bytes, (line.shape, *inputs))),
                 int(number[1]) if number and line.opcode == "parameter" else -1, given.lstrip().startswith("ROOT "),
             ))  # fmt: skip
-    return found
+    return operations
 
 
 def _relayout(
     line: Line, body: Sequence[str], before: tuple[str, tuple[int, ...]], after: tuple[str, tuple[int, ...]]
 ) -> bool:
+    moved = before[1] != after[1]
     if line.opcode in ("copy", "transpose"):
-        return line.opcode == "transpose" or before[1] != after[1]
+        return line.opcode == "transpose" or moved
     opcodes = {inner.opcode for text in body if (inner := split_line(text)) is not None}
     if line.opcode != "fusion" or not opcodes <= _MOVES or not opcodes & {"copy", "transpose"}:
         return False
-    return (
-        "transpose" in opcodes or before[0].partition("[")[2] != after[0].partition("[")[2] or before[1] != after[1]
-    )
+    return moved or "transpose" in opcodes or before[0].partition("[")[2] != after[0].partition("[")[2]
 
 
 def _parts(shape: str) -> tuple[str, tuple[int, ...]]:
     """Return shape and layout of the first array of a shape, such as ``f32[8,128]`` and ``(0, 1)``."""
-    found = _SHAPE.search(shape)
-    if not found:
+    if not (array := _SHAPE.search(shape)):
         return shape, ()
-    return f"{found[1]}[{found[2]}]", tuple(map(int, filter(None, (found[3] or "").split(","))))
+    return f"{array[1]}[{array[2]}]", tuple(map(int, filter(None, (array[3] or "").split(","))))
 
 
 def padded_bytes(shape: str) -> int:
@@ -132,7 +128,7 @@ def padded_bytes(shape: str) -> int:
     total = 0
     for kind, dimensions, order, rest in _SHAPE.findall(shape):
         sizes = [int(size) for size in dimensions.split(",") if size]
-        minor = [int(one) for one in order.split(",") if one]
+        minor = [int(dimension) for dimension in order.split(",") if dimension]
         tile = _TILE.search(rest)
         sides = [int(side) for side in tile[1].split(",")] if tile else []
         for side, dimension in zip(reversed(sides), minor, strict=False):
@@ -143,7 +139,6 @@ def padded_bytes(shape: str) -> int:
 
 
 def _plain(line: str) -> str:
-    """Return a line without origins and the compiler's findings."""
     return _CALLS.sub("", _BACKEND.sub("", without_origins(line))).strip()
 
 
@@ -152,26 +147,22 @@ def _hash(text: str) -> str:
 
 
 def _sources(text: str) -> dict[str, str]:
-    """``file:line`` by number of a stack frame, from the tables above the computations."""
-    files = dict(re.findall(r'^(\d+) "([^"]*)"$', _table(text, "FileNames"), re.MULTILINE))
-    places = {
-        number: f"{files.get(file, '?')}:{line}"
-        for number, file, line in re.findall(
-            r"^(\d+) \{file_name_id=(\d+) .*?\bline=(\d+)", _table(text, "FileLocations"), re.MULTILINE
-        )
-    }
-    frames = re.findall(r"^(\d+) \{file_location_id=(\d+)", _table(text, "StackFrames"), re.MULTILINE)
-    return {number: places.get(place, "") for number, place in frames}
+    """Return ``file:line`` by number of a stack frame, from the tables above the computations."""
 
+    def entries(name: str, pattern: str) -> list[Any]:
+        _, _, rest = text.partition(f"\n{name}\n")
+        return re.findall(pattern, rest.partition("\n\n")[0], re.MULTILINE)
 
-def _table(text: str, name: str) -> str:
-    _, found, rest = text.partition(f"\n{name}\n")
-    return rest.partition("\n\n")[0] if found else ""
+    files = dict(entries("FileNames", r'^(\d+) "([^"]*)"$'))
+    locations = entries("FileLocations", r"^(\d+) \{file_name_id=(\d+) .*?\bline=(\d+)")
+    lines = {number: f"{files.get(file, '?')}:{line}" for number, file, line in locations}
+    frames = entries("StackFrames", r"^(\d+) \{file_location_id=(\d+)")
+    return {number: lines.get(location, "") for number, location in frames}
 
 
 def _source(text: str, sources: Mapping[str, str]) -> str:
-    if place := _SOURCE.search(text):
-        return f"{place[1]}:{place[2]}"
+    if source := _SOURCE.search(text):
+        return f"{source[1]}:{source[2]}"
     frame = _FRAME.search(text)
     return sources.get(frame[1], "") if frame else ""
 
@@ -186,21 +177,20 @@ class Kernels:
 
     def learn(self, operations: Iterable[Operation]) -> None:
         """Remember the kernels of a compiled program."""
-        for one in operations:
-            if one.opcode in FREE or one.kernel in self.exact:
-                continue
-            self.exact[one.kernel] = one.cycles
-            self.alike[one.likeness] = min(one.cycles, self.alike.get(one.likeness, one.cycles))
-            self.rates.setdefault(one.opcode, []).append(one.cycles / max(1, one.bytes))
+        for op in operations:
+            if op.opcode not in FREE and op.kernel not in self.exact:
+                self.exact[op.kernel] = op.cycles
+                self.alike[op.likeness] = min(op.cycles, self.alike.get(op.likeness, op.cycles))
+                self.rates.setdefault(op.opcode, []).append(op.cycles / max(1, op.bytes))
 
     def predict(self, operations: Iterable[Operation]) -> float:
         """Return the cycles of an optimised program, rather too few than too many."""
-        return sum(one.runs * self._cycles(one) for one in operations if one.opcode not in FREE)
+        return sum(op.runs * self._cycles(op) for op in operations if op.opcode not in FREE)
 
-    def _cycles(self, one: Operation) -> float:
-        if one.kernel in self.exact:
-            return self.exact[one.kernel]
-        if one.likeness in self.alike:
-            return _HOPE * self.alike[one.likeness]
-        rates = self.rates.get(one.opcode)
-        return _HOPE * one.bytes * float(np.quantile(rates, _QUANTILE)) if rates else 0.0
+    def _cycles(self, op: Operation) -> float:
+        if op.kernel in self.exact:
+            return self.exact[op.kernel]
+        if op.likeness in self.alike:
+            return _HOPE * self.alike[op.likeness]
+        rates = self.rates.get(op.opcode)
+        return _HOPE * op.bytes * float(np.quantile(rates, _QUANTILE)) if rates else 0.0

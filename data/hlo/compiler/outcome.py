@@ -44,9 +44,9 @@ class Outcome:
 
     Attributes:
         estimate: of a module with status ``ok``; a prediction where it was screened out.
-        fingerprint: of the optimised module; empty when it did not come that far.
+        fingerprint: of the optimised module; empty if there is none.
         shared: the optimised module was known, so no code was generated.
-        text: the compiled program, where it was asked for and code was generated.
+        text: the compiled program, if requested and code was generated.
     """
 
     status: Status
@@ -78,8 +78,7 @@ def numbered(text: str) -> str:
 class Journal:
     """Outcomes by configuration, and rounds of measurements, in a file that only grows; use as a context.
 
-    ``settings`` are what labels depend on. Raises `WorkspaceError` when the file was begun with others or cannot be
-    written. A last line that was cut off is dropped.
+    A cut last line is dropped. Raises `WorkspaceError` if the file has other ``settings`` or cannot be written.
     """
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
@@ -98,16 +97,15 @@ class Journal:
             if not whole:
                 self._append(dict(settings))
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise WorkspaceError(
-                f"{path} cannot be used ({error})", do="remove it, or pass another `out`"
-            ) from error
+            got = f"{path} cannot be used ({error})"
+            raise WorkspaceError(got, do="remove it, or pass another `out`") from error
 
     def _read(self, lines: list[dict[str, Any]], settings: dict[str, Any]) -> None:
-        begun = lines[0] if lines else settings
-        if other := sorted(key for key in begun | settings if begun.get(key) != settings.get(key)):
+        first = lines[0] if lines else settings
+        if other := sorted(key for key in first | settings if first.get(key) != settings.get(key)):
             raise WorkspaceError(
                 f"{self.path} was started with another {' and '.join(other)}",
-                expected=", ".join(f"{key} {begun.get(key, 'of an earlier version')}" for key in other),
+                expected=", ".join(f"{key} {first.get(key, 'of an earlier version')}" for key in other),
                 do="use those settings, remove the file, or pass another `out`",
             )
         for line in lines[1:]:
@@ -125,13 +123,9 @@ class Journal:
     def add(self, configuration: str, outcome: Outcome) -> None:
         """Append an outcome; it is on disk when this returns."""
         line: dict[str, Any] = {
-            "configuration": configuration,
-            "status": outcome.status,
-            "fingerprint": outcome.fingerprint,
-            "shared": outcome.shared,
-            "seconds": round(outcome.seconds, 3),
-            "message": outcome.message,
-        }
+            "configuration": configuration, "status": outcome.status, "fingerprint": outcome.fingerprint,
+            "shared": outcome.shared, "seconds": round(outcome.seconds, 3), "message": outcome.message,
+        }  # fmt: skip
         if outcome.status is Status.OK and outcome.fingerprint not in self.estimates:
             self.estimates[outcome.fingerprint] = outcome.estimate
             line |= asdict(outcome.estimate)

@@ -113,5 +113,5 @@ class _Hooks(ast.NodeTransformer):
         if not any(first <= line <= last for line in self.lines):
             return node
         text = " ".join((ast.get_source_segment(self.source, node) or "").split())
-        about = [ast.Constant(one) for one in (self.path, first, last, text)]
-        return ast.copy_location(ast.Call(ast.Name(_HOOK, ast.Load()), [node, *about], []), node)
+        arguments = [ast.Constant(value) for value in (self.path, first, last, text)]
+        return ast.copy_location(ast.Call(ast.Name(_HOOK, ast.Load()), [node, *arguments], []), node)

@@ -1,7 +1,6 @@
-"""The process that owns JAX, so that nothing else needs jax. It forks a child for each piece of work.
+"""The process that owns JAX and forks a child for each piece of work, which may crash or hang alone.
 
-A child may crash or hang alone. The process never compiles itself: a child forked from a process without compiled
-programs is cheap and free of its threads' locks.
+It never compiles itself: a child forked from a process without compiled programs is cheap and free of locks.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 #: Seconds between two looks at the children.
 POLL: Final = 0.02
 ANSWER: Final = "answer.pickle"
-#: Done in the child: what it returns for the compiler and the folder of its dumps is the answer.
+#: Function of the compiler and a folder for dumps that is run in a child and returns the answer.
 Work = Callable[[Xla, Path], Any]
 
 
@@ -45,8 +44,8 @@ def serve(connection: Connection, xla: Xla) -> None:
                     _end(folder, running.pop(folder))
                 else:
                     folder.mkdir()
-                    given = (connection, xla, folder, work)
-                    running[folder] = get_context("fork").Process(target=_answer, args=given)
+                    arguments = (connection, xla, folder, work)
+                    running[folder] = get_context("fork").Process(target=_answer, args=arguments)
                     running[folder].start()
             for folder, process in running.items():
                 code = process.exitcode

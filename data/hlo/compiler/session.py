@@ -22,7 +22,7 @@ from typing import Any, Final, Self, cast
 import xlarank
 from xlarank.data.errors import CompilerError, XlarankError
 from xlarank.data.hlo.compiler.cycles import Estimate
-from xlarank.data.hlo.compiler.measuring import ROUNDS_FILE, compare, measure
+from xlarank.data.hlo.compiler.measuring import PROGRAM_FILE, ROUNDS_FILE, compare, measure
 from xlarank.data.hlo.compiler.operations import Kernels, read_operations
 from xlarank.data.hlo.compiler.outcome import Outcome, Status, fingerprint
 from xlarank.data.hlo.compiler.pasted import Pasted, Place, compile_pasted
@@ -57,7 +57,7 @@ class _Job:
         return time.monotonic() - self.started
 
     def answer(self) -> Any:
-        """Return what came of the work: its result, an error or an `Outcome`; None while it runs."""
+        """Return the result of the work, an error or an `Outcome`; None while it runs."""
         path = self.folder / ANSWER
         if path.exists():
             return pickle.loads(path.read_bytes())  # our own process wrote it
@@ -69,7 +69,7 @@ class Compiler:
     """XLA for one target, in a process of its own; use as a context.
 
     ``jobs`` modules are compiled at a time, each for at most ``limit`` seconds, with an ``effort`` of XLA's own.
-    Raises `CompilerError` where jax or libtpu is missing, or the machine is not one they run on.
+    Raises `CompilerError` if jax or libtpu is missing or does not support the machine.
     """
 
     def __init__(self, target: Target, *, jobs: int = 1, limit: float = 120.0, effort: float | None = None) -> None:
@@ -85,14 +85,11 @@ class Compiler:
         self._stderr = tempfile.TemporaryFile()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _SERVICE, str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=self._stderr,
-                stderr=self._stderr,
+                [sys.executable, "-c", _SERVICE, str(theirs.fileno())], pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL, stdout=self._stderr, stderr=self._stderr,
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
                 start_new_session=True,  # Ctrl-C goes to the client alone
-            )
+            )  # fmt: skip
         try:
             self._tell(self._scratch, target, effort)
             if not self._connection.poll(_START):
@@ -127,9 +124,7 @@ class Compiler:
         shutil.rmtree(self._scratch, ignore_errors=True)  # the process does so, too, unless it was killed
 
     def know(self, estimates: Mapping[str, Estimate], texts: Iterable[str] = ()) -> None:
-        """Register estimates by fingerprint of an earlier run, so that their code is not generated again, and
-        compiled programs by whose kernels to screen others.
-        """
+        """Register estimates by fingerprint, whose code is not generated again, and programs for screening."""
         self._known |= estimates
         for text in texts:
             self._kernels.learn(read_operations(text))
@@ -144,9 +139,8 @@ class Compiler:
     ) -> Iterator[tuple[int, Outcome]]:
         """Yield position and outcome of every module in order of completion.
 
-        ``limit`` seconds for each, where that is less than the compiler's own. ``keep`` asks for compiled texts and
-        remembers their kernels, by which with ``screen`` a program that promises no fewer cycles than these is left
-        without code.
+        Each takes at most ``limit`` seconds. ``keep`` requests compiled texts and remembers their kernels, which
+        predict the cycles of a program: from ``screen`` on, no code is generated.
         """
         seconds = min(self._limit, limit or self._limit)
         waiting, running = enumerate(modules), list[_Job]()
@@ -158,8 +152,7 @@ class Compiler:
                 if not running:
                     return
                 for job in list(running):
-                    answer = self._answer(job, running, screen)
-                    if answer is not None:
+                    if (answer := self._answer(job, running, screen)) is not None:
                         running.remove(job)
                         self._end(job)
                         yield from self._outcomes(job, answer)
@@ -169,7 +162,7 @@ class Compiler:
                 self._end(job)
 
     def _answer(self, job: _Job, running: list[_Job], screen: float | None) -> Any:
-        """Return what came of a job, or is known of its optimised module; one that another job compiles waits."""
+        """Return the answer of a job, or the known outcome of its optimised module; a twin of another job waits."""
         answer = job.answer()  # before dumps are read, so that none can be overlooked
         if job.fingerprint or (text := optimised_text(job.folder, self.target)) is None:
             return answer
@@ -178,7 +171,7 @@ class Compiler:
             return Outcome(Status.OK, self._known[job.fingerprint], shared=True)
         if screen is not None and (predicted := self._kernels.predict(read_operations(text))) >= screen:
             return Outcome(Status.SCREENED, Estimate(round(predicted)))
-        twins = (one for one in running if one.fingerprint == job.fingerprint and one is not job)
+        twins = (other for other in running if other.fingerprint == job.fingerprint and other is not job)
         if (twin := next(twins, None)) is None:
             return answer
         self._end(job)
@@ -200,24 +193,20 @@ class Compiler:
             self.know({job.fingerprint: answer.estimate}, [answer.text] if answer.text else [])
         yield job.position, answer
         for other in job.waiting:
-            shared = replace(answer, shared=answer.status is Status.OK, seconds=other.seconds, text="")
-            yield other.position, shared
+            yield other.position, replace(answer, shared=answer.status is Status.OK, seconds=other.seconds, text="")
 
     def lower(self, *, function: str = "", module: Message | None = None, one_hot: bool = False) -> Lowered:
         """Return a program as layout assignment sees it: ``module:function`` or a module in an earlier state.
 
         With ``one_hot`` the function's calls of take_along_axis become products with one-hot vectors.
-
-        Raises `CompilerError` when it cannot be imported or traced, or the compiler does not take it.
+        Raises `CompilerError` if it cannot be imported, traced or compiled.
         """
         given = b"" if module is None else module.SerializeToString()
         answer = self._ask(partial(lower, function=function, module=given, one_hot=one_hot), self._limit, dumped)
         if isinstance(answer, Outcome):
-            raise CompilerError(
-                f"the program does not compile for {self.target.name} ({answer.message})",
-                expected="a program for one device, without sharding or collectives",
-                do="check that it compiles in JAX",
-            )
+            got = f"the program does not compile for {self.target.name} ({answer.message})"
+            expected = "a program for one device, without sharding or collectives"
+            raise CompilerError(got, expected=expected, do="check that it compiles in JAX")
         return cast(Lowered, answer)
 
     def compare(
@@ -236,24 +225,24 @@ class Compiler:
         return answer.message if isinstance(answer, Outcome) else float(answer)
 
     def compile_pasted(self, pasted: Pasted) -> tuple[str, dict[Place, str]] | Outcome:
-        """Return the compiled program of pasted code and the expressions constrained, or what became of it."""
-        answer: tuple[str, dict[Place, str]] | Outcome = self._ask(
-            partial(compile_pasted, pasted=pasted), self._limit
-        )
-        return answer
+        """Return the compiled program of pasted code and the expressions constrained, or the failure."""
+        answer = self._ask(partial(compile_pasted, pasted=pasted), self._limit)
+        return cast(tuple[str, dict[Place, str]] | Outcome, answer)
 
     def measure(
         self, plain: Message, programs: Mapping[str, Message | Pasted], *, seed: int, done: int = 0
     ) -> Generator[dict[str, float | str], None, None]:
         """Yield rounds: the seconds of every program on the device, or why it has none (`measuring.measure`).
 
-        Raises `CompilerError` when the first program cannot be run, or another one ends the process.
+        A program that ends the process when it is loaded or first run is left out, with the reason.
+        Raises `CompilerError` when the first program cannot be run, or the process ends later.
         """
         serialized = {
-            name: one if isinstance(one, Pasted) else one.SerializeToString() for name, one in programs.items()
+            name: program if isinstance(program, Pasted) else program.SerializeToString()
+            for name, program in programs.items()
         }
         work = partial(measure, plain=plain.SerializeToString(), programs=serialized, seed=seed, done=done)
-        job, offset, answer = self._start(work, float("inf")), 0, None
+        job, offset, answer, crashed = self._start(work, float("inf")), 0, None, ""
         try:
             while answer is None:
                 answer = job.answer()  # before the rounds are read, so that none can be overlooked
@@ -266,16 +255,20 @@ class Compiler:
                     yield json.loads(line)
                 offset += len(whole) + bool(whole)
                 self._wait()
+            if isinstance(answer, Outcome) and (path := job.folder / PROGRAM_FILE).exists():
+                crashed = path.read_text(encoding="utf-8")
         finally:
             self._end(job)
         if isinstance(answer, XlarankError):
             raise answer
-        if isinstance(answer, Outcome):
-            raise CompilerError(
-                f"the programs cannot be measured ({answer.message})",
-                expected="programs that run on one device",
-                do="measure fewer configurations; rounds measured so far are kept",
-            )
+        if crashed in [*programs][1:]:
+            others = {name: program for name, program in programs.items() if name != crashed}
+            for seconds in self.measure(plain, others, seed=seed, done=done):
+                yield seconds | {crashed: answer.message}
+        elif isinstance(answer, Outcome):
+            got, expected = f"the programs cannot be measured ({answer.message})", "programs that run on one device"
+            do = "measure fewer configurations; rounds measured so far are kept"
+            raise CompilerError(got, expected=expected, do=do)
 
     def under_limit(self, module: Message, kib: int, seconds: float) -> bytes | str:
         """Return the compiled module under a limit of vector memory (0: the compiler's own), or why not."""
@@ -283,7 +276,7 @@ class Compiler:
         return answer if isinstance(answer, bytes) else answer.message
 
     def _ask(self, work: Work, seconds: float, early: Callable[[Path], Any] = lambda folder: None) -> Any:
-        """Return the answer to a single request, ``early`` where its dumps give it; raise it if it is an error."""
+        """Return the answer to a single request, or ``early`` of its dumps once known; raise an error answered."""
         job = self._start(work, seconds)
         try:
             while (answer := job.answer()) is None and (answer := early(job.folder)) is None:
@@ -307,9 +300,9 @@ class Compiler:
         if self._connection.poll(POLL):  # after its start it has nothing to say
             self._receive()
 
-    def _tell(self, *what: Any) -> None:
+    def _tell(self, *message: Any) -> None:
         try:
-            self._connection.send(what)
+            self._connection.send(message)
         except (BrokenPipeError, ConnectionResetError):
             self._receive()
 
@@ -320,7 +313,5 @@ class Compiler:
             self._process.wait(10)
             self._stderr.seek(0)
             output = self._stderr.read().decode(errors="replace").strip().splitlines()
-            raise CompilerError(
-                f"the compiler's process ended ({output[-1][:300] if output else 'without output'})",
-                do="run it again; what was done is kept",
-            ) from error
+            got = f"the compiler's process ended ({output[-1][:300] if output else 'without output'})"
+            raise CompilerError(got, do="run it again; what was done is kept") from error

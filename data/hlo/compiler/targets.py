@@ -90,6 +90,5 @@ def target_of(name: str) -> Target:
     try:
         return TARGETS[name]
     except KeyError:
-        raise CompilerError(
-            f"{name!r} is not a target", expected=", ".join(TARGETS), do=did_you_mean(name, TARGETS)
-        ) from None
+        got = f"{name!r} is not a target"
+        raise CompilerError(got, expected=", ".join(TARGETS), do=did_you_mean(name, TARGETS)) from None

@@ -61,10 +61,7 @@ class Lowered:
 
 
 class Xla:
-    """XLA for one target.
-
-    Raises `CompilerError` where jax or libtpu is missing or refuses to start.
-    """
+    """XLA for one target; raises `CompilerError` if jax or libtpu is missing or refuses to start."""
 
     def __init__(self, target: Target, effort: float | None = None) -> None:
         os.environ.update(_DEVICE_ENVIRONMENT if target.name == "device" else ENVIRONMENT)
@@ -84,20 +81,16 @@ class Xla:
                 if self.versions["platform"] == "cpu":
                     jax.config.update("jax_platforms", "cpu")  # no child looks for other devices
         except ImportError as error:
-            raise CompilerError(
-                f"the compiler cannot be imported ({error})",
-                expected="jax 0.10.2 or later and, for TPUs, Google's libtpu (x86-64 Linux, its own terms)",
-                do='run: pip install "xlarank[collect]"',
-            ) from error
+            expected = "jax 0.10.2 or later and, for TPUs, Google's libtpu (x86-64 Linux, its own terms)"
+            got, do = f"the compiler cannot be imported ({error})", 'run: pip install "xlarank[collect]"'
+            raise CompilerError(got, expected=expected, do=do) from error
         self.target, self.effort, self._device = target, effort, None
         if target.estimated:
             try:
                 topology = topologies.get_topology_desc(platform="tpu", topology_name=target.topology)
             except Exception as error:  # what libtpu raises is not documented
-                raise CompilerError(
-                    f"libtpu does not start for {target.topology} ({first_line(error)})",
-                    do="update jax and libtpu together",
-                ) from error
+                got = f"libtpu does not start for {target.topology} ({first_line(error)})"
+                raise CompilerError(got, do="update jax and libtpu together") from error
             self._device = topology.devices[0]
 
     @property
@@ -110,10 +103,7 @@ class Xla:
         return self._device
 
     def compile(self, module: bytes, options: dict[str, Any] | None = None) -> Any:
-        """Return the executable of a serialized HLO module, compiled with some options of the compiler.
-
-        Entry layouts are those that the module's modes ask for (`xlarank.data.hlo.compiler.constrain`).
-        """
+        """Return the executable of a serialized HLO module, with entry layouts by the module's modes."""
         from jax._src.interpreters import mlir
         from jax._src.lib import xla_client
         from jaxlib import _jax
@@ -137,7 +127,6 @@ class Xla:
 
 
 def _device_facts() -> dict[str, str]:
-    """Return what JAX's default device says of itself."""
     import jax
 
     device = jax.devices()[0]
@@ -148,10 +137,10 @@ def _set_modes(parsed: Any, key: str, modes: list[str]) -> None:
     """Give each argument or result of the main function of an MLIR module its mode."""
     from jaxlib.mlir import ir
 
-    (main,) = (one for one in parsed.body.operations if one.attributes["sym_name"] == ir.StringAttr.get("main"))
+    (main,) = (op for op in parsed.body.operations if op.attributes["sym_name"] == ir.StringAttr.get("main"))
     old = list(main.attributes[key]) if key in main.attributes else [ir.DictAttr.get({})] * len(modes)
     merged = [
-        ir.DictAttr.get({one.name: one.attr for one in kept} | {"mhlo.layout_mode": ir.StringAttr.get(mode)})
+        ir.DictAttr.get({entry.name: entry.attr for entry in kept} | {"mhlo.layout_mode": ir.StringAttr.get(mode)})
         for kept, mode in zip(old, modes, strict=True)
     ]
     main.attributes[key] = ir.ArrayAttr.get(merged)
@@ -184,9 +173,7 @@ def under_limit(xla: Xla, folder: Path, *, module: bytes, kib: int) -> bytes:
 
 def lower(xla: Xla, folder: Path, *, function: str, module: bytes, one_hot: bool) -> Lowered | None:
     """Compile ``module:function`` or a module, and return what was dumped around layout assignment."""
-    dumps = {
-        "xla_dump_to": str(folder), "xla_dump_hlo_pass_re": "layout-assignment", "xla_dump_hlo_as_proto": True
-    }  # fmt: skip
+    dumps = {"xla_dump_to": str(folder), "xla_dump_hlo_pass_re": "layout-assignment", "xla_dump_hlo_as_proto": True}
     if function:
         lowered, leaves = _lowered_function(xla, function, one_hot)
         (folder / _LEAVES).write_text(json.dumps(leaves), encoding="utf-8")
@@ -197,11 +184,7 @@ def lower(xla: Xla, folder: Path, *, function: str, module: bytes, one_hot: bool
 
 
 def _lowered_function(xla: Xla, name: str, one_hot: bool) -> tuple[Any, list[list[str]]]:
-    """Return what ``module:function`` returns as JAX lowers it, and the paths of its inputs and outputs.
-
-    The function takes no arguments and returns ``(callable, arguments)``; arguments are arrays or
-    `jax.ShapeDtypeStruct`.
-    """
+    """Return the result of `imported` as JAX lowers it, and the paths of its inputs and outputs."""
     import jax
     from jax.sharding import SingleDeviceSharding
 
@@ -213,32 +196,28 @@ def _lowered_function(xla: Xla, name: str, one_hot: bool) -> tuple[Any, list[lis
         try:
             return jax.ShapeDtypeStruct(jax.numpy.shape(leaf), jax.numpy.result_type(leaf), sharding=sharding)
         except TypeError as error:
-            raise CompilerError(
-                f"argument {paths.keystr(path)} of {name} has no shape: it is {type(leaf).__name__}",
-                expected="arrays or jax.ShapeDtypeStruct(shape, dtype)",
-                do="bind what is no array with functools.partial or a lambda",
-            ) from error
+            got = f"argument {paths.keystr(path)} of {name} has no shape: it is {type(leaf).__name__}"
+            do = "bind what is no array with functools.partial or a lambda"
+            raise CompilerError(got, expected="arrays or jax.ShapeDtypeStruct(shape, dtype)", do=do) from error
 
     shapes = paths.tree_map_with_path(placed, arguments)
     try:
         donated: tuple[int, ...] = ()
         if hasattr(function, "lower"):  # by jax.jit
-            arguments = enumerate(function.lower(*shapes).args_info[0])
-            donated = tuple(at for at, one in arguments if any(leaf.donated for leaf in paths.tree_leaves(one)))
+            infos = enumerate(function.lower(*shapes).args_info[0])
+            donated = tuple(at for at, info in infos if any(leaf.donated for leaf in paths.tree_leaves(info)))
         options = {"keep_unused": True, "in_shardings": sharding, "out_shardings": sharding}
         lowered = jax.jit(function, donate_argnums=donated, **options).lower(*shapes)
     except Exception as error:  # whatever the program's own code raises
-        raise CompilerError(
-            f"{name} cannot be traced ({type(error).__name__}: {first_line(error)})",
-            expected="arguments that fit the function",
-            do="try jax.jit(function).lower(*arguments)",
-        ) from error
+        got = f"{name} cannot be traced ({type(error).__name__}: {first_line(error)})"
+        do = "try jax.jit(function).lower(*arguments)"
+        raise CompilerError(got, expected="arguments that fit the function", do=do) from error
     trees = shapes, lowered.out_info
     return lowered, [[paths.keystr(path) for path, _ in paths.tree_leaves_with_path(tree)] for tree in trees]
 
 
 def imported(name: str, one_hot: bool) -> tuple[Any, Any]:
-    """Return what ``module:function`` does: a callable and its arguments. ``one_hot`` replaces take_along_axis."""
+    """Return callable and arguments from ``module:function()``; ``one_hot`` replaces take_along_axis."""
     if one_hot:
         import jax.numpy
 
@@ -248,32 +227,29 @@ def imported(name: str, one_hot: bool) -> tuple[Any, Any]:
     try:
         make = getattr(importlib.import_module(module), function)
     except Exception as error:  # a module may raise anything
-        raise CompilerError(
-            f"{name} cannot be imported ({type(error).__name__}: {first_line(error)})",
-            expected="module:function, importable from the current folder",
-            do="check both names, and that python can import the module",
-        ) from error
+        got = f"{name} cannot be imported ({type(error).__name__}: {first_line(error)})"
+        expected = "module:function, importable from the current folder"
+        do = "check both names, and that python can import the module"
+        raise CompilerError(got, expected=expected, do=do) from error
     program = make()
     if not (isinstance(program, tuple) and len(program) == 2 and callable(program[0])):
-        raise CompilerError(
-            f"{name} returned {type(program).__name__}",
-            expected="(callable, arguments), arguments being arrays or jax.ShapeDtypeStruct",
-            do="wrap the function: def program(): return step, (weights, batch)",
-        )
+        expected = "(callable, arguments), arguments being arrays or jax.ShapeDtypeStruct"
+        do = "wrap the function: def program(): return step, (weights, batch)"
+        raise CompilerError(f"{name} returned {type(program).__name__}", expected=expected, do=do)
     return program[0], tuple(program[1])
 
 
 def _take_one_hot(array: Any, indices: Any, axis: int = -1, **_: Any) -> Any:
-    """Return what `jax.numpy.take_along_axis` does, without a gather."""
+    """Compute `jax.numpy.take_along_axis` without a gather."""
     import jax
 
-    rows, picks = (jax.numpy.moveaxis(one, axis, -1) for one in (array, indices))
+    rows, picks = (jax.numpy.moveaxis(values, axis, -1) for values in (array, indices))
     hot = jax.nn.one_hot(picks, rows.shape[-1], dtype=rows.dtype)
     return jax.numpy.moveaxis((hot * rows[..., None, :]).sum(-1), -1, axis)
 
 
 def dumped(folder: Path) -> Lowered | None:
-    """Return what was dumped around layout assignment, once it is whole; the first run of the pass counts."""
+    """Return the dumps around the first layout assignment, once they are complete."""
 
     def module_in(path: Path) -> Message:
         return HloProto.FromString(path.read_bytes()).hlo_module
@@ -284,7 +260,7 @@ def dumped(folder: Path) -> Lowered | None:
     leaves = folder / _LEAVES
     return Lowered(
         module_in(before[0]).SerializeToString(),
-        {one.name: tuple(one.shape.layout.minor_to_major) for _, one in instructions(module_in(after[0]))},
+        {made.name: tuple(made.shape.layout.minor_to_major) for _, made in instructions(module_in(after[0]))},
         json.loads(leaves.read_text(encoding="utf-8")) if leaves.exists() else ((), ()),
     )
 
@@ -297,8 +273,8 @@ def first_line(error: BaseException) -> str:
 def repaired(module: Message) -> Message:
     """Return a copy that XLA compiles again.
 
-    Halves of 64-bit values become conversions, aliases of inputs and outputs and modes of layouts go, and fusions
-    that the compiler made before layout assignment become calls, which it inlines and fuses anew.
+    Halves of 64-bit values become conversions, aliases and modes of layouts go, and fusions made before layout
+    assignment become calls, which the compiler inlines and fuses anew.
     """
     copy = HloModuleProto()
     copy.CopyFrom(module)
@@ -309,12 +285,9 @@ def repaired(module: Message) -> Message:
         computation.is_fusion_computation = False
         for instruction in computation.instructions:
             if instruction.opcode == "custom-call" and instruction.custom_call_target in _SPLITS:
-                instruction.opcode = "convert"
-                instruction.custom_call_target = ""
+                instruction.opcode, instruction.custom_call_target = "convert", ""
                 instruction.custom_call_api_version = 0
                 del instruction.operand_ids[1:]
             elif instruction.opcode == "fusion":
-                instruction.opcode = "call"
-                instruction.fusion_kind = ""
-                instruction.backend_config = b""
+                instruction.opcode, instruction.fusion_kind, instruction.backend_config = "call", "", b""
     return copy
