@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import graphs
+from tests.features.helpers import SCRAMBLED_GRAPHS, SCRAMBLED_KERNELS
 from tests.graphs import Arrays, Node, arrays_of, examples, layout_arrays, layout_row, program_arrays, tile_arrays
 from xlarank.data.errors import GraphFileError
 from xlarank.data.graph import LayoutGraph, TileGraph, read_graph, tensor_ranks
@@ -238,7 +239,7 @@ def test_the_layout_graph_and_the_tile_graph(graph_file):
 
 
 @examples(60)
-@given(arrays=st.one_of(graphs.layout_graphs(relabel=True), graphs.tile_graphs()))
+@given(arrays=st.one_of(SCRAMBLED_GRAPHS, SCRAMBLED_KERNELS))
 def test_random_graphs_read_as_written(next_path, arrays):
     graph = read_graph(graphs.save_npz(next_path(), arrays))
     read = arrays_of(graph)

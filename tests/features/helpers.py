@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from tests.graphs import Arrays, Node, layout_row, program_arrays, save_npz, tile_row
+from tests.graphs import Arrays, Node, layout_row, program_arrays, relabelled, save_npz, tile_row
 from xlarank.data.graph import LayoutGraph, TileGraph, read_graph
 from xlarank.features.rows import GraphRows
 
@@ -91,9 +91,7 @@ _MOST = 1 << 22
 class _Draft:
     """A random program so far, whose shapes follow from operands; a method adds nodes, or none where nothing fits.
 
-    In `tests.graphs.layout_graphs`, which draws opcodes and shapes freely, a transpose hardly ever permutes its
-    operand's sizes and a dot hardly ever contracts. A graph follows from a number, not from hypothesis, which
-    would draw the small and the simple far too often to reach such cases.
+    A graph follows from a number, not from hypothesis, which would draw the small and the simple far too often.
     """
 
     def __init__(self, random: Random) -> None:
@@ -288,9 +286,14 @@ def fitting_kernel(seed: int) -> Arrays:
     return tile_file(draft.nodes, random.choices(rows, k=random.randint(1, 10)))
 
 
-def fitting_graphs() -> st.SearchStrategy[Arrays]:
-    return st.integers(0, 2**32).map(fitting_graph)
+def scrambled(arrays: Arrays, seed: int) -> Arrays:
+    """Shuffle the opcodes, so that shapes need not fit them, and the numbers of the nodes."""
+    random = np.random.default_rng(seed)
+    arrays = {**arrays, "node_opcode": random.permutation(arrays["node_opcode"])}
+    return relabelled(arrays, random.permutation(len(arrays["node_feat"])))
 
 
-def fitting_kernels() -> st.SearchStrategy[Arrays]:
-    return st.integers(0, 2**32).map(fitting_kernel)
+SEEDS = st.integers(0, 2**32)
+FITTING_GRAPHS, FITTING_KERNELS = SEEDS.map(fitting_graph), SEEDS.map(fitting_kernel)
+SCRAMBLED_GRAPHS = SEEDS.map(lambda seed: scrambled(fitting_graph(seed), seed))
+SCRAMBLED_KERNELS = SEEDS.map(lambda seed: scrambled(fitting_kernel(seed), seed))

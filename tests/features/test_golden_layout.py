@@ -47,12 +47,7 @@ PROGRAM = (
 NONE = layout_row()
 A = (NONE, NONE, NONE, NONE)
 B = (NONE, layout_row((0, 1), (1, 0), (1, 0)), NONE, NONE)
-C = (
-    layout_row((0, 1)),
-    layout_row((0, 1), (0, 1)),
-    layout_row((0, 1), (0, 1), (1, 0)),
-    layout_row((), (0,)),
-)
+C = (layout_row((0, 1)), layout_row((0, 1), (0, 1)), layout_row((0, 1), (0, 1), (1, 0)), layout_row((), (0,)))
 D = (NONE, NONE, layout_row((), (1,)), layout_row((0,), (0, 1)))
 
 # How common a row is among the four distinct configurations, node by node:

@@ -52,7 +52,6 @@ COPY_CONFIGS = (
     tile_row(output=(2, 3, 3, 2)),
     tile_row(),
 )
-VMEM = 16 * 1024 * 1024
 
 
 def logs(*sizes: float) -> tuple[float, ...]:

@@ -12,10 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.features.helpers import (
+    FITTING_GRAPHS,
+    FITTING_KERNELS,
     SAMPLE,
+    SCRAMBLED_GRAPHS,
+    SCRAMBLED_KERNELS,
     by_name,
-    fitting_graphs,
-    fitting_kernels,
     graph_of,
     layout_file,
     layout_of,
@@ -29,12 +31,10 @@ from tests.graphs import (
     Node,
     examples,
     layout_arrays,
-    layout_graphs,
     layout_row,
     relabelled,
     save_npz,
     tile_arrays,
-    tile_graphs,
     tile_row,
 )  # fmt: skip
 from xlarank.data.errors import GraphFileError
@@ -211,7 +211,7 @@ TILE_REWRITES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", REWRITES)
-@given(arrays=fitting_graphs(), seed=st.integers(0, 99))
+@given(arrays=FITTING_GRAPHS, seed=st.integers(0, 99))
 @examples(12)
 def test_columns_of_a_layout_graph_in_other_words(name, arrays, seed):
     assert REWRITES[name].wrong_columns(arrays, seed) == []
@@ -229,7 +229,7 @@ def test_columns_of_the_sample_in_other_words():
         assert Rewrite(may_move=TRANSDUCTIVE, configs=some(3, *largest)).wrong_columns(arrays) == [], place
 
 
-@given(arrays=fitting_kernels(), seed=st.integers(0, 99))
+@given(arrays=FITTING_KERNELS, seed=st.integers(0, 99))
 @examples(20)
 def test_permuted_configurations_of_any_kernel(arrays, seed):
     assert SHUFFLED.wrong_columns(arrays, seed) == []
@@ -251,7 +251,7 @@ def assert_numbers(features: GraphRows) -> None:
             assert values.min() >= 0 and values.max() <= 1 + 1e-6, name
 
 
-@given(arrays=st.one_of(fitting_graphs(), layout_graphs(), fitting_kernels(), tile_graphs()))
+@given(arrays=st.one_of(FITTING_GRAPHS, SCRAMBLED_GRAPHS, FITTING_KERNELS, SCRAMBLED_KERNELS))
 @examples(40)
 def test_all_numbers_are_finite_and_shares_lie_between_0_and_1(arrays):
     assert_numbers(assemble(graph_of(arrays)))

@@ -10,11 +10,21 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.features.helpers import SAMPLE, fitting_graph, fitting_kernels, layout_of, load, tile_of, wrong_columns
+from tests.features.helpers import (
+    FITTING_KERNELS,
+    SAMPLE,
+    SCRAMBLED_GRAPHS,
+    SCRAMBLED_KERNELS,
+    fitting_graph,
+    layout_of,
+    load,
+    tile_of,
+    wrong_columns,
+)
 from tests.features.oracle_layout import LayoutOracle
 from tests.features.oracle_program import CLASS_OF
 from tests.features.oracle_tile import TileOracle
-from tests.graphs import Arrays, examples, layout_graphs, tile_graphs
+from tests.graphs import Arrays, examples
 from xlarank.data.schema import OPCODE
 from xlarank.features.assemble import assemble
 from xlarank.features.layout.layout_context import LayoutContext
@@ -84,7 +94,7 @@ def test_classes_of_opcodes():
 
 
 @pytest.mark.slow
-@given(arrays=layout_graphs(relabel=True))
+@given(arrays=SCRAMBLED_GRAPHS)
 @examples(15)
 def test_graphs_of_unrelated_shapes(arrays):
     compare_layout(arrays)
@@ -97,7 +107,7 @@ def test_layouts_of_the_sample(place):
 
 
 @pytest.mark.slow
-@given(arrays=st.one_of(fitting_kernels(), tile_graphs()))
+@given(arrays=st.one_of(FITTING_KERNELS, SCRAMBLED_KERNELS))
 @examples(40)
 def test_kernels(arrays):
     oracle = TileOracle(arrays)

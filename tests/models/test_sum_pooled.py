@@ -149,18 +149,6 @@ def test_merged_costs_lie_within_the_tolerance_and_keep_their_order(cost: np.nda
     assert merge_ties(cost, 0.0) is cost
 
 
-def test_ties_by_hand() -> None:
-    """Steps of a tenth above 100: 100 to 110, 110 to 121, 121 to 133.1. A share of the smaller cost ties."""
-    merged = merge_ties(np.array([105.0, 100, 120, 109, 112, 130]), 0.1)
-    assert merged == pytest.approx([100, 100, 110, 100, 110, 121])
-    assert np.unique(merged).size == 3, "equal to the last bit"
-    costs, others = np.array([100.0, 101.005, 100.0, 90.0]), np.array([101.005, 100.0, 100.9, 90.0])
-    assert faster_by_sign(costs, others, 0.01).tolist() == [1.0, -1.0, 0.0, 0.0]
-    assert faster_by_sign(costs, others, 0.0).tolist() == [1.0, -1.0, 1.0, 0.0]
-    chain = 1e6 * 1.00501 ** np.arange(200)  # steps of 1% make pairs, single linkage would make one of all
-    assert 95 <= np.unique(merge_ties(chain, 0.01)).size <= 105
-
-
 def loss_of(graphs: list[list[float]], *, pairs: int = 1, how: str = "rows") -> RankNetLoss:
     indptr = np.cumsum([0, *map(len, graphs)])
     return RankNetLoss(np.concatenate(graphs), indptr, row_weights(indptr, how), pairs, 0.0)
