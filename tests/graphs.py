@@ -208,8 +208,6 @@ def arrays_of(graph: Any) -> Arrays:
     return program | splits | {"node_config_feat": rows}
 
 
-# Random graphs ----------------------------------------------------------------------------------------
-
 #: Most examples of a property where the slow tests are left out.
 FEW = 8
 

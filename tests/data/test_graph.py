@@ -158,8 +158,6 @@ def test_bombs_are_refused_by_their_headers(tmp_path, monkeypatch, kind):
             read_graph(graphs.save_npz(tmp_path / "bomb.npz", arrays), kind)
 
 
-# Valid oddities -----------------------------------------------------------------------------------------
-
 DTYPES = {
     "node_opcode": "u1 i4 >i8", "edge_index": "i4 u8", "node_feat": "f8 >f4 i8", "config_runtime": "u8 i4",
     "node_config_feat": "i1 i2 i8 f2 f8 >f4 >i2", "node_config_ids": "i4 u1", "node_splits": "i4",
@@ -222,9 +220,6 @@ def test_a_configuration_that_was_not_measured_costs_more_than_any_that_was(grap
     assert (graph.cost[graph.measured] == whole.cost[graph.measured]).all()
     withheld = read_graph(graph_file(changed(kind, "config_runtime", np.zeros_like)))
     assert not withheld.labelled and np.isinf(withheld.cost).all()
-
-
-# What comes out -----------------------------------------------------------------------------------------
 
 
 def test_the_layout_graph_and_the_tile_graph(graph_file):

@@ -106,8 +106,6 @@ def large_arrays() -> dict[str, np.ndarray]:
     return {**tile_arrays(), **times, "config_feat": rng.integers(0, 2**20, (600, 24)).astype(np.float32)}
 
 
-# What is refused ----------------------------------------------------------------------------------------
-
 GARBAGE_HEADERS = {
     "no magic": b"garbage" * 20,
     "empty member": b"",
@@ -273,9 +271,6 @@ def test_every_damaged_byte_of_a_file_is_refused_or_harmless(path, request):
         for name, key in (("opcode", "node_opcode"), ("runtime", "config_runtime"), ("config_feat",) * 2):
             assert np.array_equal(getattr(graph, name), arrays[key]), at
     assert len(places) * 0.5 < refused < len(places)
-
-
-# Reading what is right ----------------------------------------------------------------------------------
 
 
 @given(

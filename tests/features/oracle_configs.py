@@ -202,9 +202,6 @@ def unlike(pair: Pair, config: Configuration) -> bool:
     return left.layout != tuple(pair.turn.index(dimension) for dimension in right.layout)
 
 
-# Propagation ----------------------------------------------------------------------------------------------------
-
-
 def propagation_columns(copies: Copies, config: Configuration) -> dict[str, float]:
     """Set layouts spread from consumers to producers and through elementwise nodes, three times."""
     graph = copies.graph

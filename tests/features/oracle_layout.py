@@ -198,9 +198,6 @@ def roles_of(graph: Configured, place: int) -> list[list[str]]:
     return found
 
 
-# Tied groups, outputs, neighbourhoods ---------------------------------------------------------------------------
-
-
 def group_columns(graph: Configured, config: Configuration, tied: Sequence[Tied]) -> dict[str, float]:
     """The rule of ties is handed in: it has its own tests."""
     groups: dict[object, list[int]] = {}
@@ -357,9 +354,6 @@ class Around:
 
 def dot(one: Sequence[float], other: Sequence[float]) -> float:
     return sum(a * b for a, b in zip(one, other, strict=True))
-
-
-# All of them ----------------------------------------------------------------------------------------------------
 
 
 class LayoutOracle(Configured):

@@ -163,9 +163,6 @@ class Choice:
         return self.layout != self.tensor.default
 
 
-# Roles of dimensions --------------------------------------------------------------------------------------------
-
-
 def dot_split(out: Sizes, left: Sizes, right: Sizes) -> tuple[int, int, float]:
     """Batch dimensions and dimensions from the left operand in the output, and the size summed over.
 
@@ -243,9 +240,6 @@ def reshape_roles(out: Sizes, given: Sizes) -> tuple[list[str], list[str]]:
                 for dimension in group[side]:
                     roles[side][dimension] = "split" if sizes[0] > sizes[1] else "merged"
     return (roles[0], roles[1])
-
-
-# Programs ------------------------------------------------------------------------------------------------------
 
 
 class Program:
@@ -408,8 +402,6 @@ def _quantile(values: Sequence[float], q: float) -> float:
     high = min(low + 1, len(values) - 1)
     return ordered[low] + (place - low) * (ordered[high] - ordered[low])
 
-
-# What a fusing compiler never stores -------------------------------------------------------------------------
 
 LOOPS = ("elementwise", "reshape", "transpose", "slice", "broadcast")
 EXPENSIVE = {*("exponential", "tanh", "log", "logistic", "power", "rsqrt", "sqrt", "divide")}

@@ -254,8 +254,6 @@ def test_columns_of_the_chains():
     assert wrong_columns(assemble(layout_of(arrays)), {**CHAINED, **CHAIN_GRAPH}) == []
 
 
-# Outputs ------------------------------------------------------------------------------------------------------
-
 #: A product of [64,32] and [32,128] in f32, doubled, then added up along its rows. Nothing of it is fused away: the
 #: reduction is no loop over elements.
 REDUCED = (
@@ -309,8 +307,6 @@ def test_a_set_output_and_its_region():
     regions = LayoutContext(layout_of(layout_file(nodes, [1], [[NONE]]))).regions
     assert regions.of[0] != regions.of[1] == regions.of[2], "none crosses a change of shape"
 
-
-# Tied groups --------------------------------------------------------------------------------------------------
 
 #: Nodes 3 and 4 are tied: 1000 and 4096 along the lanes pad less than 32. Of node 5 the other order does
 #: (4096 x 1000 elements against 4096 x 1024). Bytes of the outputs: 128,000, 524,288, 16,384,000, 128,000.

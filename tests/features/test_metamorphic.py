@@ -68,9 +68,6 @@ def numbering(arrays: Arrays, priority: Sequence[int]) -> np.ndarray:
     return new_id
 
 
-# Other ways to write a graph down -------------------------------------------------------------------------------
-
-
 def renumbered(arrays: Arrays, random: Random) -> Arrays:
     """In another topological order."""
     return relabelled(arrays, numbering(arrays, random.permutation(len(arrays["node_feat"])).tolist()))
@@ -234,8 +231,6 @@ def test_columns_of_the_sample_in_other_words():
 def test_permuted_configurations_of_any_kernel(arrays, seed):
     assert SHUFFLED.wrong_columns(arrays, seed) == []
 
-
-# Numbers that can be learned from ---------------------------------------------------------------------------
 
 #: Not shares: differences to the default, and how many standard deviations a share lies off.
 NO_SHARES = ("violation__*_change__share", "zscore__*")

@@ -96,8 +96,6 @@ def test_readers_of_one_tensor_stand_in_a_row():
     assert len(sibling_pairs(context_of(nodes, (2, 3)))) == 0, "over another operation they are no siblings"
 
 
-# Aggregates ----------------------------------------------------------------------------------------------------
-
 SEEDS = range(200, 212)
 
 

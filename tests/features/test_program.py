@@ -32,9 +32,6 @@ def given(*dims: tuple[int, ...]) -> list[Node]:
     return [Node("parameter", each) for each in dims]
 
 
-# Fusion -----------------------------------------------------------------------------------------------------
-
-
 def fused(*nodes: Node) -> list[bool]:
     return ProgramContext(graph_of(tile_file(nodes, [tile_row()]))).fused.tolist()
 
@@ -62,9 +59,6 @@ def test_fusion_by_hand():
     for opcode, expected in (("negate", True), ("exponential", False)):
         small = [*given((8,)), Node(opcode, (8,), (0,)), Node("broadcast", (64, 8), (1,))]
         assert fused(*small, Node("negate", (64, 8), (2,), columns=ROOT))[1] is expected, "repeated by a broadcast"
-
-
-# Waste ------------------------------------------------------------------------------------------------------
 
 
 def padded(rows: Iterable[Sequence[int]], fill: int) -> np.ndarray:
@@ -97,9 +91,6 @@ def test_waste_under_the_tiles_of_a_tpu_and_others():
     ):
         found = packed_waste(padded([dims], 0), padded([layout], -1), np.array([float(element)]))
         assert found.tolist() == pytest.approx([waste]), (dims, element)
-
-
-# Which operand each slot of a configurable node speaks of -----------------------------------------------------
 
 
 def slots_of(nodes, *rows, edges=None):
@@ -189,8 +180,6 @@ def test_a_reduction_lays_out_its_array_whether_configured_or_not():
             for rows in ((), (layout_row(), layout_row(input=(2, 0, 1)))):
                 assert slots_of(nodes, *rows)[:2] == (3, place)
 
-
-# Roles of dimensions ------------------------------------------------------------------------------------------
 
 ROLES = {"dot": DOT_ROLES, "reshape": RESHAPE_ROLES, "bitcast": RESHAPE_ROLES, "convolution": CONVOLUTION_ROLES}
 

@@ -63,9 +63,6 @@ def test_a_recipe_leads_back_to_its_settings():
     assert one == other, "without a sample another seed would build again what is the same"
 
 
-# The version of the code ----------------------------------------------------------------------------------------
-
-
 def test_only_what_can_change_a_number_changes_the_version(tmp_path):
     files = {
         "features/assemble.py": '"""One."""\nfrom xlarank.data import npz\nimport xlarank.data.errors\nX = 1.0\n',
@@ -130,9 +127,6 @@ def test_the_version_is_of_all_files_that_make_numbers(monkeypatch):
     assert done.stdout.strip() == "['xlarank.data.errors']", "which says what is wrong, and computes nothing"
 
 
-# Which configurations are kept ----------------------------------------------------------------------------------
-
-
 @given(st.integers(2, 60), st.integers(2, 60), st.integers(0, 3))
 def test_both_ends_and_even_gaps_of_rank_are_kept(size, most, seed):
     cost = np.random.default_rng(seed).permutation(size).astype(np.float64) + 1
@@ -170,14 +164,14 @@ def listed(monkeypatch):
     return lambda *blocks: monkeypatch.setattr(catalogue, "BLOCKS", catalogue.checked([*before, *blocks]))
 
 
-def declare(columns, *, doc="A block of the tests.", base=Block, shape=None, **attributes):
+def declare(columns, *, base=Block, shape=None, **attributes):
     """A block of 7s, of as many as it should have or of another ``shape``."""
     sevens = lambda configs: np.full(shape or (configs, len(columns)), 7.0)  # noqa: E731
     methods = {
         LayoutBlock: {"prepare": lambda self, context, aggregation: lambda batch: sevens(len(batch))},
         Block: {"compute": lambda self, context: sevens(context.table.configs)},
     }
-    return type("Tested", (base,), {"__doc__": doc, "columns": columns, **methods[base], **attributes})()
+    return type("Tested", (base,), {"__doc__": "A block.", "columns": columns, **methods[base], **attributes})()
 
 
 def names(chosen):
@@ -195,20 +189,12 @@ def test_a_listed_block_is_computed(listed):
             assert by_name(assemble(GRAPHS["layout"]))["tested__two__sum"].tolist() == [7.0] * 5
 
 
-def test_a_careless_block_is_refused(listed):
-    for arguments, message in (
-        ({"doc": None}, "Tested has no docstring"),
-        ({"doc": "  \n "}, "Tested has no docstring"),
-        ({"columns": {"tested__one__sum": " "}}, "'tested__one__sum' of Tested has no meaning"),
-        *(
-            ({"columns": {"tested__fine__sum": "fine", name: "one"}}, f"'{name}' of Tested is not named block")
-            for name in "one one__two one__two__three__four __two__three one____three one__two__".split()
-        ),
-        ({"columns": {"size__nodes__log": "again"}, "kinds": ("tile",)}, "declared by GraphSize and Tested"),
-        ({"columns": {"bounds__kernel_0__log": "again"}, "kinds": ("tile",)}, "declared by Bounds and Tested"),
-    ):
-        with pytest.raises(TypeError, match=message):
-            listed(declare(**{"columns": ONE, **arguments}))
+def test_names_of_columns_have_three_parts_and_only_kinds_that_never_meet_share_one(listed):
+    for name in "one one__two one__two__three__four __two__three one____three one__two__".split():
+        with pytest.raises(TypeError, match=f"'{name}' of Tested is not named block"):
+            listed(declare({"tested__fine__sum": "fine", name: "one"}))
+    with pytest.raises(TypeError, match="declared by Bounds and Tested"):
+        listed(declare({"bounds__kernel_0__log": "again"}, kinds=("tile",)))
     before = {kind: FeatureSettings().code_hash(kind) for kind in KINDS}
     listed(declare({"bounds__kernel_0__log": "a name of tiles"}))
     assert "bounds__kernel_0__log" in names(blocks_of("layout")), "the kinds never meet"
@@ -264,8 +250,6 @@ def test_names_tiers_and_the_order_of_blocks(kind):
         assert found.constants.items() <= whole.constants.items()
         assert [n for n, values in by_name(found).items() if values.tobytes() != rows[n].tobytes()] == []
 
-
-# What columns mean ---------------------------------------------------------------------------------------------
 
 BLOCKS = {"layout": blocks_of("layout"), "tile": blocks_of("tile"), "instances": INSTANCE_BLOCKS}
 

@@ -81,8 +81,6 @@ def test_measured_in_part_and_what_can_be_ranked() -> None:
     assert not replace(PART, runtime=np.zeros(5, np.int64)).take(np.array([1])).rankable, "one row, withheld"
 
 
-# Walks ---------------------------------------------------------------------------------------------------------
-
 SETTINGS = FeatureSettings()
 
 
@@ -253,8 +251,6 @@ def test_rarity_by_hand() -> None:
     assert (len(alone), alone.counts().shape) == (0, (1, 0)), "of one distinct configuration there are none"
     assert alone.sums(np.zeros(0)).tolist() == [0.0]
 
-
-# As they were frozen, each by itself: sums over a configuration's hide which of them has which value ------------
 
 FROZEN = Path(__file__).parent / "snapshots" / "instance_rows.npz"
 GRAPHS = ("random/train/gan__c", "random/train/dlrm__a")

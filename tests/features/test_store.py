@@ -56,9 +56,6 @@ def assert_equal_rows(found: GraphRows, expected: GraphRows) -> None:
         assert got.shape == want.shape and got.tobytes() == want.tobytes(), name
 
 
-# Rows -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 @given(arrays=st.one_of(FITTING_GRAPHS, FITTING_KERNELS), data=st.data())
 @examples(20)
@@ -140,9 +137,6 @@ def test_tables_have_the_cost_of_tiles_and_null_where_nothing_was_measured(tmp_p
     assert unlabelled["label"].null_count() == unlabelled["runtime_ns"].null_count() == len(TILE)
 
 
-# Broken or not current --------------------------------------------------------------------------------------
-
-
 def assert_unreadable(
     path, match=r"(?s)a\.parquet cannot be read .*expected stored features.*run build-features again"
 ):
@@ -189,8 +183,6 @@ def test_another_recipe_or_source_means_build_again(tmp_path):
     (entry,) = store.stored_graphs(path, RECIPE).values()
     assert entry.source == SOURCE != replace(SOURCE, mtime_ns=SOURCE.mtime_ns + 1)
 
-
-# The manifest --------------------------------------------------------------------------------------------------
 
 COLLECTION = Collection.parse("layout:cpu:random")
 PLAIN = store.Manifest(
@@ -253,9 +245,6 @@ def test_a_split_is_loaded_in_the_order_of_its_manifest(tmp_path):
         refused = r"part-0001\.parquet .*not those of manifest.*run build-features"
         with pytest.raises(FeatureStoreError, match=refused):
             list(store.each_graph(workspace, COLLECTION, "train"))
-
-
-# Instances -----------------------------------------------------------------------------------------------------
 
 
 def test_instances_are_read_back_or_refused(tmp_path):

@@ -60,9 +60,6 @@ def test_what_is_walked_over():
     assert context.extents["output"].tolist() == [64, 1024, 0, 0, 0, 0]
 
 
-# The loop over windows, small enough to count by hand ------------------------------------------------------------
-
-
 def compiled(instructions, tiles):
     """A kernel of one computation, as the compiler writes it."""
     module = HloModuleProto(name="kernel", entry_computation_id=1, entry_computation_name="main")
@@ -139,8 +136,6 @@ def test_the_time_is_the_longer_of_moving_and_computing_and_a_step_of_the_other(
     assert logs == pytest.approx(np.log2(costs.cycles(loop)), rel=1e-6)
     assert (np.diff(logs[:2]) > 0).all()
 
-
-# Kinds ---------------------------------------------------------------------------------------------------------
 
 #: What the families of the sample were written as; those whose sizes leave more open are below.
 _FAMILIES = {
