@@ -4,8 +4,6 @@ A graph is a plain dict of arrays under the names of the npz file. Nothing here 
 the names in `xlarank.data.schema` and the type `LayoutGraph`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The Python API: names imported late, columns as tables, and GraphRanker."""
 
-from __future__ import annotations
-
 import pickle
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Which file may import which: read off the source, imports within functions and for types alone included."""
 
-from __future__ import annotations
-
 import ast
 import re
 import sys

@@ -1,7 +1,5 @@
 """Where data is looked for, and what the names of its folders and files say; what is not read is named."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import pwd

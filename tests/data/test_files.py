@@ -1,7 +1,5 @@
 """A file is whole or absent, the old one survives a failure, and nothing is written outside the workspace."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """Reading and writing a graph: every value outside the format is refused, every oddity inside it is accepted."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from contextlib import nullcontext

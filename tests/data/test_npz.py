@@ -1,7 +1,5 @@
 """Archives that are broken, hostile or merely unusual, below the level of graphs."""
 
-from __future__ import annotations
-
 import io
 import os
 import struct

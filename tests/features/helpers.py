@@ -1,7 +1,5 @@
 """Graphs for the feature tests, random ones that make sense too, and features by the name of their column."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from math import prod

@@ -3,8 +3,6 @@
 Consumers are followed down to the producers of their operands edge by edge.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -5,8 +5,6 @@ of and which nodes are tied; the last two are handed in (they have their own tes
 its meaning, on ``node_config_feat`` as it is in the file. Copies have their own file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import combinations, permutations, product
 from math import inf, log, log2

@@ -4,8 +4,6 @@ networkx.
 Nothing of the code under test is used. Every column is written from its meaning.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -3,8 +3,6 @@
 The heuristics that find the main node and the tensor walked over follow their description in `tile_context`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from math import ceil, gcd, log2, prod

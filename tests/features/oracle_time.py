@@ -1,7 +1,5 @@
 """The time model of layouts node by node, from its formula: hypot(operations / peak rate, bytes / bandwidth)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import permutations
 from math import ceil, hypot, log2, prod

@@ -1,7 +1,5 @@
 """Blocks of users: what is computed, remembered, refused, and sent to other processes."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import pickle

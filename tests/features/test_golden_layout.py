@@ -24,8 +24,6 @@ Tiles of 8 x 128 on the tensors of shape [12,128], "wide" below:
 w is [128,128] and fits either way; the reshape's 1536 = 12 * 128 lanes are full and it has no second dimension.
 """
 
-from __future__ import annotations
-
 from math import hypot, log, log2, sqrt
 
 import numpy as np

@@ -19,8 +19,6 @@ is a tile of 8 * 128 * 4 = 4096 bytes.
     S               0,0,0,0
 """
 
-from __future__ import annotations
-
 from math import log2
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What must stay when a graph is written down in another way, and what may move when it changes a little."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch

@@ -1,7 +1,5 @@
 """Every column against a slow reference, on random programs and on files of the sample."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from fnmatch import fnmatch
 

@@ -1,7 +1,5 @@
 """Pairs of slots, followed down by hand; sums and maxima over nodes and pairs, however they are added up."""
 
-from __future__ import annotations
-
 from fnmatch import fnmatch
 
 import numpy as np

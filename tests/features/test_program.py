@@ -1,7 +1,5 @@
 """What follows from a program graph: classes, fusion, waste, operands of slots and roles of dimensions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import sqrt

@@ -1,7 +1,5 @@
 """The columns of one graph, with what is constant kept once; walks between its configurations."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from math import log2

@@ -5,8 +5,6 @@ A snapshot holds a handful of rows of each graph. After a change that is meant t
 Real files are those that `XLARANK_TEST_DATA` names; without it, their snapshots stay as they are.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable
 from functools import partial

@@ -1,7 +1,5 @@
 """Stored features: what is written is read back, and what is not whole or not current is noticed."""
 
-from __future__ import annotations
-
 import json
 import zipfile
 from dataclasses import asdict, fields, replace

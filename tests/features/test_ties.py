@@ -1,7 +1,5 @@
 """Tied nodes: golden signatures and orders, groups of real files."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Kernels: what their bounds divide, the loop over windows, and their kind, case by case."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

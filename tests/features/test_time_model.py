@@ -1,7 +1,5 @@
 """The time model of layouts: convolutions by hand, nodes that add up, and what may not matter."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import hypot
 

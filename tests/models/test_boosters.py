@@ -1,7 +1,5 @@
 """What is particular to rankers on LightGBM and XGBoost: labels, query groups, bins, what they ask to learn."""
 
-from __future__ import annotations
-
 import builtins
 import time
 from concurrent.futures import ThreadPoolExecutor

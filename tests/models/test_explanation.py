@@ -1,7 +1,5 @@
 """Parts of a difference between two scores add up to it; a calibration says how far rankings can be trusted."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What labels say of their own noise: by hand, and the measured layouts of TPUs."""
 
-from __future__ import annotations
-
 from math import log, sqrt
 from pathlib import Path
 

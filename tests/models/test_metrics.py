@@ -1,7 +1,5 @@
 """Metrics of one ranked graph and of orders that need no model; speedups, intervals and comparisons."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from itertools import combinations

@@ -1,7 +1,5 @@
 """Every registered ranker keeps the contract; what is particular to an ensemble and to warm starts."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What is particular to the sibling ranker; the contract is tested in test_registry."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from dataclasses import replace

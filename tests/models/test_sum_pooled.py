@@ -1,7 +1,5 @@
 """What is particular to sum-pooled: sums over instances, and a Newton step on all pairs; and RankNet's loss."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Programs, kernels and TpuGraphs' protobufs as arrays of npz files: configurations, runtimes, bit for bit."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
