@@ -1,7 +1,7 @@
 """Graphs for the feature tests, random ones that make sense too, and features by the name of their column."""
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
 from random import Random
@@ -11,7 +11,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from tests.graphs import Arrays, Node, layout_row, program_arrays, relabelled, save_npz, tile_row
-from xlarank.data.graph import LayoutGraph, TileGraph, read_graph
+from xlarank.data.graph import read_graph
 from xlarank.features.rows import GraphRows
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample" / "npz"
@@ -21,10 +21,6 @@ def graph_of(arrays: Mapping[str, np.ndarray]) -> Any:
     """The graph that is read back from arrays written as a file."""
     with tempfile.TemporaryDirectory() as folder:
         return read_graph(save_npz(Path(folder) / "graph.npz", arrays, compressed=False))
-
-
-layout_of: Callable[[Mapping[str, np.ndarray]], LayoutGraph] = graph_of
-tile_of: Callable[[Mapping[str, np.ndarray]], TileGraph] = graph_of
 
 
 def load(path: Path) -> Arrays:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import xlarank
-from tests.features.helpers import layout_of, tile_of
+from tests.features.helpers import graph_of
 from tests.graphs import layout_arrays, tile_arrays
 from xlarank.data.errors import BlockError
 from xlarank.data.graph import TileGraph
@@ -26,7 +26,7 @@ from xlarank.features.block_files import load_blocks
 from xlarank.features.catalogue import BLOCKS
 from xlarank.features.recipe import FeatureSettings, Recipe
 
-TILE = tile_of(tile_arrays())
+TILE = graph_of(tile_arrays())
 TEXT = '''
 import numpy as np
 from xlarank.features.block import Block, Scope
@@ -118,7 +118,7 @@ def test_a_worker_gets_the_code_with_the_settings(tmp_path: Path) -> None:
 def test_a_column_of_candidates_alone_moves_in_equal_steps(tmp_path: Path) -> None:
     text = TEXT.replace("np.full((context.configs, 1), 7.0)", "np.arange(context.table.configs)[:, None] * 6.0")
     settings = FeatureSettings(block_files=load_blocks(written(tmp_path, text)))
-    graph = layout_of(layout_arrays())
+    graph = graph_of(layout_arrays())
     rows = assemble(graph, settings)
     walk = walk_between(graph, rows, settings, 1, 0)
     steps = walk.matrix[: len(walk.nodes) + 1, rows.columns.index("mine__most__max")]

@@ -23,7 +23,7 @@ from math import log2
 
 import numpy as np
 
-from tests.features.helpers import tile_file, tile_of, wrong_columns
+from tests.features.helpers import graph_of, tile_file, wrong_columns
 from tests.graphs import Node, tile_row
 from xlarank.features.assemble import assemble
 from xlarank.features.tile.inner_loop import InnerLoop
@@ -129,7 +129,7 @@ PHYSICAL_MATMUL_CONFIG = {
 
 
 def kernel(nodes, configs):
-    return assemble(tile_of(tile_file(nodes, configs)))
+    return assemble(graph_of(tile_file(nodes, configs)))
 
 
 def test_columns_of_kernels_in_elements_and_in_hardware_tiles():
@@ -185,7 +185,7 @@ EXPECTED = {
 
 
 def loop_of(nodes, *configs):
-    return InnerLoop(TileContext(tile_of(tile_file(nodes, configs))))
+    return InnerLoop(TileContext(graph_of(tile_file(nodes, configs))))
 
 
 def test_the_innermost_loop_of_a_product():

@@ -18,10 +18,8 @@ from tests.features.helpers import (
     by_name,
     graph_of,
     layout_file,
-    layout_of,
     load,
     tile_file,
-    tile_of,
 )
 from tests.graphs import (
     TILE_PROGRAM,
@@ -94,7 +92,7 @@ def measured_anew(arrays: Arrays, random: Random) -> Arrays:
 
 def completed(arrays: Arrays, *, unset_too: bool) -> Arrays:
     """The same configurations with full layouts written down; on request where none is set, too."""
-    context = LayoutContext(layout_of(arrays))
+    context = LayoutContext(graph_of(arrays))
     feat = arrays["node_config_feat"].copy()
     order = np.argsort(arrays["node_config_ids"])  # a graph has its nodes sorted, a file need not
     for place, tensors in zip(order, context.slot_tensor.tolist(), strict=True):
@@ -171,7 +169,7 @@ class Rewrite:
 
 def same_slots(*graphs: Arrays) -> bool:
     return "node_config_ids" not in graphs[0] or np.array_equal(
-        *(LayoutContext(layout_of(arrays)).slot_tensor for arrays in graphs)
+        *(LayoutContext(graph_of(arrays)).slot_tensor for arrays in graphs)
     )
 
 
@@ -258,16 +256,16 @@ def test_tensors_without_elements_scalars_and_the_largest_that_can_be_written_do
         Node("reshape", (4, 0), (2,), columns=root),
     )
     rows = [[layout_row()] * 3, [layout_row(output=(0, 1)), layout_row(output=(0, 1), input=(0,)), layout_row()]]
-    features = assemble(layout_of(layout_file(nodes, (0, 2, 3), rows)))
+    features = assemble(graph_of(layout_file(nodes, (0, 2, 3), rows)))
     assert_numbers(features)
     assert by_name(features)["change__nodes_changed__share"].tolist() == pytest.approx([0, 2 / 3])
-    assert_numbers(assemble(tile_of(tile_file(nodes, (tile_row(), tile_row(output=(4, 1)))))))
+    assert_numbers(assemble(graph_of(tile_file(nodes, (tile_row(), tile_row(output=(4, 1)))))))
     for dims in ((2**8,) * 6, (2**31, 2**13, 2**4, 1, 1, 1)):
         assert np.prod(dims, dtype=float) == MAX_ELEMENTS
         huge = (Node("parameter", dims), Node("dot", dims, (0,), columns=root))
         rows = [[layout_row()], [layout_row(output=(0, 1, 2, 3, 4, 5), kernel=(3,))]]
-        assert_numbers(assemble(layout_of(layout_file(huge, (1,), rows))))
-    assert_numbers(assemble(tile_of(tile_file(TILE_PROGRAM, (tile_row(kernel=(2**24,) * 6), tile_row())))))
+        assert_numbers(assemble(graph_of(layout_file(huge, (1,), rows))))
+    assert_numbers(assemble(graph_of(tile_file(TILE_PROGRAM, (tile_row(kernel=(2**24,) * 6), tile_row())))))
 
 
 @pytest.mark.slow

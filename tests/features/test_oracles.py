@@ -14,9 +14,8 @@ from tests.features.helpers import (
     SCRAMBLED_GRAPHS,
     SCRAMBLED_KERNELS,
     fitting_graph,
-    layout_of,
+    graph_of,
     load,
-    tile_of,
     wrong_columns,
 )
 from tests.features.oracle_layout import LayoutOracle
@@ -60,7 +59,7 @@ def compare(oracle: LayoutOracle | TileOracle, features: GraphRows, without: Ite
 
 
 def compare_layout(arrays: Arrays) -> GraphRows:
-    graph = layout_of(arrays)
+    graph = graph_of(arrays)
     features = assemble(graph)
     context = LayoutContext(graph)
     compare(LayoutOracle(arrays, context.slot_tensor.tolist(), tied_nodes(context)), features)
@@ -70,7 +69,7 @@ def compare_layout(arrays: Arrays) -> GraphRows:
 def compare_tile(arrays: Arrays) -> TileOracle:
     """Of all columns but the estimate of a TPU's time."""
     oracle = TileOracle(arrays)
-    compare(oracle, assemble(tile_of(arrays)), TpuTime.columns)
+    compare(oracle, assemble(graph_of(arrays)), TpuTime.columns)
     return oracle
 
 

@@ -5,7 +5,7 @@ from fnmatch import fnmatch
 import numpy as np
 import pytest
 
-from tests.features.helpers import SAMPLE, by_name, fitting_graph, layout_file, layout_of, load
+from tests.features.helpers import SAMPLE, by_name, fitting_graph, graph_of, layout_file, load
 from tests.graphs import Node, layout_row
 from xlarank.features.assemble import assemble
 from xlarank.features.layout import aggregation
@@ -19,7 +19,7 @@ NONE: list[list] = [[], [], []]
 
 def context_of(nodes, configurable, rows=None, edges=None):
     rows = rows or [[layout_row()] * len(configurable)]
-    return LayoutContext(layout_of(layout_file(nodes, configurable, rows, edges)))
+    return LayoutContext(graph_of(layout_file(nodes, configurable, rows, edges)))
 
 
 def listed(context: LayoutContext, pairs: Pairs) -> list[tuple[int, str, int, str]]:
@@ -100,7 +100,7 @@ SEEDS = range(200, 212)
 @pytest.mark.slow
 def test_batches_and_ways_to_add_up_do_not_show(monkeypatch):
     sample = load(SAMPLE / "layout" / "cpu" / "default" / "train" / "dlrm__a.npz")
-    graphs = [layout_of(arrays) for arrays in (sample, *map(fitting_graph, SEEDS))]
+    graphs = [graph_of(arrays) for arrays in (sample, *map(fitting_graph, SEEDS))]
     whole = [(graph, assemble(graph).config_values) for graph in graphs]
     for settings in (
         {"_CODES": 1, "_CONFIGS": (1, 1), "_COMBINATIONS": 0},  # of the pairs taken only
@@ -127,7 +127,7 @@ def test_without_any_layout_set_nothing_is_changed():
     for seed in SEEDS:
         arrays = fitting_graph(seed)
         unset = {**arrays, "node_config_feat": np.full_like(arrays["node_config_feat"], -1)}
-        for name, values in by_name(assemble(layout_of(unset))).items():
+        for name, values in by_name(assemble(graph_of(unset))).items():
             if not any(fnmatch(name, pattern) for pattern in STATE) or "_waste_change_" in name:
                 assert values.tolist() == [0.0], name
     bare = {
@@ -135,7 +135,7 @@ def test_without_any_layout_set_nothing_is_changed():
         "node_config_ids": arrays["node_config_ids"][:0],
         "node_config_feat": unset["node_config_feat"][:, :0],
     }
-    found = by_name(assemble(layout_of(bare)))
+    found = by_name(assemble(graph_of(bare)))
     assert {n: v.tolist() for n, v in found.items()} == {n: [0.5 * n.startswith("rank__")] for n in found}
 
 
@@ -146,6 +146,6 @@ def test_convolutions_of_one_shape_with_other_dimension_numbers_are_not_alike():
     for batch, feature in ((0, 2), (2, 0)):
         numbers = {f"{stem}_output_batch_dim": batch, f"{stem}_output_feature_dim": feature}
         nodes.append(Node("convolution", (4, 4, 4), (0, 1), window=(3,), columns=numbers))
-    found = by_name(assemble(layout_of(layout_file(nodes, (2, 3), [[layout_row(output=(2, 1, 0))] * 2]))))
+    found = by_name(assemble(graph_of(layout_file(nodes, (2, 3), [[layout_row(output=(2, 1, 0))] * 2]))))
     assert found["roles__convolution_output_feature_minor__share"].tolist() == [0.5]
     assert found["roles__convolution_output_batch_minor__share"].tolist() == [0.5]

@@ -7,7 +7,7 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from tests.features.helpers import graph_of, layout_file, layout_of, tile_file
+from tests.features.helpers import graph_of, layout_file, tile_file
 from tests.graphs import Node, layout_row, tile_row
 from xlarank.data.schema import MAX_RANK
 from xlarank.features.layout.layout_context import LayoutContext
@@ -94,7 +94,7 @@ def test_waste_under_the_tiles_of_a_tpu_and_others():
 def slots_of(nodes, *rows, edges=None):
     """(output, input, kernel) of the last node, which is the configurable one; one row a configuration."""
     arrays = layout_file(nodes, [len(nodes) - 1], [[row] for row in rows or (layout_row(),)], edges)
-    return tuple(LayoutContext(layout_of(arrays)).slot_tensor[0].tolist())
+    return tuple(LayoutContext(graph_of(arrays)).slot_tensor[0].tolist())
 
 
 def convolution(operands=(), *, out=(8, 32, 32, 64), window=(3, 3), kernel=(3, 2, 0, 1), feature=3):
@@ -184,7 +184,7 @@ ROLES = {"dot": DOT_ROLES, "reshape": RESHAPE_ROLES, "bitcast": RESHAPE_ROLES, "
 
 def context_of(*nodes: Node) -> tuple[ProgramContext, np.ndarray]:
     """With the tensors of the last node."""
-    context = ProgramContext(layout_of(layout_file(nodes, [0], [[layout_row()]])))
+    context = ProgramContext(graph_of(layout_file(nodes, [0], [[layout_row()]])))
     return context, slot_tensors(context, np.array([len(nodes) - 1]))
 
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import xlarank.features
-from tests.features.helpers import by_name, layout_of, tile_of
+from tests.features.helpers import by_name, graph_of
 from tests.graphs import layout_arrays, tile_arrays
 from tests.models.contract import graph_rows
 from xlarank.data.collection import Collection
@@ -151,7 +151,7 @@ def test_a_recipe_draws_of_the_measured_rows_by_the_graphs_name():
 
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
-GRAPHS = {"layout": layout_of(layout_arrays()), "tile": tile_of(tile_arrays())}
+GRAPHS = {"layout": graph_of(layout_arrays()), "tile": graph_of(tile_arrays())}
 ONE = {"tested__one__sum": "one"}
 
 

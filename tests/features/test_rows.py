@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from tests.features.helpers import SAMPLE, SCRAMBLED_GRAPHS, layout_file, layout_of, load
+from tests.features.helpers import SAMPLE, SCRAMBLED_GRAPHS, graph_of, layout_file, load
 from tests.features.test_golden_layout import PROGRAM, A, B, C, D
 from tests.graphs import Arrays, examples, layout_arrays, layout_row
 from xlarank.data.graph import read_graph
@@ -98,7 +98,7 @@ def test_steps_by_hand() -> None:
     """
     arrays = layout_arrays()
     arrays["node_config_feat"][5] = [arrays["node_config_feat"][1][0], arrays["node_config_feat"][4][1]]
-    graph = layout_of(arrays)
+    graph = graph_of(arrays)
     rows = assemble(graph, SETTINGS)
     for now, column, steps in (
         (2, "change__output_set__share", {2: 0.5, 4: 0.5}),
@@ -113,7 +113,7 @@ def test_steps_by_hand() -> None:
 @examples(15)
 @given(SCRAMBLED_GRAPHS.filter(lambda arrays: len(arrays["node_config_ids"]) > 1))
 def test_a_candidate_on_the_way_has_its_row_and_the_ends_have_theirs_to_the_bit(arrays: Arrays) -> None:
-    graph = layout_of(arrays)
+    graph = graph_of(arrays)
     rows, codes = assemble(graph, SETTINGS), graph.table.codes
     matrix = rows.matrix()
     for now in range(min(3, graph.configs)):
@@ -181,7 +181,7 @@ CLASH_IN_C = {
 
 
 def test_instances_by_hand() -> None:
-    found = instance_table(LayoutContext(layout_of(layout_file(PROGRAM, (0, 2, 3, 4), (A, B, C, D)))))
+    found = instance_table(LayoutContext(graph_of(layout_file(PROGRAM, (0, 2, 3, 4), (A, B, C, D)))))
     parts = {config: {part.text: part for part in found.parts(config)} for config in (1, 2)}
     for config, text, expected in (
         (1, "dot 2: output {0,1}, input {1,0}, kernel {1,0}", DOT_IN_B),
@@ -196,7 +196,7 @@ def test_instances_by_hand() -> None:
 
 @pytest.fixture(scope="module")
 def instances() -> Instances:
-    return instance_table(LayoutContext(layout_of(load(SAMPLE / "layout/cpu/default/train/dlrm__a.npz"))))
+    return instance_table(LayoutContext(graph_of(load(SAMPLE / "layout/cpu/default/train/dlrm__a.npz"))))
 
 
 def test_sums_and_counts(instances: Instances, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,7 +226,7 @@ def instances_of(choices: list[tuple[np.ndarray, ...]], *, candidates: bool = Tr
     """Of the layout graph of the tests, whose convolution and reshape are configurable."""
     arrays = {**layout_arrays(), "node_config_feat": np.array(choices, np.float32)}
     arrays["config_runtime"] = np.arange(1, len(choices) + 1)
-    return instance_table(LayoutContext(layout_of(arrays)), candidates=candidates)
+    return instance_table(LayoutContext(graph_of(arrays)), candidates=candidates)
 
 
 def test_rarity_by_hand() -> None:

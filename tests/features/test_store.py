@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.features.helpers import FITTING_GRAPHS, FITTING_KERNELS, SAMPLE, graph_of, layout_of, load
+from tests.features.helpers import FITTING_GRAPHS, FITTING_KERNELS, SAMPLE, graph_of, load
 from tests.graphs import examples, layout_arrays, tile_arrays
 from xlarank.data.collection import Collection
 from xlarank.data.errors import FeatureStoreError, WorkspaceError
@@ -246,7 +246,7 @@ def test_a_split_is_loaded_in_the_order_of_its_manifest(tmp_path):
 
 
 def test_instances_are_read_back_or_refused(tmp_path):
-    instances = assemble(layout_of(load(SAMPLE / "layout/cpu/default/train/dlrm__a.npz"))).instances.value
+    instances = assemble(graph_of(load(SAMPLE / "layout/cpu/default/train/dlrm__a.npz"))).instances.value
     path = tmp_path / "a.instances.npz"
     store.write_instances(path, instances, RECIPE, SOURCE)
     content = path.read_bytes()
