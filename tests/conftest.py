@@ -1,7 +1,5 @@
 """Shared by all tests: the hypothesis profile, files to write, and the real data where it is present."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from itertools import count

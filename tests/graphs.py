@@ -4,8 +4,6 @@ A graph is a plain dict of arrays under the names of the npz file. Nothing here 
 the names in `xlarank.data.schema` and the type `LayoutGraph`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from hypothesis import settings
-from hypothesis import strategies as st
 
 from xlarank.data.config_table import ConfigTable
 from xlarank.data.graph import LayoutGraph
@@ -209,8 +206,6 @@ def arrays_of(graph: Any) -> Arrays:
     return program | splits | {"node_config_feat": rows}
 
 
-# Random graphs ----------------------------------------------------------------------------------------
-
 #: Most examples of a property where the slow tests are left out.
 FEW = 8
 
@@ -221,60 +216,6 @@ def examples(most: int) -> settings:
     return settings(max_examples=min(most, FEW) if settings.default.max_examples == FEW else most)
 
 
-_SIZES = st.sampled_from((1, 2, 3, 4, 7, 8, 16, 100, 127, 128, 129, 256, 384))
-_ELEMENTS = st.sampled_from(("f32", "bf16", "s32", "pred", "s8", "f64"))
-_SOURCES = st.sampled_from(("parameter", "constant", "iota"))
-_INNER = st.sampled_from("add convolution dot reshape transpose broadcast reduce copy multiply".split())
-
-
-@st.composite
-def programs(draw: st.DrawFn, min_nodes: int = 1, max_nodes: int = 8) -> list[Node]:
-    """A random DAG of nodes of rank 0-6, in topological order; neither shapes nor opcodes need make sense."""
-    nodes: list[Node] = []
-    for number in range(draw(st.integers(min_nodes, max_nodes))):
-        operands = draw(st.lists(st.integers(0, number - 1), unique=True, max_size=3)) if number else []
-        dims = draw(st.lists(_SIZES, max_size=MAX_RANK))
-        opcode = draw(_INNER if operands else _SOURCES)
-        element, layout = draw(_ELEMENTS), tuple(draw(st.permutations(range(len(dims)))))
-        window = (3,) * max(0, len(dims) - 2) if opcode == "convolution" else ()
-        nodes.append(Node(opcode, tuple(dims), tuple(operands), element, layout, window))
-    return nodes
-
-
-@st.composite
-def layout_rows(draw: st.DrawFn, nodes: Sequence[Node], node: int) -> np.ndarray:
-    """``(18,)`` a random choice for one node: permutations of its and two operands' dimensions, cut anywhere."""
-    ranks = [len(nodes[one].dims) for one in (node, *nodes[node].operands[:2])]
-    return layout_row(*(draw(st.permutations(range(r)))[: draw(st.integers(0, r))] for r in ranks))
-
-
-@st.composite
-def layout_graphs(
-    draw: st.DrawFn, *, min_nodes: int = 1, min_configurable: int = 0, max_configs: int = 10, relabel: bool = False
-) -> Arrays:
-    """A random valid layout graph; ``relabel`` also shuffles the node ids, out of topological order.
-
-    Each configurable node has a pool of at most four rows, and configurations repeat.
-    """
-    nodes = draw(programs(min_nodes))
-    count = draw(st.integers(min_configurable, len(nodes)))
-    configurable = draw(st.permutations(range(len(nodes))))[:count]
-    pools = [draw(st.lists(layout_rows(nodes, node), min_size=1, max_size=4)) for node in configurable]
-    different = st.tuples(*(st.integers(0, len(pool) - 1) for pool in pools))
-    candidates = draw(st.lists(different, min_size=1, max_size=max_configs))
-    configs = draw(st.lists(st.sampled_from(candidates), min_size=1, max_size=max_configs))
-    rows = [[pool[choice] for pool, choice in zip(pools, config, strict=True)] for config in configs]
-    cut = draw(st.integers(0, len(nodes)))
-    arrays = {
-        **program_arrays(nodes),
-        "node_splits": np.array([[0, cut, len(nodes)]], np.int64),
-        "node_config_ids": np.array(configurable, np.int64),
-        "node_config_feat": np.array(rows, np.float32).reshape(len(configs), count, len(LAYOUT_COLUMNS)),
-        "config_runtime": draw(runtimes(len(configs))),
-    }
-    return relabelled(arrays, draw(st.permutations(range(len(nodes))))) if relabel else arrays
-
-
 def relabelled(arrays: Mapping[str, np.ndarray], new_id: Sequence[int]) -> Arrays:
     """The same graph with node ``i`` called ``new_id[i]``; works for both kinds."""
     new = np.asarray(new_id, np.int64)
@@ -283,26 +224,3 @@ def relabelled(arrays: Mapping[str, np.ndarray], new_id: Sequence[int]) -> Array
     for key in {"edge_index", "node_config_ids"} & set(arrays):
         moved[key] = new[arrays[key]].reshape(arrays[key].shape)
     return {**arrays, **moved}
-
-
-@st.composite
-def runtimes(draw: st.DrawFn, configs: int) -> np.ndarray:
-    """``(configs,)`` int64 ns, with ties and near ties beyond 2**24."""
-    near = st.integers(2**31, 2**31 + 5)
-    values = st.lists(st.one_of(st.integers(1, 10), near), min_size=configs, max_size=configs)
-    return np.array(draw(values), np.int64)
-
-
-@st.composite
-def tile_graphs(draw: st.DrawFn) -> Arrays:
-    """A random valid tile graph; configurations repeat."""
-    nodes = draw(programs(max_nodes=6))
-    row = st.tuples(*[st.lists(_SIZES, max_size=MAX_RANK)] * 3)
-    candidates = draw(st.lists(row, min_size=1, max_size=10))
-    picked = draw(st.lists(st.sampled_from(candidates), min_size=1, max_size=10))
-    return {
-        **program_arrays(nodes),
-        "config_feat": np.stack([tile_row(*slots) for slots in picked]),
-        "config_runtime": draw(runtimes(len(picked))),
-        "config_runtime_normalizers": draw(runtimes(len(picked))),
-    }

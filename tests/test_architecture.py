@@ -1,7 +1,5 @@
 """Which file may import which: read off the source, imports within functions and for types alone included."""
 
-from __future__ import annotations
-
 import ast
 import re
 import sys
@@ -53,9 +51,9 @@ def all_of(package: str) -> list[Import]:
 
 
 def test_no_import_leads_back_to_where_it_came_from() -> None:
-    imports = [one for package in PACKAGES for one in all_of(package)]
-    modules = {one.importer for one in imports}
-    targets = ((one.importer, one.dotted if one.dotted in modules else one.module) for one in imports)
+    imports = [entry for package in PACKAGES for entry in all_of(package)]
+    modules = {entry.importer for entry in imports}
+    targets = ((entry.importer, entry.dotted if entry.dotted in modules else entry.module) for entry in imports)
     graph = nx.DiGraph((importer, target) for importer, target in targets if target in modules)
     assert graph.number_of_nodes() > 100 and graph.number_of_edges() > 300
     assert next(nx.simple_cycles(graph), None) is None
@@ -64,10 +62,12 @@ def test_no_import_leads_back_to_where_it_came_from() -> None:
 def test_imports_point_one_way() -> None:
     for number, package in enumerate(PACKAGES):
         above = tuple(f"xlarank.{'cli' if name == 'xlarank' else name}" for name in PACKAGES[number + 1 :])
-        assert [one.place for one in all_of(package) if one.dotted.startswith(above)] == []
+        assert [entry.place for entry in all_of(package) if entry.dotted.startswith(above)] == []
         if package != "xlarank":
-            assert [one.place for one in all_of(package) if one.module.split(".")[0] in ("typer", "rich")] == []
-    names = {one.dotted for one in all_of("xlarank")}
+            assert [
+                entry.place for entry in all_of(package) if entry.module.split(".")[0] in ("typer", "rich")
+            ] == []
+    names = {entry.dotted for entry in all_of("xlarank")}
     assert "xlarank.pipelines.tune.tune" in names, "imports inside a function are seen"
     assert "xlarank.data.root.DataRoot" in names, "imports for types alone are seen"
 
@@ -76,7 +76,7 @@ def test_what_no_extra_brings_is_installed_with_the_package() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     known = {re.split("[^a-z0-9]", requirement)[0] for requirement in project["dependencies"]}
     known |= {"google", "sqlalchemy"} if {"protobuf", "optuna"} <= known else set()
-    imported = {one.module.split(".")[0] for package in PACKAGES for one in all_of(package)}
+    imported = {entry.module.split(".")[0] for package in PACKAGES for entry in all_of(package)}
     assert imported - known - EXTRAS == {"xlarank"} | imported & sys.stdlib_module_names
 
 
@@ -86,10 +86,10 @@ def test_no_pipeline_imports_another() -> None:
     assert {f"xlarank.pipelines.{name}" for name in ("build_features", "tune", "train", "rank")} <= commands
     orchestrators = {f"xlarank.pipelines.{name}" for name in ORCHESTRATORS}
     sideways = [
-        one.place
-        for one in all_of("pipelines")
-        if one.importer not in orchestrators
-        and commands & {one.module, one.dotted} - {one.importer, "xlarank.pipelines"}
+        entry.place
+        for entry in all_of("pipelines")
+        if entry.importer not in orchestrators
+        and commands & {entry.module, entry.dotted} - {entry.importer, "xlarank.pipelines"}
     ]
     assert sideways == []
 
@@ -97,7 +97,7 @@ def test_no_pipeline_imports_another() -> None:
 def test_models_know_nothing_of_files_of_the_dataset() -> None:
     names = ("npz", "root", "submission", "config_table", "graph.read_graph")
     hidden = tuple(f"xlarank.data.{name}" for name in names)
-    assert [one.place for one in all_of("models") if one.dotted.startswith(hidden)] == []
+    assert [entry.place for entry in all_of("models") if entry.dotted.startswith(hidden)] == []
 
 
 def test_messages_name_parameters_and_the_command_line_their_options() -> None:

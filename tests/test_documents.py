@@ -1,7 +1,5 @@
 """The README and the tutorials do what they say: their blocks are run, in order; what a wheel holds."""
 
-from __future__ import annotations
-
 import inspect
 import os
 import pydoc

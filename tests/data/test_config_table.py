@@ -1,7 +1,5 @@
 """The configuration table against the full array it stands for, and `numpy.unique` and plain loops as oracles."""
 
-from __future__ import annotations
-
 import tracemalloc
 
 import numpy as np

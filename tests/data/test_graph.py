@@ -1,7 +1,5 @@
 """Reading and writing a graph: every value outside the format is refused, every oddity inside it is accepted."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -14,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import graphs
+from tests.features.helpers import SCRAMBLED_GRAPHS, SCRAMBLED_KERNELS
 from tests.graphs import Arrays, Node, arrays_of, examples, layout_arrays, layout_row, program_arrays, tile_arrays
 from xlarank.data.errors import GraphFileError
 from xlarank.data.graph import LayoutGraph, TileGraph, read_graph, tensor_ranks
@@ -157,8 +156,6 @@ def test_bombs_are_refused_by_their_headers(tmp_path, monkeypatch, kind):
             read_graph(graphs.save_npz(tmp_path / "bomb.npz", arrays), kind)
 
 
-# Valid oddities -----------------------------------------------------------------------------------------
-
 DTYPES = {
     "node_opcode": "u1 i4 >i8", "edge_index": "i4 u8", "node_feat": "f8 >f4 i8", "config_runtime": "u8 i4",
     "node_config_feat": "i1 i2 i8 f2 f8 >f4 >i2", "node_config_ids": "i4 u1", "node_splits": "i4",
@@ -223,9 +220,6 @@ def test_a_configuration_that_was_not_measured_costs_more_than_any_that_was(grap
     assert not withheld.labelled and np.isinf(withheld.cost).all()
 
 
-# What comes out -----------------------------------------------------------------------------------------
-
-
 def test_the_layout_graph_and_the_tile_graph(graph_file):
     graph = read_graph(graph_file(layout_arrays(), "resnet.2x2.bf16"))
     assert isinstance(graph, LayoutGraph) and graph.name == "resnet.2x2.bf16"
@@ -238,7 +232,7 @@ def test_the_layout_graph_and_the_tile_graph(graph_file):
 
 
 @examples(60)
-@given(arrays=st.one_of(graphs.layout_graphs(relabel=True), graphs.tile_graphs()))
+@given(arrays=st.one_of(SCRAMBLED_GRAPHS, SCRAMBLED_KERNELS))
 def test_random_graphs_read_as_written(next_path, arrays):
     graph = read_graph(graphs.save_npz(next_path(), arrays))
     read = arrays_of(graph)

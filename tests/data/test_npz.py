@@ -1,7 +1,5 @@
 """Archives that are broken, hostile or merely unusual, below the level of graphs."""
 
-from __future__ import annotations
-
 import io
 import os
 import struct
@@ -105,8 +103,6 @@ def large_arrays() -> dict[str, np.ndarray]:
     times = {key: rng.integers(1, 2**40, 600) for key in ("config_runtime", "config_runtime_normalizers")}
     return {**tile_arrays(), **times, "config_feat": rng.integers(0, 2**20, (600, 24)).astype(np.float32)}
 
-
-# What is refused ----------------------------------------------------------------------------------------
 
 GARBAGE_HEADERS = {
     "no magic": b"garbage" * 20,
@@ -273,9 +269,6 @@ def test_every_damaged_byte_of_a_file_is_refused_or_harmless(path, request):
         for name, key in (("opcode", "node_opcode"), ("runtime", "config_runtime"), ("config_feat",) * 2):
             assert np.array_equal(getattr(graph, name), arrays[key]), at
     assert len(places) * 0.5 < refused < len(places)
-
-
-# Reading what is right ----------------------------------------------------------------------------------
 
 
 @given(

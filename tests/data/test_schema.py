@@ -1,7 +1,5 @@
 """Names and positions of the format, against its documentation and files; levels, cycles, hashes of structures."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 
 import networkx as nx

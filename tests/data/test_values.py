@@ -1,7 +1,5 @@
 """Values from outside: JSON of the right types, numbers within their ranges, addresses without their passwords."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, field
 from typing import Any
 

@@ -1,9 +1,7 @@
 """Graphs for the feature tests, random ones that make sense too, and features by the name of their column."""
 
-from __future__ import annotations
-
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
 from random import Random
@@ -12,8 +10,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from tests.graphs import Arrays, Node, layout_row, program_arrays, save_npz, tile_row
-from xlarank.data.graph import LayoutGraph, TileGraph, read_graph
+from tests.graphs import Arrays, Node, layout_row, program_arrays, relabelled, save_npz, tile_row
+from xlarank.data.graph import read_graph
 from xlarank.features.rows import GraphRows
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample" / "npz"
@@ -23,10 +21,6 @@ def graph_of(arrays: Mapping[str, np.ndarray]) -> Any:
     """The graph that is read back from arrays written as a file."""
     with tempfile.TemporaryDirectory() as folder:
         return read_graph(save_npz(Path(folder) / "graph.npz", arrays, compressed=False))
-
-
-layout_of: Callable[[Mapping[str, np.ndarray]], LayoutGraph] = graph_of
-tile_of: Callable[[Mapping[str, np.ndarray]], TileGraph] = graph_of
 
 
 def load(path: Path) -> Arrays:
@@ -91,9 +85,7 @@ _MOST = 1 << 22
 class _Draft:
     """A random program so far, whose shapes follow from operands; a method adds nodes, or none where nothing fits.
 
-    In `tests.graphs.layout_graphs`, which draws opcodes and shapes freely, a transpose hardly ever permutes its
-    operand's sizes and a dot hardly ever contracts. A graph follows from a number, not from hypothesis, which
-    would draw the small and the simple far too often to reach such cases.
+    A graph follows from a number, not from hypothesis, which would draw the small and the simple far too often.
     """
 
     def __init__(self, random: Random) -> None:
@@ -288,9 +280,14 @@ def fitting_kernel(seed: int) -> Arrays:
     return tile_file(draft.nodes, random.choices(rows, k=random.randint(1, 10)))
 
 
-def fitting_graphs() -> st.SearchStrategy[Arrays]:
-    return st.integers(0, 2**32).map(fitting_graph)
+def scrambled(arrays: Arrays, seed: int) -> Arrays:
+    """Shuffle the opcodes, so that shapes need not fit them, and the numbers of the nodes."""
+    random = np.random.default_rng(seed)
+    arrays = {**arrays, "node_opcode": random.permutation(arrays["node_opcode"])}
+    return relabelled(arrays, random.permutation(len(arrays["node_feat"])))
 
 
-def fitting_kernels() -> st.SearchStrategy[Arrays]:
-    return st.integers(0, 2**32).map(fitting_kernel)
+SEEDS = st.integers(0, 2**32)
+FITTING_GRAPHS, FITTING_KERNELS = SEEDS.map(fitting_graph), SEEDS.map(fitting_kernel)
+SCRAMBLED_GRAPHS = SEEDS.map(lambda seed: scrambled(fitting_graph(seed), seed))
+SCRAMBLED_KERNELS = SEEDS.map(lambda seed: scrambled(fitting_kernel(seed), seed))

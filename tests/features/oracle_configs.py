@@ -3,8 +3,6 @@
 Consumers are followed down to the producers of their operands edge by edge.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -200,9 +198,6 @@ def unlike(pair: Pair, config: Configuration) -> bool:
     """Whether the full layouts differ, the right one seen in the left one's dimensions."""
     left, right = pair.sides(config)
     return left.layout != tuple(pair.turn.index(dimension) for dimension in right.layout)
-
-
-# Propagation ----------------------------------------------------------------------------------------------------
 
 
 def propagation_columns(copies: Copies, config: Configuration) -> dict[str, float]:

@@ -5,8 +5,6 @@ of and which nodes are tied; the last two are handed in (they have their own tes
 its meaning, on ``node_config_feat`` as it is in the file. Copies have their own file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import combinations, permutations, product
 from math import inf, log, log2
@@ -198,9 +196,6 @@ def roles_of(graph: Configured, place: int) -> list[list[str]]:
     return found
 
 
-# Tied groups, outputs, neighbourhoods ---------------------------------------------------------------------------
-
-
 def group_columns(graph: Configured, config: Configuration, tied: Sequence[Tied]) -> dict[str, float]:
     """The rule of ties is handed in: it has its own tests."""
     groups: dict[object, list[int]] = {}
@@ -357,9 +352,6 @@ class Around:
 
 def dot(one: Sequence[float], other: Sequence[float]) -> float:
     return sum(a * b for a, b in zip(one, other, strict=True))
-
-
-# All of them ----------------------------------------------------------------------------------------------------
 
 
 class LayoutOracle(Configured):

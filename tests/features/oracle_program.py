@@ -4,8 +4,6 @@ networkx.
 Nothing of the code under test is used. Every column is written from its meaning.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -163,9 +161,6 @@ class Choice:
         return self.layout != self.tensor.default
 
 
-# Roles of dimensions --------------------------------------------------------------------------------------------
-
-
 def dot_split(out: Sizes, left: Sizes, right: Sizes) -> tuple[int, int, float]:
     """Batch dimensions and dimensions from the left operand in the output, and the size summed over.
 
@@ -243,9 +238,6 @@ def reshape_roles(out: Sizes, given: Sizes) -> tuple[list[str], list[str]]:
                 for dimension in group[side]:
                     roles[side][dimension] = "split" if sizes[0] > sizes[1] else "merged"
     return (roles[0], roles[1])
-
-
-# Programs ------------------------------------------------------------------------------------------------------
 
 
 class Program:
@@ -408,8 +400,6 @@ def _quantile(values: Sequence[float], q: float) -> float:
     high = min(low + 1, len(values) - 1)
     return ordered[low] + (place - low) * (ordered[high] - ordered[low])
 
-
-# What a fusing compiler never stores -------------------------------------------------------------------------
 
 LOOPS = ("elementwise", "reshape", "transpose", "slice", "broadcast")
 EXPENSIVE = {*("exponential", "tanh", "log", "logistic", "power", "rsqrt", "sqrt", "divide")}

@@ -3,8 +3,6 @@
 The heuristics that find the main node and the tensor walked over follow their description in `tile_context`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from math import ceil, gcd, log2, prod
@@ -35,8 +33,6 @@ class TileOracle(Program):
     def entries(self, node: int, first: str, count: int) -> list[int]:
         at = NODE_COLUMN[first]
         return [int(entry) for entry in self.feat[node, at : at + count]]
-
-    # What the kernel computes ------------------------------------------------------------------------------
 
     @cached_property
     def main(self) -> int:
@@ -89,8 +85,6 @@ class TileOracle(Program):
         main, operand = self.tensors[self.main], self.tensors[self.main_operands[0]]
         minor = operand.default[0] if operand.rank else -1
         return minor >= main.rank and operand.dims[: main.rank] == main.dims
-
-    # What the bounds divide --------------------------------------------------------------------------------
 
     def physical_extents(self, tensor: Tensor) -> list[int]:
         """Major to minor, the two minor-most in hardware tiles."""
@@ -148,8 +142,6 @@ class TileOracle(Program):
     def tile(self, row: Mapping[str, Sequence[float]], slot: str) -> list[float]:
         """Bounds in force."""
         return [bound or extent or 1.0 for bound, extent in zip(row[slot], self.extents[slot], strict=True)]
-
-    # Columns -----------------------------------------------------------------------------------------------
 
     def config_columns(self) -> Columns:
         columns: Columns = {}
@@ -306,9 +298,6 @@ def _six(sizes: Sequence[float]) -> list[float]:
 def _alignment(bound: float) -> float:
     """log2 of the largest power of two, up to 64, that divides a bound."""
     return log2(gcd(max(1, round(bound)), 64))
-
-
-# The innermost loop --------------------------------------------------------------------------------------------
 
 
 def inner_columns(oracle: TileOracle, row: Mapping[str, Sequence[float]]) -> dict[str, float]:

@@ -1,7 +1,5 @@
 """The time model of layouts node by node, from its formula: hypot(operations / peak rate, bytes / bandwidth)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import permutations
 from math import ceil, hypot, log2, prod
@@ -94,7 +92,8 @@ class NodeOracle:
 
     @property
     def default(self) -> float:
-        return self.time(self.tensor.default, [tensor_minor(tensor) for tensor in self.operands])
+        minor = [tensor.default[0] if tensor and tensor.default else None for tensor in self.operands]
+        return self.time(self.tensor.default, minor)
 
     @property
     def fastest(self) -> float:
@@ -111,10 +110,6 @@ class NodeOracle:
 def size_of(tensor: Tensor | None, dimension: int) -> int:
     """1 for no tensor, and for a dimension that it does not have."""
     return 1 if tensor is None or dimension >= tensor.rank else max(1, tensor.dims[dimension])
-
-
-def tensor_minor(tensor: Tensor | None) -> int | None:
-    return tensor.default[0] if tensor is not None and tensor.default else None
 
 
 def time_columns(graph: Configured, config: Configuration) -> dict[str, float]:

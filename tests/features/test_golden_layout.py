@@ -24,14 +24,12 @@ Tiles of 8 x 128 on the tensors of shape [12,128], "wide" below:
 w is [128,128] and fits either way; the reshape's 1536 = 12 * 128 lanes are full and it has no second dimension.
 """
 
-from __future__ import annotations
-
 from math import hypot, log, log2, sqrt
 
 import numpy as np
 import pytest
 
-from tests.features.helpers import layout_file, layout_of, wrong_columns
+from tests.features.helpers import graph_of, layout_file, wrong_columns
 from tests.graphs import Node, layout_row
 from xlarank.features.assemble import assemble
 from xlarank.features.layout.layout_context import ROLE_NAMES, LayoutContext
@@ -47,12 +45,7 @@ PROGRAM = (
 NONE = layout_row()
 A = (NONE, NONE, NONE, NONE)
 B = (NONE, layout_row((0, 1), (1, 0), (1, 0)), NONE, NONE)
-C = (
-    layout_row((0, 1)),
-    layout_row((0, 1), (0, 1)),
-    layout_row((0, 1), (0, 1), (1, 0)),
-    layout_row((), (0,)),
-)
+C = (layout_row((0, 1)), layout_row((0, 1), (0, 1)), layout_row((0, 1), (0, 1), (1, 0)), layout_row((), (0,)))
 D = (NONE, NONE, layout_row((), (1,)), layout_row((0,), (0, 1)))
 
 # How common a row is among the four distinct configurations, node by node:
@@ -179,7 +172,7 @@ GRAPH = {
 
 
 def test_columns_are_as_computed_by_hand():
-    features = assemble(layout_of(layout_file(PROGRAM, (0, 2, 3, 4), (A, B, C, D, B))))
+    features = assemble(graph_of(layout_file(PROGRAM, (0, 2, 3, 4), (A, B, C, D, B))))
     assert len(features) == 4, "the repeated configuration has no row"
     assert wrong_columns(features, {**CONFIG, **GRAPH}) == []
     matrix, names = features.matrix(), features.columns
@@ -256,10 +249,8 @@ CHAIN_GRAPH = {
 
 def test_columns_of_the_chains():
     arrays = {**layout_file(CHAINS, (0, 3, 5, 6), CHOICES), "node_splits": np.array([[0, 4, 7]])}
-    assert wrong_columns(assemble(layout_of(arrays)), {**CHAINED, **CHAIN_GRAPH}) == []
+    assert wrong_columns(assemble(graph_of(arrays)), {**CHAINED, **CHAIN_GRAPH}) == []
 
-
-# Outputs ------------------------------------------------------------------------------------------------------
 
 #: A product of [64,32] and [32,128] in f32, doubled, then added up along its rows. Nothing of it is fused away: the
 #: reduction is no loop over elements.
@@ -294,7 +285,7 @@ OF_OUTPUTS = {
 
 
 def test_a_set_output_and_its_region():
-    graph = layout_of(layout_file(REDUCED, [2], [[NONE], [layout_row(output=(1, 0))], [layout_row(output=(0, 1))]]))
+    graph = graph_of(layout_file(REDUCED, [2], [[NONE], [layout_row(output=(1, 0))], [layout_row(output=(0, 1))]]))
     features, regions = assemble(graph), LayoutContext(graph).regions
     assert wrong_columns(features, OUTPUTS) == []
     table = features.instances.value
@@ -311,11 +302,9 @@ def test_a_set_output_and_its_region():
     assert regions.reduced[region].tolist() == [False, True, False, False, False, False]
     assert not regions.read[region].any(), "the reduction is not configurable"
     nodes = (Node("parameter", (64, 128)), Node("reshape", (8192,), (0,)), Node("negate", (8192,), (1,)))
-    regions = LayoutContext(layout_of(layout_file(nodes, [1], [[NONE]]))).regions
+    regions = LayoutContext(graph_of(layout_file(nodes, [1], [[NONE]]))).regions
     assert regions.of[0] != regions.of[1] == regions.of[2], "none crosses a change of shape"
 
-
-# Tied groups --------------------------------------------------------------------------------------------------
 
 #: Nodes 3 and 4 are tied: 1000 and 4096 along the lanes pad less than 32. Of node 5 the other order does
 #: (4096 x 1000 elements against 4096 x 1024). Bytes of the outputs: 128,000, 524,288, 16,384,000, 128,000.
@@ -344,6 +333,6 @@ GROUPS = {
 
 
 def test_three_groups_by_hand():
-    graph = layout_of(layout_file(TIED, (3, 4, 5, 6), TIED_CHOICES))
+    graph = graph_of(layout_file(TIED, (3, 4, 5, 6), TIED_CHOICES))
     assert groups_of(tied_nodes(LayoutContext(graph))).tolist() == [0, 0, 1, 2]
     assert wrong_columns(assemble(graph), GROUPS) == []

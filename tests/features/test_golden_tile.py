@@ -19,13 +19,11 @@ is a tile of 8 * 128 * 4 = 4096 bytes.
     S               0,0,0,0
 """
 
-from __future__ import annotations
-
 from math import log2
 
 import numpy as np
 
-from tests.features.helpers import tile_file, tile_of, wrong_columns
+from tests.features.helpers import graph_of, tile_file, wrong_columns
 from tests.graphs import Node, tile_row
 from xlarank.features.assemble import assemble
 from xlarank.features.tile.inner_loop import InnerLoop
@@ -52,7 +50,6 @@ COPY_CONFIGS = (
     tile_row(output=(2, 3, 3, 2)),
     tile_row(),
 )
-VMEM = 16 * 1024 * 1024
 
 
 def logs(*sizes: float) -> tuple[float, ...]:
@@ -132,7 +129,7 @@ PHYSICAL_MATMUL_CONFIG = {
 
 
 def kernel(nodes, configs):
-    return assemble(tile_of(tile_file(nodes, configs)))
+    return assemble(graph_of(tile_file(nodes, configs)))
 
 
 def test_columns_of_kernels_in_elements_and_in_hardware_tiles():
@@ -188,7 +185,7 @@ EXPECTED = {
 
 
 def loop_of(nodes, *configs):
-    return InnerLoop(TileContext(tile_of(tile_file(nodes, configs))))
+    return InnerLoop(TileContext(graph_of(tile_file(nodes, configs))))
 
 
 def test_the_innermost_loop_of_a_product():

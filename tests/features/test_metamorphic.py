@@ -1,7 +1,5 @@
 """What must stay when a graph is written down in another way, and what may move when it changes a little."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -12,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.features.helpers import (
+    FITTING_GRAPHS,
+    FITTING_KERNELS,
     SAMPLE,
+    SCRAMBLED_GRAPHS,
+    SCRAMBLED_KERNELS,
     by_name,
-    fitting_graphs,
-    fitting_kernels,
     graph_of,
     layout_file,
-    layout_of,
     load,
     tile_file,
-    tile_of,
 )
 from tests.graphs import (
     TILE_PROGRAM,
@@ -29,12 +27,10 @@ from tests.graphs import (
     Node,
     examples,
     layout_arrays,
-    layout_graphs,
     layout_row,
     relabelled,
     save_npz,
     tile_arrays,
-    tile_graphs,
     tile_row,
 )  # fmt: skip
 from xlarank.data.errors import GraphFileError
@@ -68,9 +64,6 @@ def numbering(arrays: Arrays, priority: Sequence[int]) -> np.ndarray:
     return new_id
 
 
-# Other ways to write a graph down -------------------------------------------------------------------------------
-
-
 def renumbered(arrays: Arrays, random: Random) -> Arrays:
     """In another topological order."""
     return relabelled(arrays, numbering(arrays, random.permutation(len(arrays["node_feat"])).tolist()))
@@ -99,7 +92,7 @@ def measured_anew(arrays: Arrays, random: Random) -> Arrays:
 
 def completed(arrays: Arrays, *, unset_too: bool) -> Arrays:
     """The same configurations with full layouts written down; on request where none is set, too."""
-    context = LayoutContext(layout_of(arrays))
+    context = LayoutContext(graph_of(arrays))
     feat = arrays["node_config_feat"].copy()
     order = np.argsort(arrays["node_config_ids"])  # a graph has its nodes sorted, a file need not
     for place, tensors in zip(order, context.slot_tensor.tolist(), strict=True):
@@ -176,7 +169,7 @@ class Rewrite:
 
 def same_slots(*graphs: Arrays) -> bool:
     return "node_config_ids" not in graphs[0] or np.array_equal(
-        *(LayoutContext(layout_of(arrays)).slot_tensor for arrays in graphs)
+        *(LayoutContext(graph_of(arrays)).slot_tensor for arrays in graphs)
     )
 
 
@@ -211,7 +204,7 @@ TILE_REWRITES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", REWRITES)
-@given(arrays=fitting_graphs(), seed=st.integers(0, 99))
+@given(arrays=FITTING_GRAPHS, seed=st.integers(0, 99))
 @examples(12)
 def test_columns_of_a_layout_graph_in_other_words(name, arrays, seed):
     assert REWRITES[name].wrong_columns(arrays, seed) == []
@@ -229,13 +222,11 @@ def test_columns_of_the_sample_in_other_words():
         assert Rewrite(may_move=TRANSDUCTIVE, configs=some(3, *largest)).wrong_columns(arrays) == [], place
 
 
-@given(arrays=fitting_kernels(), seed=st.integers(0, 99))
+@given(arrays=FITTING_KERNELS, seed=st.integers(0, 99))
 @examples(20)
 def test_permuted_configurations_of_any_kernel(arrays, seed):
     assert SHUFFLED.wrong_columns(arrays, seed) == []
 
-
-# Numbers that can be learned from ---------------------------------------------------------------------------
 
 #: Not shares: differences to the default, and how many standard deviations a share lies off.
 NO_SHARES = ("violation__*_change__share", "zscore__*")
@@ -251,7 +242,7 @@ def assert_numbers(features: GraphRows) -> None:
             assert values.min() >= 0 and values.max() <= 1 + 1e-6, name
 
 
-@given(arrays=st.one_of(fitting_graphs(), layout_graphs(), fitting_kernels(), tile_graphs()))
+@given(arrays=st.one_of(FITTING_GRAPHS, SCRAMBLED_GRAPHS, FITTING_KERNELS, SCRAMBLED_KERNELS))
 @examples(40)
 def test_all_numbers_are_finite_and_shares_lie_between_0_and_1(arrays):
     assert_numbers(assemble(graph_of(arrays)))
@@ -265,16 +256,16 @@ def test_tensors_without_elements_scalars_and_the_largest_that_can_be_written_do
         Node("reshape", (4, 0), (2,), columns=root),
     )
     rows = [[layout_row()] * 3, [layout_row(output=(0, 1)), layout_row(output=(0, 1), input=(0,)), layout_row()]]
-    features = assemble(layout_of(layout_file(nodes, (0, 2, 3), rows)))
+    features = assemble(graph_of(layout_file(nodes, (0, 2, 3), rows)))
     assert_numbers(features)
     assert by_name(features)["change__nodes_changed__share"].tolist() == pytest.approx([0, 2 / 3])
-    assert_numbers(assemble(tile_of(tile_file(nodes, (tile_row(), tile_row(output=(4, 1)))))))
+    assert_numbers(assemble(graph_of(tile_file(nodes, (tile_row(), tile_row(output=(4, 1)))))))
     for dims in ((2**8,) * 6, (2**31, 2**13, 2**4, 1, 1, 1)):
         assert np.prod(dims, dtype=float) == MAX_ELEMENTS
         huge = (Node("parameter", dims), Node("dot", dims, (0,), columns=root))
         rows = [[layout_row()], [layout_row(output=(0, 1, 2, 3, 4, 5), kernel=(3,))]]
-        assert_numbers(assemble(layout_of(layout_file(huge, (1,), rows))))
-    assert_numbers(assemble(tile_of(tile_file(TILE_PROGRAM, (tile_row(kernel=(2**24,) * 6), tile_row())))))
+        assert_numbers(assemble(graph_of(layout_file(huge, (1,), rows))))
+    assert_numbers(assemble(graph_of(tile_file(TILE_PROGRAM, (tile_row(kernel=(2**24,) * 6), tile_row())))))
 
 
 @pytest.mark.slow

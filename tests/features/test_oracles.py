@@ -1,7 +1,5 @@
 """Every column against a slow reference, on random programs and on files of the sample."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from fnmatch import fnmatch
 
@@ -10,11 +8,20 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.features.helpers import SAMPLE, fitting_graph, fitting_kernels, layout_of, load, tile_of, wrong_columns
+from tests.features.helpers import (
+    FITTING_KERNELS,
+    SAMPLE,
+    SCRAMBLED_GRAPHS,
+    SCRAMBLED_KERNELS,
+    fitting_graph,
+    graph_of,
+    load,
+    wrong_columns,
+)
 from tests.features.oracle_layout import LayoutOracle
 from tests.features.oracle_program import CLASS_OF
 from tests.features.oracle_tile import TileOracle
-from tests.graphs import Arrays, examples, layout_graphs, tile_graphs
+from tests.graphs import Arrays, examples
 from xlarank.data.schema import OPCODE
 from xlarank.features.assemble import assemble
 from xlarank.features.layout.layout_context import LayoutContext
@@ -52,7 +59,7 @@ def compare(oracle: LayoutOracle | TileOracle, features: GraphRows, without: Ite
 
 
 def compare_layout(arrays: Arrays) -> GraphRows:
-    graph = layout_of(arrays)
+    graph = graph_of(arrays)
     features = assemble(graph)
     context = LayoutContext(graph)
     compare(LayoutOracle(arrays, context.slot_tensor.tolist(), tied_nodes(context)), features)
@@ -62,7 +69,7 @@ def compare_layout(arrays: Arrays) -> GraphRows:
 def compare_tile(arrays: Arrays) -> TileOracle:
     """Of all columns but the estimate of a TPU's time."""
     oracle = TileOracle(arrays)
-    compare(oracle, assemble(tile_of(arrays)), TpuTime.columns)
+    compare(oracle, assemble(graph_of(arrays)), TpuTime.columns)
     return oracle
 
 
@@ -84,7 +91,7 @@ def test_classes_of_opcodes():
 
 
 @pytest.mark.slow
-@given(arrays=layout_graphs(relabel=True))
+@given(arrays=SCRAMBLED_GRAPHS)
 @examples(15)
 def test_graphs_of_unrelated_shapes(arrays):
     compare_layout(arrays)
@@ -97,7 +104,7 @@ def test_layouts_of_the_sample(place):
 
 
 @pytest.mark.slow
-@given(arrays=st.one_of(fitting_kernels(), tile_graphs()))
+@given(arrays=st.one_of(FITTING_KERNELS, SCRAMBLED_KERNELS))
 @examples(40)
 def test_kernels(arrays):
     oracle = TileOracle(arrays)

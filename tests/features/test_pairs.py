@@ -1,21 +1,16 @@
 """Pairs of slots, followed down by hand; sums and maxima over nodes and pairs, however they are added up."""
 
-from __future__ import annotations
-
 from fnmatch import fnmatch
 
 import numpy as np
 import pytest
 
-from tests.features.helpers import SAMPLE, by_name, fitting_graph, layout_file, layout_of, load
+from tests.features.helpers import SAMPLE, by_name, fitting_graph, graph_of, layout_file, load
 from tests.graphs import Node, layout_row
-from xlarank.data.graph import LayoutGraph
-from xlarank.data.schema import OPCODE
 from xlarank.features.assemble import assemble
 from xlarank.features.layout import aggregation
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.slot_pairs import FARTHEST, HOPS, Pairs, connected_pairs, operand_starts, sibling_pairs
-from xlarank.features.recipe import FeatureSettings
 
 SLOT = ("output", "input", "kernel")
 SAME = [0, 1, 2, 3, 4, 5]
@@ -24,7 +19,7 @@ NONE: list[list] = [[], [], []]
 
 def context_of(nodes, configurable, rows=None, edges=None):
     rows = rows or [[layout_row()] * len(configurable)]
-    return LayoutContext(layout_of(layout_file(nodes, configurable, rows, edges)))
+    return LayoutContext(graph_of(layout_file(nodes, configurable, rows, edges)))
 
 
 def listed(context: LayoutContext, pairs: Pairs) -> list[tuple[int, str, int, str]]:
@@ -99,22 +94,14 @@ def test_readers_of_one_tensor_stand_in_a_row():
     assert len(sibling_pairs(context_of(nodes, (2, 3)))) == 0, "over another operation they are no siblings"
 
 
-# Aggregates ----------------------------------------------------------------------------------------------------
-
 SEEDS = range(200, 212)
-NAMES = FeatureSettings().config_columns("layout")
-
-
-@pytest.fixture(scope="module")
-def whole() -> list[tuple[LayoutGraph, np.ndarray]]:
-    """Graphs and their columns of configurations."""
-    sample = load(SAMPLE / "layout" / "cpu" / "default" / "train" / "dlrm__a.npz")
-    graphs = [layout_of(arrays) for arrays in (sample, *map(fitting_graph, SEEDS))]
-    return [(graph, assemble(graph).config_values) for graph in graphs]
 
 
 @pytest.mark.slow
-def test_batches_and_ways_to_add_up_do_not_show(whole, monkeypatch):
+def test_batches_and_ways_to_add_up_do_not_show(monkeypatch):
+    sample = load(SAMPLE / "layout" / "cpu" / "default" / "train" / "dlrm__a.npz")
+    graphs = [graph_of(arrays) for arrays in (sample, *map(fitting_graph, SEEDS))]
+    whole = [(graph, assemble(graph).config_values) for graph in graphs]
     for settings in (
         {"_CODES": 1, "_CONFIGS": (1, 1), "_COMBINATIONS": 0},  # of the pairs taken only
         {"_CODES": 20, "_CONFIGS": (2, 3)},
@@ -126,15 +113,6 @@ def test_batches_and_ways_to_add_up_do_not_show(whole, monkeypatch):
                 patch.setattr(aggregation, name, value)
             for graph, rows in whole[:: 2 if "_CODES" in settings else 1]:
                 np.testing.assert_allclose(assemble(graph).config_values, rows, rtol=1e-5, atol=1e-6)
-
-
-def test_columns_of_what_a_graph_does_not_have_are_exactly_0(whole):
-    for kind in ("convolution", "dot", "reshape"):
-        about = [number for number, name in enumerate(NAMES) if f"__{kind}_" in name]
-        opcodes = [OPCODE[name] for name in ((kind, "bitcast") if kind == "reshape" else (kind,))]
-        without = [rows for graph, rows in whole if not np.isin(graph.opcode[graph.configurable], opcodes).any()]
-        assert len(about) > 20 and len(without) > 2
-        assert not any(rows[:, about].any() for rows in without)
 
 
 #: What says how a tensor lies, whoever chose it.
@@ -149,7 +127,7 @@ def test_without_any_layout_set_nothing_is_changed():
     for seed in SEEDS:
         arrays = fitting_graph(seed)
         unset = {**arrays, "node_config_feat": np.full_like(arrays["node_config_feat"], -1)}
-        for name, values in by_name(assemble(layout_of(unset))).items():
+        for name, values in by_name(assemble(graph_of(unset))).items():
             if not any(fnmatch(name, pattern) for pattern in STATE) or "_waste_change_" in name:
                 assert values.tolist() == [0.0], name
     bare = {
@@ -157,21 +135,8 @@ def test_without_any_layout_set_nothing_is_changed():
         "node_config_ids": arrays["node_config_ids"][:0],
         "node_config_feat": unset["node_config_feat"][:, :0],
     }
-    found = by_name(assemble(layout_of(bare)))
+    found = by_name(assemble(graph_of(bare)))
     assert {n: v.tolist() for n, v in found.items()} == {n: [0.5 * n.startswith("rank__")] for n in found}
-
-
-def test_nodes_of_one_shape_and_element_type_share_their_types_of_rows():
-    nodes = (
-        Node("parameter", (8, 16)),
-        *[Node("tanh", (8, 16), (0,))] * 2,
-        Node("tanh", (8, 16), (0,), element="bf16"),
-        Node("exponential", (8, 16), (0,)),
-    )
-    rows = [[layout_row(output=(0, 1))] * 4, [layout_row()] * 4]
-    context = LayoutContext(layout_of(layout_file(nodes, (1, 2, 3, 4), rows)))
-    assert context.signature[0] == context.signature[1] and len(set(context.signature.tolist())) == 3
-    assert len(context.table.rows) == 8 and len(context.type_configurable) == 6
 
 
 def test_convolutions_of_one_shape_with_other_dimension_numbers_are_not_alike():
@@ -181,6 +146,6 @@ def test_convolutions_of_one_shape_with_other_dimension_numbers_are_not_alike():
     for batch, feature in ((0, 2), (2, 0)):
         numbers = {f"{stem}_output_batch_dim": batch, f"{stem}_output_feature_dim": feature}
         nodes.append(Node("convolution", (4, 4, 4), (0, 1), window=(3,), columns=numbers))
-    found = by_name(assemble(layout_of(layout_file(nodes, (2, 3), [[layout_row(output=(2, 1, 0))] * 2]))))
+    found = by_name(assemble(graph_of(layout_file(nodes, (2, 3), [[layout_row(output=(2, 1, 0))] * 2]))))
     assert found["roles__convolution_output_feature_minor__share"].tolist() == [0.5]
     assert found["roles__convolution_output_batch_minor__share"].tolist() == [0.5]

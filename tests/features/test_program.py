@@ -1,7 +1,5 @@
 """What follows from a program graph: classes, fusion, waste, operands of slots and roles of dimensions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import sqrt
@@ -9,7 +7,7 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from tests.features.helpers import graph_of, layout_file, layout_of, tile_file
+from tests.features.helpers import graph_of, layout_file, tile_file
 from tests.graphs import Node, layout_row, tile_row
 from xlarank.data.schema import MAX_RANK
 from xlarank.features.layout.layout_context import LayoutContext
@@ -30,9 +28,6 @@ STEM = "convolution_dim_numbers"
 
 def given(*dims: tuple[int, ...]) -> list[Node]:
     return [Node("parameter", each) for each in dims]
-
-
-# Fusion -----------------------------------------------------------------------------------------------------
 
 
 def fused(*nodes: Node) -> list[bool]:
@@ -62,9 +57,6 @@ def test_fusion_by_hand():
     for opcode, expected in (("negate", True), ("exponential", False)):
         small = [*given((8,)), Node(opcode, (8,), (0,)), Node("broadcast", (64, 8), (1,))]
         assert fused(*small, Node("negate", (64, 8), (2,), columns=ROOT))[1] is expected, "repeated by a broadcast"
-
-
-# Waste ------------------------------------------------------------------------------------------------------
 
 
 def padded(rows: Iterable[Sequence[int]], fill: int) -> np.ndarray:
@@ -99,13 +91,10 @@ def test_waste_under_the_tiles_of_a_tpu_and_others():
         assert found.tolist() == pytest.approx([waste]), (dims, element)
 
 
-# Which operand each slot of a configurable node speaks of -----------------------------------------------------
-
-
 def slots_of(nodes, *rows, edges=None):
     """(output, input, kernel) of the last node, which is the configurable one; one row a configuration."""
     arrays = layout_file(nodes, [len(nodes) - 1], [[row] for row in rows or (layout_row(),)], edges)
-    return tuple(LayoutContext(layout_of(arrays)).slot_tensor[0].tolist())
+    return tuple(LayoutContext(graph_of(arrays)).slot_tensor[0].tolist())
 
 
 def convolution(operands=(), *, out=(8, 32, 32, 64), window=(3, 3), kernel=(3, 2, 0, 1), feature=3):
@@ -190,14 +179,12 @@ def test_a_reduction_lays_out_its_array_whether_configured_or_not():
                 assert slots_of(nodes, *rows)[:2] == (3, place)
 
 
-# Roles of dimensions ------------------------------------------------------------------------------------------
-
 ROLES = {"dot": DOT_ROLES, "reshape": RESHAPE_ROLES, "bitcast": RESHAPE_ROLES, "convolution": CONVOLUTION_ROLES}
 
 
 def context_of(*nodes: Node) -> tuple[ProgramContext, np.ndarray]:
     """With the tensors of the last node."""
-    context = ProgramContext(layout_of(layout_file(nodes, [0], [[layout_row()]])))
+    context = ProgramContext(graph_of(layout_file(nodes, [0], [[layout_row()]])))
     return context, slot_tensors(context, np.array([len(nodes) - 1]))
 
 

@@ -1,7 +1,5 @@
 """The columns of one graph, with what is constant kept once; walks between its configurations."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from math import log2
@@ -11,13 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from tests.features.helpers import SAMPLE, layout_file, layout_of, load
+from tests.features.helpers import SAMPLE, SCRAMBLED_GRAPHS, graph_of, layout_file, load
 from tests.features.test_golden_layout import PROGRAM, A, B, C, D
-from tests.graphs import Arrays, examples, layout_arrays, layout_graphs, layout_row
+from tests.graphs import Arrays, examples, layout_arrays, layout_row
 from xlarank.data.graph import read_graph
 from xlarank.data.schema import OPCODE
 from xlarank.features.assemble import assemble, instance_table
-from xlarank.features.attribution import place_among, walk_between, walk_codes, walk_steps
+from xlarank.features.attribution import walk_between, walk_codes, walk_steps
 from xlarank.features.catalogue import INSTANCE_BLOCKS
 from xlarank.features.instances.graph_instances import Instances
 from xlarank.features.instances.pair_blocks import InstanceRarity
@@ -81,8 +79,6 @@ def test_measured_in_part_and_what_can_be_ranked() -> None:
     assert not replace(PART, runtime=np.zeros(5, np.int64)).take(np.array([1])).rankable, "one row, withheld"
 
 
-# Walks ---------------------------------------------------------------------------------------------------------
-
 SETTINGS = FeatureSettings()
 
 
@@ -102,7 +98,7 @@ def test_steps_by_hand() -> None:
     """
     arrays = layout_arrays()
     arrays["node_config_feat"][5] = [arrays["node_config_feat"][1][0], arrays["node_config_feat"][4][1]]
-    graph = layout_of(arrays)
+    graph = graph_of(arrays)
     rows = assemble(graph, SETTINGS)
     for now, column, steps in (
         (2, "change__output_set__share", {2: 0.5, 4: 0.5}),
@@ -115,9 +111,9 @@ def test_steps_by_hand() -> None:
 
 @pytest.mark.slow
 @examples(15)
-@given(layout_graphs(min_nodes=3, min_configurable=2, max_configs=12))
+@given(SCRAMBLED_GRAPHS.filter(lambda arrays: len(arrays["node_config_ids"]) > 1))
 def test_a_candidate_on_the_way_has_its_row_and_the_ends_have_theirs_to_the_bit(arrays: Arrays) -> None:
-    graph = layout_of(arrays)
+    graph = graph_of(arrays)
     rows, codes = assemble(graph, SETTINGS), graph.table.codes
     matrix = rows.matrix()
     for now in range(min(3, graph.configs)):
@@ -132,15 +128,6 @@ def test_a_candidate_on_the_way_has_its_row_and_the_ends_have_theirs_to_the_bit(
             if len(same):
                 expected = matrix[rows.group[same[0]]]
                 np.testing.assert_allclose(walk.matrix[step], expected, rtol=2e-4, atol=2e-4)
-
-
-def test_places_among_candidates_are_those_of_the_candidates() -> None:
-    values = np.array([3.0, 1.0, 3.0, 8.0])
-    # ranks 0..3: 1 -> 0, both 3 -> 1.5, 8 -> 3, over 3
-    assert place_among(values, values, True).tolist() == [0.5, 0.0, 0.5, 1.0]
-    assert place_among(np.array([9.0, 2.0]), values, True).tolist() == [1.0, 0.5 / 3]
-    assert place_among(values, np.full(4, 3.0), False).tolist() == [0.0] * 4
-    assert place_among(values, np.array([3.0]), True).tolist() == [0.5] * 4
 
 
 COLUMNS = [name for block in INSTANCE_BLOCKS for name in block.columns]
@@ -194,7 +181,7 @@ CLASH_IN_C = {
 
 
 def test_instances_by_hand() -> None:
-    found = instance_table(LayoutContext(layout_of(layout_file(PROGRAM, (0, 2, 3, 4), (A, B, C, D)))))
+    found = instance_table(LayoutContext(graph_of(layout_file(PROGRAM, (0, 2, 3, 4), (A, B, C, D)))))
     parts = {config: {part.text: part for part in found.parts(config)} for config in (1, 2)}
     for config, text, expected in (
         (1, "dot 2: output {0,1}, input {1,0}, kernel {1,0}", DOT_IN_B),
@@ -209,7 +196,7 @@ def test_instances_by_hand() -> None:
 
 @pytest.fixture(scope="module")
 def instances() -> Instances:
-    return instance_table(LayoutContext(layout_of(load(SAMPLE / "layout/cpu/default/train/dlrm__a.npz"))))
+    return instance_table(LayoutContext(graph_of(load(SAMPLE / "layout/cpu/default/train/dlrm__a.npz"))))
 
 
 def test_sums_and_counts(instances: Instances, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,7 +226,7 @@ def instances_of(choices: list[tuple[np.ndarray, ...]], *, candidates: bool = Tr
     """Of the layout graph of the tests, whose convolution and reshape are configurable."""
     arrays = {**layout_arrays(), "node_config_feat": np.array(choices, np.float32)}
     arrays["config_runtime"] = np.arange(1, len(choices) + 1)
-    return instance_table(LayoutContext(layout_of(arrays)), candidates=candidates)
+    return instance_table(LayoutContext(graph_of(arrays)), candidates=candidates)
 
 
 def test_rarity_by_hand() -> None:
@@ -262,8 +249,6 @@ def test_rarity_by_hand() -> None:
     assert (len(alone), alone.counts().shape) == (0, (1, 0)), "of one distinct configuration there are none"
     assert alone.sums(np.zeros(0)).tolist() == [0.0]
 
-
-# As they were frozen, each by itself: sums over a configuration's hide which of them has which value ------------
 
 FROZEN = Path(__file__).parent / "snapshots" / "instance_rows.npz"
 GRAPHS = ("random/train/gan__c", "random/train/dlrm__a")

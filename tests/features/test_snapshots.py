@@ -5,8 +5,6 @@ A snapshot holds a handful of rows of each graph. After a change that is meant t
 Real files are those that `XLARANK_TEST_DATA` names; without it, their snapshots stay as they are.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -107,13 +105,6 @@ def test_small_graphs_are_as_they_were_frozen(name):
 @pytest.mark.parametrize("name", REAL)
 def test_real_files_are_as_they_were_frozen(real_data, name):
     assert moved(load(FOLDER / f"{name}.npz"), snapshot(real_graph(real_data, name))) == []
-
-
-def test_what_moved_is_told_by_name():
-    before = {"distinct": np.array([2]), "names": np.array(b"a\nb"), "values": np.eye(2)}
-    after = {**before, "names": np.array(b"b\nnew\na"), "values": np.array([[0, 1], [5, 5], [0, 1]])}
-    fewer = {**before, "names": np.array(b"a\nc")}, {**before, "distinct": np.array([3])}
-    assert [moved(before, now) for now in (before, after, *fewer)] == [[], ["a"], ["b"], ["a", "b"]]
 
 
 if __name__ == "__main__":

@@ -1,7 +1,5 @@
 """Stored features: what is written is read back, and what is not whole or not current is noticed."""
 
-from __future__ import annotations
-
 import json
 import zipfile
 from dataclasses import asdict, fields, replace
@@ -12,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.features.helpers import SAMPLE, fitting_graphs, fitting_kernels, graph_of, layout_of, load
+from tests.features.helpers import FITTING_GRAPHS, FITTING_KERNELS, SAMPLE, graph_of, load
 from tests.graphs import examples, layout_arrays, tile_arrays
 from xlarank.data.collection import Collection
 from xlarank.data.errors import FeatureStoreError, WorkspaceError
 from xlarank.data.family import program_family
 from xlarank.data.workspace import Workspace
+from xlarank.features import store
 from xlarank.features.assemble import assemble
 from xlarank.features.block import Tier
 from xlarank.features.block_files import BlockFile
@@ -25,22 +24,6 @@ from xlarank.features.instances.graph_instances import ARRAYS
 from xlarank.features.program.tensors import Tiling
 from xlarank.features.recipe import FeatureSettings, Recipe, Source
 from xlarank.features.rows import GraphRows
-from xlarank.features.store import (
-    MANIFEST,
-    Manifest,
-    StoredGraph,
-    _sealable,
-    each_graph,
-    instances_current,
-    read_instances,
-    read_manifest,
-    read_rows,
-    stored_collections,
-    stored_graphs,
-    write_instances,
-    write_manifest,
-    write_rows,
-)
 
 RECIPE = Recipe.of(FeatureSettings(), "layout")
 SOURCE = Source(size=2**40 + 1, mtime_ns=1_700_000_000_123_456_789)
@@ -51,13 +34,13 @@ LAYOUT, TILE = (assemble(graph_of(arrays)) for arrays in (layout_arrays(), tile_
 
 
 def written(path, *graphs: GraphRows, recipe=RECIPE, source=SOURCE):
-    entries = {rows.name: StoredGraph.of(rows, 0, source) for rows in graphs}
-    write_rows(path, graphs, recipe, entries, ("layout:cpu:random", "train"))
+    entries = {rows.name: store.StoredGraph.of(rows, 0, source) for rows in graphs}
+    store.write_rows(path, graphs, recipe, entries, ("layout:cpu:random", "train"))
     return path
 
 
 def read_one(path) -> GraphRows:
-    ((rows, source),) = read_rows(path).values()
+    ((rows, source),) = store.read_rows(path).values()
     assert source == SOURCE
     return rows
 
@@ -71,11 +54,8 @@ def assert_equal_rows(found: GraphRows, expected: GraphRows) -> None:
         assert got.shape == want.shape and got.tobytes() == want.tobytes(), name
 
 
-# Rows -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
-@given(arrays=st.one_of(fitting_graphs(), fitting_kernels()), data=st.data())
+@given(arrays=st.one_of(FITTING_GRAPHS, FITTING_KERNELS), data=st.data())
 @examples(20)
 def test_rows_survive_the_file(arrays, data, next_path):
     """With repeated configurations, and with a sample of the distinct ones kept."""
@@ -98,8 +78,8 @@ def test_kept_rows_bring_all_their_configurations(tmp_path):
     assert (kept.ids.tolist(), kept.group.tolist()) == ([0, 1, 3, 5], [0, 1, 1, 2])
     assert kept.runtime.tolist() == [20_000_003, 20_000_001, 20_000_002, 40_000_000]
     assert np.array_equal(kept.config_values, LAYOUT.config_values[[0, 1, 4]])
-    entry = StoredGraph(4, 3, kinds=[], labelled=True, rankable=True, part=0, source=SOURCE)
-    assert stored_graphs(written(tmp_path / "a.parquet", kept), RECIPE) == {kept.name: entry}
+    entry = store.StoredGraph(4, 3, kinds=[], labelled=True, rankable=True, part=0, source=SOURCE)
+    assert store.stored_graphs(written(tmp_path / "a.parquet", kept), RECIPE) == {kept.name: entry}
     tiles = TILE.take(np.array([1, 3]))
     assert (tiles.ids.tolist(), tiles.normalizer.tolist()) == ([1, 3, 4], [30_000, 2_500, 20_000])
     whole, some = LAYOUT.instances.value, LAYOUT.take(np.array([1, 2])).instances.value
@@ -142,8 +122,8 @@ def test_a_file_is_read_without_this_package(tmp_path):
     assert table["runtime_ns"].to_list()[:5] == LAYOUT.row_cost.tolist() == table["label"].to_list()[:5]
     np.testing.assert_array_equal(table[:5, 11:].to_numpy(), LAYOUT.matrix())
     np.testing.assert_array_equal(table[5:, 11:].to_numpy(), other.matrix())
-    assert [rows.name for rows, _ in read_rows(path).values()] == [LAYOUT.name, "other__b"]
-    assert_equal_rows(read_rows(path)["other__b"][0], other)
+    assert [rows.name for rows, _ in store.read_rows(path).values()] == [LAYOUT.name, "other__b"]
+    assert_equal_rows(store.read_rows(path)["other__b"][0], other)
 
 
 def test_tables_have_the_cost_of_tiles_and_null_where_nothing_was_measured(tmp_path):
@@ -155,15 +135,12 @@ def test_tables_have_the_cost_of_tiles_and_null_where_nothing_was_measured(tmp_p
     assert unlabelled["label"].null_count() == unlabelled["runtime_ns"].null_count() == len(TILE)
 
 
-# Broken or not current --------------------------------------------------------------------------------------
-
-
 def assert_unreadable(
     path, match=r"(?s)a\.parquet cannot be read .*expected stored features.*run build-features again"
 ):
-    assert stored_graphs(path, RECIPE) == {}
+    assert store.stored_graphs(path, RECIPE) == {}
     with pytest.raises(FeatureStoreError, match=match):
-        read_rows(path)
+        store.read_rows(path)
 
 
 def test_a_broken_file_is_neither_current_nor_read(tmp_path):
@@ -178,7 +155,7 @@ def test_a_broken_file_is_neither_current_nor_read(tmp_path):
     ):
         path.write_bytes(wrong)
         assert_unreadable(path)
-    texts = ("no json", "[]", "{}", _sealable({}), _sealable({"recipe": 1}))
+    texts = ("no json", "[]", "{}", store._sealable({}), store._sealable({"recipe": 1}))
     for metadata in (None, {"other": "{}"}, *({"xlarank": text} for text in texts)):
         pl.DataFrame({"x": [1.0]}).write_parquet(path, metadata=metadata)
         assert_unreadable(path)
@@ -197,25 +174,23 @@ def test_another_recipe_or_source_means_build_again(tmp_path):
     made += [replace(RECIPE, settings=value) for value in changed]
     names = {field.name for part in (RECIPE, RECIPE.settings) for field in fields(part)}
     assert names == {*others, *settings, "settings"}
-    assert [stored_graphs(path, other) for other in made] == [{}] * len(made)
+    assert [store.stored_graphs(path, other) for other in made] == [{}] * len(made)
     for other in made:
         with pytest.raises(FeatureStoreError, match="not those of manifest"):
-            read_rows(path, other)
-    (entry,) = stored_graphs(path, RECIPE).values()
+            store.read_rows(path, other)
+    (entry,) = store.stored_graphs(path, RECIPE).values()
     assert entry.source == SOURCE != replace(SOURCE, mtime_ns=SOURCE.mtime_ns + 1)
 
 
-# The manifest --------------------------------------------------------------------------------------------------
-
 COLLECTION = Collection.parse("layout:cpu:random")
-PLAIN = Manifest(
+PLAIN = store.Manifest(
     recipe=RECIPE,
     data_root="data/sample",
     graph_columns=["size__nodes__log"],
     config_columns=["change__nodes_set__share", "change__nodes_changed__share"],
     graphs={
-        "b": StoredGraph(6, 5, ["convolution"], True, True, 0, Source(1, 2**62 + 1)),
-        "a": StoredGraph(2, 2, [], False, True, 1, SOURCE),
+        "b": store.StoredGraph(6, 5, ["convolution"], True, True, 0, Source(1, 2**62 + 1)),
+        "a": store.StoredGraph(2, 2, [], False, True, 1, SOURCE),
     },
     broken={"c": "the file has no configurations"},
 )
@@ -223,28 +198,28 @@ PLAIN = Manifest(
 
 def test_a_manifest_is_read_back_and_collections_with_one_are_listed(tmp_path):
     workspace, tile = Workspace(tmp_path), Collection.parse("tile:xla")
-    assert stored_collections(workspace) == list(each_graph(workspace, COLLECTION, "train")) == []
-    assert read_manifest(workspace, COLLECTION, "train") is None
+    assert store.stored_collections(workspace) == list(store.each_graph(workspace, COLLECTION, "train")) == []
+    assert store.read_manifest(workspace, COLLECTION, "train") is None
     for collection, split in ((tile, "test"), (COLLECTION, "train"), (COLLECTION, "valid")):
-        write_manifest(workspace, collection, split, PLAIN)
+        store.write_manifest(workspace, collection, split, PLAIN)
     (tmp_path / "features/layout/xla/random/train").mkdir(parents=True)
-    assert stored_collections(workspace) == [COLLECTION, tile]
-    manifest = read_manifest(workspace, COLLECTION, "train")
+    assert store.stored_collections(workspace) == [COLLECTION, tile]
+    manifest = store.read_manifest(workspace, COLLECTION, "train")
     assert manifest == PLAIN and list(manifest.graphs) == ["b", "a"], "the order is kept"
     with pytest.raises(FeatureStoreError, match=r"part-0000\.parquet cannot be read"):
-        list(each_graph(workspace, COLLECTION, "train"))  # a graph of the manifest that is gone
+        list(store.each_graph(workspace, COLLECTION, "train"))  # a graph of the manifest that is gone
 
 
 def test_a_broken_manifest_is_refused(tmp_path):
     workspace, whole = Workspace(tmp_path), asdict(PLAIN)
-    write_manifest(workspace, COLLECTION, "train", PLAIN)
+    store.write_manifest(workspace, COLLECTION, "train", PLAIN)
     values = [{name: value for name, value in whole.items() if name != "config_columns"}]
     values += [{**whole, **other} for other in ({"later": 1}, {"recipe": None})]
     values.append({**whole, "recipe": {**asdict(RECIPE), "later": 1}})
     texts = [b"", b"{", b"[]", b"[" * 100_000, b"\xff\xfe", *(json.dumps(value).encode() for value in values)]
     for content in texts:
-        (workspace.features(COLLECTION, "train") / MANIFEST).write_bytes(content)
-        for read in (read_manifest, lambda *where: list(each_graph(*where))):
+        (workspace.features(COLLECTION, "train") / store.MANIFEST).write_bytes(content)
+        for read in (store.read_manifest, lambda *where: list(store.each_graph(*where))):
             with pytest.raises(FeatureStoreError, match=r"manifest\.json cannot be read .*run build-feat"):
                 read(workspace, COLLECTION, "train")
 
@@ -255,9 +230,9 @@ def test_a_split_is_loaded_in_the_order_of_its_manifest(tmp_path):
     a, b, c = (replace(LAYOUT.take(np.arange(number)), name=name) for number, name in enumerate("abc", 1))
     written(workspace.rows(COLLECTION, "train", 0), c, a)
     written(workspace.rows(COLLECTION, "train", 1), b)
-    made = {rows.name: StoredGraph.of(rows, part, SOURCE) for rows, part in ((c, 0), (a, 0), (b, 1))}
-    write_manifest(workspace, COLLECTION, "train", replace(PLAIN, graphs=made))
-    loaded = [(rows.name, len(rows)) for rows in list(each_graph(workspace, COLLECTION, "train"))]
+    made = {rows.name: store.StoredGraph.of(rows, part, SOURCE) for rows, part in ((c, 0), (a, 0), (b, 1))}
+    store.write_manifest(workspace, COLLECTION, "train", replace(PLAIN, graphs=made))
+    loaded = [(rows.name, len(rows)) for rows in list(store.each_graph(workspace, COLLECTION, "train"))]
     assert loaded == [("c", 3), ("a", 1), ("b", 2)]
     for graphs, changed in (
         ((b,), {"recipe": replace(RECIPE, code_hash="f")}),
@@ -267,23 +242,20 @@ def test_a_split_is_loaded_in_the_order_of_its_manifest(tmp_path):
         written(workspace.rows(COLLECTION, "train", 1), *graphs, **changed)
         refused = r"part-0001\.parquet .*not those of manifest.*run build-features"
         with pytest.raises(FeatureStoreError, match=refused):
-            list(each_graph(workspace, COLLECTION, "train"))
-
-
-# Instances -----------------------------------------------------------------------------------------------------
+            list(store.each_graph(workspace, COLLECTION, "train"))
 
 
 def test_instances_are_read_back_or_refused(tmp_path):
-    instances = assemble(layout_of(load(SAMPLE / "layout/cpu/default/train/dlrm__a.npz"))).instances.value
+    instances = assemble(graph_of(load(SAMPLE / "layout/cpu/default/train/dlrm__a.npz"))).instances.value
     path = tmp_path / "a.instances.npz"
-    write_instances(path, instances, RECIPE, SOURCE)
+    store.write_instances(path, instances, RECIPE, SOURCE)
     content = path.read_bytes()
-    found = read_instances(path, RECIPE, SOURCE)
-    assert found.columns == instances.columns and instances_current(path, RECIPE, SOURCE)
+    found = store.read_instances(path, RECIPE, SOURCE)
+    assert found.columns == instances.columns and store.instances_current(path, RECIPE, SOURCE)
     for name in ARRAYS:
         mine, theirs = getattr(found, name), getattr(instances, name)
         assert np.array_equal(mine, theirs) and mine.dtype == theirs.dtype, name
-    write_instances(path, instances, RECIPE, SOURCE)
+    store.write_instances(path, instances, RECIPE, SOURCE)
     assert path.read_bytes() == content and list(tmp_path.iterdir()) == [path]
     with zipfile.ZipFile(path) as archive, zipfile.ZipFile(tmp_path / "b.npz", "w") as other:
         for name in archive.namelist():
@@ -295,6 +267,6 @@ def test_instances_are_read_back_or_refused(tmp_path):
         (tmp_path / f"{share}.npz").write_bytes(content[: int(len(content) * share)])
         refused.append((tmp_path / f"{share}.npz", RECIPE, SOURCE))
     for wrong in refused:
-        assert not instances_current(*wrong)
+        assert not store.instances_current(*wrong)
         with pytest.raises(FeatureStoreError, match="cannot be read"):
-            read_instances(*wrong)
+            store.read_instances(*wrong)

@@ -1,14 +1,12 @@
 """Kernels: what their bounds divide, the loop over windows, and their kind, case by case."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from tests.data.hlo.programs import instruction
-from tests.features.helpers import SAMPLE, tile_file, tile_of
+from tests.features.helpers import SAMPLE, graph_of, tile_file
 from tests.graphs import Node, tile_row
 from xlarank.data.graph import read_graph
 from xlarank.data.hlo import tuning
@@ -21,7 +19,7 @@ from xlarank.features.tile.window_loop import window_loop
 
 
 def context_of(nodes, *outputs) -> TileContext:
-    return TileContext(tile_of(tile_file(nodes, [tile_row(output=output) for output in outputs])))
+    return TileContext(graph_of(tile_file(nodes, [tile_row(output=output) for output in outputs])))
 
 
 SIDES = (Node("parameter", (16, 8)), Node("parameter", (8, 64)))
@@ -55,12 +53,9 @@ def test_what_is_walked_over():
         Node("parameter", (512, 1024)),
         Node("dot", (64, 1024), (0, 1), columns=root),
     )
-    context = TileContext(tile_of(tile_file(nodes, [tile_row((8,), (64, 512), (8, 8))])))
+    context = TileContext(graph_of(tile_file(nodes, [tile_row((8,), (64, 512), (8, 8))])))
     assert (context.walked, context.physical) == (2, False)
     assert context.extents["output"].tolist() == [64, 1024, 0, 0, 0, 0]
-
-
-# The loop over windows, small enough to count by hand ------------------------------------------------------------
 
 
 def compiled(instructions, tiles):
@@ -76,7 +71,7 @@ def compiled(instructions, tiles):
             numbers.input_feature_dimension = numbers.kernel_output_feature_dimension = 1
             numbers.output_feature_dimension = 1
     rows = np.array([tuning.tile_row(**tile) for tile in tiles], np.float32)
-    return tile_of(
+    return graph_of(
         encode_kernel(module)
         | {"config_feat": rows, "config_runtime": np.arange(1, len(rows) + 1)}
         | {"config_runtime_normalizers": np.ones(len(rows), np.int64)}
@@ -139,8 +134,6 @@ def test_the_time_is_the_longer_of_moving_and_computing_and_a_step_of_the_other(
     assert logs == pytest.approx(np.log2(costs.cycles(loop)), rel=1e-6)
     assert (np.diff(logs[:2]) > 0).all()
 
-
-# Kinds ---------------------------------------------------------------------------------------------------------
 
 #: What the families of the sample were written as; those whose sizes leave more open are below.
 _FAMILIES = {

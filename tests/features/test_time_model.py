@@ -1,14 +1,12 @@
 """The time model of layouts: convolutions by hand, nodes that add up, and what may not matter."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import hypot
 
 import numpy as np
 import pytest
 
-from tests.features.helpers import SAMPLE, by_name, layout_file, layout_of
+from tests.features.helpers import SAMPLE, by_name, graph_of, layout_file
 from tests.graphs import Arrays, Node, layout_row
 from xlarank.data.graph import read_graph
 from xlarank.data.schema import OPCODE
@@ -40,7 +38,7 @@ def convolution(
 
 def times(arrays: Arrays) -> list[float]:
     """Nanoseconds of each configuration."""
-    graph = layout_of(arrays)
+    graph = graph_of(arrays)
     return [sum(node.nanoseconds for node in config_times(graph, config)) for config in range(graph.configs)]
 
 
@@ -104,7 +102,7 @@ def test_an_operands_own_layout_decides_where_both_orders_pad_alike() -> None:
 def test_twice_the_batch_is_twice_the_work() -> None:
     def made(batch: int) -> TimeModel:
         shapes = (batch, 28, 28, 64), (3, 3, 64, 96), (batch, 28, 28, 96)
-        return TimeModel(LayoutFacts(layout_of(convolution(*shapes, (3, 3), FORWARD, [layout_row((3, 0))]))))
+        return TimeModel(LayoutFacts(graph_of(convolution(*shapes, (3, 3), FORWARD, [layout_row((3, 0))]))))
 
     assert made(64).work == pytest.approx(2 * made(32).work)
 

@@ -1,7 +1,5 @@
 """What every ranker must do, as test classes to subclass, and rows to learn from that need no graph file."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import re

@@ -1,7 +1,5 @@
 """What is particular to rankers on LightGBM and XGBoost: labels, query groups, bins, what they ask to learn."""
 
-from __future__ import annotations
-
 import builtins
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +28,7 @@ from xlarank.models.validation.metrics import kendall_tau
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+def fits(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What LightGBM was asked to learn: label, group, rows and parameters of each fit."""
     calls: list[dict[str, Any]] = []
     rows: list[np.ndarray[Any, Any]] = []  # a data set lets go of them once it has its bins
@@ -74,11 +72,11 @@ def test_every_data_set_says_how_many_threads(monkeypatch: pytest.MonkeyPatch) -
     assert [one["num_threads"] for one in given] == [1, 1]
 
 
-def test_labels_gains_and_truncation_are_those_for_kendall_tau(asked: list[dict[str, Any]]) -> None:
+def test_labels_gains_and_truncation_are_those_for_kendall_tau(fits: list[dict[str, Any]]) -> None:
     data = TrainingData.from_graphs([graph_rows("a", [30, 10, 20, 10]), graph_rows("b", [5, 6, 7, 8, 9])])
     fitted("lambdarank", data, rounds=4)
     fitted("lambdarank", TrainingData.from_graphs([graph_rows("a", [1000, 1004, 1011])]), tie_tolerance=0.01)
-    call, tied = asked
+    call, tied = fits
     assert (call["objective"], call["rounds"], call["group"]) == ("lambdarank", 4, [4, 5])
     assert call["label"].tolist() == [0, 2, 1, 2, 4, 3, 2, 1, 0]
     assert call["label_gain"] == [0, 1, 2, 3, 4], "linear, one for every label"
@@ -86,12 +84,12 @@ def test_labels_gains_and_truncation_are_those_for_kendall_tau(asked: list[dict[
     assert tied["label"].tolist() == [1, 1, 0]
 
 
-def test_larger_graphs_are_dealt_into_query_groups_by_the_seed(asked: list[dict[str, Any]]) -> None:
+def test_larger_graphs_are_dealt_into_query_groups_by_the_seed(fits: list[dict[str, Any]]) -> None:
     """100 and 30 rows: parts of at most the limit, labels still those of the whole graph."""
     data = TrainingData.from_graphs([easy_graph("big__a", 100, 0), easy_graph("small__a", 30, 1)])
     for seed, limit in ((0, 27), (0, 27), (1, 27), (0, 50)):
         fitted("lambdarank", data, max_group=limit, rounds=1, seed=seed)
-    call, again, other, few = asked
+    call, again, other, few = fits
     assert (call["group"], few["group"]) == ([25] * 4 + [15, 15], [50, 50, 30]), "no part mixes two graphs"
     assert call["lambdarank_truncation_level"] == 25
     each = [data.cost[:100], data.cost[100:]]

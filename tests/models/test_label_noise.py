@@ -1,14 +1,12 @@
 """What labels say of their own noise: by hand, and the measured layouts of TPUs."""
 
-from __future__ import annotations
-
 from math import log, sqrt
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.features.helpers import layout_of
+from tests.features.helpers import graph_of
 from tests.graphs import LAYOUT_PROGRAM, layout_arrays, layout_row, program_arrays
 from xlarank.data.graph import read_graph
 from xlarank.models.validation.label_noise import relative_std, run_tau, set_tau, tau_ceiling
@@ -97,7 +95,7 @@ def test_a_small_graph_is_counted() -> None:
     Its (3, 0) completes to (3, 0, 2, 1), unlike the default (3, 2, 1, 0); the reshape's (1,) is its default (1, 0).
     So configurations 0 and 4 are of one set: default and default. 2 and 5 differ in the reshape.
     """
-    labels = describe_labels(layout_of(layout_arrays()))
+    labels = describe_labels(graph_of(layout_arrays()))
     assert (labels.configurations, labels.measured, labels.distinct, labels.output_sets) == (6, 6, 5, 4)
     assert labels.repeat_std == pytest.approx(1 / 20000002 / sqrt(2), rel=1e-6)
     assert labels.set_std == pytest.approx(sqrt((log(2) ** 2 / 2) / 2), rel=1e-6)
@@ -109,7 +107,7 @@ def test_operands_make_no_set_and_no_labels_make_no_noise() -> None:
     arrays = layout_arrays() | program_arrays(LAYOUT_PROGRAM)
     arrays["node_config_feat"] = np.array([[row, layout_row()], [operands, layout_row()]], np.float32)
     arrays["config_runtime"] = np.zeros(2, np.int64)
-    labels = describe_labels(layout_of(arrays))
+    labels = describe_labels(graph_of(arrays))
     assert (labels.distinct, labels.output_sets, labels.model_times, labels.measured) == (2, 1, 1, 0)
     assert (labels.repeat_std, labels.set_std, labels.ceiling) == (None, None, None)
 

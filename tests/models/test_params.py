@@ -1,7 +1,5 @@
 """Parameters of rankers: defaults by kind, refusals, and the search space that studies go on in."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every registered ranker keeps the contract; what is particular to an ensemble and to warm starts."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -90,8 +88,6 @@ def test_scores_are_the_blend_of_the_members_of_positive_weight(tmp_path: Path) 
     assert ranker.predict(graph, COLUMNS) == pytest.approx(blend(each, [1, 3]))
     files = saved(ranker, tmp_path / "model")
     assert {Path(name).parts[0] for name in files} == {"ranker.json", "ranknet", "xgb-pairwise"}
-    loaded = Ensemble.load(tmp_path / "model")
-    assert np.array_equal(loaded.predict(graph, COLUMNS), ranker.predict(graph, COLUMNS))
 
 
 def test_a_member_that_runs_out_of_stages_stays_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,11 +221,7 @@ def test_what_does_not_fit_and_a_damaged_start_are_refused(tmp_path: Path) -> No
     tuned.save(tmp_path)
     path = tmp_path / "ranker.json"
     state = json.loads(path.read_text("utf-8"))
-    for name, value, said in (
-        ("trees", 999, "trees is 999"),
-        ("trees", -1, "trees is -1"),
-        ("rate", 0, "rate is 0"),
-    ):
+    for name, value in (("trees", 999), ("trees", -1), ("rate", 0)):
         path.write_text(json.dumps(state | {f"start_{name}": value}), "utf-8")
-        with pytest.raises(ModelError, match=said):
+        with pytest.raises(ModelError, match=f"{name} is {value}"):
             type(tuned).load(tmp_path)

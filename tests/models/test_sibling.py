@@ -1,7 +1,5 @@
 """What is particular to the sibling ranker; the contract is tested in test_registry."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from dataclasses import replace
@@ -113,7 +111,6 @@ def test_the_solution_is_that_of_kernel_ridge_regression(siblings: SiblingRanker
         for c in range(7)
     ]
     assert scores(siblings, graph) == pytest.approx(mean_rank(np.array(expected)))
-    assert siblings._solution(one, graph.instances.value, prior) == pytest.approx(expected, abs=1e-8)
 
 
 def test_siblings_of_like_shapes_count_more() -> None:

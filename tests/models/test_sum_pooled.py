@@ -1,7 +1,5 @@
 """What is particular to sum-pooled: sums over instances, and a Newton step on all pairs; and RankNet's loss."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -147,18 +145,6 @@ def test_merged_costs_lie_within_the_tolerance_and_keep_their_order(cost: np.nda
         assert members.max() <= members.min() * (1 + tolerance) * (1 + 1e-9), "no chain of near neighbours"
     assert (merged <= cost * (1 + 1e-9)).all(), "a cost is rounded down to its step"
     assert merge_ties(cost, 0.0) is cost
-
-
-def test_ties_by_hand() -> None:
-    """Steps of a tenth above 100: 100 to 110, 110 to 121, 121 to 133.1. A share of the smaller cost ties."""
-    merged = merge_ties(np.array([105.0, 100, 120, 109, 112, 130]), 0.1)
-    assert merged == pytest.approx([100, 100, 110, 100, 110, 121])
-    assert np.unique(merged).size == 3, "equal to the last bit"
-    costs, others = np.array([100.0, 101.005, 100.0, 90.0]), np.array([101.005, 100.0, 100.9, 90.0])
-    assert faster_by_sign(costs, others, 0.01).tolist() == [1.0, -1.0, 0.0, 0.0]
-    assert faster_by_sign(costs, others, 0.0).tolist() == [1.0, -1.0, 1.0, 0.0]
-    chain = 1e6 * 1.00501 ** np.arange(200)  # steps of 1% make pairs, single linkage would make one of all
-    assert 95 <= np.unique(merge_ties(chain, 0.01)).size <= 105
 
 
 def loss_of(graphs: list[list[float]], *, pairs: int = 1, how: str = "rows") -> RankNetLoss:

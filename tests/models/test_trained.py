@@ -1,7 +1,5 @@
 """A trained model on disk: whole, replaced as one, and refused when it is damaged; the shipped models."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

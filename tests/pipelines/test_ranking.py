@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 
 import xlarank
-from tests.features.helpers import layout_file, layout_of
+from tests.features.helpers import graph_of, layout_file
 from tests.graphs import Node, layout_row, save_npz
 from tests.pipelines.trees import LAYOUT, TILE, graph_path, layout_graph, model_of, stored, tile_graph
 from xlarank.cli.explaining import explain as explain_command
@@ -335,7 +335,7 @@ def test_segments_are_connected_nodes_of_one_sign() -> None:
         Node("parameter", (8, 128)), Node("add", (8, 128), (0, 0)), Node("reduce", (8,), (1,)),
         Node("broadcast", (4, 4), (2,)), Node("multiply", (8, 128), (1, 1)),
     ]  # fmt: skip
-    graph = layout_of(layout_file(nodes, [0], [[layout_row()]]))
+    graph = graph_of(layout_file(nodes, [0], [[layout_row()]]))
     assert set(program_graph(graph).edges) == {(0, 1), (1, 2), (1, 4)}, "a vector passes no layout on"
     expected = (Segment((0, 1), -2.0), Segment((3,), -0.9), Segment((4,), 0.8))
     assert segments_of(graph, {0: -1.0, 1: -1.0, 3: -0.9, 4: 0.8}) == expected

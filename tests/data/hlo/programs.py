@@ -1,7 +1,5 @@
 """Small HLO modules written down by hand, for the tests of `xlarank.data.hlo`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Programs, kernels and TpuGraphs' protobufs as arrays of npz files: configurations, runtimes, bit for bit."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -122,13 +120,14 @@ def test_what_the_format_cannot_hold_is_named() -> None:
     assert encode_program(module)["node_config_ids"].tolist() == []
 
 
-def test_ids_are_unique_within_a_computation() -> None:
+def test_ids_are_unique_within_a_computation_and_splits_end_once() -> None:
     module = HloModuleProto(name="m", entry_computation_id=2)
     for number in (1, 2):
-        computation = module.computations.add(name=f"c{number}", id=number)
+        computation = module.computations.add(name=f"while_{number}", id=number)
         instruction(computation, "parameter", (4,), id=0)
         instruction(computation, "negate", (4,), (0,), id=1)
-    assert encode_program(module)["edge_index"].tolist() == [[1, 0], [3, 2]]
+    program = encode_program(module)
+    assert program["edge_index"].tolist() == [[1, 0], [3, 2]] and program["node_splits"].tolist() == [[0, 2, 4]]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Programs in files: recognised by content or refused with a clear error; as graphs and as names of nodes."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib.util

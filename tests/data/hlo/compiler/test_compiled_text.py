@@ -142,12 +142,12 @@ ENTRY %main (p: f32[16,8]) -> f32[8,16] {
 
 
 def by_name(text: str = RELAID) -> dict[str, Operation]:
-    return {one.name: one for one in read_operations(text)}
+    return {operation.name: operation for operation in read_operations(text)}
 
 
 def test_what_only_moves_data_is_told_from_what_computes():
     found = by_name()
-    assert {name: one.relayout for name, one in found.items()} == {
+    assert {name: operation.relayout for name, operation in found.items()} == {
         "p": False, "copy.1": True, "same": False, "one": True, "two": False,
     }  # fmt: skip
     copy = found["copy.1"]
@@ -171,7 +171,9 @@ def test_predictions_are_exact_for_known_kernels_and_cautious_for_others():
     kernels.learn(read_operations(RELAID))
     assert kernels.predict(read_operations(RELAID)) == 7 + 3 + 5 + 11
     other = RELAID.replace("add(%c, %b)", "subtract(%c, %b)")  # unknown: 5 or 11 cycles for the same bytes
-    rates = sorted(one.cycles / one.bytes for one in read_operations(RELAID) if one.opcode == "fusion")
+    rates = sorted(
+        operation.cycles / operation.bytes for operation in read_operations(RELAID) if operation.opcode == "fusion"
+    )
     unknown = 0.7 * by_name(other)["two"].bytes * (rates[0] + 0.25 * (rates[1] - rates[0]))
     assert kernels.predict(read_operations(other)) == pytest.approx(7 + 3 + 5 + unknown)
     turned = RELAID.replace("%two = f32[8,16]{1,0", "%two = f32[8,16]{0,1")  # alike but for the layout
