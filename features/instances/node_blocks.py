@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from xlarank.data.schema import LAYOUT_SLOTS
 from xlarank.features.block import Cause, Column
 from xlarank.features.instances.pair_blocks import ABSENT, InstanceBlock, InstanceContext
-from xlarank.features.layout.layout_context import ROLE_NAMES, LayoutContext
+from xlarank.features.layout.layout_context import ROLE_NAMES, LayoutContext, OutputRows
 from xlarank.features.program.opcode_classes import OPCODE_GROUPS, opcode_group
 from xlarank.features.program.tensors import Ints, log2p, millionths
 
@@ -23,26 +23,14 @@ Values = NDArray[Any]
 class _Slot:
     """One slot of every distinct row; arrays are ``(R,)``."""
 
-    def __init__(self, context: LayoutContext, number: int) -> None:
-        self._context, self._number, self._node = context, number, context.table.node
-        self.tensor = context.slot_tensor[self._node, number]
+    def __init__(self, context: LayoutContext, slot: str) -> None:
+        self._context, self._rows = context, context.slots[slot]
+        self.tensor = context.slot_tensor[context.table.node, LAYOUT_SLOTS.index(slot)]
         self.present = self.tensor >= 0
-        self._minor = self["layout"][:, 0]
 
     def __getitem__(self, name: str) -> Values:
         """Return a quantity of `xlarank.features.layout.row_types.SlotRows`."""
-        return np.asarray(getattr(self._context.slots[LAYOUT_SLOTS[self._number]], name)[self._context.row_type])
-
-    def default_minor_size(self) -> Values:
-        default = self._context.default_layout[self.tensor, 0]
-        return np.asarray(self._context.dims[self.tensor, np.maximum(default, 0)])
-
-    def minor_place(self) -> Values:
-        return np.where(self._minor >= 0, self._context.rank[self.tensor] - 1 - self._minor, ABSENT)
-
-    def minor_role(self) -> Values:
-        roles = self._context.roles[self._node, self._number, np.maximum(self._minor, 0)]
-        return np.where(self._minor >= 0, roles, ABSENT)
+        return np.asarray(getattr(self._rows, name)[self._context.row_type])
 
     def kept(self) -> Values:
         fused, bytes_ = self._context.fused, self._context.bytes
@@ -51,44 +39,34 @@ class _Slot:
 
 
 class _Rows:
-    """Distinct rows of a graph and their nodes, for formulas; arrays are ``(R,)``."""
+    """Distinct rows of a graph and their nodes, for formulas; arrays are ``(R,)``.
+
+    Attributes:
+        related: nodes by what they are to a row's node; -1 for none.
+    """
 
     def __init__(self, context: LayoutContext) -> None:
-        self.context, self.outputs, self.regions = context, context.output_rows, context.regions
-        self.slots = [_Slot(context, number) for number in range(len(LAYOUT_SLOTS))]
+        self.context, self.outputs = context, context.output_rows
+        self.slots = {slot: _Slot(context, slot) for slot in LAYOUT_SLOTS}
         self.node: Ints = context.graph.configurable[context.table.node]
         consumer, operand = context.graph.edges.T
         largest = np.full(context.graph.nodes, -1)
         order = np.lexsort((-consumer, context.bytes[consumer]))
         largest[operand[order]] = consumer[order]  # the last assignment stays: most bytes, then lowest
-        tensors = dict(zip(LAYOUT_SLOTS[1:], (slot.tensor for slot in self.slots[1:]), strict=True))
-        #: ``(R,)`` nodes by what they are to a row's node; -1 for none.
-        self.related: dict[str, Ints] = {"node": self.node, "consumer": largest[self.node], **tensors}
-
-    def second_size(self) -> Values:
-        sizes = self.context.dims[self.node, np.maximum(self.outputs.second, 0)]
-        return log2p(np.where(self.outputs.second >= 0, sizes, 1))
-
-    def second_place(self) -> Values:
-        return np.where(self.outputs.second >= 0, self.context.rank[self.node] - self.outputs.second, 0)
+        tensors = {slot: self.slots[slot].tensor for slot in LAYOUT_SLOTS}
+        self.related: dict[str, Ints] = {**tensors, "node": self.node, "consumer": largest[self.node]}
 
     def slots_with(self, name: str) -> Values:
-        return np.asarray(np.sum([slot.present & slot[name] for slot in self.slots], axis=0))
+        return np.asarray(np.sum([slot.present & slot[name] for slot in self.slots.values()], axis=0))
 
     def same_as_input(self, slot: str) -> Values:
-        left, right = self.slots[1], self.slots[LAYOUT_SLOTS.index(slot)]
+        left, right = self.slots["input"], self.slots[slot]
         return np.where(left.present & right.present, left["key"] == right["key"], ABSENT)
 
     def near(self, side: str, group: int) -> Values:
         matrix = self.context.operands if side == "up" else self.context.consumers
         members = opcode_group(self.context.graph.opcode) == group
         return np.asarray((matrix @ members.astype(np.float64) > 0)[self.node])
-
-    def in_region(self, end: str, table: str, role: int | None = None) -> Values:
-        """Return the entries of a table of regions, ``(regions, [roles,] 6)``, for one end of the layouts."""
-        dimension, entries = getattr(self.outputs, end), getattr(self.regions, table)
-        entries = entries if role is None else entries[:, role]
-        return np.asarray((dimension >= 0) & entries[self.outputs.region, np.maximum(dimension, 0)])
 
 
 class NodeBlock(InstanceBlock):
@@ -158,8 +136,8 @@ class InstanceNode(NodeBlock):
     }
 
 
-def _of_slot(number: int, meaning: str, formula: Callable[[_Slot], Values], cause: Cause | None = None) -> Column:
-    return Column(meaning, cause, lambda r: np.where(r.slots[number].present, formula(r.slots[number]), ABSENT))
+def _of_slot(slot: str, meaning: str, formula: Callable[[_Slot], Values], cause: Cause | None = None) -> Column:
+    return Column(meaning, cause, lambda r: np.where(r.slots[slot].present, formula(r.slots[slot]), ABSENT))
 
 
 #: Columns of a slot: meaning, formula and, unless it is the block's, cause.
@@ -173,11 +151,12 @@ _SLOT: Final[dict[str, tuple[Any, ...]]] = {
     "contiguity": ("how much a copy from the default moves in one piece, 0 to 1", itemgetter("contiguity")),
     "minor": ("log2 of 1 + the minor-most size", lambda s: log2p(s["minor"]), Cause.MINOR),
     "default_minor": (
-        "log2 of 1 + the default's minor-most size", lambda s: log2p(s.default_minor_size()), Cause.MINOR),
-    "minor_place": ("the minor-most dimension counted from the last one, 0 = last", _Slot.minor_place, Cause.MINOR),
+        "log2 of 1 + the default's minor-most size", lambda s: log2p(s["default_minor"]), Cause.MINOR),
+    "minor_place": (
+        "the minor-most dimension counted from the last one, 0 = last", itemgetter("minor_place"), Cause.MINOR),
     "minor_role": (
         "what the minor-most dimension is to a convolution, dot or reshape (index of its role)",
-        _Slot.minor_role, Cause.MINOR),
+        itemgetter("minor_role"), Cause.MINOR),
     "kept": (
         "log2 of 1 + the bytes that a set layout keeps from being fused away, in millionths of the bytes "
         "that a fusing compiler stores", _Slot.kept, Cause.FUSION),
@@ -194,8 +173,8 @@ class InstanceRow(NodeBlock):
             "slots whose full layout differs from the default", None, lambda r: r.slots_with("changed")
         ),
         **{
-            f"{slot}__{what}__row": _of_slot(number, *declared)
-            for number, slot in enumerate(LAYOUT_SLOTS)
+            f"{slot}__{what}__row": _of_slot(slot, *declared)
+            for slot in LAYOUT_SLOTS
             for what, declared in _SLOT.items()
         },
     }
@@ -243,8 +222,8 @@ class InstanceSurroundings(NodeBlock):
     }  # fmt: skip
 
 
-def _of_output(meaning: str, formula: Callable[[_Rows], Values], cause: Cause | None = None) -> Column:
-    return Column(meaning, cause, lambda r: np.where(r.outputs.is_set, formula(r), ABSENT))
+def _of_output(meaning: str, formula: Callable[[OutputRows], Values], cause: Cause | None = None) -> Column:
+    return Column(meaning, cause, lambda r: np.where(r.outputs.is_set, formula(r.outputs), ABSENT))
 
 
 _ENDS: Final = {"minor": "minor-most", "second": "second minor-most"}
@@ -261,33 +240,32 @@ class InstanceOutput(NodeBlock):
     columns = {
         "output__padded__ratio": _of_output(
             "log2 of bytes in tiles over true bytes of the output",
-            lambda r: np.log2(r.outputs.padded), Cause.PADDING),
+            lambda o: np.log2(o.padded), Cause.PADDING),
         "output__excess__ratio": _of_output(
             "log2 of bytes in tiles over those of the layout that pads least",
-            lambda r: np.log2(r.outputs.padded / r.outputs.least), Cause.PADDING),
+            lambda o: np.log2(o.padded / o.least), Cause.PADDING),
         "output__default_excess__ratio": _of_output(
             "the same of the default layout",
-            lambda r: np.log2(r.outputs.default / r.outputs.least), Cause.PADDING),
+            lambda o: np.log2(o.default / o.least), Cause.PADDING),
         "output__padded__share": _of_output(
             f"{_MILLIONTHS}: the output's bytes in tiles",
-            lambda r: log2p(1e6 * r.outputs.padded * r.outputs.bytes), Cause.PADDING),
+            lambda o: log2p(1e6 * o.padded * o.bytes), Cause.PADDING),
         "region__padded__share": _of_output(
             f"{_MILLIONTHS}: the region's bytes in tiles, padded like the output",
-            lambda r: log2p(1e6 * r.outputs.padded * r.outputs.region_bytes), Cause.PADDING),
+            lambda o: log2p(1e6 * o.padded * o.region_bytes), Cause.PADDING),
         "region__excess__share": _of_output(
             f"{_MILLIONTHS}: what the region is padded beyond the layout that pads least",
-            lambda r: log2p(1e6 * (r.outputs.padded - r.outputs.least) * r.outputs.region_bytes), Cause.PADDING),
-        "region__tensors__count": _of_output(
-            "tensors of the region", lambda r: r.regions.tensors[r.outputs.region]),
-        "region__makers__count": _of_output(
-            "configurable nodes of the region", lambda r: r.regions.makers[r.outputs.region]),
-        "output__second__size": _of_output("log2 of 1 + the second minor-most size", _Rows.second_size),
+            lambda o: log2p(1e6 * (o.padded - o.least) * o.region_bytes), Cause.PADDING),
+        "region__tensors__count": _of_output("tensors of the region", lambda o: o.region_tensors),
+        "region__makers__count": _of_output("configurable nodes of the region", lambda o: o.region_makers),
+        "output__second__size": _of_output("log2 of 1 + the second minor-most size", lambda o: o.second_size),
         "output__second__place": _of_output(
-            "the second minor-most dimension counted from the last one, plus 1; 0 for none", _Rows.second_place),
+            "the second minor-most dimension counted from the last one, plus 1; 0 for none",
+            lambda o: o.second_place),
         **{
             f"region__{end}_{name}__{side}": _of_output(
                 f"whether the {words} dimension is {name} to a node that {verb} the region",
-                partial(_Rows.in_region, end=end, table=side, role=role))
+                partial(OutputRows.in_region, end=end, table=side, role=role))
             for end, words in _ENDS.items()
             for side, verb in (("made", "makes"), ("read", "reads"))
             for role, name in enumerate(ROLE_NAMES)
@@ -295,7 +273,7 @@ class InstanceOutput(NodeBlock):
         **{
             f"region__{end}_reduced__read": _of_output(
                 f"whether a reduction that reads the region removes the {words} dimension",
-                partial(_Rows.in_region, end=end, table="reduced"))
+                partial(OutputRows.in_region, end=end, table="reduced"))
             for end, words in _ENDS.items()
         },
     }  # fmt: skip

@@ -191,18 +191,17 @@ class Outputs(LayoutBlock):
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
-        rows, regions = context.output_rows, context.regions
+        rows = context.output_rows
         padded = rows.is_set * rows.padded * rows.region_bytes
         excess = rows.is_set * (rows.padded - rows.least) * rows.region_bytes
         summed = (excess, rows.is_set * (rows.padded - rows.least) * rows.bytes, padded, rows.is_set * rows.bytes)
         kind = context.coarse_class[context.table.node]
         members = [np.ones(len(kind), bool), *(kind == number for number in range(len(CLASS_ROLES)))]
         tables: list[NDArray[np.float64]] = [values * subset for values in summed for subset in members]
-        for dim in (rows.minor, rows.second):
-            at, has = np.maximum(dim, 0), dim >= 0
+        for end in ("minor", "second"):
             for role in range(len(ROLE_NAMES)):
-                tables += [padded * (has & roles[rows.region, role, at]) for roles in (regions.made, regions.read)]
-            tables.append(padded * (has & regions.reduced[rows.region, at]))
+                tables += [padded * rows.in_region(end, table, role) for table in ("made", "read")]
+            tables.append(padded * rows.in_region(end, "reduced"))
         added = aggregation.sum(tables, each_node=True)
         largest = aggregation.maximum([excess, padded, rows.is_set * (rows.padded - 1)], each_node=True)
         first = len(summed) * len(members)

@@ -86,8 +86,13 @@ class SlotRows:
         self.is_set = layout[:, 0] >= 0  # the row sets a layout
         self.layout = complete_layout(layout, default)  # ``(T, 6)`` the full layout
         self.key = layout_key(self.layout)  # one number per full layout, for comparing
-        minor, has_minor = minor_sizes(dims, self.layout)[0], self.layout[:, 0] >= 0
-        self.minor = np.where(has_minor, minor, 0)  # size of the minor-most dimension, 0 for a scalar or no tensor
+        minor, no_minor = self.layout[:, 0], self.layout[:, 0] < 0
+        self.minor, self.default_minor = (
+            np.where(no_minor, 0, minor_sizes(dims, of)[0]) for of in (self.layout, default)
+        )
+        self.minor_place = np.where(no_minor, -1, facts.rank[tensor] - 1 - minor)
+        roles = facts.roles[facts.type_configurable, number]
+        self.minor_role = np.where(no_minor, -1, roles[np.arange(len(roles)), minor])
         self.changed = (self.layout != default).any(axis=1)  # the full layout differs from the default
         self.minor_changed = self.layout[:, 0] != default[:, 0]  # its minor-most dimension does
         self.distance = permutation_distance(self.layout, default)
