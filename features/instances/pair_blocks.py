@@ -41,13 +41,13 @@ class InstanceContext:
             pairs = combinations.pairs
             number = np.full(len(pairs), relation)
             sides.append(np.stack([pairs.left, pairs.left_slot, pairs.right, pairs.right_slot, number], axis=1))
-            starts.append(combinations.first[combinations.group] + self.total)
+            starts.append(combinations.pair_first + self.total)
             self.by_relation.append(combinations)
             self.total += combinations.total
         # as in `Instances`: ``(pairs, 5)``, ``(pairs,)`` and ``(pairs,)``; combination = first + left * width +
         # right
         self.pairs, self.first = np.concatenate(sides), np.concatenate(starts)
-        self.width = np.concatenate([of.width[of.group] for of in self.by_relation])
+        self.width = np.concatenate([combinations.pair_width for combinations in self.by_relation])
         self.frequency = self._frequency()  # ``(combinations,)`` how often they are taken, in all pairs and rows
         self.taken = np.flatnonzero(self.frequency)  # combinations that are instances: those that occur
 
