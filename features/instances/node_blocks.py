@@ -112,8 +112,7 @@ class InstanceNode(NodeBlock):
 
     columns = {
         "node__opcode__group": _related(
-            "node", "opcode", "index into xlarank.features.program.opcode_classes.OPCODE_GROUPS"
-        ),
+            "node", "opcode", "index into xlarank.features.program.opcode_classes.OPCODE_GROUPS"),
         "node__rank__dims": _related("node", "rank", "dimensions of the output"),
         "node__bytes__log2": _related("node", "bytes", "log2 of 1 + bytes of the output"),
         "node__bytes__share": _related("node", "share", "log2 of 1 + the output's millionths of the graph's bytes"),
@@ -122,18 +121,14 @@ class InstanceNode(NodeBlock):
         "node__fanout__count": _related("node", "fanout", "consumers of the output"),
         "node__root__flag": _related("node", "root", "whether it is the program's root"),
         "node__fused__flag": _related(
-            "node",
-            "fused",
-            "whether a fusing compiler would not store the output (xlarank.features.program.program_context)",
-        ),
+            "node", "fused",
+            "whether a fusing compiler would not store the output (xlarank.features.program.program_context)"),
         "node__consumer__opcode": _related(
-            "consumer", "opcode", "opcode group of the consumer with the largest output"
-        ),
+            "consumer", "opcode", "opcode group of the consumer with the largest output"),
         "node__consumer__configurable": _related(
-            "consumer", "configurable", "whether that consumer is configurable"
-        ),
+            "consumer", "configurable", "whether that consumer is configurable"),
         "node__level__share": _related("node", "level", "longest path down from the node, of the graph's longest"),
-    }
+    }  # fmt: skip
 
 
 def _of_slot(slot: str, meaning: str, formula: Callable[[_Slot], Values], cause: Cause | None = None) -> Column:
@@ -170,14 +165,9 @@ class InstanceRow(NodeBlock):
     columns = {
         "row__given__count": Column("slots that the row sets", Cause.FUSION, lambda r: r.slots_with("is_set")),
         "row__changed__count": Column(
-            "slots whose full layout differs from the default", None, lambda r: r.slots_with("changed")
-        ),
-        **{
-            f"{slot}__{what}__row": _of_slot(slot, *declared)
-            for slot in LAYOUT_SLOTS
-            for what, declared in _SLOT.items()
-        },
-    }
+            "slots whose full layout differs from the default", None, lambda r: r.slots_with("changed")),
+        **{f"{slot}__{name}__row": _of_slot(slot, *spec) for slot in LAYOUT_SLOTS for name, spec in _SLOT.items()},
+    }  # fmt: skip
 
 
 _OPERAND: Final = {
@@ -197,16 +187,14 @@ class InstanceOperands(NodeBlock):
     columns = {
         **{
             f"{slot}__{quantity}__node": _related(slot, quantity, meaning)
-            for slot in LAYOUT_SLOTS[1:]
-            for quantity, meaning in _OPERAND.items()
+            for slot in LAYOUT_SLOTS[1:] for quantity, meaning in _OPERAND.items()
         },
         **{
-            f"row__input_is_{other}__agrees": Column(
-                f"whether input and {other} have one full layout", None, partial(_Rows.same_as_input, slot=other)
-            )
-            for other in ("output", "kernel")
+            f"row__input_is_{slot}__agrees": Column(
+                f"whether input and {slot} have one full layout", None, partial(_Rows.same_as_input, slot=slot))
+            for slot in ("output", "kernel")
         },
-    }
+    }  # fmt: skip
 
 
 class InstanceSurroundings(NodeBlock):

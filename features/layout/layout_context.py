@@ -34,7 +34,7 @@ from xlarank.features.program.tensors import (
     packed_waste,
 )
 
-#: The kinds of configurable nodes whose dimensions have roles, with these.
+#: Roles of the dimensions of configurable nodes, by kind.
 CLASS_ROLES: Final = dict(zip(COARSE_CLASSES[:3], (CONVOLUTION_ROLES, DOT_ROLES, RESHAPE_ROLES), strict=True))
 #: Roles of all kinds one after another: ``convolution_batch``, ...
 ROLE_NAMES: Final = tuple(f"{kind}_{role}" for kind, roles in CLASS_ROLES.items() for role in roles)
@@ -142,11 +142,11 @@ def least_waste(dims: Ints, rank: Ints, element_bytes: Floats, tiling: Tiling) -
 
 
 class LayoutContext(LayoutFacts):
-    """Everything layout blocks share; per-configuration results are for the *distinct* configurations."""
+    """Quantities that layout blocks share, and columns that earlier blocks have computed."""
 
     def __init__(self, graph: LayoutGraph, tiling: Tiling = TPU) -> None:
         super().__init__(graph, tiling)
-        self.columns: dict[str, NDArray[np.float32]] = {}  # by earlier blocks
+        self.columns: dict[str, NDArray[np.float32]] = {}
 
     @cached_property
     def requested(self) -> RequestedLayouts:
@@ -172,8 +172,8 @@ class LayoutContext(LayoutFacts):
     @cached_property
     def straight_pairs(self) -> Pairs:
         """Those of `pairs` whose tensor keeps its dimensions' order on the way, in one."""
-        everything = Pairs.together(self.pairs)
-        return everything.take(np.flatnonzero(everything.straight))
+        pairs = Pairs.together(self.pairs)
+        return pairs.take(np.flatnonzero(pairs.straight))
 
     @cached_property
     def siblings(self) -> Pairs:
@@ -182,10 +182,7 @@ class LayoutContext(LayoutFacts):
 
     @cached_property
     def near(self) -> list[sparse.csr_array]:
-        """Sparse ``(configurable nodes, configurable nodes)`` for 1 and 2 hops, either direction.
-
-        1 where two nodes are exactly that many edges apart.
-        """
+        """Sparse ``(K, K)`` for 1 and 2 hops: 1 for nodes exactly that many edges apart, in either direction."""
         ids = self.graph.configurable
         once = sparse.csr_array(self.neighbours[ids])
         near = sparse.csr_array(once[:, ids])

@@ -139,11 +139,8 @@ class TimeModel:
 
     def __init__(self, facts: LayoutFacts) -> None:
         self._facts, self._nodes = facts, facts.graph.configurable
-
-    @cached_property
-    def _roles(self) -> _Roles:
-        names = (f"convolution_dim_numbers_{name}_dim" for name in _Roles._fields)
-        return _Roles(*(self._facts.column(name)[self._nodes].astype(np.int64) for name in names))
+        columns = (facts.column(f"convolution_dim_numbers_{name}_dim") for name in _Roles._fields)
+        self._roles = _Roles(*(column[self._nodes].astype(np.int64) for column in columns))
 
     def _size(self, slot: int, dimension: Ints) -> Ints:
         """Return the size of a dimension of each node's tensor of a slot, ``(K,)``, 1 if there is none."""
@@ -256,7 +253,7 @@ class TimeModel:
 
     @property
     def fastest_ns(self) -> Floats:
-        """``(configurable nodes,)`` least times under layouts that need no copy, be they candidates or not."""
+        """``(configurable nodes,)`` least times under layouts that need no copy, candidates or not."""
         return self._fastest[0]
 
     @cached_property
@@ -272,8 +269,7 @@ class TimeModel:
         facts, nodes = self._facts, self._nodes[example]
         rank, sizes = facts.rank[nodes], np.maximum(facts.dims[nodes], 1)
         line = (sizes != 1).sum(axis=1) <= 1
-        free = np.ones((len(nodes), MAX_RANK), bool)
-        free[self.kind[example] <= _GRADIENT] = False
+        free = np.tile(self.kind[example] > _GRADIENT, (MAX_RANK, 1)).T
         for dim in (self._roles.output_batch, self._roles.output_feature):
             free[np.arange(len(nodes)), dim[example]] = True
         minor, second = _PAIRS.T
