@@ -44,6 +44,8 @@ class _OverNodes(NamedTuple):
 
 
 _Kind = _OverNodes | Pairs
+#: Quantities that are not 0 for the same nodes: their columns, the nodes, and values ``(T or R, columns)``.
+_Table = tuple[Ints | slice, NDArray[np.bool_] | slice, Floats]
 
 
 class Request(NamedTuple):
@@ -127,7 +129,7 @@ class Aggregation:
                 by_row = joined if kind.each_node else joined[row_type]
                 maxima[kind] = [_maximum(*both, context) for both in zip(joined.T, by_row.T, strict=True)]
             elif kind.each_node:
-                sums[kind] = [_Table(slice(None), slice(None), joined)]
+                sums[kind] = [(slice(None), slice(None), joined)]
             else:
                 sums[kind] = _by_nodes(joined, context)
         count = {kind: sum(table.shape[1] for table in self._tables[kind]) for kind in sums}
@@ -150,14 +152,6 @@ class Aggregation:
         return batch
 
 
-class _Table(NamedTuple):
-    """Quantities that are not 0 for the same nodes, ``values`` ``(T or R, columns)``."""
-
-    columns: Ints | slice
-    nodes: NDArray[np.bool_] | slice
-    values: Floats
-
-
 def _sum_entries(codes: NDArray[np.integer], table: Floats) -> Floats:
     """Return the sum of ``table[code]`` over the codes of each configuration: ``(configs, columns of table)``.
 
@@ -176,11 +170,11 @@ def _by_nodes(table: Floats, context: LayoutContext) -> list[_Table]:
     """Split quantities ``(T, n)`` by the coarse classes of nodes for which they are not 0; leave out empty ones."""
     classes = range(len(COARSE_CLASSES))
     used = sum((table[context.type_coarse_class == coarse].any(axis=0) << coarse) for coarse in classes)
-    tables = []
+    tables: list[_Table] = []
     for members in np.unique(used[used > 0]):
         columns, present = np.flatnonzero(used == members), (members >> context.coarse_class) & 1 > 0
         nodes = slice(None) if present.all() else present
-        tables.append(_Table(columns, nodes, np.ascontiguousarray(table[:, columns])))
+        tables.append((columns, nodes, np.ascontiguousarray(table[:, columns])))
     return tables
 
 

@@ -164,15 +164,10 @@ class TiedGroups(LayoutBlock):
         turned = is_set & (minor != first[node])
         share = 1 / np.bincount(group)[group][node]  # the nodes of a group add up to 1
         bytes_ = context.bytes[context.graph.configurable][node]
-        groups, total = _count(group), context.slots["output"].total_bytes
+        groups, total = max(1, len(set(group))), context.slots["output"].total_bytes
         tables, over = [is_set * share, turned * share, turned * bytes_], [groups, groups, total]
         for kind in CLASS_ROLES:
             members = (kinds == kind)[node]
             tables += [members * turned * share, members * turned * bytes_, members * is_set * bytes_]
-            over += [_count(group[kinds == kind]), total, total]
+            over += [max(1, len(set(group[kinds == kind]))), total, total]
         return aggregation.sum(tables, over=over, each_node=True)
-
-
-def _count(group: NDArray[np.intp]) -> float:
-    """Return the number of distinct groups, at least 1."""
-    return max(1.0, float(len(np.unique(group))))

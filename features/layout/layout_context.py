@@ -172,7 +172,7 @@ class LayoutContext(LayoutFacts):
     @cached_property
     def straight_pairs(self) -> Pairs:
         """Those of `pairs` whose tensor keeps its dimensions' order on the way, in one."""
-        pairs = Pairs.together(self.pairs)
+        pairs = Pairs.concatenate(self.pairs)
         return pairs.take(np.flatnonzero(pairs.straight))
 
     @cached_property

@@ -144,7 +144,7 @@ _STORED: Final = "over the bytes of all tensors that a fusing compiler stores"
 _TILES: Final = "bytes in tiles of regions of set outputs whose"
 
 
-def _of_dimensions(end: str, dimension: str) -> dict[str, str]:
+def _dimension_columns(end: str, dimension: str) -> dict[str, str]:
     columns = {
         f"outputs__{side}_{end}_{name}": f"{_TILES} {dimension} is {name} to a node that {does} the region"
         for name in ROLE_NAMES
@@ -164,14 +164,14 @@ class Outputs(LayoutBlock):
     cause = Cause.PADDING
     columns = {
         **{
-            f"outputs__{whose}_{what}__ratio": f"{text} ({whose} nodes), {_STORED}"
+            f"outputs__{nodes}_{what}__ratio": f"{text} ({nodes} nodes), {_STORED}"
             for what, text in _SUMMED.items()
-            for whose in ("all", *CLASS_ROLES)
+            for nodes in ("all", *CLASS_ROLES)
         },
         **{f"outputs__{what}__max": f"{text}, {_STORED}" for what, text in _LARGEST.items()},
         "outputs__waste__max": "largest of padded over true bytes of the set outputs, minus 1",
-        **_of_dimensions("minor", "minor-most dimension"),
-        **_of_dimensions("second", "second minor-most dimension"),
+        **_dimension_columns("minor", "minor-most dimension"),
+        **_dimension_columns("second", "second minor-most dimension"),
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:

@@ -25,7 +25,6 @@ from xlarank.features.program.tensors import ConfigurableIndex, Floats, Ints, No
 #: Pairs are grouped by the edges between them: 1, 2, or 3 up to `FARTHEST`.
 HOPS: Final = 3
 FARTHEST: Final = 8
-_OUTPUT: Final = LAYOUT_SLOTS.index("output")
 #: Other opcodes than elementwise ones whose output has the layout of its operand.
 _PASSING: Final = tuple(OPCODE[name] for name in ("copy", "reverse", "all-reduce", "collective-permute"))
 
@@ -60,7 +59,7 @@ class Pairs:
         return np.asarray((self.permutation == np.arange(MAX_RANK)).all(axis=1))
 
     @classmethod
-    def together(cls, parts: Sequence[Pairs]) -> Pairs:
+    def concatenate(cls, parts: Sequence[Pairs]) -> Pairs:
         return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
 
 
@@ -90,7 +89,12 @@ def connected_pairs(facts: LayoutFacts) -> list[Pairs]:
     _, first = np.unique(start * facts.graph.nodes + node, return_index=True)
     distance = np.minimum(np.concatenate(distances)[first], HOPS)
     start, node, permutation = start[first], node[first], permutation[first]
-    ends = consumer[start], facts.configurable_index[node], slot[start], np.full(len(start), _OUTPUT)
+    ends = (
+        consumer[start],
+        facts.configurable_index[node],
+        slot[start],
+        np.full(len(start), LAYOUT_SLOTS.index("output")),
+    )
     pairs = Pairs(*ends, facts.bytes[tensor[start]], permutation)
     return [pairs.take(np.flatnonzero(distance == hop)) for hop in range(1, HOPS + 1)]
 
@@ -110,8 +114,8 @@ class _Walk:
 
     def __init__(self, facts: ProgramContext) -> None:
         edges, dims, opcode = facts.graph.edges, facts.dims, facts.graph.opcode
-        keeps = (facts.opcode_class == OPCODE_CLASSES.index("elementwise")) | np.isin(opcode, _PASSING)
         transposes = opcode == OPCODE["transpose"]
+        keeps = (facts.opcode_class == OPCODE_CLASSES.index("elementwise")) | np.isin(opcode, _PASSING)
         listed = facts.column("dimensions_0", MAX_RANK).astype(np.int64).clip(0, MAX_RANK - 1)
         inside = transposes[:, None] & (np.arange(MAX_RANK) < facts.rank[:, None])
         self._turn = np.where(inside, listed, np.arange(MAX_RANK))
@@ -131,8 +135,7 @@ class _Walk:
         Of several paths from one start to one node, the least permutation (dimension by dimension) is taken.
         """
         count = self._first[node + 1] - self._first[node]
-        ends = np.cumsum(count)
-        offset = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - count, count)
+        offset = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
         operand = self._operand[np.repeat(self._first[node], count) + offset]
         start = np.repeat(start, count)
         turned = np.take_along_axis(self._turn[node], permutation, axis=1).repeat(count, axis=0)
