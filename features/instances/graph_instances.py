@@ -1,12 +1,10 @@
 """Instances: what the configurations of a layout graph are made of.
 
 A configuration is the rows that its nodes take, and the pairs of rows that meet over a tensor. Each distinct
-(node, row) and (pair, combination of rows) is one *instance*; equal ones, of equal nodes, are one. A score that is
-a sum over instances is learned on thousands of them, whatever the number of configurations, and says which
-node is slow.
+(node, row) and (pair, combination of rows) is an *instance*; those of equal nodes are one. A score that is a sum
+over instances is learned on thousands of them, for any number of configurations, and shows which node is slow.
 
-Which instances a configuration holds follows from the codes of its nodes, so only these are kept; the sparse
-matrix of counts is made for the configurations that are asked for.
+The instances of a configuration follow from the codes of its nodes, so only these are kept.
 """
 
 from __future__ import annotations
@@ -33,18 +31,18 @@ PAIR_RELATIONS: Final = ("1 edge", "2 edges", "3 or more edges", "siblings")
 
 @dataclass(frozen=True)
 class Part:
-    """One instance of one configuration."""
+    """An instance of a configuration (row of `Instances.values`), its node or two nodes, and a description."""
 
-    instance: int  # row of `Instances.values`
-    nodes: tuple[int, ...]  # the node, or the two nodes of a pair, as numbered in the graph
-    text: str  # what it is, for people
+    instance: int
+    nodes: tuple[int, ...]
+    text: str
 
 
 @dataclass(frozen=True, eq=False)
 class Instances:
     """The instances of one graph, for its distinct configurations.
 
-    What all configurations share (nodes with one row, pairs with one combination) orders nothing and is left out.
+    Nodes with one row and pairs with one combination, alike in all configurations, are left out.
     """
 
     columns: list[str]  # names of the columns of ``values``
@@ -102,7 +100,7 @@ class Instances:
 
     def parts(self, config: int) -> list[Part]:
         """Return the parts of a distinct configuration: nodes, then pairs."""
-        (held,) = self._held(np.array([config])).tolist()
+        instances = self._held(np.array([config]))[0].tolist()
         rows = self.rows[self.first + self.codes[config]].reshape(-1, len(LAYOUT_SLOTS), MAX_RANK)
         name = [f"{OPCODES[opcode]} {node}" for opcode, node in zip(self.opcode.tolist(), self.node, strict=True)]
 
@@ -121,8 +119,8 @@ class Instances:
             ]
             texts.append(((left, right), f"{' against '.join(sides)} ({PAIR_RELATIONS[relation]})"))
         return [
-            Part(instance, tuple(int(self.node[k]) for k in of), text)
-            for (of, text), instance in zip(texts, held, strict=True)
+            Part(instance, tuple(self.node[list(nodes)].tolist()), text)
+            for (nodes, text), instance in zip(texts, instances, strict=True)
             if instance >= 0
         ]
 
@@ -152,7 +150,7 @@ ARRAYS: Final = tuple(field.name for field in fields(Instances) if field.name !=
 
 
 class LazyInstances:
-    """Instances that are read or computed when first asked for, and kept from then on."""
+    """Instances that are read or computed on first use, then kept."""
 
     def __init__(self, load: Callable[[], Instances]) -> None:
         self._load = load
@@ -163,5 +161,4 @@ class LazyInstances:
         return self._load()
 
     def take(self, configs: NDArray[np.integer[Any]]) -> LazyInstances:
-        """Return the instances of a selection of the configurations, still to be read or computed."""
         return LazyInstances(lambda: self.value.take(configs))

@@ -17,39 +17,39 @@ from xlarank.features.program.tensors import Floats, Ints, log2p, millionths
 _MOST_COMBINATIONS: Final = 1 << 21
 #: Combinations are counted, and described, in batches of this many.
 _COUNTED, _BATCH = 1 << 20, 1 << 16
-#: What a column holds where it does not apply; all others are 0 or more.
+#: Value of a column that does not apply; all others are 0 or more.
 ABSENT: Final = -1.0
 
 
 class InstanceContext:
-    """Instances of a graph: first all rows, then all combinations of rows.
+    """Instances of a graph: first all rows, then all combinations of rows, but for the only ones of a node or pair.
 
-    Rows of nodes that have no other row, and combinations of pairs that have no other, are no instances.
+    Attributes:
+        rows, taken: rows of the table, and combinations, that are instances.
+        by_relation: combinations of requested layouts, by the relation of a pair's slots.
+        total: number of combinations.
+        pairs, first, width: as in `xlarank.features.instances.graph_instances.Instances`.
+        frequency: ``(combinations,)`` how often they are taken, in all pairs and rows.
     """
 
     def __init__(self, layout: LayoutContext) -> None:
         self.layout = layout
         varies = np.diff(layout.table.start) > 1
-        self.rows = np.flatnonzero(varies[layout.table.node])  # rows of the table that are instances
-        self.by_relation: list[Combinations] = []  # of requested layouts, by how the two slots of a pair stand
-        sides: list[Ints] = []
-        starts: list[Ints] = []
-        self.total = 0  # number of combinations
-        for relation, every in enumerate([*layout.pairs, layout.siblings]):
-            varying = every.take(np.flatnonzero(varies[every.left] | varies[every.right]))
+        self.rows = np.flatnonzero(varies[layout.table.node])
+        self.by_relation: list[Combinations] = []
+        parts: list[tuple[Ints, Ints, Ints]] = []
+        self.total = 0
+        for relation, pairs in enumerate([*layout.pairs, layout.siblings]):
+            varying = pairs.take(np.flatnonzero(varies[pairs.left] | varies[pairs.right]))
             combinations = Combinations(layout.requested, varying, _MOST_COMBINATIONS - self.total)
-            pairs = combinations.pairs
-            number = np.full(len(pairs), relation)
-            sides.append(np.stack([pairs.left, pairs.left_slot, pairs.right, pairs.right_slot, number], axis=1))
-            starts.append(combinations.first[combinations.group] + self.total)
+            kept = combinations.pairs
+            ends = kept.left, kept.left_slot, kept.right, kept.right_slot, np.full(len(kept), relation)
+            parts.append((np.stack(ends, axis=1), combinations.pair_first + self.total, combinations.pair_width))
             self.by_relation.append(combinations)
             self.total += combinations.total
-        # as in `Instances`: ``(pairs, 5)``, ``(pairs,)`` and ``(pairs,)``; combination = first + left * width +
-        # right
-        self.pairs, self.first = np.concatenate(sides), np.concatenate(starts)
-        self.width = np.concatenate([of.width[of.group] for of in self.by_relation])
-        self.frequency = self._frequency()  # ``(combinations,)`` how often they are taken, in all pairs and rows
-        self.taken = np.flatnonzero(self.frequency)  # combinations that are instances: those that occur
+        self.pairs, self.first, self.width = (np.concatenate(part) for part in zip(*parts, strict=True))
+        self.frequency = self._frequency()
+        self.taken = np.flatnonzero(self.frequency)
 
     def _frequency(self) -> Ints:
         left, left_slot, right, right_slot, _ = self.pairs.T
@@ -110,11 +110,11 @@ class InstancePair(InstanceBlock):
             start = end
         return np.concatenate(parts)
 
-    @staticmethod
-    def _values(context: LayoutContext, of: Combinations, relation: int, combination: Ints) -> NDArray[np.float32]:
-        """Return the columns of combinations of one set of pairs, ``(combinations, columns)``."""
-        pairs = of.pairs
-        pair, left, right = of.sides(combination)
+    def _values(
+        self, context: LayoutContext, combinations: Combinations, relation: int, taken: Ints
+    ) -> NDArray[np.float32]:
+        pairs = combinations.pairs
+        pair, left, right = combinations.sides(taken)
         requested, made, sides_set = PairLayouts(context, pairs).layouts(pair, left, right)
         table: dict[str, NDArray[Any]] = {
             "pair__kind__number": np.full(len(pair), relation),
@@ -135,10 +135,10 @@ class InstancePair(InstanceBlock):
         ):
             for what in ("given", "changed", "minor", "distance"):
                 name = "is_set" if what == "given" else what
-                of_slot = np.stack([getattr(rows, name) for rows in slots])[slot, types]
-                table[f"pair__{what}__{side}"] = log2p(of_slot) if what == "minor" else of_slot
+                values = np.stack([getattr(rows, name) for rows in slots])[slot, types]
+                table[f"pair__{what}__{side}"] = log2p(values) if what == "minor" else values
             table[f"pair__opcode__{side}"] = group[node]
-        return np.stack([np.asarray(table[name], np.float32) for name in InstancePair.columns], axis=1)
+        return np.stack([np.asarray(table[name], np.float32) for name in self.columns], axis=1)
 
 
 class InstanceGraph(InstanceBlock):
@@ -171,25 +171,16 @@ class InstanceRarity(InstanceBlock):
     }
 
     def compute(self, context: InstanceContext) -> Floats:
-        rows, combinations = self._of_rows(context.layout), self._of_combinations(context)
-        return np.concatenate([rows[context.rows], combinations[context.taken]])
-
-    @staticmethod
-    def _of_rows(context: LayoutContext) -> Floats:
-        """Return the columns of rows, ``(R, 2)``; a row that no configuration takes counts as taken once."""
-        frequency = np.maximum(context.table.frequency, 1)
-        most = np.zeros(context.table.nodes, np.int64)
-        np.maximum.at(most, context.table.node, frequency)
-        share = np.log2(max(1, context.table.configs) / frequency)
-        return np.stack([share, np.log2(most[context.table.node] / frequency)], axis=1)
-
-    @staticmethod
-    def _of_combinations(context: InstanceContext) -> Floats:
-        """Return the columns of combinations, ``(combinations, 2)``, over equal pairs between equal nodes."""
+        table = context.layout.table
+        frequency = np.maximum(table.frequency, 1)  # a row that no configuration takes counts as taken once
+        most = np.maximum.reduceat(frequency, table.start[:-1]) if table.nodes else frequency
+        rarity, behind = max(1, table.configs) / frequency, most[table.node] / frequency
+        rows = np.log2(np.stack([rarity, behind], axis=1))[context.rows]
         if not context.total:
-            return np.zeros((0, 2))
+            return rows
+        # combinations count among equal pairs between equal nodes
         frequency, starts = np.maximum(context.frequency, 1), np.unique(context.first)
         group = np.searchsorted(starts, np.arange(context.total), side="right") - 1
         taken, most = np.add.reduceat(context.frequency, starts), np.maximum.reduceat(frequency, starts)
-        share = np.log2(np.maximum(taken[group] / frequency, 1.0))
-        return np.stack([share, np.log2(most[group] / frequency)], axis=1)
+        rarity, behind = np.maximum(taken[group] / frequency, 1.0), most[group] / frequency
+        return np.concatenate([rows, np.log2(np.stack([rarity, behind], axis=1))[context.taken]])

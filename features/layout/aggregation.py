@@ -1,9 +1,8 @@
 """One pass over the configurations for all blocks.
 
-Blocks request beforehand what they want added up (or the largest of) over the nodes and pairs of every
-configuration; it is then computed together, batch by batch: one product
-``counts (configs, T) @ quantities (T, n)`` a batch instead of one a column, and no intermediate result
-as long as the graph has configurations.
+Blocks request sums and maxima over the nodes and pairs of every configuration. They are computed together, batch by
+batch: one product ``counts (configs, T) @ quantities (T, n)`` a batch instead of one a column, and no
+intermediate result as long as the graph has configurations.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from xlarank.features.layout.slot_pairs import Combinations, Pairs
 from xlarank.features.program.opcode_classes import COARSE_CLASSES
 from xlarank.features.program.tensors import Floats, Ints
 
-#: Quantities of combinations of pairs' types of rows: (pair, left type, right type) -> ``(combinations, n)``.
+#: Quantities of combinations of rows: (pair, left type, right type) -> ``(combinations, n)``.
 PairQuantities = Callable[[Ints, Ints, Ints], Floats]
 #: Turns the aggregates of some configurations into a block's columns, ``(configs, columns)``.
 Finalize = Callable[["Batch"], Floats]
 #: Codes and configurations in one batch: small enough for the cache, large enough to be worth a turn.
 _CODES: Final = 1 << 17
 _CONFIGS: Final = (128, 2048)
-#: Above this many combinations of pairs' rows, quantities are computed of those alone that a batch takes.
+#: With more combinations of rows, quantities are computed only of those that a batch takes.
 _COMBINATIONS: Final = 1 << 22
 #: Nanoseconds, measured: a multiplication of the sparse and of the dense product, counting one code, and
 #: setting up one entry of the dense matrix.
@@ -38,14 +37,15 @@ _SPARSE_NS, _DENSE_NS, _COUNT_NS, _ENTRY_NS = 0.18, 0.05, 1.5, 2.0
 
 
 class _OverNodes(NamedTuple):
-    """Aggregates over nodes: sums or maxima, of quantities of the types of rows or of the rows of each node."""
+    """Sums or maxima over nodes, of quantities of the types of rows or of the rows of each node."""
 
     maximum: bool
     each_node: bool
 
 
-#: Aggregates over nodes, or sums over one set of pairs.
 _Kind = _OverNodes | Pairs
+#: Quantities that are not 0 for the same nodes: their columns, the nodes, and values ``(T or R, columns)``.
+_Table = tuple[Ints | slice, NDArray[np.bool_] | slice, Floats]
 
 
 class Request(NamedTuple):
@@ -56,22 +56,21 @@ class Request(NamedTuple):
 
 
 class Batch:
-    """Aggregates of some configurations; index it with a `Request` to get ``(configs, quantities)``."""
+    """Aggregates of a batch of configurations; index it with a `Request` to get ``(configs, quantities)``."""
 
-    def __init__(self, codes: NDArray[np.integer], results: dict[_Kind, Floats]) -> None:
-        self.codes = codes  # ``(configs, nodes)`` the type of row that each node takes
-        self._results = results
+    def __init__(self, types: NDArray[np.integer], results: dict[_Kind, Floats]) -> None:
+        self._types, self._results = types, results
 
     def __getitem__(self, request: Request) -> Floats:
         return self._results[request.kind][:, request.columns]
 
     @cached_property
     def by_node(self) -> NDArray[np.integer]:
-        """``(nodes, configs)`` the codes turned round, for work node by node."""
-        return np.ascontiguousarray(self.codes.T)
+        """``(nodes, configs)`` the type of row that each node takes."""
+        return np.ascontiguousarray(self._types.T)
 
     def __len__(self) -> int:
-        return len(self.codes)
+        return len(self._types)
 
 
 class Aggregation:
@@ -121,8 +120,7 @@ class Aggregation:
 
     def plan(self) -> Callable[[NDArray[np.int32]], Batch]:
         """Return the function that computes the `Batch` of the codes of configurations."""
-        context = self._context
-        row_type = context.row_type.astype(np.int32)
+        context, row_type = self._context, self._context.row_type.astype(np.int32)
         sums: dict[_OverNodes, list[_Table]] = {}
         maxima: dict[_OverNodes, list[Callable[[NDArray[np.integer]], Floats]]] = {}
         for kind, tables in self._tables.items():
@@ -131,7 +129,7 @@ class Aggregation:
                 by_row = joined if kind.each_node else joined[row_type]
                 maxima[kind] = [_maximum(*both, context) for both in zip(joined.T, by_row.T, strict=True)]
             elif kind.each_node:
-                sums[kind] = [_Table(slice(None), slice(None), joined)]
+                sums[kind] = [(slice(None), slice(None), joined)]
             else:
                 sums[kind] = _by_nodes(joined, context)
         count = {kind: sum(table.shape[1] for table in self._tables[kind]) for kind in sums}
@@ -143,9 +141,9 @@ class Aggregation:
             aggregates = Batch(types, results)
             for kind, tables in sums.items():
                 results[kind] = np.zeros((len(codes), count[kind]))
-                for which, nodes, values in tables:
-                    of_nodes = (codes if kind.each_node else types)[:, nodes]
-                    results[kind][:, which] = _looked_up(of_nodes, values)
+                for columns, nodes, values in tables:
+                    entries = (codes if kind.each_node else types)[:, nodes]
+                    results[kind][:, columns] = _sum_entries(entries, values)
             for kind, quantities in maxima.items():
                 by_node = np.ascontiguousarray(codes.T) if kind.each_node else aggregates.by_node
                 results[kind] = np.stack([most(by_node) for most in quantities], axis=1)
@@ -154,18 +152,10 @@ class Aggregation:
         return batch
 
 
-class _Table(NamedTuple):
-    """Quantities that are not 0 for the same nodes: those numbered ``which``, ``values`` ``(T or R, which)``."""
+def _sum_entries(codes: NDArray[np.integer], table: Floats) -> Floats:
+    """Return the sum of ``table[code]`` over the codes of each configuration: ``(configs, columns of table)``.
 
-    which: Ints | slice
-    nodes: NDArray[np.bool_] | slice
-    values: Floats
-
-
-def _looked_up(codes: NDArray[np.integer], table: Floats) -> Floats:
-    """Sum of ``table[code]`` over the codes of each configuration: ``(configs, columns of table)``.
-
-    Where codes repeat within a configuration it pays to count them and multiply the dense counts.
+    If codes repeat within a configuration, it pays to count them and multiply the dense counts.
     """
     nodes, (entries, columns) = codes.shape[1], table.shape
     dense = nodes * _COUNT_NS + entries * (_ENTRY_NS + columns * _DENSE_NS)
@@ -177,27 +167,21 @@ def _looked_up(codes: NDArray[np.integer], table: Floats) -> Floats:
 
 
 def _by_nodes(table: Floats, context: LayoutContext) -> list[_Table]:
-    """Split quantities ``(T, n)`` by the coarse classes of nodes they are about.
-
-    Most quantities concern convolutions only, or of reshapes only; what is 0 everywhere is left out.
-    """
-    classes = len(COARSE_CLASSES)
-    used = np.stack([table[context.type_coarse_class == coarse].any(axis=0) for coarse in range(classes)])
-    together = (1 << np.arange(classes)) @ used
-    tables = []
-    for members in np.unique(together[together > 0]):
-        which = np.flatnonzero(together == members)
-        present = (members >> context.coarse_class) & 1 > 0
+    """Split quantities ``(T, n)`` by the coarse classes of nodes for which they are not 0; leave out empty ones."""
+    classes = range(len(COARSE_CLASSES))
+    used = sum((table[context.type_coarse_class == coarse].any(axis=0) << coarse) for coarse in classes)
+    tables: list[_Table] = []
+    for members in np.unique(used[used > 0]):
+        columns, present = np.flatnonzero(used == members), (members >> context.coarse_class) & 1 > 0
         nodes = slice(None) if present.all() else present
-        tables.append(_Table(which, nodes, np.ascontiguousarray(table[:, which])))
+        tables.append((columns, nodes, np.ascontiguousarray(table[:, columns])))
     return tables
 
 
 def _maximum(values: Floats, row_values: Floats, context: LayoutContext) -> Callable[[NDArray[np.integer]], Floats]:
-    """Return the function of codes ``(nodes, configs)`` that finds the largest of a quantity over nodes.
+    """Return the function of codes ``(nodes, configs)`` that computes the largest of a quantity over nodes.
 
-    Every node has at least the smallest of its rows, so nodes that never exceed the largest of these, the
-    floor, need not be looked at.
+    Every node has at least the smallest of its rows. Nodes that never exceed the largest of these are skipped.
     """
     ascending, rank = np.unique(values, return_inverse=True)
     rank = rank.astype(np.min_scalar_type(max(0, len(ascending) - 1)))
@@ -227,20 +211,20 @@ def _pair_sums(
     over = np.concatenate([divisors for _, divisors in requests])
     combinations = Combinations(context.requested, pairs)
     number: NDArray[np.integer] = context.requested.number
-    base: NDArray[np.integer] = combinations.first[combinations.group]
-    width: NDArray[np.integer] = combinations.width[combinations.group]
+    base: NDArray[np.integer] = combinations.pair_first
+    width: NDArray[np.integer] = combinations.pair_width
     offsets = pairs.left_slot * len(context.type_configurable), pairs.right_slot * len(context.type_configurable)
 
     def quantities(combination: Ints) -> Floats:
         sides = combinations.sides(combination)
-        return np.asarray(np.concatenate([of_pairs(*sides) for of_pairs, _ in requests], axis=1) / over)
+        return np.asarray(np.concatenate([function(*sides) for function, _ in requests], axis=1) / over)
 
-    everything: Floats | None = None
+    known: Floats | None = None
     used = np.arange(len(over))
     if 0 < combinations.total <= _COMBINATIONS:  # small numbers, so the lookups are half as wide
-        everything = quantities(np.arange(combinations.total))
-        used = np.flatnonzero(everything.any(axis=0))
-        everything = np.ascontiguousarray(everything[:, used])
+        known = quantities(np.arange(combinations.total))
+        used = np.flatnonzero(known.any(axis=0))
+        known = np.ascontiguousarray(known[:, used])
         number, width, base = (array.astype(np.int32) for array in (number, width, base))
 
     def summed(codes: NDArray[np.integer]) -> Floats:
@@ -250,26 +234,22 @@ def _pair_sums(
         combination = number[codes[:, pairs.left] + offsets[0]] * width
         combination += number[codes[:, pairs.right] + offsets[1]]
         combination += base
-        table = everything
+        table = known
         if table is None:
-            taken, place = np.unique(combination, return_inverse=True)
-            table, combination = quantities(taken), place.reshape(combination.shape)
-        total[:, used] = _looked_up(combination, table)
+            taken, index = np.unique(combination, return_inverse=True)
+            table, combination = quantities(taken), index.reshape(combination.shape)
+        total[:, used] = _sum_entries(combination, table)
         return total
 
     return summed
 
 
 class LayoutBlock(Block):
-    """Columns that are sums or maxima over the nodes and pairs of a configuration, or follow from such.
-
-    `prepare` runs once a graph and requests the aggregates; where they are the columns themselves it returns the
-    `Request`, else how to finalize them.
-    """
+    """Columns that are sums or maxima over the nodes and pairs of a configuration, or follow from such."""
 
     @abstractmethod
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request | Finalize:
-        """Request aggregates; return the request, or how they become the columns."""
+        """Request the aggregates of a graph; return the request, or a function that turns them into columns."""
 
     def compute(self, context: LayoutContext) -> NDArray[np.float32]:
         return compute_together(context, [self], list(self.columns))
@@ -280,8 +260,8 @@ def compute_together(
 ) -> NDArray[np.float32]:
     """Compute the columns of the layout blocks among ``blocks``, ``(configs, names)``, 0 in all others.
 
-    ``codes`` ``(configs, nodes)`` are other configurations than the graph's candidates, which still are what
-    transductive columns look at.
+    ``codes`` ``(configs, nodes)`` are other configurations than the graph's candidates; transductive columns still
+    look at the candidates.
     """
     codes = context.table.codes if codes is None else codes
     target = np.zeros((len(names), len(codes)), np.float32).T

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from xlarank.data.schema import LAYOUT_SLOTS
 from xlarank.features.block import Cause, Column
 from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock, Request
-from xlarank.features.layout.layout_context import LayoutContext
+from xlarank.features.layout.layout_context import CLASS_ROLES, LayoutContext
 from xlarank.features.layout.ties import groups_of, tied_nodes
 from xlarank.features.program.opcode_classes import OPCODE_CLASSES
 from xlarank.features.program.tensors import Floats
@@ -41,10 +41,10 @@ class SlotChange(LayoutBlock):
         parts: list[tuple[NDArray[Any], float]] = []
         nodes = context.configurable_nodes
         for rows in context.slots.values():
-            parts += [(rows.is_set, nodes), (rows.changed, nodes), (rows.changed * rows.bytes, rows.total_bytes)]
-            parts += [(rows.distance, nodes), (rows.minor_changed, nodes)]
-            parts += [(rows.minor_changed * rows.bytes, rows.total_bytes)]
-            parts += [((1 - rows.contiguity) * rows.bytes, rows.total_bytes)]
+            bytes_, total = rows.bytes, rows.total_bytes
+            parts += [(rows.is_set, nodes), (rows.changed, nodes), (rows.changed * bytes_, total)]
+            parts += [(rows.distance, nodes), (rows.minor_changed, nodes), (rows.minor_changed * bytes_, total)]
+            parts.append(((1 - rows.contiguity) * bytes_, total))
         return aggregation.shares(parts)
 
 
@@ -89,11 +89,9 @@ class ChangeByClass(LayoutBlock):
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
+        opcode_class = context.configurable_class[context.type_configurable]
         return aggregation.shares(
-            (
-                (context.configurable_class[context.type_configurable] == number) * rows.changed * rows.bytes,
-                rows.total_bytes,
-            )
+            ((opcode_class == number) * rows.changed * rows.bytes, rows.total_bytes)
             for number in range(len(OPCODE_CLASSES))
             for rows in context.slots.values()
         )
@@ -133,7 +131,6 @@ class InnerChange(LayoutBlock):
         return aggregation.sum(tables, over=[nodes, output.total_bytes, nodes, nodes, nodes, nodes])
 
 
-_KINDS: Final = ("convolution", "dot", "reshape")
 _OF_KIND: Final = {
     "turned__share": "mean over groups of tied {}s of the share of nodes with a turned output",
     "turned_bytes__share": "bytes of turned outputs of {}s, over the output bytes of all configurable nodes",
@@ -144,7 +141,7 @@ _OF_KIND: Final = {
 class TiedGroups(LayoutBlock):
     """Outputs set and turned, with equal weight for every group of tied nodes, whatever its size.
 
-    An output is *turned* where its minor-most dimension is not that of the first order of its group: the one that
+    An output is *turned* if its minor-most dimension is not that of the first order of its group: the one that
     pads least of a convolution or dot, row major of a reshape. A sum over nodes depends on the size of the program;
     the share of its choices that were made differently does not. Groups and orders: `xlarank.features.layout.ties`.
     """
@@ -154,28 +151,23 @@ class TiedGroups(LayoutBlock):
         "groups__set__share": "mean over groups of tied nodes of the share of nodes with a set output",
         "groups__turned__share": "mean over groups of tied nodes of the share of nodes with a turned output",
         "groups__turned_bytes__share": "bytes of turned outputs, over the output bytes of all configurable nodes",
-        **{f"groups__{kind}_{what}": text.format(kind) for kind in _KINDS for what, text in _OF_KIND.items()},
+        **{f"groups__{kind}_{what}": text.format(kind) for kind in CLASS_ROLES for what, text in _OF_KIND.items()},
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
         tied = tied_nodes(context)
         group, kinds = groups_of(tied), np.array([node.signature[0] for node in tied])
         node, minor = context.table.node, context.table.rows[:, 0]
-        # the minor-most dimension of the first order of a node's group; -1 where none may be set
+        # the minor-most dimension of the first order of a node's group; -1 if none may be set
         first = np.array([node.orders[0][0] if node.orders[0] else -1 for node in tied], np.int64)
         is_set = minor >= 0
         turned = is_set & (minor != first[node])
         share = 1 / np.bincount(group)[group][node]  # the nodes of a group add up to 1
         bytes_ = context.bytes[context.graph.configurable][node]
-        groups, total = _count(group), context.slots["output"].total_bytes
+        groups, total = max(1, len(set(group))), context.slots["output"].total_bytes
         tables, over = [is_set * share, turned * share, turned * bytes_], [groups, groups, total]
-        for kind in _KINDS:
+        for kind in CLASS_ROLES:
             members = (kinds == kind)[node]
             tables += [members * turned * share, members * turned * bytes_, members * is_set * bytes_]
-            over += [_count(group[kinds == kind]), total, total]
+            over += [max(1, len(set(group[kinds == kind]))), total, total]
         return aggregation.sum(tables, over=over, each_node=True)
-
-
-def _count(group: NDArray[np.intp]) -> float:
-    """Return the number of distinct groups, at least 1."""
-    return max(1.0, float(len(np.unique(group))))

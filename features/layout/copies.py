@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from xlarank.data.schema import LAYOUT_SLOTS
 from xlarank.features.block import Block, Cause, Column, Scope, Tier
 from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock, Request
 from xlarank.features.layout.layout_context import LayoutContext
@@ -29,7 +28,6 @@ _COMPARED: Final = {
     "half{}_bytes__share": "share of the bytes of {} with one layout set, unlike the other's default",
     "agree{}__share": "share of {} with one layout set on both sides",
 }
-_DISTANCES: Final = {"_1hop": "1 edge", "_2hop": "2 edges", "_3hop": f"3 to {FARTHEST} edges"}
 
 
 class Disagreement(LayoutBlock):
@@ -44,13 +42,13 @@ class Disagreement(LayoutBlock):
     cause = Cause.COPIES
     columns = {
         f"disagreement__{what.format(hop)}": text.format(f"consumer-producer pairs {far} apart")
-        for hop, far in _DISTANCES.items()
+        for hop, far in (("_1hop", "1 edge"), ("_2hop", "2 edges"), ("_3hop", f"3 to {FARTHEST} edges"))
         for what, text in _COMPARED.items()
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
         by_hop = [PairLayouts(context, pairs) for pairs in context.pairs]
-        requests = [aggregation.sum_pairs(of.pairs, of.disagreement, of.over()) for of in by_hop]
+        requests = [aggregation.sum_pairs(hop.pairs, hop.disagreement, hop.over()) for hop in by_hop]
         return lambda batch: np.concatenate([batch[hop] for hop in requests], axis=1)
 
 
@@ -88,19 +86,16 @@ class DisagreementByClass(LayoutBlock):
         for pairs in context.pairs:
             sides = (context.configurable_class[side][:, None] for side in (pairs.left, pairs.right))
             member = np.concatenate([side == np.arange(len(OPCODE_CLASSES)) for side in sides], axis=1)
-            mismatched = partial(self._mismatched_bytes, PairLayouts(context, pairs), member)
+            mismatched = partial(_mismatched_bytes, PairLayouts(context, pairs), member)
             requests.append(aggregation.sum_pairs(pairs, mismatched, [total] * len(self.columns)))
         return lambda batch: np.add.reduce([batch[hop] for hop in requests])
 
-    @staticmethod
-    def _mismatched_bytes(
-        layouts: PairLayouts, member: NDArray[np.bool_], pair: Ints, consumer: Ints, producer: Ints
-    ) -> Floats:
-        wanted, made, _ = layouts.layouts(pair, consumer, producer)
-        return np.asarray(((wanted != made) * layouts.pairs.bytes[pair])[:, None] * member[pair])
 
-
-_ROUNDS: Final = 3
+def _mismatched_bytes(
+    layouts: PairLayouts, member: NDArray[np.bool_], pair: Ints, left: Ints, right: Ints
+) -> Floats:
+    wanted, made, _ = layouts.layouts(pair, left, right)
+    return np.asarray(((wanted != made) * layouts.pairs.bytes[pair])[:, None] * member[pair])
 
 
 class Propagation(LayoutBlock):
@@ -124,24 +119,20 @@ class Propagation(LayoutBlock):
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
-        pairs = context.straight_pairs
-        pairs = pairs.take(np.argsort(pairs.right, kind="stable"))
+        pairs = context.straight_pairs.take(np.argsort(context.straight_pairs.right, kind="stable"))
         left, right, bytes_ = pairs.left, pairs.right, pairs.bytes
         makers, first = np.unique(right, return_index=True)
-        slots = list(context.slots.values())
-        set_key = np.concatenate([np.where(rows.is_set, rows.key, 0) for rows in slots]).astype(np.int32)
+        set_key = np.concatenate([rows.is_set * rows.key for rows in context.slots.values()]).astype(np.int32)
         offset = (pairs.left_slot * len(context.type_configurable))[:, None].astype(np.int32)
         passing = context.configurable_class[left] == OPCODE_CLASSES.index("elementwise")
-        ends = (context.dims[context.graph.configurable[side]] for side in (left, right))
-        passing &= np.equal(*ends).all(axis=1)
+        ids = context.graph.configurable
+        passing &= (context.dims[ids[left]] == context.dims[ids[right]]).all(axis=1)
         passed, first_passed = np.unique(left[passing], return_index=True)
         by_left = np.flatnonzero(passing)[first_passed]
-        output = slots[0]
-        default = layout_key(context.default_layout[context.graph.configurable])[:, None]
-        node_bytes = context.bytes[context.graph.configurable]
+        default, node_bytes = layout_key(context.default_layout[ids])[:, None], context.bytes[ids]
         count, total = max(1, len(left)), max(1.0, float(bytes_.sum()))
-        nodes = context.configurable_nodes
-        rounds = (_ROUNDS if len(passed) else 1) if len(left) else 0  # nothing spreads twice without passing on
+        nodes, output_bytes = context.configurable_nodes, context.slots["output"].total_bytes
+        rounds = (3 if len(passed) else 1) if len(left) else 0  # nothing spreads twice without passing on
 
         def finalize(batch: Batch) -> Floats:
             made = set_key[batch.by_node]
@@ -156,15 +147,14 @@ class Propagation(LayoutBlock):
             settled = made[right]
             copied = (requested > 0) & (settled > 0) & (requested != settled)
             unlike = (made > 0) & (made != default)
-            moved, turned = bytes_ @ copied / total, node_bytes @ unlike / output.total_bytes
+            moved, turned = bytes_ @ copied / total, node_bytes @ unlike / output_bytes
             return np.stack([copied.sum(axis=0) / count, moved, unlike.sum(axis=0) / nodes, turned], axis=1)
 
         return finalize
 
 
 _HEAVY: Final = ("convolution", "dot", "reduce", "transpose")
-_REACH: Final = 5
-_WITHIN: Final = "share of nodes within {} edges of a configurable one"
+_REACH: Final = range(1, 6)
 
 
 class ConfigurableNodes(Block):
@@ -178,7 +168,10 @@ class ConfigurableNodes(Block):
             f"configurable__{name}__share": f"share of configurable nodes that are {name}"
             for name in OPCODE_CLASSES
         },
-        **{f"configurable__within_{hop}hop__share": _WITHIN.format(hop) for hop in range(1, _REACH + 1)},
+        **{
+            f"configurable__within_{hop}hop__share": f"share of nodes within {hop} edges of a configurable one"
+            for hop in _REACH
+        },
     }
 
     def compute(self, context: LayoutContext) -> Floats:
@@ -187,7 +180,7 @@ class ConfigurableNodes(Block):
         reached = np.zeros(context.graph.nodes)
         reached[ids] = 1.0
         within = []
-        for _ in range(_REACH):
+        for _ in _REACH:
             reached = np.minimum(reached + context.neighbours @ reached, 1.0)
             within.append(reached.mean())
         sizes = [np.log2(1 + len(ids)), len(ids) / context.graph.nodes]
@@ -226,10 +219,8 @@ class ChangedSurroundings(LayoutBlock):
         around = []
         for matrix in (context.operands, context.consumers, context.neighbours):
             mean = sparse.diags_array(1 / np.maximum(np.diff(matrix.indptr), 1)) @ matrix
-            reached = quantities
-            for _ in _POWERS:
-                reached = mean @ reached
-                around.append(reached[context.graph.configurable])
+            once = mean @ quantities
+            around += [once[context.graph.configurable], (mean @ once)[context.graph.configurable]]
         table = np.concatenate(around, axis=1)
         total = table.sum(axis=0)
         per_row = context.type_changed[context.row_type, None] * table[context.table.node]
@@ -263,13 +254,11 @@ class Boundary(LayoutBlock):
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
-        output = context.slots["output"]
+        output, pairs = context.slots["output"], context.straight_pairs
         changed_type = context.type_changed.astype(np.float32)
-        extra = (output.now["waste"] - output.default["waste"]) * output.bytes / output.total_bytes
-        waste_type = extra.astype(np.float32)
-        pairs = context.straight_pairs
-        left, right = pairs.left, pairs.right
-        keys = np.concatenate([context.slots[slot].key for slot in LAYOUT_SLOTS]).astype(np.int32)
+        extra = (output.now["padding"] - output.default["padding"]) * output.bytes / output.total_bytes
+        waste_type, left, right = extra.astype(np.float32), pairs.left, pairs.right
+        keys = np.concatenate([rows.key for rows in context.slots.values()]).astype(np.int32)
         offset = (pairs.left_slot * len(context.type_configurable))[:, None].astype(np.int32)
         weight = (pairs.bytes / max(1.0, pairs.bytes.sum()))[:, None].astype(np.float32)
         near = [sparse.csr_array(matrix.astype(np.float32)) for matrix in context.near]
@@ -280,13 +269,11 @@ class Boundary(LayoutBlock):
             mismatch = (keys[codes[left] + offset] != keys[codes[right]]) * weight
             columns = []
             for matrix in near:
-                pairs_there = max(1.0, float(matrix.nnz))
-                around = matrix @ changed
-                inside = np.einsum("nc,nc->c", changed, around, dtype=np.float64)
+                count, around = max(1.0, float(matrix.nnz)), matrix @ changed
                 ends = around.sum(axis=0, dtype=np.float64)
-                columns += [2 * (ends - inside) / pairs_there, inside / pairs_there]
-                columns += [np.einsum("nc,nc->c", waste, around, dtype=np.float64)]
-                columns += [np.einsum("pc,pc->c", mismatch, around[left], dtype=np.float64)]
+                inside, wasted = (np.einsum("nc,nc->c", q, around, dtype=np.float64) for q in (changed, waste))
+                met = np.einsum("pc,pc->c", mismatch, around[left], dtype=np.float64)
+                columns += [2 * (ends - inside) / count, inside / count, wasted, met]
             return np.stack(columns, axis=1)
 
         return finalize

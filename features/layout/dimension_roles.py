@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -10,28 +11,17 @@ from numpy.typing import NDArray
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
 from xlarank.features.block import Cause, Tier
 from xlarank.features.layout.aggregation import Aggregation, LayoutBlock, Request
-from xlarank.features.layout.layout_context import LayoutContext
+from xlarank.features.layout.layout_context import CLASS_ROLES, LayoutContext
 from xlarank.features.program.opcode_classes import COARSE_CLASSES
-from xlarank.features.program.slots import CONVOLUTION_ROLES, DOT_ROLES, RESHAPE_ROLES
 
-#: Kinds of configurable nodes whose dimensions have roles, with the slots that have them, and the roles.
-_ROLES: Final = {
-    "convolution": (LAYOUT_SLOTS, CONVOLUTION_ROLES),
-    "dot": (LAYOUT_SLOTS, DOT_ROLES),
-    "reshape": (LAYOUT_SLOTS[:2], RESHAPE_ROLES),
-}
+_POSITIONS: Final = {"minor": "minor-most", "second": "second minor-most"}
 _ROLE_COLUMNS: Final = [
     (kind, position, slot, role)
-    for kind, (slots, roles) in _ROLES.items()
-    for position in ("minor", "second")
-    for slot in slots
+    for kind, roles in CLASS_ROLES.items()
+    for position in _POSITIONS
+    for slot in LAYOUT_SLOTS[: 2 if kind == "reshape" else 3]
     for role in roles
 ]
-_POSITIONS: Final = {"minor": "minor-most", "second": "second minor-most"}
-_NODES_OR_BYTES: Final = {
-    "": "share of {nodes}: of the {slot}, ",
-    "_bytes": "share of the {slot} bytes of {nodes}: ",
-}
 
 
 class DimensionRoles(LayoutBlock):
@@ -46,31 +36,32 @@ class DimensionRoles(LayoutBlock):
     tier = Tier.FULL
     cause = Cause.MINOR
     columns = {
-        f"roles__{kind}_{slot}_{role}_{position}{of}__share": text.format(
-            nodes=f"configurable {kind} nodes", slot=slot
-        )
-        + f"the {_POSITIONS[position]} dimension is {role}"
+        f"roles__{kind}_{slot}_{role}_{position}{suffix}__share": f"share of {nodes.format(kind=kind, slot=slot)}"
+        f"the {_POSITIONS[position]} dimension is {role}"
         for kind, position, slot, role in _ROLE_COLUMNS
-        for of, text in _NODES_OR_BYTES.items()
+        for suffix, nodes in (
+            ("", "configurable {kind} nodes: of the {slot}, "),
+            ("_bytes", "the {slot} bytes of configurable {kind} nodes: "),
+        )
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
         parts: list[tuple[NDArray[Any], float]] = []
         for kind, position, slot, role in _ROLE_COLUMNS:
-            rows, of_class = context.slots[slot], COARSE_CLASSES.index(kind)
-            at = rows.layout[:, list(_POSITIONS).index(position)]
-            named = context.roles[context.type_configurable, LAYOUT_SLOTS.index(slot), np.maximum(at, 0)]
-            here = (context.type_coarse_class == of_class) & (at >= 0) & (named == _ROLES[kind][1].index(role))
-            parts.append((here, context.nodes_of_class[of_class]))
-            parts.append((here * rows.bytes, rows.bytes_of_class[of_class]))
+            rows, coarse = context.slots[slot], COARSE_CLASSES.index(kind)
+            dimension = rows.layout[:, list(_POSITIONS).index(position)]
+            roles = context.roles[context.type_configurable, LAYOUT_SLOTS.index(slot), dimension]
+            here = (
+                (context.type_coarse_class == coarse) & (dimension >= 0) & (roles == CLASS_ROLES[kind].index(role))
+            )
+            parts.append((here, context.nodes_of_class[coarse]))
+            parts.append((here * rows.bytes, rows.bytes_of_class[coarse]))
         return aggregation.shares(parts)
 
 
 _RANKS: Final = range(2, MAX_RANK + 1)
-#: Lower ends of the bins of minor-most sizes; the tile has 8 x 128 elements.
-_BIN_STARTS: Final = (1, 2, 8, 32, 128, 512)
-#: Lower end of a bin -> what follows its upper end.
-_BINS: Final = dict(zip(_BIN_STARTS, (*_BIN_STARTS[1:], np.inf), strict=True))
+#: Bins of minor-most sizes, from and up to (excluded); the tile has 8 x 128 elements.
+_BINS: Final = tuple(pairwise((1, 2, 8, 32, 128, 512, np.inf)))
 
 
 class TypeHistogram(LayoutBlock):
@@ -109,11 +100,11 @@ class MinorSizes(LayoutBlock):
     tier = Tier.FULL
     cause = Cause.MINOR
     columns = {
-        f"types__{slot}_minor_from{low}{of}__share": f"share of {what.format(slot)} {low} "
+        f"types__{slot}_minor_from{low}{suffix}__share": f"share of {what.format(slot)} {low} "
         + ("or more" if high == np.inf else f"to {high - 1}")
         for slot in LAYOUT_SLOTS
-        for low, high in _BINS.items()
-        for of, what in (
+        for low, high in _BINS
+        for suffix, what in (
             ("", "configurable nodes whose {}'s minor-most size is"),
             ("_bytes", "the {} bytes with a minor-most size of"),
         )
@@ -122,7 +113,7 @@ class MinorSizes(LayoutBlock):
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
         parts: list[tuple[NDArray[Any], float]] = []
         for rows in context.slots.values():
-            for low, high in _BINS.items():
+            for low, high in _BINS:
                 here = (rows.minor >= low) & (rows.minor < high)
                 parts += [(here, context.configurable_nodes), (here * rows.bytes, rows.total_bytes)]
         return aggregation.shares(parts)

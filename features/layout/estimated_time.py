@@ -23,8 +23,6 @@ TIMES: Final = (
 )
 #: Nanoseconds of a program without any work.
 _SHORTEST: Final = 1e-3
-#: A node is counted as slower than it might be from this share of the fastest program on.
-_MATTERS: Final = 1e-3
 
 
 class FastestTime(Block):
@@ -60,16 +58,14 @@ class EstimatedTime(LayoutBlock):
         model, node = context.times, context.type_configurable
         default, fastest = _total(model.default_ns), _total(model.fastest_ns)
         change = (model.type_ns - model.default_ns[node]) / default
-        slower = model.type_ns - model.fastest_ns[node] > _MATTERS * fastest
+        slower = model.type_ns - model.fastest_ns[node] > 1e-3 * fastest
         by_kind = [change * (model.kind[node] == kind) for kind in range(len(KINDS))]
-        summed = aggregation.sum([model.type_ns, *by_kind, slower])
-        true = float(model.unpadded_ns.sum())
-        largest = aggregation.maximum([change])
+        summed, largest = aggregation.sum([model.type_ns, *by_kind, slower]), aggregation.maximum([change])
+        unpadded = float(model.unpadded_ns.sum())
 
         def finalize(batch: Batch) -> Floats:
             total, *changes, slower = batch[summed].T
-            padding = total - true
-            total = np.maximum(total, _SHORTEST)
+            padding, total = total - unpadded, np.maximum(total, _SHORTEST)
             idle = np.maximum(padding / total, 0.0).round(12)
             # sums in another order are still ties
             logs = (np.log2(total / other).round(12) + 0.0 for other in (fastest, default))

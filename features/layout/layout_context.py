@@ -23,9 +23,18 @@ from xlarank.features.layout.slot_pairs import Pairs, RequestedLayouts, connecte
 from xlarank.features.layout.time_model import TimeModel
 from xlarank.features.program.opcode_classes import COARSE_CLASSES, OPCODE_CLASSES
 from xlarank.features.program.slots import CONVOLUTION_ROLES, DOT_ROLES, RESHAPE_ROLES
-from xlarank.features.program.tensors import TPU, Floats, Ints, Tiling, complete_layout, packed_waste
+from xlarank.features.program.tensors import (
+    TPU,
+    Floats,
+    Ints,
+    Tiling,
+    complete_layout,
+    log2p,
+    minor_sizes,
+    packed_waste,
+)
 
-#: The kinds of configurable nodes whose dimensions have roles, with these.
+#: Roles of the dimensions of configurable nodes, by kind.
 CLASS_ROLES: Final = dict(zip(COARSE_CLASSES[:3], (CONVOLUTION_ROLES, DOT_ROLES, RESHAPE_ROLES), strict=True))
 #: Roles of all kinds one after another: ``convolution_batch``, ...
 ROLE_NAMES: Final = tuple(f"{kind}_{role}" for kind, roles in CLASS_ROLES.items() for role in roles)
@@ -33,24 +42,29 @@ _ELEMENTWISE, _REDUCE = OPCODE_CLASSES.index("elementwise"), OPCODE_CLASSES.inde
 
 
 class Regions:
-    """The regions of one graph; arrays are ``(regions, ...)`` but for ``of``."""
+    """The regions of one graph; arrays are ``(regions, ...)`` but for ``of``.
+
+    Attributes:
+        of: region of each node's output, ``(nodes,)``.
+        tensors, makers: number of tensors, and of configurable nodes that make them.
+        bytes: without padding, of the tensors that a fusing compiler stores.
+        made, read: ``(regions, ROLE_NAMES, 6)`` whether a dimension has a role to a configurable node that makes or
+            reads a tensor.
+        reduced: ``(regions, 6)`` whether a reduction that reads a tensor removes the dimension.
+    """
 
     def __init__(self, facts: LayoutFacts) -> None:
         graph = facts.graph
         consumer, operand = graph.edges.T
-        alike = (facts.dims[consumer] == facts.dims[operand]).all(axis=1) & (facts.rank[consumer] > 0)
-        alike &= facts.rank[consumer] == facts.rank[operand]
-        joins = alike & (facts.opcode_class[consumer] == _ELEMENTWISE)
-        ends = consumer[joins], operand[joins]
-        links = sparse.coo_array((np.ones(len(ends[0])), ends), shape=(graph.nodes, graph.nodes))
+        joins = (facts.dims[consumer] == facts.dims[operand]).all(axis=1) & (facts.rank[consumer] > 0)
+        joins &= facts.rank[consumer] == facts.rank[operand]
+        joins &= facts.opcode_class[consumer] == _ELEMENTWISE
+        links = sparse.coo_array((joins[joins], (consumer[joins], operand[joins])), shape=(graph.nodes,) * 2)
         count, component = connected_components(links, directed=False)
-        self.of: Ints = component.astype(np.int64)  # ``(nodes,)`` the region of each node's output
-        self.tensors = np.bincount(self.of, minlength=count)  # number of tensors
-        stored = np.where(facts.fused, 0.0, facts.bytes)
-        # those that a fusing compiler stores, without padding
-        self.bytes = np.bincount(self.of, stored, minlength=count)
-        self.makers = np.bincount(self.of[graph.configurable], minlength=count)  # configurable nodes among them
-        # ``(regions, ROLE_NAMES, 6)`` whether a dimension is that to a configurable node that makes or reads it
+        self.of: Ints = component.astype(np.int64)
+        self.tensors = np.bincount(self.of, minlength=count)
+        self.bytes = np.bincount(self.of, np.where(facts.fused, 0.0, facts.bytes), minlength=count)
+        self.makers = np.bincount(self.of[graph.configurable], minlength=count)
         self.made, self.read = (np.zeros((count, len(ROLE_NAMES), MAX_RANK), bool) for _ in range(2))
         first = 0
         for kind, roles in enumerate(CLASS_ROLES.values()):
@@ -60,8 +74,7 @@ class Regions:
                 node, dim = np.nonzero((role >= 0) & members[:, None])
                 (self.read if slot else self.made)[self.of[tensor[node]], first + role[node, dim], dim] = True
             first += len(roles)
-        # ``(regions, 6)`` whether a reduction that reads a tensor removes the dimension; it lists what it removes,
-        # and its other operand, the initial value, has no dimensions
+        # a reduction lists what it removes; its other operand, the initial value, has no dimensions
         self.reduced = np.zeros((count, MAX_RANK), bool)
         fewer = facts.rank[operand] - facts.rank[consumer]
         at = np.flatnonzero((facts.opcode_class[consumer] == _REDUCE) & (fewer > 0))
@@ -71,7 +84,16 @@ class Regions:
 
 
 class OutputRows:
-    """Physics of outputs, ``(R,)`` for every distinct row of the table, also where it sets no layout."""
+    """Physics of outputs, ``(R,)`` for every distinct row of the table, also where it sets no layout.
+
+    Attributes:
+        minor, second: the two minor-most dimensions of the full layout; -1 for none.
+        second_size: log2(1 + size of the second one).
+        second_place: the second one counted from the last dimension, plus 1; 0 for none.
+        padded, least, default: bytes in tiles over true bytes: of this layout, the best one and the default.
+        bytes, region_bytes: bytes of the output, and of its region's stored tensors (at least the output), over
+            those of all tensors that a fusing compiler stores.
+    """
 
     def __init__(self, facts: LayoutFacts, regions: Regions) -> None:
         ids, index = facts.graph.configurable, facts.table.node
@@ -83,15 +105,22 @@ class OutputRows:
         least = np.minimum(default, least_waste(facts.dims[ids], facts.rank[ids], element[ids], tiling))
         stored = max(1.0, float(facts.bytes[~facts.fused].sum()))
         self.is_set = set_layout[:, 0] >= 0
-        # the two minor-most dimensions of the full layout; -1 for none
         self.minor, self.second = layout[:, 0], layout[:, 1]
-        # bytes in tiles over true bytes: in the full layout, in the one that pads least, in the default
+        self.second_size = log2p(minor_sizes(facts.dims[node], layout)[1])
+        self.second_place = np.where(self.second >= 0, facts.rank[node] - self.second, 0)
         self.padded: Floats = 1 + packed_waste(facts.dims[node], layout, element[node], tiling)
         self.least, self.default = 1 + least[index], 1 + default[index]
-        self.bytes = facts.bytes[node] / stored  # of the output over those of all that a fusing compiler stores
-        self.region = regions.of[node]  # which region the output is in
-        # of the region's stored tensors (at least the output) over the same
-        self.region_bytes = np.maximum(regions.bytes[self.region], facts.bytes[node]) / stored
+        self.bytes = facts.bytes[node] / stored
+        region = regions.of[node]
+        self.region_tensors, self.region_makers = regions.tensors[region], regions.makers[region]
+        self.region_bytes = np.maximum(regions.bytes[region], facts.bytes[node]) / stored
+        self._region, self._regions = region, regions
+
+    def in_region(self, end: str, table: str, role: int | None = None) -> NDArray[np.bool_]:
+        """Return what a table of `Regions` says of the dimension that is ``minor`` or ``second``, ``(R,)``."""
+        dimension, entries = getattr(self, end), getattr(self._regions, table)
+        entries = entries if role is None else entries[:, role]
+        return np.asarray((dimension >= 0) & entries[self._region, np.maximum(dimension, 0)])
 
 
 def least_waste(dims: Ints, rank: Ints, element_bytes: Floats, tiling: Tiling) -> Floats:
@@ -113,11 +142,11 @@ def least_waste(dims: Ints, rank: Ints, element_bytes: Floats, tiling: Tiling) -
 
 
 class LayoutContext(LayoutFacts):
-    """Everything layout blocks share; per-configuration results are for the *distinct* configurations."""
+    """Quantities that layout blocks share, and columns that earlier blocks have computed."""
 
     def __init__(self, graph: LayoutGraph, tiling: Tiling = TPU) -> None:
         super().__init__(graph, tiling)
-        self.columns: dict[str, NDArray[np.float32]] = {}  # those that earlier blocks have computed, by name
+        self.columns: dict[str, NDArray[np.float32]] = {}
 
     @cached_property
     def requested(self) -> RequestedLayouts:
@@ -143,8 +172,8 @@ class LayoutContext(LayoutFacts):
     @cached_property
     def straight_pairs(self) -> Pairs:
         """Those of `pairs` whose tensor keeps its dimensions' order on the way, in one."""
-        everything = Pairs.together(self.pairs)
-        return everything.take(np.flatnonzero(everything.straight))
+        pairs = Pairs.concatenate(self.pairs)
+        return pairs.take(np.flatnonzero(pairs.straight))
 
     @cached_property
     def siblings(self) -> Pairs:
@@ -153,10 +182,7 @@ class LayoutContext(LayoutFacts):
 
     @cached_property
     def near(self) -> list[sparse.csr_array]:
-        """Sparse ``(configurable nodes, configurable nodes)`` for 1 and 2 hops, either direction.
-
-        1 where two nodes are exactly that many edges apart.
-        """
+        """Sparse ``(K, K)`` for 1 and 2 hops: 1 for nodes exactly that many edges apart, in either direction."""
         ids = self.graph.configurable
         once = sparse.csr_array(self.neighbours[ids])
         near = sparse.csr_array(once[:, ids])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,33 +25,20 @@ _WASTE: Final = {
 }
 
 
-class _Nodes(NamedTuple):
-    """Configurable nodes whose tensors have columns of their own.
-
-    Attributes:
-        block: first part of the columns' names.
-        waste: quantity of `xlarank.features.layout.row_types.tensor_physics`.
-        coarse: name of a coarse class; None for all nodes.
-    """
-
-    block: str
-    waste: str
-    coarse: str | None = None
-
-    def columns(self, slot: str) -> dict[str, str | None]:
-        """Return the columns of a slot in the order of their computation; None for the one left out."""
-        prefix, words = ("", "") if self.coarse is None else (f"{self.coarse}_", f"{self.coarse} ")
-        tensors = f"{slot} tensors of configurable {words}nodes"
-        return {
-            f"{self.block}__{prefix}{slot}_{what}": None
-            if what == "waste__log" and not words
-            else text.format(tensors)
-            for what, text in _WASTE.items()
-        }
+#: A quantity of `xlarank.features.layout.row_types.tensor_physics`, and a coarse class or None for all nodes.
+_Subset = tuple[str, str | None]
 
 
-def _columns(nodes: Sequence[_Nodes]) -> dict[str, str | None]:
-    return {name: text for of in nodes for slot in LAYOUT_SLOTS for name, text in of.columns(slot).items()}
+def _columns(subsets: Sequence[_Subset]) -> dict[str, str]:
+    return {
+        f"{quantity}__{f'{coarse}_' if coarse else ''}{slot}_{name}": text.format(
+            f"{slot} tensors of configurable {f'{coarse} ' if coarse else ''}nodes"
+        )
+        for quantity, coarse in subsets
+        for slot in LAYOUT_SLOTS
+        for name, text in _WASTE.items()
+        if coarse or name != "waste__log"
+    }
 
 
 class Padding(LayoutBlock):
@@ -61,19 +48,19 @@ class Padding(LayoutBlock):
     """
 
     cause = Cause.PADDING
-    nodes: ClassVar[Sequence[_Nodes]] = [_Nodes("padding", "waste")]
-    columns = {name: text for name, text in _columns(nodes).items() if text}
+    subsets: ClassVar[Sequence[_Subset]] = [("padding", None)]
+    columns = _columns(subsets)
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
         shares: list[tuple[NDArray[Any], float]] = []
         wastes: list[Floats] = []
         counts: list[float] = []
-        for _, quantity, coarse in self.nodes:
+        for quantity, coarse in self.subsets:
             for rows in context.slots.values():
                 waste = rows.now[quantity]
                 extra = waste - rows.default[quantity]
                 count, bytes_ = float(context.configurable_nodes), rows.total_bytes
-                if coarse is not None:
+                if coarse:
                     number = COARSE_CLASSES.index(coarse)
                     members = context.type_coarse_class == number
                     waste, extra = members * waste, members * extra
@@ -83,7 +70,7 @@ class Padding(LayoutBlock):
                 wastes.append(waste)
                 counts.append(count)
         summed, largest = aggregation.shares(shares), aggregation.maximum(wastes)
-        declared = np.array([text is not None for text in _columns(self.nodes).values()])
+        declared = [bool(coarse) or k > 0 for _, coarse in self.subsets for _ in LAYOUT_SLOTS for k in range(6)]
 
         def finalize(batch: Batch) -> Floats:
             sums, most = batch[summed].reshape(len(batch), -1, 4), batch[largest][:, :, None]
@@ -101,11 +88,11 @@ class FinePadding(Padding):
     """
 
     tier = Tier.FULL
-    nodes = [
-        *(_Nodes("padding", "waste", coarse) for coarse in COARSE_CLASSES),
-        *(_Nodes("packed", "packed", coarse) for coarse in (None, *COARSE_CLASSES)),
+    subsets = [
+        *(("padding", coarse) for coarse in COARSE_CLASSES),
+        *(("packed", coarse) for coarse in (None, *COARSE_CLASSES)),
     ]
-    columns = {name: text for name, text in _columns(nodes).items() if text}
+    columns = _columns(subsets)
 
 
 _MISFITS = {
@@ -123,10 +110,10 @@ class Violation(LayoutBlock):
 
     cause = Cause.VIOLATION
     columns = {
-        f"violation__{slot}_{name}{of}__share": f"share of {whose.format(slot)} {what}"
+        f"violation__{slot}_{name}{suffix}__share": f"share of {nodes.format(slot)} {what}"
         for slot in LAYOUT_SLOTS
         for name, what in _MISFITS.items()
-        for of, whose in (
+        for suffix, nodes in (
             ("", "configurable nodes: the {}'s"),
             ("_bytes", "the {} bytes:"),
             ("_change", "configurable nodes minus the default's: the {}'s"),
@@ -143,7 +130,6 @@ class Violation(LayoutBlock):
         return aggregation.shares(parts)
 
 
-_WHOSE: Final = ("all", *CLASS_ROLES)
 _SUMMED: Final = {
     "excess": "bytes that regions of set outputs are padded beyond the layout that pads least",
     "own_excess": "the same of the set outputs alone",
@@ -158,7 +144,7 @@ _STORED: Final = "over the bytes of all tensors that a fusing compiler stores"
 _TILES: Final = "bytes in tiles of regions of set outputs whose"
 
 
-def _of_dimensions(end: str, dimension: str) -> dict[str, str]:
+def _dimension_columns(end: str, dimension: str) -> dict[str, str]:
     columns = {
         f"outputs__{side}_{end}_{name}": f"{_TILES} {dimension} is {name} to a node that {does} the region"
         for name in ROLE_NAMES
@@ -169,40 +155,37 @@ def _of_dimensions(end: str, dimension: str) -> dict[str, str]:
 
 
 class Outputs(LayoutBlock):
-    """Padding and dimension roles of the regions (`xlarank.features.layout.layout_context`) of outputs that are
-    set.
+    """Padding and dimension roles of regions (`xlarank.features.layout.layout_context`) whose outputs are set.
 
-    Unset outputs are left to the compiler and count nothing. A region with several set outputs counts for each. On
-    TPUs the layouts of outputs decide: in the real AlexNet file eight of them explain the runtimes, operands
-    nothing.
+    Unset outputs count nothing; a region with several set outputs counts for each. On TPUs the layouts of outputs
+    decide: in the real AlexNet file eight of them explain the runtimes, operands nothing.
     """
 
     cause = Cause.PADDING
     columns = {
         **{
-            f"outputs__{whose}_{what}__ratio": f"{text} ({whose} nodes), {_STORED}"
+            f"outputs__{nodes}_{what}__ratio": f"{text} ({nodes} nodes), {_STORED}"
             for what, text in _SUMMED.items()
-            for whose in _WHOSE
+            for nodes in ("all", *CLASS_ROLES)
         },
         **{f"outputs__{what}__max": f"{text}, {_STORED}" for what, text in _LARGEST.items()},
         "outputs__waste__max": "largest of padded over true bytes of the set outputs, minus 1",
-        **_of_dimensions("minor", "minor-most dimension"),
-        **_of_dimensions("second", "second minor-most dimension"),
+        **_dimension_columns("minor", "minor-most dimension"),
+        **_dimension_columns("second", "second minor-most dimension"),
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
-        rows, regions = context.output_rows, context.regions
+        rows = context.output_rows
         padded = rows.is_set * rows.padded * rows.region_bytes
         excess = rows.is_set * (rows.padded - rows.least) * rows.region_bytes
         summed = (excess, rows.is_set * (rows.padded - rows.least) * rows.bytes, padded, rows.is_set * rows.bytes)
         kind = context.coarse_class[context.table.node]
         members = [np.ones(len(kind), bool), *(kind == number for number in range(len(CLASS_ROLES)))]
         tables: list[NDArray[np.float64]] = [values * subset for values in summed for subset in members]
-        for dim in (rows.minor, rows.second):
-            at, has = np.maximum(dim, 0), dim >= 0
+        for end in ("minor", "second"):
             for role in range(len(ROLE_NAMES)):
-                tables += [padded * (has & roles[rows.region, role, at]) for roles in (regions.made, regions.read)]
-            tables.append(padded * (has & regions.reduced[rows.region, at]))
+                tables += [padded * rows.in_region(end, table, role) for table in ("made", "read")]
+            tables.append(padded * rows.in_region(end, "reduced"))
         added = aggregation.sum(tables, each_node=True)
         largest = aggregation.maximum([excess, padded, rows.is_set * (rows.padded - 1)], each_node=True)
         first = len(summed) * len(members)

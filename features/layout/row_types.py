@@ -53,13 +53,13 @@ from xlarank.features.program.tensors import (
 def tensor_physics(dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tiling) -> dict[str, NDArray[Any]]:
     """Return what a layout does to tensors, each ``(tensors,)``.
 
-    ``waste``: padded over true size, minus 1; ``packed``: the same with narrow elements packed and small tiles for
-    few rows; ``violation``: the largest dimension is not minor-most; ``minor_misfit``, ``second_misfit``: the size
-    is no multiple of the lanes, the second one of the sublanes.
+    ``padding``: padded over true size, minus 1; ``packed``: the same with narrow elements packed and small tiles
+    for few rows; ``violation``: the largest dimension is not minor-most; ``minor_misfit``, ``second_misfit``: the
+    size is no multiple of the lanes, the second one of the sublanes.
     """
     minor, second = minor_sizes(dims, layout)
     return {
-        "waste": padding_waste(dims, layout, tiling),
+        "padding": padding_waste(dims, layout, tiling),
         "packed": packed_waste(dims, layout, element_bytes, tiling),
         "violation": (layout[:, 0] >= 0) & (dims.max(axis=1) > minor),
         "minor_misfit": (layout[:, 0] >= 0) & (minor % tiling.lanes != 0),
@@ -68,48 +68,59 @@ def tensor_physics(dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tili
 
 
 class SlotRows:
-    """One slot (output, input or kernel) of every type of row; arrays are ``(T,)``."""
+    """One slot (output, input or kernel) of every type of row; arrays are ``(T,)``.
 
-    def __init__(self, facts: LayoutFacts, number: int, examples: RowIndex) -> None:
+    Attributes:
+        bytes: size of the tensor; 0 if the node has none.
+        is_set: whether the row sets a layout.
+        layout, key: the full layout, ``(T, 6)``, and a number for it.
+        minor, minor_place, minor_role: size of its minor-most dimension, 0 for none; its place, counted from the
+            last dimension, and its role, -1 for none.
+        total_bytes, bytes_of_class: of all configurable nodes, and of those of each coarse class.
+    """
+
+    def __init__(self, facts: LayoutFacts, number: int) -> None:
         of_node = facts.slot_tensor[:, number]
         node_bytes = np.where(of_node >= 0, facts.bytes[of_node], 0.0)
         tensor = of_node[facts.type_configurable]
-        present = tensor >= 0
-        dims = np.where(present[:, None], facts.dims[tensor], 0)
-        default = np.where(present[:, None], facts.default_layout[tensor], -1)
-        element = np.where(present, facts.element_bytes[tensor], 0.0)
-        rows = facts.table.rows[examples, MAX_RANK * number : MAX_RANK * (number + 1)].astype(np.int64)
-        layout = np.where(present[:, None], rows, -1)
-        self.bytes: Floats = node_bytes[
-            facts.type_configurable
-        ]  # size of the tensor; 0 where the node has no such tensor
-        self.is_set = layout[:, 0] >= 0  # the row sets a layout
-        self.layout = complete_layout(layout, default)  # ``(T, 6)`` the full layout
-        self.key = layout_key(self.layout)  # one number per full layout, for comparing
-        minor, has_minor = minor_sizes(dims, self.layout)[0], self.layout[:, 0] >= 0
-        self.minor = np.where(has_minor, minor, 0)  # size of the minor-most dimension, 0 for a scalar or no tensor
-        self.changed = (self.layout != default).any(axis=1)  # the full layout differs from the default
-        self.minor_changed = self.layout[:, 0] != default[:, 0]  # its minor-most dimension does
+        present = (tensor >= 0)[:, None]
+        dims = np.where(present, facts.dims[tensor], 0)
+        default = np.where(present, facts.default_layout[tensor], -1)
+        element = np.where(present[:, 0], facts.element_bytes[tensor], 0.0)
+        rows = facts.table.rows[facts.type_row, MAX_RANK * number : MAX_RANK * (number + 1)].astype(np.int64)
+        layout = np.where(present, rows, -1)
+        self.bytes: Floats = node_bytes[facts.type_configurable]
+        self.is_set = layout[:, 0] >= 0
+        self.layout = complete_layout(layout, default)
+        self.key = layout_key(self.layout)
+        minor, no_minor = self.layout[:, 0], self.layout[:, 0] < 0
+        self.minor, self.default_minor = (
+            np.where(no_minor, 0, minor_sizes(dims, of)[0]) for of in (self.layout, default)
+        )
+        self.minor_place = np.where(no_minor, -1, facts.rank[tensor] - 1 - minor)
+        roles = facts.roles[facts.type_configurable, number]
+        self.minor_role = np.where(no_minor, -1, roles[np.arange(len(roles)), minor])
+        self.changed = (self.layout != default).any(axis=1)
+        self.minor_changed = minor != default[:, 0]
         self.distance = permutation_distance(self.layout, default)
         self.contiguity = contiguity(dims, self.layout, default)
         self.now = tensor_physics(dims, self.layout, element, facts.tiling)
         self.default = tensor_physics(dims, default, element, facts.tiling)
-        self.total_bytes = max(1.0, float(node_bytes.sum()))  # of all configurable nodes
+        self.total_bytes = max(1.0, float(node_bytes.sum()))
         by_class = np.bincount(facts.coarse_class, node_bytes, minlength=len(COARSE_CLASSES))
-        self.bytes_of_class = np.maximum(by_class, 1.0)  # ``(4,)`` the same by `COARSE_CLASSES`
+        self.bytes_of_class = np.maximum(by_class, 1.0)
 
 
 class LayoutFacts(ProgramContext):
-    """Tensors and rows of one graph; per-configuration results are for the *distinct* configurations."""
+    """Tensors and rows of one graph; configurations are the distinct ones, in order of first appearance."""
 
     graph: LayoutGraph
 
     def __init__(self, graph: LayoutGraph, tiling: Tiling = TPU) -> None:
         super().__init__(graph)
         distinct = graph.duplicates.distinct == graph.configs
-        # of the distinct configurations, in order of first appearance
         self.table: ConfigTable = graph.table if distinct else graph.table.select(graph.duplicates.first)
-        self.tiling = tiling  # the hardware's tile
+        self.tiling = tiling
 
     @cached_property
     def configurable_nodes(self) -> int:
@@ -153,8 +164,8 @@ class LayoutFacts(ProgramContext):
         Tensors are equal in shape, element type, default layout and in what their dimensions are to the operation.
         """
         tensor = self.slot_tensor
-        about = [self.dims[tensor], self.default_layout[tensor], self.roles, self.element_type[tensor][:, :, None]]
-        slots = np.where((tensor >= 0)[:, :, None], np.concatenate(about, axis=2), -2)
+        facts = [self.dims[tensor], self.default_layout[tensor], self.roles, self.element_type[tensor][:, :, None]]
+        slots = np.where((tensor >= 0)[:, :, None], np.concatenate(facts, axis=2), -2)
         opcode = self.graph.opcode[self.graph.configurable]
         table = np.concatenate([opcode[:, None], *slots.transpose(1, 0, 2)], axis=1)
         return group_codes(table).group
@@ -171,18 +182,16 @@ class LayoutFacts(ProgramContext):
 
     @property
     def type_row(self) -> RowIndex:
-        """``(T,)`` the first row of each type."""
         return self._types[0]
 
     @property
     def row_type(self) -> TypeIndex:
-        """``(R,)`` the type of each row."""
         return self._types[1]
 
     @cached_property
     def type_configurable(self) -> ConfigurableIndex:
         """``(T,)`` the node that the first row of each type belongs to."""
-        return self.table.node[self._types[0]].astype(np.int64)
+        return self.table.node[self.type_row].astype(np.int64)
 
     @cached_property
     def type_coarse_class(self) -> Ints:
@@ -192,7 +201,7 @@ class LayoutFacts(ProgramContext):
     @cached_property
     def slots(self) -> dict[str, SlotRows]:
         """Physics of each slot, ``(T,)``."""
-        return {slot: SlotRows(self, number, self._types[0]) for number, slot in enumerate(LAYOUT_SLOTS)}
+        return {slot: SlotRows(self, number) for number, slot in enumerate(LAYOUT_SLOTS)}
 
     @cached_property
     def type_changed(self) -> NDArray[np.bool_]:

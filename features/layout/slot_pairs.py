@@ -1,9 +1,9 @@
-"""Pairs of slots that lay out one tensor (consumer and producer, or two readers), and what they request of it.
+"""Pairs of slots that lay out one tensor (consumer and producer, or two readers), and the layouts they request.
 
-Layouts pass unchanged through elementwise operations and, permuted, through transposes; all others (reshape,
-dot, reduce, ...) choose anew. So from an operand slot the operands are followed down through such nodes to
-the configurable nodes whose output it is. A pair takes only few distinct combinations of rows; everything is
-computed per combination and looked up (`xlarank.features.layout.aggregation`).
+Layouts pass unchanged through elementwise operations and, permuted, through transposes; all others (reshape, dot,
+reduce, ...) choose anew. Operands are followed through such nodes from a slot to the configurable nodes behind it.
+A pair takes only few distinct combinations of rows; everything is computed per combination and looked up
+(`xlarank.features.layout.aggregation`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ from xlarank.features.program.tensors import ConfigurableIndex, Floats, Ints, No
 #: Pairs are grouped by the edges between them: 1, 2, or 3 up to `FARTHEST`.
 HOPS: Final = 3
 FARTHEST: Final = 8
-_OUTPUT: Final = LAYOUT_SLOTS.index("output")
-_TRANSPOSE: Final = OPCODE["transpose"]
 #: Other opcodes than elementwise ones whose output has the layout of its operand.
 _PASSING: Final = tuple(OPCODE[name] for name in ("copy", "reverse", "all-reduce", "collective-permute"))
 
@@ -61,7 +59,7 @@ class Pairs:
         return np.asarray((self.permutation == np.arange(MAX_RANK)).all(axis=1))
 
     @classmethod
-    def together(cls, parts: Sequence[Pairs]) -> Pairs:
+    def concatenate(cls, parts: Sequence[Pairs]) -> Pairs:
         return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
 
 
@@ -76,32 +74,29 @@ def operand_starts(facts: LayoutFacts) -> tuple[ConfigurableIndex, Ints, NodeInd
 def connected_pairs(facts: LayoutFacts) -> list[Pairs]:
     """Return pairs of consumer and producer without a configurable node between, 1, 2 and 3 to 8 edges apart.
 
-    The shortest path counts where there are several.
+    If there are several paths, the shortest counts.
     """
     consumer, slot, tensor = operand_starts(facts)
     walk = _Walk(facts)
     state = np.arange(len(tensor)), tensor, np.tile(np.arange(MAX_RANK), (len(tensor), 1))
-    ends, distances = [], []
+    reached, distances = [], []
     for distance in range(1, FARTHEST + 1):
         configurable = facts.configurable_index[state[1]] >= 0
-        ends.append(tuple(part[configurable] for part in state))
-        distances.append(np.full(len(ends[-1][0]), distance))
+        reached.append(tuple(part[configurable] for part in state))
+        distances.append(np.full(configurable.sum(), distance))
         state = walk.down(*(part[~configurable] for part in state))
-    start, node, permutation = (np.concatenate(side) for side in zip(*ends, strict=True))
-    # of several paths to one producer the shortest counts
+    start, node, permutation = (np.concatenate(part) for part in zip(*reached, strict=True))
     _, first = np.unique(start * facts.graph.nodes + node, return_index=True)
     distance = np.minimum(np.concatenate(distances)[first], HOPS)
     start, node, permutation = start[first], node[first], permutation[first]
-    output = np.full(len(start), _OUTPUT)
-    everything = Pairs(
+    ends = (
         consumer[start],
         facts.configurable_index[node],
         slot[start],
-        output,
-        facts.bytes[tensor[start]],
-        permutation,
+        np.full(len(start), LAYOUT_SLOTS.index("output")),
     )
-    return [everything.take(np.flatnonzero(distance == hop)) for hop in range(1, HOPS + 1)]
+    pairs = Pairs(*ends, facts.bytes[tensor[start]], permutation)
+    return [pairs.take(np.flatnonzero(distance == hop)) for hop in range(1, HOPS + 1)]
 
 
 def sibling_pairs(facts: LayoutFacts) -> Pairs:
@@ -110,9 +105,8 @@ def sibling_pairs(facts: LayoutFacts) -> Pairs:
     order = np.lexsort((slot, consumer, tensor))
     consumer, slot, tensor = consumer[order], slot[order], tensor[order]
     same = np.flatnonzero(tensor[1:] == tensor[:-1])
-    straight = np.tile(np.arange(MAX_RANK), (len(same), 1))
-    size = facts.bytes[tensor[same]]
-    return Pairs(consumer[same], consumer[same + 1], slot[same], slot[same + 1], size, straight)
+    ends = consumer[same], consumer[same + 1], slot[same], slot[same + 1]
+    return Pairs(*ends, facts.bytes[tensor[same]], np.tile(np.arange(MAX_RANK), (len(same), 1)))
 
 
 class _Walk:
@@ -120,13 +114,13 @@ class _Walk:
 
     def __init__(self, facts: ProgramContext) -> None:
         edges, dims, opcode = facts.graph.edges, facts.dims, facts.graph.opcode
+        transposes = opcode == OPCODE["transpose"]
         keeps = (facts.opcode_class == OPCODE_CLASSES.index("elementwise")) | np.isin(opcode, _PASSING)
-        transposes = opcode == _TRANSPOSE
         listed = facts.column("dimensions_0", MAX_RANK).astype(np.int64).clip(0, MAX_RANK - 1)
         inside = transposes[:, None] & (np.arange(MAX_RANK) < facts.rank[:, None])
         self._turn = np.where(inside, listed, np.arange(MAX_RANK))
         proper = (np.sort(self._turn, axis=1) == np.arange(MAX_RANK)).all(axis=1)  # a permutation is given
-        node, operand = edges[:, 0], edges[:, 1]
+        node, operand = edges.T
         turned = np.take_along_axis(dims[operand], self._turn[node], axis=1)
         passes = ((keeps | transposes) & proper & (facts.rank > 0))[node] & (turned == dims[node]).all(axis=1)
         passes &= facts.rank[node] == facts.rank[operand]  # unlike only where sizes are 0
@@ -141,13 +135,10 @@ class _Walk:
         Of several paths from one start to one node, the least permutation (dimension by dimension) is taken.
         """
         count = self._first[node + 1] - self._first[node]
-        ends = np.cumsum(count)
-        offset = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - count, count)
+        offset = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
         operand = self._operand[np.repeat(self._first[node], count) + offset]
         start = np.repeat(start, count)
-        turned = np.take_along_axis(
-            np.repeat(self._turn[node], count, axis=0), np.repeat(permutation, count, axis=0), axis=1
-        )
+        turned = np.take_along_axis(self._turn[node], permutation, axis=1).repeat(count, axis=0)
         end = start * self._nodes + operand
         order = np.lexsort((turned @ MAX_RANK ** np.arange(MAX_RANK - 1, -1, -1), end))
         first = order[np.append(True, end[order][1:] != end[order][:-1])] if len(end) else order
@@ -202,18 +193,18 @@ class RequestedLayouts:
     def __init__(self, facts: LayoutFacts) -> None:
         self.signature, signature = facts.signature, facts.signature[facts.type_configurable]
         self.signatures = int(facts.signature.max(initial=-1)) + 1  # number of different nodes
-        keys = []
-        for slot, rows in enumerate(facts.slots.values()):
-            keys.append(((slot * self.signatures + signature) * 2 + rows.is_set) * 7**MAX_RANK + rows.key)
+        keys = [
+            ((slot * self.signatures + signature) * 2 + rows.is_set) * 7**MAX_RANK + rows.key
+            for slot, rows in enumerate(facts.slots.values())
+        ]
         distinct, example, requested = np.unique(np.concatenate(keys), return_index=True, return_inverse=True)
         owner, owners = distinct // (2 * 7**MAX_RANK), len(LAYOUT_SLOTS) * self.signatures
         # ``(3 * signatures,)`` where requested layouts start, and how many there are
         self.first, self.count = np.searchsorted(owner, np.arange(owners)), np.bincount(owner, minlength=owners)
         # ``(3 * T,)`` which of them a type of row holds
         self.number: Ints = requested - self.first[owner[requested]]
-        self.types: Ints = example % max(
-            1, len(facts.type_configurable)
-        )  # one type of row for each requested layout
+        # a type of row with each requested layout
+        self.types: Ints = example % max(1, len(facts.type_configurable))
 
     def by_row(self, facts: LayoutFacts) -> Ints:
         """Return which of the requested layouts of each slot a distinct row of the table holds, ``(R, 3)``."""
@@ -223,44 +214,37 @@ class RequestedLayouts:
 class Combinations:
     """Every combination of one set of pairs; pairs of equal tensors between equal nodes share theirs.
 
-    A combination is ``first + left * width + right``, with the number of the requested layout on either side. With
-    more than ``most`` combinations in all, the groups of equal pairs that have most of them are left out.
+    A combination is ``pair_first + left * pair_width + right``, with the number of the requested layout on either
+    side. If there are more than ``most`` in ``total``, the groups of equal pairs that have most are left out.
     """
 
     def __init__(self, requested: RequestedLayouts, pairs: Pairs, most: int | None = None) -> None:
-        self.requested = requested
-        groups, sizes = self._grouped(pairs)
-        if most is not None:
-            allowed = np.zeros(len(sizes), bool)
+        self._requested = requested
+        group, sizes = self._grouped(pairs)
+        if most is not None and sizes.sum() > most:
             ascending = np.argsort(sizes, kind="stable")
-            allowed[ascending[np.cumsum(sizes[ascending]) <= most]] = True
-            if not allowed.all():
-                pairs = pairs.take(np.flatnonzero(allowed[groups]))
-                groups, sizes = self._grouped(pairs)
-        self.pairs = pairs
-        self.group = groups  # ``(pairs,)`` number of the group of equal pairs; the other arrays are per group
-        self.width = requested.count[self._right]  # requested layouts of the right side
-        self.first: Ints = np.cumsum(sizes) - sizes  # where their combinations start
-        self.total = int(sizes.sum())  # number of combinations
+            kept = ascending[np.cumsum(sizes[ascending]) <= most]
+            pairs = pairs.take(np.flatnonzero(np.isin(group, kept)))
+            group, sizes = self._grouped(pairs)
+        self.pairs, self.total = pairs, int(sizes.sum())
+        self._width, self._first = requested.count[self._right], np.cumsum(sizes) - sizes
+        self.pair_width, self.pair_first = self._width[group], self._first[group]
 
     def _grouped(self, pairs: Pairs) -> tuple[Ints, Ints]:
         """Return the group of each pair, ``(pairs,)``, and the number of combinations of each group."""
         left, right = (
-            slot * self.requested.signatures + self.requested.signature[node]
+            slot * self._requested.signatures + self._requested.signature[node]
             for slot, node in ((pairs.left_slot, pairs.left), (pairs.right_slot, pairs.right))
         )
         equal = group_codes(np.column_stack([left, right, pairs.permutation]))
         # one pair of each group; slot and signature of its sides, index into `RequestedLayouts.count`
         self._example, self._left, self._right = equal.first, left[equal.first], right[equal.first]
-        return equal.group, self.requested.count[self._left] * self.requested.count[self._right]
+        return equal.group, self._requested.count[self._left] * self._requested.count[self._right]
 
     def sides(self, combination: Ints) -> tuple[Ints, TypeIndex, TypeIndex]:
         """Return for each combination an example pair, and a type of row on its left and its right side."""
-        group = np.searchsorted(self.first, combination, side="right") - 1
-        left, right = np.divmod(combination - self.first[group], self.width[group])
-        types, first = self.requested.types, self.requested.first
-        return (
-            self._example[group],
-            types[first[self._left[group]] + left],
-            types[first[self._right[group]] + right],
-        )
+        group = np.searchsorted(self._first, combination, side="right") - 1
+        left, right = np.divmod(combination - self._first[group], self._width[group])
+        types, first = self._requested.types, self._requested.first
+        sides = first[self._left[group]] + left, first[self._right[group]] + right
+        return self._example[group], types[sides[0]], types[sides[1]]

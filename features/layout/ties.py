@@ -54,14 +54,14 @@ class Tied:
 
 
 def tied_nodes(facts: LayoutFacts) -> list[Tied]:
-    """Return for each configurable node what ties it to others."""
+    """Return the layouts of each configurable node and what ties it to others."""
     nodes = facts.graph.configurable
     operand_ranks = np.zeros((facts.graph.nodes, MAX_RANK + 1), np.int64)
     consumer, operand = facts.graph.edges.T
     np.add.at(operand_ranks, (consumer, facts.rank[operand]), 1)
-    alike = group_codes(np.column_stack([facts.signature, operand_ranks[nodes]]))
-    distinct = [_tied(facts, at, tuple(operand_ranks[nodes[at]].tolist())) for at in alike.first.tolist()]
-    return [distinct[number] for number in alike.group]
+    equal = group_codes(np.column_stack([facts.signature, operand_ranks[nodes]]))
+    distinct = [_tied(facts, k, tuple(operand_ranks[nodes[k]].tolist())) for k in equal.first.tolist()]
+    return [distinct[number] for number in equal.group]
 
 
 def groups_of(tied: Sequence[Tied]) -> NDArray[np.intp]:
@@ -70,12 +70,12 @@ def groups_of(tied: Sequence[Tied]) -> NDArray[np.intp]:
     return np.array([numbers.setdefault(node.signature, len(numbers)) for node in tied], np.intp)
 
 
-def _tied(facts: LayoutFacts, at: int, operand_ranks: tuple[int, ...]) -> Tied:
-    tensors, opcode = facts.slot_tensor[at], OPCODES[int(facts.graph.opcode[facts.graph.configurable[at]])]
+def _tied(facts: LayoutFacts, k: int, operand_ranks: tuple[int, ...]) -> Tied:
+    tensors, opcode = facts.slot_tensor[k], OPCODES[int(facts.graph.opcode[facts.graph.configurable[k]])]
     output, *operands = (tuple(facts.dims[t, : facts.rank[t]].tolist()) if t >= 0 else () for t in tensors)
     if opcode == "reshape" and tensors[1] >= 0:
         return _reshape(output, operands[0], reshape_blocks(facts, tensors[None])[0].tolist())
-    pairs = _at_stake(opcode, [output, *operands], facts.roles[at]) if (tensors >= 0).all() else None
+    pairs = _at_stake(opcode, [output, *operands], facts.roles[k]) if (tensors >= 0).all() else None
     key: tuple[Any, ...]
     if pairs is None:  # sizes that do not fit, or another opcode
         first = cheaper(output, tuple(reversed(range(len(output))))[:2])
@@ -84,7 +84,7 @@ def _tied(facts: LayoutFacts, at: int, operand_ranks: tuple[int, ...]) -> Tied:
         first, *others = map(cheaper, (output, *operands), pairs)
         if opcode == "convolution":
             key = first, *others
-        elif len(output) == len(operands[0]) == len(operands[1]) == 2:
+        elif {len(output), *map(len, operands)} == {2}:
             key = (first,)
         else:  # either operand of a dot may come first
             key = first, *sorted((len(shape), *order) for shape, order in zip(operands, others, strict=True))
@@ -119,10 +119,10 @@ def _first_of_equals(shape: Shape, free: Sequence[int], batch: Sequence[int]) ->
     dims: list[int] = []
     for size in free:
         dims += [d for d in range(dims[-1] + 1 if dims else 0, len(shape)) if shape[d] == size][:1]
-    left, contracted = Counter(batch), []
-    for d in sorted(set(range(len(shape))) - {*dims}):
-        if left[shape[d]]:
-            left[shape[d]] -= 1
+    batches, contracted = Counter(batch), []
+    for d in sorted({*range(len(shape))} - {*dims}):
+        if batches[shape[d]]:
+            batches[shape[d]] -= 1
         else:
             contracted.append(d)
     return [contracted, dims]
@@ -133,11 +133,11 @@ def _reshape(output: Shape, operand: Shape, blocks: Sequence[Sequence[int]]) -> 
     shapes, count = (output, operand), max(map(max, blocks)) + 1
     orders = []
     for block_order in permutations(reversed(range(count))):
-        place = {number: at for at, number in enumerate(block_order)} | {-1: count}
-        keys = [
-            [(place[blocks[side][d]], shape[d] == 1, -d) for d in range(len(shape))]
-            for side, shape in enumerate(shapes)
-        ]
+        rank = {number: index for index, number in enumerate(block_order)} | {-1: count}
+        keys = (
+            [(rank[block], size == 1, -d) for d, (block, size) in enumerate(zip(numbers, shape, strict=False))]
+            for numbers, shape in zip(blocks, shapes, strict=True)
+        )
         orders.append(tuple(tuple(-d for *_, d in sorted(key)) for key in keys))
     preferred = [cheaper(shape, tuple(reversed(range(len(shape))))) for shape in shapes]
     signature = ("reshape", len(output), len(operand), *orders, *(preferred if count > 1 else []))
@@ -154,9 +154,8 @@ def cheaper(shape: Shape, dimensions: Order) -> Order:
     """
 
     def padded(order: Order) -> int:
-        tiles = [
-            -(-max(1, shape[d]) // tile) * tile for d, tile in zip(order, (TPU.lanes, TPU.sublanes), strict=True)
-        ]
-        return math.prod(tiles) * math.prod(max(1, shape[d]) for d in dimensions if d not in order)
+        lanes, sublanes = (max(1, shape[d]) for d in order)
+        rest = math.prod(max(1, shape[d]) for d in dimensions if d not in order)
+        return -(-lanes // TPU.lanes) * TPU.lanes * -(-sublanes // TPU.sublanes) * TPU.sublanes * rest
 
     return min(permutations(dimensions, 2), key=padded, default=dimensions)

@@ -24,26 +24,21 @@ from xlarank.features.program.tensors import (
     Floats,
     Ints,
     RowIndex,
-    Tiling,
     complete_layout,
     tile_sublanes,
-)
+)  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Core:
+class Core(NamedTuple):
     """One core of a TPU.
 
     Attributes:
-        flops: peak rate of the matrix units in floating-point operations a second, bfloat16, as XLA multiplies
-            float32 by default.
+        flops: peak rate in operations a second, bfloat16, as XLA multiplies float32 by default.
         bandwidth: bytes a second between memory and the core.
-        tiling: lanes and sublanes.
     """
 
     flops: float
     bandwidth: float
-    tiling: Tiling = TPU
 
 
 #: Two matrix units of 128 x 128 at 940 MHz, and half of a chip's 900 GB/s (Google Cloud, *TPU v3*).
@@ -61,9 +56,8 @@ _PAIRS: Final = np.array([*permutations(range(MAX_RANK), 2)])
 
 
 def output_padding(
-    dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tiling = TPU, batch: Ints | None = None,
-    *, skip: bool = True,
-) -> Floats:  # fmt: skip
+    dims: Ints, layout: Ints, element_bytes: Floats, batch: Ints | None = None, *, skip: bool = True
+) -> Floats:
     """Return the padded over the true size of tensors as the matrix unit sees them, ``(tensors,)``.
 
     The minor-most dimension is rounded up to the lanes and the next to the sublanes, times as many elements as a
@@ -79,11 +73,11 @@ def output_padding(
     sizes = np.where(layout >= 0, np.take_along_axis(dims, np.maximum(layout, 0), axis=1), 1)
     sizes = np.concatenate([np.maximum(sizes, 1), np.ones((len(dims), 1), np.int64)], axis=1)
     first = (sizes != 1).argmax(axis=1) if skip else np.zeros(len(dims), np.int64)  # 0 if all are 1
-    packing = np.maximum(1.0, tiling.word_bytes / np.maximum(element_bytes, 1.0))
+    packing = np.maximum(1.0, TPU.word_bytes / np.maximum(element_bytes, 1.0))
     has_second = first + 1 < (layout >= 0).sum(axis=1)
-    lanes = _up(sizes[tensors, first], tiling.lanes) / sizes[tensors, first]
+    lanes = _up(sizes[tensors, first], TPU.lanes) / sizes[tensors, first]
     second = sizes[tensors, first + 1]
-    sublanes = np.where(has_second, _up(second, tiling.sublanes * packing) / second, 1.0)
+    sublanes = np.where(has_second, _up(second, TPU.sublanes * packing) / second, 1.0)
     if batch is not None:
         dimension = layout[tensors, np.minimum(first + 1, layout.shape[1] - 1)]
         sublanes[has_second & (dimension == batch)] = 1.0
@@ -143,14 +137,10 @@ class TimeModel:
     the matrix unit.
     """
 
-    def __init__(self, facts: LayoutFacts, core: Core = TPU_V3) -> None:
-        self._facts, self._core = facts, core
-        self._nodes = facts.graph.configurable
-
-    @cached_property
-    def _roles(self) -> _Roles:
-        names = (f"convolution_dim_numbers_{name}_dim" for name in _Roles._fields)
-        return _Roles(*(self._facts.column(name)[self._nodes].astype(np.int64) for name in names))
+    def __init__(self, facts: LayoutFacts) -> None:
+        self._facts, self._nodes = facts, facts.graph.configurable
+        columns = (facts.column(f"convolution_dim_numbers_{name}_dim") for name in _Roles._fields)
+        self._roles = _Roles(*(column[self._nodes].astype(np.int64) for column in columns))
 
     def _size(self, slot: int, dimension: Ints) -> Ints:
         """Return the size of a dimension of each node's tensor of a slot, ``(K,)``, 1 if there is none."""
@@ -168,9 +158,8 @@ class TimeModel:
         opcode = facts.graph.opcode[self._nodes]
         spatial = np.arange(MAX_RANK) < (facts.rank[self._nodes] - 2)[:, None]
         window = np.where(spatial, facts.column("window_size_0", MAX_RANK)[self._nodes], 1.0).prod(axis=1)
-        positions = (
-            facts.volume[self._nodes] / self._size(0, roles.output_batch) / self._size(0, roles.output_feature)
-        )
+        channels = self._size(0, roles.output_feature)
+        positions = facts.volume[self._nodes] / self._size(0, roles.output_batch) / channels
         convolution = opcode == OPCODE["convolution"]
         conditions = convolution & (window > positions), convolution, opcode == OPCODE["dot"]
         return np.select(conditions, [_GRADIENT, 0, _DOT], _OTHER)
@@ -194,7 +183,7 @@ class TimeModel:
         ``minor`` ``(n, 2)`` are the minor-most dimensions of input and kernel, which decide if both orders pad
         alike; None decides for the faster one.
         """
-        roles, tiling, result = self._roles, self._core.tiling, np.zeros(len(node), bool)
+        roles, result = self._roles, np.zeros(len(node), bool)
         contracted = self._size(1, roles.input_feature)[node]
         supplies = (
             (roles.output_batch, self._size(1, roles.input_batch), roles.input_feature),
@@ -202,26 +191,25 @@ class TimeModel:
         )
         for slot, (supplied, size, held) in enumerate(supplies):
             other = size[node]
-            in_lanes = _up(contracted, tiling.lanes) * _up(other, tile_sublanes(other, tiling))
-            across = _up(other, tiling.lanes) * _up(contracted, tile_sublanes(contracted, tiling))
+            in_lanes = _up(contracted, TPU.lanes) * _up(other, tile_sublanes(other, TPU))
+            across = _up(other, TPU.lanes) * _up(contracted, tile_sublanes(contracted, TPU))
             alike = False if minor is None else (in_lanes == across) & (minor[:, slot] == held[node])
             result |= (dimension == supplied[node]) & ((in_lanes < across) | alike)
         return result & (self.kind[node] <= _GRADIENT) & (self._facts.slot_tensor[node] >= 0).all(axis=1)
 
     def _padded_work(self, node: ConfigurableIndex, layout: Ints, minor: Ints | None) -> tuple[Floats, Floats]:
         """Return the output's padding and the padded operations, ``(n,)``, for full layouts ``(n, 6)``."""
-        facts, core, tensor = self._facts, self._core, self._nodes[node]
+        facts, tensor = self._facts, self._nodes[node]
         dims, element = facts.dims[tensor], facts.element_bytes[tensor]
         batch = np.where(self.kind[node] == 0, self._roles.output_batch[node], -2)
-        padding = output_padding(dims, layout, element, core.tiling, batch)
-        first = layout[:, 0]
+        padding = output_padding(dims, layout, element, batch)
         sizes = np.where(layout >= 0, np.take_along_axis(dims, np.maximum(layout, 0), axis=1), 1)
         along = layout[np.arange(len(node)), (sizes != 1).argmax(axis=1)]  # it lies along the lanes
         contracted = self._size(1, self._roles.input_feature)[node]
-        to_lanes = _up(contracted, core.tiling.lanes) / contracted
-        packed = np.where(self.kind[node] == 0, _up(contracted, core.tiling.sublanes) / contracted, 1.0)
-        at_first, at_along = (self._contracted_in_lanes(dim, node, minor) for dim in (first, along))
-        with_ones = output_padding(dims, layout, element, core.tiling, batch, skip=False)
+        to_lanes = _up(contracted, TPU.lanes) / contracted
+        packed = np.where(self.kind[node] == 0, _up(contracted, TPU.sublanes) / contracted, 1.0)
+        at_first, at_along = (self._contracted_in_lanes(dim, node, minor) for dim in (layout[:, 0], along))
+        with_ones = output_padding(dims, layout, element, batch, skip=False)
         whole = np.select([at_first, at_along], [with_ones * to_lanes, padding * to_lanes], padding * packed)
         return padding, self.work[node] * whole
 
@@ -231,20 +219,15 @@ class TimeModel:
         ``minor`` ``(n, 2)`` are the minor-most dimensions of their inputs and kernels, if known.
         """
         padding, work = self._padded_work(node, layout, minor)
-        computing = work / self._core.flops
         moved = padding * self._facts.bytes[self._nodes[node]] + self._operand_bytes[node]
-        moving = np.where(self.kind[node] == _OTHER, 0.0, moved / self._core.bandwidth)
-        return np.asarray(1e9 * np.hypot(computing, moving))
+        moving = np.where(self.kind[node] == _OTHER, 0.0, moved / TPU_V3.bandwidth)
+        return np.asarray(1e9 * np.hypot(work / TPU_V3.flops, moving))
 
     def _layouts(self, node: ConfigurableIndex, rows: NDArray[np.integer]) -> tuple[Ints, Ints]:
         """Return full layouts of outputs ``(n, 6)`` and minor-most dimensions of operands ``(n, 2)`` under rows."""
-        layouts = []
-        for slot in range(3):
-            default = self._facts.default_layout[self._facts.slot_tensor[node, slot]]
-            layouts.append(
-                complete_layout(rows[:, MAX_RANK * slot : MAX_RANK * (slot + 1)].astype(np.int64), default)
-            )
-        return layouts[0], np.stack([layouts[1][:, 0], layouts[2][:, 0]], axis=1)
+        default = self._facts.default_layout[self._facts.slot_tensor[node]].reshape(-1, MAX_RANK)
+        layouts = complete_layout(rows.astype(np.int64).reshape(-1, MAX_RANK), default).reshape(-1, 3, MAX_RANK)
+        return layouts[:, 0], layouts[:, 1:, 0]
 
     @cached_property
     def row_ns(self) -> Floats:
@@ -254,15 +237,13 @@ class TimeModel:
     @cached_property
     def type_ns(self) -> Floats:
         """``(T,)`` the same for every type of rows."""
-        facts = self._facts
-        return self.nanoseconds(
-            facts.type_configurable, *self._layouts(facts.type_configurable, facts.table.rows[facts.type_row])
-        )
+        node, rows = self._facts.type_configurable, self._facts.table.rows[self._facts.type_row]
+        return self.nanoseconds(node, *self._layouts(node, rows))
 
     @cached_property
     def unpadded_ns(self) -> Floats:
         """``(configurable nodes,)`` times of the work without any padding, at the peak rate."""
-        return 1e9 * self.work / self._core.flops
+        return 1e9 * self.work / TPU_V3.flops
 
     @cached_property
     def default_ns(self) -> Floats:
@@ -272,7 +253,7 @@ class TimeModel:
 
     @property
     def fastest_ns(self) -> Floats:
-        """``(configurable nodes,)`` least times under layouts that need no copy, be they candidates or not."""
+        """``(configurable nodes,)`` least times under layouts that need no copy, candidates or not."""
         return self._fastest[0]
 
     @cached_property
@@ -288,35 +269,35 @@ class TimeModel:
         facts, nodes = self._facts, self._nodes[example]
         rank, sizes = facts.rank[nodes], np.maximum(facts.dims[nodes], 1)
         line = (sizes != 1).sum(axis=1) <= 1
-        free = np.ones((len(nodes), MAX_RANK), bool)
-        free[self.kind[example] <= _GRADIENT] = False
+        free = np.tile(self.kind[example] > _GRADIENT, (MAX_RANK, 1)).T
         for dim in (self._roles.output_batch, self._roles.output_feature):
             free[np.arange(len(nodes)), dim[example]] = True
         minor, second = _PAIRS.T
         fits = (rank[:, None] > _PAIRS.max(axis=1)) & (line[:, None] | (sizes[:, minor] != 1))
-        place, pair = np.nonzero(fits & free[:, minor] & free[:, second])
-        layout = np.full((len(place), MAX_RANK), -1)
+        at, pair = np.nonzero(fits & free[:, minor] & free[:, second])
+        layout = np.full((len(at), MAX_RANK), -1)
         layout[:, :2] = _PAIRS[pair]
-        layout[line[place], 1] = -1
-        times = self.nanoseconds(example[place], layout)
+        layout[line[at], 1] = -1
+        times = self.nanoseconds(example[at], layout)
         least, order = self.default_ns[example], facts.default_layout[nodes][:, :2]
-        by_time = np.lexsort((times, place))
-        first = by_time[np.unique(place[by_time], return_index=True)[1]]
-        first = first[times[first] < least[place[first]]]
-        least[place[first]], order[place[first]] = times[first], layout[first, :2]
+        by_time = np.lexsort((times, at))
+        first = by_time[np.unique(at[by_time], return_index=True)[1]]
+        first = first[times[first] < least[at[first]]]
+        least[at[first]], order[at[first]] = times[first], layout[first, :2]
         return least[of_node], order[of_node]
 
     def node_times(self, rows: RowIndex) -> list[NodeTime]:
         """Return the time of every configurable node in a configuration that takes these rows, ``(nodes,)``."""
-        facts, (fastest, order), lanes = self._facts, self._fastest, self._core.tiling.lanes
+        facts, (fastest, order) = self._facts, self._fastest
         layout, _ = self._layouts(np.arange(len(rows)), facts.table.rows[rows])
         times = []
-        for place, node in enumerate(self._nodes):
-            sizes = (int(facts.dims[node, dim]) for dim in layout[place] if dim >= 0)
-            size = next((size for size in sizes if size != 1), 1)
-            orders = (tuple(int(dim) for dim in dims if dim >= 0) for dims in (layout[place, :2], order[place]))
-            ns = float(self.row_ns[rows[place]]), float(fastest[place])
-            times.append(NodeTime(int(node), *ns, size, -(-size // lanes) * lanes, *orders))
+        for k, node in enumerate(self._nodes):
+            size = next(
+                (int(facts.dims[node, dim]) for dim in layout[k] if dim >= 0 and facts.dims[node, dim] != 1), 1
+            )
+            orders = (tuple(dims[dims >= 0].tolist()) for dims in (layout[k, :2], order[k]))
+            ns = float(self.row_ns[rows[k]]), float(fastest[k])
+            times.append(NodeTime(int(node), *ns, size, -(-size // TPU.lanes) * TPU.lanes, *orders))
         return times
 
 
