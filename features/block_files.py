@@ -80,6 +80,11 @@ def load_blocks(*names: str | Path) -> tuple[BlockFile, ...]:
     return files
 
 
+def loaded_blocks() -> tuple[Block, ...]:
+    """Return the blocks of all files that this process has loaded."""
+    return tuple(block for loaded in _loaded.values() for block in loaded.blocks)
+
+
 def _load(name: str | Path) -> BlockFile:
     path = Path(name)
     for entry in entry_points(group=GROUP, name=str(name)) if not path.exists() else ():

@@ -16,11 +16,9 @@ from numpy.typing import NDArray
 from xlarank.data.graph import Graph, Kind, tensor_ranks
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, NODE_COLUMN, NODE_COLUMNS, OPCODES
 from xlarank.features.block import Block, Cause, Scope, Tier
+from xlarank.features.block_files import loaded_blocks
 from xlarank.features.candidates import placed_columns
 from xlarank.features.catalogue import BLOCKS, INSTANCE_BLOCKS, blocks_of
-
-#: Columns that rankers add.
-_OF_RANKERS: Final = {"known__siblings__ranks": Cause.SIBLINGS}
 
 
 def cause_of(column: str) -> Cause:
@@ -29,17 +27,17 @@ def cause_of(column: str) -> Cause:
     >>> cause_of("padding__output_waste__mean").value, cause_of("rank__change_nodes_set__share").value
     ('padding to hardware tiles', 'fusion barriers')
     """
-    return _causes().get(placed_columns().get(column, column), Cause.PROGRAM)
+    return _causes(loaded_blocks()).get(placed_columns().get(column, column), Cause.PROGRAM)
 
 
 @cache
-def _causes() -> dict[str, Cause]:
+def _causes(user_blocks: tuple[Block, ...]) -> dict[str, Cause]:
     declared = {
         name: getattr(meaning, "cause", None) or block.cause
-        for block in (*BLOCKS, *INSTANCE_BLOCKS)
+        for block in (*BLOCKS, *INSTANCE_BLOCKS, *user_blocks)
         for name, meaning in block.columns.items()
     }
-    return declared | _OF_RANKERS
+    return declared | {"known__siblings__ranks": Cause.SIBLINGS}  # a column that rankers add
 
 
 @cache
