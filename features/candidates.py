@@ -1,4 +1,4 @@
-"""How common a configuration's choices are among the candidates of its graph, and where it stands."""
+"""Rank and frequency of a configuration among the candidates of its graph."""
 
 from __future__ import annotations
 
@@ -13,27 +13,17 @@ from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.program.tensors import Floats
 
 _OF_LAYOUTS: Final = (
-    "candidates__log_frequency__mean",
-    "change__nodes_set__share",
-    "change__nodes_changed__share",
-    "change__all_bytes__ratio",
-    "change__output_changed_bytes__share",
-    "disagreement__mismatch_1hop_bytes__share",
-    "disagreement__clash_1hop_bytes__share",
-    "padding__output_waste_bytes__ratio",
-    "padding__input_waste_bytes__ratio",
+    "candidates__log_frequency__mean", "change__nodes_set__share", "change__nodes_changed__share",
+    "change__all_bytes__ratio", "change__output_changed_bytes__share",
+    "disagreement__mismatch_1hop_bytes__share", "disagreement__clash_1hop_bytes__share",
+    "padding__output_waste_bytes__ratio", "padding__input_waste_bytes__ratio",
     "violation__output_largest_bytes__share",
-)
+)  # fmt: skip
 _OF_TILES: Final = (
-    "bounds__output_volume__log",
-    "bounds__kernel_volume__log",
-    "bounds__input_volume__log",
-    "tiles__output_all__log",
-    "traffic__working_set__log",
-    "traffic__total__ratio",
-    "traffic__intensity__log",
-    "traffic__inner_step__log",
-)
+    "bounds__output_volume__log", "bounds__kernel_volume__log", "bounds__input_volume__log",
+    "tiles__output_all__log", "traffic__working_set__log", "traffic__total__ratio",
+    "traffic__intensity__log", "traffic__inner_step__log",
+)  # fmt: skip
 
 
 def _placed(columns: tuple[str, ...], whole: str) -> dict[str, str]:
@@ -72,17 +62,17 @@ def standard_score(values: NDArray[np.floating], among: NDArray[np.floating] | N
 
 
 class CandidatePlaces(Block):
-    """Where important columns stand among the distinct candidates of the graph.
+    """Position of important columns among the distinct candidates of the graph.
 
     As ranks from 0 to 1, ties averaged, and as standard scores: (x - mean) / standard deviation.
     """
 
     transductive = True
-    of: ClassVar[tuple[str, ...]] = _OF_LAYOUTS  # computed by earlier blocks
+    placed: ClassVar[tuple[str, ...]] = _OF_LAYOUTS  # computed by earlier blocks
     columns = _placed(_OF_LAYOUTS, "graph")
 
     def compute(self, context: Any) -> Floats:
-        values = [context.columns[name] for name in self.of]
+        values = [context.columns[name] for name in self.placed]
         return np.stack([*map(within_graph_rank, values), *map(standard_score, values)], axis=1)
 
 
@@ -90,14 +80,14 @@ class TileCandidatePlaces(CandidatePlaces):
     """`CandidatePlaces` of a kernel."""
 
     kinds = ("tile",)
-    of = _OF_TILES
+    placed = _OF_TILES
     columns = _placed(_OF_TILES, "kernel")
 
 
 def placed_columns() -> dict[str, str]:
-    """Return for each column of ranks or standard scores the column that is ranked."""
+    """Return the ranked column of each column of ranks or standard scores."""
     blocks = (CandidatePlaces, TileCandidatePlaces)
-    return {name: placed for block in blocks for name, placed in zip(block.columns, block.of * 2, strict=True)}
+    return {name: column for block in blocks for name, column in zip(block.columns, block.placed * 2, strict=True)}
 
 
 class Frequency(LayoutBlock):

@@ -1,7 +1,4 @@
-"""Columns, nodes and layouts in words: pages of columns, and the physical cause behind each.
-
-``python -m xlarank.features.meanings`` prints the pages that the site shows.
-"""
+"""Columns, nodes and layouts in words: pages of columns, and the physical cause behind each column."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ from xlarank.features.catalogue import BLOCKS, INSTANCE_BLOCKS, blocks_of
 
 
 def cause_of(column: str) -> Cause:
-    """Return the cause behind a column of wide rows or instances; of a rank, that of the ranked column.
+    """Return the cause behind a column of rows or instances; a rank has the cause of the ranked column.
 
     >>> cause_of("padding__output_waste__mean").value, cause_of("rank__change_nodes_set__share").value
     ('padding to hardware tiles', 'fusion barriers')
@@ -64,7 +61,7 @@ class NodeText:
 
 
 def describe_node(graph: Graph, node: int) -> NodeText:
-    """Return opcode and output shape of a node as numbered in the graph."""
+    """Return opcode and output shape of a node."""
     row = graph.node_feat[node]
     rank = int(tensor_ranks(graph.node_feat[node : node + 1])[0])
     at = NODE_COLUMN["shape_dimensions_0"]
@@ -137,7 +134,3 @@ def _section(block: Block) -> str:
         f"{inspect.cleandoc(block.__doc__ or '')}\n\n"
         f"| column | meaning |\n|---|---|\n{rows}"
     )
-
-
-if __name__ == "__main__":
-    print("\n".join(pages().values()))
