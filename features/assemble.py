@@ -92,17 +92,11 @@ def _assemble(graph: Graph, settings: FeatureSettings, only: Collection[str] | N
             values = block.compute(context)
             block.require_shape(values, len(block.columns))
             constants |= zip(block.columns, np.asarray(values, np.float32), strict=True)
+    normalizer = graph.normalizers if isinstance(graph, TileGraph) else np.ones(graph.configs, np.int64)
     return GraphRows(
-        name=graph.name,
-        columns=[*constants, *names],
-        graph_values=np.array(list(constants.values()), np.float32),
-        config_values=rows,
-        group=graph.duplicates.group,
-        ids=np.arange(graph.configs),
-        runtime=graph.runtime,
-        normalizer=graph.normalizers if isinstance(graph, TileGraph) else np.ones(graph.configs, np.int64),
-        **extra,
-    )
+        graph.name, [*constants, *names], np.array(list(constants.values()), np.float32), rows,
+        graph.duplicates.group, ids=np.arange(graph.configs), runtime=graph.runtime, normalizer=normalizer, **extra,
+    )  # fmt: skip
 
 
 def _needed(blocks: list[Block], columns: Collection[str]) -> list[Block]:
@@ -123,20 +117,14 @@ def instance_table(context: LayoutContext, candidates: bool = True) -> Instances
     row_instance, pair_instance = np.full(len(table.rows), -1), np.full(instances.total, -1)
     row_instance[instances.rows] = same.group[: len(instances.rows)]
     pair_instance[instances.taken] = same.group[len(instances.rows) :]
+    graph, node = context.graph, context.graph.configurable
     return Instances(
-        columns=[name for block in blocks for name in block.columns],
-        values=values[same.first],
+        columns=[name for block in blocks for name in block.columns], values=values[same.first],
         codes=np.subtract(table.codes, table.start[:-1], out=codes, casting="unsafe"),
-        node=context.graph.configurable.astype(np.int32),
-        opcode=context.graph.opcode[context.graph.configurable].astype(np.int16),
-        first=table.start[:-1],
-        rows=table.rows,
-        row_instance=row_instance.astype(np.int32),
-        request=context.requested.by_row(context).astype(np.int32),
-        pairs=instances.pairs.astype(np.int32),
-        pair_first=instances.first.astype(np.int32),
-        pair_width=instances.width.astype(np.int32),
-        pair_instance=pair_instance.astype(np.int32),
-        structure=np.array([structure_hash(context.graph.opcode, context.graph.edges)], np.uint64),
-        sizes=context.dims[context.graph.configurable].astype(np.int32),
-    )
+        node=node.astype(np.int32), opcode=graph.opcode[node].astype(np.int16), first=table.start[:-1],
+        rows=table.rows, row_instance=row_instance.astype(np.int32),
+        request=context.requested.by_row(context).astype(np.int32), pairs=instances.pairs.astype(np.int32),
+        pair_first=instances.first.astype(np.int32), pair_width=instances.width.astype(np.int32),
+        pair_instance=pair_instance.astype(np.int32), sizes=context.dims[node].astype(np.int32),
+        structure=np.array([structure_hash(graph.opcode, graph.edges)], np.uint64),
+    )  # fmt: skip

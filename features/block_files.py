@@ -74,7 +74,7 @@ def load_blocks(*names: str | Path) -> tuple[BlockFile, ...]:
     Raises `BlockError` for a file that cannot be run or has no blocks, for a block without a docstring and for
     malformed or duplicate columns.
     """
-    files = tuple(dict.fromkeys(_load(name) for name in names))
+    files = tuple(dict.fromkeys(map(_load, names)))
     _check([block for file in files for block in file.blocks], " and ".join(file.name for file in files))
     return files
 

@@ -43,9 +43,9 @@ def within_graph_rank(values: NDArray[np.floating]) -> Floats:
     """
     if len(values) < 2:
         return np.full(len(values), 0.5)
-    _, place, size = np.unique(values.astype(np.float32), return_inverse=True, return_counts=True)
+    _, index, size = np.unique(values.astype(np.float32), return_inverse=True, return_counts=True)
     mean: Floats = np.cumsum(size) - (size + 1) / 2
-    return mean[place] / (len(values) - 1)
+    return mean[index] / (len(values) - 1)
 
 
 def standard_score(values: NDArray[np.floating], among: NDArray[np.floating] | None = None) -> Floats:
@@ -91,10 +91,10 @@ def placed_columns() -> dict[str, str]:
 
 
 class Frequency(LayoutBlock):
-    """How common a configuration's choices are among the distinct candidates of the graph.
+    """Frequency of a configuration's choices among the distinct candidates of the graph.
 
-    A search visits good choices again and again, so in `default` collections a common row is a good row.
-    The frequency of a row is its count over the number of distinct configurations.
+    A search repeats good choices, so common rows are good in `default` collections. The frequency of a row is its
+    count over the number of distinct configurations.
     """
 
     transductive = True
@@ -113,9 +113,9 @@ class Frequency(LayoutBlock):
         count = table.frequency
         log_frequency = np.log(np.maximum(count, 1) / table.configs)
         differing = (table.configs - count) / max(1, table.configs - 1)
-        most = np.zeros(table.nodes, np.int64)
-        np.maximum.at(most, table.node, count)
-        minority = count < most[table.node]
+        majority = np.zeros(table.nodes, np.int64)
+        np.maximum.at(majority, table.node, count)
+        minority = count < majority[table.node]
         requested = aggregation.sum([log_frequency, differing, minority], over=nodes, each_node=True)
         rarest = aggregation.maximum([-log_frequency], each_node=True)
 

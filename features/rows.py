@@ -56,7 +56,7 @@ class GraphRows:
         return f"<GraphRows {self.name!r}: {configs} ({np.count_nonzero(self.runtime):,} measured), {columns}>"
 
     def __len__(self) -> int:
-        """Number of distinct configurations."""
+        """Return the number of distinct configurations."""
         return len(self.config_values)
 
     @property
@@ -90,10 +90,8 @@ class GraphRows:
     @property
     def rankable(self) -> bool:
         """Whether there are two distinct configurations, of different cost if measured."""
-        if not self.labelled:
-            return len(self) > 1
         measured = self.row_cost[np.isfinite(self.row_cost)]
-        return len(measured) > 1 and bool(np.ptp(measured) > 0)
+        return bool((measured != measured[:1]).any()) if self.labelled else len(self) > 1
 
     def measured(self) -> GraphRows:
         """Return the rows with a measured configuration."""
@@ -117,25 +115,16 @@ class GraphRows:
         number = np.full(len(self), -1)
         number[keep] = np.arange(len(keep))
         kept = number[self.group] >= 0
-        return replace(
-            self,
-            config_values=self.config_values[keep],
-            group=number[self.group[kept]],
-            ids=self.ids[kept],
-            runtime=self.runtime[kept],
-            normalizer=self.normalizer[kept],
-            instances=None if self.instances is None else self.instances.take(keep),
-        )
+        by_config = {name: getattr(self, name)[kept] for name in ("ids", "runtime", "normalizer")}
+        instances = None if self.instances is None else self.instances.take(keep)
+        values, group = self.config_values[keep], number[self.group[kept]]
+        return replace(self, config_values=values, group=group, instances=instances, **by_config)
 
     def only(self, used: NDArray[np.intp]) -> GraphRows:
         """Return the rows with only the columns ``used`` (indices into ``columns``, ascending)."""
-        graph = len(self.graph_values)
-        return replace(
-            self,
-            columns=[self.columns[number] for number in used],
-            graph_values=self.graph_values[used[used < graph]],
-            config_values=self.config_values[:, used[used >= graph] - graph],
-        )
+        width, columns = len(self.graph_values), [self.columns[number] for number in used]
+        graph, config = self.graph_values[used[used < width]], self.config_values[:, used[used >= width] - width]
+        return replace(self, columns=columns, graph_values=graph, config_values=config)
 
 
 #: Columns of `rows_table` before the features.

@@ -33,7 +33,6 @@ from xlarank.features.instances.graph_instances import ARRAYS, Instances, LazyIn
 from xlarank.features.recipe import Recipe, Source
 from xlarank.features.rows import KEYS, GraphRows, row_starts, rows_table
 
-_METADATA: Final = "xlarank"
 #: Columns of lists, with an entry for each of the identical configurations -> array of `GraphRows`.
 _LISTS: Final = {"configurations": "ids", "runtimes_ns": "runtime", "normalizers_ns": "normalizer"}
 MANIFEST: Final = "manifest.json"
@@ -147,7 +146,7 @@ def write_rows(
     table = pl.concat([table[:, : len(KEYS)], lists.drop("row"), table[:, len(KEYS) :]], how="horizontal")
     with atomic_write(path) as partial:
         str(partial).encode()  # readers take no path that is not UTF-8
-        write_parquet(partial, table, statistics=False, metadata={_METADATA: _sealable(metadata)})
+        write_parquet(partial, table, statistics=False, metadata={"xlarank": _sealable(metadata)})
         _seal(partial)
 
 
@@ -161,7 +160,7 @@ def read_rows(path: Path, recipe: Recipe | None = None) -> dict[str, tuple[Graph
 
 
 def _metadata(content: bytes, recipe: Recipe | None) -> dict[str, Any]:
-    metadata: dict[str, Any] = json.loads(pl.read_parquet_metadata(io.BytesIO(content))[_METADATA])
+    metadata: dict[str, Any] = json.loads(pl.read_parquet_metadata(io.BytesIO(content))["xlarank"])
     if recipe is not None and from_json(Recipe, metadata["recipe"]) != recipe:
         raise ValueError(_OTHERS)
     return metadata
