@@ -34,11 +34,9 @@ class FeatureSettings:
         return blocks_of(kind, self.tier, candidates=self.candidates, user_blocks=user_blocks)
 
     def graph_columns(self, kind: Kind) -> list[str]:
-        """Return the names of the columns that are constant within a graph."""
         return [name for block in self.blocks(kind) if block.scope is Scope.GRAPH for name in block.columns]
 
     def config_columns(self, kind: Kind) -> list[str]:
-        """Return the names of the columns that differ between configurations."""
         return [name for block in self.blocks(kind) if block.scope is Scope.CONFIG for name in block.columns]
 
     def columns(self, kind: Kind) -> list[str]:

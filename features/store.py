@@ -36,7 +36,7 @@ from xlarank.features.rows import KEYS, GraphRows, row_starts, rows_table
 #: Columns of lists, with an entry for each of the identical configurations -> array of `GraphRows`.
 _LISTS: Final = {"configurations": "ids", "runtimes_ns": "runtime", "normalizers_ns": "normalizer"}
 MANIFEST: Final = "manifest.json"
-#: The checksum before it is known, and what precedes it in JSON that a file holds as plain text.
+#: Placeholder of a checksum, and the JSON before it in a file.
 _BLANK, _MARK = b"0" * 8, b'"seal": "'
 #: Errors that polars, numpy and zipfile raise for truncated and foreign files.
 _BROKEN: Final = (
@@ -293,7 +293,7 @@ def stored_collections(workspace: Workspace) -> list[Collection]:
 def stored_roots(workspace: Workspace) -> set[str]:
     """Return the data roots that the stored rows were made from."""
     splits = product(stored_collections(workspace), SPLITS)
-    return {manifest.data_root for place in splits if (manifest := read_manifest(workspace, *place))}
+    return {manifest.data_root for key in splits if (manifest := read_manifest(workspace, *key))}
 
 
 def each_graph(

@@ -37,7 +37,7 @@ class Target:
 _INNER: Final = frozenset([*TileInner.columns, "shape__input_registers__log"])
 _SUM: Final = "estimate__sum__log"
 CPU: Final = Target("cpu", "a CPU core with AVX2", _INNER, {"tile": (_SUM,)}, frozenset([_SUM]))
-_PADDED: Final = "kernel__physical__flag", *(f"traffic__padded_{what}" for what in ("tile__log", "tile__ratio"))
+_PADDED: Final = "kernel__physical__flag", "traffic__padded_tile__log", "traffic__padded_tile__ratio"
 TPU: Final = Target(
     "tpu",
     "a TPU core with 16 MiB of vector memory and tiles of 8 x 128",

@@ -1,4 +1,4 @@
-"""Opcodes by what they do to a tensor's layout and how they cost time."""
+"""Classes of opcodes by their effect on layouts and time."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def opcode_class(opcode: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def coarse_class(classes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the index into `COARSE_CLASSES` for indices into `OPCODE_CLASSES` (whose first three are equal)."""
+    """Return the index into `COARSE_CLASSES` for indices into `OPCODE_CLASSES` (the first three are the same)."""
     return np.asarray(np.minimum(classes, len(COARSE_CLASSES) - 1))
 
 

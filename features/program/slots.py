@@ -42,7 +42,10 @@ def slot_tensors(facts: ProgramContext, nodes: Ints, table: ConfigTable | None =
     With the ``table`` of these nodes, its layouts are evidence, too.
     """
     first, second = _two_operands(facts.graph.edges, nodes, facts.rank)
-    named = np.zeros((len(nodes), 2), np.int64) if table is None else _ranks_named(table)
+    named = np.zeros((len(nodes), 2), np.int64)  # least ranks that layouts of input and kernel imply
+    if table is not None:
+        slots = table.rows[:, MAX_RANK : 3 * MAX_RANK].reshape(-1, 2, MAX_RANK)
+        np.maximum.at(named, table.node, slots.max(axis=2, initial=-1) + 1)
     straight, swapped = _fit(facts, nodes, first, second, named), _fit(facts, nodes, second, first, named)
     swap = (second >= 0) & (swapped > straight)
     # x * x has one edge for two operands
@@ -51,23 +54,12 @@ def slot_tensors(facts: ProgramContext, nodes: Ints, table: ConfigTable | None =
     return np.stack([nodes, np.where(swap, second, first), np.where(swap, first, second)], axis=1)
 
 
-def _two_operands(edges: Ints, nodes: Ints, rank: Ints) -> tuple[Ints, Ints]:
+def _two_operands(edges: Ints, nodes: Ints, rank: Ints) -> list[Ints]:
     """Return the first two operands of each node in the order of the edges, scalars last; -1 for none."""
     order = np.lexsort((rank[edges[:, 1]] == 0, edges[:, 0]))
     consumer, operand = edges[order, 0], np.append(edges[order, 1], -1)
-    at = np.searchsorted(consumer, nodes)
-    count = np.searchsorted(consumer, nodes, side="right") - at
-    first = np.where(count > 0, operand[np.minimum(at, len(consumer))], -1)
-    second = np.where(count > 1, operand[np.minimum(at + 1, len(consumer))], -1)
-    return first, second
-
-
-def _ranks_named(table: ConfigTable) -> Ints:
-    """Return the least rank that the layouts of the input and kernel slots imply, ``(K, 2)``."""
-    named = np.zeros((table.nodes, 2), np.int64)
-    slots = table.rows[:, MAX_RANK : 3 * MAX_RANK].reshape(-1, 2, MAX_RANK)
-    np.maximum.at(named, table.node, slots.max(axis=2, initial=-1) + 1)
-    return named
+    start, end = (np.searchsorted(consumer, nodes, side) for side in ("left", "right"))
+    return [np.where(start + i < end, operand[np.minimum(start + i, len(consumer))], -1) for i in (0, 1)]
 
 
 def _fit(facts: ProgramContext, node: Ints, input_: Ints, kernel: Ints, named: Ints) -> NDArray[np.float64]:
@@ -83,8 +75,7 @@ def _fit(facts: ProgramContext, node: Ints, input_: Ints, kernel: Ints, named: I
 
 def _is_kernel(facts: ProgramContext, node: Ints, tensor: Ints) -> NDArray[np.bool_]:
     """Return whether a tensor's spatial sizes and output features are those of the node's kernel."""
-    dims = facts.dims[tensor]
-    rows = np.arange(len(node))
+    dims, rows = facts.dims[tensor], np.arange(len(node))
     spatial = facts.column("convolution_dim_numbers_kernel_spatial_dims_0", 4)[node].astype(np.int64)
     window = facts.column("window_size_0", 4)[node]
     used = np.arange(4) < (facts.rank[node] - 2)[:, None]

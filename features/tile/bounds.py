@@ -107,15 +107,14 @@ class TileShape(Block):
     def compute(self, context: TileContext) -> Floats:
         rank, ones = context.output_rank, np.ones((context.configs, 3))
         # the last three dimensions, the last one first; padded with 1
-        output, input_ = (
-            np.column_stack([ones, context.tiles[s][:, :rank]])[:, :-4:-1] for s in ("output", "input")
-        )
+        bounds = context.tiles["output"], context.tiles["input"]
+        output, input_ = (np.column_stack([ones, bound[:, :rank]])[:, :-4:-1] for bound in bounds)
         extents = np.maximum(np.append(np.ones(3), context.extents["output"][:rank])[:-4:-1], 1.0)
         of_last = [log2p(output), output / extents, log2p(input_), np.log2(output / input_), input_ / extents]
-        last, inner_last = (context.tiles[slot][:, max(0, rank - 1)] for slot in ("output", "input"))
+        last, inner_last = (bound[:, max(0, rank - 1)] for bound in bounds)
         kernel = context.tiles["kernel"]
         cut = kernel / np.maximum(context.extents["kernel"], 1.0)
-        volume, vector = (context.tiles[slot].prod(axis=1) for slot in ("output", "input"))
+        volume, vector = (bound.prod(axis=1) for bound in bounds)
         registers = vector / inner_last * np.ceil(inner_last / 8)  # of 8 elements of 32 bits
         single = [np.minimum(cut.prod(axis=1), 2.0**24), np.log2(volume / vector), np.log2(last / output[:, 1])]
         single += [inner_last % 16 / 16, last % 16 / 16]

@@ -25,8 +25,8 @@ class Costs:
     fused: float  # of each step for each further product
     array: float  # of each array in each step
     tile: float  # of each output tile
-    run: float  # of each stretch of memory
-    kernel_run: float  # of each stretch of the kernel tensor
+    run: float  # of each contiguous run of memory
+    kernel_run: float  # of each contiguous run of the kernel tensor
     byte: float  # of each byte moved
     computed: float  # of each register of computed elements
     row: float  # of each row in the matrix unit
