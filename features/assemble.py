@@ -1,4 +1,4 @@
-"""One graph to one float32 matrix."""
+"""Computation of all columns of a graph."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def compute_features(
         >>> rows.select("graph", "configuration", "repeats", "runtime_ns", "kernel__is_dot__flag").row(0)
         ('bmm_tb__a', 0, 1, 569144, 1.0)
     """
-    if tier not in (known := [each.value for each in Tier]):
-        raise XlarankError(f"tier is {tier!r}", expected=" or ".join(known))
+    if tier not in (tiers := [*map(str, Tier)]):
+        raise XlarankError(f"tier is {tier!r}", expected=" or ".join(tiers))
     read = graph if isinstance(graph, Graph) else read_graph(Path(graph))
     settings = FeatureSettings(Tier(tier), candidates, block_files=load_blocks(*blocks))
     return rows_table([assemble(read, settings)])
@@ -56,10 +56,9 @@ def compute_features(
 def assemble(
     graph: Graph, settings: FeatureSettings | None = None, only: Collection[str] | None = None
 ) -> GraphRows:
-    """Compute the columns of the settings for each *distinct* configuration of a graph.
+    """Compute the columns of each *distinct* configuration of a graph; raises `BlockError` for users' blocks.
 
-    With ``only``, blocks that have none of these columns are left out. Raises `BlockError` for errors of a user's
-    block.
+    With ``only``, blocks that have none of these columns are left out.
     """
     settings = settings or FeatureSettings()
     with naming_lines(graph.name, settings.block_files):
@@ -74,13 +73,11 @@ def _assemble(graph: Graph, settings: FeatureSettings, only: Collection[str] | N
     if isinstance(graph, LayoutGraph):
         context = LayoutContext(graph, settings.tiling)
         rows = compute_together(context, chosen, names)
-        of_kind: dict[str, Any] = {
-            "instances": LazyInstances(partial(instance_table, context, settings.candidates))
-        }
+        extra: dict[str, Any] = {"instances": LazyInstances(partial(instance_table, context, settings.candidates))}
     else:
         context = TileContext(cast(TileGraph, graph), settings.tiling)
         rows = np.zeros((len(names), context.configs), np.float32).T
-        of_kind = {"kinds": kernel_kinds(context)}
+        extra = {"kinds": kernel_kinds(context)}
     for block in chosen:
         if block.scope is Scope.CONFIG:
             columns = rows[:, columns_of(block, names)]
@@ -95,27 +92,21 @@ def _assemble(graph: Graph, settings: FeatureSettings, only: Collection[str] | N
             values = block.compute(context)
             block.require_shape(values, len(block.columns))
             constants |= zip(block.columns, np.asarray(values, np.float32), strict=True)
+    normalizer = graph.normalizers if isinstance(graph, TileGraph) else np.ones(graph.configs, np.int64)
     return GraphRows(
-        name=graph.name,
-        columns=[*constants, *names],
-        graph_values=np.array(list(constants.values()), np.float32),
-        config_values=rows,
-        group=graph.duplicates.group,
-        ids=np.arange(graph.configs),
-        runtime=graph.runtime,
-        normalizer=graph.normalizers if isinstance(graph, TileGraph) else np.ones(graph.configs, np.int64),
-        **of_kind,
-    )
+        graph.name, [*constants, *names], np.array(list(constants.values()), np.float32), rows,
+        graph.duplicates.group, ids=np.arange(graph.configs), runtime=graph.runtime, normalizer=normalizer, **extra,
+    )  # fmt: skip
 
 
 def _needed(blocks: list[Block], columns: Collection[str]) -> list[Block]:
-    """Return the blocks of some columns; all, if one of them places other blocks' columns among candidates."""
+    """Return the blocks of these columns; all blocks if columns are ranks or scores of other columns."""
     chosen = [block for block in blocks if not block.columns.keys().isdisjoint(columns)]
     return blocks if any(name in placed_columns() for block in chosen for name in block.columns) else chosen
 
 
 def instance_table(context: LayoutContext, candidates: bool = True) -> Instances:
-    """The instances of the distinct configurations of a graph; without ``candidates``, no transductive columns."""
+    """Return the instances of the distinct configurations; without ``candidates``, no transductive columns."""
     table, instances = context.table, InstanceContext(context)
     blocks = [block for block in INSTANCE_BLOCKS if candidates or not block.transductive]
     parts = [block.compute(instances).astype(np.float32) for block in blocks]
@@ -126,20 +117,14 @@ def instance_table(context: LayoutContext, candidates: bool = True) -> Instances
     row_instance, pair_instance = np.full(len(table.rows), -1), np.full(instances.total, -1)
     row_instance[instances.rows] = same.group[: len(instances.rows)]
     pair_instance[instances.taken] = same.group[len(instances.rows) :]
+    graph, node = context.graph, context.graph.configurable
     return Instances(
-        columns=[name for block in blocks for name in block.columns],
-        values=values[same.first],
+        columns=[name for block in blocks for name in block.columns], values=values[same.first],
         codes=np.subtract(table.codes, table.start[:-1], out=codes, casting="unsafe"),
-        node=context.graph.configurable.astype(np.int32),
-        opcode=context.graph.opcode[context.graph.configurable].astype(np.int16),
-        first=table.start[:-1],
-        rows=table.rows,
-        row_instance=row_instance.astype(np.int32),
-        request=context.requested.by_row(context).astype(np.int32),
-        pairs=instances.pairs.astype(np.int32),
-        pair_first=instances.first.astype(np.int32),
-        pair_width=instances.width.astype(np.int32),
-        pair_instance=pair_instance.astype(np.int32),
-        structure=np.array([structure_hash(context.graph.opcode, context.graph.edges)], np.uint64),
-        sizes=context.dims[context.graph.configurable].astype(np.int32),
-    )
+        node=node.astype(np.int32), opcode=graph.opcode[node].astype(np.int16), first=table.start[:-1],
+        rows=table.rows, row_instance=row_instance.astype(np.int32),
+        request=context.requested.by_row(context).astype(np.int32), pairs=instances.pairs.astype(np.int32),
+        pair_first=instances.first.astype(np.int32), pair_width=instances.width.astype(np.int32),
+        pair_instance=pair_instance.astype(np.int32), sizes=context.dims[node].astype(np.int32),
+        structure=np.array([structure_hash(graph.opcode, graph.edges)], np.uint64),
+    )  # fmt: skip

@@ -1,9 +1,8 @@
 """Walks from one configuration to another, node by node.
 
-From one configuration to another the nodes change one by one, in the order of their numbers and in the reverse
-order; what a node brings is the mean of its two steps. Steps of a walk add up to the whole change, whatever is
-followed. For what is a sum over nodes a step is the node's own term, and for a sum over nodes and pairs the mean of
-a walk and its reverse deals a pair's term evenly to both ends, as the Shapley value does.
+Nodes change one by one, in the order of their numbers and in the reverse order; a contribution is the mean of a
+node's two steps, and all add up to the whole change. In a sum over nodes and pairs, a pair's term is shared
+evenly by both ends, as in the Shapley value.
 """
 
 from __future__ import annotations
@@ -27,11 +26,14 @@ Code = TypeVar("Code", bound=np.integer[Any])
 
 @dataclass(frozen=True, eq=False)
 class Walk:
-    """Rows of both walks from one configuration to another."""
+    """Rows of both walks from one configuration to another.
 
-    nodes: Ints  # ``(changed,)`` the nodes that differ, as numbered in the graph
-    # ``(2 * (changed + 1), columns)`` float32, the columns of the graph's rows: first in the order of ``nodes``,
-    # then in the reverse order.
+    Attributes:
+        nodes: ``(changed,)`` nodes of the graph that differ.
+        matrix: ``(2 * (changed + 1), columns)`` rows, first in the order of ``nodes``, then in the reverse order.
+    """
+
+    nodes: Ints
     matrix: NDArray[np.float32]
 
     def by_node(self, values: Floats) -> dict[int, float]:
@@ -40,10 +42,9 @@ class Walk:
 
 
 def walk_between(graph: LayoutGraph, rows: GraphRows, settings: FeatureSettings, now: int, then: int) -> Walk:
-    """Walk from configuration ``then`` to ``now`` (ids in the file); ``rows`` are those of the whole graph.
+    """Return the walk from configuration ``then`` to ``now`` (ids in the file); ``rows`` are all of the graph.
 
-    What is between need not be a candidate. How common its choices are is counted among the graph's own candidates,
-    and columns that place a configuration among them place it there.
+    Intermediate configurations are compared with the graph's candidates, but need not be among them.
     """
     table = graph.table
     places = np.flatnonzero(table.codes[then] != table.codes[now])
@@ -56,18 +57,18 @@ def walk_between(graph: LayoutGraph, rows: GraphRows, settings: FeatureSettings,
         if isinstance(block, LayoutBlock) and not block.columns.keys().isdisjoint(needed)
     ]
     columns = [name for block in blocks for name in block.columns]
-    made = compute_together(context, blocks, columns, codes)
-    computed: dict[str, NDArray[np.floating[Any]]] = dict(zip(columns, made.T, strict=True))
+    values = compute_together(context, blocks, columns, codes)
+    computed: dict[str, NDArray[np.floating[Any]]] = dict(zip(columns, values.T, strict=True))
     candidates = dict(zip(rows.config_columns, rows.config_values.T, strict=True))
     for name in [name for name in rows.config_columns if name not in computed]:
         placed = placed_columns().get(name)
-        if placed is None:  # a user's block that is computed for candidates alone: in equal steps
+        if placed is None:  # a user's block is computed for candidates only: interpolate
             first, last = (float(candidates[name][rows.group[end]]) for end in (then, now))
             computed[name] = np.tile(np.linspace(first, last, len(codes) // 2), 2)
         else:
             computed[name] = place_among(computed[placed], candidates[placed], name.startswith("rank__"))
     values = np.stack([computed[name] for name in rows.config_columns], axis=1).astype(np.float32)
-    # the ends are candidates: theirs are the very rows that are ranked, to the last bit
+    # both ends are candidates: take their exact rows
     half = len(codes) // 2
     values[[0, half]], values[[half - 1, -1]] = (rows.config_values[rows.group[end]] for end in (then, now))
     constant = np.broadcast_to(rows.graph_values, (len(codes), len(rows.graph_values)))

@@ -30,7 +30,7 @@ class Scope(Enum):
 
 
 class Cause(StrEnum):
-    """Physical cause behind a column, as `explain` and the report name it."""
+    """Physical cause behind a column, as shown by `explain` and the report."""
 
     COPIES = "copies between unlike layouts"
     PADDING = "padding to hardware tiles"
@@ -70,9 +70,6 @@ class Block(ABC):
     duplicate names are refused.
 
     Attributes:
-        kinds: kinds of graphs that the block is for.
-        scope: entity that the columns describe.
-        tier: cost.
         transductive: whether the block looks at all candidates of the graph (without labels).
         cause: physical cause behind the columns, unless a `Column` declares its own.
         columns: name (``block__what__how``) -> meaning with its unit, in column order.

@@ -1,4 +1,4 @@
-"""Blocks of users, in Python files of their own or in installed packages."""
+"""Users' blocks, in Python files or installed packages."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ GROUP: Final = "xlarank.blocks"
 
 @dataclass(frozen=True)
 class BlockFile:
-    """A file with blocks, as recipes name it; only `load_blocks` runs the file.
+    """Reference of a recipe to a file with blocks; only `load_blocks` runs the file.
 
     Attributes:
-        name: of the file without folders, or of the entry point.
-        source_hash: of the file without comments and docstrings.
+        name: name of the file without folders, or of the entry point.
+        source_hash: hash of the code without comments and docstrings.
         columns: class of each block -> names of its columns.
     """
 
@@ -53,31 +53,35 @@ class BlockFile:
 
     def __reduce__(self) -> tuple[Callable[..., BlockFile], tuple[Any, ...]]:
         """Pickle with the code, so that worker processes have it."""
-        loaded = _loaded.get(self.source_hash)
-        if loaded is None:
-            return BlockFile, (self.name, self.source_hash, self.columns)
-        return (_run, (self.name, loaded.source)) if loaded.source else (_load, (self.name,))
+        if loaded := _loaded.get(self.source_hash):
+            return (_run, (self.name, loaded.source)) if loaded.source else (_load, (self.name,))
+        return BlockFile, (self.name, self.source_hash, self.columns)
 
 
 class _Loaded(NamedTuple):
     file: BlockFile
     blocks: tuple[Block, ...]
-    source: str  # empty if it is installed
+    source: str  # empty for an entry point
 
 
-#: Hash of the source -> what this process has loaded.
+#: Files that this process has loaded, by hash.
 _loaded: dict[str, _Loaded] = {}
 
 
 def load_blocks(*names: str | Path) -> tuple[BlockFile, ...]:
     """Run Python files, or the modules of entry points of `GROUP`, and return their blocks.
 
-    Raises `BlockError` for a file that cannot be run or has no blocks, for a block without a docstring and for a
-    column that is malformed or that another block has, too.
+    Raises `BlockError` for a file that cannot be run or has no blocks, for a block without a docstring and for
+    malformed or duplicate columns.
     """
-    files = tuple(dict.fromkeys(_load(name) for name in names))
+    files = tuple(dict.fromkeys(map(_load, names)))
     _check([block for file in files for block in file.blocks], " and ".join(file.name for file in files))
     return files
+
+
+def loaded_blocks() -> tuple[Block, ...]:
+    """Return the blocks of all files that this process has loaded."""
+    return tuple(block for loaded in _loaded.values() for block in loaded.blocks)
 
 
 def _load(name: str | Path) -> BlockFile:
@@ -95,7 +99,6 @@ def _load(name: str | Path) -> BlockFile:
 
 
 def _run(name: str, source: str) -> BlockFile:
-    """Return the blocks of a source text, which is run unless it was before."""
     try:
         if (digest := _digest(source)) in _loaded:
             return _loaded[digest].file
@@ -103,14 +106,15 @@ def _run(name: str, source: str) -> BlockFile:
         sys.modules[module.__name__] = module  # dataclasses look it up
         exec(compile(source, name, "exec"), vars(module))
     except Exception as error:
-        why = f"{type(error).__name__}: {error}"
-        raise BlockError(f"{name}{_line(error, name)} cannot be loaded ({why})") from error
+        raise BlockError(
+            f"{name}{_line(error, name)} cannot be loaded ({type(error).__name__}: {error})"
+        ) from error
     return _register(name, module, digest, source)
 
 
 def _register(name: str, module: ModuleType, digest: str, source: str = "") -> BlockFile:
-    own = (kind for kind in vars(module).values() if inspect.isclass(kind) and kind.__module__ == module.__name__)
-    blocks = tuple(kind() for kind in own if issubclass(kind, Block) and not inspect.isabstract(kind))
+    classes = [cls for cls in vars(module).values() if inspect.isclass(cls) and cls.__module__ == module.__name__]
+    blocks = tuple(cls() for cls in classes if issubclass(cls, Block) and not inspect.isabstract(cls))
     if not blocks:
         raise BlockError(f"{name} has no blocks", expected="subclasses of xlarank.features.block.Block")
     _check(blocks, name)
@@ -135,19 +139,19 @@ def _digest(source: str) -> str:
 
 
 def _line(error: Exception, name: str) -> str:
-    """Return where in a file an error was raised; empty if it was elsewhere."""
+    """Return the line of a file that raised an error, as a part of a message; empty for an error of other code."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == name]
     return f", line {lines[-1]}," if lines else ""
 
 
 @contextmanager
 def naming_lines(graph: str, files: Sequence[BlockFile]) -> Iterator[None]:
-    """Raise `BlockError`, with the line, for an error of the code of these files."""
+    """Convert errors raised by code of these files to `BlockError` with the line."""
     try:
         yield
     except Exception as error:
         for file in files if not isinstance(error, XlarankError | MemoryError) else ():
             if line := _line(error, file.name):
-                why = f"{type(error).__name__}: {error}"
-                raise BlockError(f"{file.name}{line} fails on {graph} ({why})") from error
+                got = f"{file.name}{line} fails on {graph} ({type(error).__name__}: {error})"
+                raise BlockError(got) from error
         raise

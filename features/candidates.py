@@ -1,4 +1,4 @@
-"""How common a configuration's choices are among the candidates of its graph, and where it stands."""
+"""Rank and frequency of a configuration among the candidates of its graph."""
 
 from __future__ import annotations
 
@@ -13,27 +13,17 @@ from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.program.tensors import Floats
 
 _OF_LAYOUTS: Final = (
-    "candidates__log_frequency__mean",
-    "change__nodes_set__share",
-    "change__nodes_changed__share",
-    "change__all_bytes__ratio",
-    "change__output_changed_bytes__share",
-    "disagreement__mismatch_1hop_bytes__share",
-    "disagreement__clash_1hop_bytes__share",
-    "padding__output_waste_bytes__ratio",
-    "padding__input_waste_bytes__ratio",
+    "candidates__log_frequency__mean", "change__nodes_set__share", "change__nodes_changed__share",
+    "change__all_bytes__ratio", "change__output_changed_bytes__share",
+    "disagreement__mismatch_1hop_bytes__share", "disagreement__clash_1hop_bytes__share",
+    "padding__output_waste_bytes__ratio", "padding__input_waste_bytes__ratio",
     "violation__output_largest_bytes__share",
-)
+)  # fmt: skip
 _OF_TILES: Final = (
-    "bounds__output_volume__log",
-    "bounds__kernel_volume__log",
-    "bounds__input_volume__log",
-    "tiles__output_all__log",
-    "traffic__working_set__log",
-    "traffic__total__ratio",
-    "traffic__intensity__log",
-    "traffic__inner_step__log",
-)
+    "bounds__output_volume__log", "bounds__kernel_volume__log", "bounds__input_volume__log",
+    "tiles__output_all__log", "traffic__working_set__log", "traffic__total__ratio",
+    "traffic__intensity__log", "traffic__inner_step__log",
+)  # fmt: skip
 
 
 def _placed(columns: tuple[str, ...], whole: str) -> dict[str, str]:
@@ -53,9 +43,9 @@ def within_graph_rank(values: NDArray[np.floating]) -> Floats:
     """
     if len(values) < 2:
         return np.full(len(values), 0.5)
-    _, place, size = np.unique(values.astype(np.float32), return_inverse=True, return_counts=True)
+    _, index, size = np.unique(values.astype(np.float32), return_inverse=True, return_counts=True)
     mean: Floats = np.cumsum(size) - (size + 1) / 2
-    return mean[place] / (len(values) - 1)
+    return mean[index] / (len(values) - 1)
 
 
 def standard_score(values: NDArray[np.floating], among: NDArray[np.floating] | None = None) -> Floats:
@@ -72,17 +62,17 @@ def standard_score(values: NDArray[np.floating], among: NDArray[np.floating] | N
 
 
 class CandidatePlaces(Block):
-    """Where important columns stand among the distinct candidates of the graph.
+    """Position of important columns among the distinct candidates of the graph.
 
     As ranks from 0 to 1, ties averaged, and as standard scores: (x - mean) / standard deviation.
     """
 
     transductive = True
-    of: ClassVar[tuple[str, ...]] = _OF_LAYOUTS  # computed by earlier blocks
+    placed: ClassVar[tuple[str, ...]] = _OF_LAYOUTS  # computed by earlier blocks
     columns = _placed(_OF_LAYOUTS, "graph")
 
     def compute(self, context: Any) -> Floats:
-        values = [context.columns[name] for name in self.of]
+        values = [context.columns[name] for name in self.placed]
         return np.stack([*map(within_graph_rank, values), *map(standard_score, values)], axis=1)
 
 
@@ -90,21 +80,21 @@ class TileCandidatePlaces(CandidatePlaces):
     """`CandidatePlaces` of a kernel."""
 
     kinds = ("tile",)
-    of = _OF_TILES
+    placed = _OF_TILES
     columns = _placed(_OF_TILES, "kernel")
 
 
 def placed_columns() -> dict[str, str]:
-    """Return for each column of ranks or standard scores the column that is ranked."""
+    """Return the ranked column of each column of ranks or standard scores."""
     blocks = (CandidatePlaces, TileCandidatePlaces)
-    return {name: placed for block in blocks for name, placed in zip(block.columns, block.of * 2, strict=True)}
+    return {name: column for block in blocks for name, column in zip(block.columns, block.placed * 2, strict=True)}
 
 
 class Frequency(LayoutBlock):
-    """How common a configuration's choices are among the distinct candidates of the graph.
+    """Frequency of a configuration's choices among the distinct candidates of the graph.
 
-    A search visits good choices again and again, so in `default` collections a common row is a good row.
-    The frequency of a row is its count over the number of distinct configurations.
+    A search repeats good choices, so common rows are good in `default` collections. The frequency of a row is its
+    count over the number of distinct configurations.
     """
 
     transductive = True
@@ -123,9 +113,9 @@ class Frequency(LayoutBlock):
         count = table.frequency
         log_frequency = np.log(np.maximum(count, 1) / table.configs)
         differing = (table.configs - count) / max(1, table.configs - 1)
-        most = np.zeros(table.nodes, np.int64)
-        np.maximum.at(most, table.node, count)
-        minority = count < most[table.node]
+        majority = np.zeros(table.nodes, np.int64)
+        np.maximum.at(majority, table.node, count)
+        minority = count < majority[table.node]
         requested = aggregation.sum([log_frequency, differing, minority], over=nodes, each_node=True)
         rarest = aggregation.maximum([-log_frequency], each_node=True)
 

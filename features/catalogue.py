@@ -15,7 +15,7 @@ from xlarank.features.tile import bounds, inner_loop, tpu_time
 
 
 def checked(blocks: Sequence[Block]) -> tuple[Block, ...]:
-    """Return the blocks; raise `TypeError` for an incomplete one and for two columns of one name."""
+    """Return the blocks; raise `TypeError` for incomplete blocks and duplicate columns."""
     owner: dict[tuple[Kind, str], str] = {}
     for block in blocks:
         title = type(block).__name__
@@ -61,21 +61,21 @@ INSTANCE_BLOCKS: Final = checked(
 
 
 def every_block(kind: Kind) -> list[Block]:
-    """Return all blocks for one kind of graph: those of its configurations, then those of its instances."""
+    """Return all blocks for one kind of graph, those of instances last."""
     return blocks_of(kind) + [block for block in INSTANCE_BLOCKS if kind in block.kinds]
 
 
 def blocks_of(
-    kind: Kind, tier: Tier = Tier.FULL, *, candidates: bool = True, own: Sequence[Block] = ()
+    kind: Kind, tier: Tier = Tier.FULL, *, candidates: bool = True, user_blocks: Sequence[Block] = ()
 ) -> list[Block]:
     """Return the blocks for one kind of graph: graph blocks, configuration blocks, transductive blocks.
 
-    Within these in the order of `BLOCKS`, then a user's ``own``. Without ``candidates``, the transductive blocks
-    are left out.
+    Each group is in the order of `BLOCKS`, followed by ``user_blocks``. Without ``candidates``, none are
+    transductive.
     """
     chosen = [
         block
-        for block in (*BLOCKS, *own)
+        for block in (*BLOCKS, *user_blocks)
         if kind in block.kinds and tier in (Tier.FULL, block.tier) and (candidates or not block.transductive)
     ]
     return sorted(chosen, key=lambda block: (block.scope is not Scope.GRAPH, block.transductive))

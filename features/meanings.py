@@ -1,7 +1,4 @@
-"""Columns, nodes and layouts in words: pages of columns, and the physical cause behind each.
-
-``python -m xlarank.features.meanings`` prints the pages that the site shows.
-"""
+"""Columns, nodes and layouts in words: pages of columns, and the physical cause behind each column."""
 
 from __future__ import annotations
 
@@ -16,30 +13,28 @@ from numpy.typing import NDArray
 from xlarank.data.graph import Graph, Kind, tensor_ranks
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, NODE_COLUMN, NODE_COLUMNS, OPCODES
 from xlarank.features.block import Block, Cause, Scope, Tier
+from xlarank.features.block_files import loaded_blocks
 from xlarank.features.candidates import placed_columns
 from xlarank.features.catalogue import BLOCKS, INSTANCE_BLOCKS, blocks_of
 
-#: Columns that rankers add.
-_OF_RANKERS: Final = {"known__siblings__ranks": Cause.SIBLINGS}
-
 
 def cause_of(column: str) -> Cause:
-    """Return the cause behind a column of wide rows or instances; of a rank, that of the ranked column.
+    """Return the cause behind a column of rows or instances; a rank has the cause of the ranked column.
 
     >>> cause_of("padding__output_waste__mean").value, cause_of("rank__change_nodes_set__share").value
     ('padding to hardware tiles', 'fusion barriers')
     """
-    return _causes().get(placed_columns().get(column, column), Cause.PROGRAM)
+    return _causes(loaded_blocks()).get(placed_columns().get(column, column), Cause.PROGRAM)
 
 
 @cache
-def _causes() -> dict[str, Cause]:
+def _causes(user_blocks: tuple[Block, ...]) -> dict[str, Cause]:
     declared = {
         name: getattr(meaning, "cause", None) or block.cause
-        for block in (*BLOCKS, *INSTANCE_BLOCKS)
+        for block in (*BLOCKS, *INSTANCE_BLOCKS, *user_blocks)
         for name, meaning in block.columns.items()
     }
-    return declared | _OF_RANKERS
+    return declared | {"known__siblings__ranks": Cause.SIBLINGS}  # a column that rankers add
 
 
 @cache
@@ -66,11 +61,9 @@ class NodeText:
 
 
 def describe_node(graph: Graph, node: int) -> NodeText:
-    """Return opcode and output shape of a node as numbered in the graph."""
+    """Return opcode and output shape of a node."""
     row = graph.node_feat[node]
-    rank = int(tensor_ranks(graph.node_feat[node : node + 1])[0])
-    at = NODE_COLUMN["shape_dimensions_0"]
-    dims = ",".join(str(int(size)) for size in row[at : at + rank])
+    dims = ",".join(str(int(size)) for size in _of_rank(graph, node, "shape_dimensions_0"))
     elements = [name.removeprefix(_ELEMENT) for name in NODE_COLUMNS if name.startswith(_ELEMENT)]
     element = next((name for name in elements if row[NODE_COLUMN[_ELEMENT + name]] > 0), "?")
     return NodeText(OPCODES[int(graph.opcode[node])], f"{element}[{dims}]")
@@ -88,9 +81,12 @@ def layout_text(row: NDArray[np.integer[Any]]) -> str:
 
 def default_layout_text(graph: Graph, node: int) -> str:
     """Return the compiler's own layout of a node's output, minor-to-major."""
-    rank = int(tensor_ranks(graph.node_feat[node : node + 1])[0])
-    at = NODE_COLUMN["layout_minor_to_major_0"]
-    return _braced(graph.node_feat[node, at : at + rank])
+    return _braced(_of_rank(graph, node, "layout_minor_to_major_0"))
+
+
+def _of_rank(graph: Graph, node: int, column: str) -> NDArray[Any]:
+    rank, start = int(tensor_ranks(graph.node_feat[node : node + 1])[0]), NODE_COLUMN[column]
+    return graph.node_feat[node, start : start + rank]
 
 
 def _braced(layout: NDArray[Any]) -> str:
@@ -112,34 +108,22 @@ a tensor. The ranker `sum-pooled` adds up the scores of the instances. -1 means 
 
 def pages() -> dict[str, str]:
     """Return the pages of columns as Markdown: layouts, tiles and instances."""
-    return {
-        "layout": _columns("layout"),
-        "tile": _columns("tile"),
-        "instances": _INSTANCES + "".join(map(_section, INSTANCE_BLOCKS)),
-    }
+    instances = _INSTANCES + "".join(map(_section, INSTANCE_BLOCKS))
+    return {"layout": _columns("layout"), "tile": _columns("tile"), "instances": instances}
 
 
 def _columns(kind: Kind) -> str:
     blocks = blocks_of(kind)
     width = {scope: sum(len(b.columns) for b in blocks if b.scope is scope) for scope in Scope}
     fast = sum(len(b.columns) for b in blocks_of(kind, Tier.FAST))
-    return (
-        f"# Columns of {kind} graphs\n{_INTRODUCTION}\n"
-        f"{width[Scope.GRAPH]} graph columns + {width[Scope.CONFIG]} configuration columns "
-        f"= {sum(width.values())} in the full tier, {fast} in the fast tier.\n" + "".join(map(_section, blocks))
-    )
+    counts = f"{width[Scope.GRAPH]} graph columns + {width[Scope.CONFIG]} configuration columns "
+    counts += f"= {sum(width.values())} in the full tier, {fast} in the fast tier.\n"
+    return f"# Columns of {kind} graphs\n{_INTRODUCTION}\n{counts}" + "".join(map(_section, blocks))
 
 
 def _section(block: Block) -> str:
     tier = [] if block.scope is Scope.INSTANCE else [block.tier.value]
     traits = [block.scope.value, *tier, *(["transductive"] if block.transductive else [])]
     rows = "".join(f"| `{name}` | {meaning} |\n" for name, meaning in block.columns.items())
-    return (
-        f"\n## {type(block).__name__} ({', '.join(traits)})\n\n"
-        f"{inspect.cleandoc(block.__doc__ or '')}\n\n"
-        f"| column | meaning |\n|---|---|\n{rows}"
-    )
-
-
-if __name__ == "__main__":
-    print("\n".join(pages().values()))
+    title = f"{type(block).__name__} ({', '.join(traits)})"
+    return f"\n## {title}\n\n{inspect.cleandoc(block.__doc__ or '')}\n\n| column | meaning |\n|---|---|\n{rows}"

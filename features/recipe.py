@@ -1,4 +1,4 @@
-"""How rows are made: the settings that choose columns, the version of the code, and the file they are made from."""
+"""Identity of stored rows: the settings that choose columns, the version of the code, and the source file."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ from xlarank.features.source_code import source_hash
 
 @dataclass(frozen=True)
 class FeatureSettings:
-    """Settings that decide which columns there are and which values they have.
+    """Settings that determine the columns and their values.
 
     Attributes:
-        candidates: with the transductive columns, which look at the graph's candidate set.
-        tiling: the hardware's tile.
-        block_files: files with blocks of users, by `xlarank.features.block_files.load_blocks`.
+        candidates: whether to compute transductive columns, which look at the graph's candidate set.
+        block_files: users' blocks, from `xlarank.features.block_files.load_blocks`.
     """
 
     tier: Tier = Tier.FULL
@@ -31,36 +30,34 @@ class FeatureSettings:
 
     def blocks(self, kind: Kind) -> list[Block]:
         """Return the blocks of one kind of graph, in column order; raises `BlockError` if a file is not loaded."""
-        own = [block for file in self.block_files for block in file.blocks]
-        return blocks_of(kind, self.tier, candidates=self.candidates, own=own)
+        user_blocks = [block for file in self.block_files for block in file.blocks]
+        return blocks_of(kind, self.tier, candidates=self.candidates, user_blocks=user_blocks)
 
     def graph_columns(self, kind: Kind) -> list[str]:
-        """Names of the columns that are constant within a graph."""
         return [name for block in self.blocks(kind) if block.scope is Scope.GRAPH for name in block.columns]
 
     def config_columns(self, kind: Kind) -> list[str]:
-        """Names of the columns that differ between configurations."""
         return [name for block in self.blocks(kind) if block.scope is Scope.CONFIG for name in block.columns]
 
     def columns(self, kind: Kind) -> list[str]:
         return self.graph_columns(kind) + self.config_columns(kind)
 
     def code_hash(self, kind: Kind) -> str:
-        """Return a hash that changes whenever the same file could give other numbers: code, settings or columns."""
+        """Return a hash of everything that determines the values: code, settings and columns."""
         names = ",".join(replace(self, block_files=()).columns(kind))
-        own = [file.source_hash for file in self.block_files]
-        text = "|".join([source_hash(), kind, str(self.tiling), names, *own])
+        user_hashes = [file.source_hash for file in self.block_files]
+        text = "|".join([source_hash(), kind, str(self.tiling), names, *user_hashes])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything but the file that decides what is stored; rows of another recipe are built again.
+    """Everything except the source file that determines stored rows; rows of another recipe are built again.
 
     Attributes:
         code_hash: `FeatureSettings.code_hash` of the kind.
         max_configs: rows kept per graph, 0 for all.
-        seed: of the sample that ``max_configs`` draws.
+        seed: seed of the sample of ``max_configs``.
     """
 
     code_hash: str
@@ -70,7 +67,7 @@ class Recipe:
 
     @classmethod
     def of(cls, settings: FeatureSettings, kind: Kind, *, max_configs: int = 0, seed: int = 0) -> Recipe:
-        """Return today's recipe for one kind of graph; the seed counts only if rows are drawn."""
+        """Return the current recipe for one kind of graph; the seed is 0 unless rows are sampled."""
         return cls(settings.code_hash(kind), settings, max_configs, seed if max_configs else 0)
 
 

@@ -1,9 +1,9 @@
-"""The columns of one graph's configurations, with what was measured of them, and which of them to train on."""
+"""Rows of one graph: columns and measurements of its configurations."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
@@ -24,21 +24,30 @@ if TYPE_CHECKING:  # imported where a table is asked for
 class GraphRows:
     """One row for each *distinct* configuration of a graph; columns that are constant within it are kept once.
 
-    Rows are written out in full (`matrix`) only where, and as many at a time, as they are looked at: nearly half of
-    a layout's columns are about the graph, and a million rows of full width take 4.2 GB, kept like this 2.3 GB.
+    `matrix` expands rows on demand: nearly half of a layout's columns are constant, so a million rows take 2.3 GB
+    instead of 4.2 GB.
+
+    Attributes:
+        columns: names of the graph columns, then of the configuration columns.
+        graph_values: ``(graph columns,)`` constants.
+        config_values: ``(distinct, configuration columns)``.
+        group: ``(configs,)`` row of each configuration.
+        ids: ``(configs,)`` index of each configuration in the npz file.
+        runtime: ``(configs,)`` nanoseconds; 0 if not measured or withheld.
+        normalizer: ``(configs,)``; 1 for layouts.
+        instances: None for tiles.
+        kinds: `xlarank.features.tile.tile_context.kernel_kinds`; empty for layouts.
     """
 
-    name: str  # the graph's name
-    columns: list[str]  # names, graph columns first, then configuration columns
-    graph_values: NDArray[np.float32]  # ``(graph columns,)`` float32, constant within the graph
-    config_values: NDArray[np.float32]  # ``(distinct, configuration columns)`` float32
-    group: NDArray[np.int64]  # ``(configs,)`` int64; the row of each configuration
-    ids: NDArray[np.int64]  # ``(configs,)`` int64; its index in the npz file
-    runtime: NDArray[np.int64]  # ``(configs,)`` int64 nanoseconds; 0 where not measured or withheld
-    normalizer: NDArray[np.int64]  # ``(configs,)`` int64; 1 for layouts
-    # what the rows are made of, computed or read when first asked for; None for tiles.
+    name: str
+    columns: list[str]
+    graph_values: NDArray[np.float32]
+    config_values: NDArray[np.float32]
+    group: NDArray[np.int64]
+    ids: NDArray[np.int64]
+    runtime: NDArray[np.int64]
+    normalizer: NDArray[np.int64]
     instances: LazyInstances | None = None
-    # kinds of kernel that the graph may be (`xlarank.features.tile.tile_context.kernel_kinds`); empty for layouts.
     kinds: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
@@ -47,17 +56,15 @@ class GraphRows:
         return f"<GraphRows {self.name!r}: {configs} ({np.count_nonzero(self.runtime):,} measured), {columns}>"
 
     def __len__(self) -> int:
-        """Number of distinct configurations."""
+        """Return the number of distinct configurations."""
         return len(self.config_values)
 
     @property
     def graph_columns(self) -> list[str]:
-        """Names of the columns that are constant within the graph."""
         return self.columns[: len(self.graph_values)]
 
     @property
     def config_columns(self) -> list[str]:
-        """Names of the columns of ``config_values``."""
         return self.columns[len(self.graph_values) :]
 
     @property
@@ -72,7 +79,7 @@ class GraphRows:
 
     @property
     def cost(self) -> NDArray[np.float64]:
-        """``(configs,)`` runtime over normalizer; lower is faster; inf where not measured."""
+        """``(configs,)`` runtime over normalizer; lower is faster; inf if not measured."""
         return np.where(self.runtime > 0, self.runtime / self.normalizer, np.inf)
 
     @property
@@ -82,58 +89,45 @@ class GraphRows:
 
     @property
     def rankable(self) -> bool:
-        """Whether there is an order to find: two distinct configurations of different cost."""
-        if not self.labelled:
-            return len(self) > 1
+        """Whether there are two distinct configurations, of different cost if measured."""
         measured = self.row_cost[np.isfinite(self.row_cost)]
-        return len(measured) > 1 and bool(np.ptp(measured) > 0)
+        return bool((measured != measured[:1]).any()) if self.labelled else len(self) > 1
 
     def measured(self) -> GraphRows:
-        """Return the measured rows, which can be trained on."""
+        """Return the rows with a measured configuration."""
         known = np.isfinite(self.row_cost)
         return self if known.all() else self.take(np.flatnonzero(known))
 
     def matrix(
         self, which: NDArray[np.intp] | slice | None = None, used: NDArray[np.intp] | None = None
     ) -> NDArray[np.float32]:
-        """Return a copy, ``(rows, columns)`` float32: all rows or ``which``, all columns or ``used``, ascending."""
+        """Return ``(rows, columns)`` values: all rows or ``which``, all columns or ``used`` (ascending)."""
         config = self.config_values if which is None else self.config_values[which]
         graph = self.graph_values
         if used is not None and len(used) < len(self.columns):
-            of_graph = used < len(graph)
-            graph, config = graph[used[of_graph]], config[:, used[~of_graph] - len(graph)]
+            constant = used < len(graph)
+            graph, config = graph[used[constant]], config[:, used[~constant] - len(graph)]
         wide = np.empty((len(config), len(graph) + config.shape[1]), np.float32)
-        wide[:, : len(graph)] = graph
-        wide[:, len(graph) :] = config
-        return wide
+        return np.concatenate([np.broadcast_to(graph, (len(config), len(graph))), config], axis=1, out=wide)
 
     def take(self, keep: NDArray[np.integer]) -> GraphRows:
-        """Return the rows ``keep``, in that order, with all configurations identical to them."""
+        """Return the rows ``keep``, in that order, with all their configurations."""
         number = np.full(len(self), -1)
         number[keep] = np.arange(len(keep))
         kept = number[self.group] >= 0
-        return replace(
-            self,
-            config_values=self.config_values[keep],
-            group=number[self.group[kept]],
-            ids=self.ids[kept],
-            runtime=self.runtime[kept],
-            normalizer=self.normalizer[kept],
-            instances=None if self.instances is None else self.instances.take(keep),
-        )
+        by_config = {name: getattr(self, name)[kept] for name in ("ids", "runtime", "normalizer")}
+        instances = None if self.instances is None else self.instances.take(keep)
+        values, group = self.config_values[keep], number[self.group[kept]]
+        return replace(self, config_values=values, group=group, instances=instances, **by_config)
 
     def only(self, used: NDArray[np.intp]) -> GraphRows:
-        """Return the rows with the columns ``used`` alone, numbered as in ``columns``, ascending."""
-        graph = len(self.graph_values)
-        return replace(
-            self,
-            columns=[self.columns[number] for number in used],
-            graph_values=self.graph_values[used[used < graph]],
-            config_values=self.config_values[:, used[used >= graph] - graph],
-        )
+        """Return the rows with only the columns ``used`` (indices into ``columns``, ascending)."""
+        width, columns = len(self.graph_values), [self.columns[number] for number in used]
+        graph, config = self.graph_values[used[used < width]], self.config_values[:, used[used >= width] - width]
+        return replace(self, columns=columns, graph_values=graph, config_values=config)
 
 
-#: Columns of `rows_table` before the features; nobody learns from these.
+#: Columns of `rows_table` before the features.
 KEYS: Final = ("collection", "graph", "family", "split", "configuration", "repeats", "runtime_ns", "label")
 
 
@@ -142,8 +136,8 @@ def rows_table(
 ) -> pl.DataFrame:
     """Return the rows of graphs with equal columns as one table: `KEYS`, then the features, float32.
 
-    ``configuration`` is the first of ``repeats`` identical configurations. ``runtime_ns`` is that of the fastest of
-    them and ``label`` its cost, the runtime over the normalizer; both are null if none of them was measured.
+    ``configuration`` is the first of ``repeats`` identical configurations, ``runtime_ns`` the smallest runtime and
+    ``label`` its cost (runtime over normalizer); both are null if none was measured.
     """
     import polars as pl
 
@@ -151,27 +145,24 @@ def rows_table(
     sizes = [len(graph) for graph in graphs]
     group = np.concatenate([graph.group + start for graph, start in zip(graphs, row_starts(graphs), strict=True)])
     cost = np.concatenate([graph.cost for graph in graphs])
-    by_row = np.lexsort((cost, group))  # stable: of equal costs the first configuration
+    by_row = np.lexsort((cost, group))  # stable: the first of equal costs
     fastest = by_row[np.unique(group[by_row], return_index=True)[1]]
-    names = pl.Series([graph.name for graph in graphs], dtype=pl.String)
-    families = pl.Series([program_family(graph.name) for graph in graphs], dtype=pl.String)
+    names = [graph.name for graph in graphs]
     graph_of_row = np.repeat(np.arange(len(graphs)), sizes)
     ids = np.concatenate([graph.ids for graph in graphs])
     measured = pl.Series(np.isfinite(cost[fastest]))
     keys: dict[str, Any] = {
         "collection": pl.lit(collection, pl.String),
-        "graph": names.gather(graph_of_row),
-        "family": families.gather(graph_of_row),
+        "graph": pl.Series(names, dtype=pl.String).gather(graph_of_row),
+        "family": pl.Series(map(program_family, names), dtype=pl.String).gather(graph_of_row),
         "split": pl.lit(split, pl.String),
         "configuration": pl.Series(ids[np.unique(group, return_index=True)[1]], dtype=pl.Int32),
         "repeats": pl.Series(np.bincount(group), dtype=pl.Int32),
         "runtime_ns": pl.when(measured).then(np.concatenate([graph.runtime for graph in graphs])[fastest]),
         "label": pl.when(measured).then(cost[fastest]),
     }
-    constants: Iterable[Any]
     if len(graphs) == 1:  # constants of a large graph are not written out
-        constants = first.graph_values
-        values = first.config_values.T
+        constants, values = first.graph_values, first.config_values.T
     else:
         constants = np.repeat(np.stack([graph.graph_values for graph in graphs], axis=1), sizes, axis=1)
         values = np.concatenate([graph.config_values.T for graph in graphs], axis=1)
@@ -181,12 +172,12 @@ def rows_table(
 
 
 def row_starts(graphs: Sequence[GraphRows]) -> list[int]:
-    """Return the number of rows before each of the graphs."""
+    """Return the number of rows before each graph."""
     return [0, *accumulate(map(len, graphs[:-1]))]
 
 
 def draw_of_graph(seed: int, name: str) -> np.random.Generator:
-    """Return a generator that depends on the seed and the graph alone, not on other samples."""
+    """Return a random generator for a seed and a graph."""
     return np.random.default_rng([seed, zlib.crc32(name.encode())])
 
 
@@ -206,10 +197,7 @@ def even_ranks(cost: NDArray[np.float64], most: int, rng: np.random.Generator) -
 
 
 def at_most(rows: GraphRows, recipe: Recipe) -> GraphRows:
-    """Draw the rows that a recipe keeps of a graph; the draw depends on the recipe and the graph alone.
-
-    Where it has more than ``max_configs``, those that were not measured go first: they cannot be trained on.
-    """
+    """Sample at most ``max_configs`` rows of a graph, only measured ones if there are any."""
     most = recipe.max_configs or len(rows)
     if len(rows) > most and rows.labelled:
         rows = rows.measured()

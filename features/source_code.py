@@ -1,4 +1,4 @@
-"""Hashes of source code, without docstrings, comments and line breaks: these are free to change."""
+"""Hashes of source code that ignore docstrings, comments and line breaks."""
 
 from __future__ import annotations
 
@@ -10,41 +10,36 @@ from pathlib import Path
 from typing import Any, Final
 
 _ROOT: Final = Path(__file__).parent.parent
-#: Where the computation of columns starts.
-_START: Final = "features/assemble.py"
-#: Documents and messages: nothing here can change a number.
+#: Files that cannot change a number.
 _PRESENTATION: Final = ("data/errors.py", "features/attribution.py", "features/meanings.py")
-#: Fields of syntax trees that say nothing, or not the same in every version of Python.
-_SILENT: Final = ("kind", "type_comment", "ctx")
 
 
 @cache
 def source_hash(root: Path = _ROOT) -> str:
-    """Hash of the code below ``root`` that turns a file into numbers, the same in every version of Python.
+    """Return a hash of the code below ``root`` that computes columns, equal for all versions of Python.
 
-    That is all of ``features/`` but what only shows columns, and what of ``data/`` their computation imports,
+    Covers ``features/`` without presentation, and the modules of ``data/`` that `features.assemble` imports,
     directly or not.
     """
-    own = [path.relative_to(root).as_posix() for path in root.joinpath("features").rglob("*.py")]
+    features = {path.relative_to(root).as_posix() for path in root.joinpath("features").rglob("*.py")}
     texts: dict[str, str] = {}
-    reached = [_START]
+    reached = ["features/assemble.py"]
     while reached:
-        name = reached.pop()
-        if name not in texts and name not in _PRESENTATION:
+        if (name := reached.pop()) not in texts and name not in _PRESENTATION:
             tree = ast.parse(root.joinpath(name).read_bytes())
             texts[name] = _text(tree)
             reached += _imported(tree, root)
-    texts |= {name: text_of(root.joinpath(name).read_bytes()) for name in {*own} - {*texts, *_PRESENTATION}}
+    texts |= {name: text_of(root.joinpath(name).read_bytes()) for name in features - {*texts, *_PRESENTATION}}
     return hashlib.sha256("".join(f"{name}\0{texts[name]}\0" for name in sorted(texts)).encode()).hexdigest()
 
 
 def text_of(source: bytes | str) -> str:
-    """Return what a hash of a module is made of; raises `SyntaxError` or `ValueError` for what is no Python."""
+    """Return the part of a module that is hashed; raises `SyntaxError` or `ValueError` for malformed source."""
     return _text(ast.parse(source))
 
 
 def _imported(tree: ast.Module, root: Path) -> Iterator[str]:
-    """Files of ``data`` and ``features`` that a module imports."""
+    """Yield the files of ``data`` and ``features`` that a module imports."""
     names: list[str] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -59,12 +54,14 @@ def _imported(tree: ast.Module, root: Path) -> Iterator[str]:
 
 
 def _text(value: Any) -> str:
-    """A syntax tree as text, without docstrings and without what is empty (other versions have other fields)."""
+    """Return a syntax tree as text, without docstrings and fields that are empty or differ by version of Python."""
     if isinstance(value, list):
         return f"[{','.join(map(_text, value))}]"
     if not isinstance(value, ast.AST):
         return ascii(value)
-    fields = {name: getattr(value, name, None) for name in value._fields if name not in _SILENT}
+    fields = {
+        name: getattr(value, name, None) for name in value._fields if name not in ("kind", "type_comment", "ctx")
+    }
     documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
     if isinstance(value, documented) and ast.get_docstring(value, clean=False) is not None:
         fields["body"] = value.body[1:]

@@ -4,10 +4,8 @@ A row is a *distinct* configuration, with the columns of `xlarank.features.rows.
 its features the lists ``configurations``, ``runtimes_ns`` and ``normalizers_ns`` hold the ids of all configurations
 that are identical to it and their measurements, 0 if there is none. Any reader of parquet can read the files, such
 as ``polars.scan_parquet("work/features/tile/**/*.parquet")``. A column costs a file 300 bytes, more than its values
-in a graph of 64 rows: hence many graphs a file.
-
-The metadata holds a CRC-32 of the whole file, which no flipped bit escapes: Parquet's own checksums leave out the
-footer, a zip's are looked at only once a member is unpacked.
+in a graph of 64 rows: hence many graphs a file. The metadata holds a CRC-32 of the whole file: Parquet's own
+checksums leave out the footer, and a zip's are checked only when a member is unpacked.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,13 +33,10 @@ from xlarank.features.instances.graph_instances import ARRAYS, Instances, LazyIn
 from xlarank.features.recipe import Recipe, Source
 from xlarank.features.rows import KEYS, GraphRows, row_starts, rows_table
 
-_METADATA: Final = "xlarank"
 #: Columns of lists, with an entry for each of the identical configurations -> array of `GraphRows`.
 _LISTS: Final = {"configurations": "ids", "runtimes_ns": "runtime", "normalizers_ns": "normalizer"}
 MANIFEST: Final = "manifest.json"
-#: Name of the entry that says how instances were made.
-_ABOUT: Final = "about"
-#: The checksum before it is known, and how it stands in JSON that a file holds as plain text.
+#: Placeholder of a checksum, and the JSON before it in a file.
 _BLANK, _MARK = b"0" * 8, b'"seal": "'
 #: Errors that polars, numpy and zipfile raise for truncated and foreign files.
 _BROKEN: Final = (
@@ -73,8 +68,8 @@ class Manifest:
     """Stored rows of a collection's split.
 
     Attributes:
-        graphs: by name, of every graph that was built.
-        broken: name -> why, of every file that could not be.
+        graphs: name -> entry, for each graph that was built.
+        broken: name -> reason, for each file that could not be read.
     """
 
     recipe: Recipe
@@ -90,54 +85,43 @@ class Manifest:
 
     @property
     def parts(self) -> set[int]:
-        """Numbers of the files of rows."""
+        """Numbers of the row files."""
         return {graph.part for graph in self.graphs.values()}
 
 
 def _sealable(value: dict[str, Any]) -> str:
-    """JSON with a blank checksum, for a file that keeps it as it is; `_seal` fills it in."""
+    """Return JSON with a blank checksum, for a file that stores it as plain text; `_seal` fills it in."""
     return json.dumps({**value, "seal": _BLANK.decode()})
 
 
 def _seal(path: Path) -> None:
     """Fill in the checksum of a file that holds `_sealable` JSON."""
-    content = path.read_bytes()
-    at = _place(content)
+    start, checksum = _checksum(path.read_bytes())
     with path.open("r+b") as stream:
-        stream.seek(at)
-        stream.write(_digest(content, at))
+        stream.seek(start)
+        stream.write(checksum)
 
 
-def _place(content: bytes) -> int:
-    at = content.rfind(_MARK)
-    if at < 0:
+def _checksum(content: bytes) -> tuple[int, bytes]:
+    """Return the position of a file's checksum, and the checksum of its content."""
+    mark = content.rfind(_MARK)
+    if mark < 0:
         raise ValueError("it has no seal")
-    return at + len(_MARK)
-
-
-def _digest(content: bytes, at: int) -> bytes:
-    view, checksum = memoryview(content), 0
-    for part in (view[:at], _BLANK, view[at + len(_BLANK) :]):
-        checksum = zlib.crc32(part, checksum)
-    return f"{checksum:08x}".encode()
+    start, view = mark + len(_MARK), memoryview(content)
+    checksum = zlib.crc32(view[start + len(_BLANK) :], zlib.crc32(_BLANK, zlib.crc32(view[:start])))
+    return start, f"{checksum:08x}".encode()
 
 
 def _whole(path: Path) -> bytes:
-    """The content of a file that is as it was written; raises `ValueError` for another."""
+    """Return the content of a file; raise `ValueError` unless it is as it was written."""
     content = read_bytes(path)
-    at = _place(content)
-    if content[at : at + len(_BLANK)] != _digest(content, at):
+    start, checksum = _checksum(content)
+    if content[start : start + len(_BLANK)] != checksum:
         raise ValueError("its content has changed since it was written")
     return content
 
 
-def _require_made(metadata: dict[str, Any], recipe: Recipe, source: Source) -> None:
-    """Raise `ValueError` unless a file was made by this recipe from this source."""
-    if from_json(Recipe, metadata["recipe"]) != recipe or metadata["source"] != asdict(source):
-        raise ValueError(_OTHERS)
-
-
-def _unreadable(path: Path, error: BaseException, expected: str) -> FeatureStoreError:
+def _unreadable(path: Path, error: BaseException, expected: str = "stored features") -> FeatureStoreError:
     return FeatureStoreError(f"{path} cannot be read ({error})", expected=expected, do="run build-features again")
 
 
@@ -146,26 +130,23 @@ def write_rows(
     graphs: Sequence[GraphRows],
     recipe: Recipe,
     entries: Mapping[str, StoredGraph],
-    place: tuple[str, str],
+    split: tuple[str, str],
 ) -> None:
-    """Write the rows of graphs with equal columns, whole or not at all; ``place`` is their collection and split."""
-    table = rows_table(graphs, *place)
+    """Write the rows of graphs with equal columns atomically; ``split`` names the collection and its split."""
+    table = rows_table(graphs, *split)
     starts = row_starts(graphs)
     arrays = {"row": np.concatenate([graph.group + start for graph, start in zip(graphs, starts, strict=True)])}
     arrays |= {name: np.concatenate([getattr(graph, array) for graph in graphs]) for name, array in _LISTS.items()}
     lists = pl.DataFrame(arrays).sort("row", maintain_order=True).group_by("row", maintain_order=True).agg(pl.all())
-    metadata = {
-        "recipe": asdict(recipe),
-        "graph_columns": len(graphs[0].graph_columns),
-        "graphs": {
-            graph.name: {"start": start, **asdict(entries[graph.name])}
-            for graph, start in zip(graphs, starts, strict=True)
-        },
+    members = {
+        graph.name: {"start": start, **asdict(entries[graph.name])}
+        for graph, start in zip(graphs, starts, strict=True)
     }
+    metadata = {"recipe": asdict(recipe), "graph_columns": len(graphs[0].graph_columns), "graphs": members}
     table = pl.concat([table[:, : len(KEYS)], lists.drop("row"), table[:, len(KEYS) :]], how="horizontal")
     with atomic_write(path) as partial:
         str(partial).encode()  # readers take no path that is not UTF-8
-        write_parquet(partial, table, statistics=False, metadata={_METADATA: _sealable(metadata)})
+        write_parquet(partial, table, statistics=False, metadata={"xlarank": _sealable(metadata)})
         _seal(partial)
 
 
@@ -175,11 +156,11 @@ def read_rows(path: Path, recipe: Recipe | None = None) -> dict[str, tuple[Graph
         content = _whole(path)
         return _parse(content, _metadata(content, recipe))
     except _BROKEN as error:
-        raise _unreadable(path, error, "stored features") from error
+        raise _unreadable(path, error) from error
 
 
 def _metadata(content: bytes, recipe: Recipe | None) -> dict[str, Any]:
-    metadata: dict[str, Any] = json.loads(pl.read_parquet_metadata(io.BytesIO(content))[_METADATA])
+    metadata: dict[str, Any] = json.loads(pl.read_parquet_metadata(io.BytesIO(content))["xlarank"])
     if recipe is not None and from_json(Recipe, metadata["recipe"]) != recipe:
         raise ValueError(_OTHERS)
     return metadata
@@ -189,20 +170,18 @@ def _parse(content: bytes, metadata: dict[str, Any]) -> dict[str, tuple[GraphRow
     features = [*pl.read_parquet_schema(io.BytesIO(content))][len(KEYS) + len(_LISTS) :]
     graph_columns, config_columns = features[: metadata["graph_columns"]], features[metadata["graph_columns"] :]
     table = pl.read_parquet(io.BytesIO(content), columns=[*_LISTS, *config_columns])
-    starts = [int(about["start"]) for about in metadata["graphs"].values()]
+    entries: dict[str, dict[str, Any]] = metadata["graphs"]
+    starts = [int(entry["start"]) for entry in entries.values()]
     # a graph's first row has its constants: those of one large graph are not read row by row
     constants = pl.read_parquet(io.BytesIO(content), columns=graph_columns, n_rows=starts[-1] + 1)[starts]
     values = table.select(config_columns).to_numpy(order="c")
     graphs: dict[str, tuple[GraphRows, Source]] = {}
-    for start, graph_values, (name, about) in zip(
-        starts, constants.to_numpy(), metadata["graphs"].items(), strict=True
-    ):
-        rows = slice(start, start + int(about["rows"]))
+    for graph_values, (name, entry) in zip(constants.to_numpy(), entries.items(), strict=True):
+        rows = slice(int(entry["start"]), int(entry["start"]) + int(entry["rows"]))
         lists = table[rows].select(*_LISTS).with_row_index("row").explode(*_LISTS).sort("configurations")
         group, ids, runtime, normalizer = (column.to_numpy().astype(np.int64) for column in lists)
         arrays = graph_values, values[rows], group, ids, runtime, normalizer
-        graph = GraphRows(name, features, *arrays, kinds=tuple(about["kinds"]))
-        graphs[name] = graph, Source(**about["source"])
+        graphs[name] = GraphRows(name, features, *arrays, kinds=tuple(entry["kinds"])), Source(**entry["source"])
     return graphs
 
 
@@ -211,24 +190,21 @@ def stored_graphs(path: Path, recipe: Recipe) -> dict[str, StoredGraph]:
     if not path.exists():
         return {}
     try:
-        graphs = _metadata(_whole(path), recipe)["graphs"]
-        for about in graphs.values():
-            del about["start"]
-        return {name: from_json(StoredGraph, about, name) for name, about in graphs.items()}
+        entries = _metadata(_whole(path), recipe)["graphs"]
+        for entry in entries.values():
+            del entry["start"]
+        return {name: from_json(StoredGraph, entry, name) for name, entry in entries.items()}
     except _BROKEN:
         return {}
 
 
 def write_instances(path: Path, instances: Instances, recipe: Recipe, source: Source) -> None:
-    """Write one graph's instances beside its rows, whole or not at all; raises `WorkspaceError`.
-
-    Only the codes of the nodes grow with the configurations, one or two bytes each.
-    """
-    about = {"columns": instances.columns, "recipe": asdict(recipe), "source": asdict(source)}
+    """Write one graph's instances beside its rows atomically; raises `WorkspaceError`."""
+    metadata = {"columns": instances.columns, "recipe": asdict(recipe), "source": asdict(source)}
     arrays: dict[str, Any] = {name: getattr(instances, name) for name in ARRAYS}
     # node by node: neighbouring entries are mostly equal, and half the size when compressed
     arrays["codes"] = np.ascontiguousarray(instances.codes.T)
-    arrays[_ABOUT] = np.array(json.dumps(about))
+    arrays["about"] = np.array(json.dumps(metadata))
     with atomic_write(path) as partial:
         with partial.open("wb") as stream:
             np.savez_compressed(stream, **arrays)
@@ -238,15 +214,16 @@ def write_instances(path: Path, instances: Instances, recipe: Recipe, source: So
 
 
 def _instance_arrays(path: Path, recipe: Recipe, source: Source, names: Sequence[str]) -> dict[str, Any]:
-    """The columns of stored instances and the arrays that are named; raises one of `_BROKEN`."""
+    """Return the columns and the named arrays of stored instances; raises one of `_BROKEN`."""
     with np.load(io.BytesIO(_whole(path)), allow_pickle=False) as archive:
-        about = json.loads(str(archive[_ABOUT]))
-        _require_made(about, recipe, source)
-        return {"columns": list(map(str, about["columns"])), **{name: archive[name] for name in names}}
+        metadata = json.loads(str(archive["about"]))
+        if from_json(Recipe, metadata["recipe"]) != recipe or metadata["source"] != asdict(source):
+            raise ValueError(_OTHERS)
+        return {"columns": list(map(str, metadata["columns"])), **{name: archive[name] for name in names}}
 
 
 def instances_current(path: Path, recipe: Recipe, source: Source) -> bool:
-    """Whether the file in place is whole and was made from this source by this recipe."""
+    """Return whether the file is whole and was made from this source by this recipe."""
     try:
         return bool(_instance_arrays(path, recipe, source, ()))
     except _BROKEN:
@@ -254,7 +231,7 @@ def instances_current(path: Path, recipe: Recipe, source: Source) -> bool:
 
 
 def read_instances(path: Path, recipe: Recipe, source: Source) -> Instances:
-    """Read one graph's instances; raises `FeatureStoreError` unless they are whole and of this making."""
+    """Read one graph's instances; raises `FeatureStoreError` unless they are `instances_current`."""
     try:
         arrays = _instance_arrays(path, recipe, source, ARRAYS)
         return Instances(**{**arrays, "codes": np.ascontiguousarray(arrays["codes"].T)})
@@ -273,21 +250,20 @@ def scan_rows(
 
     Raises `FeatureStoreError` for files that are not there, and if ``verified``, not whole or not of the manifest.
     """
-    sources: list[Any] = []
-    for path in (workspace.rows(collection, split, part) for part in sorted(manifest.parts)):
+    sources: list[Any] = [workspace.rows(collection, split, part) for part in sorted(manifest.parts)]
+    for number, path in enumerate(sources):
         try:
             path.stat()
-            content = _whole(path) if verified else None
-            sources.append(path if content is None else io.BytesIO(content))
-            if content is not None:
+            if verified:
+                sources[number] = io.BytesIO(content := _whole(path))
                 _metadata(content, manifest.recipe)
         except _BROKEN as error:
-            raise _unreadable(path, error, "stored features") from error
+            raise _unreadable(path, error) from error
     return pl.scan_parquet(sources, glob=False)
 
 
 def remove_other_rows(workspace: Workspace, collection: Collection, split: str, manifest: Manifest) -> None:
-    """Remove rows and instances of graphs that are gone, which other readers would take for current."""
+    """Remove rows and instances of graphs that are not in the manifest."""
     kept = {workspace.rows(collection, split, part) for part in manifest.parts}
     kept |= {workspace.graph_instances(collection, split, name) for name in manifest.graphs}
     folder = workspace.features(collection, split)
@@ -297,7 +273,7 @@ def remove_other_rows(workspace: Workspace, collection: Collection, split: str, 
 
 
 def read_manifest(workspace: Workspace, collection: Collection, split: str) -> Manifest | None:
-    """The manifest of a split, or None where nothing was built; raises `FeatureStoreError` if broken."""
+    """Return the manifest of a split, None if nothing was built; raises `FeatureStoreError` if it is broken."""
     path = workspace.features(collection, split) / MANIFEST
     if not path.exists():
         return None
@@ -308,45 +284,42 @@ def read_manifest(workspace: Workspace, collection: Collection, split: str) -> M
 
 
 def stored_collections(workspace: Workspace) -> list[Collection]:
-    """Collections that have a manifest for at least one split."""
+    """Return the collections that have a manifest for at least one split."""
     root = workspace.root / "features"
     paths = [path for split in SPLITS for path in root.glob(f"*/**/{split}/{MANIFEST}")]
     return sorted({Collection(path.relative_to(root).parts[:-2]) for path in paths})
 
 
 def stored_roots(workspace: Workspace) -> set[str]:
-    """Data roots that the stored rows were made from."""
-    built = [(collection, split) for collection in stored_collections(workspace) for split in SPLITS]
-    manifests = [read_manifest(workspace, collection, split) for collection, split in built]
-    return {manifest.data_root for manifest in manifests if manifest is not None}
+    """Return the data roots that the stored rows were made from."""
+    splits = product(stored_collections(workspace), SPLITS)
+    return {manifest.data_root for key in splits if (manifest := read_manifest(workspace, *key))}
 
 
 def each_graph(
     workspace: Workspace, collection: Collection, split: str, manifest: Manifest | None = None
 ) -> Iterator[GraphRows]:
-    """Yield the graphs of a split in the order of the manifest; none where nothing was built.
+    """Yield the graphs of a split in the order of the manifest; none if nothing was built.
 
-    ``manifest`` is that of the split, if it was read before. Raises `FeatureStoreError` for rows that are not as
-    it describes: another `build-features` has written them, perhaps with other settings; and for rows of other
-    feature code than that in place.
+    ``manifest`` is that of the split, if it was read before. Raises `FeatureStoreError` for rows that differ from
+    it (written by another `build-features`) and for rows of other feature code than the present one.
     """
     manifest = manifest or read_manifest(workspace, collection, split)
     if manifest is None:
         return
-    own = "".join(f" `blocks={file.name}`" for file in manifest.recipe.settings.block_files)
-    if manifest.recipe.code_hash != manifest.recipe.settings.code_hash(collection.kind):
-        raise FeatureStoreError(
-            f"the {split} rows of {collection} were made by other feature code",
-            expected="rows of the code in place",
-            do=f"run build-features `data_root={manifest.data_root}`{own}",
-        )
+    settings = manifest.recipe.settings
+    if manifest.recipe.code_hash != settings.code_hash(collection.kind):
+        blocks = "".join(f" `blocks={file.name}`" for file in settings.block_files)
+        do = f"run build-features `data_root={manifest.data_root}`{blocks}"
+        got = f"the {split} rows of {collection} were made by other feature code"
+        raise FeatureStoreError(got, expected="rows of the code in place", do=do)
     for part, members in groupby(manifest.graphs.items(), key=lambda entry: entry[1].part):
         path = workspace.rows(collection, split, part)
         stored = read_rows(path, manifest.recipe)
         for name, graph in members:
             rows, source = stored.pop(name, (None, None))
             if rows is None or source != graph.source:
-                raise _unreadable(path, ValueError(_OTHERS), "stored features")
+                raise _unreadable(path, ValueError(_OTHERS))
             if collection.kind == "layout":
                 instances = workspace.graph_instances(collection, split, name)
                 read = partial(read_instances, instances, manifest.recipe, graph.source)

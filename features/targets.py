@@ -1,7 +1,6 @@
-"""The hardware that a collection's kernels run on: which columns speak of it, and what is estimated of it.
+"""Target hardware of a collection, and the columns that describe it.
 
-Columns are stored alike for every collection, so that workspaces and models can be compared; what a ranker looks at
-depends on the target. The physics of one machine misleads on another.
+All collections store the same columns; rankers drop those of other hardware, whose physics would mislead.
 """
 
 from __future__ import annotations
@@ -19,25 +18,26 @@ from xlarank.features.tile.tpu_time import TpuTime
 
 @dataclass(frozen=True)
 class Target:
-    """Hardware that kernels run on."""
+    """Hardware that kernels run on.
 
-    name: str  # short, as the card of a model says it
-    about: str  # in words
-    columns: frozenset[str]  # those of tiles that speak of this hardware alone
-    #: Columns whose sum is the logarithm (base 2) of an estimated time, by kind of graph.
+    Attributes:
+        about: description for model cards.
+        columns: columns of tiles that describe this hardware only.
+        estimate: kind of graph -> columns whose sum is the log2 of an estimated time.
+        times: columns of estimated times: the larger, the slower.
+    """
+
+    name: str
+    about: str
+    columns: frozenset[str]
     estimate: Mapping[Kind, tuple[str, ...]] = field(default_factory=dict, hash=False)
-    #: Columns of estimated times: the larger, the slower.
     times: frozenset[str] = frozenset()
 
 
-CPU: Final = Target(
-    "cpu",
-    "a CPU core with AVX2",
-    frozenset([*TileInner.columns, "shape__input_registers__log"]),
-    {"tile": ("estimate__sum__log",)},
-    frozenset(["estimate__sum__log"]),
-)
-_PADDED: Final = "kernel__physical__flag", *(f"traffic__padded_{what}" for what in ("tile__log", "tile__ratio"))
+_INNER: Final = frozenset([*TileInner.columns, "shape__input_registers__log"])
+_SUM: Final = "estimate__sum__log"
+CPU: Final = Target("cpu", "a CPU core with AVX2", _INNER, {"tile": (_SUM,)}, frozenset([_SUM]))
+_PADDED: Final = "kernel__physical__flag", "traffic__padded_tile__log", "traffic__padded_tile__ratio"
 TPU: Final = Target(
     "tpu",
     "a TPU core with 16 MiB of vector memory and tiles of 8 x 128",
@@ -51,7 +51,7 @@ TARGETS: Final = {target.name: target for target in (CPU, TPU)}
 
 
 def target_of(collection: Collection) -> Target:
-    """Return the hardware behind a collection: a CPU or GPU where its source begins with one, else a TPU.
+    """Return the hardware of a collection: a CPU or GPU if its source begins with one, else a TPU.
 
     >>> [target_of(Collection.parse(name)).name for name in ("tile:cpu", "layout:nvidia-h100:random", "tile:xla")]
     ['cpu', 'gpu', 'tpu']
@@ -65,7 +65,7 @@ def target_of(collection: Collection) -> Target:
 def foreign_columns(target: Target | None) -> frozenset[str]:
     """Return the columns that describe other hardware than the target's; none if the target is not known.
 
-    Layouts have none: what padding says of a TPU's tiles it says of the locality of a CPU's loops, too.
+    Layouts have none: padding to a TPU's tiles also indicates the locality of a CPU's loops.
     """
     others = [other.columns for other in TARGETS.values() if target is not None and other is not target]
     return frozenset().union(*others)

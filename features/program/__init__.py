@@ -1,1 +1,1 @@
-"""What a program is, whatever its configurations are: facts about nodes and tensors, columns of the graph."""
+"""Columns of a program, independent of its configurations, and facts about its nodes and tensors."""

@@ -18,8 +18,8 @@ _COUNTED = [number for number in range(len(OPCODES)) if number not in RETIRED_OP
 
 
 def _opcode_columns(how: str, meaning: str) -> dict[str, str]:
-    names = {number: OPCODES[number] for number in _COUNTED}
-    return {f"opcodes__{name.replace('-', '_')}{how}": meaning.format(name) for name in names.values()}
+    names = [OPCODES[number] for number in _COUNTED]
+    return {f"opcodes__{name.replace('-', '_')}{how}": meaning.format(name) for name in names}
 
 
 class _ProgramBlock(Block):
@@ -35,8 +35,7 @@ class OpcodeHistogram(_ProgramBlock):
     columns = _opcode_columns("__share", "share of nodes that are {}")
 
     def compute(self, context: ProgramContext) -> Floats:
-        counts = np.bincount(context.graph.opcode, minlength=len(OPCODES))[_COUNTED]
-        return counts / context.graph.nodes
+        return np.bincount(context.graph.opcode, minlength=len(OPCODES))[_COUNTED] / context.graph.nodes
 
 
 class OpcodeSizes(_ProgramBlock):
@@ -50,7 +49,7 @@ class OpcodeSizes(_ProgramBlock):
 
     def compute(self, context: ProgramContext) -> Floats:
         opcode, total = context.graph.opcode, max(context.bytes.sum(), 1.0)
-        counts, written = (np.bincount(opcode, of, minlength=len(OPCODES)) for of in (None, context.bytes))
+        counts, written = (np.bincount(opcode, weight, len(OPCODES)) for weight in (None, context.bytes))
         return np.concatenate([np.log2(1.0 + counts[_COUNTED]), written[_COUNTED] / total])
 
 
@@ -63,8 +62,8 @@ class ElementTypes(_ProgramBlock):
     }
 
     def compute(self, context: ProgramContext) -> Floats:
-        nodes = np.bincount(context.element_type, minlength=len(ELEMENT_BYTES))
-        written = np.bincount(context.element_type, context.bytes, minlength=len(ELEMENT_BYTES))
+        nodes = np.bincount(context.element_type, None, len(ELEMENT_BYTES))
+        written = np.bincount(context.element_type, context.bytes, len(ELEMENT_BYTES))
         return np.concatenate([nodes / context.graph.nodes, written / max(context.bytes.sum(), 1.0)])
 
 
@@ -100,7 +99,7 @@ _STATISTICS: Final = {
     **{how: f"{how} over nodes" for how in ("mean", "std", "max")},
     **{f"q{100 * q:g}": f"{100 * q:g} % quantile" for q in _QUANTILES},
 }
-_DIRECTIONS: Final = {"in": "operands of a node", "out": "consumers of a node", "total": "neighbours"}
+_COUNTS: Final = {"in": "operands of a node", "out": "consumers of a node", "total": "neighbours"}
 
 
 class Degrees(_ProgramBlock):
@@ -110,15 +109,13 @@ class Degrees(_ProgramBlock):
     """
 
     columns = {
-        f"degrees__{direction}__{how}": f"{statistic} of the number of {what}"
-        for direction, what in _DIRECTIONS.items()
+        f"degrees__{direction}__{how}": f"{statistic} of the number of {counted}"
+        for direction, counted in _COUNTS.items()
         for how, statistic in _STATISTICS.items()
     }
 
     def compute(self, context: ProgramContext) -> Floats:
-        nodes, edges = context.graph.nodes, context.graph.edges
-        operands = np.bincount(edges[:, 0], minlength=nodes)
-        consumers = np.bincount(edges[:, 1], minlength=nodes)
+        operands, consumers = (np.bincount(ends, minlength=context.graph.nodes) for ends in context.graph.edges.T)
         values: list[float] = []
         for degree in (operands, consumers, operands + consumers):
             values += [degree.mean(), degree.std(), degree.max(), *np.quantile(degree, _QUANTILES)]
@@ -166,7 +163,6 @@ class Computations(Block):
     def compute(self, context: ProgramContext) -> Floats:
         graph = context.graph
         assert isinstance(graph, LayoutGraph)
-        ends = np.unique(np.concatenate([[0], graph.splits, [graph.nodes]]))  # with or without the outer ends
-        sizes = np.diff(ends)
-        logs = np.log2(1 + len(sizes)), np.log2(1 + sizes.mean())
-        return np.array([logs[0], sizes.max() / graph.nodes, logs[1], sizes.std() / graph.nodes])
+        sizes = np.diff(np.unique([0, *graph.splits, graph.nodes]))  # splits may include the outer ends
+        count, size = np.log2(1 + len(sizes)), np.log2(1 + sizes.mean())
+        return np.array([count, sizes.max() / graph.nodes, size, sizes.std() / graph.nodes])

@@ -1,4 +1,4 @@
-"""Opcodes by what they do to a tensor's layout and how they cost time."""
+"""Classes of opcodes by their effect on layouts and time."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ _MEMBERS: Final[dict[str, str]] = {
     "shift-right-arithmetic shift-right-logical sign sine sqrt subtract tanh cbrt logistic "
     "round-nearest-even stochastic-convert tan map",
 }
-#: Class names in column order; what no class names is "other" (parameters, tuples, control flow, collectives).
+#: Class names in column order; "other" are parameters, tuples, control flow and collectives.
 OPCODE_CLASSES: Final[tuple[str, ...]] = (*_MEMBERS, "other")
-
-#: What a configurable node is to TPU's layout search: convolution, dot and reshape choose, the rest is other.
+#: Classes of configurable nodes in the layout search of TPUs.
 COARSE_CLASSES: Final = ("convolution", "dot", "reshape", "other")
 
 
@@ -51,12 +50,12 @@ def opcode_class(opcode: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def coarse_class(classes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the index into `COARSE_CLASSES` for indices into `OPCODE_CLASSES` (whose first three are equal)."""
+    """Return the index into `COARSE_CLASSES` for indices into `OPCODE_CLASSES` (the first three are the same)."""
     return np.asarray(np.minimum(classes, len(COARSE_CLASSES) - 1))
 
 
-#: Finer groups, for instances. A tree splits their number, so neighbours are alike: heavy operations first, then
-#: those that move data, then elementwise ones by what an element costs, then what costs nothing.
+#: Finer groups, for instances. Trees split their numbers, so the order is by similarity: heavy operations, those
+#: that move data, elementwise ones by cost.
 _GROUPS: Final[dict[str, str]] = {
     "convolution": "convolution",
     "dot": "dot",
@@ -73,7 +72,7 @@ _GROUPS: Final[dict[str, str]] = {
     "sqrt tan tanh cbrt",
     "divide": "divide remainder",
 }
-#: Group names by number: those above, other elementwise operations, parameters and constants, and the rest.
+#: Group names by number; "source" are parameters and constants.
 OPCODE_GROUPS: Final[tuple[str, ...]] = (*_GROUPS, "elementwise", "source", "other")
 
 _REST: Final = np.where(_CLASS_OF == list(_MEMBERS).index("elementwise"), len(_GROUPS), len(_GROUPS) + 2)

@@ -19,9 +19,7 @@ _FUSIBLE: Final = (
     *("reshape", "transpose", "copy", "concatenate", "slice", "gather", "broadcast"),
     *("transcendental", "divide", "elementwise"),
 )
-#: Not worth computing twice.
-_EXPENSIVE: Final = ("transcendental", "divide")
-#: An operand at least this share of the output is read as often as the output is computed.
+#: Least share of the output's size from which on an operand is read as often as the output is computed.
 _LARGE_OPERAND: Final = 0.5
 
 
@@ -46,15 +44,14 @@ class ProgramContext:
     def default_layout(self) -> Ints:
         """``(nodes, 6)`` the compiler's default, minor-to-major, -1 past the rank.
 
-        The file pads with 0, which is also a dimension, so the rank masks it. If the file gives no
-        permutation of the dimensions (no default known), the row-major one is used.
+        The file pads with 0, which is also a dimension. If it gives no permutation, row-major is assumed.
         """
         stated = self.column("layout_minor_to_major_0", MAX_RANK).astype(np.int64)
         inside = np.arange(MAX_RANK) < self.rank[:, None]
         layout = np.where(inside, stated, -1)
         row_major = np.where(inside, self.rank[:, None] - 1 - np.arange(MAX_RANK), -1)
-        proper = (np.sort(layout, axis=1) == np.sort(row_major, axis=1)).all(axis=1)
-        return np.where(proper[:, None], layout, row_major)
+        proper = (np.sort(layout, axis=1) == np.sort(row_major, axis=1)).all(axis=1, keepdims=True)
+        return np.where(proper, layout, row_major)
 
     @cached_property
     def element_type(self) -> Ints:
@@ -90,11 +87,10 @@ class ProgramContext:
     @cached_property
     def operands(self) -> sparse.csr_array:
         """Sparse ``(nodes, nodes)`` float64: 1 at (consumer, operand)."""
-        consumer, operand = self.graph.edges[:, 0], self.graph.edges[:, 1]
-        shape = (self.graph.nodes, self.graph.nodes)
-        matrix = sparse.csr_array((np.ones(len(consumer)), (consumer, operand)), shape=shape)
+        nodes, edges = self.graph.nodes, self.graph.edges
+        matrix = sparse.csr_array((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), shape=(nodes, nodes))
         matrix.sum_duplicates()
-        matrix.data[:] = 1.0  # an operand used twice is still one neighbour
+        matrix.data[:] = 1.0  # also for an operand used twice
         return matrix
 
     @cached_property
@@ -104,7 +100,7 @@ class ProgramContext:
 
     @cached_property
     def neighbours(self) -> sparse.csr_array:
-        """Sparse ``(nodes, nodes)`` float64: 1 where two nodes share an edge, either way."""
+        """Sparse ``(nodes, nodes)`` float64: 1 if two nodes share an edge, either way."""
         matrix = sparse.csr_array(self.operands + self.consumers)
         matrix.data[:] = 1.0
         return matrix
@@ -113,14 +109,14 @@ class ProgramContext:
     def fused(self) -> NDArray[np.bool_]:
         """``(nodes,)`` whether a fusing compiler never stores the output.
 
-        The operation and all its consumers (at least one) run as loops over elements, and it is no root. With
-        several consumers it is computed once in each, which does not pay for what is expensive or reads more than
-        one large operand; a broadcast would compute an expensive operand many times over.
+        The operation is no root, and it and all its consumers run as loops over elements. Several consumers compute
+        it repeatedly, which does not pay for expensive operations or several large operands; nor does a broadcast
+        of an expensive one.
         """
         group = opcode_group(self.graph.opcode)
         fusible, expensive, broadcast = (
             np.isin(group, [OPCODE_GROUPS.index(name) for name in names])
-            for names in (_FUSIBLE, _EXPENSIVE, ("broadcast",))
+            for names in (_FUSIBLE, ("transcendental", "divide"), ("broadcast",))
         )
         fan_out = np.diff(self.consumers.indptr)
         operand = self.operands.tocoo()

@@ -1,12 +1,11 @@
 """Tensors behind the slots of configurable nodes, and the role of each of their dimensions.
 
-The output slot is the node's own output. The input and kernel slots lay out its first and second operand, but the
-dataset's edge list does not keep the operand order (real convolutions list the kernel first about half the time),
-so it is inferred from shapes and, last, from the order of the edges.
+The input and kernel slots lay out the first and second operand. The dataset's edges are not in operand order (half
+of real convolutions list the kernel first), so it is inferred from shapes, then from the order of the edges.
 
-A convolution's dimension numbers are in the file. Those of a dot are not: they follow from the shapes, with the
-conventions that JAX and TensorFlow lower to (batch dimensions lead, the output lists what is left of the left
-operand before what is left of the right one). A reshape's follow from where the products of the leading sizes meet.
+A convolution's dimension numbers are in the file. A dot's follow from the shapes, with the conventions of JAX and
+TensorFlow: batch dimensions lead, the output lists the left operand's dimensions first. A reshape's follow from
+equal products of leading sizes.
 """
 
 from __future__ import annotations
@@ -31,23 +30,23 @@ CONVOLUTION_ROLES: Final = ("batch", "feature", "spatial")
 DOT_ROLES: Final = ("batch", "rows", "contracted")
 RESHAPE_ROLES: Final = ("kept", "split", "merged")
 _DOT, _RESHAPE, _REDUCE = (OPCODE_CLASSES.index(name) for name in ("dot", "reshape", "reduce"))
-#: What one piece of evidence weighs: a layout that names a dimension the operand lacks outweighs shapes.
+#: Weights of evidence: a layout with a dimension that the operand lacks outweighs shapes.
 _RANK_FITS, _SHAPE_FITS = 4.0, 1.0
-#: Opcodes that only name or bundle what is there.
-_FREE: Final = [
-    OPCODE[name] for name in ("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all")
-]
+#: Opcodes that compute nothing.
+_FREE: Final = [OPCODE[name] for name in "parameter constant tuple get-tuple-element bitcast after-all".split()]
 
 
 def slot_tensors(facts: ProgramContext, nodes: Ints, table: ConfigTable | None = None) -> Ints:
-    """Return the nodes whose outputs are the output, input and kernel tensors, ``(nodes, 3)``; -1 for none.
+    """Return the nodes that produce the output, input and kernel tensors, ``(nodes, 3)``; -1 for none.
 
-    With the ``table`` of these nodes, its layouts are evidence too.
+    With the ``table`` of these nodes, its layouts are evidence, too.
     """
     first, second = _two_operands(facts.graph.edges, nodes, facts.rank)
-    named = np.zeros((len(nodes), 2), np.int64) if table is None else _ranks_named(table)
-    straight = _fit(facts, nodes, first, second, named)
-    swapped = _fit(facts, nodes, second, first, named)
+    named = np.zeros((len(nodes), 2), np.int64)  # least ranks that layouts of input and kernel imply
+    if table is not None:
+        slots = table.rows[:, MAX_RANK : 3 * MAX_RANK].reshape(-1, 2, MAX_RANK)
+        np.maximum.at(named, table.node, slots.max(axis=2, initial=-1) + 1)
+    straight, swapped = _fit(facts, nodes, first, second, named), _fit(facts, nodes, second, first, named)
     swap = (second >= 0) & (swapped > straight)
     # x * x has one edge for two operands
     twice = facts.opcode_class[nodes] == _DOT if table is None else named[:, 1] > 0
@@ -55,27 +54,12 @@ def slot_tensors(facts: ProgramContext, nodes: Ints, table: ConfigTable | None =
     return np.stack([nodes, np.where(swap, second, first), np.where(swap, first, second)], axis=1)
 
 
-def _two_operands(edges: Ints, nodes: Ints, rank: Ints) -> tuple[Ints, Ints]:
-    """Return the first two operands of each node in the order of the edges; -1 for none.
-
-    A scalar comes last: it has no layout, and a reduction's initial value often stands first.
-    """
+def _two_operands(edges: Ints, nodes: Ints, rank: Ints) -> list[Ints]:
+    """Return the first two operands of each node in the order of the edges, scalars last; -1 for none."""
     order = np.lexsort((rank[edges[:, 1]] == 0, edges[:, 0]))
     consumer, operand = edges[order, 0], np.append(edges[order, 1], -1)
-    at = np.searchsorted(consumer, nodes)
-    count = np.searchsorted(consumer, nodes, side="right") - at
-    first = np.where(count > 0, operand[np.minimum(at, len(consumer))], -1)
-    second = np.where(count > 1, operand[np.minimum(at + 1, len(consumer))], -1)
-    return first, second
-
-
-def _ranks_named(table: ConfigTable) -> Ints:
-    """Return the least rank that the layouts of the input and kernel slots imply, ``(K, 2)``."""
-    named = np.zeros((table.nodes, 2), np.int64)
-    for number in (0, 1):
-        slot = table.rows[:, MAX_RANK * (number + 1) : MAX_RANK * (number + 2)]
-        np.maximum.at(named[:, number], table.node, slot.max(axis=1, initial=-1) + 1)
-    return named
+    start, end = (np.searchsorted(consumer, nodes, side) for side in ("left", "right"))
+    return [np.where(start + i < end, operand[np.minimum(start + i, len(consumer))], -1) for i in (0, 1)]
 
 
 def _fit(facts: ProgramContext, node: Ints, input_: Ints, kernel: Ints, named: Ints) -> NDArray[np.float64]:
@@ -90,9 +74,8 @@ def _fit(facts: ProgramContext, node: Ints, input_: Ints, kernel: Ints, named: I
 
 
 def _is_kernel(facts: ProgramContext, node: Ints, tensor: Ints) -> NDArray[np.bool_]:
-    """Return whether a tensor has the window's size and the output's features in a kernel's dimensions."""
-    dims = facts.dims[tensor]
-    rows = np.arange(len(node))
+    """Return whether a tensor's spatial sizes and output features are those of the node's kernel."""
+    dims, rows = facts.dims[tensor], np.arange(len(node))
     spatial = facts.column("convolution_dim_numbers_kernel_spatial_dims_0", 4)[node].astype(np.int64)
     window = facts.column("window_size_0", 4)[node]
     used = np.arange(4) < (facts.rank[node] - 2)[:, None]
@@ -105,9 +88,7 @@ def _is_kernel(facts: ProgramContext, node: Ints, tensor: Ints) -> NDArray[np.bo
 def _dot_order(facts: ProgramContext, node: Ints, left: Ints, right: Ints) -> NDArray[np.float64]:
     """Score an order of operands: the output lists the left operand's dimensions before the right one's."""
     dims, rank = facts.dims[node], facts.rank[node]
-    rows = np.arange(len(node))
-    last = dims[rows, np.maximum(rank - 1, 0)][:, None]
-    before = dims[rows, np.maximum(rank - 2, 0)][:, None]
+    last, before = (dims[np.arange(len(node)), np.maximum(rank - i, 0)][:, None] for i in (1, 2))
     has_last = (facts.dims[right] == last).any(axis=1)
     has_before = (facts.dims[left] == before).any(axis=1) & (facts.dims[left] == dims[:, :1]).any(axis=1)
     return np.where(rank > 0, has_last.astype(float) + has_before, 0.0)
@@ -116,10 +97,9 @@ def _dot_order(facts: ProgramContext, node: Ints, left: Ints, right: Ints) -> ND
 def slot_roles(facts: ProgramContext, tensors: Ints) -> Ints:
     """Return the role of each dimension of output, input and kernel, ``(nodes, 3, 6)``; -1 for none.
 
-    ``tensors`` is ``(nodes, 3)`` as `slots.slot_tensors` gives it. Roles count within the operation:
-    `CONVOLUTION_ROLES` (of a kernel, ``batch`` is the input feature and ``feature`` the output feature),
-    `DOT_ROLES` (``rows`` are what an operand gives to the output; of the output, those of the left operand,
-    and ``contracted`` stands for those of the right one) and `RESHAPE_ROLES`.
+    ``tensors`` is ``(nodes, 3)`` from `slot_tensors`. Roles are indices into `CONVOLUTION_ROLES` (a kernel's
+    ``batch`` is the input feature and ``feature`` the output feature), `DOT_ROLES` (``rows`` are an operand's
+    dimensions in the output; in the output, ``contracted`` denotes the right operand's) and `RESHAPE_ROLES`.
     """
     roles = np.full((len(tensors), 3, MAX_RANK), -1)
     node = tensors[:, 0]
@@ -137,48 +117,37 @@ def slot_roles(facts: ProgramContext, tensors: Ints) -> Ints:
 
 
 def _convolution(facts: ProgramContext, tensors: Ints) -> Ints:
-    """Return the roles of convolutions: the file names batch and feature, all others are spatial."""
     roles = np.full((len(tensors), 3, MAX_RANK), CONVOLUTION_ROLES.index("spatial"))
-    rows = np.arange(len(tensors))
-    stem = "convolution_dim_numbers"
     named = (
-        ("output_batch_dim", "output_feature_dim"),
-        ("input_batch_dim", "input_feature_dim"),
-        ("kernel_input_feature_dim", "kernel_output_feature_dim"),
+        ("output_batch", "output_feature"),
+        ("input_batch", "input_feature"),
+        ("kernel_input_feature", "kernel_output_feature"),
     )
     for slot, columns in enumerate(named):
         for role, column in enumerate(columns):
-            roles[rows, slot, facts.column(f"{stem}_{column}")[tensors[:, 0]].astype(np.int64)] = role
+            dimension = facts.column(f"convolution_dim_numbers_{column}_dim")[tensors[:, 0]].astype(np.int64)
+            roles[np.arange(len(tensors)), slot, dimension] = role
     return roles
 
 
 def dot_split(facts: ProgramContext, tensors: Ints) -> tuple[Ints, Ints, Floats]:
-    """Return how many output dimensions are batch and from the left operand, and the size summed over.
-
-    Three arrays ``(dots,)``; see `split_sizes`.
-    """
-    present = (tensors >= 0)[:, :, None]
-    rank = np.where(present, facts.rank[tensors][:, :, None], 0)
-    about = np.concatenate([np.where(present, facts.dims[tensors], 0), rank], axis=2).reshape(
-        len(tensors), len(LAYOUT_SLOTS) * (MAX_RANK + 1)
-    )
-    alike = group_codes(about)
-    splits = []
-    for dot in about[alike.first].reshape(-1, len(LAYOUT_SLOTS), MAX_RANK + 1).tolist():
-        out, left, right = (tuple(sizes[: sizes[-1]]) for sizes in dot)
-        splits.append(split_sizes(out, left, right))
+    """Return `split_sizes` of every dot: three arrays ``(dots,)``."""
+    shapes = np.concatenate([facts.dims[tensors], facts.rank[tensors][:, :, None]], axis=2)
+    shapes = np.where((tensors >= 0)[:, :, None], shapes, 0)
+    alike = group_codes(shapes.reshape(len(tensors), len(LAYOUT_SLOTS) * (MAX_RANK + 1)))
+    splits = [split_sizes(*(tuple(sizes[: sizes[-1]]) for sizes in dot)) for dot in shapes[alike.first].tolist()]
     table = np.array(splits, np.float64).reshape(-1, 3)[alike.group]
     return table[:, 0].astype(np.int64), table[:, 1].astype(np.int64), table[:, 2]
 
 
 def split_sizes(out: Sizes, left: Sizes, right: Sizes) -> tuple[int, int, float]:
-    """Return for one dot the number of batch dimensions, of the left operand's own, and the size K summed over.
+    """Return the numbers of a dot's batch dimensions and of the left operand's rows, and the size K summed over.
 
-    With b batch and c contracted dimensions the ranks obey o = l + r - b - 2 c, the output's first b sizes and
-    the next l - b - c stand in the left operand, the first b and the others in the right one, and what is left
-    of both is the same: the contracted sizes. If several b fit, those that contract anything are preferred, then
-    those whose batch leads both operands, the largest; else b = 0; else the largest. If none fits, b = 0,
-    c = (l + r - o) // 2 and K = sqrt(|left| |right| / |output|).
+    With b batch and c contracted dimensions the ranks obey o = l + r - b - 2 c. The output's first b sizes and the
+    next l - b - c are in the left operand, the first b and the others in the right one; the remaining sizes of both
+    are equal: the contracted ones. If several b fit, those that contract anything are preferred, then those whose
+    batch leads both operands, the largest; else b = 0; else the largest. If none fits, b = 0, c = (l + r - o) // 2
+    and K = sqrt(|left| |right| / |output|).
 
     >>> split_sizes((8, 12, 128, 128), (8, 128, 12, 64), (8, 128, 12, 64))  # attention
     (2, 1, 64.0)
@@ -207,7 +176,7 @@ def split_sizes(out: Sizes, left: Sizes, right: Sizes) -> tuple[int, int, float]
 def _dot(facts: ProgramContext, tensors: Ints) -> Ints:
     """Return the roles of dots: operand dimensions with a size of the output are batch or rows, others contracted.
 
-    The left operand is searched from its first dimension on, the right one for its own part from the last.
+    Rows are matched from the left operand's first and from the right operand's last dimension.
     """
     batch_role, rows_role, contracted_role = range(len(DOT_ROLES))
     batch, rows, _ = dot_split(facts, tensors)
@@ -220,8 +189,8 @@ def _dot(facts: ProgramContext, tensors: Ints) -> Ints:
         for position in range(MAX_RANK):
             _find(operand, output[:, position], position < batch, roles[:, slot], batch_role, contracted_role)
         for position in range(MAX_RANK):
-            own = (position >= first) & (position < last)
-            _find(operand, output[:, position], own, roles[:, slot], rows_role, contracted_role, ahead=slot == 1)
+            active = (position >= first) & (position < last)
+            _find(operand, output[:, position], active, roles[:, slot], rows_role, contracted_role, ahead=slot == 1)
     return roles
 
 
@@ -238,8 +207,8 @@ def _find(
 def reshape_blocks(facts: ProgramContext, tensors: Ints) -> Ints:
     """Return the block of each dimension of outputs and inputs, ``(reshapes, 2, 6)``; -1 for none.
 
-    Sizes between two common products of leading sizes form a block. Dimensions of size 1 belong to none, nor do
-    those of a tensor without elements.
+    Sizes between two common products of leading sizes form a block. Dimensions of size 1 and of empty tensors have
+    none.
     """
     tensor = tensors[:, :2]
     inside = (np.arange(MAX_RANK) < facts.rank[tensor][:, :, None]) & (tensor >= 0)[:, :, None]
@@ -253,7 +222,7 @@ def reshape_blocks(facts: ProgramContext, tensors: Ints) -> Ints:
 
 
 def _reshape(facts: ProgramContext, tensors: Ints) -> Ints:
-    """Return the roles of reshapes: a block of one dimension each is kept, one with more in the output split."""
+    """Return the roles of reshapes: blocks of one dimension are kept, those with more in the output are split."""
     blocks = reshape_blocks(facts, tensors)
     of_output, of_input = ((blocks[:, side, None, None, :] == blocks[:, :, :, None]).sum(axis=3) for side in (0, 1))
     kept = (blocks < 0) | ((of_output == 1) & (of_input == 1))
@@ -266,10 +235,9 @@ def _reshape(facts: ProgramContext, tensors: Ints) -> Ints:
 def node_flops(context: ProgramContext) -> Floats:
     """Estimate the floating-point operations of every node, ``(nodes,)``.
 
-    A convolution or dot multiplies and adds once for every output element and element summed over: 2 |out| (kernel
-    elements / output features), or 2 |out| K. A reduction touches every element of its largest operand (or of its
-    output, where that is larger), any other operation every element of its output. What has no elements of its own
-    (tuples, tokens) and what only names or bundles what is there (parameters, bitcasts, ...) costs nothing.
+    A convolution takes 2 |out| (kernel elements / output features), a dot 2 |out| K, a reduction the elements of
+    its largest operand (or output), any other operation those of its output; tuples, tokens and `_FREE` cost
+    nothing.
     """
     work = np.where(context.element_bytes > 0, context.volume, 0.0)
     work[np.isin(context.graph.opcode, _FREE)] = 0.0

@@ -1,13 +1,11 @@
 """Arithmetic on shapes and layouts, vectorised over tensors.
 
-Shapes are ``(tensors, 6)`` with 0 past the rank, layouts ``(tensors, 6)`` minor-to-major with -1 past
-the end. `Tiling` is the hardware's: a parameter, never a constant in a formula.
+Shapes are ``(tensors, 6)``, 0 past the rank; layouts are ``(tensors, 6)`` minor-to-major, -1 past the end.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any, Final
 
 import numpy as np
@@ -30,8 +28,8 @@ class Tiling:
 
     sublanes: int = 8  # with the lanes, the tile of an element that fills a word
     lanes: int = 128
-    word_bytes: int = 4  # narrower elements are packed, so that a tile holds as many more rows of them
-    fewest_sublanes: int = 2  # a tensor of few rows gets a tile of fewer, halved down to this
+    word_bytes: int = 4  # narrower elements are packed into more rows
+    fewest_sublanes: int = 2  # tiles of tensors of few rows are halved down to this
 
 
 #: TPU v2/v3 and later for 32-bit elements (XLA's tiled layout T(8,128)).
@@ -56,12 +54,10 @@ def complete_layout(layout: NDArray[np.integer], default: NDArray[np.integer]) -
     >>> complete_layout(np.array([[0, 3, -1, -1, -1, -1]]), np.array([[3, 2, 1, 0, -1, -1]])).tolist()
     [[0, 3, 2, 1, -1, -1]]
     """
-    tensors = len(layout)
-    position = np.full((tensors, MAX_RANK + 1), 3 * MAX_RANK)  # the last column swallows the -1 entries
-    rows = np.arange(tensors)[:, None]
-    positions = np.broadcast_to(np.arange(MAX_RANK), layout.shape)
-    position[rows, default] = positions + MAX_RANK
-    position[rows, layout] = positions
+    position = np.full((len(layout), MAX_RANK + 1), 3 * MAX_RANK)  # the last column swallows the -1 entries
+    rows = np.arange(len(layout))[:, None]
+    position[rows, default] = np.arange(MAX_RANK) + MAX_RANK
+    position[rows, layout] = np.arange(MAX_RANK)
     position = position[:, :MAX_RANK]
     order: Ints = np.argsort(position, axis=1, kind="stable")
     order[np.take_along_axis(position, order, axis=1) >= 3 * MAX_RANK] = -1
@@ -78,8 +74,8 @@ def minor_sizes(dims: Ints, layout: Ints) -> tuple[Ints, Ints]:
 def padding_waste(dims: Ints, layout: Ints, tiling: Tiling = TPU) -> Floats:
     """Return the padded over the true size, minus one: ``(tensors,)``, no unit.
 
-    The minor-most dimension is rounded up to the lanes and the second to the sublanes; a tensor of
-    rank 1 lies along the lanes only. Neither a scalar nor a dimension of size 0 is padded.
+    The minor-most dimension is rounded up to the lanes, the second to the sublanes (if there is one); scalars and
+    dimensions of size 0 are not padded.
 
     >>> dims = np.array([[100, 8, 0, 0, 0, 0], [8, 100, 0, 0, 0, 0]])
     >>> layout = np.array([[1, 0, -1, -1, -1, -1]] * 2)
@@ -87,18 +83,16 @@ def padding_waste(dims: Ints, layout: Ints, tiling: Tiling = TPU) -> Floats:
     [15.64, 0.28]
     """
     minor, second = minor_sizes(dims, layout)
-    waste: Floats = _rounded(minor, tiling.lanes) * _rounded(second, tiling.sublanes)
-    waste[layout[:, 1] < 0] = _rounded(minor, tiling.lanes)[layout[:, 1] < 0]
-    waste[layout[:, 0] < 0] = 1.0
-    return waste - 1.0
+    height = np.where(layout[:, 1] < 0, 1.0, _rounded(second, tiling.sublanes))
+    return np.where(layout[:, 0] < 0, 1.0, _rounded(minor, tiling.lanes) * height) - 1.0
 
 
 def packed_waste(dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tiling = TPU) -> Floats:
     """Return `padding_waste` with narrow elements packed and with the small tiles of tensors of few rows.
 
-    XLA packs two 16-bit or four 8-bit elements into a word, so a tile has 16 or 32 rows of them; a second
-    minor-most size of at most 2 or 4 (times the packing) takes a tile of 2 or 4 rows instead of 8. A tensor
-    of rank 1 is folded into rows of the lanes' width, where one row is allowed too.
+    XLA packs two 16-bit or four 8-bit elements into a word, so tiles have 16 or 32 rows of them. A second
+    minor-most size of at most 2 or 4 (times the packing) takes a tile of 2 or 4 rows. A vector is folded into rows
+    of lanes.
 
     >>> dims = np.array([[2, 128, 0, 0, 0, 0], [2, 128, 0, 0, 0, 0], [1000, 0, 0, 0, 0, 0]])
     >>> layout = np.array([[1, 0, -1, -1, -1, -1]] * 2 + [[0, -1, -1, -1, -1, -1]])
@@ -111,15 +105,13 @@ def packed_waste(dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tiling
     packing = np.maximum(1.0, tiling.word_bytes / np.maximum(element_bytes, 1.0))
     tile = np.where(vector & (rows <= 1), 1.0 / packing, tile_sublanes(rows / packing, tiling))
     height = _rounded(rows, tile * packing)
-    width = _rounded(minor, tiling.lanes)
     folded = np.where(minor > 0, rows * height * tiling.lanes / np.maximum(minor, 1), 1.0)
-    waste: Floats = np.where(vector, folded, width * height)
-    waste[layout[:, 0] < 0] = 1.0
-    return np.maximum(waste - 1.0, 0.0)
+    waste = np.where(vector, folded, _rounded(minor, tiling.lanes) * height)
+    return np.where(layout[:, 0] < 0, 0.0, np.maximum(waste - 1.0, 0.0))
 
 
 def tile_sublanes(rows: NDArray[Any], tiling: Tiling) -> Floats:
-    """Return the sublanes of the tiles of tensors with so many rows of words: fewer for few rows."""
+    """Return the sublanes of the tiles of tensors, by their rows of words."""
     sublanes = np.full(len(rows), float(tiling.sublanes))
     fewer = tiling.sublanes // 2
     while fewer >= tiling.fewest_sublanes:
@@ -130,15 +122,13 @@ def tile_sublanes(rows: NDArray[Any], tiling: Tiling) -> Floats:
 
 def _rounded(size: NDArray[np.integer] | Floats, multiple: int | Floats) -> Floats:
     """Return the size rounded up to a multiple, over the size itself."""
-    up: Floats = np.ceil(size / multiple) * multiple / np.maximum(size, 1)
-    return np.maximum(up, 1.0)
+    return np.maximum(np.ceil(size / multiple) * multiple / np.maximum(size, 1), 1.0)
 
 
 def contiguity(dims: Ints, layout: Ints, default: Ints) -> Floats:
-    """Return how much of a tensor a copy between two full layouts moves in one piece: ``(tensors,)``, 0 to 1.
+    """Return log(elements of a run) / log(elements of the tensor) of a copy between full layouts, ``(tensors,)``.
 
-    The dimensions that both layouts list first, in the same order, form runs that stay together; the value
-    is log(elements of a run) / log(elements of the tensor), and 1 where the layouts agree.
+    The dimensions that both layouts list first form runs that are moved in one piece. Equal layouts give 1.
 
     >>> dims = np.array([[4, 4, 16, 0, 0, 0]] * 2)
     >>> default = np.array([[2, 1, 0, -1, -1, -1]] * 2)
@@ -154,7 +144,7 @@ def contiguity(dims: Ints, layout: Ints, default: Ints) -> Floats:
 
 
 def layout_key(layout: Ints) -> Ints:
-    """Return one number per layout, for comparing: entries plus 1 as digits in base 7, minor-most lowest."""
+    """Return a number that identifies each layout: entries plus 1 as digits in base 7, minor-most lowest."""
     return np.asarray((layout + 1) @ (MAX_RANK + 1) ** np.arange(MAX_RANK))
 
 
@@ -169,11 +159,9 @@ def permutation_distance(left: Ints, right: Ints) -> Floats:
         position = np.zeros((len(layout), MAX_RANK + 1), np.int64)
         position[np.arange(len(layout))[:, None], layout] = np.arange(MAX_RANK)
         positions.append(position[:, :MAX_RANK])
-    rank = (left >= 0).sum(axis=1)
-    differing = np.zeros(len(left))
-    for i, j in combinations(range(MAX_RANK), 2):
-        crossed = (positions[0][:, i] < positions[0][:, j]) != (positions[1][:, i] < positions[1][:, j])
-        differing += crossed & (j < rank)
+    rank, (i, j) = (left >= 0).sum(axis=1), np.triu_indices(MAX_RANK, 1)
+    ascending = [position[:, i] < position[:, j] for position in positions]
+    differing = ((ascending[0] != ascending[1]) & (j < rank[:, None])).sum(axis=1)
     return np.asarray(differing / np.maximum(rank * (rank - 1) / 2, 1))
 
 

@@ -1,1 +1,1 @@
-"""Tile configurations: the shared context of a kernel, and one file per physical idea."""
+"""Columns of tile configurations."""

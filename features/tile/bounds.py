@@ -1,7 +1,8 @@
-"""The bounds themselves, how they divide what they cut, and the memory that a kernel's tiles need and move."""
+"""Bounds of tiles, their division of tensors, and the memory traffic of tiles."""
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -28,10 +29,8 @@ class Bounds(Block):
     }
 
     def compute(self, context: TileContext) -> Floats:
-        parts = []
-        for slot in TILE_SLOTS:
-            parts += [log2p(context.bounds[slot]), log2p(context.tiles[slot].prod(axis=1))[:, None]]
-        return np.concatenate(parts, axis=1)
+        parts = ((log2p(context.bounds[slot]), log2p(context.tiles[slot].prod(axis=1))) for slot in TILE_SLOTS)
+        return np.column_stack([*chain.from_iterable(parts)])
 
 
 class TileCounts(Block):
@@ -59,38 +58,22 @@ class TileCounts(Block):
     }
 
     def compute(self, context: TileContext) -> Floats:
-        parts = []
+        parts: list[Floats] = []
         for slot in ("output", "kernel"):
             tile, extents = context.tiles[slot], context.extents[slot]
             inside = extents > 0
             counts = np.where(inside, np.ceil(extents / tile), 1.0)
             covered = np.where(inside, counts * tile / np.where(inside, extents, 1.0), 1.0)
-            dimensions = max(1, int(inside.sum()))
-            parts += [
-                np.log2(counts),
-                np.log2(counts.prod(axis=1))[:, None],
-                covered.prod(axis=1)[:, None] - 1.0,
-                ((inside & (covered == 1.0)).sum(axis=1) / dimensions)[:, None],
-                ((inside & (counts == 1.0)).sum(axis=1) / dimensions)[:, None],
-                np.where(inside, (extents - (counts - 1.0) * tile) / tile, 1.0)[:, :3],
-            ]
-        return np.concatenate(parts, axis=1)
-
-
-#: Elements of 32 bits in a vector register of 256 bits.
-_VECTOR: Final = 8
-
-
-def _alignment(bound: Floats) -> Floats:
-    """Return log2 of the largest power of two, up to 64, that divides a bound."""
-    return np.asarray(np.log2(np.gcd(whole_numbers(bound), 64)))
+            parts += [np.log2(counts), np.log2(counts.prod(axis=1)), covered.prod(axis=1) - 1.0]
+            parts += [(inside & (ratio == 1.0)).sum(axis=1) / max(1, inside.sum()) for ratio in (covered, counts)]
+            parts.append(np.where(inside, (extents - (counts - 1.0) * tile) / tile, 1.0)[:, :3])
+        return np.column_stack(parts)
 
 
 class TileShape(Block):
-    """How a tile is proportioned: against its extents from the minor side, and against the inner tile.
+    """Proportions of a tile: relative to its extents from the minor side, and to the inner tile.
 
-    Dimensions are counted from the last (minor-most in the row-major files), because programs of
-    different rank share their innermost dimensions' meaning.
+    Dimensions are counted from the last one, because innermost dimensions mean the same at every rank.
     """
 
     kinds = ("tile",)
@@ -102,10 +85,7 @@ class TileShape(Block):
                 ("output_last{}__log", "output bound of the dimension {} before the last, log2(1 + x)"),
                 ("output_last{}__ratio", "output bound over extent of the dimension {} before the last"),
                 ("input_last{}__log", "input (vector) bound of the dimension {} before the last, log2(1 + x)"),
-                (
-                    "output_over_input_last{}__log",
-                    "output over input bound, dimension {} before the last, log2",
-                ),
+                ("output_over_input_last{}__log", "output over input bound, dimension {} before the last, log2"),
                 ("input_last{}__ratio", "input (vector) bound over extent of the dimension {} before the last"),
                 ("kernel_{}__ratio", "kernel bound over extent of the kernel's dimension {}"),
             )
@@ -126,20 +106,20 @@ class TileShape(Block):
 
     def compute(self, context: TileContext) -> Floats:
         rank, ones = context.output_rank, np.ones((context.configs, 3))
-        # the last three dimensions, the last one first; 1 where there are fewer
-        output, input_ = (
-            np.column_stack([ones, context.tiles[s][:, :rank]])[:, :-4:-1] for s in ("output", "input")
-        )
+        # the last three dimensions, the last one first; padded with 1
+        bounds = context.tiles["output"], context.tiles["input"]
+        output, input_ = (np.column_stack([ones, bound[:, :rank]])[:, :-4:-1] for bound in bounds)
         extents = np.maximum(np.append(np.ones(3), context.extents["output"][:rank])[:-4:-1], 1.0)
         of_last = [log2p(output), output / extents, log2p(input_), np.log2(output / input_), input_ / extents]
-        last, inner_last = (context.tiles[slot][:, max(0, rank - 1)] for slot in ("output", "input"))
+        last, inner_last = (bound[:, max(0, rank - 1)] for bound in bounds)
         kernel = context.tiles["kernel"]
         cut = kernel / np.maximum(context.extents["kernel"], 1.0)
-        volume, vector = (context.tiles[slot].prod(axis=1) for slot in ("output", "input"))
-        registers = vector / inner_last * np.ceil(inner_last / _VECTOR)
+        volume, vector = (bound.prod(axis=1) for bound in bounds)
+        registers = vector / inner_last * np.ceil(inner_last / 8)  # of 8 elements of 32 bits
         single = [np.minimum(cut.prod(axis=1), 2.0**24), np.log2(volume / vector), np.log2(last / output[:, 1])]
         single += [inner_last % 16 / 16, last % 16 / 16]
-        single += map(_alignment, (inner_last, input_[:, 1], last, kernel.prod(axis=1)))
+        aligned = (inner_last, input_[:, 1], last, kernel.prod(axis=1))
+        single += [np.log2(np.gcd(whole_numbers(bound), 64)) for bound in aligned]
         return np.column_stack([*of_last, cut[:, :3], *single, np.log2(registers)])
 
 
@@ -150,10 +130,10 @@ VMEM_BYTES: Final = 16 * 2**20
 class Traffic(Block):
     """Bytes a tile holds, bytes moved by all tiles, and work per byte.
 
-    With output tile m x n (its two last dimensions; the others count to m) and K contracted elements, a tile
-    reads m*K + K*n elements and writes m*n; without contraction it reads and writes its own size. Bounds that
-    count hardware tiles are turned into elements first (the inner columns stay in the unit of the bounds).
-    Double buffering keeps two tiles in vector memory, where they are padded to the hardware's tile.
+    With output tile m x n (n along the last dimension) and K contracted elements, a tile reads m*K + K*n elements
+    and writes m*n; without contraction it reads and writes its own size. Sizes are in elements, those of inner
+    columns in units of the bounds. Double buffering keeps two tiles in vector memory, padded to the hardware's
+    tile.
     """
 
     kinds = ("tile",)
@@ -193,8 +173,7 @@ class Traffic(Block):
         whole_left, whole_right = whole[: rank - 1].prod() * depth, whole[rank - 1] * depth
         least = whole.prod() + (whole_left + whole_right if depth else whole.prod())
         work = volume * max(depth, 1.0)
-        size = float(max(1.0, context.element_bytes[context.walked]))
-        tiling = context.tiling
+        size, tiling = float(max(1.0, context.element_bytes[context.walked])), context.tiling
         padded = np.ceil(columns / tiling.lanes) * tiling.lanes * rows
         if rank > 1:
             second = tile[:, rank - 2]
@@ -236,27 +215,16 @@ class Kernel(Block):
         main, extents, rank = context.main, context.extents["output"], context.output_rank
         operands = context.bytes[context.main_operands]
         parameters = context.graph.opcode == OPCODE["parameter"]
-        reads = context.bytes[parameters].sum()
-        # multiply-adds: one per output element where nothing is contracted
-        work = float(context.volume[main] * (context.depth or 1.0))
-        sizes = [
-            *extents,
-            *(extents[rank - 1 - i] if rank > i else 0.0 for i in range(3)),
-            context.depth,
-            work,
-            reads,
-            work / max(1.0, reads + context.bytes[main]),
-            float(parameters.sum()),
-            float(len(operands)),
-            operands.max(initial=0.0),
-            operands.min(initial=np.inf) if len(operands) else 0.0,
-        ]
+        reads, work = context.bytes[parameters].sum(), float(context.volume[main] * (context.depth or 1.0))
+        sizes = [*extents, *(extents[rank - 1 - i] if rank > i else 0.0 for i in range(3)), context.depth, work]
+        sizes += [reads, work / max(1.0, reads + context.bytes[main]), parameters.sum(), len(operands)]
+        sizes += [operands.max(), operands.min()] if len(operands) else [0.0, 0.0]
         flags = [float(context.main_class == name) for name in OPCODE_CLASSES]
         return np.array([*flags, *log2p(np.array(sizes)), self._reduces_minor(context), float(context.physical)])
 
     @staticmethod
     def _reduces_minor(context: TileContext) -> bool:
-        """Return whether the output's shape is the beginning of the operand's, whose end is summed over."""
+        """Return whether the output's shape is a prefix of the operand's, which sums its minor dimension."""
         if context.graph.opcode[context.main] != OPCODE["reduce"] or len(context.main_operands) == 0:
             return False
         operand, rank = context.main_operands[0], int(context.rank[context.main])

@@ -1,7 +1,4 @@
-"""Inner loop of a vector tile on a CPU core, and an estimate of a kernel's time from it.
-
-Only for files that give a vector tile (input bounds); where none is given, as in TPU files, every column is 0.
-"""
+"""Inner loop of a vector tile on a CPU core, and an estimate of a kernel's time from it."""
 
 from __future__ import annotations
 
@@ -16,13 +13,11 @@ from xlarank.features.program.tensors import Floats
 from xlarank.features.tile.tile_context import TileContext, contiguous, whole_numbers
 
 # A core of the AVX2 generation (Fog, *Instruction tables* and *The microarchitecture of Intel, AMD and VIA CPUs*).
-#: Bytes of a vector register, and how many there are.
-_REGISTER: Final = 32
-_REGISTERS: Final = 16
-#: Cycles until a multiply-add's result can be used; multiply-adds and loads begun in a cycle.
-_LATENCY: Final = 4.0
-_ISSUED: Final = 2.0
-#: Cycles to put a register aside and fetch it back.
+#: Bytes and number of vector registers.
+_REGISTER, _REGISTERS = 32, 16
+#: Latency of a multiply-add in cycles; multiply-adds and loads issued per cycle.
+_LATENCY, _ISSUED = 4.0, 2.0
+#: Cycles to spill and reload a register.
 _SPILL: Final = 1.5
 #: Bytes of a cache line; sets and ways of the first and the second cache.
 _LINE: Final = 64
@@ -47,30 +42,28 @@ class InnerLoop:
         n, m = vector[:, rank - 1], vector[:, : rank - 1].prod(axis=1)
         row = np.ceil(n / self.lanes)
         self.n, self.elements, self.registers = n, m * n, m * row
-        # the vector tile divides the output tile in every dimension; otherwise IREE computes element by element
+        # otherwise IREE computes element by element
         self.divides = (np.fmod(output, vector) == 0).all(axis=1).astype(np.float64)
-        self.depth = facts.depth or 1.0  # elements summed over for one output element, 1 where nothing is
+        self.depth = facts.depth or 1.0  # elements summed over for one output element
         convolution, window = facts.main_class == "convolution", facts.column("window_size_0", MAX_RANK)[facts.main]
         shared = facts.main_class == "dot" or (convolution and self.depth > np.prod(window[window > 0]))
-        # multiply-adds that do not wait for each other. Where operands are shared (products, convolutions over
-        # input features), the reduction is one chain an element; elsewhere each reduction step starts anew
+        # independent multiply-adds: if operands are shared (products, convolutions over input features), there is
+        # one chain per element, otherwise each step of the reduction starts a new one
         step = facts.tiles["kernel"].prod(axis=1) if facts.depth else np.ones(facts.configs)
         self.chains = m * row * (1.0 if shared else step)
-        # registers loaded for one step of the reduction: m + r where m rows and r columns are multiplied with each
-        # other, else each element has its own (and a depthwise convolution r weights)
+        # registers loaded for one step of the reduction: m rows and r columns if shared, else one per element (and
+        # r weights of a depthwise convolution)
         self.loads = m + row if shared else m * row + (row if convolution else 0.0)
         self.lines = np.ceil(n * size / _LINE)  # cache lines that one row of the vector tile touches
         stride = facts.extents["output"][rank - 1] * size / _LINE
         self.line_cycles = _line_cycles(self.depth, stride) if shared else 0.0  # to fetch one of them
-        self.spilled = np.maximum(0.0, m * row + row + 1 - _REGISTERS)  # registers beyond those there are
+        self.spilled = np.maximum(0.0, m * row + row + 1 - _REGISTERS)
 
     @property
     def cycles(self) -> Floats:
-        """Cycles for as many multiply-adds as a register has elements: the slowest of issue, latency, loads and
-        cache lines, and what spilling adds. Element by element, each waits for the one before.
+        """Cycles per register of multiply-adds: the slowest of issue, latency, loads and lines, plus spilling.
 
-        Low et al. 2016, *Analytical Modeling Is Enough for High-Performance BLIS*, derive the best register
-        tile from the same quantities.
+        The quantities are those of Low et al. 2016, *Analytical Modeling Is Enough for High-Performance BLIS*.
         """
         limits = [self.registers / _ISSUED, _LATENCY * self.registers / self.chains]
         limits += [self.loads / _ISSUED, self.lines * self.line_cycles]
@@ -81,25 +74,22 @@ class InnerLoop:
 def _line_cycles(depth: float, stride: float) -> float:
     """Return the cycles to fetch a line of a panel of ``depth`` rows, ``stride`` lines apart, read repeatedly.
 
-    Rows a multiple of a power of two apart fall into few sets of a cache: sets / gcd(sets, stride) of them.
+    The rows fall into sets / gcd(sets, stride) sets of a cache.
     """
-    apart = max(1, round(stride))
-    for (sets, ways), cycles in zip(_CACHES, _LINE_CYCLES, strict=False):
-        if depth <= ways * sets / gcd(sets, apart):
-            return cycles
-    return _LINE_CYCLES[-1]
+    fits = [depth <= ways * sets / gcd(sets, max(1, round(stride))) for sets, ways in _CACHES]
+    return _LINE_CYCLES[[*fits, True].index(True)]
 
 
-#: Bytes a cycle for kernels of up to so many bytes in all.
+#: Upper bound of a kernel's bytes -> bytes per cycle.
 _BANDWIDTH: Final = ((2.0**20, 32.0), (2.0**24, 12.0), (np.inf, 4.0))
-#: Bytes that could have been read in the time that a new contiguous run takes to begin.
+#: Cost of starting a contiguous run, in bytes read.
 _RUN_START: Final = 256.0
 
 
 class TileInner(Block):
     """The innermost loop of a vector tile on a CPU core with AVX2, and the kernel's time estimated from it.
 
-    0 where no vector tile is given; `InnerLoop` has the quantities and their sources. Computing an output element
+    0 if no vector tile is given; `InnerLoop` has the quantities and their sources. Computing an output element
     takes `InnerLoop.cycles` for each register of multiply-adds. Memory takes the bytes of the main node and its
     operands over a bandwidth of 32, 12 or 4 bytes a cycle (up to 1 MiB, up to 16 MiB, more), and each contiguous
     run of the output tile begins with the time of another 256 bytes. The longer of the two is the roofline
@@ -117,16 +107,15 @@ class TileInner(Block):
         "inner__lines__log": "cache lines that one row touches over the elements that use them, log2",
         "inner__spill__log": "registers needed beyond the 16 there are, log2(1 + x)",
         "inner__cycles__log": "cycles for 32 bytes of multiply-adds, estimated, log2",
-        "estimate__run__log": Column("elements of the output tile that lie side by side, log2", Cause.ESTIMATE),
-        "estimate__memory__log": Column(
-            "cycles to move an output element's share of the bytes, log2", Cause.ESTIMATE
-        ),
-        "estimate__longer__log": Column(
-            "the longer of computing and moving an output element, cycles, log2", Cause.ESTIMATE
-        ),
-        "estimate__sum__log": Column(
-            "computing and moving an output element one after the other, cycles, log2", Cause.ESTIMATE
-        ),
+        **{
+            f"estimate__{name}__log": Column(f"{meaning}, log2", Cause.ESTIMATE)
+            for name, meaning in (
+                ("run", "elements of the output tile that lie side by side"),
+                ("memory", "cycles to move an output element's share of the bytes"),
+                ("longer", "the longer of computing and moving an output element, cycles"),
+                ("sum", "computing and moving an output element one after the other, cycles"),
+            )
+        },
     }
 
     def compute(self, context: TileContext) -> Floats:

@@ -1,9 +1,8 @@
-"""Shared intermediate results of a tile graph: what its bounds divide, in which unit they count, its kind.
+"""Shared intermediate results of a tile graph: the dimensions and unit of its bounds, and its kind.
 
-Two conventions are met. Google's TPU files count the physical order (major to minor) of the tensor a
-kernel walks over, its two minor-most dimensions in whole hardware tiles of 8 x 128: `copy` of
-``[32, 5, 5, 256]`` with layout {3,0,2,1} has bounds up to ``(5, 5, 4, 2)``. Others count elements of the
-logical dimensions. The extents decide which: bounds never exceed them. A bound of 0 is a whole dimension.
+Bounds in Google's TPU files are in physical order (major to minor), the two minor-most in hardware tiles of 8 x
+128: `copy` of ``[32, 5, 5, 256]`` with layout {3,0,2,1} has bounds up to ``(5, 5, 4, 2)``. Other bounds count
+elements of logical dimensions. Extents decide, as bounds never exceed them. A bound of 0 is a whole dimension.
 """
 
 from __future__ import annotations
@@ -28,17 +27,21 @@ _WORK_ORDER: Final = tuple(
 
 
 class TileContext(ProgramContext):
-    """Everything tile blocks share; per-configuration results are for the *distinct* configurations."""
+    """Quantities of a kernel that tile blocks share, for its *distinct* configurations.
+
+    Attributes:
+        columns: columns that earlier blocks have computed.
+        bounds: slot -> ``(configs, 6)`` bounds of the file.
+    """
 
     graph: TileGraph
 
     def __init__(self, graph: TileGraph, tiling: Tiling = TPU) -> None:
         super().__init__(graph)
-        self.tiling = tiling  # the hardware's tile
-        self.columns: dict[str, NDArray[np.float32]] = {}  # those that earlier blocks have computed, by name
+        self.tiling = tiling
+        self.columns: dict[str, NDArray[np.float32]] = {}
         bounds = graph.config_feat[graph.duplicates.first].astype(np.float64)
         starts = {slot: TILE_COLUMNS.index(f"{slot}_bounds_0") for slot in TILE_SLOTS}
-        # slot -> ``(configs, 6)`` bounds as given
         self.bounds: dict[str, Floats] = {slot: bounds[:, at : at + MAX_RANK] for slot, at in starts.items()}
 
     @property
@@ -48,12 +51,9 @@ class TileContext(ProgramContext):
     @cached_property
     def main(self) -> int:
         """The node that costs most: by class (convolution first), then by bytes, then the last one."""
-        classes = self.opcode_class
-        for wanted in _WORK_ORDER:
-            nodes = np.flatnonzero(classes == wanted)
-            if len(nodes):
-                return _last_largest(nodes, self.bytes)
-        return _last_largest(np.arange(len(self.bytes)), self.bytes)
+        members = (np.flatnonzero(self.opcode_class == number) for number in _WORK_ORDER)
+        nodes = next((nodes for nodes in members if len(nodes)), np.arange(len(self.bytes)))
+        return int(nodes[len(nodes) - 1 - np.argmax(self.bytes[nodes][::-1])])
 
     @cached_property
     def main_operands(self) -> Ints:
@@ -75,9 +75,8 @@ class TileContext(ProgramContext):
     def walked(self) -> int:
         """Node whose output the output bounds divide.
 
-        Reductions are walked over their operand on TPU, over their result elsewhere. The tensor is taken that
-        most bounds reach, among those whose extents admit all; at equality roots, then larger tensors. A vector
-        tile leaves no doubt: it cuts the result of a root or of the main node.
+        A vector tile cuts the result of a root or of the main node. Otherwise it is the tensor with most extents
+        equal to the largest bounds, among those that no bound exceeds; roots and larger tensors win ties.
         """
         roots = np.flatnonzero((self.column("is_root") > 0) & (self.rank > 0))
         tensors = np.flatnonzero(self.rank > 0)
@@ -94,7 +93,7 @@ class TileContext(ProgramContext):
         scores: list[Floats] = []
         for extents in (self._physical(candidates), self.dims[candidates].astype(np.float64)):
             fits = (rank[:, 0] >= used) & ~(inside & (most > extents)).any(axis=1)
-            # the bounds of a real search come close to the extents of what they divide
+            # the bounds of real searches reach the extents
             score = (inside & (most == extents)).sum(axis=1) + (rank[:, 0] == used)
             scores.append(np.where(fits, score, -1.0))
         best = np.maximum(*scores)
@@ -106,21 +105,19 @@ class TileContext(ProgramContext):
         return bool(self.bounds["input"].any())
 
     def _physical(self, node: Ints) -> Floats:
-        """Return extents major to minor, ``(nodes, 6)``, the two minor-most in hardware tiles."""
         rank, minor_first = self.rank[node], np.maximum(self.default_layout[node], 0)
         sizes = np.take_along_axis(self.dims[node], minor_first, axis=1).astype(np.float64)
         sizes[:, 0] = np.ceil(sizes[:, 0] / self.tiling.lanes)
         sizes[:, 1] = np.ceil(sizes[:, 1] / self.tiling.sublanes)
-        position = rank[:, None] - 1 - np.arange(MAX_RANK)  # turned round within the rank
-        turned = np.take_along_axis(sizes, np.maximum(position, 0), axis=1)
-        return np.where(position >= 0, turned, 0.0)
+        position = rank[:, None] - 1 - np.arange(MAX_RANK)
+        return np.where(position >= 0, np.take_along_axis(sizes, np.maximum(position, 0), axis=1), 0.0)
 
     def physical_extents(self, node: int) -> Floats:
         """Return the extents of a node's output major to minor, ``(6,)``, the two minor-most in hardware tiles."""
         return np.asarray(self._physical(np.array([node]))[0])
 
     def physical_unit(self, rank: int) -> Floats:
-        """Return the elements per unit of such extents, ``(rank,)``."""
+        """Return the elements per unit of `physical_extents`, ``(rank,)``."""
         unit = np.ones(rank)
         unit[-2:-1], unit[-1:] = self.tiling.sublanes, self.tiling.lanes
         return unit
@@ -136,28 +133,24 @@ class TileContext(ProgramContext):
 
     @cached_property
     def extents(self) -> dict[str, Floats]:
-        """slot -> ``(6,)`` what the bounds divide, in their unit; 0 where a slot has no such dimension.
+        """slot -> ``(6,)`` sizes that the bounds divide, in their unit; 0 past the rank.
 
         The kernel slot divides the kernel tensor on TPU and the contracted dimensions elsewhere.
         """
+        walked, kernel = self.dims[self.walked].astype(np.float64), self.contracted
         if self.physical:
-            walked, own = self.physical_extents(self.walked), self.kernel_tensor
-            kernel = self.physical_extents(own) if own >= 0 else np.zeros(MAX_RANK)
-        else:
-            walked, kernel = self.dims[self.walked].astype(np.float64), self.contracted
+            walked = self.physical_extents(self.walked)
+            kernel = self.physical_extents(self.kernel_tensor) if self.kernel_tensor >= 0 else np.zeros(MAX_RANK)
         return {"output": walked, "kernel": kernel, "input": walked}
 
     @cached_property
     def output_rank(self) -> int:
-        """Dimensions that the output bounds divide."""
+        """Number of dimensions that the output bounds divide."""
         return int((self.extents["output"] > 0).sum())
 
     @cached_property
     def contracted(self) -> Floats:
-        """``(6,)`` sizes of the dimensions that the main node sums over, in elements.
-
-        A dot's is not in the file; it follows from the shapes (`roles.split_sizes`).
-        """
+        """``(6,)`` sizes of the dimensions that the main node sums over, in elements."""
         sizes = np.zeros(MAX_RANK)
         if self.main_class == "convolution" and self.kernel_tensor >= 0:
             features = int(self.column("convolution_dim_numbers_kernel_output_feature_dim")[self.main])
@@ -174,13 +167,13 @@ class TileContext(ProgramContext):
 
     @cached_property
     def depth(self) -> float:
-        """Elements summed over for one output element; 0 where nothing is."""
+        """Elements summed over for one output element; 0 for none."""
         sizes = self.contracted[self.contracted > 0]
         return float(np.prod(sizes)) if len(sizes) else 0.0
 
     @cached_property
     def tiles(self) -> dict[str, Floats]:
-        """slot -> ``(configs, 6)`` bounds in force: 0 means the whole extent; 1 past the rank."""
+        """slot -> ``(configs, 6)`` bounds with 0 replaced by the extent; 1 past the rank."""
         whole = {slot: np.where(extents > 0, extents, 1.0) for slot, extents in self.extents.items()}
         return {slot: np.where(bounds > 0, bounds, whole[slot]) for slot, bounds in self.bounds.items()}
 
@@ -194,10 +187,7 @@ class TileContext(ProgramContext):
 
 
 def contiguous(tile: Floats, extents: Floats) -> Floats:
-    """Return how many elements of a tile ``(configs, rank)`` lie side by side, ``(configs,)``.
-
-    That is its last size, times the one before if the last is whole, and so on.
-    """
+    """Return the length of contiguous runs of a tile ``(configs, rank)`` in elements, ``(configs,)``."""
     run, whole = np.ones(len(tile)), np.ones(len(tile), bool)
     for at in reversed(range(len(extents))):
         run = np.where(whole, run * tile[:, at], run)
@@ -210,26 +200,20 @@ def whole_numbers(bound: Floats) -> Ints:
     return np.clip(np.rint(bound), 1, 2.0**53).astype(np.int64)
 
 
-def _last_largest(nodes: NDArray[np.intp], size: Floats) -> int:
-    return int(nodes[len(nodes) - 1 - np.argmax(size[nodes][::-1])])
-
-
-#: Classes whose opcodes make loops of different shape; in the others any member stands for all.
-_BY_OPCODE: Final = ("reduce", "transpose", "reshape", "slice")
 _BATCH, _ROWS, _CONTRACTED = (DOT_ROLES.index(role) for role in ("batch", "rows", "contracted"))
 
 
 def kernel_kinds(context: TileContext) -> tuple[str, ...]:
-    """Return all kinds that the kernel may be, sorted; a single one if sizes settle it.
+    """Return the possible kinds of the kernel, sorted; usually one.
 
-    Kernels of one kind are left out together to see how unseen kinds are ranked. One loop nest computes them: what
-    follows the main operation, all sizes and names are left aside. The file does not say which dimensions a dot
-    contracts or a reduction sums along; a square operand may leave it open.
+    Cross-validation holds out kernels by kind. A kind is a loop nest: sizes, names and operations around the main
+    one are ignored. The file does not tell which dimensions a dot contracts or a reduction sums along, so a square
+    operand may have several kinds.
 
-    A convolution is depthwise (more than one feature group), strided, dilated (its input, as in a gradient) and
-    pointwise (a window of 1) or not; a dot is batched and transposes an operand or not, against the order of
-    a plain product (batch, rows, contracted times batch, contracted, columns); a reduction sums along the minor
-    dimension of its operand or not; movers of data go by their opcode; all elementwise kernels are one kind.
+    Convolutions are depthwise (several feature groups), strided, dilated (input) or pointwise (a window of 1); dots
+    are batched or transpose an operand (against batch, rows, contracted times batch, contracted, columns);
+    reductions sum along the minor dimension or not; data movement goes by opcode; all elementwise kernels are one
+    kind.
 
     >>> from xlarank.data.graph import read_graph
     >>> from xlarank.data.root import SAMPLE
@@ -247,7 +231,7 @@ def kernel_kinds(context: TileContext) -> tuple[str, ...]:
         return _dot(context)
     if opcode == "reduce":
         return _reduce(context)
-    return (opcode if kind in _BY_OPCODE else kind,)
+    return (opcode if kind in ("reduce", "transpose", "reshape", "slice") else kind,)
 
 
 def _convolution(context: TileContext) -> list[str]:
@@ -264,28 +248,30 @@ def _dot(context: TileContext) -> tuple[str, ...]:
     """Return the kinds of a dot: an operand may be transposed if its rows and contracted sizes are equal."""
     tensors = context.slots_of(context.main)[None]
     roles = slot_roles(context, tensors)[0]
-    ways = [["dot batched" if (roles[0] == _BATCH).any() else "dot"]]
-    for slot, word, order in (
-        (1, " left-transposed", (_ROWS, _CONTRACTED)),
-        (2, " right-transposed", (_CONTRACTED, _ROWS)),
+    words = [["dot batched" if (roles[0] == _BATCH).any() else "dot"]]
+    for slot, word, *order in (
+        (1, " left-transposed", _ROWS, _CONTRACTED),
+        (2, " right-transposed", _CONTRACTED, _ROWS),
     ):
-        ahead, behind = (np.flatnonzero(roles[slot] == role) for role in order)
+        first, second = (np.flatnonzero(roles[slot] == role) for role in order)
         sizes = context.dims[tensors[0, slot]]
-        if len(ahead) and np.array_equal(np.sort(sizes[ahead]), np.sort(sizes[behind])):
-            ways.append(["", word])
+        if len(first) and np.array_equal(np.sort(sizes[first]), np.sort(sizes[second])):
+            words.append(["", word])
         else:
-            ways.append([word if len(ahead) and len(behind) and ahead[0] > behind[0] else ""])
-    return tuple(sorted(map("".join, product(*ways))))
+            words.append([word if len(first) and len(second) and first[0] > second[0] else ""])
+    return tuple(sorted(map("".join, product(*words))))
 
 
 def _reduce(context: TileContext) -> tuple[str, ...]:
-    """Return the kinds of a reduction, by the dimensions whose removal gives the output's shape."""
+    """Return the kinds of a reduction: the dimensions whose removal gives the output's shape may be summed over."""
     if len(context.main_operands) == 0:
         return ("reduce",)
     operand = int(context.main_operands[0])
-    rank, left = int(context.rank[operand]), int(context.rank[context.main])
-    shape, output = context.dims[operand, :rank], context.dims[context.main, :left]
+    rank, output = int(context.rank[operand]), context.dims[context.main, : context.rank[context.main]]
     minor = int(context.default_layout[operand, 0])
-    fitting = [kept for kept in combinations(range(rank), left) if (shape[list(kept)] == output).all()]
-    kinds = {"reduce" if minor in kept else "reduce minor" for kept in fitting}
+    kinds = {
+        "reduce" if minor in kept else "reduce minor"
+        for kept in combinations(range(rank), len(output))
+        if (context.dims[operand, list(kept)] == output).all()
+    }
     return tuple(sorted(kinds or {"reduce"}))

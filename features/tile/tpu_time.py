@@ -25,14 +25,13 @@ class Costs:
     fused: float  # of each step for each further product
     array: float  # of each array in each step
     tile: float  # of each output tile
-    run: float  # of each stretch of memory
-    kernel_run: float  # of each stretch of the kernel tensor
+    run: float  # of each contiguous run of memory
+    kernel_run: float  # of each contiguous run of the kernel tensor
     byte: float  # of each byte moved
-    # computed, summed, copied: of each register of these elements.
-    computed: float
+    computed: float  # of each register of computed elements
     row: float  # of each row in the matrix unit
-    summed: float
-    copied: float
+    summed: float  # of each register of summed elements
+    copied: float  # of each register of copied elements
     packed: float  # of each register of the output of kernels on narrow elements, which nothing overlaps
     drain: float  # of each register of one output tile, which nothing overlaps
 
@@ -49,9 +48,8 @@ class Costs:
         """Return the longer of moving and computing plus a step of the other plus fixed costs, ``(configs,)``."""
         moving, computing = self.moving(loop), self.computing(loop)
         overlapped = np.maximum(moving, computing) + np.minimum(moving, computing) / loop.steps
-        steps = (
-            loop.steps * (self.step + self.array * loop.arrays) + loop.fused * self.fused + loop.tiles * self.tile
-        )
+        steps = loop.steps * (self.step + self.array * loop.arrays)
+        steps = steps + loop.fused * self.fused + loop.tiles * self.tile
         alone = (loop.tile * self.drain + loop.packed * self.packed) / _REGISTER
         return self.fixed + steps + overlapped + alone
 
@@ -66,12 +64,11 @@ COSTS: Final = {
 
 
 class TpuTime(Block):
-    """An estimate of the kernel's cycles on TPU v3, and what it is made of; logarithms are log2.
+    """Estimate of the kernel's cycles on TPU v3 and its parts; logarithms are log2.
 
-    A kernel is a loop over windows (`xlarank.features.tile.window_loop`) that moves the next ones while it computes
-    on the last: of both the longer counts, and a step's part of the shorter. Every step, tile and stretch of memory
-    has a fixed cost. Constants are fitted to estimates of the TPU's compiler, for each kind of kernel.
-    All are 0 where a vector tile is given: such kernels run on CPUs.
+    A kernel is a loop over windows (`xlarank.features.tile.window_loop`) that overlaps moving with computing: the
+    longer counts, and one step of the shorter. Every step, tile and contiguous run has a fixed cost. Constants are
+    fitted to the TPU compiler's estimates, for each kind of kernel. 0 if a vector tile is given, as for CPUs.
     """
 
     kinds = ("tile",)

@@ -1,8 +1,7 @@
-"""The loop over windows that a TPU kernel is: how often it runs, what it moves and what it computes.
+"""Loop over windows of a TPU kernel: its steps, memory traffic and computation.
 
 A kernel walks over its output in tiles; a product (a convolution, or a dot written as one) walks over the tiles of
-its kernel tensor for each of them. In every step the next windows are copied from memory while the last ones are
-computed on. Bounds count hardware tiles in physical order (`xlarank.features.tile.tile_context`).
+its kernel tensor for each of them. Every step computes while the next windows are copied from memory.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ from xlarank.features.tile.tile_context import TileContext, contiguous
 
 _CONVOLUTION: Final = "convolution_dim_numbers"
 
-
-#: What computes nothing on the vector unit, what only moves, what reduces and what copies.
+#: Opcodes without work for the vector unit, of data movement, of reductions and of copies.
 _FREE, _MOVES, _REDUCTIONS, _COPIES = (
     [OPCODE[name] for name in names.split()]
     for names in (
@@ -44,15 +42,14 @@ class WindowLoop:
     tiles: Floats  # of the output
     arrays: Floats  # read or written in each step
     moved: Floats  # bytes between memory and vector memory, padded to hardware tiles
-    runs: Floats  # stretches of memory that tiles of the output, and of arrays like it, lie in
-    kernel_runs: Floats  # those of tiles of a product's kernel tensor
-    passes: Floats  # times that a block of 128 x 128 weights is put into the matrix unit
-    rows: Floats  # rows of 128 elements that go through it
-    # elements of the output that are added to in vector memory, where a product takes several steps.
-    summed: Floats
+    runs: Floats  # contiguous runs of tiles of the output and of arrays of similar size
+    kernel_runs: Floats  # contiguous runs of tiles of a product's kernel tensor
+    passes: Floats  # loads of 128 x 128 weights into the matrix unit
+    rows: Floats  # rows of 128 elements that go through the matrix unit
+    summed: Floats  # output elements that a product of several steps accumulates in vector memory
     computed: Floats  # elements of elementwise operations and reductions, padded
     copied: Floats  # elements of a copy
-    packed: Floats  # elements of the output where arrays of its size hold several elements in a word
+    packed: Floats  # elements of the output if an array of its size has several elements in a word
     tile: Floats  # elements of one output tile, padded
 
 
@@ -63,7 +60,7 @@ class _Cut:
         rank = max(1, int(facts.rank[node]))
         bounds = facts.bounds[slot][:, :rank]
         self.node = node
-        self.logical: list[int] = facts.default_layout[node, :rank][::-1].tolist()  # numbers of the dimensions
+        self.logical: list[int] = facts.default_layout[node, :rank][::-1].tolist()  # dimensions
         # ``(rank,)`` sizes in units, and elements of a unit
         self.extents, self.unit = np.maximum(facts.physical_extents(node)[:rank], 1.0), facts.physical_unit(rank)
         # ``(configs, rank)`` bounds in units, and how many tiles there are
@@ -71,13 +68,12 @@ class _Cut:
         self.count = np.ceil(self.extents / self.tile)
 
     def runs(self) -> Floats:
-        """Return the stretches of memory that one tile lies in, ``(configs,)``."""
+        """Return the contiguous runs of one tile, ``(configs,)``."""
         return np.asarray(self.tile.prod(axis=1) / contiguous(self.tile, self.extents))
 
 
 def window_loop(facts: TileContext) -> WindowLoop:
     """Return the loop of every configuration."""
-    graph, configs = facts.graph, facts.configs
     product = _product(facts)
     output = _Cut(facts, facts.walked, "output") if product is None else product.output
     parameters, results = _entry(facts)
@@ -86,9 +82,8 @@ def window_loop(facts: TileContext) -> WindowLoop:
     whole = float((output.extents * output.unit).prod())
     padding = whole / max(1.0, float(facts.volume[output.node]))
     volume = np.where(facts.volume > 1, facts.volume, 0.0)
-    computed = volume[~np.isin(graph.opcode, _FREE)].sum() * padding
-    none = np.zeros(configs)
-    slices = product is None and facts.main_class == "slice"
+    computed = volume[~np.isin(facts.graph.opcode, _FREE)].sum() * padding
+    none = np.zeros(facts.configs)
     others, steps = parameters, tiles
     moved = kernel_runs = passes = rows = summed = none
     if product is not None:
@@ -97,18 +92,18 @@ def window_loop(facts: TileContext) -> WindowLoop:
         steps, moved = tiles * product.steps, product.moved
         kernel_runs, passes, rows = product.kernel.runs() * steps, product.passes * steps, product.rows * steps
         summed = np.where(product.steps > 1, steps * elements, 0.0)
-    most = padded_bytes(facts, output.node) if slices else np.inf
+    most = padded_bytes(facts, output.node) if product is None and facts.main_class == "slice" else np.inf
     around = sum(min(padded_bytes(facts, tensor), most) for tensor in others)
     around += sum(padded_bytes(facts, tensor) for tensor in results)
     alike = [tensor for tensor in (*others, *results) if facts.volume[tensor] >= facts.volume[output.node] / 2]
     packed = whole * any(facts.element_bytes[tensor] < facts.tiling.word_bytes for tensor in alike)
     return WindowLoop(
         kind=_kind(facts) if product is None else "product", steps=steps, tiles=tiles,
-        fused=steps * max(0, int((graph.opcode == OPCODE["convolution"]).sum()) - 1),
-        arrays=np.full(configs, float(len(parameters) + len(results))),
+        fused=steps * max(0, int((facts.graph.opcode == OPCODE["convolution"]).sum()) - 1),
+        arrays=none + len(parameters) + len(results),
         moved=moved + around, runs=output.runs() * tiles * len(alike), kernel_runs=kernel_runs,
         passes=passes, rows=rows, summed=summed, computed=none + computed,
-        copied=none + whole * (graph.opcode[-1] in _COPIES), packed=none + packed, tile=elements,
+        copied=none + whole * (facts.graph.opcode[-1] in _COPIES), packed=none + packed, tile=elements,
     )  # fmt: skip
 
 
@@ -122,7 +117,7 @@ def padded_bytes(facts: TileContext, node: int) -> float:
 
 
 def _entry(facts: TileContext) -> tuple[list[int], list[int]]:
-    """Return what the kernel reads and writes: operands and parts of the last node."""
+    """Return the nodes that the kernel reads and writes: operands and parts of the last node."""
     root = facts.graph.nodes - 1
     operands = _operands(facts, root)
     read = [tensor for tensor in operands if facts.graph.opcode[tensor] == OPCODE["parameter"]]
@@ -146,10 +141,7 @@ def _kind(facts: TileContext) -> str:
 
 
 def _product(facts: TileContext) -> _Product | None:
-    """Return the convolution that the bounds cut; None for kernels that multiply no matrices.
-
-    A fusion may hold several: the bounds fit, and reach, its output and operand best.
-    """
+    """Return the convolution whose output and operand fit the bounds best; None for kernels without products."""
     most, least = facts.bounds["kernel"].max(axis=0), facts.bounds["output"].max(axis=0)
     convolutions = np.flatnonzero(facts.graph.opcode == OPCODE["convolution"]).tolist()
     if not most.any() or not convolutions:
@@ -168,16 +160,13 @@ def _product(facts: TileContext) -> _Product | None:
 
 
 def _fit(facts: TileContext, node: int, most: Floats) -> float:
-    """Score how well bounds fit a tensor: the dimensions that they reach, plus 10; -5 if they exceed one."""
+    """Return 10 plus the number of extents that the largest bounds equal; -5 if a bound exceeds its extent."""
     extents = facts.physical_extents(node)
     return 10.0 + float((most == extents).sum()) if bool((most <= extents).all()) else -5.0
 
 
 class _Product:
-    """Operands of a product, from the roles of the dimensions of its output and kernel tensor.
-
-    ``steps`` ``(configs,)`` are kernel tiles for each output tile, ``moved`` bytes of both operands.
-    """
+    """Kernel tiles per output tile (``steps``) and bytes of both operands (``moved``), ``(configs,)``."""
 
     def __init__(self, facts: TileContext, node: int, input_: int, kernel: int) -> None:
         self.output, self.kernel = out, weights = _Cut(facts, node, "output"), _Cut(facts, kernel, "kernel")
@@ -190,27 +179,27 @@ class _Product:
         depth = steps = columns = rows = batches = row_tiles = column_tiles = halo = ones
         window, windows = {}, {}
         for at, dim in enumerate(weights.logical):
-            place = spatial.of_kernel.get(dim)
-            if dim == of_kernel or (place is not None and spatial.paired[place]):
+            axis = spatial.of_kernel.get(dim)
+            if dim == of_kernel or (axis is not None and spatial.paired[axis]):
                 continue
             steps = steps * weights.count[:, at]
             depth = depth * np.minimum(weights.tile[:, at] * weights.unit[at], max(1, facts.dims[kernel, dim]))
-            if place is not None:
-                window[place], windows[place] = weights.tile[:, at], weights.count[:, at]
+            if axis is not None:
+                window[axis], windows[axis] = weights.tile[:, at], weights.count[:, at]
         for at, dim in enumerate(out.logical):
-            size, place = out.tile[:, at] * out.unit[at], spatial.of_output.get(dim)
+            size, axis = out.tile[:, at] * out.unit[at], spatial.of_output.get(dim)
             if dim == of_output:
                 columns, column_tiles = size, out.count[:, at]
-            elif place is not None and spatial.paired[place]:
+            elif axis is not None and spatial.paired[axis]:
                 batches = batches * size
             else:
                 rows, row_tiles = rows * size, row_tiles * out.count[:, at]
-                if place is not None:
-                    span = spatial.span(place, size, window.get(place, ones))
-                    halo = halo * np.maximum(span * out.count[:, at] * windows.get(place, ones), 1.0)
+                if axis is not None:
+                    span = spatial.span(axis, size, window.get(axis, ones))
+                    halo = halo * np.maximum(span * out.count[:, at] * windows.get(axis, ones), 1.0)
         several = steps > 1
         first, second = padded_bytes(facts, input_) * halo, padded_bytes(facts, kernel)
-        # the faster of two loop orders: an operand that stays the same from step to step is not fetched again
+        # the cheaper of two loop orders: an operand that does not change between steps is not fetched again
         self.moved = np.minimum(
             first * np.where(several | (row_tiles > 1), column_tiles, 1.0)
             + second * np.where(several, row_tiles, 1.0),
@@ -227,29 +216,28 @@ class _Spatial:
     """Window of a convolution along its spatial dimensions."""
 
     def __init__(self, facts: TileContext, node: int, input_: int) -> None:
-        named = [facts.column(f"{_CONVOLUTION}_output_{what}_dim")[node] for what in ("batch", "feature")]
+        named = [facts.column(f"{_CONVOLUTION}_output_{role}_dim")[node] for role in ("batch", "feature")]
         outputs = [dim for dim in range(int(facts.rank[node])) if dim not in named]
         kernel, inputs = (
             facts.column(f"{_CONVOLUTION}_{side}_spatial_dims_0", 4)[node].astype(int).tolist()
             for side in ("kernel", "input")
         )
         count = min(len(outputs), 4)
-        # dimension -> number of the spatial dimension
-        self.of_output = {dim: place for place, dim in enumerate(outputs[:count])}
-        self.of_kernel = {dim: place for place, dim in enumerate(kernel[:count])}
+        # dimension -> spatial axis
+        self.of_output = {dim: axis for axis, dim in enumerate(outputs[:count])}
+        self.of_kernel = {dim: axis for axis, dim in enumerate(kernel[:count])}
         size, self._stride, self._dilation, self._base = (
             np.maximum(facts.column(f"window_{name}_0", MAX_RANK)[node].astype(np.float64), 1.0)
             for name in ("size", "stride", "window_dilation", "base_dilation")
         )
         self._extent = [max(1.0, float(facts.dims[input_, min(dim, MAX_RANK - 1)])) for dim in inputs[:count]]
-        # for each, whether every output position meets a single kernel position: a batch dimension of a dot that
-        # the compiler wrote as a convolution
+        # whether an output position meets a single kernel position: a batch dimension of a dot as a convolution
         self.paired = [
-            bool(size[place] > 1 and (self._base[place] >= size[place] or self._extent[place] == 1))
-            for place in range(count)
+            bool(size[axis] > 1 and (self._base[axis] >= size[axis] or self._extent[axis] == 1))
+            for axis in range(count)
         ]
 
-    def span(self, place: int, rows: Floats, window: Floats) -> Floats:
-        """Return the part of the input that a tile of output rows reads through a window, ``(configs,)``."""
-        reach = (rows - 1) * self._stride[place] + (window - 1) * self._dilation[place] + 1
-        return np.asarray(np.minimum(np.ceil(reach / self._base[place]) / self._extent[place], 1.0))
+    def span(self, axis: int, rows: Floats, window: Floats) -> Floats:
+        """Return the share of the input that a tile of output rows reads through a window, ``(configs,)``."""
+        reach = (rows - 1) * self._stride[axis] + (window - 1) * self._dilation[axis] + 1
+        return np.asarray(np.minimum(np.ceil(reach / self._base[axis]) / self._extent[axis], 1.0))

@@ -22,8 +22,10 @@ from xlarank.data.typed_json import from_json
 from xlarank.features import block_files
 from xlarank.features.assemble import assemble
 from xlarank.features.attribution import walk_between
+from xlarank.features.block import Cause
 from xlarank.features.block_files import load_blocks
 from xlarank.features.catalogue import BLOCKS
+from xlarank.features.meanings import cause_of
 from xlarank.features.recipe import FeatureSettings, Recipe
 
 TILE = graph_of(tile_arrays())
@@ -70,6 +72,15 @@ def test_own_columns_stand_beside_the_others_which_do_not_change(tmp_path: Path)
     assert np.array_equal(np.delete(rows.config_values, own, axis=1), plain.config_values)
     table = xlarank.compute_features(TILE, blocks=[tmp_path / "mine.py"])
     assert table["mine__most__max"].unique().to_list() == [7.0]
+
+
+def test_the_cause_that_a_block_declares_is_the_cause_of_its_columns(tmp_path: Path) -> None:
+    text = TEXT.replace("import Block, ", "import Block, Cause, ")
+    text = text.replace('"""Largest bound."""', '"""Largest bound."""\n    cause = Cause.TRAFFIC')
+    assert cause_of("mine__most__max") is Cause.PROGRAM
+    load_blocks(written(tmp_path, text))
+    assert cause_of("mine__most__max") is Cause.TRAFFIC
+    assert cause_of("mine__nodes__count") is Cause.PROGRAM
 
 
 def test_code_counts_and_comments_and_names_do_not(tmp_path: Path) -> None:
