@@ -28,7 +28,7 @@ def merge_ties(cost: Floats, tolerance: float) -> Floats:
     """Make costs of one group, ``(rows,)``, equal if measurement noise cannot tell them apart.
 
     Each cost is rounded down to smallest * (1 + tolerance)^k, k = 0, 1, 2, ... Linking neighbours instead would
-    chain a densely measured graph into one. Two near costs on both sides of a step keep different labels.
+    chain all costs of a densely measured graph.
 
     >>> merge_ties(np.array([100.0, 109.0, 111.0, 130.0]), 0.1).round().tolist()
     [100.0, 100.0, 110.0, 121.0]
@@ -39,7 +39,6 @@ def merge_ties(cost: Floats, tolerance: float) -> Floats:
     return np.asarray(cost.min() * np.exp(steps * np.log1p(tolerance)))
 
 
-#: Labels that `relevance` can compute.
 LABELS: Final = ("rank", "log")
 
 #: LightGBM's limit on a query group.
@@ -82,8 +81,6 @@ GRAPH_WEIGHTS: Final = {"equal": 0.0, "sqrt": 0.5, "rows": 1.0}
 
 def graph_weights(indptr: Integers, how: str) -> Floats:
     """Return weights of graphs, ``(graphs,)``, 1 on average, for a loss that is a mean over each graph's pairs.
-
-    ``indptr`` is ``(graphs + 1,)`` row boundaries, ``how`` one of `GRAPH_WEIGHTS`.
 
     >>> graph_weights(np.array([0, 1, 4]), "rows").tolist()
     [0.5, 1.5]

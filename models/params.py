@@ -24,11 +24,7 @@ Check = Callable[[str, Any], Any]
 
 @dataclass(frozen=True)
 class Number:
-    """Check of a finite number from ``low`` (excluded if ``above``) to ``high``.
-
-    >>> Number(0, 1, above=True)("subsample", 1)
-    1.0
-    """
+    """Check of a finite number from ``low`` (excluded if ``above``) to ``high``."""
 
     low: float = -math.inf
     high: float = math.inf
@@ -45,11 +41,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Whole:
-    """Check of a whole number from ``low`` to ``high``.
-
-    >>> Whole(1)("pairs", 8)
-    8
-    """
+    """Check of a whole number from ``low`` to ``high``."""
 
     low: int
     high: int = _INT_MAX

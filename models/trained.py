@@ -33,8 +33,6 @@ from xlarank.models.registry import ranker_class
 from xlarank.models.validation.folds import Fallback, unseen_kinds
 
 CARD: Final = "model.json"
-#: XGBoost goes by either of two names.
-_LIBRARIES: Final = ("lightgbm", "xgboost", "xgboost-cpu", "numpy", "scipy", "xlarank")
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,6 @@ class Continued:
     Attributes:
         where: "shipped" or a folder.
         rate: factor of the learning rate of new trees.
-        graphs: all training graphs.
     """
 
     where: str
@@ -139,10 +136,7 @@ class TrainedModel:
         return "the shipped ranker" if self.shipped else self.card.collection
 
     def require(self, manifest: Manifest | None = None) -> None:
-        """Raise `ModelError` unless the model fits rows of a manifest, by default those of the current code.
-
-        Columns and code must be those of the training rows; a shipped model fits rows that have its columns.
-        """
+        """Raise `ModelError` unless the model fits rows of a manifest, by default those of the current code."""
         card, settings = self.card, self.card.recipe.settings
         columns = manifest.columns if manifest else settings.columns(card.kind)
         if self.shipped:
@@ -164,10 +158,7 @@ class TrainedModel:
         return column_indices(self.card.columns, columns, "the model", do)
 
     def score(self, graph: GraphRows) -> Scores:
-        """Score the distinct configurations of a graph, with the fallback for unseen kernel families.
-
-        Raises `ModelError` for rows of other columns and for scores that are not finite.
-        """
+        """Score the distinct configurations of a graph, with the fallback for unseen kernel families."""
         rows = graph.matrix()
         scores = np.stack([ranker.predict(rows, graph.columns, graph.instances) for ranker in self.rankers])
         if not np.isfinite(scores).all():
@@ -196,12 +187,10 @@ class TrainedModel:
 
 
 def save_model(folder: Path, card: ModelCard, rankers: Sequence[Ranker[Any]]) -> None:
-    """Write boosters into a new folder, then the card that names it; an older model is usable until then.
-
-    Only one process may save at a time: folders that the card does not name are removed.
-    """
+    """Write boosters into a new folder, then the card that names it; only one process may save at a time."""
     card.seeds = {}
-    card.versions = {"python": platform.python_version(), **{name: _version(name) for name in _LIBRARIES}}
+    libraries = ("lightgbm", "xgboost", "xgboost-cpu", "numpy", "scipy", "xlarank")
+    card.versions = {"python": platform.python_version(), **{name: _version(name) for name in libraries}}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         fresh = Path(tempfile.mkdtemp(dir=folder, prefix="boosters-"))
@@ -302,9 +291,9 @@ def _version(name: str) -> str:
         return "not installed"
 
 
+_SHIPPED: Final = Path(__file__).parent / "shipped"
 #: Rankers for collections without a model, made by ``python -m benchmarks.pretrain``; see ``shipped/README.md``.
-SHIPPED: Final = Path(__file__).parent / "shipped"
-SHIPPED_FOLDERS: Final[dict[Kind, Path]] = {"layout": SHIPPED / "layout", "tile": SHIPPED / "tile"}
+SHIPPED_FOLDERS: Final[dict[Kind, Path]] = {"layout": _SHIPPED / "layout", "tile": _SHIPPED / "tile"}
 #: Collection of the shipped model of layouts, which does not exist.
 SHIPPED_COLLECTION: Final = "layout:tpu:any"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 
@@ -21,7 +21,6 @@ BATCHED: Final = 2**27
 
 
 def in_batches(rows: int, columns: int) -> bool:
-    """Return whether boosters get their rows in batches."""
     return rows * columns >= BATCHED
 
 
@@ -73,7 +72,7 @@ class TrainingData:
     orders: Sequence[Indices] | None = None
 
     @classmethod
-    def from_graphs(cls, graphs: Sequence[GraphRows], target: Target | None = None) -> TrainingData:
+    def from_graphs(cls, graphs: Sequence[GraphRows], target: Target | None = None) -> Self:
         """Join the labelled, rankable graphs; raises `ModelError` if there are none or columns differ."""
         usable = [graph for graph in graphs if graph.labelled and graph.rankable]
         if not usable:
@@ -84,9 +83,7 @@ class TrainingData:
         return cls._of(usable, [graph.row_cost for graph in usable], np.ones(len(usable)), target)
 
     @classmethod
-    def _of(
-        cls, parts: Sequence[GraphRows], costs: Sequence[Floats], weight: Floats, target: Target | None
-    ) -> TrainingData:
+    def _of(cls, parts: list[GraphRows], costs: list[Floats], weight: Floats, target: Target | None) -> Self:
         names = [part.name for part in parts]
         families = [program_family(name) for name in names]
         indptr = np.cumsum([0, *map(len, parts)])

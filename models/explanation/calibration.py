@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,9 +29,6 @@ AMONG_FIRST: Final = 0.9
 NEARLY: Final = 0.01
 #: Maximum number of pairs sampled from a graph.
 _PAIRS: Final = 20_000
-#: Fields that are shares, and those that may be infinite or NaN, null in JSON.
-_SHARES: Final = ("certain", "right", "right_low", "right_high", "first", "first_nearly")
-_MAY_BE_INFINITE: Final = ("threshold", "right", "right_low", "right_high")
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +91,7 @@ class Calibration:
         return {k: None if isinstance(v, float) and not np.isfinite(v) else v for k, v in plain}
 
     def save(self, folder: Path, model: str) -> None:
-        """Write beside the model's card; ``model`` is its fingerprint."""
+        """Write the calibration beside the card of the model with the fingerprint ``model``."""
         write_json(folder / CALIBRATION, {"model": model, **self.as_json()})
 
     @classmethod
@@ -105,14 +102,13 @@ class Calibration:
             if value.pop("model") != model:
                 return None
             value.pop("bins", None)  # written by earlier versions
-            infinite_fields = [name for name in _MAY_BE_INFINITE if value[name] is None]
+            infinite_fields = [n for n in ("threshold", "right", "right_low", "right_high") if value[n] is None]
             calibration = from_json(cls, value | dict.fromkeys(infinite_fields, 0.0))
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return None
-        shares = [getattr(calibration, name) for name in _SHARES]
-        counts = calibration.graphs, calibration.families, calibration.seeds
-        valid = calibration.by in FOLDS_OF and calibration.threshold >= 0 and min(counts) >= 1
-        if not valid or not all(0 <= share <= 1 for share in shares):
+        threshold, *shares, graphs, families, seeds, by = astuple(calibration)
+        shares_valid = all(0 <= share <= 1 for share in shares)
+        if by not in FOLDS_OF or not (shares_valid and threshold >= 0 and min(graphs, families, seeds) >= 1):
             return None
         infinite: dict[str, Any] = dict.fromkeys(infinite_fields, float("inf"))
         return replace(calibration, **infinite)

@@ -31,10 +31,6 @@ from xlarank.models.training_data import FitSettings, Task, TrainingData
 #: Choices of columns. ``no_graph`` omits those that are constant within a graph, ``no_candidates`` the transductive
 #: ones, ``alone`` both.
 CHOICES: Final = ("all", "no_graph", "no_candidates", "alone")
-#: Largest relative error of a sum of contributions; XGBoost's are float32.
-_ROUNDING: Final = 1e-3
-#: Check of factors of a learning rate.
-_RATE: Final = Number(0, above=True)
 
 
 def leaves_param(layout: int, *, tile: int | None = None) -> Any:
@@ -198,8 +194,8 @@ class BoostedRanker(Ranker[B]):
 
     def continuing(self, rate: float = 1.0) -> Self:
         self._require_fitted()
-        ranker = self.clone()
-        ranker._warm_start = WarmStart(self._booster.first(), self._used_columns, _RATE("rate", rate))
+        ranker, rate = self.clone(), Number(0, above=True)("rate", rate)
+        ranker._warm_start = WarmStart(self._booster.first(), self._used_columns, rate)
         return ranker
 
     def fit(self, data: TrainingData, settings: FitSettings) -> Self:
@@ -269,14 +265,11 @@ class BoostedRanker(Ranker[B]):
         return Parts(difference, columns, members={self.name: difference}, nodes=nodes)
 
     def _column_contributions(self, rows: Matrix) -> Floats:
-        """Return the contribution of each column to each row's score, up to a common term, ``(rows, columns)``.
-
-        Raises `ModelError` if the library's contributions do not add up.
-        """
+        """Return contributions to scores, up to a common term, ``(rows, columns)``; raises `ModelError`."""
         values = rows[:, self._used]
         parts, total = self._booster.contributions(values), self._booster.relevance(values)
         error = float(np.abs(parts.sum(axis=1) - total).max(initial=0.0))
-        if not error <= _ROUNDING * float(np.abs(total).max(initial=1.0)):
+        if not error <= 1e-3 * float(np.abs(total).max(initial=1.0)):
             raise ModelError(
                 f"the trees of {self.name} are too deep for their contributions (off by {error:.3g})",
                 do="train with fewer leaves; rank works with it as it is",
@@ -320,7 +313,7 @@ class BoostedRanker(Ranker[B]):
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
         if "start_trees" in state:
-            rate = _RATE("start_rate", state["start_rate"])
+            rate = Number(0, above=True)("start_rate", state["start_rate"])
             self._warm_start = WarmStart(self._booster.first(base), self._used_columns, rate)
 
 

@@ -41,10 +41,7 @@ _NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?")
 
 
 def checked_text(text: str, features: int) -> str:
-    """Return the header and trees of LightGBM's text of a booster on ``features`` columns.
-
-    Raises `ValueError` for anything that LightGBM would not have written for this project's boosters.
-    """
+    """Return the header and trees of LightGBM's text; `ValueError` unless they are on ``features`` columns."""
     trees, end, _ = text.partition(_END)
     _require(end and _LAST in text and trees.isascii(), "it is cut short, or no text of LightGBM")
     head, *blocks = trees.split("\nTree=")
@@ -129,10 +126,7 @@ _LEARNER: Final = ("feature_names", "feature_types", "gradient_booster", "learne
 
 
 def checked_json(text: str, features: int) -> str:
-    """Return the JSON of a booster on ``features`` columns as XGBoost may read it.
-
-    Raises `ValueError` for anything that XGBoost would not have written for this project's boosters.
-    """
+    """Return XGBoost's JSON as it was checked; `ValueError` unless its trees are on ``features`` columns."""
     try:
         model = json.loads(text, parse_constant=lambda name: _require(False, f"it holds {name}"))
         learner = _entries(model, ("learner", "version"))["learner"]

@@ -60,7 +60,6 @@ class EnsembleParams(RankerParams):
 
 
 def weight_name(member: str) -> str:
-    """Return the name of the parameter of a member's weight, such as ``weight_xgb_pairwise``."""
     return f"weight_{member.replace('-', '_')}"
 
 

@@ -23,7 +23,6 @@ from xlarank.models.params import Whole
 from xlarank.models.rankers.booster_text import checked_text, first_trees, joined, whole
 from xlarank.models.training_data import FitSettings, Task, TrainingData, in_batches
 
-#: ``(scores, data) -> (gradient, hessian)``, each ``(rows,)``.
 Objective = Callable[[Floats, lgb.Dataset], tuple[Floats, Floats]]
 #: A booster that still holds its data, its custom objective if any, and its rounds.
 Growing = tuple[lgb.Booster, Objective | None, int]
@@ -218,11 +217,8 @@ def train_booster(params: dict[str, Any], train: lgb.Dataset, settings: FitSetti
 
 
 def silence_lightgbm(threads: int) -> None:
-    """Silence LightGBM in this thread; its own parameters are read too late for some messages.
-
-    Parameters without a number of threads would reset that of the whole process, and predictions running in other
-    threads would write out of bounds.
-    """
+    """Silence LightGBM in this thread; its own parameters are read too late for some messages."""
+    # without a number of threads, that of the process is reset, and running predictions write out of bounds
     params = {"verbose": -1, "num_threads": threads}
     lgb.Dataset(np.zeros((1, 1)), np.zeros(1), params=params).construct()
 

@@ -95,8 +95,6 @@ class SiblingRanker(Ranker[SiblingParams]):
     on the layouts of its outputs: kernel ridge regression with the kernel ``w p p' + k + 1``, where k compares
     configurations (`alike`). Predictions of several siblings are averaged, weighted by `nearness`, and their ranks
     blended with those of the general ranker, which is used alone for graphs without siblings.
-
-    The 8th place of the Kaggle competition ranked by the most similar training graph alone, with trees.
     """
 
     params_class = SiblingParams

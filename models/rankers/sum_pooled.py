@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Self
 
 import lightgbm as lgb
 import numpy as np
@@ -23,9 +23,6 @@ from xlarank.models.params import Between, Number, Whole, param
 from xlarank.models.rankers import boosted
 from xlarank.models.rankers.lightgbm import LightGBMBooster, can_split, reread
 from xlarank.models.training_data import FitSettings, TrainingData
-
-#: Pairs of configurations per batch.
-_PAIRS: Final = 1 << 14
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,15 +76,13 @@ class _Pool:
         ])  # fmt: skip
 
     def batches(self, most: int) -> list[tuple[Indices, Indices]]:
-        """Return graphs with equally many drawn configurations, ``(graphs,)``, and these, ``(graphs, configs)``.
-
-        The pairs of a batch fit into a processor's cache.
-        """
+        """Return graphs with equally many drawn configurations, ``(graphs,)``, and these, ``(graphs, configs)``."""
         sizes = np.minimum(self.sizes, most)
         starts, batches = np.cumsum(sizes) - sizes, []
         for size in np.unique(sizes):
             graphs = np.flatnonzero(sizes == size)
-            for part in np.array_split(graphs, -(-len(graphs) * int(size) ** 2 // _PAIRS)):
+            # 2**14 pairs fit into the cache of a processor
+            for part in np.array_split(graphs, -(-len(graphs) * int(size) ** 2 // 2**14)):
                 batches.append((part, starts[part][:, None] + np.arange(size)))
         return batches
 
@@ -240,12 +235,10 @@ class SumPooled(boosted.BoostedRanker[SumPooledParams]):
 
 
 def _shared_instance_columns(data: TrainingData) -> list[str]:
-    """Return the columns of the groups' instances, if any; raises `ModelError` unless they are equal."""
     by_group = [[] if part.instances is None else part.instances.value.columns for part in data.parts]
     for name, columns in zip(data.names, by_group, strict=True):
         if columns != by_group[0]:
-            got = f"{name} and {data.names[0]} have different instances"
-            raise ModelError(got, do="run build-features again")
+            raise ModelError(f"{name} and {data.names[0]} have different instances", do="run build-features again")
     return by_group[0]
 
 

@@ -43,11 +43,7 @@ class TreeCluster:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def grow(self, task: Task, used: Indices, rounds: int) -> lgb.Booster:
-        """Grow trees on the columns ``used``, ascending.
-
-        Raises `ClusterError` if a worker or the scheduler is lost; the other workers, which would wait for it for
-        ever, are restarted.
-        """
+        """Grow trees on the columns ``used``; if a worker dies, restart all and raise `ClusterError`."""
         with self._lock:
             rows, workers = task.data.matrix(used), 1
             try:
@@ -67,7 +63,7 @@ class TreeCluster:
 
 
 def _grow(client: Client, rows: Matrix, task: Task, rounds: int) -> str:
-    """Return LightGBM's text of a booster of ``rows (rows, columns)``; raises `ClusterError` for a lost worker."""
+    """Return LightGBM's text of a booster; raises `ClusterError` for a lost worker."""
     assert task.sizes is not None, "only objectives of query groups are distributed"
     threads, executor = client.nthreads(), client.get_executor(pure=False)
     groups = partitions(np.array(task.sizes), len(threads))

@@ -74,10 +74,7 @@ class RankNetParams(boosted.PairLossParams, boosted.TreeParams):
 
 
 class RankNet(boosted.BoostedRanker[RankNetParams]):
-    """Trees on RankNet's pairwise loss: every pair counts the same, as in Kendall's tau.
-
-    Pairs within a graph are drawn anew each round, so a graph may have any number of rows.
-    """
+    """Trees on RankNet's loss on pairs within a graph, drawn anew each round, so that its size is not limited."""
 
     params_class = RankNetParams
 
@@ -119,10 +116,7 @@ class XGBPairwiseParams(boosted.PairLossParams, XGBTreeParams):
 
 
 class XGBPairwise(boosted.BoostedRanker[XGBPairwiseParams]):
-    """XGBoost trees on ``rank:pairwise``; pairs are sampled, so a graph may have any number of rows.
-
-    Needs ``xgboost`` or the smaller ``xgboost-cpu``; raises `ModelError` without either.
-    """
+    """XGBoost trees on ``rank:pairwise``; pairs are sampled, so that the size of a graph is not limited."""
 
     params_class = XGBPairwiseParams
     booster_type = XGBoostBooster

@@ -60,10 +60,7 @@ def load_best(folder: Path, model: str) -> BestParams | None:
 
 
 def params_for(folder: Path, model: str, kind: Kind) -> tuple[RankerParams, bool]:
-    """Return the parameters of a ranker, by default untuned, and whether any were tuned; raises `ModelError`.
-
-    Studies of the members of an ensemble take precedence over the study of the ensemble.
-    """
+    """Return the parameters of a ranker and whether any are tuned; members of an ensemble have own studies."""
     best = load_best(folder, model)
     values = dict(best.params) if best else {}
     members = tuned_members(folder, model, kind)

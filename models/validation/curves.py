@@ -144,16 +144,14 @@ def _evaluated(
     data: TrainingData, groups: Sequence[int], fitted: Ranker[Any], rounds: int, fallback: Fallback | None = None
 ) -> Curves:
     stages = [*range(0 if fitted.ranks_without_trees else STEP, rounds, STEP), rounds]
-    metrics: dict[str, list[dict[str, float]]] = {}
-    scores: dict[str, list[Floats]] = {}
-    for group in groups:
-        graph = data.parts[group]
+    curves = Curves(stages, {}, {})
+    for graph in (data.parts[group] for group in groups):
         staged = [fallback.blend(graph, score) if fallback else score for score in _staged(fitted, graph)]
         values = [graph_metrics(fitted.kind, score[graph.group], graph.cost, graph.group) for score in staged]
         missing = len(stages) - len(values)  # without further splits, scores stay the same
-        metrics[graph.name] = values + values[-1:] * missing
-        scores[graph.name] = staged + staged[-1:] * missing
-    return Curves(stages, metrics, scores)
+        curves.metrics[graph.name] = values + values[-1:] * missing
+        curves.scores[graph.name] = staged + staged[-1:] * missing
+    return curves
 
 
 def _staged(ranker: Ranker[Any], graph: GraphRows) -> Iterator[Floats]:
@@ -170,9 +168,7 @@ def _staged(ranker: Ranker[Any], graph: GraphRows) -> Iterator[Floats]:
 _LEFT_RUNNING: Final[list[Future[Any]]] = []
 
 
-def in_turn(
-    run: Callable[[S, FitSettings], T], folds: Sequence[S], settings: FitSettings
-) -> Generator[T, None, None]:
+def in_turn(run: Callable[[S, FitSettings], T], folds: Sequence[S], settings: FitSettings) -> Iterator[T]:
     """Yield the results of a function of a fold and its settings, ``settings.threads`` (0: all cores) in parallel.
 
     Each fold has one thread. If the caller stops early, folds not yet begun are cancelled, and the next call waits

@@ -60,8 +60,7 @@ def baselines(
     """Return the metrics of a graph by rules, which need no model: ``{rule: {metric: value}}``.
 
     Layouts are ranked by single columns, tiles by volume and by the distance of log bounds from the compiler's
-    default, the first configuration, and both by the estimated time for hardware that has an estimate. Metrics of
-    the random order are expected values.
+    default, both by the estimated time, if any. Metrics of the random order are expected values.
     """
     kind, cost, group = collection.kind, rows.cost, rows.group
     columns: dict[str, tuple[str, ...]] = {name: (column,) for name, column in _LAYOUT_RULES.items()}
