@@ -291,9 +291,9 @@ def _version(name: str) -> str:
         return "not installed"
 
 
-_SHIPPED: Final = Path(__file__).parent / "shipped"
+SHIPPED: Final = Path(__file__).parent / "shipped"
 #: Rankers for collections without a model, made by ``python -m benchmarks.pretrain``; see ``shipped/README.md``.
-SHIPPED_FOLDERS: Final[dict[Kind, Path]] = {"layout": _SHIPPED / "layout", "tile": _SHIPPED / "tile"}
+SHIPPED_FOLDERS: Final[dict[Kind, Path]] = {"layout": SHIPPED / "layout", "tile": SHIPPED / "tile"}
 #: Collection of the shipped model of layouts, which does not exist.
 SHIPPED_COLLECTION: Final = "layout:tpu:any"
 

@@ -269,7 +269,7 @@ class BoostedRanker(Ranker[B]):
         values = rows[:, self._used]
         parts, total = self._booster.contributions(values), self._booster.relevance(values)
         error = float(np.abs(parts.sum(axis=1) - total).max(initial=0.0))
-        if not error <= 1e-3 * float(np.abs(total).max(initial=1.0)):
+        if not error <= 1e-3 * float(np.abs(total).max(initial=1.0)):  # XGBoost computes in float32
             raise ModelError(
                 f"the trees of {self.name} are too deep for their contributions (off by {error:.3g})",
                 do="train with fewer leaves; rank works with it as it is",
