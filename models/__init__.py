@@ -1,21 +1,15 @@
-"""Rankers behind one interface (`base.Ranker`), and how they are validated.
-
-This package sees rows, costs and groups; it knows nothing of npz files or the command line.
-"""
+"""Rankers behind one interface (`base.Ranker`), and their validation."""
 
 import os
 import sys
 
-# LightGBM's OpenMP threads spin while they wait for each other. Where another process wants the same core,
-# that turned a training of 0.2 s into 33 s (measured on 2 cores). It must be set before the library loads.
+# LightGBM's OpenMP threads spin while they wait for each other: on two busy cores a training of 0.2 s took 33 s.
+# The variable must be set before the library loads.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 def _use_one_thread() -> None:
-    """Keep the boosters to one thread in a forked child.
-
-    The OpenMP threads of the parent do not exist in the child, and the libraries would wait for them for ever.
-    """
+    """Limit the boosters to one thread in a forked child, where they would wait for the parent's OpenMP threads."""
     if lightgbm := sys.modules.get("lightgbm.basic"):
         lightgbm._LIB.LGBM_SetMaxThreads(1)
     if xgboost := sys.modules.get("xgboost"):

@@ -6,7 +6,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final, Generic, Self, TypeVar
+from typing import Any, ClassVar, Final, Generic, Self, TypeVar, cast
 
 import numpy as np
 
@@ -25,17 +25,16 @@ P = TypeVar("P", bound=RankerParams)
 
 
 class Ranker(ABC, Generic[P]):
-    """Learns from query groups, scores rows: the lower the score, the faster the configuration.
+    """Model that is fitted to query groups and scores rows: the lower the score, the faster the configuration.
 
-    All rows of one call of `predict` or `staged` are of one graph: a ranker may look at a row's rank among them.
+    All rows of one call of `predict` or `staged` are of one graph: a score may depend on a row's rank among them.
     The same data, parameters and seed give the same scores.
 
     Attributes:
-        name: the name of its parameters.
         row_by_row: whether a row's score depends on that row alone, not on others of its graph or on its instances.
         takes_no_rounds: whether it can be fitted with 0 rounds.
         part_names: folders of the rankers that it may be made of.
-        columns: names of the columns of the rows that it was fitted on; empty before.
+        columns: column names of the training rows; empty before `fit`.
     """
 
     name: ClassVar[str]
@@ -49,16 +48,16 @@ class Ranker(ABC, Generic[P]):
             cls.name = cls.params_class.ranker
 
     def __init__(self, params: P | Mapping[str, Any] | None = None, *, kind: Kind) -> None:
-        """Complete the parameters by the defaults of the kind of graphs; raises `ModelError` for others."""
+        """Complete the parameters by the defaults of the kind of graphs; raises `ModelError` for invalid ones."""
         if isinstance(params, RankerParams):
             if type(params) is not self.params_class:
                 raise ModelError(f"the parameters are of {params.ranker}", expected=f"those of {self.name}")
-            complete: Any = params
         else:
-            complete = self.params_class.of(kind, params)
-        self.params: P = complete
+            params = cast(P, self.params_class.of(kind, params))
+        self.params: P = params
         self.kind: Kind = kind
         self.columns: list[str] = []
+        self._warm_start: Any = None  # set by `continuing`
 
     @property
     def ranks_without_trees(self) -> bool:
@@ -72,48 +71,49 @@ class Ranker(ABC, Generic[P]):
 
     def clone(self) -> Self:
         """Return an unfitted copy."""
-        return type(self)(self.params, kind=self.kind)
+        ranker = type(self)(self.params, kind=self.kind)
+        ranker._warm_start = self._warm_start
+        return ranker
 
     def continuing(self, rate: float = 1.0) -> Self:
-        """Return an unfitted, warm-started copy; raises `ModelError` for a ranker that has none.
+        """Return an unfitted, warm-started copy; raises `ModelError` for a ranker that cannot be continued.
 
-        Rounds and stages are then those that are added; new trees learn ``rate`` times as fast. Columns are matched
-        by name, and others ignored.
+        Its rounds and stages count the added trees only, whose learning rate is multiplied by ``rate``. Columns are
+        matched by name, and others ignored.
         """
         self._require_fitted()
-        do = "fine-tune another model, or train with `also_from`"
-        got, expected = f"{self.name} cannot be fine-tuned", "trees of LightGBM, or an ensemble of them"
-        raise ModelError(got, expected=expected, do=do)
+        raise ModelError(
+            f"{self.name} cannot be fine-tuned",
+            expected="trees of LightGBM, or an ensemble of them",
+            do="fine-tune another model, or train with `also_from`",
+        )
 
     @abstractmethod
     def fit(self, data: TrainingData, settings: FitSettings) -> Self:
-        """Fit anew; raises `ModelError` for data, or a number of rounds, that do not suit it."""
+        """Fit anew; raises `ModelError` for unsuitable data or number of rounds."""
 
     def grow(self, data: TrainingData, settings: FitSettings) -> Self:
-        """Continue to more rounds on the same data and seed, with the outcome of a `fit` of so many."""
+        """Fit more rounds on the same data and seed, with the result of a `fit` of that many rounds."""
         return self.fit(data, settings)
 
     def finish(self) -> Self:
-        """Run deferred fitting; `save` does it, too."""
+        """Run deferred fitting, as `save` does."""
         return self
 
     @abstractmethod
     def predict(self, rows: Matrix, columns: list[str], instances: LazyInstances | None = None) -> Floats:
-        """Return the scores of one graph's ``(rows, columns)``, ``(rows,)``; raises `ModelError` for other columns.
+        """Return scores ``(rows,)`` of ``(rows, columns)`` of one graph; raises `ModelError` for other columns.
 
         ``instances`` are those of the same configurations; most rankers ignore them.
         """
 
     @abstractmethod
     def staged(self, rows: Matrix, every: int, instances: LazyInstances | None = None) -> Iterator[Floats]:
-        """Return the scores of one graph's rows after each ``every`` rounds, the last after all of them.
-
-        If it `ranks_without_trees`, those of 0 rounds come first.
-        """
+        """Yield scores after each ``every`` rounds and the last; first those of 0 if `ranks_without_trees`."""
 
     @abstractmethod
     def contributions(self, rows: Rows, now: int, then: int) -> Parts:
-        """Take apart the difference of the scores of two rows of a graph, ``now`` minus ``then``."""
+        """Return the parts of the difference of the scores of two rows of a graph, ``now`` minus ``then``."""
 
     def nanoseconds(self, scores: Floats) -> Floats | None:
         """Return the predicted times of scores; None for rankers whose scores only order."""
@@ -124,7 +124,7 @@ class Ranker(ABC, Generic[P]):
         """Return the share of the total gain by column, largest first, without columns never used."""
 
     def save(self, folder: Path) -> None:
-        """Write the ranker into an empty folder, and folders below it: text and JSON, never pickles."""
+        """Write the ranker into an empty folder as text and JSON, never pickles."""
         self._require_fitted()
         state = {
             "ranker": self.name, "kind": self.kind, "params": self.params.values(), "columns": self.columns,
@@ -152,19 +152,18 @@ class Ranker(ABC, Generic[P]):
 
     @abstractmethod
     def _write(self, folder: Path) -> dict[str, Any]:
-        """Write what is large into files, and return the rest of the fitted state."""
+        """Write the large parts of the fitted state into files and return the rest."""
 
     @abstractmethod
     def _read(self, folder: Path, state: Mapping[str, Any]) -> None:
         """Restore what `_write` wrote and returned; raises any error if it is damaged."""
 
     def _require_rounds(self, settings: FitSettings) -> None:
-        """Raise `ModelError` for 0 rounds unless it takes them."""
         if not settings.rounds and not self.takes_no_rounds:
             raise ModelError(f"{self.name} has 0 rounds", expected="1 or more")
 
     def _require_fitted(self, columns: list[str] | None = None) -> None:
-        """Raise `ModelError` unless it was fitted, on these columns if any are given."""
+        """Raise `ModelError` unless the ranker was fitted, and on ``columns`` if given."""
         if not self.columns:
             raise ModelError("the ranker was not trained", do="call fit or load first")
         if columns is not None:
@@ -177,7 +176,7 @@ def largest_first(shares: Mapping[str, float]) -> dict[str, float]:
 
 
 def mean_importance(rankers: Sequence[Ranker[Any]], weights: Sequence[float] | None = None) -> dict[str, float]:
-    """Return the weighted mean over rankers of the share of the total gain by column, largest first."""
+    """Return the weighted mean of the rankers' shares of the total gain by column, largest first."""
     weights = weights or [1.0] * len(rankers)
     shares: dict[str, float] = {}
     for ranker, weight in zip(rankers, weights, strict=True):
@@ -190,13 +189,11 @@ def require_columns(got: list[str], wanted: list[str]) -> None:
     """Raise `ModelError` with the difference unless both lists are equal."""
     if got == wanted:
         return
-    missing = [name for name in wanted if name not in set(got)]
-    added = [name for name in got if name not in set(wanted)]
-    differences = [
-        f"{label} {len(names)} ({', '.join(names[:5])}{f' and {len(names) - 5} more' if len(names) > 5 else ''})"
-        for label, names in (("lack", missing), ("add", added))
-        if names
-    ]
+    differences = []
+    for label, names, others in (("lack", wanted, {*got}), ("add", got, {*wanted})):
+        if extra := [name for name in names if name not in others]:
+            more = f" and {len(extra) - 5} more" if len(extra) > 5 else ""
+            differences.append(f"{label} {len(extra)} ({', '.join(extra[:5])}{more})")
     rows = f"the rows {' and '.join(differences) or 'have the same columns in another order'}"
     do = "run build-features with the settings of the model, or train again"
     raise ModelError(rows, expected=f"the {len(wanted)} columns that the model was trained on", do=do)

@@ -14,8 +14,7 @@ from xlarank.models.arrays import Floats, Integers
 def faster_by_sign(cost: Floats, other: Floats, tolerance: float) -> Floats:
     """Return 1 where ``cost`` is faster than ``other``, -1 where it is slower, 0 for a tie; shapes broadcast.
 
-    A pair whose costs differ by at most the tolerance, a share of the smaller one, is a tie. For losses on pairs;
-    labels need `merge_ties`.
+    A pair is a tie if its costs differ by at most ``tolerance`` times the smaller one.
 
     >>> faster_by_sign(np.array([100.0, 100.0, 100.0]), np.array([101.0, 120.0, 90.0]), 0.01).tolist()
     [0.0, 1.0, -1.0]
@@ -29,7 +28,7 @@ def merge_ties(cost: Floats, tolerance: float) -> Floats:
     """Make costs of one group, ``(rows,)``, equal if measurement noise cannot tell them apart.
 
     Each cost is rounded down to smallest * (1 + tolerance)^k, k = 0, 1, 2, ... Linking neighbours instead would
-    chain a densely measured graph into one. Two near costs on both sides of a step keep different labels.
+    chain all costs of a densely measured graph.
 
     >>> merge_ties(np.array([100.0, 109.0, 111.0, 130.0]), 0.1).round().tolist()
     [100.0, 100.0, 110.0, 121.0]
@@ -37,18 +36,13 @@ def merge_ties(cost: Floats, tolerance: float) -> Floats:
     if tolerance == 0:
         return cost
     steps = np.floor(np.log(cost / cost.min()) / np.log1p(tolerance))
-    merged: Floats = cost.min() * np.exp(steps * np.log1p(tolerance))
-    return merged
+    return np.asarray(cost.min() * np.exp(steps * np.log1p(tolerance)))
 
 
-#: Kinds of labels, see `relevance`.
 LABELS: Final = ("rank", "log")
 
 #: LightGBM's limit on a query group.
 MAX_GROUP: Final = 10_000
-#: With labels "log", a configuration this much slower than the best gets the lowest label.
-_LOG_RANGE: Final = 2.0
-_LOG_STEPS: Final = 300
 
 
 def relevance(cost: Floats, how: str) -> Floats:
@@ -64,9 +58,8 @@ def relevance(cost: Floats, how: str) -> Floats:
     """
     if how == "rank":
         return np.unique(-cost, return_inverse=True)[1].astype(np.float64)
-    excess = np.minimum(np.log(cost / cost.min()), _LOG_RANGE)
-    steps: Floats = np.rint((1 - excess / _LOG_RANGE) * _LOG_STEPS)
-    return steps
+    excess = np.minimum(np.log(cost / cost.min()), 2.0)
+    return np.asarray(np.rint((1 - excess / 2.0) * 300))
 
 
 def mean_rank(values: Floats) -> Floats:
@@ -81,15 +74,13 @@ def mean_rank(values: Floats) -> Floats:
 
 
 #: Exponent of a graph's size that its total weight is proportional to. ``equal`` is the metric's mean over graphs;
-#: ``rows`` lets a graph of 100,000 configurations drown one of 1000; ``sqrt`` lies between: a small graph's few
-#: rows are noisy, and at equal weight each of them pulls hard.
+#: with ``rows`` a graph of 100,000 configurations outweighs one of 1000; ``sqrt`` is a compromise, because the few
+#: rows of a small graph are noisy.
 GRAPH_WEIGHTS: Final = {"equal": 0.0, "sqrt": 0.5, "rows": 1.0}
 
 
 def graph_weights(indptr: Integers, how: str) -> Floats:
     """Return weights of graphs, ``(graphs,)``, 1 on average, for a loss that is a mean over each graph's pairs.
-
-    ``indptr`` is ``(graphs + 1,)`` row boundaries, ``how`` one of `GRAPH_WEIGHTS`.
 
     >>> graph_weights(np.array([0, 1, 4]), "rows").tolist()
     [0.5, 1.5]
@@ -101,7 +92,7 @@ def graph_weights(indptr: Integers, how: str) -> Floats:
 def row_weights(indptr: Integers, how: str, factor: Floats | None = None) -> Floats:
     """Return weights of rows, ``(rows,)``, equal within a graph and 1 on average, for a loss that sums over rows.
 
-    ``factor`` ``(graphs,)`` then multiplies those of each graph.
+    ``factor`` ``(graphs,)`` then multiplies the weights of each graph.
 
     >>> row_weights(np.array([0, 1, 4]), "equal").round(3).tolist()
     [2.0, 0.667, 0.667, 0.667]
@@ -114,8 +105,7 @@ def row_weights(indptr: Integers, how: str, factor: Floats | None = None) -> Flo
     return weights if factor is None else weights * np.repeat(factor, np.diff(indptr))
 
 
-#: Minimum hessian of a row of weight 1. If every sampled pair is a tie or long decided there is no curvature left,
-#: and a Newton step would divide by zero.
+#: Minimum hessian of a row of weight 1: without it a Newton step would divide by zero if all pairs are ties.
 HESSIAN_FLOOR: Final = 1e-3
 
 
@@ -139,7 +129,7 @@ class RankNetLoss:
     tie_tolerance: float
 
     def partners(self, rng: np.random.Generator) -> Integers:
-        """Draw another row of the same graph for each, ``(rows,)``; itself in a graph of one row."""
+        """Draw another row of the same graph for each row, ``(rows,)``; the row itself if it is the only one."""
         sizes = np.diff(self.indptr)
         start, others = np.repeat(self.indptr[:-1], sizes), np.repeat(sizes - 1, sizes)
         drawn: Integers = (rng.random(len(self.cost)) * others).astype(np.int64)

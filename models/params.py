@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     import optuna
 
 #: Boosters store integers in 32 bits.
-MOST_WHOLE: Final = 2**31 - 1
+_INT_MAX: Final = 2**31 - 1
+_SPEC: Final = "spec"
 
 #: ``check(name, value)`` returns the value as a plain Python number or text, or raises `ParameterError`.
 Check = Callable[[str, Any], Any]
@@ -23,11 +24,7 @@ Check = Callable[[str, Any], Any]
 
 @dataclass(frozen=True)
 class Number:
-    """A finite number from ``low`` (with ``above``: beyond it) to ``high``.
-
-    >>> Number(0, 1, above=True)("subsample", 1)
-    1.0
-    """
+    """Check of a finite number from ``low`` (excluded if ``above``) to ``high``."""
 
     low: float = -math.inf
     high: float = math.inf
@@ -44,26 +41,22 @@ class Number:
 
 @dataclass(frozen=True)
 class Whole:
-    """A whole number from ``low`` to ``high``.
-
-    >>> Whole(1)("pairs", 8)
-    8
-    """
+    """Check of a whole number from ``low`` to ``high``."""
 
     low: int
-    high: int = MOST_WHOLE
+    high: int = _INT_MAX
 
     def __call__(self, name: str, value: Any) -> int:
         whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
         if whole and self.low <= int(value) <= self.high:
             return int(value)
-        span = f"{self.low} or more" if self.high == MOST_WHOLE else f"{self.low} to {self.high}"
+        span = f"{self.low} or more" if self.high == _INT_MAX else f"{self.low} to {self.high}"
         raise ParameterError(f"{name} is {value!r}", expected=f"a whole number, {span}")
 
 
 @dataclass(frozen=True)
 class OneOf:
-    """One of some values.
+    """Check of a value, one of ``choices``, and its uniform distribution in a study.
 
     >>> OneOf(("rank", "log"))("labels", "nope")
     Traceback (most recent call last):
@@ -78,10 +71,13 @@ class OneOf:
                 return choice
         raise ParameterError(f"{name} is {value!r}", expected=", ".join(map(str, self.choices)))
 
+    def suggest(self, trial: optuna.trial.BaseTrial, name: str) -> Any:
+        return trial.suggest_categorical(name, list(self.choices))
+
 
 @dataclass(frozen=True)
 class Between:
-    """Numbers from ``low`` to ``high``, uniform in the logarithm if ``log``; whole ones if both ends are."""
+    """Distribution of numbers from ``low`` to ``high``, log-uniform if ``log``; of integers if both ends are."""
 
     low: float
     high: float
@@ -91,22 +87,6 @@ class Between:
         if isinstance(self.low, int) and isinstance(self.high, int):
             return trial.suggest_int(name, self.low, self.high, log=self.log)
         return trial.suggest_float(name, self.low, self.high, log=self.log)
-
-
-@dataclass(frozen=True)
-class Among:
-    """One of some values, without any order."""
-
-    choices: tuple[Any, ...]
-
-    def suggest(self, trial: optuna.trial.BaseTrial, name: str) -> Any:
-        return trial.suggest_categorical(name, list(self.choices))
-
-
-#: Distribution of a parameter in a study.
-Search = Between | Among
-
-_SPEC: Final = "spec"
 
 
 @dataclass(frozen=True)
@@ -123,7 +103,7 @@ class ParamSpec:
     layout: Any
     tile: Any
     check: Check | None
-    search: Search | None
+    search: Between | OneOf | None
     searched_for: tuple[Kind, ...]
     complete: Callable[[Kind, Any], Any] | None = None
 
@@ -131,7 +111,7 @@ class ParamSpec:
 def param(
     default: Any,
     check: Check,
-    search: Search | None = None,
+    search: Between | OneOf | None = None,
     *,
     tile: Any = None,
     searched_for: tuple[Kind, ...] = ("layout", "tile"),
@@ -142,7 +122,7 @@ def param(
 
 
 def nested_params(complete: Callable[[Kind, Any], Any]) -> Any:
-    """Declare a field of other rankers' parameters; ``complete(kind, some of them)`` adds the defaults."""
+    """Declare a field of other rankers' parameters; ``complete(kind, values)`` adds the defaults."""
     return field(metadata={_SPEC: ParamSpec({}, {}, None, None, (), complete)})
 
 
@@ -164,15 +144,18 @@ class RankerParams:
 
     @classmethod
     def of(cls, kind: Kind, changes: Mapping[str, Any] | None = None) -> Self:
-        """Return the defaults of a kind of graphs, changed by some values; raises `ParameterError` for bad ones.
+        """Return the defaults of a kind of graphs, updated by ``changes``; raises `ParameterError` for bad values.
 
         >>> from xlarank.models.rankers.wide_rows import RankNetParams
         >>> RankNetParams.of("tile").num_leaves, RankNetParams.of("layout", {"num_leaves": 5}).num_leaves
         (7, 5)
         """
-        changes, values = dict(changes or {}), {}
-        cls.require_names(changes)
-        for name, spec in cls.declared().items():
+        changes, values, specs = dict(changes or {}), {}, cls.declared()
+        for name in changes:
+            if name not in specs:
+                got, do = f"{name!r} is not a parameter of {cls.ranker}", did_you_mean(str(name), specs)
+                raise ParameterError(got, expected=", ".join(specs), do=do)
+        for name, spec in specs.items():
             value = changes.get(name, spec.tile if kind == "tile" else spec.layout)
             if spec.complete:
                 if not isinstance(value, Mapping | RankerParams):
@@ -182,20 +165,10 @@ class RankerParams:
         return cls(**values)
 
     @classmethod
-    def require_names(cls, names: Iterable[str]) -> None:
-        """Raise `ParameterError` for the first unknown name, with similar ones."""
-        known = [*cls.declared()]
-        for name in names:
-            if name not in known:
-                got, do = f"{name!r} is not a parameter of {cls.ranker}", did_you_mean(str(name), known)
-                raise ParameterError(got, expected=", ".join(known), do=do)
-
-    @classmethod
     def suggest(cls, trial: optuna.trial.BaseTrial, kind: Kind) -> Self:
         """Draw parameters from the search space; others stay at the default of the kind."""
-        specs = cls.declared().items()
-        searched = {name: spec.search for name, spec in specs if spec.search and kind in spec.searched_for}
-        return cls.of(kind, {name: search.suggest(trial, name) for name, search in searched.items()})
+        specs = {name: spec for name, spec in cls.declared().items() if kind in spec.searched_for}
+        return cls.of(kind, {name: spec.search.suggest(trial, name) for name, spec in specs.items() if spec.search})
 
     def values(self) -> dict[str, Any]:
         """Return the values by name for JSON; `of` reads them back."""

@@ -33,18 +33,15 @@ from xlarank.models.registry import ranker_class
 from xlarank.models.validation.folds import Fallback, unseen_kinds
 
 CARD: Final = "model.json"
-#: XGBoost goes by either of two names.
-_LIBRARIES: Final = ("lightgbm", "xgboost", "xgboost-cpu", "numpy", "scipy", "xlarank")
 
 
 @dataclass(frozen=True)
 class Continued:
-    """The model that another was warm-started from.
+    """Model that another was warm-started from.
 
     Attributes:
-        where: "shipped", or its folder.
+        where: "shipped" or a folder.
         rate: factor of the learning rate of new trees.
-        graphs: all its training graphs.
     """
 
     where: str
@@ -59,17 +56,17 @@ class ModelCard:
     """Description of a trained model, as written to ``model.json``.
 
     Attributes:
-        model: name of the ranker, fitted with ``params``, from a study if ``tuned``, and ``rounds``.
-        trained_on: split -> names of its graphs.
+        rounds: number of rounds; those added to the model that it ``continues``, if any.
+        tuned: whether ``params`` are from a study.
+        trained_on: names of training graphs by split.
         folds: out-of-fold metrics, ``{graph: {metric: value}}``; empty with fewer than two families.
-        folds_by: what was held out together, a key of `xlarank.models.validation.curves.FOLDS_OF`.
-        target: name of the hardware that it ranks for (`xlarank.features.targets`).
-        kinds: certain kinds of the kernels that it was trained on; empty for layouts.
-        fallback: fallback of kernels of other kinds; None if that was not measured.
+        folds_by: held-out unit, a key of `xlarank.models.validation.curves.FOLDS_OF`.
+        target: name of the hardware to rank for (`xlarank.features.targets`).
+        kinds: kernel families certainly trained on; empty for layouts.
+        fallback: fallback for unseen kernel families; None if it was not evaluated.
         select: criterion of the number of rounds, one of `xlarank.models.validation.metrics.SELECTIONS`.
-        also_from, also_weights: graphs of other collections that it was trained on, and their weights (1).
-        continues: the model that it was fine-tuned from; ``rounds`` are those that were added to it.
-        seeds: folder and checksum of each booster.
+        also_from, also_weights: training graphs and weights (default 1) of other collections.
+        seeds: checksum of each booster by folder.
     """
 
     collection: str
@@ -98,7 +95,7 @@ class ModelCard:
 
     @property
     def known_graphs(self) -> set[str]:
-        """Names of the graphs that it, and any model that it continues, was trained on, from any collection."""
+        """Names of all training graphs, of any collection, including those of the model that it continues."""
         earlier = self.continues.graphs if self.continues else []
         return {name for names in (*self.trained_on.values(), *self.also_from.values(), earlier) for name in names}
 
@@ -109,7 +106,7 @@ class Scores:
 
     Attributes:
         per_seed: ``(seeds, rows)``.
-        fallback: the fallback of a kernel of an unseen kind, in words; empty without.
+        fallback: description of the fallback for an unseen kernel family; empty if not used.
     """
 
     per_seed: Floats
@@ -117,17 +114,16 @@ class Scores:
 
     @property
     def mean(self) -> Floats:
-        """``(rows,)`` mean over the seeds."""
         return np.asarray(self.per_seed.mean(axis=0))
 
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A loaded model.
+    """Loaded model.
 
     Attributes:
-        calibration: how far its rankings can be trusted, if that was measured for this very model.
-        shipped: whether it is a shipped ranker, which takes its columns from any rows that have them.
+        calibration: certainty of its rankings, if calibrated.
+        shipped: whether it is a shipped ranker, which selects its columns from those of the rows.
     """
 
     card: ModelCard
@@ -137,21 +133,16 @@ class TrainedModel:
 
     @property
     def name(self) -> str:
-        """Its collection, for people."""
         return "the shipped ranker" if self.shipped else self.card.collection
 
     def require(self, manifest: Manifest | None = None) -> None:
-        """Raise `ModelError` unless the model fits rows of a manifest, by default those of today's code.
-
-        It fits rows with the columns and of the code that it was trained on; a shipped model fits all that `select`
-        takes.
-        """
+        """Raise `ModelError` unless the model fits rows of a manifest, by default those of the current code."""
         card, settings = self.card, self.card.recipe.settings
         columns = manifest.columns if manifest else settings.columns(card.kind)
-        code_hash = manifest.recipe.code_hash if manifest else settings.code_hash(card.kind)
         if self.shipped:
             self._indices(columns)
             return
+        code_hash = manifest.recipe.code_hash if manifest else settings.code_hash(card.kind)
         require_columns(columns, card.columns)
         if code_hash != card.recipe.code_hash:
             expected = f"{card.recipe.code_hash}, which the model of {card.collection} was trained on"
@@ -159,7 +150,7 @@ class TrainedModel:
             raise ModelError(f"the rows were made by feature code {code_hash}", expected=expected, do=do)
 
     def select(self, rows: GraphRows) -> GraphRows:
-        """Return rows with the model's columns only; raises `ModelError` if one is missing."""
+        """Return rows with the columns of the model only; raises `ModelError` if any is missing."""
         return rows if rows.columns == self.card.columns else rows.only(self._indices(rows.columns))
 
     def _indices(self, columns: list[str]) -> Indices:
@@ -167,10 +158,7 @@ class TrainedModel:
         return column_indices(self.card.columns, columns, "the model", do)
 
     def score(self, graph: GraphRows) -> Scores:
-        """Score the distinct configurations of a graph, with the fallback of unseen kinds of kernels.
-
-        Raises `ModelError` for rows of other columns and for scores that are no numbers.
-        """
+        """Score the distinct configurations of a graph, with the fallback for unseen kernel families."""
         rows = graph.matrix()
         scores = np.stack([ranker.predict(rows, graph.columns, graph.instances) for ranker in self.rankers])
         if not np.isfinite(scores).all():
@@ -180,14 +168,11 @@ class TrainedModel:
         unseen = unseen_kinds(graph, self.card.kinds) if fallback else ()
         if fallback is None or not fallback.weight or not unseen or fallback.places(graph) is None:
             return Scores(scores)
-        note = f"unseen kind of kernel ({' or '.join(unseen)}): {fallback}, the rest on the model"
+        note = f"unseen kernel family ({' or '.join(unseen)}): {fallback}, the rest on the model"
         return Scores(np.stack([fallback.blend(graph, seed_scores) for seed_scores in scores]), note)
 
     def contributions(self, rows: Rows, now: int, then: int) -> Parts:
-        """Take apart the difference of the scores of two rows, ``now`` minus ``then``: the mean over the seeds.
-
-        The scores are those of the rankers alone, without the fallback.
-        """
+        """Return the parts of the difference of two scores, ``now`` minus ``then``, without the fallback."""
         parts = [ranker.contributions(rows, now, then) for ranker in self.rankers]
         return Parts.total(part.scaled(1 / len(parts)) for part in parts)
 
@@ -197,17 +182,15 @@ class TrainedModel:
         return self.card.kind == "layout" and all(ranker.is_time_model for ranker in self.rankers)
 
     def nanoseconds(self, scores: Scores) -> Floats | None:
-        """Return predicted times, ``(rows,)``; None for rankers that only order, and with a fallback."""
+        """Return predicted times, ``(rows,)``; None for rankers that only order, or with a fallback."""
         return None if scores.fallback else self.rankers[0].nanoseconds(scores.mean)
 
 
 def save_model(folder: Path, card: ModelCard, rankers: Sequence[Ranker[Any]]) -> None:
-    """Write boosters into a new folder, then the card that names it; an older model is usable until then.
-
-    One process at a time: folders that the card does not name are removed.
-    """
+    """Write boosters into a new folder, then the card that names it; only one process may save at a time."""
     card.seeds = {}
-    card.versions = {"python": platform.python_version(), **{name: _version(name) for name in _LIBRARIES}}
+    libraries = ("lightgbm", "xgboost", "xgboost-cpu", "numpy", "scipy", "xlarank")
+    card.versions = {"python": platform.python_version(), **{name: _version(name) for name in libraries}}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         fresh = Path(tempfile.mkdtemp(dir=folder, prefix="boosters-"))
@@ -231,7 +214,7 @@ def save_model(folder: Path, card: ModelCard, rankers: Sequence[Ranker[Any]]) ->
 
 
 def read_card(folder: Path) -> ModelCard:
-    """Read the card of a model; raises `ModelError` when there is none or it is damaged."""
+    """Read the card of a model; raises `ModelError` if it is missing or damaged."""
     path = folder / CARD
     if not path.exists():
         raise ModelError(f"there is no model at {folder}", expected=CARD, do="run train first")
@@ -244,14 +227,14 @@ def read_card(folder: Path) -> ModelCard:
 
 
 def load_model(folder: Path) -> TrainedModel:
-    """Read a model; raises `ModelError` when there is none or it is damaged."""
+    """Read a model; raises `ModelError` if it is missing or damaged."""
     while True:
         card = read_card(folder)
         try:
             return _load(folder, card)
         except ModelError:
             if read_card(folder).seeds == card.seeds:
-                raise  # else another process has replaced the model meanwhile, and its boosters
+                raise  # else another process has replaced the model
 
 
 def _load(folder: Path, card: ModelCard) -> TrainedModel:
@@ -282,7 +265,7 @@ def fingerprint(card: ModelCard) -> str:
 
 
 def model_of(workspace: Workspace, collection: Collection) -> TrainedModel:
-    """Load the model of a collection; raises `ModelError` if there is none, or one of another collection."""
+    """Load the model of a collection; raises `ModelError` if there is none or it is of another collection."""
     folder = workspace.model(collection)
     if not (folder / CARD).exists():
         raise ModelError(f"{collection} has no trained model", do="run train first")
@@ -308,13 +291,10 @@ def _version(name: str) -> str:
         return "not installed"
 
 
-# The shipped rankers, for layouts and tiles of TPUs if the workspace has no model of its own. That of layouts
-# learned nothing; that of tiles was trained on estimates of the XLA:TPU compiler alone (TPU v3). Neither saw a
-# measurement; ``shipped/README.md`` is their card. ``python -m benchmarks.pretrain`` makes them.
-
 SHIPPED: Final = Path(__file__).parent / "shipped"
+#: Rankers for collections without a model, made by ``python -m benchmarks.pretrain``; see ``shipped/README.md``.
 SHIPPED_FOLDERS: Final[dict[Kind, Path]] = {"layout": SHIPPED / "layout", "tile": SHIPPED / "tile"}
-#: Collection of the shipped model of layouts, which none exists of.
+#: Collection of the shipped model of layouts, which does not exist.
 SHIPPED_COLLECTION: Final = "layout:tpu:any"
 
 

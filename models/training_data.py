@@ -1,10 +1,10 @@
-"""Data that rankers are trained and validated on, rows of many graphs with group boundaries, and settings."""
+"""Rows of many graphs with group boundaries, on which rankers are trained and validated, and settings."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 
@@ -16,12 +16,11 @@ from xlarank.features.targets import Target
 from xlarank.models.arrays import Floats, Indices, Integers, Matrix
 from xlarank.models.params import Number, Whole
 
-#: Number of values, 0.5 GB, from which a booster gets rows in batches: below, one copy costs less than many calls.
+#: Number of values, 0.5 GB, from which boosters get rows in batches; below, one copy is faster.
 BATCHED: Final = 2**27
 
 
 def in_batches(rows: int, columns: int) -> bool:
-    """Return whether boosters get so many rows and columns in batches."""
     return rows * columns >= BATCHED
 
 
@@ -30,11 +29,9 @@ class FitSettings:
     """Number of rounds, seed and threads; raises `ModelError` for bad values.
 
     Attributes:
-        rounds: number of trees; with 0 a score is the initial score.
-        seed: of every random draw. The same data, parameters and seed give the same scores.
-        threads: 0 takes all cores, like -1, which becomes 0.
-        cluster: a `TreeCluster` that grows LightGBM's trees in place of this process; only for its own objectives.
-        grows: keep the state that `xlarank.models.base.Ranker.grow` needs, mostly the binned rows.
+        threads: 0 and -1 take all cores.
+        cluster: `TreeCluster` that grows LightGBM's trees in place of this process; only for built-in objectives.
+        grows: whether to keep the state that `xlarank.models.base.Ranker.grow` needs, mostly the binned rows.
     """
 
     rounds: int
@@ -57,11 +54,10 @@ class TrainingData:
         parts: rows of each group, shared with the caller.
         cost: ``(rows,)`` lower is faster; only compared within a group.
         indptr: ``(groups + 1,)``; group g is rows ``indptr[g]:indptr[g + 1]``.
-        names, families: of each group.
         group_weight: ``(groups,)`` factor of each group in a loss.
-        target: the hardware that is ranked for; None if unknown.
+        target: hardware to rank for; None if unknown.
         also: groups of other collections, to train on but not to validate on.
-        orders: permutation of each group's rows, after `shuffled`.
+        orders: permutation of the rows of each group; None unless `shuffled`.
     """
 
     parts: Sequence[GraphRows]
@@ -76,8 +72,8 @@ class TrainingData:
     orders: Sequence[Indices] | None = None
 
     @classmethod
-    def from_graphs(cls, graphs: Sequence[GraphRows], target: Target | None = None) -> TrainingData:
-        """Join the labelled, rankable graphs; raises `ModelError` when there are none or columns differ."""
+    def from_graphs(cls, graphs: Sequence[GraphRows], target: Target | None = None) -> Self:
+        """Join the labelled, rankable graphs; raises `ModelError` if there are none or columns differ."""
         usable = [graph for graph in graphs if graph.labelled and graph.rankable]
         if not usable:
             expected = "a graph with measured runtimes and two configurations that differ"
@@ -87,9 +83,7 @@ class TrainingData:
         return cls._of(usable, [graph.row_cost for graph in usable], np.ones(len(usable)), target)
 
     @classmethod
-    def _of(
-        cls, parts: Sequence[GraphRows], costs: Sequence[Floats], weight: Floats, target: Target | None
-    ) -> TrainingData:
+    def _of(cls, parts: list[GraphRows], costs: list[Floats], weight: Floats, target: Target | None) -> Self:
         names = [part.name for part in parts]
         families = [program_family(name) for name in names]
         indptr = np.cumsum([0, *map(len, parts)])
@@ -100,7 +94,7 @@ class TrainingData:
         return len(self.names)
 
     def matrix(self, used: Indices | None = None) -> Matrix:
-        """Copy all columns, or those ``used``, ascending: ``(rows, columns)`` float32."""
+        """Copy all columns, or those ``used``, ascending: ``(rows, columns)``."""
         return np.concatenate([self.group_matrix(group, used=used) for group in range(self.groups)])
 
     def group_matrix(self, group: int, which: slice = slice(None), used: Indices | None = None) -> Matrix:
@@ -108,7 +102,7 @@ class TrainingData:
         return self.parts[group].matrix(which if self.orders is None else self.orders[group][which], used)
 
     def shuffled(self, seed: int) -> TrainingData:
-        """Shuffle each group's rows by the seed and the graph's name alone; only to be fitted on."""
+        """Shuffle the rows of each group, depending on the seed and the graph's name only; for fitting."""
         orders = [draw_of_graph(seed, part.name).permutation(len(part)) for part in self.parts]
         cost = [self.cost[self.rows_of(group)][order] for group, order in enumerate(orders)]
         return replace(self, cost=np.concatenate(cost), orders=orders)
@@ -128,13 +122,13 @@ class TrainingData:
         return np.concatenate([function(self.cost[self.rows_of(group)]) for group in range(self.groups)])
 
     def take(self, groups: Sequence[int]) -> TrainingData:
-        """Return some of the groups, without those of other collections; their rows are shared."""
+        """Return some groups, sharing their rows, without those of other collections."""
         costs = [self.cost[self.rows_of(group)] for group in groups]
         weight = self.group_weight[np.asarray(groups, np.intp)]
         return self._of([self.parts[group] for group in groups], costs, weight, self.target)
 
     def join(self, other: TrainingData) -> TrainingData:
-        """Append the groups of ``other``; raises `ModelError` where their columns differ."""
+        """Append the groups of ``other``; raises `ModelError` if their columns differ."""
         _require_equal_columns(other.names[0], other.columns, self.names[0], self.columns)
         weight = np.concatenate([self.group_weight, other.group_weight])
         return self._of([*self.parts, *other.parts], [self.cost, other.cost], weight, self.target)
@@ -144,38 +138,38 @@ class TrainingData:
         return replace(self, group_weight=self.group_weight * Number(0, above=True)("weight", weight))
 
     def without(self, held: Sequence[int]) -> TrainingData:
-        """Return the groups to train on while some are held out, those of other collections too.
+        """Return the groups to train on without the ``held`` ones.
 
-        The latter leave out the families and kinds of kernel that are held out: these are the same programs.
+        Groups of other collections are included unless their program or kernel family is held out.
         """
         training = self.take([group for group in range(self.groups) if group not in {*held}])
         if self.also is None:
             return training
-        unseen = {self.families[group] for group in held}
+        families = {self.families[group] for group in held}
         kinds = {kind for group in held for kind in self.parts[group].kinds}
         groups = enumerate(zip(self.also.families, self.also.parts, strict=True))
-        others = [g for g, (family, part) in groups if family not in unseen and kinds.isdisjoint(part.kinds)]
+        others = [g for g, (family, part) in groups if family not in families and kinds.isdisjoint(part.kinds)]
         return training.join(self.also.take(others)) if others else training
 
     def whole(self) -> TrainingData:
-        """Return all groups to train on."""
+        """Return all groups to train on, those of other collections included."""
         return self if self.also is None else self.join(self.also)
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What trees are fitted to.
+    """Labels and objective of trees.
 
     Attributes:
         data: query groups, shuffled if graphs are split into several.
         label: ``(rows,)``.
-        params: the library's, the objective among them.
+        params: parameters of the library, including the objective.
         weight: ``(rows,)``, for XGBoost ``(groups,)``; None for 1.
-        sizes: rows of each query group; None for an objective without groups.
-        start: ``(rows,)`` relevance that trees are added to; None for 0.
+        sizes: number of rows of each query group; None for an objective without groups.
+        start: ``(rows,)`` relevance to which trees are added; None for 0.
         residual: whether labels are relative to the initial score; otherwise trees start from it.
-        centred: whether labels have mean 0 in each graph; otherwise trees learn the level of a graph, too.
-        decreasing: columns that relevance may only fall with.
+        centred: whether labels have mean 0 in each graph.
+        decreasing: columns in which relevance must not increase.
     """
 
     data: TrainingData

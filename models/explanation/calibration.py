@@ -1,14 +1,13 @@
-"""Certainty of rankings, measured on graphs of program families, or kinds of kernels, unseen by the rankers.
+"""Certainty of rankings, calibrated on program families, or kernel families, unseen by the rankers.
 
-Boosters of several seeds disagree if the data leave them free. The distance ``t`` of two configurations is the
-difference of their mean scores in standard deviations of that disagreement.
+The distance ``t`` of two configurations is the difference of their mean scores in standard deviations over seeds.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,31 +21,19 @@ from xlarank.models.validation.curves import FOLDS_OF
 
 #: File beside the model's card.
 CALIBRATION: Final = "calibration.json"
-#: Target share of certain pairs in the right order.
+#: Target share of concordant pairs among certain ones.
 CERTAIN: Final = 0.95
 #: Probability that the best is among the first k.
 AMONG_FIRST: Final = 0.9
 #: Slowdown up to which a configuration counts as good as the best.
 NEARLY: Final = 0.01
-#: Maximum pairs of a graph.
+#: Maximum number of pairs sampled from a graph.
 _PAIRS: Final = 20_000
-#: Minimum share of certain pairs: fewer may be right by chance.
-_LEAST: Final = 0.05
-#: Fields that are shares, and those that may be infinite or NaN, null in JSON.
-_SHARES: Final = ("certain", "right", "right_low", "right_high", "first", "first_nearly")
-_MAY_BE_INFINITE: Final = ("threshold", "right", "right_low", "right_high")
-#: Draws of a bootstrap over graphs.
-_DRAWS: Final = 1000
 
 
 @dataclass(frozen=True, eq=False)
 class ScoredGraph:
-    """A graph scored by rankers fitted without its program family, or its kind of kernel.
-
-    Attributes:
-        scores: ``(seeds, rows)``, lower is faster.
-        cost: ``(rows,)``.
-    """
+    """Out-of-fold scores of a graph, ``(seeds, rows)``, lower is faster, and its ``(rows,)`` cost."""
 
     family: str
     scores: Floats
@@ -58,14 +45,13 @@ class Calibration:
     """Certainty of rankings, by out-of-fold scores.
 
     Attributes:
-        threshold: pairs of at least this ``t`` are called certain; infinite if no threshold reaches `CERTAIN`.
-        certain: share of pairs that are certain.
-        right: share of these in the right order, each graph by a threshold from the other families.
+        threshold: minimum ``t`` of certain pairs; infinite if no threshold reaches `CERTAIN`.
+        certain: share of certain pairs.
+        right: share of concordant pairs among them, each graph by a threshold from the other families.
         right_low, right_high: 95 % bootstrap interval over graphs.
         first: share of the distinct configurations, from the top, that holds the best with probability
             `AMONG_FIRST`; 1 for too few graphs.
         first_nearly: the same for a configuration at most `NEARLY` slower than the best.
-        graphs, families, seeds: numbers of them.
         by: unit of ``families``, a key of `FOLDS_OF`.
     """
 
@@ -88,68 +74,58 @@ class Calibration:
         families = np.array([graph.family for graph in graphs])
         pairs = [_pairs(graph, rng) for graph in graphs]
         threshold = _threshold(pairs)
-        called = np.zeros((len(graphs), 2))  # shares of a graph's pairs: called certain, and right, too
+        called = np.zeros((len(graphs), 2))  # shares of a graph's pairs: certain, and also right
         for family in np.unique(families):
             least = _threshold([pairs[graph] for graph in np.flatnonzero(families != family)])
             for graph in np.flatnonzero(families == family):
                 t, correct = pairs[graph]
                 called[graph] = np.array([(t >= least).sum(), correct[t >= least].sum()]) / max(1, len(t))
-        return cls(
-            threshold,
-            float(np.mean([(t >= threshold).mean() for t, _ in pairs if len(t)])),
-            *_right_of(called * np.isfinite(threshold), rng),
-            _first(graphs, 0.0),
-            _first(graphs, NEARLY),
-            graphs=len(graphs),
-            families=len(np.unique(families)),
-            seeds=len(graphs[0].scores),
-            by=by,
-        )
+        certain = float(np.mean([(t >= threshold).mean() for t, _ in pairs if len(t)]))
+        right = _right_of(called * np.isfinite(threshold), rng)
+        counts = len(graphs), len(np.unique(families)), len(graphs[0].scores)
+        return cls(threshold, certain, *right, _first(graphs, 0.0), _first(graphs, NEARLY), *counts, by)
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain values; None for numbers that are not finite."""
+        """Return JSON values; None for numbers that are not finite."""
         plain = asdict(self).items()
         return {k: None if isinstance(v, float) and not np.isfinite(v) else v for k, v in plain}
 
     def save(self, folder: Path, model: str) -> None:
-        """Write beside the model's card; ``model`` is its fingerprint."""
+        """Write the calibration beside the card of the model with the fingerprint ``model``."""
         write_json(folder / CALIBRATION, {"model": model, **self.as_json()})
 
     @classmethod
     def load(cls, folder: Path, model: str) -> Calibration | None:
-        """Return the calibration saved for this model; None if there is none, or an impossible one."""
+        """Return the calibration saved for this model; None if it is missing or invalid."""
         try:
             value = json.loads(read_text(folder / CALIBRATION))
             if value.pop("model") != model:
                 return None
-            value.pop("bins", None)  # of files written by earlier versions
-            infinite_fields = [name for name in _MAY_BE_INFINITE if value[name] is None]
+            value.pop("bins", None)  # written by earlier versions
+            infinite_fields = [n for n in ("threshold", "right", "right_low", "right_high") if value[n] is None]
             calibration = from_json(cls, value | dict.fromkeys(infinite_fields, 0.0))
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return None
-        plain = asdict(calibration)
-        possible = (
-            calibration.by in FOLDS_OF
-            and calibration.threshold >= 0
-            and all(0 <= plain[name] <= 1 for name in _SHARES)
-            and min(calibration.graphs, calibration.families, calibration.seeds) >= 1
-        )
+        threshold, *shares, graphs, families, seeds, by = astuple(calibration)
+        shares_valid = all(0 <= share <= 1 for share in shares)
+        if by not in FOLDS_OF or not (shares_valid and threshold >= 0 and min(graphs, families, seeds) >= 1):
+            return None
         infinite: dict[str, Any] = dict.fromkeys(infinite_fields, float("inf"))
-        return replace(calibration, **infinite) if possible else None
+        return replace(calibration, **infinite)
 
 
 class Trust:
     """Certainty of the ranking of a graph.
 
     Attributes:
-        certain: share of the pairs of distinct configurations that are called certain.
+        certain: share of certain pairs among those of distinct configurations.
         first, first_nearly: number of distinct configurations, from the top, that hold the best one, or one at most
             `NEARLY` slower, with probability `AMONG_FIRST`.
-        ahead_of: ``(configs,)`` number of distinct configurations that each is certainly faster than.
+        ahead_of: ``(configs,)`` number of distinct configurations that are certainly slower.
     """
 
     def __init__(self, calibration: Calibration, per_seed: Floats, group: Integers) -> None:
-        """Compute from ``(seeds, distinct)`` scores and the ``(configs,)`` numbers of distinct configurations."""
+        """Compute from ``(seeds, distinct)`` scores and the ``(configs,)`` indices of distinct configurations."""
         mean, distinct = per_seed.mean(axis=0), per_seed.shape[1]
         slower = np.zeros(distinct, np.int64)
         if np.isfinite(calibration.threshold):
@@ -157,13 +133,10 @@ class Trust:
             slower = distinct - np.searchsorted(np.sort(mean), mean + least)
         self.calibration, self.ahead_of = calibration, slower[group]
         self.certain = float(slower.sum()) / max(1, distinct * (distinct - 1) // 2)
-        self.first, self.first_nearly = (
-            min(distinct, max(1, int(np.ceil(share * distinct - 1e-9))))
-            for share in (calibration.first, calibration.first_nearly)
-        )
+        needed = (int(np.ceil(share * distinct - 1e-9)) for share in (calibration.first, calibration.first_nearly))
+        self.first, self.first_nearly = (min(distinct, max(1, count)) for count in needed)
 
     def lines(self) -> list[str]:
-        """Return the certainty in words."""
         trust, graphs = self.calibration, counted(self.calibration.graphs, "graph")
         certain = f"no pair is certain: out of fold none reached {CERTAIN:.0%} ({graphs})"
         if np.isfinite(trust.threshold):
@@ -175,31 +148,25 @@ class Trust:
         return [certain, f"{first}, one at most {NEARLY:.0%} slower among the first {self.first_nearly}"]
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain values."""
         values = self.calibration.as_json()
         interval = [values["right_low"], values["right_high"]]
         return {
-            "certain_share": self.certain,
-            "certain_right": values["right"],
+            "certain_share": self.certain, "certain_right": values["right"],
             "certain_right_interval": None if values["right"] is None else interval,
-            "best_among_first": self.first,
-            "nearly_best_among_first": self.first_nearly,
+            "best_among_first": self.first, "nearly_best_among_first": self.first_nearly,
             "probability": AMONG_FIRST,
             "calibrated_on": {name: values[name] for name in ("graphs", "families", "seeds")},
-        }
+        }  # fmt: skip
 
 
 def disagreement(scores: Floats) -> float:
-    """Return the standard deviation over seeds of the difference of two configurations' scores, ``(seeds, rows)``.
-
-    The root of the mean square over rows. Scores of each seed are centred first: they have no zero.
-    """
+    """Return the standard deviation over seeds, root mean square over rows, of differences of ``(seeds, rows)``."""
     centred = scores - scores.mean(axis=1, keepdims=True)
     return max(float(np.sqrt(2.0) * np.sqrt(np.mean(np.var(centred, axis=0, ddof=1)))), 1e-12)
 
 
 def _pairs(graph: ScoredGraph, rng: np.random.Generator) -> tuple[Floats, Flags]:
-    """Return ``t`` of pairs that differ in cost, and whether the mean scores order them rightly."""
+    """Return ``t`` of pairs that differ in cost, and whether they are concordant with the mean scores."""
     left, right = np.triu_indices(len(graph.cost), 1)
     if len(left) > _PAIRS:
         chosen = rng.choice(len(left), _PAIRS, replace=False)
@@ -210,35 +177,35 @@ def _pairs(graph: ScoredGraph, rng: np.random.Generator) -> tuple[Floats, Flags]
 
 
 def _threshold(pairs: Sequence[tuple[Floats, Flags]]) -> float:
-    """Return the lowest ``t`` above which `CERTAIN` of the pairs are right, every graph counting the same."""
+    """Return the lowest ``t`` that `CERTAIN` and at least 5 % of the pairs reach, with graphs of equal weight."""
     if not any(len(t) for t, _ in pairs):
         return float("inf")
-    t, correct = (np.concatenate(of) for of in zip(*pairs, strict=True))
+    t, correct = (np.concatenate(values) for values in zip(*pairs, strict=True))
     weight = np.concatenate([np.full(len(t), 1 / max(1, len(t))) for t, _ in pairs])
     order = np.argsort(-t, kind="stable")
     total, good = np.cumsum(weight[order]), np.cumsum((weight * correct)[order])
-    enough = np.flatnonzero((good >= CERTAIN * total) & (total >= _LEAST * total[-1]))
+    enough = np.flatnonzero((good >= CERTAIN * total) & (total >= 0.05 * total[-1]))
     return float(t[order][enough[-1]]) if len(enough) else float("inf")
 
 
 def _first(graphs: Sequence[ScoredGraph], slowdown: float) -> float:
     """Return the share of the rows, from the top, that reaches a row at most ``slowdown`` slower than the best.
 
-    The conformal quantile: that of the next graph is at most this with probability `AMONG_FIRST`.
+    It is the conformal quantile: that of the next graph is not greater with probability `AMONG_FIRST`.
     """
-    places = []
+    shares = []
     for graph in graphs:
         cost = graph.cost[np.argsort(graph.scores.mean(axis=0), kind="stable")]
-        places.append(float(np.argmax(cost <= cost.min() * (1 + slowdown)) + 1) / len(cost))
-    needed = int(np.ceil((len(places) + 1) * AMONG_FIRST))
-    return sorted(places)[needed - 1] if needed <= len(places) else 1.0
+        shares.append(float(np.argmax(cost <= cost.min() * (1 + slowdown)) + 1) / len(cost))
+    needed = int(np.ceil((len(shares) + 1) * AMONG_FIRST))
+    return sorted(shares)[needed - 1] if needed <= len(shares) else 1.0
 
 
 def _right_of(called: Floats, rng: np.random.Generator) -> tuple[float, float, float]:
-    """Return the share of right pairs among certain ones, ``(graphs, 2)``, and a 95 % interval; else NaN."""
+    """Return the share of right pairs among certain ones and its 95 % interval; NaN without certain pairs."""
     if not called[:, 0].any():
         return float("nan"), float("nan"), float("nan")
-    drawn = called[rng.integers(0, len(called), (_DRAWS, len(called)))].sum(axis=1)
+    drawn = called[rng.integers(0, len(called), (1000, len(called)))].sum(axis=1)
     drawn = drawn[drawn[:, 0] > 0]
     low, high = np.quantile(drawn[:, 1] / drawn[:, 0], (0.025, 0.975))
     return float(called[:, 1].sum() / called[:, 0].sum()), float(low), float(high)

@@ -1,8 +1,7 @@
 """Parts of the difference between two scores.
 
-Every part is the model's own: the exact contributions of a tree ensemble to its columns (Lundberg et al. 2018,
-*Consistent Individualized Feature Attribution for Tree Ensembles*, as LightGBM and XGBoost compute them), and the
-scores of instances if a score is their sum. Parts always add up to the difference.
+Parts are the exact contributions of columns to a tree ensemble (Lundberg et al. 2018, *Consistent Individualized
+Feature Attribution for Tree Ensembles*), and the scores of instances if a score is their sum.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _Key = TypeVar("_Key")
 
 @dataclass(frozen=True)
 class Place:
-    """A node, or a pair of nodes that share a tensor, with the contribution of its instance to the difference.
+    """Contribution of the instance of a node, or of a pair of nodes that share a tensor, to the difference.
 
     Attributes:
         nodes: the node, or consumer (or first reader) and producer (or next reader), as numbered in the graph.
@@ -38,17 +37,16 @@ class Place:
 class Parts:
     """Contributions to the difference between two scores of a graph; below 0 if the first is the faster.
 
-    ``difference == sum(columns) + sum(places)``, ``sum(places) == sum(instance_columns)`` and, if there is a walk,
-    ``sum(columns) == sum(nodes)``, up to the rounding of floating point numbers (XGBoost's contributions are
-    float32).
+    Up to rounding, ``difference == sum(columns) + sum(places)``, ``sum(places) == sum(instance_columns)`` and, if
+    there is a walk, ``sum(columns) == sum(nodes)``.
 
     Attributes:
         difference: score of the first configuration minus that of the second.
-        columns: wide-row column -> its contribution, if any.
+        columns: nonzero contributions by wide-row column.
         places: nodes and pairs whose instance differs.
-        instance_columns: the same as ``places``, by column of the instances.
-        members: ranker -> its share of the difference; one entry unless rankers are combined.
-        nodes: the same as ``columns``, by node of the graph.
+        instance_columns: contributions of ``places``, by column of the instances.
+        members: share of the difference by ranker; one entry unless rankers are combined.
+        nodes: contributions of ``columns``, by node of the graph.
     """
 
     difference: float
@@ -63,7 +61,7 @@ class Parts:
 
     @classmethod
     def total(cls, parts: Iterable[Parts], factor: float = 1.0) -> Parts:
-        """Return the sum of differences, each times ``factor``; equal places are merged."""
+        """Add differences, each times ``factor``, and merge equal places."""
         parts = list(parts)
 
         def added(mappings: Iterable[Mapping[_Key, float]]) -> dict[_Key, float]:
@@ -88,9 +86,7 @@ class Rows:
     """Rows of the distinct configurations of a graph.
 
     Attributes:
-        matrix: ``(rows, columns)`` float32.
-        columns: names.
-        walk: from the second explained configuration to the first, for contributions by node.
+        walk: steps from the second explained configuration to the first, for contributions by node.
     """
 
     matrix: Matrix

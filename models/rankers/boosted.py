@@ -1,4 +1,4 @@
-"""Rankers on boosted trees: their parameters, the columns that they use, the initial score, and a booster."""
+"""Base of the rankers on boosted trees: parameters, choice of columns, initial score, warm start."""
 
 from __future__ import annotations
 
@@ -22,49 +22,38 @@ from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.base import Ranker, column_indices, largest_first
 from xlarank.models.explanation.parts import Parts, Rows
 from xlarank.models.objectives import GRAPH_WEIGHTS
-from xlarank.models.params import Among, Between, Number, OneOf, RankerParams, Whole, param
+from xlarank.models.params import Between, Number, OneOf, RankerParams, Whole, param
 from xlarank.models.rankers.booster_text import MOST_DEPTH, MOST_LEAVES
 from xlarank.models.rankers.lightgbm import LightGBMBooster
 from xlarank.models.rankers.xgboost import XGBoostBooster
 from xlarank.models.training_data import FitSettings, Task, TrainingData
 
-#: ``all``: every column; ``no_graph``: without those that are constant within a graph (they cannot order
-#: anything alone and tell graphs apart); ``no_candidates``: without the transductive ones; ``alone``: neither.
+#: Choices of columns. ``no_graph`` omits those that are constant within a graph, ``no_candidates`` the transductive
+#: ones, ``alone`` both.
 CHOICES: Final = ("all", "no_graph", "no_candidates", "alone")
-#: Tolerances worth trying, shares of a cost: none, the repeats of a configuration on a TPU, those on a busy CPU.
-_TIE_TOLERANCES: Final = (0.0, 0.001, 0.003, 0.01, 0.03)
-#: Error of a sum of contributions, relative to the largest, that rounding explains (XGBoost's are float32).
-_ROUNDING: Final = 1e-3
-#: Check of factors of a learning rate.
-_RATE: Final = Number(0, above=True)
 
 
 def leaves_param(layout: int, *, tile: int | None = None) -> Any:
-    """Declare the maximum number of leaves of a tree."""
     return param(layout, Whole(2, MOST_LEAVES), Between(4, 48, log=True), tile=tile)
 
 
 def columns_param() -> Any:
-    """Declare the choice of columns, one of `CHOICES`.
-
-    Tile collections hold few candidates a kernel: a rank among them does not carry over to other families.
-    """
-    return param("all", OneOf(CHOICES), Among(CHOICES), tile="no_candidates")
+    """Declare the choice of columns; ranks among the few candidates of a kernel do not transfer to others."""
+    return param("all", OneOf(CHOICES), OneOf(CHOICES), tile="no_candidates")
 
 
 def init_score_param() -> Any:
-    """Declare the weight of `InitScore`, searched for tiles only."""
-    return param(0.0, Number(0), Among((0.0, 1.0, 2.0, 4.0)), tile=2.0, searched_for=("tile",))
+    """Declare the weight of `InitScore`."""
+    return param(0.0, Number(0), OneOf((0.0, 1.0, 2.0, 4.0)), tile=2.0, searched_for=("tile",))
 
 
 def tie_tolerance_param(default: float = 0.0) -> Any:
-    """Declare the largest difference of equal costs, a share of the cost."""
-    return param(default, Number(0), Among(_TIE_TOLERANCES))
+    """Declare the largest relative difference of equal costs: 0.001 between runs on a TPU, 0.03 on a busy CPU."""
+    return param(default, Number(0), OneOf((0.0, 0.001, 0.003, 0.01, 0.03)))
 
 
 def graph_weight_param() -> Any:
-    """Declare the weight of a graph by its size, one of `GRAPH_WEIGHTS`."""
-    return param("equal", OneOf(tuple(GRAPH_WEIGHTS)), Among(tuple(GRAPH_WEIGHTS)))
+    return param("equal", OneOf(tuple(GRAPH_WEIGHTS)), OneOf(tuple(GRAPH_WEIGHTS)))
 
 
 class BoostedParams(RankerParams):
@@ -85,8 +74,8 @@ B = TypeVar("B", bound=BoostedParams)
 class TreeParams(BoostedParams):
     """Parameters of LightGBM's trees, named as there.
 
-    Chosen by leave-family-out folds of the sample's train split, like those of other rankers. The five best of a
-    kernel vary from seed to seed, which stronger sampling averages out.
+    Defaults were chosen by leave-family-out folds of the sample's train split. The five best tiles of a kernel vary
+    from seed to seed, which stronger sampling averages out.
     """
 
     learning_rate: float = param(0.05, Number(0, above=True), Between(0.02, 0.2, log=True), tile=0.07)
@@ -120,27 +109,27 @@ class PairLossParams(BoostedParams):
 
 
 def chosen_columns(columns: list[str], choice: str, target: Target | None = None) -> Indices:
-    """Return the indices of the columns that a choice of `CHOICES` and the target leave, ascending.
+    """Return the ascending indices of the columns that a choice of `CHOICES` and the target leave.
 
     >>> chosen_columns(["size__nodes__log", "candidates__hamming__mean", "mine"], "alone").tolist()
     [2]
     """
-    graph, candidates = choice in ("no_graph", "alone"), choice in ("no_candidates", "alone")
-    left_out: set[str] = {*foreign_columns(target)}
+    omitted: set[str] = {*foreign_columns(target)}
     for block in [*every_block("layout"), *every_block("tile")]:
-        of_graph = block.scope is Scope.GRAPH or isinstance(block, InstanceGraph)
-        if (graph and of_graph) or (candidates and block.transductive):
-            left_out.update(block.columns)
-    return np.array([i for i, name in enumerate(columns) if name not in left_out], np.intp)
+        constant = block.scope is Scope.GRAPH or isinstance(block, InstanceGraph)
+        if (constant and choice in ("no_graph", "alone")) or (
+            block.transductive and choice in ("no_candidates", "alone")
+        ):
+            omitted.update(block.columns)
+    return np.array([i for i, name in enumerate(columns) if name not in omitted], np.intp)
 
 
 @dataclass(frozen=True)
 class InitScore:
-    """Initial relevance of a row: -weight * log2(estimated time). Trees learn the rest.
+    """Initial relevance of a row, -weight * log2(estimated time), to which trees are added.
 
     Attributes:
-        columns: indices of the columns whose sum is the estimate, log2 of a time.
-        weight: relevance for each factor of two in time.
+        columns: indices of the columns whose sum is the log2 of the estimate.
     """
 
     columns: tuple[int, ...]
@@ -148,7 +137,7 @@ class InitScore:
 
     @classmethod
     def find(cls, columns: Sequence[str], weight: float, target: Target | None = None) -> Self | None:
-        """Return None for a weight of 0, or without an estimate for the target; an unknown one counts as a CPU."""
+        """Return None for a weight of 0 or without an estimate for the target, by default a CPU."""
         for names in (target or CPU).estimate.values() if weight else ():
             if set(names) <= set(columns):
                 return cls(tuple(columns.index(name) for name in names), weight)
@@ -159,25 +148,19 @@ class InitScore:
         return np.asarray(-self.weight * rows[:, self.columns].astype(np.float64).sum(axis=1))
 
     def of_all(self, data: TrainingData) -> Floats:
-        """Return the `relevance` of all rows of training data, ``(rows,)``, without their other columns."""
+        """Return the `relevance` of all training rows, ``(rows,)``; their other columns are not copied."""
         used = np.sort(np.array(self.columns, np.intp))
         return np.asarray(-self.weight * data.matrix(used).astype(np.float64).sum(axis=1))
 
 
 def centred(values: Floats, data: TrainingData) -> Floats:
-    """Subtract the mean over each graph from values of all rows, ``(rows,)``."""
+    """Subtract the mean over each graph from ``(rows,)`` values."""
     sizes = np.diff(data.indptr)
     return values - np.repeat(np.add.reduceat(values, data.indptr[:-1]) / sizes, sizes)
 
 
 class WarmStart(NamedTuple):
-    """Trees that new ones are added to.
-
-    Attributes:
-        booster: the trees.
-        columns: names of their columns, in order.
-        rate: factor of the learning rate of new trees.
-    """
+    """Trees that new ones are added to, their columns, and the factor of the learning rate of the new ones."""
 
     booster: LightGBMBooster
     columns: list[str]
@@ -185,7 +168,7 @@ class WarmStart(NamedTuple):
 
 
 class BoostedRanker(Ranker[B]):
-    """Ranker on gradient-boosted trees; a subclass says in `task` what they are fitted to."""
+    """Ranker on gradient-boosted trees; a subclass defines `task`, or `fit` itself."""
 
     row_by_row = True
     booster_type: ClassVar[type[LightGBMBooster] | type[XGBoostBooster]] = LightGBMBooster
@@ -199,7 +182,6 @@ class BoostedRanker(Ranker[B]):
 
     @property
     def _tree_columns(self) -> list[str]:
-        """Names of the columns that `_used` indexes."""
         return self.columns
 
     @property
@@ -207,18 +189,13 @@ class BoostedRanker(Ranker[B]):
         return [self._tree_columns[index] for index in self._used]
 
     def task(self, data: TrainingData, settings: FitSettings) -> Task:
-        """Return what `fit` fits the trees to; a subclass defines one or the other."""
+        """Return the labels and the objective that the trees are fitted to."""
         raise NotImplementedError
-
-    def clone(self) -> Self:
-        ranker = super().clone()
-        ranker._warm_start = self._warm_start
-        return ranker
 
     def continuing(self, rate: float = 1.0) -> Self:
         self._require_fitted()
-        ranker = self.clone()
-        ranker._warm_start = WarmStart(self._booster.first(), self._used_columns, _RATE("rate", rate))
+        ranker, rate = self.clone(), Number(0, above=True)("rate", rate)
+        ranker._warm_start = WarmStart(self._booster.first(), self._used_columns, rate)
         return ranker
 
     def fit(self, data: TrainingData, settings: FitSettings) -> Self:
@@ -238,7 +215,7 @@ class BoostedRanker(Ranker[B]):
         return self
 
     def _choose_columns(self, columns: list[str], target: Target | None) -> None:
-        """Use the columns of the trees that are continued, if any, or else those of the parameters."""
+        """Use the columns of the warm start, if any, or else those of the parameters."""
         warm = self._warm_start
         if warm and warm.booster.rounds:
             do = "build features with the settings of that model, or fine-tune another"
@@ -247,7 +224,7 @@ class BoostedRanker(Ranker[B]):
             self._used = chosen_columns(columns, self.params.columns, target)
 
     def _start(self, task: Task, threads: int) -> Floats | None:
-        """Return the relevance that new trees are added to, ``(rows,)``; None for 0."""
+        """Return the relevance to which new trees are added, ``(rows,)``; None for 0."""
         data, start = task.data, None
         if self._init_score and not task.residual:
             start = centred(self._init_score.of_all(data), data)
@@ -288,23 +265,20 @@ class BoostedRanker(Ranker[B]):
         return Parts(difference, columns, members={self.name: difference}, nodes=nodes)
 
     def _column_contributions(self, rows: Matrix) -> Floats:
-        """Return the contribution of each column to each row's score, up to a common term, ``(rows, columns)``.
-
-        Raises `ModelError` if the library's contributions do not add up.
-        """
+        """Return contributions to scores, up to a common term, ``(rows, columns)``; raises `ModelError`."""
         values = rows[:, self._used]
         parts, total = self._booster.contributions(values), self._booster.relevance(values)
         error = float(np.abs(parts.sum(axis=1) - total).max(initial=0.0))
-        if not error <= _ROUNDING * float(np.abs(total).max(initial=1.0)):
+        if not error <= 1e-3 * float(np.abs(total).max(initial=1.0)):  # XGBoost computes in float32
             raise ModelError(
                 f"the trees of {self.name} are too deep for their contributions (off by {error:.3g})",
                 do="train with fewer leaves; rank works with it as it is",
             )
         contributions = np.zeros(rows.shape)
         contributions[:, self._used] = -parts[:, :-1]
-        if self._init_score is not None:
-            for column in self._init_score.columns:
-                contributions[:, column] += self._init_score.weight * rows[:, column]
+        if init := self._init_score:
+            for column in init.columns:
+                contributions[:, column] += init.weight * rows[:, column]
         return contributions
 
     def importance(self) -> dict[str, float]:
@@ -315,22 +289,23 @@ class BoostedRanker(Ranker[B]):
 
     def _write(self, folder: Path) -> dict[str, Any]:
         folder.joinpath(self.booster_type.file_name).write_text(self._booster.text(), encoding="utf-8")
-        init_score, warm = self._init_score, self._warm_start
-        state: dict[str, Any] = {
-            "used": self._used.tolist(), "init_score_weight": init_score.weight if init_score else 0.0
-        }  # fmt: skip
-        if init_score:
-            state["init_score_columns"] = [self.columns[column] for column in init_score.columns]
+        init, warm = self._init_score, self._warm_start
+        state = {"used": self._used.tolist(), "init_score_weight": init.weight if init else 0.0}
+        if init:
+            state["init_score_columns"] = [self.columns[column] for column in init.columns]
         if warm:
             state |= {"start_trees": warm.booster.rounds, "start_rate": warm.rate}
         return state
 
     def _read(self, folder: Path, state: Mapping[str, Any]) -> None:
-        self._used = checked_indices(state["used"], len(self._tree_columns))
+        used, columns = state["used"], len(self._tree_columns)
+        if any(type(index) is not int for index in used) or used != sorted({*used} & {*range(columns)}):
+            raise ValueError(f"the chosen columns do not ascend within its {columns}")
+        self._used = np.array(used, np.intp)
         weight = Number(0)("init_score_weight", state["init_score_weight"])
         if weight and state["init_score_columns"]:
-            columns = tuple(self.columns.index(name) for name in state["init_score_columns"])
-            self._init_score = InitScore(columns, weight)
+            estimate = tuple(self.columns.index(name) for name in state["init_score_columns"])
+            self._init_score = InitScore(estimate, weight)
         name, base = self.booster_type.file_name, state.get("start_trees", 0)
         text = read_text(folder / name)
         try:
@@ -338,15 +313,8 @@ class BoostedRanker(Ranker[B]):
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
         if "start_trees" in state:
-            rate = _RATE("start_rate", state["start_rate"])
+            rate = Number(0, above=True)("start_rate", state["start_rate"])
             self._warm_start = WarmStart(self._booster.first(base), self._used_columns, rate)
-
-
-def checked_indices(saved: Any, columns: int) -> Indices:
-    """Return saved indices; raises `ValueError` unless they ascend within so many columns."""
-    if any(type(index) is not int for index in saved) or saved != sorted({*saved} & {*range(columns)}):
-        raise ValueError(f"the chosen columns do not ascend within its {columns}")
-    return np.array(saved, np.intp)
 
 
 def nonzero_by_name(values: Floats, columns: list[str]) -> dict[str, float]:

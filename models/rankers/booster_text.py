@@ -1,8 +1,8 @@
-"""Texts of boosters, LightGBM's and XGBoost's JSON: checked before the library reads them, and joined.
+"""Checks of LightGBM's text and XGBoost's JSON before the library reads them, and joins of LightGBM's texts.
 
-The libraries trust their texts: children out of range are followed, sizes are believed, and a loop of children
-never ends. Here every count, index and number is looked at, and only trees as this project's rankers grow them are
-let through: one value a leaf, no categories, no linear leaves.
+The libraries trust their texts: they follow children out of range, believe sizes, and loop for ever over cyclic
+children. Here every count, index and number is checked, and only trees as this project's rankers grow them are
+accepted: one value per leaf, no categories, no linear leaves.
 """
 
 from __future__ import annotations
@@ -11,25 +11,22 @@ import json
 import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
-#: Count, minimum and maximum of the numbers that an entry lists; integers if the maximum is one.
+#: Count, minimum and maximum of the numbers of an entry; integers if the maximum is one.
 Numbers = tuple[int, float, float]
 
 _MOST_TREES: Final = 100_000
 MOST_LEAVES: Final = 131_072
-#: Splits from the root to a leaf. Contributions take the square of it in time, and recursion as deep.
+#: Maximum number of splits from the root to a leaf: contributions recurse as deep and take quadratic time.
 MOST_DEPTH: Final = 128
 _INT_MAX: Final = 2**31 - 1
 #: Largest value of a leaf, far above any relevance; the sum of all trees stays finite.
 _LARGEST_LEAF: Final = 1e100
 _LARGEST_FLOAT32: Final = 1e30
 
-# LightGBM -------------------------------------------------------------------------------------------------
-
 _END: Final = "\nend of trees\n"
-_PARAMETERS: Final = "\nparameters:\n"
-#: End of the text that is checked; LightGBM leaves it out of a booster that was read back.
+#: End of the text; LightGBM omits it from a booster that was read back.
 _LAST: Final = "\nend of parameters\n"
 #: Patterns of the entries of the header, in order.
 _HEADER: Final = {
@@ -44,10 +41,7 @@ _NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?")
 
 
 def checked_text(text: str, features: int) -> str:
-    """Return the header and trees of LightGBM's text of a booster on ``features`` columns.
-
-    Raises `ValueError` for anything that LightGBM would not have written for this project's boosters.
-    """
+    """Return the header and trees of LightGBM's text; `ValueError` unless they are on ``features`` columns."""
     trees, end, _ = text.partition(_END)
     _require(end and _LAST in text and trees.isascii(), "it is cut short, or no text of LightGBM")
     head, *blocks = trees.split("\nTree=")
@@ -59,7 +53,6 @@ def checked_text(text: str, features: int) -> str:
         _require(re.fullmatch(_HEADER[name], value), f"{name} is {value[:60]!r}")
     columns = {len(header["feature_names"].split(" ")), len(header["feature_infos"].split(" ")), features}
     _require(columns == {int(header["max_feature_idx"]) + 1}, f"it is not of {features} columns")
-    # LightGBM's trees reach to the next one, the blank line before the end included
     blocks = [f"Tree={block}\n" for block in blocks]
     sizes = [len(block) for block in blocks]
     _require(_listed(header["tree_sizes"]) == sizes and len(blocks) <= _MOST_TREES, "its trees have other sizes")
@@ -74,7 +67,7 @@ def _check_lightgbm_tree(block: str, number: int, features: int) -> None:
     entries = {name: _listed(text) for name, text in texts.items()}
     leaves = (entries.get("num_leaves") or [0])[0]
     splits, finite = leaves - 1, sys.float_info.max
-    # a tree of one leaf may leave these out
+    # optional in a tree of one leaf
     weights, counts = (leaves if leaves > 1 or entries.get(name) else 0 for name in ("leaf_weight", "leaf_count"))
     fields: dict[str, Numbers] = {
         "num_leaves": (1, 1, MOST_LEAVES), "num_cat": (1, 0, 0), "split_feature": (splits, 0, features - 1),
@@ -92,36 +85,32 @@ def _check_lightgbm_tree(block: str, number: int, features: int) -> None:
 
 
 def _listed(text: str) -> list[Any]:
-    """Return the numbers of a line, int or float as they are written."""
+    """Return the numbers of a line as int or float."""
     words = text.split(" ") if text else []
     _require(all(map(_NUMBER.fullmatch, words)), f"it lists {text[:40]!r} where numbers are due")
     return [int(word) if _WHOLE.fullmatch(word) else float(word) for word in words]
 
 
 def whole(text: str) -> str:
-    """Return the header and trees of LightGBM's text, with the end that `checked_text` expects.
-
-    Parameters of training are left out: the number of threads would make other files of the same trees, and
-    monotone constraints matter to training alone.
-    """
+    """Return LightGBM's text without the parameters of training, which would change the files of equal trees."""
     text = re.sub(r"\nmonotone_constraints=[-01 ]*(?=\n)", "", text, count=1)
-    return f"{text.partition(_END)[0]}{_END}{_PARAMETERS}{_LAST}"
+    return f"{text.partition(_END)[0]}{_END}\nparameters:\n{_LAST}"
 
 
 def joined(first: str, then: str) -> str:
-    """Return the header and trees of two boosters on the same columns as one, the trees of ``first`` first."""
+    """Return the trees of two boosters on the same columns as one text."""
     head, trees = _split(then)
     return _text(head, [*_split(first)[1], *trees])
 
 
 def first_trees(text: str, count: int | None) -> str:
-    """Return the header and the first ``count`` trees, None for all; LightGBM itself takes 0 for all."""
+    """Return the text of the first ``count`` trees, None for all; LightGBM itself takes 0 for all."""
     head, trees = _split(text)
     return _text(head, trees[:count])
 
 
 def _split(text: str) -> tuple[str, list[str]]:
-    """Return the header, and the lines of each tree below its number."""
+    """Return the header, and each tree without its number."""
     head, *blocks = text.partition(_END)[0].split("\nTree=")
     return head, [block.partition("\n")[2] for block in blocks]
 
@@ -133,22 +122,13 @@ def _text(head: str, trees: list[str]) -> str:
     return "\n".join([*lines, *(block.removesuffix("\n") for block in blocks)]) + _END
 
 
-# XGBoost --------------------------------------------------------------------------------------------------
-
 _LEARNER: Final = ("feature_names", "feature_types", "gradient_booster", "learner_model_param", "objective")
-_NO_PARENT: Final = _INT_MAX
-_SHORT: Final = re.compile(r"[\w.:+\-\[\] ]{0,100}")
-_WORD: Final = re.compile(r"\w{1,60}")
-_COUNT: Final = re.compile(r"[0-9]{1,9}")
 
 
 def checked_json(text: str, features: int) -> str:
-    """Return the JSON of a booster on ``features`` columns as XGBoost may read it.
-
-    Raises `ValueError` for anything that XGBoost would not have written for this project's boosters.
-    """
+    """Return XGBoost's JSON as it was checked; `ValueError` unless its trees are on ``features`` columns."""
     try:
-        model = json.loads(text, parse_constant=_no_number)
+        model = json.loads(text, parse_constant=lambda name: _require(False, f"it holds {name}"))
         learner = _entries(model, ("learner", "version"))["learner"]
         _check_learner(_entries(learner, _LEARNER, ("attributes",)), features)
         booster = _entries(learner["gradient_booster"], ("model", "name"))
@@ -157,10 +137,6 @@ def checked_json(text: str, features: int) -> str:
     except (KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise ValueError(f"it has another shape ({type(error).__name__}: {error})") from error
     return json.dumps(model)
-
-
-def _no_number(name: str) -> NoReturn:
-    raise ValueError(f"it holds {name}")
 
 
 def _entries(value: Any, needed: Collection[str], allowed: Collection[str] = ()) -> dict[str, Any]:
@@ -182,10 +158,11 @@ def _check_learner(learner: dict[str, Any], features: int) -> None:
 
 
 def _texts(value: Any) -> dict[str, str]:
-    """Return an object of short words; raises `ValueError` for another."""
+    """Return a mapping of short texts; raises `ValueError` for other values."""
     _require(isinstance(value, dict) and len(value) <= 60, "it has other parameters")
     for name, text in value.items():
-        short = _WORD.fullmatch(name) and isinstance(text, str) and _SHORT.fullmatch(text)
+        short = isinstance(text, str) and re.fullmatch(r"[\w.:+\-\[\] ]{0,100}", text)
+        short = short and re.fullmatch(r"\w{1,60}", name)
         _require(short, f"its parameter {name[:60]!r} is {str(text)[:60]!r}")
     return dict(value)
 
@@ -205,16 +182,16 @@ def _check_trees(value: Any, features: int) -> None:
 
 def _check_xgboost_tree(tree: Any, number: int, features: int) -> None:
     param = _entries(tree["tree_param"], ("num_deleted", "num_feature", "num_nodes", "size_leaf_vector"))
-    texts = all(isinstance(value, str) and _COUNT.fullmatch(value) for value in param.values())
+    texts = all(isinstance(value, str) and re.fullmatch("[0-9]{1,9}", value) for value in param.values())
     _require(texts, "its counts are no numbers")
-    nodes, found = int(param["num_nodes"]), int(param["num_feature"])
-    # a stump that XGBoost writes has a leaf vector of 1, older versions of 0
+    nodes, columns = int(param["num_nodes"]), int(param["num_feature"])
+    # the leaf vector of a stump has 1 entry, 0 in older versions of XGBoost
     plain = 1 <= nodes < 2 * MOST_LEAVES and not int(param["num_deleted"]) and int(param["size_leaf_vector"]) <= 1
-    _require(plain and found == features, f"it has {nodes} nodes of {found} columns, or values of another kind")
+    _require(plain and columns == features, f"it has {nodes} nodes of {columns} columns, or values of another kind")
     numbers = ("base_weights", "loss_changes", "split_conditions", "sum_hessian")
     fields: dict[str, Numbers] = {
         "left_children": (nodes, -1, nodes - 1), "right_children": (nodes, -1, nodes - 1),
-        "parents": (nodes, 0, _NO_PARENT), "split_indices": (nodes, 0, features - 1),
+        "parents": (nodes, 0, _INT_MAX), "split_indices": (nodes, 0, features - 1),
         "default_left": (nodes, 0, 1), "split_type": (nodes, 0, 0),
         **dict.fromkeys(numbers, (nodes, -_LARGEST_FLOAT32, _LARGEST_FLOAT32)),
         **{f"categories{part}": (0, 0, 0) for part in ("", "_nodes", "_segments", "_sizes")},
@@ -226,13 +203,10 @@ def _check_xgboost_tree(tree: Any, number: int, features: int) -> None:
     _require(pairs and (nodes == 1 or left[0] >= 0), "a split has one child")
     splits, leaves = ([node for node in range(nodes) if (left[node] >= 0) == inner] for inner in (True, False))
     known = all(parents[child] == node for node in splits for child in (left[node], right[node]))
-    _require(parents[0] == _NO_PARENT and known, "a child has another parent")
-    # the same numbering as LightGBM's: splits from 0, leaves below it
-    number_of = {node: at for at, node in enumerate(splits)} | {node: -1 - at for at, node in enumerate(leaves)}
+    _require(parents[0] == _INT_MAX and known, "a child has another parent")
+    # numbered as by LightGBM: splits from 0, leaves below
+    number_of = {node: i for i, node in enumerate(splits)} | {node: -1 - i for i, node in enumerate(leaves)}
     require_tree([(number_of[left[node]], number_of[right[node]]) for node in splits], len(leaves))
-
-
-# Both -----------------------------------------------------------------------------------------------------
 
 
 def _require(condition: object, problem: str) -> None:
@@ -249,9 +223,9 @@ def _require_numbers(entries: Mapping[str, Any], fields: Mapping[str, Numbers]) 
 
 
 def require_tree(children: Sequence[tuple[int, int]], leaves: int) -> None:
-    """Raise `ValueError` unless every split and leaf is reached from split 0, once, over `MOST_DEPTH` at most.
+    """Raise `ValueError` unless every split and leaf is reached from split 0, once, within `MOST_DEPTH` splits.
 
-    ``children`` of each split are splits (0 or more) or leaves, leaf ``i`` as ``-1 - i``.
+    ``children`` are splits (0 or more) or leaves, leaf ``i`` as ``-1 - i``.
     """
     seen, waiting = {0}, [(0, 1)] if children else []
     while waiting:

@@ -28,12 +28,11 @@ MEMBERS: Final[dict[str, type[Ranker[Any]]]] = {
 }
 
 
-def _whole_members(kind: Kind, given: Mapping[str, Any]) -> dict[str, RankerParams]:
-    """Complete the parameters of every member by the defaults of the kind."""
-    unknown = [name for name in dict(given) if name not in MEMBERS]
-    if unknown:
-        raise ParameterError(f"{unknown[0]!r} is not a member of an ensemble", expected=", ".join(MEMBERS))
-    return {name: MEMBERS[name](given.get(name), kind=kind).params for name in MEMBERS}
+def _complete_members(kind: Kind, values: Mapping[str, Any]) -> dict[str, RankerParams]:
+    for name in dict(values):
+        if name not in MEMBERS:
+            raise ParameterError(f"{name!r} is not a member of an ensemble", expected=", ".join(MEMBERS))
+    return {name: MEMBERS[name](values.get(name), kind=kind).params for name in MEMBERS}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,9 +41,9 @@ class EnsembleParams(RankerParams):
 
     ranker: ClassVar[str] = "ensemble"
 
-    members: Mapping[str, RankerParams] = nested_params(_whole_members)
-    # By leave-family-out folds of the sample's layouts an even mix of both kinds of rows is as good as any mix with
-    # more members (tau 0.649 and 0.487; rankers of wide rows alone 0.640 and 0.469). Tiles have one kind of rows.
+    members: Mapping[str, RankerParams] = nested_params(_complete_members)
+    # By leave-family-out folds of the sample's layouts an even mix of wide rows and instances is as good as any mix
+    # with more members (tau 0.649 and 0.487; rankers of wide rows alone 0.640 and 0.469). Tiles have no instances.
     weight_lambdarank: float = param(0.0, Number(0), Between(0.0, 1.0), tile=1.0)
     weight_ranknet: float = param(1.0, Number(0), Between(0.0, 1.0), tile=1.0)
     weight_xgb_pairwise: float = param(0.0, Number(0), Between(0.0, 1.0), tile=1.0)
@@ -56,21 +55,16 @@ class EnsembleParams(RankerParams):
             raise ParameterError("the weights are all 0", expected="one member that counts")
 
     def positive_weights(self) -> dict[str, float]:
-        """Return the weights above 0 by member."""
         weights: dict[str, float] = {name: getattr(self, weight_name(name)) for name in MEMBERS}
         return {name: weight for name, weight in weights.items() if weight > 0}
 
 
 def weight_name(member: str) -> str:
-    """Return the name of the parameter of a member's weight, such as ``weight_xgb_pairwise``."""
     return f"weight_{member.replace('-', '_')}"
 
 
 class Ensemble(Ranker[EnsembleParams]):
-    """Weighted rank average of the members with positive weight, each fitted for the same number of rounds.
-
-    A score depends on which other rows it is predicted with: these must be the configurations of one graph.
-    """
+    """Weighted rank average of the members with positive weight, each fitted for the same number of rounds."""
 
     params_class = EnsembleParams
     part_names = tuple(MEMBERS)
@@ -79,23 +73,18 @@ class Ensemble(Ranker[EnsembleParams]):
         super().__init__(params, kind=kind)
         self._members: dict[str, Ranker[Any]] = {}
         self._weights = self.params.positive_weights()
-        self._starts: dict[str, Ranker[Any]] = {}  # unfitted members of a warm-started ensemble
-
-    def clone(self) -> Self:
-        ranker = super().clone()
-        ranker._starts = self._starts
-        return ranker
+        self._warm_start: dict[str, Ranker[Any]] = {}  # unfitted members
 
     def continuing(self, rate: float = 1.0) -> Self:
         self._require_fitted()
         ranker = self.clone()
-        ranker._starts = {name: member.continuing(rate) for name, member in self._members.items()}
+        ranker._warm_start = {name: member.continuing(rate) for name, member in self._members.items()}
         return ranker
 
     def fit(self, data: TrainingData, settings: FitSettings) -> Self:
         self._require_rounds(settings)
         params = self.params.members
-        unfitted = self._starts or {name: MEMBERS[name](params[name], kind=self.kind) for name in self._weights}
+        unfitted = self._warm_start or {name: MEMBERS[name](params[name], kind=self.kind) for name in self._weights}
         self._members = {name: unfitted[name].clone().fit(data, settings) for name in self._weights}
         self.columns = data.columns
         return self
@@ -113,15 +102,14 @@ class Ensemble(Ranker[EnsembleParams]):
         self._require_fitted()
         latest: list[Floats] = []
         for stage in zip_longest(*(member.staged(rows, every, instances) for member in self._members.values())):
-            # a member that ran out of splits keeps its last scores
+            # a member without further splits keeps its last scores
             latest = [old if new is None else new for new, old in zip_longest(stage, latest)]
             yield blend(latest, [*self._weights.values()])
 
     def contributions(self, rows: Rows, now: int, then: int) -> Parts:
-        """Scale the contributions of each member to the difference of the ranks that it gives.
+        """Scale the contributions of each member to its share of the ensemble's difference.
 
-        A rank has no parts of its own. A member's contributions add up to its own difference of scores; times
-        (difference of ranks) / (difference of scores) they add up to its share of the ensemble's score.
+        They add up to the difference of the member's scores; a factor turns that into the difference of its ranks.
         """
         total, parts = sum(self._weights.values()), []
         for name, member in self._members.items():
@@ -139,7 +127,7 @@ class Ensemble(Ranker[EnsembleParams]):
         for name, member in self._members.items():
             (folder / name).mkdir()
             member.save(folder / name)
-        return {"parts": [*self._members], **({"continued": True} if self._starts else {})}
+        return {"parts": [*self._members], **({"continued": True} if self._warm_start else {})}
 
     def _read(self, folder: Path, state: Mapping[str, Any]) -> None:
         if self._weights.keys() != {*state["parts"]}:
@@ -148,14 +136,11 @@ class Ensemble(Ranker[EnsembleParams]):
         if any(member.columns != self.columns for member in self._members.values()):
             raise ValueError("its members were trained on different columns")
         if state.get("continued"):
-            self._starts = {name: member.clone() for name, member in self._members.items()}
+            self._warm_start = {name: member.clone() for name, member in self._members.items()}
 
 
 def blend(scores: Sequence[Floats], weights: Sequence[float] | Floats) -> Floats:
     """Return the weighted mean of the within-graph ranks of several rankers' scores, ``(rows,)``, from 0 to 1.
-
-    Scores of different losses have different units, and one ranker's scores spread differently in every
-    graph; ranks do not.
 
     >>> blend([np.array([0.1, 0.2, 0.3]), np.array([70.0, 50.0, 60.0])], [1.0, 3.0]).tolist()
     [0.75, 0.125, 0.625]

@@ -1,8 +1,7 @@
 """LightGBM: binned rows of many graphs, training, and its trees as a value.
 
-LightGBM chooses the edges of its bins from a sample of rows, which it holds as doubles, several times over: its own
-sample of 200,000 rows of a thousand columns would take more memory than the bins of a million. So the sample is
-drawn here, and all rows are then binned in batches.
+LightGBM copies the rows sampled for the bin edges as doubles, several times: 200,000 rows, its default, would take
+more memory than the bins of a million. So a smaller sample is drawn here, and all rows are binned in batches.
 """
 
 from __future__ import annotations
@@ -24,14 +23,11 @@ from xlarank.models.params import Whole
 from xlarank.models.rankers.booster_text import checked_text, first_trees, joined, whole
 from xlarank.models.training_data import FitSettings, Task, TrainingData, in_batches
 
-#: ``(scores of all rows, data) -> (gradient, hessian)``, each ``(rows,)``, as LightGBM calls it while it trains.
 Objective = Callable[[Floats, lgb.Dataset], tuple[Floats, Floats]]
-#: A booster that still holds its data, its objective if that is ours, and its rounds.
+#: A booster that still holds its data, its custom objective if any, and its rounds.
 Growing = tuple[lgb.Booster, Objective | None, int]
 
-#: Rows sampled for the bin edges. The standard error of a quantile is then 0.7 % of the rows at most, and one of 63
-#: bins holds 1.6 %. On 5000 configurations of a real graph, edges from 250 were as good as edges from all (tau of
-#: ranknet 0.849 each).
+#: Rows sampled for the bin edges: the standard error of a quantile is at most 0.7 % of the rows, a bin holds 1.6 %.
 _SAMPLED: Final = 5000
 
 
@@ -40,9 +36,8 @@ class LightGBMBooster:
     """Trees of LightGBM whose sum is a relevance: the higher, the faster.
 
     Attributes:
-        trees: all trees, those of ``base`` first.
+        trees: all trees, those of ``base``, the warm start, first.
         threads: threads of predictions, 0 for all cores.
-        base: the trees that were continued.
         growing: state of `grow`.
     """
 
@@ -62,7 +57,7 @@ class LightGBMBooster:
         else:
             train = bin_rows(task, used, settings.threads)
             objective: Objective | None = params["objective"] if callable(params["objective"]) else None
-            # Without a column to split LightGBM refuses a custom objective; named ones grow stumps of nothing.
+            # Without a column to split LightGBM refuses a custom objective; named ones grow empty stumps.
             if objective and not can_split(train):
                 params, objective = params | {"objective": "regression", "boost_from_average": False}, None
             grown = train_booster(params, train, settings)
@@ -73,7 +68,7 @@ class LightGBMBooster:
     def appended(
         cls, grown: lgb.Booster, threads: int, base: LightGBMBooster | None, growing: Growing | None = None
     ) -> Self:
-        """Return the trees of ``base``, if any, and those that were grown."""
+        """Return the trees of ``base``, if any, followed by the ``grown`` ones."""
         if base and base.rounds:
             grown = lgb.Booster(model_str=joined(base.trees.model_to_string(), grown.model_to_string()))
         return cls(grown, threads, base, growing)
@@ -84,7 +79,7 @@ class LightGBMBooster:
         return int(self.trees.num_trees()) - (self.base.rounds if self.base else 0)
 
     def grow(self, settings: FitSettings) -> Self | None:
-        """Return the trees after more rounds on the same data; None if that takes another `fit`."""
+        """Return the trees after more rounds on the same data; None if `fit` must be called again."""
         if self.growing is None or settings.rounds < self.growing[2]:
             return None
         grown, objective, rounds = self.growing
@@ -93,7 +88,6 @@ class LightGBMBooster:
             grown.update(fobj=objective)
         if settings.grows:
             return self.appended(grown, self.threads, self.base, (grown, objective, settings.rounds))
-        # like lightgbm.train, which lets go of the data
         return self.appended(reread(grown), self.threads, self.base)
 
     def first(self, trees: int | None = None) -> Self:
@@ -106,10 +100,7 @@ class LightGBMBooster:
         return np.asarray(self.trees.predict(values, num_threads=threads), np.float64)
 
     def stages(self, values: Matrix, scores: Floats, every: int, *, from_zero: bool) -> Iterator[Floats]:
-        """Yield ``scores`` minus `relevance` after each ``every`` rounds, the last after all of them.
-
-        The trees of ``base`` always count. ``from_zero`` starts with the stage of 0 rounds.
-        """
+        """Yield ``scores`` minus relevance, of ``base`` if ``from_zero``, then after each ``every`` more rounds."""
         predict = partial(self.trees.predict, values, num_threads=self.threads)
         first = self.trees.num_trees() - self.rounds
         if first:
@@ -134,25 +125,25 @@ class LightGBMBooster:
 
     @classmethod
     def read(cls, text: str, features: int, base: int) -> Self:
-        """Restore trees on ``features`` columns, the first ``base`` continued; `ValueError` if damaged."""
+        """Restore trees on ``features`` columns, the first ``base`` of a warm start; `ValueError` if damaged."""
         try:
-            whole_booster = cls(lgb.Booster(model_str=checked_text(text, features)))
+            booster = cls(lgb.Booster(model_str=checked_text(text, features)))
         except lgb.basic.LightGBMError as error:
             raise ValueError(str(error)) from error
-        count = Whole(0, whole_booster.rounds)("start_trees", base)
-        return replace(whole_booster, base=whole_booster.first(count)) if count else whole_booster
+        count = Whole(0, booster.rounds)("start_trees", base)
+        return replace(booster, base=booster.first(count)) if count else booster
 
 
 def reread(booster: lgb.Booster) -> lgb.Booster:
-    """Return the trees of a booster without its data."""
+    """Return the trees of a booster without its data, like `lightgbm.train`."""
     return lgb.Booster(model_str=booster.model_to_string())
 
 
 class Batches(lgb.Sequence):
-    """Rows that are written out when LightGBM asks for them.
+    """Rows computed on request.
 
-    LightGBM asks for single rows, as many as it samples for the bin edges, and then for slices. A single row is the
-    next of ``sample``, if any, whichever index is asked for. (A ``reference`` would take twice the memory.)
+    LightGBM first requests single rows, as many as it samples for the bin edges, and then slices. A single row is
+    the next of ``sample``, if any, whatever its index. (A ``reference`` would take twice the memory.)
     """
 
     batch_size = 1024
@@ -174,13 +165,10 @@ class Batches(lgb.Sequence):
 def binning() -> dict[str, Any]:
     """Return LightGBM's parameters of the bins.
 
-    No column is left out for the number of rows that a leaf must have (``feature_pre_filter``), a parameter of the
-    trees. None is kept sparse: LightGBM 4.7 then writes beyond its memory on some subsets of real rows, such
-    as those of AlexNet's file among those of two U-Nets, and bagging takes subsets.
+    None are sparse: LightGBM 4.7 then writes out of bounds on some subsets of real rows, and bagging takes subsets.
     """
-    return {
-        "max_bin": 63, "bin_construct_sample_cnt": _SAMPLED, "feature_pre_filter": False, "is_enable_sparse": False,
-    }  # fmt: skip
+    sampled = {"bin_construct_sample_cnt": _SAMPLED, "feature_pre_filter": False}
+    return {"max_bin": 63, **sampled, "is_enable_sparse": False}
 
 
 def bin_rows(task: Task, used: Indices, threads: int) -> lgb.Dataset:
@@ -205,8 +193,8 @@ def can_split(train: lgb.Dataset) -> bool:
     return any(train.feature_num_bin(column) for column in range(train.num_feature()))
 
 
-#: LightGBM 4.7 keeps the label gains of lambdarank once for the whole process and replaces them whenever a booster
-#: is constructed. Two threads at it, with groups of different sizes, ended the process or mixed up the labels.
+#: LightGBM 4.7 has one array of lambdarank label gains per process and replaces it with each booster. Two threads
+#: that constructed boosters, with groups of different sizes, crashed or mixed up the labels.
 _CONSTRUCTION: Final = Lock()
 os.register_at_fork(
     before=_CONSTRUCTION.acquire, after_in_parent=_CONSTRUCTION.release, after_in_child=_CONSTRUCTION.release
@@ -214,7 +202,7 @@ os.register_at_fork(
 
 
 def train_booster(params: dict[str, Any], train: lgb.Dataset, settings: FitSettings) -> lgb.Booster:
-    """Call `lightgbm.train`; one thread of the process at a time constructs a booster, all may grow theirs."""
+    """Call `lightgbm.train`; threads construct boosters one at a time and grow them in parallel."""
     if not settings.rounds:
         return lgb.Booster(params, train)
     with ExitStack() as construction:
@@ -229,17 +217,14 @@ def train_booster(params: dict[str, Any], train: lgb.Dataset, settings: FitSetti
 
 
 def silence_lightgbm(threads: int) -> None:
-    """Silence LightGBM in this thread: its level is set where parameters are read, too late for some messages.
-
-    Parameters without a number of threads would set that of the whole process, and predictions that run in other
-    threads would write beyond the buffers that they made for fewer.
-    """
+    """Silence LightGBM in this thread; its own parameters are read too late for some messages."""
+    # without a number of threads, that of the process is reset, and running predictions write out of bounds
     params = {"verbose": -1, "num_threads": threads}
     lgb.Dataset(np.zeros((1, 1)), np.zeros(1), params=params).construct()
 
 
 def bin_sample(data: TrainingData, used: Indices) -> Matrix | None:
-    """Sample rows evenly for the bin edges, ``(rows, used columns)``, whatever their order; None means all."""
+    """Sample rows for the bin edges, ``(rows, used columns)``; None means all."""
     if len(data.cost) <= _SAMPLED:
         return None
     drawn = np.sort(np.random.default_rng(0).choice(len(data.cost), _SAMPLED, replace=False))

@@ -1,4 +1,4 @@
-"""Ranker for programs that were seen at another batch size, corrected by measurements of their siblings."""
+"""Ranker that corrects an ensemble by training graphs of the same program at another batch size."""
 
 from __future__ import annotations
 
@@ -29,25 +29,23 @@ from xlarank.models.validation.folds import family_folds, whole_folds
 
 #: Name of the contribution of sibling graphs, among those of columns.
 SIBLINGS: Final = "known__siblings__ranks"
-#: Largest difference of equal scores.
-_SAME: Final = 1e-12
 _GENERAL: Final = "general"
 _SIBLINGS: Final = "siblings.json"
-#: Parameters, settings and ``(rows,)`` scores of the priors of training data.
+#: Parameters, settings and ``(rows,)`` out-of-fold scores by training data.
 _PRIORS: Final[WeakKeyDictionary[TrainingData, tuple[SiblingParams, FitSettings, Floats]]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, eq=False)
 class Sibling:
-    """A training graph, reduced to what its siblings are compared with.
+    """Training graph that other graphs of the same structure are compared with.
 
     Attributes:
-        structure: hash of its opcodes and edges.
-        node: ``(nodes,)`` numbers of its configurable nodes.
-        sizes: ``(nodes, 6)`` their output shapes.
-        outputs: ``(configs, nodes, 6)`` layouts set on their outputs, -1 for none.
+        structure: hash of the opcodes and edges.
+        node: ``(nodes,)`` numbers of the configurable nodes.
+        sizes: ``(nodes, 6)`` output shapes.
+        outputs: ``(configs, nodes, 6)`` layouts set on outputs, -1 for none.
         target: ``(configs,)`` ranks from -1 for the fastest to 1.
-        prior: ``(configs,)`` ranks by a general ranker that did not see the graph's family.
+        prior: ``(configs,)`` out-of-fold ranks by the general ranker.
     """
 
     structure: int
@@ -68,26 +66,21 @@ class Sibling:
         return cls(int(plain["structure"]), node, sizes, outputs, target, prior)
 
 
-def _whole_general(kind: Kind, given: EnsembleParams | Mapping[str, Any]) -> EnsembleParams:
-    """Complete the parameters of the ensemble by the defaults of the kind."""
-    return Ensemble(given, kind=kind).params
-
-
 @dataclass(frozen=True, kw_only=True)
 class SiblingParams(RankerParams):
     """Parameters of `SiblingRanker`.
 
     Attributes:
-        general: of the `Ensemble` that ranks graphs without siblings.
+        general: parameters of the `Ensemble` that ranks graphs without siblings.
         folds: maximum number of folds for the priors of siblings.
-        configs: configurations kept of each graph.
-        sibling_weight: weight of the ranks by siblings beside those of the general ranker, 0 to 1.
+        configs: maximum number of configurations kept per graph.
+        sibling_weight: weight of the ranks by siblings; those of the general ranker have the rest of 1.
         ridge, prior_weight: variances of the noise of a rank, and of the weight of the general ranker's rank.
     """
 
     ranker: ClassVar[str] = "sibling"
 
-    general: EnsembleParams = nested_params(_whole_general)
+    general: EnsembleParams = nested_params(lambda kind, values: Ensemble(values, kind=kind).params)
     folds: int = param(5, Whole(2))
     configs: int = param(200, Whole(2))
     sibling_weight: float = param(0.5, Number(0, 1), Between(0.1, 1.0))
@@ -98,13 +91,10 @@ class SiblingParams(RankerParams):
 class SiblingRanker(Ranker[SiblingParams]):
     """An `Ensemble`, corrected by training graphs of the same structure (siblings).
 
-    A sibling's ranks t are explained by the general ranker's rank p of the same configurations (of folds without
-    its family) and by the layouts of its outputs, node by node: kernel ridge regression with the kernel
-    ``w p p' + k + 1``, where k compares configurations (`alike`). The solution is then read off at the
-    configurations to rank. Several siblings are averaged, those of like shapes counting more, and the ranks of
-    the result and of the general ranker are mixed. Without siblings, the general ranker is used alone.
-
-    The 8th place of the Kaggle competition ranked by the most similar training graph alone, with trees.
+    The ranks of a sibling are regressed on the general ranker's out-of-fold ranks p of the same configurations and
+    on the layouts of its outputs: kernel ridge regression with the kernel ``w p p' + k + 1``, where k compares
+    configurations (`alike`). Predictions of several siblings are averaged, weighted by `nearness`, and their ranks
+    blended with those of the general ranker, which is used alone for graphs without siblings.
     """
 
     params_class = SiblingParams
@@ -127,10 +117,7 @@ class SiblingRanker(Ranker[SiblingParams]):
         return self
 
     def finish(self) -> Self:
-        """Fit the folds that priors come from, which are most of the work.
-
-        `fit` defers them until a sibling is ranked: if whole families are held out none ever is.
-        """
+        """Fit the folds of the priors, most of the work, which `fit` defers until a sibling is ranked."""
         if self._deferred is None:
             return self
         data, settings = self._deferred
@@ -147,7 +134,7 @@ class SiblingRanker(Ranker[SiblingParams]):
         return self
 
     def _priors(self, data: TrainingData, settings: FitSettings) -> Floats:
-        """Return out-of-fold scores of the general ranker, ``(rows,)``, fitted once for all seeds."""
+        """Return out-of-fold scores of the general ranker, ``(rows,)``, the same for all seeds."""
         settings = replace(settings, seed=0)
         params, fitted, scores = _PRIORS.get(data, (None, None, None))
         if scores is None or (params, fitted) != (self.params, settings):
@@ -157,7 +144,6 @@ class SiblingRanker(Ranker[SiblingParams]):
         return scores
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the fitted state, without the data that deferred fitting needs."""
         return vars(self.finish())
 
     def siblings_of(self, instances: Instances) -> list[Sibling]:
@@ -183,54 +169,45 @@ class SiblingRanker(Ranker[SiblingParams]):
         return blend([scores, by_siblings], [1 - weight, weight])
 
     def _by_siblings(self, siblings: list[Sibling], graph: Instances, configs: Instances, prior: Floats) -> Floats:
-        """Return the mean of the siblings' solutions at ``configs``, ``(configs,)``, weighted by `nearness`."""
+        """Return the mean of the siblings' predictions, ``(configs,)``, weighted by `nearness`."""
         solutions = [self._solution(sibling, configs, prior) for sibling in siblings]
         return np.average(solutions, axis=0, weights=[nearness(sibling, graph) for sibling in siblings])
 
     def _solution(self, sibling: Sibling, instances: Instances, prior: Floats) -> Floats:
-        """Return the kernel ridge regression on a sibling, read off at other configurations, ``(configs,)``."""
+        """Fit the kernel ridge regression to a sibling and predict other configurations, ``(configs,)``."""
         _, theirs, ours = np.intersect1d(sibling.node, instances.node, return_indices=True)
         learned, outputs = sibling.outputs[:, theirs], instances.outputs()[:, ours]
         weight = self.params.prior_weight
         kernel = alike(learned, learned) + weight * np.outer(sibling.prior, sibling.prior) + 1
         solution = np.linalg.solve(kernel + self.params.ridge * np.eye(len(kernel)), sibling.target)
         step = max(1, (1 << 22) // max(1, learned[..., 0].size))
-        parts = [slice(at, at + step) for at in range(0, len(outputs), step)]
-        across = (
-            alike(outputs[part], learned) + weight * np.outer(prior[part], sibling.prior) + 1 for part in parts
-        )
-        return np.concatenate([kernel @ solution for kernel in across])
+        parts = (slice(start, start + step) for start in range(0, len(outputs), step))
+        pairs = ((alike(outputs[part], learned), np.outer(prior[part], sibling.prior)) for part in parts)
+        return np.concatenate([(layouts + weight * priors + 1) @ solution for layouts, priors in pairs])
 
     def contributions(self, rows: Rows, now: int, then: int) -> Parts:
-        """Scale the general ranker's contributions to the weight of its rank, and add those of siblings by node.
-
-        The siblings' ranks are followed from one configuration to the other (`xlarank.features.attribution`).
-        """
+        """Scale the general ranker's contributions to its share, and add those of siblings by node."""
         scores = self.predict(rows.matrix, rows.columns, rows.instances)
         difference = float(scores[now] - scores[then])
         parts = self._general.contributions(rows, now, then)
         siblings = None if rows.instances is None else self._of_siblings(rows.instances.value, now, then)
         if siblings is not None:
-            scale = (difference - siblings.difference) / parts.difference if abs(parts.difference) > _SAME else 0.0
+            scale = (difference - siblings.difference) / parts.difference if abs(parts.difference) > 1e-12 else 0.0
             parts = Parts.total([parts.scaled(scale), siblings])
         return replace(parts, members={self.name: difference})
 
     def _of_siblings(self, table: Instances, now: int, then: int) -> Parts | None:
-        """Return the part of siblings in the difference of two configurations; None without any."""
+        """Return the part of siblings in the difference of two configurations, node by node; None without any."""
         siblings = self.siblings_of(table)
         if not siblings:
             return None
         nodes = np.flatnonzero(table.codes[now] != table.codes[then])
         walk = replace(table, codes=walk_codes(table.codes[then], table.codes[now], nodes))
         steps = walk_steps(self._by_siblings(siblings, table, walk, np.zeros(walk.configs)))
-        ours, theirs = (
-            {part.nodes[0]: part.text for part in table.parts(config) if len(part.nodes) == 1}
-            for config in (now, then)
-        )
-        places = tuple(
-            Place((node,), ours.get(node, ""), theirs.get(node, ""), float(step))
-            for node, step in zip(map(int, table.node[nodes]), steps, strict=True)
-        )
+        pair = (table.parts(now), table.parts(then))
+        ours, theirs = ({part.nodes[0]: part.text for part in parts if len(part.nodes) == 1} for parts in pair)
+        numbered = zip(map(int, table.node[nodes]), steps, strict=True)
+        places = tuple(Place((i,), ours.get(i, ""), theirs.get(i, ""), float(step)) for i, step in numbered)
         total = float(steps.sum())
         return Parts(total, {}, places, {SIBLINGS: total} if places else {})
 
@@ -256,8 +233,8 @@ class SiblingRanker(Ranker[SiblingParams]):
 def alike(a: NDArray[np.int8], b: NDArray[np.int8]) -> Floats:
     """Return the similarity of configurations, ``(a, b)`` of ``(a, nodes, 6)`` and ``(b, nodes, 6)``, 0 to 1.
 
-    Two layouts of an output score 1/2 for the same minor-most dimension and 1/2 for the same layout; nothing set is
-    a layout of its own. Half is the mean over nodes, half exp(-nodes that differ / 2).
+    Two layouts of an output score 1/2 for the same minor-most dimension and 1/2 for the same layout. The similarity
+    is the mean of the mean score over nodes and exp((sum of scores - nodes) / 2).
 
     >>> nodes = np.array([[[0, 1], [1, 0]], [[0, 1], [0, 1]]], np.int8)
     >>> alike(nodes, nodes).round(3).tolist()  # one of two nodes differs: (1/2 + exp(-1/2)) / 2
@@ -267,17 +244,15 @@ def alike(a: NDArray[np.int8], b: NDArray[np.int8]) -> Floats:
     for node in range(nodes):
         first, second = a[:, None, node], b[None, :, node]
         same += 0.5 * (first[..., 0] == second[..., 0]) + 0.5 * (first == second).all(axis=-1)
-    kernel: Floats = 0.5 * same / max(1, nodes) + 0.5 * np.exp((same - nodes) / 2)
-    return kernel
+    return np.asarray(0.5 * same / max(1, nodes) + 0.5 * np.exp((same - nodes) / 2))
 
 
 def nearness(sibling: Sibling, instances: Instances) -> float:
-    """Return 1 for equal shapes, half for each factor of two between sizes of outputs, on average over nodes."""
+    """Return 1 for equal shapes, halved for each factor of two between sizes of outputs, on average over nodes."""
     _, theirs, ours = np.intersect1d(sibling.node, instances.node, return_indices=True)
     logs = [np.log2(np.maximum(sizes, 1)).sum(axis=1) for sizes in (sibling.sizes[theirs], instances.sizes[ours])]
     return float(2.0 ** -np.abs(logs[0] - logs[1]).mean())
 
 
 def _centred(values: Floats) -> Floats:
-    """Return ranks from -1 for the smallest to 1."""
     return 2 * mean_rank(values) - 1

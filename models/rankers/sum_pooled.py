@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Self
 
 import lightgbm as lgb
 import numpy as np
@@ -20,28 +20,14 @@ from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.explanation.parts import Parts, Place, Rows
 from xlarank.models.objectives import faster_by_sign, graph_weights
 from xlarank.models.params import Between, Number, Whole, param
-from xlarank.models.rankers.boosted import (
-    BoostedRanker,
-    TreeParams,
-    columns_param,
-    graph_weight_param,
-    leaves_param,
-    nonzero_by_name,
-    tie_tolerance_param,
-)
+from xlarank.models.rankers import boosted
 from xlarank.models.rankers.lightgbm import LightGBMBooster, can_split, reread
 from xlarank.models.training_data import FitSettings, TrainingData
 
-#: Pairs of configurations per batch.
-_PAIRS: Final = 1 << 14
-
 
 @dataclass(frozen=True, kw_only=True)
-class SumPooledParams(TreeParams):
-    """Parameters of `SumPooled`.
-
-    Configurations of layouts hold dozens of instances of a leaf, so a little goes a long way; where each is its own
-    instance (tiles), trees must say more.
+class SumPooledParams(boosted.TreeParams):
+    """Parameters of `SumPooled`: configurations of layouts hold dozens of instances of a leaf, tiles one.
 
     Attributes:
         leaf_l2: weight of the squares of leaf values in the joint Newton step.
@@ -52,15 +38,15 @@ class SumPooledParams(TreeParams):
     ranker: ClassVar[str] = "sum-pooled"
 
     learning_rate: float = param(0.1, Number(0, above=True), Between(0.02, 0.3, log=True))
-    num_leaves: int = leaves_param(7, tile=15)
+    num_leaves: int = boosted.leaves_param(7, tile=15)
     min_data_in_leaf: int = param(10, Whole(0), Between(5, 100, log=True))
     lambda_l2: float = param(0.001, Number(0))
     leaf_l2: float = param(0.1, Number(0, above=True), Between(0.0001, 10.0, log=True), tile=0.001)
     configs: int = param(1000, Whole(1))
     round_configs: int = param(128, Whole(2))
-    tie_tolerance: float = tie_tolerance_param(0.003)
-    graph_weight: str = graph_weight_param()
-    columns: str = columns_param()
+    tie_tolerance: float = boosted.tie_tolerance_param(0.003)
+    graph_weight: str = boosted.graph_weight_param()
+    columns: str = boosted.columns_param()
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +54,7 @@ class _Pool:
     """Configurations to train on, graph after graph, and the instances that they hold.
 
     Attributes:
-        counts: ``(configs, instances)`` how many of each instance, one block per graph.
+        counts: ``(configs, instances)`` number of each instance, one block per graph.
         values: ``(instances, used columns)``.
         cost: ``(configs,)``.
         sizes: ``(graphs,)`` number of configurations.
@@ -82,7 +68,7 @@ class _Pool:
     weight: Floats
 
     def draw(self, most: int, rng: np.random.Generator) -> Indices:
-        """Draw configurations for a round, ascending: at most ``most`` of each graph."""
+        """Draw at most ``most`` configurations of each graph, ascending."""
         starts = np.cumsum(self.sizes) - self.sizes
         return np.concatenate([
             start + (np.sort(rng.choice(size, most, replace=False)) if size > most else np.arange(size))
@@ -90,27 +76,24 @@ class _Pool:
         ])  # fmt: skip
 
     def batches(self, most: int) -> list[tuple[Indices, Indices]]:
-        """Return graphs with equally many drawn configurations, ``(graphs,)``, and these, ``(graphs, configs)``.
-
-        The pairs of a batch are computed at once; they fit into a processor's cache.
-        """
+        """Return graphs with equally many drawn configurations, ``(graphs,)``, and these, ``(graphs, configs)``."""
         sizes = np.minimum(self.sizes, most)
         starts, batches = np.cumsum(sizes) - sizes, []
         for size in np.unique(sizes):
             graphs = np.flatnonzero(sizes == size)
-            for part in np.array_split(graphs, -(-len(graphs) * int(size) ** 2 // _PAIRS)):
+            # 2**14 pairs fit into the cache of a processor
+            for part in np.array_split(graphs, -(-len(graphs) * int(size) ** 2 // 2**14)):
                 batches.append((part, starts[part][:, None] + np.arange(size)))
         return batches
 
 
-class SumPooled(BoostedRanker[SumPooledParams]):
+class SumPooled(boosted.BoostedRanker[SumPooledParams]):
     """RankNet's loss on sums over `xlarank.features.instances.graph_instances.Instances`.
 
-    The gradient of a configuration is handed to each of its instances, as often as it holds them; a tree is grown
-    on these, and its leaf values are then one joint Newton step (`newton_step`). TVM's cost model sums the scores
-    of stores in the same way (Chen et al. 2018, *Learning to Optimize Tensor Programs*).
-
-    Rows without instances (tiles: one kernel, one choice) are instances themselves, one per configuration.
+    An instance's gradient is the sum over the configurations that hold it, as often as they do. A tree is grown on
+    these gradients, and its leaf values are then one joint Newton step (`newton_step`). TVM's cost model sums the
+    scores of stores in the same way (Chen et al. 2018, *Learning to Optimize Tensor Programs*). Rows without
+    instances (tiles) are instances themselves.
     """
 
     params_class = SumPooledParams
@@ -130,7 +113,6 @@ class SumPooled(BoostedRanker[SumPooledParams]):
         self._instance_columns = _shared_instance_columns(data)
         self._choose_columns(self._instance_columns or data.columns, data.target)
         booster = self._boost(self._pool(data, rng), settings, rng)
-        # like lightgbm.train: it lets go of the data, and equals what will be loaded to the last bit
         base = self._warm_start.booster if self._warm_start else None
         self._booster = LightGBMBooster.appended(reread(booster), settings.threads, base)
         self.columns = data.columns
@@ -180,10 +162,8 @@ class SumPooled(BoostedRanker[SumPooledParams]):
             if tree == 0 or (pool.sizes > params.round_configs).any():
                 drawn = pool.draw(params.round_configs, rng)
                 counts, squared, cost = pool.counts[drawn], squares[drawn], pool.cost[drawn]
-                signs = [
-                    faster_by_sign(cost[at][:, :, None], cost[at][:, None], params.tie_tolerance)
-                    for _, at in batches
-                ]
+                costs, tolerance = [cost[at] for _, at in batches], params.tie_tolerance
+                signs = [faster_by_sign(c[:, :, None], c[:, None], tolerance) for c in costs]
             sums, signed = counts @ relevance, zip(batches, signs, strict=True)
             terms = [pair_terms(sums[at], sign, pool.weight[graphs]) for (graphs, at), sign in signed]
             gradient, curvature = np.empty(len(cost)), np.empty(len(cost))
@@ -218,7 +198,7 @@ class SumPooled(BoostedRanker[SumPooledParams]):
             yield scores if table is None else table.sums(scores)
 
     def _table(self, rows: Matrix, instances: LazyInstances | None) -> Instances | None:
-        """Return the instances to score, None if rows are instances; raises `ModelError` for the wrong ones."""
+        """Return the instances to score, None if rows are instances; raises `ModelError` for others."""
         if not self._instance_columns:
             return None
         table = instances.value if instances else None
@@ -228,7 +208,6 @@ class SumPooled(BoostedRanker[SumPooledParams]):
         return table
 
     def contributions(self, rows: Rows, now: int, then: int) -> Parts:
-        """Compare the scores of the instances at every node and pair of two configurations."""
         table = self._table(rows.matrix, rows.instances)
         if table is None:
             return super().contributions(rows, now, then)
@@ -242,11 +221,9 @@ class SumPooled(BoostedRanker[SumPooledParams]):
         held = np.array([[a.instance, b.instance] for a, b in different])
         first, second = (self._column_contributions(table.values[instances]) for instances in held.T)
         change = first - second
-        places = tuple(
-            Place(a.nodes, a.text, b.text, float(value))
-            for (a, b), value in zip(different, change.sum(axis=1), strict=True)
-        )
-        columns = nonzero_by_name(change.sum(axis=0), table.columns)
+        differences = zip(different, change.sum(axis=1), strict=True)
+        places = tuple(Place(a.nodes, a.text, b.text, float(value)) for (a, b), value in differences)
+        columns = boosted.nonzero_by_name(change.sum(axis=0), table.columns)
         return replace(parts, places=places, instance_columns=columns)
 
     def _write(self, folder: Path) -> dict[str, Any]:
@@ -258,12 +235,10 @@ class SumPooled(BoostedRanker[SumPooledParams]):
 
 
 def _shared_instance_columns(data: TrainingData) -> list[str]:
-    """Return the columns of the groups' instances, none without; raises `ModelError` unless they are equal."""
     by_group = [[] if part.instances is None else part.instances.value.columns for part in data.parts]
     for name, columns in zip(data.names, by_group, strict=True):
         if columns != by_group[0]:
-            got = f"{name} and {data.names[0]} have different instances"
-            raise ModelError(got, do="run build-features again")
+            raise ModelError(f"{name} and {data.names[0]} have different instances", do="run build-features again")
     return by_group[0]
 
 
@@ -283,13 +258,12 @@ def _leaves(booster: lgb.Booster, values: Matrix, tree: int) -> Indices:
 
 
 def pair_terms(relevance: Floats, sign: Floats, weight: Floats) -> tuple[Floats, Floats]:
-    """Return derivatives of the mean over pairs of log(1 + exp(relevance of the slower - that of the faster)).
+    """Return the gradient and the pair weights of `RankNetLoss` over all pairs, times ``weight (...,)``.
 
-    Relevances are ``(..., configs)``, higher is faster, ``sign (..., configs, configs)`` is `faster_by_sign` of
-    their costs; the loss counts ``weight (...,)`` times. With p = 1 / (1 + exp(relevance of the faster - that of
-    the slower)) a pair adds -p to the gradient ``(..., configs)`` of the faster and p to the slower one's, and its
-    weight ``(..., configs, configs)``, symmetric, is p (1 - p). A tie is no pair. The matrix of second derivatives
-    is the Laplacian of the weights: their row sums on the diagonal, minus the weights.
+    Relevances are ``(..., configs)``, higher is faster; ``sign (..., configs, configs)`` is `faster_by_sign` of
+    their costs. With p = 1 / (1 + exp(relevance of the faster - that of the slower)) a pair adds -p to the gradient
+    ``(..., configs)`` of the faster and p to the slower one's; its weight ``(..., configs, configs)`` is p (1 - p).
+    The Hessian is the Laplacian of the weights: their row sums on the diagonal, minus the weights.
     """
     pairs = np.maximum(1.0, np.count_nonzero(sign, axis=(-2, -1)) / 2)[..., None]
     wrong = expit(sign * (relevance[..., None, :] - relevance[..., :, None]))
@@ -301,7 +275,7 @@ def pooled(gradient: Floats, weights: Floats, held: Floats) -> tuple[Floats, Flo
     """Return derivatives of `pair_terms` by leaf values, ``(..., leaves)`` and ``(..., leaves, leaves)``.
 
     With S, ``held (..., configs, leaves)``, the number of instances of each leaf that a configuration holds, leaf
-    values v change relevances by S v: they are S' gradient and S' L S, L the Laplacian of the pairs' weights.
+    values v change relevances by S v: the derivatives are S' gradient and S' L S, L the Laplacian of the weights.
     """
     turned = np.swapaxes(held, -2, -1)
     curve: Floats = turned @ (weights.sum(axis=-1)[..., None] * held - weights @ held)
@@ -311,9 +285,8 @@ def pooled(gradient: Floats, weights: Floats, held: Floats) -> tuple[Floats, Flo
 def newton_step(slope: Floats, curve: Floats, ridge: float) -> Floats:
     """Return the leaf values that minimise the second-order loss, the mean over graphs plus ridge / 2 |values|^2.
 
-    ``slope`` and ``curve`` are derivatives of each graph (`pooled`): v ``(leaves,)`` solves (mean of ``curve`` +
-    ridge I) v = - mean of ``slope``. LightGBM's own leaf values treat the instances of a configuration as if each
-    moved it alone.
+    With the derivatives of each graph (`pooled`), v ``(leaves,)`` solves (mean ``curve`` + ridge I) v = -mean
+    ``slope``. LightGBM's own leaf values ignore that a configuration holds several instances.
     """
     graphs, leaves = slope.shape
     step = np.linalg.solve(curve.sum(axis=0) / graphs + ridge * np.eye(leaves), -slope.sum(axis=0) / graphs)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import numpy as np
 
 from xlarank.data.errors import ModelError
 from xlarank.models.arrays import Floats
-from xlarank.models.params import Among, Number, OneOf, param
+from xlarank.models.params import Number, OneOf, param
 from xlarank.models.rankers.boosted import BoostedRanker, TreeParams, centred, columns_param
 from xlarank.models.training_data import FitSettings, Task, TrainingData
-
-#: Largest log2 of a predicted time, beyond any real one; keeps times finite.
-_MOST: Final = 100.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,23 +19,23 @@ class TimeTreesParams(TreeParams):
     """Parameters of `TimeTrees`.
 
     Attributes:
-        init_score_weight: share of the estimate's logarithm that trees start from; 0 ignores the estimate.
+        init_score_weight: factor of the estimate's logarithm to which trees are added.
         monotone: whether a score may only rise with the columns of estimated times.
     """
 
     ranker: ClassVar[str] = "time-trees"
 
-    init_score_weight: float = param(1.0, Number(0, 1), Among((0.0, 0.5, 1.0)))
-    monotone: bool = param(True, OneOf((True, False)), Among((True, False)), tile=False)
+    init_score_weight: float = param(1.0, Number(0, 1), OneOf((0.0, 0.5, 1.0)))
+    monotone: bool = param(True, OneOf((True, False)), OneOf((True, False)), tile=False)
     columns: str = columns_param()
 
 
 class TimeTrees(BoostedRanker[TimeTreesParams]):
     """Least squares on log2 of a time, beginning at the estimate of the target's time model.
 
-    All graphs have equal weight. Trees of tiles learn the ratio of the time to its estimate; the runtimes of two
-    programs have no common unit, so trees of layouts learn it up to a factor for each graph. A score is log2 of the
-    predicted nanoseconds; without an estimate for the target scores only order. With 0 rounds it is the time model.
+    Trees learn the ratio of the time to its estimate, for layouts up to a factor for each graph because runtimes of
+    two programs have no common unit. All graphs have equal weight. A score is log2 of the predicted nanoseconds;
+    without an estimate for the target scores only order. With 0 rounds the ranker is the time model.
     """
 
     params_class = TimeTreesParams
@@ -61,7 +58,7 @@ class TimeTrees(BoostedRanker[TimeTreesParams]):
         init_score = self._init_score
         if init_score is None and not settings.rounds:
             raise ModelError("the target has no estimated time to rank by", expected="1 round or more")
-        # runs of one kernel are brought to one normalizer
+        # all runs of a kernel get the same normalizer
         times = np.concatenate([part.row_cost * float(np.median(part.normalizer)) for part in data.parts])
         label = -np.log2(times) - (init_score.of_all(data) if init_score else 0.0)
         centre = init_score is None or self.kind == "layout"
@@ -73,4 +70,4 @@ class TimeTrees(BoostedRanker[TimeTreesParams]):
         return Task(data, label, params, weight, residual=True, centred=centre, decreasing=decreasing)
 
     def nanoseconds(self, scores: Floats) -> Floats | None:
-        return np.exp2(np.minimum(scores, _MOST)) if self._predicts_times else None
+        return np.exp2(np.minimum(scores, 100.0)) if self._predicts_times else None

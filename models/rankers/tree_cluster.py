@@ -1,7 +1,7 @@
 """LightGBM's trees grown by the workers of a Dask cluster, each on some of the query groups.
 
-Dask carries rows and tasks; LightGBM's own distributed learning does the rest over sockets. `lightgbm.dask` is not
-used: it numbers its machines by the order of a Python set, and the numbers decide which machine bins which columns.
+Dask transfers rows and tasks; LightGBM's workers communicate over sockets. `lightgbm.dask` is not reproducible: it
+numbers its machines by the order of a Python set, and the numbers decide which machine bins which columns.
 """
 
 from __future__ import annotations
@@ -29,12 +29,10 @@ from xlarank.models.training_data import Task
 if TYPE_CHECKING:  # an extra, imported where it is needed
     from distributed import Client
 
-#: Settings of the cluster in a booster's text; other ports must not make another model.
-_NETWORK: Final = re.compile(
-    r"^\[(machines|local_listen_port|num_machines|time_out|pre_partition): [^\n]*\]\n", re.MULTILINE
-)
-#: Seconds between looks at whether all workers live, and for them to come back.
-_LOOK, _PATIENCE = 0.5, 120.0
+#: Settings of the cluster in a booster's text; the ports must not change the model.
+_NETWORK: Final = r"(?m)^\[(machines|local_listen_port|num_machines|time_out|pre_partition): [^\n]*\]\n"
+#: Seconds between checks that all workers are alive, and to wait for their restart.
+_CHECK, _RESTART = 0.5, 120.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,31 +43,27 @@ class TreeCluster:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def grow(self, task: Task, used: Indices, rounds: int) -> lgb.Booster:
-        """Grow trees on the columns ``used``, ascending.
-
-        Raises `ClusterError` if a worker or the scheduler is lost: LightGBM cannot go on then, and the other
-        workers would wait for ever, so they are restarted.
-        """
+        """Grow trees on the columns ``used``; if a worker dies, restart all and raise `ClusterError`."""
         with self._lock:
             rows, workers = task.data.matrix(used), 1
             try:
-                self.client.wait_for_workers(1, timeout=_PATIENCE)
+                self.client.wait_for_workers(1, timeout=_RESTART)
                 workers = len(self.client.nthreads())
                 text = _grow(self.client, rows, task, rounds)
-            except Exception as error:  # LightGBM, Dask and the network: each has errors of its own
+            except Exception as error:  # LightGBM's, Dask's or the network's
                 with suppress(Exception):
-                    self.client.restart(timeout=_PATIENCE)
-                    self.client.wait_for_workers(workers, timeout=_PATIENCE)
+                    self.client.restart(timeout=_RESTART)
+                    self.client.wait_for_workers(workers, timeout=_RESTART)
                 raise ClusterError(
                     f"a training on the cluster broke off ({(str(error).strip() or repr(error)).splitlines()[-1]})",
                     expected="a scheduler, and workers with the same xlarank that live until it is done",
                     do="give them more memory and train again, or leave out `engine=dask`",
                 ) from error
-        return lgb.Booster(model_str=_NETWORK.sub("", text))
+        return lgb.Booster(model_str=re.sub(_NETWORK, "", text))
 
 
 def _grow(client: Client, rows: Matrix, task: Task, rounds: int) -> str:
-    """Return LightGBM's text of a booster of ``rows (rows, columns)``; raises `ClusterError` for a lost worker."""
+    """Return LightGBM's text of a booster; raises `ClusterError` for a lost worker."""
     assert task.sizes is not None, "only objectives of query groups are distributed"
     threads, executor = client.nthreads(), client.get_executor(pure=False)
     groups = partitions(np.array(task.sizes), len(threads))
@@ -90,7 +84,7 @@ def _grow(client: Client, rows: Matrix, task: Task, rounds: int) -> str:
         settings = shared | {"num_threads": threads[worker], "local_listen_port": ports[worker]}
         running.add(executor.submit(_grow_part, scattered, settings, rounds, workers=[worker]))
     while running:
-        done, running = wait(running, _LOOK, FIRST_EXCEPTION)
+        done, running = wait(running, _CHECK, FIRST_EXCEPTION)
         texts = [future.result() for future in done]  # equal on all workers
         if running and (lost := set(workers) - set(client.nthreads())):
             raise ClusterError(f"the worker {min(lost)} died")
@@ -104,14 +98,13 @@ def _free_port() -> int:
 
 
 def _grow_part(part: tuple[Any, ...], params: dict[str, Any], rounds: int) -> str:
-    """Grow the booster of all workers on the rows of this one."""
+    """Grow the shared booster on the rows of this worker."""
     rows, label, weight, sizes, start = part
-    output = os.dup(1)  # of a worker that may have other tasks
-    with open(os.devnull, "wb") as null:  # LightGBM prints every port that it tries, from threads of its own
+    output = os.dup(1)
+    with open(os.devnull, "wb") as null:  # LightGBM's threads print every port that they try
         os.dup2(null.fileno(), 1)
     try:
-        data = lgb.Dataset(rows, label, None, weight, sizes, start, params=params)
-        booster = lgb.train(params, data, rounds)
+        booster = lgb.train(params, lgb.Dataset(rows, label, None, weight, sizes, start, params=params), rounds)
         text = booster.model_to_string()
         booster.free_network()
     finally:
@@ -121,7 +114,7 @@ def _grow_part(part: tuple[Any, ...], params: dict[str, Any], rounds: int) -> st
 
 
 def partitions(sizes: NDArray[np.integer[Any]], workers: int) -> list[int]:
-    """Return the first query group of each worker, and the end: whole groups, in order, about as many rows each.
+    """Return the first query group of each worker, and the end; workers get about equally many rows.
 
     >>> partitions(np.array([5, 1, 1, 1, 4]), 2)  # ten rows each would split a group
     [0, 2, 5]

@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 import numpy as np
 
 from xlarank.models.base import Ranker
 from xlarank.models.objectives import LABELS, MAX_GROUP, RankNetLoss, mean_rank, merge_ties, relevance, row_weights
-from xlarank.models.params import Among, Between, Number, OneOf, Whole, param
-from xlarank.models.rankers.boosted import (
-    BoostedParams,
-    BoostedRanker,
-    PairLossParams,
-    TreeParams,
-    columns_param,
-    init_score_param,
-    leaves_param,
-    tie_tolerance_param,
-)  # fmt: skip
+from xlarank.models.params import Between, Number, OneOf, Whole, param
+from xlarank.models.rankers import boosted
 from xlarank.models.rankers.booster_text import MOST_DEPTH
 from xlarank.models.rankers.xgboost import XGBoostBooster
 from xlarank.models.training_data import FitSettings, Task, TrainingData
 
-#: Sizes of query groups worth trying; small ones are drawn from a graph of few configurations, too.
-_GROUPS: Final = (30, 100, 250, 1000)
-
 
 @dataclass(frozen=True, kw_only=True)
-class LambdaRankParams(TreeParams):
+class LambdaRankParams(boosted.TreeParams):
     """Parameters of `LambdaRank`.
 
     Attributes:
@@ -40,21 +28,21 @@ class LambdaRankParams(TreeParams):
 
     ranker: ClassVar[str] = "lambdarank"
 
-    init_score_weight: float = init_score_param()
-    lambdarank_norm: bool = param(True, OneOf((True, False)), Among((True, False)))
-    labels: str = param("rank", OneOf(LABELS), Among(LABELS))
-    columns: str = columns_param()
-    # The loss costs the square of a group. On 5000 configurations of a real graph, groups of 250 were as good as
-    # groups of 1000 (tau 0.855 and 0.851 after 100 rounds), in well under half the time.
-    max_group: int = param(250, Whole(2, MAX_GROUP), Among(_GROUPS))
-    tie_tolerance: float = tie_tolerance_param()
+    init_score_weight: float = boosted.init_score_param()
+    lambdarank_norm: bool = param(True, OneOf((True, False)), OneOf((True, False)))
+    labels: str = param("rank", OneOf(LABELS), OneOf(LABELS))
+    columns: str = boosted.columns_param()
+    # The cost of the loss is quadratic in the group size. On 5000 configurations of a real graph, groups of 250
+    # reached the tau of groups of 1000 (0.855 and 0.851 after 100 rounds) in less than half the time.
+    max_group: int = param(250, Whole(2, MAX_GROUP), OneOf((30, 100, 250, 1000)))
+    tie_tolerance: float = boosted.tie_tolerance_param()
 
 
-class LambdaRank(BoostedRanker[LambdaRankParams]):
-    """Trees on the lambdarank loss, grouped by graph, set up for Kendall tau.
+class LambdaRank(boosted.BoostedRanker[LambdaRankParams]):
+    """Trees on the lambdarank loss, grouped by graph.
 
-    Out of the box lambdarank looks at the 30 best and weighs them exponentially, which suits web search. Here every
-    row counts: labels are full ranks with a linear gain and no truncation.
+    By default lambdarank weighs the 30 best exponentially, which suits web search. Kendall's tau counts every row:
+    labels are full ranks with a linear gain and no truncation.
     """
 
     params_class = LambdaRankParams
@@ -69,29 +57,24 @@ class LambdaRank(BoostedRanker[LambdaRankParams]):
         labels = data.per_group(lambda cost: relevance(merge_ties(cost, params.tie_tolerance), params.labels))
         weight = np.repeat(data.group_weight, np.diff(data.indptr))
         objective = {
-            "objective": "lambdarank",
-            "label_gain": list(range(int(labels.max()) + 1)),
-            "lambdarank_truncation_level": max(sizes),
-            "lambdarank_norm": params.lambdarank_norm,
-        }
+            "objective": "lambdarank", "label_gain": list(range(int(labels.max()) + 1)),
+            "lambdarank_truncation_level": max(sizes), "lambdarank_norm": params.lambdarank_norm,
+        }  # fmt: skip
         return Task(data, labels, objective, weight, sizes)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankNetParams(PairLossParams, TreeParams):
-    """Parameters of `RankNet`: faster overfits layouts; beside an initial score trees of tiles need less depth."""
+class RankNetParams(boosted.PairLossParams, boosted.TreeParams):
+    """Parameters of `RankNet`."""
 
     ranker: ClassVar[str] = "ranknet"
 
     learning_rate: float = param(0.03, Number(0, above=True), Between(0.02, 0.2, log=True), tile=0.07)
-    num_leaves: int = leaves_param(15, tile=7)
+    num_leaves: int = boosted.leaves_param(15, tile=7)
 
 
-class RankNet(BoostedRanker[RankNetParams]):
-    """Trees on RankNet's pairwise loss: every pair counts the same, as in Kendall's tau.
-
-    Pairs within a graph are drawn anew each round, so a graph may have any number of rows.
-    """
+class RankNet(boosted.BoostedRanker[RankNetParams]):
+    """Trees on RankNet's loss on pairs within a graph, drawn anew each round, so that its size is not limited."""
 
     params_class = RankNetParams
 
@@ -105,11 +88,11 @@ class RankNet(BoostedRanker[RankNetParams]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class XGBTreeParams(BoostedParams):
+class XGBTreeParams(boosted.BoostedParams):
     """Parameters of XGBoost's trees, named as there."""
 
     learning_rate: float = param(0.05, Number(0, above=True), Between(0.02, 0.2, log=True))
-    max_leaves: int = leaves_param(15)
+    max_leaves: int = boosted.leaves_param(15)
     min_child_weight: float = param(5.0, Number(0), Between(0.1, 30.0, log=True))
     colsample_bytree: float = param(0.5, Number(0, 1, above=True), Between(0.1, 1.0), tile=0.3)
     subsample: float = param(0.8, Number(0, 1, above=True), Between(0.5, 1.0), tile=0.6)
@@ -124,7 +107,7 @@ class XGBTreeParams(BoostedParams):
 
 
 @dataclass(frozen=True, kw_only=True)
-class XGBPairwiseParams(PairLossParams, XGBTreeParams):
+class XGBPairwiseParams(boosted.PairLossParams, XGBTreeParams):
     """Parameters of `XGBPairwise`."""
 
     ranker: ClassVar[str] = "xgb-pairwise"
@@ -132,11 +115,8 @@ class XGBPairwiseParams(PairLossParams, XGBTreeParams):
     pairs: int = param(8, Whole(1), Between(4, 16))
 
 
-class XGBPairwise(BoostedRanker[XGBPairwiseParams]):
-    """XGBoost trees on ``rank:pairwise``; pairs are sampled, so a graph may have any number of rows.
-
-    Needs ``xgboost`` or the smaller ``xgboost-cpu``; raises `ModelError` without either.
-    """
+class XGBPairwise(boosted.BoostedRanker[XGBPairwiseParams]):
+    """XGBoost trees on ``rank:pairwise``; pairs are sampled, so that the size of a graph is not limited."""
 
     params_class = XGBPairwiseParams
     booster_type = XGBoostBooster
@@ -148,12 +128,10 @@ class XGBPairwise(BoostedRanker[XGBPairwiseParams]):
         weight = row_weights(data.indptr, params.graph_weight, data.group_weight)[data.indptr[:-1]]
         objective = {
             "objective": "rank:pairwise",
-            "lambdarank_pair_method": "mean",  # the default looks at the 32 best of a group only
+            "lambdarank_pair_method": "mean",  # the default compares the 32 best of a group only
             "lambdarank_num_pair_per_sample": params.pairs,
-            # The default divides a pair's gradient by the distance of its scores, which is not RankNet's: it cost
-            # 0.02 of tau on layout:cpu:random and 0.03 on default, families held out.
+            # The default divides the gradient of a pair by the distance of its scores: tau is 0.02 to 0.03 lower.
             "lambdarank_score_normalization": False,
-            # The default metric, NDCG, refuses labels that are not small whole numbers, even if unused.
-            "eval_metric": "auc",
+            "eval_metric": "auc",  # the default, NDCG, refuses labels that are not small integers, even if unused
         }
         return Task(data, labels, objective, weight)

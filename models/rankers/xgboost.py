@@ -15,7 +15,6 @@ from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.rankers.booster_text import checked_json
 from xlarank.models.training_data import FitSettings, Task, in_batches
 
-#: As near to LightGBM's 63 as XGBoost likes it.
 _MAX_BIN: Final = 64
 
 
@@ -39,7 +38,7 @@ class XGBoostBooster:
         return int(self.trees.num_boosted_rounds())
 
     def grow(self, settings: FitSettings) -> None:
-        """Grow nothing: more rounds take another `fit`."""
+        """Return None: more rounds need another `fit`."""
 
     def relevance(self, values: Matrix, rounds: int = 0) -> Floats:
         total = self.trees.inplace_predict(values, iteration_range=(0, rounds), predict_type="margin")
@@ -53,11 +52,9 @@ class XGBoostBooster:
         return np.asarray(self.trees.predict(_xgboost().DMatrix(values), pred_contribs=True), np.float64)
 
     def gains(self) -> Floats:
-        # XGBoost names unnamed columns f0, f1, ... and leaves out those it never split on.
+        # XGBoost names unnamed columns f0, f1, ... and omits those without a split.
         gains = self.trees.get_score(importance_type="total_gain")
-        return np.array(
-            [float(np.sum(gains.get(f"f{column}", 0.0))) for column in range(self.trees.num_features())]
-        )
+        return np.array([np.sum(gains.get(f"f{column}", 0.0)) for column in range(self.trees.num_features())])
 
     def text(self) -> str:
         return str(self.trees.save_raw("json").decode("utf-8"))
@@ -70,7 +67,6 @@ class XGBoostBooster:
 
 
 def _xgboost() -> ModuleType:
-    """Import XGBoost, which the other rankers do without."""
     try:
         import xgboost
     except ImportError as error:
@@ -81,17 +77,14 @@ def _xgboost() -> ModuleType:
 
 
 def _quantised(module: ModuleType, task: Task, used: Indices, threads: int) -> Any:
-    """Construct XGBoost's data of some columns.
-
-    Weights, one per group, also decide the edges of its bins, a little differently for rows that come in batches.
-    """
+    """Construct XGBoost's data of the columns ``used``; batches change the bin edges a little."""
     quantised = partial(module.QuantileDMatrix, max_bin=_MAX_BIN, nthread=threads)
     data, arrays = task.data, {"label": task.label, "weight": task.weight, "base_margin": task.start}
     if not in_batches(len(data.cost), len(used)):
         return quantised(data.matrix(used), group=np.diff(data.indptr), **arrays)
 
     class Batches(module.DataIter):  # type: ignore[misc, name-defined]
-        """The rows of one graph after the other; XGBoost iterates over them several times."""
+        """Rows graph by graph; XGBoost iterates over them several times."""
 
         def __init__(self) -> None:
             super().__init__(release_data=True)

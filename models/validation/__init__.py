@@ -1,1 +1,1 @@
-"""How good a ranking is, and folds that say so of graphs never seen."""
+"""Metrics of rankings, and cross-validation."""

@@ -23,7 +23,6 @@ class BestParams:
         mean, std, graphs: out-of-fold scores.
         select: criterion of the choice, one of `xlarank.models.validation.metrics.SELECTIONS`.
         folds: families held out together.
-        code_hash: feature code of the rows.
     """
 
     model: str
@@ -38,12 +37,10 @@ class BestParams:
     code_hash: str
 
     def save(self, folder: Path) -> None:
-        """Write ``best-<model>.json``."""
         write_json(best_file(folder, self.model), asdict(self))
 
 
 def best_file(folder: Path, model: str) -> Path:
-    """Return the path of the best parameters in the folder of a collection's studies."""
     return folder / f"best-{model}.json"
 
 
@@ -63,11 +60,7 @@ def load_best(folder: Path, model: str) -> BestParams | None:
 
 
 def params_for(folder: Path, model: str, kind: Kind) -> tuple[RankerParams, bool]:
-    """Return the parameters of a ranker, of its study or else the defaults, and whether any were tuned.
-
-    For the members of an ensemble, parameters of their own studies precede those that the ensemble was tuned with.
-    Raises `ModelError` for a study of invalid parameters.
-    """
+    """Return the parameters of a ranker and whether any are tuned; members of an ensemble have own studies."""
     best = load_best(folder, model)
     values = dict(best.params) if best else {}
     members = tuned_members(folder, model, kind)
@@ -83,7 +76,7 @@ def params_for(folder: Path, model: str, kind: Kind) -> tuple[RankerParams, bool
 
 
 def tuned_members(folder: Path, model: str, kind: Kind) -> dict[str, dict[str, Any]]:
-    """Return the parameters of the members of an ensemble with studies of their own; empty for other rankers."""
+    """Return the parameters of the members of an ensemble that have studies; empty for other rankers."""
     if "members" not in ranker_class(model).params_class.declared():
         return {}
     members = {name: params_for(folder, name, kind) for name in ranker_class(model).part_names}

@@ -1,4 +1,4 @@
-"""Out-of-fold scores of graphs, each scored by a ranker that was fitted without its family."""
+"""Out-of-fold scores of graphs, along the boosting rounds."""
 
 from __future__ import annotations
 
@@ -24,14 +24,13 @@ from xlarank.models.validation.metrics import graph_metrics, objective_value
 S = TypeVar("S")
 T = TypeVar("T")
 
-#: Spacing of the numbers of rounds that are compared; a finer grid would only fit noise.
+#: Number of rounds between stages.
 STEP: Final = 25
-#: Maximum number of rows of a graph that are written out to be scored at once.
+#: Maximum number of rows of a graph that are scored at once.
 PIECE: Final = 16_384
 FAMILY, KIND = "family", "kind"
-#: Descriptions of what folds hold out.
-FOLDS_OF: Final = {FAMILY: "families", KIND: "kinds of kernels"}
-#: Maximum number of folds; fewer families or kinds are left out one at a time.
+#: Descriptions of the units that folds hold out.
+FOLDS_OF: Final = {FAMILY: "families", KIND: "kernel families"}
 MOST_FOLDS: Final = 10
 
 
@@ -54,24 +53,18 @@ class Curves:
         return np.array([[stage[metric] for stage in stages] for stages in self.metrics.values()])
 
     def smooth_score(self, how: str = "mean") -> Floats:
-        """Return ``(stages,)`` values of `objective_value`, averaged over neighbouring stages.
-
-        Few graphs make a jagged curve; a good stage has good neighbours.
-        """
+        """Return ``(stages,)`` values of `objective_value`, averaged over neighbouring stages."""
         padded = np.pad(objective_value(self.column("score"), how), 1, mode="edge")
-        smooth: Floats = (padded[:-2] + padded[1:-1] + padded[2:]) / 3
-        return smooth
+        return np.asarray((padded[:-2] + padded[1:-1] + padded[2:]) / 3)
 
     def best_stage(self, how: str = "mean") -> int:
         """Return the stage of the highest smooth score, the earliest in a tie."""
         return int(np.argmax(self.smooth_score(how)))
 
     def scores_at(self, stage: int) -> dict[str, Floats]:
-        """Return ``{graph: (rows,) scores}`` at one stage."""
         return {name: stages[stage] for name, stages in self.scores.items()}
 
     def at(self, stage: int) -> dict[str, dict[str, float]]:
-        """Return ``{graph: {metric: value}}`` at one stage."""
         return {name: stages[stage] for name, stages in self.metrics.items()}
 
 
@@ -84,28 +77,23 @@ def join_curves(parts: Sequence[Curves]) -> Curves:
 
 @dataclass(frozen=True)
 class FoldPlan:
-    """Graphs that are held out together.
-
-    Attributes:
-        by: a key of `FOLDS_OF`.
-        folds: empty if nothing can be held out.
-    """
+    """Folds, none if nothing can be held out, ``by`` a key of `FOLDS_OF`."""
 
     by: str
     folds: list[Fold]
 
     @classmethod
     def of(cls, data: TrainingData, most: int = MOST_FOLDS) -> FoldPlan:
-        """Return at most so many folds: of kinds of kernels for tiles of several kinds, else of program families.
+        """Return at most ``most`` folds: of kernel families for tiles of several, else of program families.
 
-        With folds of families, kernels of the same kind would be trained on under another family's name, so the
-        scores would not tell how new kinds are ranked.
+        Kernels of the same family occur in several programs: folds of programs would not show how new kernel
+        families are ranked.
         """
         return cls.of_graphs(data.names, [graph.kinds for graph in data.parts], most)
 
     @classmethod
     def of_graphs(cls, names: Sequence[str], kinds: Sequence[Sequence[str]], most: int = MOST_FOLDS) -> FoldPlan:
-        """Return the folds of graphs by their names and possible kinds of kernel, none for layouts."""
+        """Return the folds of graphs by their names and possible kernel families, none for layouts."""
         by_kind = kind_folds(kinds, most)
         families = [program_family(name) for name in names]
         return cls(KIND, by_kind) if len(by_kind) > 1 else cls.of_families(family_folds(families, most))
@@ -117,12 +105,10 @@ class FoldPlan:
 
     @property
     def held(self) -> list[list[int]]:
-        """Graphs that each fold holds out."""
         return [fold.held for fold in self.folds]
 
     @property
     def chosen_by(self) -> str:
-        """Description of a choice by these folds."""
         return f"{len(self.folds)} folds by {self.by}"
 
     def curves(
@@ -132,10 +118,7 @@ class FoldPlan:
         settings: FitSettings,
         step: Callable[[Fold], None] = lambda fold: None,
     ) -> Curves:
-        """Return the out-of-fold curves of the scored graphs, in the order of the data.
-
-        There must be one fold; ``step`` is called after each.
-        """
+        """Return the out-of-fold curves of the scored graphs, in the order of the data; call ``step`` per fold."""
         fallback, parts = Fallback() if self.by == KIND else None, []
 
         def run(fold: Fold, settings: FitSettings) -> Curves:
@@ -152,10 +135,7 @@ class FoldPlan:
 def validate_fold(
     data: TrainingData, fold: Fold, ranker: Ranker[Any], settings: FitSettings, fallback: Fallback | None = None
 ) -> Curves:
-    """Fit a clone of the ranker without the held-out groups and evaluate the scored ones along the rounds.
-
-    Every configuration counts, also those with identical rows. Scores are blended with the ``fallback``, if any.
-    """
+    """Fit a clone of the ranker without the held-out groups and evaluate the scored ones along the rounds."""
     fitted = ranker.clone().fit(data.without(fold.held), settings)
     return _evaluated(data, fold.scored, fitted, settings.rounds, fallback)
 
@@ -164,20 +144,18 @@ def _evaluated(
     data: TrainingData, groups: Sequence[int], fitted: Ranker[Any], rounds: int, fallback: Fallback | None = None
 ) -> Curves:
     stages = [*range(0 if fitted.ranks_without_trees else STEP, rounds, STEP), rounds]
-    metrics: dict[str, list[dict[str, float]]] = {}
-    scores: dict[str, list[Floats]] = {}
-    for group in groups:
-        graph = data.parts[group]
+    curves = Curves(stages, {}, {})
+    for graph in (data.parts[group] for group in groups):
         staged = [fallback.blend(graph, score) if fallback else score for score in _staged(fitted, graph)]
         values = [graph_metrics(fitted.kind, score[graph.group], graph.cost, graph.group) for score in staged]
-        missing = len(stages) - len(values)  # no more splits: further rounds change nothing
-        metrics[graph.name] = values + values[-1:] * missing
-        scores[graph.name] = staged + staged[-1:] * missing
-    return Curves(stages, metrics, scores)
+        missing = len(stages) - len(values)  # without further splits, scores stay the same
+        curves.metrics[graph.name] = values + values[-1:] * missing
+        curves.scores[graph.name] = staged + staged[-1:] * missing
+    return curves
 
 
 def _staged(ranker: Ranker[Any], graph: GraphRows) -> Iterator[Floats]:
-    """Yield `Ranker.staged` every `STEP` rounds; large graphs in pieces if the ranker scores rows independently."""
+    """Yield `Ranker.staged` every `STEP` rounds, of large graphs in pieces if rows are scored independently."""
     if not ranker.row_by_row or len(graph) <= PIECE:
         yield from ranker.staged(graph.matrix(), STEP, graph.instances)
         return
@@ -190,14 +168,11 @@ def _staged(ranker: Ranker[Any], graph: GraphRows) -> Iterator[Floats]:
 _LEFT_RUNNING: Final[list[Future[Any]]] = []
 
 
-def in_turn(
-    run: Callable[[S, FitSettings], T], folds: Sequence[S], settings: FitSettings
-) -> Generator[T, None, None]:
+def in_turn(run: Callable[[S, FitSettings], T], folds: Sequence[S], settings: FitSettings) -> Iterator[T]:
     """Yield the results of a function of a fold and its settings, ``settings.threads`` (0: all cores) in parallel.
 
-    Each fold has one thread: LightGBM's own would mostly wait for each other on groups of this size. A caller that
-    stops early cancels the folds not yet begun; the next call waits for those that still run, because LightGBM and
-    XGBoost each load their own OpenMP, and folds of both side by side once crashed the process.
+    Each fold has one thread. If the caller stops early, folds not yet begun are cancelled, and the next call waits
+    for the running ones: LightGBM and XGBoost each load their own OpenMP, and folds of both at once crashed.
     """
     wait_for(_LEFT_RUNNING)
     _LEFT_RUNNING.clear()
@@ -211,30 +186,25 @@ def in_turn(
     try:
         while begun:
             yield begun.popleft().result()
-            # Only if the caller goes on: folds of a pruned trial would delay the next.
-            begun.extend(begin(1))
+            begun.extend(begin(1))  # only if the caller goes on: folds of a pruned trial would delay the next
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)  # after an interruption nobody waits for a running fold
+        pool.shutdown(wait=False, cancel_futures=True)
         _LEFT_RUNNING.extend(future for future in begun if not future.cancelled())
 
 
 #: Reduction factor of successive halving.
 FACTOR: Final = 4
-#: Shares of the rounds on each rung but the last, and the minimum number of rounds.
-_SHARES, _LEAST = (1 / 30, 1 / 6, 1 / 2), 10
 
 
 def rungs_of(rounds: int) -> list[int]:
-    """Return the numbers of rounds after which trials are compared, ending with all of them.
-
-    A rung of more than half of the next is left out: it would save little.
+    """Return the numbers of rounds after which trials are compared, each at most half of the next.
 
     >>> rungs_of(300), rungs_of(30)
     ([10, 50, 150, 300], [15, 30])
     """
     rungs = [rounds]
-    for share in reversed(_SHARES):
-        few = max(_LEAST, round(rounds * share))
+    for share in (1 / 2, 1 / 6, 1 / 30):
+        few = max(10, round(rounds * share))
         if 2 * few <= rungs[0]:
             rungs.insert(0, few)
     return rungs
@@ -243,10 +213,7 @@ def rungs_of(rounds: int) -> list[int]:
 def climb(
     rungs: Sequence[int], data: TrainingData, folds: Sequence[Fold], ranker: Ranker[Any], settings: FitSettings
 ) -> Generator[Curves, None, None]:
-    """Yield the curves of all folds on one rung after the other, with the folds in parallel as by `in_turn`.
-
-    Trees grow on from rung to rung, so the last curves are those of `FoldPlan.curves`.
-    """
+    """Yield the curves of all folds on each rung; the last are those of `FoldPlan.curves`."""
 
     def run(clone: tuple[Fold, Ranker[Any]], settings: FitSettings) -> Curves:
         fold, ranker = clone
@@ -263,7 +230,7 @@ def climb(
 def out_of_fold_scores(
     ranker: Ranker[Any], data: TrainingData, folds: Sequence[Fold], settings: FitSettings
 ) -> Floats:
-    """Return ``(rows,)`` out-of-fold scores, 0 for graphs that no fold scores; folds run as by `in_turn`."""
+    """Return ``(rows,)`` out-of-fold scores, 0 for graphs that no fold scores."""
     scores = np.zeros(len(data.cost))
 
     def run(fold: Fold, settings: FitSettings) -> None:

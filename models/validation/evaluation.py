@@ -22,15 +22,13 @@ ESTIMATED_TIME: Final = "estimated time"
 LARGEST_OUTPUT: Final = "largest output tile"
 LARGEST_TILE: Final = "largest tile"
 NEAREST_FIRST: Final = "nearest to the first configuration"
-#: Columns that rank layouts by themselves, the smaller the faster. The last two are the best single columns of the
-#: measured CPU collections, as other families choose them; the second is that of estimated labels.
+#: Columns that rank layouts, the smaller the faster: the best single ones of measured and of estimated collections.
 _LAYOUT_RULES: Final = {
     FEWEST_SET: LAYOUTS_SET,
     "padded bytes of set outputs": "outputs__all_padded__ratio",
     "bytes of changed layouts": "change__all_bytes__ratio",
     "bytes of disagreeing layouts": "disagreement__mismatch_1hop_bytes__share",
 }
-_BOUNDS: Final = "bounds__"
 _VOLUMES: Final = ("bounds__output_volume__log", "bounds__kernel_volume__log")
 
 
@@ -39,8 +37,8 @@ def evaluate_graph(
 ) -> dict[str, float]:
     """Return the metrics of ``(rows,)`` scores of a labelled graph, on all configurations or on ``picked`` ones.
 
-    These are `METRICS`, each also as ``<metric>_once`` with identical configurations counted once; `SPEEDUPS` if
-    the runtime of the compiler's default is known; ``tau_ceiling`` if enough layouts were measured twice.
+    They are `METRICS`, also as ``<metric>_once`` with identical configurations counted once, `SPEEDUPS` if the
+    compiler's default was measured, and ``tau_ceiling`` if enough layouts were measured twice.
     """
     kind, compiler = collection.kind, compiler_cost(collection.kind, rows)
     chosen = slice(None) if picked is None else picked
@@ -61,19 +59,14 @@ def baselines(
 ) -> dict[str, dict[str, float]]:
     """Return the metrics of a graph by rules, which need no model: ``{rule: {metric: value}}``.
 
-    A random order has tau 0 and half of the pairs right; its slowdown is the expected one. Layouts are ranked by
-    single columns (`_LAYOUT_RULES`), and both kinds by the estimated time for hardware that has an estimate. Tiles
-    are ranked by volume, too: of the output, and with that of the kernel tensor; and by how near bounds are to
-    those of the first configuration, the compiler's default (sum of the differences of their logarithms).
+    Layouts are ranked by single columns, tiles by volume and by the distance of log bounds from the compiler's
+    default, both by the estimated time, if any. Metrics of the random order are expected values.
     """
     kind, cost, group = collection.kind, rows.cost, rows.group
     columns: dict[str, tuple[str, ...]] = {name: (column,) for name, column in _LAYOUT_RULES.items()}
     columns[ESTIMATED_TIME] = target_of(collection).estimate.get(kind, ())
-    orders = {
-        name: _values(rows, used).sum(axis=1)
-        for name, used in columns.items()
-        if used and set(used) <= set(rows.columns)
-    }
+    known = {name: used for name, used in columns.items() if used and set(used) <= set(rows.columns)}
+    orders = {name: _values(rows, used).sum(axis=1) for name, used in known.items()}
     orders = {FILE_ORDER: np.arange(len(cost), dtype=np.float64), **orders, **_tile_orders(rows)}
     if picked is not None:
         cost, group = cost[picked], group[picked]
@@ -84,7 +77,7 @@ def baselines(
 
 def _values(rows: GraphRows, names: Sequence[str]) -> Floats:
     """Return ``(configs, names)`` values of columns, in the order of the rows."""
-    used = np.array([at for at, name in enumerate(rows.columns) if name in names])
+    used = np.array([i for i, name in enumerate(rows.columns) if name in names])
     return rows.matrix(used=used)[rows.group].astype(np.float64)
 
 
@@ -96,7 +89,7 @@ def _tile_orders(rows: GraphRows) -> dict[str, Floats]:
     orders = {LARGEST_OUTPUT: output, LARGEST_TILE: output - _values(rows, _VOLUMES[1:])[:, 0]}
     first = np.flatnonzero(rows.ids == 0)
     if len(first):
-        bounds = _values(rows, [name for name in rows.columns if name.startswith(_BOUNDS)])
+        bounds = _values(rows, [name for name in rows.columns if name.startswith("bounds__")])
         orders[NEAREST_FIRST] = np.abs(bounds - bounds[first[0]]).sum(axis=1)
     return orders
 
@@ -119,7 +112,7 @@ def _expected_least(ascending: Floats, k: int) -> float:
     n = len(ascending)
     if k >= n:
         return float(ascending[0])
-    after = n - np.arange(1, n - k + 1)  # n - i for all but the last place of the minimum
+    after = n - np.arange(1, n - k + 1)
     chance = np.cumprod(np.concatenate([[k / n], (after - k + 1) / after]))
     return float(chance @ ascending[: len(chance)])
 

@@ -1,4 +1,4 @@
-"""Folds of graphs, and the fallback for kernels of unseen kinds."""
+"""Folds of graphs, and the fallback for unseen kernel families."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from xlarank.models.objectives import mean_rank
 def family_folds(families: Sequence[str], most: int) -> list[list[int]]:
     """Return the groups held out by each fold: whole families, in at most ``most`` folds of even size.
 
-    With fewer families than ``most`` each is a fold (leave-family-out). One family gives no folds.
+    One family gives no folds.
 
     >>> family_folds(["a", "b", "a", "c"], most=10)
     [[0, 2], [1], [3]]
@@ -42,8 +42,8 @@ def family_folds(families: Sequence[str], most: int) -> list[list[int]]:
 def graph_folds(families: Sequence[str], most: int) -> list[list[int]]:
     """Return the graphs held out by each fold while others of their family are trained on.
 
-    With no more graphs than ``most`` each is a fold (leave-graph-out); more are distributed over folds of even
-    size, members of one family over different ones. A graph alone in its family is in no fold.
+    Members of a family are distributed over different folds, at most ``most`` of even size. A graph alone in its
+    family is in no fold.
 
     >>> graph_folds(["a", "b", "a", "c", "b"], most=10)
     [[0], [2], [1], [4]]
@@ -71,11 +71,11 @@ def whole_folds(held: Sequence[Sequence[int]]) -> list[Fold]:
 
 
 def kind_folds(kinds: Sequence[Sequence[str]], most: int | None = None) -> list[Fold]:
-    """Return folds that hold out kernels with all that may be of their kind; ``kinds`` are the possible ones.
+    """Return folds that hold out kernels with all that may be of their family; ``kinds`` are the possible ones.
 
-    Kernels of the same possible kinds are scored together. Graphs of no known kind, and folds that would leave
-    nothing to train on, are omitted. Beyond ``most`` folds, the two that hold out the fewest graphs together are
-    merged, repeatedly.
+    Kernels of the same possible families are scored together. Kernels of no known family, and folds without
+    training data, are omitted. The two folds that hold out the fewest graphs together are merged until ``most``
+    are left.
 
     >>> kind_folds([["dot"], ["reduce"], ["dot", "dot transposed"], ["dot transposed"]])
     [Fold(scored=[0], held=[0, 2]), Fold(scored=[2], held=[0, 2, 3]), \
@@ -84,16 +84,15 @@ Fold(scored=[3], held=[2, 3]), Fold(scored=[1], held=[1])]
     [Fold(scored=[0, 1], held=[0, 1]), Fold(scored=[2], held=[2])]
     """
     folds = []
-    for together in sorted({tuple(sorted(of)) for of in kinds if of}):
-        scored = [i for i, of in enumerate(kinds) if tuple(sorted(of)) == together]
-        held = [i for i, of in enumerate(kinds) if set(of) & set(together)]
+    for together in sorted({tuple(sorted(possible)) for possible in kinds if possible}):
+        scored = [i for i, possible in enumerate(kinds) if tuple(sorted(possible)) == together]
+        held = [i for i, possible in enumerate(kinds) if set(possible) & set(together)]
         if len(held) < len(kinds):
             folds.append(Fold(scored, held))
     return folds if most is None else _merged(folds, most, len(kinds))
 
 
 def _merged(folds: list[Fold], most: int, graphs: int) -> list[Fold]:
-    """Merge folds until there are ``most``, as long as graphs are left to train on."""
     merged = [(set(fold.scored), set(fold.held)) for fold in folds]
     while len(merged) > most:
         pairs = combinations(range(len(merged)), 2)
@@ -105,19 +104,15 @@ def _merged(folds: list[Fold], most: int, graphs: int) -> list[Fold]:
     return [Fold(sorted(scored), sorted(out)) for scored, out in merged]
 
 
-#: Default weight of the fallback; from 0.5 on the compiler's default always ranks first.
-WEIGHT: Final = 0.5
-
-
 @dataclass(frozen=True)
 class Fallback:
     """Blend of a model's ranks with the compiler's default, the first configuration of a tile file.
 
     Attributes:
-        weight: of the default, from 0 (the model alone) to 1; `ValueError` for others.
+        weight: weight of the default, from 0 (the model alone); from 0.5 to 1 the default always ranks first.
     """
 
-    weight: float = WEIGHT
+    weight: float = 0.5
 
     def __post_init__(self) -> None:
         if not 0 <= self.weight <= 1:
@@ -127,14 +122,9 @@ class Fallback:
         return f"weight {self.weight:g} on the compiler's default"
 
     def blend(self, graph: GraphRows, scores: Floats) -> Floats:
-        """Return ``(rows,)`` scores of a graph: (1 - weight) * `mean_rank` of the scores + weight * place.
-
-        Scores are unchanged if the graph lacks the compiler's default or the weight is 0.
-        """
-        place = self.places(graph) if self.weight else None
-        if place is None:
-            return scores
-        return (1 - self.weight) * mean_rank(scores) + self.weight * place
+        """Return ``(rows,)`` scores; unchanged if the graph lacks the compiler's default or the weight is 0."""
+        default = self.places(graph) if self.weight else None
+        return scores if default is None else (1 - self.weight) * mean_rank(scores) + self.weight * default
 
     def places(self, graph: GraphRows) -> Floats | None:
         """Return ``(rows,)`` 0 for the compiler's default and 1 for the others; None if the graph lacks it."""
@@ -143,13 +133,10 @@ class Fallback:
 
 
 def learned_kinds(graphs: Sequence[GraphRows]) -> list[str]:
-    """Return the kinds of the graphs that can be of one kind only, sorted: these are certainly trained on."""
+    """Return the families of the kernels of one possible family, sorted: these are certainly trained on."""
     return sorted({graph.kinds[0] for graph in graphs if len(graph.kinds) == 1})
 
 
 def unseen_kinds(graph: GraphRows, learned: Sequence[str]) -> tuple[str, ...]:
-    """Return the possible kinds of a kernel that are not certainly trained on.
-
-    Any of them makes its kind unseen: if sizes leave the kind open, the new one is assumed.
-    """
+    """Return the possible families of a kernel that are not certainly trained on; any makes it unseen."""
     return tuple(kind for kind in graph.kinds if kind not in set(learned))

@@ -1,7 +1,4 @@
-"""Noise of the labels of a graph, and what an order of its configurations can reach in spite of it.
-
-``cost`` and ``group`` are ``(configs,)``: equal numbers of ``group`` are identical configurations.
-"""
+"""Noise of the labels of a graph, and the tau that it allows; ``group`` numbers identical configurations."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from xlarank.models.arrays import Floats, Integers
 from xlarank.models.validation.metrics import kendall_tau, pair_counts
 
 FOLDS: Final = 5
-#: Configurations with an equal one that a tau needs: its standard error is 0.13.
+#: Minimum number of repeated configurations for a tau, whose standard error is then 0.13.
 FEWEST: Final = 30
 
 
@@ -30,59 +27,52 @@ def relative_std(cost: Floats, group: Integers) -> float | None:
 
 
 def run_tau(cost: Floats, group: Integers) -> float | None:
-    """Return tau-b of the first and second runs of configurations.
+    """Return tau-b of the first and second runs of configurations; infinite costs were not measured.
 
-    Costs of infinity were not measured. None for fewer than `FEWEST` configurations with two runs, and if both runs
-    are equal for all: labels were copied.
+    None for fewer than `FEWEST` configurations with two runs, and if all runs are equal: labels were copied.
     """
     known = np.flatnonzero(np.isfinite(cost))
     order = known[np.argsort(group[known], kind="stable")]
-    _, start, runs = np.unique(group[order], return_index=True, return_counts=True)
-    first = start[runs > 1]
-    one, other = cost[order[first]], cost[order[first + 1]]
-    if len(first) < FEWEST or np.array_equal(one, other):
-        return None
-    return pair_counts(one, other).tau_b
+    _, start, count = np.unique(group[order], return_index=True, return_counts=True)
+    first = start[count > 1]
+    runs = cost[order[first]], cost[order[first + 1]]
+    return None if len(first) < FEWEST or np.array_equal(*runs) else pair_counts(*runs).tau_b
 
 
 def tau_ceiling(cost: Floats, group: Integers) -> float | None:
     """Return a tau that no order of the configurations can exceed in expectation: the root of `run_tau`.
 
-    Let d be the expected sign of a pair's difference in a run. An order reaches the mean of abs(d) at most; two
-    independent runs agree by the mean of d ** 2, whose root is not less. Only repeated configurations are seen, and
-    a search may repeat those that are hard to tell apart.
+    Let d be the expected sign of a pair's difference in a run. The tau of an order is at most the mean of abs(d);
+    that of two independent runs is the mean of d ** 2, whose root is not less.
     """
     tau = run_tau(cost, group)
     return None if tau is None else math.sqrt(max(tau, 0.0))
 
 
 def set_tau(cost: Floats, group: Integers, sets: Integers) -> float | None:
-    """Return the tau of sets, ``(distinct,)``, ordered by their median cost in other folds: the mean over folds.
+    """Return the mean tau over folds of ``sets (distinct,)`` ordered by their median cost in other folds.
 
-    Identical configurations share a fold, and those of one set are ties. Left one out, the mean of the others would
-    order each set backwards: it falls with the cost left out. None if fewer than `FEWEST` share a set.
+    Identical configurations share a fold. None if fewer than `FEWEST` share a set.
     """
     measured, number = np.unique(group, return_inverse=True)
     members = np.bincount(sets[measured])
     if members[members > 1].sum() < FEWEST:
         return None
-    fold, of_config = config_folds(len(measured))[number], sets[group]
+    fold, config_set = config_folds(len(measured))[number], sets[group]
     taus = []
     for held in (fold == number for number in range(FOLDS)):
-        rest = ~held
-        middle = _medians(cost[rest], of_config[rest], len(members))
-        taus.append(kendall_tau(middle[of_config[held]], cost[held]))
+        median = _medians(cost[~held], config_set[~held], len(members))
+        taus.append(kendall_tau(median[config_set[held]], cost[held]))
     return float(np.mean(taus))
 
 
 def _medians(cost: Floats, sets: Integers, count: int) -> Floats:
-    """Return the lower median of every set, ``(count,)``; that of all for one without costs."""
+    """Return the lower median of every set, ``(count,)``; that of all costs for a set without any."""
     order = np.lexsort((cost, sets))
     members = np.bincount(sets, minlength=count)
-    at = np.cumsum(members) - members + np.maximum(members - 1, 0) // 2
-    return np.where(members > 0, cost[order[np.minimum(at, len(order) - 1)]], np.median(cost))
+    middle = np.cumsum(members) - members + np.maximum(members - 1, 0) // 2
+    return np.where(members > 0, cost[order[np.minimum(middle, len(order) - 1)]], np.median(cost))
 
 
 def config_folds(count: int) -> Integers:
-    """Return the fold of each of ``count`` configurations."""
     return np.random.default_rng(0).permutation(count) % FOLDS

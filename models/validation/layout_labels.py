@@ -1,4 +1,4 @@
-"""Distinct configurations of a layout graph by what may matter, and whether terms of its outputs explain labels."""
+"""Numbers of distinct configurations of a layout graph, and the noise of its labels."""
 
 from __future__ import annotations
 
@@ -14,18 +14,10 @@ from xlarank.features.layout.row_types import LayoutFacts
 from xlarank.features.layout.time_model import TimeModel
 from xlarank.features.program.tensors import complete_layout, layout_key
 from xlarank.models.arrays import Floats
-from xlarank.models.validation.label_noise import (
-    FOLDS,
-    config_folds,
-    relative_std,
-    run_tau,
-    set_tau,
-    tau_ceiling,
-)
+from xlarank.models.validation import label_noise
 
-#: Most configurations and terms of a fit of additive terms.
+#: Maximum number of configurations of a fit of additive terms.
 _CONFIGS: Final = 10_000
-_TERMS: Final = 1_000
 
 
 @dataclass(frozen=True)
@@ -33,9 +25,8 @@ class LayoutLabels:
     """Noise of the labels of a layout graph; None if too few configurations are equal.
 
     Attributes:
-        configurations, measured, distinct: numbers of configurations.
-        output_sets: distinct choices of the full layouts of all outputs.
-        model_times: distinct times by `TimeModel`.
+        output_sets: number of distinct choices of the full layouts of all outputs.
+        model_times: number of distinct times by `TimeModel`.
         repeat_std, set_std: `relative_std` of runtimes of identical configurations, and of one set's.
         run_tau, ceiling, set_tau, additive_r2: results of the functions of that name, `tau_ceiling` for ceiling.
     """
@@ -54,12 +45,12 @@ class LayoutLabels:
 
 
 def describe_labels(graph: LayoutGraph) -> LayoutLabels:
-    """Count the distinct configurations of a graph by what may matter, and measure the noise of its labels."""
+    """Count the distinct configurations of a graph and measure the noise of its labels."""
     facts = LayoutFacts(graph)
     groups = tied_groups(_output_orders(facts))
     sets = np.unique(groups, axis=0, return_inverse=True)[1].reshape(-1)
     row_ns = TimeModel(facts).row_ns
-    times = np.array([row_ns[rows].sum() for rows in facts.table.codes])  # at once they are gigabytes
+    times = np.array([row_ns[rows].sum() for rows in facts.table.codes])  # all at once would take gigabytes
     measured = graph.measured
     group, cost = graph.duplicates.group[measured], graph.cost[measured]
     runs = np.bincount(group, minlength=len(groups))
@@ -70,11 +61,11 @@ def describe_labels(graph: LayoutGraph) -> LayoutLabels:
         distinct=len(groups),
         output_sets=int(sets.max()) + 1,
         model_times=len(np.unique(np.log2(np.maximum(times, 1e-3)).round(12))),
-        repeat_std=relative_std(cost, group),
-        set_std=relative_std(cost, sets[group]),
-        run_tau=run_tau(cost, group),
-        ceiling=tau_ceiling(cost, group),
-        set_tau=set_tau(cost, group, sets),
+        repeat_std=label_noise.relative_std(cost, group),
+        set_std=label_noise.relative_std(cost, sets[group]),
+        run_tau=label_noise.run_tau(cost, group),
+        ceiling=label_noise.tau_ceiling(cost, group),
+        set_tau=label_noise.set_tau(cost, group, sets),
         additive_r2=additive_r2(logs[runs > 0], groups[runs > 0]),
     )
 
@@ -88,7 +79,7 @@ def _output_orders(facts: LayoutFacts) -> NDArray[np.int32]:
 
 
 def tied_groups(codes: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Return the distinct partitions, ``(configs, groups)``, by columns of codes, ``(configs, nodes)``."""
+    """Return the distinct partitions, ``(configs, groups)``, by columns of ``codes (configs, nodes)``."""
     partitions = {}
     for column in codes.T:
         _, first, inverse = np.unique(column, return_index=True, return_inverse=True)
@@ -99,20 +90,20 @@ def tied_groups(codes: NDArray[np.int32]) -> NDArray[np.int32]:
 
 
 def additive_r2(values: Floats, groups: NDArray[np.int32]) -> float | None:
-    """Return the cross-validated R2 of values ``(configs,)`` as sums of a term for each code of `tied_groups`.
+    """Return the cross-validated R2 of ``values (configs,)`` as sums of a term for each code of `tied_groups`.
 
-    None if all values are equal, for more than 1,000 terms or more than half as many as configurations.
+    None if all values are equal, or for more terms than 1,000 or half the configurations.
     """
     order = np.random.default_rng(0).permutation(len(values))[:_CONFIGS]
     values, groups = values[order], groups[order]
     terms = 1 + int(groups.max(axis=0, initial=0).sum())
-    if terms > min(_TERMS, len(values) / 2) or np.ptp(values) == 0:
+    if terms > min(1_000, len(values) / 2) or np.ptp(values) == 0:
         return None
-    codes_of = [group[:, None] == np.arange(1, group.max() + 1) for group in groups.T]
-    design = np.hstack([np.ones((len(values), 1)), *codes_of])
-    fold, centred = config_folds(len(values)), values - values.mean()
+    indicators = [group[:, None] == np.arange(1, group.max() + 1) for group in groups.T]
+    design = np.hstack([np.ones((len(values), 1)), *indicators])
+    fold, centred = label_noise.config_folds(len(values)), values - values.mean()
     error = np.empty(len(values))
-    for number in range(FOLDS):
+    for number in range(label_noise.FOLDS):
         held = fold == number
         error[held] = centred[held] - design[held] @ np.linalg.lstsq(design[~held], centred[~held], rcond=None)[0]
     return 1 - float((error**2).sum() / (centred**2).sum())

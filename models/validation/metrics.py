@@ -13,17 +13,12 @@ from xlarank.features.rows import GraphRows
 from xlarank.models.arrays import Floats, Indices, Integers
 from xlarank.models.params import OneOf
 
-RESAMPLES: Final = 2000
-#: Share of the resampled means within the interval.
-COVERAGE: Final = 0.95
-
 
 def bootstrap_interval(values: Floats) -> tuple[float, float]:
-    """Return the percentile bootstrap of a mean: the middle 95 % of the means of 2000 resamples, as (low, high).
+    """Return the 95 % percentile bootstrap interval, (low, high), of the mean of ``values (graphs,)``.
 
-    ``values`` is ``(graphs,)``, one or more. The draws depend on the number of graphs alone, so that the metrics of
-    one report share them, and two reports too. Few graphs give too little width: with n of them the interval is
-    narrower than a normal one by about sqrt((n - 1) / n), and graphs of one family count as if they were unlike.
+    The draws depend on the number of graphs only, so metrics and reports share them. With n graphs the interval is
+    narrower than a normal one by about sqrt((n - 1) / n), and graphs of one family count as independent.
 
     >>> low, high = bootstrap_interval(np.array([0.2, 0.4, 0.6]))
     >>> round(low, 3), round(high, 3)
@@ -32,28 +27,26 @@ def bootstrap_interval(values: Floats) -> tuple[float, float]:
     (0.5, 0.5)
     """
     graphs = len(values)
-    drawn = np.random.default_rng(0).integers(graphs, size=(RESAMPLES, graphs))
-    tail = (1 - COVERAGE) / 2
+    drawn = np.random.default_rng(0).integers(graphs, size=(2000, graphs))
+    tail = (1 - 0.95) / 2
     low, high = np.quantile(values[drawn].mean(axis=1), [tail, 1 - tail])
     return float(low), float(high)
 
 
-#: Up to this many configurations comparing every pair is quicker than sorting: a tile collection has thousands of
-#: small graphs, each evaluated many times.
+#: Maximum number of configurations for which comparing all pairs is faster than sorting.
 _FEW: Final = 256
 #: Metrics reported per graph, in table order.
 METRICS: Final = ("tau", "ordered_pair_accuracy", "slowdown@1", "slowdown@5", "score", "tau_b")
-#: Of the first choice, and of the best of five: what is left when five are measured.
+#: Number of configurations of which the best counts.
 SPEEDUPS: Final = {"speedup@1": 1, "speedup@5": 5}
 LAYOUTS_SET: Final = "change__nodes_set__share"
 
 
 def kendall_tau(score: Floats, cost: Floats) -> float:
-    """Return Kendall's tau between two ``(configs,)`` arrays, ties of the score broken at random, in expectation.
+    """Return the expected Kendall's tau between two ``(configs,)`` arrays if ties of the score break at random.
 
-    That is what a submission gets, which lists configurations in some order: S / sqrt(n0 (n0 - n2)) in the terms of
-    `pair_counts`. Tau-b divides by fewer pairs where scores tie, which flatters coarse scores. 0 if either is
-    constant.
+    It is S / sqrt(n0 (n0 - n2)) in the terms of `PairCounts`, 0 if either is constant. Tau-b divides by fewer pairs
+    if scores tie, which flatters coarse scores.
 
     >>> kendall_tau(np.array([1.0, 2.0, 3.0]), np.array([10.0, 20.0, 30.0]))
     1.0
@@ -67,9 +60,9 @@ class PairCounts(NamedTuple):
     """Counts of the pairs of a graph's configurations.
 
     Attributes:
-        surplus: S, pairs in order minus pairs in the wrong order.
-        pairs: n0, all of them.
-        scores, costs: n0 - n1 and n0 - n2, those of different score and of different cost.
+        surplus: S, concordant minus discordant pairs.
+        pairs: n0, all pairs.
+        scores, costs: n0 - n1 and n0 - n2, pairs of different score and of different cost.
     """
 
     surplus: float
@@ -87,7 +80,7 @@ class PairCounts(NamedTuple):
 
     @property
     def accuracy(self) -> float:
-        """Share of the pairs of different cost in order; a pair of equal scores counts half (TpuGraphs)."""
+        """Share of concordant pairs among those of different cost; a pair of equal scores counts half."""
         return (1 + self.surplus / self.costs) / 2 if self.costs else 0.5
 
 
@@ -97,10 +90,9 @@ def pair_counts(score: Floats, cost: Floats) -> PairCounts:
     scores, costs = pairs - _tied_pairs(score), pairs - _tied_pairs(cost)
     surplus = 0.0
     if scores and costs and len(cost) > _FEW:
-        from scipy.stats import kendalltau  # takes long to load; small graphs and ranking alone do without
+        from scipy.stats import kendalltau  # slow to import
 
-        # by sorting; the p-value is not looked at, and the exact one is slow
-        tau_b = kendalltau(score, cost, variant="b", method="asymptotic").statistic
+        tau_b = kendalltau(score, cost, variant="b", method="asymptotic").statistic  # the exact p-value is slow
         surplus = float(tau_b) * math.sqrt(scores * costs)
     elif scores and costs:
         above = score[:, None] > score
@@ -124,9 +116,7 @@ def slowdown_at(k: int, score: Floats, cost: Floats, group: Integers | None = No
 
 
 def top_of(k: int, score: Floats, group: Integers | None = None) -> Indices:
-    """Return the k configurations to try first, best first.
-
-    ``group`` numbers identical configurations, of which a second one comes after all distinct ones.
+    """Return the best k configurations, best first; repeats of a ``group`` come after all distinct configurations.
 
     >>> top_of(2, np.array([1.0, 1.0, 2.0]), np.array([0, 0, 1])).tolist()
     [0, 2]
@@ -140,41 +130,36 @@ def top_of(k: int, score: Floats, group: Integers | None = None) -> Indices:
 
 
 def order_of(score: Floats) -> Indices:
-    """Return the configurations best first; equal scores in the order of their ids."""
+    """Return the configurations, best first; equal scores in the order of their ids."""
     return np.argsort(score, kind="stable")
 
 
 def graph_metrics(kind: Kind, score: Floats, cost: Floats, group: Integers | None = None) -> dict[str, float]:
-    """Return `METRICS` of a graph. ``score`` is Kaggle's: tau for layouts, 1 - slowdown@5 for tiles.
+    """Return `METRICS` of a graph without configurations of infinite cost, which were not measured.
 
-    ``group`` numbers the distinct configurations (see `top_of`). Configurations of infinite cost were not measured
-    and are left out.
+    ``score`` is Kaggle's: tau for layouts, 1 - slowdown@5 for tiles. ``group`` is as in `top_of`.
     """
     known = np.isfinite(cost)
-    if not known.all():
-        score, cost, group = score[known], cost[known], group if group is None else group[known]
-    counts, slowdown = pair_counts(score, cost), slowdown_at(5, score, cost, group)
-    of_kind = counts.tau if kind == "layout" else 1 - slowdown
-    values = counts.tau, counts.accuracy, slowdown_at(1, score, cost, group), slowdown, of_kind, counts.tau_b
-    return dict(zip(METRICS, values, strict=True))
+    score, cost, group = score[known], cost[known], None if group is None else group[known]
+    counts, (first, fifth) = pair_counts(score, cost), (slowdown_at(k, score, cost, group) for k in (1, 5))
+    kaggle = counts.tau if kind == "layout" else 1 - fifth
+    return dict(zip(METRICS, (counts.tau, counts.accuracy, first, fifth, kaggle, counts.tau_b), strict=True))
 
 
 def summarise(per_graph: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, Any]]:
-    """Return ``{metric: {mean, std, low, high, graphs: {name: value}}}`` of ``{graph: {metric: value}}``.
-
-    The standard deviation is divided by the number of graphs; low and high are the mean's `bootstrap_interval`.
-    Speedups are averaged as logarithms, so that twice as fast and half as fast make 1; their std is that of the
-    logarithms.
-    """
-    names = dict.fromkeys(metric for values in per_graph.values() for metric in values)
-    return {
-        metric: summary({name: values[metric] for name, values in per_graph.items() if metric in values}, metric)
-        for metric in names
-    }
+    """Return ``{metric: summary}`` of ``{graph: {metric: value}}``."""
+    graphs: dict[str, dict[str, float]] = {}
+    for graph, values in per_graph.items():
+        for metric, value in values.items():
+            graphs.setdefault(metric, {})[graph] = value
+    return {metric: summary(values, metric) for metric, values in graphs.items()}
 
 
 def summary(graphs: dict[str, float], metric: str = "score") -> dict[str, Any]:
-    """Return ``{mean, std, low, high, graphs}`` of ``{graph: value}``, as `summarise`."""
+    """Return ``{mean, std, low, high, graphs}`` of ``{graph: value}``, with the `bootstrap_interval` of the mean.
+
+    Speedups are averaged as logarithms; their std is that of the logarithms.
+    """
     values = np.array(list(graphs.values()))
     values, unit = (np.log(values), np.exp) if metric in SPEEDUPS else (values, np.float64)
     low, high = bootstrap_interval(values)
@@ -183,9 +168,9 @@ def summary(graphs: dict[str, float], metric: str = "score") -> dict[str, Any]:
 
 
 def compiler_cost(kind: Kind, rows: GraphRows) -> float | None:
-    """Return the cost of the compiler's default; None if it was not measured or is not known.
+    """Return the cost of the compiler's default; None if unknown.
 
-    The default of layouts is the configuration that sets nothing; that of tiles costs 1: it is the normalizer.
+    The default of layouts is the configuration that sets nothing; that of tiles is the normalizer and costs 1.
     """
     if kind == "tile":
         return 1.0 if (rows.normalizer > 1).all() else None
@@ -197,9 +182,9 @@ def compiler_cost(kind: Kind, rows: GraphRows) -> float | None:
 
 
 def speedups(score: Floats, cost: Floats, compiler: float, group: Integers | None = None) -> dict[str, float]:
-    """Return `SPEEDUPS` of a graph: the compiler's cost over the least of the first k, above 1 is faster.
+    """Return `SPEEDUPS` of a graph: the compiler's cost over the least of the first k.
 
-    Costs are the least of the repeats of a configuration: `GraphRows.row_cost`, as `compiler_cost`.
+    Costs are those of `GraphRows.row_cost`, the least of the repeats of a configuration.
 
     >>> speedups(np.array([1.0, 2.0, 3.0]), np.array([30.0, 10.0, 20.0]), 20.0)
     {'speedup@1': 0.6666666666666666, 'speedup@5': 2.0}
@@ -209,20 +194,16 @@ def speedups(score: Floats, cost: Floats, compiler: float, group: Integers | Non
     return {name: float(compiler / cost[top_of(k, score, group)].min()) for name, k in SPEEDUPS.items()}
 
 
-#: ``mean``: the mean score over graphs. ``robust``: that minus `SPREAD` times its standard deviation over graphs,
-#: for those who would rather have no graph ranked badly than some ranked best.
+#: ``mean``: the mean score over graphs. ``robust``: the mean minus 0.25 standard deviations over graphs.
 SELECTIONS: Final = ("mean", "robust")
-#: A standard deviation smaller by 0.04 outweighs a mean smaller by 0.01.
-SPREAD: Final = 0.25
 
 
 def require_selection(how: str) -> None:
-    """Raise `ModelError` unless ``how`` is one of `SELECTIONS`."""
     OneOf(SELECTIONS)("select", how)
 
 
 def objective_value(scores: Floats, how: str) -> Floats:
-    """Return the objective of a choice, ``(...)`` of ``(graphs, ...)`` scores; raises `ModelError`.
+    """Return the objective, ``(...)`` of ``(graphs, ...)`` scores, by one of `SELECTIONS`; raises `ModelError`.
 
     >>> objective_value(np.array([[0.2], [0.6]]), "mean").tolist()
     [0.4]
@@ -231,15 +212,15 @@ def objective_value(scores: Floats, how: str) -> Floats:
     """
     require_selection(how)
     mean: Floats = scores.mean(axis=0)
-    return mean - SPREAD * scores.std(axis=0) if how == "robust" else mean
+    return mean - 0.25 * scores.std(axis=0) if how == "robust" else mean
 
 
 def paired_difference(
     challenger: dict[str, float], incumbent: dict[str, float], how: str = "mean"
 ) -> tuple[float, float]:
-    """Return the challenger's `objective_value` minus the incumbent's, on its graphs, and the standard error.
+    """Return the challenger's `objective_value` minus the incumbent's, and the jackknife's standard error.
 
-    The error is the jackknife's, with ``mean`` the usual one of paired differences; inf for one graph.
+    The error is infinite for one graph.
 
     >>> [round(value, 2) for value in paired_difference({"a": 0.5, "b": 0.7}, {"a": 0.4, "b": 0.4})]
     [0.2, 0.1]
@@ -257,17 +238,16 @@ def paired_difference(
 def difference(
     challenger: Mapping[str, Mapping[str, float]], incumbent: Mapping[str, Mapping[str, float]], metric: str
 ) -> dict[str, Any] | None:
-    """Return ``{mean, low, high, graphs}`` of the challenger's ``metric`` minus the incumbent's, graph by graph.
+    """Return ``{mean, low, high, graphs}`` of the challenger's ``metric`` minus the incumbent's.
 
-    ``graphs`` counts those that both were evaluated on; None without any. low and high are the mean's
-    `bootstrap_interval`: they do not widen if a graph is hard for both rankers.
+    ``graphs`` counts the common graphs; None without any. low and high are the `bootstrap_interval` of the mean.
 
     >>> ours, theirs = {"a": {"tau": 0.5}, "b": {"tau": 0.75}}, {"a": {"tau": 0.25}, "b": {"tau": 0.5}}
     >>> difference(ours, theirs, "tau")
     {'mean': 0.25, 'low': 0.25, 'high': 0.25, 'graphs': 2}
     """
-    values = np.array([challenger[graph][metric] - incumbent[graph][metric] for graph in challenger
-                       if graph in incumbent])  # fmt: skip
+    common = [graph for graph in challenger if graph in incumbent]
+    values = np.array([challenger[graph][metric] - incumbent[graph][metric] for graph in common])
     if not len(values):
         return None
     low, high = bootstrap_interval(values)

@@ -233,7 +233,7 @@ def test_only_kinds_never_seen_fall_back(tmp_path: Path) -> None:
     for graph, kind in ((unseen, "copy"), (open_, "dot left-transposed")):
         found = model.score(graph)
         assert np.argsort(found.mean, kind="stable").tolist() == [0, 1, 3, 2] and found.per_seed.shape == (2, 4)
-        said = f"unseen kind of kernel ({kind}): weight 0.5 on the compiler's default, the rest on the model"
+        said = f"unseen kernel family ({kind}): weight 0.5 on the compiler's default, the rest on the model"
         assert found.fallback == said
     assert model.score(unseen.take(np.array([1, 2]))).fallback == "", "the compiler's choice is not among them"
 

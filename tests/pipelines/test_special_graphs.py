@@ -144,7 +144,7 @@ def test_a_kind_never_seen_falls_back_and_is_named(kernels: tuple[Workspace, Tra
     path = graph_path(SAMPLE, TILE, "test", "transpose__b")
     unseen, explained = rank(workspace, path), explain(workspace, path)
     assert unseen.fallback == (
-        "unseen kind of kernel (transpose): weight 0.5 on the compiler's default, the rest on the model"
+        "unseen kernel family (transpose): weight 0.5 on the compiler's default, the rest on the model"
     )
     assert unseen.as_json(1)["fallback"] == unseen.fallback and unseen.order[0] == 0
     assert rank(workspace, graph_path(SAMPLE, TILE, "train", "conv3x3__a")).fallback == ""
