@@ -20,13 +20,7 @@ from xlarank.data.hlo.kernels import NO_ESTIMATE, Kernel, cut_kernels
 from xlarank.data.hlo.messages import HloModuleProto, Message
 from xlarank.data.hlo.tuning import tile_row
 from xlarank.data.writing import write_graph
-from xlarank.pipelines.programs.sources import (
-    Collected,
-    digest_of,
-    existing_manifest,
-    label_settings,
-    load_program,
-)
+from xlarank.pipelines.programs.sources import Collected, digest_of, existing_manifest, label_settings, load_program
 
 #: Kernels with fewer tiles order little.
 LEAST_TILES: Final = 5

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from xlarank.data.collection import SPLITS, Collection
-from xlarank.data.errors import CollectionError, ModelError, XlarankError, reasons
+from xlarank.data.errors import CollectionError, ModelError, XlarankError, counted, reasons
 from xlarank.data.files import read_text
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
@@ -150,7 +150,7 @@ def _known_graphs(
             f"programs (by name) and on the families of {related}"
         ]
     if seen and split != "train":
-        return [f"{collection}: the model was trained on {seen} of the {len(graphs)} graphs scored here"]
+        return [f"{collection}: the model was trained on {seen} of the {counted(len(graphs), 'graph')} scored here"]
     return []
 
 

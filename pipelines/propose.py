@@ -62,12 +62,7 @@ class Proposal:
 
 
 def propose(
-    path: Path,
-    out: Path,
-    settings: ProposeSettings,
-    *,
-    workspace: Workspace,
-    collection: str | None = None,
+    path: Path, out: Path, settings: ProposeSettings, *, workspace: Workspace, collection: str | None = None
 ) -> Proposal:
     """Write ``out``, a graph file of the program in ``path`` with proposed configurations, none measured.
 

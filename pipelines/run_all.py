@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from xlarank.data.collection import Collection, GraphFile, discover, graph_files, survey
-from xlarank.data.errors import CollectionError, GraphFileError, XlarankError
+from xlarank.data.errors import CollectionError, GraphFileError, XlarankError, counted
 from xlarank.data.files import atomic_write, write_json
 from xlarank.data.graph import graph_size
 from xlarank.data.root import DataRoot
@@ -222,7 +222,8 @@ class _Job:
                 self.run(build_features, self.data_root, self.workspace, request, end=self.last)
                 outcome.ranked_by = self.put_rows(collection, self.last).models[str(collection)]
             except Exception as error:
-                outcome.notes.append(_reason(error))
+                if (reason := _reason(error)) not in outcome.notes:
+                    outcome.notes.append(reason)
 
     def build(self, part: CollectionPlan, *splits: str, end: float, **named: Any) -> None:
         """Build features; no graph is begun after half of the time."""
@@ -233,7 +234,8 @@ class _Job:
         notes = self.outcomes[part.collection].notes
         for split in self.run(build_features, self.data_root, self.workspace, request, end=end).splits:
             if split.left:
-                notes.append(f"{split.left} {split.split} graphs were not built: the time was over")
+                graphs = counted(split.left, f"{split.split} graph")
+                notes.append(f"not built before the time was over: {graphs}")
             notes += [f"{name} ({split.split}) is broken: {why}" for name, why in split.broken.items()]
 
     def rank(self, part: CollectionPlan, by: str) -> None:

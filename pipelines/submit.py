@@ -25,11 +25,7 @@ from xlarank.features.store import each_graph, read_manifest, stored_roots
 from xlarank.models.arrays import Floats
 from xlarank.models.trained import Scores, TrainedModel
 from xlarank.models.validation.metrics import order_of, top_of
-from xlarank.pipelines.ranking.model_choice import (
-    SHIPPED,
-    model_for_collection,
-    model_named,
-)
+from xlarank.pipelines.ranking.model_choice import SHIPPED, model_for_collection, model_named
 from xlarank.pipelines.support.progress import Progress, Silent, steps_of
 from xlarank.pipelines.support.score_files import (
     ScoreFiles,
@@ -199,11 +195,7 @@ class Checked:
 
 
 def check_submission(
-    path: Path,
-    *,
-    sample: Path | None = None,
-    data_root: DataRoot | None = None,
-    collections: Sequence[str] = (),
+    path: Path, *, sample: Path | None = None, data_root: DataRoot | None = None, collections: Sequence[str] = ()
 ) -> Checked:
     """Find all problems of a submission.
 

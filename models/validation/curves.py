@@ -30,7 +30,7 @@ STEP: Final = 25
 PIECE: Final = 16_384
 FAMILY, KIND = "family", "kind"
 #: Descriptions of what folds hold out.
-FOLDS_OF: Final = {FAMILY: "families", KIND: "kinds of kernels"}
+FOLDS_OF: Final = {FAMILY: "families", KIND: "kernel families"}
 #: Maximum number of folds; fewer families or kinds are left out one at a time.
 MOST_FOLDS: Final = 10
 
@@ -96,7 +96,7 @@ class FoldPlan:
 
     @classmethod
     def of(cls, data: TrainingData, most: int = MOST_FOLDS) -> FoldPlan:
-        """Return at most so many folds: of kinds of kernels for tiles of several kinds, else of program families.
+        """Return at most so many folds: of kernel families for tiles of several, else of program families.
 
         With folds of families, kernels of the same kind would be trained on under another family's name, so the
         scores would not tell how new kinds are ranked.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import socket
 import tempfile
 import time
@@ -41,7 +40,7 @@ from xlarank.features.store import (
     write_rows,
 )
 from xlarank.pipelines.support.cluster import SAME_CODE, connected, require_workers
-from xlarank.pipelines.support.processes import end_with_parent, interrupts_held_back
+from xlarank.pipelines.support.processes import end_with_parent, environment, interrupts_held_back
 
 #: The most configurations and graphs whose rows share a file, unless it is one graph: enough for columns to cost
 #: little, few enough to be built again after an interruption.
@@ -203,8 +202,7 @@ def local_outcomes(work: Sequence[PartJob], processes: int, end: float | None) -
         yield from _outcomes(work, pool, PartJob.build, lambda job, future: future.result(), lambda: processes, end)
     except BrokenProcessPool as error:
         raise XlarankError(
-            "a worker process died, most likely for want of memory",
-            do=f"run again with a smaller `jobs`; {_KEPT}",
+            "a worker process died, most likely for want of memory", do=f"run again with a smaller `jobs`; {_KEPT}"
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)
@@ -306,15 +304,9 @@ class _Processes(ProcessPoolExecutor):
     """Processes that leave interrupts to this one; they are started as jobs come."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        before = {name: os.environ[name] for name in _MATRIX_THREADS if name in os.environ}
-        os.environ.update(dict.fromkeys(_MATRIX_THREADS, "1"))  # there is a process for each core already
-        try:
-            with interrupts_held_back():
-                return super().submit(fn, *args, **kwargs)
-        finally:
-            for name in _MATRIX_THREADS:
-                del os.environ[name]
-            os.environ.update(before)
+        # there is a process for each core already
+        with environment(**dict.fromkeys(_MATRIX_THREADS, "1")), interrupts_held_back():
+            return super().submit(fn, *args, **kwargs)
 
 
 def build_remotely(job: PartJob, outcomes: Outcomes) -> tuple[Outcomes, list[bytes | None]]:

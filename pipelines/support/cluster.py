@@ -46,13 +46,7 @@ def connected(scheduler: str, workers: int = 0) -> Iterator[Client]:
                 cluster = stack.enter_context(local_cluster(workers or os.cpu_count() or 1))
             address = cluster.scheduler_address if scheduler == LOCAL else scheduler
             client = stack.enter_context(Client(address, timeout=_PATIENCE, set_as_default=False))
-        except (
-            OSError,
-            RuntimeError,
-            ValueError,
-            TypeError,
-            ImportError,
-        ) as error:
+        except (OSError, RuntimeError, ValueError, TypeError, ImportError) as error:
             why = (str(error) or repr(error)).splitlines()[0]
             raise ClusterError(
                 f"no Dask scheduler answers at {scheduler} ({why})",

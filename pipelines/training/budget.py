@@ -189,7 +189,7 @@ def forecast(
     cores = fit.threads or os.cpu_count() or 1
     seconds = _SAFETY * _COSTS[collection.kind].fit_seconds * rows * fits * fit.rounds / 300 / cores
     time = f", about {_duration(seconds)}" if fits else ""
-    return f"{collection}: {rows:,} rows, about {1e-9 * size:.1f} GB of memory{time}"
+    return f"{collection}: {counted(rows, 'row')}, about {1e-9 * size:.1f} GB of memory{time}"
 
 
 def required_memory(
@@ -211,7 +211,7 @@ def required_memory(
     if size > memory:
         kept = int((memory - _PROCESS) / row_bytes / len(graphs))
         raise CollectionError(
-            f"training on the {rows:,} rows of {collection} takes about {1e-9 * size:.3g} GB",
+            f"training on the {counted(rows, 'row')} of {collection} takes about {1e-9 * size:.3g} GB",
             expected=f"no more than the {1e-9 * memory:.3g} GB of memory",
             do=f"run build-features with `max_configs={max(kept, _LEAST)}`, or train with fewer `threads`",
         )

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from xlarank.data.errors import ClusterError, CollectionError, ModelError
+from xlarank.data.errors import ClusterError, CollectionError, ModelError, counted
 from xlarank.data.ranges import MAX_SEED, require_ranges, thread_count
 from xlarank.data.workspace import Workspace
 from xlarank.features.targets import target_of
@@ -191,7 +191,7 @@ def fit_seeds(job: TrainingJob, choice: Candidate, step: Callable[[str], None]) 
         seed = (job.request.seed + number) % (MAX_SEED + 1)
         settings = replace(job.settings, rounds=choice.rounds, seed=seed)
         fitted.append(choice.rankers[number % len(choice.rankers)].clone().fit(data, settings).finish())
-        step(f"seed {seed}, {choice.rounds} rounds")
+        step(f"seed {seed}, {counted(choice.rounds, 'round')}")
     return fitted
 
 
@@ -243,7 +243,7 @@ def save(
 def _require_scores_that_differ(job: TrainingJob, ranker: Ranker[Any]) -> str:
     """Return a warning about a ranker without splits; raise `CollectionError` if its scores are all equal."""
     data = job.training.data.whole()
-    few = f"{len(data.cost)} rows are too few to train {ranker.name}"
+    few = f"too few rows to train {ranker.name} ({counted(len(data.cost), 'row')})"
     note = "" if ranker.is_time_model else f"{job.training.collection}: no tree has a split: {few}"
     scores = (ranker.predict(part.matrix(), data.columns, part.instances) for part in data.parts)
     if not job.request.allow_constant and all(np.ptp(graph_scores) == 0 for graph_scores in scores):

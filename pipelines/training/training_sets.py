@@ -143,9 +143,8 @@ def _read_manifests(workspace: Workspace, collection: Collection, splits: Sequen
         )
     if first is None or not first.graphs:
         raise CollectionError(
-            f"{collection} has no {splits[0]} split in {workspace.root}",
-            expected="stored features of labelled graphs",
-            do=f"run build-features with a data root that holds it, or leave {collection} out",
+            f"{collection} has no {splits[0]} split in {workspace.root}, so no labelled graphs to train on",
+            do="rank and submit use another model of its kind or the shipped ranker, if one fits",
         )
     return manifests
 
