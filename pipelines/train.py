@@ -39,8 +39,8 @@ def train(
 ) -> list[TrainResult]:
     """Fit ``seeds`` rankers per collection, with tuned parameters if there is a study.
 
-    The number of rounds is the best on folds that hold out program families, or kinds of kernels for tiles, whose
-    unseen kinds are ranked with the fallback; the out-of-fold scores are stored in the model.
+    The number of rounds is the best on folds that hold out program families, or kernel families of tiles, where
+    unseen ones are ranked with the fallback; the out-of-fold scores are stored in the model.
 
     With ``model`` "auto", every ranker is validated on the same folds, each with its tuned parameters or else its
     defaults, and the best is trained, per collection. A ranker that cannot run here (no xgboost) is left out. The
@@ -86,7 +86,6 @@ def _rankers_to_compare(job: TrainingJob) -> list[str]:
 
 
 def _has_time_model(job: TrainingJob) -> bool:
-    """Return whether the time of layouts is estimated for the target of the collection."""
     return job.training.kind == "layout" and "layout" in target_of(job.training.collection).estimate
 
 

@@ -32,11 +32,8 @@ def connected(scheduler: str, workers: int = 0) -> Iterator[Client]:
     try:
         from distributed import Client
     except ImportError as error:
-        raise ClusterError(
-            "a cluster was asked for, and Dask is not installed",
-            expected="the extra dask",
-            do="pip install 'xlarank[dask]'",
-        ) from error
+        got, do = "a cluster was asked for, and Dask is not installed", "pip install 'xlarank[dask]'"
+        raise ClusterError(got, expected="the extra dask", do=do) from error
     with ExitStack() as stack:
         for logger in map(logging.getLogger, _LOGGERS):
             stack.callback(logger.setLevel, logger.level)

@@ -32,13 +32,10 @@ if TYPE_CHECKING:
 FINISHED: Final = (TrialState.COMPLETE, TrialState.PRUNED)
 #: Attribute of a trial with its process, ``host:number``: if the process is killed, the trial is run again.
 PROCESS: Final = "process"
-_JOURNAL: Final = "journal:"
 #: Seconds between heartbeats of a trial in a database, and without one until it is run again.
 HEARTBEAT, GRACE = 10, 60
 #: Seconds after which a journal's lock is taken from a process that was killed while it held it.
 LOCK_GRACE: Final = 30
-#: Attempts to create tables that other processes create at the same time.
-_ATTEMPTS: Final = 5
 #: Maximum number of retries of a trial whose process was lost.
 _MAX_RETRIES: Final = 3
 #: Timeouts of libpq in seconds; without them a vanished server blocks forever.
@@ -92,9 +89,11 @@ def open_storage(options: StudyOptions, folder: Path) -> Iterator[BaseStorage]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", category=optuna.exceptions.ExperimentalWarning)
-            if options.storage is None or options.storage.startswith(_JOURNAL):
-                path = (options.storage or "").removeprefix(_JOURNAL).removeprefix("//")
-                yield _journal(folder / "journal.log" if options.storage is None else Path(path))
+            if options.storage is None:
+                yield _journal(folder / "journal.log")
+                return
+            if options.storage.startswith("journal:"):
+                yield _journal(Path(options.storage.removeprefix("journal:").removeprefix("//")))
                 return
             storage = _database(options.storage)
             try:
@@ -180,7 +179,7 @@ def _database(address: str) -> Any:
         new = hasattr(storages, "RetryHeartbeatStaleTrialCallback")
         settings |= {"heartbeat_interval": HEARTBEAT, "grace_period": GRACE}
         settings["heartbeat_stale_trial_callback" if new else "failed_trial_callback"] = _retry()
-    for _ in range(_ATTEMPTS):
+    for _ in range(5):
         try:
             return Storage(url.render_as_string(hide_password=False), **settings)
         except DBAPIError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeAlias
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, FeatureStoreError, ModelError, counted
@@ -21,8 +21,7 @@ from xlarank.pipelines.training.budget import required_memory
 
 #: Largest weight of an extra collection.
 MAX_WEIGHT: Final = 1000.0
-#: Manifests by split.
-Manifests = dict[str, Manifest]
+Manifests: TypeAlias = dict[str, Manifest]
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,11 +76,9 @@ def extra_collections(workspace: Workspace, names: Sequence[str]) -> dict[Collec
         with suppress(ValueError):
             weight = float(text)
         if not 0 < weight <= MAX_WEIGHT:
-            raise CollectionError(
-                f"the weight of {name} is {text!r}",
-                expected=f"a number above 0, at most {MAX_WEIGHT:g}",
-                do=f"write {name}=0.5, or leave the collection out",
-            )
+            expected = f"a number above 0, at most {MAX_WEIGHT:g}"
+            do = f"write {name}=0.5, or leave the collection out"
+            raise CollectionError(f"the weight of {name} is {text!r}", expected=expected, do=do)
         if weights.setdefault(name, weight) != weight:
             both = f"{weights[name]:g} and {weight:g}"
             raise CollectionError(f"{name} is given two weights, {both}", do="name it once")
@@ -166,12 +163,10 @@ def _read_graphs(
                 usable.append(kept if kept.rankable else graph.measured())
                 names[split].append(graph.name)
     if not usable:
-        raise CollectionError(
-            f"{collection} has {counted(graphs, 'graph')} in {' and '.join(splits)}, none of which can be trained "
-            "on",
-            expected="a graph with measured runtimes and two configurations that differ",
-            do=f"leave {collection} out",
-        )
+        count = f"{counted(graphs, 'graph')} in {' and '.join(splits)}"
+        got = f"{collection} has {count}, none of which can be trained on"
+        expected = "a graph with measured runtimes and two configurations that differ"
+        raise CollectionError(got, expected=expected, do=f"leave {collection} out")
     return TrainingData.from_graphs(usable, target_of(collection)), names
 
 
@@ -185,7 +180,6 @@ def learned_by(workspace: Workspace, collection: Collection, model: TrainedModel
     training = read_training_set(workspace, collection, [*card.trained_on], extra)
     model.require(training.manifest)
     if training.splits != card.trained_on or training.also_from != card.also_from:
-        raise ModelError(
-            f"the rows of {collection} are of other graphs than its model was trained on", do="train again"
-        )
+        got = f"the rows of {collection} are of other graphs than its model was trained on"
+        raise ModelError(got, do="train again")
     return training
