@@ -19,22 +19,11 @@ from xlarank.models.validation.curves import MOST_FOLDS, FoldPlan
 from xlarank.models.validation.folds import family_folds
 from xlarank.models.validation.metrics import graph_metrics, paired_difference
 from xlarank.pipelines.ranking.model_choice import SHIPPED
+from xlarank.pipelines.support import workspace_collections
 from xlarank.pipelines.support.progress import Progress, Silent, steps_of
-from xlarank.pipelines.support.workspace_collections import (
-    chosen_collections,
-    skip_unless_named,
-    trained_collections,
-)
-from xlarank.pipelines.training.fitting import (
-    Candidate,
-    TrainingJob,
-    TrainRequest,
-    TrainResult,
-    fit_seeds,
-    fit_settings,
-    save,
-    validate,
-)
+from xlarank.pipelines.support.workspace_collections import chosen_collections, skip_unless_named
+from xlarank.pipelines.training import fitting
+from xlarank.pipelines.training.fitting import Candidate, TrainingJob, TrainRequest, TrainResult
 from xlarank.pipelines.training.training_sets import StoredTrainingSet, extra_collections, read_training_set
 
 #: Learning rates of new trees, as multiples of the model's own, among which folds choose.
@@ -62,7 +51,7 @@ def fine_tune(
     extra = extra_collections(workspace, request.also_from)
     results: list[TrainResult] = []
     left_out: dict[str, str] = {}
-    with fit_settings(request) as settings:
+    with fitting.fit_settings(request) as settings:
         for collection in chosen_collections(workspace, request.collections):
             model, source = find_model(start, workspace, collection.kind)
             card = model.card
@@ -79,10 +68,12 @@ def fine_tune(
                 with steps_of(progress, f"training {collection}", steps) as step:
                     candidates = {rate: _candidate(job, model, rate, step) for rate in rates}
                     rate, choice = max(candidates.items(), key=lambda item: item[1].value)  # a tie: the first rate
-                    rankers = fit_seeds(job, choice, step)
+                    rankers = fitting.fit_seeds(job, choice, step)
                 fingerprint, known = trained.fingerprint(card), sorted(card.known_graphs)
                 continues = Continued(source, card.collection, fingerprint, rate, known)
-                result = save(job, choice, rankers, [choice], progress, continues=continues, kinds=card.kinds)
+                result = fitting.save(
+                    job, choice, rankers, [choice], progress, continues=continues, kinds=card.kinds
+                )
                 why = _explained(job, model, continues, choice)
                 results.append(replace(result, why=why, seconds=time.monotonic() - began))
     if not results:
@@ -97,16 +88,16 @@ def find_model(name: str, workspace: Workspace, kind: Kind = "layout") -> tuple[
     """
     if name == SHIPPED:
         return trained.pretrained_model(kind), SHIPPED
-    collections = {str(collection): collection for collection in trained_collections(workspace)}
+    collections = {
+        str(collection): collection for collection in workspace_collections.trained_collections(workspace)
+    }
     if name in collections:
         return trained.model_of(workspace, collections[name]), str(workspace.model(collections[name]))
     if (Path(name) / CARD).exists():
         return trained.load_model(Path(name)), name
-    raise ModelError(
-        f"there is no model {name!r} to fine-tune",
-        expected=", ".join([SHIPPED, f"a folder with {CARD}", *collections]),
-        do="pass `fine_tune` with one of these",
-    )
+    expected = ", ".join([SHIPPED, f"a folder with {CARD}", *collections])
+    do = "pass `fine_tune` with one of these"
+    raise ModelError(f"there is no model {name!r} to fine-tune", expected=expected, do=do)
 
 
 def new_families(model: TrainedModel, training: StoredTrainingSet) -> FoldPlan:
@@ -115,11 +106,9 @@ def new_families(model: TrainedModel, training: StoredTrainingSet) -> FoldPlan:
     Raises `CollectionError` or `ModelError` unless the model can be continued on these graphs.
     """
     if model.card.kind != training.kind:
-        raise CollectionError(
-            f"{training.collection} holds {training.kind} graphs",
-            expected=f"{model.card.kind} graphs, which the model of {model.card.collection} ranks",
-            do="choose the collections to train with `collections`",
-        )
+        expected = f"{model.card.kind} graphs, which the model of {model.card.collection} ranks"
+        do = "choose the collections to train with `collections`"
+        raise CollectionError(f"{training.collection} holds {training.kind} graphs", expected=expected, do=do)
     model.require(training.manifest)
     known = {program_family(name) for name in model.card.known_graphs}
     new = [group for group, family in enumerate(training.data.families) if family not in known]
@@ -129,10 +118,10 @@ def new_families(model: TrainedModel, training: StoredTrainingSet) -> FoldPlan:
 
 
 def _candidate(job: TrainingJob, model: TrainedModel, rate: float, step: Callable[[str], None]) -> Candidate:
-    """Return the model's rankers continued at a learning rate; without folds their rounds are the default."""
+    """Return the model's rankers, warm-started at a learning rate; without folds, at the default rounds."""
     rankers, tuned = [ranker.continuing(rate) for ranker in model.rankers], model.card.tuned
     if job.plan.folds:
-        return validate(job, rankers, tuned, step)
+        return fitting.validate(job, rankers, tuned, step)
     few = f"default (fewer than {FEWEST_FAMILIES} families that are new to the model)"
     return Candidate(rankers, tuned, min(CONTINUED_ROUNDS, job.request.rounds), few)
 
