@@ -87,13 +87,9 @@ class BuildRequest:
 
 
 def build_features(
-    data_root: DataRoot,
-    workspace: Workspace,
-    request: BuildRequest | None = None,
-    *,
-    progress: Progress | None = None,
-    on_plan: Callable[[str], None] = lambda plan: None,
-) -> BuildReport:
+    data_root: DataRoot, workspace: Workspace, request: BuildRequest | None = None, *,
+    progress: Progress | None = None, on_plan: Callable[[str], None] = lambda plan: None,
+) -> BuildReport:  # fmt: skip
     """Compute and store the rows of every graph of the chosen collections and splits.
 
     Whole and current rows are kept, so an interrupted build continues. A broken file is recorded and does not stop

@@ -56,15 +56,9 @@ class CollectSettings(SearchSettings):
 
 
 def collect(
-    program: str,
-    out: Path,
-    settings: CollectSettings,
-    *,
-    split: str = "train",
-    name: str | None = None,
-    jobs: int = 1,
-    progress: Progress | None = None,
-) -> Collected:
+    program: str, out: Path, settings: CollectSettings, *, split: str = "train", name: str | None = None,
+    jobs: int = 1, progress: Progress | None = None,
+) -> Collected:  # fmt: skip
     """Write ``npz/layout/<source>/<search>/<split>/NAME.npz`` below ``out``, its module and a manifest.
 
     ``program`` is a file of HLO or ``module:function``, a function without arguments that returns a JAX callable
@@ -136,12 +130,9 @@ def collect(
 
 
 def _searched(
-    search: Search,
-    count: int,
-    candidates: Candidates,
-    rng: np.random.Generator,
+    search: Search, count: int, candidates: Candidates, rng: np.random.Generator,
     outcomes_of: Callable[[Codes], list[Outcome]],
-) -> tuple[Codes, list[Outcome]]:
+) -> tuple[Codes, list[Outcome]]:  # fmt: skip
     """Return the configurations of a search with their outcomes, the compiler's default first."""
     codes: Codes = np.zeros((1, candidates.groups), np.int32)
     outcomes = outcomes_of(codes)
@@ -175,12 +166,9 @@ def _estimated(target: Target, estimates: dict[str, Estimate]) -> tuple[dict[str
 
 
 def _measured(
-    compiler: Compiler,
-    modules: dict[str, Message],
-    settings: CollectSettings,
-    journal: Journal,
+    compiler: Compiler, modules: dict[str, Message], settings: CollectSettings, journal: Journal,
     progress: Progress | None,
-) -> tuple[dict[str, int], dict[str, Any]]:
+) -> tuple[dict[str, int], dict[str, Any]]:  # fmt: skip
     """Return the measured nanoseconds of programs, and facts for the manifest."""
     with steps_of(progress, f"measuring {len(modules)} programs in rounds, at least", ROUNDS) as step:
         timings = time_programs(

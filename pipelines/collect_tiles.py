@@ -22,11 +22,11 @@ from xlarank.data.hlo.tuning import tile_row
 from xlarank.data.writing import write_graph
 from xlarank.pipelines.programs.sources import Collected, digest_of, existing_manifest, label_settings, load_program
 
-#: Kernels with fewer tiles order little.
+#: Minimum number of tiles of a kernel.
 LEAST_TILES: Final = 5
-#: Stands for no limit but the compiler's own.
+#: In place of a limit: the compiler's own.
 _DEFAULT: Final = 0
-#: KiB: below, nearly nothing compiles; above, the default of v3 and v4 begins.
+#: Smallest and largest limit in KiB: below, nearly nothing compiles; above, the default of v3 and v4 begins.
 _LEAST, _MOST = 512, 16384
 _USED: Final = re.compile(rb'"used_scoped_memory_configs":\[\{"memory_space":"1","offset":"\d+","size":"(\d+)"')
 #: Kernels that use less than this share of a limit would choose no other tile under it.
@@ -58,14 +58,9 @@ class _TiledKernel:
 
 
 def collect_tiles(
-    program: str,
-    out: Path,
-    settings: TileSettings,
-    *,
-    split: str = "train",
-    name: str | None = None,
+    program: str, out: Path, settings: TileSettings, *, split: str = "train", name: str | None = None,
     compiler: Compiler | None = None,
-) -> Collected:
+) -> Collected:  # fmt: skip
     """Write ``npz/tile/<source>/<split>/NAME_DIGEST.npz`` below ``out`` for every kernel, and a manifest.
 
     ``program`` is a file of HLO or ``module:function`` as for `xlarank.pipelines.collect.collect`. It is compiled

@@ -57,14 +57,9 @@ class ImportReport:
 
 
 def import_hlo(
-    files: Sequence[Path],
-    out: Path,
-    *,
-    collection: str | None = None,
-    split: str = "test",
-    name: str | None = None,
+    files: Sequence[Path], out: Path, *, collection: str | None = None, split: str = "test", name: str | None = None,
     progress: Progress | None = None,
-) -> ImportReport:
+) -> ImportReport:  # fmt: skip
     """Write a graph file below ``out`` for every program in ``files``.
 
     An HLO program gets one configuration, the compiler's default, without a runtime; a ``ModuleTuningData`` its own

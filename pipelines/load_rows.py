@@ -20,13 +20,9 @@ FOLDS: Final = ("fold", "held_out")
 
 
 def load_rows(
-    workspace: Workspace,
-    collection: str | None = None,
-    *,
-    split: str | None = None,
-    columns: Sequence[str] | None = None,
-    verified: bool = True,
-) -> pl.LazyFrame:
+    workspace: Workspace, collection: str | None = None, *, split: str | None = None,
+    columns: Sequence[str] | None = None, verified: bool = True,
+) -> pl.LazyFrame:  # fmt: skip
     """Return the rows of a collection: `KEYS`, `FOLDS` and the features, or those named by ``columns``.
 
     ``fold`` numbers the fold of `train` that scores a training graph, and ``held_out`` lists those that are trained

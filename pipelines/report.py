@@ -42,13 +42,9 @@ class Report:
 
 
 def report(
-    workspace: Workspace,
-    out: Path | None = None,
-    *,
-    compare: Workspace | None = None,
-    collections: Sequence[str] = (),
-    progress: Progress | None = None,
-) -> Report:
+    workspace: Workspace, out: Path | None = None, *, compare: Workspace | None = None,
+    collections: Sequence[str] = (), progress: Progress | None = None,
+) -> Report:  # fmt: skip
     """Write the report of a workspace to ``out`` (by default ``report.html`` in its folder of reports).
 
     The page holds everything it shows: it opens from disk without a network, in light and in dark. Models are

@@ -219,13 +219,9 @@ def cluster_outcomes(work: Sequence[PartJob], scheduler: str, workers: int, end:
 
 
 def _outcomes(
-    work: Sequence[PartJob],
-    pool: Executor,
-    build: Callable[[PartJob, Outcomes], Any],
-    take: Callable[[PartJob, Future[Any]], Outcomes],
-    places: Callable[[], int],
-    end: float | None,
-) -> Results:
+    work: Sequence[PartJob], pool: Executor, build: Callable[[PartJob, Outcomes], Any],
+    take: Callable[[PartJob, Future[Any]], Outcomes], places: Callable[[], int], end: float | None,
+) -> Results:  # fmt: skip
     """Yield the outcomes of the jobs begun before the ``end`` (monotonic), as they are done.
 
     The largest files are begun first, so that no worker is left alone with one of them; within a limited time they

@@ -45,11 +45,9 @@ def connected(scheduler: str, workers: int = 0) -> Iterator[Client]:
             client = stack.enter_context(Client(address, timeout=_PATIENCE, set_as_default=False))
         except (OSError, RuntimeError, ValueError, TypeError, ImportError) as error:
             why = (str(error) or repr(error)).splitlines()[0]
-            raise ClusterError(
-                f"no Dask scheduler answers at {scheduler} ({why})",
-                expected="host:port of a running scheduler, or local",
-                do="start one with `dask scheduler`, or check `scheduler`",
-            ) from error
+            got, do = f"no Dask scheduler answers at {scheduler} ({why})", "start one with `dask scheduler`"
+            expected = "host:port of a running scheduler, or local"
+            raise ClusterError(got, expected=expected, do=f"{do}, or check `scheduler`") from error
         require_workers(client, _PATIENCE)
         yield client
 
@@ -60,11 +58,8 @@ def require_workers(client: Client, patience: float) -> int:
         client.wait_for_workers(1, timeout=patience)
     except TimeoutError as error:
         address = client.scheduler.address
-        raise ClusterError(
-            f"the scheduler at {address} has no workers",
-            expected="one or more",
-            do=f"start some with `dask worker {address} --nthreads 1 --nworkers N` and run the same command again",
-        ) from error
+        do = f"start some with `dask worker {address} --nthreads 1 --nworkers N` and run the same command again"
+        raise ClusterError(f"the scheduler at {address} has no workers", expected="one or more", do=do) from error
     return sum(client.nthreads().values())
 
 

@@ -17,8 +17,8 @@ from typing import Any
 from xlarank.data.errors import XlarankError
 from xlarank.pipelines.support.progress import Progress
 
-#: Seconds between looks at the clock while waiting, and until a finished process is killed.
-_LOOK, _GRACE = 0.5, 10.0
+#: Seconds between checks of the time limit, and until a finished process is killed.
+_POLL, _GRACE = 0.5, 10.0
 
 
 @contextmanager
@@ -79,7 +79,7 @@ def isolated(function: Callable[..., Any], *arguments: Any, limit: float, progre
     theirs.close()
     try:
         while time.monotonic() < end:
-            if not ours.poll(_LOOK):
+            if not ours.poll(_POLL):
                 continue
             message, value = ours.recv()
             if message == "result":

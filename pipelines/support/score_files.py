@@ -39,12 +39,9 @@ _READ: Final = pl.Schema({
 
 
 def prediction_table(
-    graph: GraphRows,
-    scores: Mapping[int, Floats],
-    split: str,
-    held_out_by: str | None = None,
+    graph: GraphRows, scores: Mapping[int, Floats], split: str, held_out_by: str | None = None,
     fold: int | None = None,
-) -> pl.DataFrame:
+) -> pl.DataFrame:  # fmt: skip
     """Return ``{seed: (rows,) scores}`` of a graph as a table; a row stands for all identical configurations."""
     first = graph.ids[np.unique(graph.group, return_index=True)[1]]
     tables = [

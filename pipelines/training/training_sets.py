@@ -58,10 +58,8 @@ class StoredTrainingSet:
             for split, read in manifests.items():
                 now = read_manifest(workspace, collection, split)
                 if now is None or now.recipe != read.recipe or not read.graphs.items() <= now.graphs.items():
-                    raise FeatureStoreError(
-                        f"the {split} rows of {collection} were replaced while they were trained on",
-                        do="run the same command again",
-                    )
+                    got = f"the {split} rows of {collection} were replaced while they were trained on"
+                    raise FeatureStoreError(got, do="run the same command again")
 
 
 def extra_collections(workspace: Workspace, names: Sequence[str]) -> dict[Collection, float]:
@@ -86,12 +84,9 @@ def extra_collections(workspace: Workspace, names: Sequence[str]) -> dict[Collec
 
 
 def read_training_set(
-    workspace: Workspace,
-    collection: Collection,
-    splits: Sequence[str] = ("train",),
-    extra: Mapping[Collection, float] | None = None,
-    fit: FitSettings | None = None,
-) -> StoredTrainingSet:
+    workspace: Workspace, collection: Collection, splits: Sequence[str] = ("train",),
+    extra: Mapping[Collection, float] | None = None, fit: FitSettings | None = None,
+) -> StoredTrainingSet:  # fmt: skip
     """Return the labelled, rankable graphs of some splits.
 
     ``extra`` has the weights of collections of the same kind to train on but not to score; the collection itself is
@@ -104,18 +99,13 @@ def read_training_set(
     weights = {other: weight for other, weight in (extra or {}).items() if other != collection}
     for other in weights:
         if other.kind != collection.kind:
-            raise CollectionError(
-                f"{collection} cannot also be trained on {other}",
-                expected=f"a {collection.kind} collection",
-                do="choose the collections to train with `collections`",
-            )
+            expected, do = f"a {collection.kind} collection", "choose the collections to train with `collections`"
+            raise CollectionError(f"{collection} cannot also be trained on {other}", expected=expected, do=do)
     manifests = {name: _read_manifests(workspace, name, splits) for name in (collection, *weights)}
     stored = [manifest for by_split in manifests.values() for manifest in by_split.values()]
     if len({manifest.recipe.code_hash for manifest in stored}) > 1:
-        raise CollectionError(
-            f"the rows of {' and '.join(map(str, manifests))} were built by different feature code or settings",
-            do="run build-features again for all of their splits",
-        )
+        got = f"the rows of {' and '.join(map(str, manifests))} were built by different feature code or settings"
+        raise CollectionError(got, do="run build-features again for all of their splits")
     for name, by_split in manifests.items():
         required_memory(name, [*by_split.values()], fit)
     data, names = _read_graphs(workspace, collection, splits, manifests[collection])
@@ -134,10 +124,9 @@ def _read_manifests(workspace: Workspace, collection: Collection, splits: Sequen
     manifests = {split: manifest for split, manifest in stored.items() if manifest is not None}
     first = manifests.get(splits[0])
     if first is not None and first.broken and not first.graphs:
-        raise CollectionError(
-            f"{collection} has no {splits[0]} graph that can be read: {next(iter(first.broken.values()))}",
-            do=f"mend its {counted(len(first.broken), 'broken file')} and run build-features again",
-        )
+        got = f"{collection} has no {splits[0]} graph that can be read: {next(iter(first.broken.values()))}"
+        do = f"mend its {counted(len(first.broken), 'broken file')} and run build-features again"
+        raise CollectionError(got, do=do)
     if first is None or not first.graphs:
         raise CollectionError(
             f"{collection} has no {splits[0]} split in {workspace.root}, so no labelled graphs to train on",
