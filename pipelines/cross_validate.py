@@ -181,14 +181,11 @@ class _Job:
             case _:
                 plan = FoldPlan(GRAPH, whole_folds(graph_folds(data.families, MOST_FOLDS)))
         if not plan.folds:
-            raise CollectionError(
-                f"there is nothing to hold out by {plan.by} of the {counted(data.groups, 'graph')} of "
-                f"{self.collection}",
-                expected="two or more graphs of one family"
-                if plan.by == GRAPH
-                else "graphs of two or more program families",
-                do="pass another `by`",
-            )
+            graphs = f"{counted(data.groups, 'graph')} of {self.collection}"
+            got = f"there is nothing to hold out by {plan.by} of the {graphs}"
+            by_family = "graphs of two or more program families"
+            expected = "two or more graphs of one family" if plan.by == GRAPH else by_family
+            raise CollectionError(got, expected=expected, do="pass another `by`")
         if plan.by == KIND:
             kinds = {kind for graph in data.parts for kind in graph.kinds}
             self._note(f"{len(kinds)} kernel families in {len(plan.folds)} folds")

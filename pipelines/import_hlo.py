@@ -57,8 +57,8 @@ class ImportReport:
 
 
 def import_hlo(
-    files: Sequence[Path], out: Path, *, collection: str | None = None, split: str = "test", name: str | None = None,
-    progress: Progress | None = None,
+    files: Sequence[Path], out: Path, *, collection: str | None = None, split: str = "test",
+    name: str | None = None, progress: Progress | None = None,
 ) -> ImportReport:  # fmt: skip
     """Write a graph file below ``out`` for every program in ``files``.
 
