@@ -30,7 +30,7 @@ _WORTH_PROCESSES: Final = 20 * 2**20
 
 @dataclass
 class SplitReport:
-    """What happened to one split of a collection; ``left`` graphs were not begun before the time was over."""
+    """Result of one split of a collection; ``left`` graphs were not begun before the time was over."""
 
     collection: str
     split: str
@@ -46,7 +46,7 @@ class SplitReport:
 
 @dataclass
 class BuildReport:
-    """What a build did; `broken` over all splits decides the exit code."""
+    """Result of a build."""
 
     splits: list[SplitReport]
     columns: dict[str, tuple[int, int]]
@@ -54,39 +54,42 @@ class BuildReport:
 
     @property
     def broken(self) -> dict[str, str]:
-        places = {f"{part.collection} {part.split}": part.broken for part in self.splits}
-        return {f"{place} {name}": why for place, broken in places.items() for name, why in broken.items()}
+        return {
+            f"{part.collection} {part.split} {name}": why
+            for part in self.splits for name, why in part.broken.items()
+        }  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
 class BuildRequest:
-    """Settings of `build_features`."""
+    """Settings of `build_features`.
+
+    Attributes:
+        max_configs: distinct configurations kept of each train graph, drawn at random with ``seed``; 0 keeps all.
+            Validation and test graphs are always whole: every configuration must be ranked.
+        jobs: processes; 0 chooses by the size of the files.
+        timeout: seconds after which no further graph is begun. A second call continues; without it, later commands
+            work on the graphs that were built.
+        replace: drop the rows, studies and models of another data root.
+        scheduler: address of a Dask scheduler, or "local" for a cluster that is started here, with ``jobs`` workers
+            (0: one per core). Workers read the data root under the same path.
+    """
 
     collections: Sequence[str] = ()
     splits: Sequence[str] = ()
     settings: FeatureSettings = field(default_factory=FeatureSettings)
-    # max_configs: distinct configurations kept of each *train* graph, drawn at random with ``seed``; 0 keeps all.
-    # Validation and test graphs are always whole: every configuration must be ranked.
     max_configs: int = 0
-    jobs: int = 0  # processes; 0 chooses by the size of the files
+    jobs: int = 0
     seed: int = 0
-    # timeout: seconds after which no further graph is begun. The others are not in the manifest: later commands
-    # work without them, and a second call continues.
     timeout: float | None = None
-    replace: bool = False  # drop the rows, studies and models of another data root
-    # scheduler: the address of a Dask scheduler, or "local" for a cluster that is started here, with ``jobs``
-    # workers (0: one per core). Workers read the data root under the same path; the files are the same.
+    replace: bool = False
     scheduler: str | None = None
 
 
 def build_features(
-    data_root: DataRoot,
-    workspace: Workspace,
-    request: BuildRequest | None = None,
-    *,
-    progress: Progress | None = None,
-    on_plan: Callable[[str], None] = lambda plan: None,
-) -> BuildReport:
+    data_root: DataRoot, workspace: Workspace, request: BuildRequest | None = None, *,
+    progress: Progress | None = None, on_plan: Callable[[str], None] = lambda plan: None,
+) -> BuildReport:  # fmt: skip
     """Compute and store the rows of every graph of the chosen collections and splits.
 
     Whole and current rows are kept, so an interrupted build continues. A broken file is recorded and does not stop
@@ -134,7 +137,7 @@ def _processes(work: list[PartJob], request: BuildRequest) -> int:
 def _run(
     work: list[PartJob], request: BuildRequest, processes: int, progress: Progress
 ) -> dict[GraphFile, Outcome]:
-    """Outcome of each file that was begun in time."""
+    """Return the outcome of each file that was begun in time."""
     end = None if request.timeout is None else time.monotonic() + request.timeout
     if request.scheduler is not None:
         outcomes = cluster_outcomes(work, request.scheduler, request.jobs, end)

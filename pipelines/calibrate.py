@@ -26,8 +26,8 @@ def calibrate(
 ) -> tuple[dict[str, Calibration], dict[str, str]]:
     """Calibrate trained models: fit their rankers anew on the folds of `train`, with each of their seeds.
 
-    Folds hold out kinds of kernels for tiles, else program families. Other collections that a model was trained on
-    are used, too, without the held-out families or kinds, and not counted. The calibration is saved with the model.
+    Folds hold out kernel families for tiles, else program families. Other collections that a model was trained on
+    are used, too, without the held-out families, and not counted. The calibration is saved with the model.
 
     Returns the calibrations by collection, and why others have none. Raises `CollectionError` if none has, and
     the error of a collection that was named.
@@ -53,11 +53,8 @@ def calibrate(
 def _calibrate_one(workspace: Workspace, collection: Collection, threads: int, progress: Progress) -> Calibration:
     model = model_of(workspace, collection)
     if len(model.rankers) < 2:
-        raise ModelError(
-            f"the model of {collection} has one seed, which cannot disagree with itself",
-            expected="2 seeds or more",
-            do="train with `seeds=2` or more",
-        )
+        got = f"the model of {collection} has one seed, which cannot disagree with itself"
+        raise ModelError(got, expected="2 seeds or more", do="train with `seeds=2` or more")
     data = learned_by(workspace, collection, model).data
     plan = FoldPlan.of(data)
     if not plan.folds:

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xlarank.data.collection import choose_splits
 from xlarank.data.errors import CompilerError
@@ -35,14 +34,13 @@ from xlarank.pipelines.programs.sources import (
 from xlarank.pipelines.programs.timing import ROUNDS, Stopwatch, fastest, time_programs
 from xlarank.pipelines.support.progress import Progress, steps_of
 
-#: Configurations that are bred at a time, and from how many of the best.
-_BATCH: Final = 8
-_PARENTS: Final = 8
+#: Configurations that are bred at a time, and the number of the best that they are bred from.
+_BATCH, _PARENTS = 8, 8
 
 
 @dataclass(frozen=True)
 class CollectSettings(SearchSettings):
-    """Settings that labels depend on; ``evolve`` goes by the labels.
+    """Settings that labels depend on; ``evolve`` is guided by the labels.
 
     Attributes:
         target: a name of `xlarank.data.hlo.compiler.targets.TARGETS`.
@@ -58,15 +56,9 @@ class CollectSettings(SearchSettings):
 
 
 def collect(
-    program: str,
-    out: Path,
-    settings: CollectSettings,
-    *,
-    split: str = "train",
-    name: str | None = None,
-    jobs: int = 1,
-    progress: Progress | None = None,
-) -> Collected:
+    program: str, out: Path, settings: CollectSettings, *, split: str = "train", name: str | None = None,
+    jobs: int = 1, progress: Progress | None = None,
+) -> Collected:  # fmt: skip
     """Write ``npz/layout/<source>/<search>/<split>/NAME.npz`` below ``out``, its module and a manifest.
 
     ``program`` is a file of HLO or ``module:function``, a function without arguments that returns a JAX callable
@@ -90,10 +82,8 @@ def collect(
         rng = np.random.default_rng(settings.seed)
         candidates = settings.candidates(loaded.graph, rng)
         if not candidates.nodes:
-            raise CompilerError(
-                f"nothing in {program} can be given a layout",
-                expected="a convolution, dot or reshape outside fusions",
-            )
+            expected = "a convolution, dot or reshape outside fusions"
+            raise CompilerError(f"nothing in {program} can be given a layout", expected=expected)
         count = min(settings.configs, candidates.space)
         with Journal(folder / f".{loaded.name}.journal", about) as journal:
             compiler.know(journal.estimates)
@@ -140,27 +130,22 @@ def collect(
 
 
 def _searched(
-    search: Search,
-    count: int,
-    candidates: Candidates,
-    rng: np.random.Generator,
+    search: Search, count: int, candidates: Candidates, rng: np.random.Generator,
     outcomes_of: Callable[[Codes], list[Outcome]],
-) -> tuple[Codes, list[Outcome]]:
-    """Return every configuration of a search with its outcome, the compiler's default first."""
+) -> tuple[Codes, list[Outcome]]:  # fmt: skip
+    """Return the configurations of a search with their outcomes, the compiler's default first."""
     codes: Codes = np.zeros((1, candidates.groups), np.int32)
     outcomes = outcomes_of(codes)
     if outcomes[0].status is not Status.OK:  # the others are worth nothing
-        raise CompilerError(
-            f"the compiler's default did not compile ({outcomes[0].message})",
-            do="give it more seconds with `limit`, or a smaller program"
-            if outcomes[0].status is Status.TIMEOUT
-            else "try another `target`, or leave out what this one refuses",
-        )
+        late = outcomes[0].status is Status.TIMEOUT
+        do = "try another `target`, or leave out what this one refuses"
+        do = "give it more seconds with `limit`, or a smaller program" if late else do
+        raise CompilerError(f"the compiler's default did not compile ({outcomes[0].message})", do=do)
     if search == "random":
         drawn = random_configurations(candidates, count, rng)
         return drawn, outcomes + outcomes_of(drawn[1:])
     while len(codes) < count:
-        label = [one.estimate.cycles if one.status is Status.OK else np.inf for one in outcomes]
+        label = [outcome.estimate.cycles if outcome.status is Status.OK else np.inf for outcome in outcomes]
         best = np.argsort(label, kind="stable")[:_PARENTS]
         fresh = breed(candidates, codes[best], min(_BATCH, count - len(codes)), rng, known=codes)
         if not len(fresh):
@@ -174,21 +159,16 @@ def _estimated(target: Target, estimates: dict[str, Estimate]) -> tuple[dict[str
     """Return the nanoseconds of programs by the compiler's estimate, and facts for the manifest."""
     labels = {key: target.nanoseconds(estimate.cycles) for key, estimate in estimates.items()}
     if not all(labels.values()):
-        raise CompilerError(
-            "the compiler estimates nothing of this program",
-            expected="operations whose cycles it knows",
-            do="collect a larger program",
-        )
+        expected = "operations whose cycles it knows"
+        got = "the compiler estimates nothing of this program"
+        raise CompilerError(got, expected=expected, do="collect a larger program")
     return labels, {"loops_counted_once": max(estimate.unknown_loops for estimate in estimates.values())}
 
 
 def _measured(
-    compiler: Compiler,
-    modules: dict[str, Message],
-    settings: CollectSettings,
-    journal: Journal,
+    compiler: Compiler, modules: dict[str, Message], settings: CollectSettings, journal: Journal,
     progress: Progress | None,
-) -> tuple[dict[str, int], dict[str, Any]]:
+) -> tuple[dict[str, int], dict[str, Any]]:  # fmt: skip
     """Return the measured nanoseconds of programs, and facts for the manifest."""
     with steps_of(progress, f"measuring {len(modules)} programs in rounds, at least", ROUNDS) as step:
         timings = time_programs(
@@ -196,34 +176,25 @@ def _measured(
             journal=journal, step=step,
         )  # fmt: skip
     rounds = timings.seconds.shape[1]
+    retest = None
+    if min(timings.seconds.shape) > 1:  # of labels of the even and of the odd rounds, as a perfect ranker
+        halves = fastest(timings.seconds[:, ::2]), fastest(timings.seconds[:, 1::2])
+        retest = round(float(kendall_tau(*halves)), 4)
     return timings.nanoseconds(), {
         "label": f"mean of the fastest sixth of {rounds} shuffled rounds",
-        "standard_errors": timings.standard_errors(),
-        "rounds": rounds,
-        "retest_tau": _agreement(timings.seconds),
-        "left_out": timings.problems,
-        "date": datetime.now(UTC).date().isoformat(),
-    }
-
-
-def _agreement(seconds: NDArray[np.float64]) -> float | None:
-    """Return Kendall's tau of labels of the even and of the odd rounds, what a perfect ranker could reach."""
-    if min(seconds.shape) < 2:
-        return None
-    return round(float(kendall_tau(fastest(seconds[:, ::2]), fastest(seconds[:, 1::2]))), 4)
+        "standard_errors": timings.standard_errors(), "rounds": rounds, "retest_tau": retest,
+        "left_out": timings.problems, "date": datetime.now(UTC).date().isoformat(),
+    }  # fmt: skip
 
 
 def _records(order: list[int], outcomes: list[Outcome]) -> list[dict[str, Any]]:
-    """What came of each configuration, by its row in the file; those that failed have none."""
+    """Return the outcome of each configuration, by its row in the file; those that failed have none."""
     failed = [at for at, outcome in enumerate(outcomes) if outcome.status is not Status.OK]
     return [
         {
-            "row": row if row < len(order) else None,
-            "status": str(outcomes[at].status),
-            "program": outcomes[at].fingerprint,
-            "code_generated": outcomes[at].status is Status.OK and not outcomes[at].shared,
-            "seconds": round(outcomes[at].seconds, 2),
-            "message": outcomes[at].message,
+            "row": row if row < len(order) else None, "status": str(outcome.status), "program": outcome.fingerprint,
+            "code_generated": outcome.status is Status.OK and not outcome.shared,
+            "seconds": round(outcome.seconds, 2), "message": outcome.message,
         }
-        for row, at in enumerate([*order, *failed])
-    ]
+        for row, outcome in enumerate(outcomes[at] for at in [*order, *failed])
+    ]  # fmt: skip

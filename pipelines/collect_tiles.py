@@ -20,19 +20,13 @@ from xlarank.data.hlo.kernels import NO_ESTIMATE, Kernel, cut_kernels
 from xlarank.data.hlo.messages import HloModuleProto, Message
 from xlarank.data.hlo.tuning import tile_row
 from xlarank.data.writing import write_graph
-from xlarank.pipelines.programs.sources import (
-    Collected,
-    digest_of,
-    existing_manifest,
-    label_settings,
-    load_program,
-)
+from xlarank.pipelines.programs.sources import Collected, digest_of, existing_manifest, label_settings, load_program
 
-#: Kernels with fewer tiles order little.
+#: Minimum number of tiles of a kernel.
 LEAST_TILES: Final = 5
-#: Stands for no limit but the compiler's own.
+#: In place of a limit: the compiler's own.
 _DEFAULT: Final = 0
-#: KiB: below, nearly nothing compiles; above, the default of v3 and v4 begins.
+#: Smallest and largest limit in KiB: below, nearly nothing compiles; above, the default of v3 and v4 begins.
 _LEAST, _MOST = 512, 16384
 _USED: Final = re.compile(rb'"used_scoped_memory_configs":\[\{"memory_space":"1","offset":"\d+","size":"(\d+)"')
 #: Kernels that use less than this share of a limit would choose no other tile under it.
@@ -41,11 +35,11 @@ _UNTOUCHED: Final = 0.8
 
 @dataclass(frozen=True)
 class TileSettings:
-    """What labels depend on, beside the program and the compiler's version.
+    """Settings that labels depend on, besides the program and the compiler's version.
 
     Attributes:
         target: a name of `xlarank.data.hlo.compiler.targets.TARGETS` that is a TPU.
-        limits: how many limits of vector memory the program is compiled under, beside the default.
+        limits: number of limits of vector memory that the program is compiled under, besides the default.
         limit: seconds of one compilation on average; all of them may take ``limits`` times as long.
     """
 
@@ -55,8 +49,8 @@ class TileSettings:
 
 
 @dataclass
-class _Found:
-    """A kernel with the tiles it was given; the first estimate is that under the largest limit."""
+class _TiledKernel:
+    """A kernel with estimates by tile; the first is that under the largest limit."""
 
     kernel: Kernel
     cycles: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = field(default_factory=dict)
@@ -64,14 +58,9 @@ class _Found:
 
 
 def collect_tiles(
-    program: str,
-    out: Path,
-    settings: TileSettings,
-    *,
-    split: str = "train",
-    name: str | None = None,
+    program: str, out: Path, settings: TileSettings, *, split: str = "train", name: str | None = None,
     compiler: Compiler | None = None,
-) -> Collected:
+) -> Collected:  # fmt: skip
     """Write ``npz/tile/<source>/<split>/NAME_DIGEST.npz`` below ``out`` for every kernel, and a manifest.
 
     ``program`` is a file of HLO or ``module:function`` as for `xlarank.pipelines.collect.collect`. It is compiled
@@ -100,13 +89,13 @@ def collect_tiles(
     _sweep(compiler, loaded.module, scratch, limits, settings.limit * len(limits))
     if not (scratch / f"{_DEFAULT}.pb").exists():
         raise CompilerError(
-            f"the program does not compile for {target.name} ({_said(scratch, _DEFAULT)})",
+            f"the program does not compile for {target.name} ({_result(scratch, _DEFAULT)})",
             do=f"try another `target`, or more seconds; to begin anew remove {scratch}",
         )
     manifest = about | {
         "source": target.labels,
-        "limits_kib": {str(limit): _said(scratch, limit) for limit in limits},
-        "kernels": [_write(one, loaded.name, folder, target) for one in _kernels(scratch, limits)],
+        "limits_kib": {str(limit): _result(scratch, limit) for limit in limits},
+        "kernels": [_write(kernel, loaded.name, folder, target) for kernel in _kernels(scratch, limits)],
     }
     write_json(path, manifest)
     shutil.rmtree(scratch)
@@ -117,67 +106,61 @@ def _sweep(compiler: Compiler, module: Message, folder: Path, limits: list[int],
     """Compile under each limit without a file: ``LIMIT.pb``, the compiled module, or ``LIMIT.txt``, why none."""
     end = time.monotonic() + seconds
     while left := remaining(folder, limits):
-        found: bytes | str = f"not compiled within {seconds:.3g} s in all"
+        result: bytes | str = f"not compiled within {seconds:.3g} s in all"
         if (rest := end - time.monotonic()) > 0:
-            found = compiler.under_limit(module, left[0], rest)
-        with atomic_write(folder / f"{left[0]}.{'txt' if isinstance(found, str) else 'pb'}") as partial:
-            partial.write_bytes(found.encode() if isinstance(found, str) else found)
+            result = compiler.under_limit(module, left[0], rest)
+        with atomic_write(folder / f"{left[0]}.{'txt' if isinstance(result, str) else 'pb'}") as partial:
+            partial.write_bytes(result.encode() if isinstance(result, str) else result)
 
 
 def remaining(folder: Path, limits: list[int]) -> list[int]:
-    """Limits without a file that may change something, by what the kernels use at the default."""
+    """Return the limits without a file that may change something, given what the kernels use at the default."""
     first, done = folder / f"{_DEFAULT}.pb", {path.stem for path in folder.glob("*.*")}
     used = max(map(int, _USED.findall(first.read_bytes())), default=0) / 1024 if first.exists() else _MOST
     return [limit for limit in limits if limit * _UNTOUCHED <= used and str(limit) not in done]
 
 
-def _said(folder: Path, limit: int) -> str:
-    """What came of a limit, in a word or in the compiler's words."""
+def _result(folder: Path, limit: int) -> str:
+    """Return the result of a limit: a word, or the compiler's message."""
     if (folder / f"{limit}.pb").exists():
         return "ok"
     why = folder / f"{limit}.txt"
     return why.read_text(encoding="utf-8") if why.exists() else "as the default"
 
 
-def _kernels(scratch: Path, limits: list[int]) -> list[_Found]:
-    """Kernels in the order in which they are met, from the largest limit down."""
-    found: dict[str, _Found] = {}
+def _kernels(scratch: Path, limits: list[int]) -> list[_TiledKernel]:
+    """Return the kernels in order of appearance, from the largest limit down."""
+    kernels: dict[str, _TiledKernel] = {}
     for limit in [limits[0], *reversed(limits[1:])]:
         file = scratch / f"{limit}.pb"
         if not file.exists():
             continue
         for kernel in cut_kernels(HloModuleProto.FromString(file.read_bytes())):
-            one = found.setdefault(kernel.digest, _Found(kernel))
+            tiled = kernels.setdefault(kernel.digest, _TiledKernel(kernel))
             if kernel.cycles >= NO_ESTIMATE:
-                one.unknown += 1
+                tiled.unknown += 1
             else:
-                one.cycles.setdefault((kernel.kernel, kernel.output), kernel.cycles)
-    return list(found.values())
+                tiled.cycles.setdefault((kernel.kernel, kernel.output), kernel.cycles)
+    return list(kernels.values())
 
 
-def _write(found: _Found, program: str, folder: Path, target: Target) -> dict[str, Any]:
-    """Write a kernel's file where it is worth one; its entry in the manifest."""
-    kernel, tiles = found.kernel, list(found.cycles)
-    entry = {
-        "digest": kernel.digest,
-        "opcode": kernel.opcode,
-        "tiles": len(tiles),
-        "tiles_without_estimate": found.unknown,
-    }
+def _write(tiled: _TiledKernel, program: str, folder: Path, target: Target) -> dict[str, Any]:
+    """Write the file of a kernel with enough tiles, and return its entry in the manifest."""
+    kernel, tiles = tiled.kernel, list(tiled.cycles)
+    entry = {"digest": kernel.digest, "opcode": kernel.opcode, "tiles": len(tiles),
+             "tiles_without_estimate": tiled.unknown}  # fmt: skip
     if len(tiles) < LEAST_TILES:
         return entry | {"status": "fewer than 5 tiles", "file": None}
-    own = folder / f"{program}_{kernel.digest}.npz"
-    there = sorted(folder.parent.glob(f"*/*_{kernel.digest}.npz"))
-    if there and own not in there:
-        return entry | {"status": "of another program", "file": there[0].stem}
+    path = folder / f"{program}_{kernel.digest}.npz"
+    existing = sorted(folder.parent.glob(f"*/*_{kernel.digest}.npz"))
+    if existing and path not in existing:
+        return entry | {"status": "of another program", "file": existing[0].stem}
     rng = np.random.default_rng(int(kernel.digest, 16))
     order = [tiles[at] for at in (0, *rng.permutation(np.arange(1, len(tiles))).tolist())]
-    labels = np.array([target.nanoseconds(found.cycles[tile]) for tile in order], np.int64)
+    labels = np.array([target.nanoseconds(tiled.cycles[tile]) for tile in order], np.int64)
     write_graph(
-        own,
-        **kernel.program,
+        path, **kernel.program,
         config_feat=np.array([tile_row(*tile) for tile in order], np.int64).astype(np.float32),
-        config_runtime=labels,
-        config_runtime_normalizers=np.full(len(labels), labels[0], np.int64),
-    )
-    return entry | {"status": "written", "file": own.stem}
+        config_runtime=labels, config_runtime_normalizers=np.full(len(labels), labels[0], np.int64),
+    )  # fmt: skip
+    return entry | {"status": "written", "file": path.stem}

@@ -5,22 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
 from xlarank.data.collection import Collection
-from xlarank.data.errors import CollectionError, XlarankError, did_you_mean, reasons
+from xlarank.data.errors import CollectionError, XlarankError, counted, did_you_mean, reasons
 from xlarank.data.workspace import Workspace
 from xlarank.features.catalogue import BLOCKS
 from xlarank.models.base import Ranker
 from xlarank.models.registry import ranker_class
-from xlarank.models.trained import TrainedModel, model_of
-from xlarank.models.training_data import FitSettings
+from xlarank.models.trained import model_of
+from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.validation.best_params import params_for
-from xlarank.models.validation.curves import FOLDS_OF, KIND, MOST_FOLDS, Curves, FoldPlan
-from xlarank.models.validation.folds import Fallback, family_folds, graph_folds, kind_folds, whole_folds
+from xlarank.models.validation.curves import FAMILY, FOLDS_OF, KIND, MOST_FOLDS, Curves, FoldPlan
+from xlarank.models.validation.folds import Fallback, family_folds, graph_folds, whole_folds
 from xlarank.models.validation.metrics import paired_difference
 from xlarank.pipelines.support.evaluation import Evaluation, score_name
 from xlarank.pipelines.support.progress import Progress, Silent, steps_of
@@ -30,100 +30,66 @@ from xlarank.pipelines.support.workspace_collections import chosen_collections, 
 from xlarank.pipelines.support.workspace_lock import write_or_note
 from xlarank.pipelines.training.training_sets import StoredTrainingSet, learned_by, read_training_set
 
-#: Values of ``by``, what is held out together with a graph -> description of the scores, and what they take.
+GRAPH: Final = "graph"
+#: Values of ``by`` -> description of the scores.
 HELD_OUT: Final = {
-    "family": ("out of fold, unseen families", "graphs of two or more program families"),
-    "graph": ("out of fold, same families in the training set", "two or more graphs of one family"),
-    "kind": ("out of fold, unseen kinds of kernels", "kernels of two or more kinds"),
+    KIND: "out of fold, unseen families",
+    FAMILY: "out of fold, unseen program families",
+    GRAPH: "out of fold, same families in the training set",
 }
-#: The most rounds where nothing else is asked for.
 ROUNDS: Final = 300
 
 
 def cross_validate(
     workspace: Workspace,
+    model: str | Sequence[str] | None = None,
     *,
-    by: str = "family",
-    collections: Sequence[str] = (),
-    model: str | None = None,
-    with_valid: bool = False,
-    fit: FitSettings | None = None,
-    without: Sequence[str] | None = None,
-    progress: Progress | None = None,
-) -> Evaluation:
-    """Score training graphs out of fold, and write the scores into ``predictions/``.
-
-    ``by`` says what is held out with a graph. "family": its program family, as for a new program. "graph": nothing
-    else, as for another variant of a known program; graphs that are alone in their family are left out. "kind":
-    every kernel that may be of its kind (`xlarank.features.tile.tile_context.kernel_kinds`), with the fallback of
-    `xlarank.models.validation.folds`; for layouts, which have no kinds, the family.
-
-    Without ``model`` each collection's trained model is scored, with its parameters and rounds: by family
-    the scores that `train` kept, otherwise rankers are fitted anew. A ``model``, the name of a ranker, is fitted
-    on the train split (``with_valid``: and on valid), with tuned parameters where there are some, at the number of
-    rounds (at most those of ``fit``) that is best on these folds. If ``without`` is given, the columns of these
-    blocks (names of classes, perhaps none) are dropped and the ranker is fitted anew.
-
-    If the workspace cannot be written, a note says so. Raises `CollectionError` when nothing could be scored, or
-    for a collection asked for by name; `ModelError` for an unknown ranker and where a model is missing;
-    `XlarankError` for another ``by``.
-    """
-    if by not in HELD_OUT:
-        raise XlarankError(f"`by` is {by!r}", expected=" or ".join(HELD_OUT))
-    if model is not None:
-        ranker_class(model)
-    settings = fit or FitSettings(ROUNDS)
-    evaluation = Evaluation(HELD_OUT[by][0])
-
-    for collection in chosen_collections(workspace, collections):
-        with skip_unless_named(collection, collections, evaluation.left_out):
-            job = _Job(workspace, collection, by, with_valid, settings, without, progress, evaluation)
-            table = job.of_model(model_of(workspace, collection)) if model is None else job.of_ranker(model)
-            evaluation.results = pl.concat([evaluation.results, table])
-    if not len(evaluation.results):
-        raise CollectionError("nothing could be cross-validated: " + "; ".join(reasons(evaluation.left_out)))
-    return evaluation
-
-
-def cross_validate_rankers(
-    workspace: Workspace,
-    models: Sequence[str],
-    *,
-    by: str = "family",
+    by: str = KIND,
     collections: Sequence[str] = (),
     with_valid: bool = False,
     fit: FitSettings | None = None,
     without: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> Evaluation:
-    """`cross_validate` for each ranker by name, on the same folds; differences are those to the first.
+    """Score training graphs out of fold, and write the scores into ``predictions/``.
 
-    Each ranker has the number of rounds that is best for itself on these folds. With ``without``, a single ranker
-    (none: that of the trained model) is compared with itself on rows without the columns of these blocks. Raises as
-    `cross_validate`, and `XlarankError` for another number of rankers.
+    Without ``model`` each collection's trained model is scored, with its parameters and rounds: the scores that
+    `train` kept if it held out the same, otherwise rankers are fitted anew.
+
+    Args:
+        model: ranker to fit in place of the trained model's, with tuned parameters if there are any, at the best
+            number of rounds on these folds (at most those of ``fit``). Several are compared with the first.
+        by: what is held out with a graph. "kind", as `train` does: every kernel that may be of its kernel family
+            (`xlarank.features.tile.tile_context.kernel_kinds`), with the fallback of
+            `xlarank.models.validation.folds`; for layouts, and tiles of unknown kernel families, the program
+            family. "family": the program family, as for a new program. "graph": nothing else, as for another
+            variant of a known program; graphs that are alone in their family are left out.
+        with_valid: fit ``model`` on the valid split, too.
+        without: names of classes of blocks. The ranker is compared with itself on rows without their columns.
+
+    If the workspace cannot be written, a note says so. Raises `CollectionError` when nothing could be scored, or
+    for a collection asked for by name; `ModelError` for an unknown ranker and where a model is missing;
+    `XlarankError` for another ``by``, an unknown block, and several rankers beside ``without``.
     """
-    names = list(dict.fromkeys(models))
+    if by not in HELD_OUT:
+        raise XlarankError(f"`by` is {by!r}", expected=" or ".join(HELD_OUT))
+    names = [model] if isinstance(model, str) else list(dict.fromkeys(model or ()))
     if without and len(names) > 1:
         raise XlarankError(f"{len(names)} rankers without blocks", expected="one ranker, or the trained model's")
-    if not without and len(names) < 2:
-        raise XlarankError(f"there is {len(names)} ranker to compare", expected="two or more, all different")
     for name in names:
         ranker_class(name)
-    runs: list[tuple[str | None, Sequence[str] | None]] = [(name, None) for name in names]
-    if without:  # first without the blocks, which leaves out the collections that have none of their columns
-        runs = [(names[0] if names else None, blocks) for blocks in (without, ())]
-    evaluation = Evaluation("")
-    for model, blocks in runs:
-        evaluated = evaluation.results["collection"].unique(maintain_order=True).to_list()
-        alone = cross_validate(
-            workspace, by=by, collections=evaluated if without and evaluated else collections, model=model,
-            with_valid=with_valid, fit=fit, without=blocks, progress=progress,
-        )  # fmt: skip
-        evaluation.graphs = alone.graphs
-        evaluation.left_out |= alone.left_out
-        tables = [alone.results, evaluation.results] if without else [evaluation.results, alone.results]
-        evaluation.results = pl.concat(tables)
-        evaluation.notes += [note for note in alone.notes if note not in evaluation.notes]
+    settings, evaluation = fit or FitSettings(ROUNDS), Evaluation(HELD_OUT[by])
+    for collection in chosen_collections(workspace, collections):
+        with skip_unless_named(collection, collections, evaluation.left_out):
+            tables = []
+            # first without the blocks, which leaves out the collections that have none of their columns
+            for blocks in (without, ()) if without else (None,):
+                job = _Job(workspace, collection, by, with_valid, settings, blocks, progress, evaluation)
+                tables += [job.score_ranker(name) for name in names] or [job.score_model()]
+            evaluation.results = pl.concat([evaluation.results, *(reversed(tables) if without else tables)])
+    if not len(evaluation.results):
+        raise CollectionError("nothing could be cross-validated: " + "; ".join(reasons(evaluation.left_out)))
+    evaluation.notes = list(dict.fromkeys(evaluation.notes))
     return evaluation
 
 
@@ -131,24 +97,20 @@ def worth_of_blocks(evaluation: Evaluation, blocks: Sequence[str]) -> dict[str, 
     """Describe, by collection, the paired difference that the columns of the blocks make."""
     texts = {}
     for collection, rankings in evaluation.rankings().items():
-        whole, rest = ({graph: of["score"] for graph, of in metrics.items()} for metrics in rankings.values())
+        whole, rest = ({graph: values["score"] for graph, values in of.items()} for of in rankings.values())
         worth, error = paired_difference(whole, rest)
         added = f"{worth:+.4f} of {score_name(collection)} (standard error {error:.4f})"
         texts[collection] = f"columns of {' and '.join(blocks)} add {added}"
     return texts
 
 
-class _Validated(NamedTuple):
-    """Scores out of fold, and what they took."""
-
-    plan: FoldPlan
-    curves: Curves
-    seconds: float
-
-
 @dataclass(frozen=True)
 class _Job:
-    """The folds of one collection."""
+    """The folds of one collection, on rows without the columns of some blocks.
+
+    Attributes:
+        without: names of blocks; None also allows the scores that `train` kept.
+    """
 
     workspace: Workspace
     collection: Collection
@@ -159,35 +121,37 @@ class _Job:
     progress: Progress | None
     evaluation: Evaluation
 
-    def of_model(self, model: TrainedModel) -> pl.DataFrame:
-        """At the parameters and rounds of a trained model, on the graphs that it was trained on."""
+    def score_model(self) -> pl.DataFrame:
+        """Score the trained model's ranker at its parameters and rounds, on the graphs that it was trained on."""
+        model = model_of(self.workspace, self.collection)
         card = model.card
-        kept = card.folds_by == "family" and self.without is None
-        if kept and (self.by == "family" or (card.kind == "layout" and self.by == "kind")):
+        if self.without is None and self.by in (KIND, card.folds_by):
             if not card.folds:
                 raise CollectionError(f"{self.collection} was trained without folds (one program family)")
-            return results_table(card.folds, card.model, place=self._place("family"), tuned=card.tuned)
+            if card.fallback:
+                self._note(f"fallback for unseen kernel families: {card.fallback}")
+            place = str(self.collection), "train", card.folds_by
+            return results_table(card.folds, card.model, place=place, tuned=card.tuned)
         training = self._dropped(learned_by(self.workspace, self.collection, model))
-        settings = FitSettings(card.rounds, self.settings.seed, self.settings.threads)
-        validated = self._curves(training, model.rankers[0], settings)
-        graphs = validated.curves.metrics
+        plan, began = self._plan(training.data), time.perf_counter()
+        curves = self._curves(training.data, plan, model.rankers[0], replace(self.settings, rounds=card.rounds))
         if card.folds and not self.without:
-            apart = np.mean([card.folds[name]["score"] for name in graphs])
-            self._note(f"these {len(graphs)} graphs by folds of {FOLDS_OF[card.folds_by]}: score {apart:.3f}")
-        return self._keep(training, card.model, card.tuned, validated, -1)
+            apart = np.mean([card.folds[name]["score"] for name in curves.metrics])
+            graphs = "this graph" if len(curves.metrics) == 1 else f"these {len(curves.metrics)} graphs"
+            self._note(f"{graphs} by folds of {FOLDS_OF[card.folds_by]}: score {apart:.3f}")
+        return self._keep(training, plan, card.model, card.tuned, curves, -1, time.perf_counter() - began)
 
-    def of_ranker(self, name: str) -> pl.DataFrame:
-        """At the best number of rounds."""
+    def score_ranker(self, name: str) -> pl.DataFrame:
+        """Score a ranker at its best number of rounds."""
         splits = ("train", "valid") if self.with_valid else ("train",)
         training = self._dropped(read_training_set(self.workspace, self.collection, splits))
         params, tuned = params_for(self.workspace.study(self.collection), name, training.kind)
-        validated = self._curves(training, ranker_class(name)(params, kind=training.kind), self.settings)
-        curves = validated.curves
+        plan, began = self._plan(training.data), time.perf_counter()
+        curves = self._curves(training.data, plan, ranker_class(name)(params, kind=training.kind), self.settings)
         stage, how = curves.best_stage(), "tuned" if tuned else "default"
-        self._note(
-            f"{name}{self._suffix} with {how} parameters, {curves.rounds[stage]} rounds, the best on these folds"
-        )
-        return self._keep(training, name, tuned, validated, stage)
+        rounds = f"{counted(curves.rounds[stage], 'round')}, the best on these folds"
+        self._note(f"{name}{self._suffix} with {how} parameters, {rounds}")
+        return self._keep(training, plan, name, tuned, curves, stage, time.perf_counter() - began)
 
     def _dropped(self, training: StoredTrainingSet) -> StoredTrainingSet:
         """Return the training set without the columns of the blocks; raises `XlarankError` for unknown ones."""
@@ -208,57 +172,55 @@ class _Job:
     def _suffix(self) -> str:
         return f" without {' and '.join(self.without)}" if self.without else ""
 
+    def _plan(self, data: TrainingData) -> FoldPlan:
+        match self.by:
+            case "kind":
+                plan = FoldPlan.of(data)
+            case "family":
+                plan = FoldPlan.of_families(family_folds(data.families, MOST_FOLDS))
+            case _:
+                plan = FoldPlan(GRAPH, whole_folds(graph_folds(data.families, MOST_FOLDS)))
+        if not plan.folds:
+            graphs = f"{counted(data.groups, 'graph')} of {self.collection}"
+            got = f"there is nothing to hold out by {plan.by} of the {graphs}"
+            by_family = "graphs of two or more program families"
+            expected = "two or more graphs of one family" if plan.by == GRAPH else by_family
+            raise CollectionError(got, expected=expected, do="pass another `by`")
+        if plan.by == KIND:
+            kinds = {kind for graph in data.parts for kind in graph.kinds}
+            self._note(f"{len(kinds)} kernel families in {len(plan.folds)} folds")
+            self._note(f"fallback for unseen kernel families: {Fallback()}")
+        if plan.by == GRAPH:
+            self._note("other graphs of the same families were trained on, so this is no score for new programs")
+        return plan
+
+    def _curves(self, data: TrainingData, plan: FoldPlan, ranker: Ranker[Any], settings: FitSettings) -> Curves:
+        graphs = counted(data.groups, "graph")
+        with steps_of(self.progress, f"cross-validating {self.collection}", len(plan.folds)) as step:
+            curves = plan.curves(
+                data, ranker, settings, lambda fold: step(f"held out {len(fold.held)} of {graphs}")
+            )
+        why = "no other graph is of its family" if plan.by == GRAPH else "all graphs may be of its kernel family"
+        left_out = {f"{self.collection} {name}": why for name in data.names if name not in curves.metrics}
+        self.evaluation.left_out |= left_out
+        return curves
+
     def _keep(
-        self, training: StoredTrainingSet, ranker: str, tuned: bool, validated: _Validated, stage: int
-    ) -> pl.DataFrame:
+        self, training: StoredTrainingSet, plan: FoldPlan, name: str, tuned: bool, curves: Curves, stage: int,
+        seconds: float,
+    ) -> pl.DataFrame:  # fmt: skip
         """Return the results of a stage, after writing them and its scores."""
-        plan, curves, seconds = validated
-        table = results_table(
-            curves.at(stage), ranker + self._suffix, place=self._place(plan.by), tuned=tuned, seconds=seconds
-        )
-        scores, seed = curves.scores_at(stage), self.settings.seed
+        place = str(self.collection), "train", plan.by
+        table = results_table(curves.at(stage), name + self._suffix, place=place, tuned=tuned, seconds=seconds)
 
         def write() -> None:
             write_results(self.workspace, [table])
             if not self.without:
-                write_out_of_fold(self.workspace, training, plan, ranker, scores, seed)
+                scores = curves.scores_at(stage)
+                write_out_of_fold(self.workspace, training, plan, name, scores, self.settings.seed)
 
         write_or_note(self.workspace, self.progress or Silent(), self.evaluation.notes, write)
         return table
-
-    def _place(self, by: str) -> tuple[str, str, str]:
-        return str(self.collection), "train", by
-
-    def _curves(self, training: StoredTrainingSet, ranker: Ranker[Any], settings: FitSettings) -> _Validated:
-        began = time.perf_counter()
-        data, plan = training.data, self._plan(training)
-        if not plan.folds:
-            raise CollectionError(
-                f"there is nothing to hold out by {plan.by} of the {data.groups} graphs of {self.collection}",
-                expected=HELD_OUT[plan.by][1],
-                do="pass another `by`",
-            )
-        with steps_of(self.progress, f"cross-validating {self.collection}", len(plan.folds)) as step:
-            note = f"of {data.groups} graphs"
-            curves = plan.curves(data, ranker, settings, lambda fold: step(f"held out {len(fold.held)} {note}"))
-        why = "no other graph is of its family" if self.by == "graph" else "all graphs may be of its kind"
-        for name in data.names:
-            if name not in curves.metrics:
-                self.evaluation.left_out[f"{self.collection} {name}"] = why
-        return _Validated(plan, curves, time.perf_counter() - began)
-
-    def _plan(self, training: StoredTrainingSet) -> FoldPlan:
-        data = training.data
-        if self.by == "kind" and training.kind == "tile":
-            kinds = [graph.kinds for graph in data.parts]
-            plan = FoldPlan(KIND, kind_folds(kinds, MOST_FOLDS))
-            self._note(f"{len({kind for of in kinds for kind in of})} kinds of kernels in {len(plan.folds)} folds")
-            self._note(f"fallback for unseen kinds of kernels: {Fallback()}")
-            return plan
-        if self.by == "graph":
-            self._note("other graphs of the same families were trained on, so this is no score for new programs")
-            return FoldPlan("graph", whole_folds(graph_folds(data.families, MOST_FOLDS)))
-        return FoldPlan.of_families(family_folds(data.families, MOST_FOLDS))
 
     def _note(self, text: str) -> None:
         self.evaluation.notes.append(f"{self.collection}: {text}")

@@ -14,16 +14,23 @@ from xlarank.features.catalogue import every_block
 
 @dataclass(frozen=True)
 class ColumnDescription:
-    """One column."""
+    """One column.
+
+    Attributes:
+        meaning: description with unit; ``about`` has the formula and its source.
+        block: class that computes it.
+        scope: ``graph``, ``configuration`` or ``instance``.
+        transductive: whether it is computed from all candidates of the graph.
+    """
 
     name: str
-    meaning: str  # what it holds, with its unit
+    meaning: str
     kinds: tuple[str, ...]
-    block: str  # that computes it
-    about: str  # formula and source
-    scope: str  # ``graph``, ``configuration`` or ``instance``
+    block: str
+    about: str
+    scope: str
     tier: str
-    transductive: bool  # computed from all candidates of the graph
+    transductive: bool
 
 
 def describe_columns(pattern: str) -> list[ColumnDescription]:

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from xlarank.data.collection import SPLITS, Collection
-from xlarank.data.errors import CollectionError, ModelError, XlarankError, reasons
+from xlarank.data.errors import CollectionError, ModelError, XlarankError, counted, reasons
 from xlarank.data.files import read_text
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
@@ -20,15 +20,11 @@ from xlarank.features.store import Manifest, read_manifest
 from xlarank.models.arrays import Indices
 from xlarank.models.trained import TrainedModel, model_of
 from xlarank.pipelines.ranking.model_choice import model_named
+from xlarank.pipelines.support import score_files
 from xlarank.pipelines.support.evaluation import Evaluation, Rankings, add_metrics, count_unseen, graphs_to_score
 from xlarank.pipelines.support.progress import Progress, Silent, steps_of
 from xlarank.pipelines.support.results import write_results
-from xlarank.pipelines.support.score_files import (
-    ScoreFiles,
-    prediction_table,
-    require_known_graphs,
-    write_predictions,
-)
+from xlarank.pipelines.support.score_files import ScoreFiles
 from xlarank.pipelines.support.workspace_collections import chosen_collections, skip_unless_named
 from xlarank.pipelines.support.workspace_lock import write_or_note
 
@@ -61,7 +57,7 @@ def evaluate(
     evaluation = Evaluation(split)
     chosen = chosen_collections(workspace, collections)
     if scores is not None:
-        require_known_graphs(scores, workspace, chosen, split)
+        score_files.require_known_graphs(scores, workspace, chosen, split)
     files = {} if official_indices is None else _official_files(official_indices, chosen)
 
     with steps_of(progress, f"evaluating on {split}", len(chosen)) as step:
@@ -107,7 +103,7 @@ def _evaluate(
         if scores is None:
             left_out[graph.name] = "it has no scores"
             continue
-        predictions.append(prediction_table(graph, dict(enumerate(scores.per_seed)), split))
+        predictions.append(score_files.prediction_table(graph, dict(enumerate(scores.per_seed)), split))
         add_metrics(rankings, collection, graph, name, scores, picked)
     evaluation.left_out |= {f"{collection} {graph}": why for graph, why in left_out.items()}
     if not rankings:
@@ -119,7 +115,7 @@ def _evaluate(
     evaluation.add(rankings, place, tuned=ranker.card.tuned, seconds=seconds)
     evaluation.notes += _known_graphs(ranker, collection, split, rankings[name, None])
     if ranker.name == str(collection):
-        write = partial(write_predictions, workspace, collection, name, predictions)
+        write = partial(score_files.write_predictions, workspace, collection, name, predictions)
         write_or_note(workspace, Silent(), evaluation.notes, write)
 
 
@@ -127,10 +123,8 @@ def _require_scorable(model: TrainedModel, collection: Collection, manifest: Man
     """Raise `ModelError` for graphs of another kind or other columns than the model's."""
     source = model.card.collection
     if model.card.kind != collection.kind:
-        raise ModelError(
-            f"the model of {source} ranks {model.card.kind} graphs, {collection} has {collection.kind} graphs",
-            do="pass another `model_from`",
-        )
+        got = f"the model of {source} ranks {model.card.kind} graphs, {collection} has {collection.kind} graphs"
+        raise ModelError(got, do="pass another `model_from`")
     try:
         model.require(manifest)
     except ModelError as error:
@@ -150,7 +144,7 @@ def _known_graphs(
             f"programs (by name) and on the families of {related}"
         ]
     if seen and split != "train":
-        return [f"{collection}: the model was trained on {seen} of the {len(graphs)} graphs scored here"]
+        return [f"{collection}: the model was trained on {seen} of the {counted(len(graphs), 'graph')} scored here"]
     return []
 
 
@@ -159,11 +153,9 @@ def _official_files(folder: Path, collections: Sequence[Collection]) -> dict[Col
     layouts = [collection for collection in collections if collection.kind == "layout"]
     files = {collection: folder / f"{'_'.join(collection.parts[1:])}.json" for collection in layouts}
     if not any(path.is_file() for path in files.values()):
-        raise CollectionError(
-            f"the official indices folder {folder} has no file of any chosen layout collection",
-            expected=", ".join(path.name for path in files.values()) or "a layout collection",
-            do="check `official_indices`, or leave it out",
-        )
+        got = f"the official indices folder {folder} has no file of any chosen layout collection"
+        expected = ", ".join(path.name for path in files.values()) or "a layout collection"
+        raise CollectionError(got, expected=expected, do="check `official_indices`, or leave it out")
     return files
 
 
@@ -172,19 +164,16 @@ def _official_indices(path: Path) -> dict[str, list[int]]:
         value = json.loads(read_text(path))
         return {str(name): [int(i) for i in indices] for name, indices in value.items()}
     except (OSError, ValueError, AttributeError, TypeError) as error:
-        raise CollectionError(
-            f"the official indices {path} cannot be read ({error})", expected='JSON {"graph": [indices]}'
-        ) from error
+        got = f"the official indices {path} cannot be read ({error})"
+        raise CollectionError(got, expected='JSON {"graph": [indices]}') from error
 
 
 def _picked(graph: GraphRows, configurations: list[int]) -> Indices:
     """Return the indices of official configurations; raises `CollectionError` if they are not of this graph."""
     if not set(configurations) <= set(graph.ids.tolist()):
-        raise CollectionError(
-            f"the official indices of {graph.name} reach beyond its {len(graph.ids)} configurations",
-            expected="the file that the indices were drawn from",
-            do="leave `official_indices` out",
-        )
+        got = f"the official indices of {graph.name} reach beyond its {counted(len(graph.ids), 'configuration')}"
+        expected = "the file that the indices were drawn from"
+        raise CollectionError(got, expected=expected, do="leave `official_indices` out")
     picked = np.searchsorted(graph.ids, configurations)
     if not np.isfinite(graph.cost[picked]).any():
         raise CollectionError(f"none of the official configurations of {graph.name} was measured")

@@ -15,16 +15,10 @@ from xlarank.pipelines.reporting.graph_picture import segment_picture
 
 
 def explain(
-    workspace: Workspace,
-    path: Path,
-    *,
-    config: int | None = None,
-    against: str | int | None = None,
-    collection: str | None = None,
-    model: TrainedModel | None = None,
-    svg: Path | None = None,
+    workspace: Workspace, path: Path, *, config: int | None = None, against: str | int | None = None,
+    collection: str | None = None, model: TrainedModel | None = None, svg: Path | None = None,
     module: Path | None = None,
-) -> Explanation:
+) -> Explanation:  # fmt: skip
     """`explain_graph` for an npz file, by the model that `xlarank.pipelines.rank.rank` would choose.
 
     The largest segment is drawn into ``svg``. The HLO ``module`` of the graph gives names to its nodes.

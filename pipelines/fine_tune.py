@@ -8,8 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from xlarank.data.errors import CollectionError, ModelError
+from xlarank.data.errors import CollectionError, ModelError, counted
 from xlarank.data.family import program_family
+from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace
 from xlarank.models import trained
 from xlarank.models.registry import DEFAULT
@@ -18,22 +19,11 @@ from xlarank.models.validation.curves import MOST_FOLDS, FoldPlan
 from xlarank.models.validation.folds import family_folds
 from xlarank.models.validation.metrics import graph_metrics, paired_difference
 from xlarank.pipelines.ranking.model_choice import SHIPPED
+from xlarank.pipelines.support import workspace_collections
 from xlarank.pipelines.support.progress import Progress, Silent, steps_of
-from xlarank.pipelines.support.workspace_collections import (
-    chosen_collections,
-    skip_unless_named,
-    trained_collections,
-)
-from xlarank.pipelines.training.fitting import (
-    Candidate,
-    TrainingJob,
-    TrainRequest,
-    TrainResult,
-    fit_seeds,
-    fit_settings,
-    save,
-    validate,
-)
+from xlarank.pipelines.support.workspace_collections import chosen_collections, skip_unless_named
+from xlarank.pipelines.training import fitting
+from xlarank.pipelines.training.fitting import Candidate, TrainingJob, TrainRequest, TrainResult
 from xlarank.pipelines.training.training_sets import StoredTrainingSet, extra_collections, read_training_set
 
 #: Learning rates of new trees, as multiples of the model's own, among which folds choose.
@@ -49,40 +39,41 @@ def fine_tune(
 ) -> list[TrainResult]:
     """Continue a model on each collection instead of training from scratch.
 
-    ``start`` is "shipped" for the shipped ranker, a collection with a model in the workspace, or the folder of a
-    model. Its rankers get at most ``rounds`` more trees, on the columns they use. Folds choose the number of trees
-    and their learning rate; only families unknown to the model are validated on, and with fewer than
-    `FEWEST_FAMILIES` of them both are defaults.
+    ``start`` is "shipped" for the shipped ranker of the collection's kind, a collection with a model in the
+    workspace, or the folder of a model. Its rankers get at most ``rounds`` more trees, on the columns they use.
+    Folds choose the number of trees and their learning rate; only families unknown to the model are validated on,
+    and with fewer than `FEWEST_FAMILIES` of them both are defaults.
 
     Raises `ModelError` for a model that is missing or cannot be continued, and the errors of `train`.
     """
     request, progress = request or TrainRequest(), progress or Silent()
-    model, source = find_model(start, workspace)
-    name = model.card.model
-    if request.model not in (DEFAULT, name):
-        raise ModelError(
-            f"`model={request.model}` beside a model to fine-tune, which is of {name}", do="leave one of them out"
-        )
-    request = replace(request, model=name, allow_constant=True)
     workspace.require_writable()
     extra = extra_collections(workspace, request.also_from)
     results: list[TrainResult] = []
     left_out: dict[str, str] = {}
-    with fit_settings(request) as settings:
+    with fitting.fit_settings(request) as settings:
         for collection in chosen_collections(workspace, request.collections):
+            model, source = find_model(start, workspace, collection.kind)
+            card = model.card
+            if request.model not in (DEFAULT, card.model):
+                got = f"`model={request.model}` beside a model to fine-tune, which is of {card.model}"
+                raise ModelError(got, do="leave one of them out")
+            named = replace(request, model=card.model, allow_constant=True)
             with skip_unless_named(collection, request.collections, left_out):
                 began = time.monotonic()
                 training = read_training_set(workspace, collection, request.splits, extra, settings)
-                job = TrainingJob(workspace, training, new_families(model, training), request, settings)
+                job = TrainingJob(workspace, training, new_families(model, training), named, settings)
                 rates = RATES if job.plan.folds else (CONTINUED_RATE,)
                 steps = len(rates) * len(job.plan.folds) + request.seeds
                 with steps_of(progress, f"training {collection}", steps) as step:
                     candidates = {rate: _candidate(job, model, rate, step) for rate in rates}
                     rate, choice = max(candidates.items(), key=lambda item: item[1].value)  # a tie: the first rate
-                    rankers = fit_seeds(job, choice, step)
-                card, known = model.card, sorted(model.card.known_graphs)
-                continues = Continued(source, card.collection, trained.fingerprint(card), rate, known)
-                result = save(job, choice, rankers, [choice], progress, continues=continues, kinds=card.kinds)
+                    rankers = fitting.fit_seeds(job, choice, step)
+                fingerprint, known = trained.fingerprint(card), sorted(card.known_graphs)
+                continues = Continued(source, card.collection, fingerprint, rate, known)
+                result = fitting.save(
+                    job, choice, rankers, [choice], progress, continues=continues, kinds=card.kinds
+                )
                 why = _explained(job, model, continues, choice)
                 results.append(replace(result, why=why, seconds=time.monotonic() - began))
     if not results:
@@ -90,23 +81,23 @@ def fine_tune(
     return results + [TrainResult(name, skipped=why) for name, why in left_out.items()]
 
 
-def find_model(name: str, workspace: Workspace) -> tuple[TrainedModel, str]:
-    """Load `SHIPPED`, the model of a collection in the workspace, or that of a folder; return it with its source.
+def find_model(name: str, workspace: Workspace, kind: Kind = "layout") -> tuple[TrainedModel, str]:
+    """Load the shipped ranker of a kind, the model of a collection or that of a folder; return it with its source.
 
     Raises `ModelError` if there is none.
     """
     if name == SHIPPED:
-        return trained.pretrained_model(), SHIPPED
-    collections = {str(collection): collection for collection in trained_collections(workspace)}
+        return trained.pretrained_model(kind), SHIPPED
+    collections = {
+        str(collection): collection for collection in workspace_collections.trained_collections(workspace)
+    }
     if name in collections:
         return trained.model_of(workspace, collections[name]), str(workspace.model(collections[name]))
     if (Path(name) / CARD).exists():
         return trained.load_model(Path(name)), name
-    raise ModelError(
-        f"there is no model {name!r} to fine-tune",
-        expected=", ".join([SHIPPED, f"a folder with {CARD}", *collections]),
-        do="pass `fine_tune` with one of these",
-    )
+    expected = ", ".join([SHIPPED, f"a folder with {CARD}", *collections])
+    do = "pass `fine_tune` with one of these"
+    raise ModelError(f"there is no model {name!r} to fine-tune", expected=expected, do=do)
 
 
 def new_families(model: TrainedModel, training: StoredTrainingSet) -> FoldPlan:
@@ -115,11 +106,9 @@ def new_families(model: TrainedModel, training: StoredTrainingSet) -> FoldPlan:
     Raises `CollectionError` or `ModelError` unless the model can be continued on these graphs.
     """
     if model.card.kind != training.kind:
-        raise CollectionError(
-            f"{training.collection} holds {training.kind} graphs",
-            expected=f"{model.card.kind} graphs, which the model of {model.card.collection} ranks",
-            do="choose the collections to train with `collections`",
-        )
+        expected = f"{model.card.kind} graphs, which the model of {model.card.collection} ranks"
+        do = "choose the collections to train with `collections`"
+        raise CollectionError(f"{training.collection} holds {training.kind} graphs", expected=expected, do=do)
     model.require(training.manifest)
     known = {program_family(name) for name in model.card.known_graphs}
     new = [group for group, family in enumerate(training.data.families) if family not in known]
@@ -129,10 +118,10 @@ def new_families(model: TrainedModel, training: StoredTrainingSet) -> FoldPlan:
 
 
 def _candidate(job: TrainingJob, model: TrainedModel, rate: float, step: Callable[[str], None]) -> Candidate:
-    """Return the model's rankers continued at a learning rate; without folds their rounds are the default."""
+    """Return the model's rankers, warm-started at a learning rate; without folds, at the default rounds."""
     rankers, tuned = [ranker.continuing(rate) for ranker in model.rankers], model.card.tuned
     if job.plan.folds:
-        return validate(job, rankers, tuned, step)
+        return fitting.validate(job, rankers, tuned, step)
     few = f"default (fewer than {FEWEST_FAMILIES} families that are new to the model)"
     return Candidate(rankers, tuned, min(CONTINUED_ROUNDS, job.request.rounds), few)
 
@@ -140,7 +129,7 @@ def _candidate(job: TrainingJob, model: TrainedModel, rate: float, step: Callabl
 def _explained(job: TrainingJob, model: TrainedModel, continues: Continued, choice: Candidate) -> str:
     """Describe the continued model and, if folds chose, the out-of-fold difference to it."""
     name = "the shipped ranker" if continues.where == SHIPPED else f"the model at {continues.where}"
-    why = f"fine-tuned from {name} ({continues.collection}, {len(continues.graphs)} programs)"
+    why = f"fine-tuned from {name} ({continues.collection}, {counted(len(continues.graphs), 'program')})"
     if not choice.metrics:
         return why
     scores = {graph: values["score"] for graph, values in choice.metrics.items()}
@@ -150,8 +139,9 @@ def _explained(job: TrainingJob, model: TrainedModel, continues: Continued, choi
         metrics = graph_metrics(model.card.kind, model.score(rows).mean[rows.group], rows.cost, rows.group)
         before[graph.name] = metrics["score"]
     lead, error = paired_difference(scores, before, job.request.select)
+    graphs = counted(len(scores), "graph")
     why += (
-        f"; out of fold {choice.value:.3f} on {len(scores)} graphs of new families, {lead:+.3f} ± {error:.3f} "
+        f"; out of fold {choice.value:.3f} on {graphs} of new families, {lead:+.3f} ± {error:.3f} "
         f"compared with that model unchanged; new trees learn {continues.rate:g} times as fast as its own"
     )
     if lead < 0:

@@ -49,7 +49,7 @@ class Imported:
 
 @dataclass
 class ImportReport:
-    """What was written, what was left out as in the dataset, and which files are broken and why."""
+    """Written graphs, kernels that were left out as in the dataset, and reasons of broken files."""
 
     graphs: list[Imported] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
@@ -57,14 +57,9 @@ class ImportReport:
 
 
 def import_hlo(
-    files: Sequence[Path],
-    out: Path,
-    *,
-    collection: str | None = None,
-    split: str = "test",
-    name: str | None = None,
-    progress: Progress | None = None,
-) -> ImportReport:
+    files: Sequence[Path], out: Path, *, collection: str | None = None, split: str = "test",
+    name: str | None = None, progress: Progress | None = None,
+) -> ImportReport:  # fmt: skip
     """Write a graph file below ``out`` for every program in ``files``.
 
     An HLO program gets one configuration, the compiler's default, without a runtime; a ``ModuleTuningData`` its own
@@ -75,8 +70,8 @@ def import_hlo(
 
     Raises `xlarank.data.errors.CollectionError` for a collection or split that cannot be.
     """
-    wanted = Collection.parse(collection) if collection is not None else None
-    if wanted is not None and any(not _is_plain(part) for part in wanted.parts):
+    named = Collection.parse(collection) if collection is not None else None
+    if named is not None and any(not _is_plain(part) for part in named.parts):
         raise CollectionError(f"{collection!r} would leave {out}", expected="plain names between the colons")
     choose_splits([split])
     if name is not None and (len(files) != 1 or not _is_plain(name)):
@@ -90,29 +85,28 @@ def import_hlo(
                 parts = list(_parts(file, name or graph_name(file)))
             except (XlarankError, MemoryError) as error:
                 report.broken[str(file)], parts = _reason(error, file), []
-            for called, graph, make, message in parts:
+            for title, graph, make, message in parts:
                 kind: Kind = "tile" if make is tile_arrays else "layout"
                 if kind == "tile" and len(message.runs) < 2:
-                    report.left_out.append(f"{called}: nothing to choose between ({len(message.runs)} runs)")
+                    report.left_out.append(f"{title}: nothing to choose between ({len(message.runs)} runs)")
                     continue
-                place = wanted or OWN[kind]
-                path, start = root / Path(*place.parts) / split / f"{graph}.npz", time.perf_counter()
+                target = named or OWN[kind]
+                path, start = root / Path(*target.parts) / split / f"{graph}.npz", time.perf_counter()
                 try:
-                    if place.kind != kind:
-                        raise HloError(f"it is a {kind} graph", expected=f"a {place.kind} graph for {place}")
+                    if target.kind != kind:
+                        raise HloError(f"it is a {kind} graph", expected=f"a {target.kind} graph for {target}")
                     if path in written:
-                        raise HloError(
-                            f"{path.name} was written from {written[path]} already", do="pass other names"
-                        )
+                        got = f"{path.name} was written from {written[path]} already"
+                        raise HloError(got, do="pass other names")
                     arrays = make(message)
                     made = write_graph(path, **arrays)
                 except (XlarankError, MemoryError) as error:
-                    report.broken[called] = _reason(error, file)
+                    report.broken[title] = _reason(error, file)
                     continue
                 written[path] = file
                 module = message if isinstance(message, HloModuleProto) else message.module
                 imported = Imported(
-                    str(file), made.name, str(place), str(path), made.nodes, len(made.edges),
+                    str(file), made.name, str(target), str(path), made.nodes, len(made.edges),
                     len(arrays.get("node_config_ids", ())), made.configs, made.labelled,
                     time.perf_counter() - start, unexpressed(module),
                 )  # fmt: skip
@@ -122,7 +116,7 @@ def import_hlo(
 
 
 def _parts(file: Path, stem: str) -> Iterator[tuple[str, str, Callable[[Message], Arrays], Message]]:
-    """Yield what a program of a file is called, its name, what makes its arrays, and its message."""
+    """Yield the title, name, function that makes the arrays, and message of each program of a file."""
     message = read_program(file)
     if isinstance(message, TuningData):
         for number, kernel in enumerate(message.modules):

@@ -18,7 +18,11 @@ from xlarank.pipelines.support.progress import Progress, steps_of
 
 @dataclass
 class SplitInfo:
-    """Counts of one split of a collection; ``nodes`` and ``configurable`` are one number a graph."""
+    """Counts of one split of a collection; ``nodes`` and ``configurable`` have a number for each graph.
+
+    Attributes:
+        siblings: number of layout graphs with the structure of a train graph (in train, of another one).
+    """
 
     collection: str
     split: str
@@ -30,7 +34,7 @@ class SplitInfo:
     families: set[str] = field(default_factory=set)
     nodes: list[int] = field(default_factory=list)
     configurable: list[int] = field(default_factory=list)
-    siblings: int = 0  # layout graphs of the structure of a train graph (in train, of another one)
+    siblings: int = 0
     unrankable: list[str] = field(default_factory=list)
     broken: dict[str, str] = field(default_factory=dict)
 
@@ -38,14 +42,14 @@ class SplitInfo:
 def info(
     data_root: DataRoot, *, collections: list[str] | None = None, progress: Progress | None = None
 ) -> list[SplitInfo]:
-    """Read and check every graph file and count what is there."""
+    """Read, check and count every graph file."""
     files = graph_files(data_root.npz, collections or [], where=str(data_root.path))
-    found: dict[tuple[str, str], SplitInfo] = {}
+    splits: dict[tuple[str, str], SplitInfo] = {}
     structures: list[tuple[str, str, int]] = []
     with steps_of(progress, "reading graphs", len(files)) as step:
         for file in files:
             key = str(file.collection), file.split
-            part = found.setdefault(key, SplitInfo(*key))
+            part = splits.setdefault(key, SplitInfo(*key))
             part.graphs += 1
             try:
                 part.bytes += file.path.stat().st_size
@@ -66,8 +70,8 @@ def info(
             step(f"{file.collection} {file.split} {file.name}")
     known = Counter((collection, structure) for collection, split, structure in structures if split == "train")
     for collection, split, structure in structures:  # a graph is no sibling of its own
-        found[collection, split].siblings += known[collection, structure] > (split == "train")
-    return list(found.values())
+        splits[collection, split].siblings += known[collection, structure] > (split == "train")
+    return list(splits.values())
 
 
 @dataclass(frozen=True)
@@ -98,10 +102,8 @@ def file_info(path: Path) -> LayoutLabels | TileLabels:
     measured, group = graph.measured, graph.duplicates.group
     normalizers = graph.normalizers[measured]
     return TileLabels(
-        configurations=graph.configs,
-        measured=int(measured.sum()),
-        distinct=graph.duplicates.distinct,
+        graph.configs, int(measured.sum()), graph.duplicates.distinct,
         best_ns=int(graph.runtime[graph.cost.argmin()]) if measured.any() else None,
         default_ns=int(normalizers.min()) if measured.any() and (normalizers > 1).all() else None,
         repeat_std=relative_std(graph.cost[measured], group[measured]),
-    )
+    )  # fmt: skip

@@ -20,13 +20,9 @@ FOLDS: Final = ("fold", "held_out")
 
 
 def load_rows(
-    workspace: Workspace,
-    collection: str | None = None,
-    *,
-    split: str | None = None,
-    columns: Sequence[str] | None = None,
-    verified: bool = True,
-) -> pl.LazyFrame:
+    workspace: Workspace, collection: str | None = None, *, split: str | None = None,
+    columns: Sequence[str] | None = None, verified: bool = True,
+) -> pl.LazyFrame:  # fmt: skip
     """Return the rows of a collection: `KEYS`, `FOLDS` and the features, or those named by ``columns``.
 
     ``fold`` numbers the fold of `train` that scores a training graph, and ``held_out`` lists those that are trained
@@ -69,10 +65,6 @@ def _fold_table(manifest: Manifest | None) -> pl.LazyFrame:
     plan = FoldPlan.of_graphs(names, [entries[name].kinds for name in names])
     scored = {number: fold for fold, (members, _) in enumerate(plan.folds) for number in members}
     held_out = [[fold for fold, held in enumerate(plan.held) if number in held] for number in range(len(names))]
-    schema: dict[str, pl.DataType | type[pl.DataType]] = {
-        "graph": pl.String,
-        "fold": pl.Int32,
-        "held_out": pl.List(pl.Int32),
-    }
     folds = [scored.get(number) for number in range(len(names))]
-    return pl.LazyFrame([names, folds, held_out], schema=schema)
+    types: list[pl.DataType | type[pl.DataType]] = [pl.String, pl.Int32, pl.List(pl.Int32)]
+    return pl.LazyFrame([names, folds, held_out], dict(zip(("graph", *FOLDS), types, strict=True)))

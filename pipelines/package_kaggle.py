@@ -43,13 +43,13 @@ _DATE: Final = (1980, 1, 1, 0, 0, 0)
 
 @dataclass(frozen=True)
 class Package:
-    """What was written."""
+    """A written package; ``size`` is in bytes before compression, ``wheels`` are requirements."""
 
     out: Path
     files: int
-    size: int  # bytes in all, before compression
-    models: tuple[str, ...]  # collections whose models it holds
-    wheels: tuple[str, ...]  # requirements that the image lacks
+    size: int
+    models: tuple[str, ...]
+    wheels: tuple[str, ...]
 
 
 def package_kaggle(
@@ -86,7 +86,7 @@ def package_kaggle(
 
 
 def _tracked() -> list[str]:
-    """Files of the package that git tracks, sorted; raises `XlarankError` outside a clone."""
+    """Return the files of the package that git tracks, sorted; raises `XlarankError` outside a clone."""
     command = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--full-name", "."]
     listed, why = "", "it tracks no run.py there"
     try:
@@ -95,22 +95,16 @@ def _tracked() -> list[str]:
         why = getattr(error, "stderr", None) or str(error)
     names = sorted(name for name in listed.split("\0") if not _LEFT_OUT.match(name) and (ROOT / name).is_file())
     if "run.py" not in names:
-        raise XlarankError(
-            f"git cannot list the files of {ROOT} ({' '.join(why.split())})",
-            expected="a git clone of xlarank",
-            do="run package-kaggle from a clone",
-        )
+        got = f"git cannot list the files of {ROOT} ({' '.join(why.split())})"
+        raise XlarankError(got, expected="a git clone of xlarank", do="run package-kaggle from a clone")
     return names
 
 
 def _content(path: Path, root: Path) -> bytes:
-    """The file's content; raises `WorkspaceError` where it is a link, or lies behind one, below ``root``."""
+    """Return the file's content; raises `WorkspaceError` if it is a link, or lies behind one, below ``root``."""
     if path.resolve() != root.resolve() / path.relative_to(root):
-        raise WorkspaceError(
-            f"{path} leads to {path.resolve()}",
-            expected="files, no symbolic links",
-            do="replace the link by what may be published",
-        )
+        got, do = f"{path} leads to {path.resolve()}", "replace the link by what may be published"
+        raise WorkspaceError(got, expected="files, no symbolic links", do=do)
     return path.read_bytes()
 
 
@@ -132,17 +126,15 @@ def _add_models(root: Path, content: dict[str, bytes]) -> tuple[str, ...]:
 
 
 def _wheels() -> dict[str, bytes]:
-    """Download wheels of what the image lacks, with what those need."""
+    """Download wheels of the requirements that the image lacks, and of their dependencies."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
     command += ["--only-binary", ":all:", "--python-version", _PYTHON, "--platform", "manylinux2014_x86_64"]
     with tempfile.TemporaryDirectory(prefix="xlarank-wheels-") as folder:
         done = subprocess.run([*command, "--dest", folder, *LACKING], capture_output=True, text=True)
         if done.returncode:
-            raise XlarankError(
-                f"pip cannot download {', '.join(LACKING)} ({' '.join(done.stderr.split())[-300:]})",
-                expected="a connection to a package index",
-                do="connect, or leave `wheelhouse` out: the notebook does not need these, only run.py does",
-            )
+            got = f"pip cannot download {', '.join(LACKING)} ({' '.join(done.stderr.split())[-300:]})"
+            do = "connect, or leave `wheelhouse` out: the notebook does not need these, only run.py does"
+            raise XlarankError(got, expected="a connection to a package index", do=do)
         return {f"wheelhouse/{path.name}": path.read_bytes() for path in sorted(Path(folder).glob("*.whl"))}
 
 
@@ -156,9 +148,8 @@ def _write_zip(out: Path, content: Mapping[str, bytes]) -> None:
 
 def _write_folder(out: Path, content: Mapping[str, bytes]) -> None:
     if out.exists() and not (out / METADATA).is_file() and (not out.is_dir() or any(out.iterdir())):
-        raise WorkspaceError(
-            f"{out} is there already and is no package", expected="a new or empty folder", do="pass another `out`"
-        )
+        got = f"{out} is there already and is no package"
+        raise WorkspaceError(got, expected="a new or empty folder", do="pass another `out`")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=out.parent, prefix=".partial-") as scratch:
@@ -170,6 +161,5 @@ def _write_folder(out: Path, content: Mapping[str, bytes]) -> None:
                 out.rename(old)
             fresh.rename(out)
     except OSError as error:
-        raise WorkspaceError(
-            f"cannot write {out} ({error.strerror or error})", expected="enough space", do="pass another `out`"
-        ) from error
+        got = f"cannot write {out} ({error.strerror or error})"
+        raise WorkspaceError(got, expected="enough space", do="pass another `out`") from error

@@ -22,7 +22,7 @@ from xlarank.pipelines.ranking.model_choice import model_for_graph, rows_for_mod
 
 @dataclass(frozen=True, kw_only=True)
 class ProposeSettings(SearchSettings):
-    """How to search; ``evolve`` goes by a model's scores.
+    """Settings of a search; ``evolve`` is guided by a model's scores.
 
     Attributes:
         min_elements: outputs with fewer elements are left to the compiler.
@@ -36,15 +36,15 @@ class ProposeSettings(SearchSettings):
 
 @dataclass(frozen=True)
 class Proposal:
-    """What was written.
+    """A written graph file.
 
     Attributes:
-        configurable, free: nodes that can be configured, and those of them that have a choice.
-        groups: number of groups that the free nodes make; as many as they are where nothing is tied.
-        choices: (fewest, most) rows that a free node may take, the default among them.
-        space: logarithm to base 10 of how many configurations the candidate rows allow.
-        guided_by: collection of the model whose scores guided the search, or None.
-        default_place: how many of them the model ranks ahead of the default, or None.
+        configurable, free: number of configurable nodes, and of those that have a choice.
+        groups: number of groups of tied free nodes; ``free`` if none are tied.
+        choices: (fewest, most) rows that a free node may take, the default included.
+        space: logarithm to base 10 of the number of possible configurations.
+        guided_by: collection of the model whose scores guided the search.
+        default_place: number of configurations that the model ranks ahead of the default.
     """
 
     graph: str
@@ -62,12 +62,7 @@ class Proposal:
 
 
 def propose(
-    path: Path,
-    out: Path,
-    settings: ProposeSettings,
-    *,
-    workspace: Workspace,
-    collection: str | None = None,
+    path: Path, out: Path, settings: ProposeSettings, *, workspace: Workspace, collection: str | None = None
 ) -> Proposal:
     """Write ``out``, a graph file of the program in ``path`` with proposed configurations, none measured.
 
@@ -88,7 +83,7 @@ def propose(
             expected=f"an output of two or more dimensions and {settings.min_elements} elements",
             do="pass a smaller `min_elements`",
         )
-    model, place = None, None
+    model, rank = None, None
     if settings.search == "random":
         codes = random_configurations(candidates, settings.configs, rng)
     else:
@@ -99,23 +94,15 @@ def propose(
             generations=settings.generations,
         )  # fmt: skip
         scores = score(codes)
-        place = int((scores < scores[0]).sum())
+        rank = int((scores < scores[0]).sum())
     write_configurations(out, graph, candidates.expand(codes), np.zeros(len(codes), np.int64))
     several = candidates.choices[candidates.free]
     return Proposal(
-        graph=graph.name,
-        out=str(out),
-        search=settings.search,
-        configs=len(codes),
-        configurable=candidates.nodes,
-        free=len(candidates.free_nodes),
-        groups=len(candidates.free),
-        choices=(int(several.min()), int(several.max())),
-        space=float(np.log10(candidates.choices).sum()),
-        guided_by=model.card.collection if model is not None else None,
-        default_place=place,
-        seconds=time.perf_counter() - start,
-    )
+        graph.name, str(out), settings.search, len(codes), configurable=candidates.nodes,
+        free=len(candidates.free_nodes), groups=len(candidates.free),
+        choices=(int(several.min()), int(several.max())), space=float(np.log10(candidates.choices).sum()),
+        guided_by=model.card.collection if model else None, default_place=rank, seconds=time.perf_counter() - start,
+    )  # fmt: skip
 
 
 def _scores(model: TrainedModel, graph: LayoutGraph, candidates: Candidates, codes: Codes) -> NDArray[np.float64]:

@@ -30,8 +30,7 @@ class Report:
     """A written report.
 
     Attributes:
-        out: the page.
-        size: its bytes.
+        size: bytes of the page.
         scores: mean score and number of graphs by collection.
         left_out: collection -> why it has no scores.
     """
@@ -43,13 +42,9 @@ class Report:
 
 
 def report(
-    workspace: Workspace,
-    out: Path | None = None,
-    *,
-    compare: Workspace | None = None,
-    collections: Sequence[str] = (),
-    progress: Progress | None = None,
-) -> Report:
+    workspace: Workspace, out: Path | None = None, *, compare: Workspace | None = None,
+    collections: Sequence[str] = (), progress: Progress | None = None,
+) -> Report:  # fmt: skip
     """Write the report of a workspace to ``out`` (by default ``report.html`` in its folder of reports).
 
     The page holds everything it shows: it opens from disk without a network, in light and in dark. Models are
@@ -70,36 +65,25 @@ def report(
     verdicts = {facts.name: verdict(facts.name, facts.rankings) for facts in evaluated}
     data, left_out = gather.data_rows(all_facts)
     text = _template().render(
-        workspace=workspace.root.name,
-        version=xlarank.__version__,
-        graphs=sum(row["graphs"] for row in data),
-        summary=count_verdicts(verdicts.values()),
-        verdicts=verdicts,
-        data=data,
-        left_out=left_out,
+        workspace=workspace.root.name, version=xlarank.__version__, graphs=sum(row["graphs"] for row in data),
+        summary=count_verdicts(verdicts.values()), verdicts=verdicts, data=data, left_out=left_out,
         trained=[facts for facts in all_facts if facts.model],
         untrained={facts.name: facts.why_not for facts in all_facts if not facts.model},
-        others=others,
-        other_name=compare.root.name if compare else "",
+        others=others, other_name=compare.root.name if compare else "",
         studies=[picture for facts in all_facts for picture in facts.studies],
-        board=_board(workspace, [facts.name for facts in all_facts]),
-        runs=gather.read_runs(workspace),
-        meanings=column_meanings(),
-        no_model=gather.NO_MODEL,
-    )
+        board=_board(workspace, [facts.name for facts in all_facts]), runs=gather.read_runs(workspace),
+        meanings=column_meanings(), no_model=gather.NO_MODEL,
+    )  # fmt: skip
     out = out or workspace.reports() / "report.html"
     with atomic_write(out) as partial:
         partial.write_text(text, encoding="utf-8")
+    scores = {facts.name: (float(column(facts.metrics).mean()), len(facts.metrics)) for facts in evaluated}
     return Report(
-        out=out,
-        size=len(text.encode()),
-        scores={facts.name: (float(column(facts.metrics).mean()), len(facts.metrics)) for facts in evaluated},
-        left_out={facts.name: facts.why_not for facts in all_facts if facts.why_not},
+        out, len(text.encode()), scores, {facts.name: facts.why_not for facts in all_facts if facts.why_not}
     )
 
 
 def _board(workspace: Workspace, collections: Sequence[str]) -> list[gather.Row]:
-    """Return the rows of the leaderboard."""
     rows = leaderboard(read_results(workspace).filter(pl.col("collection").is_in(collections)))
     held_out = pl.concat_str(pl.lit(", held out by "), "held_out_by").fill_null("")
     tuned = pl.when(pl.col("tuned")).then(pl.lit(" (tuned)")).otherwise(pl.lit(""))
@@ -116,26 +100,16 @@ def _template() -> Template:
     import jinja2
 
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(gather.__file__).parent),
-        extensions=["jinja2.ext.do"],
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.globals |= {
-        "calibration": calibration,
-        "counted": counted,
-        "gather": gather,
-        "score_name": score_name,
-        "count_unseen": count_unseen,
-    }
+        loader=jinja2.FileSystemLoader(Path(gather.__file__).parent), extensions=["jinja2.ext.do"], autoescape=True,
+        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    environment.globals |= {"calibration": calibration, "gather": gather}
+    environment.globals |= {"counted": counted, "score_name": score_name, "count_unseen": count_unseen}
     environment.filters["cell"] = _cell
     return environment.get_template("report.html.jinja")
 
 
 def _cell(value: object) -> str:
-    """Return a value of a table as text."""
     if isinstance(value, float):
         return f"{value:.3f}".replace("-0.000", "0.000")
     return "-" if value is None else f"{value:,}" if isinstance(value, int) else str(value)

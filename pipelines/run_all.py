@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from xlarank.data.collection import Collection, GraphFile, discover, graph_files, survey
-from xlarank.data.errors import CollectionError, GraphFileError, XlarankError
+from xlarank.data.errors import CollectionError, GraphFileError, XlarankError, counted
 from xlarank.data.files import atomic_write, write_json
 from xlarank.data.graph import graph_size
 from xlarank.data.root import DataRoot
@@ -37,13 +37,8 @@ from xlarank.pipelines.support.progress import Progress, Silent
 from xlarank.pipelines.support.workspace_collections import require_one_root
 from xlarank.pipelines.support.workspace_lock import workspace_lock
 from xlarank.pipelines.train import train
-from xlarank.pipelines.training.budget import (
-    CollectionPlan,
-    RunSettings,
-    first_scores,
-    plan_collection,
-    read_first_scores,
-)
+from xlarank.pipelines.training import budget
+from xlarank.pipelines.training.budget import CollectionPlan, RunSettings, read_first_scores
 from xlarank.pipelines.training.fitting import TrainRequest
 from xlarank.pipelines.tune import ROUNDS, tune
 
@@ -113,7 +108,7 @@ def run_all(
     files = graph_files(data_root.npz, collections, where=str(data_root.path))
     require_one_root(data_root, workspace, discover(data_root.npz))
     sizes = survey(files)
-    plan = [plan_collection(size, settings, len(sizes)) for size in sizes]
+    plan = [budget.plan_collection(size, settings, len(sizes)) for size in sizes]
     on_plan(plan)
     job.write_default_order(files)
     for number, part in enumerate(sorted(plan, key=lambda part: part.first_seconds)):
@@ -135,12 +130,14 @@ def _reason(error: Exception) -> str:
 
 @dataclass
 class _Job:
+    """State of a run; ``last`` is the monotonic time at which all steps end."""
+
     data_root: DataRoot
     workspace: Workspace
     out: Path
     settings: RunSettings
     progress: Progress
-    last: float  # monotonic time at which all steps end
+    last: float
     cover: dict[str, int] = field(default_factory=dict)
     outcomes: dict[Collection, CollectionOutcome] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
@@ -156,10 +153,8 @@ class _Job:
                 except GraphFileError as error:
                     self.broken[f"{file.collection} {file.name}"] = str(error)
         if not self.cover:
-            raise CollectionError(
-                f"{self.data_root.path} has no test graphs that can be read",
-                expected="npz files in a folder called test",
-            )
+            got = f"{self.data_root.path} has no test graphs that can be read"
+            raise CollectionError(got, expected="npz files in a folder called test")
         origins = complete_submission(self.out, {}, self.cover)
         for collection, outcome in self.outcomes.items():
             if any(row.startswith(f"{collection}:") and origin == "kept" for row, origin in origins.items()):
@@ -186,9 +181,8 @@ class _Job:
         kept = stored if 0 < stored <= part.most_configs else part.max_configs  # an earlier run's, if they fit
         self.build(part, "test", end=end, max_configs=kept, seed=settings.seed)
         self.build(part, "train", "valid", end=end, max_configs=kept, seed=settings.seed)
-        request = TrainRequest(
-            collections=[str(part.collection)], seeds=1, seed=settings.seed, threads=settings.cores
-        )
+        names = [str(part.collection)]
+        request = TrainRequest(collections=names, seeds=1, seed=settings.seed, threads=settings.cores)
         card, first = self.card(part), read_first_scores(workspace, part.collection)
         if card is None or not ("report" in first or "valid" in card.trained_on):
             self.run(first_model, workspace, part.collection, None if card else request, end=end)
@@ -222,7 +216,8 @@ class _Job:
                 self.run(build_features, self.data_root, self.workspace, request, end=self.last)
                 outcome.ranked_by = self.put_rows(collection, self.last).models[str(collection)]
             except Exception as error:
-                outcome.notes.append(_reason(error))
+                if (reason := _reason(error)) not in outcome.notes:
+                    outcome.notes.append(reason)
 
     def build(self, part: CollectionPlan, *splits: str, end: float, **named: Any) -> None:
         """Build features; no graph is begun after half of the time."""
@@ -233,7 +228,8 @@ class _Job:
         notes = self.outcomes[part.collection].notes
         for split in self.run(build_features, self.data_root, self.workspace, request, end=end).splits:
             if split.left:
-                notes.append(f"{split.left} {split.split} graphs were not built: the time was over")
+                graphs = counted(split.left, f"{split.split} graph")
+                notes.append(f"not built before the time was over: {graphs}")
             notes += [f"{name} ({split.split}) is broken: {why}" for name, why in split.broken.items()]
 
     def rank(self, part: CollectionPlan, by: str) -> None:
@@ -267,7 +263,7 @@ class _Job:
             with workspace_lock(self.workspace, self.progress):
                 shutil.copytree(source.model(collection), self.workspace.model(collection), dirs_exist_ok=True)
                 if scores := read_first_scores(source, collection):
-                    write_json(first_scores(self.workspace, collection), scores)
+                    write_json(budget.first_scores(self.workspace, collection), scores)
         return card
 
 
@@ -275,7 +271,7 @@ def first_model(
     workspace: Workspace, collection: Collection, request: TrainRequest | None, *, progress: Progress
 ) -> None:
     """Train on the train split, write scores on valid and draw the ranks of the graph of median score."""
-    path, first = first_scores(workspace, collection), read_first_scores(workspace, collection)
+    path, first = budget.first_scores(workspace, collection), read_first_scores(workspace, collection)
     if request is not None:  # None: an earlier run was interrupted after the training
         (result,) = train(workspace, request, progress=progress)
         first = {"seconds": result.seconds}

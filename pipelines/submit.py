@@ -8,35 +8,22 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from xlarank.data import submission
 from xlarank.data.collection import Collection, discover, graph_files
 from xlarank.data.errors import CollectionError, DataRootError, GraphFileError, counted, reasons
 from xlarank.data.graph import graph_size
 from xlarank.data.root import DataRoot, find_data_root
-from xlarank.data.submission import (
-    TILE_TOP,
-    complete_submission,
-    read_submission,
-    submission_id,
-    submission_problems,
-)
+from xlarank.data.submission import TILE_TOP, complete_submission, submission_id
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import each_graph, read_manifest, stored_roots
 from xlarank.models.arrays import Floats
 from xlarank.models.trained import Scores, TrainedModel
 from xlarank.models.validation.metrics import order_of, top_of
-from xlarank.pipelines.ranking.model_choice import (
-    SHIPPED,
-    model_for_collection,
-    model_named,
-)
+from xlarank.pipelines.ranking.model_choice import SHIPPED, model_for_collection, model_named
+from xlarank.pipelines.support import score_files
 from xlarank.pipelines.support.progress import Progress, Silent, steps_of
-from xlarank.pipelines.support.score_files import (
-    ScoreFiles,
-    prediction_table,
-    require_known_graphs,
-    write_predictions,
-)
+from xlarank.pipelines.support.score_files import ScoreFiles
 from xlarank.pipelines.support.workspace_collections import chosen_collections, skip_unless_named
 from xlarank.pipelines.support.workspace_lock import write_or_note
 
@@ -107,7 +94,7 @@ def submit(
     if model_from not in (None, SHIPPED):
         model_named(workspace, model_from)
     if scores is not None:
-        require_known_graphs(scores, workspace, chosen, "test")
+        score_files.require_known_graphs(scores, workspace, chosen, "test")
 
     def rank(collection: Collection) -> None:
         manifest = read_manifest(workspace, collection, "test")
@@ -119,20 +106,19 @@ def submit(
         ranker = scores or model_for_collection(workspace, collection, model_from=model_from)
         if isinstance(ranker, TrainedModel):
             ranker.require(manifest)
-        orders: dict[str, list[int]] = {}
-        predictions = []
+        orders, predictions = dict[str, list[int]](), []
         for graph in each_graph(workspace, collection, "test", manifest):
             if isinstance(ranker, TrainedModel):
                 scored: Scores | None = ranker.score(ranker.select(graph))
             else:
                 scored = ranker.of(collection, graph)
             if scored is not None:
-                predictions.append(prediction_table(graph, dict(enumerate(scored.per_seed)), "test"))
+                predictions.append(score_files.prediction_table(graph, dict(enumerate(scored.per_seed)), "test"))
                 orders[submission_id(collection, graph.name)] = _order(collection, graph, scored.mean)
         ranked.update(orders)
         report.rows[str(collection)], report.models[str(collection)] = len(orders), ranker.name
         if orders and isinstance(ranker, TrainedModel) and not ranker.shipped and ranker.name == str(collection):
-            write = partial(write_predictions, workspace, collection, ranker.card.model, predictions)
+            write = partial(score_files.write_predictions, workspace, collection, ranker.card.model, predictions)
             write_or_note(workspace, Silent(), report.notes, write)
 
     with steps_of(progress, "ranking test graphs", len(chosen)) as step:
@@ -143,7 +129,7 @@ def submit(
     if not ranked and not cover:
         raise CollectionError("there is nothing to submit: " + "; ".join(reasons(report.left_out | report.broken)))
     if cover is None:
-        _add_unbuilt(configs, workspace, chosen, report, everything=not collections)
+        _add_unbuilt(configs, workspace, chosen, report, not collections)
     report.origin = complete_submission(out, ranked, configs, keep=keep)
     return report
 
@@ -156,12 +142,7 @@ def _order(collection: Collection, graph: GraphRows, row_scores: Floats) -> list
 
 
 def _add_unbuilt(
-    configs: dict[str, int],
-    workspace: Workspace,
-    chosen: Sequence[Collection],
-    report: Submission,
-    *,
-    everything: bool,
+    configs: dict[str, int], workspace: Workspace, chosen: Sequence[Collection], report: Submission, unnamed: bool
 ) -> None:
     """Add the test graphs of the data roots that have no stored rows."""
     for root in sorted(stored_roots(workspace)):
@@ -171,7 +152,7 @@ def _add_unbuilt(
             continue
         for file in files:
             row_id = submission_id(file.collection, file.name)
-            if file.split != "test" or row_id in configs or not (everything or file.collection in chosen):
+            if file.split != "test" or row_id in configs or not (unnamed or file.collection in chosen):
                 continue
             if file.collection not in chosen:
                 report.left_out.setdefault(str(file.collection), "its features were not built; run build-features")
@@ -186,9 +167,7 @@ class Checked:
     """Result of a check.
 
     Attributes:
-        rows: expected number of rows.
-        against: description of the expected rows.
-        problems: found in the file.
+        rows, against: number and description of the expected rows.
         unknown: id -> why the number of configurations of a test graph cannot be read.
     """
 
@@ -199,11 +178,7 @@ class Checked:
 
 
 def check_submission(
-    path: Path,
-    *,
-    sample: Path | None = None,
-    data_root: DataRoot | None = None,
-    collections: Sequence[str] = (),
+    path: Path, *, sample: Path | None = None, data_root: DataRoot | None = None, collections: Sequence[str] = ()
 ) -> Checked:
     """Find all problems of a submission.
 
@@ -228,7 +203,7 @@ def check_submission(
                     unknown[row_id] = str(error)
     against = counted(len(configs), "test graph")
     if sample is not None:
-        listed = read_submission(sample)
+        listed = submission.read_submission(sample)
         against = f"{counted(len(listed), 'id')} of {sample}"
         configs = {
             row_id: configs.get(row_id) or (None if row_id.startswith("tile:") else len(order))
@@ -236,5 +211,5 @@ def check_submission(
         }
         fewest = {row_id: min(TILE_TOP, len(order)) for row_id, order in listed.items()}
         unknown = {row_id: why for row_id, why in unknown.items() if row_id in configs}
-    problems = list(map(str, submission_problems(path, configs, fewest=fewest)))
+    problems = list(map(str, submission.submission_problems(path, configs, fewest=fewest)))
     return Checked(len(configs), against, problems, unknown)

@@ -16,16 +16,8 @@ from xlarank.models.validation.best_params import params_for
 from xlarank.models.validation.curves import FoldPlan
 from xlarank.pipelines.support.progress import Progress, Silent, steps_of
 from xlarank.pipelines.support.workspace_collections import chosen_collections, skip_unless_named
-from xlarank.pipelines.training.fitting import (
-    Candidate,
-    TrainingJob,
-    TrainRequest,
-    TrainResult,
-    fit_seeds,
-    fit_settings,
-    save,
-    validate,
-)
+from xlarank.pipelines.training import fitting
+from xlarank.pipelines.training.fitting import Candidate, TrainingJob, TrainRequest, TrainResult
 from xlarank.pipelines.training.training_sets import extra_collections, read_training_set
 
 #: In place of a ranker's name: the one with the best out-of-fold score, for each collection.
@@ -39,8 +31,8 @@ def train(
 ) -> list[TrainResult]:
     """Fit ``seeds`` rankers per collection, with tuned parameters if there is a study.
 
-    The number of rounds is the best on folds that hold out program families, or kinds of kernels for tiles, whose
-    unseen kinds are ranked with the fallback; the out-of-fold scores are stored in the model.
+    The number of rounds is the best on folds that hold out program families, or kernel families of tiles, where
+    unseen ones are ranked with the fallback; the out-of-fold scores are stored in the model.
 
     With ``model`` "auto", every ranker is validated on the same folds, each with its tuned parameters or else its
     defaults, and the best is trained, per collection. A ranker that cannot run here (no xgboost) is left out. The
@@ -59,7 +51,7 @@ def train(
     extra = extra_collections(workspace, request.also_from)
     results: list[TrainResult] = []
     left_out: dict[str, str] = {}
-    with fit_settings(request) as settings:
+    with fitting.fit_settings(request) as settings:
         for collection in chosen_collections(workspace, request.collections):
             with skip_unless_named(collection, request.collections, left_out):
                 began = time.monotonic()
@@ -70,8 +62,8 @@ def train(
                 with steps_of(progress, f"training {collection}", steps) as step:
                     candidates, failed = _candidates(job, names, step)
                     choice = max(candidates, key=lambda candidate: candidate.value)  # a tie: first registered
-                    rankers = fit_seeds(job, choice, step)
-                result = save(job, choice, rankers, candidates, progress)
+                    rankers = fitting.fit_seeds(job, choice, step)
+                result = fitting.save(job, choice, rankers, candidates, progress)
                 why = _explained(job, candidates, failed) if request.model == AUTO else ""
                 results.append(replace(result, why=why, seconds=time.monotonic() - began))
     if not results:
@@ -86,7 +78,6 @@ def _rankers_to_compare(job: TrainingJob) -> list[str]:
 
 
 def _has_time_model(job: TrainingJob) -> bool:
-    """Return whether the time of layouts is estimated for the target of the collection."""
     return job.training.kind == "layout" and "layout" in target_of(job.training.collection).estimate
 
 
@@ -100,7 +91,7 @@ def _candidates(
         try:
             ranker = ranker_class(name)(params, kind=job.training.kind)
             if job.plan.folds:
-                candidates.append(validate(job, [ranker], tuned, step, f"{name}, " if auto else ""))
+                candidates.append(fitting.validate(job, [ranker], tuned, step, f"{name}, " if auto else ""))
             else:
                 rounds = 0 if name == TimeTrees.name and _has_time_model(job) else _DEFAULT_ROUNDS
                 why = "default (one family, no folds)"

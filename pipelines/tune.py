@@ -10,7 +10,7 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,13 +37,8 @@ from xlarank.pipelines.training.training_sets import StoredTrainingSet, read_tra
 if TYPE_CHECKING:
     from optuna.study import Study
 
-_FOLDS: Final = 5
-#: Minimum lead of the best trial over the defaults, in standard errors.
-_MIN_LEAD: Final = 2.0
 #: Rounds of a complete trial.
 ROUNDS: Final = 300
-#: Minimum number of different scores for an importance of parameters.
-_MIN_SCORES: Final = 10
 #: Attribute of a trial with its result.
 RESULT: Final = "result"
 
@@ -107,13 +102,11 @@ def tune(
     for collection in chosen_collections(workspace, collections):
         with skip_unless_named(collection, collections, left_out):
             training = read_training_set(workspace, collection, fit=fit)
-            plan = FoldPlan.of(training.data, _FOLDS)
+            plan = FoldPlan.of(training.data, most=5)
             if not plan.folds:
-                raise CollectionError(
-                    f"{collection} has one program family ({training.data.families[0]}) in train",
-                    expected="two or more, to train on one and score another",
-                    do="train uses default parameters for it",
-                )
+                got = f"{collection} has one program family ({training.data.families[0]}) in train"
+                expected = "two or more, to train on one and score another"
+                raise CollectionError(got, expected=expected, do="train uses default parameters for it")
             members = tuned_members(workspace.study(collection), model, collection.kind)
             objective = Objective(training, plan, model, members, fit, options.select)
             family = f"{collection}/{model}/{options.select}/"
@@ -190,13 +183,9 @@ class Objective:
 
 
 def _search(
-    workspace: Workspace,
-    objective: Objective,
-    study: Study,
-    trials: int,
-    timeout: float | None,
+    workspace: Workspace, objective: Objective, study: Study, trials: int, timeout: float | None,
     progress: Progress | None,
-) -> TuneResult:
+) -> TuneResult:  # fmt: skip
     """Run the missing trials; the best parameters are saved after each, so that a killed study leaves them."""
     collection, began, fresh = objective.training.collection, time.monotonic(), 0
 
@@ -244,9 +233,9 @@ def _save(workspace: Workspace, objective: Objective, study: Study, chosen: Froz
     with workspace_lock(workspace, Silent()):
         training.require_current(workspace)
         best.save(folder)
-    with atomic_write(folder / f"trials-{model}.csv") as partial:
+    with atomic_write(folder / f"trials-{model}.csv") as file:
         table = study.trials_dataframe(attrs=("number", "value", "duration", "params", "state"))
-        table.to_csv(partial, index=False)
+        table.to_csv(file, index=False)
 
 
 def choose(study: Study, objective: Objective) -> tuple[FrozenTrial | None, str]:
@@ -262,19 +251,15 @@ def choose(study: Study, objective: Objective) -> tuple[FrozenTrial | None, str]
     defaults = next((trial for trial in complete if trial.params == objective.defaults), best)
     if defaults.number == best.number:
         return best, ""
-    mean, error = paired_difference(
-        best.user_attrs[RESULT]["graphs"], defaults.user_attrs[RESULT]["graphs"], objective.select
-    )
-    if mean > _MIN_LEAD * error:
+    graphs, defaults_graphs = (trial.user_attrs[RESULT]["graphs"] for trial in (best, defaults))
+    mean, error = paired_difference(graphs, defaults_graphs, objective.select)
+    if mean > 2 * error:
         return best, ""
     return defaults, f"the best trial beats the defaults by {mean:.3f} ± {error:.3f} only, so the defaults stay"
 
 
 def draw_study(study: Study, path: Path, score: str) -> list[Path]:
-    """Write SVGs of the optimization history and, after ten complete trials, of the parameter importances.
-
-    ``score`` is the label of the score. Returns the files.
-    """
+    """Write SVGs of the optimization history and, after ten different scores, of the parameter importances."""
     import matplotlib as mpl
     from matplotlib import pyplot as plt
     from optuna.importance import PedAnovaImportanceEvaluator
@@ -282,18 +267,15 @@ def draw_study(study: Study, path: Path, score: str) -> list[Path]:
 
     plots: dict[Path, Callable[[], Any]] = {path: lambda: draw.plot_optimization_history(study, target_name=score)}
     complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    if len({trial.value for trial in complete}) >= _MIN_SCORES:
-        evaluator = PedAnovaImportanceEvaluator()
-        plots[path.with_stem(f"{path.stem}-importance")] = lambda: draw.plot_param_importances(
-            study, evaluator=evaluator
-        )
+    if len({trial.value for trial in complete}) >= 10:
+        importances = partial(draw.plot_param_importances, study, evaluator=PedAnovaImportanceEvaluator())
+        plots[path.with_stem(f"{path.stem}-importance")] = importances
     for file, plot in plots.items():
         with mpl.rc_context({"svg.hashsalt": file.stem, "svg.fonttype": "none"}):
-            axes = plot()
-            stream = io.StringIO()
+            axes, stream = plot(), io.StringIO()
             axes.figure.savefig(stream, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
             plt.close(axes.figure)
         text = stream.getvalue()
-        with atomic_write(file) as partial:
-            partial.write_text(text[text.index("<svg") :], encoding="utf-8")  # the report embeds it
+        with atomic_write(file) as temporary:
+            temporary.write_text(text[text.index("<svg") :], encoding="utf-8")  # the report embeds it
     return list(plots)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import socket
 import tempfile
 import time
@@ -17,39 +16,27 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from xlarank.data import errors
 from xlarank.data.collection import Collection, GraphFile
-from xlarank.data.errors import (
-    BlockError,
-    ClusterError,
-    FeatureStoreError,
-    OutputError,
-    WorkspaceError,
-    XlarankError,
-)
+from xlarank.data.errors import ClusterError, FeatureStoreError, WorkspaceError, XlarankError
 from xlarank.data.files import atomic_write
 from xlarank.data.graph import GraphCounts, graph_size, read_graph
 from xlarank.data.workspace import Workspace
+from xlarank.features import store
 from xlarank.features.assemble import assemble
 from xlarank.features.recipe import Recipe, Source
 from xlarank.features.rows import GraphRows, at_most
-from xlarank.features.store import (
-    StoredGraph,
-    instances_current,
-    read_rows,
-    stored_graphs,
-    write_instances,
-    write_rows,
-)
+from xlarank.features.store import StoredGraph
 from xlarank.pipelines.support.cluster import SAME_CODE, connected, require_workers
-from xlarank.pipelines.support.processes import end_with_parent, interrupts_held_back
+from xlarank.pipelines.support.processes import end_with_parent, environment, interrupts_held_back
 
-#: The most configurations and graphs whose rows share a file, unless it is one graph: enough for columns to cost
-#: little, few enough to be built again after an interruption.
+#: Maximum numbers of configurations and graphs whose rows share a file, unless it is a single graph: a column has a
+#: fixed cost in each file, and an interruption loses a file.
 _PART_CONFIGS, _PART_GRAPHS = 4096, 32
-#: Seconds between looks at the workers, and without a single one on a cluster after which the build ends.
-_LOOK, _WITHOUT_WORKERS = 0.5, 60.0
+#: Seconds between checks of the workers, and without any worker of a cluster until the build ends.
+_POLL, _WITHOUT_WORKERS = 0.5, 60.0
 _KEPT: Final = "graphs already built are kept"
-#: What the libraries behind numpy's matrix product read when they are loaded.
+#: Environment variables that the libraries behind numpy's matrix product read when they are loaded.
 _MATRIX_THREADS: Final = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 
 
@@ -77,13 +64,17 @@ Results: TypeAlias = Generator[tuple["PartJob", Outcomes], None, None]
 
 @dataclass(frozen=True)
 class PartJob:
-    """Graph files of one split whose rows share a stored file, and how they are made."""
+    """Graph files of one split whose rows share a stored file, and how they are made.
+
+    Attributes:
+        sizes: counts of the files that can be read.
+    """
 
     files: tuple[GraphFile, ...]
     part: int
     workspace: Workspace
     recipe: Recipe
-    sizes: tuple[GraphCounts, ...] = ()  # of the files that can be read
+    sizes: tuple[GraphCounts, ...] = ()
 
     @property
     def place(self) -> tuple[Collection, str]:
@@ -104,7 +95,7 @@ class PartJob:
         """Return what is known before building, and whether nothing is left to build."""
         stored: dict[str, StoredGraph] = {}
         with suppress(WorkspaceError):  # a bad name, which makes each file broken
-            stored = stored_graphs(self.workspace.rows(*self.place, self.part), self.recipe)
+            stored = store.stored_graphs(self.workspace.rows(*self.place, self.part), self.recipe)
         outcomes = {file.name: self._stored_graph(file, stored.get(file.name)) for file in self.files}
         done = all(outcome.kept or outcome.broken for outcome in outcomes.values())
         return outcomes, done and stored.keys() <= outcomes.keys()
@@ -115,7 +106,7 @@ class PartJob:
             instances = self.workspace.graph_instances(*self.place, file.name)
             if stored is None or stored.source != source:
                 return Outcome(source)
-            if self.place[0].kind == "layout" and not instances_current(instances, self.recipe, source):
+            if self.place[0].kind == "layout" and not store.instances_current(instances, self.recipe, source):
                 return Outcome(source)
             return Outcome(source, replace(stored, part=self.part), kept=True)
         except Exception as error:
@@ -128,7 +119,7 @@ class PartJob:
         stored: dict[str, tuple[GraphRows, Source]] = {}
         if any(outcome.kept for outcome in outcomes.values()):
             with suppress(FeatureStoreError):  # a worker of a cluster does not see them
-                stored = read_rows(path, self.recipe)
+                stored = store.read_rows(path, self.recipe)
         built: Outcomes = {}
         graphs: list[GraphRows] = []
         for file in self.files:
@@ -138,14 +129,13 @@ class PartJob:
                 try:
                     rows = stored[file.name][0] if kept else self._build_graph(file, outcome.source, workspace)
                     graphs.append(rows)
-                    entry = StoredGraph.of(rows, self.part, outcome.source)
-                    outcome = Outcome(outcome.source, entry, kept)
+                    outcome = replace(outcome, stored=StoredGraph.of(rows, self.part, outcome.source), kept=kept)
                 except Exception as error:
                     outcome = Outcome(broken=_why_broken([file], error))
             built[file.name] = outcome
         if graphs:
             entries = {name: outcome.stored for name, outcome in built.items() if outcome.stored is not None}
-            write_rows(path, graphs, self.recipe, entries, (str(self.place[0]), self.place[1]))
+            store.write_rows(path, graphs, self.recipe, entries, (str(self.place[0]), self.place[1]))
         return built
 
     def _build_graph(self, file: GraphFile, source: Source, workspace: Workspace) -> GraphRows:
@@ -154,7 +144,7 @@ class PartJob:
         rows = at_most(assemble(graph, self.recipe.settings), self.recipe)
         if rows.instances is not None:
             target = workspace.graph_instances(*self.place, file.name)
-            write_instances(target, rows.instances.value, self.recipe, source)
+            store.write_instances(target, rows.instances.value, self.recipe, source)
         return rows
 
 
@@ -180,10 +170,9 @@ def part_jobs(files: Sequence[GraphFile], workspace: Workspace, recipe: Recipe) 
             parts.append([])
             total = configs
         parts[-1].append(file)
-    jobs = enumerate([*parts, *broken])
     return [
         PartJob(tuple(members), part, workspace, recipe, tuple(sizes[file] for file in members if file in sizes))
-        for part, members in jobs
+        for part, members in enumerate([*parts, *broken])
     ]
 
 
@@ -195,27 +184,25 @@ def _bytes(file: GraphFile) -> int:
 
 
 def local_outcomes(work: Sequence[PartJob], processes: int, end: float | None) -> Results:
-    """Outcomes as of `_outcomes`, by processes here (one: this one); raises `XlarankError` where one dies."""
-    # Fresh interpreters: forking a process that holds the thread pools of polars can hang.
+    """Yield `_outcomes` of processes here (one: this one); raises `XlarankError` if one dies."""
+    # fresh interpreters: forking a process that holds the thread pools of polars can hang
     spawn = multiprocessing.get_context("spawn")
     pool = _Here() if processes == 1 else _Processes(processes, spawn, initializer=end_with_parent)
     try:
         yield from _outcomes(work, pool, PartJob.build, lambda job, future: future.result(), lambda: processes, end)
     except BrokenProcessPool as error:
         raise XlarankError(
-            "a worker process died, most likely for want of memory",
-            do=f"run again with a smaller `jobs`; {_KEPT}",
+            "a worker process died, most likely for want of memory", do=f"run again with a smaller `jobs`; {_KEPT}"
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)
 
 
 def cluster_outcomes(work: Sequence[PartJob], scheduler: str, workers: int, end: float | None) -> Results:
-    """Outcomes as of `_outcomes`, by the workers of a cluster, which do not see the workspace.
+    """Yield `_outcomes` of the workers of a cluster, which do not see the workspace.
 
-    The graphs of a worker that dies are built again by the others; Dask gives a graph up after its fourth worker
-    has died, and it is broken. Raises `ClusterError` for workers that cannot build, and where the scheduler or all
-    workers are gone.
+    The graphs of a worker that dies are built again by the others; after four workers have died with a graph, it is
+    broken. Raises `ClusterError` for workers that cannot build, and if the scheduler or all workers are gone.
     """
     with connected(scheduler, workers) as client:
         pool = client.get_executor(pure=False)
@@ -232,18 +219,14 @@ def cluster_outcomes(work: Sequence[PartJob], scheduler: str, workers: int, end:
 
 
 def _outcomes(
-    work: Sequence[PartJob],
-    pool: Executor,
-    build: Callable[[PartJob, Outcomes], Any],
-    take: Callable[[PartJob, Future[Any]], Outcomes],
-    places: Callable[[], int],
-    end: float | None,
-) -> Results:
-    """Outcomes of the jobs that are begun before the ``end`` (monotonic), in the order that they are done.
+    work: Sequence[PartJob], pool: Executor, build: Callable[[PartJob, Outcomes], Any],
+    take: Callable[[PartJob, Future[Any]], Outcomes], places: Callable[[], int], end: float | None,
+) -> Results:  # fmt: skip
+    """Yield the outcomes of the jobs begun before the ``end`` (monotonic), as they are done.
 
     The largest files are begun first, so that no worker is left alone with one of them; within a limited time they
-    are begun in the order of ``work``. As many jobs are under way as there are ``places``, and one that waits for
-    the next of them. ``take`` makes an outcome of what ``build`` returned.
+    are begun in the order of ``work``. Keeps ``places() + 1`` jobs in flight. ``take`` converts the result of
+    ``build``.
     """
     queue = deque(work if end is not None else sorted(work, key=lambda job: -job.size))
     begun: dict[Future[Any], PartJob] = {}
@@ -260,7 +243,7 @@ def _outcomes(
                 begun[pool.submit(build, job, outcomes)] = job
         if not begun:
             return
-        for future in wait(begun, _LOOK, FIRST_COMPLETED).done:
+        for future in wait(begun, _POLL, FIRST_COMPLETED).done:
             job = begun.pop(future)
             try:
                 outcomes = take(job, future)
@@ -277,7 +260,7 @@ def _names(files: Sequence[GraphFile]) -> str:
 def _why_broken(files: Sequence[GraphFile], error: Exception) -> str:
     """Return why files cannot be built; raises the error if they are not at fault."""
     match error:
-        case ClusterError() | OutputError() | BlockError():
+        case ClusterError() | errors.OutputError() | errors.BlockError():
             raise error
         case XlarankError():
             return str(error)
@@ -291,7 +274,7 @@ def _why_broken(files: Sequence[GraphFile], error: Exception) -> str:
 
 
 class _Here(Executor):
-    """Makes every call at once, in this process."""
+    """Executor that makes every call at once, in this process."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -306,22 +289,16 @@ class _Processes(ProcessPoolExecutor):
     """Processes that leave interrupts to this one; they are started as jobs come."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        before = {name: os.environ[name] for name in _MATRIX_THREADS if name in os.environ}
-        os.environ.update(dict.fromkeys(_MATRIX_THREADS, "1"))  # there is a process for each core already
-        try:
-            with interrupts_held_back():
-                return super().submit(fn, *args, **kwargs)
-        finally:
-            for name in _MATRIX_THREADS:
-                del os.environ[name]
-            os.environ.update(before)
+        # there is a process for each core already
+        with environment(**dict.fromkeys(_MATRIX_THREADS, "1")), interrupts_held_back():
+            return super().submit(fn, *args, **kwargs)
 
 
 def build_remotely(job: PartJob, outcomes: Outcomes) -> tuple[Outcomes, list[bytes | None]]:
-    """Build a part where its workspace is out of reach; also returns the contents of the files to write.
+    """Build a part if its workspace is out of reach; also returns the contents of the files to write.
 
     ``outcomes`` hold the sources of the files as the client sees them: a copy here may have another date.
-    A file that is not here is broken alone. Raises `ClusterError` where no graph could be built right.
+    A missing file is broken, the others are not. Raises `ClusterError` for other feature code.
     """
     here = f"the worker on {socket.gethostname()}"
     if (code_hash := job.recipe.settings.code_hash(job.place[0].kind)) != job.recipe.code_hash:
@@ -330,16 +307,16 @@ def build_remotely(job: PartJob, outcomes: Outcomes) -> tuple[Outcomes, list[byt
     for file in job.files:
         source = outcomes[file.name].source
         if source is not None and _bytes(file) != source.size:
-            missing = XlarankError(
-                f"{here} sees no {file.path} of {source.size:,} bytes",
-                expected="the same data root under the same path on all machines",
-                do="share its file system, or copy it to the same place",
+            missing = f"{here} sees no {file.path} of {source.size:,} bytes"
+            expected = "the same data root under the same path on all machines"
+            error = XlarankError(
+                missing, expected=expected, do="share its file system, or copy it to the same place"
             )
-            outcomes[file.name] = Outcome(broken=str(missing))
+            outcomes[file.name] = Outcome(broken=str(error))
     with tempfile.TemporaryDirectory(prefix="xlarank-") as folder:
         built = job.build(outcomes, Workspace(Path(folder)))
-        paths = job.targets(Workspace(Path(folder)))
-        return built, [path.read_bytes() if path.exists() else None for path in paths]
+        targets = job.targets(Workspace(Path(folder)))
+        return built, [path.read_bytes() if path.exists() else None for path in targets]
 
 
 def _received(job: PartJob, future: Future[Any]) -> Outcomes:
@@ -349,11 +326,9 @@ def _received(job: PartJob, future: Future[Any]) -> Outcomes:
     try:
         outcomes, contents = future.result()
     except KilledWorker as error:
-        raise XlarankError(
-            f"{_names(job.files)}: {error.allowed_failures + 1} workers died while they built it",
-            expected="workers with enough memory",
-            do="start fewer of them on each machine",
-        ) from error
+        got = f"{_names(job.files)}: {error.allowed_failures + 1} workers died while they built it"
+        do = "start fewer of them on each machine"
+        raise XlarankError(got, expected="workers with enough memory", do=do) from error
     for path, content in zip(job.targets(job.workspace), contents, strict=True):
         if content is not None:
             with atomic_write(path) as partial:

@@ -32,11 +32,8 @@ def connected(scheduler: str, workers: int = 0) -> Iterator[Client]:
     try:
         from distributed import Client
     except ImportError as error:
-        raise ClusterError(
-            "a cluster was asked for, and Dask is not installed",
-            expected="the extra dask",
-            do="pip install 'xlarank[dask]'",
-        ) from error
+        got, do = "a cluster was asked for, and Dask is not installed", "pip install 'xlarank[dask]'"
+        raise ClusterError(got, expected="the extra dask", do=do) from error
     with ExitStack() as stack:
         for logger in map(logging.getLogger, _LOGGERS):
             stack.callback(logger.setLevel, logger.level)
@@ -46,19 +43,11 @@ def connected(scheduler: str, workers: int = 0) -> Iterator[Client]:
                 cluster = stack.enter_context(local_cluster(workers or os.cpu_count() or 1))
             address = cluster.scheduler_address if scheduler == LOCAL else scheduler
             client = stack.enter_context(Client(address, timeout=_PATIENCE, set_as_default=False))
-        except (
-            OSError,
-            RuntimeError,
-            ValueError,
-            TypeError,
-            ImportError,
-        ) as error:
+        except (OSError, RuntimeError, ValueError, TypeError, ImportError) as error:
             why = (str(error) or repr(error)).splitlines()[0]
-            raise ClusterError(
-                f"no Dask scheduler answers at {scheduler} ({why})",
-                expected="host:port of a running scheduler, or local",
-                do="start one with `dask scheduler`, or check `scheduler`",
-            ) from error
+            got, do = f"no Dask scheduler answers at {scheduler} ({why})", "start one with `dask scheduler`"
+            expected = "host:port of a running scheduler, or local"
+            raise ClusterError(got, expected=expected, do=f"{do}, or check `scheduler`") from error
         require_workers(client, _PATIENCE)
         yield client
 
@@ -69,11 +58,8 @@ def require_workers(client: Client, patience: float) -> int:
         client.wait_for_workers(1, timeout=patience)
     except TimeoutError as error:
         address = client.scheduler.address
-        raise ClusterError(
-            f"the scheduler at {address} has no workers",
-            expected="one or more",
-            do=f"start some with `dask worker {address} --nthreads 1 --nworkers N` and run the same command again",
-        ) from error
+        do = f"start some with `dask worker {address} --nthreads 1 --nworkers N` and run the same command again"
+        raise ClusterError(f"the scheduler at {address} has no workers", expected="one or more", do=do) from error
     return sum(client.nthreads().values())
 
 

@@ -97,13 +97,12 @@ class Evaluation:
             first, *others = rankings.items()
             compared[collection] = {ranker: summarise(metrics) for (ranker, _), metrics in rankings.items()}
             for (ranker, _), metrics in others:
-                for metric, about in compared[collection][ranker].items():
-                    about["difference"] = difference(metrics, first[1], metric)
+                for metric, values in compared[collection][ranker].items():
+                    values["difference"] = difference(metrics, first[1], metric)
         return compared
 
     @property
     def verdicts(self) -> dict[str, str]:
-        """`verdict` of each collection."""
         return {collection: verdict(collection, rankings) for collection, rankings in self.rankings().items()}
 
 
@@ -158,17 +157,19 @@ def ceilings_of(metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
 def _report(collection: str, rankings: Rankings) -> dict[str, dict[str, Any]]:
     (ranker, _), metrics = next(iter(rankings.items()))
     shown = (*METRICS, *SPEEDUPS)
-    report = summarise({name: {key: of[key] for key in shown if key in of} for name, of in metrics.items()})
+    report = summarise({
+        graph: {key: values[key] for key in shown if key in values} for graph, values in metrics.items()
+    })  # fmt: skip
     rules = rules_of(rankings)
     if not rules:
         return report
-    seeds = [of for (name, seed), of in rankings.items() if name == ranker and seed is not None]
+    seeds = [graphs for (name, seed), graphs in rankings.items() if name == ranker and seed is not None]
     for metric in METRICS:
-        about = report[metric]
-        about["baselines"] = {rule: float(column(of, metric).mean()) for rule, of in rules.items()}
-        means = np.stack([column(of, metric) for of in seeds], axis=1).mean(axis=0) if seeds else None
-        about["seeds_std"] = None if means is None else float(means.std(ddof=1))
-        about["repeats_once"] = float(column(metrics, f"{metric}_once").mean())
+        values = report[metric]
+        values["baselines"] = {rule: float(column(graphs, metric).mean()) for rule, graphs in rules.items()}
+        means = np.stack([column(graphs, metric) for graphs in seeds], axis=1).mean(axis=0) if seeds else None
+        values["seeds_std"] = None if means is None else float(means.std(ddof=1))
+        values["repeats_once"] = float(column(metrics, f"{metric}_once").mean())
     if collection.startswith("layout:"):
         report["tau"]["ceiling"] = ceilings_of(metrics) or None
     return report

@@ -17,8 +17,21 @@ from typing import Any
 from xlarank.data.errors import XlarankError
 from xlarank.pipelines.support.progress import Progress
 
-#: Seconds between looks at the clock while waiting, and until a finished process is killed.
-_LOOK, _GRACE = 0.5, 10.0
+#: Seconds between checks of the time limit, and until a finished process is killed.
+_POLL, _GRACE = 0.5, 10.0
+
+
+@contextmanager
+def environment(**variables: str) -> Iterator[None]:
+    """Set environment variables of the processes that are started meanwhile."""
+    before = {name: os.environ[name] for name in variables if name in os.environ}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name in variables:
+            del os.environ[name]
+        os.environ.update(before)
 
 
 @contextmanager
@@ -27,8 +40,9 @@ def interrupts_held_back() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    # started here, because starting it unblocks the signal
-    resource_tracker.ensure_running()
+    # started here, because starting it unblocks the signal; it frees, silently, what a killed process leaves behind
+    with environment(PYTHONWARNINGS="ignore::UserWarning:multiprocessing.resource_tracker"):
+        resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -65,7 +79,7 @@ def isolated(function: Callable[..., Any], *arguments: Any, limit: float, progre
     theirs.close()
     try:
         while time.monotonic() < end:
-            if not ours.poll(_LOOK):
+            if not ours.poll(_POLL):
                 continue
             message, value = ours.recv()
             if message == "result":
@@ -75,7 +89,7 @@ def isolated(function: Callable[..., Any], *arguments: Any, limit: float, progre
                 raise value
             getattr(progress, message)(*value)
             begun = message != "end"
-        raise XlarankError(f"it was not done after {limit:.0f} s")
+        raise XlarankError(f"{function.__name__} was not done in time")
     except (EOFError, OSError):  # OSError: it ended in the middle of a message
         process.join()
         code = process.exitcode or 0

@@ -91,15 +91,12 @@ def leaderboard(results: pl.DataFrame, metric: str = "score") -> pl.DataFrame:
     means = results.filter(pl.col("metric") == metric, pl.col("seed").is_null())
     latest = means.group_by(*_PLACE, *name).agg(pl.col("time").max())
     means = means.join(latest, on=[*_PLACE, *name, "time"], nulls_equal=True)
+    seconds, standard_error = pl.col("seconds"), pl.col("value").std() / pl.len().sqrt()
+    total = pl.when(seconds.count() > 0).then(seconds.sum())
     rows = means.group_by(*_PLACE, *name).agg(
-        graphs=pl.len(),
-        mean=pl.col("value").mean(),
-        standard_error=pl.col("value").std() / pl.len().sqrt(),
-        seconds=pl.when(pl.col("held_out_by").first().is_null()).then(
-            pl.when(pl.col("seconds").count() > 0).then(pl.col("seconds").sum())
-        ).otherwise(pl.col("seconds").max()),
-        version=pl.col("version").first(),
-        time=pl.col("time").first(),
+        graphs=pl.len(), mean=pl.col("value").mean(), standard_error=standard_error,
+        seconds=pl.when(pl.col("held_out_by").first().is_null()).then(total).otherwise(seconds.max()),
+        version=pl.col("version").first(), time=pl.col("time").first(),
     )  # fmt: skip
     higher_is_better = not metric.startswith("slowdown")
     order = [*_PLACE, "mean", *name]
@@ -108,10 +105,11 @@ def leaderboard(results: pl.DataFrame, metric: str = "score") -> pl.DataFrame:
     best = means.join(first, on=[*_PLACE, *name], nulls_equal=True, how="semi").select(
         *_PLACE, "graph", best="value"
     )
-    paired = means.join(best, on=[*_PLACE, "graph"], nulls_equal=True)
+    paired = means.join(best, on=[*_PLACE, "graph"], nulls_equal=True).with_columns(
+        pl.col("value") - pl.col("best")
+    )
     differences = paired.group_by(*_PLACE, *name).agg(
-        difference=(pl.col("value") - pl.col("best")).mean(),
-        difference_error=(pl.col("value") - pl.col("best")).std() / pl.len().sqrt(),
+        difference=pl.col("value").mean(), difference_error=standard_error
     )
     board = rows.join(differences, on=[*_PLACE, *name], nulls_equal=True, how="left", maintain_order="left")
     return board.select(*_PLACE, *name, "graphs", "mean", "standard_error", "difference", "difference_error",

@@ -31,7 +31,7 @@ _SCHEMA: Final = pl.Schema({
     "fold": pl.Int32, "score": pl.Float64,
 })  # fmt: skip
 _REQUIRED: Final = ("graph", "configuration", "score")
-#: Columns that are read of a file of scores.
+#: Columns that are read from a file of scores.
 _READ: Final = pl.Schema({
     "graph": pl.String, "configuration": pl.Int64, "score": pl.Float64, "collection": pl.String, "split": pl.String,
     "held_out_by": pl.String, "seed": pl.String,
@@ -39,12 +39,9 @@ _READ: Final = pl.Schema({
 
 
 def prediction_table(
-    graph: GraphRows,
-    scores: Mapping[int, Floats],
-    split: str,
-    held_out_by: str | None = None,
+    graph: GraphRows, scores: Mapping[int, Floats], split: str, held_out_by: str | None = None,
     fold: int | None = None,
-) -> pl.DataFrame:
+) -> pl.DataFrame:  # fmt: skip
     """Return ``{seed: (rows,) scores}`` of a graph as a table; a row stands for all identical configurations."""
     first = graph.ids[np.unique(graph.group, return_index=True)[1]]
     tables = [
@@ -170,14 +167,12 @@ def require_known_graphs(
 def _read(path: Path, split: str) -> pl.DataFrame:
     try:
         content = read_bytes(path)
-        csv = path.suffix.lower() == ".csv"
         # names of digits keep their leading zeros
         names = {name: kind for name, kind in _READ.items() if kind == pl.String}
-        table = (
-            pl.read_csv(content, infer_schema_length=None, schema_overrides=names)
-            if csv
-            else pl.read_parquet(content)
-        )
+        if path.suffix.lower() == ".csv":
+            table = pl.read_csv(content, infer_schema_length=None, schema_overrides=names)
+        else:
+            table = pl.read_parquet(content)
         if missing := [name for name in _REQUIRED if name not in table.columns]:
             raise ValueError(f"it has no column {missing[0]}")
         columns = pl.Schema({name: kind for name, kind in _READ.items() if name in table.columns})

@@ -62,11 +62,9 @@ def require_one_root(
         if 2 * known >= stored:
             continue
         if not replace:
-            raise WorkspaceError(
-                f"the workspace {workspace.root} holds {collection} of {other}, not of {data_root.path}",
-                expected="one data root a workspace",
-                do="pass another `workspace`, or build features with `replace`, which drops those rows",
-            )
+            got = f"the workspace {workspace.root} holds {collection} of {other}, not of {data_root.path}"
+            do = "pass another `workspace`, or build features with `replace`, which drops those rows"
+            raise WorkspaceError(got, expected="one data root a workspace", do=do)
         workspace.results().unlink(missing_ok=True)
         # manifests last: after an interruption they still name the other root
         predictions = workspace.predictions(collection, "any").parent

@@ -25,7 +25,7 @@ from xlarank.data.workspace import Workspace
 from xlarank.pipelines.support.progress import Progress, steps_of
 
 LOCK: Final = ".lock"
-#: What file systems without locks answer: there nobody waits, as on Windows.
+#: Errors of file systems without locks: there nobody waits, as on Windows.
 _NO_LOCKS: Final = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
@@ -39,16 +39,13 @@ def workspace_lock(workspace: Workspace, progress: Progress) -> Iterator[None]:
             while not _locked(stack.enter_context(open(path, "ab", opener=regular_no_link)), path, progress):
                 pass
         except OSError as error:
-            raise WorkspaceError(
-                f"{path} cannot be locked ({error.strerror})",
-                expected="a regular file that can be written to",
-                do="remove it, or pass another `workspace`",
-            ) from error
+            got, do = f"{path} cannot be locked ({error.strerror})", "remove it, or pass another `workspace`"
+            raise WorkspaceError(got, expected="a regular file that can be written to", do=do) from error
         yield
 
 
 def write_or_note(workspace: Workspace, progress: Progress, notes: list[str], write: Callable[[], None]) -> None:
-    """Call ``write`` under the lock; where the workspace cannot be written, a note says why nothing is kept."""
+    """Call ``write`` under the lock; if the workspace cannot be written, a note says why nothing is kept."""
     try:
         with workspace_lock(workspace, progress):
             write()
@@ -59,7 +56,7 @@ def write_or_note(workspace: Workspace, progress: Progress, notes: list[str], wr
 
 
 def _locked(file: IO[bytes], path: Path, progress: Progress) -> bool:
-    """Wait for the lock; False where the file was removed with its workspace meanwhile."""
+    """Wait for the lock; return False if the file was removed with its workspace meanwhile."""
     try:
         if sys.platform != "win32":
             import fcntl

@@ -32,7 +32,7 @@ class _Cost(NamedTuple):
     """Measured costs of one kind of graphs on one core; a choice is a node of a configuration.
 
     Attributes:
-        most: maximum number of training configurations per graph.
+        max_configs: maximum number of training configurations per graph.
         config_bytes, choice_bytes: memory while features are built.
         file_seconds, node_seconds, config_seconds, choice_seconds: time to build a graph file.
         part_disk, row_disk, choice_disk: bytes of a stored file.
@@ -40,7 +40,7 @@ class _Cost(NamedTuple):
         row_bytes, fold_bytes: per row, and in addition for each fold that is fitted in parallel.
     """
 
-    most: int
+    max_configs: int
     config_bytes: float
     choice_bytes: float
     file_seconds: float
@@ -144,7 +144,7 @@ def plan_collection(size: CollectionSize, settings: RunSettings, collections: in
     graphs = max(1, len(size.graphs.get("train", ())) + len(size.graphs.get("valid", ())))
     most = int(usable / row_bytes / graphs)
     in_time = int(3600 * settings.hours / collections / (_ALL_FITS * row_seconds * graphs))
-    kept = max(_LEAST, min(cost.most, most, in_time))
+    kept = max(_LEAST, min(cost.max_configs, most, in_time))
     rows = size.rows("train", kept) + size.rows("valid", kept)
     useful = most >= _LEAST and size.rows("train") and size.rows("test")
     seconds, memory = _FIRST_FITS * row_seconds * rows, 1e-9 * (rows * row_bytes + _PROCESS)
@@ -189,7 +189,7 @@ def forecast(
     cores = fit.threads or os.cpu_count() or 1
     seconds = _SAFETY * _COSTS[collection.kind].fit_seconds * rows * fits * fit.rounds / 300 / cores
     time = f", about {_duration(seconds)}" if fits else ""
-    return f"{collection}: {rows:,} rows, about {1e-9 * size:.1f} GB of memory{time}"
+    return f"{collection}: {counted(rows, 'row')}, about {1e-9 * size:.1f} GB of memory{time}"
 
 
 def required_memory(
@@ -210,16 +210,14 @@ def required_memory(
     size = rows * row_bytes + _PROCESS
     if size > memory:
         kept = int((memory - _PROCESS) / row_bytes / len(graphs))
-        raise CollectionError(
-            f"training on the {rows:,} rows of {collection} takes about {1e-9 * size:.3g} GB",
-            expected=f"no more than the {1e-9 * memory:.3g} GB of memory",
-            do=f"run build-features with `max_configs={max(kept, _LEAST)}`, or train with fewer `threads`",
-        )
+        got = f"training on the {counted(rows, 'row')} of {collection} takes about {1e-9 * size:.3g} GB"
+        do = f"run build-features with `max_configs={max(kept, _LEAST)}`, or train with fewer `threads`"
+        raise CollectionError(got, expected=f"no more than the {1e-9 * memory:.3g} GB of memory", do=do)
     return rows, size
 
 
 def first_scores(workspace: Workspace, collection: Collection) -> Path:
-    """Return the file with the scores of a collection's first model and the seconds of its training."""
+    """Return the path of the scores of a collection's first model."""
     return workspace.reports() / f"first-{'-'.join(collection.parts)}.json"
 
 

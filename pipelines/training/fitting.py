@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
-from xlarank.data.errors import ClusterError, CollectionError, ModelError
+from xlarank.data.errors import ClusterError, CollectionError, ModelError, counted
 from xlarank.data.ranges import MAX_SEED, require_ranges, thread_count
 from xlarank.data.workspace import Workspace
 from xlarank.features.targets import target_of
@@ -31,9 +31,6 @@ from xlarank.pipelines.support.score_files import drop_predictions, write_out_of
 from xlarank.pipelines.support.workspace_lock import workspace_lock
 from xlarank.pipelines.training.training_sets import StoredTrainingSet
 
-#: Values of ``engine``.
-ENGINES: Final = ("local", "dask")
-
 
 @dataclass(frozen=True)
 class TrainResult:
@@ -43,7 +40,7 @@ class TrainResult:
         why: how the ranker was chosen, or which model is continued.
         note: warning about the training.
         rounds: trees per seed; ``chosen_by`` says how the number was chosen.
-        fallback: description of the fallback for kernels of unseen kinds; empty for none.
+        fallback: description of the fallback for unseen kernel families; empty for none.
         folds: out-of-fold summary (`xlarank.models.validation.metrics.summarise`); empty without folds.
     """
 
@@ -101,19 +98,16 @@ class TrainRequest:
     def __post_init__(self) -> None:
         require_ranges(seeds=self.seeds, rounds=self.rounds, seed=self.seed)
         require_selection(self.select)
-        if self.engine not in ENGINES:
-            raise ModelError(f"`engine` is {self.engine!r}", expected=" or ".join(ENGINES))
+        if self.engine not in ("local", "dask"):
+            raise ModelError(f"`engine` is {self.engine!r}", expected="local or dask")
         if (self.engine == "dask") != (self.scheduler is not None):
-            raise ClusterError(
-                f"`engine` is {self.engine} and `scheduler` is {self.scheduler}",
-                expected="`engine=dask` with `scheduler=host:port`, or local for one on this machine",
-            )
+            expected = "`engine=dask` with `scheduler=host:port`, or local for one on this machine"
+            got = f"`engine` is {self.engine} and `scheduler` is {self.scheduler}"
+            raise ClusterError(got, expected=expected)
         if self.scheduler is not None and self.model != LambdaRank.name:
-            raise ModelError(
-                f"`engine=dask` with `model={self.model}`",
-                expected=f"{LambdaRank.name}: LightGBM distributes its own losses, not those of other rankers",
-                do="leave out `engine`, or `model`",
-            )
+            expected = f"{LambdaRank.name}: LightGBM distributes its own losses, not those of other rankers"
+            got, do = f"`engine=dask` with `model={self.model}`", "leave out `engine`, or `model`"
+            raise ModelError(got, expected=expected, do=do)
 
 
 @contextmanager
@@ -191,20 +185,14 @@ def fit_seeds(job: TrainingJob, choice: Candidate, step: Callable[[str], None]) 
         seed = (job.request.seed + number) % (MAX_SEED + 1)
         settings = replace(job.settings, rounds=choice.rounds, seed=seed)
         fitted.append(choice.rankers[number % len(choice.rankers)].clone().fit(data, settings).finish())
-        step(f"seed {seed}, {choice.rounds} rounds")
+        step(f"seed {seed}, {counted(choice.rounds, 'round')}")
     return fitted
 
 
 def save(
-    job: TrainingJob,
-    choice: Candidate,
-    rankers: Sequence[Ranker[Any]],
-    evaluated: Sequence[Candidate],
-    progress: Progress,
-    *,
-    continues: Continued | None = None,
-    kinds: Sequence[str] = (),
-) -> TrainResult:
+    job: TrainingJob, choice: Candidate, rankers: Sequence[Ranker[Any]], evaluated: Sequence[Candidate],
+    progress: Progress, *, continues: Continued | None = None, kinds: Sequence[str] = (),
+) -> TrainResult:  # fmt: skip
     """Replace the model of the collection and write the out-of-fold results of the ``evaluated`` candidates.
 
     ``continues`` is the model that the rankers were warm-started from, and ``kinds`` those that it was trained on.
@@ -243,7 +231,7 @@ def save(
 def _require_scores_that_differ(job: TrainingJob, ranker: Ranker[Any]) -> str:
     """Return a warning about a ranker without splits; raise `CollectionError` if its scores are all equal."""
     data = job.training.data.whole()
-    few = f"{len(data.cost)} rows are too few to train {ranker.name}"
+    few = f"too few rows to train {ranker.name} ({counted(len(data.cost), 'row')})"
     note = "" if ranker.is_time_model else f"{job.training.collection}: no tree has a split: {few}"
     scores = (ranker.predict(part.matrix(), data.columns, part.instances) for part in data.parts)
     if not job.request.allow_constant and all(np.ptp(graph_scores) == 0 for graph_scores in scores):

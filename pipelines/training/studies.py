@@ -32,13 +32,10 @@ if TYPE_CHECKING:
 FINISHED: Final = (TrialState.COMPLETE, TrialState.PRUNED)
 #: Attribute of a trial with its process, ``host:number``: if the process is killed, the trial is run again.
 PROCESS: Final = "process"
-_JOURNAL: Final = "journal:"
 #: Seconds between heartbeats of a trial in a database, and without one until it is run again.
 HEARTBEAT, GRACE = 10, 60
 #: Seconds after which a journal's lock is taken from a process that was killed while it held it.
 LOCK_GRACE: Final = 30
-#: Attempts to create tables that other processes create at the same time.
-_ATTEMPTS: Final = 5
 #: Maximum number of retries of a trial whose process was lost.
 _MAX_RETRIES: Final = 3
 #: Timeouts of libpq in seconds; without them a vanished server blocks forever.
@@ -64,16 +61,12 @@ class StudyOptions:
     def __post_init__(self) -> None:
         require_selection(self.select)
         if self.shown == UNREADABLE:
-            raise XlarankError(
-                "the study storage cannot be used (`storage` is not an address)",
-                expected="journal:PATH, postgresql+psycopg://USER@HOST/DATABASE or another SQLAlchemy URL",
-                do="check `storage`; write the @ of a password as %40",
-            )
+            got = "the study storage cannot be used (`storage` is not an address)"
+            expected = "journal:PATH, postgresql+psycopg://USER@HOST/DATABASE or another SQLAlchemy URL"
+            raise XlarankError(got, expected=expected, do="check `storage`; write the @ of a password as %40")
         if self.worker and (self.storage is None or self.storage.startswith("sqlite")):
-            raise XlarankError(
-                f"`worker` cannot share {self.shown} with other machines",
-                expected="`storage=journal:PATH` or `storage=postgresql+psycopg://USER@HOST/DATABASE`",
-            )
+            expected = "`storage=journal:PATH` or `storage=postgresql+psycopg://USER@HOST/DATABASE`"
+            raise XlarankError(f"`worker` cannot share {self.shown} with other machines", expected=expected)
 
     @property
     def shown(self) -> str:
@@ -92,9 +85,11 @@ def open_storage(options: StudyOptions, folder: Path) -> Iterator[BaseStorage]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", category=optuna.exceptions.ExperimentalWarning)
-            if options.storage is None or options.storage.startswith(_JOURNAL):
-                path = (options.storage or "").removeprefix(_JOURNAL).removeprefix("//")
-                yield _journal(folder / "journal.log" if options.storage is None else Path(path))
+            if options.storage is None:
+                yield _journal(folder / "journal.log")
+                return
+            if options.storage.startswith("journal:"):
+                yield _journal(Path(options.storage.removeprefix("journal:").removeprefix("//")))
                 return
             storage = _database(options.storage)
             try:
@@ -108,11 +103,10 @@ def open_storage(options: StudyOptions, folder: Path) -> Iterator[BaseStorage]:
         while (wrapped := cause.__cause__ or cause.__context__) is not None:
             cause = wrapped
         text = f"{type(cause).__name__}: {' '.join(str(cause).split())}"
-        raise XlarankError(
-            f"the study storage {options.shown} cannot be used ({hide_passwords(text, options.storage)})",
-            expected="a journal or a database that can be reached; for PostgreSQL pip install 'xlarank[postgres]'",
-            do="check `storage`, or run the same command again: finished trials are kept",
-        ) from None  # the library's error may hold the password
+        got = f"the study storage {options.shown} cannot be used ({hide_passwords(text, options.storage)})"
+        expected = "a journal or a database that can be reached; for PostgreSQL pip install 'xlarank[postgres]'"
+        do = "check `storage`, or run the same command again: finished trials are kept"
+        raise XlarankError(got, expected=expected, do=do) from None  # the library's error may hold the password
 
 
 def _journal(path: Path) -> BaseStorage:
@@ -141,11 +135,9 @@ def _journal(path: Path) -> BaseStorage:
         lock.release()
         return JournalStorage(JournalFileBackend(str(path), lock))
     except (OSError, ValueError, KeyError) as error:
-        raise WorkspaceError(
-            f"the study storage {path} cannot be used ({error})",
-            expected="an Optuna journal, or journal:PATH of a file that is not there yet",
-            do="remove it, or pass another `workspace` or `storage`",
-        ) from error
+        got, do = f"the study storage {path} cannot be used ({error})", "remove it, or pass another `workspace`"
+        expected = "an Optuna journal, or journal:PATH of a file that is not there yet"
+        raise WorkspaceError(got, expected=expected, do=f"{do} or `storage`") from error
 
 
 def _drop_cut_line(path: Path) -> None:
@@ -180,7 +172,7 @@ def _database(address: str) -> Any:
         new = hasattr(storages, "RetryHeartbeatStaleTrialCallback")
         settings |= {"heartbeat_interval": HEARTBEAT, "grace_period": GRACE}
         settings["heartbeat_stale_trial_callback" if new else "failed_trial_callback"] = _retry()
-    for _ in range(_ATTEMPTS):
+    for _ in range(5):
         try:
             return Storage(url.render_as_string(hide_password=False), **settings)
         except DBAPIError as error:
@@ -223,13 +215,9 @@ class NumberedTPESampler(TPESampler):
 
 
 def open_study(
-    storage: BaseStorage,
-    options: StudyOptions,
-    family: str,
-    identity: Mapping[str, str],
-    defaults: Mapping[str, Any],
-    seed: int,
-) -> Study:
+    storage: BaseStorage, options: StudyOptions, family: str, identity: Mapping[str, str],
+    defaults: Mapping[str, Any], seed: int,
+) -> Study:  # fmt: skip
     """Load or create the study of these rows and settings; the default parameters are its first trial.
 
     Args:
@@ -244,11 +232,9 @@ def open_study(
     if options.worker and names and name not in names:
         others = names[-1].removeprefix(family).split("/")
         differ = [words for (words, ours), theirs in zip(identity.items(), others, strict=False) if ours != theirs]
-        raise XlarankError(
-            f"this worker cannot join the study {names[-1]} at {options.shown}: other {' and '.join(differ)}",
-            expected="the same rows and settings in all workers of a study",
-            do="build its rows as the others' were and pass the same options, or run it once without `worker`",
-        )
+        got = f"this worker cannot join the study {names[-1]} at {options.shown}: other {' and '.join(differ)}"
+        do = "build its rows as the others' were and pass the same options, or run it once without `worker`"
+        raise XlarankError(got, expected="the same rows and settings in all workers of a study", do=do)
     parts: dict[str, Any] = {
         "study_name": name, "storage": storage, "sampler": NumberedTPESampler(seed),
         "pruner": optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=FACTOR),

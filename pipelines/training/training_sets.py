@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeAlias
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, FeatureStoreError, ModelError, counted
@@ -21,8 +21,7 @@ from xlarank.pipelines.training.budget import required_memory
 
 #: Largest weight of an extra collection.
 MAX_WEIGHT: Final = 1000.0
-#: Manifests by split.
-Manifests = dict[str, Manifest]
+Manifests: TypeAlias = dict[str, Manifest]
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,10 +58,8 @@ class StoredTrainingSet:
             for split, read in manifests.items():
                 now = read_manifest(workspace, collection, split)
                 if now is None or now.recipe != read.recipe or not read.graphs.items() <= now.graphs.items():
-                    raise FeatureStoreError(
-                        f"the {split} rows of {collection} were replaced while they were trained on",
-                        do="run the same command again",
-                    )
+                    got = f"the {split} rows of {collection} were replaced while they were trained on"
+                    raise FeatureStoreError(got, do="run the same command again")
 
 
 def extra_collections(workspace: Workspace, names: Sequence[str]) -> dict[Collection, float]:
@@ -77,11 +74,9 @@ def extra_collections(workspace: Workspace, names: Sequence[str]) -> dict[Collec
         with suppress(ValueError):
             weight = float(text)
         if not 0 < weight <= MAX_WEIGHT:
-            raise CollectionError(
-                f"the weight of {name} is {text!r}",
-                expected=f"a number above 0, at most {MAX_WEIGHT:g}",
-                do=f"write {name}=0.5, or leave the collection out",
-            )
+            expected = f"a number above 0, at most {MAX_WEIGHT:g}"
+            do = f"write {name}=0.5, or leave the collection out"
+            raise CollectionError(f"the weight of {name} is {text!r}", expected=expected, do=do)
         if weights.setdefault(name, weight) != weight:
             both = f"{weights[name]:g} and {weight:g}"
             raise CollectionError(f"{name} is given two weights, {both}", do="name it once")
@@ -89,12 +84,9 @@ def extra_collections(workspace: Workspace, names: Sequence[str]) -> dict[Collec
 
 
 def read_training_set(
-    workspace: Workspace,
-    collection: Collection,
-    splits: Sequence[str] = ("train",),
-    extra: Mapping[Collection, float] | None = None,
-    fit: FitSettings | None = None,
-) -> StoredTrainingSet:
+    workspace: Workspace, collection: Collection, splits: Sequence[str] = ("train",),
+    extra: Mapping[Collection, float] | None = None, fit: FitSettings | None = None,
+) -> StoredTrainingSet:  # fmt: skip
     """Return the labelled, rankable graphs of some splits.
 
     ``extra`` has the weights of collections of the same kind to train on but not to score; the collection itself is
@@ -107,18 +99,13 @@ def read_training_set(
     weights = {other: weight for other, weight in (extra or {}).items() if other != collection}
     for other in weights:
         if other.kind != collection.kind:
-            raise CollectionError(
-                f"{collection} cannot also be trained on {other}",
-                expected=f"a {collection.kind} collection",
-                do="choose the collections to train with `collections`",
-            )
+            expected, do = f"a {collection.kind} collection", "choose the collections to train with `collections`"
+            raise CollectionError(f"{collection} cannot also be trained on {other}", expected=expected, do=do)
     manifests = {name: _read_manifests(workspace, name, splits) for name in (collection, *weights)}
     stored = [manifest for by_split in manifests.values() for manifest in by_split.values()]
     if len({manifest.recipe.code_hash for manifest in stored}) > 1:
-        raise CollectionError(
-            f"the rows of {' and '.join(map(str, manifests))} were built by different feature code or settings",
-            do="run build-features again for all of their splits",
-        )
+        got = f"the rows of {' and '.join(map(str, manifests))} were built by different feature code or settings"
+        raise CollectionError(got, do="run build-features again for all of their splits")
     for name, by_split in manifests.items():
         required_memory(name, [*by_split.values()], fit)
     data, names = _read_graphs(workspace, collection, splits, manifests[collection])
@@ -137,15 +124,13 @@ def _read_manifests(workspace: Workspace, collection: Collection, splits: Sequen
     manifests = {split: manifest for split, manifest in stored.items() if manifest is not None}
     first = manifests.get(splits[0])
     if first is not None and first.broken and not first.graphs:
-        raise CollectionError(
-            f"{collection} has no {splits[0]} graph that can be read: {next(iter(first.broken.values()))}",
-            do=f"mend its {counted(len(first.broken), 'broken file')} and run build-features again",
-        )
+        got = f"{collection} has no {splits[0]} graph that can be read: {next(iter(first.broken.values()))}"
+        do = f"mend its {counted(len(first.broken), 'broken file')} and run build-features again"
+        raise CollectionError(got, do=do)
     if first is None or not first.graphs:
         raise CollectionError(
-            f"{collection} has no {splits[0]} split in {workspace.root}",
-            expected="stored features of labelled graphs",
-            do=f"run build-features with a data root that holds it, or leave {collection} out",
+            f"{collection} has no {splits[0]} split in {workspace.root}, so no labelled graphs to train on",
+            do="rank and submit use another model of its kind or the shipped ranker, if one fits",
         )
     return manifests
 
@@ -167,12 +152,10 @@ def _read_graphs(
                 usable.append(kept if kept.rankable else graph.measured())
                 names[split].append(graph.name)
     if not usable:
-        raise CollectionError(
-            f"{collection} has {counted(graphs, 'graph')} in {' and '.join(splits)}, none of which can be trained "
-            "on",
-            expected="a graph with measured runtimes and two configurations that differ",
-            do=f"leave {collection} out",
-        )
+        count = f"{counted(graphs, 'graph')} in {' and '.join(splits)}"
+        got = f"{collection} has {count}, none of which can be trained on"
+        expected = "a graph with measured runtimes and two configurations that differ"
+        raise CollectionError(got, expected=expected, do=f"leave {collection} out")
     return TrainingData.from_graphs(usable, target_of(collection)), names
 
 
@@ -186,7 +169,6 @@ def learned_by(workspace: Workspace, collection: Collection, model: TrainedModel
     training = read_training_set(workspace, collection, [*card.trained_on], extra)
     model.require(training.manifest)
     if training.splits != card.trained_on or training.also_from != card.also_from:
-        raise ModelError(
-            f"the rows of {collection} are of other graphs than its model was trained on", do="train again"
-        )
+        got = f"the rows of {collection} are of other graphs than its model was trained on"
+        raise ModelError(got, do="train again")
     return training

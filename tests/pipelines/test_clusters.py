@@ -105,7 +105,7 @@ def test_files_that_do_not_fit_into_memory_together_are_named(
     def write_rows(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(module, "write_rows", write_rows)
+    monkeypatch.setattr("xlarank.features.store.write_rows", write_rows)
     broken = build(tree, tmp_path / "work", collections=[TILE], splits=["train"]).broken
     names = [f"{name}.npz" for name in trees.TREE[TILE]["train"]]
     (why,) = set(broken.values())

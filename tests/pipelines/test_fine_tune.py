@@ -150,6 +150,16 @@ def test_the_ranker_that_comes_along_goes_on(tmp_path: Path) -> None:
     assert tuned > before + 0.05
 
 
+def test_shipped_is_the_ranker_of_the_collections_kind(tmp_path: Path) -> None:
+    write_tree(tmp_path / "tree", {TILE: {"train": ("dot__a", "conv__a")}})
+    place = Workspace(tmp_path / "work")
+    build(tmp_path / "tree", place.root, settings=FeatureSettings())
+    (result,) = fine_tune(place, "shipped", TrainRequest(seeds=1, rounds=2, threads=1))
+    card = load_model(place.model(Collection.parse(TILE))).card
+    assert card.continues is not None and card.continues.fingerprint == fingerprint(pretrained_model("tile").card)
+    assert "fine-tuned from the shipped ranker (tile:" in result.why
+
+
 @pytest.mark.slow
 def test_what_cannot_be_continued(two: Workspace) -> None:
     for start, options, error, message in (

@@ -13,7 +13,7 @@ from tests.pipelines.trees import LAYOUT, TILE, model_of
 from xlarank.data.errors import CollectionError, WorkspaceError, XlarankError
 from xlarank.data.workspace import Workspace
 from xlarank.models.training_data import FitSettings
-from xlarank.pipelines.cross_validate import cross_validate_rankers
+from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.leaderboard import leaderboard
 from xlarank.pipelines.support.results import results_table, write_results
@@ -80,7 +80,7 @@ def test_the_leaderboard_is_paired_by_hand(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_compared_rankers_are_on_the_leaderboard(built: Path) -> None:
     fit = FitSettings(20, threads=1)
-    found = cross_validate_rankers(Workspace(built), ["lambdarank", "ranknet"], collections=[LAYOUT], fit=fit)
+    found = cross_validate(Workspace(built), ["lambdarank", "ranknet"], collections=[LAYOUT], fit=fit)
     board = leaderboard(Workspace(built), collections=[LAYOUT]).filter(pl.col("held_out_by") == "family")
     means = {name: report["score"]["mean"] for name, report in found.comparison[LAYOUT].items()}
     assert dict(board["ranker", "mean"].iter_rows()) == pytest.approx(means)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -234,11 +236,34 @@ def double(value: int, *, progress: Progress, fail: str = "") -> int:
         raise ZeroDivisionError("made up")
     if fail == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
-    if fail == "never done":
+    if fail == "with a semaphore":
+        semaphore = multiprocessing.get_context("spawn").Semaphore()  # noqa: F841
+    if fail in ("never done", "with a semaphore"):
         time.sleep(600)
     progress.step("done")
     progress.end()
     return 2 * value
+
+
+def test_a_step_that_takes_too_long_is_reported_once(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(function: Any, *arguments: Any, **named: Any) -> Any:
+        raise XlarankError(f"{function.__name__} was not done in time")
+
+    monkeypatch.setattr("xlarank.pipelines.run_all.isolated", stopped)
+    assert job(tree, tmp_path).outcomes[0].notes == ["build_features was not done in time"]
+
+
+@pytest.mark.slow
+def test_what_a_killed_step_leaves_behind_is_freed_silently() -> None:
+    code = (
+        "import tests.pipelines.test_run_all as test\n"
+        "try: test.isolated(test.double, 1, fail='with a semaphore', limit=15, progress=test.Mock())\n"
+        "except test.XlarankError as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("double was not done in time\n", "")
 
 
 @pytest.mark.slow
@@ -250,7 +275,7 @@ def test_results_errors_and_progress_come_back() -> None:
         ("clearly", CollectionError, "made up; nothing"),
         ("as a bug", RuntimeError, "ZeroDivisionError: made up"),
         ("killed", XlarankError, "signal 9, most likely for want of memory"),
-        ("never done", XlarankError, "was not done after 2 s"),
+        ("never done", XlarankError, "double was not done in time"),
     ):
         listener, started = Listener(), time.monotonic()
         with pytest.raises(kind, match=said):

@@ -162,8 +162,7 @@ def test_scores_are_written_under_the_lock(trained: Path, tmp_path: Path, monkey
         held.append(True)
 
     fcntl = pytest.importorskip("fcntl")
-    monkeypatch.setattr("xlarank.pipelines.evaluate.write_predictions", write)
-    monkeypatch.setattr("xlarank.pipelines.submit.write_predictions", write)
+    monkeypatch.setattr("xlarank.pipelines.support.score_files.write_predictions", write)
     evaluate(Workspace(trained))
     submit(Workspace(trained), tmp_path / "out.csv")
     assert held == [True] * 4

@@ -28,7 +28,7 @@ from xlarank.models.validation import evaluation
 from xlarank.models.validation.curves import FoldPlan, validate_fold
 from xlarank.models.validation.folds import Fold
 from xlarank.models.validation.metrics import METRICS, graph_metrics, kendall_tau, summarise
-from xlarank.pipelines.cross_validate import cross_validate, cross_validate_rankers, worth_of_blocks
+from xlarank.pipelines.cross_validate import cross_validate, worth_of_blocks
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.reporting.gather import gather
 from xlarank.pipelines.support.evaluation import Evaluation
@@ -233,8 +233,7 @@ def test_by_family_are_the_scores_that_training_kept(shared_trained: Path, fits:
         assert found.report[collection] == summarise(folds)
         assert list(found.report[collection]["tau"]["graphs"]) == list(folds)
     assert (found.graphs, found.notes) == ("out of fold, unseen families", [])
-    by_kind = held_out(shared_trained, by="kind").report
-    assert by_kind == held_out(shared_trained, collections=[LAYOUT]).report, "layouts have no kinds"
+    assert held_out(shared_trained, by="family").report == found.report, "no kernel families are known here"
     assert fits == []
     fitted = held_out(shared_trained, model="lambdarank", rounds=30)
     assert fitted.report == found.report, "nothing of held-out graphs is in the scores of training, not even bins"
@@ -302,7 +301,7 @@ def test_rankers_by_name_need_no_model_and_are_compared_on_the_same_graphs(
     assert alone["ranknet"].notes[0].startswith(f"{LAYOUT}: ranknet with default parameters, ")
     assert not (built / "models").exists()
 
-    found = cross_validate_rankers(Workspace(built), [*names, "ranknet"], fit=fit, **layouts)
+    found = cross_validate(Workspace(built), [*names, "ranknet"], fit=fit, **layouts)
     comparison = found.comparison[LAYOUT]
     gap = comparison["lambdarank"]["slowdown@1"]["difference"]
     for metrics in comparison.values():
@@ -322,7 +321,7 @@ def test_a_block_is_left_out_on_the_same_folds(
 ) -> None:
     """By hand: the score of each graph with and without its columns; none given is the trained model."""
     workspace, fit = Workspace(trained), FitSettings(25, threads=1)
-    found = cross_validate_rankers(workspace, models, without=["Padding", "InnerChange"], fit=fit)
+    found = cross_validate(workspace, models, without=["Padding", "InnerChange"], fit=fit)
     whole, rest = found.comparison[LAYOUT].values()
     assert "no columns of Padding or InnerChange" in found.left_out[TILE] and TILE not in found.report
     scores = [[*one["score"]["graphs"].items()] for one in (whole, rest)]
@@ -342,22 +341,19 @@ def test_a_block_is_left_out_on_the_same_folds(
 
 def test_bad_requests(shared_trained: Path, shared_built: Path, tmp_path: Path) -> None:
     trained, built = Workspace(shared_trained), Workspace(shared_built)
-    tiles, by_kind = {"collections": [TILE]}, {"by": "kind", "collections": [TILE]}
-    none: dict[str, Any] = {"models": ()}
+    tiles = {"collections": [TILE]}
     for pipeline, workspace, options, error, message in (
         (evaluate, trained, {"split": "validation"}, XlarankError, "'validation' is not a split; expected"),
         (evaluate, Workspace(tmp_path / "empty"), {}, CollectionError, "holds no collections"),
-        (cross_validate, trained, {"by": "program"}, XlarankError, "'program'; expected family or graph or kind"),
+        (cross_validate, trained, {"by": "program"}, XlarankError, "'program'; expected kind or family or graph"),
         (cross_validate, trained, {"model": "forest"}, ModelError, "'forest' is not a model"),
-        (cross_validate, trained, by_kind, CollectionError, "by kind of the 4 graphs of "),
         (cross_validate, built, tiles, ModelError, "tile:cpu has no trained model; run train first"),
         (cross_validate, built, {}, CollectionError, "nothing could be cross-validated: .*run train first"),
-        (cross_validate_rankers, trained, {"models": ["ranknet", "ranknet"]}, XlarankError, "there is 1 ranker"),
-        (cross_validate_rankers, trained, {**none, "without": ["Paddin"]}, XlarankError, "did you mean Padding"),
-        (cross_validate_rankers, trained, {**none, "without": ["Unlike"]}, XlarankError, "no block Unlike"),
-        (cross_validate_rankers, trained, {"models": ["ranknet"], **tiles, "without": ["Padding"]},
+        (cross_validate, trained, {"without": ["Paddin"]}, XlarankError, "did you mean Padding"),
+        (cross_validate, trained, {"without": ["Unlike"]}, XlarankError, "no block Unlike"),
+        (cross_validate, trained, {"model": ["ranknet"], **tiles, "without": ["Padding"]},
          CollectionError, "has no columns of Padding"),
-        (cross_validate_rankers, trained, {"models": ["ranknet", "lambdarank"], "without": ["Padding"]},
+        (cross_validate, trained, {"model": ["ranknet", "lambdarank"], "without": ["Padding"]},
          XlarankError, "2 rankers without blocks"),
     ):  # fmt: skip
         with pytest.raises(error, match=message):

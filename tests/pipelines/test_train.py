@@ -255,8 +255,9 @@ def test_collections_that_cannot_be_learned_from(tmp_path: Path) -> None:
     graph_path(root, "tile:torn", "train", "conv__a").parent.mkdir(parents=True)
     graph_path(root, "tile:torn", "train", "conv__a").write_bytes(b"no zip")
     none = "has 1 graph in train, none of which can be trained on"
+    only = f"has no train split in {work}, so no labelled graphs to train on; rank and submit use"
     torn = "has no train graph that can be read: conv__a.npz cannot be opened"
-    reasons = {"tile:alike": none, "tile:torn": torn, "tile:valid": "has no train split", "tile:withheld": none}
+    reasons = {"tile:alike": none, "tile:torn": torn, "tile:valid": only, "tile:withheld": none}
     build(root, work)
     everything = "; ".join(f"{name} {message}.*" for name, message in reasons.items())
     for name, message in {**reasons, "": everything}.items():
@@ -305,7 +306,7 @@ def test_a_model_that_learned_nothing_does_not_replace_the_one_there_is(trained:
     before = card.read_bytes()
     save_best(trained, LAYOUT, params={"min_data_in_leaf": 5000})
     with pytest.raises(
-        CollectionError, match=r"no tree has a split: .* rows are too few .* scores are equal.*tune"
+        CollectionError, match=r"no tree has a split: too few rows to train .* scores are equal.*tune"
     ):
         run(trained, collections=[LAYOUT], allow_constant=False)
     assert card.read_bytes() == before

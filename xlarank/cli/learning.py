@@ -71,7 +71,7 @@ def tune(
     threads: options.Threads = 0,
     json_file: options.Json = None,
 ) -> None:
-    """Tune parameters with Optuna, cross-validated by family (tiles: kind of kernel). Rerun to resume."""
+    """Tune parameters with Optuna, cross-validated by family (tiles: kernel family). Rerun to resume."""
     from xlarank.models.rankers.wide_rows import LambdaRank
     from xlarank.models.training_data import FitSettings
     from xlarank.pipelines.training.budget import TRIAL_FITS
@@ -181,7 +181,7 @@ def train(
         if result.why:
             say(f"{result.collection}: {result.why}")
         if result.fallback:
-            say(f"{result.collection}: fallback for unseen kinds of kernels: {result.fallback}")
+            say(f"{result.collection}: fallback for unseen kernel families: {result.fallback}")
         if result.importance:
             best = [f"{name} {share:.0%}" for name, share in list(result.importance.items())[:5]]
             say(f"{result.collection}: most important columns: {', '.join(best)}", "dim")

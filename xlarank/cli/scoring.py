@@ -83,8 +83,8 @@ def evaluate(
 @app.command()
 def cross_validate(
     by: Annotated[
-        str, Option(help="Unit to hold out: family (a program), graph, or kind (of kernels; layouts: family).")
-    ] = "family",
+        str, Option(help="Unit to hold out: kind (a kernel family; layouts: family), family (a program), or graph.")
+    ] = "kind",
     model: Annotated[
         list[str] | None,
         Option(help=f"Ranker to fit instead of the trained model's: {RANKERS}. Repeat to compare with the first."),
@@ -108,20 +108,15 @@ def cross_validate(
     """Cross-validate: score each graph with a ranker fitted without it."""
     from xlarank.models.training_data import FitSettings
     from xlarank.pipelines.cross_validate import cross_validate as run
-    from xlarank.pipelines.cross_validate import cross_validate_rankers, worth_of_blocks
+    from xlarank.pipelines.cross_validate import worth_of_blocks
 
     place = built_workspace(data_root, workspace, collection)
-    models = list(dict.fromkeys(model or ()))
     with progress_bars() as progress:
-        settings: dict[str, Any] = {
-            "by": by, "collections": collection or (), "with_valid": with_valid,
-            "fit": FitSettings(rounds, seed, threads), "progress": progress,
-        }  # fmt: skip
-        if len(models) > 1 or without:
-            evaluation = cross_validate_rankers(place, models, without=without or (), **settings)
-        else:
-            evaluation = run(place, model=models[0] if models else None, **settings)
-    if len(models) > 1 or without:
+        evaluation = run(
+            place, model, by=by, collections=collection or (), with_valid=with_valid,
+            fit=FitSettings(rounds, seed, threads), without=without or (), progress=progress,
+        )  # fmt: skip
+    if len(set(model or ())) > 1 or without:
         comparison = evaluation.comparison
         _show(evaluation, {name: comparison_table(name, rankers) for name, rankers in comparison.items()})
         for name, text in worth_of_blocks(evaluation, without).items() if without else ():
