@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from xlarank.cli.progress import JobProgress, bars, plain
-from xlarank.cli.tables import new_table, print_table
+from xlarank.cli.tables import fits, new_table, print_table
 from xlarank.data import files
 from xlarank.data.errors import WorkspaceError, counted, reasons
 
@@ -145,12 +145,15 @@ def error_line(text: str) -> None:
     say(text, "red", label="error: ", error=True)
 
 
-def show_rows(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
-    """Show rows under heads (`new_table`), unless there are none."""
-    table = new_table(*heads)
+def show_rows(heads: Sequence[str], rows: Iterable[Sequence[str]], *, extra: int = 0) -> None:
+    """Show rows under heads (`new_table`), if any; in a narrow window without the last ``extra`` columns."""
+    table, rows = new_table(*heads), list(rows)
     for row in rows:
         table.add_row(*row)
-    show(table)
+    if extra and not fits(table, console().width):
+        show_rows(heads[:-extra], [row[:-extra] for row in rows])
+    else:
+        show(table)
 
 
 def show(table: Table) -> None:

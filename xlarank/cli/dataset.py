@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from typer import Argument, Option, Typer
 
-from xlarank.cli.console import finish, headline, list_lines, progress_bars, say, show_rows, write_json
-from xlarank.cli.inputs import Blocks, build, data_root_of, warn_of_skipped_files, workspace_at
+from xlarank.cli.console import finish, headline, list_reasons, progress_bars, say, show_rows, write_json
+from xlarank.cli.inputs import UNRANKABLE, Blocks, build, data_root_of, warn_of_skipped_files, workspace_at
 from xlarank.cli.options import WORK, Collections, Jobs, Json, Root, Scheduler, Seed, Work
 from xlarank.data.errors import XlarankError
 
@@ -49,9 +49,8 @@ def info(
         parts = run(root, collections=collection or [], progress=progress)
     show_rows(INFO, map(info_row, parts))
     for part in parts:
-        list_lines(
-            f"cannot be ranked ({part.collection} {part.split}): one distinct configuration", part.unrankable
-        )
+        why = dict.fromkeys(part.unrankable, UNRANKABLE)
+        list_reasons(f"cannot be ranked ({part.collection} {part.split})", why)
     broken = {f"{part.collection} {part.split} {name}": why for part in parts for name, why in part.broken.items()}
     broken |= warn_of_skipped_files(root)
     write_json(json_file, parts)

@@ -3,36 +3,49 @@
 from __future__ import annotations
 
 import math
+import shlex
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from typer import BadParameter, Option
+from typer import BadParameter, CallbackParam, Option
 
-from xlarank.cli import console
+from xlarank.cli import console, record
 from xlarank.data.errors import XlarankError
 from xlarank.data.files import output_target, read_text
 from xlarank.data.ranges import MAX_HOURS, MAX_ROUNDS, MAX_SEED, MAX_SEEDS, MAX_THREADS, MAX_TRIALS
 from xlarank.data.workspace import DEFAULT_ROOT
 
 
-def _json(path: Path | None) -> Path | None:
+def _json(part: CallbackParam, path: Path | None) -> Path | None:
     if path == console.STDOUT:
         console.settings.json_on_stdout = True
         return path
-    return out_file(path)
+    return out_file(part, path)
 
 
-def out_file(path: Path | None) -> Path | None:
+def out_file(part: CallbackParam, path: Path | None) -> Path | None:
     """Return the path; raises at once for one that could not be written hours later."""
     if path == console.STDOUT:
-        raise XlarankError("--out is -", expected="the name of a file", do="standard output is for --json -")
+        do = "standard output is for --json -"
+        raise XlarankError(f"{part.opts[0]} is -", expected="the name of a file", do=do)
     if path is not None:
         output_target(path)
     return path
+
+
+def kept(word: str, option: str) -> Callable[[Any], Any]:
+    """Return a callback that keeps an option for the next command, unless it has its default value."""
+
+    def keep(value: Any) -> Any:
+        values = value if isinstance(value, list | tuple) else [value] if value not in (None, WORK) else []
+        record.run.words[word] = "".join(f" {option} {shlex.quote(str(each))}" for each in values)
+        return value
+
+    return keep
 
 
 def _number(value: float | None) -> float | None:
@@ -41,20 +54,26 @@ def _number(value: float | None) -> float | None:
     return value
 
 
+WORK = DEFAULT_ROOT
 Root = Annotated[
     Path | None,
-    Option("--data-root", help="Folder in TpuGraphs format. Default: XLARANK_DATA, Kaggle, ~/data, the sample."),
-]
-Work = Annotated[Path, Option("--workspace", help="Folder for features, studies, models and reports.")]
+    Option("--data-root", callback=kept("data", "--data-root"),
+           help="Folder in TpuGraphs format. Default: XLARANK_DATA, Kaggle, ~/data, the sample."),
+]  # fmt: skip
+Work = Annotated[
+    Path,
+    Option("--workspace", callback=kept("work", "--workspace"),
+           help="Folder for features, studies, models and reports."),
+]  # fmt: skip
 Collections = Annotated[
     list[str] | None,
-    Option(
-        "--collection",
-        "-c",
-        help="layout:SOURCE:SEARCH, tile:SOURCE or a pattern ('layout:*'); repeatable. Default: all.",
-    ),
+    Option("--collection", "-c", callback=kept("collection", "-c"),
+           help="layout:SOURCE:SEARCH, tile:SOURCE or a pattern ('layout:*'); repeatable. Default: all."),
+]  # fmt: skip
+ModelOf = Annotated[
+    str | None,
+    Option("--collection", "-c", callback=kept("collection", "-c"), help="Collection whose model to use."),
 ]
-ModelOf = Annotated[str | None, Option("--collection", "-c", help="Collection whose model to use.")]
 Split = Annotated[str, Option(help="train, valid or test.")]
 Seed = Annotated[int, Option(min=0, max=MAX_SEED, help="Seed of all random numbers.")]
 Threads = Annotated[int, Option(min=-1, max=MAX_THREADS, help="Threads for training; 0 or -1: all cores.")]
@@ -87,7 +106,7 @@ ScoresOf = Annotated[
 ]
 Weights = Annotated[list[float] | None, Option("--weights", help="Weight of a file of --scores; repeatable.")]
 RANKERS = "lambdarank, ranknet, xgb-pairwise, sum-pooled, sibling, time-trees or ensemble"
-Model = Annotated[str, Option(help=f"Ranker: {RANKERS}.")]
+Model = Annotated[str, Option(callback=kept("model", "--model"), help=f"Ranker: {RANKERS}.")]
 Select = Annotated[
     str,
     Option(help="Score to select by: mean over graphs, or robust: mean minus a quarter of the standard deviation."),
@@ -96,7 +115,6 @@ Json = Annotated[
     Path | None, Option("--json", callback=_json, help="Write the result as JSON to this file; -: standard output.")
 ]
 Out = Annotated[Path, Option(callback=out_file, help="File to write.")]
-WORK = DEFAULT_ROOT
 
 #: Options of every command.
 _FLAGS: Final = ("--quiet", "--verbose")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
@@ -72,6 +71,8 @@ def import_hlo(
     ))  # fmt: skip
     for graph in report.graphs:
         list_lines(f"note ({graph.graph})", list(graph.notes))
+        if graph.configurable:
+            record.run.keep(graph.path)
     list_lines("left out", report.left_out)
     if report.graphs:
         say(f"wrote {counted(len(report.graphs), 'graph')} below {out}")
@@ -121,6 +122,7 @@ def propose(
         say(f"only {proposal.configs:,} distinct configurations were found")
     number = counted(proposal.configs, "configuration")
     say(f"wrote {proposal.out}: {number} ({proposal.search}), {proposal.seconds:.1f} s")
+    record.run.keep(out)
     write_json(json_file, proposal)
 
 
@@ -169,7 +171,7 @@ def collect(
         )  # fmt: skip
         with progress_bars() as progress:
             labels = run(program, out, settings, split=split, name=name, jobs=jobs, progress=progress)
-    record.run.words["data"] = f" --data-root {shlex.quote(str(out))}"
+    record.run.keep(out)
     counts = ", ".join(f"{count} {status}" for status, count in labels.statuses.items())
     done = "wrote" if labels.fresh else "there already:"
     of = "kernels: " if tiles else ""
@@ -230,6 +232,8 @@ def advise(
     _show_diagnosis(advice.diagnosis)
     if budget > 1:
         _show_advice(advice)
+    else:
+        record.run.keep(program, "--target", target)
     list_lines("wrote", advice.files)
     write_json(json_file, advice)
 
@@ -269,6 +273,7 @@ def _show_advice(advice: Advice) -> None:
             say(advice.conversion_words)
         for line in advice.lines:
             say(line)
+        say("measure before you keep a layout: docs/advise.md")
 
 
 def _show_diagnosis(diagnosis: Diagnosis) -> None:

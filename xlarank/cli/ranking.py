@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -64,6 +63,7 @@ def rank(
         ranking = run(place, graph, collection=collection)
         rankings = {ranking.graph: ranking}
         _show_ranking(ranking, top)
+        record.run.keep(graph)
         result = ranking.as_json(top)
     if csv is not None:
         write_rankings(csv, rankings)
@@ -173,8 +173,7 @@ def submit(
         )  # fmt: skip
     ranked = ((name, str(count), report.models[name]) for name, count in report.rows.items())
     show_rows(("collection", ">test graphs", "ranked by" if scores else "ranked by the model of"), ranked)
-    named = [word for name in collection or () for word in ("-c", name)]
-    record.run.words["check"] = shlex.join(["check-submission", str(out), *named])
+    record.run.keep(out)
     rows = counted(len(report.origin), "row")
     say(f"wrote {report.out}: {rows}, checked")
     for origin, count in report.unranked().items():

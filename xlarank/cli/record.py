@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 import time
 from contextlib import suppress
@@ -21,14 +22,25 @@ RUNS: Final = "runs.jsonl"
 
 @dataclass
 class Run:
-    """``workspace`` is the one that the command writes to, ``words`` are parts of the line about what is next."""
+    """A command that runs.
+
+    Attributes:
+        workspace: the one that the command writes to.
+        words: parts of the line about the next command (`xlarank.cli.guide.Guide.then`).
+    """
 
     command: str = ""
     config: dict[str, Any] | None = None
     workspace: Path | None = None
-    words: dict[str, str] = field(default_factory=lambda: {"data": "", "check": "check-submission"})
+    words: dict[str, str] = field(
+        default_factory=lambda: dict.fromkeys(("work", "data", "collection", "blocks"), "")
+    )
     arguments: list[str] = field(default_factory=lambda: sys.argv[1:])
     began: float = field(default_factory=time.time)
+
+    def keep(self, *words: object) -> None:
+        """Keep a file, a name or an option for the next command."""
+        self.words["file"] = shlex.join(map(str, words))
 
     def end(self, code: object) -> None:
         """Append the record to the workspace, if there is one; write errors are ignored."""

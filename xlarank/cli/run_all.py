@@ -7,6 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
+from xlarank.cli import record
 from xlarank.cli.console import (
     finish,
     headline,
@@ -87,6 +88,7 @@ def run_all(
     for outcome in summary.outcomes:
         list_lines(f"note ({outcome.collection})", outcome.notes)
     say(f"wrote {summary.out}: {counted(summary.rows, 'row')}, checked; {summary.seconds / 60:.1f} min")
+    record.run.keep(out)
     write_json(json_file, {**plain_values(summary), "settings": plain_values(settings)})
     finish(summary.broken)
 
@@ -106,7 +108,8 @@ def package_kaggle(
     from xlarank.pipelines.package_kaggle import package_kaggle as run
 
     made = run(out, models=models, wheelhouse=wheelhouse, owner=owner)
-    say(f"wrote {made.out}: {counted(made.files, 'file')}, {made.size / 1e6:.1f} MB")
+    size = f"{counted(made.files, 'file')}, {made.size / 1e6:.1f} MB"
+    say(f"wrote {made.out}: {size}; upload it as a dataset: kaggle/README.md")
     list_lines("model", list(made.models))
     list_lines("wheel", list(made.wheels))
     write_json(json_file, made)

@@ -227,7 +227,7 @@ def leaderboard(
          *("-" if row[name] is None else f"{row[name]:{form}}" for name, form in forms.items()), row["version"],
          f"{row['time']:%Y-%m-%d %H:%M}")
         for row in board.iter_rows(named=True)
-    ))  # fmt: skip
+    ), extra=2)  # fmt: skip
     if csv is not None:
         board.write_csv(csv)
         say(f"wrote {csv}")
