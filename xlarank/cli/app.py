@@ -168,7 +168,7 @@ def _leave(number: int) -> NoReturn:
 
 def _require_streams() -> None:
     """Raise `XlarankError` if standard output is closed: the next opened file would receive the output."""
-    if os.environ.get("COLUMNS", "1").strip("0") == "":
+    if not os.environ.get("COLUMNS", "1").strip("0"):
         del os.environ["COLUMNS"]  # rich would print nothing
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")
@@ -200,7 +200,6 @@ def _out_of_memory(error: BaseException) -> bool:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield the error and its causes."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__

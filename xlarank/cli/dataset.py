@@ -13,8 +13,7 @@ from xlarank.cli.options import WORK, Collections, Jobs, Json, Root, Scheduler, 
 from xlarank.data.errors import XlarankError
 
 if TYPE_CHECKING:  # heavy: commands import it late, so that --help stays quick
-    from xlarank.models.validation.layout_labels import LayoutLabels
-    from xlarank.pipelines.info import SplitInfo, TileLabels
+    from xlarank.pipelines.info import SplitInfo
 
 app = Typer()
 
@@ -25,10 +24,7 @@ INFO: Final = ("collection", "split", ">graphs", ">labelled", ">families", ">con
 
 @app.command()
 def info(
-    graph: Annotated[
-        Path | None,
-        Argument(help="npz file of a graph: show its labels and their noise instead."),
-    ] = None,
+    graph: Annotated[Path | None, Argument(help="npz file of a graph: show its labels and their noise.")] = None,
     data_root: Root = None,
     collection: Collections = None,
     json_file: Json = None,
@@ -41,7 +37,11 @@ def info(
         if data_root is not None or collection:
             raise XlarankError(f"both {graph} and a data root or collection are named", expected="one of them")
         labels = file_info(graph)
-        show_rows(("~quantity", ">value"), label_rows(labels))
+        values = vars(labels)
+        show_rows(("~quantity", ">value"), (
+            (head, "-" if values[name] is None else f"{values[name]:{form}}")
+            for name, (head, form) in _LABELS.items() if name in values
+        ))  # fmt: skip
         write_json(json_file, labels)
         return
     root = data_root_of(data_root)
@@ -58,7 +58,7 @@ def info(
 
 
 #: Heads and formats of the quantities of a graph file.
-LABELS: Final = {
+_LABELS: Final = {
     "configurations": ("configurations", ","),
     "measured": ("measured", ","),
     "distinct": ("distinct", ","),
@@ -73,16 +73,6 @@ LABELS: Final = {
     "set_tau": ("tau of layouts of outputs, learned from the same graph", ".3f"),
     "additive_r2": ("R2 of a sum over tied outputs", ".6f"),
 }
-
-
-def label_rows(labels: LayoutLabels | TileLabels) -> list[tuple[str, str]]:
-    """Return the quantities of a graph file as rows of a table."""
-    values = vars(labels)
-    return [
-        (head, "-" if values[name] is None else f"{values[name]:{form}}")
-        for name, (head, form) in LABELS.items()
-        if name in values
-    ]
 
 
 def info_row(part: SplitInfo) -> list[str]:
@@ -155,15 +145,14 @@ def explain_feature(
     write_json(json_file, columns)
     if len(columns) > 1:
         show_rows(("column", "~meaning", "scope", "tier"), (
-            (one.name, one.meaning, f"{one.scope}{', transductive' if one.transductive else ''}", one.tier)
-            for one in columns
+            (column.name, column.meaning, column.scope + ", transductive" * column.transductive, column.tier)
+            for column in columns
         ))  # fmt: skip
         return
     (column,) = columns
     headline(column.name)
     kinds = f"{column.block}, {' and '.join(column.kinds)} graphs"
     lines = [column.meaning, "", f"{kinds}: one value per {column.scope}; {column.tier} tier"]
-    if column.transductive:
-        lines.append("transductive: computed from all candidates of the graph, without labels")
+    lines += ["transductive: computed from all candidates of the graph, without labels"] * column.transductive
     for line in [*lines, "", *column.about.splitlines()]:
         say(line)

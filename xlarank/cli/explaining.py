@@ -43,10 +43,8 @@ def explain(
     from xlarank.features.meanings import column_meanings
     from xlarank.pipelines.explain import explain as run
 
-    result = run(
-        workspace_at(workspace), graph, config=config, against=against, collection=collection, svg=svg,
-        module=module,
-    )  # fmt: skip
+    result = run(workspace_at(workspace), graph, config=config, against=against, collection=collection, svg=svg,
+                 module=module)  # fmt: skip
     ahead = "ahead of" if result.difference < 0 else "behind" if result.difference > 0 else "level with"
     first, second = result.ranks
     say(
@@ -60,19 +58,18 @@ def explain(
         say(f"runtimes {result.runtime[0] / 1e6:.4f} against {result.runtime[1] / 1e6:.4f} ms")
     show_rows((">contribution", "cause"), ((f"{value:+.4f}", name) for name, value in result.causes.items()))
     nodes, others = result.nodes[:top], result.nodes[top:]
+    timed = [">estimated µs"] if result.estimated else []
     rows = []
     for node in nodes:
         text = f"{node.opcode} {node.shape}"
         named = f"{node.name}: {text} {node.op_name}".rstrip() if node.name else text
         rows.append((f"{node.value:+.4f}", *_microseconds(node), str(node.node), named, node.now, node.then))
+    blank = [""] * len(timed)
     if others:
-        left = sum(node.value for node in others)
-        blank = [""] * (result.estimated is not None)
-        rows.append((f"{left:+.4f}", *blank, "", counted(len(others), "other node"), "", ""))
+        other = sum(node.value for node in others)
+        rows.append((f"{other:+.4f}", *blank, "", counted(len(others), "other node"), "", ""))
     if nodes and abs(result.rest) >= 5e-5:
-        blank = [""] * (result.estimated is not None)
         rows.append((f"{result.rest:+.4f}", *blank, "", "not attributed to a single node", "", ""))
-    timed = [">estimated µs"] if result.estimated else []
     show_rows((">contribution", *timed, ">node", "operation", "now", "then"), rows)
     pairs = ((f"{pair.value:+.4f}", pair.now, pair.then) for pair in result.pairs[:top])
     show_rows((">contribution", "pair now", "pair then"), pairs)
@@ -106,9 +103,8 @@ def calibrate(
     from xlarank.pipelines.calibrate import calibrate as run
 
     with progress_bars() as progress:
-        calibrations, left_out = run(
-            workspace_at(workspace), collections=collection or (), threads=threads, progress=progress
-        )
+        calibrations, left_out = run(workspace_at(workspace), collections=collection or (), threads=threads,
+                                     progress=progress)  # fmt: skip
     heads = ("collection", ">graphs", ">held out", ">seeds", ">pairs certain", ">of these right", ">best in first",
              ">nearly best in first")  # fmt: skip
     show_rows(heads, (

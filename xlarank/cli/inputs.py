@@ -107,12 +107,10 @@ def built_workspace(
 
 
 def read_scores(paths: Sequence[Path] | None, weights: Sequence[float] | None, split: str) -> ScoreFiles | None:
-    """Return the scores of ``--scores`` and ``--weights``; None without the first."""
+    """Return the scores of ``--scores`` and ``--weights``, if there are any."""
     from xlarank.pipelines.support.score_files import ScoreFiles
 
-    if not paths and not weights:
-        return None
-    return ScoreFiles.read(paths or (), split, weights or ())
+    return ScoreFiles.read(paths or (), split, weights or ()) if paths or weights else None
 
 
 def build(

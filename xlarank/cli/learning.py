@@ -19,8 +19,8 @@ app = Typer()
 
 
 def _shown(params: dict[str, Any]) -> str:
-    values = {name: f"{value:.3g}" if isinstance(value, float) else value for name, value in params.items()}
-    return ", ".join(f"{name}={value}" for name, value in values.items())
+    forms = {name: ".3g" if isinstance(value, float) else "" for name, value in params.items()}
+    return ", ".join(f"{name}={params[name]:{form}}" for name, form in forms.items())
 
 
 def spread(score: dict[str, Any] | None) -> str:
@@ -94,7 +94,7 @@ def tune(
         for result in results if result.params is not None
     ))  # fmt: skip
     list_lines("note", [f"{result.collection}: {result.note}" for result in results if result.note])
-    for path in [path for result in results for path in result.pictures]:
+    for path in (path for result in results for path in result.pictures):
         say(f"wrote {path}")
     list_lines("not tuned", [result.skipped for result in results if result.skipped])
     write_json(json_file, results)
@@ -122,10 +122,7 @@ def train(
         ),
     ] = None,
     model: Annotated[
-        str,
-        Option(
-            help=f"Ranker: {options.RANKERS}; or auto: the ranker with the best out-of-fold score, per collection."
-        ),
+        str, Option(help=f"Ranker: {options.RANKERS}; or auto: the one with the best out-of-fold score.")
     ] = "lambdarank",
     seeds: options.Seeds = 3,
     with_valid: Annotated[

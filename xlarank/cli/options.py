@@ -42,7 +42,7 @@ def kept(word: str, option: str) -> Callable[[Any], Any]:
 
     def keep(value: Any) -> Any:
         values = value if isinstance(value, list | tuple) else [value] if value not in (None, WORK) else []
-        record.run.words[word] = "".join(f" {option} {shlex.quote(str(each))}" for each in values)
+        record.run.words[word] = "".join(f" {option} {shlex.quote(str(entry))}" for entry in values)
         return value
 
     return keep
@@ -100,9 +100,7 @@ Hours = Annotated[
 Ram = Annotated[float, Option(min=0, callback=_number, help="Gigabytes of memory; 0: 90 % of the machine's.")]
 ScoresOf = Annotated[
     list[Path] | None,
-    Option(
-        "--scores", help="Parquet or csv with graph, configuration, score, instead of a model; repeat to blend."
-    ),
+    Option("--scores", help="Parquet or csv with graph, configuration, score, to use or blend instead of a model."),
 ]
 Weights = Annotated[list[float] | None, Option("--weights", help="Weight of a file of --scores; repeatable.")]
 RANKERS = "lambdarank, ranknet, xgb-pairwise, sum-pooled, sibling, time-trees or ensemble"
@@ -163,10 +161,10 @@ def load_config(path: Path, commands: Mapping[str, Any], name: str) -> dict[str,
     everywhere = {option for command in commands.values() for option in _names(command)}
     values = {}
     for key, value in settings.items():
-        option = key.replace("-", "_")
         if isinstance(value, dict):
             check(key, f"[{key}]", "a command", commands)
         else:
+            option = key.replace("-", "_")
             check(option, key, "an option of any command", everywhere)
             if option in options:  # others are for other commands
                 values[options[option]] = value
@@ -176,18 +174,15 @@ def load_config(path: Path, commands: Mapping[str, Any], name: str) -> dict[str,
         values[options[option]] = value
     flags = {part.name for part in commands[name].params if getattr(part, "is_flag", False)}
     for option, value in values.items():
-        if option not in flags and any(isinstance(entry, bool) for entry in (value, *_entries(value))):
+        entries = value if isinstance(value, list) else [value]
+        if option not in flags and any(isinstance(entry, bool) for entry in entries):
             got = f"{path} sets {option.replace('_', '-')} to {str(value).lower()}"  # which counts as 1
             raise XlarankError(got, expected="a number or text", do="correct the file")
     return values
 
 
-def _entries(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
 def _names(command: Any) -> dict[str, str]:
-    """Return parameters by the names that a file may use; ``json`` and ``json_file`` are the same."""
+    """Return parameters by the names that a file may use: ``json`` and ``json_file`` are the same."""
     options = [part for part in command.params if part.param_type_name == "option"]
     named = {text.lstrip("-").replace("-", "_"): part.name for part in options for text in part.opts}
     return named | {part.name: part.name for part in options}

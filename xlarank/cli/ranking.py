@@ -8,17 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Exit, Option, Typer
 
-from xlarank.cli import record
-from xlarank.cli.console import (
-    error_line,
-    finish,
-    list_lines,
-    list_reasons,
-    progress_bars,
-    say,
-    show_rows,
-    write_json,
-)
+from xlarank.cli import console, record
+from xlarank.cli.console import error_line, finish, list_lines, list_reasons, say, show_rows, write_json
 from xlarank.cli.inputs import Blocks, built_workspace, data_root_of, read_scores, workspace_at
 from xlarank.cli.options import WORK, Collections, Json, ModelOf, Out, Root, ScoresOf, Weights, Work, out_file
 from xlarank.data.errors import counted, reasons
@@ -55,7 +46,7 @@ def rank(
     place = workspace_at(workspace)
     broken: dict[str, str] = {}
     if graph.is_dir():
-        with progress_bars() as progress:
+        with console.progress_bars() as progress:
             rankings, broken = rank_folder(place, graph, collection=collection, progress=progress)
         _show_rankings(rankings, top)
         result = {name: ranking.as_json(top) for name, ranking in rankings.items()}
@@ -99,14 +90,14 @@ def _show_ranking(ranking: Ranking, top: int) -> None:
         say(line)
 
 
-def _show_losses(ranking: Ranking, most: int = 3) -> None:
+def _show_losses(ranking: Ranking) -> None:
     """Name the nodes of the best configuration that another layout would make faster."""
     from xlarank.features.meanings import describe_node
 
     first, graph = int(ranking.order[0]), ranking.source[0]
     times = ranking.node_times(first)
     total = sum(node.nanoseconds for node in times)
-    slower = sorted(times, key=lambda node: node.fastest_ns - node.nanoseconds)[:most]
+    slower = sorted(times, key=lambda node: node.fastest_ns - node.nanoseconds)[:3]
     for node in slower:
         share = (node.nanoseconds - node.fastest_ns) / total if total else 0.0
         if share >= 0.001:
@@ -123,24 +114,24 @@ def _milliseconds(runtime_ns: int | None) -> str:
     return "-" if runtime_ns is None else f"{runtime_ns / 1e6:.4f}"
 
 
-def _identical(entry: Ranked, most: int = 8) -> str:
+def _identical(entry: Ranked) -> str:
     """Return the identical configurations, with their runtimes if these were measured."""
     configurations = [
         str(config) if runtime is None else f"{config} ({_milliseconds(runtime)} ms)"
         for config, runtime in zip(entry.identical, entry.identical_runtime_ns, strict=True)
     ]
-    more = f" and {len(configurations) - most} more" if len(configurations) > most else ""
-    return ", ".join(configurations[:most]) + more
+    more = f" and {len(configurations) - 8} more" if len(configurations) > 8 else ""
+    return ", ".join(configurations[:8]) + more
 
 
 def _show_rankings(rankings: dict[str, Ranking], top: int) -> None:
-    rows = []
-    for name, ranking in rankings.items():
-        best = ", ".join(str(entry.configuration) for entry in ranking.best(min(top, 5)))
-        tau = f"{ranking.metrics['tau']:.3f}" if ranking.metrics else "-"
-        faster = [f"{value:.3f}" for value in ranking.speedups.values()] if ranking.speedups else ["-", "-"]
-        rows.append((name, ranking.collection, f"{len(ranking.order):,}", best, tau, *faster))
-    show_rows(("graph", "model", ">configurations", "~best", ">tau", ">speedup@1", ">speedup@5"), rows)
+    show_rows(("graph", "model", ">configurations", "~best", ">tau", ">speedup@1", ">speedup@5"), (
+        (name, ranking.collection, f"{len(ranking.order):,}",
+         ", ".join(str(entry.configuration) for entry in ranking.best(min(top, 5))),
+         f"{ranking.metrics['tau']:.3f}" if ranking.metrics else "-",
+         *([f"{value:.3f}" for value in ranking.speedups.values()] if ranking.speedups else "--"))
+        for name, ranking in rankings.items()
+    ))  # fmt: skip
 
 
 @app.command()
@@ -151,9 +142,7 @@ def submit(
     collection: Collections = None,
     model_from: Annotated[
         str | None,
-        Option(
-            help="Rank collections without a model with the model of this collection; shipped: the shipped ranker."
-        ),
+        Option(help="Collection whose model ranks those without one; shipped: the shipped ranker."),
     ] = None,
     scores: ScoresOf = None,
     weights: Weights = None,
@@ -166,7 +155,7 @@ def submit(
     from xlarank.pipelines.submit import submit as run
 
     place = built_workspace(data_root, workspace, collection, trained=not scores and model_from != "shipped")
-    with progress_bars() as progress:
+    with console.progress_bars() as progress:
         report = run(
             place, out, collections=collection or (), model_from=model_from,
             scores=read_scores(scores, weights, "test"), progress=progress,
@@ -176,11 +165,9 @@ def submit(
     record.run.keep(out)
     rows = counted(len(report.origin), "row")
     say(f"wrote {report.out}: {rows}, checked")
-    for origin, count in report.unranked().items():
-        list_lines(
-            "note", [f"{count} of {rows} are not ranked by a model ({_why_unranked(report)}): {origin} order"]
-        )
-    list_lines("note", report.notes)
+    why = f"not ranked by a model ({_why_unranked(report)})"
+    unranked = [f"{count} of {rows} are {why}: {origin} order" for origin, count in report.unranked().items()]
+    list_lines("note", [*unranked, *report.notes])
     for name in sorted(name for name in report.left_out if not report.covers(name)):
         say(f"{name} has no test graphs, so no rows")
     write_json(json_file, report)

@@ -57,8 +57,8 @@ class Run:
         with suppress(ImportError):  # not on Windows
             import resource
 
-            of = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-            peak = max(resource.getrusage(who).ru_maxrss for who in of)  # the largest single process
+            processes = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+            peak = max(resource.getrusage(process).ru_maxrss for process in processes)  # the largest single one
             entry["peak_mb"] = round(peak / (1 << 20 if sys.platform == "darwin" else 1 << 10))
         reports = self.workspace / "reports"
         with suppress(OSError):
@@ -74,9 +74,9 @@ def without_passwords(value: Any, option: str = "") -> Any:
     ['tune', '--storage=mysql://me:***@host/db', '--storage', '***']
     """
     if isinstance(value, dict):
-        return {name: without_passwords(each, f"--{name}") for name, each in value.items()}
+        return {name: without_passwords(entry, f"--{name}") for name, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [without_passwords(each, str(word)) for word, each in zip([option, *value], value, strict=False)]
+        return [without_passwords(entry, str(word)) for word, entry in zip([option, *value], value, strict=False)]
     if isinstance(value, str) and value.startswith("--storage="):
         return "--storage=" + without_password(value.removeprefix("--storage="))
     hidden = isinstance(value, str) and (option == "--storage" or "://" in value)
