@@ -52,7 +52,7 @@ def _version(show: bool) -> None:
 def common(
     context: typer.Context,
     version: Annotated[
-        bool, Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+        bool, Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
     quiet: Annotated[bool, Option("--quiet", help="Print errors only (and JSON with --json -).")] = False,
     verbose: Annotated[bool, Option("--verbose", help="Print each step, and lists in full.")] = False,

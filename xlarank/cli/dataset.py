@@ -108,9 +108,7 @@ def build_features(
     ] = 0,
     jobs: Jobs = 0,
     tier: Annotated[str, Option(help="Columns: fast or full.")] = "full",
-    candidates: Annotated[
-        bool, Option(help="Include columns computed from all candidates of a graph (transductive).")
-    ] = True,
+    candidates: Annotated[bool, Option(help="Include transductive columns (of all candidates of a graph).")] = True,
     blocks: Blocks = None,
     seed: Seed = 0,
     replace: Annotated[bool, Option("--replace", help="Delete features and models of another data root.")] = False,

@@ -26,17 +26,14 @@ def explain(
     graph: Annotated[Path, Argument(help="An npz file in TpuGraphs format.")],
     config: Annotated[int | None, Option(help="Configuration to explain. Default: the best.")] = None,
     against: Annotated[
-        str | None, Option(help="Configuration to compare with, or 'default' (sets no layout).")
+        str | None, Option(help="Configuration to compare with, or default (sets no layout).")
     ] = None,
     top: Annotated[int, Option(min=1, help="Number of rows in each table.")] = 10,
     workspace: Work = WORK,
     collection: ModelOf = None,
     blocks: Blocks = None,
     module: Annotated[Path | None, Option(help="HLO module of the graph, for names of nodes.")] = None,
-    svg: Annotated[
-        Path | None,
-        Option(callback=out_file, help="Draw the segment with the largest contribution into this file."),
-    ] = None,
+    svg: Annotated[Path | None, Option(callback=out_file, help="Draw the largest segment into this file.")] = None,
     json_file: Json = None,
 ) -> None:
     """Explain why one configuration is ranked ahead of another: by node, pair, cause and column."""
@@ -125,11 +122,9 @@ def _right(trust: Calibration) -> str:
 @app.command()
 def report(
     out: Annotated[
-        Path | None, Option(callback=out_file, help="File to write. Default: reports/report.html in the workspace.")
+        Path | None, Option(callback=out_file, help="Default: reports/report.html in the workspace.")
     ] = None,
-    compare: Annotated[
-        Path | None, Option(help="Another workspace, to compare graph by graph (paired test).")
-    ] = None,
+    compare: Annotated[Path | None, Option(help="Workspace to compare with, graph by graph (paired test).")] = None,
     workspace: Work = WORK,
     collection: Collections = None,
     json_file: Json = None,

@@ -33,7 +33,7 @@ def _load_blocks(names: list[str] | None) -> list[str] | None:
 UNRANKABLE = "one distinct configuration, or equal runtimes"
 Blocks = Annotated[
     list[str] | None,
-    Option(callback=_load_blocks, help="Python file with your own blocks of columns, which is run; repeatable."),
+    Option(callback=_load_blocks, help="File with blocks of columns, which is run; repeatable."),
 ]
 
 

@@ -61,9 +61,7 @@ def tune(
             "URL. Default: a journal in the workspace."
         ),
     ] = None,
-    worker: Annotated[
-        bool, Option("--worker", help="Join the study at --storage as one of several processes.")
-    ] = False,
+    worker: Annotated[bool, Option("--worker", help="Join the study at --storage as another process.")] = False,
     timeout: options.Timeout = None,
     rounds: options.Rounds = 300,
     select: options.Select = "mean",
@@ -125,9 +123,7 @@ def train(
         str, Option(help=f"Ranker: {options.RANKERS}; or auto: the one with the best out-of-fold score.")
     ] = "lambdarank",
     seeds: options.Seeds = 3,
-    with_valid: Annotated[
-        bool, Option("--with-valid", help="Train on the valid split too, for a submission.")
-    ] = False,
+    with_valid: Annotated[bool, Option("--with-valid", help="Train on the valid split, too.")] = False,
     rounds: options.Rounds = 300,
     select: options.Select = "mean",
     seed: options.Seed = 0,
@@ -136,9 +132,7 @@ def train(
         str, Option(help="local, or dask: train each booster on all workers of --scheduler (lambdarank only).")
     ] = "local",
     scheduler: options.Scheduler = None,
-    allow_constant: Annotated[
-        bool, Option("--allow-constant", help="Save a model even if its scores are all equal.")
-    ] = False,
+    allow_constant: Annotated[bool, Option("--allow-constant", help="Save models with equal scores, too.")] = False,
     json_file: options.Json = None,
 ) -> Any:
     """Train the final models, with tuned parameters if there are any."""

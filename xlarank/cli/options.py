@@ -55,48 +55,31 @@ def _number(value: float | None) -> float | None:
 
 
 WORK = DEFAULT_ROOT
-Root = Annotated[
-    Path | None,
-    Option("--data-root", callback=kept("data", "--data-root"),
-           help="Folder in TpuGraphs format. Default: XLARANK_DATA, Kaggle, ~/data, the sample."),
-]  # fmt: skip
-Work = Annotated[
-    Path,
-    Option("--workspace", callback=kept("work", "--workspace"),
-           help="Folder for features, studies, models and reports."),
-]  # fmt: skip
-Collections = Annotated[
-    list[str] | None,
-    Option("--collection", "-c", callback=kept("collection", "-c"),
-           help="layout:SOURCE:SEARCH, tile:SOURCE or a pattern ('layout:*'); repeatable. Default: all."),
-]  # fmt: skip
+Root = Annotated[Path | None, Option(
+    "--data-root", callback=kept("data", "--data-root"),
+    help="Folder in TpuGraphs format. Default: XLARANK_DATA, Kaggle, ~/data, the sample.",
+)]  # fmt: skip
+Work = Annotated[Path, Option(
+    "--workspace", callback=kept("work", "--workspace"), help="Folder for features, studies, models and reports.",
+)]  # fmt: skip
+Collections = Annotated[list[str] | None, Option(
+    "--collection", "-c", callback=kept("collection", "-c"),
+    help="layout:SOURCE:SEARCH, tile:SOURCE or a pattern ('layout:*'); repeatable. Default: all.",
+)]  # fmt: skip
 ModelOf = Annotated[
     str | None,
-    Option("--collection", "-c", callback=kept("collection", "-c"), help="Collection whose model to use."),
+    Option("--collection", "-c", callback=kept("collection", "-c"), help="Collection of the model."),
 ]
 Split = Annotated[str, Option(help="train, valid or test.")]
 Seed = Annotated[int, Option(min=0, max=MAX_SEED, help="Seed of all random numbers.")]
 Threads = Annotated[int, Option(min=-1, max=MAX_THREADS, help="Threads for training; 0 or -1: all cores.")]
-Rounds = Annotated[
-    int,
-    Option(min=1, max=MAX_ROUNDS, help="Maximum number of boosting rounds; cross-validation chooses the number."),
-]
+Rounds = Annotated[int, Option(min=1, max=MAX_ROUNDS, help="Maximum boosting rounds; cross-validation chooses.")]
 Seeds = Annotated[int, Option(min=1, max=MAX_SEEDS, help="Number of boosters whose scores are averaged.")]
-Trials = Annotated[
-    int, Option(min=1, max=MAX_TRIALS, help="Total number of trials of each study, including earlier ones.")
-]
-Jobs = Annotated[
-    int, Option(min=0, max=MAX_THREADS, help="Number of processes; 0: chosen by the size of the files.")
-]
-Scheduler = Annotated[
-    str | None,
-    Option(help="Dask cluster: host:port of its scheduler, or local: processes on this machine (extra: dask)."),
-]
+Trials = Annotated[int, Option(min=1, max=MAX_TRIALS, help="Trials of each study, earlier ones included.")]
+Jobs = Annotated[int, Option(min=0, max=MAX_THREADS, help="Number of processes; 0: by the size of the files.")]
+Scheduler = Annotated[str | None, Option(help="host:port of a Dask scheduler, or local (extra: dask).")]
 Timeout = Annotated[float | None, Option(min=0, callback=_number, help="Maximum seconds per collection.")]
-Hours = Annotated[
-    float,
-    Option(min=0, max=MAX_HOURS, callback=_number, help="Time budget in hours, from the start of the command."),
-]
+Hours = Annotated[float, Option(min=0, max=MAX_HOURS, callback=_number, help="Time budget in hours.")]
 Ram = Annotated[float, Option(min=0, callback=_number, help="Gigabytes of memory; 0: 90 % of the machine's.")]
 ScoresOf = Annotated[
     list[Path] | None,
@@ -105,13 +88,8 @@ ScoresOf = Annotated[
 Weights = Annotated[list[float] | None, Option("--weights", help="Weight of a file of --scores; repeatable.")]
 RANKERS = "lambdarank, ranknet, xgb-pairwise, sum-pooled, sibling, time-trees or ensemble"
 Model = Annotated[str, Option(callback=kept("model", "--model"), help=f"Ranker: {RANKERS}.")]
-Select = Annotated[
-    str,
-    Option(help="Score to select by: mean over graphs, or robust: mean minus a quarter of the standard deviation."),
-]
-Json = Annotated[
-    Path | None, Option("--json", callback=_json, help="Write the result as JSON to this file; -: standard output.")
-]
+Select = Annotated[str, Option(help="Score to select by: mean, or robust: mean - std / 4 over graphs.")]
+Json = Annotated[Path | None, Option("--json", callback=_json, help="Write JSON to this file; -: standard output.")]
 Out = Annotated[Path, Option(callback=out_file, help="File to write.")]
 
 #: Options of every command.

@@ -26,13 +26,9 @@ _STATUS: Final = {"ok": "compiled", "screened": "screened out", "known": "duplic
 #: Operations and copies in a table; all of them are in --json.
 _SHOWN: Final = 10
 
-_Target = Annotated[
-    str, Option(help="tpu-v3, tpu-v4, tpu-v5e or tpu-v6e, estimated; cpu or device (JAX's own), measured.")
-]
+_Target = Annotated[str, Option(help="tpu-v3, -v4, -v5e or -v6e, estimated; cpu or device (JAX's own), measured.")]
 _Jobs = Annotated[int, Option(min=1, max=64, help="Number of configurations compiled at a time.")]
-_Tie = Annotated[
-    str, Option(help="rule: tied nodes are set together, as in Google's files; none: every node separately.")
-]
+_Tie = Annotated[str, Option(help="rule: set tied nodes together, as in Google's files; none: separately.")]
 _PROGRAM: Final = "HLO file, or module:function that returns a JAX callable and its arguments."
 _PerNode = Annotated[int, Option(min=2, help="Candidate layouts of a node with --tie none, the default included.")]
 
@@ -47,7 +43,7 @@ def import_hlo(
     out: Annotated[Path, Option(help="Data root to write to; graphs go into its npz/.")],
     collection: Annotated[
         str | None,
-        Option("--collection", "-c", help="Default: layout:own:default, and tile:own for kernels."),
+        Option("--collection", "-c", help="Default: layout:own:default, tile:own."),
     ] = None,
     split: Split = "test",
     name: Annotated[str | None, Option(help="Name of the graph, with a single file. Default: the file's.")] = None,
@@ -81,9 +77,7 @@ def propose(
     graph: Annotated[Path, Argument(help="A layout graph's npz file, or an HLO program.")],
     out: Out,
     search: Annotated[str, Option(help="random, or evolve: a genetic search by a model's scores.")] = "random",
-    configs: Annotated[
-        int, Option(min=1, help="Number of configurations; the first is the compiler's default.")
-    ] = 1000,
+    configs: Annotated[int, Option(min=1, help="Number of configurations, the compiler's default first.")] = 1000,
     workspace: Work = WORK,
     collection: ModelOf = None,
     blocks: Blocks = None,
@@ -124,23 +118,19 @@ def collect(
     out: Annotated[Path, Option(help="Data root to write to; graphs go below its npz/.")],
     target: _Target = DEFAULT_TARGET,
     search: Annotated[str, Option(help="random, or evolve: a genetic search by the labels.")] = "random",
-    configs: Annotated[
-        int, Option(min=1, help="Number of configurations; the first is the compiler's default.")
-    ] = 64,
-    tiles: Annotated[
-        bool, Option("--tiles", help="Label tile sizes of each kernel instead of layouts (TPU only).")
-    ] = False,
+    configs: Annotated[int, Option(min=1, help="Number of configurations, the compiler's default first.")] = 64,
+    tiles: Annotated[bool, Option("--tiles", help="Label tiles of each kernel instead of layouts (TPU).")] = False,
     split: Split = "train",
     name: Annotated[str | None, Option(help="Name of the graph; default: that of the program.")] = None,
     jobs: _Jobs = 1,
     limit: Annotated[
-        float, Option(min=1, help="Maximum seconds to compile one configuration (--tiles: on average).")
+        float, Option(min=1, help="Maximum seconds to compile a configuration (tiles: mean).")
     ] = 120.0,
     tie: _Tie = "rule",
     per_node: _PerNode = 8,
     effort: Annotated[
         float | None,
-        Option(min=-1, max=1, help="XLA's optimisation effort; -1 compiles faster but changes the labels."),
+        Option(min=-1, max=1, help="XLA's effort; -1 compiles faster, with other labels."),
     ] = None,
     minutes: Annotated[float, Option(min=0, help="Maximum minutes to measure programs (cpu, device).")] = 10.0,
     seed: Seed = 0,
@@ -163,8 +153,8 @@ def collect(
             labels = run(program, out, settings, split=split, name=name, jobs=jobs, progress=progress)
     record.run.keep(out)
     counts = ", ".join(f"{count} {status}" for status, count in labels.statuses.items())
-    done, counted_things = "wrote" if labels.fresh else "there already:", "kernels: " if tiles else ""
-    say(f"{done} {labels.path} ({counted_things}{counts}); labels are {labels.manifest['source']}")
+    done = "wrote" if labels.fresh else "there already:"
+    say(f"{done} {labels.path} ({'kernels: ' if tiles else ''}{counts}); labels are {labels.manifest['source']}")
     made = sum(labels.statuses.values())
     if not tiles and made < configs:
         say(f"{made} of {counted(configs, 'configuration')}: no others of this program differ")
@@ -182,17 +172,12 @@ def advise(
     target: _Target = DEFAULT_TARGET,
     budget: Annotated[int, Option(min=1, help="Number of compilations; 1: diagnosis only.")] = 20,
     minutes: Annotated[float, Option(min=0, help="Stop after this many minutes.")] = 60.0,
-    out: Annotated[Path, Option(help="Folder for the advice, the edited module and compilation results.")] = WORK
-    / "advice",
-    check: Annotated[
-        bool | None, Option(help="Compare outputs on this CPU. Default: if it takes less than a minute.")
-    ] = None,
+    out: Annotated[Path, Option(help="Folder for the advice and the edited module.")] = WORK / "advice",
+    check: Annotated[bool | None, Option(help="Compare outputs on this CPU. Default: if within a minute.")] = None,
     measure: Annotated[
-        bool, Option("--measure", help="Run the program as written and as advised in turn; keep real gains.")
+        bool, Option("--measure", help="Run as written and as advised in turn; keep gains.")
     ] = False,
-    apply: Annotated[
-        str | None, Option(help="FILE.npz:N: print the code for this configuration, without compiling.")
-    ] = None,
+    apply: Annotated[str | None, Option(help="FILE.npz:N: print the code for configuration N only.")] = None,
     jobs: _Jobs = 1,
     limit: Annotated[float, Option(min=1, help="Maximum seconds to compile one configuration.")] = 120.0,
     per_node: Annotated[int, Option(min=2, help="Candidate layouts of a node, the default included.")] = 8,

@@ -34,7 +34,7 @@ def rank(
     collection: ModelOf = None,
     blocks: Blocks = None,
     csv: Annotated[
-        Path | None, Option(callback=out_file, help="Write a line for each distinct configuration to this file.")
+        Path | None, Option(callback=out_file, help="Write distinct configurations to this file.")
     ] = None,
     json_file: Json = None,
 ) -> None:
@@ -142,13 +142,11 @@ def submit(
     collection: Collections = None,
     model_from: Annotated[
         str | None,
-        Option(help="Collection whose model ranks those without one; shipped: the shipped ranker."),
+        Option(help="Collection whose model ranks those without one, or shipped."),
     ] = None,
     scores: ScoresOf = None,
     weights: Weights = None,
-    strict: Annotated[
-        bool, Option("--strict", help="Exit with an error if a test graph is not ranked by a model.")
-    ] = False,
+    strict: Annotated[bool, Option("--strict", help="Fail if a test graph is not ranked by a model.")] = False,
     json_file: Json = None,
 ) -> None:
     """Write the Kaggle submission: all test graphs, unranked ones in their default order."""
@@ -187,9 +185,7 @@ def _why_unranked(report: Submission) -> str:
 @app.command()
 def check_submission(
     file: Annotated[Path, Argument(help="Submission to check.")],
-    sample: Annotated[
-        Path | None, Option(help="sample_submission.csv with the expected ids. Default: those of the test graphs.")
-    ] = None,
+    sample: Annotated[Path | None, Option(help="File with the expected ids. Default: the test graphs.")] = None,
     data_root: Root = None,
     workspace: Work = WORK,
     collection: Collections = None,

@@ -28,18 +28,14 @@ app = Typer()
 
 @app.command()
 def run_all(
-    out: Annotated[
-        Path, Option(callback=out_file, help="Submission file; written at the start, then improved.")
-    ] = Path("submission.csv"),
+    out: Annotated[Path, Option(callback=out_file, help="Submission, improved later.")] = Path("submission.csv"),
     budget_hours: Hours = 12.0,
     budget_ram_gb: Ram = 0.0,
     data_root: Root = None,
     workspace: Work = WORK,
     collection: Collections = None,
     seeds: Seeds = 3,
-    trials: Annotated[
-        int, Option(min=0, max=MAX_TRIALS, help="Maximum number of tuning trials per collection; 0: none.")
-    ] = 100,
+    trials: Annotated[int, Option(min=0, max=MAX_TRIALS, help="Maximum tuning trials per collection.")] = 100,
     jobs: Jobs = 0,
     models: Annotated[Path | None, Option(help="Workspace with trained models to use instead of training.")] = None,
     blocks: Blocks = None,
@@ -84,9 +80,7 @@ def package_kaggle(
     out: Annotated[Path, Option(help="Folder or .zip file to write.")] = Path("work/kaggle-dataset"),
     models: Annotated[Path | None, Option(help="Workspace whose trained models to include.")] = None,
     blocks: Blocks = None,
-    wheelhouse: Annotated[
-        bool, Option("--wheelhouse", help="Download and include packages that Kaggle's image lacks.")
-    ] = False,
+    wheelhouse: Annotated[bool, Option("--wheelhouse", help="Include packages that Kaggle's image lacks.")] = False,
     owner: Annotated[str, Option(help="Your Kaggle user name.")] = "YOUR-KAGGLE-NAME",
     json_file: Json = None,
 ) -> None:

@@ -32,11 +32,9 @@ def evaluate(
     workspace: options.Work = options.WORK,
     collection: options.Collections = None,
     official_indices: Annotated[
-        Path | None, Option(help="Folder of <source>_<search>.json: score only these configurations.")
+        Path | None, Option(help="Folder of <source>_<search>.json: configurations to score.")
     ] = None,
-    model_from: Annotated[
-        str | None, Option(help="Score all collections with the model of this collection.")
-    ] = None,
+    model_from: Annotated[str | None, Option(help="Collection whose model scores all collections.")] = None,
     scores: options.ScoresOf = None,
     weights: options.Weights = None,
     json_file: options.Json = None,
@@ -67,9 +65,7 @@ def evaluate(
 
 @app.command()
 def cross_validate(
-    by: Annotated[
-        str, Option(help="Unit to hold out: family (a program), graph, or kind (of kernels; layouts: family).")
-    ] = "family",
+    by: Annotated[str, Option(help="Unit to hold out: family (a program), graph or kind (of kernels).")] = "family",
     model: Annotated[
         list[str] | None,
         Option(help=f"Ranker to fit instead of that of the model: {options.RANKERS}. Repeat to compare."),
@@ -78,9 +74,7 @@ def cross_validate(
         list[str] | None,
         Option(help="Block of columns to leave out, by the name of its class: what it is worth; repeatable."),
     ] = None,
-    with_valid: Annotated[
-        bool, Option("--with-valid", help="With --model: fit on the train and valid splits.")
-    ] = False,
+    with_valid: Annotated[bool, Option("--with-valid", help="With --model: fit on train and valid.")] = False,
     data_root: options.Root = None,
     workspace: options.Work = options.WORK,
     collection: options.Collections = None,
