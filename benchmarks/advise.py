@@ -136,10 +136,9 @@ def main() -> None:
     parser.add_argument("programs", nargs="*")
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--methods", default="entry,all,random,genetic")
-    parser.add_argument("--budget", type=int, default=20)
     parser.add_argument("--minutes", type=float, default=60.0, help="for one search")
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--jobs", type=int, default=1)
+    for name, default in {"budget": 20, "seeds": 1, "jobs": 1}.items():
+        parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--target", default="tpu-v3")
     parser.add_argument("--cache", type=Path, default=Path.home() / "xlarank-advise")
     parser.add_argument("--json", type=Path)

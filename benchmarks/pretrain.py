@@ -114,9 +114,8 @@ def main() -> None:
     parser.add_argument("--kind", choices=["layout", "tile"], default="layout")
     parser.add_argument("--data-root", type=Path, default=SAMPLE)
     parser.add_argument("--out", type=Path, help="default: where the shipped rankers are")
-    parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=TILE_ROUNDS)
-    parser.add_argument("--threads", type=int, default=0)
+    for name, default in {"seeds": 2, "rounds": TILE_ROUNDS, "threads": 0}.items():
+        parser.add_argument(f"--{name}", type=int, default=default)
     args = parser.parse_args()
     tile = args.kind == "tile"
     card, rankers = tile_ranker(args.data_root, args.rounds, args.seeds, args.threads) if tile else time_model()

@@ -32,8 +32,7 @@ def _load_blocks(names: list[str] | None) -> list[str] | None:
 #: Why a graph cannot be ranked.
 UNRANKABLE = "one distinct configuration, or equal runtimes"
 Blocks = Annotated[
-    list[str] | None,
-    Option(callback=_load_blocks, help="File with blocks of columns, which is run; repeatable."),
+    list[str] | None, Option(callback=_load_blocks, help="File with blocks, which is run; repeatable.")
 ]
 
 
@@ -95,8 +94,8 @@ def built_workspace(
     if trained and not stored and not trained_collections(work):
         if workspace.exists():
             work.require_writable()
-        what = "holds no trained model" if workspace.exists() else "does not exist"
-        raise ModelError(f"the workspace {workspace} {what}", do="run train first, or check --workspace")
+        problem = "holds no trained model" if workspace.exists() else "does not exist"
+        raise ModelError(f"the workspace {workspace} {problem}", do="run train first, or check --workspace")
     if str(root.path.resolve()) not in stored or missing:
         named = ", ".join(missing or collections or ()) or "all collections"
         say(f"the workspace {workspace} has no features of {named} of {root.path}: building them first")

@@ -67,8 +67,7 @@ Collections = Annotated[list[str] | None, Option(
     help="layout:SOURCE:SEARCH, tile:SOURCE or a pattern ('layout:*'); repeatable. Default: all.",
 )]  # fmt: skip
 ModelOf = Annotated[
-    str | None,
-    Option("--collection", "-c", callback=kept("collection", "-c"), help="Collection of the model."),
+    str | None, Option("--collection", "-c", callback=kept("collection", "-c"), help="Collection of the model.")
 ]
 Split = Annotated[str, Option(help="train, valid or test.")]
 Seed = Annotated[int, Option(min=0, max=MAX_SEED, help="Seed of all random numbers.")]
