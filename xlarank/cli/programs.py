@@ -42,8 +42,7 @@ def import_hlo(
     files: Annotated[list[Path], Argument(help="HLO files (binary or text) or TpuGraphs protobufs.")],
     out: Annotated[Path, Option(help="Data root to write to; graphs go into its npz/.")],
     collection: Annotated[
-        str | None,
-        Option("--collection", "-c", help="Default: layout:own:default, tile:own."),
+        str | None, Option("--collection", "-c", help="Default: layout:own:default, tile:own.")
     ] = None,
     split: Split = "test",
     name: Annotated[str | None, Option(help="Name of the graph, with a single file. Default: the file's.")] = None,
@@ -129,8 +128,7 @@ def collect(
     tie: _Tie = "rule",
     per_node: _PerNode = 8,
     effort: Annotated[
-        float | None,
-        Option(min=-1, max=1, help="XLA's effort; -1 compiles faster, with other labels."),
+        float | None, Option(min=-1, max=1, help="XLA's effort; -1 compiles faster, with other labels.")
     ] = None,
     minutes: Annotated[float, Option(min=0, help="Maximum minutes to measure programs (cpu, device).")] = 10.0,
     seed: Seed = 0,

@@ -141,8 +141,7 @@ def submit(
     workspace: Work = WORK,
     collection: Collections = None,
     model_from: Annotated[
-        str | None,
-        Option(help="Collection whose model ranks those without one, or shipped."),
+        str | None, Option(help="Collection whose model ranks those without, or shipped.")
     ] = None,
     scores: ScoresOf = None,
     weights: Weights = None,
