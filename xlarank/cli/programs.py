@@ -13,7 +13,6 @@ from xlarank.cli.console import finish, list_lines, progress_bars, say, show_row
 from xlarank.cli.inputs import Blocks, workspace_at
 from xlarank.cli.options import WORK, Json, ModelOf, Out, Seed, Split, Work
 from xlarank.data.errors import counted
-from xlarank.data.hlo.compiler.targets import DEFAULT_TARGET
 
 if TYPE_CHECKING:
     from xlarank.pipelines.advise.advice import Advice
@@ -29,6 +28,8 @@ _SHOWN: Final = 10
 _Target = Annotated[str, Option(help="tpu-v3, -v4, -v5e or -v6e, estimated; cpu or device (JAX's own), measured.")]
 _Jobs = Annotated[int, Option(min=1, max=64, help="Number of configurations compiled at a time.")]
 _Tie = Annotated[str, Option(help="rule: set tied nodes together, as in Google's files; none: separately.")]
+#: `xlarank.data.hlo.compiler.targets.DEFAULT_TARGET`, whose module imports numpy: --help stays quick.
+_DEFAULT_TARGET: Final = "tpu-v3"
 _PROGRAM: Final = "HLO file, or module:function that returns a JAX callable and its arguments."
 _PerNode = Annotated[int, Option(min=2, help="Candidate layouts of a node with --tie none, the default included.")]
 
@@ -115,7 +116,7 @@ def propose(
 def collect(
     program: Annotated[str, Option(help=_PROGRAM)],
     out: Annotated[Path, Option(help="Data root to write to; graphs go below its npz/.")],
-    target: _Target = DEFAULT_TARGET,
+    target: _Target = _DEFAULT_TARGET,
     search: Annotated[str, Option(help="random, or evolve: a genetic search by the labels.")] = "random",
     configs: Annotated[int, Option(min=1, help="Number of configurations, the compiler's default first.")] = 64,
     tiles: Annotated[bool, Option("--tiles", help="Label tiles of each kernel instead of layouts (TPU).")] = False,
@@ -167,7 +168,7 @@ def collect(
 @app.command()
 def advise(
     program: Annotated[str, Argument(help=_PROGRAM)],
-    target: _Target = DEFAULT_TARGET,
+    target: _Target = _DEFAULT_TARGET,
     budget: Annotated[int, Option(min=1, help="Number of compilations; 1: diagnosis only.")] = 20,
     minutes: Annotated[float, Option(min=0, help="Stop after this many minutes.")] = 60.0,
     out: Annotated[Path, Option(help="Folder for the advice and the edited module.")] = WORK / "advice",
