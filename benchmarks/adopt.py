@@ -2,11 +2,10 @@
 
     python -m benchmarks.adopt FOLDER [--sample data/sample] [--least 8]
 
-``FOLDER`` is what ``collect --out`` got. A graph is taken into the split it was collected for and the search that
-the sample calls it by (``evolve`` is ``default``), without what only a teacher of single operations reads, which is
-most of the file. The search ``tied`` is that of ``collect --search random --tie rule --effort -1``: rename its
-folder first, and pass ``--least 4``. Left out, and named: graphs with fewer than ``--least`` distinct labels, which
-order little, and all of families that are held out for scoring. What the sample has already stays as it is.
+``FOLDER`` is that of ``collect --out``. Graphs keep their split; ``evolve`` is called ``default``. The search
+``tied`` is that of ``collect --search random --tie rule --effort -1``: rename its folder first, and pass
+``--least 4``. Left out, and named: graphs with fewer than ``--least`` distinct labels, graphs of families that are
+held out for scoring, and graphs that the sample has.
 """
 
 from __future__ import annotations
@@ -26,50 +25,50 @@ RESERVED = frozenset({"resnet", "resnet_bn", "axial", "gnet", "gru", "crossattn"
 MEASURED = frozenset({"alexnet"})
 _SEARCHES = {"random": "random", "evolve": "default", "tied": "tied"}
 LEAST = 8
-#: What only a teacher of single operations reads begins with these; the rest is the format of TpuGraphs.
+#: Prefixes of the arrays of TpuGraphs; the others are for training on single operations.
 _FORMAT = ("node_", "edge_", "config_")
 
 
-def place_of(file: GraphFile, sample: Path, least: int) -> tuple[Path, str]:
-    """Where a file goes below ``sample``, and why it is not taken, in words; empty where it is."""
+def sample_path(file: GraphFile, sample: Path, least: int) -> tuple[Path, str]:
+    """Return the path of a file below ``sample``, and why it is left out (empty if it is not)."""
     kind, source, *search = file.collection.parts
-    folder = sample / "npz" / Path(kind, source, *(_SEARCHES.get(one, one) for one in search))
-    place = folder / file.split / f"{file.name}.npz"
+    folder = sample / "npz" / Path(kind, source, *(_SEARCHES.get(name, name) for name in search))
+    path = folder / file.split / f"{file.name}.npz"
     if source != "tpu-estimate":
-        return place, "not estimated by the TPU's compiler"
+        return path, "not estimated by the TPU's compiler"
     if file.family in (RESERVED | MEASURED if kind == "tile" else RESERVED):
-        return place, "its family is reserved"
+        return path, "its family is reserved"
     digest = file.name.rpartition("_")[2]
-    if any(folder.glob(f"*/*_{digest}.npz")) if kind == "tile" else place.exists():
-        return place, "it is there"
+    if any(folder.glob(f"*/*_{digest}.npz")) if kind == "tile" else path.exists():
+        return path, "it is there"
     with np.load(file.path) as arrays:
         distinct = len(np.unique(arrays["config_runtime"]))
-    return place, f"{distinct} distinct labels" if kind == "layout" and distinct < least else ""
+    return path, f"{distinct} distinct labels" if kind == "layout" and distinct < least else ""
 
 
 def adopt(folder: Path, sample: Path, least: int) -> tuple[list[str], dict[str, str]]:
-    """Write what is new below ``sample``; what was taken, and what was left out and why."""
+    """Write new graphs below ``sample``; return their names, and those left out with the reason."""
     taken: list[str] = []
     left_out: dict[str, str] = {}
     for file in graph_files(find_data_root(folder).npz, [], where=str(folder)):
-        place, why = place_of(file, sample, least)
+        name = f"{file.collection} {file.name}"
+        path, why = sample_path(file, sample, least)
         if why:
-            left_out[f"{file.collection} {file.name}"] = why
+            left_out[name] = why
             continue
         with np.load(file.path) as arrays:
-            write_graph(place, **{name: arrays[name] for name in arrays if name.startswith(_FORMAT)})
-        taken.append(f"{file.collection} {file.name}")
+            write_graph(path, **{key: arrays[key] for key in arrays if key.startswith(_FORMAT)})
+        taken.append(name)
     return taken, left_out
 
 
 def main() -> None:
-    """Take them, and say what was done."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--sample", type=Path, default=SAMPLE)
     parser.add_argument("--least", type=int, default=LEAST)
-    asked = parser.parse_args()
-    taken, left_out = adopt(asked.folder, asked.sample, asked.least)
+    args = parser.parse_args()
+    taken, left_out = adopt(args.folder, args.sample, args.least)
     for title, why in left_out.items():
         print(f"left out: {title}: {why}")
     print(f"took {len(taken)} graphs and kernels")

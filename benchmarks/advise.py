@@ -1,13 +1,13 @@
-"""What advise finds at equal numbers of compilations, by the TPU compiler's estimate.
+"""Compare searches of `advise` at equal numbers of compilations, by the TPU compiler's estimate.
 
     python -m benchmarks.advise [PROGRAM...] [--data FOLDER] [--methods entry,all,random,genetic] [--budget 20]
         [--minutes 60] [--seeds 1] [--target tpu-v3] [--cache FOLDER] [--json FILE]
 
-Methods: entry layouts alone, random and genetic search over outputs of operations, and all together as `advise`
-has it. A configuration that becomes a known program counts for nothing, for each method. Outcomes are kept in the
-cache by the program, so that a run goes on where it was and methods share them; "all" comes before random and
-genetic search, so that it knows no more kernels than its own. Without programs: those of docs/advise.md, in the
-modules of this folder and below ``--data`` (``hlo/`` and ``tpu_estimate/``). Needs the extra ``collect``.
+Methods: entry layouts alone, random and genetic search over outputs of operations, and all together as in `advise`.
+Configurations that become a known program are not counted. Outcomes are cached by program, so an interrupted run
+can be rerun and methods share them; "all" comes first, so that it knows no kernels of the others. Default programs:
+those of docs/advise.md, in this folder and below ``--data`` (``hlo/`` and ``tpu_estimate/``). Needs the extra
+``collect``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from xlarank.data.errors import XlarankError
 from xlarank.data.hlo.compiler.operations import read_operations
@@ -61,7 +62,7 @@ class _Nodes(LayoutSearch):
 
     def proposals(self, count: int) -> Codes:
         rows = self.space.nodes.rows
-        rest = [one[:1] for one in self.space.candidates.rows[len(rows) :]]
+        rest = [layouts[:1] for layouts in self.space.candidates.rows[len(rows) :]]
         candidates = Candidates((*rows, *rest))
         if self.genetic:
             parents = self.codes[np.argsort(self._costs(), kind="stable")[:8]]
@@ -78,85 +79,80 @@ class _Genetic(_Nodes):
 def compare(
     compiler: Compiler, path: str, methods: list[str], seeds: int, budget: int, minutes: float, cache: Path
 ) -> Iterator[dict[str, Any]]:
-    """One record per method and seed; entry layouts are without chance."""
+    """Yield a record per method and seed; entry layouts do not depend on the seed."""
     program = load_program(path, compiler)
     for seed in range(seeds):
         space = Space.of(program, np.random.default_rng(seed), 8)
         with open_journal(cache, program, compiler) as journal:
-            for method in methods if not seed else [one for one in methods if one != "entry"]:
-                given = (compiler, space, journal, np.random.default_rng(seed), Silent())
-                search = {"random": _Nodes, "genetic": _Genetic}.get(method, LayoutSearch)(*given)
+            for method in [method for method in methods if not seed or method != "entry"]:
+                search_class = {"random": _Nodes, "genetic": _Genetic}.get(method, LayoutSearch)
+                search = search_class(compiler, space, journal, np.random.default_rng(seed), Silent())
                 begun = time.monotonic()
                 search.run(budget, minutes, entry=method in ("entry", "all"), proposals=method != "entry")
                 yield _record(program.name, method, seed, search) | {"took": round(time.monotonic() - begun, 1)}
 
 
 def _record(program: str, method: str, seed: int, search: LayoutSearch) -> dict[str, Any]:
-    """Best speedups at numbers of compilations."""
+    """Return the best speedups at numbers of compilations."""
     outcomes = search.outcomes
-    spent, best, known, found = 0, np.inf, set[str](), {}
-    for one in outcomes:
-        if one.status is Status.SCREENED:
+    costs = [outcome.estimate.cycles if outcome.status is Status.OK else np.inf for outcome in outcomes]
+    spent, best, known, cycles = 0, np.inf, set[str](), {}
+    for outcome, cost in zip(outcomes, costs, strict=True):
+        if outcome.status is Status.SCREENED:
             continue
-        new = one.status is not Status.OK or one.fingerprint not in known
-        known.add(one.fingerprint)
+        new = outcome.status is not Status.OK or outcome.fingerprint not in known
+        known.add(outcome.fingerprint)
         if new and spent in AT:
-            found[spent] = best
+            cycles[spent] = best
         spent += new
-        if one.status is Status.OK:
-            best = min(best, one.estimate.cycles)
+        best = min(best, cost)
     base = outcomes[0].estimate.cycles
-    costs = [one.estimate.cycles if one.status is Status.OK else np.inf for one in outcomes]
-    before, after = (read_operations(search.text(at)) for at in (0, int(np.argmin(costs))))
+    before, after = (read_operations(search.text(number)) for number in (0, int(np.argmin(costs))))
     return {
         "program": program, "method": method, "seed": seed, "compilations": spent, "looked_at": len(outcomes),
-        "seconds": round(sum(one.seconds for one in outcomes), 1),
+        "seconds": round(sum(outcome.seconds for outcome in outcomes), 1),
         "default_seconds": round(outcomes[0].seconds, 2),
-        "copies": [sum(one.total for one in part if one.relayout) for part in (before, after)],
-        "cycles": base, **{f"at_{at}": base / min(found.get(at, best), base) for at in AT},
+        "copies": [sum(part.total for part in parts if part.relayout) for parts in (before, after)],
+        "cycles": base, **{f"at_{at}": base / min(cycles.get(at, best), base) for at in AT},
     }  # fmt: skip
 
 
 def summary(records: list[dict[str, Any]]) -> str:
-    """Geometric means and shares over programs by method."""
+    """Return geometric means and shares over programs by method."""
     lines = []
-    for method in dict.fromkeys(one["method"] for one in records):
-        part = [one for one in records if one["method"] == method]
-        means = "  ".join(f"{at}: {np.exp(np.mean([np.log(one[f'at_{at}']) for one in part])):.4f}" for at in AT)
-        gains = np.array([one["at_20"] for one in part])
-        before, after = np.array([one["copies"] for one in part]).sum(axis=0)
-        seconds = np.sum([one["seconds"] for one in part])
+    for method in dict.fromkeys(record["method"] for record in records):
+        part = pl.DataFrame([record for record in records if record["method"] == method])
+        means = "  ".join(f"{at}: {np.exp(part[f'at_{at}'].log().mean()):.4f}" for at in AT)
+        before, after = np.array(part["copies"].to_list()).sum(axis=0)
         lines.append(
-            f"{method:8s} {len(part):3d} searches  {means}  above 2 %: {np.mean(gains > 1.02):.2f}  "
-            f"copies removed: {1 - after / max(1, before):.2f}  seconds: {seconds:.0f}"
+            f"{method:8s} {len(part):3d} searches  {means}  above 2 %: {(part['at_20'] > 1.02).mean():.2f}  "
+            f"copies removed: {1 - after / max(1, before):.2f}  seconds: {part['seconds'].sum():.0f}"
         )
     return "\n".join(lines)
 
 
 def main() -> None:
-    """Print one line a search, then the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("programs", nargs="*")
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--methods", default="entry,all,random,genetic")
-    parser.add_argument("--budget", type=int, default=20)
     parser.add_argument("--minutes", type=float, default=60.0, help="for one search")
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--jobs", type=int, default=1)
+    for name, default in {"budget": 20, "seeds": 1, "jobs": 1}.items():
+        parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--target", default="tpu-v3")
     parser.add_argument("--cache", type=Path, default=Path.home() / "xlarank-advise")
     parser.add_argument("--json", type=Path)
-    asked = parser.parse_args()
+    args = parser.parse_args()
     records: list[dict[str, Any]] = []
-    for path in asked.programs or [one.format(data=asked.data) for one in (*FRESH, *EARLIER)]:
+    for path in args.programs or [name.format(data=args.data) for name in (*FRESH, *EARLIER)]:
         try:
-            with Compiler(target_of(asked.target), jobs=asked.jobs) as compiler:
-                methods, given = asked.methods.split(","), (asked.seeds, asked.budget, asked.minutes, asked.cache)
-                for record in compare(compiler, path, methods, *given):
+            with Compiler(target_of(args.target), jobs=args.jobs) as compiler:
+                limits = args.seeds, args.budget, args.minutes, args.cache
+                for record in compare(compiler, path, args.methods.split(","), *limits):
                     records.append(record)
                     print(json.dumps(record), flush=True)
-                    if asked.json:
-                        asked.json.write_text(json.dumps(records, indent=1), encoding="utf-8")
+                    if args.json:
+                        args.json.write_text(json.dumps(records, indent=1), encoding="utf-8")
         except XlarankError as error:
             print(f"{path}: {error}", flush=True)
     print(summary(records))

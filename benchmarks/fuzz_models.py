@@ -1,10 +1,9 @@
-"""Edited boosters, with checksums that fit: what becomes of the process that ranks with them.
+"""Edit boosters at random, fix their checksums, and rank with them.
 
     python -m benchmarks.fuzz_models [--mutations 2000]
 
-Each mutation of a trained model's booster text is loaded and ranks rows in a child process. Counted are the clear
-refusals, the rankings of finite scores, scores that are no numbers, and what must not be: crashes, hangs and errors
-of other kinds.
+Each mutation of a booster's text is loaded and ranks rows in a child process. Counts rejected models, rankings by
+finite scores, scores that are not finite, and the outcomes that must not occur: crashes, hangs and other errors.
 """
 
 from __future__ import annotations
@@ -37,43 +36,41 @@ from xlarank.pipelines.train import train
 from xlarank.pipelines.training.fitting import TrainRequest
 
 COLLECTION = Collection.parse("tile:cpu")
-#: Seconds that a ranking may take, the start of a process included; a sound one takes hundredths.
+#: Maximum seconds for a ranking, the start of a process included; a sound one takes hundredths.
 PATIENCE = 50.0
 MODELS = {"lambdarank": "booster.txt", "xgb-pairwise": "booster.json"}
 NUMBERS = ("-1", "0", "1", "-2", "2147483647", "-2147483648", "99999999999", "1e400", "nan", "inf", "-inf", "", "x")
 
 
 def mutated(text: str, rng: random.Random) -> str:
-    """One to three edits: a number, a line, a span or a character."""
+    """Return the text after one to three edits: of a number, a line, a span or a character."""
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
-        kind = rng.randrange(6)
-        if kind <= 2:  # a number becomes another: children, sizes, leaves
-            found = list(re.finditer(r"-?\d+(\.\d+)?([eE][-+]?\d+)?", text))
-            place = rng.choice(found)
-            other = rng.choice([*NUMBERS, rng.choice(found).group(), str(rng.randrange(20))])
-            text = text[: place.start()] + other + text[place.end() :]
-        elif kind == 3:  # lines (or what stands between commas) doubled, dropped, exchanged
+        kind, start = rng.randrange(6), rng.randrange(len(text))
+        if kind <= 2:  # replace a number: children, sizes, leaves
+            numbers = list(re.finditer(r"-?\d+(\.\d+)?([eE][-+]?\d+)?", text))
+            number = rng.choice(numbers)
+            other = rng.choice([*NUMBERS, rng.choice(numbers).group(), str(rng.randrange(20))])
+            text = text[: number.start()] + other + text[number.end() :]
+        elif kind == 3:  # exchange, delete or double a line (in JSON: the text between commas)
             mark = "\n" if text.count("\n") > 20 else ","
             parts = text.split(mark)
-            one, two = rng.randrange(len(parts)), rng.randrange(len(parts))
-            if rng.random() < 0.5:
-                parts[one], parts[two] = parts[two], parts[one]
-            elif rng.random() < 0.5:
-                del parts[one]
+            first, second, edit = rng.randrange(len(parts)), rng.randrange(len(parts)), rng.random()
+            if edit < 0.5:
+                parts[first], parts[second] = parts[second], parts[first]
+            elif edit < 0.75:
+                del parts[first]
             else:
-                parts.insert(two, parts[one])
+                parts.insert(second, parts[first])
             text = mark.join(parts)
-        elif kind == 4:  # a span cut out
-            start = rng.randrange(len(text))
+        elif kind == 4:  # cut out a span
             text = text[:start] + text[start + rng.randrange(1, 200) :]
-        else:  # a character
-            at = rng.randrange(len(text))
-            text = text[:at] + chr(rng.randrange(1, 127)) + text[at + 1 :]
+        else:  # replace a character
+            text = text[:start] + chr(rng.randrange(1, 127)) + text[start + 1 :]
     return text
 
 
 def planted(folder: Path, booster: str, text: str) -> None:
-    """The text in place of the booster, and a card whose checksum fits."""
+    """Write the text in place of the booster, and its checksum into the card."""
     card = json.loads((folder / CARD).read_text(encoding="utf-8"))
     (name,) = card["seeds"]
     (folder / name / booster).write_text(text, encoding="utf-8")
@@ -82,7 +79,7 @@ def planted(folder: Path, booster: str, text: str) -> None:
 
 
 def ranking(workspace: Workspace) -> str:
-    """What comes of ranking, for a process of its own."""
+    """Return the outcome of ranking a graph."""
     (graph, *_) = each_graph(workspace, COLLECTION, "valid")
     try:
         scores = load_model(workspace.model(COLLECTION)).score(graph).mean
@@ -94,7 +91,7 @@ def ranking(workspace: Workspace) -> str:
 
 
 class Child:
-    """A process that ranks, made anew after it died."""
+    """A process that ranks; it is restarted if it dies."""
 
     def __init__(self) -> None:
         self.start()
@@ -117,8 +114,8 @@ class Child:
 
 
 def fuzz(place: Path, mutations: int, seed: int = 0) -> dict[str, Counter[str]]:
-    """Outcomes of so many mutations, half of them of each library's booster."""
-    workspace, rng, found = Workspace(place), random.Random(seed), {}
+    """Return the outcomes of mutations by model; each has an equal share."""
+    workspace, rng, outcomes = Workspace(place), random.Random(seed), {}
     request = BuildRequest(collections=[str(COLLECTION)], settings=FeatureSettings(Tier.FAST), jobs=1)
     build_features(find_data_root(SAMPLE), workspace, request)
     for model, booster in MODELS.items():
@@ -133,17 +130,17 @@ def fuzz(place: Path, mutations: int, seed: int = 0) -> dict[str, Counter[str]]:
             planted(folder, booster, mutated(text, rng))
             counts[child.ask(workspace)] += 1
         child.end()
-        found[model] = counts
-    return found
+        outcomes[model] = counts
+    return outcomes
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mutations", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
-    asked = parser.parse_args()
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
-        for model, counts in fuzz(Path(place), asked.mutations, asked.seed).items():
+        for model, counts in fuzz(Path(place), args.mutations, args.seed).items():
             print(model, dict(counts.most_common()))
 
 

@@ -21,6 +21,9 @@ from typing import NamedTuple
 import numpy as np
 import optuna
 from numpy.typing import NDArray
+from optuna.distributions import CategoricalDistribution
+from optuna.samplers import TPESampler
+from optuna.trial import TrialState, create_trial
 from scipy.stats import norm, sem
 
 from xlarank.data.collection import Collection, GraphFile, graph_files
@@ -57,7 +60,7 @@ class Replay(NamedTuple):
 
 def replay_of(graph: LayoutGraph | TileGraph, scores: Floats, *, times: bool) -> Replay:
     """Return the replay of a graph whose ``scores (configs,)`` are log times, or only order."""
-    same, tile = graph.duplicates, isinstance(graph, TileGraph)
+    same = graph.duplicates
     if isinstance(graph, LayoutGraph):
         facts = LayoutFacts(graph)
         default = facts.default_layout[graph.configurable[facts.table.node]]
@@ -69,15 +72,14 @@ def replay_of(graph: LayoutGraph | TileGraph, scores: Floats, *, times: bool) ->
     cost, scores = group_minimum(graph.cost, same.group, same.distinct), scores[same.first]
     order = [row for row in np.argsort(scores, kind="stable") if np.isfinite(cost[row])]
     scale = float(scores[order].std()) or 1.0
-    slopes = (scale,) if times else _SLOPES
+    slopes, tile = (scale,) if times else _SLOPES, isinstance(graph, TileGraph)
     return Replay(graph.name, cost[order], scores[order] / scale, slopes, codes[order], tile)
 
 
 def replays(collection: Collection, files: Iterable[GraphFile]) -> list[Replay]:
     """Return the labelled graphs of a collection, predicted without runtimes of their families."""
-    graphs = [
-        graph for file in files if (graph := read_graph(file.path)).labelled and graph.duplicates.distinct > 1
-    ]
+    graphs = [read_graph(file.path) for file in files]
+    graphs = [graph for graph in graphs if graph.labelled and graph.duplicates.distinct > 1]
     if target_of(collection) is TPU:
         model, workspace = pretrained_model(collection.kind), Workspace(DEFAULT_ROOT)
         times = [(graph, rank(workspace, graph, model=model).estimated) for graph in graphs]
@@ -94,18 +96,15 @@ def by_tpe(replay: Replay, seed: int) -> list[int]:
     """Return the configurations that TPE measures, in order."""
     rng, left, chosen = np.random.default_rng(seed), np.ones(len(replay.cost), bool), []
     choices = enumerate(np.unique(code).tolist() for code in replay.codes.T)
-    space = {str(number): optuna.distributions.CategoricalDistribution(values) for number, values in choices}
-    study = optuna.create_study(
-        sampler=optuna.samplers.TPESampler(n_startup_trials=4, multivariate=True, seed=seed)
-    )
+    space = {str(number): CategoricalDistribution(values) for number, values in choices}
+    study = optuna.create_study(sampler=TPESampler(n_startup_trials=4, multivariate=True, seed=seed))
     for number in range(min(BUDGET, len(left))):
-        trial, agreeing = study.ask(dict(space)), np.zeros(len(left))
-        study.tell(trial, state=optuna.trial.TrialState.FAIL)  # its neighbour is told instead
-        if number >= 4:
-            agreeing = (replay.codes == [trial.params[name] for name in space]).sum(axis=1)
+        trial = study.ask(dict(space))
+        study.tell(trial, state=TrialState.FAIL)  # the nearest configuration is added instead
+        agreeing = (replay.codes == [trial.params[name] for name in space]).sum(axis=1) * (number >= 4)
         config = int(np.argmax(np.where(left, agreeing + rng.random(len(left)) / 2, -1)))
         params, value = dict(zip(space, replay.codes[config].tolist(), strict=True)), np.log(replay.cost[config])
-        study.add_trial(optuna.trial.create_trial(params=params, distributions=dict(space), value=value))
+        study.add_trial(create_trial(params=params, distributions=dict(space), value=value))
         left[config] = False
         chosen.append(config)
     return chosen
@@ -142,10 +141,10 @@ def regrets(replay: Replay) -> dict[str, Floats]:
     """Return the best runtime after each of 16 measurements, over the best of all, in per cent, by method."""
     cost, left, seeds = np.sort(replay.cost), np.arange(len(replay.cost), 0, -1), range(5)
     missed = [np.cumprod(np.clip(1 - count / left, 0, 1)) for count in range(1, BUDGET + 1)]
-    order = {"order": [[*range(min(BUDGET, len(cost)))]], "tpe": [by_tpe(replay, seed) for seed in seeds]}
-    order |= {name: [by_improvement(replay, learn=name == "learned")] for name in ("learned", "spread")}
+    orders = {"order": [[*range(min(BUDGET, len(cost)))]], "tpe": [by_tpe(replay, seed) for seed in seeds]}
+    orders |= {name: [by_improvement(replay, learn=name == "learned")] for name in ("learned", "spread")}
     best = {"random": np.array([-np.diff(chance, prepend=1) @ cost for chance in missed])}
-    for name, runs in order.items():
+    for name, runs in orders.items():
         curve = np.minimum.accumulate(replay.cost[np.array(runs)], axis=1).mean(axis=0)
         best[name] = np.pad(curve, (0, BUDGET - len(curve)), mode="edge")
     return {name: 100 * (curve / cost[0] - 1) for name, curve in best.items()}
@@ -163,7 +162,6 @@ def print_table(title: str, graphs: list[dict[str, Floats]]) -> None:
 
 
 def main() -> None:
-    """Print a table for each collection, and for each graph where there are few."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data-root", type=Path)
     parser.add_argument("--collection", action="append", default=[])
@@ -173,10 +171,10 @@ def main() -> None:
     files = graph_files(root.npz, args.collection, where=str(root.path))
     for collection, group in groupby(files, key=lambda file: file.collection):
         curves = {replay.name: regrets(replay) for replay in replays(collection, group)}
-        parts = {f"{collection}, {len(curves)} graphs": [*curves.values()]} if curves else {}
-        parts |= {name: [curve] for name, curve in curves.items() if len(curves) < 5}
-        for title, graphs in parts.items():
-            print_table(title, graphs)
+        if curves:
+            print_table(f"{collection}, {len(curves)} graphs", [*curves.values()])
+        for name, curve in curves.items() if len(curves) < 5 else ():
+            print_table(name, [curve])
 
 
 if __name__ == "__main__":

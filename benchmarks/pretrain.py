@@ -40,41 +40,42 @@ _FOLDS = 8
 
 
 def labelled_rows(files: Iterable[Path], kind: Kind) -> list[GraphRows]:
-    """All columns of the labelled, rankable graphs."""
-    rows = [assemble(read_graph(path, kind), FeatureSettings()) for path in files]
-    return [one for one in rows if one.labelled and one.rankable]
+    """Return all columns of the labelled, rankable graphs."""
+    graphs = (assemble(read_graph(path, kind), FeatureSettings()) for path in files)
+    return [graph for graph in graphs if graph.labelled and graph.rankable]
 
 
 def time_errors(predictions: Sequence[NDArray[Any]], times: Sequence[NDArray[Any]]) -> tuple[float, float]:
-    """Median relative error of predicted times of each kernel's tiles, and tau over all tiles of all kernels."""
+    """Return the median relative error of predicted times, and tau over all tiles of all kernels."""
     predicted, actual = np.concatenate(predictions), np.concatenate(times)
     return float(np.median(np.abs(predicted / actual - 1))), float(kendalltau(predicted, actual).statistic)
 
 
 def estimated_tiles(data_root: Path | None) -> list[GraphRows]:
-    """Rows of the estimated kernels, without families that are held out (`benchmarks.adopt.MEASURED`)."""
+    """Return the estimated kernels, without families that are held out (`benchmarks.adopt.MEASURED`)."""
     root = find_data_root(data_root)
     files = graph_files(root.npz, ["tile:tpu-estimate"], where=str(root.path))
-    return labelled_rows([one.path for one in files if one.split == "train" and one.family not in MEASURED], "tile")
+    files = [file for file in files if file.split == "train" and file.family not in MEASURED]
+    return labelled_rows([file.path for file in files], "tile")
 
 
 def fitted(graphs: list[GraphRows], settings: FitSettings) -> Ranker[Any]:
-    """Return the ranker of tiles, fitted on some graphs."""
     return TimeTrees(kind="tile").fit(TrainingData.from_graphs(graphs, TPU), settings)
 
 
 def out_of_fold(graphs: list[GraphRows], settings: FitSettings) -> list[NDArray[Any]]:
-    """Scores of each graph by a ranker that learned from other families."""
+    """Return the scores of each graph by a ranker fitted on other families."""
     scores: dict[int, NDArray[Any]] = {}
     for held in family_folds(TrainingData.from_graphs(graphs).families, _FOLDS):
-        ranker = fitted([graph for at, graph in enumerate(graphs) if at not in set(held)], settings)
-        for at, graph in ((at, graphs[at]) for at in held):
-            scores[at] = ranker.predict(graph.matrix(), graph.columns, graph.instances)[graph.group]
-    return [scores[at] for at in range(len(graphs))]
+        ranker = fitted([graph for number, graph in enumerate(graphs) if number not in set(held)], settings)
+        for number in held:
+            graph = graphs[number]
+            scores[number] = ranker.predict(graph.matrix(), graph.columns, graph.instances)[graph.group]
+    return [scores[number] for number in range(len(graphs))]
 
 
 def time_model() -> tuple[ModelCard, list[Ranker[Any]]]:
-    """Return the ranker of layouts. The rows that it is fitted on only tell the columns."""
+    """Return the ranker of layouts; its rows only determine the columns."""
     columns = [FASTEST, LAYOUTS_SET, OVER_FASTEST]
     path = next((SAMPLE / "npz/layout/tpu-estimate").rglob("train/*.npz"))
     rows = assemble(read_graph(path), FeatureSettings(), columns)
@@ -91,9 +92,9 @@ def tile_ranker(data_root: Path, rounds: int, seeds: int, threads: int) -> tuple
         graph.name: graph_metrics("tile", score, graph.cost, graph.group)
         for score, graph in zip(scores, graphs, strict=True)
     }
-    means = {one: np.mean([values[one] for values in folds.values()]) for one in ("score", "tau", "slowdown@1")}
-    print(f"{len(graphs)} graphs out of fold: {', '.join(f'{k} {v:.3f}' for k, v in means.items())}")
-    error, across = time_errors([np.exp2(one) for one in scores], [one.runtime for one in graphs])
+    means = {name: np.mean([values[name] for values in folds.values()]) for name in ("score", "tau", "slowdown@1")}
+    print(f"{len(graphs)} graphs out of fold: {', '.join(f'{name} {mean:.3f}' for name, mean in means.items())}")
+    error, across = time_errors([np.exp2(score) for score in scores], [graph.runtime for graph in graphs])
     print(f"relative error of the times: median {error:.3f}; tau across kernels {across:.3f}")
     rankers = [fitted(graphs, FitSettings(rounds, seed, threads)) for seed in range(seeds)]
     card = card_of(rankers[0], "tile:tpu-estimate", rounds, graphs[0].columns)
@@ -109,18 +110,16 @@ def card_of(ranker: Ranker[Any], collection: str, rounds: int, columns: list[str
 
 
 def main() -> None:
-    """Make it and say what it is."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kind", choices=["layout", "tile"], default="layout")
     parser.add_argument("--data-root", type=Path, default=SAMPLE)
     parser.add_argument("--out", type=Path, help="default: where the shipped rankers are")
-    parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=TILE_ROUNDS)
-    parser.add_argument("--threads", type=int, default=0)
-    asked = parser.parse_args()
-    tile = asked.kind == "tile"
-    card, rankers = tile_ranker(asked.data_root, asked.rounds, asked.seeds, asked.threads) if tile else time_model()
-    out = asked.out or SHIPPED_FOLDERS[asked.kind]
+    for name, default in {"seeds": 2, "rounds": TILE_ROUNDS, "threads": 0}.items():
+        parser.add_argument(f"--{name}", type=int, default=default)
+    args = parser.parse_args()
+    tile = args.kind == "tile"
+    card, rankers = tile_ranker(args.data_root, args.rounds, args.seeds, args.threads) if tile else time_model()
+    out = args.out or SHIPPED_FOLDERS[args.kind]
     save_model(out, card, rankers)
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     print(f"wrote {out}: {size / 1e6:.2f} MB")

@@ -33,34 +33,33 @@ VALID = frozenset(
 
 
 def programs() -> Iterator[tuple[str, str]]:
-    """Names and ``module:function``: two of small programs of single operations, then one of a network."""
+    """Yield names and ``module:function``: two programs of single operations, then a network, in turn."""
     single = [(name, f"{kernels.__name__}:{name}") for name in kernels.PROGRAMS]
     places = {name: module.__name__ for module in MODULES for name in module.PROGRAMS}
     networks = [(name, f"{places[name]}:{name}") for name in PROGRAMS]
-    networks.sort(key=lambda one: not one[0].endswith(("__a", "__c")))  # b is a with another batch size
-    for three in itertools.zip_longest(single[::2], single[1::2], networks):
-        yield from (one for one in three if one and program_family(one[0]) not in RESERVED)
+    networks.sort(key=lambda network: not network[0].endswith(("__a", "__c")))  # b is a with another batch size
+    for turn in itertools.zip_longest(single[::2], single[1::2], networks):
+        yield from (program for program in turn if program and program_family(program[0]) not in RESERVED)
 
 
 def main() -> None:
-    """Collect, one line a program."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("out", type=Path)
     parser.add_argument("--seconds", type=float, default=240.0)
     parser.add_argument("--limits", type=int, default=24)
-    asked = parser.parse_args()
-    settings = TileSettings(limits=asked.limits, limit=asked.seconds / (asked.limits + 1))
-    asked.out.mkdir(parents=True, exist_ok=True)
-    failed = asked.out / "failed.txt"
+    args = parser.parse_args()
+    settings = TileSettings(limits=args.limits, limit=args.seconds / (args.limits + 1))
+    args.out.mkdir(parents=True, exist_ok=True)
+    failed = args.out / "failed.txt"
     known = set(failed.read_text(encoding="utf-8").split("\n")) if failed.exists() else set()
-    with Compiler(target_of(settings.target), limit=asked.seconds / 2) as compiler:
+    with Compiler(target_of(settings.target), limit=args.seconds / 2) as compiler:
         for name, source in programs():
             if name in known:
                 continue
             begun = time.monotonic()
             split = "valid" if program_family(name) in VALID else "train"
             try:
-                found = collect_tiles(source, asked.out, settings, split=split, name=name, compiler=compiler)
+                found = collect_tiles(source, args.out, settings, split=split, name=name, compiler=compiler)
             except XlarankError as error:
                 print(f"{name}: {error}", flush=True)
                 with failed.open("a", encoding="utf-8") as stream:

@@ -55,10 +55,9 @@ def points(path: Path, title: str) -> Points:
     return Points(title, means[0], means[1], metrics)
 
 
-def draw(found: list[Points], svg: Path) -> None:
-    """Draw one panel for each graph."""
-    figure, axes = plt.subplots(1, len(found), figsize=(4 * len(found), 3.6), layout="constrained")
-    for axis, part, colour in zip(np.atleast_1d(axes), found, _COLOURS, strict=False):
+def draw(panels: list[Points], svg: Path) -> None:
+    figure, axes = plt.subplots(1, len(panels), figsize=(4 * len(panels), 3.6), layout="constrained")
+    for axis, part, colour in zip(np.atleast_1d(axes), panels, _COLOURS, strict=False):
         axis.scatter(part.estimated, part.measured, s=18, alpha=0.7, color=colour)
         axis.set(title=f"{part.name}\n{len(part.measured)} sets of output orders, tau {part.metrics['tau']:.2f}",
                  xlabel="estimated, ms a step", ylabel="measured, ms")  # fmt: skip
@@ -70,24 +69,23 @@ def draw(found: list[Points], svg: Path) -> None:
 
 
 def main() -> None:
-    """Print the table and draw the picture."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data-root", type=Path)
     parser.add_argument("--svg", type=Path)
-    asked = parser.parse_args()
-    root = find_data_root(asked.data_root)
-    found = []
+    args = parser.parse_args()
+    root = find_data_root(args.data_root)
+    panels = []
     for file in graph_files(root.npz, [], where=str(root.path)):
         if file.collection.kind == "layout" and file.split in ("train", "valid"):
             part = points(file.path, f"{file.name} ({file.collection.parts[2]})")
             if np.ptp(part.measured) > 0:
-                found.append(part)
-    for part in found:
+                panels.append(part)
+    for part in panels:
         values = "  ".join(f"{name} {value:.4f}" for name, value in part.metrics.items())
         least = part.estimated.min(), part.measured.min()
         print(f"{part.name}: estimated {least[0]:.2f} ms, measured {least[1]:.2f} ms at least; {values}")
-    if asked.svg:
-        draw(found, asked.svg)
+    if args.svg:
+        draw(panels, args.svg)
 
 
 if __name__ == "__main__":

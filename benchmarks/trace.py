@@ -18,8 +18,7 @@ PACKAGES = ("data", "features", "models", "pipelines", "xlarank")
 
 def entered(words: Sequence[str]) -> set[Path]:
     """Return the project modules whose functions a command calls in any thread, except while they are imported."""
-    files: set[str] = set()
-    importing = 0
+    files, importing = set[str](), 0
 
     def note(frame: FrameType, event: str, argument: object) -> None:
         nonlocal importing

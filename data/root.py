@@ -39,7 +39,7 @@ def find_data_root(named: Path | None = None) -> DataRoot:
     for path, why in ((KAGGLE, "Kaggle's mount"), (home, f"the default place {HOME}")):
         if npz := _tree_below(path):
             return DataRoot(path, npz, why)
-    why = f"the embedded sample (no `data_root`, no {ENVIRONMENT}, nothing at {KAGGLE} or {HOME})"
+    why = f"the embedded sample: no `data_root`, no {ENVIRONMENT}, nothing at {KAGGLE} or {HOME}"
     return DataRoot(SAMPLE, _require(SAMPLE, "the embedded sample"), why)
 
 

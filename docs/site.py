@@ -62,15 +62,10 @@ def commands_page() -> str:
     lines = [_COMMANDS, *_options(group), ""]
     for name, command in group.commands.items():
         words = [part.name for part in command.params if part.param_type_name == "argument"]
-        lines += [f"## {name}", "", inspect.cleandoc(command.help or ""), "", "```sh"]
-        lines += [f"python run.py {example}" for example in GUIDES[name].examples]
-        lines += [
-            "```",
-            "",
-            *([f"Takes `{' '.join(words).upper()}`.", ""] if words else []),
-            *_options(command),
-            "",
-        ]
+        examples = [f"python run.py {example}" for example in GUIDES[name].examples]
+        lines += [f"## {name}", "", inspect.cleandoc(command.help or ""), "", "```sh", *examples, "```", ""]
+        lines += [f"Takes `{' '.join(words).upper()}`.", ""] if words else []
+        lines += [*_options(command), ""]
     return "\n".join(lines)
 
 
@@ -92,19 +87,12 @@ def rankers_page() -> str:
     lines = [_RANKERS]
     for name, ranker in registry.RANKERS.items():
         meanings = _meanings(ranker.params_class)
-        lines += [
-            f"## {name}",
-            "",
-            f"{RANKERS[name][:1].upper()}{RANKERS[name][1:]}.",
-            "",
-            inspect.cleandoc(ranker.__doc__ or ""),
-            "",
-        ]
+        summary = f"{RANKERS[name][:1].upper()}{RANKERS[name][1:]}."
+        lines += [f"## {name}", "", summary, "", inspect.cleandoc(ranker.__doc__ or ""), ""]
         lines += ["| parameter | default | valid values | search space | meaning |", "|---|---|---|---|---|"]
         for key, spec in ranker.params_class.declared().items():
-            lines.append(
-                f"| `{key}` | {_default(spec)} | {_may_be(spec)} | {_searched(spec)} | {meanings.get(key, '')} |"
-            )
+            cells = (f"`{key}`", _default(spec), _valid(spec), _searched(spec), meanings.get(key, ""))
+            lines.append(f"| {' | '.join(cells)} |")
         lines.append("")
     return "\n".join(lines)
 
@@ -115,20 +103,16 @@ def _default(spec: ParamSpec) -> str:
     return f"`{spec.layout}`" if spec.layout == spec.tile else f"`{spec.layout}`, tiles `{spec.tile}`"
 
 
-def _may_be(spec: ParamSpec) -> str:
+def _valid(spec: ParamSpec) -> str:
     """Return the valid values, as the error message describes them."""
-    if spec.check is None:
-        return "parameters by name"
     try:
-        spec.check("", object())
+        return spec.check("", object()) if spec.check else "parameters by name"
     except ParameterError as error:
         return error.expected
-    return ""
 
 
 def _searched(spec: ParamSpec) -> str:
-    space = spec.search
-    if space is None:
+    if (space := spec.search) is None:
         return ""
     if hasattr(space, "choices"):
         return ", ".join(map(str, space.choices))

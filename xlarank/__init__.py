@@ -16,9 +16,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 __version__ = "0.3.0"
 if _TYPE_CHECKING:
-    from xlarank.api import load_rows as load_rows
-    from xlarank.api import rank as rank
-    from xlarank.api import read_graph as read_graph
+    from xlarank.api import load_rows, rank, read_graph
     from xlarank.data.hlo.reading import read_hlo as read_hlo
     from xlarank.features.assemble import compute_features as compute_features
     from xlarank.graph_ranker import GraphRanker as GraphRanker
@@ -29,21 +27,12 @@ _HOMES = {
     "GraphRanker": "xlarank.graph_ranker",
     "Ranking": "xlarank.pipelines.ranking.result",
     "compute_features": "xlarank.features.assemble",
-    "load_rows": "xlarank.api",
-    "rank": "xlarank.api",
-    "read_graph": "xlarank.api",
+    **dict.fromkeys(("load_rows", "rank", "read_graph"), "xlarank.api"),
     "read_hlo": "xlarank.data.hlo.reading",
 }
 __all__ = [
-    "GraphRanker",
-    "Ranking",
-    "__version__",
-    "compute_features",
-    "load_rows",
-    "rank",
-    "read_graph",
-    "read_hlo",
-]
+    "GraphRanker", "Ranking", "__version__", "compute_features", "load_rows", "rank", "read_graph", "read_hlo",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> object:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def read_graph(path: str | Path, kind: Kind | None = None) -> LayoutGraph | TileGraph:
     """Read and check an npz file in TpuGraphs format.
 
-    ``kind``, "layout" or "tile", refuses files of the other kind.
+    ``kind``, "layout" or "tile", rejects files of the other kind.
     Raises `xlarank.data.errors.GraphFileError` for anything outside the format.
 
     Examples:

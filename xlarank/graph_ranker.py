@@ -118,11 +118,9 @@ class GraphRanker:
         self.feature_names_in_ = np.array(data.columns, dtype=object)
         self.n_features_in_ = len(data.columns)
         self.graphs_ = data.names
-        self.left_out_ = {
-            graph.name: "all its configurations cost the same" if graph.labelled else "it has no runtimes"
-            for graph in rows
-            if not (graph.labelled and graph.rankable)
-        }
+        left_out = [graph for graph in rows if not (graph.labelled and graph.rankable)]
+        why = {True: "all its configurations cost the same", False: "it has no runtimes"}
+        self.left_out_ = {graph.name: why[graph.labelled] for graph in left_out}
         return self
 
     def predict(self, graph: GraphLike) -> NDArray[np.float64]:
@@ -150,7 +148,6 @@ class GraphRanker:
         return hasattr(self, "ranker_")
 
     def __sklearn_tags__(self) -> Any:
-        """Return tags for scikit-learn's tools, such as a grid search."""
         from sklearn.utils import Tags, TargetTags
 
         return Tags(estimator_type=None, target_tags=TargetTags(required=False))

@@ -19,7 +19,6 @@ from xlarank.data.root import SAMPLE, find_data_root
 
 
 def main() -> None:
-    """Run the command."""
     about = "\n".join(f"  {name}: {function.__doc__}" for name, function in TABLES.items())
     parser = argparse.ArgumentParser(
         description=(__doc__ or "") + f"\n{about}", formatter_class=argparse.RawDescriptionHelpFormatter
@@ -29,19 +28,19 @@ def main() -> None:
     parser.add_argument("--workspace", type=Path, help="for features; default: a folder that is removed")
     parser.add_argument("--out", type=Path, default=path_of(), help="default: the file of this version")
     parser.add_argument("--collection", action="append", default=[], help="rows of others stay; default: all")
-    asked = parser.parse_args()
-    for name in asked.table:
+    args = parser.parse_args()
+    for name in args.table:
         with tempfile.TemporaryDirectory() as folder:
-            workspace = asked.workspace or Path(folder) / "work"
-            table = TABLES[name](Job(find_data_root(asked.data_root), workspace, asked.collection))
-        if asked.collection and (before := read(asked.out).get(name)):
+            workspace = args.workspace or Path(folder) / "work"
+            table = TABLES[name](Job(find_data_root(args.data_root), workspace, args.collection))
+        if args.collection and (before := read(args.out).get(name)):
             made = {row[0] for row in table.rows}
             kept = [row for row in before.rows if row[0] not in made]
             table = replace(table, rows=sorted([*kept, *table.rows], key=lambda row: str(row[0])))
-        write(asked.out, name, table)
+        write(args.out, name, table)
         print(markdown(table))
-    if asked.out == path_of():
-        update_documents(read(asked.out))
+    if args.out == path_of():
+        update_documents(read(args.out))
 
 
 if __name__ == "__main__":

@@ -59,9 +59,8 @@ def read(path: Path) -> dict[str, Table]:
 def write(path: Path, name: str, table: Table) -> None:
     """Add or replace a table in the file, one line per row for readable diffs."""
     tables = dict(sorted({**read(path), name: table}.items()))
-    path.write_text(
-        "{\n" + ",\n".join(f'"{key}": {_json(one)}' for key, one in tables.items()) + "\n}\n", encoding="utf-8"
-    )
+    text = ",\n".join(f'"{key}": {_json(value)}' for key, value in tables.items())
+    path.write_text(f"{{\n{text}\n}}\n", encoding="utf-8")
 
 
 def _json(table: Table) -> str:
@@ -79,12 +78,9 @@ def _rounded(cell: Cell) -> Cell:
 
 def markdown(table: Table) -> str:
     """Return the table as Markdown, with its origin below it."""
-    numbers = [all(not isinstance(row[at], str) for row in table.rows) for at in range(len(table.heads))]
-    lines = [
-        _line(table.heads),
-        _line(["---:" if right else "---" for right in numbers]),
-        *(_line(list(map(shown, row))) for row in table.rows),
-    ]
+    texts = [any(isinstance(row[column], str) for row in table.rows) for column in range(len(table.heads))]
+    lines = [_line(table.heads), _line(["---" if text else "---:" for text in texts])]
+    lines += [_line(list(map(shown, row))) for row in table.rows]
     fits = f"{table.seeds} seed{'' if table.seeds == 1 else 's'}; " if table.seeds else ""
     origin = f"Labels {table.labels}; {fits}{table.machine}; version {table.version}, {table.date}."
     return "\n".join([f"**{table.title}**", "", *lines, "", f"<small>{origin}</small>", ""])
@@ -117,9 +113,8 @@ def in_readme(text: str, tables: Mapping[str, Table]) -> str:
         if held_out != "valid"
     ]  # fmt: skip
     compared = tables["rankers"].rows
-    rules = {
-        row[0]: f"{shown(row[3])}, {str(row[1]).removeprefix('best rule: ')}" for row in compared if row[4] is None
-    }
+    rules = {collection: f"{shown(score)}, {str(rule).removeprefix('best rule: ')}"
+             for collection, rule, _, score, gain, *_ in compared if gain is None}  # fmt: skip
     rows += [
         ["measured on CPU, out of fold, `lambdarank`", f"{graphs} graphs of {collection}",
          "Kendall's tau" if str(collection).startswith("layout") else "1 - slowdown@5", score, rules[collection]]

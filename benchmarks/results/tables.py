@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Final
 
@@ -40,7 +41,7 @@ _SHOWN: Final = ("score", "tau", "slowdown@1", "slowdown@5")
 
 @dataclass(frozen=True)
 class Job:
-    """What a table is made from: a data root, a workspace for columns, and collections (none: all)."""
+    """Data root, workspace for columns, and collections (none: all) of a table."""
 
     root: DataRoot
     workspace: Path
@@ -48,7 +49,7 @@ class Job:
 
 
 def _of(scores: Scores, metric: str) -> Cell:
-    values = np.array([one[metric] for one in scores.values()])
+    values = np.array([metrics[metric] for metrics in scores.values()])
     return [float(values.mean()), float(values.std())] if len(values) > 1 else float(values[0])
 
 
@@ -59,29 +60,25 @@ def _difference(scores: Scores, incumbent: Scores) -> str | None:
 
 
 def _best_rule(collection: Collection, rules: Mapping[str, Scores], metric: str = "score") -> tuple[str, Scores]:
-    """The rule of the best mean; chance is no rule, nor is a time model that was fitted to estimates."""
-    no_rule = {RANDOM} if collection.parts[1] == "cpu" else {RANDOM, ESTIMATED_TIME}
-    means = {
-        name: np.mean([one[metric] for one in of.values()]) for name, of in rules.items() if name not in no_rule
-    }
-    name = max(means, key=lambda one: means[one])
-    return name, rules[name]
+    """Return the rule of the best mean, except chance and time models that were fitted to estimates."""
+    excluded = {RANDOM} if collection.parts[1] == "cpu" else {RANDOM, ESTIMATED_TIME}
+    names = [name for name in rules if name not in excluded]
+    best = max(names, key=lambda name: np.mean([metrics[metric] for metrics in rules[name].values()]))
+    return best, rules[best]
 
 
 def _rules(collection: Collection, graphs: Sequence[GraphRows]) -> dict[str, Scores]:
-    found: dict[str, Scores] = {}
+    rules: dict[str, Scores] = {}
     for graph in graphs:
         for name, metrics in baselines(collection, graph).items():
-            found.setdefault(name, {})[graph.name] = metrics
-    return found
+            rules.setdefault(name, {})[graph.name] = metrics
+    return rules
 
 
 def _files(job: Job) -> dict[Collection, list[GraphFile]]:
-    found: dict[Collection, list[GraphFile]] = {}
-    for file in graph_files(job.root.npz, job.collections, where=str(job.root.path)):
-        if file.split in ("train", "valid"):
-            found.setdefault(file.collection, []).append(file)
-    return found
+    files = graph_files(job.root.npz, job.collections, where=str(job.root.path))
+    files = [file for file in files if file.split in ("train", "valid")]
+    return {collection: [*group] for collection, group in groupby(files, key=lambda file: file.collection)}
 
 
 def measured(job: Job) -> Table:
@@ -98,7 +95,7 @@ def measured(job: Job) -> Table:
             title = part[0].name if len(part) == 1 else f"{len(part)} kernels"
             rows.append([
                 str(collection), title, sum(len(graph) for graph in part), metrics[collection.kind],
-                _of(scores, "score"), _of(rule, "score"), name, *(_of(scores, one) for one in _SHOWN[2:]),
+                _of(scores, "score"), _of(rule, "score"), name, *(_of(scores, metric) for metric in _SHOWN[2:]),
             ])  # fmt: skip
     heads = ["collection", "graph", "distinct configurations", "metric", MODEL, "best rule", "which rule"]
     heads += ["slowdown@1", "slowdown@5"]
@@ -110,11 +107,8 @@ def measured(job: Job) -> Table:
 
 def _shipped(collection: Collection, graphs: Sequence[GraphRows]) -> Scores:
     model = pretrained_model(collection.kind)
-    scores = {}
-    for graph in graphs:
-        fitting = model.select(graph)
-        scores[graph.name] = evaluate_graph(collection, graph, model.score(fitting).mean)
-    return scores
+    scores = {graph.name: model.score(model.select(graph)).mean for graph in graphs}
+    return {graph.name: evaluate_graph(collection, graph, scores[graph.name]) for graph in graphs}
 
 
 def shipped(job: Job) -> Table:
@@ -136,7 +130,7 @@ def shipped(job: Job) -> Table:
             known = {graph.name: folds[graph.name] for graph in graphs if split == "train" and folds}
             scores = known or _shipped(collection, graphs)
             name, rule = _best_rule(collection, _rules(collection, graphs), "tau")
-            rows.append([str(collection), held_out, len(graphs), *(_of(scores, one) for one in _SHOWN[1:]),
+            rows.append([str(collection), held_out, len(graphs), *(_of(scores, metric) for metric in _SHOWN[1:]),
                          _of(rule, "tau"), name])  # fmt: skip
     heads = ["collection", "evaluated on", "graphs", *_SHOWN[1:], "tau of the best rule", "which rule"]
     return Table(title="Shipped rankers on estimated graphs", labels="estimated by the TPU's compiler (v3)",
@@ -164,8 +158,8 @@ def tiles(job: Job) -> Table:
 
 def _errors(kernels: Sequence[GraphRows]) -> tuple[float, float]:
     model = pretrained_model("tile")
-    scores = [model.score(model.select(one)).mean[one.group] for one in kernels]
-    return time_errors([np.exp2(one) for one in scores], [one.runtime for one in kernels])
+    times = [np.exp2(model.score(model.select(kernel)).mean[kernel.group]) for kernel in kernels]
+    return time_errors(times, [kernel.runtime for kernel in kernels])
 
 
 def rankers(job: Job) -> Table:
@@ -180,11 +174,9 @@ def other_rankers(job: Job) -> Table:
 
 def columns(job: Job) -> Table:
     """Scores of lambdarank without the full tier, and without the columns about other candidates."""
-    settings = {
-        "all columns": FeatureSettings(),
-        "without columns about other candidates": FeatureSettings(candidates=False),
-        "fast tier": FeatureSettings(Tier.FAST),
-    }
+    without = "without columns about other candidates"
+    settings = {"all columns": FeatureSettings(), without: FeatureSettings(candidates=False),
+                "fast tier": FeatureSettings(Tier.FAST)}  # fmt: skip
     rows: list[list[Cell]] = []
     first: dict[Collection, Scores] = {}
     for number, (name, chosen) in enumerate(settings.items()):
@@ -208,10 +200,10 @@ def _built(job: Job, workspace: Path, settings: FeatureSettings | None = None) -
 
 
 def _out_of_fold(place: Workspace, collection: Collection, ranker: str) -> Scores:
-    """Metrics of each graph: families held out, of tiles kinds of kernels."""
+    """Return the metrics of each graph by a ranker fitted without its family (tiles: kind of kernels)."""
     by, fit = "family" if collection.kind == "layout" else "kind", FitSettings(_ROUNDS)
-    found = cross_validate(place, by=by, collections=[str(collection)], model=ranker, fit=fit)
-    return next(iter(found.rankings()[str(collection)].values()))
+    evaluation = cross_validate(place, by=by, collections=[str(collection)], model=ranker, fit=fit)
+    return next(iter(evaluation.rankings()[str(collection)].values()))
 
 
 def _compared(place: Workspace, names: Sequence[str]) -> Table:
@@ -224,12 +216,12 @@ def _compared(place: Workspace, names: Sequence[str]) -> Table:
             except ModelError as error:  # a ranker of layouts alone
                 print(f"{collection}: {error}", flush=True)
             print(f"{collection} {name} done", flush=True)
-        graphs = [one for one in each_graph(place, collection, "train") if one.name in scores[names[0]]]
-        rule, of_rule = _best_rule(collection, _rules(collection, graphs))
-        for name, of in {f"best rule: {rule}": of_rule, **scores}.items():
-            less = None if of is of_rule else _difference(of, of_rule)
-            slower = [float(np.mean([one[metric] for one in of.values()])) for metric in _SHOWN[2:]]
-            rows.append([str(collection), name, len(of), _of(of, "score"), less, *slower])
+        graphs = [graph for graph in each_graph(place, collection, "train") if graph.name in scores[names[0]]]
+        rule, rule_scores = _best_rule(collection, _rules(collection, graphs))
+        for name, ranked in {f"best rule: {rule}": rule_scores, **scores}.items():
+            gain = None if ranked is rule_scores else _difference(ranked, rule_scores)
+            slower = [float(np.mean([metrics[metric] for metrics in ranked.values()])) for metric in _SHOWN[2:]]
+            rows.append([str(collection), name, len(ranked), _of(ranked, "score"), gain, *slower])
     heads = ["collection", "ranker", "graphs", "score", "difference to the rule (95 %, paired)", *_SHOWN[2:]]
     title = "Out-of-fold scores: unseen program families, unseen kernel families"
     return Table(title=title, labels=_LABELS, seeds=1, heads=heads, rows=rows)
@@ -238,10 +230,8 @@ def _compared(place: Workspace, names: Sequence[str]) -> Table:
 def speed(job: Job) -> Table:
     """Time from a file to its columns and to its ranking, next to `numpy.load`; each file in its own process."""
     rows: list[list[Cell]] = []
-    largest = {}
-    for file in sorted(discover(job.root.npz), key=lambda one: one.path.stat().st_size):
-        if str(file.collection) != "tile:cpu":  # for which no ranker ships
-            largest[file.collection] = file
+    by_size = sorted(discover(job.root.npz), key=lambda file: file.path.stat().st_size)
+    largest = {file.collection: file for file in by_size if str(file.collection) != "tile:cpu"}  # no shipped ranker
     for file in largest.values():
         words = [sys.executable, "-m", "benchmarks.results.timing", str(file.path)]
         done = subprocess.run(words, capture_output=True, text=True, check=True)

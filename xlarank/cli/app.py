@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
-import shlex
 import signal
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, NoReturn, get_type_hints
@@ -23,7 +23,6 @@ from xlarank.cli.guide import GUIDES
 from xlarank.cli.options import load_config, moved_to_front
 from xlarank.data.errors import XlarankError
 from xlarank.data.ranges import MAX_ROUNDS
-from xlarank.data.workspace import DEFAULT_ROOT
 
 app = typer.Typer(
     name="xlarank",
@@ -37,11 +36,10 @@ for group in (dataset, learning, scoring, ranking, explaining, programs, run_all
 
 
 def _say_next(result: object, **options: object) -> None:
-    """Print the next step after a command that succeeded."""
-    guide, workspace = GUIDES.get(record.run.command), record.run.workspace
-    if guide is not None and guide.then:
-        work = "" if workspace in (None, DEFAULT_ROOT) else f" --workspace {shlex.quote(str(workspace))}"
-        console.say(f"next: {guide.then.format(work=work, **record.run.words)}", "dim")
+    """Print the next command after one that succeeded."""
+    with suppress(KeyError):  # no file to go on with
+        if then := GUIDES[record.run.command].then.format_map(record.run.words):
+            console.say(f"next: python run.py {then}", "dim")
 
 
 def _version(show: bool) -> None:
@@ -54,7 +52,7 @@ def _version(show: bool) -> None:
 def common(
     context: typer.Context,
     version: Annotated[
-        bool, Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+        bool, Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
     quiet: Annotated[bool, Option("--quiet", help="Print errors only (and JSON with --json -).")] = False,
     verbose: Annotated[bool, Option("--verbose", help="Print each step, and lists in full.")] = False,
@@ -170,7 +168,7 @@ def _leave(number: int) -> NoReturn:
 
 def _require_streams() -> None:
     """Raise `XlarankError` if standard output is closed: the next opened file would receive the output."""
-    if os.environ.get("COLUMNS", "1").strip("0") == "":
+    if not os.environ.get("COLUMNS", "1").strip("0"):
         del os.environ["COLUMNS"]  # rich would print nothing
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")
@@ -202,7 +200,6 @@ def _out_of_memory(error: BaseException) -> bool:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield the error and its causes."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__

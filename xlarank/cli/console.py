@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
@@ -20,14 +20,12 @@ from rich.table import Table
 from rich.text import Text
 
 from xlarank.cli.progress import JobProgress, bars, plain
-from xlarank.cli.tables import new_table, print_table
+from xlarank.cli.tables import fits, new_table, print_table
 from xlarank.data import files
 from xlarank.data.errors import WorkspaceError, counted, reasons
 
-#: Lines shown of a list of graphs.
+#: Maximum number of lines of a list.
 _LISTED: Final = 20
-#: Files named of many that are broken in the same way.
-_ALIKE: Final = 3
 #: Width in characters if the output is not a terminal.
 _FILE_WIDTH: Final = 150
 #: A parameter in a message, perhaps with a value.
@@ -129,10 +127,9 @@ def headline(text: str) -> None:
 
 
 def list_lines(title: str, lines: list[str]) -> None:
-    # A tile collection may have a thousand kernels of one configuration; --json of `info` has them all.
-    most = len(lines) if settings.verbose else _LISTED
-    rest = [f"and {len(lines) - most:,} more"] if len(lines) > most else []
-    for line in lines[:most] + rest:
+    shown = lines if settings.verbose else lines[:_LISTED]
+    rest = [f"and {len(lines) - len(shown):,} more"] if len(lines) > len(shown) else []
+    for line in shown + rest:
         say(line, "yellow", label=f"{title}: ")
 
 
@@ -145,12 +142,15 @@ def error_line(text: str) -> None:
     say(text, "red", label="error: ", error=True)
 
 
-def show_rows(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
-    """Show rows under heads (`new_table`), unless there are none."""
-    table = new_table(*heads)
+def show_rows(heads: Sequence[str], rows: Iterable[Sequence[str]], *, extra: int = 0) -> None:
+    """Show rows under heads (`new_table`), if any; in a narrow window without the last ``extra`` columns."""
+    table, rows = new_table(*heads), list(rows)
     for row in rows:
         table.add_row(*row)
-    show(table)
+    if extra and not fits(table, console().width):
+        show_rows(heads[:-extra], [row[:-extra] for row in rows])
+    else:
+        show(table)
 
 
 def show(table: Table) -> None:
@@ -176,15 +176,15 @@ def finish(broken: dict[str, str]) -> None:
         alike.setdefault(why.removeprefix(f"{file}: ").removeprefix(f"{file} "), []).append(name)
     lines = []
     for why, names in alike.items():
-        if settings.verbose or len(names) <= _ALIKE:
+        if settings.verbose or len(names) <= 3:
             lines += [f"{name}: {why}" for name in names]
         else:
-            lines.append(f"{len(names):,} files, such as {', '.join(names[:_ALIKE])}: {why}")
-    most = len(lines) if settings.verbose else _LISTED
-    for line in lines[:most]:
+            lines.append(f"{len(names):,} files, such as {', '.join(names[:3])}: {why}")
+    shown = lines if settings.verbose else lines[:_LISTED]
+    for line in shown:
         error_line(line)
-    if lines[most:]:
-        error_line(f"and {len(lines[most:]):,} more; --verbose names all of them")
+    if len(lines) > len(shown):
+        error_line(f"and {len(lines) - len(shown):,} more; --verbose names all of them")
     error_line(f"{counted(len(broken), 'broken file')}; the others were dealt with")
     raise typer.Exit(1)
 

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from typer import Argument, Option, Typer
 
-from xlarank.cli.console import finish, headline, list_lines, progress_bars, say, show_rows, write_json
-from xlarank.cli.inputs import Blocks, build, data_root_of, warn_of_skipped_files, workspace_at
+from xlarank.cli.console import finish, headline, list_reasons, progress_bars, say, show_rows, write_json
+from xlarank.cli.inputs import UNRANKABLE, Blocks, build, data_root_of, warn_of_skipped_files, workspace_at
 from xlarank.cli.options import WORK, Collections, Jobs, Json, Root, Scheduler, Seed, Work
 from xlarank.data.errors import XlarankError
 
 if TYPE_CHECKING:  # heavy: commands import it late, so that --help stays quick
-    from xlarank.models.validation.layout_labels import LayoutLabels
-    from xlarank.pipelines.info import SplitInfo, TileLabels
+    from xlarank.pipelines.info import SplitInfo
 
 app = Typer()
 
@@ -25,10 +24,7 @@ INFO: Final = ("collection", "split", ">graphs", ">labelled", ">families", ">con
 
 @app.command()
 def info(
-    graph: Annotated[
-        Path | None,
-        Argument(help="npz file of a graph: show its labels and their noise instead."),
-    ] = None,
+    graph: Annotated[Path | None, Argument(help="npz file of a graph: show its labels and their noise.")] = None,
     data_root: Root = None,
     collection: Collections = None,
     json_file: Json = None,
@@ -41,7 +37,11 @@ def info(
         if data_root is not None or collection:
             raise XlarankError(f"both {graph} and a data root or collection are named", expected="one of them")
         labels = file_info(graph)
-        show_rows(("~quantity", ">value"), label_rows(labels))
+        values = vars(labels)
+        show_rows(("~quantity", ">value"), (
+            (head, "-" if values[name] is None else f"{values[name]:{form}}")
+            for name, (head, form) in _LABELS.items() if name in values
+        ))  # fmt: skip
         write_json(json_file, labels)
         return
     root = data_root_of(data_root)
@@ -49,9 +49,8 @@ def info(
         parts = run(root, collections=collection or [], progress=progress)
     show_rows(INFO, map(info_row, parts))
     for part in parts:
-        list_lines(
-            f"cannot be ranked ({part.collection} {part.split}): one distinct configuration", part.unrankable
-        )
+        why = dict.fromkeys(part.unrankable, UNRANKABLE)
+        list_reasons(f"cannot be ranked ({part.collection} {part.split})", why)
     broken = {f"{part.collection} {part.split} {name}": why for part in parts for name, why in part.broken.items()}
     broken |= warn_of_skipped_files(root)
     write_json(json_file, parts)
@@ -59,7 +58,7 @@ def info(
 
 
 #: Heads and formats of the quantities of a graph file.
-LABELS: Final = {
+_LABELS: Final = {
     "configurations": ("configurations", ","),
     "measured": ("measured", ","),
     "distinct": ("distinct", ","),
@@ -74,16 +73,6 @@ LABELS: Final = {
     "set_tau": ("tau of layouts of outputs, learned from the same graph", ".3f"),
     "additive_r2": ("R2 of a sum over tied outputs", ".6f"),
 }
-
-
-def label_rows(labels: LayoutLabels | TileLabels) -> list[tuple[str, str]]:
-    """Return the quantities of a graph file as rows of a table."""
-    values = vars(labels)
-    return [
-        (head, "-" if values[name] is None else f"{values[name]:{form}}")
-        for name, (head, form) in LABELS.items()
-        if name in values
-    ]
 
 
 def info_row(part: SplitInfo) -> list[str]:
@@ -119,9 +108,7 @@ def build_features(
     ] = 0,
     jobs: Jobs = 0,
     tier: Annotated[str, Option(help="Columns: fast or full.")] = "full",
-    candidates: Annotated[
-        bool, Option(help="Include columns computed from all candidates of a graph (transductive).")
-    ] = True,
+    candidates: Annotated[bool, Option(help="Include transductive columns (of all candidates of a graph).")] = True,
     blocks: Blocks = None,
     seed: Seed = 0,
     replace: Annotated[bool, Option("--replace", help="Delete features and models of another data root.")] = False,
@@ -156,15 +143,14 @@ def explain_feature(
     write_json(json_file, columns)
     if len(columns) > 1:
         show_rows(("column", "~meaning", "scope", "tier"), (
-            (one.name, one.meaning, f"{one.scope}{', transductive' if one.transductive else ''}", one.tier)
-            for one in columns
+            (column.name, column.meaning, column.scope + ", transductive" * column.transductive, column.tier)
+            for column in columns
         ))  # fmt: skip
         return
     (column,) = columns
     headline(column.name)
     kinds = f"{column.block}, {' and '.join(column.kinds)} graphs"
     lines = [column.meaning, "", f"{kinds}: one value per {column.scope}; {column.tier} tier"]
-    if column.transductive:
-        lines.append("transductive: computed from all candidates of the graph, without labels")
+    lines += ["transductive: computed from all candidates of the graph, without labels"] * column.transductive
     for line in [*lines, "", *column.about.splitlines()]:
         say(line)

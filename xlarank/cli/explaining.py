@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option, Typer
 
+from xlarank.cli import record
 from xlarank.cli.console import list_lines, list_reasons, progress_bars, say, show_rows, write_json
 from xlarank.cli.inputs import Blocks, workspace_at
 from xlarank.cli.options import WORK, Collections, Json, ModelOf, Threads, Work, out_file
@@ -25,27 +26,22 @@ def explain(
     graph: Annotated[Path, Argument(help="An npz file in TpuGraphs format.")],
     config: Annotated[int | None, Option(help="Configuration to explain. Default: the best.")] = None,
     against: Annotated[
-        str | None, Option(help="Configuration to compare with, or 'default' (sets no layout).")
+        str | None, Option(help="Configuration to compare with, or default (sets no layout).")
     ] = None,
     top: Annotated[int, Option(min=1, help="Number of rows in each table.")] = 10,
     workspace: Work = WORK,
     collection: ModelOf = None,
     blocks: Blocks = None,
     module: Annotated[Path | None, Option(help="HLO module of the graph, for names of nodes.")] = None,
-    svg: Annotated[
-        Path | None,
-        Option(callback=out_file, help="Draw the segment with the largest contribution into this file."),
-    ] = None,
+    svg: Annotated[Path | None, Option(callback=out_file, help="Draw the largest segment into this file.")] = None,
     json_file: Json = None,
 ) -> None:
     """Explain why one configuration is ranked ahead of another: by node, pair, cause and column."""
     from xlarank.features.meanings import column_meanings
     from xlarank.pipelines.explain import explain as run
 
-    result = run(
-        workspace_at(workspace), graph, config=config, against=against, collection=collection, svg=svg,
-        module=module,
-    )  # fmt: skip
+    result = run(workspace_at(workspace), graph, config=config, against=against, collection=collection, svg=svg,
+                 module=module)  # fmt: skip
     ahead = "ahead of" if result.difference < 0 else "behind" if result.difference > 0 else "level with"
     first, second = result.ranks
     described = f", {result.against}" if result.against != f"configuration {result.then}" else ""
@@ -60,23 +56,24 @@ def explain(
         say(f"runtimes {result.runtime[0] / 1e6:.4f} against {result.runtime[1] / 1e6:.4f} ms")
     show_rows((">contribution", "cause"), ((f"{value:+.4f}", name) for name, value in result.causes.items()))
     nodes, others = result.nodes[:top], result.nodes[top:]
+    timed = [">estimated µs"] if result.estimated else []
     rows = []
     for node in nodes:
         text = f"{node.opcode} {node.shape}"
         named = f"{node.name}: {text} {node.op_name}".rstrip() if node.name else text
         rows.append((f"{node.value:+.4f}", *_microseconds(node), str(node.node), named, node.now, node.then))
+    blank = [""] * len(timed)
     if others:
-        left = sum(node.value for node in others)
-        blank = [""] * (result.estimated is not None)
-        rows.append((f"{left:+.4f}", *blank, "", counted(len(others), "other node"), "", ""))
+        other = sum(node.value for node in others)
+        rows.append((f"{other:+.4f}", *blank, "", counted(len(others), "other node"), "", ""))
     if nodes and abs(result.rest) >= 5e-5:
-        blank = [""] * (result.estimated is not None)
         rows.append((f"{result.rest:+.4f}", *blank, "", "not attributed to a single node", "", ""))
-    timed = [">estimated µs"] if result.estimated else []
     show_rows((">contribution", *timed, ">node", "operation", "now", "then"), rows)
     pairs = ((f"{pair.value:+.4f}", pair.now, pair.then) for pair in result.pairs[:top])
     show_rows((">contribution", "pair now", "pair then"), pairs)
     meanings, columns = column_meanings(), list(result.columns.items())[:top]
+    if columns and not blocks:
+        record.run.keep(columns[0][0])
     named_columns = ((f"{value:+.4f}", name, meanings.get(name, "")) for name, value in columns)
     show_rows((">contribution", "column", "~meaning"), named_columns)
     for number, segment in enumerate(result.segments, 1):
@@ -104,9 +101,8 @@ def calibrate(
     from xlarank.pipelines.calibrate import calibrate as run
 
     with progress_bars() as progress:
-        calibrations, left_out = run(
-            workspace_at(workspace), collections=collection or (), threads=threads, progress=progress
-        )
+        calibrations, left_out = run(workspace_at(workspace), collections=collection or (), threads=threads,
+                                     progress=progress)  # fmt: skip
     heads = ("collection", ">graphs", ">held out", ">seeds", ">pairs certain", ">of these right", ">best in first",
              ">nearly best in first")  # fmt: skip
     show_rows(heads, (
@@ -127,11 +123,9 @@ def _right(trust: Calibration) -> str:
 @app.command()
 def report(
     out: Annotated[
-        Path | None, Option(callback=out_file, help="File to write. Default: reports/report.html in the workspace.")
+        Path | None, Option(callback=out_file, help="Default: reports/report.html in the workspace.")
     ] = None,
-    compare: Annotated[
-        Path | None, Option(help="Another workspace, to compare graph by graph (paired test).")
-    ] = None,
+    compare: Annotated[Path | None, Option(help="Workspace to compare with, graph by graph (paired test).")] = None,
     workspace: Work = WORK,
     collection: Collections = None,
     json_file: Json = None,

@@ -18,12 +18,13 @@ RANKERS: Final = {
 
 @dataclass(frozen=True)
 class Guide:
-    """Examples of a command and the step that follows it.
+    """Examples of a command and the command that follows it.
 
     Attributes:
         examples: arguments of ``python run.py``.
-        then: last line of the output. ``{work}`` and ``{data}`` stand for the options that name the workspace and
-            the data root, ``{check}`` for the command that checks the submission.
+        then: arguments of the next command, perhaps with a remark in brackets. ``{work}``, ``{data}``, ``{model}``,
+            ``{collection}`` and ``{blocks}`` stand for options of the command that ended, ``{file}`` for an
+            argument that it sets: without one there is no next command.
         rankers: whether help lists the rankers.
     """
 
@@ -32,56 +33,52 @@ class Guide:
     rankers: bool = False
 
     def epilog(self) -> str:
-        """The end of a command's help."""
+        """Return the end of a command's help."""
         lines = ["Examples:", *(f"python run.py {example}" for example in self.examples)]
         if self.rankers:
             lines += ["", "Rankers:", *(f"{name}: {text}" for name, text in RANKERS.items())]
         return "\n".join(lines)
 
 
+_CHECK: Final = "check-submission {file}{work}{collection} (then upload the file)"
 GUIDES: Final = {
     "info": Guide(("info --data-root ~/data/tpugraphs -c 'layout:*'", "info GRAPH.npz"),
-                  "python run.py build-features{data}"),
-    "build-features": Guide(
-        ("build-features", "build-features --data-root ~/data/tpugraphs --max-configs 1000"),
-        "python run.py train{work}, after tune --trials 50 for better parameters",
-    ),
+                  "build-features{data}{collection}"),
+    "build-features": Guide(("build-features", "build-features --data-root ~/data/tpugraphs --max-configs 1000"),
+                            "train{work}{collection} (tune first for better parameters)"),
     "explain-feature": Guide(("explain-feature padding__output_waste__mean", "explain-feature 'disagreement__*'")),
     "tune": Guide(("tune --trials 200", "tune --trials 20 -c tile:xla --model ranknet"),
-                  "python run.py train{work} takes these parameters", rankers=True),
+                  "train{work}{collection}{model} (takes these parameters)", rankers=True),
     "train": Guide(("train --seeds 5", "train -c layout:mine:random --fine-tune shipped"),
-                   "python run.py evaluate{work}, then rank GRAPH.npz or report", rankers=True),
+                   "evaluate{work}{collection} (then rank a graph)", rankers=True),
     "evaluate": Guide(("evaluate", "evaluate --official-indices eval_indices --json scores.json"),
-                      "python run.py report{work} shows this with pictures; calibrate says how certain it is"),
+                      "leaderboard{work}{collection} (all rankers side by side; report has pictures)"),
     "cross-validate": Guide(
         ("cross-validate --model lambdarank --model ranknet", "cross-validate --by kind -c tile:xla"),
-        "python run.py train{work} --model NAME trains the ranker of your choice", rankers=True,
+        "train{work}{collection} (--model chooses the ranker)", rankers=True,
     ),
     "leaderboard": Guide(("leaderboard", "leaderboard -c tile:xla --metric tau --csv leaderboard.csv")),
     "rank": Guide(("rank net__a.npz", "rank own/npz/tile/tpu-estimate/train --csv orders.csv"),
-                  "measure the first five; python run.py explain GRAPH.npz says why they are first"),
-    "submit": Guide(("submit --out submission.csv", "submit --model-from layout:xla:random --strict"),
-                    "upload the file; python run.py {check}{work} checks it anywhere"),
+                  "explain {file}{work}{collection}{blocks} (why the first is first; measure the first five)"),
+    "submit": Guide(("submit --out submission.csv", "submit --model-from layout:xla:random --strict"), _CHECK),
     "check-submission": Guide(("check-submission submission.csv",
                                "check-submission submission.csv --sample sample_submission.csv")),
     "explain": Guide(("explain net__a.npz --against default", "explain net__a.npz --config 17 --svg why.svg"),
-                     "python run.py explain-feature NAME says what a column means"),
+                     "explain-feature {file} (the meaning of a column)"),
     "calibrate": Guide(("calibrate", "calibrate -c layout:cpu:random --threads 2"),
-                       "python run.py rank GRAPH.npz and report{work} now say how certain they are"),
-    "report": Guide(("report", "report --out report.html --compare other-workspace"), "open the page in a browser"),
+                       "report{work}{collection} (shows how certain rankings are, as rank does)"),
+    "report": Guide(("report", "report --out report.html --compare other-workspace")),
     "import-hlo": Guide(("import-hlo step.hlo.pb --out own", "import-hlo dump/*.pb --out own --split train"),
-                        "python run.py propose GRAPH.npz --out candidates.npz"),
+                        "propose {file} --out candidates.npz"),
     "propose": Guide(("propose net__a.npz --out candidates.npz",
                       "propose step.hlo.pb --search evolve --configs 200 --out candidates.npz"),
-                     "python run.py rank on that file"),
+                     "rank {file}{work}{collection}{blocks}"),
     "collect": Guide(("collect --program mynet:program --configs 64 --out own",
                       "collect --tiles --program step.hlo.pb --out own"),
-                     "python run.py build-features{data}, then train"),
+                     "build-features --data-root {file} (then train)"),
     "advise": Guide(("advise mynet:program --budget 1", "advise step.hlo.pb --budget 20 --minutes 30 --out advice"),
-                    "measure before you keep a layout: docs/advise.md"),
-    "run-all": Guide(("run-all --budget-hours 11", "run-all --models trained --out submission.csv"),
-                     "upload the file; python run.py report{work} shows the scores behind it"),
-    "package-kaggle": Guide(("package-kaggle --owner NAME", "package-kaggle --out xlarank.zip --models work"),
-                            "upload it as a dataset: kaggle/README.md"),
+                    "advise {file} (searches; measure before you keep a layout)"),
+    "run-all": Guide(("run-all --budget-hours 11", "run-all --models trained --out submission.csv"), _CHECK),
+    "package-kaggle": Guide(("package-kaggle --owner NAME", "package-kaggle --out xlarank.zip --models work")),
     "demo": Guide(("demo", "demo --trials 20 --workspace work/demo")),
 }  # fmt: skip

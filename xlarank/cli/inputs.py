@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from xlarank.cli import record
-from xlarank.cli.console import finish, list_lines, progress_bars, say, show_rows, write_json
+from xlarank.cli.console import finish, list_lines, list_reasons, progress_bars, say, show_rows, write_json
+from xlarank.cli.options import kept
 
 if TYPE_CHECKING:  # heavy: commands import them late, so that --help stays quick
     from xlarank.data.root import DataRoot
@@ -25,12 +25,14 @@ def _load_blocks(names: list[str] | None) -> list[str] | None:
         from xlarank.features.block_files import load_blocks
 
         load_blocks(*names)
+    kept("blocks", "--blocks")(names)
     return names
 
 
+#: Why a graph cannot be ranked.
+UNRANKABLE = "one distinct configuration, or equal runtimes"
 Blocks = Annotated[
-    list[str] | None,
-    Option(callback=_load_blocks, help="Python file with your own blocks of columns, which is run; repeatable."),
+    list[str] | None, Option(callback=_load_blocks, help="File with blocks, which is run; repeatable.")
 ]
 
 
@@ -39,8 +41,6 @@ def data_root_of(named: Path | None) -> DataRoot:
 
     root = find_data_root(named)
     say(f"data: {root.path} ({root.why})", "dim")
-    if named is not None:
-        record.run.words["data"] = f" --data-root {shlex.quote(str(named))}"
     return root
 
 
@@ -94,8 +94,8 @@ def built_workspace(
     if trained and not stored and not trained_collections(work):
         if workspace.exists():
             work.require_writable()
-        what = "holds no trained model" if workspace.exists() else "does not exist"
-        raise ModelError(f"the workspace {workspace} {what}", do="run train first, or check --workspace")
+        problem = "holds no trained model" if workspace.exists() else "does not exist"
+        raise ModelError(f"the workspace {workspace} {problem}", do="run train first, or check --workspace")
     if str(root.path.resolve()) not in stored or missing:
         named = ", ".join(missing or collections or ()) or "all collections"
         say(f"the workspace {workspace} has no features of {named} of {root.path}: building them first")
@@ -106,12 +106,10 @@ def built_workspace(
 
 
 def read_scores(paths: Sequence[Path] | None, weights: Sequence[float] | None, split: str) -> ScoreFiles | None:
-    """Return the scores of ``--scores`` and ``--weights``; None without the first."""
+    """Return the scores of ``--scores`` and ``--weights``, if there are any."""
     from xlarank.pipelines.support.score_files import ScoreFiles
 
-    if not paths and not weights:
-        return None
-    return ScoreFiles.read(paths or (), split, weights or ())
+    return ScoreFiles.read(paths or (), split, weights or ()) if paths or weights else None
 
 
 def build(
@@ -131,6 +129,7 @@ def build(
     for kind, (constant, varying) in report.columns.items():
         say(f"{kind}: {constant} columns per graph + {varying} per configuration; {report.seconds:.1f} s in all")
     for part in report.splits:
-        list_lines(f"cannot be ranked ({part.collection} {part.split}), kept for prediction", part.unrankable)
+        title = f"cannot be ranked, kept for prediction ({part.collection} {part.split})"
+        list_reasons(title, dict.fromkeys(part.unrankable, UNRANKABLE))
     write_json(json_file, report)
     finish(report.broken | warn_of_skipped_files(root))

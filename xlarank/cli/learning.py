@@ -19,8 +19,8 @@ app = Typer()
 
 
 def _shown(params: dict[str, Any]) -> str:
-    values = {name: f"{value:.3g}" if isinstance(value, float) else value for name, value in params.items()}
-    return ", ".join(f"{name}={value}" for name, value in values.items())
+    forms = {name: ".3g" if isinstance(value, float) else "" for name, value in params.items()}
+    return ", ".join(f"{name}={params[name]:{form}}" for name, form in forms.items())
 
 
 def spread(score: dict[str, Any] | None) -> str:
@@ -61,9 +61,7 @@ def tune(
             "URL. Default: a journal in the workspace."
         ),
     ] = None,
-    worker: Annotated[
-        bool, Option("--worker", help="Join the study at --storage as one of several processes.")
-    ] = False,
+    worker: Annotated[bool, Option("--worker", help="Join the study at --storage as another process.")] = False,
     timeout: options.Timeout = None,
     rounds: options.Rounds = 300,
     select: options.Select = "mean",
@@ -94,7 +92,7 @@ def tune(
         for result in results if result.params is not None
     ))  # fmt: skip
     list_lines("note", [f"{result.collection}: {result.note}" for result in results if result.note])
-    for path in [path for result in results for path in result.pictures]:
+    for path in (path for result in results for path in result.pictures):
         say(f"wrote {path}")
     list_lines("not tuned", [result.skipped for result in results if result.skipped])
     write_json(json_file, results)
@@ -122,15 +120,10 @@ def train(
         ),
     ] = None,
     model: Annotated[
-        str,
-        Option(
-            help=f"Ranker: {options.RANKERS}; or auto: the ranker with the best out-of-fold score, per collection."
-        ),
+        str, Option(help=f"Ranker: {options.RANKERS}; or auto: the one with the best out-of-fold score.")
     ] = "lambdarank",
     seeds: options.Seeds = 3,
-    with_valid: Annotated[
-        bool, Option("--with-valid", help="Train on the valid split too, for a submission.")
-    ] = False,
+    with_valid: Annotated[bool, Option("--with-valid", help="Train on the valid split, too.")] = False,
     rounds: options.Rounds = 300,
     select: options.Select = "mean",
     seed: options.Seed = 0,
@@ -139,9 +132,7 @@ def train(
         str, Option(help="local, or dask: train each booster on all workers of --scheduler (lambdarank only).")
     ] = "local",
     scheduler: options.Scheduler = None,
-    allow_constant: Annotated[
-        bool, Option("--allow-constant", help="Save a model even if its scores are all equal.")
-    ] = False,
+    allow_constant: Annotated[bool, Option("--allow-constant", help="Save models with equal scores, too.")] = False,
     json_file: options.Json = None,
 ) -> Any:
     """Train the final models, with tuned parameters if there are any."""

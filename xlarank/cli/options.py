@@ -3,36 +3,49 @@
 from __future__ import annotations
 
 import math
+import shlex
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from typer import BadParameter, Option
+from typer import BadParameter, CallbackParam, Option
 
-from xlarank.cli import console
+from xlarank.cli import console, record
 from xlarank.data.errors import XlarankError
 from xlarank.data.files import output_target, read_text
 from xlarank.data.ranges import MAX_HOURS, MAX_ROUNDS, MAX_SEED, MAX_SEEDS, MAX_THREADS, MAX_TRIALS
 from xlarank.data.workspace import DEFAULT_ROOT
 
 
-def _json(path: Path | None) -> Path | None:
+def _json(part: CallbackParam, path: Path | None) -> Path | None:
     if path == console.STDOUT:
         console.settings.json_on_stdout = True
         return path
-    return out_file(path)
+    return out_file(part, path)
 
 
-def out_file(path: Path | None) -> Path | None:
+def out_file(part: CallbackParam, path: Path | None) -> Path | None:
     """Return the path; raises at once for one that could not be written hours later."""
     if path == console.STDOUT:
-        raise XlarankError("--out is -", expected="the name of a file", do="standard output is for --json -")
+        do = "standard output is for --json -"
+        raise XlarankError(f"{part.opts[0]} is -", expected="the name of a file", do=do)
     if path is not None:
         output_target(path)
     return path
+
+
+def kept(word: str, option: str) -> Callable[[Any], Any]:
+    """Return a callback that keeps an option for the next command, unless it has its default value."""
+
+    def keep(value: Any) -> Any:
+        values = value if isinstance(value, list | tuple) else [value] if value not in (None, WORK) else []
+        record.run.words[word] = "".join(f" {option} {shlex.quote(str(entry))}" for entry in values)
+        return value
+
+    return keep
 
 
 def _number(value: float | None) -> float | None:
@@ -41,62 +54,42 @@ def _number(value: float | None) -> float | None:
     return value
 
 
-Root = Annotated[
-    Path | None,
-    Option("--data-root", help="Folder in TpuGraphs format. Default: XLARANK_DATA, Kaggle, ~/data, the sample."),
+WORK = DEFAULT_ROOT
+Root = Annotated[Path | None, Option(
+    "--data-root", callback=kept("data", "--data-root"),
+    help="Folder in TpuGraphs format. Default: XLARANK_DATA, Kaggle, ~/data, the sample.",
+)]  # fmt: skip
+Work = Annotated[Path, Option(
+    "--workspace", callback=kept("work", "--workspace"), help="Folder for features, studies, models and reports.",
+)]  # fmt: skip
+Collections = Annotated[list[str] | None, Option(
+    "--collection", "-c", callback=kept("collection", "-c"),
+    help="layout:SOURCE:SEARCH, tile:SOURCE or a pattern ('layout:*'); repeatable. Default: all.",
+)]  # fmt: skip
+ModelOf = Annotated[
+    str | None, Option("--collection", "-c", callback=kept("collection", "-c"), help="Collection of the model.")
 ]
-Work = Annotated[Path, Option("--workspace", help="Folder for features, studies, models and reports.")]
-Collections = Annotated[
-    list[str] | None,
-    Option(
-        "--collection",
-        "-c",
-        help="layout:SOURCE:SEARCH, tile:SOURCE or a pattern ('layout:*'); repeatable. Default: all.",
-    ),
-]
-ModelOf = Annotated[str | None, Option("--collection", "-c", help="Collection whose model to use.")]
 Split = Annotated[str, Option(help="train, valid or test.")]
 Seed = Annotated[int, Option(min=0, max=MAX_SEED, help="Seed of all random numbers.")]
 Threads = Annotated[int, Option(min=-1, max=MAX_THREADS, help="Threads for training; 0 or -1: all cores.")]
-Rounds = Annotated[
-    int,
-    Option(min=1, max=MAX_ROUNDS, help="Maximum number of boosting rounds; cross-validation chooses the number."),
-]
+Rounds = Annotated[int, Option(min=1, max=MAX_ROUNDS, help="Maximum boosting rounds; cross-validation chooses.")]
 Seeds = Annotated[int, Option(min=1, max=MAX_SEEDS, help="Number of boosters whose scores are averaged.")]
-Trials = Annotated[
-    int, Option(min=1, max=MAX_TRIALS, help="Total number of trials of each study, including earlier ones.")
-]
-Jobs = Annotated[
-    int, Option(min=0, max=MAX_THREADS, help="Number of processes; 0: chosen by the size of the files.")
-]
-Scheduler = Annotated[
-    str | None,
-    Option(help="Dask cluster: host:port of its scheduler, or local: processes on this machine (extra: dask)."),
-]
+Trials = Annotated[int, Option(min=1, max=MAX_TRIALS, help="Trials of each study, earlier ones included.")]
+Jobs = Annotated[int, Option(min=0, max=MAX_THREADS, help="Number of processes; 0: by the size of the files.")]
+Scheduler = Annotated[str | None, Option(help="host:port of a Dask scheduler, or local (extra: dask).")]
 Timeout = Annotated[float | None, Option(min=0, callback=_number, help="Maximum seconds per collection.")]
-Hours = Annotated[
-    float,
-    Option(min=0, max=MAX_HOURS, callback=_number, help="Time budget in hours, from the start of the command."),
-]
+Hours = Annotated[float, Option(min=0, max=MAX_HOURS, callback=_number, help="Time budget in hours.")]
 Ram = Annotated[float, Option(min=0, callback=_number, help="Gigabytes of memory; 0: 90 % of the machine's.")]
 ScoresOf = Annotated[
     list[Path] | None,
-    Option(
-        "--scores", help="Parquet or csv with graph, configuration, score, instead of a model; repeat to blend."
-    ),
+    Option("--scores", help="Parquet or csv with graph, configuration, score, to use or blend instead of a model."),
 ]
 Weights = Annotated[list[float] | None, Option("--weights", help="Weight of a file of --scores; repeatable.")]
 RANKERS = "lambdarank, ranknet, xgb-pairwise, sum-pooled, sibling, time-trees or ensemble"
-Model = Annotated[str, Option(help=f"Ranker: {RANKERS}.")]
-Select = Annotated[
-    str,
-    Option(help="Score to select by: mean over graphs, or robust: mean minus a quarter of the standard deviation."),
-]
-Json = Annotated[
-    Path | None, Option("--json", callback=_json, help="Write the result as JSON to this file; -: standard output.")
-]
+Model = Annotated[str, Option(callback=kept("model", "--model"), help=f"Ranker: {RANKERS}.")]
+Select = Annotated[str, Option(help="Score to select by: mean, or robust: mean - std / 4 over graphs.")]
+Json = Annotated[Path | None, Option("--json", callback=_json, help="Write JSON to this file; -: standard output.")]
 Out = Annotated[Path, Option(callback=out_file, help="File to write.")]
-WORK = DEFAULT_ROOT
 
 #: Options of every command.
 _FLAGS: Final = ("--quiet", "--verbose")
@@ -145,10 +138,10 @@ def load_config(path: Path, commands: Mapping[str, Any], name: str) -> dict[str,
     everywhere = {option for command in commands.values() for option in _names(command)}
     values = {}
     for key, value in settings.items():
-        option = key.replace("-", "_")
         if isinstance(value, dict):
             check(key, f"[{key}]", "a command", commands)
         else:
+            option = key.replace("-", "_")
             check(option, key, "an option of any command", everywhere)
             if option in options:  # others are for other commands
                 values[options[option]] = value
@@ -158,18 +151,15 @@ def load_config(path: Path, commands: Mapping[str, Any], name: str) -> dict[str,
         values[options[option]] = value
     flags = {part.name for part in commands[name].params if getattr(part, "is_flag", False)}
     for option, value in values.items():
-        if option not in flags and any(isinstance(entry, bool) for entry in (value, *_entries(value))):
+        entries = value if isinstance(value, list) else [value]
+        if option not in flags and any(isinstance(entry, bool) for entry in entries):
             got = f"{path} sets {option.replace('_', '-')} to {str(value).lower()}"  # which counts as 1
             raise XlarankError(got, expected="a number or text", do="correct the file")
     return values
 
 
-def _entries(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
 def _names(command: Any) -> dict[str, str]:
-    """Return parameters by the names that a file may use; ``json`` and ``json_file`` are the same."""
+    """Return parameters by the names that a file may use: ``json`` and ``json_file`` are the same."""
     options = [part for part in command.params if part.param_type_name == "option"]
     named = {text.lstrip("-").replace("-", "_"): part.name for part in options for text in part.opts}
     return named | {part.name: part.name for part in options}

@@ -3,41 +3,35 @@
 from __future__ import annotations
 
 import os
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
-import typer
+from typer import Argument, Option, Typer
 
 from xlarank.cli import record
 from xlarank.cli.console import finish, list_lines, progress_bars, say, show_rows, write_json
 from xlarank.cli.inputs import Blocks, workspace_at
 from xlarank.cli.options import WORK, Json, ModelOf, Out, Seed, Split, Work
 from xlarank.data.errors import counted
-from xlarank.data.hlo.compiler.targets import DEFAULT_TARGET
 
 if TYPE_CHECKING:
     from xlarank.pipelines.advise.advice import Advice
     from xlarank.pipelines.advise.diagnosis import Cost, Diagnosis
     from xlarank.pipelines.advise.lines import Change
 
-app = typer.Typer()
+app = Typer()
 #: Words for what came of a proposal (`xlarank.data.hlo.compiler.outcome.Status`).
 _STATUS: Final = {"ok": "compiled", "screened": "screened out", "known": "duplicates of known programs"}
 #: Operations and copies in a table; all of them are in --json.
 _SHOWN: Final = 10
 
-_Target = Annotated[
-    str, typer.Option(help="tpu-v3, tpu-v4, tpu-v5e or tpu-v6e, estimated; cpu or device (JAX's own), measured.")
-]
-_Jobs = Annotated[int, typer.Option(min=1, max=64, help="Number of configurations compiled at a time.")]
-_Tie = Annotated[
-    str, typer.Option(help="rule: tied nodes are set together, as in Google's files; none: every node separately.")
-]
+_Target = Annotated[str, Option(help="tpu-v3, -v4, -v5e or -v6e, estimated; cpu or device (JAX's own), measured.")]
+_Jobs = Annotated[int, Option(min=1, max=64, help="Number of configurations compiled at a time.")]
+_Tie = Annotated[str, Option(help="rule: set tied nodes together, as in Google's files; none: separately.")]
+#: `xlarank.data.hlo.compiler.targets.DEFAULT_TARGET`, whose module imports numpy: --help stays quick.
+_DEFAULT_TARGET: Final = "tpu-v3"
 _PROGRAM: Final = "HLO file, or module:function that returns a JAX callable and its arguments."
-_PerNode = Annotated[
-    int, typer.Option(min=2, help="Candidate layouts of a node with --tie none, the default included.")
-]
+_PerNode = Annotated[int, Option(min=2, help="Candidate layouts of a node with --tie none, the default included.")]
 
 
 def _silence_xla() -> None:
@@ -46,16 +40,13 @@ def _silence_xla() -> None:
 
 @app.command()
 def import_hlo(
-    files: Annotated[list[Path], typer.Argument(help="HLO files (binary or text) or TpuGraphs protobufs.")],
-    out: Annotated[Path, typer.Option(help="Data root to write to; graphs go into its npz/.")],
+    files: Annotated[list[Path], Argument(help="HLO files (binary or text) or TpuGraphs protobufs.")],
+    out: Annotated[Path, Option(help="Data root to write to; graphs go into its npz/.")],
     collection: Annotated[
-        str | None,
-        typer.Option("--collection", "-c", help="Default: layout:own:default, and tile:own for kernels."),
+        str | None, Option("--collection", "-c", help="Default: layout:own:default, tile:own.")
     ] = None,
     split: Split = "test",
-    name: Annotated[
-        str | None, typer.Option(help="Name of the graph, with a single file. Default: the file's.")
-    ] = None,
+    name: Annotated[str | None, Option(help="Name of the graph, with a single file. Default: the file's.")] = None,
     json_file: Json = None,
 ) -> None:
     """Convert HLO programs or TpuGraphs protobufs to graph files in TpuGraphs format."""
@@ -72,6 +63,8 @@ def import_hlo(
     ))  # fmt: skip
     for graph in report.graphs:
         list_lines(f"note ({graph.graph})", list(graph.notes))
+        if graph.configurable:
+            record.run.keep(graph.path)
     list_lines("left out", report.left_out)
     if report.graphs:
         say(f"wrote {counted(len(report.graphs), 'graph')} below {out}")
@@ -81,23 +74,17 @@ def import_hlo(
 
 @app.command()
 def propose(
-    graph: Annotated[Path, typer.Argument(help="A layout graph's npz file, or an HLO program.")],
+    graph: Annotated[Path, Argument(help="A layout graph's npz file, or an HLO program.")],
     out: Out,
-    search: Annotated[
-        str, typer.Option(help="random, or evolve: a genetic search by a model's scores.")
-    ] = "random",
-    configs: Annotated[
-        int, typer.Option(min=1, help="Number of configurations; the first is the compiler's default.")
-    ] = 1000,
+    search: Annotated[str, Option(help="random, or evolve: a genetic search by a model's scores.")] = "random",
+    configs: Annotated[int, Option(min=1, help="Number of configurations, the compiler's default first.")] = 1000,
     workspace: Work = WORK,
     collection: ModelOf = None,
     blocks: Blocks = None,
     tie: _Tie = "rule",
     per_node: _PerNode = 8,
-    min_elements: Annotated[
-        int, typer.Option(min=0, help="Leave outputs with fewer elements to the compiler.")
-    ] = 1024,
-    generations: Annotated[int, typer.Option(min=1, help="Generations of evolve.")] = 12,
+    min_elements: Annotated[int, Option(min=0, help="Leave outputs with fewer elements to the compiler.")] = 1024,
+    generations: Annotated[int, Option(min=1, help="Generations of evolve.")] = 12,
     seed: Seed = 0,
     json_file: Json = None,
 ) -> None:
@@ -121,36 +108,30 @@ def propose(
         say(f"only {proposal.configs:,} distinct configurations were found")
     number = counted(proposal.configs, "configuration")
     say(f"wrote {proposal.out}: {number} ({proposal.search}), {proposal.seconds:.1f} s")
+    record.run.keep(out)
     write_json(json_file, proposal)
 
 
 @app.command()
 def collect(
-    program: Annotated[str, typer.Option(help=_PROGRAM)],
-    out: Annotated[Path, typer.Option(help="Data root to write to; graphs go below its npz/.")],
-    target: _Target = DEFAULT_TARGET,
-    search: Annotated[str, typer.Option(help="random, or evolve: a genetic search by the labels.")] = "random",
-    configs: Annotated[
-        int, typer.Option(min=1, help="Number of configurations; the first is the compiler's default.")
-    ] = 64,
-    tiles: Annotated[
-        bool, typer.Option("--tiles", help="Label tile sizes of each kernel instead of layouts (TPU only).")
-    ] = False,
+    program: Annotated[str, Option(help=_PROGRAM)],
+    out: Annotated[Path, Option(help="Data root to write to; graphs go below its npz/.")],
+    target: _Target = _DEFAULT_TARGET,
+    search: Annotated[str, Option(help="random, or evolve: a genetic search by the labels.")] = "random",
+    configs: Annotated[int, Option(min=1, help="Number of configurations, the compiler's default first.")] = 64,
+    tiles: Annotated[bool, Option("--tiles", help="Label tiles of each kernel instead of layouts (TPU).")] = False,
     split: Split = "train",
-    name: Annotated[str | None, typer.Option(help="Name of the graph; default: that of the program.")] = None,
+    name: Annotated[str | None, Option(help="Name of the graph; default: that of the program.")] = None,
     jobs: _Jobs = 1,
     limit: Annotated[
-        float, typer.Option(min=1, help="Maximum seconds to compile one configuration (--tiles: on average).")
+        float, Option(min=1, help="Maximum seconds to compile a configuration (tiles: mean).")
     ] = 120.0,
     tie: _Tie = "rule",
     per_node: _PerNode = 8,
     effort: Annotated[
-        float | None,
-        typer.Option(min=-1, max=1, help="XLA's optimisation effort; -1 compiles faster but changes the labels."),
+        float | None, Option(min=-1, max=1, help="XLA's effort; -1 compiles faster, with other labels.")
     ] = None,
-    minutes: Annotated[
-        float, typer.Option(min=0, help="Maximum minutes to measure programs (cpu, device).")
-    ] = 10.0,
+    minutes: Annotated[float, Option(min=0, help="Maximum minutes to measure programs (cpu, device).")] = 10.0,
     seed: Seed = 0,
     json_file: Json = None,
 ) -> None:
@@ -169,11 +150,10 @@ def collect(
         )  # fmt: skip
         with progress_bars() as progress:
             labels = run(program, out, settings, split=split, name=name, jobs=jobs, progress=progress)
-    record.run.words["data"] = f" --data-root {shlex.quote(str(out))}"
+    record.run.keep(out)
     counts = ", ".join(f"{count} {status}" for status, count in labels.statuses.items())
     done = "wrote" if labels.fresh else "there already:"
-    of = "kernels: " if tiles else ""
-    say(f"{done} {labels.path} ({of}{counts}); labels are {labels.manifest['source']}")
+    say(f"{done} {labels.path} ({'kernels: ' if tiles else ''}{counts}); labels are {labels.manifest['source']}")
     made = sum(labels.statuses.values())
     if not tiles and made < configs:
         say(f"{made} of {counted(configs, 'configuration')}: no others of this program differ")
@@ -187,25 +167,19 @@ def collect(
 
 @app.command()
 def advise(
-    program: Annotated[str, typer.Argument(help=_PROGRAM)],
-    target: _Target = DEFAULT_TARGET,
-    budget: Annotated[int, typer.Option(min=1, help="Number of compilations; 1: diagnosis only.")] = 20,
-    minutes: Annotated[float, typer.Option(min=0, help="Stop after this many minutes.")] = 60.0,
-    out: Annotated[
-        Path, typer.Option(help="Folder for the advice, the edited module and compilation results.")
-    ] = WORK / "advice",
-    check: Annotated[
-        bool | None, typer.Option(help="Compare outputs on this CPU. Default: if it takes less than a minute.")
-    ] = None,
+    program: Annotated[str, Argument(help=_PROGRAM)],
+    target: _Target = _DEFAULT_TARGET,
+    budget: Annotated[int, Option(min=1, help="Number of compilations; 1: diagnosis only.")] = 20,
+    minutes: Annotated[float, Option(min=0, help="Stop after this many minutes.")] = 60.0,
+    out: Annotated[Path, Option(help="Folder for the advice and the edited module.")] = WORK / "advice",
+    check: Annotated[bool | None, Option(help="Compare outputs on this CPU. Default: if within a minute.")] = None,
     measure: Annotated[
-        bool, typer.Option("--measure", help="Run the program as written and as advised in turn; keep real gains.")
+        bool, Option("--measure", help="Run as written and as advised in turn; keep gains.")
     ] = False,
-    apply: Annotated[
-        str | None, typer.Option(help="FILE.npz:N: print the code for this configuration, without compiling.")
-    ] = None,
+    apply: Annotated[str | None, Option(help="FILE.npz:N: print the code for configuration N only.")] = None,
     jobs: _Jobs = 1,
-    limit: Annotated[float, typer.Option(min=1, help="Maximum seconds to compile one configuration.")] = 120.0,
-    per_node: Annotated[int, typer.Option(min=2, help="Candidate layouts of a node, the default included.")] = 8,
+    limit: Annotated[float, Option(min=1, help="Maximum seconds to compile one configuration.")] = 120.0,
+    per_node: Annotated[int, Option(min=2, help="Candidate layouts of a node, the default included.")] = 8,
     seed: Seed = 0,
     json_file: Json = None,
 ) -> None:
@@ -230,6 +204,8 @@ def advise(
     _show_diagnosis(advice.diagnosis)
     if budget > 1:
         _show_advice(advice)
+    else:
+        record.run.keep(program, "--target", target)
     list_lines("wrote", advice.files)
     write_json(json_file, advice)
 
@@ -237,13 +213,13 @@ def advise(
 def _show_advice(advice: Advice) -> None:
     counts = ", ".join(f"{count} {_STATUS.get(status, status)}" for status, count in advice.compiled.items())
     say(f"{advice.program} for {advice.target}: {counts}; {advice.stopped}")
-    entry = f"{counted(len(advice.inputs), 'input')}, {counted(len(advice.outputs), 'output')}"
-    reached = sum(bool(one.code) for one in advice.changes)
+    inputs = f"{counted(len(advice.inputs), 'input')}, {counted(len(advice.outputs), 'output')}"
+    reached = sum(bool(change.code) for change in advice.changes)
     variants = [("compiler's default", "", advice.default_ns)]
     if advice.function:
-        laid_out = f"{entry}, {counted(reached, 'operation')}" if advice.lines else "nothing gains"
+        laid_out = f"{inputs}, {counted(reached, 'operation')}" if advice.lines else "nothing gains"
         variants.append(("code to paste", laid_out, advice.best_ns))
-    variants.append(("edited module", f"{entry}, {counted(len(advice.changes), 'operation')}", advice.module_ns))
+    variants.append(("edited module", f"{inputs}, {counted(len(advice.changes), 'operation')}", advice.module_ns))
     source = "estimated by the compiler" if "estimated" in advice.labels else "measured in the search"
     show_rows((source, "layouts set", ">ms", ">times as fast"), (
         (name, laid_out, f"{ns / 1e6:.4f}", f"{advice.default_ns / ns:.3f}") for name, laid_out, ns in variants
@@ -258,8 +234,9 @@ def _show_advice(advice: Advice) -> None:
     else:
         heads = ("lay out", "name", "shape", "minor to major now", "then", "major to minor")
         show_rows(heads, (
-            (one.kind, one.name, one.shape, *map(_order, (one.before, one.minor_to_major, one.major_to_minor)))
-            for one in (*advice.inputs, *advice.outputs)
+            (entry.kind, entry.name, entry.shape,
+             *map(_order, (entry.before, entry.minor_to_major, entry.major_to_minor)))
+            for entry in (*advice.inputs, *advice.outputs)
         ))  # fmt: skip
         _show_changes(advice.changes)
         moved, then = advice.diagnosis.moved_cycles, advice.diagnosis_after.moved_cycles
@@ -269,28 +246,29 @@ def _show_advice(advice: Advice) -> None:
             say(advice.conversion_words)
         for line in advice.lines:
             say(line)
+        say("measure before you keep a layout: docs/advise.md")
 
 
 def _show_diagnosis(diagnosis: Diagnosis) -> None:
-    def cells(one: Cost) -> list[str]:
-        return [one.name, f"{one.cycles:,}", f"{one.share:.1%}", one.shape]
+    def cells(cost: Cost) -> list[str]:
+        return [cost.name, f"{cost.cycles:,}", f"{cost.share:.1%}", cost.shape]
 
     heads = [f"of {diagnosis.cycles:,} estimated cycles", ">cycles", ">share", "shape", "from", "source"]
-    show_rows(heads, ([*cells(one), one.origin, one.source] for one in diagnosis.operations[:_SHOWN]))
+    show_rows(heads, ([*cells(cost), cost.origin, cost.source] for cost in diagnosis.operations[:_SHOWN]))
     say(diagnosis.summary)
     heads = ["copy", ">cycles", ">share", "shape", "from layout", "to layout", "of", "name", "source"]
     show_rows(heads, (
-        [*cells(one), _order(one.before), _order(one.after), one.kind, one.tensor, one.source]
-        for one in diagnosis.relayouts[:_SHOWN]
+        [*cells(copy), _order(copy.before), _order(copy.after), copy.kind, copy.tensor, copy.source]
+        for copy in diagnosis.relayouts[:_SHOWN]
     ))  # fmt: skip
 
 
 def _show_changes(changes: list[Change]) -> None:
     heads = ("operation", "opcode", "shape", "minor to major", "major to minor", "from", "source", "expression")
     show_rows(heads, (
-        (one.name, one.opcode, one.shape, *map(_order, (one.minor_to_major, one.major_to_minor)), one.source,
-         f"{one.file}:{one.line}" if one.file else "", one.code or "-")
-        for one in changes
+        (change.name, change.opcode, change.shape, _order(change.minor_to_major), _order(change.major_to_minor),
+         change.source, f"{change.file}:{change.line}" if change.file else "", change.code or "-")
+        for change in changes
     ))  # fmt: skip
 
 

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Exit, Option, Typer
 
-from xlarank.cli import record
-from xlarank.cli.console import (
-    error_line,
-    finish,
-    list_lines,
-    list_reasons,
-    progress_bars,
-    say,
-    show_rows,
-    write_json,
-)
+from xlarank.cli import console, record
+from xlarank.cli.console import error_line, finish, list_lines, list_reasons, say, show_rows, write_json
 from xlarank.cli.inputs import Blocks, built_workspace, data_root_of, read_scores, workspace_at
 from xlarank.cli.options import WORK, Collections, Json, ModelOf, Out, Root, ScoresOf, Weights, Work, out_file
 from xlarank.data.errors import counted, reasons
@@ -44,7 +34,7 @@ def rank(
     collection: ModelOf = None,
     blocks: Blocks = None,
     csv: Annotated[
-        Path | None, Option(callback=out_file, help="Write a line for each distinct configuration to this file.")
+        Path | None, Option(callback=out_file, help="Write distinct configurations to this file.")
     ] = None,
     json_file: Json = None,
 ) -> None:
@@ -56,7 +46,7 @@ def rank(
     place = workspace_at(workspace)
     broken: dict[str, str] = {}
     if graph.is_dir():
-        with progress_bars() as progress:
+        with console.progress_bars() as progress:
             rankings, broken = rank_folder(place, graph, collection=collection, progress=progress)
         _show_rankings(rankings, top)
         result = {name: ranking.as_json(top) for name, ranking in rankings.items()}
@@ -64,6 +54,7 @@ def rank(
         ranking = run(place, graph, collection=collection)
         rankings = {ranking.graph: ranking}
         _show_ranking(ranking, top)
+        record.run.keep(graph)
         result = ranking.as_json(top)
     if csv is not None:
         write_rankings(csv, rankings)
@@ -99,14 +90,14 @@ def _show_ranking(ranking: Ranking, top: int) -> None:
         say(line)
 
 
-def _show_losses(ranking: Ranking, most: int = 3) -> None:
+def _show_losses(ranking: Ranking) -> None:
     """Name the nodes of the best configuration that another layout would make faster."""
     from xlarank.features.meanings import describe_node
 
     first, graph = int(ranking.order[0]), ranking.source[0]
     times = ranking.node_times(first)
     total = sum(node.nanoseconds for node in times)
-    slower = sorted(times, key=lambda node: node.fastest_ns - node.nanoseconds)[:most]
+    slower = sorted(times, key=lambda node: node.fastest_ns - node.nanoseconds)[:3]
     for node in slower:
         share = (node.nanoseconds - node.fastest_ns) / total if total else 0.0
         if share >= 0.001:
@@ -123,24 +114,24 @@ def _milliseconds(runtime_ns: int | None) -> str:
     return "-" if runtime_ns is None else f"{runtime_ns / 1e6:.4f}"
 
 
-def _identical(entry: Ranked, most: int = 8) -> str:
+def _identical(entry: Ranked) -> str:
     """Return the identical configurations, with their runtimes if these were measured."""
     configurations = [
         str(config) if runtime is None else f"{config} ({_milliseconds(runtime)} ms)"
         for config, runtime in zip(entry.identical, entry.identical_runtime_ns, strict=True)
     ]
-    more = f" and {len(configurations) - most} more" if len(configurations) > most else ""
-    return ", ".join(configurations[:most]) + more
+    more = f" and {len(configurations) - 8} more" if len(configurations) > 8 else ""
+    return ", ".join(configurations[:8]) + more
 
 
 def _show_rankings(rankings: dict[str, Ranking], top: int) -> None:
-    rows = []
-    for name, ranking in rankings.items():
-        best = ", ".join(str(entry.configuration) for entry in ranking.best(min(top, 5)))
-        tau = f"{ranking.metrics['tau']:.3f}" if ranking.metrics else "-"
-        faster = [f"{value:.3f}" for value in ranking.speedups.values()] if ranking.speedups else ["-", "-"]
-        rows.append((name, ranking.collection, f"{len(ranking.order):,}", best, tau, *faster))
-    show_rows(("graph", "model", ">configurations", "~best", ">tau", ">speedup@1", ">speedup@5"), rows)
+    show_rows(("graph", "model", ">configurations", "~best", ">tau", ">speedup@1", ">speedup@5"), (
+        (name, ranking.collection, f"{len(ranking.order):,}",
+         ", ".join(str(entry.configuration) for entry in ranking.best(min(top, 5))),
+         f"{ranking.metrics['tau']:.3f}" if ranking.metrics else "-",
+         *([f"{value:.3f}" for value in ranking.speedups.values()] if ranking.speedups else "--"))
+        for name, ranking in rankings.items()
+    ))  # fmt: skip
 
 
 @app.command()
@@ -150,38 +141,30 @@ def submit(
     workspace: Work = WORK,
     collection: Collections = None,
     model_from: Annotated[
-        str | None,
-        Option(
-            help="Rank collections without a model with the model of this collection; shipped: the shipped ranker."
-        ),
+        str | None, Option(help="Collection whose model ranks those without, or shipped.")
     ] = None,
     scores: ScoresOf = None,
     weights: Weights = None,
-    strict: Annotated[
-        bool, Option("--strict", help="Exit with an error if a test graph is not ranked by a model.")
-    ] = False,
+    strict: Annotated[bool, Option("--strict", help="Fail if a test graph is not ranked by a model.")] = False,
     json_file: Json = None,
 ) -> None:
     """Write the Kaggle submission: all test graphs, unranked ones in their default order."""
     from xlarank.pipelines.submit import submit as run
 
     place = built_workspace(data_root, workspace, collection, trained=not scores and model_from != "shipped")
-    with progress_bars() as progress:
+    with console.progress_bars() as progress:
         report = run(
             place, out, collections=collection or (), model_from=model_from,
             scores=read_scores(scores, weights, "test"), progress=progress,
         )  # fmt: skip
     ranked = ((name, str(count), report.models[name]) for name, count in report.rows.items())
     show_rows(("collection", ">test graphs", "ranked by" if scores else "ranked by the model of"), ranked)
-    named = [word for name in collection or () for word in ("-c", name)]
-    record.run.words["check"] = shlex.join(["check-submission", str(out), *named])
+    record.run.keep(out)
     rows = counted(len(report.origin), "row")
     say(f"wrote {report.out}: {rows}, checked")
-    for origin, count in report.unranked().items():
-        list_lines(
-            "note", [f"{count} of {rows} are not ranked by a model ({_why_unranked(report)}): {origin} order"]
-        )
-    list_lines("note", report.notes)
+    why = f"not ranked by a model ({_why_unranked(report)})"
+    unranked = [f"{count} of {rows} are {why}: {origin} order" for origin, count in report.unranked().items()]
+    list_lines("note", [*unranked, *report.notes])
     for name in sorted(name for name in report.left_out if not report.covers(name)):
         say(f"{name} has no test graphs, so no rows")
     write_json(json_file, report)
@@ -201,9 +184,7 @@ def _why_unranked(report: Submission) -> str:
 @app.command()
 def check_submission(
     file: Annotated[Path, Argument(help="Submission to check.")],
-    sample: Annotated[
-        Path | None, Option(help="sample_submission.csv with the expected ids. Default: those of the test graphs.")
-    ] = None,
+    sample: Annotated[Path | None, Option(help="File with the expected ids. Default: the test graphs.")] = None,
     data_root: Root = None,
     workspace: Work = WORK,
     collection: Collections = None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 import time
 from contextlib import suppress
@@ -21,14 +22,25 @@ RUNS: Final = "runs.jsonl"
 
 @dataclass
 class Run:
-    """``workspace`` is the one that the command writes to, ``words`` are parts of the line about what is next."""
+    """A command that runs.
+
+    Attributes:
+        workspace: the one that the command writes to.
+        words: parts of the line about the next command (`xlarank.cli.guide.Guide.then`).
+    """
 
     command: str = ""
     config: dict[str, Any] | None = None
     workspace: Path | None = None
-    words: dict[str, str] = field(default_factory=lambda: {"data": "", "check": "check-submission"})
+    words: dict[str, str] = field(
+        default_factory=lambda: dict.fromkeys(("work", "data", "collection", "blocks"), "")
+    )
     arguments: list[str] = field(default_factory=lambda: sys.argv[1:])
     began: float = field(default_factory=time.time)
+
+    def keep(self, *words: object) -> None:
+        """Keep a file, a name or an option for the next command."""
+        self.words["file"] = shlex.join(map(str, words))
 
     def end(self, code: object) -> None:
         """Append the record to the workspace, if there is one; write errors are ignored."""
@@ -45,8 +57,8 @@ class Run:
         with suppress(ImportError):  # not on Windows
             import resource
 
-            of = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-            peak = max(resource.getrusage(who).ru_maxrss for who in of)  # the largest single process
+            processes = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+            peak = max(resource.getrusage(process).ru_maxrss for process in processes)  # the largest single one
             entry["peak_mb"] = round(peak / (1 << 20 if sys.platform == "darwin" else 1 << 10))
         reports = self.workspace / "reports"
         with suppress(OSError):
@@ -62,9 +74,9 @@ def without_passwords(value: Any, option: str = "") -> Any:
     ['tune', '--storage=mysql://me:***@host/db', '--storage', '***']
     """
     if isinstance(value, dict):
-        return {name: without_passwords(each, f"--{name}") for name, each in value.items()}
+        return {name: without_passwords(entry, f"--{name}") for name, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [without_passwords(each, str(word)) for word, each in zip([option, *value], value, strict=False)]
+        return [without_passwords(entry, str(word)) for word, entry in zip([option, *value], value, strict=False)]
     if isinstance(value, str) and value.startswith("--storage="):
         return "--storage=" + without_password(value.removeprefix("--storage="))
     hidden = isinstance(value, str) and (option == "--storage" or "://" in value)

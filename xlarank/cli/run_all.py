@@ -5,18 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Final
 
-import typer
+from typer import Option, Typer
 
-from xlarank.cli.console import (
-    finish,
-    headline,
-    list_lines,
-    plain_values,
-    progress_bars,
-    say,
-    show_rows,
-    write_json,
-)
+from xlarank.cli import console, record
+from xlarank.cli.console import finish, headline, list_lines, plain_values, say, show_rows, write_json
 from xlarank.cli.explaining import report
 from xlarank.cli.inputs import Blocks, build, data_root_of, workspace_at
 from xlarank.cli.learning import spread, train, tune
@@ -31,27 +23,21 @@ DEMO: Final = ("layout:cpu:random", "tile:cpu")
 #: The layout graph that it ranks, of a family that it was not trained on.
 DEMO_GRAPH: Final = "unet__a"
 
-app = typer.Typer()
+app = Typer()
 
 
 @app.command()
 def run_all(
-    out: Annotated[
-        Path, typer.Option(callback=out_file, help="Submission file; written at the start, then improved.")
-    ] = Path("submission.csv"),
+    out: Annotated[Path, Option(callback=out_file, help="Submission, improved later.")] = Path("submission.csv"),
     budget_hours: Hours = 12.0,
     budget_ram_gb: Ram = 0.0,
     data_root: Root = None,
     workspace: Work = WORK,
     collection: Collections = None,
     seeds: Seeds = 3,
-    trials: Annotated[
-        int, typer.Option(min=0, max=MAX_TRIALS, help="Maximum number of tuning trials per collection; 0: none.")
-    ] = 100,
+    trials: Annotated[int, Option(min=0, max=MAX_TRIALS, help="Maximum tuning trials per collection.")] = 100,
     jobs: Jobs = 0,
-    models: Annotated[
-        Path | None, typer.Option(help="Workspace with trained models to use instead of training.")
-    ] = None,
+    models: Annotated[Path | None, Option(help="Workspace with trained models to use instead of training.")] = None,
     blocks: Blocks = None,
     seed: Seed = 0,
     json_file: Json = None,
@@ -61,23 +47,20 @@ def run_all(
     from xlarank.pipelines.training.budget import CollectionPlan, RunSettings
 
     root, place = data_root_of(data_root), workspace_at(workspace)
-    settings = RunSettings(
-        budget_hours, budget_ram_gb, seeds=seeds, trials=trials, jobs=jobs, models=models, seed=seed
-    )
+    settings = RunSettings(budget_hours, budget_ram_gb, seeds=seeds, trials=trials, jobs=jobs, models=models,
+                           seed=seed)  # fmt: skip
     say(f"budget: {settings.hours:g} h, {settings.ram_gb:.1f} GB of memory, {counted(settings.cores, 'core')}")
 
     def show_plan(plan: list[CollectionPlan]) -> None:
-        heads = ("collection", ">configurations kept", ">rows", ">min to first model", ">GB memory")
-        show_rows(heads, (
+        show_rows(("collection", ">configurations kept", ">rows", ">min to first model", ">GB memory"), (
             (str(part.collection), *((f"{part.max_configs:,}", f"{part.rows:,}", f"{part.first_seconds / 60:.1f}",
                                       f"{part.memory_gb:.1f}") if part.rows else "----"))
             for part in plan if not models
         ))  # fmt: skip
 
-    with progress_bars() as progress:
-        summary = run(
-            root, place, out, settings, collections=collection or (), progress=progress, on_plan=show_plan
-        )
+    with console.progress_bars() as progress:
+        summary = run(root, place, out, settings, collections=collection or (), progress=progress,
+                      on_plan=show_plan)  # fmt: skip
     heads = ("collection", "ranked by", ">valid, first model", ">trials", ">out of fold", ">s")
     show_rows(heads, (
         (outcome.collection, outcome.ranked_by, spread(outcome.valid.get("score")), str(outcome.trials or "-"),
@@ -87,36 +70,33 @@ def run_all(
     for outcome in summary.outcomes:
         list_lines(f"note ({outcome.collection})", outcome.notes)
     say(f"wrote {summary.out}: {counted(summary.rows, 'row')}, checked; {summary.seconds / 60:.1f} min")
+    record.run.keep(out)
     write_json(json_file, {**plain_values(summary), "settings": plain_values(settings)})
     finish(summary.broken)
 
 
 @app.command()
 def package_kaggle(
-    out: Annotated[Path, typer.Option(help="Folder or .zip file to write.")] = Path("work/kaggle-dataset"),
-    models: Annotated[Path | None, typer.Option(help="Workspace whose trained models to include.")] = None,
+    out: Annotated[Path, Option(help="Folder or .zip file to write.")] = Path("work/kaggle-dataset"),
+    models: Annotated[Path | None, Option(help="Workspace whose trained models to include.")] = None,
     blocks: Blocks = None,
-    wheelhouse: Annotated[
-        bool, typer.Option("--wheelhouse", help="Download and include packages that Kaggle's image lacks.")
-    ] = False,
-    owner: Annotated[str, typer.Option(help="Your Kaggle user name.")] = "YOUR-KAGGLE-NAME",
+    wheelhouse: Annotated[bool, Option("--wheelhouse", help="Include packages that Kaggle's image lacks.")] = False,
+    owner: Annotated[str, Option(help="Your Kaggle user name.")] = "YOUR-KAGGLE-NAME",
     json_file: Json = None,
 ) -> None:
     """Make the Kaggle dataset for the notebook in kaggle/; needs a git clone."""
     from xlarank.pipelines.package_kaggle import package_kaggle as run
 
     made = run(out, models=models, wheelhouse=wheelhouse, owner=owner)
-    say(f"wrote {made.out}: {counted(made.files, 'file')}, {made.size / 1e6:.1f} MB")
+    size = f"{counted(made.files, 'file')}, {made.size / 1e6:.1f} MB"
+    say(f"wrote {made.out}: {size}; upload it as a dataset: kaggle/README.md")
     list_lines("model", list(made.models))
     list_lines("wheel", list(made.wheels))
     write_json(json_file, made)
 
 
 @app.command()
-def demo(
-    workspace: Work = Path("work/demo"),
-    trials: Trials = 8,
-) -> None:
+def demo(workspace: Work = Path("work/demo"), trials: Trials = 8) -> None:
     """Run every step, from build-features to report, on two collections of the embedded sample."""
     from xlarank.data.root import SAMPLE, find_data_root
     from xlarank.pipelines.build_features import BuildRequest
@@ -140,11 +120,11 @@ def demo(
     headline("7. report")
     page = report(workspace=workspace, collection=names).out
     headline("In short")
-    data = (
+    sizes = (
         f"{model.collection} ({model.rows:,} configurations of {counted(model.graphs, 'graph')})"
         for model in models
     )
-    say(f"learned to rank {' and '.join(data)}")
+    say(f"learned to rank {' and '.join(sizes)}")
     results = (f"{name}: {text.partition(', ahead')[0]}" for name, text in verdicts.items())
     say(f"result on valid: {'; '.join(results)}")
     say(f"open {page} in a browser; then rank a graph of your own: python run.py rank GRAPH.npz")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,23 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from rich.table import Table
 from typer import Option, Typer
 
+from xlarank.cli import options
 from xlarank.cli.console import list_lines, list_reasons, progress_bars, say, show, show_rows, write_json
 from xlarank.cli.inputs import built_workspace, read_scores, workspace_at
-from xlarank.cli.options import (
-    RANKERS,
-    WORK,
-    Collections,
-    Json,
-    Root,
-    Rounds,
-    ScoresOf,
-    Seed,
-    Split,
-    Threads,
-    Weights,
-    Work,
-    out_file,
-)
 from xlarank.cli.tables import new_table
 from xlarank.data.errors import counted
 
@@ -35,27 +22,23 @@ if TYPE_CHECKING:  # heavy; imported where a command needs them, so that --help 
 
 app = Typer()
 
-#: Shorter names of metrics, so that tables fit the window.
-HEADS = {"ordered_pair_accuracy": "in order"}
-Listed = Annotated[bool, Option(help="Show a row for each graph.")]
+_Listed = Annotated[bool, Option(help="Show a row for each graph.")]
 
 
 @app.command()
 def evaluate(
-    split: Split = "valid",
-    data_root: Root = None,
-    workspace: Work = WORK,
-    collection: Collections = None,
+    split: options.Split = "valid",
+    data_root: options.Root = None,
+    workspace: options.Work = options.WORK,
+    collection: options.Collections = None,
     official_indices: Annotated[
-        Path | None, Option(help="Folder of <source>_<search>.json: score only these configurations.")
+        Path | None, Option(help="Folder of <source>_<search>.json: configurations to score.")
     ] = None,
-    model_from: Annotated[
-        str | None, Option(help="Score all collections with the model of this collection.")
-    ] = None,
-    scores: ScoresOf = None,
-    weights: Weights = None,
-    json_file: Json = None,
-    graphs: Listed = True,
+    model_from: Annotated[str | None, Option(help="Collection whose model scores all collections.")] = None,
+    scores: options.ScoresOf = None,
+    weights: options.Weights = None,
+    json_file: options.Json = None,
+    graphs: _Listed = True,
 ) -> Any:
     """Score trained models on a split with labels: per graph, mean, spread and a bootstrap interval."""
     from xlarank.pipelines.evaluate import evaluate as run
@@ -83,27 +66,25 @@ def evaluate(
 @app.command()
 def cross_validate(
     by: Annotated[
-        str, Option(help="Unit to hold out: kind (a kernel family; layouts: family), family (a program), or graph.")
+        str, Option(help="Unit to hold out: kind (a kernel family; layouts: family), family (a program) or graph.")
     ] = "kind",
     model: Annotated[
         list[str] | None,
-        Option(help=f"Ranker to fit instead of the trained model's: {RANKERS}. Repeat to compare with the first."),
+        Option(help=f"Ranker to fit instead of that of the model: {options.RANKERS}. Repeat to compare."),
     ] = None,
     without: Annotated[
         list[str] | None,
         Option(help="Block of columns to leave out, by the name of its class: what it is worth; repeatable."),
     ] = None,
-    with_valid: Annotated[
-        bool, Option("--with-valid", help="With --model: fit on the train and valid splits.")
-    ] = False,
-    data_root: Root = None,
-    workspace: Work = WORK,
-    collection: Collections = None,
-    rounds: Rounds = 300,
-    seed: Seed = 0,
-    threads: Threads = 0,
-    json_file: Json = None,
-    graphs: Listed = True,
+    with_valid: Annotated[bool, Option("--with-valid", help="With --model: fit on train and valid.")] = False,
+    data_root: options.Root = None,
+    workspace: options.Work = options.WORK,
+    collection: options.Collections = None,
+    rounds: options.Rounds = 300,
+    seed: options.Seed = 0,
+    threads: options.Threads = 0,
+    json_file: options.Json = None,
+    graphs: _Listed = True,
 ) -> None:
     """Cross-validate: score each graph with a ranker fitted without it."""
     from xlarank.models.training_data import FitSettings
@@ -117,15 +98,15 @@ def cross_validate(
             fit=FitSettings(rounds, seed, threads), without=without or (), progress=progress,
         )  # fmt: skip
     if len(set(model or ())) > 1 or without:
-        comparison = evaluation.comparison
-        _show(evaluation, {name: comparison_table(name, rankers) for name, rankers in comparison.items()})
-        for name, text in worth_of_blocks(evaluation, without).items() if without else ():
-            say(f"{name}: {text}")
-        _finish(evaluation, comparison, json_file)
+        result = evaluation.comparison
+        tables = {name: comparison_table(name, rankers) for name, rankers in result.items()}
     else:
-        report = evaluation.report
-        _show(evaluation, {name: score_table(metrics, graphs) for name, metrics in report.items()})
-        _finish(evaluation, report, json_file)
+        result = evaluation.report
+        tables = {name: score_table(metrics, graphs) for name, metrics in result.items()}
+    _show(evaluation, tables)
+    for name, text in worth_of_blocks(evaluation, without).items() if without else ():
+        say(f"{name}: {text}")
+    _finish(evaluation, result, json_file)
 
 
 def _show(evaluation: Evaluation, tables: dict[str, Table]) -> None:
@@ -160,48 +141,47 @@ def comparison_table(collection: str, rankers: dict[str, dict[str, Any]]) -> Tab
 
 def score_table(report: dict[str, Any], graphs: bool) -> Table:
     """Return the scores of a collection: each graph on request, then mean, spread, interval and rules."""
-    metrics = {name: about for name, about in report.items() if not name.startswith("speedup")}
+    metrics = {name: scores for name, scores in report.items() if not name.startswith("speedup")}
     first = next(iter(metrics.values()))
     ceilings = metrics.get("tau", {}).get("ceiling") or {}  # some graphs may have none
-    table = new_table("~graph", *(f">{HEADS.get(name, name)}" for name in metrics), *[">ceiling"] * bool(ceilings))
+    heads = ("in order" if name == "ordered_pair_accuracy" else name for name in metrics)  # fits the window
+    table = new_table("~graph", *(f">{head}" for head in heads), *[">ceiling"] * bool(ceilings))
 
-    def add(label: str, values: Iterable[float], *more: str, style: str = "") -> None:
+    def add(label: str, *path: str, ceiling: float | None = None, style: str = "") -> None:
+        values = (reduce(getitem, path, scores) for scores in metrics.values())
+        more = [] if ceiling is None else [f"{ceiling:.3f}"]
         table.add_row(label, *(f"{value:.3f}" for value in values), *more, style=style)
-
-    def add_means(label: str, part: str) -> None:
-        add(label, (about[part] for about in metrics.values()))
 
     if graphs:
         for name in first["graphs"]:
-            ceiling = [f"{ceilings[name]:.3f}"] if name in ceilings else []
-            add(name, (about["graphs"][name] for about in metrics.values()), *ceiling)
+            add(name, "graphs", name, ceiling=ceilings.get(name))
         table.add_section()
-    ceiling = [f"{fmean(ceilings.values()):.3f}"] if ceilings.keys() == first["graphs"].keys() else []
-    add("mean", (about["mean"] for about in metrics.values()), *ceiling, style="bold")
+    complete = ceilings.keys() == first["graphs"].keys()
+    add("mean", "mean", ceiling=fmean(ceilings.values()) if complete else None, style="bold")
     for label, part in (("std", "std"), ("95 % low", "low"), ("95 % high", "high")):
         if len(first["graphs"]) > 1:
-            add_means(label, part)
+            add(label, part)
         else:
             table.add_row(label, *"-" * len(metrics))
     if first.get("seeds_std") is not None:
-        add_means("std over seeds", "seeds_std")
+        add("std over seeds", "seeds_std")
     if "baselines" in first:
-        if any(about["repeats_once"] != about["mean"] for about in metrics.values()):
+        if any(scores["repeats_once"] != scores["mean"] for scores in metrics.values()):
             # a submission lists every configuration, and the mean above counts each of them
-            add_means("mean, identical counted once", "repeats_once")
+            add("mean, identical counted once", "repeats_once")
         table.add_section()
         for rule in first["baselines"]:
-            add(f"rule: {rule}", (about["baselines"][rule] for about in metrics.values()))
+            add(f"rule: {rule}", "baselines", rule)
     return table
 
 
 @app.command()
 def leaderboard(
-    workspace: Work = WORK,
-    collection: Collections = None,
+    workspace: options.Work = options.WORK,
+    collection: options.Collections = None,
     metric: Annotated[str, Option(help="Metric to order by: score, tau, slowdown@1, slowdown@5, ...")] = "score",
-    csv: Annotated[Path | None, Option(callback=out_file, help="Write the table to this file.")] = None,
-    json_file: Json = None,
+    csv: Annotated[Path | None, Option(callback=options.out_file, help="Write the table to this file.")] = None,
+    json_file: options.Json = None,
 ) -> None:
     """Show rankers and rules side by side, from all evaluations of the workspace."""
     from xlarank.pipelines.leaderboard import leaderboard as run
@@ -209,20 +189,15 @@ def leaderboard(
     board = run(workspace_at(workspace), collections=collection or (), metric=metric)
     heads = ("collection", "scored on", "ranker", ">graphs", f">{metric}", ">s.e.", ">to the first", ">s.e.", ">s",
              "version", "when")  # fmt: skip
-    forms = {
-        "mean": ".3f",
-        "standard_error": ".3f",
-        "difference": "+.3f",
-        "difference_error": ".3f",
-        "seconds": ".1f",
-    }
+    forms = {"mean": ".3f", "standard_error": ".3f", "difference": "+.3f", "difference_error": ".3f"}
+    forms["seconds"] = ".1f"
     show_rows(heads, (
         (row["collection"], row["split"] + (f", held out by {row['held_out_by']}" if row["held_out_by"] else ""),
          row["ranker"] + (" (tuned)" if row["tuned"] else ""), str(row["graphs"]),
          *("-" if row[name] is None else f"{row[name]:{form}}" for name, form in forms.items()), row["version"],
          f"{row['time']:%Y-%m-%d %H:%M}")
         for row in board.iter_rows(named=True)
-    ))  # fmt: skip
+    ), extra=2)  # fmt: skip
     if csv is not None:
         board.write_csv(csv)
         say(f"wrote {csv}")

@@ -34,7 +34,7 @@ def print_table(table: Table, console: Console) -> None:
     first, *others = table.columns
     for column in table.columns:
         column.min_width = _least(column)
-    if _width(table.columns) <= console.width:
+    if fits(table, console.width):
         console.print(table)
         return
     grouped = first.justify == "left" and _width(others) <= console.width
@@ -51,6 +51,10 @@ def print_table(table: Table, console: Console) -> None:
             pairs = [f"{column.header}: {cell}" for column, cell in zip(others, cells, strict=True) if cell]
             text = block(f"{first.header}: {name}" if first.justify == "right" else name, pairs, console.width)
             console.print(text, style=row.style, highlight=False, soft_wrap=True)
+
+
+def fits(table: Table, width: int) -> bool:
+    return _width(table.columns) <= width
 
 
 def block(name: str, pairs: Iterable[str], width: int) -> str:
