@@ -1,7 +1,5 @@
 """What every command takes and shows: JSON, values from a file, lists of files, help, tables and bars."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import json
@@ -20,7 +18,6 @@ import numpy as np
 import pytest
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from tests.cli.conftest import ROOT, environment, here, refused
 from tests.graphs import layout_arrays, layout_row, save_npz, tile_arrays
@@ -42,14 +39,14 @@ from xlarank.pipelines.programs.sources import Collected
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def small(monkeypatch, tmp_path):
     """A data tree below the current folder."""
     monkeypatch.chdir(tmp_path)
     write_tree(tmp_path / "small")
     return Path("small")
 
 
-def test_json_on_standard_output_is_alone_there(small: Path) -> None:
+def test_json_on_standard_output_is_alone_there(small):
     done = here("info", "--data-root", small, "--json", "-")
     assert done.code == 0 and isinstance(json.loads(done.out), list)
     assert "next: python run.py build-features --data-root small" in done.err
@@ -60,7 +57,7 @@ def test_json_on_standard_output_is_alone_there(small: Path) -> None:
     assert without == ["demo"], "which runs other commands"
 
 
-def test_collections_are_chosen_by_pattern(small: Path) -> None:
+def test_collections_are_chosen_by_pattern(small):
     done = here("info", "--data-root", small, "-c", "layout:*", "--json", "-")
     assert done.code == 0 and {part["collection"] for part in json.loads(done.out)} == {LAYOUT}
     refused(
@@ -69,7 +66,7 @@ def test_collections_are_chosen_by_pattern(small: Path) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="pipes of posix")
-def test_an_output_that_is_a_pipe_is_refused_before_the_work(small: Path) -> None:
+def test_an_output_that_is_a_pipe_is_refused_before_the_work(small):
     os.mkfifo("pipe")
     for option in ("--json", "--out"):
         done = here("submit", "--data-root", small, option, "pipe")
@@ -79,7 +76,7 @@ def test_an_output_that_is_a_pipe_is_refused_before_the_work(small: Path) -> Non
     assert not Path("work").exists()
 
 
-def test_quiet_verbose_and_the_log(small: Path) -> None:
+def test_quiet_verbose_and_the_log(small):
     done = here("info", "--data-root", small, "--quiet", "--log-file", "logs/run.log")
     assert (done.code, done.out, done.err) == (0, "", "")
     logged = Path("logs/run.log").read_text()
@@ -95,7 +92,7 @@ def test_quiet_verbose_and_the_log(small: Path) -> None:
 
 
 @pytest.mark.slow
-def test_values_of_a_file_are_taken_checked_and_recorded(small: Path) -> None:
+def test_values_of_a_file_are_taken_checked_and_recorded(small):
     Path("run.toml").write_text(
         f'data-root = "{small}"\nseed = 3\n[build-features]\ncollection = ["tile:cpu"]\n[train]\nrounds = 9\n'
     )
@@ -125,20 +122,20 @@ def test_values_of_a_file_are_taken_checked_and_recorded(small: Path) -> None:
     assert moved_to_front(["rank", "x", "--log-file=a"]) == ["--log-file=a", "rank", "x"]
 
 
-def test_nothing_is_built_to_score_models_that_are_not_there(small: Path) -> None:
+def test_nothing_is_built_to_score_models_that_are_not_there(small):
     done = here("evaluate", "--data-root", small)
     assert done.code == 1 and "the workspace work does not exist; run train first" in done.err
     assert not Path("work").exists()
 
 
 @pytest.mark.slow
-def test_a_collection_that_is_asked_for_later_is_built_from_the_same_root(small: Path) -> None:
+def test_a_collection_that_is_asked_for_later_is_built_from_the_same_root(small):
     here("build-features", "--data-root", small, "-c", TILE)
     done = here("cross-validate", "--model", "lambdarank", "--rounds", "3", "-c", LAYOUT)
     assert done.code == 0 and f"has no features of {LAYOUT} of " in done.out
 
 
-def test_a_data_root_that_is_gone_is_not_blamed_on_an_option(small: Path) -> None:
+def test_a_data_root_that_is_gone_is_not_blamed_on_an_option(small):
     here("build-features", "--data-root", small, "-c", TILE)
     small.rename("elsewhere")
     done = here("train", "-c", LAYOUT)
@@ -147,7 +144,7 @@ def test_a_data_root_that_is_gone_is_not_blamed_on_an_option(small: Path) -> Non
 
 
 @pytest.mark.slow
-def test_build_train_rank_and_submit_from_nothing(small: Path) -> None:
+def test_build_train_rank_and_submit_from_nothing(small):
     done = here("train", "--data-root", small, "--rounds", "5", "--seeds", "1", "-c", LAYOUT)
     assert f"the workspace work has no features of {LAYOUT} of small: building them first" in done.out
     assert not Path("work/features/tile").exists(), "nothing is built that was not asked for"
@@ -160,7 +157,7 @@ def test_build_train_rank_and_submit_from_nothing(small: Path) -> None:
     assert "its features were not built; run build-features" in done.out
 
 
-def test_fewer_labels_than_asked_for_are_explained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_fewer_labels_than_asked_for_are_explained(monkeypatch, tmp_path):
     manifest = {"source": "measured on this machine's CPU", "configurations": [{"status": "ok"}] * 3}
     made = Collected(tmp_path / "net.npz", manifest, fresh=True)
     monkeypatch.setattr("xlarank.pipelines.collect.collect", lambda *_, **__: made)
@@ -173,8 +170,8 @@ def test_fewer_labels_than_asked_for_are_explained(monkeypatch: pytest.MonkeyPat
     )
 
 
-def test_many_broken_files_take_few_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    def printed(reasons: list[str], verbose: bool = False) -> list[str]:
+def test_many_broken_files_take_few_lines(capsys):
+    def printed(reasons, verbose=False):
         console.configure(verbose=verbose)
         with pytest.raises(typer.Exit, match="1"):
             console.finish({f"tile:cpu train net__{i}": why for i, why in enumerate(reasons)})
@@ -195,7 +192,7 @@ def test_many_broken_files_take_few_lines(capsys: pytest.CaptureFixture[str]) ->
     assert len(lines) == 22 and lines[20] == "error: and 40 more; --verbose names all of them"
 
 
-def test_a_long_list_of_graphs_is_cut_short(tmp_path: Path) -> None:
+def test_a_long_list_of_graphs_is_cut_short(tmp_path):
     """Hundreds of tile kernels have one configuration only; they must not hide the table."""
     arrays = tile_arrays()
     arrays["config_feat"][:] = arrays["config_feat"][0]
@@ -208,7 +205,7 @@ def test_a_long_list_of_graphs_is_cut_short(tmp_path: Path) -> None:
     assert len(part["unrankable"]) == 25
 
 
-def test_info_of_a_file_shows_the_noise_of_its_labels(small: Path) -> None:
+def test_info_of_a_file_shows_the_noise_of_its_labels(small):
     """Runtimes of a second run of 40 configurations are 1 % longer: log 1.01 / sqrt(2) around their means."""
     arrays = layout_arrays()
     orders = [order for length in (1, 2, 3) for order in itertools.permutations(range(4), length)]
@@ -225,7 +222,7 @@ def test_info_of_a_file_shows_the_noise_of_its_labels(small: Path) -> None:
     assert re.search(r"ceiling of tau +1.000", done.out)
 
 
-def test_info_of_a_tile_file(small: Path) -> None:
+def test_info_of_a_tile_file(small):
     """The last two of four configurations are one, the second run 1 % longer than the first."""
     arrays = tile_arrays()
     arrays["config_feat"] = np.tile(arrays["config_feat"][:1], (4, 1))
@@ -240,13 +237,13 @@ def test_info_of_a_tile_file(small: Path) -> None:
     assert done.code == 0 and re.search(r"runtime of the fastest, ns +20,000", done.out)
 
 
-def test_info_of_a_file_refuses_a_data_root_beside_it(small: Path) -> None:
+def test_info_of_a_file_refuses_a_data_root_beside_it(small):
     tile = save_npz(small / "tile.npz", tile_arrays())
     refused(["info", tile, "--data-root", small], "tile.npz and a data root or collection are named")
     refused(["info", small], "cannot be opened .*expected a whole npz")
 
 
-def test_columns_are_explained() -> None:
+def test_columns_are_explained():
     outcome = here("explain-feature", "padding__output_waste__max")
     assert outcome.code == 0
     assert "largest waste" in outcome.out and "padded size / true size" in outcome.out
@@ -258,10 +255,10 @@ HEAVY = ("numpy", "lightgbm", "polars", "pyarrow", "pandas", "scipy", "optuna", 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="no resource module")
-def test_help_imports_nothing_heavy_and_is_quick(tmp_path: Path) -> None:
+def test_help_imports_nothing_heavy_and_is_quick(tmp_path):
     import resource
 
-    def one() -> tuple[float, subprocess.CompletedProcess[str]]:
+    def one():
         before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
         words = [sys.executable, "-X", "importtime", str(ROOT / "run.py"), "--help"]
         done = subprocess.run(
@@ -280,7 +277,7 @@ def test_help_imports_nothing_heavy_and_is_quick(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(commands().commands))
-def test_help_has_examples_that_parse_and_no_types_of_python(name: str, tmp_path: Path, monkeypatch) -> None:
+def test_help_has_examples_that_parse_and_no_types_of_python(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     shown = here(name, "--help").out
@@ -294,7 +291,7 @@ def test_help_has_examples_that_parse_and_no_types_of_python(name: str, tmp_path
         command.make_context(name, words)
 
 
-def test_every_command_and_every_ranker_has_its_words() -> None:
+def test_every_command_and_every_ranker_has_its_words():
     assert set(GUIDES) == set(commands().commands) and set(LINES) == set(RANKERS)
     shown = here("tune", "--help").out
     assert [name for name in RANKERS if name not in shown] == []
@@ -303,8 +300,8 @@ def test_every_command_and_every_ranker_has_its_words() -> None:
     assert [len(describe_columns(pattern)) > 1 for pattern in patterns] == [False, True]
 
 
-def test_options_of_one_name_mean_the_same() -> None:
-    found: dict[str, set[object]] = {}
+def test_options_of_one_name_mean_the_same():
+    found = {}
     for command in commands().commands.values():
         for part in command.params:
             if part.name in ("target", "seed", "threads", "workspace", "data_root"):
@@ -315,20 +312,20 @@ def test_options_of_one_name_mean_the_same() -> None:
 TUNE = ("collection", ">trials", ">new", ">pruned", ">out-of-fold score", ">rounds", "~best parameters", ">s")
 
 
-def shown(table: Table, width: int) -> str:
+def shown(table, width):
     stream = io.StringIO()
     print_table(table, Console(file=stream, width=width, markup=False, force_terminal=False))
     return stream.getvalue()
 
 
-def table_of(heads: tuple[str, ...], *rows: tuple[str, ...]) -> Table:
+def table_of(heads, *rows):
     table = new_table(*heads)
     for row in rows:
         table.add_row(*row)
     return table
 
 
-def info(*collections: str) -> Table:
+def info(*collections):
     """What `info` says of large collections."""
     part = SplitInfo("", "train", graphs=198, labelled=198, configs=13_300_000, distinct=12_000_000)
     part.families, part.siblings, part.bytes = set(map(str, range(99))), 190, 900_000_000
@@ -336,13 +333,13 @@ def info(*collections: str) -> Table:
     return table_of(INFO, *((name, *info_row(part)[1:]) for name in collections))
 
 
-def scores() -> Table:
+def scores():
     values = {"mean": 0.5, "std": 0.1, "low": 0.4, "high": 0.6, "graphs": {"a" * 40: 0.4, "b": 0.6}}
     metrics = ("tau", "ordered_pair_accuracy", "slowdown@1", "slowdown@5", "score")
     return score_table(dict.fromkeys(metrics, values), True)
 
 
-def test_a_ceiling_is_a_column_of_the_graphs_that_have_one() -> None:
+def test_a_ceiling_is_a_column_of_the_graphs_that_have_one():
     values = {"mean": 0.5, "std": 0.1, "low": 0.4, "high": 0.6, "graphs": {"a": 0.4, "b": 0.6}}
     table = shown(score_table({"tau": {**values, "ceiling": {"a": 0.7}}, "score": values}, True), 100)
     assert re.search(r"a +0.400 +0.400 +0.700\n *b +0.600 +0.600 *\n", table) and "ceiling" in table
@@ -352,14 +349,14 @@ def test_a_ceiling_is_a_column_of_the_graphs_that_have_one() -> None:
     assert "ceiling" not in shown(score_table({"tau": {**values, "ceiling": None}}, True), 100)
 
 
-def tuned() -> Table:
+def tuned():
     chosen = ", ".join(f"parameter_number_{i}=0.{i}" for i in range(12))
     return table_of(TUNE, ("layout:long-source:default", "200", "8", "2", "0.463 ± 0.094", "200", chosen, "11"))
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 200])
 @pytest.mark.parametrize("make", [lambda: info("layout:nlp:default"), tuned, scores])
-def test_no_cell_or_head_is_cut_and_no_line_is_wider_than_the_window(make, width: int) -> None:  # type: ignore[no-untyped-def]
+def test_no_cell_or_head_is_cut_and_no_line_is_wider_than_the_window(make, width):
     table = make()
     text = shown(table, width)
     assert "…" not in text and all(len(line) <= width for line in text.splitlines()), text
@@ -370,7 +367,7 @@ def test_no_cell_or_head_is_cut_and_no_line_is_wider_than_the_window(make, width
         assert column is table.columns[0] or str(column.header) in " ".join(words), text
 
 
-def test_a_wide_window_gets_a_grid_a_narrow_one_groups_or_blocks() -> None:
+def test_a_wide_window_gets_a_grid_a_narrow_one_groups_or_blocks():
     assert shown(info("tile:cpu"), 200).startswith("collection  split  graphs")
     assert shown(info("tile:cpu"), 60).startswith("tile:cpu\n  split: train  graphs: 198")
     assert shown(info("layout:nlp:default"), 100).startswith("layout:nlp:default\nsplit")
@@ -384,22 +381,22 @@ def test_a_wide_window_gets_a_grid_a_narrow_one_groups_or_blocks() -> None:
     ]  # fmt: skip
 
 
-def test_prose_wraps_between_words_and_only_there() -> None:
+def test_prose_wraps_between_words_and_only_there():
     table = table_of(("collection", "~why"), ("a", "extraordinarily long words stay whole"))
     lines = [line.rstrip() for line in shown(table, 32).splitlines()[2:]]
     assert lines == ["a           extraordinarily long", "            words stay whole"]
     assert "extraordinarily" in shown(table, 20)
 
 
-def test_one_graph_has_no_spread() -> None:
+def test_one_graph_has_no_spread():
     one = {"mean": 0.5, "std": 0.0, "low": 0.5, "high": 0.5, "graphs": {"a": 0.5}}
     names, values = (list(column.cells) for column in score_table({"score": one}, graphs=True).columns)
     assert names == ["a", "mean", "std", "95 % low", "95 % high"] and values == ["0.500", "0.500", "-", "-", "-"]
 
 
-def test_a_long_step_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_step_is_not_silent(monkeypatch):
     before = threading.active_count()
-    printed: list[str] = []
+    printed = []
     monkeypatch.setattr("xlarank.cli.progress._FIRST", 0.02)
     progress = JobProgress(printed.append)
     progress.end()  # of a job that failed before it began
@@ -416,10 +413,10 @@ def test_a_long_step_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     assert threading.active_count() == before, "a job that fails leaves no thread"
 
 
-def test_a_short_job_prints_nothing_but_when_verbose() -> None:
+def test_a_short_job_prints_nothing_but_when_verbose():
     """Notes hold names of files, which must not forge lines."""
-    short: list[str] = []
-    verbose: list[str] = []
+    short = []
+    verbose = []
     screen = io.StringIO()
     with bars(Console(file=screen, width=100, force_terminal=True)) as drawn:
         for progress in (JobProgress(short.append, drawn), JobProgress(verbose.append, every=True)):

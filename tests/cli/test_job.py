@@ -1,7 +1,5 @@
 """All commands on a few graphs: what each stores and prints."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re
@@ -11,13 +9,13 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from tests.cli.conftest import FILES, LAYOUT, ROOT, SAMPLE, TILE, Job, ended, here, refused, start
+from tests.cli.conftest import FILES, LAYOUT, ROOT, SAMPLE, TILE, ended, here, refused, start
 from tests.data.hlo.programs import matmul_module
 from tests.data.hlo.test_reading import TEXT
 from tests.pipelines.trees import graph_path
 
 
-def test_what_each_step_prints_and_stores(job: Job) -> None:
+def test_what_each_step_prints_and_stores(job):
     assert {step: (outcome.code, outcome.errors) for step, outcome in job.outcomes.items()} == dict.fromkeys(
         job.outcomes, (0, [])
     )
@@ -39,7 +37,7 @@ def test_what_each_step_prints_and_stores(job: Job) -> None:
     assert job.outcomes["train"].out.count("lambdarank (tuned)") == 2
 
 
-def test_scores_submission_and_ranking_are_as_promised(job: Job) -> None:
+def test_scores_submission_and_ranking_are_as_promised(job):
     report = json.loads((job.folder / "scores.json").read_text())
     assert set(report) == {LAYOUT, TILE}
     for collection, metrics in report.items():
@@ -61,7 +59,7 @@ def test_scores_submission_and_ranking_are_as_promised(job: Job) -> None:
     assert len(re.findall(r"\bscore\b", printed)) == 1, "no other number is called a score"
 
 
-def test_the_check_that_submit_recommends_works_as_it_is(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_that_submit_recommends_works_as_it_is(job, monkeypatch):
     monkeypatch.chdir(job.folder)
     whole = job.outcomes["submit"]
     part = here("submit", "--workspace", job.work, "-c", TILE, "--out", "part of it.csv")
@@ -75,7 +73,7 @@ def test_the_check_that_submit_recommends_works_as_it_is(job: Job, monkeypatch: 
 
 
 @pytest.mark.slow
-def test_a_real_shell_gives_the_same(job: Job, tmp_path: Path) -> None:
+def test_a_real_shell_gives_the_same(job, tmp_path):
     """``python run.py`` in the repository's root, as the README has it."""
     words = ["evaluate", "--workspace", job.work, "--json", tmp_path / "scores.json"]
     assert ended(start(*words, cwd=ROOT, home=tmp_path)).code == 0
@@ -83,7 +81,7 @@ def test_a_real_shell_gives_the_same(job: Job, tmp_path: Path) -> None:
     refused(ended(start("info", "--data-root", "absent", cwd=ROOT, home=tmp_path)), "absent .*does not exist")
 
 
-def test_naming_the_data_root_again_keeps_how_it_was_built(tree: Path, tmp_path: Path) -> None:
+def test_naming_the_data_root_again_keeps_how_it_was_built(tree, tmp_path):
     """Or the columns and configurations chosen in build-features would be undone by the next command."""
     place = ["--data-root", tree, "--workspace", tmp_path / "work"]
     here("build-features", *place, "--tier", "fast", "--no-candidates", "--max-configs", "30", "-c", TILE)
@@ -94,14 +92,14 @@ def test_naming_the_data_root_again_keeps_how_it_was_built(tree: Path, tmp_path:
     assert json.loads(manifest.read_text())["recipe"] == before
 
 
-def test_the_data_root_of_the_environment_or_the_sample(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_data_root_of_the_environment_or_the_sample(job, monkeypatch):
     assert "the embedded sample" in here("info", "--collection", TILE).out
     monkeypatch.setenv("XLARANK_DATA", str(job.tree))
     assert "named by XLARANK_DATA" in here("info").out
 
 
 @pytest.mark.slow
-def test_the_demo_ends_in_three_lines_and_a_page(tmp_path: Path) -> None:
+def test_the_demo_ends_in_three_lines_and_a_page(tmp_path):
     """Rules differ on what it learns, all rows of its submission are ranked, and the page is there."""
     done = ended(start("demo", "--trials", "1", cwd=tmp_path), timeout=900)
     learned, result, page = done.out.splitlines()[-3:]
@@ -117,7 +115,7 @@ def test_the_demo_ends_in_three_lines_and_a_page(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_explain_shows_nodes_and_causes_and_draws(job: Job, tmp_path: Path) -> None:
+def test_explain_shows_nodes_and_causes_and_draws(job, tmp_path):
     graph = graph_path(job.tree, LAYOUT, "valid", "mlp__a")
     svg, values = tmp_path / "segment.svg", tmp_path / "explained.json"
     words = ["explain", graph, "--config", 3, "--against", "default", "--workspace", job.work]
@@ -135,7 +133,7 @@ def test_explain_shows_nodes_and_causes_and_draws(job: Job, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_calibrate_then_rank_and_report_tell(trained: Path, job: Job, tmp_path: Path) -> None:
+def test_calibrate_then_rank_and_report_tell(trained, job, tmp_path):
     done = here("calibrate", "--workspace", trained, "--threads", 1)
     assert done.code == 1 and "has one seed, which cannot disagree with itself" in done.err
     assert here("train", "--workspace", trained, "--seeds", 2, "--rounds", 30, "--threads", 1).code == 0
@@ -153,7 +151,7 @@ def test_calibrate_then_rank_and_report_tell(trained: Path, job: Job, tmp_path: 
 
 
 @pytest.mark.slow
-def test_other_rankers_alone_and_side_by_side(trained: Path) -> None:
+def test_other_rankers_alone_and_side_by_side(trained):
     words = ["cross-validate", "--workspace", trained, "--rounds", "5", "--threads", "1", "--json", "-"]
     done = here(*words, "--model", "ranknet", "--model", "lambdarank", "-c", LAYOUT)
     assert done.code == 0
@@ -174,7 +172,7 @@ def test_other_rankers_alone_and_side_by_side(trained: Path) -> None:
     assert {"lambdarank", "ranknet"} <= {row["ranker"] for row in rows} and rows[0]["difference"] == "0.0"
 
 
-def test_programs_are_imported_and_get_configurations(tmp_path: Path) -> None:
+def test_programs_are_imported_and_get_configurations(tmp_path):
     program, broken = tmp_path / "f.hlo.pb", tmp_path / "broken.pb"
     program.write_bytes(matmul_module().SerializeToString())
     broken.write_bytes(b"\x0a\xff")
@@ -198,7 +196,7 @@ def test_programs_are_imported_and_get_configurations(tmp_path: Path) -> None:
         assert outcome.code == 0 and f"only {count} distinct configurations were found" in outcome.out
 
 
-def test_text_without_a_parser_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_text_without_a_parser_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setattr("xlarank.data.hlo.text._PARSERS", ("jaxlib_that_is_not_there",))
     (tmp_path / "f.hlo").write_text(TEXT)
     outcome = here("import-hlo", tmp_path / "f.hlo", "--out", tmp_path / "own")

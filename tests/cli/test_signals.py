@@ -1,7 +1,5 @@
 """Ctrl-C and SIGTERM: what is finished is kept, one line is said."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -9,15 +7,13 @@ import random
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import LAYOUT, TILE, Job, Outcome, ended, here, start
+from tests.cli.conftest import LAYOUT, TILE, ended, here, start
 from tests.graphs import save_npz
 from tests.pipelines.conftest import need
 from tests.pipelines.trees import graph_path, layout_graph, tile_graph, write_tree
@@ -29,9 +25,7 @@ KEPT = "error: interrupted; finished work is kept, run the same command again to
 posix_only = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 
 
-def interrupt(
-    process: subprocess.Popen[str], when: Callable[[], bool], number: signal.Signals = signal.SIGINT
-) -> Outcome:
+def interrupt(process, when, number=signal.SIGINT):
     """What Ctrl-C does: the signal goes to the whole group."""
     deadline = time.monotonic() + 240
     try:
@@ -47,7 +41,7 @@ def interrupt(
             process.communicate()
 
 
-def many_graphs(root: Path) -> Path:
+def many_graphs(root):
     """Enough work for seconds."""
     first = save_npz(graph_path(root, LAYOUT, "train", "family0__0"), layout_graph(0))
     for number in range(1, 400):
@@ -56,7 +50,7 @@ def many_graphs(root: Path) -> Path:
 
 
 @posix_only
-def test_a_terminated_build_keeps_what_is_done(tmp_path: Path) -> None:
+def test_a_terminated_build_keeps_what_is_done(tmp_path):
     many_graphs(tmp_path / "tree")
     folder = tmp_path / "work" / "features" / "layout" / "cpu" / "random" / "train"
     process = start("build-features", "--data-root", "tree", "--jobs", "1", cwd=tmp_path)
@@ -68,13 +62,13 @@ def test_a_terminated_build_keeps_what_is_done(tmp_path: Path) -> None:
 
 @pytest.mark.exhaustive
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for worker processes in /proc")
-def test_ctrl_c_while_workers_start(tmp_path: Path) -> None:
+def test_ctrl_c_while_workers_start(tmp_path):
     """The workers hear it too, in the middle of their imports."""
     many_graphs(tmp_path / "tree")
     process = start("build-features", "--data-root", "tree", "--jobs", "2", cwd=tmp_path)
-    seen: list[float] = []
+    seen = []
 
-    def workers_are_importing() -> bool:
+    def workers_are_importing():
         try:
             children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         except OSError:  # gone already: the caller will notice
@@ -88,7 +82,7 @@ def test_ctrl_c_while_workers_start(tmp_path: Path) -> None:
 
 
 @posix_only
-def test_ctrl_c_while_tuning_keeps_the_best(job: Job, tmp_path: Path) -> None:
+def test_ctrl_c_while_tuning_keeps_the_best(job, tmp_path):
     shutil.copytree(job.work, tmp_path / "work")
     shutil.rmtree(tmp_path / "work" / "studies")
     best = tmp_path / "work" / "studies" / "tile" / "cpu" / "best-lambdarank.json"
@@ -102,19 +96,16 @@ def test_ctrl_c_while_tuning_keeps_the_best(job: Job, tmp_path: Path) -> None:
 
 
 @posix_only
-def test_an_interruption_that_a_library_hides_is_still_one(
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_an_interruption_that_a_library_hides_is_still_one(monkeypatch, capfd):
     """The exception that Ctrl-C raises may turn up in the middle of any library; a second press is final."""
 
-    def hides_it(*_: object, **named: object) -> None:  # as a finally block with an error of its own does
+    def hides_it(*_, **named):  # as a finally block with an error of its own does
         try:
             signal.raise_signal(signal.SIGINT)
         finally:
             raise UnboundLocalError("made up")
 
-    def loses_it(*_: object, **named: object) -> None:  # as a destructor or a library's bare except does
+    def loses_it(*_, **named):  # as a destructor or a library's bare except does
         with contextlib.suppress(BaseException):
             signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
@@ -130,7 +121,7 @@ def test_an_interruption_that_a_library_hides_is_still_one(
 
 
 @posix_only
-def test_an_interruption_of_a_cluster_is_one_line(tmp_path: Path) -> None:
+def test_an_interruption_of_a_cluster_is_one_line(tmp_path):
     need("distributed")
     for number in range(150):
         save_npz(graph_path(tmp_path / "data", TILE, "train", f"family__{number}"), tile_graph(number))
@@ -157,12 +148,12 @@ COMMANDS = {
 }
 
 
-def finish(words: list[str], folder: Path) -> None:
+def finish(words, folder):
     outcome = ended(start(*words, cwd=folder))
     assert outcome.code == 0, outcome.err
 
 
-def result(command: str, folder: Path) -> object:
+def result(command, folder):
     """What the command is for, without times."""
     work = folder / "work"
     if command == "build-features":
@@ -180,7 +171,7 @@ def result(command: str, folder: Path) -> object:
 
 
 @pytest.mark.exhaustive
-def test_killed_at_random_moments_and_run_again_every_command_gives_the_same(tmp_path: Path) -> None:
+def test_killed_at_random_moments_and_run_again_every_command_gives_the_same(tmp_path):
     """As if nobody had disturbed it. `XLARANK_KILLS` says how often each signal kills each command (2)."""
     place, before = tmp_path / "place", tmp_path / "before"  # in another place all graphs would be built again
     write_tree(place / "tree")

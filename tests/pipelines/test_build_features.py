@@ -1,7 +1,5 @@
 """npz files to stored rows: what is built, what is kept, and what a broken file or a kill leaves behind."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal
@@ -10,7 +8,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -36,29 +34,29 @@ from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
 from xlarank.features.recipe import FeatureSettings, Recipe, Source
-from xlarank.features.store import Manifest, StoredGraph, read_manifest
-from xlarank.pipelines.build_features import BuildReport, BuildRequest, build_features
+from xlarank.features.store import StoredGraph, read_manifest
+from xlarank.pipelines.build_features import BuildRequest, build_features
 from xlarank.pipelines.support.building import PartJob
 from xlarank.pipelines.training import budget
 
 ROOT = Path(__file__).parents[2]
-VALID: dict[str, Any] = {"collections": [LAYOUT], "splits": ["valid"]}
+VALID = {"collections": [LAYOUT], "splits": ["valid"]}
 
 
-def manifest(workspace: Path, collection: str = LAYOUT, split: str = "train") -> Manifest:
+def manifest(workspace, collection=LAYOUT, split="train"):
     found = read_manifest(Workspace(workspace), Collection.parse(collection), split)
     assert found is not None
     return found
 
 
-def totals(report: BuildReport) -> tuple[int, int, int]:
+def totals(report):
     """Files built, kept and broken."""
     parts = report.splits
     return sum(p.built for p in parts), sum(p.kept for p in parts), sum(len(p.broken) for p in parts)
 
 
 @pytest.mark.slow
-def test_every_graph_of_every_collection_and_split_is_stored(tree: Path, tmp_path: Path) -> None:
+def test_every_graph_of_every_collection_and_split_is_stored(tree, tmp_path):
     listener, work = Listener(), tmp_path / "work"
     report = build(tree, work, progress=listener)
     assert totals(report) == (FILES, 0, 0)
@@ -87,10 +85,10 @@ def test_every_graph_of_every_collection_and_split_is_stored(tree: Path, tmp_pat
 
 
 @pytest.mark.slow
-def test_only_what_changed_is_built_again(tree: Path, built: Path) -> None:
+def test_only_what_changed_is_built_again(tree, built):
     """By size or date; what is gone or broken by now is no longer listed, and built again once it is mended."""
 
-    def inodes() -> dict[str, int]:  # every write moves a new file into place
+    def inodes():  # every write moves a new file into place
         parts = built.glob("features/**/[!.]*.parquet")
         return {str(path.relative_to(built / "features")): path.stat().st_ino for path in parts}
 
@@ -119,9 +117,7 @@ def test_only_what_changed_is_built_again(tree: Path, built: Path) -> None:
     assert manifest(built).broken == {} and "beta__a" in stored(built)
 
 
-def test_other_feature_code_and_settings_mean_build_again(
-    tree: Path, built: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_feature_code_and_settings_mean_build_again(tree, built, monkeypatch):
     for settings in (FeatureSettings(Tier.FULL), FeatureSettings(Tier.FAST, candidates=False)):
         assert totals(build(tree, built, settings=settings, **VALID)) == (2, 0, 0)
         assert stored(built, split="valid")["delta__a"].columns == settings.columns("layout")
@@ -133,7 +129,7 @@ def test_other_feature_code_and_settings_mean_build_again(
 
 
 @pytest.mark.slow
-def test_max_configs_thins_out_train_alone(tree: Path, tmp_path: Path, shared_built: Path) -> None:
+def test_max_configs_thins_out_train_alone(tree, tmp_path, shared_built):
     work, chosen = tmp_path / "work", {**VALID, "splits": ["train", "valid"]}
     build(tree, work, max_configs=10, **chosen)
     for split in chosen["splits"]:
@@ -156,7 +152,7 @@ _HARMLESS = ("with space__a", "-dash__a", "ünïcode__a", "dots.in.it__a")
 _BROKEN = ("folder__a", "dangling__a", "tile__a", "text__a")
 
 
-def test_odd_names_and_files_are_taken_or_refused_one_by_one(tree: Path, tmp_path: Path) -> None:
+def test_odd_names_and_files_are_taken_or_refused_one_by_one(tree, tmp_path):
     """What cannot be ranked is listed and kept: a submission needs every configuration."""
     for name in (*_HARMFUL, *_SKIPPED, *_HARMLESS):
         odd = save_npz(graph_path(tree, LAYOUT, "valid", "odd"), trees.layout_graph(len(name)))
@@ -194,7 +190,7 @@ def test_odd_names_and_files_are_taken_or_refused_one_by_one(tree: Path, tmp_pat
     assert set(stored(work, split="valid")) == set(rows), "other collections are left alone"
 
 
-def test_a_failed_write_ends_the_build_and_leaves_the_manifests(tree: Path, tmp_path: Path) -> None:
+def test_a_failed_write_ends_the_build_and_leaves_the_manifests(tree, tmp_path):
     """A full disk says nothing about the graph files; the next build goes on from the rows that are whole."""
     work = tmp_path / "work"
     build(tree, work, **VALID)
@@ -216,7 +212,7 @@ def test_a_failed_write_ends_the_build_and_leaves_the_manifests(tree: Path, tmp_
 
 
 @pytest.mark.slow
-def test_two_processes_store_the_same_bytes(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_processes_store_the_same_bytes(tree, tmp_path, monkeypatch):
     graph_path(tree, TILE, "test", "sort__a").write_bytes(b"no zip")
     one, two = (build(tree, tmp_path / str(jobs), max_configs=10, jobs=jobs) for jobs in (1, 2))
     assert totals(two) == totals(one) == (FILES - 1, 0, 1) and two.splits == one.splits
@@ -229,7 +225,7 @@ def test_two_processes_store_the_same_bytes(tree: Path, tmp_path: Path, monkeypa
 
 
 @pytest.mark.slow
-def test_no_graph_is_begun_after_the_time_and_the_next_call_goes_on(tree: Path, tmp_path: Path) -> None:
+def test_no_graph_is_begun_after_the_time_and_the_next_call_goes_on(tree, tmp_path):
     for jobs in (1, 2):
         work = tmp_path / str(jobs)
         report = build(tree, work, jobs=jobs, timeout=0.0 if jobs == 1 else 0.05)
@@ -243,7 +239,7 @@ def test_no_graph_is_begun_after_the_time_and_the_next_call_goes_on(tree: Path, 
 
 @pytest.mark.exhaustive
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for worker processes in /proc")
-def test_a_killed_build_leaves_no_workers(tmp_path: Path) -> None:
+def test_a_killed_build_leaves_no_workers(tmp_path):
     """Each worker would hold its memory until the machine is started again."""
     names = [f"family{number % 9}__{number}" for number in range(320)]
     trees.write_tree(tmp_path / "tree", {TILE: {"train": names}})
@@ -262,18 +258,18 @@ def test_a_killed_build_leaves_no_workers(tmp_path: Path) -> None:
         time.sleep(0.05)
 
 
-def runs(process: str) -> bool:
+def runs(process):
     """Whether a process is there and not only waits to be collected."""
     with suppress(OSError):
         return ") Z " not in Path("/proc", process, "stat").read_text()
     return False
 
 
-def test_what_a_build_takes_is_said_before_it(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_build_takes_is_said_before_it(tree, tmp_path, monkeypatch):
     """For two layout graphs of 24 configurations of 6 nodes, by hand."""
     costs = (1, 4e8, 0.0, 3.0, 0.0, 0.5, 0.0, 7e6, 1e6, 0.0, 0, 0, 0)
     monkeypatch.setitem(budget._COSTS, "layout", budget._Cost(*costs))
-    plans: list[str] = []
+    plans = []
     for _ in range(2):
         build_features(
             data_root(tree), Workspace(tmp_path), BuildRequest(settings=FAST, **VALID), on_plan=plans.append
@@ -283,7 +279,7 @@ def test_what_a_build_takes_is_said_before_it(tree: Path, tmp_path: Path, monkey
     assert plans == [plan], "nothing is left to build the second time"
 
 
-def test_bad_requests(tree: Path, tmp_path: Path) -> None:
+def test_bad_requests(tree, tmp_path):
     work, empty = tmp_path / "work", tmp_path / "empty"
     work.mkdir()
     (work / "features").write_text("in the way")

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
@@ -53,7 +52,7 @@ class Compiler:
         return "out of vector memory" if kib in (790, 1218) else module(kib).SerializeToString()
 
 
-def tiles(out: Path, compiler=None, settings=SETTINGS, **given):
+def tiles(out, compiler=None, settings=SETTINGS, **given):
     return collect_tiles("mine:prog", out, settings, compiler=compiler or Compiler(), **given)
 
 

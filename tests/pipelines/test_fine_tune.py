@@ -1,11 +1,7 @@
 """Training that begins from a model or takes graphs of other collections along; commands that use such a model."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,31 +10,23 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError
 from xlarank.data.workspace import Workspace
 from xlarank.features.recipe import FeatureSettings
-from xlarank.models.trained import TrainedModel, fingerprint, load_model, pretrained_model
-from xlarank.models.training_data import TrainingData
+from xlarank.models.trained import fingerprint, load_model, pretrained_model
 from xlarank.models.validation.metrics import kendall_tau
 from xlarank.pipelines.calibrate import calibrate
 from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.explain import explain
-from xlarank.pipelines.fine_tune import (
-    CONTINUED_RATE,
-    CONTINUED_ROUNDS,
-    RATES,
-    find_model,
-    fine_tune,
-    new_families,
-)
+from xlarank.pipelines.fine_tune import CONTINUED_RATE, CONTINUED_ROUNDS, RATES, find_model, fine_tune, new_families
 from xlarank.pipelines.rank import rank
 from xlarank.pipelines.support.results import read_results
 from xlarank.pipelines.train import train
-from xlarank.pipelines.training.fitting import TrainRequest, TrainResult
+from xlarank.pipelines.training.fitting import TrainRequest
 from xlarank.pipelines.training.training_sets import extra_collections, read_training_set
 
 OTHER = "layout:tpu-estimate:random"
 
 
 @pytest.fixture
-def two(trained: Path) -> Workspace:
+def two(trained):
     """A workspace with a model of another collection, said to be of other graphs, and none of the own."""
     shutil.copytree(trained / "features/layout/cpu/random", trained / "features/layout/tpu-estimate/random")
     place = Workspace(trained)
@@ -51,14 +39,14 @@ def two(trained: Path) -> Workspace:
     return place
 
 
-def tune(place: Workspace, start: str, **options: Any) -> tuple[TrainResult, TrainedModel]:
+def tune(place, start, **options):
     chosen = {"collections": [LAYOUT], "seeds": 1, "rounds": 30, "threads": 1, **options}
     (result,) = fine_tune(place, start, TrainRequest(**chosen))
     return result, load_model(place.model(Collection.parse(LAYOUT)))
 
 
 @pytest.mark.slow
-def test_folds_choose_rounds_and_rate_and_the_card_says_which(two: Workspace, shared_tree: Path) -> None:
+def test_folds_choose_rounds_and_rate_and_the_card_says_which(two, shared_tree):
     base = load_model(two.model(Collection.parse(OTHER)))
     result, model = tune(two, OTHER, seeds=3)
     card = model.card
@@ -80,7 +68,7 @@ def test_folds_choose_rounds_and_rate_and_the_card_says_which(two: Workspace, sh
     ranking, found = rank(two, path, collection=LAYOUT), explain(two, path, collection=LAYOUT, config=3, against=9)
     assert found.difference == pytest.approx(ranking.scores[3] - ranking.scores[9])
     assert sum(found.columns.values()) == pytest.approx(found.difference, abs=1e-6)
-    boosters = [ranker._booster.trees for ranker in (*base.rankers, *model.rankers)]  # type: ignore[attr-defined]
+    boosters = [ranker._booster.trees for ranker in (*base.rankers, *model.rankers)]
     trees = [booster.num_trees() for booster in boosters]
     assert trees[2:] == [trees[0] + card.rounds, trees[1] + card.rounds, trees[0] + card.rounds]
     firsts = [booster.dump_model(num_iteration=1)["tree_info"] for booster in boosters]
@@ -88,7 +76,7 @@ def test_folds_choose_rounds_and_rate_and_the_card_says_which(two: Workspace, sh
 
 
 @pytest.mark.parametrize("graphs", [["alpha__a"], ["alpha__a", "beta__a"]])
-def test_one_or_two_measured_graphs_are_enough(two: Workspace, graphs: list[str]) -> None:
+def test_one_or_two_measured_graphs_are_enough(two, graphs):
     keep_graphs(two, graphs)
     result, model = tune(two, OTHER, rounds=300)
     assert (model.card.rounds, result.rounds) == (CONTINUED_ROUNDS, CONTINUED_ROUNDS)
@@ -99,7 +87,7 @@ def test_one_or_two_measured_graphs_are_enough(two: Workspace, graphs: list[str]
         assert kendall_tau(model.score(graph).mean, graph.row_cost) > 0.6
 
 
-def keep_graphs(place: Workspace, names: list[str]) -> None:
+def keep_graphs(place, names):
     """Leave only some of the train graphs in the stored features."""
     manifest = place.features(Collection.parse(LAYOUT), "train") / "manifest.json"
     value = json.loads(manifest.read_text("utf-8"))
@@ -107,7 +95,7 @@ def keep_graphs(place: Workspace, names: list[str]) -> None:
     manifest.write_text(json.dumps(value), "utf-8")
 
 
-def test_families_that_the_model_knows_are_not_judged(two: Workspace) -> None:
+def test_families_that_the_model_knows_are_not_judged(two):
     folder = two.model(Collection.parse(OTHER))
     card = json.loads((folder / "model.json").read_text("utf-8"))
     card["trained_on"] = {"train": ["alpha__z"]}
@@ -121,7 +109,7 @@ def test_families_that_the_model_knows_are_not_judged(two: Workspace) -> None:
 
 
 @pytest.mark.slow
-def test_a_folder_and_a_model_that_itself_went_on(two: Workspace, tmp_path: Path) -> None:
+def test_a_folder_and_a_model_that_itself_went_on(two, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     shutil.move(two.model(Collection.parse(OTHER)), elsewhere)
     _, first = tune(two, str(elsewhere))
@@ -133,7 +121,7 @@ def test_a_folder_and_a_model_that_itself_went_on(two: Workspace, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_the_ranker_that_comes_along_goes_on(tmp_path: Path) -> None:
+def test_the_ranker_that_comes_along_goes_on(tmp_path):
     write_tree(tmp_path / "tree", {LAYOUT: {"train": ("alpha__a", "beta__a", "gamma__a"), "valid": ("delta__a",)}})
     place = Workspace(tmp_path / "work")
     build(tmp_path / "tree", place.root, settings=FeatureSettings())
@@ -151,7 +139,7 @@ def test_the_ranker_that_comes_along_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_cannot_be_continued(two: Workspace) -> None:
+def test_what_cannot_be_continued(two):
     for start, options, error, message in (
         ("nowhere", {}, ModelError, "no model 'nowhere' to fine-tune; expected shipped, a folder with model.json"),
         (TILE, {}, CollectionError, f"{LAYOUT} holds layout graphs; expected tile graphs"),
@@ -166,24 +154,24 @@ def test_what_cannot_be_continued(two: Workspace) -> None:
 
 
 @pytest.fixture
-def pair(built: Path) -> Workspace:
+def pair(built):
     """A second collection with the same rows."""
     shutil.copytree(built / "features" / "layout/cpu/random", built / "features" / "layout/tpu-estimate/random")
     return Workspace(built)
 
 
-def learn(place: Workspace, also: str, **options: Any) -> TrainedModel:
+def learn(place, also, **options):
     given = {"seeds": 1, "rounds": 10, **options}
     train(place, TrainRequest(collections=[LAYOUT], also_from=[also], threads=1, **given))
     return load_model(place.model(Collection.parse(LAYOUT)))
 
 
-def lacks_a_family(fold: TrainingData) -> bool:
+def lacks_a_family(fold):
     """Whether a fold of three families in two collections lacks one in both."""
     return sorted(fold.names) == sorted(2 * sorted(set(fold.names))) and len(set(fold.families)) == 2
 
 
-def test_other_collections_are_learned_from_by_weight_and_not_judged_on(pair, fits) -> None:
+def test_other_collections_are_learned_from_by_weight_and_not_judged_on(pair, fits):
     card = learn(pair, f"{OTHER}=0.25", rounds=2).card
     *folds, whole = (fit["data"] for fit in fits)
     assert whole.group_weight.tolist() == [1.0] * 5 + [0.25] * 5
@@ -198,7 +186,7 @@ def test_other_collections_are_learned_from_by_weight_and_not_judged_on(pair, fi
 
 
 @pytest.mark.slow
-def test_calibration_learns_from_what_the_model_learned_from_and_is_shown_by_rank(pair, shared_tree, fits) -> None:
+def test_calibration_learns_from_what_the_model_learned_from_and_is_shown_by_rank(pair, shared_tree, fits):
     folder, path = pair.model(Collection.parse(LAYOUT)), graph_path(shared_tree, LAYOUT, "valid", "delta__a")
     learn(pair, f"{OTHER}=0.5", seeds=2)
     assert cross_validate(pair, collections=[LAYOUT], by="graph").report[LAYOUT]
@@ -234,7 +222,7 @@ def test_calibration_learns_from_what_the_model_learned_from_and_is_shown_by_ran
         calibrate(pair)
 
 
-def test_weights_that_are_refused(pair: Workspace) -> None:
+def test_weights_that_are_refused(pair):
     for weight in ("0", "-1", "half", "", "nan", "inf", "1001"):
         with pytest.raises(CollectionError, match=rf"weight of {OTHER} is '{weight}'; expected a number"):
             learn(pair, f"{OTHER}={weight}")

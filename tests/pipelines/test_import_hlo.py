@@ -1,11 +1,8 @@
 """Programs become files of a data root and get configurations: what is written, left out and refused."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,21 +14,21 @@ from tests.pipelines.trees import LAYOUT, graph_path
 from xlarank.data.collection import discover
 from xlarank.data.errors import CollectionError, GraphFileError, HloError, ModelError, XlarankError
 from xlarank.data.graph import LayoutGraph, TileGraph, read_graph
-from xlarank.data.hlo.messages import HloProto, Message, TuningData
+from xlarank.data.hlo.messages import HloProto
 from xlarank.data.root import find_data_root
 from xlarank.data.workspace import Workspace
 from xlarank.pipelines.import_hlo import import_hlo
 from xlarank.pipelines.info import info
-from xlarank.pipelines.propose import Proposal, ProposeSettings, propose
+from xlarank.pipelines.propose import ProposeSettings, propose
 from xlarank.pipelines.rank import rank
 
 
-def saved(path: Path, message: Message) -> Path:
+def saved(path, message):
     path.write_bytes(message.SerializeToString())
     return path
 
 
-def measured_kernels() -> TuningData:
+def measured_kernels():
     """One kernel with two runs, one with a single run, one without a measured default."""
     data = kernels()
     first = data.modules[0]
@@ -45,7 +42,7 @@ def measured_kernels() -> TuningData:
     return data
 
 
-def test_a_program_becomes_a_graph_of_the_data_root(tmp_path: Path) -> None:
+def test_a_program_becomes_a_graph_of_the_data_root(tmp_path):
     file = saved(tmp_path / "f.hlo.pb", HloProto(hlo_module=matmul_module()))
     report = import_hlo([file], tmp_path / "root")
     assert not report.broken and not report.left_out
@@ -66,7 +63,7 @@ def test_a_program_becomes_a_graph_of_the_data_root(tmp_path: Path) -> None:
     assert again.graphs[0].path == str(path) and path.read_bytes() == before
 
 
-def test_collection_split_and_name_are_the_caller_s(tmp_path: Path) -> None:
+def test_collection_split_and_name_are_the_caller_s(tmp_path):
     file = saved(tmp_path / "f.pb", layouts())
     report = import_hlo([file], tmp_path, collection="layout:lab:random", split="train", name="g")
     (found,) = discover(tmp_path / "npz")
@@ -84,7 +81,7 @@ def test_collection_split_and_name_are_the_caller_s(tmp_path: Path) -> None:
             import_hlo(**{"files": [file], "out": tmp_path} | given)
 
 
-def test_every_kernel_becomes_a_file_and_broken_ones_are_named(tmp_path: Path) -> None:
+def test_every_kernel_becomes_a_file_and_broken_ones_are_named(tmp_path):
     data = measured_kernels()
     ops, twice = saved(tmp_path / "ops.pb", data), tmp_path / "twice.pb"
     report = import_hlo([ops], tmp_path)
@@ -101,7 +98,7 @@ def test_every_kernel_becomes_a_file_and_broken_ones_are_named(tmp_path: Path) -
     assert "written from" in report.broken[f"{twice} kernel 1"]
 
 
-def test_a_broken_file_or_a_name_taken_does_not_stop_the_others(tmp_path: Path) -> None:
+def test_a_broken_file_or_a_name_taken_does_not_stop_the_others(tmp_path):
     cut, absent = tmp_path / "cut.pb", tmp_path / "absent.pb"
     cut.write_bytes(matmul_module().SerializeToString()[:-5])
     cyclic, new = matmul_module(), matmul_module()
@@ -122,7 +119,7 @@ def test_a_broken_file_or_a_name_taken_does_not_stop_the_others(tmp_path: Path) 
     assert "it is a layout graph; expected a tile graph for tile:own" in report.broken[str(good)]
 
 
-def test_real_tuning_data_gives_google_s_files(real_data: Path, tmp_path: Path) -> None:
+def test_real_tuning_data_gives_google_s_files(real_data, tmp_path):
     pb = real_data / "pb"
     report = import_hlo(
         [pb / "op_tuning_data.pb"], tmp_path, collection="tile:xla", split="train", name="alexnet_train_batch_32"
@@ -137,9 +134,7 @@ def test_real_tuning_data_gives_google_s_files(real_data: Path, tmp_path: Path) 
                 assert ours[name].tobytes() == theirs[name].tobytes(), (place, name)
 
 
-def test_text_that_crashes_its_parser_does_not_stop_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_text_that_crashes_its_parser_does_not_stop_the_others(tmp_path, monkeypatch):
     monkeypatch.setattr("xlarank.data.hlo.text._PARSE", "import os; os.kill(os.getpid(), 11)")
     crash, good = tmp_path / "crash.hlo", program(tmp_path)
     crash.write_text("HloModule m")
@@ -149,7 +144,7 @@ def test_text_that_crashes_its_parser_does_not_stop_the_others(
 
 
 @pytest.mark.skipif("XLARANK_TEST_HLO" not in os.environ, reason="XLARANK_TEST_HLO is not set: no programs to read")
-def test_real_programs_go_in(tmp_path: Path) -> None:
+def test_real_programs_go_in(tmp_path):
     pytest.importorskip("jaxlib")
     files = sorted(Path(os.environ["XLARANK_TEST_HLO"]).glob("*.hlo"))
     report = import_hlo(files, tmp_path)
@@ -157,13 +152,13 @@ def test_real_programs_go_in(tmp_path: Path) -> None:
     assert all(graph.configurable > 0 for graph in report.graphs)
 
 
-def program(folder: Path) -> Path:
+def program(folder):
     path = folder / "matmul.pb"
     path.write_bytes(matmul_module().SerializeToString())
     return path
 
 
-def proposed(path: Path, folder: Path, **settings: Any) -> tuple[Proposal, LayoutGraph]:
+def proposed(path, folder, **settings):
     """A proposal for a program, and the graph that was written."""
     out, place = folder / "p.npz", Workspace(folder)
     found = propose(path, out, ProposeSettings(**settings), workspace=place, collection=LAYOUT)
@@ -172,7 +167,7 @@ def proposed(path: Path, folder: Path, **settings: Any) -> tuple[Proposal, Layou
     return found, graph
 
 
-def test_random_configurations_are_a_graph_file(tmp_path: Path) -> None:
+def test_random_configurations_are_a_graph_file(tmp_path):
     found, graph = proposed(program(tmp_path), tmp_path, configs=10, tie="none")
     assert (found.graph, found.search, found.configs) == ("matmul", "random", 10)
     assert (found.configurable, found.free, found.groups, found.choices) == (2, 2, 2, (3, 7))
@@ -184,7 +179,7 @@ def test_random_configurations_are_a_graph_file(tmp_path: Path) -> None:
     assert (rows[:, :, 6:] == -1).all()  # outputs only
 
 
-def test_the_program_of_a_graph_file_stays_as_it_was(shared_tree: Path, tmp_path: Path) -> None:
+def test_the_program_of_a_graph_file_stays_as_it_was(shared_tree, tmp_path):
     path = next((shared_tree / "npz" / "layout").rglob("test/*.npz"))
     before, (_, after) = read_graph(path), proposed(path, tmp_path, configs=5, min_elements=0)
     for name in ("node_feat", "opcode", "edges", "splits", "configurable"):
@@ -192,7 +187,7 @@ def test_the_program_of_a_graph_file_stays_as_it_was(shared_tree: Path, tmp_path
 
 
 @pytest.mark.slow
-def test_evolving_finds_what_the_model_ranks_higher(shared_tree, shared_trained, tmp_path) -> None:
+def test_evolving_finds_what_the_model_ranks_higher(shared_tree, shared_trained, tmp_path):
     path, place = graph_path(shared_tree, LAYOUT, "valid", "delta__a"), Workspace(shared_trained)
     settings = ProposeSettings(search="evolve", configs=20, min_elements=0, population=30, generations=4)
     random = ProposeSettings(configs=20, min_elements=0)
@@ -207,7 +202,7 @@ def test_evolving_finds_what_the_model_ranks_higher(shared_tree, shared_trained,
     assert len({content[name] for name in ("e", "r", "t")}) == 3
 
 
-def test_requests_that_cannot_be_met_are_refused(shared_tree: Path, tmp_path: Path) -> None:
+def test_requests_that_cannot_be_met_are_refused(shared_tree, tmp_path):
     path, tile = program(tmp_path), next((shared_tree / "npz" / "tile").rglob("*.npz"))
     for source, settings, error, said in (
         (path, {"search": "anneal"}, XlarankError, "the search is 'anneal'; expected random or evolve"),

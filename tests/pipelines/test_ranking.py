@@ -1,7 +1,5 @@
 """Ranking one graph and explaining its order: which model is taken, what is told, and parts that add up."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re
@@ -33,26 +31,20 @@ from xlarank.models.validation.metrics import graph_metrics
 from xlarank.pipelines.explain import explain
 from xlarank.pipelines.rank import rank, rank_folder
 from xlarank.pipelines.ranking.model_choice import rows_for_model
-from xlarank.pipelines.ranking.result import Ranking, write_rankings
-from xlarank.pipelines.ranking.score_difference import (
-    Explanation,
-    Segment,
-    explain_graph,
-    program_graph,
-    segments_of,
-)
+from xlarank.pipelines.ranking.result import write_rankings
+from xlarank.pipelines.ranking.score_difference import Segment, explain_graph, program_graph, segments_of
 
 
-def run(workspace: Path, path: Path, collection: str | None = None) -> Ranking:
+def run(workspace, path, collection=None):
     return rank(Workspace(workspace), path, collection=collection)
 
 
 @pytest.fixture
-def path(shared_tree: Path) -> Path:
+def path(shared_tree):
     return graph_path(shared_tree, LAYOUT, "valid", "delta__a")
 
 
-def test_the_order_is_that_of_the_scores_of_the_stored_rows(path: Path, shared_trained: Path) -> None:
+def test_the_order_is_that_of_the_scores_of_the_stored_rows(path, shared_trained):
     """The best are distinct, with their twins beside them."""
     ranking = run(shared_trained, path)
     graph = stored(shared_trained, LAYOUT, "valid")["delta__a"]
@@ -73,7 +65,7 @@ def test_the_order_is_that_of_the_scores_of_the_stored_rows(path: Path, shared_t
     assert ranking.best(3) == best[:3] and ranking.best(100) == best
 
 
-def test_every_view_shows_a_configurations_own_runtime(shared_trained: Path, tmp_path: Path) -> None:
+def test_every_view_shows_a_configurations_own_runtime(shared_trained, tmp_path):
     """Its twin was the faster: once the fastest of them was shown as the first one's own."""
     arrays = layout_graph(71)
     arrays["config_runtime"][[0, 22, 23]] = 900, 100, 0  # identical: no layouts set, the compiler's default
@@ -96,7 +88,7 @@ def test_every_view_shows_a_configurations_own_runtime(shared_trained: Path, tmp
     assert frame.columns.tolist() == table.columns and frame["configuration"].tolist() == ranking.order.tolist()
 
 
-def test_speedup_over_the_compilers_own_choice(shared_trained: Path, tmp_path: Path) -> None:
+def test_speedup_over_the_compilers_own_choice(shared_trained, tmp_path):
     """A tile's normalizer is the compiler's own runtime, a layout's that of the configuration without layouts."""
     arrays = tile_graph(3)
     arrays["config_runtime_normalizers"][:] = 500
@@ -111,9 +103,7 @@ def test_speedup_over_the_compilers_own_choice(shared_trained: Path, tmp_path: P
     assert pl.read_csv(tmp_path / "out.csv")["speedup"].to_list()[:5] == [one.speedup for one in best]
 
 
-def test_a_speedup_costs_every_configuration_at_the_least_of_its_repeats(
-    shared_trained: Path, tmp_path: Path
-) -> None:
+def test_a_speedup_costs_every_configuration_at_the_least_of_its_repeats(shared_trained, tmp_path):
     """The default of 5 ms and 3 ms is once as fast as itself; `evaluate` and `report` agree with `rank`."""
     arrays = layout_graph(71)
     arrays["config_runtime"][[0, 22, 23]] = 5_000_000, 3_000_000, 0  # identical: no layouts set
@@ -138,7 +128,7 @@ def test_a_speedup_costs_every_configuration_at_the_least_of_its_repeats(
     )
 
 
-def test_without_labels_or_default(shared_tree: Path, shared_trained: Path, tmp_path: Path) -> None:
+def test_without_labels_or_default(shared_tree, shared_trained, tmp_path):
     ranking = run(shared_trained, graph_path(shared_tree, TILE, "test", "sort__a"))
     assert ranking.metrics is None and {entry.runtime_ns for entry in ranking.best()} == {None}
     assert ranking.to_polars()["runtime_ns"].null_count() == 24
@@ -154,7 +144,7 @@ def test_without_labels_or_default(shared_tree: Path, shared_trained: Path, tmp_
     assert "speedup" not in ranking.best(1)[0].as_json()
 
 
-def test_which_model_is_taken(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_which_model_is_taken(trained, tmp_path, monkeypatch):
     """The collection asked for, that of the file's folder, or the only one of the kind; no features are needed."""
     other = "layout:cpu:default"
     shutil.rmtree(trained / "features")
@@ -183,7 +173,7 @@ def test_which_model_is_taken(trained: Path, tmp_path: Path, monkeypatch: pytest
         run(trained, layout, LAYOUT)
 
 
-def test_without_a_model_of_the_kind(trained: Path, tmp_path: Path) -> None:
+def test_without_a_model_of_the_kind(trained, tmp_path):
     """The shipped ranker orders layouts and tiles of a TPU, with times; no tiles of a CPU."""
     layout, tile = save_npz(tmp_path / "x.npz", layout_graph(5)), save_npz(tmp_path / "t.npz", tile_graph(5))
     arrays = tile_graph(5)
@@ -206,14 +196,14 @@ def test_without_a_model_of_the_kind(trained: Path, tmp_path: Path) -> None:
             run(tmp_path / "absent", cpu, asked)
 
 
-def test_every_graph_of_a_folder_and_what_is_none(tree: Path, shared_trained: Path, tmp_path: Path) -> None:
+def test_every_graph_of_a_folder_and_what_is_none(tree, shared_trained, tmp_path):
     """A name is no formula in a spreadsheet."""
     for unreadable, error, message in (
         (42, TypeError, "42 is no graph; expected a LayoutGraph, a TileGraph or a path"),
         (tmp_path, GraphFileError, "cannot be opened"),
     ):
         with pytest.raises(error, match=message):
-            xlarank.rank(unreadable, shared_trained)  # type: ignore[arg-type]
+            xlarank.rank(unreadable, shared_trained)
     with pytest.raises(GraphFileError, match="holds no npz files"):
         rank_folder(Workspace(shared_trained), shared_trained / "models")
     folder = graph_path(tree, LAYOUT, "valid", "x").parent
@@ -236,11 +226,11 @@ def test_every_graph_of_a_folder_and_what_is_none(tree: Path, shared_trained: Pa
     assert written == [("" if name[0] == "a" else "'") + name.replace("\r", " ") for name in names]
 
 
-def explained(workspace: Path, path: Path, **asked: object) -> Explanation:
-    return explain(Workspace(workspace), path, collection=LAYOUT, **asked)  # type: ignore[arg-type]
+def explained(workspace, path, **asked):
+    return explain(Workspace(workspace), path, collection=LAYOUT, **asked)
 
 
-def test_nodes_causes_and_columns_add_up_to_the_difference(shared_trained: Path, path: Path) -> None:
+def test_nodes_causes_and_columns_add_up_to_the_difference(shared_trained, path):
     ranking = run(shared_trained, path)
     for config in (0, 5, 11):
         result = explained(shared_trained, path, config=config, against=20)
@@ -259,7 +249,7 @@ def test_nodes_causes_and_columns_add_up_to_the_difference(shared_trained: Path,
     assert (node.node, node.opcode) == (4, "reshape") and node.now != node.then, "only nodes that differ"
 
 
-def test_which_configurations_are_compared(shared_trained: Path, path: Path, tmp_path: Path) -> None:
+def test_which_configurations_are_compared(shared_trained, path, tmp_path):
     """The best with the compiler's default where that is a candidate, else with the middle of the ranking."""
     for asked, said in (
         ({"config": 24}, "no configuration 24; expected a number from 0 to 23"),
@@ -287,7 +277,7 @@ def test_which_configurations_are_compared(shared_trained: Path, path: Path, tmp
     assert explained(shared_trained, with_default, config=9).against == middle.against
 
 
-def test_segments_are_drawn_and_nodes_named(shared_trained: Path, path: Path, tmp_path: Path) -> None:
+def test_segments_are_drawn_and_nodes_named(shared_trained, path, tmp_path):
     svg = tmp_path / "out" / "segment.svg"
     result = explained(shared_trained, path, svg=svg)
     words = " ".join(ElementTree.fromstring(svg.read_text(encoding="utf-8")).itertext())
@@ -313,7 +303,7 @@ def test_segments_are_drawn_and_nodes_named(shared_trained: Path, path: Path, tm
         assert f"own_{shown['node']}" in svg.read_text(encoding="utf-8")
 
 
-def test_segments_are_connected_nodes_of_one_sign() -> None:
+def test_segments_are_connected_nodes_of_one_sign():
     # 0 and 1 hang together over a matrix, 2 and 3 over a vector only; 4 reads 1
     nodes = [
         Node("parameter", (8, 128)), Node("add", (8, 128), (0, 0)), Node("reduce", (8,), (1,)),
@@ -328,7 +318,7 @@ def test_segments_are_connected_nodes_of_one_sign() -> None:
     assert segments_of(graph, {}) == () and segments_of(graph, {0: 0.0}) == ()
 
 
-def test_tiles_have_causes_but_no_nodes(shared_tree: Path, shared_trained: Path, tmp_path: Path) -> None:
+def test_tiles_have_causes_but_no_nodes(shared_tree, shared_trained, tmp_path):
     path = next((shared_tree / "npz" / "tile" / "cpu" / "valid").glob("*.npz"))
     found = explain(Workspace(shared_trained), path, collection=TILE)
     assert not found.nodes and found.rest == pytest.approx(found.difference)
@@ -338,7 +328,7 @@ def test_tiles_have_causes_but_no_nodes(shared_tree: Path, shared_trained: Path,
     assert not (tmp_path / "x.svg").exists()
 
 
-def test_the_time_model_explains_itself_in_nanoseconds_that_add_up() -> None:
+def test_the_time_model_explains_itself_in_nanoseconds_that_add_up():
     """Times of nodes are those of the model to the last bit; contributions to the score are float32 sums."""
     graph = read_graph(SAMPLE / "npz/layout/tpu-estimate/random/valid/unet__a.npz", "layout")
     found = explain_graph(graph, pretrained_model("layout"), config=13, against="default")
@@ -350,7 +340,7 @@ def test_the_time_model_explains_itself_in_nanoseconds_that_add_up() -> None:
     assert (found.difference < 0) == (found.estimated[0] < found.estimated[1])
 
 
-def test_rank_names_the_nodes_that_lose_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rank_names_the_nodes_that_lose_time(tmp_path, capsys):
     command(SAMPLE / "npz/layout/tpu-estimate/random/train/cnn_train__a.npz", top=3, workspace=tmp_path)
     out = " ".join(capsys.readouterr().out.split())
     assert "the shipped time model of TPU layouts, in which nothing is learned" in out

@@ -1,12 +1,9 @@
 """What there is: the report, one page about a workspace; a data root's graphs; the meaning of a column."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 from dataclasses import replace
-from pathlib import Path
 from threading import Thread
 from xml.etree import ElementTree
 
@@ -22,13 +19,13 @@ from xlarank.features.catalogue import every_block
 from xlarank.pipelines.calibrate import calibrate
 from xlarank.pipelines.describe_columns import describe_columns
 from xlarank.pipelines.evaluate import evaluate
-from xlarank.pipelines.info import SplitInfo, info
+from xlarank.pipelines.info import info
 from xlarank.pipelines.report import report
 from xlarank.pipelines.reporting.charts import scores_chart
 from xlarank.pipelines.reporting.gather import MODEL, compared, gather, mean_row, paired_test
 
 
-def read(page: Path) -> tuple[str, str]:
+def read(page):
     """The page, and its words; fails where tags are not closed."""
     text = page.read_text(encoding="utf-8")
     plain = re.sub(r"<!doctype html>|<(meta|link)[^>]*>|<(style|script)>.*?</\2>", "", text, flags=re.S)
@@ -36,12 +33,12 @@ def read(page: Path) -> tuple[str, str]:
 
 
 @pytest.fixture(scope="module")
-def page(shared_trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def page(shared_trained, tmp_path_factory):
     return report(Workspace(shared_trained), tmp_path_factory.mktemp("report") / "report.html").out
 
 
 @pytest.mark.slow
-def test_the_page_needs_nothing_from_elsewhere(page: Path) -> None:
+def test_the_page_needs_nothing_from_elsewhere(page):
     text, _ = read(page)
     assert set(re.findall(r"https?://[^\s\"'<>)/]+", text)) == {"http://www.w3.org"}, "names of XML, never fetched"
     assert not re.search(r"<(script|img|iframe|link)[^>]+(src|href)=\"(?!data:)", text)
@@ -52,7 +49,7 @@ def test_the_page_needs_nothing_from_elsewhere(page: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_page_shows_the_scores_of_evaluate_and_why_the_best_is_first(page: Path, shared_trained: Path) -> None:
+def test_the_page_shows_the_scores_of_evaluate_and_why_the_best_is_first(page, shared_trained):
     text, words = read(page)
     assert str(shared_trained.parent) not in text.split("Time and memory")[0], "no local path"
     assert "Not calibrated" in words and "withheld" in words, "labels of the test split"
@@ -73,7 +70,7 @@ def test_the_page_shows_the_scores_of_evaluate_and_why_the_best_is_first(page: P
 
 
 @pytest.mark.slow
-def test_what_a_model_knows_from_elsewhere_is_in_its_training_set(trained: Path, tmp_path: Path) -> None:
+def test_what_a_model_knows_from_elsewhere_is_in_its_training_set(trained, tmp_path):
     """Graphs of other collections, and of a model that it went on from."""
     place, collection = Workspace(trained), Collection.parse(LAYOUT)
     path = place.model(collection) / "model.json"
@@ -88,7 +85,7 @@ def test_what_a_model_knows_from_elsewhere_is_in_its_training_set(trained: Path,
     assert notes == [f"{LAYOUT}: the model was trained on 1 of the 2 graphs scored here"]
 
 
-def test_without_models_and_with_names_that_look_like_html(built: Path, tmp_path: Path) -> None:
+def test_without_models_and_with_names_that_look_like_html(built, tmp_path):
     manifest = Workspace(built).features(Collection.parse(LAYOUT), "train") / "manifest.json"
     broken = {"broken": {"<script>alert(1)</script>": "a & b <i>"}}
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | broken))
@@ -107,7 +104,7 @@ def test_without_models_and_with_names_that_look_like_html(built: Path, tmp_path
 
 
 @pytest.mark.slow
-def test_calibrated_and_compared(trained: Path, shared_trained: Path, tmp_path: Path) -> None:
+def test_calibrated_and_compared(trained, shared_trained, tmp_path):
     calibrate(Workspace(trained), collections=[LAYOUT], threads=1)
     other = Workspace(shared_trained)
     _, words = read(report(Workspace(trained), tmp_path / "a.html", compare=other, collections=[LAYOUT]).out)
@@ -116,7 +113,7 @@ def test_calibrated_and_compared(trained: Path, shared_trained: Path, tmp_path: 
     assert "Too few graphs differ for a test: 0." in words
 
 
-def test_intervals_and_the_paired_test(shared_trained: Path) -> None:
+def test_intervals_and_the_paired_test(shared_trained):
     ours = gather(Workspace(shared_trained), Collection.parse(LAYOUT), explained=False)
     swapped = dict(zip(ours.metrics, reversed(ours.metrics.values()), strict=True))
     one, other = (row["Kendall tau"] for row in ours.score_rows())
@@ -130,12 +127,12 @@ def test_intervals_and_the_paired_test(shared_trained: Path) -> None:
     assert mean_row(rows) == {"graph": "mean, 95 % interval", "n": None, "tau": "0.500 (0.500 to 0.500)"}
 
 
-def found(root: Path, **options: object) -> dict[tuple[str, str], SplitInfo]:
-    parts = info(data_root(root), **options)  # type: ignore[arg-type]
+def found(root, **options):
+    parts = info(data_root(root), **options)
     return {(part.collection, part.split): part for part in parts}
 
 
-def test_every_split_is_counted(shared_tree: Path) -> None:
+def test_every_split_is_counted(shared_tree):
     parts = found(shared_tree)
     assert list(parts) == [(of, split) for of in (LAYOUT, TILE) for split in ("train", "valid", "test")]
     for (collection, split), part in parts.items():
@@ -150,7 +147,7 @@ def test_every_split_is_counted(shared_tree: Path) -> None:
     assert (tile.configs, tile.distinct, tile.configurable) == (4 * 24, 4 * 23, [])
 
 
-def test_broken_and_unrankable_files_are_named(tree: Path) -> None:
+def test_broken_and_unrankable_files_are_named(tree):
     """A named pipe is not waited for: opening one takes until somebody writes to it, for ever."""
     graph_path(tree, LAYOUT, "train", "alpha__a").write_bytes(b"no zip")
     (graph_path(tree, LAYOUT, "train", "folder")).mkdir()
@@ -169,7 +166,7 @@ def test_broken_and_unrankable_files_are_named(tree: Path) -> None:
     assert set(part.broken) == {"alpha__a", "folder"}
     assert "alpha__a.npz cannot be opened" in part.broken["alpha__a"]
     assert (part.graphs, part.labelled, part.unrankable) == (5 + 3, 6, ["alike", "even"])
-    parts: dict[tuple[str, str], SplitInfo] = {}
+    parts = {}
     reader = Thread(target=lambda: parts.update(found(tree, collections=[TILE])), daemon=True)
     reader.start()
     reader.join(10)
@@ -179,7 +176,7 @@ def test_broken_and_unrankable_files_are_named(tree: Path) -> None:
     assert list(part.broken) == ["pipe__a"] * piped
 
 
-def test_siblings_are_graphs_of_the_structure_of_a_train_graph(tmp_path: Path) -> None:
+def test_siblings_are_graphs_of_the_structure_of_a_train_graph(tmp_path):
     """One program twice in train and once in valid, another (an edge less) once in train and in test."""
     arrays = layout_graph(0)
     cut = {**arrays, "edge_index": arrays["edge_index"][1:]}
@@ -190,7 +187,7 @@ def test_siblings_are_graphs_of_the_structure_of_a_train_graph(tmp_path: Path) -
     assert siblings == {"train": 2, "valid": 1, "test": 1}
 
 
-def test_columns_are_found_by_name_or_pattern() -> None:
+def test_columns_are_found_by_name_or_pattern():
     (column,) = describe_columns("padding__output_waste__max")
     assert column.meaning == "largest waste, output tensors of configurable nodes"
     expected = ("layout",), "Padding", "configuration", "fast"
@@ -213,7 +210,7 @@ def test_columns_are_found_by_name_or_pattern() -> None:
         describe_columns("qqqqqq")
 
 
-def test_no_two_rankings_of_a_chart_look_alike() -> None:
+def test_no_two_rankings_of_a_chart_look_alike():
     rng = np.random.default_rng(0)
     names = ["model", *(f"rule {number}" for number in range(8))]
     graphs = [f"graph{number}__a" for number in range(20)]

@@ -1,9 +1,5 @@
 """Evaluations side by side: the tidy table of the workspace, and the leaderboard made of it."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import polars as pl
 import pytest
@@ -22,11 +18,11 @@ COLUMNS = ["collection", "split", "held_out_by", "ranker", "tuned", "seed", "gra
            "seconds", "version", "time"]  # fmt: skip
 
 
-def results(workspace: Path) -> pl.DataFrame:
+def results(workspace):
     return pl.read_parquet(workspace / "results.parquet")
 
 
-def test_every_evaluation_is_in_the_table(trained: Path) -> None:
+def test_every_evaluation_is_in_the_table(trained):
     """Training leaves the out-of-fold metrics of the card; a second evaluation replaces the first."""
     table = results(trained)
     assert table.columns == COLUMNS and set(table["version"]) == {xlarank.__version__}
@@ -36,7 +32,7 @@ def test_every_evaluation_is_in_the_table(trained: Path) -> None:
         assert {
             (graph, metric): value for graph, metric, value in folds["graph", "metric", "value"].iter_rows()
         } == {(graph, metric): value for graph, values in card.folds.items() for metric, value in values.items()}
-        assert set(folds["split"]) == {"train"} and folds["seconds"].min() > 0  # type: ignore[operator]
+        assert set(folds["split"]) == {"train"} and folds["seconds"].min() > 0
     found = evaluate(Workspace(trained))
     evaluate(Workspace(trained))
     table = results(trained).filter(pl.col("split") == "valid", pl.col("collection") == LAYOUT)
@@ -50,7 +46,7 @@ def test_every_evaluation_is_in_the_table(trained: Path) -> None:
     assert table["seed"].n_unique() == (seeds + 1 if seeds > 1 else 1)
 
 
-def test_the_leaderboard_is_paired_by_hand(tmp_path: Path) -> None:
+def test_the_leaderboard_is_paired_by_hand(tmp_path):
     """The first of x, y and z is y; z did not rank graph c."""
     workspace = Workspace(tmp_path)
     scores = {"x": [0.5, 0.6, 0.1], "y": [0.6, 0.7, 0.8], "z": [0.4, 0.8]}
@@ -78,7 +74,7 @@ def test_the_leaderboard_is_paired_by_hand(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_compared_rankers_are_on_the_leaderboard(built: Path) -> None:
+def test_compared_rankers_are_on_the_leaderboard(built):
     fit = FitSettings(20, threads=1)
     found = cross_validate_rankers(Workspace(built), ["lambdarank", "ranknet"], collections=[LAYOUT], fit=fit)
     board = leaderboard(Workspace(built), collections=[LAYOUT]).filter(pl.col("held_out_by") == "family")
@@ -87,7 +83,7 @@ def test_compared_rankers_are_on_the_leaderboard(built: Path) -> None:
     assert found.report[LAYOUT] == found.comparison[LAYOUT]["lambdarank"], "the shape of one ranker"
 
 
-def test_without_results(built: Path, tmp_path: Path) -> None:
+def test_without_results(built, tmp_path):
     with pytest.raises(CollectionError, match="has no results; run train, evaluate or cross-validate first"):
         leaderboard(Workspace(tmp_path))
     workspace = Workspace(tmp_path)

@@ -1,14 +1,11 @@
 """Scores of configurations in files: what commands leave, and submissions of anybody's scores."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -32,16 +29,16 @@ from xlarank.pipelines.training.fitting import TrainRequest
 COLUMNS = ["graph", "configuration", "split", "held_out_by", "seed", "fold", "score"]
 
 
-def predictions(workspace: Path, collection: str) -> pl.DataFrame:
+def predictions(workspace, collection):
     return pl.read_parquet(Workspace(workspace).predictions(Collection.parse(collection), "lambdarank"))
 
 
-def orders(path: Path) -> dict[str, str]:
+def orders(path):
     with path.open(newline="") as stream:
         return {row["ID"]: row["TopConfigs"] for row in csv.DictReader(stream)}
 
 
-def scores_of(workspace: Path, split: str = "test", **changed: Any) -> pl.DataFrame:
+def scores_of(workspace, split="test", **changed):
     """Of each distinct configuration, equal to its number, for two layout graphs."""
     tables = []
     for name, graph in stored(workspace, LAYOUT, split).items():
@@ -50,7 +47,7 @@ def scores_of(workspace: Path, split: str = "test", **changed: Any) -> pl.DataFr
     return pl.concat(tables).with_columns(**changed)
 
 
-def test_train_evaluate_and_submit_leave_their_scores(trained: Path, tmp_path: Path) -> None:
+def test_train_evaluate_and_submit_leave_their_scores(trained, tmp_path):
     """Out-of-fold scores give the metrics of the card, those of valid and test the model's order."""
     for collection in (LAYOUT, TILE):
         card = model_of(trained, collection).card
@@ -81,9 +78,7 @@ def test_train_evaluate_and_submit_leave_their_scores(trained: Path, tmp_path: P
     assert again == {name: order for name, order in first.items() if name.startswith(LAYOUT)}
 
 
-def test_a_workspace_that_cannot_be_written_is_a_note(
-    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_workspace_that_cannot_be_written_is_a_note(trained, tmp_path, monkeypatch):
     expected, before = evaluate(Workspace(trained)).report, contents(trained)
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != trained)  # to root nothing is read-only
     found = evaluate(Workspace(trained))
@@ -94,7 +89,7 @@ def test_a_workspace_that_cannot_be_written_is_a_note(
 
 
 @pytest.mark.parametrize(("with_valid", "split"), [(False, "train"), (True, "valid")])
-def test_files_that_commands_wrote_are_scored(built: Path, with_valid: bool, split: str) -> None:
+def test_files_that_commands_wrote_are_scored(built, with_valid, split):
     """Scores of train graphs are out of fold, those of valid graphs the model's; training drops earlier ones."""
     workspace, request = Workspace(built), TrainRequest(collections=[LAYOUT], seeds=1, rounds=10, threads=1)
     train(workspace, replace(request, with_valid=with_valid))
@@ -110,7 +105,7 @@ def test_files_that_commands_wrote_are_scored(built: Path, with_valid: bool, spl
     assert set(predictions(built, LAYOUT)["held_out_by"]) == {"family"}
 
 
-def test_rows_of_other_collections_are_left_out(shared_built: Path, tmp_path: Path) -> None:
+def test_rows_of_other_collections_are_left_out(shared_built, tmp_path):
     path, right = tmp_path / "scores.csv", scores_of(shared_built, "valid", collection=pl.lit(LAYOUT))
     other = right.with_columns(collection=pl.lit(TILE), graph=pl.lit("pool__a"))
     pl.concat([other, right]).write_csv(path)
@@ -118,7 +113,7 @@ def test_rows_of_other_collections_are_left_out(shared_built: Path, tmp_path: Pa
     assert evaluate(Workspace(shared_built), collections=[LAYOUT], scores=files).report.keys() == {LAYOUT}
 
 
-def test_columns_of_other_types_and_names(shared_built: Path, tmp_path: Path) -> None:
+def test_columns_of_other_types_and_names(shared_built, tmp_path):
     path, right = tmp_path / "scores.parquet", scores_of(shared_built)
     for more in ({"row": 1}, {"split": pl.lit("test", pl.Categorical)}, {"seed": 1.0}):
         right.with_columns(**more).write_parquet(path)
@@ -132,13 +127,13 @@ def test_columns_of_other_types_and_names(shared_built: Path, tmp_path: Path) ->
         ScoreFiles.read([path], "test")
 
 
-def test_names_of_digits_keep_their_zeros(tmp_path: Path) -> None:
+def test_names_of_digits_keep_their_zeros(tmp_path):
     path = tmp_path / "scores.csv"
     path.write_text("graph,configuration,score\n007,0,1.5\n")
     assert ScoreFiles.read([path], "test").tables[0]["graph"].to_list() == ["007"]
 
 
-def test_only_a_collections_own_model_leaves_its_scores(trained: Path, tmp_path: Path) -> None:
+def test_only_a_collections_own_model_leaves_its_scores(trained, tmp_path):
     other = "layout:xla:random"
     for folder in ("features", "models"):
         shutil.copytree(trained / folder / "layout/cpu/random", trained / folder / "layout/xla/random")
@@ -153,10 +148,10 @@ def test_only_a_collections_own_model_leaves_its_scores(trained: Path, tmp_path:
         assert not path.parent.exists()
 
 
-def test_scores_are_written_under_the_lock(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    held: list[bool] = []
+def test_scores_are_written_under_the_lock(trained, tmp_path, monkeypatch):
+    held = []
 
-    def write(workspace: Workspace, *_: object) -> None:
+    def write(workspace, *_):
         with open(workspace.root / LOCK, "ab") as file, pytest.raises(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         held.append(True)
@@ -169,12 +164,12 @@ def test_scores_are_written_under_the_lock(trained: Path, tmp_path: Path, monkey
     assert held == [True] * 4
 
 
-def graph_kind(collection: str) -> Any:
+def graph_kind(collection):
     return Collection.parse(collection).kind
 
 
 @pytest.mark.slow
-def test_cross_validation_leaves_its_scores(built: Path) -> None:
+def test_cross_validation_leaves_its_scores(built):
     fit = FitSettings(20, threads=1)
     report = cross_validate(Workspace(built), model="lambdarank", collections=[LAYOUT], fit=fit).report[LAYOUT]
     table = predictions(built, LAYOUT)
@@ -186,14 +181,14 @@ def test_cross_validation_leaves_its_scores(built: Path) -> None:
     assert {"family", "graph"} <= set(predictions(built, LAYOUT)["held_out_by"])
 
 
-def test_scores_are_submitted_and_blended_by_rank(shared_built: Path, tmp_path: Path) -> None:
+def test_scores_are_submitted_and_blended_by_rank(shared_built, tmp_path):
     one, two = tmp_path / "one.parquet", tmp_path / "two.csv"
     scores_of(shared_built).write_parquet(one)
     scores_of(shared_built, score=-1000.0 * pl.col("configuration")).write_csv(two)
     workspace, names = Workspace(shared_built), [f"{LAYOUT}:{name}" for name in TREE[LAYOUT]["test"]]
     out = tmp_path / "out.csv"
 
-    def first_of(*paths: Path, weights: tuple[float, ...] = ()) -> list[int]:
+    def first_of(*paths, weights=()):
         report = submit(workspace, out, scores=ScoreFiles.read(paths, "test", weights))
         assert report.rows == {LAYOUT: 2, TILE: 0} and report.unranked() == {"default": 2}
         return [int(orders(out)[name].split(";")[0]) for name in names]
@@ -205,7 +200,7 @@ def test_scores_are_submitted_and_blended_by_rank(shared_built: Path, tmp_path: 
     assert first_of(one, two) == [0, 0], "all are equal: the order of the file"
 
 
-def test_scores_are_evaluated_as_those_of_models(shared_built: Path, tmp_path: Path) -> None:
+def test_scores_are_evaluated_as_those_of_models(shared_built, tmp_path):
     path, cost = tmp_path / "scores.csv", {}
     for name, graph in stored(shared_built, LAYOUT, "valid").items():
         cost[name] = graph_metrics("layout", np.arange(len(graph))[graph.group] * 1.0, graph.cost, graph.group)
@@ -214,7 +209,7 @@ def test_scores_are_evaluated_as_those_of_models(shared_built: Path, tmp_path: P
     assert found.report[LAYOUT]["tau"]["graphs"] == {name: metrics["tau"] for name, metrics in cost.items()}
 
 
-def test_the_first_wrong_row_is_named(shared_built: Path, tmp_path: Path) -> None:
+def test_the_first_wrong_row_is_named(shared_built, tmp_path):
     path, right = tmp_path / "scores.csv", scores_of(shared_built)
     rows = pl.int_range(pl.len())
     for wrong, said in (
