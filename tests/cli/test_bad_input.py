@@ -28,10 +28,7 @@ def test_data_roots_that_hold_nothing(tmp_path, monkeypatch):
         refused([*words, "--data-root", absent], said)
     assert not (tmp_path / "work").exists()
     (tmp_path / "bare" / "npz" / "layout").mkdir(parents=True)
-    (tmp_path / "empty").mkdir()
-    refused(["info", "--data-root", tmp_path / "empty"], "is not a TpuGraphs root")
-    for words in (["info"], ["build-features", *work]):
-        refused([*words, "--data-root", tmp_path / "bare"], "has no graph files; expected npz/layout/")
+    refused(["build-features", *work, "--data-root", tmp_path / "bare"], "has no graph files; expected npz/layout/")
     monkeypatch.setenv("XLARANK_DATA", str(absent))
     refused(["info"], r"absent \(XLARANK_DATA\) does not exist")
 
@@ -55,11 +52,8 @@ def test_names_and_places_that_cannot_be_used(job, trained, tmp_path, monkeypatc
         (["submit", *there, "--out", result], r"cannot write .*result"),
         (["submit", "--workspace", "wrok"], "the workspace wrok does not exist"),
         (["tune", *there, "--storage", "nonsense://x"], "storage .*cannot be used .*check --storage"),
-        (["tune", *there, "--storage", "sqlite:///no/such/folder.db"], "storage .*cannot be used .*check"),
     ):
         refused(words, said)
-    shutil.rmtree(trained / "studies")
-    refused(["tune", *there, "--timeout", "0"], "trial|time")
 
 
 @pytest.mark.slow
