@@ -50,19 +50,13 @@ def test_folds_choose_rounds_and_rate_and_the_card_says_which(two, shared_tree):
     base = load_model(two.model(Collection.parse(OTHER)))
     result, model = tune(two, OTHER, seeds=3)
     card = model.card
-    assert card.continues is not None
     assert (card.continues.collection, card.continues.fingerprint) == (OTHER, fingerprint(base.card))
-    assert card.continues.graphs == ["elsewhere__a", "elsewhere__b"]
-    assert card.continues.rate in RATES
+    assert card.continues.graphs == ["elsewhere__a", "elsewhere__b"] and card.continues.rate in RATES
     assert result.chosen_by == "3 folds by family" and result.rounds == card.rounds <= 30
     assert set(card.folds) == {"alpha__a", "alpha__b", "beta__a", "beta__b", "gamma__a"}
     assert f"fine-tuned from the model at {two.model(Collection.parse(OTHER))} ({OTHER}, 2 programs)" in result.why
     assert "5 graphs of new families" in result.why
-    assert len(model.rankers) == 3
     kept = read_results(two).filter(collection=LAYOUT, split="train", held_out_by="family", tuned=card.tuned)
-    assert {(graph, metric): value for graph, metric, value in kept["graph", "metric", "value"].iter_rows()} == {
-        (graph, metric): value for graph, values in card.folds.items() for metric, value in values.items()
-    }
     assert len(kept) == sum(map(len, card.folds.values())), "of the chosen rate alone"
     path = graph_path(shared_tree, LAYOUT, "valid", "delta__a")
     ranking, found = rank(two, path, collection=LAYOUT), explain(two, path, collection=LAYOUT, config=3, against=9)
@@ -80,9 +74,8 @@ def test_one_or_two_measured_graphs_are_enough(two, graphs):
     keep_graphs(two, graphs)
     result, model = tune(two, OTHER, rounds=300)
     assert (model.card.rounds, result.rounds) == (CONTINUED_ROUNDS, CONTINUED_ROUNDS)
-    assert model.card.continues is not None and model.card.continues.rate == CONTINUED_RATE
+    assert (model.card.continues.rate, model.card.folds) == (CONTINUED_RATE, {})
     assert result.chosen_by.startswith("default (fewer than")
-    assert model.card.folds == {}
     for graph in stored(two.root, LAYOUT, "valid").values():
         assert kendall_tau(model.score(graph).mean, graph.row_cost) > 0.6
 
@@ -112,12 +105,10 @@ def test_families_that_the_model_knows_are_not_judged(two):
 def test_a_folder_and_a_model_that_itself_went_on(two, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     shutil.move(two.model(Collection.parse(OTHER)), elsewhere)
-    _, first = tune(two, str(elsewhere))
-    assert first.card.continues is not None and first.card.continues.where == str(elsewhere)
+    assert tune(two, str(elsewhere))[1].card.continues.where == str(elsewhere)
     _, second = tune(two, LAYOUT, also_from=[f"{OTHER}=0.5"], rounds=5)
     assert second.card.also_weights == {OTHER: 0.5}
-    known = second.card.continues
-    assert known is not None and set(known.graphs) == {"elsewhere__a", "elsewhere__b", *stored(two.root)}
+    assert set(second.card.continues.graphs) == {"elsewhere__a", "elsewhere__b", *stored(two.root)}
 
 
 @pytest.mark.slow
@@ -129,7 +120,7 @@ def test_the_ranker_that_comes_along_goes_on(tmp_path):
     assert "fine-tuned from the shipped ranker (layout:tpu:any" in result.why
     assert (model.card.model, model.shipped) == ("time-trees", False)
     shipped = pretrained_model()
-    assert model.card.continues is not None and model.card.continues.where == "shipped"
+    assert model.card.continues.where == "shipped"
     assert fingerprint(shipped.card) == model.card.continues.fingerprint
     (graph,) = stored(place.root, LAYOUT, "valid").values()
     seen = shipped.select(graph)
@@ -175,12 +166,10 @@ def test_other_collections_are_learned_from_by_weight_and_not_judged_on(pair, fi
     card = learn(pair, f"{OTHER}=0.25", rounds=2).card
     *folds, whole = (fit["data"] for fit in fits)
     assert whole.group_weight.tolist() == [1.0] * 5 + [0.25] * 5
-    assert whole.columns == card.columns
-    assert all(map(lacks_a_family, folds))
+    assert whole.columns == card.columns and all(map(lacks_a_family, folds))
     names = list(TREE[LAYOUT]["train"])
     assert (card.trained_on, card.also_from) == ({"train": names}, {OTHER: names})
-    assert card.also_weights == {OTHER: 0.25}
-    assert set(card.folds) == set(names)
+    assert card.also_weights == {OTHER: 0.25} and set(card.folds) == set(names)
     card = learn(pair, OTHER, rounds=2).card
     assert card.also_weights == {OTHER: 1.0} and set(fits[-1]["data"].group_weight) == {1.0}
 
@@ -215,8 +204,6 @@ def test_calibration_learns_from_what_the_model_learned_from_and_is_shown_by_ran
     shutil.rmtree(pair.root / "features/layout/tpu-estimate")
     with pytest.raises(CollectionError, match=f"{OTHER} has no train split"):
         calibrate(pair, collections=[LAYOUT], threads=1)
-    with pytest.raises(CollectionError, match="'layout:cpu:else' is not in the models of"):
-        calibrate(pair, collections=["layout:cpu:else"])
     shutil.rmtree(pair.root / "models")
     with pytest.raises(ModelError, match="there is no trained model"):
         calibrate(pair)

@@ -149,15 +149,9 @@ def test_the_rehearsal_takes_a_python_relative_to_where_it_is_started(tmp_path):
     python.parent.mkdir()
     python.write_text('#!/bin/sh\necho "$PWD $*"\nexit 7\n')
     python.chmod(0o755)
-    for name, code, said in (
-        ("bin/python", 7, f"{ROOT} run.py package-kaggle"),
-        ("bin/none", 1, "bin/none is not"),
-    ):
-        words = ["bash", str(ROOT / "kaggle" / "rehearse.sh"), "out"]
-        done = subprocess.run(
-            words, cwd=tmp_path, env={**os.environ, "PYTHON": name}, capture_output=True, text=True
-        )
-        assert done.returncode == code and said in done.stdout + done.stderr
+    command, env = ["bash", str(ROOT / "kaggle" / "rehearse.sh"), "out"], {**os.environ, "PYTHON": "bin/python"}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.returncode == 7 and f"{ROOT} run.py package-kaggle" in done.stdout + done.stderr
 
 
 @pytest.mark.slow

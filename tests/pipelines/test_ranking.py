@@ -119,13 +119,7 @@ def test_a_speedup_costs_every_configuration_at_the_least_of_its_repeats(shared_
     assert evaluate_graph(Collection.parse(LAYOUT), rows, scores)["speedup@1"] == 1.0
     assert evaluate_graph(Collection.parse(LAYOUT), rows, scores, np.array([0, 5]))["speedup@1"] == 1.0
     by_rank = evaluate_graph(Collection.parse(LAYOUT), rows, ranking.scores[np.unique(rows.group, True)[1]])
-    assert (
-        {metric: by_rank[metric] for metric in metrics.SPEEDUPS}
-        == ranking.speedups
-        == pytest.approx(
-            {"speedup@1": ranking.best(1)[0].speedup, "speedup@5": max(one.speedup or 0 for one in ranking.best(5))}
-        )
-    )
+    assert {metric: by_rank[metric] for metric in metrics.SPEEDUPS} == ranking.speedups
 
 
 def test_without_labels_or_default(shared_tree, shared_trained, tmp_path):
@@ -168,9 +162,6 @@ def test_which_model_is_taken(trained, tmp_path, monkeypatch):
         run(trained, layout)
     given = rank(Workspace(tmp_path / "nothing"), tile, model=model_of(trained, TILE))
     assert given.order.tolist() == run(trained, tile).order.tolist()
-    monkeypatch.setattr("xlarank.features.recipe.source_hash", lambda: "other code")
-    with pytest.raises(ModelError, match=r"made by feature code .*train again"):
-        run(trained, layout, LAYOUT)
 
 
 def test_without_a_model_of_the_kind(trained, tmp_path):

@@ -21,7 +21,6 @@ from xlarank.pipelines.describe_columns import describe_columns
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.info import info
 from xlarank.pipelines.report import report
-from xlarank.pipelines.reporting.charts import scores_chart
 from xlarank.pipelines.reporting.gather import MODEL, compared, gather, mean_row, paired_test
 
 
@@ -208,12 +207,3 @@ def test_columns_are_found_by_name_or_pattern():
         describe_columns("padding__outptu_waste__max")
     with pytest.raises(XlarankError, match=r"expected one of [0-9]+ columns;"):
         describe_columns("qqqqqq")
-
-
-def test_no_two_rankings_of_a_chart_look_alike():
-    rng = np.random.default_rng(0)
-    names = ["model", *(f"rule {number}" for number in range(8))]
-    graphs = [f"graph{number}__a" for number in range(20)]
-    svg = scores_chart("x", graphs, {name: rng.normal(size=20) for name in names}, "tau")
-    marks = re.findall(r'<use xlink:href="#(\w+)"[^>]*style="fill: (#\w+)', svg)
-    assert len(set(marks)) == len(names), "marker and colour together"

@@ -8,8 +8,6 @@ import xlarank
 from tests.pipelines.trees import LAYOUT, TILE, model_of
 from xlarank.data.errors import CollectionError, WorkspaceError, XlarankError
 from xlarank.data.workspace import Workspace
-from xlarank.models.training_data import FitSettings
-from xlarank.pipelines.cross_validate import cross_validate_rankers
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.leaderboard import leaderboard
 from xlarank.pipelines.support.results import results_table, write_results
@@ -71,16 +69,6 @@ def test_the_leaderboard_is_paired_by_hand(tmp_path):
     assert board["difference_error"].to_list()[2] == pytest.approx(np.std([-0.2, 0.1], ddof=1) / np.sqrt(2))
     assert board["seconds"].to_list() == [None, 3.0, 1.5, 3.0]
     assert leaderboard(workspace, metric="slowdown@1")["ranker"].to_list() == ["y", "z", "x"]
-
-
-@pytest.mark.slow
-def test_compared_rankers_are_on_the_leaderboard(built):
-    fit = FitSettings(20, threads=1)
-    found = cross_validate_rankers(Workspace(built), ["lambdarank", "ranknet"], collections=[LAYOUT], fit=fit)
-    board = leaderboard(Workspace(built), collections=[LAYOUT]).filter(pl.col("held_out_by") == "family")
-    means = {name: report["score"]["mean"] for name, report in found.comparison[LAYOUT].items()}
-    assert dict(board["ranker", "mean"].iter_rows()) == pytest.approx(means)
-    assert found.report[LAYOUT] == found.comparison[LAYOUT]["lambdarank"], "the shape of one ranker"
 
 
 def test_without_results(built, tmp_path):

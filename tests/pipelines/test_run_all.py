@@ -156,9 +156,6 @@ def test_a_killed_run_goes_on_where_it_was(tree, tmp_path, number, mark, trials)
     assert FIRST in out or FINAL in out
 
 
-# Rows kept of each collection: memory and time are not exceeded, and the real dataset fits Kaggle's budget.
-
-
 #: Graphs by split, configurations in all, configurable nodes and nodes of a typical graph. Counts are the
 #: dataset's; the last two are set high.
 OFFICIAL = {

@@ -59,7 +59,7 @@ def test_train_evaluate_and_submit_leave_their_scores(trained, tmp_path):
             of_graph = table.filter(pl.col("graph") == name)
             if name in card.folds:
                 score = of_graph["score"].to_numpy()[graph.group]
-                metrics = graph_metrics(graph_kind(collection), score, graph.cost, graph.group)
+                metrics = graph_metrics(Collection.parse(collection).kind, score, graph.cost, graph.group)
                 assert metrics == card.folds[name] and of_graph["fold"].n_unique() == 1
     evaluate(Workspace(trained))
     submit(Workspace(trained), tmp_path / "out.csv")
@@ -105,14 +105,6 @@ def test_files_that_commands_wrote_are_scored(built, with_valid, split):
     assert set(predictions(built, LAYOUT)["held_out_by"]) == {"family"}
 
 
-def test_rows_of_other_collections_are_left_out(shared_built, tmp_path):
-    path, right = tmp_path / "scores.csv", scores_of(shared_built, "valid", collection=pl.lit(LAYOUT))
-    other = right.with_columns(collection=pl.lit(TILE), graph=pl.lit("pool__a"))
-    pl.concat([other, right]).write_csv(path)
-    files = ScoreFiles.read([path], "valid")
-    assert evaluate(Workspace(shared_built), collections=[LAYOUT], scores=files).report.keys() == {LAYOUT}
-
-
 def test_columns_of_other_types_and_names(shared_built, tmp_path):
     path, right = tmp_path / "scores.parquet", scores_of(shared_built)
     for more in ({"row": 1}, {"split": pl.lit("test", pl.Categorical)}, {"seed": 1.0}):
@@ -122,15 +114,11 @@ def test_columns_of_other_types_and_names(shared_built, tmp_path):
         right.with_columns(**more).write_parquet(path)
         with pytest.raises(XlarankError):
             submit(Workspace(shared_built), tmp_path / "out.csv", scores=ScoreFiles.read([path], "test"))
+    (tmp_path / "digits.csv").write_text("graph,configuration,score\n007,0,1.5\n")
+    assert ScoreFiles.read([tmp_path / "digits.csv"], "test").tables[0]["graph"].to_list() == ["007"]
     right.with_columns(split=pl.concat_list("score")).write_parquet(path)
     with pytest.raises(ScoreFileError, match="cannot be read"):
         ScoreFiles.read([path], "test")
-
-
-def test_names_of_digits_keep_their_zeros(tmp_path):
-    path = tmp_path / "scores.csv"
-    path.write_text("graph,configuration,score\n007,0,1.5\n")
-    assert ScoreFiles.read([path], "test").tables[0]["graph"].to_list() == ["007"]
 
 
 def test_only_a_collections_own_model_leaves_its_scores(trained, tmp_path):
@@ -139,13 +127,13 @@ def test_only_a_collections_own_model_leaves_its_scores(trained, tmp_path):
         shutil.copytree(trained / folder / "layout/cpu/random", trained / folder / "layout/xla/random")
     card = trained / "models/layout/xla/random" / CARD
     card.write_text(json.dumps({**json.loads(card.read_text()), "collection": other}))
-    path = Workspace(trained).predictions(Collection.parse(other), "lambdarank")
+    folder = Workspace(trained).predictions(Collection.parse(other), "lambdarank").parent
     evaluate(Workspace(trained), collections=[other], model_from=LAYOUT)
-    assert not path.exists()
+    assert not folder.exists()
     shutil.rmtree(card.parent)
     for model_from in (LAYOUT, "shipped"):
         submit(Workspace(trained), tmp_path / "out.csv", collections=[other], model_from=model_from)
-        assert not path.parent.exists()
+        assert not folder.exists()
 
 
 def test_scores_are_written_under_the_lock(trained, tmp_path, monkeypatch):
@@ -162,10 +150,6 @@ def test_scores_are_written_under_the_lock(trained, tmp_path, monkeypatch):
     evaluate(Workspace(trained))
     submit(Workspace(trained), tmp_path / "out.csv")
     assert held == [True] * 4
-
-
-def graph_kind(collection):
-    return Collection.parse(collection).kind
 
 
 @pytest.mark.slow
@@ -198,15 +182,6 @@ def test_scores_are_submitted_and_blended_by_rank(shared_built, tmp_path):
     assert first_of(two) == [21, 21]
     assert first_of(one, two, weights=(2, 1)) == [0, 0] and first_of(one, two, weights=(1, 2)) == [21, 21]
     assert first_of(one, two) == [0, 0], "all are equal: the order of the file"
-
-
-def test_scores_are_evaluated_as_those_of_models(shared_built, tmp_path):
-    path, cost = tmp_path / "scores.csv", {}
-    for name, graph in stored(shared_built, LAYOUT, "valid").items():
-        cost[name] = graph_metrics("layout", np.arange(len(graph))[graph.group] * 1.0, graph.cost, graph.group)
-    scores_of(shared_built, "valid").write_csv(path)
-    found = evaluate(Workspace(shared_built), collections=[LAYOUT], scores=ScoreFiles.read([path], "valid"))
-    assert found.report[LAYOUT]["tau"]["graphs"] == {name: metrics["tau"] for name, metrics in cost.items()}
 
 
 def test_the_first_wrong_row_is_named(shared_built, tmp_path):

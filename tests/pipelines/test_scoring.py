@@ -1,7 +1,6 @@
 """Scores of trained models on a split, and of graphs that were held out: what is scored, and what stands beside."""
 
 import json
-import re
 import shutil
 
 import numpy as np
@@ -55,7 +54,6 @@ def is_by_hand(metrics, workspace, model, collection, split="valid"):
 
 @pytest.mark.parametrize("split", ["valid", "train"])
 def test_the_report_has_every_metric_of_every_graph(trained, split):
-
     def files():
         folders = ("features", "models", "studies")
         return {path: path.stat().st_mtime_ns for folder in folders for path in (trained / folder).rglob("*")}
@@ -157,7 +155,6 @@ def test_official_indices_restrict_layout_graphs(shared_trained, tmp_path):
     assert list(found.report[LAYOUT]["tau"]["graphs"]) == ["delta__b"]
     assert found.left_out == {f"{LAYOUT} delta__a": "it has no official indices"}
     for content, message in (
-        ({**few, "delta__a": [0, 24]}, "indices of delta__a reach beyond its 24 configurations"),
         ({**few, "delta__a": [-1, 3]}, "indices of delta__a reach beyond its 24 configurations"),
         ({**few, "delta__a": []}, "none of the official configurations of delta__a was measured"),
         *((text, r"cpu_random\.json cannot be") for text in ("[1]", "7", '{"a": 3}', '{"a": ["x"]}', "{")),
@@ -206,9 +203,6 @@ def test_a_collection_that_cannot_be_scored_is_left_out_or_an_error_where_it_was
     build(tree, trained, settings=FeatureSettings(Tier.FAST, candidates=False), **valid)
     scored(ModelError, r"the rows lack \d+ \(.*train again")
     build(tree, trained, **valid)
-    card = trained / "models" / "tile" / "cpu" / "model.json"
-    card.write_text(re.sub('"code_hash": "....', '"code_hash": "0123', card.read_text()))
-    scored(ModelError, r"made by feature code .*run build-features, then train again")
     shutil.rmtree(trained / "models" / "tile")
     scored(ModelError, "tile:cpu has no trained model; run train first")
     shutil.rmtree(trained / "features" / "tile" / "cpu" / "valid")
@@ -294,9 +288,9 @@ def test_rankers_by_name_need_no_model_and_are_compared_on_the_same_graphs(built
     comparison = found.comparison[LAYOUT]
     gap = comparison["lambdarank"]["slowdown@1"]["difference"]
     for metrics in comparison.values():
-        for about in metrics.values():
-            about.pop("difference", None)
-    assert comparison == {name: one.report[LAYOUT] for name, one in alone.items()}
+        for values in metrics.values():
+            values.pop("difference", None)
+    assert comparison == {name: evaluation.report[LAYOUT] for name, evaluation in alone.items()}
     means = [one.report[LAYOUT]["slowdown@1"]["mean"] for one in alone.values()]
     assert gap["mean"] == pytest.approx(means[1] - means[0]) and gap["low"] <= gap["mean"] <= gap["high"]
     assert found.graphs == "out of fold, unseen families"
@@ -332,9 +326,7 @@ def test_bad_requests(shared_trained, shared_built, tmp_path):
     none = {"models": ()}
     for pipeline, workspace, options, error, message in (
         (evaluate, trained, {"split": "validation"}, XlarankError, "'validation' is not a split; expected"),
-        (evaluate, Workspace(tmp_path / "empty"), {}, CollectionError, "holds no collections"),
         (cross_validate, trained, {"by": "program"}, XlarankError, "'program'; expected family or graph or kind"),
-        (cross_validate, trained, {"model": "forest"}, ModelError, "'forest' is not a model"),
         (cross_validate, trained, by_kind, CollectionError, "by kind of the 4 graphs of "),
         (cross_validate, built, tiles, ModelError, "tile:cpu has no trained model; run train first"),
         (cross_validate, built, {}, CollectionError, "nothing could be cross-validated: .*run train first"),

@@ -75,9 +75,6 @@ def test_an_entry_that_another_process_left_unfinished_costs_no_trial(tmp_path):
         assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 2
 
 
-# Several processes, and kills -----------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 @storages_of("postgresql")
 def test_processes_share_a_study(built, storage, monkeypatch):
@@ -133,9 +130,6 @@ def test_a_point_at_which_processes_are_lost_again_and_again_is_given_up(built, 
     assert states(built) == "CFFFFCC"
 
 
-# Journals -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_a_lock_left_by_a_kill_and_journals_that_were_cut_or_are_none(built, tmp_path, monkeypatch):
     """A link would have any file of the user's truncated after its last line, a pipe be waited for without end."""
@@ -166,29 +160,22 @@ def test_a_lock_left_by_a_kill_and_journals_that_were_cut_or_are_none(built, tmp
         run(built)
 
 
-# Addresses ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_addresses_that_cannot_be_used(built, tmp_path):
     (tmp_path / "file").write_text("")
     for address, why in (
         ("nonsense", "is not an address"),
-        ("nonsense://", "cannot be used .*check `storage`"),
         (f"sqlite:///{tmp_path}/no/such/study.db", "cannot be used .*unable to open.*check `storage`"),
         ("journal:", "expected .* journal:PATH"),
-        (f"journal:{tmp_path}", "expected .* journal:PATH"),
         (f"journal:{tmp_path}/file/study.log", "study storage .*/file/study.log cannot be used"),
         ("postgresql+nodriver://host/db", "cannot be used .*nodriver"),
-        ("mysql://me:s3cret@localhost:1/db", "cannot be used .*No module named"),
         ("postgresql://me:s3@cret@host/db", "write the @ of a password as %40"),
         ("postgresql://me:s3cret@host:port/db", "is not an address"),
         ("postgresql://me:s3cret@localhost:1/db", "cannot be used .*refused"),
     ):
         with pytest.raises(XlarankError, match=why) as caught:
             run(built, study=StudyOptions(address))
-        assert "cret" not in str(caught.value)
-        assert len(str(caught.value).splitlines()) == 1
+        assert "cret" not in str(caught.value) and len(str(caught.value).splitlines()) == 1
 
 
 @pytest.mark.slow

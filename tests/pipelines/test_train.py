@@ -322,10 +322,6 @@ def test_rows_memory_and_time_are_told_before_training(shared_built, tmp_path, m
     monkeypatch.setattr(budget, "machine_memory", lambda: 350e6 + 20 * graphs * 12_800)
     with pytest.raises(CollectionError, match=r"takes about 0.35.* GB; .*`max_configs=20`"):
         budget.forecast(workspace, tiles, ["train"], FitSettings(300, threads=1))
-    done = here("train", "--workspace", shared_built, "-c", TILE, "--threads", "1")
-    assert done.code == 1 and "--max-configs 20" in done.errors[0]
-    done = here("tune", "--workspace", shared_built, "-c", TILE, "--threads", "1", "--trials", "1")
-    assert done.code == 1 and "--max-configs 20" in done.errors[0]
 
 
 def test_a_collection_too_large_for_the_memory_does_not_stop_the_others(built, monkeypatch):

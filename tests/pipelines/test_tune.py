@@ -82,10 +82,9 @@ def test_a_study_leaves_parameters_a_table_and_pictures(built, monkeypatch):
     counts = [(result.collection, result.trials, result.fresh) for result in (layout, tile, more)]
     assert counts == [(LAYOUT, 2, 2), (TILE, 2, 2), (TILE, 11, 9)]
     for result in (layout, more):
-        place, kind = folder(built, result.collection), Collection.parse(result.collection).kind
+        place = folder(built, result.collection)
         best = load_best(place, DEFAULT)
-        assert best is not None
-        params, tuned = params_for(place, DEFAULT, kind)
+        params, tuned = params_for(place, DEFAULT, Collection.parse(result.collection).kind)
         assert (params.values(), tuned) == (best.params, True)
         shown = (result.params, result.rounds, result.mean, result.std)
         assert (best.params, best.rounds, best.mean, best.std) == shown
@@ -100,7 +99,6 @@ def test_the_score_is_the_mean_over_graphs_at_the_best_rounds_of_unseen_families
     """The first trial is the defaults: their score is computed here once more."""
     run(built, trials=1, collections=[LAYOUT], rounds=30)
     best = load_best(folder(built, LAYOUT), DEFAULT)
-    assert best is not None
     training = read_training_set(Workspace(built), Collection.parse(LAYOUT))
     plan = FoldPlan.of(training.data, 5)
     assert best.folds == [sorted({training.data.families[g] for g in held}) for held in plan.held]
@@ -199,8 +197,12 @@ def test_the_bar_shows_the_score_of_the_table(built, monkeypatch):
     assert values == pytest.approx([0.5, 0.6 - 0.25 * 0.03**0.5], abs=1e-3), "the spread counts"
 
 
-def test_a_timeout_ends_the_search(built, monkeypatch):
+def test_a_timeout_ends_the_search_and_bad_requests_are_refused(built, monkeypatch):
     monkeypatch.setattr(CLIMB, made_up(lambda params: time.sleep(0.02) or 0.5))
+    with pytest.raises(ModelError, match="select is 'median'; expected mean, robust"):
+        StudyOptions(select="median")
+    with pytest.raises(XlarankError, match="`trials` is 0; expected a whole number from 1"):
+        run(built, trials=0)
     with pytest.raises(XlarankError, match=r"no trial .* was finished; .*`timeout`"):
         run(built, timeout=0.0)
     (result,) = run(built, trials=500, timeout=0.3)
@@ -256,18 +258,4 @@ def test_the_best_must_beat_the_defaults_by_more_than_luck(best, select, chosen)
         params, value = {"leaves": number}, sum(scores) / 4
         study.add_trial(optuna.create_trial(params=params, distributions=leaves, value=value, user_attrs=result))
     found, note = choose(study, objective)
-    assert found is not None
     assert (found.number, "the defaults stay" in note) == (chosen, study.best_trial.number != chosen)
-
-
-def test_bad_requests(built):
-    for options, error, message in (
-        ({"trials": 0}, XlarankError, "`trials` is 0; expected a whole number from 1"),
-        ({"model": "forest"}, ModelError, "'forest' is not a model"),
-        ({"collections": ["tile:cpv"]}, CollectionError, "did you mean tile:cpu"),
-    ):
-        with pytest.raises(error, match=message):
-            run(built, **options)
-    assert not (built / "studies").exists()
-    with pytest.raises(ModelError, match="select is 'median'; expected mean, robust"):
-        StudyOptions(select="median")
