@@ -22,13 +22,6 @@ def test_tiles_of_reserved_families_are_never_collected():
     assert not families & RESERVED
 
 
-def test_a_program_is_named_in_its_module():
-    from benchmarks.programs import attention
-
-    assert attention.llama__a is programs.PROGRAMS["llama__a"]
-    assert attention.llama__a.__name__ == "llama__a"
-
-
 @pytest.mark.parametrize("name", ["llama__a", "alexnet_train__e", "llama__c", "tucker__a"])
 def test_a_program_can_be_traced(name):
     function, shapes = programs.PROGRAMS[name]()

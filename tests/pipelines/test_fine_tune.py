@@ -188,7 +188,6 @@ def test_calibration_learns_from_what_the_model_learned_from_and_is_shown_by_ran
     folds = [fit["data"] for fit in fits]
     assert all(lacks_a_family(fold) and set(fold.group_weight) == {0.5, 1.0} for fold in folds)
     ranking = rank(pair, path, collection=LAYOUT)
-    assert ranking.trust is not None
     assert ranking.trust.calibration.as_json() == found[LAYOUT].as_json()
     shown = json.loads(json.dumps(ranking.as_json()))["trust"]
     assert shown["best_among_first"] == ranking.trust.first and len(ranking.trust.lines()) == 2

@@ -16,7 +16,6 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, XlarankError
 from xlarank.data.workspace import Workspace
 from xlarank.features.catalogue import every_block
-from xlarank.pipelines.calibrate import calibrate
 from xlarank.pipelines.describe_columns import describe_columns
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.info import info
@@ -102,16 +101,6 @@ def test_without_models_and_with_names_that_look_like_html(built, tmp_path):
     assert not (tmp_path / "empty.html").exists()
 
 
-@pytest.mark.slow
-def test_calibrated_and_compared(trained, shared_trained, tmp_path):
-    calibrate(Workspace(trained), collections=[LAYOUT], threads=1)
-    other = Workspace(shared_trained)
-    _, words = read(report(Workspace(trained), tmp_path / "a.html", compare=other, collections=[LAYOUT]).out)
-    assert "Measured out of fold on 5 graphs of 3 families" in words
-    assert "0 of 2 graphs ranked better than in" in words
-    assert "Too few graphs differ for a test: 0." in words
-
-
 def test_intervals_and_the_paired_test(shared_trained):
     ours = gather(Workspace(shared_trained), Collection.parse(LAYOUT), explained=False)
     swapped = dict(zip(ours.metrics, reversed(ours.metrics.values()), strict=True))
@@ -195,8 +184,6 @@ def test_columns_are_found_by_name_or_pattern():
     (column,) = describe_columns("size__nodes__log")
     assert (column.kinds, column.scope) == (("layout", "tile"), "graph"), "a column of both kinds is named once"
     assert describe_columns("candidates__minority__share")[0].transductive
-    (column,) = describe_columns("pair__unlike__flag")
-    assert (column.block, column.scope, column.kinds) == ("InstancePair", "instance", ("layout",))
     declared = {
         name: type(one).__name__ for kind in ("layout", "tile") for one in every_block(kind) for name in one.columns
     }

@@ -5,9 +5,13 @@ import polars as pl
 import pytest
 
 import xlarank
-from tests.pipelines.trees import LAYOUT, TILE, model_of
+from tests.pipelines.trees import LAYOUT, TILE, model_of, stored
+from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, WorkspaceError, XlarankError
 from xlarank.data.workspace import Workspace
+from xlarank.models.training_data import FitSettings
+from xlarank.models.validation.metrics import graph_metrics
+from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.leaderboard import leaderboard
 from xlarank.pipelines.support.results import results_table, write_results
@@ -69,6 +73,20 @@ def test_the_leaderboard_is_paired_by_hand(tmp_path):
     assert board["difference_error"].to_list()[2] == pytest.approx(np.std([-0.2, 0.1], ddof=1) / np.sqrt(2))
     assert board["seconds"].to_list() == [None, 3.0, 1.5, 3.0]
     assert leaderboard(workspace, metric="slowdown@1")["ranker"].to_list() == ["y", "z", "x"]
+
+
+@pytest.mark.slow
+def test_cross_validation_leaves_results_and_scores(built):
+    fit = FitSettings(20, threads=1)
+    for by in ("family", "graph"):
+        report = cross_validate(Workspace(built), model="lambdarank", by=by, collections=[LAYOUT], fit=fit).report
+    table = pl.read_parquet(Workspace(built).predictions(Collection.parse(LAYOUT), "lambdarank"))
+    scores = table.filter(held_out_by="graph").partition_by("graph", as_dict=True)
+    for (name,), rows in scores.items():
+        graph = stored(built)[name]
+        metrics = graph_metrics("layout", rows["score"].to_numpy()[graph.group], graph.cost, graph.group)
+        assert report[LAYOUT]["tau"]["graphs"][name] == metrics["tau"]
+    assert {"family", "graph"} == set(table["held_out_by"]) == set(leaderboard(Workspace(built))["held_out_by"])
 
 
 def test_without_results(built, tmp_path):

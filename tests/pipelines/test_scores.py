@@ -16,9 +16,7 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import ScoreFileError, XlarankError
 from xlarank.data.workspace import Workspace
 from xlarank.models.trained import CARD
-from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.metrics import graph_metrics
-from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.submit import submit
 from xlarank.pipelines.support.score_files import ScoreFiles
@@ -150,19 +148,6 @@ def test_scores_are_written_under_the_lock(trained, tmp_path, monkeypatch):
     evaluate(Workspace(trained))
     submit(Workspace(trained), tmp_path / "out.csv")
     assert held == [True] * 4
-
-
-@pytest.mark.slow
-def test_cross_validation_leaves_its_scores(built):
-    fit = FitSettings(20, threads=1)
-    report = cross_validate(Workspace(built), model="lambdarank", collections=[LAYOUT], fit=fit).report[LAYOUT]
-    table = predictions(built, LAYOUT)
-    for name, graph in stored(built).items():
-        score = table.filter(pl.col("graph") == name)["score"].to_numpy()[graph.group]
-        expected = graph_metrics("layout", score, graph.cost, graph.group)["tau"]
-        assert report["tau"]["graphs"][name] == expected
-    cross_validate(Workspace(built), model="lambdarank", by="graph", collections=[LAYOUT], fit=fit)
-    assert {"family", "graph"} <= set(predictions(built, LAYOUT)["held_out_by"])
 
 
 def test_scores_are_submitted_and_blended_by_rank(shared_built, tmp_path):

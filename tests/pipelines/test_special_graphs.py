@@ -9,7 +9,7 @@ import pytest
 from tests.graphs import save_npz
 from tests.pipelines.trees import LAYOUT, TILE, TREE, build, data_root, graph_path, layout_graph, stored, tile_graph
 from xlarank.data.collection import Collection
-from xlarank.data.graph import LayoutGraph, read_graph
+from xlarank.data.graph import read_graph
 from xlarank.data.root import SAMPLE
 from xlarank.data.workspace import Workspace
 from xlarank.features.assemble import instance_table
@@ -64,15 +64,11 @@ def test_the_measured_are_learned_from_and_all_are_ranked(tree, tmp_path):
     assert len(graph) == 6 and np.isfinite(graph.row_cost).all(), "only measured configurations are drawn"
 
 
-# Instances through the pipelines: stored with the rows, built again with them, read by who asks.
-
-
 @pytest.mark.slow
 def test_instances_are_stored_and_scored(shared_tree, built, tmp_path):
     work = Workspace(built)
     train(work, TrainRequest(model="sum-pooled", seeds=2, rounds=30, threads=1))
     graph = read_graph(graph_path(shared_tree, LAYOUT, "train", "alpha__a"))
-    assert isinstance(graph, LayoutGraph)
     expected, found = instance_table(LayoutContext(graph)), stored(built)["alpha__a"].instances
     assert found is not None and found.value.columns == expected.columns
     assert np.array_equal(found.value.counts().toarray(), expected.counts().toarray())
@@ -96,9 +92,6 @@ def test_nobody_reads_instances_who_needs_none(tree, trained):
     train(Workspace(trained), TrainRequest(collections=[LAYOUT], seeds=1, rounds=3, threads=1))
     evaluate(Workspace(trained))
     submit(Workspace(trained), trained / "submission.csv")
-
-
-# Kinds of kernels from training to ranking: what is chosen by them, kept of them, and told of unseen ones.
 
 
 COLLECTION = Collection.parse(TILE)

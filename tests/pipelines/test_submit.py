@@ -40,9 +40,7 @@ def test_every_test_graph_stands_there_the_best_first(shared_trained, tmp_path):
     out = tmp_path / "new" / "out.csv"
     report = run(shared_trained, out)
     rows = rows_of(out)
-    assert list(rows) == [
-        f"{collection}:{name}" for collection in (LAYOUT, TILE) for name in TREE[collection]["test"]
-    ]
+    assert list(rows) == [f"{of}:{name}" for of in (LAYOUT, TILE) for name in TREE[of]["test"]]
     assert report.rows == {LAYOUT: 2, TILE: 2}
     assert (report.out, report.left_out, report.broken) == (out, {}, {})
     check_submission(out, dict.fromkeys(rows, 24))
@@ -115,9 +113,7 @@ def test_the_model_of_each_collection_is_chosen_as_by_rank(trained, tmp_path):
     assert run(trained, out).models[another] == shipped, "not one of several others"
     with pytest.raises(CollectionError, match="did you mean"):
         run(trained, out, model_from="layout:cpu:randm")
-    with pytest.raises(
-        ModelError, match=r"layout:\* matches 2 models; expected one of layout:cpu:default, layout:cpu"
-    ):
+    with pytest.raises(ModelError, match=r"layout:\* matches 2 models; expected one of layout:cpu:default"):
         run(trained, out, model_from="layout:*")
     shutil.rmtree(trained / "features/layout/xla/random/test")
     several = run(trained, out, collections=["layout:*"])

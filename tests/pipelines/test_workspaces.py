@@ -194,7 +194,6 @@ def test_flipped_bits_are_seen_and_mended_by_building(tree, built, of, request):
     work, graph = Workspace(built), (LAYOUTS, "train", "alpha__a")
     path = work.rows(*graph[:2], 0) if of == "rows" else work.graph_instances(*graph)
     manifest = read_manifest(work, LAYOUTS, "train")
-    assert manifest is not None
     source = manifest.graphs["alpha__a"].source
 
     def read():
