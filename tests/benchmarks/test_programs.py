@@ -34,7 +34,7 @@ def test_a_program_can_be_traced(name):
 
 def test_siblings_differ_in_sizes_alone():
     for name in ("llama", "outermean", "operator"):
-        one, other = (programs.PROGRAMS[f"{name}__{variant}"]()[1] for variant in "ab")
-        assert [len(s.shape) for s in one] == [len(s.shape) for s in other]
-        assert one[0].shape[0] != other[0].shape[0]
-        assert [s.shape for s in one[1:]] == [s.shape for s in other[1:]]
+        first, second = (programs.PROGRAMS[f"{name}__{variant}"]()[1] for variant in "ab")
+        assert [len(s.shape) for s in first] == [len(s.shape) for s in second]
+        assert first[0].shape[0] != second[0].shape[0]
+        assert [s.shape for s in first[1:]] == [s.shape for s in second[1:]]

@@ -49,8 +49,8 @@ def product_module():
     main.instructions[2].metadata.op_name = "jit(f)/dot"
     main.instructions[2].metadata.source_file = "mine.py"
     main.instructions[2].metadata.source_line = 7
-    for one in main.instructions[:2]:
-        module.host_program_shape.parameters.add().CopyFrom(one.shape)
+    for parameter in main.instructions[:2]:
+        module.host_program_shape.parameters.add().CopyFrom(parameter.shape)
     module.host_program_shape.result.CopyFrom(main.instructions[2].shape)
     return module
 
@@ -93,7 +93,7 @@ class Made:
             if len(self.compiled) >= self.fails_after:
                 raise KeyboardInterrupt
             inputs = (entry_modes(module) or [["default", "default"]])[0]
-            turned = any(one.custom_call_target for one in module.computations[0].instructions)
+            turned = any(added.custom_call_target for added in module.computations[0].instructions)
             self.compiled.append(f"{inputs[1]} {turned}")
             if self.broken is not None:
                 yield at, self.broken
@@ -269,7 +269,7 @@ def test_copies_are_told_by_what_they_belong_to():
     )
     weight, output = Leaf("weight", "w", "", "f32[8,8]"), Leaf("output", "result", "", "f32[8,8]")
     found = diagnose(text, [weight], [output])
-    assert [(one.name, one.kind, one.tensor, one.cycles) for one in found.relayouts] == [
+    assert [(relayout.name, relayout.kind, relayout.tensor, relayout.cycles) for relayout in found.relayouts] == [
         ("of_weight", "weight", "w", 4), ("between", "between", "first -> second", 3),
         ("of_output", "output", "result", 1),
     ]  # fmt: skip
@@ -329,7 +329,7 @@ def test_outputs_that_lie_otherwise_than_the_inputs_they_become_are_no_advice():
 
 def test_layouts_of_operations_become_lines_that_name_the_value():
     module = matmul_module()
-    at, dot = next((at, one) for at, (_, one) in enumerate(instructions(module)) if one.name == "dot.22")
+    at, dot = next((at, node) for at, (_, node) in enumerate(instructions(module)) if node.name == "dot.22")
     dot.metadata.op_name = "jit(f)/dot_general"
     (change,) = changes_of(module, {at: (0, 1)})
     assert change.place is None and change.source == "jit(f)/dot_general"

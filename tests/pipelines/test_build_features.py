@@ -65,7 +65,7 @@ def test_every_graph_of_every_collection_and_split_is_stored(tree, tmp_path):
         assert list(stored(work, part.collection, part.split)) == names and part.graphs == part.built == len(names)
     assert (report.splits[0].configs, report.splits[0].rows) == (5 * 24, 5 * 22), "two of each 24 are repeats"
     columns = {kind: (FAST.graph_columns(kind), FAST.config_columns(kind)) for kind in get_args(Kind)}
-    assert report.columns == {kind: (len(one), len(other)) for kind, (one, other) in columns.items()}
+    assert report.columns == {kind: (len(graph), len(config)) for kind, (graph, config) in columns.items()}
 
     path = graph_path(tree, LAYOUT, "train", "beta__a")
     rows, written = stored(work)["beta__a"], manifest(work)
@@ -210,8 +210,8 @@ def test_a_failed_write_ends_the_build_and_leaves_the_manifests(tree, tmp_path):
 @pytest.mark.slow
 def test_two_processes_store_the_same_bytes(tree, tmp_path, monkeypatch):
     graph_path(tree, TILE, "test", "sort__a").write_bytes(b"no zip")
-    one, two = (build(tree, tmp_path / str(jobs), max_configs=10, jobs=jobs) for jobs in (1, 2))
-    assert totals(two) == totals(one) == (FILES - 1, 0, 1) and two.splits == one.splits
+    alone, shared = (build(tree, tmp_path / str(jobs), max_configs=10, jobs=jobs) for jobs in (1, 2))
+    assert totals(shared) == totals(alone) == (FILES - 1, 0, 1) and shared.splits == alone.splits
     assert contents(tmp_path / "2") == contents(tmp_path / "1")
     monkeypatch.setattr(PartJob, "build", trees.die)
     listener = Listener()

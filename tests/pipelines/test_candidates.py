@@ -59,8 +59,8 @@ def test_rows_are_orders_of_the_output_s_dimensions(graph):
     # a default layout that is stated comes first
     columns = graph.node_feat.copy()
     columns[5, 134:137] = (1, 2, 0)
-    for one, order in ((graph, [2, 1, 0]), (replace(graph, node_feat=columns), [1, 2, 0])):
-        assert drawn.candidate_rows(one, rng(), per_node=2).rows[1][1, :3].tolist() == order
+    for program, order in ((graph, [2, 1, 0]), (replace(graph, node_feat=columns), [1, 2, 0])):
+        assert drawn.candidate_rows(program, rng(), per_node=2).rows[1][1, :3].tolist() == order
 
 
 @examples(20)
@@ -105,9 +105,9 @@ def test_evolving_finds_the_best_rows_that_a_score_prefers():
     def distance(codes):
         return (codes != wanted[: codes.shape[1]]).sum(axis=1).astype(float)
 
-    found = evolve(free(12), distance, 20, rng(), population=40, generations=25)
-    assert not found[0].any() and len(np.unique(found, axis=0)) == len(found) == 20
-    assert distance(found[1:2])[0] == 0  # random draws of this many would reach about 6 of 12
-    assert (np.diff(distance(found[1:])) >= 0).all()
-    assert np.array_equal(found, evolve(free(12), distance, 20, rng(), population=40, generations=25))
+    evolved = evolve(free(12), distance, 20, rng(), population=40, generations=25)
+    assert not evolved[0].any() and len(np.unique(evolved, axis=0)) == len(evolved) == 20
+    assert distance(evolved[1:2])[0] == 0  # random draws of this many would reach about 6 of 12
+    assert (np.diff(distance(evolved[1:])) >= 0).all()
+    assert np.array_equal(evolved, evolve(free(12), distance, 20, rng(), population=40, generations=25))
     assert len(evolve(free(2), distance, 100, rng(), generations=2)) == 25, "everything is seen"

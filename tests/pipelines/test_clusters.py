@@ -105,11 +105,11 @@ def test_files_that_do_not_fit_into_memory_together_are_named(tree, tmp_path, mo
 
 @slow
 def test_two_workers_grow_the_same_trees_again_and_a_model_like_any_other(client, built, tmp_path):
-    one, two, here = (fitted(cluster) for cluster in (TreeCluster(client), TreeCluster(client), None))
-    files = saved(one, tmp_path / "one")
-    assert files == saved(two, tmp_path / "two") and b"127.0.0.1" not in files[LightGBMBooster.file_name]
+    first, second, here = (fitted(cluster) for cluster in (TreeCluster(client), TreeCluster(client), None))
+    files = saved(first, tmp_path / "one")
+    assert files == saved(second, tmp_path / "two") and b"127.0.0.1" not in files[LightGBMBooster.file_name]
     part = easy_data(8, 80, seed=1).parts[0]
-    scores = [ranker.predict(part.matrix(), part.columns) for ranker in (one, here)]
+    scores = [ranker.predict(part.matrix(), part.columns) for ranker in (first, here)]
     assert np.corrcoef(scores)[0, 1] > 0.98
 
     local = Path(shutil.copytree(built, tmp_path / "local"))
@@ -141,11 +141,11 @@ def test_workers_that_are_killed(client, tmp_path, monkeypatch):
 
     def kill():
         """Once LightGBM is at work."""
-        one = pids(client)[0]
+        victim = pids(client)[0]
         while "_grow_part" not in str(client.processing()):
             time.sleep(0.02)
         time.sleep(0.3)
-        os.kill(one, signal.SIGKILL)
+        os.kill(victim, signal.SIGKILL)
 
     client.wait_for_workers(2)
     undisturbed, thread = fitted(TreeCluster(client)), threading.Thread(target=kill)
@@ -162,8 +162,8 @@ def test_one_worker_a_graph_that_kills_it_and_a_scheduler_that_goes_away(tree, t
     """One worker grows the trees of this process; the graph is broken alone."""
     dask = pytest.importorskip("dask")
     with dask.config.set({"distributed.scheduler.allowed-failures": 0}), connected("local", 1) as client:
-        one, here = (fitted(cluster) for cluster in (TreeCluster(client), None))
-        assert saved(one, tmp_path / "one") == saved(here, tmp_path / "here")
+        there, here = (fitted(cluster) for cluster in (TreeCluster(client), None))
+        assert saved(there, tmp_path / "one") == saved(here, tmp_path / "here")
         with monkeypatch.context() as patch:
             patch.setattr(module, "build_remotely", trees.die)
             asked = {"collections": [TILE], "splits": ["valid"], "scheduler": client.scheduler.address}

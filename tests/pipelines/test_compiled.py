@@ -38,19 +38,19 @@ PRODUCTS, TEXTS = f"{PROGRAMS}:products", f"{PROGRAMS}:texts"
 
 def test_labels_are_the_sum_of_cycles_at_the_clock(tmp_path):
     settings = CollectSettings("tpu-v3", configs=5)
-    found = collect(PRODUCTS, tmp_path, settings, jobs=2)
-    assert found.path == tmp_path / "npz/layout/tpu-estimate/random/train/products.npz"
-    graph = read_graph(found.path)
+    collected = collect(PRODUCTS, tmp_path, settings, jobs=2)
+    assert collected.path == tmp_path / "npz/layout/tpu-estimate/random/train/products.npz"
+    graph = read_graph(collected.path)
     assert (graph.table.rows[graph.table.codes[0]] == -1).all()
     with Compiler(target_of("tpu-v3")) as compiler:
         program = load_program(PRODUCTS, compiler)
         ((_, own),) = compiler.compile([program.module])
     assert graph.runtime[0] == round(own.estimate.cycles / 0.94)
-    assert "not measured" in found.manifest["source"]
+    assert "not measured" in collected.manifest["source"]
     assert not collect(PRODUCTS, tmp_path, settings).fresh
     with pytest.raises(CompilerError, match="another seed"):
         collect(PRODUCTS, tmp_path, CollectSettings("tpu-v3", configs=5, seed=1))
-    write_json(found.path.with_suffix(".json"), found.manifest | {"counting": COUNTING - 1})
+    write_json(collected.path.with_suffix(".json"), collected.manifest | {"counting": COUNTING - 1})
     with pytest.raises(CompilerError, match="another counting"):
         collect(PRODUCTS, tmp_path, settings)
     loop = collect(f"{PROGRAMS}:loop", tmp_path, CollectSettings("tpu-v3", configs=3))
@@ -87,44 +87,44 @@ def test_killed_at_random_moments_a_measured_collection_is_completed(tmp_path):
         killed.kill()
         assert killed.wait() == -signal.SIGKILL
     kept = journal.read_text().count('"round"')
-    found, whole = (collect(program, out, settings) for out in (tmp_path, tmp_path / "whole"))
-    assert found.manifest["rounds"] >= kept > 2
-    with np.load(found.path) as ours, np.load(whole.path) as theirs:
+    collected, whole = (collect(program, out, settings) for out in (tmp_path, tmp_path / "whole"))
+    assert collected.manifest["rounds"] >= kept > 2
+    with np.load(collected.path) as ours, np.load(whole.path) as theirs:
         assert all((ours[name] == theirs[name]).all() for name in ours if name != "config_runtime")
         assert np.argmax(ours["config_runtime"]) == np.argmax(theirs["config_runtime"])
     assert not journal.exists()
 
 
 def test_tiles_of_kernels_change_with_the_memory_they_may_use(tmp_path):
-    found = collect_tiles(f"{PROGRAMS}:softmax", tmp_path, TileSettings(limits=12))
-    assert len(found.files) >= 2
-    for name, tiles in found.files.items():
-        graph = read_graph(found.path.parent / f"{name}.npz", "tile")
+    collected = collect_tiles(f"{PROGRAMS}:softmax", tmp_path, TileSettings(limits=12))
+    assert len(collected.files) >= 2
+    for name, tiles in collected.files.items():
+        graph = read_graph(collected.path.parent / f"{name}.npz", "tile")
         assert graph.configs == tiles >= 5
         assert graph.runtime[0] == graph.runtime.min()
 
 
 def test_the_cpu_measures_and_checks_outputs(tmp_path):
-    found = collect(PRODUCTS, tmp_path, CollectSettings("cpu", configs=3))
-    assert found.path == tmp_path / "npz/layout/cpu/random/train/products.npz"
-    assert (read_graph(found.path).runtime > 0).all()
-    assert found.statuses == {"ok": 3} and found.manifest["left_out"] == {}
-    assert "measured on this machine" in found.manifest["source"]
-    assert found.manifest["label"].endswith(f"{found.manifest['rounds']} shuffled rounds")
-    programs = {one["program"] for one in found.manifest["configurations"]}
-    assert found.manifest["standard_errors"].keys() == programs
+    collected = collect(PRODUCTS, tmp_path, CollectSettings("cpu", configs=3))
+    assert collected.path == tmp_path / "npz/layout/cpu/random/train/products.npz"
+    assert (read_graph(collected.path).runtime > 0).all()
+    assert collected.statuses == {"ok": 3} and collected.manifest["left_out"] == {}
+    assert "measured on this machine" in collected.manifest["source"]
+    assert collected.manifest["label"].endswith(f"{collected.manifest['rounds']} shuffled rounds")
+    programs = {entry["program"] for entry in collected.manifest["configurations"]}
+    assert collected.manifest["standard_errors"].keys() == programs
     again = collect(PRODUCTS, tmp_path, CollectSettings("device", configs=3, minutes=1))  # it is this CPU
-    assert again.path == found.path and not again.fresh
+    assert again.path == collected.path and not again.fresh
 
 
 def test_the_fastest_layout_of_a_loop_is_found_by_measuring(tmp_path):
-    found = collect(f"{PROGRAMS}:rows", tmp_path, CollectSettings("device", search="evolve", configs=3))
-    graph = read_graph(found.path)
+    collected = collect(f"{PROGRAMS}:rows", tmp_path, CollectSettings("device", search="evolve", configs=3))
+    graph = read_graph(collected.path)
     first = graph.table.rows[graph.table.codes[:, 0]][:, 0]  # the minor-most dimension of the product
     assert sorted(first.tolist()) == [-1, 0, 1]
     by_columns = graph.runtime[first == 0].item()
     assert by_columns > 1.2 * graph.runtime[first != 0].max()
-    assert found.manifest["retest_tau"] == 1
+    assert collected.manifest["retest_tau"] == 1
 
 
 def test_advice_is_measured_on_targets_without_estimates(tmp_path):
@@ -134,7 +134,7 @@ def test_advice_is_measured_on_targets_without_estimates(tmp_path):
     path = tmp_path / "sums.pb"
     path.write_bytes(with_entry_modes(module, ["{0,1}", "{1,0}"], ["{1,0}"]).SerializeToString())
     advice = advise(str(path), AdviceSettings("device", budget=4), out=tmp_path)
-    assert [(one.before, one.minor_to_major) for one in advice.inputs] == [((0, 1), (1, 0))]
+    assert [(change.before, change.minor_to_major) for change in advice.inputs] == [((0, 1), (1, 0))]
     assert advice.measured is not None and advice.measured.low > 1 and advice.worth
     assert "measured on cpu" in advice.measured.words
     again = advise(str(tmp_path / "sums.advised.pb"), AdviceSettings("device", budget=4), out=tmp_path)
@@ -152,8 +152,8 @@ def test_advice_is_never_worse_than_the_compilers_own_choice(tmp_path):
     assert 2 <= advice.compiled["ok"] <= 6 and advice.best_ns < advice.default_ns
     entry = advise(TEXTS, AdviceSettings("tpu-v3", budget=2, check=False), out=tmp_path / "entry")
     assert entry.best_ns == entry.module_ns == _pasted_ns(entry.lines, PROGRAMS, "texts")
-    assert advice.diagnosis.cycles == sum(one.cycles for one in advice.diagnosis.operations)
-    assert {one.name for one in advice.inputs} <= {"x", "weights['narrow']", "weights['wide']"}
+    assert advice.diagnosis.cycles == sum(operation.cycles for operation in advice.diagnosis.operations)
+    assert {leaf.name for leaf in advice.inputs} <= {"x", "weights['narrow']", "weights['wide']"}
     assert isinstance(advice.difference, float) and advice.difference < 1e-3
     edited = HloModuleProto.FromString((tmp_path / "texts.advised.pb").read_bytes())
     with Compiler(target_of("tpu-v3")) as compiler:
@@ -198,9 +198,9 @@ def test_constraints_of_advice_written_into_the_source_give_the_estimate_that_wa
     monkeypatch.chdir(tmp_path)
     Path("layers.py").write_text(LAYERS)
     advice = advise("layers:program", AdviceSettings("tpu-v3", budget=6, jobs=2), out=tmp_path)
-    reached = {(one.line, one.code, one.major_to_minor) for one in advice.changes if one.code}
+    reached = {(change.line, change.code, change.major_to_minor) for change in advice.changes if change.code}
     assert advice.speedup > 1.02 and reached
-    assert all(not one.code for one in advice.changes if "transpose(" in one.source)
+    assert all(not change.code for change in advice.changes if "transpose(" in change.source)
     assert isinstance(advice.difference, float) and advice.difference < 1e-3
     lines = LAYERS.splitlines()
     for number, code, order in reached:
@@ -286,7 +286,7 @@ def test_labels_of_another_tool_are_reproduced_exactly(name):
     with Compiler(target_of("tpu-v3"), jobs=2) as compiler:
         if compiler.versions != {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.42.1"}:
             pytest.skip(f"the labels are of another compiler: {compiler.versions}")
-        constrained = [constrain(module, layouts_of(module, graph.configurable, one)) for one in rows]
-        found = dict(compiler.compile(constrained))
-    labels = [target_of("tpu-v3").nanoseconds(found[at].estimate.cycles) for at in range(len(configs))]
+        constrained = [constrain(module, layouts_of(module, graph.configurable, layouts)) for layouts in rows]
+        outcomes = dict(compiler.compile(constrained))
+    labels = [target_of("tpu-v3").nanoseconds(outcomes[at].estimate.cycles) for at in range(len(configs))]
     assert labels == graph.runtime[configs].tolist()

@@ -125,7 +125,7 @@ def test_the_ranker_that_comes_along_goes_on(tmp_path):
     (graph,) = stored(place.root, LAYOUT, "valid").values()
     seen = shipped.select(graph)
     pairs = ((shipped, seen), (model, graph))
-    before, tuned = (kendall_tau(one.score(rows).mean, graph.row_cost) for one, rows in pairs)
+    before, tuned = (kendall_tau(ranker.score(rows).mean, graph.row_cost) for ranker, rows in pairs)
     assert tuned > before + 0.05
 
 

@@ -65,9 +65,9 @@ def test_a_program_becomes_a_graph_of_the_data_root(tmp_path):
 def test_collection_split_and_name_are_the_caller_s(tmp_path):
     file = saved(tmp_path / "f.pb", layouts())
     report = import_hlo([file], tmp_path, collection="layout:lab:random", split="train", name="g")
-    (found,) = discover(tmp_path / "npz")
-    assert (str(found.collection), found.split, found.name) == ("layout:lab:random", "train", "g")
-    assert report.graphs[0].labelled and read_graph(found.path).runtime.tolist() == [50, 60]
+    (written,) = discover(tmp_path / "npz")
+    assert (str(written.collection), written.split, written.name) == ("layout:lab:random", "train", "g")
+    assert report.graphs[0].labelled and read_graph(written.path).runtime.tolist() == [50, 60]
     for given, error, said in (
         ({"collection": "layout:lab"}, CollectionError, "is not a collection name"),
         ({"collection": "layout:../../lab:random"}, CollectionError, "would leave"),
@@ -149,16 +149,16 @@ def program(tmp_path):
 def proposed(path, folder, **settings):
     """A proposal for a program, and the graph that was written."""
     out = folder / "p.npz"
-    found = propose(path, out, ProposeSettings(**settings), workspace=Workspace(folder), collection=LAYOUT)
-    return found, read_graph(out)
+    proposal = propose(path, out, ProposeSettings(**settings), workspace=Workspace(folder), collection=LAYOUT)
+    return proposal, read_graph(out)
 
 
 def test_random_configurations_are_a_graph_file(program, tmp_path):
-    found, graph = proposed(program, tmp_path, configs=10, tie="none")
-    assert (found.graph, found.search, found.configs) == ("matmul", "random", 10)
-    assert (found.configurable, found.free, found.groups, found.choices) == (2, 2, 2, (3, 7))
-    assert found.space == pytest.approx(np.log10(3 * 7))
-    assert found.guided_by is None and found.default_place is None
+    proposal, graph = proposed(program, tmp_path, configs=10, tie="none")
+    assert (proposal.graph, proposal.search, proposal.configs) == ("matmul", "random", 10)
+    assert (proposal.configurable, proposal.free, proposal.groups, proposal.choices) == (2, 2, 2, (3, 7))
+    assert proposal.space == pytest.approx(np.log10(3 * 7))
+    assert proposal.guided_by is None and proposal.default_place is None
     assert graph.configs == graph.duplicates.distinct == 10 and not graph.labelled
     rows = graph.table.rows[graph.table.codes]
     assert (rows[0] == -1).all() and (rows[1:] >= 0).any(axis=(1, 2)).all()
@@ -177,13 +177,13 @@ def test_evolving_finds_what_the_model_ranks_higher(shared_tree, shared_trained,
     path, place = graph_path(shared_tree, LAYOUT, "valid", "delta__a"), Workspace(shared_trained)
     settings = ProposeSettings(search="evolve", configs=20, min_elements=0, population=30, generations=4)
     random = ProposeSettings(configs=20, min_elements=0)
-    content, found = {}, {}
-    for name, one in {"e": settings, "f": settings, "r": random, "s": random, "t": replace(random, seed=1)}.items():
-        found[name] = propose(path, tmp_path / f"{name}.npz", one, workspace=place, collection=LAYOUT)
+    content, proposals = {}, {}
+    for name, chosen in zip("efrst", (settings, settings, random, random, replace(random, seed=1)), strict=True):
+        proposals[name] = propose(path, tmp_path / f"{name}.npz", chosen, workspace=place, collection=LAYOUT)
         content[name] = (tmp_path / f"{name}.npz").read_bytes()
-    assert found["e"].guided_by == LAYOUT and found["e"].default_place is not None
+    assert proposals["e"].guided_by == LAYOUT
     ranking = rank(place, tmp_path / "e.npz", collection=LAYOUT)
-    assert int((ranking.scores < ranking.scores[0]).sum()) == found["e"].default_place
+    assert int((ranking.scores < ranking.scores[0]).sum()) == proposals["e"].default_place
     assert content["e"] == content["f"] and content["r"] == content["s"], "the same seed, the same configurations"
     assert len({content[name] for name in ("e", "r", "t")}) == 3
 

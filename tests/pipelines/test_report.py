@@ -54,12 +54,12 @@ def test_the_page_shows_the_scores_of_evaluate_and_why_the_best_is_first(page, s
     assert "Beside the best rule without learning, of 2 models: " in words
     assert "Leaderboard" in words and "train, held out by family" in words
     assert re.search(r"configuration \d+ against \d+, segment 1", words)
-    found = evaluate(Workspace(shared_trained), split="valid")
+    evaluated = evaluate(Workspace(shared_trained), split="valid")
     for collection in (LAYOUT, TILE):
-        assert found.verdicts[collection] in words
+        assert evaluated.verdicts[collection] in words
         facts = gather(Workspace(shared_trained), Collection.parse(collection), explained=False)
         assert sum(facts.importance.values()) == pytest.approx(1.0)
-        rows, metrics = facts.score_rows(), found.report[collection]
+        rows, metrics = facts.score_rows(), evaluated.report[collection]
         assert {row["graph"]: row["slowdown@1"] for row in rows} == metrics["slowdown@1"]["graphs"]
         for rule, mean in metrics["score"]["baselines"].items():
             assert np.mean([row[rule] for row in rows]) == pytest.approx(mean)
@@ -90,9 +90,9 @@ def test_without_models_and_with_names_that_look_like_html(built, tmp_path):
     picture = built / "reports" / "tune-layout-cpu-random-lambdarank.svg"
     picture.parent.mkdir(exist_ok=True)
     picture.write_text('<svg xmlns="http://www.w3.org/2000/svg"><script>alert(2)</script></svg>')
-    found = report(Workspace(built), tmp_path / "report.html")
-    assert found.left_out == {LAYOUT: "no model was trained", TILE: "no model was trained"} and not found.scores
-    text, words = read(found.out)
+    made = report(Workspace(built), tmp_path / "report.html")
+    assert made.left_out == dict.fromkeys((LAYOUT, TILE), "no model was trained") and not made.scores
+    text, words = read(made.out)
     assert f"Without a model: {LAYOUT}; {TILE}." in words
     assert 'src="data:image/svg+xml;base64,' in text, "browsers run no script of an image"
     assert "<script>alert" not in text and "<script>alert(1)</script>" in words
@@ -104,9 +104,9 @@ def test_without_models_and_with_names_that_look_like_html(built, tmp_path):
 def test_intervals_and_the_paired_test(shared_trained):
     ours = gather(Workspace(shared_trained), Collection.parse(LAYOUT), explained=False)
     swapped = dict(zip(ours.metrics, reversed(ours.metrics.values()), strict=True))
-    one, other = (row["Kendall tau"] for row in ours.score_rows())
+    first, second = (row["Kendall tau"] for row in ours.score_rows())
     theirs = replace(ours, rankings={(MODEL, None): swapped})
-    assert compared(ours, theirs)[1].tolist() == [one - other, other - one]
+    assert compared(ours, theirs)[1].tolist() == [first - second, second - first]
     # all of 10 differences of one sign: p = 2 / 2**10
     assert "p = 0.00195, more than chance" in paired_test(np.linspace(0.01, 0.1, 10))
     assert "no more than chance" in paired_test(np.array([0.1, -0.1, 0.2, -0.2, 0.3, -0.3, 0.05]))
@@ -115,13 +115,13 @@ def test_intervals_and_the_paired_test(shared_trained):
     assert mean_row(rows) == {"graph": "mean, 95 % interval", "n": None, "tau": "0.500 (0.500 to 0.500)"}
 
 
-def found(root, **options):
+def splits_of(root, **options):
     parts = info(data_root(root), **options)
     return {(part.collection, part.split): part for part in parts}
 
 
 def test_every_split_is_counted(shared_tree):
-    parts = found(shared_tree)
+    parts = splits_of(shared_tree)
     assert list(parts) == [(of, split) for of in (LAYOUT, TILE) for split in ("train", "valid", "test")]
     for (collection, split), part in parts.items():
         names = TREE[collection][split]
@@ -150,12 +150,12 @@ def test_broken_and_unrankable_files_are_named(tree):
         save_npz(graph_path(tree, collection, split, name), arrays)
     if piped := hasattr(os, "mkfifo"):
         os.mkfifo(graph_path(tree, TILE, "valid", "pipe__a"))
-    part = found(tree)[LAYOUT, "train"]
+    part = splits_of(tree)[LAYOUT, "train"]
     assert set(part.broken) == {"alpha__a", "folder"}
     assert "alpha__a.npz cannot be opened" in part.broken["alpha__a"]
     assert (part.graphs, part.labelled, part.unrankable) == (5 + 3, 6, ["alike", "even"])
     parts = {}
-    reader = Thread(target=lambda: parts.update(found(tree, collections=[TILE])), daemon=True)
+    reader = Thread(target=lambda: parts.update(splits_of(tree, collections=[TILE])), daemon=True)
     reader.start()
     reader.join(10)
     assert {collection for collection, _ in parts} == {TILE}
@@ -169,9 +169,9 @@ def test_siblings_are_graphs_of_the_structure_of_a_train_graph(tmp_path):
     arrays = layout_graph(0)
     cut = {**arrays, "edge_index": arrays["edge_index"][1:]}
     places = {"train a__a": arrays, "train a__b": arrays, "train b__a": cut, "valid a__c": arrays, "test b__b": cut}
-    for place, one in places.items():
-        save_npz(graph_path(tmp_path, LAYOUT, *place.split()), one)
-    siblings = {split: part.siblings for (_, split), part in found(tmp_path).items()}
+    for place, graph in places.items():
+        save_npz(graph_path(tmp_path, LAYOUT, *place.split()), graph)
+    siblings = {split: part.siblings for (_, split), part in splits_of(tmp_path).items()}
     assert siblings == {"train": 2, "valid": 1, "test": 1}
 
 
@@ -184,9 +184,8 @@ def test_columns_are_found_by_name_or_pattern():
     (column,) = describe_columns("size__nodes__log")
     assert (column.kinds, column.scope) == (("layout", "tile"), "graph"), "a column of both kinds is named once"
     assert describe_columns("candidates__minority__share")[0].transductive
-    declared = {
-        name: type(one).__name__ for kind in ("layout", "tile") for one in every_block(kind) for name in one.columns
-    }
+    blocks = [*every_block("layout"), *every_block("tile")]
+    declared = {name: type(block).__name__ for block in blocks for name in block.columns}
     assert {column.name for column in describe_columns("*")} == declared.keys()
     names = [column.name for column in describe_columns("propagation__*")]
     assert names == [name for name, block in declared.items() if block == "Propagation"], "in column order"

@@ -171,9 +171,9 @@ def official():
     """The sizes of TpuGraphs; layout graphs of valid and test count with 1000 configurations each."""
     sizes = []
     for name, (graphs, configs, configurable, nodes) in OFFICIAL.items():
-        each = configs // sum(graphs)
+        trained = configs // sum(graphs)
         split = {
-            part: [GraphCounts(1000 if configurable and part != "train" else each, nodes, configurable)] * count
+            part: [GraphCounts(1000 if configurable and part != "train" else trained, nodes, configurable)] * count
             for part, count in zip(("train", "valid", "test"), graphs, strict=True)
         }
         sizes.append(CollectionSize(Collection.parse(name), split, families=30))

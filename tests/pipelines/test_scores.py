@@ -151,9 +151,9 @@ def test_scores_are_written_under_the_lock(trained, tmp_path, monkeypatch):
 
 
 def test_scores_are_submitted_and_blended_by_rank(shared_built, tmp_path):
-    one, two = tmp_path / "one.parquet", tmp_path / "two.csv"
-    scores_of(shared_built).write_parquet(one)
-    scores_of(shared_built, score=-1000.0 * pl.col("configuration")).write_csv(two)
+    first, second = tmp_path / "one.parquet", tmp_path / "two.csv"
+    scores_of(shared_built).write_parquet(first)
+    scores_of(shared_built, score=-1000.0 * pl.col("configuration")).write_csv(second)
     workspace, names = Workspace(shared_built), [f"{LAYOUT}:{name}" for name in TREE[LAYOUT]["test"]]
     out = tmp_path / "out.csv"
 
@@ -162,11 +162,11 @@ def test_scores_are_submitted_and_blended_by_rank(shared_built, tmp_path):
         assert report.rows == {LAYOUT: 2, TILE: 0} and report.unranked() == {"default": 2}
         return [int(orders(out)[name].split(";")[0]) for name in names]
 
-    assert first_of(one) == [0, 0]
+    assert first_of(first) == [0, 0]
     assert orders(out)[names[0]].split(";")[:3] == ["0", "22", "23"], "repeats have the score of the first"
-    assert first_of(two) == [21, 21]
-    assert first_of(one, two, weights=(2, 1)) == [0, 0] and first_of(one, two, weights=(1, 2)) == [21, 21]
-    assert first_of(one, two) == [0, 0], "all are equal: the order of the file"
+    assert first_of(second) == [21, 21]
+    assert first_of(first, second, weights=(2, 1)) == [0, 0] and first_of(first, second, weights=(1, 2)) == [21, 21]
+    assert first_of(first, second) == [0, 0], "all are equal: the order of the file"
 
 
 def test_the_first_wrong_row_is_named(shared_built, tmp_path):

@@ -90,8 +90,8 @@ def test_what_stands_beside_a_score(shared_trained):
     once = [kendall_tau(model.score(graph).mean, graph.row_cost) for graph in graphs]
     assert tau["repeats_once"] == pytest.approx(np.mean(once)) and tau["repeats_once"] != tau["mean"]
     per_seed = [(graph, model.score(graph).per_seed) for graph in graphs]
-    one, other = np.mean([[kendall_tau(x[g.group], g.cost) for x in each] for g, each in per_seed], axis=0)
-    assert tau["seeds_std"] == pytest.approx(abs(one - other) / np.sqrt(2)) and tau["seeds_std"] > 0
+    first, second = np.mean([[kendall_tau(x[g.group], g.cost) for x in scores] for g, scores in per_seed], axis=0)
+    assert tau["seeds_std"] == pytest.approx(abs(first - second) / np.sqrt(2)) and tau["seeds_std"] > 0
 
 
 def test_a_ceiling_stands_beside_tau_if_labels_are_measured_again(shared_trained, monkeypatch):
@@ -291,7 +291,7 @@ def test_rankers_by_name_need_no_model_and_are_compared_on_the_same_graphs(built
         for values in metrics.values():
             values.pop("difference", None)
     assert comparison == {name: evaluation.report[LAYOUT] for name, evaluation in alone.items()}
-    means = [one.report[LAYOUT]["slowdown@1"]["mean"] for one in alone.values()]
+    means = [evaluated.report[LAYOUT]["slowdown@1"]["mean"] for evaluated in alone.values()]
     assert gap["mean"] == pytest.approx(means[1] - means[0]) and gap["low"] <= gap["mean"] <= gap["high"]
     assert found.graphs == "out of fold, unseen families"
     assert found.notes == [*alone["ranknet"].notes, *alone["lambdarank"].notes]
@@ -305,16 +305,16 @@ def test_a_block_is_left_out_on_the_same_folds(trained, fits, models):
     found = cross_validate_rankers(workspace, models, without=["Padding", "InnerChange"], fit=fit)
     whole, rest = found.comparison[LAYOUT].values()
     assert "no columns of Padding or InnerChange" in found.left_out[TILE] and TILE not in found.report
-    scores = [[*one["score"]["graphs"].items()] for one in (whole, rest)]
+    scores = [[*metrics["score"]["graphs"].items()] for metrics in (whole, rest)]
     assert [name for name, _ in scores[0]] == [name for name, _ in scores[1]]
-    worth = np.array([one - other for (_, one), (_, other) in zip(*scores, strict=True)])
+    worth = np.array([full - part for (_, full), (_, part) in zip(*scores, strict=True)])
     error = worth.std(ddof=1) / np.sqrt(len(worth))
     text = f"columns of Padding and InnerChange add {worth.mean():+.4f} of Kendall tau (standard error {error:.4f})"
     assert worth_of_blocks(found, ["Padding", "InnerChange"]) == {LAYOUT: text}
     half, columns = len(fits) // 2, {*Padding.columns, *InnerChange.columns}
-    assert [[*one["data"].families] for one in fits[:half]] == [[*one["data"].families] for one in fits[half:]]
-    assert all(columns.isdisjoint(one["data"].columns) for one in fits[:half])
-    assert all(columns <= {*one["data"].columns} for one in fits[half:])
+    assert [[*fit["data"].families] for fit in fits[:half]] == [[*fit["data"].families] for fit in fits[half:]]
+    assert all(columns.isdisjoint(fit["data"].columns) for fit in fits[:half])
+    assert all(columns <= {*fit["data"].columns} for fit in fits[half:])
     assert fits[-1]["data"].matrix().shape[1] - fits[0]["data"].matrix().shape[1] == len(columns)
     names = read_results(workspace).filter(held_out_by="family")["ranker"].unique().to_list()
     assert sorted(names) == ["lambdarank", "lambdarank without Padding and InnerChange"]

@@ -269,7 +269,9 @@ def test_against_the_test_graphs_or_a_sample(tmp_path):
     ):
         checked = module.check_submission(write(tmp_path / "a.csv", rows), data_root=root)
         assert (checked.rows, checked.against, checked.unknown) == (2, "2 test graphs", {})
-        assert [problem[: len(one)] for problem, one in zip(checked.problems, expected, strict=True)] == expected
+        assert [
+            problem[: len(start)] for problem, start in zip(checked.problems, expected, strict=True)
+        ] == expected
 
     graph_path(tmp_path / "tree", TILE, "test", "dot__b").write_bytes(b"cut")
     rows = {**RIGHT, f"{TILE}:dot__b": [0, 1, 2, 3, 99]}

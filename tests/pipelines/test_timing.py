@@ -84,9 +84,9 @@ def test_a_search_is_guided_by_times_beside_the_default(tmp_path):
     with Journal(tmp_path / "j", {}) as journal:
         stopwatch = Stopwatch(device, journal)
         outcomes = [[Outcome(Status.OK, fingerprint=name) for name in batch] for batch in ("8", "480", "88")]
-        timed = [one for batch in outcomes for one in stopwatch.time(batch, lambda _: PLAIN)]
-    assert [one.estimate for one in timed if one.status is Status.OK] == [
+        timed = [outcome for batch in outcomes for outcome in stopwatch.time(batch, lambda _: PLAIN)]
+    assert [outcome.estimate for outcome in timed if outcome.status is Status.OK] == [
         Estimate(ms * 10**6) for ms in (8, 4, 8, 8, 8)
     ]
-    assert [one.message for one in timed if one.status is Status.FAILED] == ["no memory"]
+    assert [outcome.message for outcome in timed if outcome.status is Status.FAILED] == ["no memory"]
     assert device.asked == [["8"], ["8", "4", "0"]], "nothing is measured twice"

@@ -81,9 +81,9 @@ def test_out_of_fold_scores_are_kept_and_seeds_are_averaged(built, fits):
     assert families[3:] == [["alpha", "beta", "gamma"]] * 3
     assert [(fit["seed"], fit["rounds"]) for fit in fits[3:]] == [(n, result.rounds) for n in (5, 6, 7)]
     graph = stored(built)["alpha__a"]
-    each = [ranker.predict(graph.matrix(), graph.columns, graph.instances) for ranker in model.rankers]
-    assert len(each) == 3 and not np.array_equal(each[0], each[1])
-    assert np.array_equal(model.score(graph).mean, np.mean(each, axis=0))
+    scores = [ranker.predict(graph.matrix(), graph.columns, graph.instances) for ranker in model.rankers]
+    assert len(scores) == 3 and not np.array_equal(scores[0], scores[1])
+    assert np.array_equal(model.score(graph).mean, np.mean(scores, axis=0))
 
 
 def test_the_number_of_rounds_is_the_best_of_the_folds(built, fits, monkeypatch):
@@ -106,10 +106,10 @@ def test_the_number_of_rounds_is_the_best_of_the_folds(built, fits, monkeypatch)
 
 def test_columns_are_as_important_as_the_mean_of_the_seeds_says_as_in_the_report(built):
     (result,) = run(built, rounds=4, seeds=2)
-    one, other = (ranker.importance() for ranker in model_of(built, TILE).rankers)
-    assert one != other
+    first, second = (ranker.importance() for ranker in model_of(built, TILE).rankers)
+    assert first != second
     for name, share in result.importance.items():
-        assert share == pytest.approx((one.get(name, 0) + other.get(name, 0)) / 2)
+        assert share == pytest.approx((first.get(name, 0) + second.get(name, 0)) / 2)
     assert [*result.importance.values()] == sorted(result.importance.values(), reverse=True)
 
 
