@@ -57,35 +57,31 @@ def test_labels_are_the_sum_of_cycles_at_the_clock(tmp_path):
     assert loop.manifest["loops_counted_once"] == 0 and len(np.unique(read_graph(loop.path).runtime)) > 1
 
 
+def kill(program, out, settings, lines):
+    """Kill a collection soon after its journal has more than so many lines; return the journal."""
+    words = ["--program", program, "--configs", str(settings.configs), "--target", settings.target, "--out", out]
+    process = subprocess.Popen([sys.executable, "-m", "xlarank", "collect", *words], stderr=subprocess.DEVNULL)
+    source = "cpu" if settings.target == "cpu" else "tpu-estimate"
+    journal = out / f"npz/layout/{source}/random/train/.{program.partition(':')[2]}.journal"
+    while process.poll() is None and not (journal.exists() and journal.read_bytes().count(b"\n") > lines):
+        time.sleep(0.01)
+    time.sleep(np.random.default_rng().uniform(0, 0.1))
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    return journal
+
+
 def test_killed_and_run_again_it_gives_the_same_file(tmp_path):
-    command = [sys.executable, "-m", "xlarank", "collect", "--program", PRODUCTS, "--configs", "6"]
     settings = CollectSettings("tpu-v3", configs=6)
-    collect(PRODUCTS, tmp_path / "whole", settings)
-    killed = subprocess.Popen([*command, "--out", tmp_path / "killed"], stderr=subprocess.DEVNULL)
-    journal = tmp_path / "killed/npz/layout/tpu-estimate/random/train/.products.journal"
-    until = time.monotonic() + 120
-    while time.monotonic() < until and not (journal.exists() and journal.read_bytes().count(b"\n") > 2):
-        time.sleep(0.05)
-    killed.send_signal(signal.SIGKILL)
-    killed.wait()
-    assert journal.exists()
-    collect(PRODUCTS, tmp_path / "killed", settings)
-    place = Path("npz/layout/tpu-estimate/random/train/products.npz")
-    assert (tmp_path / "whole" / place).read_bytes() == (tmp_path / "killed" / place).read_bytes()
-    assert not journal.exists()
+    journal = kill(PRODUCTS, tmp_path / "killed", settings, 2)
+    whole, again = (collect(PRODUCTS, tmp_path / name, settings).path for name in ("whole", "killed"))
+    assert whole.read_bytes() == again.read_bytes() and not journal.exists()
 
 
 def test_killed_at_random_moments_a_measured_collection_is_completed(tmp_path):
     program, settings = f"{PROGRAMS}:rows", CollectSettings("cpu", configs=3)
-    command = f"-m xlarank collect --program {program} --configs 3 --target cpu --out {tmp_path}".split()
-    journal = tmp_path / "npz/layout/cpu/random/train/.rows.journal"
     for lines in (1, 3, 6, 12):  # compiled first, then measured
-        killed = subprocess.Popen([sys.executable, *command])
-        while killed.poll() is None and not (journal.exists() and journal.read_bytes().count(b"\n") > lines):
-            time.sleep(0.01)
-        time.sleep(np.random.default_rng().uniform(0, 0.1))
-        killed.kill()
-        assert killed.wait() == -signal.SIGKILL
+        journal = kill(program, tmp_path, settings, lines)
     kept = journal.read_text().count('"round"')
     collected, whole = (collect(program, out, settings) for out in (tmp_path, tmp_path / "whole"))
     assert collected.manifest["rounds"] >= kept > 2
