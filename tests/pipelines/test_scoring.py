@@ -155,6 +155,7 @@ def test_official_indices_restrict_layout_graphs(shared_trained, tmp_path):
     assert list(found.report[LAYOUT]["tau"]["graphs"]) == ["delta__b"]
     assert found.left_out == {f"{LAYOUT} delta__a": "it has no official indices"}
     for content, message in (
+        ({**few, "delta__a": [0, 24]}, "indices of delta__a reach beyond its 24 configurations"),
         ({**few, "delta__a": [-1, 3]}, "indices of delta__a reach beyond its 24 configurations"),
         ({**few, "delta__a": []}, "none of the official configurations of delta__a was measured"),
         *((text, r"cpu_random\.json cannot be") for text in ("[1]", "7", '{"a": 3}', '{"a": ["x"]}', "{")),
@@ -290,8 +291,8 @@ def test_rankers_by_name_need_no_model_and_are_compared_on_the_same_graphs(built
     for metrics in comparison.values():
         for values in metrics.values():
             values.pop("difference", None)
-    assert comparison == {name: evaluation.report[LAYOUT] for name, evaluation in alone.items()}
-    means = [evaluated.report[LAYOUT]["slowdown@1"]["mean"] for evaluated in alone.values()]
+    assert comparison == {name: ranker.report[LAYOUT] for name, ranker in alone.items()}
+    means = [ranker.report[LAYOUT]["slowdown@1"]["mean"] for ranker in alone.values()]
     assert gap["mean"] == pytest.approx(means[1] - means[0]) and gap["low"] <= gap["mean"] <= gap["high"]
     assert found.graphs == "out of fold, unseen families"
     assert found.notes == [*alone["ranknet"].notes, *alone["lambdarank"].notes]
