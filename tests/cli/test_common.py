@@ -1,4 +1,4 @@
-"""What every command takes and shows: JSON, values from a file, lists of files, help, tables and bars."""
+"""Options and output of every command: JSON, values from a file, lists of files, help, tables and bars."""
 
 import io
 import json
@@ -268,7 +268,6 @@ def table_of(heads, *rows):
 
 
 def info(*collections):
-    """What `info` says of large collections."""
     part = SplitInfo("", "train", graphs=198, labelled=198, configs=13_300_000, distinct=12_000_000)
     part.families, part.siblings, part.bytes = set(map(str, range(99))), 190, 900_000_000
     part.nodes, part.configurable = [1013, 43_615], [20, 3143]

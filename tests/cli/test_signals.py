@@ -26,7 +26,7 @@ posix_only = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSI
 
 
 def interrupt(process, when, number=signal.SIGINT):
-    """What Ctrl-C does: the signal goes to the whole group."""
+    """Send the signal to the whole group, as Ctrl-C does."""
     deadline = time.monotonic() + 240
     try:
         while not when():
@@ -42,7 +42,6 @@ def interrupt(process, when, number=signal.SIGINT):
 
 
 def many_graphs(root):
-    """Enough work for seconds."""
     first = save_npz(graph_path(root, LAYOUT, "train", "family0__0"), layout_graph(0))
     for number in range(1, 400):
         os.link(first, graph_path(root, LAYOUT, "train", f"family{number % 7}__{number}"))
@@ -151,7 +150,7 @@ def finish(words, folder):
 
 
 def result(command, folder):
-    """What the command is for, without times."""
+    """Return the result of the command, without times."""
     work = folder / "work"
     if command == "build-features":
         # A parquet file holds the time of its npz file, which is another in each copy of the tree. What a SIGKILL

@@ -46,7 +46,6 @@ def manifest(workspace, collection=LAYOUT, split="train"):
 
 
 def totals(report):
-    """Files built, kept and broken."""
     parts = report.splits
     return sum(p.built for p in parts), sum(p.kept for p in parts), sum(len(p.broken) for p in parts)
 
@@ -149,7 +148,7 @@ _BROKEN = ("folder__a", "dangling__a", "tile__a", "text__a")
 
 
 def test_odd_names_and_files_are_taken_or_refused_one_by_one(tree, tmp_path):
-    """What cannot be ranked is listed and kept: a submission needs every configuration."""
+    """Graphs that cannot be ranked are listed and kept: a submission needs every configuration."""
     for name in (*_HARMFUL, *_SKIPPED, *_HARMLESS):
         odd = save_npz(graph_path(tree, LAYOUT, "valid", "odd"), trees.layout_graph(len(name)))
         odd.rename(odd.with_name(f"{name}.npz"))

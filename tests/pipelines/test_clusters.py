@@ -49,7 +49,6 @@ def client():
 
 
 def pids(client):
-    """Process ids of the workers."""
     return sorted(client.run(os.getpid).values())
 
 
@@ -127,7 +126,6 @@ def test_two_workers_grow_the_same_trees_again_and_a_model_like_any_other(client
 @slow
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
 def test_workers_that_are_killed(client, tmp_path, monkeypatch):
-    """Their graphs are built again by the others; a training ends, and the next one works."""
     monkeypatch.setattr("xlarank.pipelines.support.building._PART_GRAPHS", 1)  # a job for each graph
     victim, other = pids(client)
     names = [f"family{number % 9}__{number}" for number in range(24)]
@@ -159,7 +157,6 @@ def test_workers_that_are_killed(client, tmp_path, monkeypatch):
 
 @slow
 def test_one_worker_a_graph_that_kills_it_and_a_scheduler_that_goes_away(tree, tmp_path, monkeypatch):
-    """One worker grows the trees of this process; the graph is broken alone."""
     dask = pytest.importorskip("dask")
     with dask.config.set({"distributed.scheduler.allowed-failures": 0}), connected("local", 1) as client:
         there, here = (fitted(cluster) for cluster in (TreeCluster(client), None))

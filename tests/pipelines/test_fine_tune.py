@@ -81,7 +81,6 @@ def test_one_or_two_measured_graphs_are_enough(two, graphs):
 
 
 def keep_graphs(place, names):
-    """Leave only some of the train graphs in the stored features."""
     manifest = place.features(Collection.parse(LAYOUT), "train") / "manifest.json"
     value = json.loads(manifest.read_text("utf-8"))
     value["graphs"] = {name: value["graphs"][name] for name in names}
@@ -146,7 +145,6 @@ def test_what_cannot_be_continued(two):
 
 @pytest.fixture
 def pair(built):
-    """A second collection with the same rows."""
     shutil.copytree(built / "features" / "layout/cpu/random", built / "features" / "layout/tpu-estimate/random")
     return Workspace(built)
 

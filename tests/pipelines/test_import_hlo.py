@@ -147,7 +147,6 @@ def program(tmp_path):
 
 
 def proposed(path, folder, **settings):
-    """A proposal for a program, and the graph that was written."""
     out = folder / "p.npz"
     proposal = propose(path, out, ProposeSettings(**settings), workspace=Workspace(folder), collection=LAYOUT)
     return proposal, read_graph(out)

@@ -144,7 +144,6 @@ def execute(place, working, **parameters):
 
 
 def test_the_rehearsal_takes_a_python_relative_to_where_it_is_started(tmp_path):
-    """As `PYTHON=.venv/bin/python`; it goes to other folders before it runs it."""
     python = tmp_path / "bin" / "python"
     python.parent.mkdir()
     python.write_text('#!/bin/sh\necho "$PWD $*"\nexit 7\n')

@@ -49,7 +49,6 @@ def test_every_evaluation_is_in_the_table(trained):
 
 
 def test_the_leaderboard_is_paired_by_hand(tmp_path):
-    """The first of x, y and z is y; z did not rank graph c."""
     workspace = Workspace(tmp_path)
     scores = {"x": [0.5, 0.6, 0.1], "y": [0.6, 0.7, 0.8], "z": [0.4, 0.8]}
     tables = [

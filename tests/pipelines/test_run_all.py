@@ -126,7 +126,6 @@ def start(tree, folder, *words):
     ],
 )
 def test_a_killed_run_goes_on_where_it_was(tree, tmp_path, number, mark, trials):
-    """SIGKILL within a study, SIGTERM while the first model is trained."""
     work = tmp_path / "work"
     process = start(tree, tmp_path, "--trials", 100 * trials)
     try:

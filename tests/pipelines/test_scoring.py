@@ -108,7 +108,6 @@ def test_a_ceiling_stands_beside_tau_if_labels_are_measured_again(shared_trained
 
 @pytest.mark.slow
 def test_model_of_another_collection(shared_trained, shared_built, tmp_path):
-    """Every collection of its kind where none is named."""
     root, work, other = tmp_path / "tree", tmp_path / "work", "layout:cpu:default"
     # of a second layout collection one graph has a learned name, one is of a learned family, one is new
     trees.write_tree(root, {**TREE, other: {"train": ("delta__x",), "valid": ("alpha__a", "beta__z", "kappa__a")}})
@@ -227,7 +226,6 @@ def test_by_family_are_the_scores_that_training_kept(shared_trained, fits):
 
 @pytest.mark.slow
 def test_graphs_are_held_out_while_their_family_stays(trained, fits):
-    """At the parameters and rounds of the model."""
     listener = Listener()
     found = held_out(trained, by="graph", progress=listener)
     assert listener.jobs == [(f"cross-validating {LAYOUT}", 4), (f"cross-validating {TILE}", 2)]

@@ -101,7 +101,6 @@ OTHERS = {"valid": ("expsum__b",), "test": ("transpose__b", "conv3x3_s2__a")}
 
 @pytest.fixture(scope="module")
 def kernels(tmp_path_factory):
-    """A workspace with a model of three kinds of kernels."""
     root, workspace = tmp_path_factory.mktemp("kernels"), Workspace(tmp_path_factory.mktemp("kernels_work"))
     for split, names in {"train": LEARNED, **OTHERS}.items():
         for name in names:

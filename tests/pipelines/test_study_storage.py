@@ -59,7 +59,6 @@ def start(workspace, storage, seconds):
 
 
 def points(workspace, storage, *states):
-    """How often each point was tried."""
     trials = trials_of(workspace, storage)
     return Counter(json.dumps(trial.params, sort_keys=True) for trial in trials if trial.state in states)
 

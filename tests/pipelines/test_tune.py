@@ -51,7 +51,6 @@ def folder(workspace, collection=TILE):
 
 
 def trials_of(workspace, storage=None):
-    """Trials of the only study."""
     with open_storage(StudyOptions(storage), folder(workspace)) as opened:
         (name,) = optuna.get_all_study_names(opened)
         return optuna.load_study(study_name=name, storage=opened).trials
@@ -64,7 +63,6 @@ def states(workspace):
 
 @pytest.fixture(autouse=True)
 def _no_pictures(request, monkeypatch):
-    """They take longer than a study."""
     if "pictures" not in request.node.name:
         monkeypatch.setattr("xlarank.pipelines.tune.draw_study", lambda *_: [])
 
@@ -213,7 +211,6 @@ def test_one_family_cannot_be_tuned(tmp_path):
 
 
 def test_an_ensemble_is_tuned_with_its_members_own_parameters(built, monkeypatch):
-    """And members of other parameters are another study."""
     seen = []
 
     def members(params):
