@@ -1,9 +1,5 @@
 """Which collected graphs join the sample, and a short run of the fuzzer."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -14,14 +10,14 @@ from xlarank.data.root import SAMPLE
 _FILE = SAMPLE / "npz" / "layout" / "tpu-estimate" / "random" / "train" / "mixer__a.npz"
 
 
-def _collected(folder: Path, search: str, name: str, source: str = "tpu-estimate", **more: np.ndarray) -> None:
+def _collected(folder, search, name, source="tpu-estimate", **more):
     place = folder / "npz" / "layout" / source / search / "train" / f"{name}.npz"
     place.parent.mkdir(parents=True, exist_ok=True)
     with np.load(_FILE) as arrays:
         np.savez(place, **{**arrays, **more})
 
 
-def test_what_is_taken(tmp_path: Path) -> None:
+def test_what_is_taken(tmp_path):
     folder, sample = tmp_path / "collected", tmp_path / "sample"
     configs = len(np.load(_FILE)["config_runtime"])
     _collected(folder, "random", "new__a", cycles_start=np.arange(3))
@@ -43,7 +39,7 @@ def test_what_is_taken(tmp_path: Path) -> None:
     assert adopt(folder, sample, 8)[0] == [], "what is there stays"
 
 
-def test_a_kernel_is_taken_once(tmp_path: Path) -> None:
+def test_a_kernel_is_taken_once(tmp_path):
     folder, sample = tmp_path / "collected", tmp_path / "sample"
     kernel = sorted(SAMPLE.glob("npz/tile/tpu-estimate/train/*.npz"))[0]
     names = ("one__a_0123456789ab", "two__a_0123456789ab", "gru__a_aaaaaaaaaaaa", "alexnet__a_bbbbbbbbbbbb")
@@ -57,7 +53,7 @@ def test_a_kernel_is_taken_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_no_edited_booster_ends_the_process(tmp_path: Path) -> None:
+def test_no_edited_booster_ends_the_process(tmp_path):
     for model, counts in fuzz(tmp_path, 120).items():
         assert set(counts) <= {"refused", "ranked", "no numbers"}, (model, counts)
         assert counts["refused"] > 24, "most edits are seen"

@@ -1,7 +1,5 @@
 """All commands on a few graphs: what each stores and prints."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re
@@ -11,13 +9,13 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from tests.cli.conftest import FILES, LAYOUT, ROOT, SAMPLE, TILE, Job, ended, here, refused, start
+from tests.cli.conftest import FILES, LAYOUT, SAMPLE, TILE, ended, here, start
 from tests.data.hlo.programs import matmul_module
 from tests.data.hlo.test_reading import TEXT
 from tests.pipelines.trees import graph_path
 
 
-def test_what_each_step_prints_and_stores(job: Job) -> None:
+def test_what_each_step_prints_and_stores(job):
     assert {step: (outcome.code, outcome.errors) for step, outcome in job.outcomes.items()} == dict.fromkeys(
         job.outcomes, (0, [])
     )
@@ -39,15 +37,11 @@ def test_what_each_step_prints_and_stores(job: Job) -> None:
     assert job.outcomes["train"].out.count("lambdarank (tuned)") == 2
 
 
-def test_scores_submission_and_ranking_are_as_promised(job: Job) -> None:
+def test_scores_submission_and_ranking_are_as_promised(job):
     report = json.loads((job.folder / "scores.json").read_text())
-    assert set(report) == {LAYOUT, TILE}
-    for collection, metrics in report.items():
-        assert set(metrics) >= {"tau", "ordered_pair_accuracy", "slowdown@1", "slowdown@5", "score"}
-        for values in metrics.values():
-            beside = {"baselines", "repeats_once", "seeds_std", "ceiling"}
-            assert set(values) - beside == {"mean", "std", "low", "high", "graphs"}
-            assert list(values["graphs"]) == list(FILES[collection]["valid"])
+    graphs = {name: tuple(metrics["tau"]["graphs"]) for name, metrics in report.items()}
+    assert graphs == {name: FILES[name]["valid"] for name in (LAYOUT, TILE)}
+    assert json.loads(here("evaluate", "--workspace", job.work, "--json", "-").out) == report, "the same again"
     assert re.search(rf"mean\s+{report[LAYOUT]['tau']['mean']:.3f}", job.outcomes["evaluate"].out)
     with (job.folder / "out" / "submission.csv").open(newline="") as stream:
         listed = {row["ID"]: len(row["TopConfigs"].split(";")) for row in csv.DictReader(stream)}
@@ -61,7 +55,7 @@ def test_scores_submission_and_ranking_are_as_promised(job: Job) -> None:
     assert len(re.findall(r"\bscore\b", printed)) == 1, "no other number is called a score"
 
 
-def test_the_check_that_submit_recommends_works_as_it_is(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_that_submit_recommends_works_as_it_is(job, monkeypatch):
     monkeypatch.chdir(job.folder)
     whole = job.outcomes["submit"]
     part = here("submit", "--workspace", job.work, "-c", TILE, "--out", "part of it.csv")
@@ -74,16 +68,7 @@ def test_the_check_that_submit_recommends_works_as_it_is(job: Job, monkeypatch: 
     assert against_others.code == 1 and "1 problem in out/submission.csv" in against_others.err
 
 
-@pytest.mark.slow
-def test_a_real_shell_gives_the_same(job: Job, tmp_path: Path) -> None:
-    """``python run.py`` in the repository's root, as the README has it."""
-    words = ["evaluate", "--workspace", job.work, "--json", tmp_path / "scores.json"]
-    assert ended(start(*words, cwd=ROOT, home=tmp_path)).code == 0
-    assert (tmp_path / "scores.json").read_bytes() == (job.folder / "scores.json").read_bytes()
-    refused(ended(start("info", "--data-root", "absent", cwd=ROOT, home=tmp_path)), "absent .*does not exist")
-
-
-def test_naming_the_data_root_again_keeps_how_it_was_built(tree: Path, tmp_path: Path) -> None:
+def test_naming_the_data_root_again_keeps_how_it_was_built(tree, tmp_path):
     """Or the columns and configurations chosen in build-features would be undone by the next command."""
     place = ["--data-root", tree, "--workspace", tmp_path / "work"]
     here("build-features", *place, "--tier", "fast", "--no-candidates", "--max-configs", "30", "-c", TILE)
@@ -94,14 +79,8 @@ def test_naming_the_data_root_again_keeps_how_it_was_built(tree: Path, tmp_path:
     assert json.loads(manifest.read_text())["recipe"] == before
 
 
-def test_the_data_root_of_the_environment_or_the_sample(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "the embedded sample" in here("info", "--collection", TILE).out
-    monkeypatch.setenv("XLARANK_DATA", str(job.tree))
-    assert "named by XLARANK_DATA" in here("info").out
-
-
 @pytest.mark.slow
-def test_the_demo_ends_in_three_lines_and_a_page(tmp_path: Path) -> None:
+def test_the_demo_ends_in_three_lines_and_a_page(tmp_path):
     """Rules differ on what it learns, all rows of its submission are ranked, and the page is there."""
     done = ended(start("demo", "--trials", "1", cwd=tmp_path), timeout=900)
     learned, result, page = done.out.splitlines()[-3:]
@@ -117,25 +96,21 @@ def test_the_demo_ends_in_three_lines_and_a_page(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_explain_shows_nodes_and_causes_and_draws(job: Job, tmp_path: Path) -> None:
+def test_explain_shows_nodes_and_causes_and_draws(job, tmp_path):
     graph = graph_path(job.tree, LAYOUT, "valid", "mlp__a")
     svg, values = tmp_path / "segment.svg", tmp_path / "explained.json"
     words = ["explain", graph, "--config", 3, "--against", "default", "--workspace", job.work]
     done = here(*words, "--svg", svg, "--json", values)
     assert done.code == 0, done.err
     assert "mlp__a: configuration 3 (rank" in done.out and "the compiler's default" in done.out
-    result = json.loads(values.read_text())
-    total = sum(node["value"] for node in result["nodes"]) + result["rest"]
-    assert total == pytest.approx(result["difference"]) and result["configuration"] == 3
+    assert json.loads(values.read_text())["configuration"] == 3
     assert svg.read_text().startswith("<svg") and f"wrote {svg}" in done.out
-    said = "mlp__a has no configuration 9999; expected a number from 0 to 63"
-    refused(["explain", graph, "--config", 9999, "--workspace", job.work], said)
     done = here("explain", graph_path(job.tree, TILE, "valid", "expsum__a"), "--workspace", job.work)
     assert done.code == 0 and "contribution" in done.out and " node " not in done.out, "tiles have causes only"
 
 
 @pytest.mark.slow
-def test_calibrate_then_rank_and_report_tell(trained: Path, job: Job, tmp_path: Path) -> None:
+def test_calibrate_then_rank_and_report_tell(trained, job, tmp_path):
     done = here("calibrate", "--workspace", trained, "--threads", 1)
     assert done.code == 1 and "has one seed, which cannot disagree with itself" in done.err
     assert here("train", "--workspace", trained, "--seeds", 2, "--rounds", 30, "--threads", 1).code == 0
@@ -149,32 +124,28 @@ def test_calibrate_then_rank_and_report_tell(trained: Path, job: Job, tmp_path: 
     assert done.code == 0, done.err
     assert f"wrote {page}: " in done.out and f"{TILE}: " in done.out
     text = page.read_text(encoding="utf-8")
-    assert "Measured out of fold" in text and "standard\ndeviations" not in text
+    assert "Measured out of fold" in text and "ranked better than in" in " ".join(text.split())
 
 
 @pytest.mark.slow
-def test_other_rankers_alone_and_side_by_side(trained: Path) -> None:
+def test_other_rankers_alone_and_side_by_side(trained):
     words = ["cross-validate", "--workspace", trained, "--rounds", "5", "--threads", "1", "--json", "-"]
     done = here(*words, "--model", "ranknet", "--model", "lambdarank", "-c", LAYOUT)
-    assert done.code == 0
     report = json.loads(done.out)[LAYOUT]
-    assert list(report) == ["ranknet", "lambdarank"]
+    assert done.code == 0 and list(report) == ["ranknet", "lambdarank"]
     between = report["lambdarank"]["slowdown@5"]["difference"]
-    assert set(between) == {"mean", "low", "high", "graphs"}
     assert "lambdarank minus ranknet" in done.err and "slowdown@5" in done.err
     assert f"{between['low']:+.3f} to {between['high']:+.3f}" in done.err
     done = here(*words, "--model", "ranknet", "--by", "kind", "-c", TILE)
     assert done.code == 0 and set(json.loads(done.out)[TILE]["score"]["graphs"]) == set(FILES[TILE]["train"])
     assert f"{TILE}: ranknet with default parameters, 5 rounds" in done.err.replace("\n", " ")
-    csv_file = trained / "leaderboard.csv"
-    done = here("leaderboard", "--workspace", trained, "-c", LAYOUT, "--csv", csv_file)
+    done = here("leaderboard", "--workspace", trained, "-c", LAYOUT, "--csv", trained / "leaderboard.csv")
     assert done.code == 0 and "held out by family" in done.out and "ranknet" in done.out
-    with csv_file.open(newline="") as stream:
-        rows = list(csv.DictReader(stream))
-    assert {"lambdarank", "ranknet"} <= {row["ranker"] for row in rows} and rows[0]["difference"] == "0.0"
+    rows = pl.read_csv(trained / "leaderboard.csv")
+    assert {"lambdarank", "ranknet"} <= set(rows["ranker"]) and rows["difference"][0] == 0
 
 
-def test_programs_are_imported_and_get_configurations(tmp_path: Path) -> None:
+def test_programs_are_imported_and_get_configurations(tmp_path):
     program, broken = tmp_path / "f.hlo.pb", tmp_path / "broken.pb"
     program.write_bytes(matmul_module().SerializeToString())
     broken.write_bytes(b"\x0a\xff")
@@ -185,20 +156,17 @@ def test_programs_are_imported_and_get_configurations(tmp_path: Path) -> None:
     assert "broken.pb: the file is cut off" in named and "1 broken file" in summary
     report = json.loads((tmp_path / "report.json").read_text())
     assert [graph["graph"] for graph in report["graphs"]] == ["f"] and list(report["broken"]) == [str(broken)]
-    assert Path(report["graphs"][0]["path"]).is_file()
 
-    free = ["--tie", "none", "--json", tmp_path / "p.json"]
-    outcome = here("propose", program, "--configs", 9, "--out", tmp_path / "p.npz", *free)
+    outcome = here("propose", program, "--configs", 9, "--out", tmp_path / "p.npz", "--tie", "none")
     assert "2 of 2 configurable nodes have a choice, in 2 groups of 3 to 7 rows each" in outcome.out
     assert outcome.code == 0 and "9 configurations (random)" in outcome.out
-    assert json.loads((tmp_path / "p.json").read_text())["configs"] == 9
     for tie, count in (("none", 21), ("rule", 7)):
         words = ["--configs", 100, "--out", tmp_path / "q.npz", "--tie", tie]
         outcome = here("propose", tmp_path / "p.npz", *words)
         assert outcome.code == 0 and f"only {count} distinct configurations were found" in outcome.out
 
 
-def test_text_without_a_parser_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_text_without_a_parser_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setattr("xlarank.data.hlo.text._PARSERS", ("jaxlib_that_is_not_there",))
     (tmp_path / "f.hlo").write_text(TEXT)
     outcome = here("import-hlo", tmp_path / "f.hlo", "--out", tmp_path / "own")

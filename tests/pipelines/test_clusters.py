@@ -9,7 +9,6 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,34 +35,31 @@ from xlarank.pipelines.train import train
 from xlarank.pipelines.training.fitting import TrainRequest
 
 if TYPE_CHECKING:
-    from distributed import Client
+    pass
 
 slow = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
+def client():
     """Of a cluster of two workers; skips the test where Dask is not installed."""
     need("distributed")
     with connected("local", 2) as found:
         yield found
 
 
-def pids(client: Client) -> list[int]:
-    """Process ids of the workers."""
+def pids(client):
     return sorted(client.run(os.getpid).values())
 
 
-def fitted(cluster: TreeCluster | None, rounds: int = 20) -> LambdaRank:
+def fitted(cluster, rounds=20):
     """On 8 graphs of 80 rows, dealt into query groups of at most 30."""
     settings = FitSettings(rounds, threads=1, cluster=cluster)
     return LambdaRank({"max_group": 30}, kind="layout").fit(easy_data(8, 80), settings)
 
 
 @slow
-def test_a_cluster_stores_what_this_machine_would(
-    client: Client, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cluster_stores_what_this_machine_would(client, tree, tmp_path, monkeypatch):
     graph_path(tree, TILE, "test", "sort__a").write_bytes(b"no zip")
     graph_path(tree, LAYOUT, "valid", "odd;name").write_bytes(b"no zip")
     here = build(tree, tmp_path / "here", max_configs=10)
@@ -76,33 +72,26 @@ def test_a_cluster_stores_what_this_machine_would(
     again = build(tree, tmp_path / "there", **asked)
     assert (sum(part.built for part in again.splits), sum(part.kept for part in again.splits)) == (0, FILES - 1)
 
-    file = next(file for file in discover(tree / "npz") if str(file.collection) == TILE)
-    away = replace(file, path=tmp_path / "absent" / file.path.relative_to(tree))
-    for one, source in ((away, Source.of(file.path)), (file, replace(Source.of(file.path), size=1))):
-        job = module.PartJob((one,), 0, Workspace(tmp_path / "work"), Recipe.of(FAST, "tile"))
-        outcomes, contents_of = module.build_remotely(job, {one.name: module.Outcome(source)})
-        assert re.search(r"worker on .* sees no .*npz of .*same path", outcomes[one.name].broken)
-        assert contents_of == [None, None]
     monkeypatch.setattr("xlarank.features.recipe.source_hash", lambda: "other code")
     with pytest.raises(ClusterError, match=r"worker on .* has the feature code .*install the same xlarank"):
         build(tree, tmp_path / "work", **asked)
 
 
-def test_a_file_that_a_worker_does_not_see_is_broken_alone(tree: Path, tmp_path: Path) -> None:
+def test_a_file_that_a_worker_does_not_see_is_broken_alone(tree, tmp_path):
     files = [file for file in discover(tree / "npz") if (str(file.collection), file.split) == (TILE, "train")]
     sources = {file.name: module.Outcome(Source.of(file.path)) for file in files}
     files[0].path.unlink()
+    sources[files[1].name] = module.Outcome(replace(sources[files[1].name].source, size=1))
     job = module.PartJob(tuple(files), 0, Workspace(tmp_path), Recipe.of(FAST, "tile"))
     outcomes, contents_of = module.build_remotely(job, sources)
     broken = {name: outcome.broken for name, outcome in outcomes.items() if outcome.broken}
-    assert broken.keys() == {files[0].name} and f"sees no {files[0].path}" in broken[files[0].name]
-    assert len(files) > 1 and contents_of[-1] is not None
+    assert [*broken] == [file.name for file in files[:2]] and contents_of[-1] is not None
+    for file in files[:2]:
+        assert re.search(rf"worker on .* sees no {file.path} of .*same path", broken[file.name])
 
 
-def test_files_that_do_not_fit_into_memory_together_are_named(
-    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def write_rows(*_: object) -> None:
+def test_files_that_do_not_fit_into_memory_together_are_named(tree, tmp_path, monkeypatch):
+    def write_rows(*_):
         raise MemoryError
 
     monkeypatch.setattr("xlarank.features.store.write_rows", write_rows)
@@ -114,14 +103,12 @@ def test_files_that_do_not_fit_into_memory_together_are_named(
 
 
 @slow
-def test_two_workers_grow_the_same_trees_again_and_a_model_like_any_other(
-    client: Client, built: Path, tmp_path: Path
-) -> None:
-    one, two, here = (fitted(cluster) for cluster in (TreeCluster(client), TreeCluster(client), None))
-    files = saved(one, tmp_path / "one")
-    assert files == saved(two, tmp_path / "two") and b"127.0.0.1" not in files[LightGBMBooster.file_name]
+def test_two_workers_grow_the_same_trees_again_and_a_model_like_any_other(client, built, tmp_path):
+    first, second, here = (fitted(cluster) for cluster in (TreeCluster(client), TreeCluster(client), None))
+    files = saved(first, tmp_path / "one")
+    assert files == saved(second, tmp_path / "two") and b"127.0.0.1" not in files[LightGBMBooster.file_name]
     part = easy_data(8, 80, seed=1).parts[0]
-    scores = [ranker.predict(part.matrix(), part.columns) for ranker in (one, here)]
+    scores = [ranker.predict(part.matrix(), part.columns) for ranker in (first, here)]
     assert np.corrcoef(scores)[0, 1] > 0.98
 
     local = Path(shutil.copytree(built, tmp_path / "local"))
@@ -138,8 +125,7 @@ def test_two_workers_grow_the_same_trees_again_and_a_model_like_any_other(
 
 @slow
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
-def test_workers_that_are_killed(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their graphs are built again by the others; a training ends, and the next one works."""
+def test_workers_that_are_killed(client, tmp_path, monkeypatch):
     monkeypatch.setattr("xlarank.pipelines.support.building._PART_GRAPHS", 1)  # a job for each graph
     victim, other = pids(client)
     names = [f"family{number % 9}__{number}" for number in range(24)]
@@ -151,13 +137,13 @@ def test_workers_that_are_killed(client: Client, tmp_path: Path, monkeypatch: py
     build(tmp_path / "tree", tmp_path / "here")
     assert contents(tmp_path / "there") == contents(tmp_path / "here")
 
-    def kill() -> None:
+    def kill():
         """Once LightGBM is at work."""
-        one = pids(client)[0]
+        victim = pids(client)[0]
         while "_grow_part" not in str(client.processing()):
             time.sleep(0.02)
         time.sleep(0.3)
-        os.kill(one, signal.SIGKILL)
+        os.kill(victim, signal.SIGKILL)
 
     client.wait_for_workers(2)
     undisturbed, thread = fitted(TreeCluster(client)), threading.Thread(target=kill)
@@ -170,14 +156,11 @@ def test_workers_that_are_killed(client: Client, tmp_path: Path, monkeypatch: py
 
 
 @slow
-def test_one_worker_a_graph_that_kills_it_and_a_scheduler_that_goes_away(
-    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One worker grows the trees of this process; the graph is broken alone."""
+def test_one_worker_a_graph_that_kills_it_and_a_scheduler_that_goes_away(tree, tmp_path, monkeypatch):
     dask = pytest.importorskip("dask")
     with dask.config.set({"distributed.scheduler.allowed-failures": 0}), connected("local", 1) as client:
-        one, here = (fitted(cluster) for cluster in (TreeCluster(client), None))
-        assert saved(one, tmp_path / "one") == saved(here, tmp_path / "here")
+        there, here = (fitted(cluster) for cluster in (TreeCluster(client), None))
+        assert saved(there, tmp_path / "one") == saved(here, tmp_path / "here")
         with monkeypatch.context() as patch:
             patch.setattr(module, "build_remotely", trees.die)
             asked = {"collections": [TILE], "splits": ["valid"], "scheduler": client.scheduler.address}
@@ -189,7 +172,7 @@ def test_one_worker_a_graph_that_kills_it_and_a_scheduler_that_goes_away(
 
 
 @slow
-def test_clusters_that_cannot_be_used(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clusters_that_cannot_be_used(tree, tmp_path, monkeypatch):
     monkeypatch.setattr(cluster, "_PATIENCE", 0.5)
     with local_cluster(0) as idle, pytest.raises(ClusterError, match=r"has no workers.*dask worker tcp://"):
         build(tree, tmp_path / "work", scheduler=idle.scheduler_address)
@@ -198,7 +181,7 @@ def test_clusters_that_cannot_be_used(tree: Path, tmp_path: Path, monkeypatch: p
             build(tree, tmp_path / "work", scheduler=nobody)
 
 
-def test_engines_that_cannot_be_used(shared_built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_engines_that_cannot_be_used(shared_built, monkeypatch):
     lambdarank = r"`engine=dask` with `model={0}`; expected lambdarank: .*; leave out"
     local = {"engine": "dask", "scheduler": "local"}
     for options, message in (

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
@@ -53,24 +52,24 @@ class Compiler:
         return "out of vector memory" if kib in (790, 1218) else module(kib).SerializeToString()
 
 
-def tiles(out: Path, compiler=None, settings=SETTINGS, **given):
+def tiles(out, compiler=None, settings=SETTINGS, **given):
     return collect_tiles("mine:prog", out, settings, compiler=compiler or Compiler(), **given)
 
 
 def test_a_kernels_tiles_are_those_met_and_the_first_is_the_compilers_own(tmp_path):
-    found = tiles(tmp_path)
-    (name,) = found.files
-    graph = read_graph(found.path.parent / f"{name}.npz", "tile")
+    collected = tiles(tmp_path)
+    (name,) = collected.files
+    graph = read_graph(collected.path.parent / f"{name}.npz", "tile")
     assert graph.config_feat[0, 8:10].tolist() == [256, 1]
     rows = graph.config_feat[:, 8]
     assert graph.runtime.tolist() == [round((940 + 94000 // int(row)) / 0.94) for row in rows]
     assert (graph.normalizers == graph.runtime[0]).all()
     assert len(np.unique(rows)) == len(rows)
-    written, copy = found.manifest["kernels"]
+    written, copy = collected.manifest["kernels"]
     assert copy["status"] == "fewer than 5 tiles" and written["tiles_without_estimate"] == 1
-    assert found.statuses == {"written": 1, "fewer than 5 tiles": 1}
-    assert replace(found, manifest={"kernels": []}).statuses == {}, "a program may have none"
-    assert found.manifest["limits_kib"]["1218"] == "out of vector memory"
+    assert collected.statuses == {"written": 1, "fewer than 5 tiles": 1}
+    assert replace(collected, manifest={"kernels": []}).statuses == {}, "a program may have none"
+    assert collected.manifest["limits_kib"]["1218"] == "out of vector memory"
     assert not tiles(tmp_path).fresh
 
 

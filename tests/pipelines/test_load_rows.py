@@ -1,9 +1,5 @@
 """Stored rows as frames: the values and folds that rankers are trained on."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import polars as pl
 import pytest
@@ -20,7 +16,7 @@ from xlarank.pipelines.training.training_sets import read_training_set
 
 
 @pytest.mark.parametrize("collection", [LAYOUT, TILE])
-def test_rows_are_those_of_the_store_with_the_folds_of_train(shared_built: Path, collection: str) -> None:
+def test_rows_are_those_of_the_store_with_the_folds_of_train(shared_built, collection):
     rows = xlarank.load_rows(shared_built, collection, "train")
     graphs = stored(shared_built, collection)
     keys = ["collection", "graph", "family", "split", "configuration", "repeats", "runtime_ns", "label"]
@@ -40,7 +36,7 @@ def test_rows_are_those_of_the_store_with_the_folds_of_train(shared_built: Path,
         assert set(held) == {data.names[graph] for graph in fold.held}
 
 
-def test_all_splits_some_columns_and_lazily(shared_built: Path) -> None:
+def test_all_splits_some_columns_and_lazily(shared_built):
     column = FAST.columns("tile")[-1]
     rows = xlarank.load_rows(shared_built, TILE, columns=[column])
     assert rows.columns[10:] == [column] and set(rows["split"]) == {"train", "valid", "test"}
@@ -56,14 +52,14 @@ def test_all_splits_some_columns_and_lazily(shared_built: Path) -> None:
     assert rows.to_pandas()["graph"].tolist() == rows["graph"].to_list()
 
 
-def test_what_cannot_be_loaded(tree: Path, built: Path) -> None:
+def test_what_cannot_be_loaded(tree, built):
     for words, said in (
         ({}, f"no collection was named; expected {LAYOUT}, {TILE}"),
         ({"collection": "tile:cpus"}, "did you mean tile:cpu"),
         ({"collection": TILE, "split": "later"}, "'later' is not a split"),
     ):
         with pytest.raises(CollectionError, match=said):
-            xlarank.load_rows(built, **words)  # type: ignore[arg-type]
+            xlarank.load_rows(built, **words)
     with pytest.raises(FeatureStoreError, match="no column 'kernel__is_dot'; did you mean"):
         xlarank.load_rows(built, TILE, columns=["kernel__is_dot"])
     path = Workspace(built).rows(Collection.parse(TILE), "train", 0)

@@ -1,12 +1,9 @@
 """What there is: the report, one page about a workspace; a data root's graphs; the meaning of a column."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 from dataclasses import replace
-from pathlib import Path
 from threading import Thread
 from xml.etree import ElementTree
 
@@ -19,16 +16,14 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, XlarankError
 from xlarank.data.workspace import Workspace
 from xlarank.features.catalogue import every_block
-from xlarank.pipelines.calibrate import calibrate
 from xlarank.pipelines.describe_columns import describe_columns
 from xlarank.pipelines.evaluate import evaluate
-from xlarank.pipelines.info import SplitInfo, info
+from xlarank.pipelines.info import info
 from xlarank.pipelines.report import report
-from xlarank.pipelines.reporting.charts import scores_chart
 from xlarank.pipelines.reporting.gather import MODEL, compared, gather, mean_row, paired_test
 
 
-def read(page: Path) -> tuple[str, str]:
+def read(page):
     """The page, and its words; fails where tags are not closed."""
     text = page.read_text(encoding="utf-8")
     plain = re.sub(r"<!doctype html>|<(meta|link)[^>]*>|<(style|script)>.*?</\2>", "", text, flags=re.S)
@@ -36,12 +31,12 @@ def read(page: Path) -> tuple[str, str]:
 
 
 @pytest.fixture(scope="module")
-def page(shared_trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def page(shared_trained, tmp_path_factory):
     return report(Workspace(shared_trained), tmp_path_factory.mktemp("report") / "report.html").out
 
 
 @pytest.mark.slow
-def test_the_page_needs_nothing_from_elsewhere(page: Path) -> None:
+def test_the_page_needs_nothing_from_elsewhere(page):
     text, _ = read(page)
     assert set(re.findall(r"https?://[^\s\"'<>)/]+", text)) == {"http://www.w3.org"}, "names of XML, never fetched"
     assert not re.search(r"<(script|img|iframe|link)[^>]+(src|href)=\"(?!data:)", text)
@@ -52,19 +47,19 @@ def test_the_page_needs_nothing_from_elsewhere(page: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_page_shows_the_scores_of_evaluate_and_why_the_best_is_first(page: Path, shared_trained: Path) -> None:
+def test_the_page_shows_the_scores_of_evaluate_and_why_the_best_is_first(page, shared_trained):
     text, words = read(page)
     assert str(shared_trained.parent) not in text.split("Time and memory")[0], "no local path"
     assert "Not calibrated" in words and "withheld" in words, "labels of the test split"
     assert "Beside the best rule without learning, of 2 models: " in words
     assert "Leaderboard" in words and "train, held out by family" in words
     assert re.search(r"configuration \d+ against \d+, segment 1", words)
-    found = evaluate(Workspace(shared_trained), split="valid")
+    evaluated = evaluate(Workspace(shared_trained), split="valid")
     for collection in (LAYOUT, TILE):
-        assert found.verdicts[collection] in words
+        assert evaluated.verdicts[collection] in words
         facts = gather(Workspace(shared_trained), Collection.parse(collection), explained=False)
         assert sum(facts.importance.values()) == pytest.approx(1.0)
-        rows, metrics = facts.score_rows(), found.report[collection]
+        rows, metrics = facts.score_rows(), evaluated.report[collection]
         assert {row["graph"]: row["slowdown@1"] for row in rows} == metrics["slowdown@1"]["graphs"]
         for rule, mean in metrics["score"]["baselines"].items():
             assert np.mean([row[rule] for row in rows]) == pytest.approx(mean)
@@ -73,7 +68,7 @@ def test_the_page_shows_the_scores_of_evaluate_and_why_the_best_is_first(page: P
 
 
 @pytest.mark.slow
-def test_what_a_model_knows_from_elsewhere_is_in_its_training_set(trained: Path, tmp_path: Path) -> None:
+def test_what_a_model_knows_from_elsewhere_is_in_its_training_set(trained, tmp_path):
     """Graphs of other collections, and of a model that it went on from."""
     place, collection = Workspace(trained), Collection.parse(LAYOUT)
     path = place.model(collection) / "model.json"
@@ -88,16 +83,16 @@ def test_what_a_model_knows_from_elsewhere_is_in_its_training_set(trained: Path,
     assert notes == [f"{LAYOUT}: the model was trained on 1 of the 2 graphs scored here"]
 
 
-def test_without_models_and_with_names_that_look_like_html(built: Path, tmp_path: Path) -> None:
+def test_without_models_and_with_names_that_look_like_html(built, tmp_path):
     manifest = Workspace(built).features(Collection.parse(LAYOUT), "train") / "manifest.json"
     broken = {"broken": {"<script>alert(1)</script>": "a & b <i>"}}
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | broken))
     picture = built / "reports" / "tune-layout-cpu-random-lambdarank.svg"
     picture.parent.mkdir(exist_ok=True)
     picture.write_text('<svg xmlns="http://www.w3.org/2000/svg"><script>alert(2)</script></svg>')
-    found = report(Workspace(built), tmp_path / "report.html")
-    assert found.left_out == {LAYOUT: "no model was trained", TILE: "no model was trained"} and not found.scores
-    text, words = read(found.out)
+    made = report(Workspace(built), tmp_path / "report.html")
+    assert made.left_out == dict.fromkeys((LAYOUT, TILE), "no model was trained") and not made.scores
+    text, words = read(made.out)
     assert f"Without a model: {LAYOUT}; {TILE}." in words
     assert 'src="data:image/svg+xml;base64,' in text, "browsers run no script of an image"
     assert "<script>alert" not in text and "<script>alert(1)</script>" in words
@@ -106,22 +101,12 @@ def test_without_models_and_with_names_that_look_like_html(built: Path, tmp_path
     assert not (tmp_path / "empty.html").exists()
 
 
-@pytest.mark.slow
-def test_calibrated_and_compared(trained: Path, shared_trained: Path, tmp_path: Path) -> None:
-    calibrate(Workspace(trained), collections=[LAYOUT], threads=1)
-    other = Workspace(shared_trained)
-    _, words = read(report(Workspace(trained), tmp_path / "a.html", compare=other, collections=[LAYOUT]).out)
-    assert "Measured out of fold on 5 graphs of 3 families" in words
-    assert "0 of 2 graphs ranked better than in" in words
-    assert "Too few graphs differ for a test: 0." in words
-
-
-def test_intervals_and_the_paired_test(shared_trained: Path) -> None:
+def test_intervals_and_the_paired_test(shared_trained):
     ours = gather(Workspace(shared_trained), Collection.parse(LAYOUT), explained=False)
     swapped = dict(zip(ours.metrics, reversed(ours.metrics.values()), strict=True))
-    one, other = (row["Kendall tau"] for row in ours.score_rows())
+    first, second = (row["Kendall tau"] for row in ours.score_rows())
     theirs = replace(ours, rankings={(MODEL, None): swapped})
-    assert compared(ours, theirs)[1].tolist() == [one - other, other - one]
+    assert compared(ours, theirs)[1].tolist() == [first - second, second - first]
     # all of 10 differences of one sign: p = 2 / 2**10
     assert "p = 0.00195, more than chance" in paired_test(np.linspace(0.01, 0.1, 10))
     assert "no more than chance" in paired_test(np.array([0.1, -0.1, 0.2, -0.2, 0.3, -0.3, 0.05]))
@@ -130,13 +115,13 @@ def test_intervals_and_the_paired_test(shared_trained: Path) -> None:
     assert mean_row(rows) == {"graph": "mean, 95 % interval", "n": None, "tau": "0.500 (0.500 to 0.500)"}
 
 
-def found(root: Path, **options: object) -> dict[tuple[str, str], SplitInfo]:
-    parts = info(data_root(root), **options)  # type: ignore[arg-type]
+def splits_of(root, **options):
+    parts = info(data_root(root), **options)
     return {(part.collection, part.split): part for part in parts}
 
 
-def test_every_split_is_counted(shared_tree: Path) -> None:
-    parts = found(shared_tree)
+def test_every_split_is_counted(shared_tree):
+    parts = splits_of(shared_tree)
     assert list(parts) == [(of, split) for of in (LAYOUT, TILE) for split in ("train", "valid", "test")]
     for (collection, split), part in parts.items():
         names = TREE[collection][split]
@@ -150,7 +135,7 @@ def test_every_split_is_counted(shared_tree: Path) -> None:
     assert (tile.configs, tile.distinct, tile.configurable) == (4 * 24, 4 * 23, [])
 
 
-def test_broken_and_unrankable_files_are_named(tree: Path) -> None:
+def test_broken_and_unrankable_files_are_named(tree):
     """A named pipe is not waited for: opening one takes until somebody writes to it, for ever."""
     graph_path(tree, LAYOUT, "train", "alpha__a").write_bytes(b"no zip")
     (graph_path(tree, LAYOUT, "train", "folder")).mkdir()
@@ -165,12 +150,12 @@ def test_broken_and_unrankable_files_are_named(tree: Path) -> None:
         save_npz(graph_path(tree, collection, split, name), arrays)
     if piped := hasattr(os, "mkfifo"):
         os.mkfifo(graph_path(tree, TILE, "valid", "pipe__a"))
-    part = found(tree)[LAYOUT, "train"]
+    part = splits_of(tree)[LAYOUT, "train"]
     assert set(part.broken) == {"alpha__a", "folder"}
     assert "alpha__a.npz cannot be opened" in part.broken["alpha__a"]
     assert (part.graphs, part.labelled, part.unrankable) == (5 + 3, 6, ["alike", "even"])
-    parts: dict[tuple[str, str], SplitInfo] = {}
-    reader = Thread(target=lambda: parts.update(found(tree, collections=[TILE])), daemon=True)
+    parts = {}
+    reader = Thread(target=lambda: parts.update(splits_of(tree, collections=[TILE])), daemon=True)
     reader.start()
     reader.join(10)
     assert {collection for collection, _ in parts} == {TILE}
@@ -179,18 +164,18 @@ def test_broken_and_unrankable_files_are_named(tree: Path) -> None:
     assert list(part.broken) == ["pipe__a"] * piped
 
 
-def test_siblings_are_graphs_of_the_structure_of_a_train_graph(tmp_path: Path) -> None:
+def test_siblings_are_graphs_of_the_structure_of_a_train_graph(tmp_path):
     """One program twice in train and once in valid, another (an edge less) once in train and in test."""
     arrays = layout_graph(0)
     cut = {**arrays, "edge_index": arrays["edge_index"][1:]}
     places = {"train a__a": arrays, "train a__b": arrays, "train b__a": cut, "valid a__c": arrays, "test b__b": cut}
-    for place, one in places.items():
-        save_npz(graph_path(tmp_path, LAYOUT, *place.split()), one)
-    siblings = {split: part.siblings for (_, split), part in found(tmp_path).items()}
+    for place, graph in places.items():
+        save_npz(graph_path(tmp_path, LAYOUT, *place.split()), graph)
+    siblings = {split: part.siblings for (_, split), part in splits_of(tmp_path).items()}
     assert siblings == {"train": 2, "valid": 1, "test": 1}
 
 
-def test_columns_are_found_by_name_or_pattern() -> None:
+def test_columns_are_found_by_name_or_pattern():
     (column,) = describe_columns("padding__output_waste__max")
     assert column.meaning == "largest waste, output tensors of configurable nodes"
     expected = ("layout",), "Padding", "configuration", "fast"
@@ -199,11 +184,8 @@ def test_columns_are_found_by_name_or_pattern() -> None:
     (column,) = describe_columns("size__nodes__log")
     assert (column.kinds, column.scope) == (("layout", "tile"), "graph"), "a column of both kinds is named once"
     assert describe_columns("candidates__minority__share")[0].transductive
-    (column,) = describe_columns("pair__unlike__flag")
-    assert (column.block, column.scope, column.kinds) == ("InstancePair", "instance", ("layout",))
-    declared = {
-        name: type(one).__name__ for kind in ("layout", "tile") for one in every_block(kind) for name in one.columns
-    }
+    blocks = [*every_block("layout"), *every_block("tile")]
+    declared = {name: type(block).__name__ for block in blocks for name in block.columns}
     assert {column.name for column in describe_columns("*")} == declared.keys()
     names = [column.name for column in describe_columns("propagation__*")]
     assert names == [name for name, block in declared.items() if block == "Propagation"], "in column order"
@@ -211,12 +193,3 @@ def test_columns_are_found_by_name_or_pattern() -> None:
         describe_columns("padding__outptu_waste__max")
     with pytest.raises(XlarankError, match=r"expected one of [0-9]+ columns;"):
         describe_columns("qqqqqq")
-
-
-def test_no_two_rankings_of_a_chart_look_alike() -> None:
-    rng = np.random.default_rng(0)
-    names = ["model", *(f"rule {number}" for number in range(8))]
-    graphs = [f"graph{number}__a" for number in range(20)]
-    svg = scores_chart("x", graphs, {name: rng.normal(size=20) for name in names}, "tau")
-    marks = re.findall(r'<use xlink:href="#(\w+)"[^>]*style="fill: (#\w+)', svg)
-    assert len(set(marks)) == len(names), "marker and colour together"

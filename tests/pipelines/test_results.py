@@ -1,18 +1,16 @@
 """Evaluations side by side: the tidy table of the workspace, and the leaderboard made of it."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import polars as pl
 import pytest
 
 import xlarank
-from tests.pipelines.trees import LAYOUT, TILE, model_of
+from tests.pipelines.trees import LAYOUT, TILE, model_of, stored
+from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, WorkspaceError, XlarankError
 from xlarank.data.workspace import Workspace
 from xlarank.models.training_data import FitSettings
+from xlarank.models.validation.metrics import graph_metrics
 from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.leaderboard import leaderboard
@@ -22,11 +20,11 @@ COLUMNS = ["collection", "split", "held_out_by", "ranker", "tuned", "seed", "gra
            "seconds", "version", "time"]  # fmt: skip
 
 
-def results(workspace: Path) -> pl.DataFrame:
+def results(workspace):
     return pl.read_parquet(workspace / "results.parquet")
 
 
-def test_every_evaluation_is_in_the_table(trained: Path) -> None:
+def test_every_evaluation_is_in_the_table(trained):
     """Training leaves the out-of-fold metrics of the card; a second evaluation replaces the first."""
     table = results(trained)
     assert table.columns == COLUMNS and set(table["version"]) == {xlarank.__version__}
@@ -36,7 +34,7 @@ def test_every_evaluation_is_in_the_table(trained: Path) -> None:
         assert {
             (graph, metric): value for graph, metric, value in folds["graph", "metric", "value"].iter_rows()
         } == {(graph, metric): value for graph, values in card.folds.items() for metric, value in values.items()}
-        assert set(folds["split"]) == {"train"} and folds["seconds"].min() > 0  # type: ignore[operator]
+        assert set(folds["split"]) == {"train"} and folds["seconds"].min() > 0
     found = evaluate(Workspace(trained))
     evaluate(Workspace(trained))
     table = results(trained).filter(pl.col("split") == "valid", pl.col("collection") == LAYOUT)
@@ -50,8 +48,7 @@ def test_every_evaluation_is_in_the_table(trained: Path) -> None:
     assert table["seed"].n_unique() == (seeds + 1 if seeds > 1 else 1)
 
 
-def test_the_leaderboard_is_paired_by_hand(tmp_path: Path) -> None:
-    """The first of x, y and z is y; z did not rank graph c."""
+def test_the_leaderboard_is_paired_by_hand(tmp_path):
     workspace = Workspace(tmp_path)
     scores = {"x": [0.5, 0.6, 0.1], "y": [0.6, 0.7, 0.8], "z": [0.4, 0.8]}
     tables = [
@@ -78,16 +75,24 @@ def test_the_leaderboard_is_paired_by_hand(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_compared_rankers_are_on_the_leaderboard(built: Path) -> None:
+def test_cross_validation_leaves_results_and_scores(built):
     fit = FitSettings(20, threads=1)
-    found = cross_validate(Workspace(built), ["lambdarank", "ranknet"], collections=[LAYOUT], fit=fit)
+    evaluation = cross_validate(Workspace(built), ["lambdarank", "ranknet"], collections=[LAYOUT], fit=fit)
     board = leaderboard(Workspace(built), collections=[LAYOUT]).filter(pl.col("held_out_by") == "family")
-    means = {name: report["score"]["mean"] for name, report in found.comparison[LAYOUT].items()}
+    means = {name: report["score"]["mean"] for name, report in evaluation.comparison[LAYOUT].items()}
     assert dict(board["ranker", "mean"].iter_rows()) == pytest.approx(means)
-    assert found.report[LAYOUT] == found.comparison[LAYOUT]["lambdarank"], "the shape of one ranker"
+    assert evaluation.report[LAYOUT] == evaluation.comparison[LAYOUT]["lambdarank"], "the shape of one ranker"
+    report = cross_validate(Workspace(built), "lambdarank", by="graph", collections=[LAYOUT], fit=fit).report
+    table = pl.read_parquet(Workspace(built).predictions(Collection.parse(LAYOUT), "lambdarank"))
+    scores = table.filter(held_out_by="graph").partition_by("graph", as_dict=True)
+    for (name,), rows in scores.items():
+        graph = stored(built)[name]
+        metrics = graph_metrics("layout", rows["score"].to_numpy()[graph.group], graph.cost, graph.group)
+        assert report[LAYOUT]["tau"]["graphs"][name] == metrics["tau"]
+    assert {"family", "graph"} == set(table["held_out_by"]) == set(leaderboard(Workspace(built))["held_out_by"])
 
 
-def test_without_results(built: Path, tmp_path: Path) -> None:
+def test_without_results(built, tmp_path):
     with pytest.raises(CollectionError, match="has no results; run train, evaluate or cross-validate first"):
         leaderboard(Workspace(tmp_path))
     workspace = Workspace(tmp_path)

@@ -1,15 +1,11 @@
 """The whole job within a budget: a right submission whatever happens, and no work done twice."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -24,50 +20,43 @@ from xlarank.data.graph import GraphCounts
 from xlarank.data.submission import read_submission
 from xlarank.data.workspace import Workspace
 from xlarank.models.trained import load_model
-from xlarank.pipelines.run_all import ATTACHED, DEFAULT_ORDER, EARLIER, FINAL, FIRST, RunSummary, run_all
+from xlarank.pipelines.run_all import ATTACHED, DEFAULT_ORDER, EARLIER, FINAL, FIRST, run_all
 from xlarank.pipelines.submit import check_submission, submit
 from xlarank.pipelines.support.processes import isolated
-from xlarank.pipelines.support.progress import Progress
-from xlarank.pipelines.training.budget import (
-    CollectionPlan,
-    RunSettings,
-    first_scores,
-    plan_collection,
-    read_first_scores,
-)
+from xlarank.pipelines.training.budget import RunSettings, first_scores, plan_collection, read_first_scores
 
 #: One of the kinds is enough where it does not matter which; it has the faster rows.
 SMALL = {TILE: TREE[TILE]}
 
 
 @pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tree(tmp_path_factory):
     root = tmp_path_factory.mktemp("tree")
     write_tree(root, SMALL)
     return root
 
 
 @pytest.fixture
-def same_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def same_process(monkeypatch):
     """Steps in this process, which has everything imported."""
 
-    def here(function: Any, *arguments: Any, limit: float, progress: Progress, **named: Any) -> Any:
+    def here(function, *arguments, limit, progress, **named):
         return function(*arguments, progress=progress, **named)
 
     monkeypatch.setattr("xlarank.pipelines.run_all.isolated", here)
 
 
-def job(tree: Path, folder: Path, *, hours: float = 1.0, models: Path | None = None, **options: Any) -> RunSummary:
+def job(tree, folder, *, hours=1.0, models=None, **options):
     settings = RunSettings(hours, 4, 1, seeds=1, trials=0, jobs=1, models=models)
     return run_all(data_root(tree), Workspace(folder / "work"), folder / "out.csv", settings, **options)
 
 
-def right(folder: Path, tree: Path) -> bool:
+def right(folder, tree):
     return check_submission(folder / "out.csv", data_root=data_root(tree)).problems == []
 
 
-def test_no_time_at_all_leaves_the_default_order(tree: Path, tmp_path: Path) -> None:
-    plans: list[list[CollectionPlan]] = []
+def test_no_time_at_all_leaves_the_default_order(tree, tmp_path):
+    plans = []
     summary = job(tree, tmp_path, hours=1e-9, on_plan=plans.append)
     assert right(tmp_path, tree)
     assert read_submission(tmp_path / "out.csv")[f"{TILE}:sort__a"] == [0, 1, 2, 3, 4]
@@ -81,7 +70,7 @@ def test_no_time_at_all_leaves_the_default_order(tree: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_a_failing_collection_does_not_lose_the_other(tmp_path: Path, same_process: None) -> None:
+def test_a_failing_collection_does_not_lose_the_other(tmp_path, same_process):
     """Labels withheld in train: there is nothing to learn the layouts from, which no header tells."""
     write_tree(tmp_path / "tree", {LAYOUT: {"test": ["omega__a", "omega__b"]}, TILE: TREE[TILE]})
     unlabelled = graph_path(tmp_path / "tree", LAYOUT, "train", "alpha__a")
@@ -101,7 +90,7 @@ def test_a_failing_collection_does_not_lose_the_other(tmp_path: Path, same_proce
 
 
 @pytest.mark.slow
-def test_models_from_elsewhere_rank_without_learning(tree: Path, tmp_path: Path, same_process: None) -> None:
+def test_models_from_elsewhere_rank_without_learning(tree, tmp_path, same_process):
     there, learned = tmp_path / "there", tmp_path / "learned"
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr("xlarank.pipelines.run_all.evaluate", Mock(side_effect=KeyboardInterrupt))
@@ -125,7 +114,7 @@ def test_models_from_elsewhere_rank_without_learning(tree: Path, tmp_path: Path,
     assert (there / "out.csv").read_bytes() == (learned / "out.csv").read_bytes()
 
 
-def start(tree: Path, folder: Path, *words: object) -> subprocess.Popen[str]:
+def start(tree, folder, *words):
     place = ("--data-root", tree, "--workspace", folder / "work", "--out", folder / "out.csv")
     return cli.start("run-all", *place, "--jobs", 1, "--seeds", 1, *words, cwd=folder)
 
@@ -139,10 +128,7 @@ def start(tree: Path, folder: Path, *words: object) -> subprocess.Popen[str]:
         (signal.SIGTERM, "features/*/*/train/manifest.json", 0),
     ],
 )
-def test_a_killed_run_goes_on_where_it_was(
-    tree: Path, tmp_path: Path, number: signal.Signals, mark: str, trials: int
-) -> None:
-    """SIGKILL within a study, SIGTERM while the first model is trained."""
+def test_a_killed_run_goes_on_where_it_was(tree, tmp_path, number, mark, trials):
     work = tmp_path / "work"
     process = start(tree, tmp_path, "--trials", 100 * trials)
     try:
@@ -172,9 +158,6 @@ def test_a_killed_run_goes_on_where_it_was(
     assert FIRST in out or FINAL in out
 
 
-# Rows kept of each collection: memory and time are not exceeded, and the real dataset fits Kaggle's budget.
-
-
 #: Graphs by split, configurations in all, configurable nodes and nodes of a typical graph. Counts are the
 #: dataset's; the last two are set high.
 OFFICIAL = {
@@ -186,20 +169,20 @@ OFFICIAL = {
 }
 
 
-def official() -> list[CollectionSize]:
+def official():
     """The sizes of TpuGraphs; layout graphs of valid and test count with 1000 configurations each."""
     sizes = []
     for name, (graphs, configs, configurable, nodes) in OFFICIAL.items():
-        each = configs // sum(graphs)
+        trained = configs // sum(graphs)
         split = {
-            part: [GraphCounts(1000 if configurable and part != "train" else each, nodes, configurable)] * count
+            part: [GraphCounts(1000 if configurable and part != "train" else trained, nodes, configurable)] * count
             for part, count in zip(("train", "valid", "test"), graphs, strict=True)
         }
         sizes.append(CollectionSize(Collection.parse(name), split, families=30))
     return sizes
 
 
-def test_the_real_dataset_fits_kaggle() -> None:
+def test_the_real_dataset_fits_kaggle():
     settings = RunSettings(hours=12, ram_gb=30, cores=4)
     plan = [plan_collection(size, settings, len(OFFICIAL)) for size in official()]
     assert sum(part.first_seconds for part in plan) < 4 * 3600 and all(part.memory_gb <= 30 for part in plan)
@@ -207,7 +190,7 @@ def test_the_real_dataset_fits_kaggle() -> None:
 
 
 @given(hours=st.floats(0.001, 24), ram=st.floats(0.5, 64), cores=st.integers(1, 16))
-def test_memory_is_not_exceeded_and_more_of_anything_never_keeps_less(hours: float, ram: float, cores: int) -> None:
+def test_memory_is_not_exceeded_and_more_of_anything_never_keeps_less(hours, ram, cores):
     for size in official():
         part = plan_collection(size, RunSettings(hours, ram, cores), 1)
         more = plan_collection(size, RunSettings(2 * hours, 2 * ram, cores), 1)
@@ -216,7 +199,7 @@ def test_memory_is_not_exceeded_and_more_of_anything_never_keeps_less(hours: flo
         assert part.rows <= more.rows and part.max_configs <= more.max_configs and part.jobs <= more.jobs
 
 
-def test_cases_at_the_edge() -> None:
+def test_cases_at_the_edge():
     """The largest files are not built side by side where memory is short; nothing to learn from or to rank."""
     huge = CollectionSize(Collection.parse("layout:nlp:random"), {"train": [GraphCounts(100_000, 20_000, 3143)]}, 1)
     assert [plan_collection(huge, RunSettings(1, ram, 4), 1).jobs for ram in (4, 64)] == [1, 4]
@@ -225,10 +208,10 @@ def test_cases_at_the_edge() -> None:
         assert plan_collection(size, RunSettings(), 1).rows == 0
     for wrong in ({"hours": 0}, {"hours": float("nan")}, {"ram_gb": -1}, {"seeds": 0}):
         with pytest.raises(XlarankError, match="expected"):
-            RunSettings(**wrong)  # type: ignore[arg-type]
+            RunSettings(**wrong)
 
 
-def double(value: int, *, progress: Progress, fail: str = "") -> int:
+def double(value, *, progress, fail=""):
     progress.begin("doubling", 1)
     if fail == "clearly":
         raise CollectionError("made up", do="nothing")
@@ -245,10 +228,8 @@ def double(value: int, *, progress: Progress, fail: str = "") -> int:
     return 2 * value
 
 
-def test_a_step_that_takes_too_long_is_reported_once(
-    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stopped(function: Any, *arguments: Any, **named: Any) -> Any:
+def test_a_step_that_takes_too_long_is_reported_once(tree, tmp_path, monkeypatch):
+    def stopped(function, *arguments, **named):
         raise XlarankError(f"{function.__name__} was not done in time")
 
     monkeypatch.setattr("xlarank.pipelines.run_all.isolated", stopped)
@@ -267,7 +248,7 @@ def test_what_a_killed_step_leaves_behind_is_freed_silently() -> None:
 
 
 @pytest.mark.slow
-def test_results_errors_and_progress_come_back() -> None:
+def test_results_errors_and_progress_come_back():
     listener = Listener()
     assert isolated(double, 21, limit=300, progress=listener) == 42
     assert listener.jobs == [("doubling", 1)] and listener.notes == ["done"] and listener.ended == 1

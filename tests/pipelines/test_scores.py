@@ -1,14 +1,11 @@
 """Scores of configurations in files: what commands leave, and submissions of anybody's scores."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -19,9 +16,7 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import ScoreFileError, XlarankError
 from xlarank.data.workspace import Workspace
 from xlarank.models.trained import CARD
-from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.metrics import graph_metrics
-from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.submit import submit
 from xlarank.pipelines.support.score_files import ScoreFiles
@@ -32,16 +27,16 @@ from xlarank.pipelines.training.fitting import TrainRequest
 COLUMNS = ["graph", "configuration", "split", "held_out_by", "seed", "fold", "score"]
 
 
-def predictions(workspace: Path, collection: str) -> pl.DataFrame:
+def predictions(workspace, collection):
     return pl.read_parquet(Workspace(workspace).predictions(Collection.parse(collection), "lambdarank"))
 
 
-def orders(path: Path) -> dict[str, str]:
+def orders(path):
     with path.open(newline="") as stream:
         return {row["ID"]: row["TopConfigs"] for row in csv.DictReader(stream)}
 
 
-def scores_of(workspace: Path, split: str = "test", **changed: Any) -> pl.DataFrame:
+def scores_of(workspace, split="test", **changed):
     """Of each distinct configuration, equal to its number, for two layout graphs."""
     tables = []
     for name, graph in stored(workspace, LAYOUT, split).items():
@@ -50,7 +45,7 @@ def scores_of(workspace: Path, split: str = "test", **changed: Any) -> pl.DataFr
     return pl.concat(tables).with_columns(**changed)
 
 
-def test_train_evaluate_and_submit_leave_their_scores(trained: Path, tmp_path: Path) -> None:
+def test_train_evaluate_and_submit_leave_their_scores(trained, tmp_path):
     """Out-of-fold scores give the metrics of the card, those of valid and test the model's order."""
     for collection in (LAYOUT, TILE):
         card = model_of(trained, collection).card
@@ -62,7 +57,7 @@ def test_train_evaluate_and_submit_leave_their_scores(trained: Path, tmp_path: P
             of_graph = table.filter(pl.col("graph") == name)
             if name in card.folds:
                 score = of_graph["score"].to_numpy()[graph.group]
-                metrics = graph_metrics(graph_kind(collection), score, graph.cost, graph.group)
+                metrics = graph_metrics(Collection.parse(collection).kind, score, graph.cost, graph.group)
                 assert metrics == card.folds[name] and of_graph["fold"].n_unique() == 1
     evaluate(Workspace(trained))
     submit(Workspace(trained), tmp_path / "out.csv")
@@ -81,9 +76,7 @@ def test_train_evaluate_and_submit_leave_their_scores(trained: Path, tmp_path: P
     assert again == {name: order for name, order in first.items() if name.startswith(LAYOUT)}
 
 
-def test_a_workspace_that_cannot_be_written_is_a_note(
-    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_workspace_that_cannot_be_written_is_a_note(trained, tmp_path, monkeypatch):
     expected, before = evaluate(Workspace(trained)).report, contents(trained)
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != trained)  # to root nothing is read-only
     found = evaluate(Workspace(trained))
@@ -94,7 +87,7 @@ def test_a_workspace_that_cannot_be_written_is_a_note(
 
 
 @pytest.mark.parametrize(("with_valid", "split"), [(False, "train"), (True, "valid")])
-def test_files_that_commands_wrote_are_scored(built: Path, with_valid: bool, split: str) -> None:
+def test_files_that_commands_wrote_are_scored(built, with_valid, split):
     """Scores of train graphs are out of fold, those of valid graphs the model's; training drops earlier ones."""
     workspace, request = Workspace(built), TrainRequest(collections=[LAYOUT], seeds=1, rounds=10, threads=1)
     train(workspace, replace(request, with_valid=with_valid))
@@ -110,15 +103,7 @@ def test_files_that_commands_wrote_are_scored(built: Path, with_valid: bool, spl
     assert set(predictions(built, LAYOUT)["held_out_by"]) == {"family"}
 
 
-def test_rows_of_other_collections_are_left_out(shared_built: Path, tmp_path: Path) -> None:
-    path, right = tmp_path / "scores.csv", scores_of(shared_built, "valid", collection=pl.lit(LAYOUT))
-    other = right.with_columns(collection=pl.lit(TILE), graph=pl.lit("pool__a"))
-    pl.concat([other, right]).write_csv(path)
-    files = ScoreFiles.read([path], "valid")
-    assert evaluate(Workspace(shared_built), collections=[LAYOUT], scores=files).report.keys() == {LAYOUT}
-
-
-def test_columns_of_other_types_and_names(shared_built: Path, tmp_path: Path) -> None:
+def test_columns_of_other_types_and_names(shared_built, tmp_path):
     path, right = tmp_path / "scores.parquet", scores_of(shared_built)
     for more in ({"row": 1}, {"split": pl.lit("test", pl.Categorical)}, {"seed": 1.0}):
         right.with_columns(**more).write_parquet(path)
@@ -127,36 +112,32 @@ def test_columns_of_other_types_and_names(shared_built: Path, tmp_path: Path) ->
         right.with_columns(**more).write_parquet(path)
         with pytest.raises(XlarankError):
             submit(Workspace(shared_built), tmp_path / "out.csv", scores=ScoreFiles.read([path], "test"))
+    (tmp_path / "digits.csv").write_text("graph,configuration,score\n007,0,1.5\n")
+    assert ScoreFiles.read([tmp_path / "digits.csv"], "test").tables[0]["graph"].to_list() == ["007"]
     right.with_columns(split=pl.concat_list("score")).write_parquet(path)
     with pytest.raises(ScoreFileError, match="cannot be read"):
         ScoreFiles.read([path], "test")
 
 
-def test_names_of_digits_keep_their_zeros(tmp_path: Path) -> None:
-    path = tmp_path / "scores.csv"
-    path.write_text("graph,configuration,score\n007,0,1.5\n")
-    assert ScoreFiles.read([path], "test").tables[0]["graph"].to_list() == ["007"]
-
-
-def test_only_a_collections_own_model_leaves_its_scores(trained: Path, tmp_path: Path) -> None:
+def test_only_a_collections_own_model_leaves_its_scores(trained, tmp_path):
     other = "layout:xla:random"
     for folder in ("features", "models"):
         shutil.copytree(trained / folder / "layout/cpu/random", trained / folder / "layout/xla/random")
     card = trained / "models/layout/xla/random" / CARD
     card.write_text(json.dumps({**json.loads(card.read_text()), "collection": other}))
-    path = Workspace(trained).predictions(Collection.parse(other), "lambdarank")
-    evaluate(Workspace(trained), collections=[other], model_from=LAYOUT)
-    assert not path.exists()
+    folder = Workspace(trained).predictions(Collection.parse(other), "lambdarank").parent
+    notes = evaluate(Workspace(trained), collections=[other], model_from=LAYOUT).notes
+    assert not folder.exists() and len(notes) == 1, "it is not tried to write them"
     shutil.rmtree(card.parent)
     for model_from in (LAYOUT, "shipped"):
         submit(Workspace(trained), tmp_path / "out.csv", collections=[other], model_from=model_from)
-        assert not path.parent.exists()
+        assert not folder.exists()
 
 
-def test_scores_are_written_under_the_lock(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    held: list[bool] = []
+def test_scores_are_written_under_the_lock(trained, tmp_path, monkeypatch):
+    held = []
 
-    def write(workspace: Workspace, *_: object) -> None:
+    def write(workspace, *_):
         with open(workspace.root / LOCK, "ab") as file, pytest.raises(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         held.append(True)
@@ -168,52 +149,26 @@ def test_scores_are_written_under_the_lock(trained: Path, tmp_path: Path, monkey
     assert held == [True] * 4
 
 
-def graph_kind(collection: str) -> Any:
-    return Collection.parse(collection).kind
-
-
-@pytest.mark.slow
-def test_cross_validation_leaves_its_scores(built: Path) -> None:
-    fit = FitSettings(20, threads=1)
-    report = cross_validate(Workspace(built), model="lambdarank", collections=[LAYOUT], fit=fit).report[LAYOUT]
-    table = predictions(built, LAYOUT)
-    for name, graph in stored(built).items():
-        score = table.filter(pl.col("graph") == name)["score"].to_numpy()[graph.group]
-        expected = graph_metrics("layout", score, graph.cost, graph.group)["tau"]
-        assert report["tau"]["graphs"][name] == expected
-    cross_validate(Workspace(built), model="lambdarank", by="graph", collections=[LAYOUT], fit=fit)
-    assert {"family", "graph"} <= set(predictions(built, LAYOUT)["held_out_by"])
-
-
-def test_scores_are_submitted_and_blended_by_rank(shared_built: Path, tmp_path: Path) -> None:
-    one, two = tmp_path / "one.parquet", tmp_path / "two.csv"
-    scores_of(shared_built).write_parquet(one)
-    scores_of(shared_built, score=-1000.0 * pl.col("configuration")).write_csv(two)
+def test_scores_are_submitted_and_blended_by_rank(shared_built, tmp_path):
+    first, second = tmp_path / "one.parquet", tmp_path / "two.csv"
+    scores_of(shared_built).write_parquet(first)
+    scores_of(shared_built, score=-1000.0 * pl.col("configuration")).write_csv(second)
     workspace, names = Workspace(shared_built), [f"{LAYOUT}:{name}" for name in TREE[LAYOUT]["test"]]
     out = tmp_path / "out.csv"
 
-    def first_of(*paths: Path, weights: tuple[float, ...] = ()) -> list[int]:
+    def first_of(*paths, weights=()):
         report = submit(workspace, out, scores=ScoreFiles.read(paths, "test", weights))
         assert report.rows == {LAYOUT: 2, TILE: 0} and report.unranked() == {"default": 2}
         return [int(orders(out)[name].split(";")[0]) for name in names]
 
-    assert first_of(one) == [0, 0]
+    assert first_of(first) == [0, 0]
     assert orders(out)[names[0]].split(";")[:3] == ["0", "22", "23"], "repeats have the score of the first"
-    assert first_of(two) == [21, 21]
-    assert first_of(one, two, weights=(2, 1)) == [0, 0] and first_of(one, two, weights=(1, 2)) == [21, 21]
-    assert first_of(one, two) == [0, 0], "all are equal: the order of the file"
+    assert first_of(second) == [21, 21]
+    assert first_of(first, second, weights=(2, 1)) == [0, 0] and first_of(first, second, weights=(1, 2)) == [21, 21]
+    assert first_of(first, second) == [0, 0], "all are equal: the order of the file"
 
 
-def test_scores_are_evaluated_as_those_of_models(shared_built: Path, tmp_path: Path) -> None:
-    path, cost = tmp_path / "scores.csv", {}
-    for name, graph in stored(shared_built, LAYOUT, "valid").items():
-        cost[name] = graph_metrics("layout", np.arange(len(graph))[graph.group] * 1.0, graph.cost, graph.group)
-    scores_of(shared_built, "valid").write_csv(path)
-    found = evaluate(Workspace(shared_built), collections=[LAYOUT], scores=ScoreFiles.read([path], "valid"))
-    assert found.report[LAYOUT]["tau"]["graphs"] == {name: metrics["tau"] for name, metrics in cost.items()}
-
-
-def test_the_first_wrong_row_is_named(shared_built: Path, tmp_path: Path) -> None:
+def test_the_first_wrong_row_is_named(shared_built, tmp_path):
     path, right = tmp_path / "scores.csv", scores_of(shared_built)
     rows = pl.int_range(pl.len())
     for wrong, said in (

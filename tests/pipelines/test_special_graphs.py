@@ -1,10 +1,7 @@
 """Through all commands: configurations without a runtime, instances, and kinds of kernels never seen."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +9,7 @@ import pytest
 from tests.graphs import save_npz
 from tests.pipelines.trees import LAYOUT, TILE, TREE, build, data_root, graph_path, layout_graph, stored, tile_graph
 from xlarank.data.collection import Collection
-from xlarank.data.graph import LayoutGraph, read_graph
+from xlarank.data.graph import read_graph
 from xlarank.data.root import SAMPLE
 from xlarank.data.workspace import Workspace
 from xlarank.features.assemble import instance_table
@@ -29,7 +26,7 @@ from xlarank.pipelines.info import info
 from xlarank.pipelines.rank import rank
 from xlarank.pipelines.submit import submit
 from xlarank.pipelines.train import train
-from xlarank.pipelines.training.fitting import TrainRequest, TrainResult
+from xlarank.pipelines.training.fitting import TrainRequest
 from xlarank.pipelines.training.training_sets import read_training_set
 from xlarank.pipelines.tune import tune
 
@@ -37,7 +34,7 @@ FAILED = (3, 5, 8)
 
 
 @pytest.mark.slow
-def test_the_measured_are_learned_from_and_all_are_ranked(tree: Path, tmp_path: Path) -> None:
+def test_the_measured_are_learned_from_and_all_are_ranked(tree, tmp_path):
     """Three configurations of a train and of a valid graph of each collection were not measured."""
     for make, collection, split, name in (
         (layout_graph, LAYOUT, "train", "alpha__a"), (layout_graph, LAYOUT, "valid", "delta__a"),
@@ -67,15 +64,11 @@ def test_the_measured_are_learned_from_and_all_are_ranked(tree: Path, tmp_path: 
     assert len(graph) == 6 and np.isfinite(graph.row_cost).all(), "only measured configurations are drawn"
 
 
-# Instances through the pipelines: stored with the rows, built again with them, read by who asks.
-
-
 @pytest.mark.slow
-def test_instances_are_stored_and_scored(shared_tree: Path, built: Path, tmp_path: Path) -> None:
+def test_instances_are_stored_and_scored(shared_tree, built, tmp_path):
     work = Workspace(built)
     train(work, TrainRequest(model="sum-pooled", seeds=2, rounds=30, threads=1))
     graph = read_graph(graph_path(shared_tree, LAYOUT, "train", "alpha__a"))
-    assert isinstance(graph, LayoutGraph)
     expected, found = instance_table(LayoutContext(graph)), stored(built)["alpha__a"].instances
     assert found is not None and found.value.columns == expected.columns
     assert np.array_equal(found.value.counts().toarray(), expected.counts().toarray())
@@ -90,7 +83,7 @@ def test_instances_are_stored_and_scored(shared_tree: Path, built: Path, tmp_pat
 
 
 @pytest.mark.slow
-def test_nobody_reads_instances_who_needs_none(tree: Path, trained: Path) -> None:
+def test_nobody_reads_instances_who_needs_none(tree, trained):
     build(tree, trained, max_configs=20, collections=[LAYOUT], splits=["train"])
     graph = stored(trained)["alpha__a"]
     assert graph.instances is not None and graph.instances.value.configs == len(graph) == 20
@@ -101,17 +94,13 @@ def test_nobody_reads_instances_who_needs_none(tree: Path, trained: Path) -> Non
     submit(Workspace(trained), trained / "submission.csv")
 
 
-# Kinds of kernels from training to ranking: what is chosen by them, kept of them, and told of unseen ones.
-
-
 COLLECTION = Collection.parse(TILE)
 LEARNED = ("bmm__a", "matmul__d", "matmul__e", "conv3x3__b")
 OTHERS = {"valid": ("expsum__b",), "test": ("transpose__b", "conv3x3_s2__a")}
 
 
 @pytest.fixture(scope="module")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, TrainResult]:
-    """A workspace with a model of three kinds of kernels."""
+def kernels(tmp_path_factory):
     root, workspace = tmp_path_factory.mktemp("kernels"), Workspace(tmp_path_factory.mktemp("kernels_work"))
     for split, names in {"train": LEARNED, **OTHERS}.items():
         for name in names:
@@ -123,7 +112,7 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, TrainR
     return workspace, result
 
 
-def test_training_and_cross_validation_go_by_kinds(kernels: tuple[Workspace, TrainResult]) -> None:
+def test_training_and_cross_validation_go_by_kinds(kernels):
     workspace, result = kernels
     assert result.chosen_by == "3 folds by kind"
     card = load_model(workspace.model(COLLECTION)).card
@@ -138,7 +127,7 @@ def test_training_and_cross_validation_go_by_kinds(kernels: tuple[Workspace, Tra
     assert set(again.report[TILE]["score"]["graphs"]) == {*LEARNED, "expsum__b"}
 
 
-def test_a_kind_never_seen_falls_back_and_is_named(kernels: tuple[Workspace, TrainResult], tmp_path: Path) -> None:
+def test_a_kind_never_seen_falls_back_and_is_named(kernels, tmp_path):
     workspace, _ = kernels
     path = graph_path(SAMPLE, TILE, "test", "transpose__b")
     unseen, explained = rank(workspace, path), explain(workspace, path)
@@ -156,11 +145,11 @@ def test_a_kind_never_seen_falls_back_and_is_named(kernels: tuple[Workspace, Tra
         best = rank(workspace, graph_path(SAMPLE, TILE, "test", name)).best(5)
         assert lines[f"{TILE}:{name}"] == ";".join(str(entry.configuration) for entry in best)
     score = evaluate(workspace, collections=[TILE]).report[TILE]["score"]["graphs"]["expsum__b"]
-    assert score == rank(workspace, graph_path(SAMPLE, TILE, "valid", "expsum__b")).metrics["score"]  # type: ignore[index]
+    assert score == rank(workspace, graph_path(SAMPLE, TILE, "valid", "expsum__b")).metrics["score"]
 
 
 @pytest.mark.slow
-def test_calibration_and_studies_go_by_kind(kernels: tuple[Workspace, TrainResult], tmp_path: Path) -> None:
+def test_calibration_and_studies_go_by_kind(kernels, tmp_path):
     place = Workspace(shutil.copytree(kernels[0].root, tmp_path / "work"))
     train(place, TrainRequest(seeds=2, rounds=3, threads=1))
     found = calibrate(place, threads=1)[0][TILE]

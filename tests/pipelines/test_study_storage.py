@@ -1,7 +1,5 @@
 """Storages of studies: several processes, kills, locks left behind, servers, addresses and their passwords."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -11,14 +9,12 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import optuna
 import pytest
 from optuna.trial import TrialState
 
 from tests.graphs import save_npz
-from tests.pipelines.conftest import PostgresServer
 from tests.pipelines.test_tune import (  # noqa: F401
     CLIMB,
     _no_pictures,
@@ -39,7 +35,7 @@ ROOT = Path(__file__).parents[2]
 TRIALS = 6
 
 
-def storages_of(now: str) -> Any:
+def storages_of(now):
     """One kind of storage now, the others before a release."""
     others = [name for name in ("own", "postgresql", "sqlite", "journal") if name != now]
     marked = [pytest.param(name, marks=pytest.mark.exhaustive) for name in others]
@@ -47,28 +43,27 @@ def storages_of(now: str) -> Any:
 
 
 @pytest.fixture
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> str | None:
+def storage(request, tmp_path):
     """The address of an empty storage of each kind; None is the workspace's."""
     if request.param == "postgresql":
-        server: PostgresServer = request.getfixturevalue("postgres_server")
+        server = request.getfixturevalue("postgres_server")
         return server.remote(request.getfixturevalue("database"))
     return {"sqlite": f"sqlite:///{tmp_path}/study.db", "journal": f"journal:{tmp_path}/s.log"}.get(request.param)
 
 
-def start(workspace: Path, storage: str | None, seconds: float) -> subprocess.Popen[str]:
+def start(workspace, storage, seconds):
     """A process that tunes: a trial takes so many seconds, prints a line and scores its learning rate."""
     words = [str(workspace), storage or "", str(seconds)]
     command = [sys.executable, "-m", __name__, *words]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def points(workspace: Path, storage: str | None, *states: TrialState) -> Counter[str]:
-    """How often each point was tried."""
+def points(workspace, storage, *states):
     trials = trials_of(workspace, storage)
     return Counter(json.dumps(trial.params, sort_keys=True) for trial in trials if trial.state in states)
 
 
-def test_an_entry_that_another_process_left_unfinished_costs_no_trial(tmp_path: Path) -> None:
+def test_an_entry_that_another_process_left_unfinished_costs_no_trial(tmp_path):
     path = tmp_path / "journal.log"
     with open_storage(StudyOptions(f"journal:{path}"), tmp_path) as storage:
         study = optuna.create_study(storage=storage)
@@ -79,12 +74,9 @@ def test_an_entry_that_another_process_left_unfinished_costs_no_trial(tmp_path: 
         assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 2
 
 
-# Several processes, and kills -----------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 @storages_of("postgresql")
-def test_processes_share_a_study(built: Path, storage: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_share_a_study(built, storage, monkeypatch):
     """Together they run as many trials as were asked for, none twice, and then there is nothing left to do."""
     processes = [start(built, storage, 0.3) for _ in range(2)]
     outputs = [process.communicate(timeout=200)[0] for process in processes]
@@ -97,11 +89,10 @@ def test_processes_share_a_study(built: Path, storage: str | None, monkeypatch: 
 
 @pytest.mark.slow
 @storages_of("own")
-def test_a_killed_process_is_made_up_for(built: Path, storage: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_process_is_made_up_for(built, storage, monkeypatch):
     """Its point is run again: on the same machine at once, in a database from anywhere after a time without
     heartbeats."""
     process = start(built, storage, 60 if storage else 0.2)
-    assert process.stdout is not None
     for _ in range(1 if storage else 3):
         assert process.stdout.readline() == "trial\n"
     process.kill()
@@ -118,13 +109,11 @@ def test_a_killed_process_is_made_up_for(built: Path, storage: str | None, monke
     assert not points(built, storage, TrialState.RUNNING, TrialState.WAITING)
 
 
-def test_a_point_at_which_processes_are_lost_again_and_again_is_given_up(
-    built: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_point_at_which_processes_are_lost_again_and_again_is_given_up(built, monkeypatch):
     """Its rows may be too large for the memory; the study goes on without it."""
-    calls: list[float] = []
+    calls = []
 
-    def killed(params: dict[str, Any]) -> float:
+    def killed(params):
         calls.append(params["learning_rate"])
         if len(calls) > 1 and calls[-1] == calls[1]:
             raise SystemExit  # leaves the trial as a SIGKILL would
@@ -139,13 +128,8 @@ def test_a_point_at_which_processes_are_lost_again_and_again_is_given_up(
     assert states(built) == "CFFFFCC"
 
 
-# Journals -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
-def test_a_lock_left_by_a_kill_and_journals_that_were_cut_or_are_none(
-    built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lock_left_by_a_kill_and_journals_that_were_cut_or_are_none(built, tmp_path, monkeypatch):
     """A link would have any file of the user's truncated after its last line, a pipe be waited for without end."""
     by_learning_rate(monkeypatch)
     run(built, 2)
@@ -174,35 +158,26 @@ def test_a_lock_left_by_a_kill_and_journals_that_were_cut_or_are_none(
         run(built)
 
 
-# Addresses ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
-def test_addresses_that_cannot_be_used(built: Path, tmp_path: Path) -> None:
+def test_addresses_that_cannot_be_used(built, tmp_path):
     (tmp_path / "file").write_text("")
     for address, why in (
         ("nonsense", "is not an address"),
-        ("nonsense://", "cannot be used .*check `storage`"),
         (f"sqlite:///{tmp_path}/no/such/study.db", "cannot be used .*unable to open.*check `storage`"),
         ("journal:", "expected .* journal:PATH"),
-        (f"journal:{tmp_path}", "expected .* journal:PATH"),
         (f"journal:{tmp_path}/file/study.log", "study storage .*/file/study.log cannot be used"),
         ("postgresql+nodriver://host/db", "cannot be used .*nodriver"),
-        ("mysql://me:s3cret@localhost:1/db", "cannot be used .*No module named"),
         ("postgresql://me:s3@cret@host/db", "write the @ of a password as %40"),
         ("postgresql://me:s3cret@host:port/db", "is not an address"),
         ("postgresql://me:s3cret@localhost:1/db", "cannot be used .*refused"),
     ):
         with pytest.raises(XlarankError, match=why) as caught:
             run(built, study=StudyOptions(address))
-        assert "cret" not in str(caught.value)
-        assert len(str(caught.value).splitlines()) == 1
+        assert "cret" not in str(caught.value) and len(str(caught.value).splitlines()) == 1
 
 
 @pytest.mark.slow
-def test_a_worker_joins_only_a_study_of_its_own_rows_and_settings(
-    tree: Path, built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_joins_only_a_study_of_its_own_rows_and_settings(tree, built, tmp_path, monkeypatch):
     by_learning_rate(monkeypatch)
     for own in (None, f"sqlite:///{tmp_path}/study.db"):
         with pytest.raises(XlarankError, match=r"`worker` cannot share .*journal:PATH"):
@@ -224,14 +199,12 @@ def test_a_worker_joins_only_a_study_of_its_own_rows_and_settings(
 
 
 @pytest.mark.slow
-def test_a_server_that_goes_away(
-    built: Path, postgres_server: PostgresServer, database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_goes_away(built, postgres_server, database, monkeypatch):
     """Between two trials it may; within one it is an error in one line, and the study goes on when it is back."""
     options = StudyOptions(postgres_server.remote(database), worker=True)
-    calls: list[int] = []
+    calls = []
 
-    def away(params: dict[str, Any]) -> float:
+    def away(params):
         calls.append(0)
         if len(calls) in (2, 4):
             postgres_server.stop()
@@ -248,7 +221,7 @@ def test_a_server_that_goes_away(
 
 
 @pytest.mark.slow
-def test_the_password_is_nowhere(built: Path, postgres_server: PostgresServer, database: str) -> None:
+def test_the_password_is_nowhere(built, postgres_server, database):
     """Neither in what is printed nor in any file of the workspace: the log, the record of commands, the study."""
     command = [
         sys.executable, "run.py", "tune", "--worker", "--trials", "1", "--rounds", "3", "--threads", "1",
@@ -268,10 +241,10 @@ def test_the_password_is_nowhere(built: Path, postgres_server: PostgresServer, d
 if __name__ == "__main__":
     workspace, address, seconds = sys.argv[1:]
 
-    def score(params: dict[str, Any]) -> float:
+    def score(params):
         print("trial", flush=True)
         time.sleep(float(seconds))
         return float(params["learning_rate"])
 
-    tune.climb = made_up(score)  # type: ignore[assignment]
+    tune.climb = made_up(score)
     run(Path(workspace), TRIALS, study=StudyOptions(address or None))

@@ -1,10 +1,6 @@
 """Rounds of made-up times: when measuring stops, what resumes it, what an interval says."""
 
-from __future__ import annotations
-
 from itertools import count
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,10 +16,10 @@ PLAIN = matmul_module()
 class Device:
     """Runs programs named by their milliseconds; ``noise`` is relative to them."""
 
-    def __init__(self, noise: float = 0.0) -> None:
+    def __init__(self, noise=0.0):
         self.noise, self.measured, self.asked = noise, 0, list[list[str]]()
 
-    def measure(self, _: Any, programs: Any, *, seed: int, done: int) -> Any:
+    def measure(self, _, programs, *, seed, done):
         rng = np.random.default_rng([seed, done])
         self.asked.append(list(programs))
         for _ in count():
@@ -34,30 +30,30 @@ class Device:
             }
 
 
-def programs(*names: str) -> Any:
+def programs(*names):
     return dict.fromkeys(names, PLAIN)
 
 
-def test_measuring_stops_when_the_order_of_the_fastest_no_longer_changes(tmp_path: Path) -> None:
+def test_measuring_stops_when_the_order_of_the_fastest_no_longer_changes(tmp_path):
     steady, noisy = Device(), Device(noise=0.5)
-    timings = time_programs(steady, PLAIN, programs("1", "2", "3"), minutes=1)  # type: ignore[arg-type]
+    timings = time_programs(steady, PLAIN, programs("1", "2", "3"), minutes=1)
     assert steady.measured == ROUNDS == timings.seconds.shape[1]
     assert timings.nanoseconds() == {"1": 10**6, "2": 2 * 10**6, "3": 3 * 10**6}
     close = programs(*map(str, range(1000, 1040)))
-    timings = time_programs(noisy, PLAIN, close, minutes=1)  # type: ignore[arg-type]
+    timings = time_programs(noisy, PLAIN, close, minutes=1)
     assert noisy.measured > ROUNDS and noisy.measured % 8 == 0
     best = [
         sorted(timings.names, key=dict(zip(timings.names, fastest(timings.seconds[:, :n]), strict=True)).get)[:5]
         for n in (noisy.measured - 16, noisy.measured - 8, noisy.measured)
-    ]  # type: ignore[arg-type]
+    ]
     assert best[0] == best[1] == best[2]
     short = Device()
-    time_programs(short, PLAIN, programs("1", "2"), minutes=0)  # type: ignore[arg-type]
+    time_programs(short, PLAIN, programs("1", "2"), minutes=0)
     assert short.measured == 2
 
 
-def test_rounds_of_a_journal_count_and_programs_that_fail_are_named(tmp_path: Path) -> None:
-    device: Any = Device()
+def test_rounds_of_a_journal_count_and_programs_that_fail_are_named(tmp_path):
+    device = Device()
     for rounds, known in ((2, 0), (ROUNDS, 2), (ROUNDS, ROUNDS)):
         with Journal(tmp_path / "j", {}) as journal:
             assert len(journal.rounds) == known
@@ -68,7 +64,7 @@ def test_rounds_of_a_journal_count_and_programs_that_fail_are_named(tmp_path: Pa
     assert device.measured == ROUNDS, "the last of them measured nothing"
 
 
-def test_standard_errors_and_intervals_are_those_of_repeated_measurements() -> None:
+def test_standard_errors_and_intervals_are_those_of_repeated_measurements():
     labels, errors, covered = [], [], 0
     for seed in range(200):
         rng = np.random.default_rng(seed)
@@ -83,14 +79,14 @@ def test_standard_errors_and_intervals_are_those_of_repeated_measurements() -> N
     assert Timings([{"a": 2.0, "b": 1.0}] * 9).speedup("a", "b") == (2, 2, 2)
 
 
-def test_a_search_is_guided_by_times_beside_the_default(tmp_path: Path) -> None:
-    device: Any = Device()
+def test_a_search_is_guided_by_times_beside_the_default(tmp_path):
+    device = Device()
     with Journal(tmp_path / "j", {}) as journal:
         stopwatch = Stopwatch(device, journal)
         outcomes = [[Outcome(Status.OK, fingerprint=name) for name in batch] for batch in ("8", "480", "88")]
-        timed = [one for batch in outcomes for one in stopwatch.time(batch, lambda _: PLAIN)]
-    assert [one.estimate for one in timed if one.status is Status.OK] == [
+        timed = [outcome for batch in outcomes for outcome in stopwatch.time(batch, lambda _: PLAIN)]
+    assert [outcome.estimate for outcome in timed if outcome.status is Status.OK] == [
         Estimate(ms * 10**6) for ms in (8, 4, 8, 8, 8)
     ]
-    assert [one.message for one in timed if one.status is Status.FAILED] == ["no memory"]
+    assert [outcome.message for outcome in timed if outcome.status is Status.FAILED] == ["no memory"]
     assert device.asked == [["8"], ["8", "4", "0"]], "nothing is measured twice"

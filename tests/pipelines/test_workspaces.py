@@ -1,7 +1,5 @@
 """Workspaces of one data root and one writer at a time, with damaged files and links among their own."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os
@@ -9,9 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -54,22 +50,22 @@ from xlarank.pipelines.tune import tune
 TILES, LAYOUTS = Collection.parse(TILE), Collection.parse(LAYOUT)
 
 
-def fit(workspace: Path) -> None:
+def fit(workspace):
     train(Workspace(workspace), TrainRequest(collections=[TILE], seeds=1, rounds=5, threads=1))
 
 
 @pytest.fixture
-def second(tmp_path: Path) -> Path:
+def second(tmp_path):
     """Another data root: one collection of its own and one of the same name."""
     collections = {"layout:cpu:default": {"test": ["x__a"]}, TILE: {"train": ["y__a"], "test": ["z__a"]}}
     return write_tree(tmp_path / "second", collections).path
 
 
-def once(monkeypatch: pytest.MonkeyPatch, place: Any, name: str, first: Callable[[], object]) -> None:
+def once(monkeypatch, place, name, first):
     """Do ``first`` in the first call of a function, before all else."""
     real, todo = getattr(place, name), [first]
 
-    def call(*given: Any, **named: Any) -> Any:
+    def call(*given, **named):
         if todo:
             todo.pop()()
         return real(*given, **named)
@@ -78,10 +74,8 @@ def once(monkeypatch: pytest.MonkeyPatch, place: Any, name: str, first: Callable
 
 
 @pytest.mark.slow
-def test_a_training_that_saves_while_another_one_does_destroys_nothing(
-    built: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    failed: list[object] = []
+def test_a_training_that_saves_while_another_one_does_destroys_nothing(built, monkeypatch):
+    failed = []
     other = threading.Thread(target=lambda: fit(built))
     monkeypatch.setattr(threading, "excepthook", failed.append)
     once(monkeypatch, LambdaRank, "save", lambda: [other.start(), other.join(1.0)])
@@ -94,8 +88,8 @@ def test_a_training_that_saves_while_another_one_does_destroys_nothing(
 
 @pytest.mark.slow
 def test_a_build_of_another_root_meanwhile_is_not_undone_and_no_model_saved_of_its_rows(
-    tree: Path, built: Path, second: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tree, built, second, monkeypatch
+):
     once(monkeypatch, LambdaRank, "fit", lambda: build(second, built, replace=True))
     with pytest.raises(FeatureStoreError, match=r"train rows of tile:cpu were replaced .* run the same command"):
         fit(built)
@@ -111,7 +105,7 @@ def test_a_build_of_another_root_meanwhile_is_not_undone_and_no_model_saved_of_i
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
-def test_only_a_file_of_the_workspace_is_its_lock(tmp_path: Path) -> None:
+def test_only_a_file_of_the_workspace_is_its_lock(tmp_path):
     (tmp_path / "precious").write_text("kept")
     workspace, lock = Workspace(tmp_path), tmp_path / LOCK
     for make in (os.mkfifo, lambda path: path.symlink_to("precious")):
@@ -123,7 +117,7 @@ def test_only_a_file_of_the_workspace_is_its_lock(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_lock_of_a_killed_process_is_free_and_others_say_that_they_wait(tmp_path: Path) -> None:
+def test_the_lock_of_a_killed_process_is_free_and_others_say_that_they_wait(tmp_path):
     code = (
         "import pathlib, sys\nfrom xlarank.pipelines.support.workspace_lock import *\n"
         "from xlarank.pipelines.support.progress import Silent\n"
@@ -140,7 +134,7 @@ def test_the_lock_of_a_killed_process_is_free_and_others_say_that_they_wait(tmp_
     assert listener.jobs == [(f"another process writes {tmp_path}; waiting", 1)] and listener.ended == 1
 
 
-def test_rows_of_a_second_root_are_refused_or_replace_all(trained: Path, second: Path, tmp_path: Path) -> None:
+def test_rows_of_a_second_root_are_refused_or_replace_all(trained, second, tmp_path):
     before = parquet_bytes(trained)
     with pytest.raises(WorkspaceError, match=r"holds layout:cpu:random of .*; expected one data root a workspace"):
         build(second, trained)
@@ -154,7 +148,7 @@ def test_rows_of_a_second_root_are_refused_or_replace_all(trained: Path, second:
     assert list(trained.rglob(CARD)) == [], "models of the first root would rank the second's graphs"
 
 
-def test_a_model_in_the_folder_of_another_collection_is_refused(trained: Path, tmp_path: Path) -> None:
+def test_a_model_in_the_folder_of_another_collection_is_refused(trained, tmp_path):
     work = Workspace(trained)
     shutil.rmtree(work.model(TILES))
     shutil.copytree(work.model(LAYOUTS), work.model(TILES))
@@ -165,13 +159,11 @@ def test_a_model_in_the_folder_of_another_collection_is_refused(trained: Path, t
         evaluate(work, collections=[TILE])
 
 
-def test_rows_of_other_feature_code_are_refused_and_built_again(
-    tree: Path, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_of_other_feature_code_are_refused_and_built_again(tree, trained, tmp_path, monkeypatch):
     """They fit the model of their time, which `rank` rejects; training on them again would change nothing."""
     monkeypatch.setattr("xlarank.features.recipe.source_hash", lambda: "edited block")
     work, request = Workspace(trained), TrainRequest(collections=[TILE], seeds=1, rounds=2, threads=1)
-    commands: list[Callable[[], object]] = [
+    commands = [
         lambda: train(work, request),
         lambda: train(work, dataclasses.replace(request, collections=())),
         lambda: evaluate(work, collections=[TILE]),
@@ -198,16 +190,13 @@ def test_rows_of_other_feature_code_are_refused_and_built_again(
 
 
 @pytest.mark.parametrize("of", ["rows", "instances"])
-def test_flipped_bits_are_seen_and_mended_by_building(
-    tree: Path, built: Path, of: str, request: pytest.FixtureRequest
-) -> None:
+def test_flipped_bits_are_seen_and_mended_by_building(tree, built, of, request):
     work, graph = Workspace(built), (LAYOUTS, "train", "alpha__a")
     path = work.rows(*graph[:2], 0) if of == "rows" else work.graph_instances(*graph)
     manifest = read_manifest(work, LAYOUTS, "train")
-    assert manifest is not None
     source = manifest.graphs["alpha__a"].source
 
-    def read() -> object:
+    def read():
         return read_rows(path) if of == "rows" else read_instances(path, manifest.recipe, source)
 
     whole = path.read_bytes()
@@ -233,17 +222,17 @@ def test_flipped_bits_are_seen_and_mended_by_building(
     read()
 
 
-def test_only_regular_files_are_read_and_building_mends_a_manifest(tree: Path, trained: Path) -> None:
+def test_only_regular_files_are_read_and_building_mends_a_manifest(tree, trained):
     """No pipe is waited for: what a device stands for here. The record of commands follows no link."""
     workspace = Workspace(trained)
     model = workspace.model(LAYOUTS)
     (graph, *_) = each_graph(workspace, LAYOUTS, "train")
     study = workspace.study(LAYOUTS)
-    readers: list[tuple[Path, Callable[[], object]]] = [
+    readers = [
         (next(model.glob("boosters-*/seed-0")) / "device", lambda: model_of(workspace, LAYOUTS)),
         (model / "model.json", lambda: model_of(workspace, LAYOUTS)),
         (study / "best-lambdarank.json", lambda: load_best(study, "lambdarank")),
-        (workspace.graph_instances(LAYOUTS, "train", graph.name), lambda: graph.instances.value),  # type: ignore[union-attr]
+        (workspace.graph_instances(LAYOUTS, "train", graph.name), lambda: graph.instances.value),
         (workspace.rows(LAYOUTS, "train", 0), lambda: stored(trained)),
         (workspace.features(LAYOUTS, "train") / "manifest.json", lambda: stored(trained)),
         (trained / "submission.csv", lambda: read_submission(trained / "submission.csv")),
