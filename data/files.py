@@ -25,7 +25,7 @@ _ABANDONED: Final = 24 * 3600.0
 
 
 def regular_only(path: str, flags: int) -> int:
-    """Opener for `open` that raises `OSError` unless the file is a regular one; opening a pipe would block."""
+    """Open a regular file, as `opener` of `open`; raises `OSError` for others: a pipe would block."""
     handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
@@ -34,7 +34,7 @@ def regular_only(path: str, flags: int) -> int:
 
 
 def regular_no_link(path: str, flags: int) -> int:
-    """Opener for `open` that also refuses a symbolic link."""
+    """Open a regular file that is no symbolic link, as `opener` of `open`."""
     return regular_only(path, flags | getattr(os, "O_NOFOLLOW", 0))
 
 

@@ -96,7 +96,7 @@ class Graph(ABC):
 
     @property
     def cost(self) -> NDArray[np.float64]:
-        """``(configs,)`` ground truth of a ranking, lower is faster: nanoseconds; inf where not measured."""
+        """``(configs,)`` ground truth of a ranking, lower is faster: nanoseconds; inf if not measured."""
         return np.where(self.measured, self.runtime.astype(np.float64), np.inf)
 
 
@@ -290,7 +290,7 @@ def _check_range(name: str, values: NDArray[Any], low: int, high: int | None = N
 def tensor_ranks(node_feat: NDArray[np.float32]) -> NDArray[np.int64]:
     """Return ``(nodes,)`` number of dimensions of each node's output.
 
-    The format has no rank column: it is the place of the last dimension of size above 0, or more where
+    The format has no rank column: it is the place of the last dimension of size above 0, or more if
     the default layout names a later one (a dimension of size 0 is legal in HLO).
     """
     layout = node_feat[:, _DEFAULT_LAYOUT]

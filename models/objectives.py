@@ -12,7 +12,7 @@ from xlarank.models.arrays import Floats, Integers
 
 
 def faster_by_sign(cost: Floats, other: Floats, tolerance: float) -> Floats:
-    """Return 1 where ``cost`` is faster than ``other``, -1 where it is slower, 0 for a tie; shapes broadcast.
+    """Return 1 if ``cost`` is faster than ``other``, -1 if it is slower, 0 for a tie; shapes broadcast.
 
     A pair is a tie if its costs differ by at most ``tolerance`` times the smaller one.
 

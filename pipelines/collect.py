@@ -63,8 +63,8 @@ def collect(
 
     ``program`` is a file of HLO or ``module:function``, a function without arguments that returns a JAX callable
     and its arguments. Labels in ns are named by their source: ``tpu-estimate`` (the compiler's estimate) or the
-    device that they were measured on. Run again after a kill, it goes on where it was.
-    Raises `CompilerError` where the compiler is missing, or not even its default compiles.
+    device that they were measured on. An interrupted run can be repeated: it continues.
+    Raises `CompilerError` if the compiler is missing, or not even its default compiles.
     """
     choose_splits([split])
     wanted = target_of(settings.target)

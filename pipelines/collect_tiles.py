@@ -67,8 +67,8 @@ def collect_tiles(
     under limits of vector memory; a kernel's tiles are those met, the first row being the compiler's default
     under the largest limit, whose estimate (ns) is the normalizer, the others in shuffled order. A kernel that is
     there already, from another program or split, stays as it is; one with fewer than `LEAST_TILES` is left out.
-    Run again after a kill, it goes on where it was and gives the same files.
-    Raises `CompilerError` where the compiler is missing, or the program does not compile at its default.
+    An interrupted run can be repeated: it continues and writes the same files.
+    Raises `CompilerError` if the compiler is missing, or the program does not compile at its default.
     """
     target = target_of(settings.target)
     choose_splits([split])

@@ -68,7 +68,7 @@ def cross_validate(
         without: names of classes of blocks. The ranker is compared with itself on rows without their columns.
 
     If the workspace cannot be written, a note says so. Raises `CollectionError` when nothing could be scored, or
-    for a collection asked for by name; `ModelError` for an unknown ranker and where a model is missing;
+    for a collection asked for by name; `ModelError` for an unknown ranker and a missing model;
     `XlarankError` for another ``by``, an unknown block, and several rankers beside ``without``.
     """
     if by not in HELD_OUT:

@@ -19,7 +19,7 @@ def explain(
     collection: str | None = None, model: TrainedModel | None = None, svg: Path | None = None,
     module: Path | None = None,
 ) -> Explanation:  # fmt: skip
-    """`explain_graph` for an npz file, by the model that `xlarank.pipelines.rank.rank` would choose.
+    """Explain an npz file by `explain_graph`, with the model that `xlarank.pipelines.rank.rank` would choose.
 
     The largest segment is drawn into ``svg``. The HLO ``module`` of the graph gives names to its nodes.
     Raises `GraphFileError` for the file, `HloError` for the module, `ModelError` for the model and `XlarankError`

@@ -32,7 +32,7 @@ _DATASET: Final = {
 NOBODY: Final = "YOUR-KAGGLE-NAME"
 #: Where brought models lie in the package: a workspace of its own, beside the code's ``models``.
 BROUGHT: Final = "workspace"
-#: What git tracks but a run does not need.
+#: Tracked files that a run does not need.
 _LEFT_OUT: Final = re.compile(r"(tests|benchmarks|docs|\.ci)/|\.gitignore$|(?!README)[A-Z]+\.md$")
 #: Requirements of `run.py` that Kaggle's image lacks, and its version of Python.
 LACKING: Final = ("protobuf>=5", "rich>=13.7", "typer>=0.15")

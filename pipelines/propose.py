@@ -69,7 +69,7 @@ def propose(
     ``path`` is a layout graph's npz file or an HLO program. The model that guides ``evolve`` is that of
     ``workspace`` for this file or for ``collection``.
 
-    Raises `GraphFileError` or `HloError` for the file, `ModelError` where a model is missing.
+    Raises `GraphFileError` or `HloError` for the file, `ModelError` if a model is missing.
     """
     start = time.perf_counter()
     graph = read_graph(path) if path.suffix == ".npz" else read_hlo(path)

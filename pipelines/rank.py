@@ -20,7 +20,7 @@ def rank(
     """Rank every configuration of a graph or of an npz file, with ``model`` or a model of the workspace.
 
     Without ``collection`` the model is chosen by the rule of `model_for_collection`. Raises `GraphFileError` for
-    the file, `WorkspaceError` for a workspace that does not exist, `ModelError` where the model is missing or not
+    the file, `WorkspaceError` for a workspace that does not exist, `ModelError` if the model is missing or not
     clear, and `ArgumentError` for what is no graph.
     """
     if not isinstance(graph, Path | LayoutGraph | TileGraph):
@@ -34,7 +34,7 @@ def rank(
 def rank_folder(
     workspace: Workspace, folder: Path, *, collection: str | None = None, progress: Progress | None = None
 ) -> tuple[dict[str, Ranking], dict[str, str]]:
-    """`rank` every npz file below a folder: name below the folder -> ranking, and -> why there is none.
+    """Rank every npz file below a folder; return the rankings and the reasons for missing ones, by name.
 
     Hidden files and folders and virtual environments are left out. Raises `GraphFileError` for a folder without npz
     files.

@@ -1,1 +1,1 @@
-"""What the configurations of a layout graph are made of: (node, row) and (pair, rows), each with columns."""
+"""Instances of layout graphs: distinct (node, row) and (pair, rows) entries of the configurations, with columns."""

@@ -221,7 +221,7 @@ _MILLIONTHS: Final = "log2 of 1 + millionths of the bytes that a fusing compiler
 class InstanceOutput(NodeBlock):
     """The output's layout and the region that shares it (`xlarank.features.layout.layout_context`).
 
-    -1 where the row leaves the output to the compiler; all others are 0 or more.
+    -1 if the row leaves the output to the compiler; all others are 0 or more.
     """
 
     cause = Cause.MINOR

@@ -194,8 +194,8 @@ _POWERS: Final = (1, 2)
 class ChangedSurroundings(LayoutBlock):
     """Bytes and heavy operations around changed nodes, over the same around all configurable ones.
 
-    What surrounds a node is the k-th power of the row-normalised adjacency (down to operands, up to consumers,
-    or both) times a quantity per node: the mean over neighbours of their mean. The column is
+    The surroundings of a node are the k-th power of the row-normalised adjacency (down to operands, up to
+    consumers, or both) times a quantity per node: the mean over neighbours of their mean. The column is
     sum_n changed_n (P^k q)_n / sum_n (P^k q)_n over configurable nodes n. Such powers in place of learned
     convolutions are the idea of simplified graph convolutions (SGC, Wu et al. 2019).
     """

@@ -27,10 +27,10 @@ _ROLE_COLUMNS: Final = [
 class DimensionRoles(LayoutBlock):
     """Role of the minor-most and second minor-most dimensions of convolutions, dots and reshapes.
 
-    Of a convolution: batch, feature or spatial (node columns 93-106); of its kernel, ``batch`` is the input feature
-    and ``feature`` the output feature. Of a dot: batch, rows (the operand's own) or contracted; of its output,
-    ``rows`` come from the left operand and ``contracted`` stands for those of the right one. Of a reshape: kept,
-    split or merged. See `xlarank.features.program.slots.slot_roles`.
+    Roles of a convolution are batch, feature or spatial (node columns 93-106); in its kernel, ``batch`` is the
+    input feature and ``feature`` the output feature. Roles of a dot are batch, rows (free) or contracted; in its
+    output, ``rows`` come from the left operand and ``contracted`` stands for those of the right one. Dimensions of
+    a reshape are kept, split or merged. See `xlarank.features.program.slots.slot_roles`.
     """
 
     tier = Tier.FULL

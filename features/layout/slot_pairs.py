@@ -132,7 +132,7 @@ class _Walk:
     def down(self, start: Ints, node: NodeIndex, permutation: Ints) -> tuple[Ints, Ints, Ints]:
         """Follow one more edge from every state (start, node, permutation).
 
-        Of several paths from one start to one node, the least permutation (dimension by dimension) is taken.
+        If several paths lead from a start to a node, the lexicographically least permutation is kept.
         """
         count = self._first[node + 1] - self._first[node]
         offset = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)

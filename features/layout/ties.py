@@ -114,7 +114,7 @@ def _at_stake(opcode: str, shapes: Sequence[Shape], roles: NDArray[np.integer]) 
 def _first_of_equals(shape: Shape, free: Sequence[int], batch: Sequence[int]) -> list[list[int]]:
     """Return the contracted and the free dimensions of a dot's operand, from the sizes of its output.
 
-    Of several dimensions of one size the first are free, the next batch. Roles (`slot_roles`) may differ there.
+    Among dimensions of equal size the first are free, the next batch; `slot_roles` may choose others.
     """
     dims: list[int] = []
     for size in free:

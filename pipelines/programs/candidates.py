@@ -42,7 +42,7 @@ class Candidates:
 
     Attributes:
         rows: ``(choices, 18)`` of each group, distinct, the first one all -1.
-        group: ``(configurable nodes,)``, -1 where the compiler chooses; None: each node is a group.
+        group: ``(configurable nodes,)``, -1 if the compiler chooses; None: each node is a group.
         least: ``(groups,)`` lowest code of random configurations of tied nodes: 1 for a group that is always set.
     """
 

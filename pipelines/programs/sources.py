@@ -125,7 +125,7 @@ def compile_new(
 def write_configurations(
     path: Path, graph: LayoutGraph, rows: NDArray[np.int8], runtime: NDArray[np.int64]
 ) -> None:
-    """Write a graph file with configurations ``rows (configs, nodes, 18)`` and their runtimes, 0 where unknown."""
+    """Write a graph file with configurations ``rows (configs, nodes, 18)`` and their runtimes, 0 if unknown."""
     write_graph(
         path, node_feat=graph.node_feat, node_opcode=graph.opcode.astype(np.uint8), edge_index=graph.edges,
         node_splits=graph.splits[None], node_config_ids=graph.configurable,

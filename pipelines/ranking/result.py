@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # imported where a table or an explanation is asked for
     from xlarank.pipelines.ranking.score_difference import Explanation
 
 _CSV_HEADER: Final = ("graph", "model", "rank", "configuration", "score", "runtime_ns", "identical", "speedup")
-#: What the cells begin with that a spreadsheet evaluates.
+#: First characters of cells that a spreadsheet evaluates.
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -119,7 +119,7 @@ class Ranking:
         )  # fmt: skip
 
     def explain(self, config: int | None = None, against: str | int | None = None) -> Explanation:
-        """Contributions to the lead of a configuration (by default the first) over another: `explain_graph`."""
+        """Return the contributions to the lead of a configuration, by default the first, over another."""
         from xlarank.pipelines.ranking.score_difference import explain_graph  # networkx, which ranking does without
 
         return explain_graph(*self.source, config=config, against=against)

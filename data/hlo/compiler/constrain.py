@@ -129,7 +129,7 @@ def drop_entry_modes(module: Message) -> None:
 
 
 def entry_modes(module: Message) -> list[list[str]] | None:
-    """Return the modes of inputs and of outputs that the module names; None where all are the default."""
+    """Return the modes of inputs and of outputs that the module names; None if all are the default."""
     named = {attribute.key: attribute.value.split(";") for attribute in module.frontend_attributes.map}
     modes = [named.get(key, []) for key in MODES]
     return modes if any(mode != DEFAULT for side in modes for mode in side) else None

@@ -43,7 +43,7 @@ class Outcome:
     """The result for one module.
 
     Attributes:
-        estimate: of a module with status ``ok``; a prediction where it was screened out.
+        estimate: of a module with status ``ok``; a prediction if it was screened out.
         fingerprint: of the optimised module; empty if there is none.
         shared: the optimised module was known, so no code was generated.
         text: the compiled program, if requested and code was generated.

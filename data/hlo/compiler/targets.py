@@ -15,9 +15,9 @@ class Target:
     """A chip to compile for.
 
     Attributes:
-        topology: its smallest slice as libtpu calls it; empty where programs are measured on this machine.
+        topology: its smallest slice as libtpu calls it; empty if programs are measured on this machine.
         megahertz: its clock; "cycles" that are measured are nanoseconds.
-        chip: its name in words, where programs are measured.
+        chip: its name in words, if programs are measured.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Target:
 
     @property
     def labels(self) -> str:
-        """What labels are, in words."""
+        """Description of the labels."""
         estimated = f"estimated by the TPU's compiler for {self.name}, not measured"
         return estimated if self.estimated else f"measured on this machine's {self.chip}"
 

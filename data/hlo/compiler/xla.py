@@ -51,7 +51,7 @@ class Lowered:
 
     Attributes:
         module: serialized.
-        chosen: the layouts that it chose, minor to major, by the names of instructions, where known.
+        chosen: the layouts that it chose, minor to major, by the names of instructions, if known.
         leaves: paths of a function's inputs and outputs; empty for a module.
     """
 
