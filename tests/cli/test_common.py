@@ -148,7 +148,7 @@ def test_fewer_labels_than_asked_for_are_explained(monkeypatch, tmp_path):
     words = ["collect", "--program", "net:program", "--target", "cpu", "--out", tmp_path, "--configs"]
     assert "3 of 4 configurations: no others of this program differ" in here(*words, 4).out
     done = here(*words, 3).out
-    assert "no others" not in done and f"next: python run.py build-features --data-root {tmp_path} (then" in done
+    assert "no others" not in done and f"next: python run.py build-features --data-root {tmp_path} # then" in done
 
 
 def test_many_broken_files_take_few_lines(capsys):

@@ -60,7 +60,7 @@ def test_the_check_that_submit_recommends_works_as_it_is(job, monkeypatch):
     whole = job.outcomes["submit"]
     part = here("submit", "--workspace", job.work, "-c", TILE, "--out", "part of it.csv")
     for done, rows in ((whole, "2 rows"), (part, "1 row")):
-        (words,) = re.findall(r"^next: python run\.py (check-submission .*) \(", done.out, re.M)
+        (words,) = re.findall(r"^next: python run\.py (check-submission .*) # ", done.out, re.M)
         checked = here(*shlex.split(words))
         assert checked.code == 0 and f": {rows}, right" in checked.out, checked.err
         assert f"{job.tree} (of the workspace " in checked.out

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import shutil
 from pathlib import Path
@@ -21,7 +20,7 @@ def next_words(done: Outcome) -> list[str]:
     """Return the arguments of the next command, without the remark; none if there is no such line."""
     lines = [line for line in done.out.splitlines() if line.startswith("next: ")]
     assert len(lines) <= 1
-    return shlex.split(re.sub(r" \([^()]*\)$", "", lines[0].removeprefix("next: python run.py "))) if lines else []
+    return shlex.split(lines[0].removeprefix("next: python run.py "), comments=True) if lines else []
 
 
 @pytest.mark.parametrize("name", sorted(name for name, guide in GUIDES.items() if guide.then))
@@ -29,7 +28,7 @@ def test_the_next_command_parses(name: str, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     words = Run().words | {"work": " --workspace w", "collection": " -c tile:cpu", "model": " --model ranknet"}
     line = GUIDES[name].then.format(**words, file="x.npz")
-    command, *arguments = shlex.split(re.sub(r" \([^()]*\)$", "", line))
+    command, *arguments = shlex.split(line, comments=True)
     commands().commands[command].make_context(command, arguments)
 
 

@@ -22,7 +22,7 @@ class Guide:
 
     Attributes:
         examples: arguments of ``python run.py``.
-        then: arguments of the next command, perhaps with a remark in brackets. ``{work}``, ``{data}``, ``{model}``,
+        then: arguments of the next command, perhaps with a comment (``#``). ``{work}``, ``{data}``, ``{model}``,
             ``{collection}`` and ``{blocks}`` stand for options of the command that ended, ``{file}`` for an
             argument that it sets: without one there is no next command.
         rankers: whether help lists the rankers.
@@ -40,33 +40,33 @@ class Guide:
         return "\n".join(lines)
 
 
-_CHECK: Final = "check-submission {file}{work}{collection} (then upload the file)"
+_CHECK: Final = "check-submission {file}{work}{collection} # then upload the file"
 GUIDES: Final = {
     "info": Guide(("info --data-root ~/data/tpugraphs -c 'layout:*'", "info GRAPH.npz"),
                   "build-features{data}{collection}"),
     "build-features": Guide(("build-features", "build-features --data-root ~/data/tpugraphs --max-configs 1000"),
-                            "train{work}{collection} (tune first for better parameters)"),
+                            "train{work}{collection} # tune first for better parameters"),
     "explain-feature": Guide(("explain-feature padding__output_waste__mean", "explain-feature 'disagreement__*'")),
     "tune": Guide(("tune --trials 200", "tune --trials 20 -c tile:xla --model ranknet"),
-                  "train{work}{collection}{model} (takes these parameters)", rankers=True),
+                  "train{work}{collection}{model} # takes these parameters", rankers=True),
     "train": Guide(("train --seeds 5", "train -c layout:mine:random --fine-tune shipped"),
-                   "evaluate{work}{collection} (then rank a graph)", rankers=True),
+                   "evaluate{work}{collection} # then rank a graph", rankers=True),
     "evaluate": Guide(("evaluate", "evaluate --official-indices eval_indices --json scores.json"),
-                      "leaderboard{work}{collection} (all rankers side by side; report has pictures)"),
+                      "leaderboard{work}{collection} # all rankers side by side; report has pictures"),
     "cross-validate": Guide(
         ("cross-validate --model lambdarank --model ranknet", "cross-validate --by kind -c tile:xla"),
-        "train{work}{collection} (--model chooses the ranker)", rankers=True,
+        "train{work}{collection} # --model chooses the ranker", rankers=True,
     ),
     "leaderboard": Guide(("leaderboard", "leaderboard -c tile:xla --metric tau --csv leaderboard.csv")),
     "rank": Guide(("rank net__a.npz", "rank own/npz/tile/tpu-estimate/train --csv orders.csv"),
-                  "explain {file}{work}{collection}{blocks} (why the first is first; measure the first five)"),
+                  "explain {file}{work}{collection}{blocks} # why the first is first; measure the first five"),
     "submit": Guide(("submit --out submission.csv", "submit --model-from layout:xla:random --strict"), _CHECK),
     "check-submission": Guide(("check-submission submission.csv",
                                "check-submission submission.csv --sample sample_submission.csv")),
     "explain": Guide(("explain net__a.npz --against default", "explain net__a.npz --config 17 --svg why.svg"),
-                     "explain-feature {file} (the meaning of a column)"),
+                     "explain-feature {file} # the meaning of a column"),
     "calibrate": Guide(("calibrate", "calibrate -c layout:cpu:random --threads 2"),
-                       "report{work}{collection} (shows how certain rankings are, as rank does)"),
+                       "report{work}{collection} # shows how certain rankings are, as rank does"),
     "report": Guide(("report", "report --out report.html --compare other-workspace")),
     "import-hlo": Guide(("import-hlo step.hlo.pb --out own", "import-hlo dump/*.pb --out own --split train"),
                         "propose {file} --out candidates.npz"),
@@ -75,9 +75,9 @@ GUIDES: Final = {
                      "rank {file}{work}{collection}{blocks}"),
     "collect": Guide(("collect --program mynet:program --configs 64 --out own",
                       "collect --tiles --program step.hlo.pb --out own"),
-                     "build-features --data-root {file} (then train)"),
+                     "build-features --data-root {file} # then train"),
     "advise": Guide(("advise mynet:program --budget 1", "advise step.hlo.pb --budget 20 --minutes 30 --out advice"),
-                    "advise {file} (searches; measure before you keep a layout)"),
+                    "advise {file} # searches; measure before you keep a layout"),
     "run-all": Guide(("run-all --budget-hours 11", "run-all --models trained --out submission.csv"), _CHECK),
     "package-kaggle": Guide(("package-kaggle --owner NAME", "package-kaggle --out xlarank.zip --models work")),
     "demo": Guide(("demo", "demo --trials 20 --workspace work/demo")),
