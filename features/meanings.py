@@ -37,13 +37,10 @@ def _causes(user_blocks: tuple[Block, ...]) -> dict[str, Cause]:
     return declared | {"known__siblings__ranks": Cause.SIBLINGS}  # a column that rankers add
 
 
-@cache
 def column_meanings() -> dict[str, str]:
     """Return the meaning of every column; a name that both kinds of graphs have means the same in both."""
-    kinds: tuple[Kind, ...] = ("layout", "tile")
-    wide = {name: text for kind in kinds for block in blocks_of(kind) for name, text in block.columns.items()}
-    of_instances = {name: text for block in INSTANCE_BLOCKS for name, text in block.columns.items()}
-    return of_instances | wide
+    blocks = (*INSTANCE_BLOCKS, *BLOCKS, *loaded_blocks())
+    return {name: meaning for block in blocks for name, meaning in block.columns.items()}
 
 
 _ELEMENT = "shape_element_type_is_"

@@ -25,7 +25,7 @@ from xlarank.features.attribution import walk_between
 from xlarank.features.block import Cause
 from xlarank.features.block_files import load_blocks
 from xlarank.features.catalogue import BLOCKS
-from xlarank.features.meanings import cause_of
+from xlarank.features.meanings import cause_of, column_meanings
 from xlarank.features.recipe import FeatureSettings, Recipe
 
 TILE = graph_of(tile_arrays())
@@ -81,6 +81,7 @@ def test_the_cause_that_a_block_declares_is_the_cause_of_its_columns(tmp_path: P
     load_blocks(written(tmp_path, text))
     assert cause_of("mine__most__max") is Cause.TRAFFIC
     assert cause_of("mine__nodes__count") is Cause.PROGRAM
+    assert column_meanings()["mine__nodes__count"] == "nodes"
 
 
 def test_code_counts_and_comments_and_names_do_not(tmp_path: Path) -> None:
