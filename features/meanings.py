@@ -39,7 +39,7 @@ def _causes(user_blocks: tuple[Block, ...]) -> dict[str, Cause]:
 
 @cache
 def column_meanings() -> dict[str, str]:
-    """Return the meaning of every column; a name that both kinds of graphs have means the same in both."""
+    """Return the meaning of every column; a name has the same meaning for both kinds of graphs."""
     kinds: tuple[Kind, ...] = ("layout", "tile")
     wide = {name: text for kind in kinds for block in blocks_of(kind) for name, text in block.columns.items()}
     of_instances = {name: text for block in INSTANCE_BLOCKS for name, text in block.columns.items()}
@@ -80,7 +80,7 @@ def layout_text(row: NDArray[np.integer[Any]]) -> str:
 
 
 def default_layout_text(graph: Graph, node: int) -> str:
-    """Return the compiler's own layout of a node's output, minor-to-major."""
+    """Return the compiler's default layout of a node's output, minor-to-major."""
     return _braced(_of_rank(graph, node, "layout_minor_to_major_0"))
 
 

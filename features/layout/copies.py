@@ -1,6 +1,6 @@
-"""Copies, and what surrounds the nodes that a configuration changes.
+"""Copies between layouts, and the surroundings of changed nodes.
 
-A copy is where a consumer requests a tensor in another layout than its producer makes it in, or than its sibling.
+A copy is needed if a consumer requests another layout of a tensor than its producer or another consumer.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _COMPARED: Final = {
 
 
 class Disagreement(LayoutBlock):
-    """Consumer-producer pairs whose layouts differ: share of the pairs, and of the bytes handed on.
+    """Consumer-producer pairs whose layouts differ: shares of pairs and of their bytes.
 
     Pairs are connected through operations that are not configurable themselves and keep a layout
     (elementwise) or permute it (transpose). A clash has a layout set on both sides, a half on one; a
@@ -53,10 +53,10 @@ class Disagreement(LayoutBlock):
 
 
 class SiblingDisagreement(LayoutBlock):
-    """Operand slots that request different layouts of one tensor: share of the pairs, and of the tensor's bytes.
+    """Operand slots that request different layouts of one tensor: shares of pairs and of bytes.
 
-    The readers of a tensor stand in order of node and slot, and each is compared with the next: n different
-    requests in a row of readers need at least n - 1 copies. Terms as in `Disagreement`.
+    The readers of a tensor are sorted by node and slot, and each is compared with the next: n different requests
+    need at least n - 1 copies. Terms as in `Disagreement`.
     """
 
     cause = Cause.COPIES
@@ -158,7 +158,7 @@ _REACH: Final = range(1, 6)
 
 
 class ConfigurableNodes(Block):
-    """Which nodes can be configured: their number, classes and reach."""
+    """Number, opcode classes and reach of configurable nodes."""
 
     scope = Scope.GRAPH
     columns = {
