@@ -101,12 +101,11 @@ def _mismatched_bytes(
 class Propagation(LayoutBlock):
     """Copies left after set layouts have spread to unset neighbours.
 
-    As XLA's layout assignment does, an unset output takes the layout that a consumer requests, then an unset
-    elementwise node takes its operand's (of several producers the one of the lowest id), and both hand it
-    on; three rounds over the connected pairs (those through transposes left out). A consumer requests what its
-    operand's slot sets, and an elementwise one with an unset slot what its own output has settled on. Where
-    several consumers request different layouts, the one with the largest key wins. A copy is left wherever a
-    settled request meets a settled output of another layout.
+    Imitates XLA's layout assignment: in each of three rounds over the connected pairs (without transposes), unset
+    outputs take the layout that a consumer requests, then unset elementwise nodes take that of an operand (the
+    producer with the lowest id). A consumer requests the layout set for its operand slot; an elementwise one whose
+    slot is unset requests the layout of its own output. If consumers request different layouts, the one with the
+    largest key wins. A copy remains if a consumer requests another layout than the producer's output has.
     """
 
     tier = Tier.FULL
@@ -132,7 +131,7 @@ class Propagation(LayoutBlock):
         default, node_bytes = layout_key(context.default_layout[ids])[:, None], context.bytes[ids]
         count, total = max(1, len(left)), max(1.0, float(bytes_.sum()))
         nodes, output_bytes = context.configurable_nodes, context.slots["output"].total_bytes
-        rounds = (3 if len(passed) else 1) if len(left) else 0  # nothing spreads twice without passing on
+        rounds = (3 if len(passed) else 1) if len(left) else 0  # one round suffices without elementwise nodes
 
         def finalize(batch: Batch) -> Floats:
             made = set_key[batch.by_node]
@@ -231,8 +230,8 @@ class Boundary(LayoutBlock):
     """Changed nodes, padding and copies next to changed nodes of the configurable neighbourhood.
 
     With x = 1 for changed nodes and N the 0/1 matrix of configurable nodes h edges apart, the cut is
-    sum N_uv (x_u - x_v)^2 and the inside is sum N_uv x_u x_v, both over sum N_uv. A quantity q of nodes is
-    met by sum_u q_u (N x)_u, the quantity times the number of changed nodes around it: the output's padding
+    sum N_uv (x_u - x_v)^2 and the inside is sum N_uv x_u x_v, both over sum N_uv. Two quantities q are summed
+    as sum_u q_u (N x)_u, weighted by the number of changed nodes around each node: the output's padding
     bytes beyond the default's over all output bytes, and the mismatched bytes of consumers (pairs as in
     `xlarank.features.layout.copies.Disagreement` at any distance, those through transposes left out) over all bytes
     handed on.

@@ -68,7 +68,7 @@ class ElementTypes(_ProgramBlock):
 
 
 class GraphSize(_ProgramBlock):
-    """Size and depth of the graph, and who writes its bytes; logarithms are log2(1 + x)."""
+    """Size and depth of the graph, and the nodes that write its bytes; logarithms are log2(1 + x)."""
 
     columns = {
         "size__nodes__log": "number of nodes",
