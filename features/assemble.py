@@ -25,7 +25,7 @@ from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows, rows_table
 from xlarank.features.tile.tile_context import TileContext, kernel_kinds
 
-if TYPE_CHECKING:  # imported where a table is asked for
+if TYPE_CHECKING:  # imported on first use
     import polars as pl
 
 
@@ -34,10 +34,10 @@ def compute_features(
 ) -> pl.DataFrame:
     """Compute the rows of a graph or of an npz file, one for each *distinct* configuration.
 
-    The columns are those of `xlarank.load_rows` without the folds; ``collection`` and ``split`` are null. ``tier``
-    "fast" leaves out the dearer columns, ``candidates`` False those that look at all configurations of the graph;
-    ``blocks`` are files with columns of your own, which are run. Raises `GraphFileError` for the file, `BlockError`
-    for a block and `XlarankError` for another tier.
+    The columns are those of `xlarank.load_rows` without the folds; ``collection`` and ``split`` are null. The
+    "fast" tier omits expensive columns; ``candidates=False`` omits those computed from all configurations of the
+    graph; ``blocks`` are files that define your own columns and are executed. Raises `GraphFileError` for a broken
+    file, `BlockError` for a failing block and `XlarankError` for an unknown tier.
 
     Examples:
         >>> import xlarank
@@ -56,7 +56,7 @@ def compute_features(
 def assemble(
     graph: Graph, settings: FeatureSettings | None = None, only: Collection[str] | None = None
 ) -> GraphRows:
-    """Compute the columns of each *distinct* configuration of a graph; raises `BlockError` for users' blocks.
+    """Compute the columns of each *distinct* configuration of a graph; raises `BlockError` if a user's block fails.
 
     With ``only``, blocks that have none of these columns are left out.
     """
@@ -112,7 +112,7 @@ def instance_table(context: LayoutContext, candidates: bool = True) -> Instances
     parts = [block.compute(instances).astype(np.float32) for block in blocks]
     values = np.ascontiguousarray(np.concatenate(parts, axis=1))
     same = group_codes(values.view(np.int32))
-    # codes counted from each node's first row are small numbers
+    # codes relative to each node's first row fit a small type
     codes = np.empty(table.codes.shape, np.min_scalar_type(int(np.diff(table.start).max(initial=1)) - 1))
     row_instance, pair_instance = np.full(len(table.rows), -1), np.full(instances.total, -1)
     row_instance[instances.rows] = same.group[: len(instances.rows)]

@@ -1,8 +1,8 @@
 """Walks from one configuration to another, node by node.
 
-Nodes change one by one, in the order of their numbers and in the reverse order; a contribution is the mean of a
-node's two steps, and all add up to the whole change. In a sum over nodes and pairs, a pair's term is shared
-evenly by both ends, as in the Shapley value.
+Nodes change one by one, in ascending and in descending order. The contribution of a node is the mean of its two
+steps; contributions add up to the total change. For a sum over nodes and pairs, each pair's term is split evenly
+between its ends, as in the Shapley value.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class Walk:
     matrix: NDArray[np.float32]
 
     def by_node(self, values: Floats) -> dict[int, float]:
-        """Return the mean step at each node, for values of the rows."""
+        """Return the mean step of ``values``, one per row, at each node."""
         return {int(node): float(step) for node, step in zip(self.nodes, walk_steps(values), strict=True)}
 
 
 def walk_between(graph: LayoutGraph, rows: GraphRows, settings: FeatureSettings, now: int, then: int) -> Walk:
-    """Return the walk from configuration ``then`` to ``now`` (ids in the file); ``rows`` are all of the graph.
+    """Return the walk from configuration ``then`` to ``now`` (ids in the file); ``rows`` are all rows of the graph.
 
     Intermediate configurations are compared with the graph's candidates, but need not be among them.
     """
@@ -76,7 +76,7 @@ def walk_between(graph: LayoutGraph, rows: GraphRows, settings: FeatureSettings,
 
 
 def place_among(values: NDArray[np.floating[Any]], candidates: NDArray[np.floating[Any]], rank: bool) -> Floats:
-    """Return the rank of values among candidates, 0 to 1 (between two, halfway), or their standard score.
+    """Return the rank of each value among candidates, 0 to 1 (halfway if between two), or its standard score.
 
     >>> place_among(np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0, 5.0]), True).tolist()
     [0.0, 0.25, 0.5]

@@ -87,6 +87,6 @@ class Block(ABC):
         """Return the columns, ``(columns,)`` for a graph block, else ``(configs or instances, columns)``."""
 
     def require_shape(self, values: NDArray[np.floating[Any]], *shape: int) -> None:
-        """Raise `BlockError` for computed values of another shape."""
+        """Raise `BlockError` unless the computed values have this shape."""
         if np.shape(values) != shape:
             raise BlockError(f"{type(self).__name__} gave values of shape {np.shape(values)}", expected=str(shape))

@@ -1,4 +1,4 @@
-"""Users' blocks, in Python files or installed packages."""
+"""User-defined blocks in Python files or installed packages."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from xlarank.features.block import Block, Scope
 from xlarank.features.catalogue import BLOCKS, checked
 from xlarank.features.source_code import text_of
 
-#: Entry points whose modules hold blocks.
+#: Entry-point group of modules that define blocks.
 GROUP: Final = "xlarank.blocks"
 
 
 @dataclass(frozen=True)
 class BlockFile:
-    """Reference of a recipe to a file with blocks; only `load_blocks` runs the file.
+    """A recipe's reference to a file of blocks; only `load_blocks` runs the file.
 
     Attributes:
         name: name of the file without folders, or of the entry point.
         source_hash: hash of the code without comments and docstrings.
-        columns: class of each block -> names of its columns.
+        columns: class name of each block -> its column names.
     """
 
     name: str = field(compare=False)
@@ -52,7 +52,7 @@ class BlockFile:
         raise BlockError(got, expected=f"the version with hash {self.source_hash}", do=do)
 
     def __reduce__(self) -> tuple[Callable[..., BlockFile], tuple[Any, ...]]:
-        """Pickle with the code, so that worker processes have it."""
+        """Pickle together with the source, so that worker processes can load it."""
         if loaded := _loaded.get(self.source_hash):
             return (_run, (self.name, loaded.source)) if loaded.source else (_load, (self.name,))
         return BlockFile, (self.name, self.source_hash, self.columns)
@@ -139,14 +139,14 @@ def _digest(source: str) -> str:
 
 
 def _line(error: Exception, name: str) -> str:
-    """Return the line of a file that raised an error, as a part of a message; empty for an error of other code."""
+    """Return ", line N," for the line of the file that raised the error; empty if other code raised it."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == name]
     return f", line {lines[-1]}," if lines else ""
 
 
 @contextmanager
 def naming_lines(graph: str, files: Sequence[BlockFile]) -> Iterator[None]:
-    """Convert errors raised by code of these files to `BlockError` with the line."""
+    """Convert errors raised in these files to a `BlockError` that names the line."""
     try:
         yield
     except Exception as error:

@@ -27,7 +27,7 @@ _OF_TILES: Final = (
 
 
 def _placed(columns: tuple[str, ...], whole: str) -> dict[str, str]:
-    """Return the columns of ranks (``rank__size_nodes__log`` for ``size__nodes__log``) and of standard scores."""
+    """Return rank columns (``rank__size_nodes__log`` for ``size__nodes__log``) and standard-score columns."""
     return {
         f"{prefix}__{name.replace('__', '_', 1)}": f"{meaning} within the {whole} of {name}"
         for prefix, meaning in (("rank", "rank"), ("zscore", "standard score"))
@@ -36,7 +36,7 @@ def _placed(columns: tuple[str, ...], whole: str) -> dict[str, str]:
 
 
 def within_graph_rank(values: NDArray[np.floating]) -> Floats:
-    """Return average ranks scaled to 0..1; 0.5 for a lone value. Rounded first: ties survive arithmetic noise.
+    """Return average ranks scaled to 0..1; 0.5 for a single value. Values are rounded to float32 to keep ties.
 
     >>> within_graph_rank(np.array([3.0, 1.0, 3.0])).tolist()
     [0.75, 0.0, 0.75]
@@ -49,7 +49,7 @@ def within_graph_rank(values: NDArray[np.floating]) -> Floats:
 
 
 def standard_score(values: NDArray[np.floating], among: NDArray[np.floating] | None = None) -> Floats:
-    """Return (x - mean) / std of the values, or of those ``among``; 0 if these are equal up to arithmetic noise.
+    """Return (x - mean) / std, relative to ``among`` (default: values); 0 if those are equal up to rounding.
 
     >>> standard_score(np.array([1.0, 3.0])).tolist()
     [-1.0, 1.0]
@@ -62,9 +62,9 @@ def standard_score(values: NDArray[np.floating], among: NDArray[np.floating] | N
 
 
 class CandidatePlaces(Block):
-    """Position of important columns among the distinct candidates of the graph.
+    """Ranks and standard scores of important columns among the distinct candidates of the graph.
 
-    As ranks from 0 to 1, ties averaged, and as standard scores: (x - mean) / standard deviation.
+    Ranks run from 0 to 1, with ties averaged; a standard score is (x - mean) / standard deviation.
     """
 
     transductive = True
@@ -77,7 +77,7 @@ class CandidatePlaces(Block):
 
 
 class TileCandidatePlaces(CandidatePlaces):
-    """`CandidatePlaces` of a kernel."""
+    """`CandidatePlaces` of tiles."""
 
     kinds = ("tile",)
     placed = _OF_TILES
@@ -85,7 +85,7 @@ class TileCandidatePlaces(CandidatePlaces):
 
 
 def placed_columns() -> dict[str, str]:
-    """Return the ranked column of each column of ranks or standard scores."""
+    """Return the source column of each rank or standard-score column."""
     blocks = (CandidatePlaces, TileCandidatePlaces)
     return {name: column for block in blocks for name, column in zip(block.columns, block.placed * 2, strict=True)}
 

@@ -50,7 +50,7 @@ BLOCKS: Final = checked(
         inner_loop.TileInner(), bounds.Kernel(), bounds.Traffic(), tpu_time.TpuTime(),
     )
 )  # fmt: skip
-#: Columns of instances, of layout graphs alone.
+#: Blocks of instances, for layout graphs only.
 INSTANCE_BLOCKS: Final = checked(
     (
         pair_blocks.InstanceGraph(), node_blocks.InstanceNode(), node_blocks.InstanceRow(),
@@ -61,7 +61,7 @@ INSTANCE_BLOCKS: Final = checked(
 
 
 def every_block(kind: Kind) -> list[Block]:
-    """Return all blocks for one kind of graph, those of instances last."""
+    """Return all blocks for one kind of graph, instance blocks last."""
     return blocks_of(kind) + [block for block in INSTANCE_BLOCKS if kind in block.kinds]
 
 
@@ -70,8 +70,8 @@ def blocks_of(
 ) -> list[Block]:
     """Return the blocks for one kind of graph: graph blocks, configuration blocks, transductive blocks.
 
-    Each group is in the order of `BLOCKS`, followed by ``user_blocks``. Without ``candidates``, none are
-    transductive.
+    Each group is in the order of `BLOCKS`, followed by ``user_blocks``. Without ``candidates``, transductive
+    blocks are left out.
     """
     chosen = [
         block

@@ -19,7 +19,7 @@ class FeatureSettings:
     """Settings that determine the columns and their values.
 
     Attributes:
-        candidates: whether to compute transductive columns, which look at the graph's candidate set.
+        candidates: whether to compute transductive columns, computed from the graph's candidate set.
         block_files: users' blocks, from `xlarank.features.block_files.load_blocks`.
     """
 

@@ -16,7 +16,7 @@ from xlarank.data.family import program_family
 from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.features.recipe import Recipe
 
-if TYPE_CHECKING:  # imported where a table is asked for
+if TYPE_CHECKING:  # imported on first use
     import polars as pl
 
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:  # imported where a table is asked for
 class GraphRows:
     """One row for each *distinct* configuration of a graph; columns that are constant within it are kept once.
 
-    `matrix` expands rows on demand: nearly half of a layout's columns are constant, so a million rows take 2.3 GB
-    instead of 4.2 GB.
+    `matrix` expands rows on demand: nearly half of a layout graph's columns are constant, so a million rows take
+    2.3 GB instead of 4.2 GB.
 
     Attributes:
         columns: names of the graph columns, then of the configuration columns.
@@ -74,7 +74,7 @@ class GraphRows:
 
     @property
     def labelled(self) -> bool:
-        """Whether anything was measured."""
+        """Whether any configuration was measured."""
         return bool((self.runtime > 0).any())
 
     @property
@@ -89,7 +89,7 @@ class GraphRows:
 
     @property
     def rankable(self) -> bool:
-        """Whether there are two distinct configurations, of different cost if measured."""
+        """Whether there are at least two distinct configurations, of different cost if measured."""
         measured = self.row_cost[np.isfinite(self.row_cost)]
         return bool((measured != measured[:1]).any()) if self.labelled else len(self) > 1
 
@@ -161,7 +161,7 @@ def rows_table(
         "runtime_ns": pl.when(measured).then(np.concatenate([graph.runtime for graph in graphs])[fastest]),
         "label": pl.when(measured).then(cost[fastest]),
     }
-    if len(graphs) == 1:  # constants of a large graph are not written out
+    if len(graphs) == 1:  # broadcast: the graph may be large
         constants, values = first.graph_values, first.config_values.T
     else:
         constants = np.repeat(np.stack([graph.graph_values for graph in graphs], axis=1), sizes, axis=1)
@@ -182,7 +182,7 @@ def draw_of_graph(seed: int, name: str) -> np.random.Generator:
 
 
 def even_ranks(cost: NDArray[np.float64], most: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Return sorted indices, ``(min(most, configs),)``, at even steps of rank of ``cost (configs,)``.
+    """Return sorted indices, ``(min(most, configs),)``, evenly spaced by rank of ``cost``, ``(configs,)``.
 
     Equal costs are taken in random order.
 
@@ -197,7 +197,7 @@ def even_ranks(cost: NDArray[np.float64], most: int, rng: np.random.Generator) -
 
 
 def at_most(rows: GraphRows, recipe: Recipe) -> GraphRows:
-    """Sample at most ``max_configs`` rows of a graph, only measured ones if there are any."""
+    """Sample rows of a graph with more than ``max_configs``, from the measured ones if there are any."""
     most = recipe.max_configs or len(rows)
     if len(rows) > most and rows.labelled:
         rows = rows.measured()

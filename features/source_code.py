@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 _ROOT: Final = Path(__file__).parent.parent
-#: Files that cannot change a number.
+#: Files that do not affect computed columns.
 _PRESENTATION: Final = ("data/errors.py", "features/attribution.py", "features/meanings.py")
 
 

@@ -186,7 +186,7 @@ def _parse(content: bytes, metadata: dict[str, Any]) -> dict[str, tuple[GraphRow
 
 
 def stored_graphs(path: Path, recipe: Recipe) -> dict[str, StoredGraph]:
-    """Return the graphs of a file, none unless it is whole and of this recipe."""
+    """Return the graphs of a file; none unless it is intact and of this recipe."""
     if not path.exists():
         return {}
     try:
@@ -202,7 +202,7 @@ def write_instances(path: Path, instances: Instances, recipe: Recipe, source: So
     """Write one graph's instances beside its rows atomically; raises `WorkspaceError`."""
     metadata = {"columns": instances.columns, "recipe": asdict(recipe), "source": asdict(source)}
     arrays: dict[str, Any] = {name: getattr(instances, name) for name in ARRAYS}
-    # node by node: neighbouring entries are mostly equal, and half the size when compressed
+    # node by node: neighbouring entries are mostly equal and compress to half the size
     arrays["codes"] = np.ascontiguousarray(instances.codes.T)
     arrays["about"] = np.array(json.dumps(metadata))
     with atomic_write(path) as partial:
@@ -301,8 +301,8 @@ def each_graph(
 ) -> Iterator[GraphRows]:
     """Yield the graphs of a split in the order of the manifest; none if nothing was built.
 
-    ``manifest`` is that of the split, if it was read before. Raises `FeatureStoreError` for rows that differ from
-    it (written by another `build-features`) and for rows of other feature code than the present one.
+    ``manifest`` saves reading that of the split again. Raises `FeatureStoreError` for rows that differ from it
+    (written by another `build-features`) and for rows of different feature code.
     """
     manifest = manifest or read_manifest(workspace, collection, split)
     if manifest is None:

@@ -24,7 +24,7 @@ class Target:
         about: description for model cards.
         columns: columns of tiles that describe this hardware only.
         estimate: kind of graph -> columns whose sum is the log2 of an estimated time.
-        times: columns of estimated times: the larger, the slower.
+        times: columns of estimated times; larger is slower.
     """
 
     name: str

@@ -1,10 +1,10 @@
-"""Instances: what the configurations of a layout graph are made of.
+"""Instances: the parts of the configurations of a layout graph.
 
-A configuration is the rows that its nodes take, and the pairs of rows that meet over a tensor. Each distinct
+A configuration consists of one row per node and of the pairs of rows that lay out one tensor. Each distinct
 (node, row) and (pair, combination of rows) is an *instance*; those of equal nodes are one. A score that is a sum
 over instances is learned on thousands of them, for any number of configurations, and shows which node is slow.
 
-The instances of a configuration follow from the codes of its nodes, so only these are kept.
+The instances of a configuration follow from the codes of its nodes, so only the codes are stored.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, OPCODES
 Ints = NDArray[np.integer[Any]]
 Floats = NDArray[np.float64]
 
-#: Configurations are looked up in batches of about this many (configuration, node or pair).
+#: Approximate batch size of lookups, in entries (configuration, node or pair).
 _BATCH: Final = 1 << 20
-#: How the two slots of a pair stand to each other, in the order of its number.
+#: Relations between the two slots of a pair, by index.
 PAIR_RELATIONS: Final = ("1 edge", "2 edges", "3 or more edges", "siblings")
 
 
@@ -42,22 +42,22 @@ class Part:
 class Instances:
     """The instances of one graph, for its distinct configurations.
 
-    Nodes with one row and pairs with one combination, alike in all configurations, are left out.
+    Nodes with one row and pairs with one combination are left out, as they are constant.
     """
 
     columns: list[str]  # names of the columns of ``values``
     values: NDArray[np.float32]  # ``(instances, columns)`` float32
-    codes: NDArray[np.unsignedinteger[Any]]  # ``(configs, nodes)`` unsigned; which of its own rows each node takes
+    codes: NDArray[np.unsignedinteger[Any]]  # ``(configs, nodes)`` unsigned; row of each node, from ``first`` on
     node: Ints  # ``(nodes,)`` number in the graph of each configurable node
     opcode: Ints  # ``(nodes,)`` its opcode
-    first: Ints  # ``(nodes,)`` where a node's rows start among all rows
+    first: Ints  # ``(nodes,)`` index of each node's first row
     rows: NDArray[np.int8]  # ``(R, 18)`` int8 the distinct rows, as in `xlarank.data.config_table.ConfigTable`
     row_instance: Ints  # ``(R,)`` instance of each row; -1 for none
-    request: Ints  # ``(R, 3)`` which of the different layouts of a slot a row requests
+    request: Ints  # ``(R, 3)`` index of the layout that a row requests for each slot
     # ``(pairs, 5)`` left node and slot, right node and slot (index into ``node`` and
     # `xlarank.data.schema.LAYOUT_SLOTS`), relation (index into `PAIR_RELATIONS`).
     pairs: Ints
-    pair_first: Ints  # ``(pairs,)`` where a pair's combinations start in ``pair_instance``
+    pair_first: Ints  # ``(pairs,)`` start of each pair's combinations in ``pair_instance``
     # ``(pairs,)`` requested layouts of its right side; combination = left request * width + right request.
     pair_width: Ints
     pair_instance: Ints  # ``(combinations,)`` instance of each; -1 for none
@@ -94,7 +94,7 @@ class Instances:
     def sums(self, scores: Floats) -> Floats:
         """Return ``counts() @ scores``, ``(configs,)``, or ``(configs, n)`` for scores ``(instances, n)``."""
         padded = np.concatenate([scores, np.zeros((1, *scores.shape[1:]))])  # -1 is the last one
-        # summed in the order of the counts, so that both ways give the same bits
+        # same order of summation as `counts() @ scores`, for bitwise equal results
         parts = [padded[self._held(batch)].sum(axis=1) for batch in self._batches(np.arange(self.configs))]
         return np.concatenate([padded[:0], *parts])
 

@@ -1,4 +1,4 @@
-"""Blocks of node instances: a node, the row it takes, and what surrounds it."""
+"""Columns of node instances: the node, its row of layouts, and its neighbours."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class _Slot:
 
 
 class _Rows:
-    """Distinct rows of a graph and their nodes, for formulas; arrays are ``(R,)``.
+    """Distinct rows of a graph and their nodes, as read by column formulas; arrays are ``(R,)``.
 
     Attributes:
-        related: nodes by what they are to a row's node; -1 for none.
+        related: relation -> related node of each row; -1 for none.
     """
 
     def __init__(self, context: LayoutContext) -> None:
@@ -52,7 +52,7 @@ class _Rows:
         consumer, operand = context.graph.edges.T
         largest = np.full(context.graph.nodes, -1)
         order = np.lexsort((-consumer, context.bytes[consumer]))
-        largest[operand[order]] = consumer[order]  # the last assignment stays: most bytes, then lowest
+        largest[operand[order]] = consumer[order]  # the last one wins: most bytes, then lowest index
         tensors = {slot: self.slots[slot].tensor for slot in LAYOUT_SLOTS}
         self.related: dict[str, Ints] = {**tensors, "node": self.node, "consumer": largest[self.node]}
 
@@ -70,7 +70,7 @@ class _Rows:
 
 
 class NodeBlock(InstanceBlock):
-    """Columns of nodes and the rows they take, each by its formula of `_Rows`; `ABSENT` for pairs."""
+    """Columns of node instances, each a formula of `_Rows`; `ABSENT` for pairs."""
 
     def compute(self, context: InstanceContext) -> NDArray[np.float32]:
         values = np.full((len(context), len(self.columns)), ABSENT, np.float32)
@@ -81,7 +81,7 @@ class NodeBlock(InstanceBlock):
         return values
 
 
-#: Quantities of all nodes of a graph, ``(nodes,)``.
+#: Quantities per node, ``(nodes,)``.
 _QUANTITIES: Final[dict[str, Callable[[LayoutContext], Values]]] = {
     "opcode": lambda c: opcode_group(c.graph.opcode),
     "rank": lambda c: c.rank,
@@ -98,7 +98,7 @@ _QUANTITIES: Final[dict[str, Callable[[LayoutContext], Values]]] = {
 
 
 def _related(which: str, quantity: str, meaning: str) -> Column:
-    """Return the column of a quantity of one related node of each row; `ABSENT` if there is none."""
+    """Return a column with a quantity of each row's related node; `ABSENT` if there is none."""
 
     def formula(rows: _Rows) -> Values:
         nodes = rows.related[which]
@@ -108,7 +108,7 @@ def _related(which: str, quantity: str, meaning: str) -> Column:
 
 
 class InstanceNode(NodeBlock):
-    """The node of a node instance, whichever row it takes: operation, sizes and neighbours."""
+    """The node of a node instance, independent of its row: operation, sizes and neighbours."""
 
     columns = {
         "node__opcode__group": _related(
@@ -135,7 +135,7 @@ def _of_slot(slot: str, meaning: str, formula: Callable[[_Slot], Values], cause:
     return Column(meaning, cause, lambda r: np.where(r.slots[slot].present, formula(r.slots[slot]), ABSENT))
 
 
-#: Columns of a slot: meaning, formula and, unless it is the block's, cause.
+#: Columns of a slot: meaning, formula and cause (default: the block's).
 _SLOT: Final[dict[str, tuple[Any, ...]]] = {
     "given": ("whether the row sets its layout", itemgetter("is_set"), Cause.FUSION),
     "changed": ("whether the full layout differs from the default", itemgetter("changed")),
@@ -159,7 +159,7 @@ _SLOT: Final[dict[str, tuple[Any, ...]]] = {
 
 
 class InstanceRow(NodeBlock):
-    """The layouts that the row of a node instance sets, slot by slot, beside the defaults."""
+    """Layouts set by the row of a node instance, per slot, compared with the defaults."""
 
     cause = Cause.CHANGE
     columns = {
@@ -181,7 +181,7 @@ _OPERAND: Final = {
 
 
 class InstanceOperands(NodeBlock):
-    """Tensors behind the input and the kernel slot of a node instance, and whether slots agree."""
+    """Input and kernel tensors of a node instance, and whether its slots share a layout."""
 
     cause = Cause.CHANGE
     columns = {
@@ -198,7 +198,7 @@ class InstanceOperands(NodeBlock):
 
 
 class InstanceSurroundings(NodeBlock):
-    """Groups of operations one edge up and one edge down from a node instance."""
+    """Opcode groups of the operands (up) and consumers (down) of a node instance."""
 
     cause = Cause.SURROUNDINGS
     columns = {
@@ -221,7 +221,7 @@ _MILLIONTHS: Final = "log2 of 1 + millionths of the bytes that a fusing compiler
 class InstanceOutput(NodeBlock):
     """The output's layout and the region that shares it (`xlarank.features.layout.layout_context`).
 
-    -1 if the row leaves the output to the compiler; all others are 0 or more.
+    All columns are -1 if the row leaves the output to the compiler, and at least 0 otherwise.
     """
 
     cause = Cause.MINOR

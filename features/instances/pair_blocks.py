@@ -1,4 +1,4 @@
-"""Blocks of pair instances, and those that all instances of a graph share."""
+"""Blocks of pair instances, and blocks common to all instances."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from xlarank.features.layout.slot_pairs import Combinations, PairLayouts
 from xlarank.features.program.opcode_classes import opcode_group
 from xlarank.features.program.tensors import Floats, Ints, log2p, millionths
 
-#: A graph with more combinations than this in all loses the pairs that have most: memory stays bounded.
+#: Maximum number of combinations of a graph; pairs with most are dropped first, to bound memory.
 _MOST_COMBINATIONS: Final = 1 << 21
-#: Combinations are counted, and described, in batches of this many.
+#: Batch sizes for counting and for describing combinations.
 _COUNTED, _BATCH = 1 << 20, 1 << 16
 #: Value of a column that does not apply; all others are 0 or more.
 ABSENT: Final = -1.0
 
 
 class InstanceContext:
-    """Instances of a graph: first all rows, then all combinations of rows, but for the only ones of a node or pair.
+    """Instances of a graph: all rows, then all combinations of rows, except those without an alternative.
 
     Attributes:
         rows, taken: rows of the table, and combinations, that are instances.
         by_relation: combinations of requested layouts, by the relation of a pair's slots.
         total: number of combinations.
         pairs, first, width: as in `xlarank.features.instances.graph_instances.Instances`.
-        frequency: ``(combinations,)`` how often they are taken, in all pairs and rows.
+        frequency: ``(combinations,)`` number of occurrences over all pairs and configurations.
     """
 
     def __init__(self, layout: LayoutContext) -> None:
@@ -83,7 +83,7 @@ _SIDE: Final = {
 
 
 class InstancePair(InstanceBlock):
-    """Two rows that speak of one tensor, and what follows from both: -1 for nodes."""
+    """Two rows that lay out the same tensor; -1 for node instances."""
 
     cause = Cause.COPIES
     columns = {
@@ -142,7 +142,7 @@ class InstancePair(InstanceBlock):
 
 
 class InstanceGraph(InstanceBlock):
-    """Sizes of the graph that an instance is of."""
+    """Sizes of the graph of an instance."""
 
     columns = {
         "graph__bytes__log2": "log2 of 1 + bytes of all outputs",
@@ -157,9 +157,9 @@ class InstanceGraph(InstanceBlock):
 
 
 class InstanceRarity(InstanceBlock):
-    """How rare an instance is among the graph's candidates.
+    """Rarity of an instance among the graph's candidates.
 
-    The share is that of the configurations for a row, and of the candidates' equal pairs for a combination.
+    Shares of rows are of the configurations; shares of combinations are of the candidates' equal pairs.
     """
 
     transductive = True
@@ -178,7 +178,7 @@ class InstanceRarity(InstanceBlock):
         rows = np.log2(np.stack([rarity, behind], axis=1))[context.rows]
         if not context.total:
             return rows
-        # combinations count among equal pairs between equal nodes
+        # combinations are counted among equal pairs
         frequency, starts = np.maximum(context.frequency, 1), np.unique(context.first)
         group = np.searchsorted(starts, np.arange(context.total), side="right") - 1
         taken, most = np.add.reduceat(context.frequency, starts), np.maximum.reduceat(frequency, starts)

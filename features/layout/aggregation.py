@@ -26,10 +26,10 @@ from xlarank.features.program.tensors import Floats, Ints
 PairQuantities = Callable[[Ints, Ints, Ints], Floats]
 #: Turns the aggregates of some configurations into a block's columns, ``(configs, columns)``.
 Finalize = Callable[["Batch"], Floats]
-#: Codes and configurations in one batch: small enough for the cache, large enough to be worth a turn.
+#: Codes and configurations in one batch: small enough for the cache, large enough to amortise overhead.
 _CODES: Final = 1 << 17
 _CONFIGS: Final = (128, 2048)
-#: With more combinations of rows, quantities are computed only of those that a batch takes.
+#: With more combinations of rows, quantities are computed only for those in each batch.
 _COMBINATIONS: Final = 1 << 22
 #: Nanoseconds, measured: a multiplication of the sparse and of the dense product, counting one code, and
 #: setting up one entry of the dense matrix.
@@ -37,19 +37,19 @@ _SPARSE_NS, _DENSE_NS, _COUNT_NS, _ENTRY_NS = 0.18, 0.05, 1.5, 2.0
 
 
 class _OverNodes(NamedTuple):
-    """Sums or maxima over nodes, of quantities of the types of rows or of the rows of each node."""
+    """Sums or maxima over nodes of quantities per type of row or, with ``each_node``, per distinct row."""
 
     maximum: bool
     each_node: bool
 
 
 _Kind = _OverNodes | Pairs
-#: Quantities that are not 0 for the same nodes: their columns, the nodes, and values ``(T or R, columns)``.
+#: Quantities that are nonzero for the same nodes: their columns, the nodes, and values ``(T or R, columns)``.
 _Table = tuple[Ints | slice, NDArray[np.bool_] | slice, Floats]
 
 
 class Request(NamedTuple):
-    """Slice of the quantities that are aggregated alike."""
+    """Slice of the quantities of one kind of aggregation."""
 
     kind: _Kind
     columns: slice
@@ -105,7 +105,7 @@ class Aggregation:
         """Request sums over pairs of quantities of their rows, divided by ``over``.
 
         ``quantities(pair, consumer's type of row, producer's)`` returns ``(combinations, len(over))``. It is
-        evaluated once per distinct requested layout of the tensor handed on and must depend on these only.
+        evaluated once per combination of requested layouts and must depend on these only.
         """
         earlier = self._pairs.setdefault(pairs, [])
         first = sum(len(divisors) for _, divisors in earlier)
@@ -221,7 +221,7 @@ def _pair_sums(
 
     known: Floats | None = None
     used = np.arange(len(over))
-    if 0 < combinations.total <= _COMBINATIONS:  # small numbers, so the lookups are half as wide
+    if 0 < combinations.total <= _COMBINATIONS:  # indices fit int32, which halves the lookups
         known = quantities(np.arange(combinations.total))
         used = np.flatnonzero(known.any(axis=0))
         known = np.ascontiguousarray(known[:, used])
@@ -245,7 +245,7 @@ def _pair_sums(
 
 
 class LayoutBlock(Block):
-    """Columns that are sums or maxima over the nodes and pairs of a configuration, or follow from such."""
+    """Columns computed from sums or maxima over the nodes and pairs of a configuration."""
 
     @abstractmethod
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request | Finalize:

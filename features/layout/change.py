@@ -1,4 +1,4 @@
-"""How far a configuration departs from the compiler's default, at which operations, and in which tied groups."""
+"""Departure of a configuration from the compiler's default, per slot, opcode class and group of tied nodes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _OF_SLOT: Final = {
 
 
 class SlotChange(LayoutBlock):
-    """Layouts set and changed, per slot: sums over configurable nodes, over their number or bytes."""
+    """Layouts set and changed per slot: sums over configurable nodes, divided by their number or bytes."""
 
     cause = Cause.CHANGE
     columns = {
@@ -49,7 +49,7 @@ class SlotChange(LayoutBlock):
 
 
 class NodeChange(LayoutBlock):
-    """Nodes with any layout set or changed, and the bytes behind all changed layouts (log2(1 + bytes))."""
+    """Nodes with any layout set or changed, and bytes of the changed tensors; log is log2(1 + x)."""
 
     cause = Cause.CHANGE
     columns = {
@@ -102,7 +102,7 @@ _UNLIKE: Final = "have one shape but two layouts"
 
 
 class InnerChange(LayoutBlock):
-    """Nodes whose tensors of one shape have two layouts (they transpose as they go), or one layout."""
+    """Nodes whose tensors of equal shape differ in layout (an implicit transpose), or are set to the same one."""
 
     cause = Cause.CHANGE
     columns = {
@@ -141,9 +141,9 @@ _OF_KIND: Final = {
 class TiedGroups(LayoutBlock):
     """Outputs set and turned, with equal weight for every group of tied nodes, whatever its size.
 
-    An output is *turned* if its minor-most dimension is not that of the first order of its group: the one that
-    pads least of a convolution or dot, row major of a reshape. A sum over nodes depends on the size of the program;
-    the share of its choices that were made differently does not. Groups and orders: `xlarank.features.layout.ties`.
+    An output is *turned* if its minor-most dimension differs from that of its group's first order: the order that
+    pads least for a convolution or dot, row-major for a reshape. Means over groups do not grow with the size of the
+    program, as sums over nodes do. Groups and orders are defined in `xlarank.features.layout.ties`.
     """
 
     cause = Cause.MINOR
@@ -162,7 +162,7 @@ class TiedGroups(LayoutBlock):
         first = np.array([node.orders[0][0] if node.orders[0] else -1 for node in tied], np.int64)
         is_set = minor >= 0
         turned = is_set & (minor != first[node])
-        share = 1 / np.bincount(group)[group][node]  # the nodes of a group add up to 1
+        share = 1 / np.bincount(group)[group][node]  # sums to 1 within a group
         bytes_ = context.bytes[context.graph.configurable][node]
         groups, total = max(1, len(set(group))), context.slots["output"].total_bytes
         tables, over = [is_set * share, turned * share, turned * bytes_], [groups, groups, total]

@@ -1,6 +1,6 @@
-"""Copies, and what surrounds the nodes that a configuration changes.
+"""Copies between layouts, and the surroundings of changed nodes.
 
-A copy is where a consumer requests a tensor in another layout than its producer makes it in, or than its sibling.
+A copy is needed if a consumer requests another layout of a tensor than its producer or another consumer.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _COMPARED: Final = {
 
 
 class Disagreement(LayoutBlock):
-    """Consumer-producer pairs whose layouts differ: share of the pairs, and of the bytes handed on.
+    """Consumer-producer pairs whose layouts differ: shares of pairs and of their bytes.
 
     Pairs are connected through operations that are not configurable themselves and keep a layout
     (elementwise) or permute it (transpose). A clash has a layout set on both sides, a half on one; a
@@ -53,10 +53,10 @@ class Disagreement(LayoutBlock):
 
 
 class SiblingDisagreement(LayoutBlock):
-    """Operand slots that request different layouts of one tensor: share of the pairs, and of the tensor's bytes.
+    """Operand slots that request different layouts of one tensor: shares of pairs and of bytes.
 
-    The readers of a tensor stand in order of node and slot, and each is compared with the next: n different
-    requests in a row of readers need at least n - 1 copies. Terms as in `Disagreement`.
+    The readers of a tensor are sorted by node and slot, and each is compared with the next: n different requests
+    need at least n - 1 copies. Terms as in `Disagreement`.
     """
 
     cause = Cause.COPIES
@@ -101,12 +101,11 @@ def _mismatched_bytes(
 class Propagation(LayoutBlock):
     """Copies left after set layouts have spread to unset neighbours.
 
-    As XLA's layout assignment does, an unset output takes the layout that a consumer requests, then an unset
-    elementwise node takes its operand's (of several producers the one of the lowest id), and both hand it
-    on; three rounds over the connected pairs (those through transposes left out). A consumer requests what its
-    operand's slot sets, and an elementwise one with an unset slot what its own output has settled on. Where
-    several consumers request different layouts, the one with the largest key wins. A copy is left wherever a
-    settled request meets a settled output of another layout.
+    Imitates XLA's layout assignment: in each of three rounds over the connected pairs (without transposes), unset
+    outputs take the layout that a consumer requests, then unset elementwise nodes take that of an operand (the
+    producer with the lowest id). A consumer requests the layout set for its operand slot; an elementwise one whose
+    slot is unset requests the layout of its own output. If consumers request different layouts, the one with the
+    largest key wins. A copy remains if a consumer requests another layout than the producer's output has.
     """
 
     tier = Tier.FULL
@@ -132,7 +131,7 @@ class Propagation(LayoutBlock):
         default, node_bytes = layout_key(context.default_layout[ids])[:, None], context.bytes[ids]
         count, total = max(1, len(left)), max(1.0, float(bytes_.sum()))
         nodes, output_bytes = context.configurable_nodes, context.slots["output"].total_bytes
-        rounds = (3 if len(passed) else 1) if len(left) else 0  # nothing spreads twice without passing on
+        rounds = (3 if len(passed) else 1) if len(left) else 0  # one round suffices without elementwise nodes
 
         def finalize(batch: Batch) -> Floats:
             made = set_key[batch.by_node]
@@ -158,7 +157,7 @@ _REACH: Final = range(1, 6)
 
 
 class ConfigurableNodes(Block):
-    """Which nodes can be configured: their number, classes and reach."""
+    """Number, opcode classes and reach of configurable nodes."""
 
     scope = Scope.GRAPH
     columns = {
@@ -231,8 +230,8 @@ class Boundary(LayoutBlock):
     """Changed nodes, padding and copies next to changed nodes of the configurable neighbourhood.
 
     With x = 1 for changed nodes and N the 0/1 matrix of configurable nodes h edges apart, the cut is
-    sum N_uv (x_u - x_v)^2 and the inside is sum N_uv x_u x_v, both over sum N_uv. A quantity q of nodes is
-    met by sum_u q_u (N x)_u, the quantity times the number of changed nodes around it: the output's padding
+    sum N_uv (x_u - x_v)^2 and the inside is sum N_uv x_u x_v, both over sum N_uv. Two quantities q are summed
+    as sum_u q_u (N x)_u, weighted by the number of changed nodes around each node: the output's padding
     bytes beyond the default's over all output bytes, and the mismatched bytes of consumers (pairs as in
     `xlarank.features.layout.copies.Disagreement` at any distance, those through transposes left out) over all bytes
     handed on.

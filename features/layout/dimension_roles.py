@@ -1,4 +1,4 @@
-"""Which dimensions a layout puts along the lanes and the sublanes: by role, by place and by size."""
+"""Dimensions along the lanes and the sublanes, by role, position and size."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class TypeHistogram(LayoutBlock):
 
 
 class MinorSizes(LayoutBlock):
-    """Minor-most sizes in bins, by nodes and by bytes: what runs along the 128 lanes."""
+    """Minor-most sizes in bins, by nodes and by bytes: the sizes along the 128 lanes."""
 
     tier = Tier.FULL
     cause = Cause.MINOR

@@ -13,15 +13,15 @@ from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.time_model import KINDS
 from xlarank.features.program.tensors import Floats
 
-#: The logarithm of the estimated time is the sum of both: apart they keep more digits as float32.
+#: Their sum is log2 of the estimated time; two float32 columns keep more digits.
 FASTEST: Final = "work__fastest_time__log"
 OVER_FASTEST: Final = "time__over_fastest__log"
-#: Columns that grow with the time.
+#: Columns that increase with the estimated time.
 TIMES: Final = (
     *(OVER_FASTEST, "time__over_default__log", "time__node_change__ratio"),
     *(f"time__{kind}_change__ratio" for kind in KINDS),
 )
-#: Nanoseconds of a program without any work.
+#: Minimum time in nanoseconds, which keeps logarithms finite.
 _SHORTEST: Final = 1e-3
 
 
@@ -67,7 +67,7 @@ class EstimatedTime(LayoutBlock):
             total, *changes, slower = batch[summed].T
             padding, total = total - unpadded, np.maximum(total, _SHORTEST)
             idle = np.maximum(padding / total, 0.0).round(12)
-            # sums in another order are still ties
+            # rounded, so that the order of summation does not break ties
             logs = (np.log2(total / other).round(12) + 0.0 for other in (fastest, default))
             return np.stack([*logs, *changes, batch[largest][:, 0], idle, np.log2(1 + slower)], axis=1)
 

@@ -1,8 +1,7 @@
 """Shared context of layout blocks: facts, pairs of slots, and regions of tensors that have one layout.
 
-XLA's layout assignment carries the layout of an output on through elementwise operations of the same shape. A
-*region* is a connected component along those: what pads one of its tensors pads all of them, and whoever reads one
-meets that layout.
+XLA's layout assignment propagates the layout of an output through elementwise operations of the same shape. A
+*region* is a connected component of tensors linked by these: they share one layout, and so the same padding.
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ _ELEMENTWISE, _REDUCE = OPCODE_CLASSES.index("elementwise"), OPCODE_CLASSES.inde
 
 
 class Regions:
-    """The regions of one graph; arrays are ``(regions, ...)`` but for ``of``.
+    """The regions of one graph; arrays are ``(regions, ...)`` except ``of``.
 
     Attributes:
         of: region of each node's output, ``(nodes,)``.
         tensors, makers: number of tensors, and of configurable nodes that make them.
-        bytes: without padding, of the tensors that a fusing compiler stores.
+        bytes: unpadded bytes of the tensors that a fusing compiler stores.
         made, read: ``(regions, ROLE_NAMES, 6)`` whether a dimension has a role to a configurable node that makes or
             reads a tensor.
         reduced: ``(regions, 6)`` whether a reduction that reads a tensor removes the dimension.
@@ -84,7 +83,7 @@ class Regions:
 
 
 class OutputRows:
-    """Physics of outputs, ``(R,)`` for every distinct row of the table, also where it sets no layout.
+    """Layout and padding of the output for every distinct row of the table, set or not; arrays are ``(R,)``.
 
     Attributes:
         minor, second: the two minor-most dimensions of the full layout; -1 for none.
@@ -117,7 +116,7 @@ class OutputRows:
         self._region, self._regions = region, regions
 
     def in_region(self, end: str, table: str, role: int | None = None) -> NDArray[np.bool_]:
-        """Return what a table of `Regions` says of the dimension that is ``minor`` or ``second``, ``(R,)``."""
+        """Look up the ``minor`` or ``second`` dimension of each output in a table of `Regions`, ``(R,)``."""
         dimension, entries = getattr(self, end), getattr(self._regions, table)
         entries = entries if role is None else entries[:, role]
         return np.asarray((dimension >= 0) & entries[self._region, np.maximum(dimension, 0)])
@@ -171,13 +170,13 @@ class LayoutContext(LayoutFacts):
 
     @cached_property
     def straight_pairs(self) -> Pairs:
-        """Those of `pairs` whose tensor keeps its dimensions' order on the way, in one."""
+        """All `pairs` whose dimensions keep their order along the path, concatenated."""
         pairs = Pairs.concatenate(self.pairs)
         return pairs.take(np.flatnonzero(pairs.straight))
 
     @cached_property
     def siblings(self) -> Pairs:
-        """Operand slots that read one tensor."""
+        """Pairs of operand slots that read the same tensor."""
         return sibling_pairs(self)
 
     @cached_property

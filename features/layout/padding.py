@@ -1,4 +1,4 @@
-"""Memory lost to the hardware's tiles, and layouts that do not suit its lanes and sublanes."""
+"""Memory lost to padding, and layouts that do not fit the hardware's lanes and sublanes."""
 
 from __future__ import annotations
 
@@ -82,9 +82,9 @@ class Padding(LayoutBlock):
 
 
 class FinePadding(Padding):
-    """`Padding` of convolutions, dots, reshapes and other nodes apart, and with XLA's finer tiles (``packed``).
+    """`Padding` by coarse opcode class, and with XLA's finer tiles (``packed``).
 
-    Finer tiles pack narrow elements into words and have fewer rows for tensors of few rows.
+    Finer tiles pack narrow elements into words and have fewer rows for tensors with few rows.
     """
 
     tier = Tier.FULL
@@ -157,8 +157,8 @@ def _dimension_columns(end: str, dimension: str) -> dict[str, str]:
 class Outputs(LayoutBlock):
     """Padding and dimension roles of regions (`xlarank.features.layout.layout_context`) whose outputs are set.
 
-    Unset outputs count nothing; a region with several set outputs counts for each. On TPUs the layouts of outputs
-    decide: in the real AlexNet file eight of them explain the runtimes, operands nothing.
+    Unset outputs contribute 0; a region counts once per set output. On TPUs the layouts of outputs dominate: eight
+    of them explain the runtimes of the real AlexNet file, those of operands explain nothing.
     """
 
     cause = Cause.PADDING

@@ -51,7 +51,7 @@ from xlarank.features.program.tensors import (
 
 
 def tensor_physics(dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tiling) -> dict[str, NDArray[Any]]:
-    """Return what a layout does to tensors, each ``(tensors,)``.
+    """Return padding and misfits of tensors under a layout, each ``(tensors,)``.
 
     ``padding``: padded over true size, minus 1; ``packed``: the same with narrow elements packed and small tiles
     for few rows; ``violation``: the largest dimension is not minor-most; ``minor_misfit``, ``second_misfit``: the
@@ -73,7 +73,7 @@ class SlotRows:
     Attributes:
         bytes: size of the tensor; 0 if the node has none.
         is_set: whether the row sets a layout.
-        layout, key: the full layout, ``(T, 6)``, and a number for it.
+        layout, key: the full layout, ``(T, 6)``, and its `layout_key`.
         minor, minor_place, minor_role: size of its minor-most dimension, 0 for none; its place, counted from the
             last dimension, and its role, -1 for none.
         total_bytes, bytes_of_class: of all configurable nodes, and of those of each coarse class.
@@ -124,7 +124,7 @@ class LayoutFacts(ProgramContext):
 
     @cached_property
     def configurable_nodes(self) -> int:
-        """Number of configurable nodes, at least 1 (it is divided by)."""
+        """Number of configurable nodes, at least 1, as it is used as a divisor."""
         return max(1, self.table.nodes)
 
     @cached_property

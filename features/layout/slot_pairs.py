@@ -22,10 +22,10 @@ from xlarank.features.program.opcode_classes import OPCODE_CLASSES
 from xlarank.features.program.program_context import ProgramContext
 from xlarank.features.program.tensors import ConfigurableIndex, Floats, Ints, NodeIndex, TypeIndex, layout_key
 
-#: Pairs are grouped by the edges between them: 1, 2, or 3 up to `FARTHEST`.
+#: Pairs are grouped by distance in edges: 1, 2, and 3 to `FARTHEST`.
 HOPS: Final = 3
 FARTHEST: Final = 8
-#: Other opcodes than elementwise ones whose output has the layout of its operand.
+#: Opcodes, besides elementwise ones, whose output keeps the layout of the operand.
 _PASSING: Final = tuple(OPCODE[name] for name in ("copy", "reverse", "all-reduce", "collective-permute"))
 
 
@@ -36,7 +36,7 @@ class Pairs:
     Attributes:
         left, right: consumer and producer, or two consumers.
         left_slot, right_slot: index into `xlarank.data.schema.LAYOUT_SLOTS`.
-        bytes: size of the tensor that is handed on.
+        bytes: size of the shared tensor.
         permutation: ``(pairs, 6)`` dimension of the left tensor -> dimension of the right one.
     """
 
@@ -55,7 +55,7 @@ class Pairs:
 
     @property
     def straight(self) -> NDArray[np.bool_]:
-        """``(pairs,)`` whether the tensor keeps its dimensions' order on the way."""
+        """``(pairs,)`` whether the dimensions keep their order along the path."""
         return np.asarray((self.permutation == np.arange(MAX_RANK)).all(axis=1))
 
     @classmethod
@@ -100,7 +100,7 @@ def connected_pairs(facts: LayoutFacts) -> list[Pairs]:
 
 
 def sibling_pairs(facts: LayoutFacts) -> Pairs:
-    """Return neighbours among the operand slots that read one tensor directly, in order of node and slot."""
+    """Return consecutive operand slots that read the same tensor directly, ordered by node and slot."""
     consumer, slot, tensor = operand_starts(facts)
     order = np.lexsort((slot, consumer, tensor))
     consumer, slot, tensor = consumer[order], slot[order], tensor[order]
@@ -119,11 +119,11 @@ class _Walk:
         listed = facts.column("dimensions_0", MAX_RANK).astype(np.int64).clip(0, MAX_RANK - 1)
         inside = transposes[:, None] & (np.arange(MAX_RANK) < facts.rank[:, None])
         self._turn = np.where(inside, listed, np.arange(MAX_RANK))
-        proper = (np.sort(self._turn, axis=1) == np.arange(MAX_RANK)).all(axis=1)  # a permutation is given
+        proper = (np.sort(self._turn, axis=1) == np.arange(MAX_RANK)).all(axis=1)  # a valid permutation
         node, operand = edges.T
         turned = np.take_along_axis(dims[operand], self._turn[node], axis=1)
         passes = ((keeps | transposes) & proper & (facts.rank > 0))[node] & (turned == dims[node]).all(axis=1)
-        passes &= facts.rank[node] == facts.rank[operand]  # unlike only where sizes are 0
+        passes &= facts.rank[node] == facts.rank[operand]  # ranks differ only if sizes are 0
         order = np.lexsort((operand[passes], node[passes]))
         self._operand = operand[passes][order]
         self._first = np.searchsorted(node[passes][order], np.arange(len(dims) + 1))
@@ -146,7 +146,7 @@ class _Walk:
 
 
 class PairLayouts:
-    """The layouts that both sides of a pair have of the tensor between them."""
+    """Layouts that both sides of a pair request for the tensor between them."""
 
     def __init__(self, facts: LayoutFacts, pairs: Pairs) -> None:
         self.pairs = pairs
@@ -185,37 +185,37 @@ class PairLayouts:
 
 
 class RequestedLayouts:
-    """The distinct layouts that nodes of one signature request of each slot; the slots lie one after the other.
+    """Distinct layouts that nodes of one signature request for each slot, concatenated over slots.
 
-    Two rows request one layout when both set it, or both leave it, and the full layouts agree.
+    Two rows request the same layout if their full layouts agree and both set it, or neither does.
     """
 
     def __init__(self, facts: LayoutFacts) -> None:
         self.signature, signature = facts.signature, facts.signature[facts.type_configurable]
-        self.signatures = int(facts.signature.max(initial=-1)) + 1  # number of different nodes
+        self.signatures = int(facts.signature.max(initial=-1)) + 1  # number of distinct signatures
         keys = [
             ((slot * self.signatures + signature) * 2 + rows.is_set) * 7**MAX_RANK + rows.key
             for slot, rows in enumerate(facts.slots.values())
         ]
         distinct, example, requested = np.unique(np.concatenate(keys), return_index=True, return_inverse=True)
         owner, owners = distinct // (2 * 7**MAX_RANK), len(LAYOUT_SLOTS) * self.signatures
-        # ``(3 * signatures,)`` where requested layouts start, and how many there are
+        # ``(3 * signatures,)`` start and number of the requested layouts
         self.first, self.count = np.searchsorted(owner, np.arange(owners)), np.bincount(owner, minlength=owners)
-        # ``(3 * T,)`` which of them a type of row holds
+        # ``(3 * T,)`` index of the layout that each type of row requests
         self.number: Ints = requested - self.first[owner[requested]]
-        # a type of row with each requested layout
+        # an example type of row for each requested layout
         self.types: Ints = example % max(1, len(facts.type_configurable))
 
     def by_row(self, facts: LayoutFacts) -> Ints:
-        """Return which of the requested layouts of each slot a distinct row of the table holds, ``(R, 3)``."""
+        """Return the index of the layout that each distinct row requests for each slot, ``(R, 3)``."""
         return np.asarray(self.number.reshape(len(LAYOUT_SLOTS), -1).T[facts.row_type])
 
 
 class Combinations:
-    """Every combination of one set of pairs; pairs of equal tensors between equal nodes share theirs.
+    """All combinations of requested layouts of pairs; equal pairs share theirs.
 
-    A combination is ``pair_first + left * pair_width + right``, with the number of the requested layout on either
-    side. If there are more than ``most`` in ``total``, the groups of equal pairs that have most are left out.
+    A combination is ``pair_first + left * pair_width + right``, where left and right are indices of requested
+    layouts. If ``total`` would exceed ``most``, the groups of equal pairs with most combinations are left out.
     """
 
     def __init__(self, requested: RequestedLayouts, pairs: Pairs, most: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Configurable nodes that take their layouts together, as in Google's files.
+"""Groups of configurable nodes whose layouts are chosen together, as in Google's files.
 
 In every real layout file a few choices determine the configurations of hundreds of nodes. The rule was derived from
 these files (docs/explanation/layouts.md). Two nodes are tied if they have one opcode and
@@ -40,7 +40,7 @@ _AT_STAKE: Final = {
 
 @dataclass(frozen=True)
 class Tied:
-    """Layouts of a node that is tied to others.
+    """Possible layouts of a node, and its group of tied nodes.
 
     Attributes:
         signature: equal for nodes that are tied.
@@ -54,7 +54,7 @@ class Tied:
 
 
 def tied_nodes(facts: LayoutFacts) -> list[Tied]:
-    """Return the layouts of each configurable node and what ties it to others."""
+    """Return the possible layouts and the signature of each configurable node."""
     nodes = facts.graph.configurable
     operand_ranks = np.zeros((facts.graph.nodes, MAX_RANK + 1), np.int64)
     consumer, operand = facts.graph.edges.T
@@ -77,7 +77,7 @@ def _tied(facts: LayoutFacts, k: int, operand_ranks: tuple[int, ...]) -> Tied:
         return _reshape(output, operands[0], reshape_blocks(facts, tensors[None])[0].tolist())
     pairs = _at_stake(opcode, [output, *operands], facts.roles[k]) if (tensors >= 0).all() else None
     key: tuple[Any, ...]
-    if pairs is None:  # sizes that do not fit, or another opcode
+    if pairs is None:  # sizes do not match, or another opcode
         first = cheaper(output, tuple(reversed(range(len(output))))[:2])
         key = operand_ranks, first
     else:
@@ -129,7 +129,7 @@ def _first_of_equals(shape: Shape, free: Sequence[int], batch: Sequence[int]) ->
 
 
 def _reshape(output: Shape, operand: Shape, blocks: Sequence[Sequence[int]]) -> Tied:
-    """Order the blocks that become one another in all ways; dimensions of one element are major-most."""
+    """Return all orders of the blocks of a reshape; dimensions of size 1 are major-most."""
     shapes, count = (output, operand), max(map(max, blocks)) + 1
     orders = []
     for block_order in permutations(reversed(range(count))):
@@ -145,7 +145,7 @@ def _reshape(output: Shape, operand: Shape, blocks: Sequence[Sequence[int]]) -> 
 
 
 def cheaper(shape: Shape, dimensions: Order) -> Order:
-    """Return the two of these dimensions that pad a tensor least as its lanes and sublanes.
+    """Return the two of these dimensions that pad a tensor least along lanes and sublanes, in that order.
 
     At equal cost the earlier ones come first.
 

@@ -44,7 +44,7 @@ class Core(NamedTuple):
 #: Two matrix units of 128 x 128 at 940 MHz, and half of a chip's 900 GB/s (Google Cloud, *TPU v3*).
 TPU_V3: Final = Core(flops=2 * 2 * 128 * 128 * 940e6, bandwidth=450e9)
 
-#: Kinds of configurable nodes, and what their nodes are.
+#: Kinds of configurable nodes -> description.
 KINDS: Final = {
     "convolution": "convolutions other than kernel gradients",
     "kernel_gradient": "gradients of kernels",
@@ -204,7 +204,7 @@ class TimeModel:
         batch = np.where(self.kind[node] == 0, self._roles.output_batch[node], -2)
         padding = output_padding(dims, layout, element, batch)
         sizes = np.where(layout >= 0, np.take_along_axis(dims, np.maximum(layout, 0), axis=1), 1)
-        along = layout[np.arange(len(node)), (sizes != 1).argmax(axis=1)]  # it lies along the lanes
+        along = layout[np.arange(len(node)), (sizes != 1).argmax(axis=1)]  # dimension along the lanes
         contracted = self._size(1, self._roles.input_feature)[node]
         to_lanes = _up(contracted, TPU.lanes) / contracted
         packed = np.where(self.kind[node] == 0, _up(contracted, TPU.sublanes) / contracted, 1.0)
@@ -264,7 +264,7 @@ class TimeModel:
         with a single dimension that is not of size 1, all others may be skipped. Of a convolution's output, batch
         and feature lie along lanes and sublanes: the compiler copies the result into any other order.
         """
-        # nodes of one signature share all of it
+        # computed once per signature
         example, of_node = np.unique(self._facts.signature, return_index=True, return_inverse=True)[1:]
         facts, nodes = self._facts, self._nodes[example]
         rank, sizes = facts.rank[nodes], np.maximum(facts.dims[nodes], 1)

@@ -1,1 +1,1 @@
-"""Columns of a program, independent of its configurations, and facts about its nodes and tensors."""
+"""Columns that are constant across a program's configurations, and quantities of its nodes and tensors."""

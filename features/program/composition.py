@@ -23,7 +23,7 @@ def _opcode_columns(how: str, meaning: str) -> dict[str, str]:
 
 
 class _ProgramBlock(Block):
-    """Columns of the program, independent of its configurations."""
+    """Columns of the program, constant across its configurations."""
 
     kinds = ("layout", "tile")
     scope = Scope.GRAPH
@@ -68,7 +68,7 @@ class ElementTypes(_ProgramBlock):
 
 
 class GraphSize(_ProgramBlock):
-    """Size and depth of the graph, and who writes its bytes; logarithms are log2(1 + x)."""
+    """Size and depth of the graph, and the nodes that write its bytes; logarithms are log2(1 + x)."""
 
     columns = {
         "size__nodes__log": "number of nodes",
@@ -126,9 +126,9 @@ _PARTS: Final = ("convolution", "dot", "reduce")
 
 
 class Work(_ProgramBlock):
-    """Floating-point operations by what does them, and per byte; logarithms are log2(1 + x).
+    """Floating-point operations by kind of node, and per byte; logarithms are log2(1 + x).
 
-    See `xlarank.features.program.slots.node_flops` for the estimate. Bytes: of all outputs.
+    See `xlarank.features.program.slots.node_flops` for the estimate. Bytes are those of all outputs.
     """
 
     columns = {

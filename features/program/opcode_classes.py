@@ -31,7 +31,7 @@ COARSE_CLASSES: Final = ("convolution", "dot", "reshape", "other")
 
 
 def _numbered(members: dict[str, str], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return ``numbers`` ``(opcodes,)`` with the index of the member that names an opcode."""
+    """Return ``numbers``, ``(opcodes,)``, filled in place with the member index of each listed opcode."""
     for number, names in enumerate(members.values()):
         numbers[[OPCODE[name] for name in names.split()]] = number
     return numbers
@@ -54,8 +54,8 @@ def coarse_class(classes: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.asarray(np.minimum(classes, len(COARSE_CLASSES) - 1))
 
 
-#: Finer groups, for instances. Trees split their numbers, so the order is by similarity: heavy operations, those
-#: that move data, elementwise ones by cost.
+#: Finer groups, for instances, ordered by similarity because trees split on the index: heavy operations, data
+#: movement, elementwise operations by cost.
 _GROUPS: Final[dict[str, str]] = {
     "convolution": "convolution",
     "dot": "dot",

@@ -19,7 +19,7 @@ _FUSIBLE: Final = (
     *("reshape", "transpose", "copy", "concatenate", "slice", "gather", "broadcast"),
     *("transcendental", "divide", "elementwise"),
 )
-#: Least share of the output's size from which on an operand is read as often as the output is computed.
+#: Minimum size of a large operand, as a share of the output's size.
 _LARGE_OPERAND: Final = 0.5
 
 
@@ -44,7 +44,7 @@ class ProgramContext:
     def default_layout(self) -> Ints:
         """``(nodes, 6)`` the compiler's default, minor-to-major, -1 past the rank.
 
-        The file pads with 0, which is also a dimension. If it gives no permutation, row-major is assumed.
+        The file pads with 0, which is also a dimension. Row-major if the file holds no permutation.
         """
         stated = self.column("layout_minor_to_major_0", MAX_RANK).astype(np.int64)
         inside = np.arange(MAX_RANK) < self.rank[:, None]
@@ -109,9 +109,9 @@ class ProgramContext:
     def fused(self) -> NDArray[np.bool_]:
         """``(nodes,)`` whether a fusing compiler never stores the output.
 
-        The operation is no root, and it and all its consumers run as loops over elements. Several consumers compute
-        it repeatedly, which does not pay for expensive operations or several large operands; nor does a broadcast
-        of an expensive one.
+        The operation is not a root, and it and all its consumers run as loops over elements. If several consumers
+        recompute it, it must be cheap and read at most one large operand. An expensive operation is not fused into
+        a broadcast.
         """
         group = opcode_group(self.graph.opcode)
         fusible, expensive, broadcast = (

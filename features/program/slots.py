@@ -30,7 +30,7 @@ CONVOLUTION_ROLES: Final = ("batch", "feature", "spatial")
 DOT_ROLES: Final = ("batch", "rows", "contracted")
 RESHAPE_ROLES: Final = ("kept", "split", "merged")
 _DOT, _RESHAPE, _REDUCE = (OPCODE_CLASSES.index(name) for name in ("dot", "reshape", "reduce"))
-#: Weights of evidence: a layout with a dimension that the operand lacks outweighs shapes.
+#: Weights of evidence: ranks implied by layouts outweigh shapes.
 _RANK_FITS, _SHAPE_FITS = 4.0, 1.0
 #: Opcodes that compute nothing.
 _FREE: Final = [OPCODE[name] for name in "parameter constant tuple get-tuple-element bitcast after-all".split()]
@@ -39,10 +39,10 @@ _FREE: Final = [OPCODE[name] for name in "parameter constant tuple get-tuple-ele
 def slot_tensors(facts: ProgramContext, nodes: Ints, table: ConfigTable | None = None) -> Ints:
     """Return the nodes that produce the output, input and kernel tensors, ``(nodes, 3)``; -1 for none.
 
-    With the ``table`` of these nodes, its layouts are evidence, too.
+    The layouts in ``table``, the configurations of these nodes, are used as further evidence.
     """
     first, second = _two_operands(facts.graph.edges, nodes, facts.rank)
-    named = np.zeros((len(nodes), 2), np.int64)  # least ranks that layouts of input and kernel imply
+    named = np.zeros((len(nodes), 2), np.int64)  # minimum ranks implied by layouts of input and kernel
     if table is not None:
         slots = table.rows[:, MAX_RANK : 3 * MAX_RANK].reshape(-1, 2, MAX_RANK)
         np.maximum.at(named, table.node, slots.max(axis=2, initial=-1) + 1)
@@ -141,13 +141,12 @@ def dot_split(facts: ProgramContext, tensors: Ints) -> tuple[Ints, Ints, Floats]
 
 
 def split_sizes(out: Sizes, left: Sizes, right: Sizes) -> tuple[int, int, float]:
-    """Return the numbers of a dot's batch dimensions and of the left operand's rows, and the size K summed over.
+    """Return a dot's number of batch dimensions, number of row dimensions (left operand) and contracted size K.
 
     With b batch and c contracted dimensions the ranks obey o = l + r - b - 2 c. The output's first b sizes and the
     next l - b - c are in the left operand, the first b and the others in the right one; the remaining sizes of both
-    are equal: the contracted ones. If several b fit, those that contract anything are preferred, then those whose
-    batch leads both operands, the largest; else b = 0; else the largest. If none fits, b = 0, c = (l + r - o) // 2
-    and K = sqrt(|left| |right| / |output|).
+    are equal: the contracted ones. If several b fit, prefer in this order: c > 0, a batch that leads both operands,
+    b = 0, the largest b. If none fits, b = 0, c = (l + r - o) // 2 and K = sqrt(|left| |right| / |output|).
 
     >>> split_sizes((8, 12, 128, 128), (8, 128, 12, 64), (8, 128, 12, 64))  # attention
     (2, 1, 64.0)
@@ -174,7 +173,7 @@ def split_sizes(out: Sizes, left: Sizes, right: Sizes) -> tuple[int, int, float]
 
 
 def _dot(facts: ProgramContext, tensors: Ints) -> Ints:
-    """Return the roles of dots: operand dimensions with a size of the output are batch or rows, others contracted.
+    """Return the roles of dots: operand dimensions found in the output are batch or rows, others contracted.
 
     Rows are matched from the left operand's first and from the right operand's last dimension.
     """
@@ -197,7 +196,7 @@ def _dot(facts: ProgramContext, tensors: Ints) -> Ints:
 def _find(
     operand: Ints, size: Ints, active: NDArray[np.bool_], roles: Ints, role: int, free: int, *, ahead: bool = True
 ) -> None:
-    """Give ``role`` to the first (or last) dimension of this size that is still ``free``, in place."""
+    """Assign ``role`` in place to the first (or last) dimension of this size that is still ``free``."""
     fits = (operand == size[:, None]) & (roles == free) & active[:, None] & (operand > 0)
     at = fits.argmax(axis=1) if ahead else MAX_RANK - 1 - fits[:, ::-1].argmax(axis=1)
     hits = np.flatnonzero(fits.any(axis=1))

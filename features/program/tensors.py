@@ -15,7 +15,7 @@ from xlarank.data.schema import MAX_RANK
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-#: Indices, named by the space that they point into.
+#: Indices, named by what they index.
 NodeIndex = Ints  # nodes of the graph
 ConfigurableIndex = Ints  # configurable nodes (K of them), in the order of ``graph.configurable``
 RowIndex = Ints  # distinct rows of the configuration table (R)
@@ -26,10 +26,10 @@ TypeIndex = Ints  # types of rows (T): distinct rows of equal nodes
 class Tiling:
     """The register tile that arrays are stored in: rows (sublanes) by columns (lanes), in elements."""
 
-    sublanes: int = 8  # with the lanes, the tile of an element that fills a word
+    sublanes: int = 8  # for elements of one word
     lanes: int = 128
     word_bytes: int = 4  # narrower elements are packed into more rows
-    fewest_sublanes: int = 2  # tiles of tensors of few rows are halved down to this
+    fewest_sublanes: int = 2  # minimum, to which tiles of tensors with few rows are halved
 
 
 #: TPU v2/v3 and later for 32-bit elements (XLA's tiled layout T(8,128)).
@@ -72,7 +72,7 @@ def minor_sizes(dims: Ints, layout: Ints) -> tuple[Ints, Ints]:
 
 
 def padding_waste(dims: Ints, layout: Ints, tiling: Tiling = TPU) -> Floats:
-    """Return the padded over the true size, minus one: ``(tensors,)``, no unit.
+    """Return padded size / true size - 1, ``(tensors,)``.
 
     The minor-most dimension is rounded up to the lanes, the second to the sublanes (if there is one); scalars and
     dimensions of size 0 are not padded.
@@ -88,7 +88,7 @@ def padding_waste(dims: Ints, layout: Ints, tiling: Tiling = TPU) -> Floats:
 
 
 def packed_waste(dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tiling = TPU) -> Floats:
-    """Return `padding_waste` with narrow elements packed and with the small tiles of tensors of few rows.
+    """Return `padding_waste` with narrow elements packed and smaller tiles for tensors with few rows.
 
     XLA packs two 16-bit or four 8-bit elements into a word, so tiles have 16 or 32 rows of them. A second
     minor-most size of at most 2 or 4 (times the packing) takes a tile of 2 or 4 rows. A vector is folded into rows
@@ -111,7 +111,7 @@ def packed_waste(dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tiling
 
 
 def tile_sublanes(rows: NDArray[Any], tiling: Tiling) -> Floats:
-    """Return the sublanes of the tiles of tensors, by their rows of words."""
+    """Return the sublanes of each tensor's tiles, given its number of rows in words."""
     sublanes = np.full(len(rows), float(tiling.sublanes))
     fewer = tiling.sublanes // 2
     while fewer >= tiling.fewest_sublanes:
@@ -128,7 +128,7 @@ def _rounded(size: NDArray[np.integer] | Floats, multiple: int | Floats) -> Floa
 def contiguity(dims: Ints, layout: Ints, default: Ints) -> Floats:
     """Return log(elements of a run) / log(elements of the tensor) of a copy between full layouts, ``(tensors,)``.
 
-    The dimensions that both layouts list first form runs that are moved in one piece. Equal layouts give 1.
+    The minor-most dimensions that both layouts share form contiguous runs. Equal layouts give 1.
 
     >>> dims = np.array([[4, 4, 16, 0, 0, 0]] * 2)
     >>> default = np.array([[2, 1, 0, -1, -1, -1]] * 2)
@@ -166,10 +166,10 @@ def permutation_distance(left: Ints, right: Ints) -> Floats:
 
 
 def log2p(values: NDArray[Any]) -> Floats:
-    """Return log2(1 + x), the scale of sizes."""
+    """Return log2(1 + x)."""
     return np.asarray(np.log2(1.0 + values.astype(np.float64)))
 
 
 def millionths(part: NDArray[Any], whole: float) -> Floats:
-    """Return log2 of 1 + a million times the share."""
+    """Return log2(1 + 1e6 * part / whole)."""
     return log2p(1e6 * part / max(whole, 1.0))

@@ -34,9 +34,9 @@ class Bounds(Block):
 
 
 class TileCounts(Block):
-    """Number of tiles ceil(extent / bound) per dimension and in all, log2; and whether they divide evenly.
+    """Number of tiles ceil(extent / bound) per dimension and in total, log2, and whether they divide evenly.
 
-    Edge waste is the volume covered by the tiles over the volume that is there, minus 1.
+    Edge waste is the volume covered by the tiles over the true volume, minus 1.
     """
 
     kinds = ("tile",)
@@ -115,7 +115,7 @@ class TileShape(Block):
         kernel = context.tiles["kernel"]
         cut = kernel / np.maximum(context.extents["kernel"], 1.0)
         volume, vector = (bound.prod(axis=1) for bound in bounds)
-        registers = vector / inner_last * np.ceil(inner_last / 8)  # of 8 elements of 32 bits
+        registers = vector / inner_last * np.ceil(inner_last / 8)  # 8 elements of 32 bits each
         single = [np.minimum(cut.prod(axis=1), 2.0**24), np.log2(volume / vector), np.log2(last / output[:, 1])]
         single += [inner_last % 16 / 16, last % 16 / 16]
         aligned = (inner_last, input_[:, 1], last, kernel.prod(axis=1))

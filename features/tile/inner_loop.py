@@ -92,7 +92,7 @@ class TileInner(Block):
     0 if no vector tile is given; `InnerLoop` has the quantities and their sources. Computing an output element
     takes `InnerLoop.cycles` for each register of multiply-adds. Memory takes the bytes of the main node and its
     operands over a bandwidth of 32, 12 or 4 bytes a cycle (up to 1 MiB, up to 16 MiB, more), and each contiguous
-    run of the output tile begins with the time of another 256 bytes. The longer of the two is the roofline
+    run of the output tile adds the time of 256 bytes. The longer of the two is the roofline
     (Williams et al. 2009, *Roofline: An Insightful Visual Performance Model*); the sum overlaps nothing.
     """
 

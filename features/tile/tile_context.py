@@ -2,7 +2,7 @@
 
 Bounds in Google's TPU files are in physical order (major to minor), the two minor-most in hardware tiles of 8 x
 128: `copy` of ``[32, 5, 5, 256]`` with layout {3,0,2,1} has bounds up to ``(5, 5, 4, 2)``. Other bounds count
-elements of logical dimensions. Extents decide, as bounds never exceed them. A bound of 0 is a whole dimension.
+elements of logical dimensions. The kind is inferred from the extents, which bounds never exceed. 0 means whole.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class TileContext(ProgramContext):
 
     @cached_property
     def main(self) -> int:
-        """The node that costs most: by class (convolution first), then by bytes, then the last one."""
+        """Most expensive node: by class (convolution first), then by bytes; the last one wins ties."""
         members = (np.flatnonzero(self.opcode_class == number) for number in _WORK_ORDER)
         nodes = next((nodes for nodes in members if len(nodes)), np.arange(len(self.bytes)))
         return int(nodes[len(nodes) - 1 - np.argmax(self.bytes[nodes][::-1])])
@@ -68,15 +68,15 @@ class TileContext(ProgramContext):
 
     @cached_property
     def kernel_tensor(self) -> int:
-        """Node id of a convolution's kernel or a dot's right operand; -1 for other kernels."""
+        """Node id of a convolution's kernel or a dot's right operand; -1 for other operations."""
         return int(self.slots_of(self.main)[2]) if self.main_class in ("convolution", "dot") else -1
 
     @cached_property
     def walked(self) -> int:
         """Node whose output the output bounds divide.
 
-        A vector tile cuts the result of a root or of the main node. Otherwise it is the tensor with most extents
-        equal to the largest bounds, among those that no bound exceeds; roots and larger tensors win ties.
+        With a vector tile, the result of a root or the main node. Otherwise the tensor with most extents equal to
+        the largest bounds, among those that no bound exceeds; roots and larger tensors win ties.
         """
         roots = np.flatnonzero((self.column("is_root") > 0) & (self.rank > 0))
         tensors = np.flatnonzero(self.rank > 0)
@@ -212,8 +212,8 @@ def kernel_kinds(context: TileContext) -> tuple[str, ...]:
 
     Convolutions are depthwise (several feature groups), strided, dilated (input) or pointwise (a window of 1); dots
     are batched or transpose an operand (against batch, rows, contracted times batch, contracted, columns);
-    reductions sum along the minor dimension or not; data movement goes by opcode; all elementwise kernels are one
-    kind.
+    reductions sum along the minor dimension or not; data movement is split by opcode; all elementwise kernels are
+    one kind.
 
     >>> from xlarank.data.graph import read_graph
     >>> from xlarank.data.root import SAMPLE

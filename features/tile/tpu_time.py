@@ -20,32 +20,32 @@ _REGISTER: Final = 1024.0
 class Costs:
     """Costs in cycles of TPU v3 (940 MHz); fitted by `benchmarks.tile_time`."""
 
-    fixed: float  # of the kernel
-    step: float  # of each step of the loop
-    fused: float  # of each step for each further product
-    array: float  # of each array in each step
-    tile: float  # of each output tile
-    run: float  # of each contiguous run of memory
-    kernel_run: float  # of each contiguous run of the kernel tensor
-    byte: float  # of each byte moved
-    computed: float  # of each register of computed elements
-    row: float  # of each row in the matrix unit
-    summed: float  # of each register of summed elements
-    copied: float  # of each register of copied elements
-    packed: float  # of each register of the output of kernels on narrow elements, which nothing overlaps
-    drain: float  # of each register of one output tile, which nothing overlaps
+    fixed: float  # per kernel
+    step: float  # per step of the loop
+    fused: float  # per step and further product
+    array: float  # per array and step
+    tile: float  # per output tile
+    run: float  # per contiguous run of memory
+    kernel_run: float  # per contiguous run of the kernel tensor
+    byte: float  # per byte moved
+    computed: float  # per register of computed elements
+    row: float  # per row in the matrix unit
+    summed: float  # per register of summed elements
+    copied: float  # per register of copied elements
+    packed: float  # per register of output of kernels on narrow elements; not overlapped
+    drain: float  # per register of one output tile; not overlapped
 
     def moving(self, loop: WindowLoop) -> Floats:
         """Return the cycles of copies from and to memory, ``(configs,)``."""
         return loop.moved * self.byte + loop.runs * self.run + loop.kernel_runs * self.kernel_run
 
     def computing(self, loop: WindowLoop) -> Floats:
-        """Return the cycles of the vector and the matrix unit, ``(configs,)``."""
+        """Return the cycles of the vector and matrix units, ``(configs,)``."""
         registers = loop.computed * self.computed + loop.summed * self.summed + loop.copied * self.copied
         return registers / _REGISTER + loop.rows * self.row
 
     def cycles(self, loop: WindowLoop) -> Floats:
-        """Return the longer of moving and computing plus a step of the other plus fixed costs, ``(configs,)``."""
+        """Return the longer of moving and computing, one step of the shorter and fixed costs, ``(configs,)``."""
         moving, computing = self.moving(loop), self.computing(loop)
         overlapped = np.maximum(moving, computing) + np.minimum(moving, computing) / loop.steps
         steps = loop.steps * (self.step + self.array * loop.arrays)
@@ -66,9 +66,9 @@ COSTS: Final = {
 class TpuTime(Block):
     """Estimate of the kernel's cycles on TPU v3 and its parts; logarithms are log2.
 
-    A kernel is a loop over windows (`xlarank.features.tile.window_loop`) that overlaps moving with computing: the
-    longer counts, and one step of the shorter. Every step, tile and contiguous run has a fixed cost. Constants are
-    fitted to the TPU compiler's estimates, for each kind of kernel. 0 if a vector tile is given, as for CPUs.
+    A kernel is a loop over windows (`xlarank.features.tile.window_loop`) that overlaps moving with computing: it
+    takes the longer of the two plus one step of the shorter. Every step, tile and contiguous run has a fixed cost.
+    Constants are fitted to the TPU compiler's estimates per kind of kernel. 0 for vector tiles, as on CPUs.
     """
 
     kinds = ("tile",)

@@ -17,7 +17,7 @@ from xlarank.features.tile.tile_context import TileContext, contiguous
 
 _CONVOLUTION: Final = "convolution_dim_numbers"
 
-#: Opcodes without work for the vector unit, of data movement, of reductions and of copies.
+#: Opcodes without vector work, and those of data movement, reductions and copies.
 _FREE, _MOVES, _REDUCTIONS, _COPIES = (
     [OPCODE[name] for name in names.split()]
     for names in (
@@ -39,8 +39,8 @@ class WindowLoop:
     kind: str  # "product", "reduction", "move" (nothing is computed) or "elementwise"
     steps: Floats  # iterations of the loop
     fused: Floats  # steps of further products that are fused into the kernel
-    tiles: Floats  # of the output
-    arrays: Floats  # read or written in each step
+    tiles: Floats  # output tiles
+    arrays: Floats  # arrays read or written in each step
     moved: Floats  # bytes between memory and vector memory, padded to hardware tiles
     runs: Floats  # contiguous runs of tiles of the output and of arrays of similar size
     kernel_runs: Floats  # contiguous runs of tiles of a product's kernel tensor
@@ -117,7 +117,7 @@ def padded_bytes(facts: TileContext, node: int) -> float:
 
 
 def _entry(facts: TileContext) -> tuple[list[int], list[int]]:
-    """Return the nodes that the kernel reads and writes: operands and parts of the last node."""
+    """Return the nodes that the kernel reads (operands of the root) and writes (the root or its parts)."""
     root = facts.graph.nodes - 1
     operands = _operands(facts, root)
     read = [tensor for tensor in operands if facts.graph.opcode[tensor] == OPCODE["parameter"]]
@@ -207,7 +207,7 @@ class _Product:
             + second * np.where(several | (column_tiles > 1), row_tiles, 1.0),
         )
         self.operands, self.steps = (input_, kernel), steps
-        # of one step (`WindowLoop`)
+        # per step; totals are in `WindowLoop`
         self.passes = batches * np.ceil(depth / facts.tiling.lanes) * np.ceil(columns / facts.tiling.lanes)
         self.rows = self.passes * rows
 
