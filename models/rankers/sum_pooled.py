@@ -76,7 +76,7 @@ class _Pool:
         ])  # fmt: skip
 
     def batches(self, most: int) -> list[tuple[Indices, Indices]]:
-        """Batch graphs by number of drawn configurations: graphs, ``(graphs,)``, and draws, ``(graphs, configs)``."""
+        """Return batches of graphs, ``(graphs,)``, with equally many draws, and these, ``(graphs, configs)``."""
         sizes = np.minimum(self.sizes, most)
         starts, batches = np.cumsum(sizes) - sizes, []
         for size in np.unique(sizes):
