@@ -1,4 +1,4 @@
-"""Names for types of arrays."""
+"""Type aliases of arrays."""
 
 from __future__ import annotations
 

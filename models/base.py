@@ -25,15 +25,15 @@ P = TypeVar("P", bound=RankerParams)
 
 
 class Ranker(ABC, Generic[P]):
-    """Model that is fitted to query groups and scores rows: the lower the score, the faster the configuration.
+    """Model fitted to query groups; a lower score means a faster configuration.
 
-    All rows of one call of `predict` or `staged` are of one graph: a score may depend on a row's rank among them.
-    The same data, parameters and seed give the same scores.
+    Each call of `predict` or `staged` takes the rows of one graph: a score may depend on a row's rank among them.
+    Scores are deterministic given the data, parameters and seed.
 
     Attributes:
-        row_by_row: whether a row's score depends on that row alone, not on others of its graph or on its instances.
-        takes_no_rounds: whether it can be fitted with 0 rounds.
-        part_names: folders of the rankers that it may be made of.
+        row_by_row: whether a score depends on its row alone, not on other rows of the graph or on instances.
+        takes_no_rounds: whether 0 rounds are allowed in `fit`.
+        part_names: names, and folders, of possible nested rankers.
         columns: column names of the training rows; empty before `fit`.
     """
 
@@ -48,7 +48,7 @@ class Ranker(ABC, Generic[P]):
             cls.name = cls.params_class.ranker
 
     def __init__(self, params: P | Mapping[str, Any] | None = None, *, kind: Kind) -> None:
-        """Complete the parameters by the defaults of the kind of graphs; raises `ModelError` for invalid ones."""
+        """Fill in the default parameters of ``kind``; raises `ModelError` for invalid ones."""
         if isinstance(params, RankerParams):
             if type(params) is not self.params_class:
                 raise ModelError(f"the parameters are of {params.ranker}", expected=f"those of {self.name}")
@@ -61,12 +61,12 @@ class Ranker(ABC, Generic[P]):
 
     @property
     def ranks_without_trees(self) -> bool:
-        """Whether the fitted ranker has useful scores with 0 rounds, so that cross-validation may choose them."""
+        """Whether scores are useful after 0 rounds, so that cross-validation may choose 0."""
         return False
 
     @property
     def is_time_model(self) -> bool:
-        """Whether scores are the logarithm of an estimated time, without trees."""
+        """Whether scores are logarithms of estimated times, without trees."""
         return False
 
     def clone(self) -> Self:
@@ -78,8 +78,8 @@ class Ranker(ABC, Generic[P]):
     def continuing(self, rate: float = 1.0) -> Self:
         """Return an unfitted, warm-started copy; raises `ModelError` for a ranker that cannot be continued.
 
-        Its rounds and stages count the added trees only, whose learning rate is multiplied by ``rate``. Columns are
-        matched by name, and others ignored.
+        Rounds and stages count the added trees only; their learning rate is multiplied by ``rate``. Columns are
+        matched by name; extra columns are ignored.
         """
         self._require_fitted()
         raise ModelError(
@@ -90,10 +90,10 @@ class Ranker(ABC, Generic[P]):
 
     @abstractmethod
     def fit(self, data: TrainingData, settings: FitSettings) -> Self:
-        """Fit anew; raises `ModelError` for unsuitable data or number of rounds."""
+        """Fit, discarding any earlier fit; raises `ModelError` for unsuitable data or number of rounds."""
 
     def grow(self, data: TrainingData, settings: FitSettings) -> Self:
-        """Fit more rounds on the same data and seed, with the result of a `fit` of that many rounds."""
+        """Add rounds up to ``settings.rounds`` on the same data and seed; equivalent to `fit`."""
         return self.fit(data, settings)
 
     def finish(self) -> Self:
@@ -102,26 +102,26 @@ class Ranker(ABC, Generic[P]):
 
     @abstractmethod
     def predict(self, rows: Matrix, columns: list[str], instances: LazyInstances | None = None) -> Floats:
-        """Return scores ``(rows,)`` of ``(rows, columns)`` of one graph; raises `ModelError` for other columns.
+        """Return scores, ``(rows,)``, of one graph's rows; raises `ModelError` for columns other than in `fit`.
 
-        ``instances`` are those of the same configurations; most rankers ignore them.
+        ``instances`` belong to the same configurations; most rankers ignore them.
         """
 
     @abstractmethod
     def staged(self, rows: Matrix, every: int, instances: LazyInstances | None = None) -> Iterator[Floats]:
-        """Yield scores after each ``every`` rounds and the last; first those of 0 if `ranks_without_trees`."""
+        """Yield scores every ``every`` rounds and after the last, starting at 0 rounds if `ranks_without_trees`."""
 
     @abstractmethod
     def contributions(self, rows: Rows, now: int, then: int) -> Parts:
-        """Return the parts of the difference of the scores of two rows of a graph, ``now`` minus ``then``."""
+        """Decompose the score difference of two rows of a graph, ``now`` minus ``then``."""
 
     def nanoseconds(self, scores: Floats) -> Floats | None:
-        """Return the predicted times of scores; None for rankers whose scores only order."""
+        """Convert scores to predicted times; return None if scores only rank."""
         return None
 
     @abstractmethod
     def importance(self) -> dict[str, float]:
-        """Return the share of the total gain by column, largest first, without columns never used."""
+        """Return each used column's share of the total gain, largest first."""
 
     def save(self, folder: Path) -> None:
         """Write the ranker into an empty folder as text and JSON, never pickles."""
@@ -156,7 +156,7 @@ class Ranker(ABC, Generic[P]):
 
     @abstractmethod
     def _read(self, folder: Path, state: Mapping[str, Any]) -> None:
-        """Restore what `_write` wrote and returned; raises any error if it is damaged."""
+        """Restore the state that `_write` saved; raises if it is damaged."""
 
     def _require_rounds(self, settings: FitSettings) -> None:
         if not settings.rounds and not self.takes_no_rounds:
@@ -200,7 +200,7 @@ def require_columns(got: list[str], wanted: list[str]) -> None:
 
 
 def column_indices(wanted: list[str], columns: Sequence[str], owner: str, do: str) -> Indices:
-    """Return the indices of ``wanted`` among columns; raises `ModelError` for missing ones and another order."""
+    """Return the indices of ``wanted`` in ``columns``; raises `ModelError` if any is missing or out of order."""
     index = {name: number for number, name in enumerate(columns)}
     missing = [name for name in wanted if name not in index]
     if missing:

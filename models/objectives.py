@@ -46,10 +46,10 @@ MAX_GROUP: Final = 10_000
 
 
 def relevance(cost: Floats, how: str) -> Floats:
-    """Return labels of one group, ``(rows,)``, from 0.
+    """Return the relevance labels of one group, ``(rows,)``, from 0; higher is faster.
 
-    ``rank``: the dense rank, so that equal costs share a label. ``log``: 300 steps of log(cost / smallest), cut at
-    e^2 times the smallest, so that near ties weigh little.
+    ``rank``: dense rank; equal costs share a label. ``log``: log(cost / smallest), clipped at 2 and divided into
+    300 steps, so that near ties weigh little.
 
     >>> relevance(np.array([30.0, 10.0, 20.0, 10.0]), "rank").tolist()
     [0.0, 2.0, 1.0, 2.0]
@@ -73,9 +73,9 @@ def mean_rank(values: Floats) -> Floats:
     return (rankdata(values) - 1) / max(1, len(values) - 1)
 
 
-#: Exponent of a graph's size that its total weight is proportional to. ``equal`` is the metric's mean over graphs;
-#: with ``rows`` a graph of 100,000 configurations outweighs one of 1000; ``sqrt`` is a compromise, because the few
-#: rows of a small graph are noisy.
+#: A graph's total weight is its size to this power. ``equal`` matches the metric, a mean over graphs; with ``rows``
+#: a graph of 100,000 configurations outweighs one of 1000; ``sqrt`` is a compromise, because the few rows of a
+#: small graph are noisy.
 GRAPH_WEIGHTS: Final = {"equal": 0.0, "sqrt": 0.5, "rows": 1.0}
 
 
@@ -119,7 +119,7 @@ class RankNetLoss:
     Attributes:
         cost, indptr: as in `xlarank.models.training_data.TrainingData`.
         weight: ``(rows,)`` constant within a graph.
-        pairs: partners drawn for each row and round; a row is drawn as often by others.
+        pairs: partners drawn per row and round; a row is drawn as a partner equally often on average.
     """
 
     cost: Floats
@@ -138,11 +138,11 @@ class RankNetLoss:
         return drawn
 
     def gradients(self, relevance: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:
-        """Return gradient and hessian, ``(rows,)`` each, of newly drawn pairs at the relevances, higher is faster.
+        """Return the gradient and the hessian's diagonal, ``(rows,)`` each, on newly sampled pairs.
 
-        A pair adds -p to the gradient of the faster row, p to the slower one's and p (1 - p) to both hessians,
-        p = 1 / (1 + exp(relevance of the faster - that of the slower)). Sums are divided by ``pairs`` and
-        weighted; the hessian (its diagonal) has a floor.
+        With p = 1 / (1 + exp(relevance of the faster - relevance of the slower)), a pair adds -p to the gradient
+        of the faster row, p to that of the slower one, and p (1 - p) to both hessians. Sums are divided by
+        ``pairs`` and weighted; the hessian is at least `HESSIAN_FLOOR` times the weight.
         """
         gradient, hessian = np.zeros(len(self.cost)), np.zeros(len(self.cost))
         for _ in range(self.pairs):

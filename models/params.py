@@ -56,7 +56,7 @@ class Whole:
 
 @dataclass(frozen=True)
 class OneOf:
-    """Check of a value, one of ``choices``, and its uniform distribution in a study.
+    """Check of a value against ``choices``, and its categorical distribution in studies.
 
     >>> OneOf(("rank", "log"))("labels", "nope")
     Traceback (most recent call last):
@@ -77,7 +77,7 @@ class OneOf:
 
 @dataclass(frozen=True)
 class Between:
-    """Distribution of numbers from ``low`` to ``high``, log-uniform if ``log``; of integers if both ends are."""
+    """Uniform distribution from ``low`` to ``high``, log-uniform if ``log``; of integers if both bounds are."""
 
     low: float
     high: float
@@ -95,9 +95,9 @@ class ParamSpec:
 
     Attributes:
         layout, tile: defaults by kind of graphs.
-        search: distribution in studies; None stays at the default.
-        searched_for: kinds of graphs whose studies vary it.
-        complete: check of nested parameters, which adds their defaults.
+        search: distribution in studies; None keeps the default.
+        searched_for: kinds of graphs for which studies tune it.
+        complete: function that checks nested parameters and adds their defaults.
     """
 
     layout: Any
@@ -116,7 +116,7 @@ def param(
     tile: Any = None,
     searched_for: tuple[Kind, ...] = ("layout", "tile"),
 ) -> Any:
-    """Declare a field of `RankerParams`; ``tile`` is the default for tiles if it differs from that for layouts."""
+    """Declare a field of `RankerParams`; ``tile`` is the default for tiles, if different."""
     spec = ParamSpec(default, default if tile is None else tile, check, search, searched_for)
     return field(metadata={_SPEC: spec})
 
@@ -139,7 +139,7 @@ class RankerParams:
 
     @classmethod
     def declared(cls) -> dict[str, ParamSpec]:
-        """Return the parameters by name, in the order in which a study draws them."""
+        """Return the parameters by name, in the order in which studies sample them."""
         return {declared.name: declared.metadata[_SPEC] for declared in fields(cls)}
 
     @classmethod
@@ -166,7 +166,7 @@ class RankerParams:
 
     @classmethod
     def suggest(cls, trial: optuna.trial.BaseTrial, kind: Kind) -> Self:
-        """Draw parameters from the search space; others stay at the default of the kind."""
+        """Sample the parameters with a search space; others keep the defaults of ``kind``."""
         specs = {name: spec for name, spec in cls.declared().items() if kind in spec.searched_for}
         return cls.of(kind, {name: spec.search.suggest(trial, name) for name, spec in specs.items() if spec.search})
 

@@ -1,4 +1,4 @@
-"""A trained model on disk: boosters of several seeds and one JSON file that describes them."""
+"""Trained model on disk: boosters of several seeds and a JSON file that describes them."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ class ModelCard:
         folds: out-of-fold metrics, ``{graph: {metric: value}}``; empty with fewer than two families.
         folds_by: held-out unit, a key of `xlarank.models.validation.curves.FOLDS_OF`.
         target: name of the hardware to rank for (`xlarank.features.targets`).
-        kinds: kernel families certainly trained on; empty for layouts.
+        kinds: kernel families known to be in the training data; empty for layouts.
         fallback: fallback for unseen kernel families; None if it was not evaluated.
-        select: criterion of the number of rounds, one of `xlarank.models.validation.metrics.SELECTIONS`.
-        also_from, also_weights: training graphs and weights (default 1) of other collections.
+        select: criterion for choosing the number of rounds, one of `xlarank.models.validation.metrics.SELECTIONS`.
+        also_from, also_weights: training graphs of other collections, and their weights (default 1).
         seeds: checksum of each booster by folder.
     """
 
@@ -95,14 +95,14 @@ class ModelCard:
 
     @property
     def known_graphs(self) -> set[str]:
-        """Names of all training graphs, of any collection, including those of the model that it continues."""
+        """Names of all training graphs from any collection, including those of the continued model."""
         earlier = self.continues.graphs if self.continues else []
         return {name for names in (*self.trained_on.values(), *self.also_from.values(), earlier) for name in names}
 
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """Scores of the distinct configurations of one graph; lower is faster, within the graph only.
+    """Scores of the distinct configurations of one graph; lower is faster. Not comparable across graphs.
 
     Attributes:
         per_seed: ``(seeds, rows)``.
@@ -122,8 +122,8 @@ class TrainedModel:
     """Loaded model.
 
     Attributes:
-        calibration: certainty of its rankings, if calibrated.
-        shipped: whether it is a shipped ranker, which selects its columns from those of the rows.
+        calibration: certainty of the rankings, if calibrated.
+        shipped: whether it is a shipped model; it uses a subset of the rows' columns.
     """
 
     card: ModelCard
@@ -136,7 +136,7 @@ class TrainedModel:
         return "the shipped ranker" if self.shipped else self.card.collection
 
     def require(self, manifest: Manifest | None = None) -> None:
-        """Raise `ModelError` unless the model fits rows of a manifest, by default those of the current code."""
+        """Raise `ModelError` unless the model matches the manifest's rows, by default those of the current code."""
         card, settings = self.card, self.card.recipe.settings
         columns = manifest.columns if manifest else settings.columns(card.kind)
         if self.shipped:
@@ -150,7 +150,7 @@ class TrainedModel:
             raise ModelError(f"the rows were made by feature code {code_hash}", expected=expected, do=do)
 
     def select(self, rows: GraphRows) -> GraphRows:
-        """Return rows with the columns of the model only; raises `ModelError` if any is missing."""
+        """Return rows with only the model's columns; raises `ModelError` if any is missing."""
         return rows if rows.columns == self.card.columns else rows.only(self._indices(rows.columns))
 
     def _indices(self, columns: list[str]) -> Indices:
@@ -172,22 +172,22 @@ class TrainedModel:
         return Scores(np.stack([fallback.blend(graph, seed_scores) for seed_scores in scores]), note)
 
     def contributions(self, rows: Rows, now: int, then: int) -> Parts:
-        """Return the parts of the difference of two scores, ``now`` minus ``then``, without the fallback."""
+        """Decompose the difference of two scores, ``now`` minus ``then``, ignoring the fallback."""
         parts = [ranker.contributions(rows, now, then) for ranker in self.rankers]
         return Parts.total(part.scaled(1 / len(parts)) for part in parts)
 
     @property
     def is_time_model(self) -> bool:
-        """Whether it ranks layouts by `xlarank.features.layout.time_model`, without trees."""
+        """Whether the model ranks layouts by `xlarank.features.layout.time_model`, without trees."""
         return self.card.kind == "layout" and all(ranker.is_time_model for ranker in self.rankers)
 
     def nanoseconds(self, scores: Scores) -> Floats | None:
-        """Return predicted times, ``(rows,)``; None for rankers that only order, or with a fallback."""
+        """Return predicted times, ``(rows,)``; None if scores only rank or a fallback was used."""
         return None if scores.fallback else self.rankers[0].nanoseconds(scores.mean)
 
 
 def save_model(folder: Path, card: ModelCard, rankers: Sequence[Ranker[Any]]) -> None:
-    """Write boosters into a new folder, then the card that names it; only one process may save at a time."""
+    """Write boosters into a new folder, then the card that refers to it; not safe for concurrent saves."""
     card.seeds = {}
     libraries = ("lightgbm", "xgboost", "xgboost-cpu", "numpy", "scipy", "xlarank")
     card.versions = {"python": platform.python_version(), **{name: _version(name) for name in libraries}}
@@ -265,7 +265,7 @@ def fingerprint(card: ModelCard) -> str:
 
 
 def model_of(workspace: Workspace, collection: Collection) -> TrainedModel:
-    """Load the model of a collection; raises `ModelError` if there is none or it is of another collection."""
+    """Load the model of a collection; raises `ModelError` if it is missing or of another collection."""
     folder = workspace.model(collection)
     if not (folder / CARD).exists():
         raise ModelError(f"{collection} has no trained model", do="run train first")
@@ -294,7 +294,7 @@ def _version(name: str) -> str:
 SHIPPED: Final = Path(__file__).parent / "shipped"
 #: Rankers for collections without a model, made by ``python -m benchmarks.pretrain``; see ``shipped/README.md``.
 SHIPPED_FOLDERS: Final[dict[Kind, Path]] = {"layout": SHIPPED / "layout", "tile": SHIPPED / "tile"}
-#: Collection of the shipped model of layouts, which does not exist.
+#: Nominal collection of the shipped layout model; it has no data.
 SHIPPED_COLLECTION: Final = "layout:tpu:any"
 
 

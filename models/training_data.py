@@ -1,4 +1,4 @@
-"""Rows of many graphs with group boundaries, on which rankers are trained and validated, and settings."""
+"""Training data (rows of many graphs with group boundaries) and fit settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from xlarank.features.targets import Target
 from xlarank.models.arrays import Floats, Indices, Integers, Matrix
 from xlarank.models.params import Number, Whole
 
-#: Number of values, 0.5 GB, from which boosters get rows in batches; below, one copy is faster.
+#: Minimum number of values (0.5 GB) for passing rows to boosters in batches; below, one copy is faster.
 BATCHED: Final = 2**27
 
 
@@ -29,8 +29,8 @@ class FitSettings:
     """Number of rounds, seed and threads; raises `ModelError` for bad values.
 
     Attributes:
-        threads: 0 and -1 take all cores.
-        cluster: `TreeCluster` that grows LightGBM's trees in place of this process; only for built-in objectives.
+        threads: number of threads; 0 and -1 mean all cores.
+        cluster: `TreeCluster` that grows LightGBM's trees instead of this process; built-in objectives only.
         grows: whether to keep the state that `xlarank.models.base.Ranker.grow` needs, mostly the binned rows.
     """
 
@@ -52,7 +52,7 @@ class TrainingData:
 
     Attributes:
         parts: rows of each group, shared with the caller.
-        cost: ``(rows,)`` lower is faster; only compared within a group.
+        cost: ``(rows,)`` lower is faster; comparable only within a group.
         indptr: ``(groups + 1,)``; group g is rows ``indptr[g]:indptr[g + 1]``.
         group_weight: ``(groups,)`` factor of each group in a loss.
         target: hardware to rank for; None if unknown.
@@ -94,7 +94,7 @@ class TrainingData:
         return len(self.names)
 
     def matrix(self, used: Indices | None = None) -> Matrix:
-        """Copy all columns, or those ``used``, ascending: ``(rows, columns)``."""
+        """Copy the rows with all columns, or with those ``used`` (ascending), ``(rows, columns)``."""
         return np.concatenate([self.group_matrix(group, used=used) for group in range(self.groups)])
 
     def group_matrix(self, group: int, which: slice = slice(None), used: Indices | None = None) -> Matrix:
@@ -102,7 +102,7 @@ class TrainingData:
         return self.parts[group].matrix(which if self.orders is None else self.orders[group][which], used)
 
     def shuffled(self, seed: int) -> TrainingData:
-        """Shuffle the rows of each group, depending on the seed and the graph's name only; for fitting."""
+        """Shuffle the rows of each group, seeded by ``seed`` and the graph's name; for fitting only."""
         orders = [draw_of_graph(seed, part.name).permutation(len(part)) for part in self.parts]
         cost = [self.cost[self.rows_of(group)][order] for group, order in enumerate(orders)]
         return replace(self, cost=np.concatenate(cost), orders=orders)
@@ -122,7 +122,7 @@ class TrainingData:
         return np.concatenate([function(self.cost[self.rows_of(group)]) for group in range(self.groups)])
 
     def take(self, groups: Sequence[int]) -> TrainingData:
-        """Return some groups, sharing their rows, without those of other collections."""
+        """Return a subset of the groups, sharing their rows, without those of other collections."""
         costs = [self.cost[self.rows_of(group)] for group in groups]
         weight = self.group_weight[np.asarray(groups, np.intp)]
         return self._of([self.parts[group] for group in groups], costs, weight, self.target)
@@ -138,7 +138,7 @@ class TrainingData:
         return replace(self, group_weight=self.group_weight * Number(0, above=True)("weight", weight))
 
     def without(self, held: Sequence[int]) -> TrainingData:
-        """Return the groups to train on without the ``held`` ones.
+        """Return the training groups except the ``held`` ones.
 
         Groups of other collections are included unless their program or kernel family is held out.
         """
@@ -152,7 +152,7 @@ class TrainingData:
         return training.join(self.also.take(others)) if others else training
 
     def whole(self) -> TrainingData:
-        """Return all groups to train on, those of other collections included."""
+        """Return all training groups, including those of other collections."""
         return self if self.also is None else self.join(self.also)
 
 
@@ -161,7 +161,7 @@ class Task:
     """Labels and objective of trees.
 
     Attributes:
-        data: query groups, shuffled if graphs are split into several.
+        data: query groups, shuffled if graphs are split into several groups.
         label: ``(rows,)``.
         params: parameters of the library, including the objective.
         weight: ``(rows,)``, for XGBoost ``(groups,)``; None for 1.

@@ -3,11 +3,11 @@
 >>> import xlarank
 >>> from xlarank.data.root import SAMPLE
 >>> graph = xlarank.read_graph(SAMPLE / "npz" / "layout" / "cpu" / "random" / "valid" / "mlp__a.npz")
->>> xlarank.compute_features(graph).height  # a row for each distinct configuration
+>>> xlarank.compute_features(graph).height  # one row per distinct configuration
 58
 
 `rank` orders a graph's configurations with a trained model, `GraphRanker` follows the scikit-learn estimator API,
-`read_hlo` makes a graph of an HLO program. In a clone the sub-packages ``data``, ``features``, ``models`` and
+`read_hlo` converts an HLO program to a graph. In a clone the sub-packages ``data``, ``features``, ``models`` and
 ``pipelines`` are links to the folders at the top level.
 """
 
@@ -22,7 +22,7 @@ if _TYPE_CHECKING:
     from xlarank.graph_ranker import GraphRanker as GraphRanker
     from xlarank.pipelines.ranking.result import Ranking as Ranking
 
-#: Where each name comes from: imported when it is first asked for, so that the command line starts quickly.
+#: Modules of the public names, imported on first access so that the command line starts quickly.
 _HOMES = {
     "GraphRanker": "xlarank.graph_ranker",
     "Ranking": "xlarank.pipelines.ranking.result",

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def read_graph(path: str | Path, kind: Kind | None = None) -> LayoutGraph | TileGraph:
     """Read and check an npz file in TpuGraphs format.
 
-    ``kind``, "layout" or "tile", rejects files of the other kind.
-    Raises `xlarank.data.errors.GraphFileError` for anything outside the format.
+    ``kind``, if given ("layout" or "tile"), rejects files of the other kind. Raises
+    `xlarank.data.errors.GraphFileError` for invalid files.
 
     Examples:
         >>> import xlarank
@@ -41,10 +41,10 @@ def rank(
 ) -> Ranking:
     """Rank the configurations of a graph, or of an npz file, with a trained model of the workspace.
 
-    The model is that of ``collection``, of the collection whose folder the file lies in, or the only one of the
-    graph's kind; without any, layouts use the shipped time model of TPUs, and TPU tiles the shipped ranker,
-    trained on estimates of the TPU's compiler. ``blocks`` are the files with own columns that the model was built
-    with; they are run.
+    The model is that of ``collection``, else of the collection whose folder contains the file, else the only one
+    of the graph's kind. Without a model, layouts are ranked by the shipped TPU time model, and TPU tiles by the
+    shipped ranker, trained on estimates of the TPU's compiler. ``blocks`` are the files of custom columns that the
+    model was built with; their code is executed.
 
     Raises `xlarank.data.errors.GraphFileError`, `WorkspaceError` for a workspace that does not exist, and
     `ModelError` if there is no model or more than one.
@@ -77,16 +77,17 @@ def load_rows(
     workspace: str | Path = DEFAULT_ROOT, collection: str | None = None, split: str | None = None,
     columns: Sequence[str] | None = None, *, lazy: bool = False,
 ) -> pl.DataFrame | pl.LazyFrame:  # fmt: skip
-    """Load the rows that ``build-features`` stored, one for each distinct configuration.
+    """Load the rows that ``build-features`` stored, one per distinct configuration.
 
     Columns are ``collection, graph, family, split, configuration, repeats, runtime_ns, label, fold, held_out`` and
-    the features, or those of them that ``columns`` names. ``label`` is what rankers learn, lower is faster: the
-    runtime, for tiles over that of the compiler's default. ``configuration`` is the first of ``repeats`` identical
-    ones. To compare with ``train``, score the graphs of ``fold`` k by a ranker fitted on those whose ``held_out``
-    does not list k. ``.to_pandas()`` makes a pandas frame.
+    the features, all or those in ``columns``. ``label`` is the training target, lower is faster: the runtime, for
+    tiles divided by that of the compiler's default. ``configuration`` is the first of ``repeats`` identical ones.
+    To compare with ``train``, score the graphs of ``fold`` k by a ranker fitted on graphs whose ``held_out`` does
+    not list k. ``.to_pandas()`` converts to pandas.
 
-    ``collection`` may be left out if there is only one, ``split`` to load all. ``lazy`` returns a `LazyFrame` and
-    does not check the files for damage. Raises `xlarank.data.errors.CollectionError` and `FeatureStoreError`.
+    ``collection`` may be omitted if there is only one; without ``split``, all splits are loaded. ``lazy`` returns a
+    `LazyFrame` and does not check the files for damage. Raises `xlarank.data.errors.CollectionError` and
+    `FeatureStoreError`.
     """
     from xlarank.pipelines.load_rows import load_rows as run
 

@@ -1,4 +1,4 @@
-"""A ranker that follows the scikit-learn estimator API, for notebooks and experiments."""
+"""Ranker with the scikit-learn estimator API, for notebooks and experiments."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class GraphRanker:
     graphs of one ranker are of one kind.
 
     Args:
-        ranker: a name of `xlarank.models.registry.RANKERS`.
+        ranker: one of `xlarank.models.registry.RANKERS`.
         n_estimators: number of boosting rounds.
         random_state: seed; the same data, parameters and seed give the same scores.
         n_jobs: number of threads; -1: all cores, None: 1.

@@ -1,4 +1,4 @@
-"""Certainty of rankings, calibrated on program families, or kernel families, unseen by the rankers.
+"""Certainty of rankings, calibrated on program or kernel families unseen by the rankers.
 
 The distance ``t`` of two configurations is the difference of their mean scores in standard deviations over seeds.
 """
@@ -21,9 +21,9 @@ from xlarank.models.validation.curves import FOLDS_OF
 
 #: File beside the model's card.
 CALIBRATION: Final = "calibration.json"
-#: Target share of concordant pairs among certain ones.
+#: Target accuracy of certain pairs.
 CERTAIN: Final = 0.95
-#: Probability that the best is among the first k.
+#: Target probability that the best is among the first k.
 AMONG_FIRST: Final = 0.9
 #: Slowdown up to which a configuration counts as good as the best.
 NEARLY: Final = 0.01
@@ -42,15 +42,15 @@ class ScoredGraph:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Certainty of rankings, by out-of-fold scores.
+    """Certainty of rankings, estimated from out-of-fold scores.
 
     Attributes:
         threshold: minimum ``t`` of certain pairs; infinite if no threshold reaches `CERTAIN`.
         certain: share of certain pairs.
-        right: share of concordant pairs among them, each graph by a threshold from the other families.
+        right: share of concordant pairs among certain ones, by thresholds from other families.
         right_low, right_high: 95 % bootstrap interval over graphs.
-        first: share of the distinct configurations, from the top, that holds the best with probability
-            `AMONG_FIRST`; 1 for too few graphs.
+        first: top share of the distinct configurations that contains the best with probability `AMONG_FIRST`; 1 if
+            there are too few graphs.
         first_nearly: the same for a configuration at most `NEARLY` slower than the best.
         by: unit of ``families``, a key of `FOLDS_OF`.
     """
@@ -69,12 +69,12 @@ class Calibration:
 
     @classmethod
     def of(cls, graphs: Sequence[ScoredGraph], by: str = "family") -> Calibration:
-        """Calibrate on graphs of two families or more, scored by two seeds or more."""
+        """Calibrate on graphs of at least two families, scored with at least two seeds."""
         rng = np.random.default_rng(0)
         families = np.array([graph.family for graph in graphs])
         pairs = [_pairs(graph, rng) for graph in graphs]
         threshold = _threshold(pairs)
-        called = np.zeros((len(graphs), 2))  # shares of a graph's pairs: certain, and also right
+        called = np.zeros((len(graphs), 2))  # shares of a graph's pairs: certain; certain and correct
         for family in np.unique(families):
             least = _threshold([pairs[graph] for graph in np.flatnonzero(families != family)])
             for graph in np.flatnonzero(families == family):
@@ -86,7 +86,7 @@ class Calibration:
         return cls(threshold, certain, *right, _first(graphs, 0.0), _first(graphs, NEARLY), *counts, by)
 
     def as_json(self) -> dict[str, Any]:
-        """Return JSON values; None for numbers that are not finite."""
+        """Return JSON values; None for infinite or NaN."""
         plain = asdict(self).items()
         return {k: None if isinstance(v, float) and not np.isfinite(v) else v for k, v in plain}
 
@@ -119,13 +119,13 @@ class Trust:
 
     Attributes:
         certain: share of certain pairs among those of distinct configurations.
-        first, first_nearly: number of distinct configurations, from the top, that hold the best one, or one at most
-            `NEARLY` slower, with probability `AMONG_FIRST`.
-        ahead_of: ``(configs,)`` number of distinct configurations that are certainly slower.
+        first, first_nearly: number of top distinct configurations that contain the best, or one at most `NEARLY`
+            slower, with probability `AMONG_FIRST`.
+        ahead_of: ``(configs,)`` number of distinct configurations certainly slower than each.
     """
 
     def __init__(self, calibration: Calibration, per_seed: Floats, group: Integers) -> None:
-        """Compute from ``(seeds, distinct)`` scores and the ``(configs,)`` indices of distinct configurations."""
+        """Compute from scores, ``(seeds, distinct)``, and ``(configs,)`` indices of the distinct configurations."""
         mean, distinct = per_seed.mean(axis=0), per_seed.shape[1]
         slower = np.zeros(distinct, np.int64)
         if np.isfinite(calibration.threshold):
@@ -160,13 +160,13 @@ class Trust:
 
 
 def disagreement(scores: Floats) -> float:
-    """Return the standard deviation over seeds, root mean square over rows, of differences of ``(seeds, rows)``."""
+    """Return the RMS over rows of the standard deviation over seeds of score differences, ``(seeds, rows)``."""
     centred = scores - scores.mean(axis=1, keepdims=True)
     return max(float(np.sqrt(2.0) * np.sqrt(np.mean(np.var(centred, axis=0, ddof=1)))), 1e-12)
 
 
 def _pairs(graph: ScoredGraph, rng: np.random.Generator) -> tuple[Floats, Flags]:
-    """Return ``t`` of pairs that differ in cost, and whether they are concordant with the mean scores."""
+    """Return ``t`` of the pairs with different costs, and whether the mean scores order them correctly."""
     left, right = np.triu_indices(len(graph.cost), 1)
     if len(left) > _PAIRS:
         chosen = rng.choice(len(left), _PAIRS, replace=False)
@@ -177,7 +177,9 @@ def _pairs(graph: ScoredGraph, rng: np.random.Generator) -> tuple[Floats, Flags]
 
 
 def _threshold(pairs: Sequence[tuple[Floats, Flags]]) -> float:
-    """Return the lowest ``t`` that `CERTAIN` and at least 5 % of the pairs reach, with graphs of equal weight."""
+    """Return the lowest ``t`` above which `CERTAIN` of the pairs are concordant; infinite if there is none.
+
+    At least 5 % of the pairs lie above it. Graphs have equal weight."""
     if not any(len(t) for t, _ in pairs):
         return float("inf")
     t, correct = (np.concatenate(values) for values in zip(*pairs, strict=True))
@@ -189,9 +191,9 @@ def _threshold(pairs: Sequence[tuple[Floats, Flags]]) -> float:
 
 
 def _first(graphs: Sequence[ScoredGraph], slowdown: float) -> float:
-    """Return the share of the rows, from the top, that reaches a row at most ``slowdown`` slower than the best.
+    """Return the top share of the rows that contains one at most ``slowdown`` slower than the best.
 
-    It is the conformal quantile: that of the next graph is not greater with probability `AMONG_FIRST`.
+    A conformal quantile: with probability `AMONG_FIRST`, the share needed for the next graph is no larger.
     """
     shares = []
     for graph in graphs:
@@ -202,7 +204,7 @@ def _first(graphs: Sequence[ScoredGraph], slowdown: float) -> float:
 
 
 def _right_of(called: Floats, rng: np.random.Generator) -> tuple[float, float, float]:
-    """Return the share of right pairs among certain ones and its 95 % interval; NaN without certain pairs."""
+    """Return the share of correct pairs among certain ones and its 95 % interval; NaN without certain pairs."""
     if not called[:, 0].any():
         return float("nan"), float("nan"), float("nan")
     drawn = called[rng.integers(0, len(called), (1000, len(called)))].sum(axis=1)

@@ -1,7 +1,7 @@
 """Parts of the difference between two scores.
 
-Parts are the exact contributions of columns to a tree ensemble (Lundberg et al. 2018, *Consistent Individualized
-Feature Attribution for Tree Ensembles*), and the scores of instances if a score is their sum.
+Parts are exact TreeSHAP contributions of columns (Lundberg et al. 2018, *Consistent Individualized Feature
+Attribution for Tree Ensembles*), and instance scores if a score is their sum.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _Key = TypeVar("_Key")
 
 @dataclass(frozen=True)
 class Place:
-    """Contribution of the instance of a node, or of a pair of nodes that share a tensor, to the difference.
+    """Contribution of a node's instance, or of a pair of nodes that share a tensor, to the difference.
 
     Attributes:
         nodes: the node, or consumer (or first reader) and producer (or next reader), as numbered in the graph.
@@ -35,7 +35,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Parts:
-    """Contributions to the difference between two scores of a graph; below 0 if the first is the faster.
+    """Contributions to the difference between two scores of a graph; negative if the first is faster.
 
     Up to rounding, ``difference == sum(columns) + sum(places)``, ``sum(places) == sum(instance_columns)`` and, if
     there is a walk, ``sum(columns) == sum(nodes)``.
@@ -61,7 +61,7 @@ class Parts:
 
     @classmethod
     def total(cls, parts: Iterable[Parts], factor: float = 1.0) -> Parts:
-        """Add differences, each times ``factor``, and merge equal places."""
+        """Sum differences, scaled by ``factor``, and merge equal places."""
         parts = list(parts)
 
         def added(mappings: Iterable[Mapping[_Key, float]]) -> dict[_Key, float]:
@@ -86,7 +86,7 @@ class Rows:
     """Rows of the distinct configurations of a graph.
 
     Attributes:
-        walk: steps from the second explained configuration to the first, for contributions by node.
+        walk: steps from the second configuration to the first, for contributions by node.
     """
 
     matrix: Matrix

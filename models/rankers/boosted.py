@@ -1,4 +1,4 @@
-"""Base of the rankers on boosted trees: parameters, choice of columns, initial score, warm start."""
+"""Base of boosted-tree rankers: parameters, choice of columns, initial score, warm start."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from xlarank.models.rankers.lightgbm import LightGBMBooster
 from xlarank.models.rankers.xgboost import XGBoostBooster
 from xlarank.models.training_data import FitSettings, Task, TrainingData
 
-#: Choices of columns. ``no_graph`` omits those that are constant within a graph, ``no_candidates`` the transductive
+#: Choices of columns. ``no_graph`` omits columns that are constant within a graph, ``no_candidates`` transductive
 #: ones, ``alone`` both.
 CHOICES: Final = ("all", "no_graph", "no_candidates", "alone")
 
@@ -48,7 +48,7 @@ def init_score_param() -> Any:
 
 
 def tie_tolerance_param(default: float = 0.0) -> Any:
-    """Declare the largest relative difference of equal costs: 0.001 between runs on a TPU, 0.03 on a busy CPU."""
+    """Declare the maximum relative difference of tied costs; runs differ by 0.001 on a TPU, 0.03 on a busy CPU."""
     return param(default, Number(0), OneOf((0.0, 0.001, 0.003, 0.01, 0.03)))
 
 
@@ -57,7 +57,7 @@ def graph_weight_param() -> Any:
 
 
 class BoostedParams(RankerParams):
-    """Parameters of a ranker on boosted trees."""
+    """Parameters of a boosted-tree ranker."""
 
     columns: str
     init_score_weight: float = 0.0
@@ -72,7 +72,7 @@ B = TypeVar("B", bound=BoostedParams)
 
 @dataclass(frozen=True, kw_only=True)
 class TreeParams(BoostedParams):
-    """Parameters of LightGBM's trees, named as there.
+    """Parameters of LightGBM's trees, with LightGBM's names.
 
     Defaults were chosen by leave-family-out folds of the sample's train split. The five best tiles of a kernel vary
     from seed to seed, which stronger sampling averages out.
@@ -98,7 +98,7 @@ class PairLossParams(BoostedParams):
     """Parameters of a loss on sampled pairs.
 
     Attributes:
-        pairs: partners drawn for each row and round.
+        pairs: partners drawn per row and round.
     """
 
     init_score_weight: float = init_score_param()
@@ -109,7 +109,7 @@ class PairLossParams(BoostedParams):
 
 
 def chosen_columns(columns: list[str], choice: str, target: Target | None = None) -> Indices:
-    """Return the ascending indices of the columns that a choice of `CHOICES` and the target leave.
+    """Return the ascending indices of the columns kept by ``choice``, one of `CHOICES`, for the target.
 
     >>> chosen_columns(["size__nodes__log", "candidates__hamming__mean", "mine"], "alone").tolist()
     [2]
@@ -137,7 +137,7 @@ class InitScore:
 
     @classmethod
     def find(cls, columns: Sequence[str], weight: float, target: Target | None = None) -> Self | None:
-        """Return None for a weight of 0 or without an estimate for the target, by default a CPU."""
+        """Return the score of the target (default: CPU); None if the weight is 0 or columns hold no estimate."""
         for names in (target or CPU).estimate.values() if weight else ():
             if set(names) <= set(columns):
                 return cls(tuple(columns.index(name) for name in names), weight)
@@ -148,7 +148,7 @@ class InitScore:
         return np.asarray(-self.weight * rows[:, self.columns].astype(np.float64).sum(axis=1))
 
     def of_all(self, data: TrainingData) -> Floats:
-        """Return the `relevance` of all training rows, ``(rows,)``; their other columns are not copied."""
+        """Return the `relevance` of all training rows, ``(rows,)``, copying only the columns needed."""
         used = np.sort(np.array(self.columns, np.intp))
         return np.asarray(-self.weight * data.matrix(used).astype(np.float64).sum(axis=1))
 
@@ -160,7 +160,7 @@ def centred(values: Floats, data: TrainingData) -> Floats:
 
 
 class WarmStart(NamedTuple):
-    """Trees that new ones are added to, their columns, and the factor of the learning rate of the new ones."""
+    """Trees to continue, their columns, and the learning-rate factor of new trees."""
 
     booster: LightGBMBooster
     columns: list[str]
@@ -189,7 +189,7 @@ class BoostedRanker(Ranker[B]):
         return [self._tree_columns[index] for index in self._used]
 
     def task(self, data: TrainingData, settings: FitSettings) -> Task:
-        """Return the labels and the objective that the trees are fitted to."""
+        """Return the labels and the objective of the trees."""
         raise NotImplementedError
 
     def continuing(self, rate: float = 1.0) -> Self:
@@ -215,7 +215,7 @@ class BoostedRanker(Ranker[B]):
         return self
 
     def _choose_columns(self, columns: list[str], target: Target | None) -> None:
-        """Use the columns of the warm start, if any, or else those of the parameters."""
+        """Use the columns of the warm start, if any, else those of the parameters."""
         warm = self._warm_start
         if warm and warm.booster.rounds:
             do = "build features with the settings of that model, or fine-tune another"
@@ -265,7 +265,7 @@ class BoostedRanker(Ranker[B]):
         return Parts(difference, columns, members={self.name: difference}, nodes=nodes)
 
     def _column_contributions(self, rows: Matrix) -> Floats:
-        """Return contributions to scores, up to a common term, ``(rows, columns)``; raises `ModelError`."""
+        """Return contributions to scores, ``(rows, columns)``, up to a constant; raises `ModelError` if inexact."""
         values = rows[:, self._used]
         parts, total = self._booster.contributions(values), self._booster.relevance(values)
         error = float(np.abs(parts.sum(axis=1) - total).max(initial=0.0))
@@ -318,5 +318,5 @@ class BoostedRanker(Ranker[B]):
 
 
 def nonzero_by_name(values: Floats, columns: list[str]) -> dict[str, float]:
-    """Return the values other than 0 by column."""
+    """Return the nonzero values by column."""
     return {columns[index]: float(values[index]) for index in np.flatnonzero(values)}

@@ -37,13 +37,13 @@ def _complete_members(kind: Kind, values: Mapping[str, Any]) -> dict[str, Ranker
 
 @dataclass(frozen=True, kw_only=True)
 class EnsembleParams(RankerParams):
-    """Parameters of `Ensemble`: those of each of `MEMBERS`, and their weights, not all 0."""
+    """Parameters of `Ensemble`: each member's parameters and weight; at least one weight is positive."""
 
     ranker: ClassVar[str] = "ensemble"
 
     members: Mapping[str, RankerParams] = nested_params(_complete_members)
-    # By leave-family-out folds of the sample's layouts an even mix of wide rows and instances is as good as any mix
-    # with more members (tau 0.649 and 0.487; rankers of wide rows alone 0.640 and 0.469). Tiles have no instances.
+    # On leave-family-out folds of the sample's two layout collections, an even mix of wide rows and instances is as
+    # good as any larger mix (tau 0.649 and 0.487; wide rows alone: 0.640 and 0.469). Tiles have no instances.
     weight_lambdarank: float = param(0.0, Number(0), Between(0.0, 1.0), tile=1.0)
     weight_ranknet: float = param(1.0, Number(0), Between(0.0, 1.0), tile=1.0)
     weight_xgb_pairwise: float = param(0.0, Number(0), Between(0.0, 1.0), tile=1.0)
@@ -102,14 +102,15 @@ class Ensemble(Ranker[EnsembleParams]):
         self._require_fitted()
         latest: list[Floats] = []
         for stage in zip_longest(*(member.staged(rows, every, instances) for member in self._members.values())):
-            # a member without further splits keeps its last scores
+            # members that stopped early keep their last scores
             latest = [old if new is None else new for new, old in zip_longest(stage, latest)]
             yield blend(latest, [*self._weights.values()])
 
     def contributions(self, rows: Rows, now: int, then: int) -> Parts:
-        """Scale the contributions of each member to its share of the ensemble's difference.
+        """Sum the members' contributions, each scaled to its member's share of the ensemble's difference.
 
-        They add up to the difference of the member's scores; a factor turns that into the difference of its ranks.
+        A member's contributions add up to its score difference; scaling turns that into its weighted rank
+        difference.
         """
         total, parts = sum(self._weights.values()), []
         for name, member in self._members.items():

@@ -1,7 +1,7 @@
-"""LightGBM: binned rows of many graphs, training, and its trees as a value.
+"""LightGBM: binning, training and the trained trees.
 
-LightGBM copies the rows sampled for the bin edges as doubles, several times: 200,000 rows, its default, would take
-more memory than the bins of a million. So a smaller sample is drawn here, and all rows are binned in batches.
+LightGBM makes several double-precision copies of the rows sampled for the bin edges: its default of 200,000 would
+take more memory than the bins of a million rows. This module draws a smaller sample and bins all rows in batches.
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ from xlarank.models.rankers.booster_text import checked_text, first_trees, joine
 from xlarank.models.training_data import FitSettings, Task, TrainingData, in_batches
 
 Objective = Callable[[Floats, lgb.Dataset], tuple[Floats, Floats]]
-#: A booster that still holds its data, its custom objective if any, and its rounds.
+#: Booster with its data attached, its custom objective if any, and its number of rounds.
 Growing = tuple[lgb.Booster, Objective | None, int]
 
-#: Rows sampled for the bin edges: the standard error of a quantile is at most 0.7 % of the rows, a bin holds 1.6 %.
+#: Rows sampled for the bin edges: the standard error of a quantile is at most 0.7 % of the rows; a bin holds 1.6 %.
 _SAMPLED: Final = 5000
 
 
 @dataclass(frozen=True, eq=False)
 class LightGBMBooster:
-    """Trees of LightGBM whose sum is a relevance: the higher, the faster.
+    """LightGBM trees that sum to a relevance; higher is faster.
 
     Attributes:
-        trees: all trees, those of ``base``, the warm start, first.
-        threads: threads of predictions, 0 for all cores.
+        trees: all trees, beginning with those of ``base``.
+        threads: number of threads for prediction, 0 for all cores.
+        base: trees of the warm start, if any.
         growing: state of `grow`.
     """
 
@@ -57,7 +58,7 @@ class LightGBMBooster:
         else:
             train = bin_rows(task, used, settings.threads)
             objective: Objective | None = params["objective"] if callable(params["objective"]) else None
-            # Without a column to split LightGBM refuses a custom objective; named ones grow empty stumps.
+            # If no column can be split, LightGBM refuses custom objectives; built-in ones grow empty stumps.
             if objective and not can_split(train):
                 params, objective = params | {"objective": "regression", "boost_from_average": False}, None
             grown = train_booster(params, train, settings)
@@ -75,7 +76,7 @@ class LightGBMBooster:
 
     @property
     def rounds(self) -> int:
-        """Number of trees without those of ``base``."""
+        """Number of trees, excluding those of ``base``."""
         return int(self.trees.num_trees()) - (self.base.rounds if self.base else 0)
 
     def grow(self, settings: FitSettings) -> Self | None:
@@ -91,16 +92,16 @@ class LightGBMBooster:
         return self.appended(reread(grown), self.threads, self.base)
 
     def first(self, trees: int | None = None) -> Self:
-        """Return the first trees, by default all, to be continued."""
+        """Return the first ``trees`` trees, by default all, as a warm start."""
         return type(self)(lgb.Booster(model_str=first_trees(self.trees.model_to_string(), trees)), self.threads)
 
     def relevance(self, values: Matrix, threads: int | None = None) -> Floats:
-        """Return the sum of the trees, ``(rows,)``, by default on the threads of `fit`."""
+        """Return the sum of the trees, ``(rows,)``; ``threads`` are by default those of `fit`."""
         threads = self.threads if threads is None else threads
         return np.asarray(self.trees.predict(values, num_threads=threads), np.float64)
 
     def stages(self, values: Matrix, scores: Floats, every: int, *, from_zero: bool) -> Iterator[Floats]:
-        """Yield ``scores`` minus relevance, of ``base`` if ``from_zero``, then after each ``every`` more rounds."""
+        """Yield ``scores`` minus relevance every ``every`` rounds, from ``base`` alone if ``from_zero``."""
         predict = partial(self.trees.predict, values, num_threads=self.threads)
         first = self.trees.num_trees() - self.rounds
         if first:
@@ -112,7 +113,7 @@ class LightGBMBooster:
             yield scores
 
     def contributions(self, values: Matrix) -> Floats:
-        """Return the contribution of each column to `relevance`, and last a common term, ``(rows, used + 1)``."""
+        """Return each column's contribution to `relevance`, then the constant term, ``(rows, used + 1)``."""
         return np.asarray(self.trees.predict(values, pred_contrib=True, num_threads=self.threads), np.float64)
 
     def gains(self) -> Floats:
@@ -125,7 +126,7 @@ class LightGBMBooster:
 
     @classmethod
     def read(cls, text: str, features: int, base: int) -> Self:
-        """Restore trees on ``features`` columns, the first ``base`` of a warm start; `ValueError` if damaged."""
+        """Read trees on ``features`` columns, the first ``base`` of a warm start; raises `ValueError`."""
         try:
             booster = cls(lgb.Booster(model_str=checked_text(text, features)))
         except lgb.basic.LightGBMError as error:
@@ -142,8 +143,8 @@ def reread(booster: lgb.Booster) -> lgb.Booster:
 class Batches(lgb.Sequence):
     """Rows computed on request.
 
-    LightGBM first requests single rows, as many as it samples for the bin edges, and then slices. A single row is
-    the next of ``sample``, if any, whatever its index. (A ``reference`` would take twice the memory.)
+    LightGBM first requests single rows to sample the bin edges, then slices. If ``sample`` is given, each request
+    for a single row returns its next row, whatever the index. (A ``reference`` would take twice the memory.)
     """
 
     batch_size = 1024
@@ -163,16 +164,16 @@ class Batches(lgb.Sequence):
 
 
 def binning() -> dict[str, Any]:
-    """Return LightGBM's parameters of the bins.
+    """Return LightGBM's binning parameters.
 
-    None are sparse: LightGBM 4.7 then writes out of bounds on some subsets of real rows, and bagging takes subsets.
+    Sparse bins are disabled: with them LightGBM 4.7 writes out of bounds on some of bagging's subsets of rows.
     """
     sampled = {"bin_construct_sample_cnt": _SAMPLED, "feature_pre_filter": False}
     return {"max_bin": 63, **sampled, "is_enable_sparse": False}
 
 
 def bin_rows(task: Task, used: Indices, threads: int) -> lgb.Dataset:
-    """Construct LightGBM's data of the columns ``used``, ascending."""
+    """Construct a LightGBM dataset of the columns ``used``, ascending."""
     data, sample = task.data, bin_sample(task.data, used)
     single_rows = None if sample is None else iter(sample)
     if single_rows is not None:
@@ -193,8 +194,8 @@ def can_split(train: lgb.Dataset) -> bool:
     return any(train.feature_num_bin(column) for column in range(train.num_feature()))
 
 
-#: LightGBM 4.7 has one array of lambdarank label gains per process and replaces it with each booster. Two threads
-#: that constructed boosters, with groups of different sizes, crashed or mixed up the labels.
+#: LightGBM 4.7 keeps one array of lambdarank label gains per process and replaces it for each booster. Constructing
+#: boosters with different group sizes in two threads crashed or mixed up the labels.
 _CONSTRUCTION: Final = Lock()
 os.register_at_fork(
     before=_CONSTRUCTION.acquire, after_in_parent=_CONSTRUCTION.release, after_in_child=_CONSTRUCTION.release
@@ -202,7 +203,7 @@ os.register_at_fork(
 
 
 def train_booster(params: dict[str, Any], train: lgb.Dataset, settings: FitSettings) -> lgb.Booster:
-    """Call `lightgbm.train`; threads construct boosters one at a time and grow them in parallel."""
+    """Call `lightgbm.train`; concurrent calls construct boosters one at a time and grow them in parallel."""
     if not settings.rounds:
         return lgb.Booster(params, train)
     with ExitStack() as construction:
@@ -218,7 +219,7 @@ def train_booster(params: dict[str, Any], train: lgb.Dataset, settings: FitSetti
 
 def silence_lightgbm(threads: int) -> None:
     """Silence LightGBM in this thread; its own parameters are read too late for some messages."""
-    # without a number of threads, that of the process is reset, and running predictions write out of bounds
+    # omitting num_threads would reset that of the process, and running predictions would write out of bounds
     params = {"verbose": -1, "num_threads": threads}
     lgb.Dataset(np.zeros((1, 1)), np.zeros(1), params=params).construct()
 

@@ -1,4 +1,4 @@
-"""Ranker that corrects an ensemble by training graphs of the same program at another batch size."""
+"""Ensemble corrected by training graphs of the same program at other batch sizes."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.validation.curves import out_of_fold_scores
 from xlarank.models.validation.folds import family_folds, whole_folds
 
-#: Name of the contribution of sibling graphs, among those of columns.
+#: Name of the siblings' contribution among those of columns.
 SIBLINGS: Final = "known__siblings__ranks"
 _GENERAL: Final = "general"
 _SIBLINGS: Final = "siblings.json"
-#: Parameters, settings and ``(rows,)`` out-of-fold scores by training data.
+#: Cache of out-of-fold scores, ``(rows,)``, with their parameters and settings, by training data.
 _PRIORS: Final[WeakKeyDictionary[TrainingData, tuple[SiblingParams, FitSettings, Floats]]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, eq=False)
 class Sibling:
-    """Training graph that other graphs of the same structure are compared with.
+    """Training graph, used to correct rankings of graphs with the same structure.
 
     Attributes:
         structure: hash of the opcodes and edges.
@@ -57,7 +57,7 @@ class Sibling:
 
     @classmethod
     def of_plain(cls, plain: Mapping[str, Any]) -> Self:
-        """Restore a sibling from lists; raises any error if they are damaged."""
+        """Build a sibling from JSON lists; raises if they are damaged."""
         node, sizes = np.array(plain["node"], np.int64), np.array(plain["sizes"], np.int64).reshape(-1, 6)
         outputs = np.array(plain["outputs"], np.int8).reshape(-1, len(node), 6)
         target, prior = (np.array(plain[name], np.float64) for name in ("target", "prior"))
@@ -74,8 +74,8 @@ class SiblingParams(RankerParams):
         general: parameters of the `Ensemble` that ranks graphs without siblings.
         folds: maximum number of folds for the priors of siblings.
         configs: maximum number of configurations kept per graph.
-        sibling_weight: weight of the ranks by siblings; those of the general ranker have the rest of 1.
-        ridge, prior_weight: variances of the noise of a rank, and of the weight of the general ranker's rank.
+        sibling_weight: weight of the siblings' ranks; the general ranker's is 1 minus this.
+        ridge, prior_weight: variance of the noise of a rank, and prior variance of the weight of the general rank.
     """
 
     ranker: ClassVar[str] = "sibling"
@@ -117,7 +117,7 @@ class SiblingRanker(Ranker[SiblingParams]):
         return self
 
     def finish(self) -> Self:
-        """Fit the folds of the priors, most of the work, which `fit` defers until a sibling is ranked."""
+        """Fit the folds of the priors: most of the work, deferred by `fit` until a sibling is ranked."""
         if self._deferred is None:
             return self
         data, settings = self._deferred
@@ -147,7 +147,7 @@ class SiblingRanker(Ranker[SiblingParams]):
         return vars(self.finish())
 
     def siblings_of(self, instances: Instances) -> list[Sibling]:
-        """Return training graphs of the same structure with configurable nodes in common."""
+        """Return the training graphs with the same structure and common configurable nodes."""
         structure = int(instances.structure[0])
         known = self.finish()._known if structure in self._structures else []
         return [s for s in known if s.structure == structure and np.isin(s.node, instances.node).any()]
@@ -197,7 +197,7 @@ class SiblingRanker(Ranker[SiblingParams]):
         return replace(parts, members={self.name: difference})
 
     def _of_siblings(self, table: Instances, now: int, then: int) -> Parts | None:
-        """Return the part of siblings in the difference of two configurations, node by node; None without any."""
+        """Return the siblings' contribution to the difference of two configurations; None without siblings."""
         siblings = self.siblings_of(table)
         if not siblings:
             return None
@@ -233,7 +233,7 @@ class SiblingRanker(Ranker[SiblingParams]):
 def alike(a: NDArray[np.int8], b: NDArray[np.int8]) -> Floats:
     """Return the similarity of configurations, ``(a, b)`` of ``(a, nodes, 6)`` and ``(b, nodes, 6)``, 0 to 1.
 
-    Two layouts of an output score 1/2 for the same minor-most dimension and 1/2 for the same layout. The similarity
+    A node scores 1/2 for the same minor-most dimension and another 1/2 for the same layout. The similarity
     is the mean of the mean score over nodes and exp((sum of scores - nodes) / 2).
 
     >>> nodes = np.array([[[0, 1], [1, 0]], [[0, 1], [0, 1]]], np.int8)
@@ -248,7 +248,7 @@ def alike(a: NDArray[np.int8], b: NDArray[np.int8]) -> Floats:
 
 
 def nearness(sibling: Sibling, instances: Instances) -> float:
-    """Return 1 for equal shapes, halved for each factor of two between sizes of outputs, on average over nodes."""
+    """Return 2^-d, d the mean over nodes of the absolute difference of log2 output sizes; 1 for equal sizes."""
     _, theirs, ours = np.intersect1d(sibling.node, instances.node, return_indices=True)
     logs = [np.log2(np.maximum(sizes, 1)).sum(axis=1) for sizes in (sibling.sizes[theirs], instances.sizes[ours])]
     return float(2.0 ** -np.abs(logs[0] - logs[1]).mean())

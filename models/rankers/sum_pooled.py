@@ -27,12 +27,12 @@ from xlarank.models.training_data import FitSettings, TrainingData
 
 @dataclass(frozen=True, kw_only=True)
 class SumPooledParams(boosted.TreeParams):
-    """Parameters of `SumPooled`: configurations of layouts hold dozens of instances of a leaf, tiles one.
+    """Parameters of `SumPooled`; a layout configuration has dozens of instances per leaf, a tile one.
 
     Attributes:
-        leaf_l2: weight of the squares of leaf values in the joint Newton step.
+        leaf_l2: L2 penalty on leaf values in the joint Newton step.
         configs: maximum number of training configurations per graph.
-        round_configs: maximum number of configurations compared with each other per round.
+        round_configs: maximum number of configurations per graph compared in a round.
     """
 
     ranker: ClassVar[str] = "sum-pooled"
@@ -51,7 +51,7 @@ class SumPooledParams(boosted.TreeParams):
 
 @dataclass(frozen=True, eq=False)
 class _Pool:
-    """Configurations to train on, graph after graph, and the instances that they hold.
+    """Training configurations, ordered by graph, and their instances.
 
     Attributes:
         counts: ``(configs, instances)`` number of each instance, one block per graph.
@@ -68,7 +68,7 @@ class _Pool:
     weight: Floats
 
     def draw(self, most: int, rng: np.random.Generator) -> Indices:
-        """Draw at most ``most`` configurations of each graph, ascending."""
+        """Draw indices of at most ``most`` configurations of each graph, ascending."""
         starts = np.cumsum(self.sizes) - self.sizes
         return np.concatenate([
             start + (np.sort(rng.choice(size, most, replace=False)) if size > most else np.arange(size))
@@ -76,12 +76,12 @@ class _Pool:
         ])  # fmt: skip
 
     def batches(self, most: int) -> list[tuple[Indices, Indices]]:
-        """Return graphs with equally many drawn configurations, ``(graphs,)``, and these, ``(graphs, configs)``."""
+        """Return batches of graphs, ``(graphs,)``, with equally many draws, and these, ``(graphs, configs)``."""
         sizes = np.minimum(self.sizes, most)
         starts, batches = np.cumsum(sizes) - sizes, []
         for size in np.unique(sizes):
             graphs = np.flatnonzero(sizes == size)
-            # 2**14 pairs fit into the cache of a processor
+            # 2**14 pairs fit into a processor's cache
             for part in np.array_split(graphs, -(-len(graphs) * int(size) ** 2 // 2**14)):
                 batches.append((part, starts[part][:, None] + np.arange(size)))
         return batches
@@ -90,10 +90,10 @@ class _Pool:
 class SumPooled(boosted.BoostedRanker[SumPooledParams]):
     """RankNet's loss on sums over `xlarank.features.instances.graph_instances.Instances`.
 
-    An instance's gradient is the sum over the configurations that hold it, as often as they do. A tree is grown on
-    these gradients, and its leaf values are then one joint Newton step (`newton_step`). TVM's cost model sums the
-    scores of stores in the same way (Chen et al. 2018, *Learning to Optimize Tensor Programs*). Rows without
-    instances (tiles) are instances themselves.
+    An instance's gradient is the sum over the configurations that contain it, weighted by its count. A tree is
+    grown on these gradients; its leaf values are then set by one joint Newton step (`newton_step`). TVM's cost
+    model sums scores of stores in the same way (Chen et al. 2018, *Learning to Optimize Tensor Programs*). A row
+    without instances (a tile) is its own single instance.
     """
 
     params_class = SumPooledParams
@@ -148,11 +148,11 @@ class SumPooled(boosted.BoostedRanker[SumPooledParams]):
             "verbose": -1, "is_enable_sparse": False,  # see `binning`
         }  # fmt: skip
         train = lgb.Dataset(values, np.zeros(len(values)), params=bins).construct()
-        # leaf values are set below, the learning rate included
+        # leaf values, including the learning rate, are set below
         trees = {"objective": "none", "learning_rate": 1.0, "min_sum_hessian_in_leaf": 0.0}
         booster = lgb.Booster({**params.of_trees(settings), **trees}, train)
         if not can_split(train):
-            return booster  # LightGBM refuses a custom objective then
+            return booster  # LightGBM would refuse the custom objective
         rate, relevance = params.learning_rate, np.zeros(len(values))
         if warm:
             rate *= warm.rate
@@ -198,7 +198,7 @@ class SumPooled(boosted.BoostedRanker[SumPooledParams]):
             yield scores if table is None else table.sums(scores)
 
     def _table(self, rows: Matrix, instances: LazyInstances | None) -> Instances | None:
-        """Return the instances to score, None if rows are instances; raises `ModelError` for others."""
+        """Return the instances to score, None if rows are instances; raises `ModelError` for a mismatch."""
         if not self._instance_columns:
             return None
         table = instances.value if instances else None
@@ -243,14 +243,14 @@ def _shared_instance_columns(data: TrainingData) -> list[str]:
 
 
 def _leaves(booster: lgb.Booster, values: Matrix, tree: int) -> Indices:
-    """Return the leaf of each row, ``(rows,)``; LightGBM's own prediction is ten times as slow."""
+    """Return the leaf of each row, ``(rows,)``; ten times as fast as LightGBM's own prediction."""
     (info,) = booster.dump_model(num_iteration=1, start_iteration=tree)["tree_info"]
     leaf = np.zeros(len(values), np.intp)
     waiting = [(info["tree_structure"], np.arange(len(values)))]
     while waiting:
         node, rows = waiting.pop()
         if "split_feature" not in node:
-            leaf[rows] = node.get("leaf_index", 0)  # a tree of one leaf does not number it
+            leaf[rows] = node.get("leaf_index", 0)  # missing in a tree of one leaf
             continue
         left = values[rows, node["split_feature"]] <= np.float64(node["threshold"])
         waiting += [(node["left_child"], rows[left]), (node["right_child"], rows[~left])]
@@ -262,7 +262,8 @@ def pair_terms(relevance: Floats, sign: Floats, weight: Floats) -> tuple[Floats,
 
     Relevances are ``(..., configs)``, higher is faster; ``sign (..., configs, configs)`` is `faster_by_sign` of
     their costs. With p = 1 / (1 + exp(relevance of the faster - that of the slower)) a pair adds -p to the gradient
-    ``(..., configs)`` of the faster and p to the slower one's; its weight ``(..., configs, configs)`` is p (1 - p).
+    ``(..., configs)`` of the faster one and p to that of the slower; its weight, in ``(..., configs, configs)``, is
+    p (1 - p).
     The Hessian is the Laplacian of the weights: their row sums on the diagonal, minus the weights.
     """
     pairs = np.maximum(1.0, np.count_nonzero(sign, axis=(-2, -1)) / 2)[..., None]
@@ -272,10 +273,10 @@ def pair_terms(relevance: Floats, sign: Floats, weight: Floats) -> tuple[Floats,
 
 
 def pooled(gradient: Floats, weights: Floats, held: Floats) -> tuple[Floats, Floats]:
-    """Return derivatives of `pair_terms` by leaf values, ``(..., leaves)`` and ``(..., leaves, leaves)``.
+    """Return the derivatives of `pair_terms` by leaf value, ``(..., leaves)`` and ``(..., leaves, leaves)``.
 
-    With S, ``held (..., configs, leaves)``, the number of instances of each leaf that a configuration holds, leaf
-    values v change relevances by S v: the derivatives are S' gradient and S' L S, L the Laplacian of the weights.
+    Let S, ``held (..., configs, leaves)``, count a configuration's instances in each leaf. Leaf values v change the
+    relevances by S v, so the derivatives are S' gradient and S' L S, with L the Laplacian of the weights.
     """
     turned = np.swapaxes(held, -2, -1)
     curve: Floats = turned @ (weights.sum(axis=-1)[..., None] * held - weights @ held)
@@ -283,10 +284,10 @@ def pooled(gradient: Floats, weights: Floats, held: Floats) -> tuple[Floats, Flo
 
 
 def newton_step(slope: Floats, curve: Floats, ridge: float) -> Floats:
-    """Return the leaf values that minimise the second-order loss, the mean over graphs plus ridge / 2 |values|^2.
+    """Return the leaf values that minimise the second-order loss: mean over graphs + ridge / 2 |values|^2.
 
     With the derivatives of each graph (`pooled`), v ``(leaves,)`` solves (mean ``curve`` + ridge I) v = -mean
-    ``slope``. LightGBM's own leaf values ignore that a configuration holds several instances.
+    ``slope``. LightGBM's own leaf values ignore that a configuration has several instances.
     """
     graphs, leaves = slope.shape
     step = np.linalg.solve(curve.sum(axis=0) / graphs + ridge * np.eye(leaves), -slope.sum(axis=0) / graphs)

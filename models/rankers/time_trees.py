@@ -1,4 +1,4 @@
-"""Trees on the logarithm of a time that begin at a physical model's estimate of it."""
+"""Boosted trees on log time, starting from the estimate of a physical model."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class TimeTreesParams(TreeParams):
     """Parameters of `TimeTrees`.
 
     Attributes:
-        init_score_weight: factor of the estimate's logarithm to which trees are added.
-        monotone: whether a score may only rise with the columns of estimated times.
+        init_score_weight: weight of the estimate's logarithm in the initial score.
+        monotone: whether scores are constrained to be non-decreasing in the columns of estimated times.
     """
 
     ranker: ClassVar[str] = "time-trees"
@@ -31,11 +31,11 @@ class TimeTreesParams(TreeParams):
 
 
 class TimeTrees(BoostedRanker[TimeTreesParams]):
-    """Least squares on log2 of a time, beginning at the estimate of the target's time model.
+    """Least squares on log2 time, starting from the estimate of the target's time model.
 
-    Trees learn the ratio of the time to its estimate, for layouts up to a factor for each graph because runtimes of
-    two programs have no common unit. All graphs have equal weight. A score is log2 of the predicted nanoseconds;
-    without an estimate for the target scores only order. With 0 rounds the ranker is the time model.
+    Trees learn the ratio of time to estimate; for layouts up to a factor per graph, because runtimes of different
+    programs are not comparable. All graphs have equal weight. A score is log2 of the predicted nanoseconds; without
+    an estimate for the target, scores only rank. With 0 rounds the ranker is the time model.
     """
 
     params_class = TimeTreesParams

@@ -1,7 +1,7 @@
-"""LightGBM's trees grown by the workers of a Dask cluster, each on some of the query groups.
+"""LightGBM training on a Dask cluster; each worker has some of the query groups.
 
 Dask transfers rows and tasks; LightGBM's workers communicate over sockets. `lightgbm.dask` is not reproducible: it
-numbers its machines by the order of a Python set, and the numbers decide which machine bins which columns.
+numbers machines in the order of a Python set, and the numbers determine which machine bins which columns.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from xlarank.models.arrays import Indices, Matrix
 from xlarank.models.rankers.lightgbm import binning
 from xlarank.models.training_data import Task
 
-if TYPE_CHECKING:  # an extra, imported where it is needed
+if TYPE_CHECKING:  # optional dependency
     from distributed import Client
 
-#: Settings of the cluster in a booster's text; the ports must not change the model.
+#: Cluster settings in a booster's text, removed so that ports do not change the model.
 _NETWORK: Final = r"(?m)^\[(machines|local_listen_port|num_machines|time_out|pre_partition): [^\n]*\]\n"
-#: Seconds between checks that all workers are alive, and to wait for their restart.
+#: Seconds between checks that all workers are alive, and timeout of their restart.
 _CHECK, _RESTART = 0.5, 120.0
 
 
@@ -114,7 +114,7 @@ def _grow_part(part: tuple[Any, ...], params: dict[str, Any], rounds: int) -> st
 
 
 def partitions(sizes: NDArray[np.integer[Any]], workers: int) -> list[int]:
-    """Return the first query group of each worker, and the end; workers get about equally many rows.
+    """Return the first query group of each worker, then the end; workers get similar numbers of rows.
 
     >>> partitions(np.array([5, 1, 1, 1, 4]), 2)  # ten rows each would split a group
     [0, 2, 5]

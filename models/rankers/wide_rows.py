@@ -21,9 +21,9 @@ class LambdaRankParams(boosted.TreeParams):
     """Parameters of `LambdaRank`.
 
     Attributes:
-        lambdarank_norm: normalise the gradients of a group.
+        lambdarank_norm: whether to normalise gradients per group.
         labels: one of `xlarank.models.objectives.LABELS`.
-        max_group: maximum number of rows of a query group; larger graphs are split at random into several.
+        max_group: maximum number of rows of a query group; larger graphs are split at random.
     """
 
     ranker: ClassVar[str] = "lambdarank"
@@ -41,15 +41,15 @@ class LambdaRankParams(boosted.TreeParams):
 class LambdaRank(boosted.BoostedRanker[LambdaRankParams]):
     """Trees on the lambdarank loss, grouped by graph.
 
-    By default lambdarank weighs the 30 best exponentially, which suits web search. Kendall's tau counts every row:
-    labels are full ranks with a linear gain and no truncation.
+    LightGBM's default exponential gain, truncated to the top 30, suits web search. Kendall's tau counts every pair,
+    so labels here have linear gains, without truncation.
     """
 
     params_class = LambdaRankParams
 
     def task(self, data: TrainingData, settings: FitSettings) -> Task:
         params = self.params
-        # larger graphs are split into the fewest query groups, of even size
+        # split larger graphs into as few query groups as possible, of even size
         counts = [(len(part), -(-len(part) // params.max_group)) for part in data.parts]
         sizes = [len(group) for rows, groups in counts for group in np.array_split(np.empty(rows), groups)]
         if len(sizes) > data.groups:
@@ -74,7 +74,7 @@ class RankNetParams(boosted.PairLossParams, boosted.TreeParams):
 
 
 class RankNet(boosted.BoostedRanker[RankNetParams]):
-    """Trees on RankNet's loss on pairs within a graph, drawn anew each round, so that its size is not limited."""
+    """Trees with RankNet's loss; pairs are resampled each round, so graphs may have any size."""
 
     params_class = RankNetParams
 
@@ -89,7 +89,7 @@ class RankNet(boosted.BoostedRanker[RankNetParams]):
 
 @dataclass(frozen=True, kw_only=True)
 class XGBTreeParams(boosted.BoostedParams):
-    """Parameters of XGBoost's trees, named as there."""
+    """Parameters of XGBoost's trees, with XGBoost's names."""
 
     learning_rate: float = param(0.05, Number(0, above=True), Between(0.02, 0.2, log=True))
     max_leaves: int = boosted.leaves_param(15)
@@ -116,7 +116,7 @@ class XGBPairwiseParams(boosted.PairLossParams, XGBTreeParams):
 
 
 class XGBPairwise(boosted.BoostedRanker[XGBPairwiseParams]):
-    """XGBoost trees on ``rank:pairwise``; pairs are sampled, so that the size of a graph is not limited."""
+    """XGBoost trees with ``rank:pairwise``; pairs are sampled, so graphs may have any size."""
 
     params_class = XGBPairwiseParams
     booster_type = XGBoostBooster
@@ -128,10 +128,10 @@ class XGBPairwise(boosted.BoostedRanker[XGBPairwiseParams]):
         weight = row_weights(data.indptr, params.graph_weight, data.group_weight)[data.indptr[:-1]]
         objective = {
             "objective": "rank:pairwise",
-            "lambdarank_pair_method": "mean",  # the default compares the 32 best of a group only
+            "lambdarank_pair_method": "mean",  # the default compares only the top 32 of a group
             "lambdarank_num_pair_per_sample": params.pairs,
-            # The default divides the gradient of a pair by the distance of its scores: tau is 0.02 to 0.03 lower.
+            # By default a pair's gradient is divided by its score difference, which costs 0.02 to 0.03 tau.
             "lambdarank_score_normalization": False,
-            "eval_metric": "auc",  # the default, NDCG, refuses labels that are not small integers, even if unused
+            "eval_metric": "auc",  # the default, NDCG, rejects labels other than small integers, even if unused
         }
         return Task(data, labels, objective, weight)

@@ -1,4 +1,4 @@
-"""XGBoost: quantised rows of many graphs, training, and its trees as a value."""
+"""XGBoost: quantisation, training and the trained trees."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class XGBoostBooster:
         return int(self.trees.num_boosted_rounds())
 
     def grow(self, settings: FitSettings) -> None:
-        """Return None: more rounds need another `fit`."""
+        """Return None: more rounds require another `fit`."""
 
     def relevance(self, values: Matrix, rounds: int = 0) -> Floats:
         total = self.trees.inplace_predict(values, iteration_range=(0, rounds), predict_type="margin")
@@ -77,7 +77,7 @@ def _xgboost() -> ModuleType:
 
 
 def _quantised(module: ModuleType, task: Task, used: Indices, threads: int) -> Any:
-    """Construct XGBoost's data of the columns ``used``; batches change the bin edges a little."""
+    """Construct an XGBoost matrix of the columns ``used``; batching changes the bin edges slightly."""
     quantised = partial(module.QuantileDMatrix, max_bin=_MAX_BIN, nthread=threads)
     data, arrays = task.data, {"label": task.label, "weight": task.weight, "base_margin": task.start}
     if not in_batches(len(data.cost), len(used)):

@@ -22,7 +22,7 @@ class BestParams:
     Attributes:
         mean, std, graphs: out-of-fold scores.
         select: criterion of the choice, one of `xlarank.models.validation.metrics.SELECTIONS`.
-        folds: families held out together.
+        folds: families held out in each fold.
     """
 
     model: str
@@ -45,7 +45,7 @@ def best_file(folder: Path, model: str) -> Path:
 
 
 def load_best(folder: Path, model: str) -> BestParams | None:
-    """Return the best parameters of a ranker, None without a study; raises `ModelError` for a broken file."""
+    """Return the best parameters of a ranker, or None without a study; raises `ModelError` for a broken file."""
     path = best_file(folder, model)
     if not path.exists():
         return None
@@ -60,7 +60,7 @@ def load_best(folder: Path, model: str) -> BestParams | None:
 
 
 def params_for(folder: Path, model: str, kind: Kind) -> tuple[RankerParams, bool]:
-    """Return the parameters of a ranker and whether any are tuned; members of an ensemble have own studies."""
+    """Return the parameters of a ranker and whether any were tuned; ensemble members have their own studies."""
     best = load_best(folder, model)
     values = dict(best.params) if best else {}
     members = tuned_members(folder, model, kind)
@@ -76,7 +76,7 @@ def params_for(folder: Path, model: str, kind: Kind) -> tuple[RankerParams, bool
 
 
 def tuned_members(folder: Path, model: str, kind: Kind) -> dict[str, dict[str, Any]]:
-    """Return the parameters of the members of an ensemble that have studies; empty for other rankers."""
+    """Return the parameters of an ensemble's tuned members; empty for other rankers."""
     if "members" not in ranker_class(model).params_class.declared():
         return {}
     members = {name: params_for(folder, name, kind) for name in ranker_class(model).part_names}

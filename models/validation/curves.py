@@ -1,4 +1,4 @@
-"""Out-of-fold scores of graphs, along the boosting rounds."""
+"""Out-of-fold scores of graphs by boosting round."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ STEP: Final = 25
 #: Maximum number of rows of a graph that are scored at once.
 PIECE: Final = 16_384
 FAMILY, KIND = "family", "kind"
-#: Descriptions of the units that folds hold out.
+#: Plural names of the units that folds hold out.
 FOLDS_OF: Final = {FAMILY: "families", KIND: "kernel families"}
 MOST_FOLDS: Final = 10
 
 
 @dataclass(frozen=True)
 class Curves:
-    """Out-of-fold metrics along the boosting rounds.
+    """Out-of-fold metrics by boosting round.
 
     Attributes:
         rounds: number of rounds at each stage.
@@ -58,7 +58,7 @@ class Curves:
         return np.asarray((padded[:-2] + padded[1:-1] + padded[2:]) / 3)
 
     def best_stage(self, how: str = "mean") -> int:
-        """Return the stage of the highest smooth score, the earliest in a tie."""
+        """Return the earliest stage with the highest smoothed score."""
         return int(np.argmax(self.smooth_score(how)))
 
     def scores_at(self, stage: int) -> dict[str, Floats]:
@@ -77,23 +77,23 @@ def join_curves(parts: Sequence[Curves]) -> Curves:
 
 @dataclass(frozen=True)
 class FoldPlan:
-    """Folds, none if nothing can be held out, ``by`` a key of `FOLDS_OF`."""
+    """Folds, empty if nothing can be held out; ``by`` is a key of `FOLDS_OF`."""
 
     by: str
     folds: list[Fold]
 
     @classmethod
     def of(cls, data: TrainingData, most: int = MOST_FOLDS) -> FoldPlan:
-        """Return at most ``most`` folds: of kernel families for tiles of several, else of program families.
+        """Return at most ``most`` folds: by kernel family for tiles of several families, else by program family.
 
-        Kernels of the same family occur in several programs: folds of programs would not show how new kernel
-        families are ranked.
+        Kernels of one family occur in several programs, so folds by program would not measure how well unseen
+        kernel families are ranked.
         """
         return cls.of_graphs(data.names, [graph.kinds for graph in data.parts], most)
 
     @classmethod
     def of_graphs(cls, names: Sequence[str], kinds: Sequence[Sequence[str]], most: int = MOST_FOLDS) -> FoldPlan:
-        """Return the folds of graphs by their names and possible kernel families, none for layouts."""
+        """Return folds from the graphs' names and possible kernel families (empty for layouts)."""
         by_kind = kind_folds(kinds, most)
         families = [program_family(name) for name in names]
         return cls(KIND, by_kind) if len(by_kind) > 1 else cls.of_families(family_folds(families, most))
@@ -135,7 +135,7 @@ class FoldPlan:
 def validate_fold(
     data: TrainingData, fold: Fold, ranker: Ranker[Any], settings: FitSettings, fallback: Fallback | None = None
 ) -> Curves:
-    """Fit a clone of the ranker without the held-out groups and evaluate the scored ones along the rounds."""
+    """Fit a clone of the ranker without the held-out groups and evaluate it on the scored ones by round."""
     fitted = ranker.clone().fit(data.without(fold.held), settings)
     return _evaluated(data, fold.scored, fitted, settings.rounds, fallback)
 
@@ -148,14 +148,14 @@ def _evaluated(
     for graph in (data.parts[group] for group in groups):
         staged = [fallback.blend(graph, score) if fallback else score for score in _staged(fitted, graph)]
         values = [graph_metrics(fitted.kind, score[graph.group], graph.cost, graph.group) for score in staged]
-        missing = len(stages) - len(values)  # without further splits, scores stay the same
+        missing = len(stages) - len(values)  # training stopped early: the last scores remain
         curves.metrics[graph.name] = values + values[-1:] * missing
         curves.scores[graph.name] = staged + staged[-1:] * missing
     return curves
 
 
 def _staged(ranker: Ranker[Any], graph: GraphRows) -> Iterator[Floats]:
-    """Yield `Ranker.staged` every `STEP` rounds, of large graphs in pieces if rows are scored independently."""
+    """Yield `Ranker.staged` every `STEP` rounds; large graphs are split if rows are scored independently."""
     if not ranker.row_by_row or len(graph) <= PIECE:
         yield from ranker.staged(graph.matrix(), STEP, graph.instances)
         return
@@ -169,10 +169,10 @@ _LEFT_RUNNING: Final[list[Future[Any]]] = []
 
 
 def in_turn(run: Callable[[S, FitSettings], T], folds: Sequence[S], settings: FitSettings) -> Iterator[T]:
-    """Yield the results of a function of a fold and its settings, ``settings.threads`` (0: all cores) in parallel.
+    """Yield ``run(fold, settings)`` in order, with ``settings.threads`` folds (0: one per core) in parallel.
 
-    Each fold has one thread. If the caller stops early, folds not yet begun are cancelled, and the next call waits
-    for the running ones: LightGBM and XGBoost each load their own OpenMP, and folds of both at once crashed.
+    Each fold has one thread. If the caller stops early, pending folds are cancelled, and the next call waits for
+    the running ones: LightGBM and XGBoost each load their own OpenMP, and running both at once crashed.
     """
     wait_for(_LEFT_RUNNING)
     _LEFT_RUNNING.clear()
@@ -186,7 +186,7 @@ def in_turn(run: Callable[[S, FitSettings], T], folds: Sequence[S], settings: Fi
     try:
         while begun:
             yield begun.popleft().result()
-            begun.extend(begin(1))  # only if the caller goes on: folds of a pruned trial would delay the next
+            begun.extend(begin(1))  # only when the caller continues: folds of a pruned trial would delay the next
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
         _LEFT_RUNNING.extend(future for future in begun if not future.cancelled())
@@ -197,7 +197,7 @@ FACTOR: Final = 4
 
 
 def rungs_of(rounds: int) -> list[int]:
-    """Return the numbers of rounds after which trials are compared, each at most half of the next.
+    """Return the rounds at which trials are compared, each at most half of the next.
 
     >>> rungs_of(300), rungs_of(30)
     ([10, 50, 150, 300], [15, 30])
@@ -213,7 +213,7 @@ def rungs_of(rounds: int) -> list[int]:
 def climb(
     rungs: Sequence[int], data: TrainingData, folds: Sequence[Fold], ranker: Ranker[Any], settings: FitSettings
 ) -> Generator[Curves, None, None]:
-    """Yield the curves of all folds on each rung; the last are those of `FoldPlan.curves`."""
+    """Yield the curves of all folds at each rung; the last equal those of `FoldPlan.curves`."""
 
     def run(clone: tuple[Fold, Ranker[Any]], settings: FitSettings) -> Curves:
         fold, ranker = clone
@@ -239,7 +239,7 @@ def out_of_fold_scores(
             part = data.parts[group]
             scores[data.rows_of(group)] = fitted.predict(part.matrix(), data.columns, part.instances)
 
-    # With one thread the caller may itself be a fold, which `in_turn` would wait for.
+    # With one thread the caller may itself run in a fold: `in_turn` would wait for it forever.
     for _ in map(run, folds, [settings] * len(folds)) if settings.threads == 1 else in_turn(run, folds, settings):
         pass
     return scores

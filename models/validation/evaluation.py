@@ -1,4 +1,4 @@
-"""Metrics of a ranked graph, by a model and by rules."""
+"""Metrics of a graph ranked by a model or by rules."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ESTIMATED_TIME: Final = "estimated time"
 LARGEST_OUTPUT: Final = "largest output tile"
 LARGEST_TILE: Final = "largest tile"
 NEAREST_FIRST: Final = "nearest to the first configuration"
-#: Columns that rank layouts, the smaller the faster: the best single ones of measured and of estimated collections.
+#: Single columns that rank layouts best in measured or estimated collections; smaller is faster.
 _LAYOUT_RULES: Final = {
     FEWEST_SET: LAYOUTS_SET,
     "padded bytes of set outputs": "outputs__all_padded__ratio",
@@ -37,8 +37,8 @@ def evaluate_graph(
 ) -> dict[str, float]:
     """Return the metrics of ``(rows,)`` scores of a labelled graph, on all configurations or on ``picked`` ones.
 
-    They are `METRICS`, also as ``<metric>_once`` with identical configurations counted once, `SPEEDUPS` if the
-    compiler's default was measured, and ``tau_ceiling`` if enough layouts were measured twice.
+    Includes `METRICS`, each also as ``<metric>_once`` with identical configurations counted once; `SPEEDUPS` if the
+    cost of the compiler's default is known; and ``tau_ceiling`` if enough layouts were measured twice.
     """
     kind, compiler = collection.kind, compiler_cost(collection.kind, rows)
     chosen = slice(None) if picked is None else picked
@@ -57,10 +57,10 @@ def evaluate_graph(
 def baselines(
     collection: Collection, rows: GraphRows, picked: Indices | None = None
 ) -> dict[str, dict[str, float]]:
-    """Return the metrics of a graph by rules, which need no model: ``{rule: {metric: value}}``.
+    """Return a graph's metrics under rules that need no model: ``{rule: {metric: value}}``.
 
-    Layouts are ranked by single columns, tiles by volume and by the distance of log bounds from the compiler's
-    default, both by the estimated time, if any. Metrics of the random order are expected values.
+    Layouts are ranked by single columns; tiles by volume and by the distance of their log bounds from the first
+    configuration; both by estimated time if available. Metrics of the random order are expected values.
     """
     kind, cost, group = collection.kind, rows.cost, rows.group
     columns: dict[str, tuple[str, ...]] = {name: (column,) for name, column in _LAYOUT_RULES.items()}

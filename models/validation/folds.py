@@ -18,7 +18,7 @@ from xlarank.models.objectives import mean_rank
 def family_folds(families: Sequence[str], most: int) -> list[list[int]]:
     """Return the groups held out by each fold: whole families, in at most ``most`` folds of even size.
 
-    One family gives no folds.
+    A single family gives no folds.
 
     >>> family_folds(["a", "b", "a", "c"], most=10)
     [[0, 2], [1], [3]]
@@ -40,10 +40,10 @@ def family_folds(families: Sequence[str], most: int) -> list[list[int]]:
 
 
 def graph_folds(families: Sequence[str], most: int) -> list[list[int]]:
-    """Return the graphs held out by each fold while others of their family are trained on.
+    """Return the graphs held out by each fold; other graphs of their families stay in training.
 
-    Members of a family are distributed over different folds, at most ``most`` of even size. A graph alone in its
-    family is in no fold.
+    Members of a family are spread over at most ``most`` folds of even size. A graph alone in its family is in no
+    fold.
 
     >>> graph_folds(["a", "b", "a", "c", "b"], most=10)
     [[0], [2], [1], [4]]
@@ -59,7 +59,7 @@ def graph_folds(families: Sequence[str], most: int) -> list[list[int]]:
 
 
 class Fold(NamedTuple):
-    """Groups that are ``scored`` by a ranker trained without those that are ``held`` out."""
+    """Groups ``scored`` by a ranker that is trained without the groups ``held`` out."""
 
     scored: list[int]
     held: list[int]
@@ -71,11 +71,11 @@ def whole_folds(held: Sequence[Sequence[int]]) -> list[Fold]:
 
 
 def kind_folds(kinds: Sequence[Sequence[str]], most: int | None = None) -> list[Fold]:
-    """Return folds that hold out kernels with all that may be of their family; ``kinds`` are the possible ones.
+    """Return folds that hold out kernels together with all others possibly of their family.
 
-    Kernels of the same possible families are scored together. Kernels of no known family, and folds without
-    training data, are omitted. The two folds that hold out the fewest graphs together are merged until ``most``
-    are left.
+    ``kinds`` are the possible families of each kernel; kernels with the same ones are scored together. Kernels of
+    unknown family, and folds without training data, are omitted. Until at most ``most`` folds are left, the two
+    that hold out the fewest graphs together are merged.
 
     >>> kind_folds([["dot"], ["reduce"], ["dot", "dot transposed"], ["dot transposed"]])
     [Fold(scored=[0], held=[0, 2]), Fold(scored=[2], held=[0, 2, 3]), \
@@ -109,7 +109,7 @@ class Fallback:
     """Blend of a model's ranks with the compiler's default, the first configuration of a tile file.
 
     Attributes:
-        weight: weight of the default, from 0 (the model alone); from 0.5 to 1 the default always ranks first.
+        weight: weight of the default from 0 (model only) to 1; from 0.5 on, the default always ranks first.
     """
 
     weight: float = 0.5
@@ -133,10 +133,10 @@ class Fallback:
 
 
 def learned_kinds(graphs: Sequence[GraphRows]) -> list[str]:
-    """Return the families of the kernels of one possible family, sorted: these are certainly trained on."""
+    """Return the families known to be trained on, sorted: those of kernels with one possible family."""
     return sorted({graph.kinds[0] for graph in graphs if len(graph.kinds) == 1})
 
 
 def unseen_kinds(graph: GraphRows, learned: Sequence[str]) -> tuple[str, ...]:
-    """Return the possible families of a kernel that are not certainly trained on; any makes it unseen."""
+    """Return the kernel's possible families not known to be trained on; with any, the kernel counts as unseen."""
     return tuple(kind for kind in graph.kinds if kind not in set(learned))

@@ -1,4 +1,4 @@
-"""Noise of the labels of a graph, and the tau that it allows; ``group`` numbers identical configurations."""
+"""Label noise of a graph and the tau it allows; identical configurations share a number in ``group``."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from xlarank.models.arrays import Floats, Integers
 from xlarank.models.validation.metrics import kendall_tau, pair_counts
 
 FOLDS: Final = 5
-#: Minimum number of repeated configurations for a tau, whose standard error is then 0.13.
+#: Minimum number of repeated configurations for a tau; its standard error is then 0.13.
 FEWEST: Final = 30
 
 
 def relative_std(cost: Floats, group: Integers) -> float | None:
-    """Return the standard deviation of log costs from the means of their groups; None if nothing repeats."""
+    """Return the pooled within-group standard deviation of log costs; None if nothing repeats."""
     runs = np.bincount(group)
     freedom = len(group) - np.count_nonzero(runs)
     if not freedom:
@@ -27,9 +27,9 @@ def relative_std(cost: Floats, group: Integers) -> float | None:
 
 
 def run_tau(cost: Floats, group: Integers) -> float | None:
-    """Return tau-b of the first and second runs of configurations; infinite costs were not measured.
+    """Return tau-b between the first and second runs of configurations; infinite costs (not measured) are ignored.
 
-    None for fewer than `FEWEST` configurations with two runs, and if all runs are equal: labels were copied.
+    None for fewer than `FEWEST` configurations with two runs, or if all runs are equal, i.e. labels were copied.
     """
     known = np.flatnonzero(np.isfinite(cost))
     order = known[np.argsort(group[known], kind="stable")]
@@ -40,17 +40,17 @@ def run_tau(cost: Floats, group: Integers) -> float | None:
 
 
 def tau_ceiling(cost: Floats, group: Integers) -> float | None:
-    """Return a tau that no order of the configurations can exceed in expectation: the root of `run_tau`.
+    """Return an upper bound of the expected tau of any order of the configurations: the root of `run_tau`.
 
     Let d be the expected sign of a pair's difference in a run. The tau of an order is at most the mean of abs(d);
-    that of two independent runs is the mean of d ** 2, whose root is not less.
+    that between two independent runs is the mean of d ** 2, whose root is at least as large.
     """
     tau = run_tau(cost, group)
     return None if tau is None else math.sqrt(max(tau, 0.0))
 
 
 def set_tau(cost: Floats, group: Integers, sets: Integers) -> float | None:
-    """Return the mean tau over folds of ``sets (distinct,)`` ordered by their median cost in other folds.
+    """Return the mean tau over folds if ``sets (distinct,)`` are ordered by their median cost in the other folds.
 
     Identical configurations share a fold. None if fewer than `FEWEST` share a set.
     """
@@ -67,7 +67,7 @@ def set_tau(cost: Floats, group: Integers, sets: Integers) -> float | None:
 
 
 def _medians(cost: Floats, sets: Integers, count: int) -> Floats:
-    """Return the lower median of every set, ``(count,)``; that of all costs for a set without any."""
+    """Return the lower median of each set, ``(count,)``; the median of all costs for empty sets."""
     order = np.lexsort((cost, sets))
     members = np.bincount(sets, minlength=count)
     middle = np.cumsum(members) - members + np.maximum(members - 1, 0) // 2

@@ -16,7 +16,7 @@ from xlarank.features.program.tensors import complete_layout, layout_key
 from xlarank.models.arrays import Floats
 from xlarank.models.validation import label_noise
 
-#: Maximum number of configurations of a fit of additive terms.
+#: Maximum number of configurations in an additive fit.
 _CONFIGS: Final = 10_000
 
 
@@ -27,7 +27,7 @@ class LayoutLabels:
     Attributes:
         output_sets: number of distinct choices of the full layouts of all outputs.
         model_times: number of distinct times by `TimeModel`.
-        repeat_std, set_std: `relative_std` of runtimes of identical configurations, and of one set's.
+        repeat_std, set_std: `relative_std` of runtimes within identical configurations, and within output sets.
         run_tau, ceiling, set_tau, additive_r2: results of the functions of that name, `tau_ceiling` for ceiling.
     """
 
@@ -90,9 +90,9 @@ def tied_groups(codes: NDArray[np.int32]) -> NDArray[np.int32]:
 
 
 def additive_r2(values: Floats, groups: NDArray[np.int32]) -> float | None:
-    """Return the cross-validated R2 of ``values (configs,)`` as sums of a term for each code of `tied_groups`.
+    """Return the cross-validated R2 of an additive fit to ``values (configs,)``, a term per code of `tied_groups`.
 
-    None if all values are equal, or for more terms than 1,000 or half the configurations.
+    None if all values are equal, or if there are more terms than 1,000 or half the configurations.
     """
     order = np.random.default_rng(0).permutation(len(values))[:_CONFIGS]
     values, groups = values[order], groups[order]

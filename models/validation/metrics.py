@@ -17,8 +17,8 @@ from xlarank.models.params import OneOf
 def bootstrap_interval(values: Floats) -> tuple[float, float]:
     """Return the 95 % percentile bootstrap interval, (low, high), of the mean of ``values (graphs,)``.
 
-    The draws depend on the number of graphs only, so metrics and reports share them. With n graphs the interval is
-    narrower than a normal one by about sqrt((n - 1) / n), and graphs of one family count as independent.
+    The seed is fixed, so metrics and reports agree. For n graphs the interval is too narrow by a factor of about
+    sqrt((n - 1) / n); graphs of one family are treated as independent.
 
     >>> low, high = bootstrap_interval(np.array([0.2, 0.4, 0.6]))
     >>> round(low, 3), round(high, 3)
@@ -37,16 +37,16 @@ def bootstrap_interval(values: Floats) -> tuple[float, float]:
 _FEW: Final = 256
 #: Metrics reported per graph, in table order.
 METRICS: Final = ("tau", "ordered_pair_accuracy", "slowdown@1", "slowdown@5", "score", "tau_b")
-#: Number of configurations of which the best counts.
+#: Speedups reported per graph: the best of the first k configurations.
 SPEEDUPS: Final = {"speedup@1": 1, "speedup@5": 5}
 LAYOUTS_SET: Final = "change__nodes_set__share"
 
 
 def kendall_tau(score: Floats, cost: Floats) -> float:
-    """Return the expected Kendall's tau between two ``(configs,)`` arrays if ties of the score break at random.
+    """Return the expected Kendall's tau between two ``(configs,)`` arrays if tied scores are ordered at random.
 
-    It is S / sqrt(n0 (n0 - n2)) in the terms of `PairCounts`, 0 if either is constant. Tau-b divides by fewer pairs
-    if scores tie, which flatters coarse scores.
+    Computed as S / sqrt(n0 (n0 - n2)) in the notation of `PairCounts`; 0 if either array is constant. Tau-b
+    divides by fewer pairs if scores tie, which flatters coarse scores.
 
     >>> kendall_tau(np.array([1.0, 2.0, 3.0]), np.array([10.0, 20.0, 30.0]))
     1.0
@@ -62,7 +62,7 @@ class PairCounts(NamedTuple):
     Attributes:
         surplus: S, concordant minus discordant pairs.
         pairs: n0, all pairs.
-        scores, costs: n0 - n1 and n0 - n2, pairs of different score and of different cost.
+        scores, costs: n0 - n1 and n0 - n2, pairs with different scores and with different costs.
     """
 
     surplus: float
@@ -80,7 +80,7 @@ class PairCounts(NamedTuple):
 
     @property
     def accuracy(self) -> float:
-        """Share of concordant pairs among those of different cost; a pair of equal scores counts half."""
+        """Share of concordant pairs among those with different costs; tied scores count half."""
         return (1 + self.surplus / self.costs) / 2 if self.costs else 0.5
 
 
@@ -107,7 +107,7 @@ def _tied_pairs(values: Floats) -> float:
 
 
 def slowdown_at(k: int, score: Floats, cost: Floats, group: Integers | None = None) -> float:
-    """Return the best cost of the k configurations of `top_of` over the best of all, minus 1.
+    """Return the best cost among the top k (`top_of`) over the best cost of all, minus 1.
 
     >>> slowdown_at(1, np.array([1.0, 2.0]), np.array([30.0, 20.0]))
     0.5
@@ -116,7 +116,7 @@ def slowdown_at(k: int, score: Floats, cost: Floats, group: Integers | None = No
 
 
 def top_of(k: int, score: Floats, group: Integers | None = None) -> Indices:
-    """Return the best k configurations, best first; repeats of a ``group`` come after all distinct configurations.
+    """Return the top k configurations, best first; duplicates within a ``group`` come after all distinct ones.
 
     >>> top_of(2, np.array([1.0, 1.0, 2.0]), np.array([0, 0, 1])).tolist()
     [0, 2]
@@ -130,14 +130,14 @@ def top_of(k: int, score: Floats, group: Integers | None = None) -> Indices:
 
 
 def order_of(score: Floats) -> Indices:
-    """Return the configurations, best first; equal scores in the order of their ids."""
+    """Return the configurations, best first; tied scores keep their order."""
     return np.argsort(score, kind="stable")
 
 
 def graph_metrics(kind: Kind, score: Floats, cost: Floats, group: Integers | None = None) -> dict[str, float]:
-    """Return `METRICS` of a graph without configurations of infinite cost, which were not measured.
+    """Return `METRICS` of a graph, ignoring configurations that were not measured (infinite cost).
 
-    ``score`` is Kaggle's: tau for layouts, 1 - slowdown@5 for tiles. ``group`` is as in `top_of`.
+    The metric ``score`` is Kaggle's: tau for layouts, 1 - slowdown@5 for tiles. ``group`` is as in `top_of`.
     """
     known = np.isfinite(cost)
     score, cost, group = score[known], cost[known], None if group is None else group[known]
@@ -158,7 +158,7 @@ def summarise(per_graph: Mapping[str, Mapping[str, float]]) -> dict[str, dict[st
 def summary(graphs: dict[str, float], metric: str = "score") -> dict[str, Any]:
     """Return ``{mean, std, low, high, graphs}`` of ``{graph: value}``, with the `bootstrap_interval` of the mean.
 
-    Speedups are averaged as logarithms; their std is that of the logarithms.
+    The mean of speedups is geometric; their std is that of the logarithms.
     """
     values = np.array(list(graphs.values()))
     values, unit = (np.log(values), np.exp) if metric in SPEEDUPS else (values, np.float64)
@@ -168,9 +168,9 @@ def summary(graphs: dict[str, float], metric: str = "score") -> dict[str, Any]:
 
 
 def compiler_cost(kind: Kind, rows: GraphRows) -> float | None:
-    """Return the cost of the compiler's default; None if unknown.
+    """Return the cost of the compiler's default configuration; None if unknown.
 
-    The default of layouts is the configuration that sets nothing; that of tiles is the normalizer and costs 1.
+    For layouts the default is the configuration that sets nothing; for tiles it is the normalizer, with cost 1.
     """
     if kind == "tile":
         return 1.0 if (rows.normalizer > 1).all() else None
@@ -182,9 +182,9 @@ def compiler_cost(kind: Kind, rows: GraphRows) -> float | None:
 
 
 def speedups(score: Floats, cost: Floats, compiler: float, group: Integers | None = None) -> dict[str, float]:
-    """Return `SPEEDUPS` of a graph: the compiler's cost over the least of the first k.
+    """Return `SPEEDUPS` of a graph: the compiler's cost over the lowest cost among the top k.
 
-    Costs are those of `GraphRows.row_cost`, the least of the repeats of a configuration.
+    Costs are those of `GraphRows.row_cost`, the lowest among identical configurations.
 
     >>> speedups(np.array([1.0, 2.0, 3.0]), np.array([30.0, 10.0, 20.0]), 20.0)
     {'speedup@1': 0.6666666666666666, 'speedup@5': 2.0}
@@ -203,7 +203,7 @@ def require_selection(how: str) -> None:
 
 
 def objective_value(scores: Floats, how: str) -> Floats:
-    """Return the objective, ``(...)`` of ``(graphs, ...)`` scores, by one of `SELECTIONS`; raises `ModelError`.
+    """Reduce ``(graphs, ...)`` scores to ``(...)`` by one of `SELECTIONS`; raises `ModelError` for others.
 
     >>> objective_value(np.array([[0.2], [0.6]]), "mean").tolist()
     [0.4]
@@ -218,9 +218,9 @@ def objective_value(scores: Floats, how: str) -> Floats:
 def paired_difference(
     challenger: dict[str, float], incumbent: dict[str, float], how: str = "mean"
 ) -> tuple[float, float]:
-    """Return the challenger's `objective_value` minus the incumbent's, and the jackknife's standard error.
+    """Return the challenger's `objective_value` minus the incumbent's, and its jackknife standard error.
 
-    The error is infinite for one graph.
+    The error of a single graph is infinite.
 
     >>> [round(value, 2) for value in paired_difference({"a": 0.5, "b": 0.7}, {"a": 0.4, "b": 0.4})]
     [0.2, 0.1]
@@ -240,7 +240,8 @@ def difference(
 ) -> dict[str, Any] | None:
     """Return ``{mean, low, high, graphs}`` of the challenger's ``metric`` minus the incumbent's.
 
-    ``graphs`` counts the common graphs; None without any. low and high are the `bootstrap_interval` of the mean.
+    ``graphs`` is the number of common graphs; without any, return None. ``low`` and ``high`` are the
+    `bootstrap_interval` of the mean.
 
     >>> ours, theirs = {"a": {"tau": 0.5}, "b": {"tau": 0.75}}, {"a": {"tau": 0.25}, "b": {"tau": 0.5}}
     >>> difference(ours, theirs, "tau")

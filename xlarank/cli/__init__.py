@@ -1,1 +1,1 @@
-"""The command line: parse, call one pipeline, show the result. One file a group of commands; no logic."""
+"""Command line: parse arguments, call one pipeline, show the result. One module per group of commands."""

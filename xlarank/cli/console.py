@@ -38,7 +38,7 @@ STDOUT: Final = Path("-")
 
 @dataclass
 class Settings:
-    """With ``json_on_stdout`` tables and notes go to standard error, so that a pipe gets JSON alone."""
+    """Output settings; with ``json_on_stdout``, tables and notes go to standard error and only JSON to a pipe."""
 
     quiet: bool = False
     verbose: bool = False
@@ -91,7 +91,7 @@ def progress_bars() -> Iterator[JobProgress]:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return a console as wide as the terminal, or wide enough for most tables in a file."""
+    """Return a console with the terminal's width, or a fixed width for files."""
     stream = sys.stderr if stderr or settings.json_on_stdout else sys.stdout
     known = stream.isatty() or os.environ.get("COLUMNS", "").isdigit()
     # names of files and folders are not markup
@@ -99,7 +99,7 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def as_options(text: str) -> str:
-    """Return a message with its parameters, which are in backticks, as options of the command line.
+    """Rewrite parameters in backticks as command-line options.
 
     >>> as_options("`max_configs` is -1; pass `weights` or `model_from=shipped`")
     '--max-configs is -1; pass --weights or --model-from shipped'
@@ -113,7 +113,7 @@ def as_options(text: str) -> str:
 
 
 def say(text: str, style: str = "", *, label: str = "", error: bool = False) -> None:
-    """Print a line and log it; with a label the style is that of the label. Errors are printed in any case."""
+    """Print and log a line; ``style`` applies to the label, if any. Errors are printed even if quiet."""
     text = plain(as_options(text))
     line = Text.assemble((label, style), text) if label else Text(text, style)
     _log(line.plain)
@@ -134,7 +134,7 @@ def list_lines(title: str, lines: list[str]) -> None:
 
 
 def list_reasons(title: str, why: Mapping[str, str]) -> None:
-    """Show why names are left out, those of one reason together."""
+    """Print why names are left out, grouped by reason."""
     list_lines(title, reasons(why, len(why)) if settings.verbose else reasons(why))
 
 
@@ -143,7 +143,7 @@ def error_line(text: str) -> None:
 
 
 def show_rows(heads: Sequence[str], rows: Iterable[Sequence[str]], *, extra: int = 0) -> None:
-    """Show rows under heads (`new_table`), if any; in a narrow window without the last ``extra`` columns."""
+    """Print rows, if any, under heads (`new_table`); omit the last ``extra`` columns in a narrow window."""
     table, rows = new_table(*heads), list(rows)
     for row in rows:
         table.add_row(*row)
@@ -190,7 +190,7 @@ def finish(broken: dict[str, str]) -> None:
 
 
 def plain_values(value: Any) -> Any:
-    """Return a result as values for JSON: dataclasses as objects, paths as text, NaN and infinity as null."""
+    """Convert a result to JSON values: dataclasses as objects, paths as text, NaN and infinity as null."""
     if is_dataclass(value) and not isinstance(value, type):
         return {part.name: plain_values(getattr(value, part.name)) for part in fields(value)}
     if isinstance(value, dict):

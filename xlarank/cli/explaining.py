@@ -14,7 +14,7 @@ from xlarank.cli.inputs import Blocks, workspace_at
 from xlarank.cli.options import WORK, Collections, Json, ModelOf, Threads, Work, out_file
 from xlarank.data.errors import counted
 
-if TYPE_CHECKING:  # heavy; imported by the command that needs it
+if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
     from xlarank.models.explanation.calibration import Calibration
     from xlarank.pipelines.ranking.score_difference import NodePart
 

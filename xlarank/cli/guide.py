@@ -1,4 +1,4 @@
-"""Words for newcomers: examples of every command, what to do after it, and the rankers in a line each."""
+"""Guidance for new users: examples of each command, the next command, and one line per ranker."""
 
 from __future__ import annotations
 
@@ -22,9 +22,15 @@ class Guide:
 
     Attributes:
         examples: arguments of ``python run.py``.
+<<<<<<< HEAD
         then: arguments of the next command, perhaps with a comment (``#``). ``{work}``, ``{data}``, ``{model}``,
             ``{collection}`` and ``{blocks}`` stand for options of the command that ended, ``{file}`` for an
             argument that it sets: without one there is no next command.
+=======
+        then: arguments of the next command, optionally with a remark in brackets. ``{work}``, ``{data}``,
+            ``{model}``, ``{collection}`` and ``{blocks}`` are replaced by options of the finished command,
+            ``{file}`` by an argument that it records; if it records none, no next command is shown.
+>>>>>>> h-readb
         rankers: whether help lists the rankers.
     """
 
@@ -33,7 +39,7 @@ class Guide:
     rankers: bool = False
 
     def epilog(self) -> str:
-        """Return the end of a command's help."""
+        """Return the epilog of a command's help."""
         lines = ["Examples:", *(f"python run.py {example}" for example in self.examples)]
         if self.rankers:
             lines += ["", "Rankers:", *(f"{name}: {text}" for name, text in RANKERS.items())]

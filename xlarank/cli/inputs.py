@@ -13,7 +13,7 @@ from xlarank.cli import record
 from xlarank.cli.console import finish, list_lines, list_reasons, progress_bars, say, show_rows, write_json
 from xlarank.cli.options import kept
 
-if TYPE_CHECKING:  # heavy: commands import them late, so that --help stays quick
+if TYPE_CHECKING:  # slow; imported inside functions, so that --help stays fast
     from xlarank.data.root import DataRoot
     from xlarank.data.workspace import Workspace
     from xlarank.pipelines.build_features import BuildRequest
@@ -106,7 +106,7 @@ def built_workspace(
 
 
 def read_scores(paths: Sequence[Path] | None, weights: Sequence[float] | None, split: str) -> ScoreFiles | None:
-    """Return the scores of ``--scores`` and ``--weights``, if there are any."""
+    """Read the scores given by ``--scores`` and ``--weights``, if any."""
     from xlarank.pipelines.support.score_files import ScoreFiles
 
     return ScoreFiles.read(paths or (), split, weights or ()) if paths or weights else None

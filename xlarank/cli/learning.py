@@ -11,7 +11,7 @@ from xlarank.cli import options
 from xlarank.cli.console import list_lines, progress_bars, say, show_rows, write_json
 from xlarank.cli.inputs import built_workspace
 
-if TYPE_CHECKING:  # heavy; imported where a command needs them, so that --help stays quick
+if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
     from xlarank.data.workspace import Workspace
     from xlarank.models.training_data import FitSettings
 

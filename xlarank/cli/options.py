@@ -1,4 +1,4 @@
-"""Options that several commands share, anywhere on the command line or in a file."""
+"""Options shared by several commands, given anywhere on the command line or in a file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _json(part: CallbackParam, path: Path | None) -> Path | None:
 
 
 def out_file(part: CallbackParam, path: Path | None) -> Path | None:
-    """Return the path; raises at once for one that could not be written hours later."""
+    """Return the path; raises now, rather than after hours of work, if it cannot be written."""
     if path == console.STDOUT:
         do = "standard output is for --json -"
         raise XlarankError(f"{part.opts[0]} is -", expected="the name of a file", do=do)
@@ -38,7 +38,7 @@ def out_file(part: CallbackParam, path: Path | None) -> Path | None:
 
 
 def kept(word: str, option: str) -> Callable[[Any], Any]:
-    """Return a callback that keeps an option for the next command, unless it has its default value."""
+    """Return a callback that records an option for the next command, unless it has its default value."""
 
     def keep(value: Any) -> Any:
         values = value if isinstance(value, list | tuple) else [value] if value not in (None, WORK) else []
@@ -97,7 +97,7 @@ _VALUED: Final = ("--log-file", "--config-file")
 
 
 def moved_to_front(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with the options common to all commands in front of the command.
+    """Move options common to all commands in front of the command.
 
     >>> moved_to_front(["train", "--quiet", "--seeds", "3", "--log-file", "x.log"])
     ['--quiet', '--log-file', 'x.log', 'train', '--seeds', '3']
@@ -118,10 +118,10 @@ def moved_to_front(arguments: Sequence[str]) -> list[str]:
 
 
 def load_config(path: Path, commands: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return the values in a TOML file for a command, by parameter.
+    """Read the values for a command from a TOML file, by parameter.
 
-    Raises `XlarankError` for an unreadable file, an unknown command or option, and true or false for an option that
-    is no flag.
+    Raises `XlarankError` for an unreadable file, an unknown command or option, or a boolean for an option that is
+    not a flag.
     """
     try:
         settings = tomllib.loads(read_text(path))
@@ -159,7 +159,7 @@ def load_config(path: Path, commands: Mapping[str, Any], name: str) -> dict[str,
 
 
 def _names(command: Any) -> dict[str, str]:
-    """Return parameters by the names that a file may use: ``json`` and ``json_file`` are the same."""
+    """Map the names allowed in a file to parameters; ``json`` and ``json_file`` are the same."""
     options = [part for part in command.params if part.param_type_name == "option"]
     named = {text.lstrip("-").replace("-", "_"): part.name for part in options for text in part.opts}
     return named | {part.name: part.name for part in options}

@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     from xlarank.pipelines.advise.lines import Change
 
 app = Typer()
-#: Words for what came of a proposal (`xlarank.data.hlo.compiler.outcome.Status`).
+#: Labels of `xlarank.data.hlo.compiler.outcome.Status`.
 _STATUS: Final = {"ok": "compiled", "screened": "screened out", "known": "duplicates of known programs"}
-#: Operations and copies in a table; all of them are in --json.
+#: Maximum number of operations and copies shown in a table; --json lists all.
 _SHOWN: Final = 10
 
 _Target = Annotated[str, Option(help="tpu-v3, -v4, -v5e or -v6e, estimated; cpu or device (JAX's own), measured.")]
 _Jobs = Annotated[int, Option(min=1, max=64, help="Number of configurations compiled at a time.")]
 _Tie = Annotated[str, Option(help="rule: set tied nodes together, as in Google's files; none: separately.")]
-#: `xlarank.data.hlo.compiler.targets.DEFAULT_TARGET`, whose module imports numpy: --help stays quick.
+#: `xlarank.data.hlo.compiler.targets.DEFAULT_TARGET`, repeated because that module imports numpy.
 _DEFAULT_TARGET: Final = "tpu-v3"
 _PROGRAM: Final = "HLO file, or module:function that returns a JAX callable and its arguments."
 _PerNode = Annotated[int, Option(min=2, help="Candidate layouts of a node with --tie none, the default included.")]
 
 
 def _silence_xla() -> None:
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # XLA's parser warns of things that nothing here uses
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # XLA's parser prints irrelevant warnings
 
 
 @app.command()

@@ -27,9 +27,9 @@ def plain(text: str) -> str:
 
 
 class JobProgress:
-    """Writes lines, also during a long step (a thread watches the clock), and draws bars if there are any.
+    """Progress of a job as lines, also during long steps (written by a timer thread), and as bars if given.
 
-    With ``every`` each step is a line.
+    With ``every``, each step writes a line.
     """
 
     def __init__(self, write: Callable[[str], None], drawn: Progress | None = None, *, every: bool = False) -> None:
@@ -65,7 +65,7 @@ class JobProgress:
             self.drawn.stop_task(self._task)
 
     def close(self) -> None:
-        """Stop the thread, also of a job that did not end."""
+        """Stop the thread, even if the job did not finish."""
         if self._over is not None:
             self._over.set()
             self._clock.join(1.0)
@@ -87,7 +87,7 @@ class JobProgress:
 
 
 def _tail(note: str, room: int) -> str:
-    """Return the end of a note, where names stand, from the beginning of a word if it has several.
+    """Return the end of a note, which has the names, cut at a word boundary if possible.
 
     >>> _tail("out-of-fold score 0.641 ± 0.200", 20), _tail("tile:cpu train k09_3677bcf40868", 12)
     ('…score 0.641 ± 0.200', '…677bcf40868')

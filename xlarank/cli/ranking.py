@@ -14,7 +14,7 @@ from xlarank.cli.inputs import Blocks, built_workspace, data_root_of, read_score
 from xlarank.cli.options import WORK, Collections, Json, ModelOf, Out, Root, ScoresOf, Weights, Work, out_file
 from xlarank.data.errors import counted, reasons
 
-if TYPE_CHECKING:  # heavy; imported where a command needs it, so that --help stays quick
+if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
     from xlarank.pipelines.ranking.result import Ranked, Ranking
     from xlarank.pipelines.submit import Submission
 
@@ -91,7 +91,7 @@ def _show_ranking(ranking: Ranking, top: int) -> None:
 
 
 def _show_losses(ranking: Ranking) -> None:
-    """Name the nodes of the best configuration that another layout would make faster."""
+    """Print the nodes of the best configuration that would be faster with another layout."""
     from xlarank.features.meanings import describe_node
 
     first, graph = int(ranking.order[0]), ranking.source[0]

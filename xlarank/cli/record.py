@@ -16,7 +16,7 @@ import xlarank
 from xlarank.data.files import regular_no_link
 from xlarank.data.passwords import without_password
 
-#: Below ``reports/`` of the workspace, one JSON object a line.
+#: File in the workspace's ``reports/``, one JSON object per line.
 RUNS: Final = "runs.jsonl"
 
 
@@ -68,7 +68,7 @@ class Run:
 
 
 def without_passwords(value: Any, option: str = "") -> Any:
-    """Return command-line words or a configuration with the passwords of all addresses hidden.
+    """Hide passwords in command-line words or a configuration.
 
     >>> without_passwords(["tune", "--storage=mysql://me:secret@host/db", "--storage", "password=x"])
     ['tune', '--storage=mysql://me:***@host/db', '--storage', '***']
@@ -83,5 +83,5 @@ def without_passwords(value: Any, option: str = "") -> Any:
     return without_password(value) if hidden else value
 
 
-#: The command that runs.
+#: Running command.
 run = Run()

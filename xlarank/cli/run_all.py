@@ -18,9 +18,9 @@ from xlarank.cli.scoring import evaluate
 from xlarank.data.errors import counted
 from xlarank.data.ranges import MAX_TRIALS
 
-#: Collections of the demo: one of each kind, so that it takes minutes. All others work the same way.
+#: Collections of the demo: one of each kind, so that it takes only minutes.
 DEMO: Final = ("layout:cpu:random", "tile:cpu")
-#: The layout graph that it ranks, of a family that it was not trained on.
+#: Layout graph that the demo ranks, from a family not trained on.
 DEMO_GRAPH: Final = "unet__a"
 
 app = Typer()

@@ -17,7 +17,7 @@ from xlarank.cli.inputs import built_workspace, read_scores, workspace_at
 from xlarank.cli.tables import new_table
 from xlarank.data.errors import counted
 
-if TYPE_CHECKING:  # heavy; imported where a command needs them, so that --help stays quick
+if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
     from xlarank.pipelines.support.evaluation import Evaluation
 
 app = Typer()
@@ -110,7 +110,7 @@ def cross_validate(
 
 
 def _show(evaluation: Evaluation, tables: dict[str, Table]) -> None:
-    """Show the table of each collection under its name and number of graphs."""
+    """Print each collection's name, number of graphs and table."""
     for name, rankings in evaluation.rankings().items():
         count = counted(len(next(iter(rankings.values()))), "graph")
         say(f"{name}, {evaluation.graphs}: {count}", "bold")
@@ -124,7 +124,7 @@ def _finish(evaluation: Evaluation, result: Any, json_file: Path | None) -> None
 
 
 def comparison_table(collection: str, rankers: dict[str, dict[str, Any]]) -> Table:
-    """Return the metrics of rankers side by side, then the differences to the first with intervals."""
+    """Return a table of the rankers' metrics, and of their differences to the first, with intervals."""
     metrics = [*(["score"] if collection.startswith("tile:") else []), "tau", "slowdown@1", "slowdown@5"]
     first, *others = rankers
     table = new_table("ranker", *(f">{metric}" for metric in metrics))
@@ -140,7 +140,7 @@ def comparison_table(collection: str, rankers: dict[str, dict[str, Any]]) -> Tab
 
 
 def score_table(report: dict[str, Any], graphs: bool) -> Table:
-    """Return the scores of a collection: each graph on request, then mean, spread, interval and rules."""
+    """Return a table of a collection's metrics: per graph if ``graphs``, then mean, spread, interval and rules."""
     metrics = {name: scores for name, scores in report.items() if not name.startswith("speedup")}
     first = next(iter(metrics.values()))
     ceilings = metrics.get("tau", {}).get("ceiling") or {}  # some graphs may have none
