@@ -22,15 +22,9 @@ class Guide:
 
     Attributes:
         examples: arguments of ``python run.py``.
-<<<<<<< HEAD
-        then: arguments of the next command, perhaps with a comment (``#``). ``{work}``, ``{data}``, ``{model}``,
-            ``{collection}`` and ``{blocks}`` stand for options of the command that ended, ``{file}`` for an
-            argument that it sets: without one there is no next command.
-=======
-        then: arguments of the next command, optionally with a remark in brackets. ``{work}``, ``{data}``,
-            ``{model}``, ``{collection}`` and ``{blocks}`` are replaced by options of the finished command,
-            ``{file}`` by an argument that it records; if it records none, no next command is shown.
->>>>>>> h-readb
+        then: arguments of the next command, optionally with a comment (``#``). ``{work}``, ``{data}``, ``{model}``,
+            ``{collection}`` and ``{blocks}`` are replaced by options of the finished command, ``{file}`` by an
+            argument that it records; if it records none, no next command is shown.
         rankers: whether help lists the rankers.
     """
 
