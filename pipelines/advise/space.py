@@ -58,7 +58,7 @@ class Space:
         return Candidates(self.candidates.rows[:-2])
 
     def entry(self, inputs: bool, outputs: bool) -> Codes:
-        """Let the compiler choose the layouts of inputs, outputs or both; return that one code, ``(1, columns)``."""
+        """Return the code ``(1, columns)`` that leaves layouts of inputs, outputs or both to the compiler."""
         code = np.zeros((1, self.candidates.nodes), np.int32)
         code[0, -2:] = inputs, outputs
         return code
@@ -66,7 +66,7 @@ class Space:
     def toward(
         self, start: NDArray[np.int32], wanted: Sequence[Mapping[tuple[int, ...], Order]]
     ) -> tuple[Space, Codes]:
-        """Return the space extended by the wanted orders, and ``start`` with each of them, ``(configs, columns)``."""
+        """Return the space extended by the wanted orders, and ``start`` with each, ``(configs, columns)``."""
         sizes = [tuple(instruction.shape.dimensions) for _, instruction in instructions(self.program.module)]
         nodes = [sizes[node] for node in self.program.graph.configurable.tolist()]
         rows = [candidates.tolist() for candidates in self.candidates.rows]
