@@ -1,9 +1,9 @@
-"""The compact configuration table: the layouts of each configurable node in each configuration.
+"""Compact configuration table: the layouts of each configurable node in each configuration.
 
-``node_config_feat`` is ``(configs, nodes, 18)`` and unpacks to gigabytes, yet one node takes only a
-handful of distinct rows over all configurations (5-9 in Google's files). The table keeps the distinct
-rows once and one integer code per (configuration, node). It is filled block by block, so the full array
-is never in memory. Features are computed on the distinct rows and gathered through the codes.
+``node_config_feat`` is ``(configs, nodes, 18)`` and unpacks to gigabytes, yet a node has only a
+handful of distinct rows over all configurations (5-9 in Google's files). The table stores each distinct
+row once and an integer code per (configuration, node). It is built block by block, so the full array is
+never in memory. Features are computed on the distinct rows and gathered through the codes.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from xlarank.data.errors import GraphFileError
 from xlarank.data.schema import LAYOUT_COLUMNS, MAX_RANK
 
 _WIDTH = len(LAYOUT_COLUMNS)
-#: A layout entry is -1 (unset) or a dimension 0..5: seven values, so a row is a number in base 7, and
-#: 18 digits of it fit into 64 bits.
+#: A layout entry is -1 (unset) or a dimension 0-5, so a row is an 18-digit number in base 7, which fits into
+#: 64 bits.
 _BASE = MAX_RANK + 1
-#: Renumbering works on pieces of about this many codes, to stay inside the cache.
+#: Codes per piece when renumbering; a piece fits into the cache.
 _PIECE = 1 << 20
 
 
@@ -33,13 +33,13 @@ _PIECE = 1 << 20
 class ConfigTable:
     """Codes and distinct rows of a layout graph's configurations.
 
-    Rows are sorted by node, then by their entries (the last one counts most): their order depends on their values
-    alone, not on the order of configurations.
+    Rows are sorted by node, then by entries, the last most significant, so their order does not depend on the
+    order of configurations.
     """
 
-    codes: NDArray[np.int32]  # (configs, nodes) the row of a node in a configuration, as an index into rows
-    rows: NDArray[np.int8]  # (R, 18) the distinct rows
-    node: NDArray[np.int32]  # (R,) the node of each row, as a position in the list of configurable nodes
+    codes: NDArray[np.int32]  # (configs, nodes) index into rows
+    rows: NDArray[np.int8]  # (R, 18) distinct rows of each node
+    node: NDArray[np.int32]  # (R,) node of each row, as an index into the configurable nodes
     start: NDArray[np.int32]  # (nodes + 1,) rows of node k are start[k]:start[k + 1]
 
     @property
@@ -53,21 +53,21 @@ class ConfigTable:
     @cached_property
     def frequency(self) -> NDArray[np.int64]:
         """``(R,)`` number of configurations that use each row."""
-        step = max(1, _PIECE // max(1, self.nodes))  # bincount widens what it counts
+        step = max(1, _PIECE // max(1, self.nodes))  # bincount casts its input to int64
         count = np.zeros(len(self.rows), np.int64)
         for at in range(0, self.configs, step):
             count += np.bincount(self.codes[at : at + step].reshape(-1), minlength=len(self.rows))
         return count
 
     def select(self, configs: NDArray[np.intp]) -> ConfigTable:
-        """Return the table of some configurations; all rows are kept."""
+        """Return the table of the given configurations; all rows are kept."""
         return ConfigTable(self.codes[configs], self.rows, self.node, self.start)
 
     @classmethod
     def from_blocks(cls, blocks: Iterable[NDArray[Any]], *, configs: int, nodes: int) -> ConfigTable:
         """Build from blocks ``(configs, nodes, 18)``; raises `GraphFileError` unless entries are -1 to 5."""
-        keys = np.full(1, -1)  # distinct rows of all nodes so far, sorted, behind one that is none
-        seen = keys  # the same in order of arrival: what the codes point to
+        keys = np.full(1, -1)  # sorted keys of the distinct rows so far, after the sentinel -1
+        seen = keys  # the same in order of arrival; codes index it
         order = np.zeros(1, np.int32)  # keys[i] == seen[order[i]]
         codes = np.empty((configs, nodes), np.int32)
         done = 0
@@ -87,10 +87,10 @@ class ConfigTable:
 
     @classmethod
     def _renumber(cls, codes: NDArray[np.int32], keys: NDArray[np.int64], place: NDArray[np.int32]) -> ConfigTable:
-        """Turn codes of rows (shared by all nodes; ``place`` is theirs in ``keys``) into codes of (node, row)."""
+        """Convert codes shared by all nodes to codes of (node, row); ``place`` maps shared codes to ``keys``."""
         configs, nodes = codes.shape
         step = max(1, _PIECE // max(1, nodes))
-        repeating = len(keys) <= 16 * configs  # else sorting takes less than a lookup of all rows for each node
+        repeating = len(keys) <= 16 * configs  # otherwise sorting is cheaper than a table of all rows per node
         at_once = max(1, 4 * _PIECE // (len(keys) if repeating else max(1, configs)))  # nodes
         owners, rows, done = [np.empty(0, np.int64)], [np.empty(0, np.int64)], 0
         for first in range(0, nodes, at_once):
@@ -122,8 +122,8 @@ class ConfigTable:
 class Duplicates:
     """Groups of identical configurations, numbered by first appearance."""
 
-    first: NDArray[np.int64]  # (distinct,) the first configuration of each group
-    group: NDArray[np.int64]  # (configs,) the group of each configuration
+    first: NDArray[np.int64]  # (distinct,) first configuration of each group
+    group: NDArray[np.int64]  # (configs,) group of each configuration
 
     @property
     def distinct(self) -> int:
@@ -133,8 +133,7 @@ class Duplicates:
 def group_minimum(values: NDArray[Any], group: NDArray[np.int64], groups: int) -> NDArray[Any]:
     """Return the smallest value of each group, ``(groups,)``; the largest possible number for an empty group.
 
-    The cost of a configuration that was measured several times is that of its fastest repeat, because noise only
-    ever adds to a runtime.
+    Repeated measurements of a configuration are reduced to the fastest, because noise only adds to a runtime.
     """
     largest = np.inf if values.dtype.kind == "f" else np.iinfo(values.dtype).max
     smallest = np.full(groups, largest, values.dtype)
@@ -149,7 +148,7 @@ def group_codes(codes: NDArray[np.integer]) -> Duplicates:
     >>> groups.first.tolist(), groups.group.tolist()
     ([0, 1], [0, 1, 0])
     """
-    number: dict[bytes, int] = {}  # digests, as whole rows would take as much memory as the codes
+    number: dict[bytes, int] = {}  # digests, because rows would take as much memory as the codes
     rows = np.ascontiguousarray(codes)
     group = [number.setdefault(blake2b(row, digest_size=16).digest(), len(number)) for row in rows]
     first = np.unique(group, return_index=True)[1]
@@ -166,7 +165,7 @@ def code_counts(codes: NDArray[np.integer], width: int) -> sparse.csr_array:
 def _row_keys(block: NDArray[Any]) -> NDArray[np.int64]:
     """Return each row of 18 entries as one number, ``(configs * nodes,)``: digits in base 7, first entry lowest."""
     low, high = (block.min(), block.max()) if block.size else (-1, -1)
-    if not (low >= -1 and high < MAX_RANK):  # written so that a NaN fails too
+    if not (low >= -1 and high < MAX_RANK):  # also false for NaN
         bad = low if not low >= -1 else high
         raise GraphFileError(f"node_config_feat holds {bad}", expected=f"dimensions 0-{MAX_RANK - 1}, or -1")
     whole = block.astype(np.int8, copy=False)

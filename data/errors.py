@@ -1,4 +1,4 @@
-"""Errors that a user can act on: what was got, what was expected, what to do; and the wording of messages."""
+"""Errors that a user can act on, and helpers that word their messages."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def reasons(why: Mapping[str, str], most: int = 3) -> list[str]:
-    """Return lines ``names: reason`` with at most ``most`` names; a reason that begins with its name stands alone.
+    """Return lines ``names: reason`` with at most ``most`` names each; without names if the reason begins with one.
 
     >>> reasons({"tile:cpu": "tile:cpu has no test graphs", **dict.fromkeys("abcd", "its labels are withheld")})
     ['tile:cpu has no test graphs', 'a, b, c and 1 more: its labels are withheld']
@@ -67,7 +67,7 @@ def reasons(why: Mapping[str, str], most: int = 3) -> list[str]:
 
 @contextmanager
 def naming(name: str, do: str = "") -> Iterator[None]:
-    """Put a name in front of every `XlarankError` of the block, and ``do`` if it does not say what to do.
+    """Prefix the message of any `XlarankError` in the block with a name; ``do`` is the default advice.
 
     >>> with naming("a.npz", do="mend it"):
     ...     raise GraphFileError("it has no nodes")
@@ -86,15 +86,15 @@ class DataRootError(XlarankError):
 
 
 class CollectionError(XlarankError):
-    """A collection is unknown, or lacks the split that was asked for."""
+    """A collection is unknown, or lacks the requested split."""
 
 
 class GraphFileError(XlarankError):
-    """A graph file is broken: unreadable, unsafe, or holding values outside the format."""
+    """A graph file is unreadable, unsafe, or has values outside the format."""
 
 
 class WorkspaceError(XlarankError):
-    """The workspace cannot be written, or a name would leave it."""
+    """The workspace cannot be used, or a path would lead outside it."""
 
 
 class OutputError(WorkspaceError):
@@ -102,7 +102,7 @@ class OutputError(WorkspaceError):
 
 
 class BlockError(XlarankError):
-    """A file of blocks cannot be used, or is not the one that the columns were made with."""
+    """A file of blocks cannot be used, or differs from the one that made the columns."""
 
 
 class FeatureStoreError(XlarankError):
@@ -118,7 +118,7 @@ class ParameterError(ModelError, ValueError):
 
 
 class ArgumentError(ModelError, TypeError):
-    """An argument is of another type than the one expected."""
+    """An argument has the wrong type."""
 
 
 class SubmissionError(XlarankError):
@@ -126,7 +126,7 @@ class SubmissionError(XlarankError):
 
 
 class ScoreFileError(XlarankError):
-    """A file of scores is malformed or incomplete."""
+    """A score file is malformed or incomplete."""
 
 
 class CompilerError(XlarankError):
@@ -134,8 +134,8 @@ class CompilerError(XlarankError):
 
 
 class HloError(XlarankError):
-    """A program cannot be read: not HLO, cut off, contradicting itself, or beyond what the format can hold."""
+    """A program cannot be read: not HLO, truncated, inconsistent, or beyond the limits of the format."""
 
 
 class ClusterError(XlarankError):
-    """A cluster cannot be reached or used, or was lost during work."""
+    """A cluster is unreachable or unusable, or was lost during a run."""

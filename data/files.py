@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from xlarank.data.errors import OutputError
 
-if TYPE_CHECKING:  # heavy; reading and checking files does without
+if TYPE_CHECKING:  # slow import, not needed for reading files
     import polars as pl
 
 _PARTIAL: Final = ".partial-"
@@ -25,7 +25,7 @@ _ABANDONED: Final = 24 * 3600.0
 
 
 def regular_only(path: str, flags: int) -> int:
-    """Open a regular file, as `opener` of `open`; raises `OSError` for others: a pipe would block."""
+    """Opener for `open` that raises `OSError` unless the file is regular; a pipe would block."""
     handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
@@ -34,7 +34,7 @@ def regular_only(path: str, flags: int) -> int:
 
 
 def regular_no_link(path: str, flags: int) -> int:
-    """Open a regular file that is no symbolic link, as `opener` of `open`."""
+    """Opener for `open` like `regular_only` that also refuses symbolic links."""
     return regular_only(path, flags | getattr(os, "O_NOFOLLOW", 0))
 
 
@@ -51,20 +51,20 @@ def read_text(path: Path) -> str:
 
 
 def output_target(path: Path) -> Path:
-    """Return the file that writing to ``path`` would replace, with links followed.
+    """Resolve links and return the file that writing to ``path`` would replace.
 
-    Raises `OutputError` for what must not be replaced by a file (a folder, a device, a pipe, a socket), for a
-    file that its mode or the system protects, and for links in a circle.
+    Raises `OutputError` if it is not a regular file (a folder, device, pipe or socket), is write-protected, or its
+    links form a cycle.
     """
     why = ""
     try:
         mode = os.stat(path).st_mode
-    except OSError as error:  # a new file, or an unreadable folder: then writing fails
+    except OSError as error:  # a new file, or an unreadable folder, for which writing will fail
         why = "its links go in a circle" if error.errno == errno.ELOOP else ""
     else:
         if not stat.S_ISREG(mode):
             why = "it is a folder, a device or a pipe"
-        # root may write to every file, but a file without any write bit was protected by someone
+        # root can write to any file, but one without write bits is protected on purpose
         elif not mode & 0o222 or not os.access(path, os.W_OK):
             why = "it is read-only"
     if why:
@@ -77,8 +77,8 @@ def output_target(path: Path) -> Path:
 def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside ``path`` and move it into place if the block succeeds.
 
-    A link stays a link, and a replaced file keeps its mode. Raises `OutputError` if the folder cannot be made or
-    written to, and as `output_target` does.
+    Links are kept, and a replaced file keeps its mode. Raises `OutputError` as `output_target` does, and if the
+    folder cannot be created or written to.
     """
     target = output_target(path)
     do = "free some space, change the permissions or pass another `workspace` (or `out`)"
@@ -93,20 +93,20 @@ def atomic_write(path: Path) -> Iterator[Path]:
     try:
         yield partial
         partial.chmod(_mode_of(target))
-        output_target(path)  # the block may have taken hours
+        output_target(path)  # check again: the block may have taken hours
         partial.replace(target)
     except OSError as error:
         if error.filename is not None and str(error.filename) not in (str(partial), str(target)):
-            raise  # another file of the block is at fault, its name says which
+            raise  # about another file, named in the error
         raise OutputError(f"cannot write {path} ({error.strerror or error})", expected=expected, do=do) from error
     finally:
         partial.unlink(missing_ok=True)
 
 
 def write_parquet(partial: Path, table: pl.DataFrame, **options: Any) -> None:
-    """Write a table to a path of `atomic_write`; ``options`` are those of `polars.DataFrame.write_parquet`.
+    """Write a table to a path of `atomic_write`; ``options`` are passed to `polars.DataFrame.write_parquet`.
 
-    Raises `OSError` for a full disk, which polars itself reports as an error of the table.
+    Raises `OSError` if the disk is full; polars itself would raise an error about the table.
     """
     stream = io.BytesIO()
     table.write_parquet(stream, **options)
@@ -114,7 +114,7 @@ def write_parquet(partial: Path, table: pl.DataFrame, **options: Any) -> None:
 
 
 def _mode_of(target: Path) -> int:
-    """Return the mode of the existing file, or that of a new file (mkstemp makes private ones)."""
+    """Return the mode of the existing file, or the default for new files (mkstemp makes private ones)."""
     try:
         return stat.S_IMODE(target.stat().st_mode)
     except OSError:
@@ -122,7 +122,7 @@ def _mode_of(target: Path) -> int:
 
 
 def new_mode(most: int) -> int:
-    """Return the mode that the process gives to new files or folders, of ``most`` permissions."""
+    """Return ``most`` permissions restricted by the umask."""
     umask = os.umask(0)
     os.umask(umask)
     return most & ~umask

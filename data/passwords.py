@@ -1,4 +1,4 @@
-"""Removal of passwords from addresses of servers before they are shown or stored."""
+"""Removal of passwords from server addresses before they are shown or stored."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from urllib.parse import quote
 
 #: Shown in place of an address that cannot be parsed.
 UNREADABLE: Final = "***"
-#: Parameters of an address that are no secrets.
+#: Parameters of an address that are not secret.
 _OPEN: Final = frozenset({"host", "port", "user", "dbname", "sslmode"})
-#: A user, host or database; with other characters it may hold what was meant to be a password.
+#: A plain user, host or database; other characters may come from a misplaced password.
 _PLAIN: Final = re.compile(r"[\w.:/+%~\[\]-]*")
 
 
 def without_password(address: str) -> str:
-    """Return the address with ``***`` in place of its password and of its parameters.
+    """Return the address with its password and parameters replaced by ``***``.
 
-    Returns ``***`` if it cannot be parsed.
+    An address that cannot be parsed becomes ``***``.
 
     >>> without_password("postgresql+psycopg://me:secret@host:5432/tuning")
     'postgresql+psycopg://me:***@host:5432/tuning'
@@ -31,7 +31,7 @@ def without_password(address: str) -> str:
         return address  # files have no passwords
     try:
         url = make_url(address)
-    except Exception:  # ArgumentError, or a ValueError for a port that is no number
+    except Exception:  # ArgumentError, or a ValueError for an invalid port
         return UNREADABLE
     if not all(_PLAIN.fullmatch(part or "") for part in (url.username, url.host, url.database)):
         return UNREADABLE
@@ -39,7 +39,7 @@ def without_password(address: str) -> str:
 
 
 def hide_passwords(text: str, address: str | None) -> str:
-    """Return a library's message about a valid address, with ``***`` in place of its secrets."""
+    """Replace the secrets of a valid address by ``***`` in a library's message."""
     from sqlalchemy.engine import make_url
 
     if address is None or address.startswith("journal:"):

@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from xlarank.data.errors import XlarankError
 
-MAX_SEED: Final = 2**31 - 1  # the libraries below take seeds of 31 bits
+MAX_SEED: Final = 2**31 - 1  # limit of the underlying libraries
 MAX_ROUNDS: Final = 100_000
 MAX_TRIALS: Final = 1_000_000
-MAX_SEEDS: Final = 1_000  # boosters that are averaged
-MAX_HOURS: Final = 24.0 * 366  # a year; more is a mistake of units
-#: More threads (or processes) bring nothing; thousands of them crash the libraries below.
+MAX_SEEDS: Final = 1_000  # averaged boosters
+MAX_HOURS: Final = 24.0 * 366  # a year; more is probably a wrong unit
+#: More threads (or processes) do not help, and thousands crash the underlying libraries.
 MAX_THREADS: Final = max(64, 4 * (os.cpu_count() or 1))
 
 _WHOLE: Final[dict[str, tuple[int, int]]] = {
@@ -39,13 +39,13 @@ def require_ranges(**values: Any) -> None:
 
 
 def thread_count(threads: int) -> int:
-    """Return the number of threads for the boosters; 0 means every core, as -1 does in ``threads``."""
+    """Return the number of threads for the boosters; -1 becomes 0, all cores."""
     require_ranges(threads=threads)
     return max(0, int(threads))
 
 
 def require_seconds(name: str, value: float | None) -> None:
-    """Raise `XlarankError` for seconds that are negative or no number; None is no limit."""
+    """Raise `XlarankError` unless the value is a non-negative number or None."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if value is not None and not (number and value >= 0):  # written so that a NaN fails too
+    if value is not None and not (number and value >= 0):  # also false for NaN
         raise XlarankError(f"`{name}` is {value!r}", expected="seconds, 0 or more")

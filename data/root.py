@@ -1,4 +1,4 @@
-"""The data root: the first of several places that holds a TpuGraphs tree."""
+"""Search for the data root, the folder of a TpuGraphs tree."""
 
 from __future__ import annotations
 
@@ -17,25 +17,31 @@ SAMPLE: Final = Path(__file__).parent / "sample"
 
 @dataclass(frozen=True)
 class DataRoot:
-    """The location of the data: ``npz``, below ``path`` or itself, holds ``layout/`` and ``tile/``."""
+    """The location of the data.
+
+    Attributes:
+        npz: folder with ``layout/`` or ``tile/``: ``path`` or a folder below it.
+        why: why it was chosen.
+    """
 
     path: Path
     npz: Path
-    why: str  # it was chosen
+    why: str
 
 
 def find_data_root(named: Path | None = None) -> DataRoot:
     """Choose the data root.
 
-    In this order: ``named``, the environment variable ``XLARANK_DATA``, Kaggle's mount, ``~/data/tpugraphs`` (the
-    default of Google's tools), the embedded sample. Raises `DataRootError` if a given one holds no data.
+    The first of: ``named``, the environment variable ``XLARANK_DATA``, Kaggle's mount, ``~/data/tpugraphs`` (the
+    default of Google's tools), the embedded sample. Raises `DataRootError` if ``named`` or
+    ``XLARANK_DATA`` has no data.
     """
     if named is not None:
         return DataRoot(named, _require(named, "`data_root`"), "named by `data_root`")
     if from_environment := os.environ.get(ENVIRONMENT):
         path = Path(os.path.expanduser(from_environment))
         return DataRoot(path, _require(path, ENVIRONMENT), f"named by {ENVIRONMENT}")
-    home = Path(os.path.expanduser(HOME))  # unlike Path.expanduser, no error for a user without a home
+    home = Path(os.path.expanduser(HOME))  # unlike Path.expanduser, does not fail without a home
     for path, why in ((KAGGLE, "Kaggle's mount"), (home, f"the default place {HOME}")):
         if npz := _tree_below(path):
             return DataRoot(path, npz, why)
@@ -45,7 +51,7 @@ def find_data_root(named: Path | None = None) -> DataRoot:
 
 def _tree_below(path: Path) -> Path | None:
     for npz in (path, path / "npz", path / "npz_all" / "npz"):
-        # unlike Path.is_dir, os.path.isdir is False where permission is denied
+        # unlike Path.is_dir, os.path.isdir is False if permission is denied
         if any(os.path.isdir(npz / kind) for kind in ("layout", "tile")):
             return npz
     return None

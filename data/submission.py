@@ -13,7 +13,7 @@ from xlarank.data.errors import SubmissionError, counted
 from xlarank.data.files import atomic_write, regular_only
 
 HEADER: Final = ("ID", "TopConfigs")
-#: Only this many configurations of a tile graph count.
+#: Number of configurations of a tile graph that are scored.
 TILE_TOP: Final = 5
 _NUMBER: Final = re.compile("0|-?[1-9][0-9]{0,17}")
 
@@ -29,7 +29,7 @@ def wanted_count(row_id: str, configs: int) -> int:
 
 
 def write_submission(path: Path, rows: Mapping[str, Sequence[int]]) -> None:
-    """Write rows ``{id: configurations, best first}``."""
+    """Write ``rows``, which map ids to configurations, best first."""
     with path.open("w", encoding="utf-8", newline="") as stream:
         stream.write(",".join(HEADER) + "\n")
         for row_id, configs in rows.items():
@@ -39,7 +39,7 @@ def write_submission(path: Path, rows: Mapping[str, Sequence[int]]) -> None:
 
 
 def check_submission(path: Path, configs: Mapping[str, int]) -> None:
-    """Raise the first of `submission_problems`, a `SubmissionError`."""
+    """Raise the first of `submission_problems`, if any."""
     for problem in submission_problems(path, configs):
         raise problem
 
@@ -47,11 +47,11 @@ def check_submission(path: Path, configs: Mapping[str, int]) -> None:
 def submission_problems(
     path: Path, configs: Mapping[str, int | None], *, fewest: Mapping[str, int] | None = None
 ) -> Iterator[SubmissionError]:
-    """Yield the problems of a file in the order of its lines, at most one a line.
+    """Yield the problems of a file in line order, at most one per line; missing ids come last.
 
     Every id must be listed exactly once, with every configuration exactly once (layout) or at least 5 different
-    ones (tile; fewer if the graph has fewer). ``configs`` maps ids to numbers of configurations, None if unknown;
-    ``fewest`` ids of such tile graphs to the number required, by default 5.
+    ones (tile; fewer if the graph has fewer). ``configs`` maps ids to numbers of configurations, None if unknown.
+    ``fewest`` maps ids of tile graphs whose number is unknown to the number required, by default 5.
     """
     try:
         lines = _lines(path)
@@ -90,8 +90,8 @@ def complete_submission(
 ) -> dict[str, str]:
     """Write a file with a row for each of ``configs``, atomically, and return the origin of each row.
 
-    A row is ``ranked``; or else, with ``keep``, it stays what it is in the file now in place, if it is right there
-    ("kept"); or else it lists the configurations in the order of the graph's file ("default").
+    A row comes from ``ranked``; failing that, with ``keep``, from the existing file if valid there ("kept");
+    failing that, it lists the configurations in the order of the graph's file ("default").
     """
     try:
         before = read_submission(path) if keep and path.exists() else {}
@@ -124,9 +124,9 @@ def _lines(path: Path) -> list[list[str]]:
 
 
 def _order(listed: str) -> list[int] | None:
-    """Return the configurations that a row lists; None if one is no plain number."""
+    """Parse the configurations of a row; return None if one is not a plain number."""
     entries = listed.split(";")
-    plain = all(map(_NUMBER.fullmatch, entries))  # int() alone takes " 1", "+1" and "1_0" too
+    plain = all(map(_NUMBER.fullmatch, entries))  # int() also accepts " 1", "+1" and "1_0"
     return list(map(int, entries)) if plain else None
 
 

@@ -1,4 +1,4 @@
-"""Shape of a program graph: cycles, levels from the parameters up, and a hash of its structure."""
+"""Structure of a program graph: cycles, levels of nodes, and a hash."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from numpy.typing import NDArray
 
 
 def has_cycle(edges: NDArray[np.int64], nodes: int) -> bool:
-    """Return whether edges ``(edges, 2)`` (consumer, operand) hold a cycle."""
+    """Return whether edges ``(edges, 2)`` (consumer, operand) contain a cycle."""
     if (edges[:, 0] > edges[:, 1]).all():  # numbered in topological order, as the dataset is
         return False
     return bool((node_levels(edges, nodes) < 0).any())
 
 
 def node_levels(edges: NDArray[np.int64], nodes: int) -> NDArray[np.int64]:
-    """Return ``(nodes,)`` length in edges of the longest path from a node down to one without operands.
+    """Return the number of edges on the longest path from each node to one without operands, ``(nodes,)``.
 
-    Nodes on or above a cycle get -1.
+    Nodes on a cycle, and those that depend on it, get -1.
 
     >>> node_levels(np.array([[2, 0], [2, 1], [3, 2], [3, 0]]), 4).tolist()
     [0, 0, 1, 2]
@@ -29,7 +29,7 @@ def node_levels(edges: NDArray[np.int64], nodes: int) -> NDArray[np.int64]:
     missing = np.bincount(edges[:, 0], minlength=nodes).tolist()
     level = [-1 if missing[node] else 0 for node in range(nodes)]
     done = [node for node in range(nodes) if not missing[node]]
-    for node in done:  # Kahn's algorithm; nodes are done in order of level, so the last operand is the deepest
+    for node in done:  # Kahn's algorithm; nodes finish in order of level, so a node's last operand is its deepest
         for user in users[node]:
             missing[user] -= 1
             if not missing[user]:
@@ -39,9 +39,9 @@ def node_levels(edges: NDArray[np.int64], nodes: int) -> NDArray[np.int64]:
 
 
 def structure_hash(opcode: NDArray[np.integer], edges: NDArray[np.integer]) -> int:
-    """Return a 64-bit hash of opcodes and edges, equal for one program at other batch sizes.
+    """Return a 64-bit hash of opcodes and edges, equal for one program at different batch sizes.
 
-    Compilers number a program's nodes alike whatever its sizes, so no graphs need to be matched.
+    Compilers number a program's nodes independently of its sizes, so no graph matching is needed.
     """
     ordered = edges[np.lexsort(edges.T[::-1])] if len(edges) else edges.reshape(0, 2)
     parts = [np.array([len(opcode)]), opcode, ordered.reshape(-1)]

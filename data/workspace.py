@@ -1,4 +1,4 @@
-"""The workspace: the folder for everything xlarank writes, and which names are allowed in it."""
+"""The workspace: the folder for everything xlarank writes, and its naming rules."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from xlarank.data.errors import WorkspaceError
 if TYPE_CHECKING:  # reads arrays; the command line imports this module for --help
     from xlarank.data.collection import Collection
 
-#: The workspace of commands that name none.
+#: Default workspace of commands.
 DEFAULT_ROOT: Final = Path("work")
 
 _SAFE_NAME = re.compile(r"[\w+\-@,=()\[\]{}#%&!'^][\w+\-@,=()\[\]{}#%&!'^. ]*")
-#: Bytes of a file name on common file systems.
+#: Maximum bytes of a file name on common file systems.
 _LONGEST_NAME: Final = 255
 
 
@@ -57,7 +57,7 @@ class Workspace:
         return self._below("reports")
 
     def require_writable(self) -> None:
-        """Raise `WorkspaceError` unless the folder can be made and written to."""
+        """Raise `WorkspaceError` unless the folder can be created and written to."""
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             if not os.access(self.root, os.W_OK | os.X_OK):

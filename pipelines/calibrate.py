@@ -1,4 +1,4 @@
-"""Measure out of fold how far trained models can be trusted."""
+"""Calibrate the certainty of trained models on out-of-fold scores."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from xlarank.pipelines.training.training_sets import learned_by
 def calibrate(
     workspace: Workspace, *, collections: Sequence[str] = (), threads: int = 0, progress: Progress | None = None
 ) -> tuple[dict[str, Calibration], dict[str, str]]:
-    """Calibrate trained models: fit their rankers anew on the folds of `train`, with each of their seeds.
+    """Calibrate trained models by refitting their rankers on the folds of `train`, once per seed.
 
-    Folds hold out kernel families for tiles, else program families. Other collections that a model was trained on
-    are used, too, without the held-out families, and not counted. The calibration is saved with the model.
+    Folds hold out kernel families for tiles, program families otherwise. Extra collections of a model are used for
+    fitting, without the held-out families, but not for calibration. The calibration is saved with the model.
 
-    Returns the calibrations by collection, and why others have none. Raises `CollectionError` if none has, and
-    the error of a collection that was named.
+    Returns the calibrations by collection, and the reasons why others have none. Raises `CollectionError` if none
+    could be calibrated, and the error of any collection named in ``collections``.
     """
     progress = progress or Silent()
     workspace.require_writable()

@@ -1,4 +1,4 @@
-"""Label layout configurations of a program: estimated by the TPU compiler or measured on this machine."""
+"""Label layout configurations of a program by the TPU compiler's estimates or by measurement."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ from xlarank.pipelines.programs.sources import (
 from xlarank.pipelines.programs.timing import ROUNDS, Stopwatch, fastest, time_programs
 from xlarank.pipelines.support.progress import Progress, steps_of
 
-#: Configurations that are bred at a time, and the number of the best that they are bred from.
+#: Batch size of the genetic search, and number of best configurations used as parents.
 _BATCH, _PARENTS = 8, 8
 
 
 @dataclass(frozen=True)
 class CollectSettings(SearchSettings):
-    """Settings that labels depend on; ``evolve`` is guided by the labels.
+    """Settings of `collect`.
 
     Attributes:
-        target: a name of `xlarank.data.hlo.compiler.targets.TARGETS`.
-        limit: seconds that one configuration may compile.
+        target: a name in `xlarank.data.hlo.compiler.targets.TARGETS`.
+        limit: maximum seconds to compile one configuration.
         effort: XLA's ``exec_time_optimization_effort``; changes labels.
-        minutes: the longest that programs are measured; labels of a target that estimates do not depend on it.
+        minutes: maximum time for measuring all programs; ignored by targets that estimate.
     """
 
     target: str
@@ -62,9 +62,9 @@ def collect(
     """Write ``npz/layout/<source>/<search>/<split>/NAME.npz`` below ``out``, its module and a manifest.
 
     ``program`` is a file of HLO or ``module:function``, a function without arguments that returns a JAX callable
-    and its arguments. Labels in ns are named by their source: ``tpu-estimate`` (the compiler's estimate) or the
-    device that they were measured on. An interrupted run can be repeated: it continues.
-    Raises `CompilerError` if the compiler is missing, or not even its default compiles.
+    and its arguments. Labels are in ns; ``<source>`` is ``tpu-estimate`` (the compiler's estimate) or the
+    device that they were measured on. An interrupted run resumes when repeated.
+    Raises `CompilerError` if the compiler is missing or its default configuration does not compile.
     """
     choose_splits([split])
     wanted = target_of(settings.target)
@@ -104,9 +104,9 @@ def collect(
 
                 codes, outcomes = _searched(settings.search, count, candidates, rng, outcomes_of)
             good = [at for at, outcome in enumerate(outcomes) if outcome.status is Status.OK]
-            # a genetic search finds good ones late: the order must not give labels away
+            # shuffled, because a genetic search finds good ones late and the order would leak labels
             order = [0, *rng.permutation(good[1:]).tolist()]
-            # configurations that became the same program share its label, so ties are real
+            # configurations compiled to the same program share its label
             first = {outcomes[at].fingerprint: at for at in reversed(order)}
             programs = list(dict.fromkeys(outcomes[at].fingerprint for at in order))
             if target.estimated:
@@ -136,7 +136,7 @@ def _searched(
     """Return the configurations of a search with their outcomes, the compiler's default first."""
     codes: Codes = np.zeros((1, candidates.groups), np.int32)
     outcomes = outcomes_of(codes)
-    if outcomes[0].status is not Status.OK:  # the others are worth nothing
+    if outcomes[0].status is not Status.OK:  # labels are relative to the default
         late = outcomes[0].status is Status.TIMEOUT
         do = "try another `target`, or leave out what this one refuses"
         do = "give it more seconds with `limit`, or a smaller program" if late else do
@@ -156,7 +156,7 @@ def _searched(
 
 
 def _estimated(target: Target, estimates: dict[str, Estimate]) -> tuple[dict[str, int], dict[str, Any]]:
-    """Return the nanoseconds of programs by the compiler's estimate, and facts for the manifest."""
+    """Return the estimated nanoseconds of programs, and entries for the manifest."""
     labels = {key: target.nanoseconds(estimate.cycles) for key, estimate in estimates.items()}
     if not all(labels.values()):
         expected = "operations whose cycles it knows"
@@ -169,7 +169,7 @@ def _measured(
     compiler: Compiler, modules: dict[str, Message], settings: CollectSettings, journal: Journal,
     progress: Progress | None,
 ) -> tuple[dict[str, int], dict[str, Any]]:  # fmt: skip
-    """Return the measured nanoseconds of programs, and facts for the manifest."""
+    """Return the measured nanoseconds of programs, and entries for the manifest."""
     with steps_of(progress, f"measuring {len(modules)} programs in rounds, at least", ROUNDS) as step:
         timings = time_programs(
             compiler, next(iter(modules.values())), modules, minutes=settings.minutes, seed=settings.seed,
@@ -177,7 +177,7 @@ def _measured(
         )  # fmt: skip
     rounds = timings.seconds.shape[1]
     retest = None
-    if min(timings.seconds.shape) > 1:  # of labels of the even and of the odd rounds, as a perfect ranker
+    if min(timings.seconds.shape) > 1:  # tau between labels of the even and the odd rounds
         halves = fastest(timings.seconds[:, ::2]), fastest(timings.seconds[:, 1::2])
         retest = round(float(kendall_tau(*halves)), 4)
     return timings.nanoseconds(), {
@@ -188,7 +188,7 @@ def _measured(
 
 
 def _records(order: list[int], outcomes: list[Outcome]) -> list[dict[str, Any]]:
-    """Return the outcome of each configuration, by its row in the file; those that failed have none."""
+    """Return a record per configuration, in order of rows; failed ones come last, without a row."""
     failed = [at for at, outcome in enumerate(outcomes) if outcome.status is not Status.OK]
     return [
         {

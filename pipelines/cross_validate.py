@@ -1,4 +1,4 @@
-"""Out-of-fold scores: every graph is scored by a ranker that was fitted without it and its relatives."""
+"""Cross-validation: score every graph by a ranker that was fitted without it and its relatives."""
 
 from __future__ import annotations
 
@@ -51,25 +51,25 @@ def cross_validate(
     without: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> Evaluation:
-    """Score training graphs out of fold, and write the scores into ``predictions/``.
+    """Score training graphs out of fold, and write the scores to ``predictions/``.
 
-    Without ``model`` each collection's trained model is scored, with its parameters and rounds: the scores that
-    `train` kept if it held out the same, otherwise rankers are fitted anew.
+    Without ``model``, each collection's trained model is scored with its parameters and rounds. The scores kept by
+    `train` are reused if it held out the same; otherwise rankers are refitted.
 
     Args:
-        model: ranker to fit in place of the trained model's, with tuned parameters if there are any, at the best
-            number of rounds on these folds (at most those of ``fit``). Several are compared with the first.
-        by: what is held out with a graph. "kind", as `train` does: every kernel that may be of its kernel family
+        model: ranker to fit instead of the trained model's, with tuned parameters if any and the best number of
+            rounds on these folds (at most that of ``fit``). Several rankers are compared with the first.
+        by: what is held out with a graph. "kind", as in `train`: every kernel that may be of its kernel family
             (`xlarank.features.tile.tile_context.kernel_kinds`), with the fallback of
             `xlarank.models.validation.folds`; for layouts, and tiles of unknown kernel families, the program
-            family. "family": the program family, as for a new program. "graph": nothing else, as for another
-            variant of a known program; graphs that are alone in their family are left out.
-        with_valid: fit ``model`` on the valid split, too.
-        without: names of classes of blocks. The ranker is compared with itself on rows without their columns.
+            family. "family": its program family, as for a new program. "graph": nothing else, as for a new variant
+            of a known program; graphs without another in their family are left out.
+        with_valid: also use the valid split for fitting and scoring ``model``.
+        without: names of block classes. The ranker is compared with itself without their columns.
 
-    If the workspace cannot be written, a note says so. Raises `CollectionError` when nothing could be scored, or
-    for a collection asked for by name; `ModelError` for an unknown ranker and a missing model;
-    `XlarankError` for another ``by``, an unknown block, and several rankers beside ``without``.
+    If the workspace is not writable, a note is added instead. Raises `CollectionError` if nothing could be scored,
+    or a collection named in ``collections`` could not; `ModelError` for an unknown ranker or a missing model;
+    `XlarankError` for an invalid ``by``, an unknown block, or several rankers with ``without``.
     """
     if by not in HELD_OUT:
         raise XlarankError(f"`by` is {by!r}", expected=" or ".join(HELD_OUT))
@@ -82,7 +82,7 @@ def cross_validate(
     for collection in chosen_collections(workspace, collections):
         with skip_unless_named(collection, collections, evaluation.left_out):
             tables = []
-            # first without the blocks, which leaves out the collections that have none of their columns
+            # first without the blocks: fails early if a collection has none of their columns
             for blocks in (without, ()) if without else (None,):
                 job = _Job(workspace, collection, by, with_valid, settings, blocks, progress, evaluation)
                 tables += [job.score_ranker(name) for name in names] or [job.score_model()]
@@ -94,7 +94,7 @@ def cross_validate(
 
 
 def worth_of_blocks(evaluation: Evaluation, blocks: Sequence[str]) -> dict[str, str]:
-    """Describe, by collection, the paired difference that the columns of the blocks make."""
+    """Describe the paired difference made by the columns of the blocks, for each collection."""
     texts = {}
     for collection, rankings in evaluation.rankings().items():
         whole, rest = ({graph: values["score"] for graph, values in of.items()} for of in rankings.values())
@@ -106,10 +106,10 @@ def worth_of_blocks(evaluation: Evaluation, blocks: Sequence[str]) -> dict[str, 
 
 @dataclass(frozen=True)
 class _Job:
-    """The folds of one collection, on rows without the columns of some blocks.
+    """Cross-validation of one collection.
 
     Attributes:
-        without: names of blocks; None also allows the scores that `train` kept.
+        without: names of blocks whose columns are dropped; None also allows reusing the scores kept by `train`.
     """
 
     workspace: Workspace
@@ -122,7 +122,7 @@ class _Job:
     evaluation: Evaluation
 
     def score_model(self) -> pl.DataFrame:
-        """Score the trained model's ranker at its parameters and rounds, on the graphs that it was trained on."""
+        """Score the trained model's ranker, with its parameters and rounds, on its training graphs."""
         model = model_of(self.workspace, self.collection)
         card = model.card
         if self.without is None and self.by in (KIND, card.folds_by):
@@ -209,7 +209,7 @@ class _Job:
         self, training: StoredTrainingSet, plan: FoldPlan, name: str, tuned: bool, curves: Curves, stage: int,
         seconds: float,
     ) -> pl.DataFrame:  # fmt: skip
-        """Return the results of a stage, after writing them and its scores."""
+        """Write the results and scores of a stage, and return the results."""
         place = str(self.collection), "train", plan.by
         table = results_table(curves.at(stage), name + self._suffix, place=place, tuned=tuned, seconds=seconds)
 

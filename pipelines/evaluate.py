@@ -39,17 +39,17 @@ def evaluate(
     scores: ScoreFiles | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
-    """Score the models of the chosen collections on a split, every configuration of every graph.
+    """Evaluate the models of the chosen collections on all configurations of a split.
 
     ``official_indices`` is a folder of ``<source>_<search>.json`` files, ``{graph: [configuration]}``: layout
-    graphs are scored on those configurations only.
-    ``model_from`` names the collection whose model scores all chosen ones instead of their own. ``scores`` are
-    evaluated in place of those of models. The scores of a collection's own model are written into
-    ``predictions/``; if the workspace cannot be written, a note says so.
+    graphs are evaluated on those configurations only.
+    ``model_from`` names a collection whose model scores all chosen collections instead of their own models.
+    ``scores`` are evaluated instead of models. Scores of a collection's own model are written to ``predictions/``;
+    if the workspace is not writable, a note is added instead.
 
-    Raises `CollectionError` if nothing could be scored; `ModelError` if ``model_from`` has no model, and for
-    a collection asked for by name that the model cannot score (another kind, other columns); `XlarankError` for
-    an unknown split.
+    Raises `CollectionError` if nothing could be scored; `ModelError` if ``model_from`` has no model or if the
+    model cannot score a collection named in ``collections`` (another kind, other columns); `XlarankError` for an
+    unknown split.
     """
     if split not in SPLITS:
         raise XlarankError(f"{split!r} is not a split", expected=", ".join(SPLITS))
@@ -77,7 +77,7 @@ def _evaluate(
     workspace: Workspace, collection: Collection, evaluation: Evaluation, ranker: TrainedModel | ScoreFiles,
     indices: Path | None,
 ) -> None:  # fmt: skip
-    """Add the rankings of a model or of files of scores; write the predictions of a collection's own model."""
+    """Add the metrics of a model or of score files; write the predictions of a collection's own model."""
     split = evaluation.graphs
     manifest = read_manifest(workspace, collection, split)
     if manifest is None:
@@ -120,7 +120,7 @@ def _evaluate(
 
 
 def _require_scorable(model: TrainedModel, collection: Collection, manifest: Manifest) -> None:
-    """Raise `ModelError` for graphs of another kind or other columns than the model's."""
+    """Raise `ModelError` if the graphs' kind or columns differ from the model's."""
     source = model.card.collection
     if model.card.kind != collection.kind:
         got = f"the model of {source} ranks {model.card.kind} graphs, {collection} has {collection.kind} graphs"
@@ -135,7 +135,7 @@ def _require_scorable(model: TrainedModel, collection: Collection, manifest: Man
 def _known_graphs(
     model: TrainedModel, collection: Collection, split: str, graphs: Mapping[str, object]
 ) -> list[str]:
-    """Return a note if the model was trained on evaluated graphs, or on another collection."""
+    """Note if the model was trained on graphs evaluated here, or on another collection."""
     seen, source = len(model.card.known_graphs & graphs.keys()), model.card.collection
     if source != str(collection):
         related = len(graphs) - count_unseen(model, graphs)
@@ -149,7 +149,7 @@ def _known_graphs(
 
 
 def _official_files(folder: Path, collections: Sequence[Collection]) -> dict[Collection, Path]:
-    """Return the files of layout collections; raises `CollectionError` if none exists."""
+    """Return the index file of each layout collection; raises `CollectionError` if none exists."""
     layouts = [collection for collection in collections if collection.kind == "layout"]
     files = {collection: folder / f"{'_'.join(collection.parts[1:])}.json" for collection in layouts}
     if not any(path.is_file() for path in files.values()):
@@ -169,7 +169,7 @@ def _official_indices(path: Path) -> dict[str, list[int]]:
 
 
 def _picked(graph: GraphRows, configurations: list[int]) -> Indices:
-    """Return the indices of official configurations; raises `CollectionError` if they are not of this graph."""
+    """Return the rows of the official configurations; raises `CollectionError` if unknown or none measured."""
     if not set(configurations) <= set(graph.ids.tolist()):
         got = f"the official indices of {graph.name} reach beyond its {counted(len(graph.ids), 'configuration')}"
         expected = "the file that the indices were drawn from"

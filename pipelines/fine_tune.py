@@ -26,11 +26,11 @@ from xlarank.pipelines.training import fitting
 from xlarank.pipelines.training.fitting import Candidate, TrainingJob, TrainRequest, TrainResult
 from xlarank.pipelines.training.training_sets import StoredTrainingSet, extra_collections, read_training_set
 
-#: Learning rates of new trees, as multiples of the model's own, among which folds choose.
+#: Learning rates of new trees to cross-validate, as multiples of the model's own.
 RATES: Final = (1.0, 0.3)
 #: Minimum number of families unknown to the model for choosing by cross-validation.
 FEWEST_FAMILIES: Final = 3
-#: Rounds and rate without folds: the best on the embedded sample (docs/how-to/fine-tune.md).
+#: Rounds and rate used without folds: the best on the embedded sample (docs/how-to/fine-tune.md).
 CONTINUED_ROUNDS, CONTINUED_RATE = 100, 1.0
 
 
@@ -40,11 +40,11 @@ def fine_tune(
     """Continue a model on each collection instead of training from scratch.
 
     ``start`` is "shipped" for the shipped ranker of the collection's kind, a collection with a model in the
-    workspace, or the folder of a model. Its rankers get at most ``rounds`` more trees, on the columns they use.
-    Folds choose the number of trees and their learning rate; only families unknown to the model are validated on,
-    and with fewer than `FEWEST_FAMILIES` of them both are defaults.
+    workspace, or the folder of a model. Each ranker gets at most ``rounds`` more trees, on the columns it uses.
+    The number of trees and their learning rate are cross-validated on families unknown to the model; with fewer
+    than `FEWEST_FAMILIES` of them, defaults are used.
 
-    Raises `ModelError` for a model that is missing or cannot be continued, and the errors of `train`.
+    Raises `ModelError` if the model is missing or cannot be continued, and the errors of `train`.
     """
     request, progress = request or TrainRequest(), progress or Silent()
     workspace.require_writable()
@@ -67,7 +67,7 @@ def fine_tune(
                 steps = len(rates) * len(job.plan.folds) + request.seeds
                 with steps_of(progress, f"training {collection}", steps) as step:
                     candidates = {rate: _candidate(job, model, rate, step) for rate in rates}
-                    rate, choice = max(candidates.items(), key=lambda item: item[1].value)  # a tie: the first rate
+                    rate, choice = max(candidates.items(), key=lambda item: item[1].value)  # ties: the first rate
                     rankers = fitting.fit_seeds(job, choice, step)
                 fingerprint, known = trained.fingerprint(card), sorted(card.known_graphs)
                 continues = Continued(source, card.collection, fingerprint, rate, known)
@@ -82,7 +82,7 @@ def fine_tune(
 
 
 def find_model(name: str, workspace: Workspace, kind: Kind = "layout") -> tuple[TrainedModel, str]:
-    """Load the shipped ranker of a kind, the model of a collection or that of a folder; return it with its source.
+    """Load the shipped ranker of a kind, a collection's model or a model folder; return it with its source.
 
     Raises `ModelError` if there is none.
     """
@@ -101,7 +101,7 @@ def find_model(name: str, workspace: Workspace, kind: Kind = "layout") -> tuple[
 
 
 def new_families(model: TrainedModel, training: StoredTrainingSet) -> FoldPlan:
-    """Return folds of the graphs whose families are unknown to a model; none if these are too few.
+    """Return folds over the graphs of families unknown to a model; no folds if there are too few families.
 
     Raises `CollectionError` or `ModelError` unless the model can be continued on these graphs.
     """
@@ -118,7 +118,7 @@ def new_families(model: TrainedModel, training: StoredTrainingSet) -> FoldPlan:
 
 
 def _candidate(job: TrainingJob, model: TrainedModel, rate: float, step: Callable[[str], None]) -> Candidate:
-    """Return the model's rankers, warm-started at a learning rate; without folds, at the default rounds."""
+    """Return the model's rankers, warm-started at a learning rate; without folds, with default rounds."""
     rankers, tuned = [ranker.continuing(rate) for ranker in model.rankers], model.card.tuned
     if job.plan.folds:
         return fitting.validate(job, rankers, tuned, step)
@@ -127,7 +127,7 @@ def _candidate(job: TrainingJob, model: TrainedModel, rate: float, step: Callabl
 
 
 def _explained(job: TrainingJob, model: TrainedModel, continues: Continued, choice: Candidate) -> str:
-    """Describe the continued model and, if folds chose, the out-of-fold difference to it."""
+    """Describe the model that was continued and, with folds, the out-of-fold improvement over it."""
     name = "the shipped ranker" if continues.where == SHIPPED else f"the model at {continues.where}"
     why = f"fine-tuned from {name} ({continues.collection}, {counted(len(continues.graphs), 'program')})"
     if not choice.metrics:

@@ -1,4 +1,4 @@
-"""Contents of a data root, and of one graph file."""
+"""Summaries of a data root and of a graph file."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ from xlarank.pipelines.support.progress import Progress, steps_of
 
 @dataclass
 class SplitInfo:
-    """Counts of one split of a collection; ``nodes`` and ``configurable`` have a number for each graph.
+    """Counts of one split of a collection.
 
     Attributes:
-        siblings: number of layout graphs with the structure of a train graph (in train, of another one).
+        nodes: number of nodes of each graph.
+        configurable: number of configurable nodes of each layout graph.
+        siblings: number of layout graphs with the structure of a train graph other than themselves.
     """
 
     collection: str
@@ -42,7 +44,7 @@ class SplitInfo:
 def info(
     data_root: DataRoot, *, collections: list[str] | None = None, progress: Progress | None = None
 ) -> list[SplitInfo]:
-    """Read, check and count every graph file."""
+    """Read every graph file and return counts by split."""
     files = graph_files(data_root.npz, collections or [], where=str(data_root.path))
     splits: dict[tuple[str, str], SplitInfo] = {}
     structures: list[tuple[str, str, int]] = []
@@ -69,7 +71,7 @@ def info(
                     part.unrankable.append(file.name)
             step(f"{file.collection} {file.split} {file.name}")
     known = Counter((collection, structure) for collection, split, structure in structures if split == "train")
-    for collection, split, structure in structures:  # a graph is no sibling of its own
+    for collection, split, structure in structures:  # a train graph does not count as its own sibling
         splits[collection, split].siblings += known[collection, structure] > (split == "train")
     return list(splits.values())
 
@@ -79,10 +81,10 @@ class TileLabels:
     """Configurations and labels of a tile graph.
 
     Attributes:
-        configurations, measured, distinct: numbers of configurations.
+        configurations, measured, distinct: numbers of all, measured and distinct configurations.
         best_ns: runtime of the fastest configuration; None without labels.
-        default_ns: runtime of the compiler's default; None if it is not known.
-        repeat_std: `relative_std` of identical configurations, over the default; None if none was repeated.
+        default_ns: runtime of the compiler's default; None if unknown.
+        repeat_std: `relative_std` of identical configurations, relative to the default; None without repeats.
     """
 
     configurations: int

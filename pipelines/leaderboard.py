@@ -1,4 +1,4 @@
-"""Rankers and rules side by side, from the evaluations of a workspace."""
+"""Comparison of rankers and rules from the stored results of a workspace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Write the report of a workspace: one HTML page."""
+"""HTML report of a workspace."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Report:
     """A written report.
 
     Attributes:
-        size: bytes of the page.
+        size: size of the page in bytes.
         scores: mean score and number of graphs by collection.
-        left_out: collection -> why it has no scores.
+        left_out: collection -> reason for missing scores.
     """
 
     out: Path
@@ -45,12 +45,12 @@ def report(
     workspace: Workspace, out: Path | None = None, *, compare: Workspace | None = None,
     collections: Sequence[str] = (), progress: Progress | None = None,
 ) -> Report:  # fmt: skip
-    """Write the report of a workspace to ``out`` (by default ``report.html`` in its folder of reports).
+    """Write the report of a workspace to ``out`` (default: ``report.html`` in its reports folder).
 
-    The page holds everything it shows: it opens from disk without a network, in light and in dark. Models are
-    scored on the valid split anew; those of ``compare``, another workspace, too, and compared graph by graph.
+    The page is self-contained and has a light and a dark theme. Models are scored anew on the valid split; with
+    ``compare``, so are those of another workspace, and both are compared graph by graph.
 
-    Raises `CollectionError` if the workspace holds nothing.
+    Raises `CollectionError` if the workspace has no stored features.
     """
     chosen = chosen_collections(workspace, collections)
     all_facts: list[gather.CollectionFacts] = []

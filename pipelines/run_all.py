@@ -1,9 +1,9 @@
 """All steps from graph files to a submission, within a budget of time and memory.
 
-A submission in the default order is written at once and improved by every model: collection by collection, the
-cheapest first, a first model, a study and a final model. Each step runs in its own process, within an equal share
-of the remaining time, so a failure affects its collection only. At the end, collections without a model of their
-own are ranked as by `submit`.
+A submission in the default order is written first and then improved collection by collection, cheapest first:
+by a first model, a study and a final model. Each collection gets an equal share of the remaining time, and each
+step runs in its own process, so a failure affects its collection only. Finally, collections without a model of
+their own are ranked as by `submit`.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from xlarank.pipelines.training.budget import CollectionPlan, RunSettings, read_
 from xlarank.pipelines.training.fitting import TrainRequest
 from xlarank.pipelines.tune import ROUNDS, tune
 
-#: Share of the time after which no step begins.
+#: Fraction of the time after which no step begins.
 _LAST: Final = 0.95
 #: Time reserved for the last trial and the final model, in multiples of the time of the first model.
 _AFTER_TUNING: Final = 2.5
-#: Values of `CollectionOutcome.ranked_by`, besides the name of the model of another collection.
+#: Values of `CollectionOutcome.ranked_by`; any other value names the model of another collection.
 DEFAULT_ORDER, EARLIER, FIRST, FINAL = "default order", "an earlier run", "first model", "final model"
 ATTACHED: Final = "attached model"
 
@@ -73,7 +73,7 @@ class CollectionOutcome:
 
 @dataclass
 class RunSummary:
-    """Result of `run_all`; ``broken`` has the reasons of test graphs that are not in the file."""
+    """Result of `run_all`; ``broken`` maps test graphs missing from the submission to the reason."""
 
     out: Path
     plan: list[CollectionPlan]
@@ -95,9 +95,9 @@ def run_all(
 ) -> RunSummary:
     """Build, tune, train and submit every collection within the hours and memory of ``settings``.
 
-    A rerun keeps the stored graphs, trials, models and rows of the submission of an interrupted run. A collection
-    that fails keeps its best rows so far, at worst the default order, and its outcome has the reason. ``on_plan``
-    gets the plan before the work begins.
+    A rerun reuses the stored graphs, trials, models and submission rows of an interrupted run. A collection that
+    fails keeps its best rows so far, at worst the default order, and its outcome notes the reason. ``on_plan`` is
+    called with the plan before the work begins.
 
     Raises `DataRootError`, `CollectionError` and `WorkspaceError` if no collection can be processed, and
     `CollectionError` if there are no test graphs.
@@ -123,14 +123,14 @@ def run_all(
 
 
 def _reason(error: Exception) -> str:
-    """Return the end of an error's message in one line, with the type of an unexpected error."""
+    """Return the end of an error's message as one line, after the type if the error is unexpected."""
     kind = "" if isinstance(error, XlarankError) else f"{type(error).__name__}: "
     return f"{kind}{' '.join(str(error).split())[-600:]}"
 
 
 @dataclass
 class _Job:
-    """State of a run; ``last`` is the monotonic time at which all steps end."""
+    """State of a run; ``last`` is the deadline (monotonic) of its steps."""
 
     data_root: DataRoot
     workspace: Workspace
@@ -161,7 +161,7 @@ class _Job:
                 outcome.ranked_by = EARLIER
 
     def run(self, function: Callable[..., Any], *arguments: Any, end: float, **named: Any) -> Any:
-        """Return the result of a step in its own process, which is killed at the ``end`` (monotonic)."""
+        """Run a step in its own process and return its result; the process is killed at ``end`` (monotonic)."""
         if end <= time.monotonic():
             raise XlarankError(f"no time left for {function.__name__}")
         return isolated(function, *arguments, limit=end - time.monotonic(), progress=self.progress, **named)
@@ -178,7 +178,7 @@ class _Job:
             raise CollectionError("no training graphs, no test graphs, or not enough memory")
         manifest = read_manifest(workspace, part.collection, "train")
         stored = 0 if manifest is None else manifest.recipe.max_configs
-        kept = stored if 0 < stored <= part.most_configs else part.max_configs  # an earlier run's, if they fit
+        kept = stored if 0 < stored <= part.most_configs else part.max_configs  # reused if it fits
         self.build(part, "test", end=end, max_configs=kept, seed=settings.seed)
         self.build(part, "train", "valid", end=end, max_configs=kept, seed=settings.seed)
         names = [str(part.collection)]
@@ -220,7 +220,7 @@ class _Job:
                     outcome.notes.append(reason)
 
     def build(self, part: CollectionPlan, *splits: str, end: float, **named: Any) -> None:
-        """Build features; no graph is begun after half of the time."""
+        """Build features; no graph is started after half of the time until ``end``."""
         request = BuildRequest(
             collections=[str(part.collection)], splits=splits, jobs=part.jobs,
             timeout=max(1.0, (end - time.monotonic()) / 2), **named,
@@ -233,7 +233,7 @@ class _Job:
             notes += [f"{name} ({split.split}) is broken: {why}" for name, why in split.broken.items()]
 
     def rank(self, part: CollectionPlan, by: str) -> None:
-        """Put the collection's rows into the submission."""
+        """Update the collection's rows in the submission, and its outcome."""
         self.put_rows(part.collection, max(self.last, time.monotonic() + 60))
         folds, outcome = read_card(self.workspace.model(part.collection)).folds, self.outcomes[part.collection]
         outcome.ranked_by, outcome.folds = by, summarise(folds) if folds else {}
@@ -247,8 +247,8 @@ class _Job:
         return report
 
     def card(self, part: CollectionPlan) -> ModelCard | None:
-        """Return the card of the model in the workspace, if it fits the stored rows."""
-        with suppress(XlarankError):  # a broken model is trained again
+        """Return the card of the collection's model if it fits the stored rows."""
+        with suppress(XlarankError):  # a broken model is retrained
             manifest = read_manifest(self.workspace, part.collection, "train")
             model = model_of(self.workspace, part.collection)
             if manifest is not None and model.card.recipe == manifest.recipe:
@@ -257,7 +257,7 @@ class _Job:
         return None
 
     def attach(self, source: Workspace, collection: Collection) -> ModelCard:
-        """Copy a model of another workspace without loading it, which could crash this process."""
+        """Copy a model of another workspace, unloaded: loading a damaged model could crash this process."""
         card = read_card(source.model(collection))
         if source.root.resolve() != self.workspace.root.resolve():
             with workspace_lock(self.workspace, self.progress):
@@ -270,9 +270,9 @@ class _Job:
 def first_model(
     workspace: Workspace, collection: Collection, request: TrainRequest | None, *, progress: Progress
 ) -> None:
-    """Train on the train split, write scores on valid and draw the ranks of the graph of median score."""
+    """Train unless ``request`` is None, store metrics on valid and plot the ranks of the median-score graph."""
     path, first = budget.first_scores(workspace, collection), read_first_scores(workspace, collection)
-    if request is not None:  # None: an earlier run was interrupted after the training
+    if request is not None:  # None: trained by an interrupted run
         (result,) = train(workspace, request, progress=progress)
         first = {"seconds": result.seconds}
         write_json(path, first)

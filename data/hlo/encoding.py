@@ -1,9 +1,9 @@
 """Encoding of an HLO module as the dataset's arrays: 140 node columns, opcodes, edges, splits, configurable nodes.
 
-The formulas are those of Google's extractor (google-research-datasets/tpu_graphs, ``process_data/xla``): a number
-is kept as a 64-bit integer and rounded to float32 once, sequences keep their first 2, 4 or 6 entries and, where
-the column list says so, their sum and product (1 for an empty sequence). Nodes are numbered through the
-computations in the module's order. Every id in a file is checked before anything is computed from it.
+The formulas are those of Google's extractor (google-research-datasets/tpu_graphs, ``process_data/xla``): numbers
+are 64-bit integers, rounded to float32 once; sequences are cut to 2, 4 or 6 entries, some followed by their sum and
+product (1 for an empty sequence). Nodes are numbered across computations in the module's order. All ids in a file
+are checked before use.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from xlarank.data.schema import (
 )
 from xlarank.data.topology import has_cycle
 
-#: Arrays by their names in the dataset's files.
+#: Arrays by name in the dataset's files.
 Arrays = dict[str, NDArray[Any]]
 
-#: Operations whose layouts TpuGraphs chooses; the others follow them.
+#: Operations with configurable layouts; the layouts of others follow from them.
 _CONFIGURABLE: Final = frozenset({"convolution", "dot", "reshape"})
 _OPCODE: Final = re.compile(r"[a-z][a-z0-9-]{0,63}")
 
@@ -43,7 +43,7 @@ _INT64: Final = np.iinfo(np.int64)
 _NUMBERS: Final = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 16, 15, 18, 13, 14, 17)
 ELEMENT_TYPES: Final = dict(zip(_NUMBERS, ELEMENT_BYTES, strict=True))
 _ELEMENT_COLUMN: Final = {at: NODE_COLUMN[f"shape_element_type_is_{name}"] for at, name in ELEMENT_TYPES.items()}
-#: Computations that end a split: the extractor recognises them by these words in their names.
+#: Parts of names of computations that end a split, as in the extractor.
 _MAJOR: Final = ("cluster", "while", "cond")
 
 #: Roles of a convolution's dimensions: ``<role>_dim`` in columns, ``<role>_dimension`` in messages.
@@ -59,7 +59,7 @@ def encode_kernel(module: Message) -> Arrays:
     ``node_feat (nodes, 140)`` float32, ``node_opcode (nodes,)`` uint8, ``edge_index (edges, 2)`` int64: ``[u, v]``
     if u consumes v, or calls the computation whose root is v.
 
-    Raises `HloError` if the module contradicts itself or the format cannot hold it.
+    Raises `HloError` if the module is inconsistent or exceeds the limits of the format.
     """
     edges = _edges(module)
     opcodes = [OPCODE.get(instruction.opcode, 0) for _, instruction in instructions(module)]
@@ -73,11 +73,11 @@ def encode_kernel(module: Message) -> Arrays:
 
 
 def encode_program(module: Message) -> Arrays:
-    """Encode an ``HloModuleProto`` as in `encode_kernel`, with the arrays that only layout files have.
+    """Encode an ``HloModuleProto`` as in `encode_kernel`, and add the arrays specific to layout files.
 
     ``node_splits (1, k)`` and ``node_config_ids (configurable nodes,)``, both int64. Every convolution,
-    dot and reshape outside fusion bodies is configurable, if the format can name its dimensions. The rule holds in
-    all of Google's files that were checked.
+    dot and reshape outside fusion bodies is configurable if its rank fits the format. The rule holds in all of
+    Google's files that were checked.
     """
     fused = fused_computations(module)
     configurable = [
@@ -143,7 +143,7 @@ def _numbered(module: Message) -> tuple[dict[int, dict[int, int]], dict[int, int
 
 
 def _label(part: Message) -> str:
-    """Return a display name of an instruction or computation; names from files are cut and quoted."""
+    """Return a display name of an instruction or computation; long names are cut, unprintable ones replaced."""
     return f"%{part.name[:80]}" if part.name.isprintable() and part.name else f"the one with id {part.id}"
 
 
@@ -205,7 +205,7 @@ def _fill_shape(row: NDArray[np.int64], shape: Message) -> None:
 def _sequence(
     row: NDArray[np.int64], stem: str, values: Sequence[int], *, keep: int = MAX_RANK, totals: bool = False
 ) -> None:
-    """Write the first ``keep`` values into columns ``stem_0``..., then their sum and product if asked for."""
+    """Write the first ``keep`` values into columns ``stem_0``..., then, with ``totals``, their sum and product."""
     first = NODE_COLUMN[f"{stem}_0"]
     row[first : first + min(keep, len(values))] = values[:keep]
     if totals:
@@ -218,7 +218,7 @@ def sum_and_product(what: str, values: Sequence[int]) -> tuple[int, int]:
     if 0 in values:
         return total, 0
     product = 1
-    for value in values:  # stops at the first overflow: a hostile list must not make a number of a million digits
+    for value in values:  # stop at the first overflow: a malicious list could make a number of a million digits
         product = _fits(product * value, what, values)
     return total, product
 
@@ -234,7 +234,7 @@ def _shown(values: Sequence[int]) -> str:
 
 
 def _splits(module: Message) -> NDArray[np.int64]:
-    """Return ``(1, k)`` from 0 to the number of nodes; a part ends with every major and the last computation."""
+    """Return split boundaries, ``(1, k)``; a split ends after each computation in `_MAJOR` and after the last."""
     ends, done = [0], 0
     for computation in module.computations:
         done += len(computation.instructions)
@@ -244,7 +244,7 @@ def _splits(module: Message) -> NDArray[np.int64]:
 
 
 def unexpressed(module: Message) -> tuple[str, ...]:
-    """Return phrases on what the format cannot express of a module, counted by name."""
+    """Describe what the format cannot express of a module, with counts by name."""
     opcodes = [instruction.opcode for _, instruction in instructions(module) if instruction.opcode not in OPCODE]
     types = (instruction.shape.element_type for _, instruction in instructions(module))
     ranks = (len(instruction.shape.dimensions) for _, instruction in instructions(module))

@@ -1,8 +1,8 @@
-"""Kernels of a compiled program: each cut out as a module of its own, with the tile that the compiler chose.
+"""Kernels of a compiled program, each extracted as a module, with the tile that the compiler chose.
 
-XLA:TPU writes the tile of every fusion, convolution, reduction, copy, ... into its backend configuration: bounds of
-the windows on its kernel, output and input, counted in hardware tiles in the two minor dimensions as in TpuGraphs,
-and the cycles it estimates for the whole operation.
+XLA:TPU writes the tile of every fusion, convolution, reduction, copy, ... into its backend configuration: window
+bounds of kernel, output and input, with the two minor dimensions in hardware tiles as in TpuGraphs, and the
+estimated cycles of the whole operation.
 """
 
 from __future__ import annotations
@@ -19,26 +19,33 @@ from xlarank.data.hlo.encoding import Arrays, encode_kernel, fused_computations
 from xlarank.data.hlo.messages import HloModuleProto, Message
 from xlarank.data.schema import OPCODE
 
-#: The compiler writes 2^63 - 1 for no estimate, or adds 2^60 to a sum.
+#: Cycles from here on mean no estimate: the compiler writes 2^63 - 1, or adds 2^60 to a sum.
 NO_ESTIMATE: Final = 2**60
 
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """One operation of a compiled program with its tile."""
+    """One operation of a compiled program with its tile.
+
+    Attributes:
+        program: encoding of the operation as a module.
+        digest: hash of ``program``.
+        kernel, output: tile bounds; input bounds follow from them and are 0 in TpuGraphs' files.
+        cycles: the compiler's estimate; `NO_ESTIMATE` or more means none.
+    """
 
     opcode: str
-    program: Arrays  # the operation as a module of its own
-    digest: str  # of these arrays
-    kernel: tuple[int, ...]  # bounds of the tile; input bounds follow from them and are 0 in TpuGraphs' files
+    program: Arrays
+    digest: str
+    kernel: tuple[int, ...]
     output: tuple[int, ...]
-    cycles: int  # the compiler's estimate; `NO_ESTIMATE` or more means none
+    cycles: int
 
 
 def cut_kernels(module: Message) -> Iterator[Kernel]:
     """Yield every operation with a tile, in program order.
 
-    Operations on arrays in vector memory are left out: they cost less, and no column of a file would say why.
+    Operations on arrays in vector memory are skipped: they cost less, which no feature of the format could explain.
     """
     inside = fused_computations(module)
     for computation in module.computations:
@@ -50,7 +57,7 @@ def cut_kernels(module: Message) -> Iterator[Kernel]:
             around = [instruction.shape, *(shapes[operand] for operand in instruction.operand_ids)]
             if window is None or any(map(_in_vector_memory, around)):
                 continue
-            with suppress(HloError):  # outside what the format can hold
+            with suppress(HloError):  # beyond the limits of the format
                 program = encode_kernel(_cut_out(module, computation, instruction))
                 bounds = (window.get(f"{slot}_window_bounds", ()) for slot in ("kernel", "output"))
                 kernel, output = (tuple(map(int, sizes)) for sizes in bounds)
@@ -59,7 +66,7 @@ def cut_kernels(module: Message) -> Iterator[Kernel]:
 
 
 def _cut_out(module: Message, computation: Message, instruction: Message) -> Message:
-    """Return a module of one instruction, the computations it calls, and a parameter for each operand."""
+    """Return a module with one instruction, the computations it calls, and a parameter per operand."""
     computations = {computation.id: computation for computation in module.computations}
     waiting, needed = list(instruction.called_computation_ids), set[int]()
     while waiting:
@@ -84,7 +91,7 @@ def _cut_out(module: Message, computation: Message, instruction: Message) -> Mes
 
 
 def _window(instruction: Message) -> dict[str, Any] | None:
-    """Return the tile in the backend configuration; None without one, or for an opcode unknown to the format."""
+    """Return the tile from the backend configuration; None if missing or if the format has no such opcode."""
     if instruction.opcode not in OPCODE or b"estimated_cycles" not in instruction.backend_config:
         return None
     try:

@@ -1,4 +1,4 @@
-"""The protobuf messages of HLO programs and of TpuGraphs' tuning data, made at run time.
+"""Protobuf messages of HLO programs and of TpuGraphs' tuning data, created at run time.
 
 Neither protoc nor TensorFlow nor bazel is needed: the fields that xlarank reads or writes are declared below,
 in the words of a ``.proto`` file, and become message classes when this module is imported. Protobuf keeps
@@ -24,7 +24,7 @@ from typing import Any, Final, TypeAlias
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-#: A message made at run time: its attributes are the fields declared below, unknown to a type checker.
+#: A message class created at run time; type checkers do not know its fields.
 Message: TypeAlias = Any
 
 _DECLARATIONS: Final = """
@@ -120,20 +120,20 @@ _SCALARS: Final = {
 
 
 def instructions(module: Message) -> Iterator[tuple[Message, Message]]:
-    """Yield every (computation, instruction) in the order of a graph's nodes: position is the node's id."""
+    """Yield every (computation, instruction) in node order: the position is the node's id."""
     for computation in module.computations:
         for instruction in computation.instructions:
             yield computation, instruction
 
 
 def declared() -> Iterator[tuple[str, list[tuple[str, str, int, bool]]]]:
-    """Yield the declarations: each message's name and its fields (name, type, number, repeated)."""
+    """Yield the name and fields (name, type, number, repeated) of each declared message."""
     for name, body in _MESSAGE.findall(_DECLARATIONS):
         yield name, [(field, kind, int(number), bool(many)) for many, kind, field, number in _FIELD.findall(body)]
 
 
 def _build() -> dict[str, type[Message]]:
-    """Return classes by name, from a descriptor pool apart from those of TensorFlow or jax."""
+    """Return classes by name, in a descriptor pool separate from those of TensorFlow and jax."""
     file = descriptor_pb2.FileDescriptorProto(name="xlarank_hlo.proto", package=_PACKAGE, syntax="proto3")
     for name, fields in declared():
         message = file.message_type.add(name=name)

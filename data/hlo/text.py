@@ -1,4 +1,4 @@
-"""HLO text as messages, by XLA's own parser in a process of its own: a text that crashes it must stop no other."""
+"""Parsing of HLO text by XLA's own parser, in a subprocess because malformed text can crash it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from google.protobuf.message import DecodeError
 from xlarank.data.errors import HloError
 from xlarank.data.hlo.messages import HloModuleProto, Message
 
-#: Where jaxlib keeps the parser: since 0.8, and before.
+#: Modules of jaxlib that may have the parser: since 0.8, and before.
 _PARSERS: Final = ("jaxlib._hlo", "jaxlib._jax")
-#: Brackets within brackets; protobuf reads no message of 100 levels, and the parser crashes at some thousands.
+#: Maximum nesting of brackets: protobuf refuses 100 levels, and the parser crashes at a few thousand.
 _MOST_NESTED: Final = 64
-#: Values of all constants, for which the parser takes 16 bytes each, elided ones (``{...}``) too.
+#: Maximum number of values of all constants; the parser allocates 16 bytes for each, even if elided (``{...}``).
 _MOST_VALUES: Final = 2**26
-#: Seconds that the parser may take.
+#: Timeout of the parser in seconds.
 _PATIENCE: Final = 600
 _EXPECTED: Final = "HLO text of one module"
 _DUMP: Final = "dump it as binary: XLA_FLAGS='--xla_dump_to=DIR --xla_dump_hlo_as_proto'"
@@ -28,7 +28,7 @@ _NO_CODE: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|/\*(?:[^*]++|\*(?!/))*+(?:
 _CONSTANT: Final = re.compile(rb"=([^=]*?)\bconstant\(")
 _DIMENSIONS: Final = re.compile(rb"\[([0-9,\s]*)\]")
 _ABSENT, _REFUSED = 3, 4
-#: Reads text from standard input, writes the module, or why there is none, to standard output.
+#: Script that reads text from standard input and writes the module, or the error, to standard output.
 _PARSE: Final = f"""
 import importlib, sys
 for name in sys.argv[1:]:
@@ -49,7 +49,7 @@ sys.stdout.buffer.write(module.as_serialized_hlo_module_proto())
 
 
 def parse_text(text: bytes) -> Message:
-    """Return the ``HloModuleProto`` of HLO text; raises `HloError`."""
+    """Parse HLO text into an ``HloModuleProto``; raises `HloError`."""
     try:
         text.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -73,7 +73,7 @@ def parse_text(text: bytes) -> Message:
 
 
 def _require_bounds(code: bytes) -> None:
-    """Raise `HloError` for text, without strings and comments, that the parser might crash on."""
+    """Raise `HloError` if the parser might crash; strings and comments must have been removed."""
     depth = deepest = 0
     for bracket in re.finditer(rb"[][(){}]", code):
         depth = depth + 1 if bracket.group() in b"([{" else max(0, depth - 1)

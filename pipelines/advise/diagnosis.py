@@ -1,4 +1,4 @@
-"""Inputs and outputs of a program, and where its cycles go: which of them only move data between layouts."""
+"""Inputs and outputs of a program, and its cycles by operation, including those of forced relayouts."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _WIDTH, _LEFT, _ROW, _MOST = 900, 360, 22, 24
 _PLURALS: Final = {
     "weight": "of weights", "input": "of inputs", "output": "of outputs", "between": "between two operations"
 }  # fmt: skip
-#: Opcodes that pass the values of a weight to the operation that multiplies by them.
+#: Opcodes that pass a weight on to the operation that uses it.
 _SAME: Final = frozenset({"convert", "copy", "reshape", "transpose", "bitcast", "reverse", "broadcast", "slice"})
 _NAMED: Final = re.compile(r"weight|param|kernel|embed|\bbias", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """An array that goes into a program or comes out of it.
+    """An input or output array of a program.
 
     Attributes:
-        kind: ``input``, ``output`` or ``weight``: an input with the name of one, or used as the second operand of a
-            convolution or product, or as a table.
+        kind: ``input``, ``output`` or ``weight``. Weights are inputs with a typical name, or used as the second
+            operand of a convolution or dot, or as the table of a gather.
         name: such as ``weights['w1']``.
-        path: `jax.tree_util.keystr` in the arguments or the result; empty for a module that no function made.
+        path: `jax.tree_util.keystr` in the arguments or the result; empty if not traced from a function.
         shape: such as ``f32[8,128]``.
     """
 
@@ -48,7 +48,7 @@ def shape_text(shape: Message) -> str:
 
 
 def leaves_of(module: Message, paths: Sequence[Sequence[str]]) -> tuple[list[Leaf], list[Leaf]]:
-    """Return inputs and outputs of a module; ``paths`` are those of a function, empty for a module."""
+    """Return inputs and outputs of a module; ``paths`` are a function's leaves, empty for other modules."""
     entry = next(part for part in module.computations if part.id == module.entry_computation_id)
     parameters = [instruction for instruction in entry.instructions if instruction.opcode == "parameter"]
     inputs = []
@@ -63,10 +63,10 @@ def leaves_of(module: Message, paths: Sequence[Sequence[str]]) -> tuple[list[Lea
 
 
 def ties_of(module: Message, inputs: Sequence[Leaf], outputs: Sequence[Leaf]) -> dict[int, int]:
-    """Return inputs that a loop takes from outputs of its last step, as positions: input -> output.
+    """Return positions of inputs that a loop takes from outputs of its previous step, input -> output.
 
-    They are aliased (donated), or have the same shape and path, first the whole path, then below the argument:
-    ``[0]['w']`` becomes ``[1]['w']`` or ``['w']``.
+    Both are aliased (donated), or have the same shape and path: the full path, else the path without the argument's
+    index, so ``[0]['w']`` matches ``[1]['w']`` or ``['w']``.
     """
     aliases = module.input_output_alias.entries
     ties = {int(alias.parameter_number): int(sum(alias.output_shape_index)) for alias in aliases}
@@ -84,7 +84,7 @@ def ties_of(module: Message, inputs: Sequence[Leaf], outputs: Sequence[Leaf]) ->
 
 
 def _multiplies(entry: Message, parameter: int) -> bool:
-    """Return whether a parameter is the second operand of a convolution or product, or a table to gather from."""
+    """Return whether a parameter is the second operand of a convolution or dot, or the table of a gather."""
     users = defaultdict[int, list[Message]](list)
     for instruction in entry.instructions:
         for operand in set(instruction.operand_ids):
@@ -103,7 +103,7 @@ def _multiplies(entry: Message, parameter: int) -> bool:
 
 @dataclass(frozen=True)
 class Cost:
-    """An operation as `Operation`, with the cycles of all its runs and their share in the estimate."""
+    """An `Operation` with the cycles of all its runs and their share of the estimate."""
 
     name: str
     opcode: str
@@ -116,9 +116,12 @@ class Cost:
 
 @dataclass(frozen=True)
 class Relayout(Cost):
-    """A copy or transpose because layouts disagree, from ``before`` to ``after``, minor to major.
+    """A copy or transpose forced by disagreeing layouts.
 
-    Its ``kind`` is ``weight``, ``input``, ``output`` or ``between`` two operations, named in ``tensor``.
+    Attributes:
+        before, after: layouts, minor to major.
+        kind: ``weight``, ``input``, ``output`` or ``between`` (two operations).
+        tensor: name of the array, or of both operations.
     """
 
     before: Order
@@ -139,7 +142,7 @@ class Diagnosis:
 
 
 def diagnose(text: str, inputs: Sequence[Leaf], outputs: Sequence[Leaf]) -> Diagnosis:
-    """Return costs and relayouts of a compiled program's text, with inputs and outputs named."""
+    """Return costs and relayouts of a compiled program, with names of inputs and outputs."""
     operations = read_operations(text)
     cycles = sum(op.total for op in operations)
     values = {(op.computation, op.name): op for op in operations}
@@ -174,7 +177,7 @@ def _belonging(
     one: Operation, values: Mapping[tuple[str, str], Operation], users: Mapping[tuple[str, str], list[Operation]],
     inputs: Sequence[Leaf], outputs: Sequence[Leaf],
 ) -> tuple[str, str]:  # fmt: skip
-    """Return kind and name of a relayout; only the entry computation has inputs and outputs."""
+    """Return ``kind`` and ``tensor`` of a relayout; only the entry computation has inputs and outputs."""
     producer = one
     while (producer is one or _passes(producer)) and producer.operands:
         producer = values[one.computation, producer.operands[0]]
@@ -193,7 +196,7 @@ def _passes(one: Operation) -> bool:
 
 
 def picture(diagnosis: Diagnosis, title: str) -> str:
-    """Return the costliest operations as bars, relayouts in another colour, as SVG."""
+    """Draw the costliest operations as an SVG bar chart, with relayouts highlighted."""
     moved = {one.name: one.kind for one in diagnosis.relayouts}
     shown = diagnosis.operations[:_MOST]
     high = _ROW * (len(shown) + 3)

@@ -1,4 +1,4 @@
-"""Changes of layouts, and the lines that make them in a JAX program."""
+"""Layout changes, and the code that applies them in a JAX program."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ arguments = jax.device_put(arguments, in_formats)  # once: weights when they are
 
 
 def major_to_minor(minor_to_major: Sequence[int]) -> Order:
-    """Return JAX's order of an XLA layout.
+    """Convert an XLA layout to JAX's major-to-minor order.
 
     >>> major_to_minor([1, 0]), major_to_minor([0, 2, 1])
     ((0, 1), (1, 2, 0))
@@ -45,8 +45,8 @@ class Change:
     """A layout to set on an operation of the program before layout assignment.
 
     Attributes:
-        source, file, line: its name and line in the program's source, if the module has them.
-        code: the expression to constrain there; empty if unknown.
+        source, file, line: the operation's name and location in the program's source, if the module has them.
+        code: source expression to constrain; empty if unknown.
     """
 
     node: int
@@ -62,7 +62,7 @@ class Change:
 
     @property
     def place(self) -> Place | None:
-        """The value to constrain in the source; values of a gradient have none."""
+        """Location of the value to constrain; None if unknown or if it belongs to a gradient."""
         if not self.file or "transpose(" in self.source:
             return None
         sizes = self.shape.partition("[")[2].rstrip("]").split(",")
@@ -71,7 +71,7 @@ class Change:
 
 @dataclass(frozen=True)
 class EntryChange(Leaf):
-    """An input or output with a new layout; ``looped`` if such an output becomes an input of the next step."""
+    """An input or output with a new layout; ``looped``: an output that becomes an input of the next step."""
 
     before: Order
     minor_to_major: Order
@@ -80,7 +80,7 @@ class EntryChange(Leaf):
 
 
 def changes_of(module: Message, layouts: Mapping[int, Order]) -> list[Change]:
-    """Return the layouts of a module's nodes as changes."""
+    """Return a change for each node in ``layouts``."""
     nodes = [instruction for _, instruction in instructions(module)]
     return [
         Change(at, node.name, node.opcode, shape_text(node.shape), node.metadata.op_name,
@@ -90,9 +90,9 @@ def changes_of(module: Message, layouts: Mapping[int, Order]) -> list[Change]:
 
 
 def source_line(module: Message, instruction: Message) -> tuple[str, int]:
-    """Return file and line of an instruction, the innermost that is of no installed package; empty if unknown."""
+    """Return file and line of an instruction's innermost frame outside installed packages, if known."""
     index, frame = module.stack_frame_index, instruction.metadata.stack_frame_id
-    with suppress(IndexError):  # ids of a damaged module
+    with suppress(IndexError):  # a damaged module has invalid ids
         for _ in index.stack_frames:
             if not frame:
                 break
@@ -106,7 +106,7 @@ def source_line(module: Message, instruction: Message) -> tuple[str, int]:
 
 
 def operation_lines(changes: Sequence[Change]) -> list[str]:
-    """Return comments with the calls that set layouts of operations, each by its place in the source."""
+    """Return comments that show, for each operation, its location and the call that sets its layout."""
     lines = ["from jax.experimental.layout import Layout, with_layout_constraint"] if changes else []
     for change in changes:
         line = f"{change.file}:{change.line}, " if change.file else ""
@@ -118,12 +118,12 @@ def operation_lines(changes: Sequence[Change]) -> list[str]:
 
 
 def _comment(text: str) -> str:
-    """Return the text as a comment on one line; names in a module may contain line breaks."""
+    """Return the text as a one-line comment; names in a module may contain line breaks."""
     return f"# {repr(text)[1:-1]}"
 
 
 def entry_lines(inputs: Sequence[EntryChange], outputs: Sequence[EntryChange]) -> list[str]:
-    """Return lines that lay out arguments and compile for them, after ``step, arguments = module.function()``."""
+    """Return code, to follow ``step, arguments = module.function()``, that sets entry layouts and compiles."""
     if not inputs and not outputs:
         return []
     lines = _FORMATS.splitlines()
@@ -137,7 +137,7 @@ def entry_lines(inputs: Sequence[EntryChange], outputs: Sequence[EntryChange]) -
 
 
 class Code(NamedTuple):
-    """Lines to paste, and the cycles and text of the program compiled with them; no lines: nothing is gained."""
+    """Lines to paste (empty if nothing is gained), and the cycles and text of the program compiled with them."""
 
     cycles: int
     text: str

@@ -1,4 +1,4 @@
-"""Search of faster layouts: entry layouts first, then genetic and random proposals around the best so far."""
+"""Search for faster layouts: entry layouts, then genetic and random proposals around the best so far."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from xlarank.pipelines.programs.sources import compile_new
 from xlarank.pipelines.programs.timing import Stopwatch
 from xlarank.pipelines.support.progress import Progress, steps_of
 
-#: Configurations compiled before the next are chosen: fewer learn more from each, more use several processes.
+#: Configurations compiled per step: fewer adapt the search sooner, more keep several processes busy.
 BATCH: Final = 4
 #: Number of fastest configurations from which the genetic search breeds.
 _PARENTS: Final = 8
-#: Limit on compilations: a multiple of the time of the compiler's default, and the minimum in seconds.
+#: Time limit of a compilation: a multiple of the default configuration's, and the minimum in seconds.
 _LIMIT_FACTOR, _LEAST_LIMIT = 4.0, 10.0
-#: Maximum number of configurations that avoid copies, and distance in operations from a copy.
+#: Maximum number of copy-avoiding configurations per round, and distance in operations from a copy.
 _GUIDED, _STEPS = 12, 4
 #: Consecutive proposals of known or unpromising programs that end the search.
 _IDLE: Final = 24
-#: Maximum proposals as a multiple of the budget: one that is not compiled takes a fifth to two thirds as long.
+#: Maximum proposals as a multiple of the budget; one that is screened out takes 1/5 to 2/3 of a compilation.
 _LOOKS: Final = 3
-#: The compiler's message if it has no code for an operation.
+#: The compiler's message if it cannot generate code for an operation.
 _NO_CODE: Final = re.compile(r"Custom emitter .*not found")
 _REMEDIES: Final = {
     Status.TIMEOUT: "give it more seconds with `limit`",
@@ -45,14 +45,14 @@ _REMEDIES: Final = {
 
 
 class NoCodeError(CompilerError):
-    """The compiler has no code for an operation of the program."""
+    """The compiler cannot generate code for an operation of the program."""
 
 
 def around_copies(text: str) -> list[dict[tuple[int, ...], Order]]:
-    """Return orders by dimensions that might spare copies of a compiled program, the costliest first.
+    """Return layouts, by dimensions, that might avoid copies of a compiled program, costliest copies first.
 
-    Operations above a copy get the layout that it makes, those below keep the one before: around all copies, then
-    around each copy, its value alone, or all values of its rank within a few steps.
+    Either producers get the copy's output layout, or consumers its input layout. First for all copies
+    together; then, for each copy, for its value alone and for all values of its rank within `_STEPS`.
     """
     operations = {(op.computation, op.name): op for op in read_operations(text)}
     above, below = defaultdict(list), defaultdict(list)
@@ -80,13 +80,13 @@ def around_copies(text: str) -> list[dict[tuple[int, ...], Order]]:
 
 
 class LayoutSearch:
-    """Compiles configurations until a budget is spent.
+    """Search that compiles configurations until a budget is spent.
 
     Attributes:
         codes, outcomes: all distinct configurations evaluated, the compiler's default first.
         tied: whether a loop passes its outputs to the next step without a copy; others are never the best.
-        screening: generate no code if the optimised module is predicted to be slower.
-        guided: first try to avoid copies of the best program.
+        screening: whether to skip code generation if the optimised module is predicted to be slower.
+        guided: whether to try first to avoid copies of the best program.
     """
 
     screening = True
@@ -105,7 +105,7 @@ class LayoutSearch:
 
     @property
     def best(self) -> int:
-        """The fastest by the estimate; among equals the one that sets fewest layouts, then the first."""
+        """Index of the fastest configuration; ties go to the one that sets fewest layouts, then to the first."""
         return int(np.lexsort([(self.codes > 0).sum(axis=1), self._costs()])[0])
 
     @property
@@ -121,7 +121,7 @@ class LayoutSearch:
     def run(self, budget: int, minutes: float, *, entry: bool = True, proposals: bool = True) -> None:
         """Compile up to ``budget`` configurations for up to ``minutes``.
 
-        ``entry`` lets the compiler choose how inputs and outputs lie, ``proposals`` searches on.
+        ``entry`` tries layouts of inputs and outputs chosen by the compiler; ``proposals`` continues the search.
         Raises `CompilerError` if the compiler's default does not compile or has no estimate.
         """
         end, self._budget = time.monotonic() + 60 * minutes, budget
@@ -158,7 +158,7 @@ class LayoutSearch:
         self.progress.step(f"{default.seconds:.1f} s a compilation")
 
     def _without_copies(self, budget: int, end: float) -> None:
-        """Give operations around each copy of the best program the layout it makes or had; again as it helps."""
+        """Try to avoid copies of the best program (`around_copies`); repeat while it improves."""
         best = -1
         while best != self.best and self.spent < budget and time.monotonic() < end:
             best = self.best
@@ -195,10 +195,10 @@ class LayoutSearch:
         return np.concatenate([bred, *(code[None] for code in fresh.values())])
 
     def _compile(self, codes: Codes, *, screen: bool) -> None:
-        # without screening, what was screened out, crashed or took too long is tried again
+        # without screening, retry what was screened out, crashed or took too long
         settled = tuple(Status) if screen else (Status.OK, Status.FAILED)
         best = min(self._costs(), default=np.inf)
-        # a much slower compilation makes much more code, and a slower program with it
+        # a much slower compilation generates much more code, hence a slower program
         limit = max(_LEAST_LIMIT, _LIMIT_FACTOR * self.outcomes[0].seconds) if self.outcomes else None
         keys = [self.space.key(code) for code in codes]
         outcomes = compile_new(
@@ -224,7 +224,7 @@ class LayoutSearch:
                 self._compile(tied[[not (self.codes == code).all(axis=1).any() for code in tied]], screen=screen)
 
     def _costs(self, *, screened: bool = False) -> NDArray[np.float64]:
-        """Return ``(configs,)`` estimated cycles, with ``screened`` predicted ones too; inf without any."""
+        """Return estimated (with ``screened``, also predicted) cycles, ``(configs,)``; inf if there are none."""
         given = (Status.OK, Status.SCREENED) if screened else (Status.OK,)
         pairs = zip(self.tied, self.outcomes, strict=True)
         return np.array([out.estimate.cycles if tied and out.status in given else np.inf for tied, out in pairs])

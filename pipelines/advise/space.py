@@ -1,4 +1,4 @@
-"""Configurations of a program: layouts of its operations, and how its inputs and outputs lie."""
+"""Configurations of a program: layouts of its operations, inputs and outputs."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from xlarank.pipelines.programs.sources import Program, configuration_key
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """Configurations as codes ``(configs, nodes + 2)``; code 0 leaves everything as it is.
+    """Search space of configurations, encoded as ``(configs, nodes + 2)``; code 0 leaves a layout unchanged.
 
     Attributes:
-        candidates: rows of configurable nodes other than the compiler's choice; the last two columns are indices
-            into ``sides``, for all inputs and for all outputs.
-        ties: inputs that are outputs of the last step, by position: they should have the same layout.
-        sides: modes of inputs and of outputs: as written, the compiler's choice, and with orders for ``ties``.
+        candidates: layout rows of each configurable node, without the compiler's choice; the last two columns index
+            ``sides``, for all inputs and for all outputs.
+        ties: input -> output of the previous step that it is taken from; both should have the same layout.
+        sides: modes of inputs and outputs: as written, chosen by the compiler, and with equal orders for ``ties``.
     """
 
     program: Program
@@ -54,11 +54,11 @@ class Space:
 
     @property
     def nodes(self) -> Candidates:
-        """Rows of the configurable nodes alone."""
+        """Candidates of the configurable nodes only."""
         return Candidates(self.candidates.rows[:-2])
 
     def entry(self, inputs: bool, outputs: bool) -> Codes:
-        """Return ``(1, columns)``: the compiler chooses the layouts of inputs or outputs, nothing else is set."""
+        """Return the code ``(1, columns)`` that leaves layouts of inputs, outputs or both to the compiler."""
         code = np.zeros((1, self.candidates.nodes), np.int32)
         code[0, -2:] = inputs, outputs
         return code
@@ -66,7 +66,7 @@ class Space:
     def toward(
         self, start: NDArray[np.int32], wanted: Sequence[Mapping[tuple[int, ...], Order]]
     ) -> tuple[Space, Codes]:
-        """Return a larger space and configurations ``(configs, columns)``: ``start`` with the wanted orders."""
+        """Return the space extended by the wanted orders, and ``start`` with each, ``(configs, columns)``."""
         sizes = [tuple(instruction.shape.dimensions) for _, instruction in instructions(self.program.module)]
         nodes = [sizes[node] for node in self.program.graph.configurable.tolist()]
         rows = [candidates.tolist() for candidates in self.candidates.rows]
@@ -97,8 +97,8 @@ class Space:
         return all(inputs[at] == outputs[to] for at, to in self.ties.items())
 
     def tie(self, code: NDArray[np.int32], text: str) -> tuple[Space, Codes]:
-        """Return a space and configurations: the code with the compiled orders of tied inputs, then outputs."""
-        # all orders are given: beside one that is left to the compiler, it does not keep those of other outputs
+        """Return the extended space, and the code with tied layouts taken from inputs, then from outputs."""
+        # set all orders: if one is left to the compiler, it does not keep those of other outputs
         inputs, outputs = ([entry.mode_of(order) if order else DEFAULT for order in part]
                            for part in entry.compiled_entry_layouts(text))  # fmt: skip
         sides, codes = list(self.sides), []
@@ -119,11 +119,11 @@ class Space:
         return rows
 
     def module(self, code: NDArray[np.int32], modes: tuple[Sequence[str], Sequence[str]] | None = None) -> Message:
-        """Return the program with a configuration set, by default with its own modes."""
+        """Return the program with a configuration applied; ``modes`` override those of the configuration."""
         return entry.with_entry_modes(self.program.constrained(self.rows(code)), *(modes or self.modes(code)))
 
     def key(self, code: NDArray[np.int32]) -> str:
-        """Return the layouts of a configuration as text, which does not depend on the order of candidates."""
+        """Return the layouts of a configuration as text, independent of the order of candidates."""
         modes = [";".join(part) for part in self.modes(code)] if code[-2:].any() else []
         return " | ".join([configuration_key(self.rows(code)), *modes])
 

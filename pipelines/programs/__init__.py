@@ -1,1 +1,1 @@
-"""Own programs: loaded, compiled once, written as graph files with their labels."""
+"""User programs: loading, compilation, labelling and writing as graph files."""

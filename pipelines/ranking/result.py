@@ -1,4 +1,4 @@
-"""An order of one graph's configurations, and how certain it is."""
+"""Ranking of one graph's configurations, with its certainty."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from xlarank.models.explanation.calibration import Trust
 from xlarank.models.trained import TrainedModel
 from xlarank.models.validation.metrics import compiler_cost, graph_metrics, order_of, speedups
 
-if TYPE_CHECKING:  # imported where a table or an explanation is asked for
+if TYPE_CHECKING:  # imported when a table or an explanation is requested
     import pandas as pd
     import polars as pl
 
@@ -36,12 +36,12 @@ class Ranked:
     """A configuration with its rank.
 
     Attributes:
-        rank: from 1 on, among distinct configurations.
-        configuration: the first of the identical ones, as numbered in the file.
-        runtime_ns: its own runtime in the file; None if not measured.
+        rank: 1-based rank among distinct configurations.
+        configuration: id in the file; the first of identical configurations.
+        runtime_ns: measured runtime of this configuration; None if not measured.
         certainly_ahead_of: number of distinct configurations that are certainly slower; None without calibration.
-        speedup: runtime of the compiler's default over its own, each the least of its repeats; None if unknown.
-        estimated_ns: predicted by the model; None for models that only order.
+        speedup: runtime of the compiler's default over this one's, each the least of its repeats; None if unknown.
+        estimated_ns: runtime predicted by the model; None if it only ranks.
     """
 
     rank: int
@@ -55,27 +55,27 @@ class Ranked:
     estimated_ns: float | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain values without unknown ones."""
+        """Return JSON values; unknown optional ones are left out."""
         optional = ("certainly_ahead_of", "speedup", "estimated_ns")
         return {name: value for name, value in asdict(self).items() if value is not None or name not in optional}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Ranking:
-    """An order of configurations.
+    """The ranked configurations of a graph.
 
     Attributes:
-        collection: of the model.
+        collection: collection whose model ranked them.
         order: ``(configs,)`` configuration ids, fastest first.
         scores: ``(configs,)`` by configuration id; lower is faster; only comparable within the graph.
         same_as: ``(configs,)`` lowest id of an identical configuration.
         runtime: ``(configs,)`` measured nanoseconds, 0 if not measured.
         metrics, trust: None without runtimes in the file or without calibration.
         fallback: description of the rule that ranks a kernel of an unseen kind; else empty.
-        speedup: ``(configs,)`` runtime of the compiler's default over that of each configuration, each the least of
-            its repeats (of tiles over the normalizer), NaN if not measured; None if the default's is unknown.
-        speedups: of the first and of the best of five (`xlarank.models.validation.metrics`), if known.
-        estimated: ``(configs,)`` nanoseconds that the model predicts; None for models that only order.
+        speedup: ``(configs,)`` runtime of the compiler's default over that of each configuration, each the minimum
+            of its repeats (tiles: of runtime / normalizer), NaN if not measured; None if the default is unknown.
+        speedups: speedups of the first and of the best of five (`xlarank.models.validation.metrics`), if known.
+        estimated: ``(configs,)`` predicted runtime in nanoseconds; None if the model only ranks.
     """
 
     graph: str
@@ -104,7 +104,7 @@ class Ranking:
         scored, kind = model.score(rows), model.card.kind
         scores = scored.mean[rows.group]
         compiler = compiler_cost(kind, rows) if rows.labelled else None
-        calibration = None if scored.fallback else model.calibration  # of scores of the model alone
+        calibration = None if scored.fallback else model.calibration  # does not apply to fallback scores
         times = model.nanoseconds(scored)
         least = rows.row_cost[rows.group]
         return cls(
@@ -119,8 +119,8 @@ class Ranking:
         )  # fmt: skip
 
     def explain(self, config: int | None = None, against: str | int | None = None) -> Explanation:
-        """Return the contributions to the lead of a configuration, by default the first, over another."""
-        from xlarank.pipelines.ranking.score_difference import explain_graph  # networkx, which ranking does without
+        """Explain why a configuration, by default the first, scores better than another."""
+        from xlarank.pipelines.ranking.score_difference import explain_graph  # slow import: networkx
 
         return explain_graph(*self.source, config=config, against=against)
 
@@ -145,7 +145,7 @@ class Ranking:
         ]
 
     def node_times(self, config: int) -> list[NodeTime]:
-        """Return estimated times of the configurable nodes; none unless the time model ranks alone."""
+        """Return estimated times of the configurable nodes; empty unless the model is the time model itself."""
         graph, model = self.source
         return config_times(graph, config) if isinstance(graph, LayoutGraph) and model.is_time_model else []
 
@@ -156,9 +156,9 @@ class Ranking:
         return None if self.speedup is None or np.isnan(self.speedup[config]) else float(self.speedup[config])
 
     def to_polars(self) -> pl.DataFrame:
-        """Return a row for each configuration, fastest first.
+        """Return a table with one row per configuration, fastest first.
 
-        Columns: ``rank`` (from 1 on), ``configuration``, ``score``, ``same_as`` (the lowest id of an identical
+        Columns: ``rank`` (1-based), ``configuration``, ``score``, ``same_as`` (the lowest id of an identical
         configuration), ``runtime_ns`` and ``speedup`` over the compiler's default, null if unknown.
         """
         import polars as pl
@@ -175,7 +175,7 @@ class Ranking:
         return self.to_polars().to_pandas()
 
     def as_json(self, top: int | None = None) -> dict[str, Any]:
-        """Return plain values: the whole order, and details of the first ``top``."""
+        """Return JSON values: the full order, and details of the first ``top``."""
         return {
             "graph": self.graph, "collection": self.collection, "shipped": self.shipped, "fallback": self.fallback,
             "order": self.order.tolist(), "best": [entry.as_json() for entry in self.best(top)],
@@ -185,10 +185,10 @@ class Ranking:
 
 
 def write_rankings(path: Path, rankings: Mapping[str, Ranking]) -> None:
-    """Write rankings by the name of their graphs as CSV, a line for each distinct configuration, fastest first.
+    """Write rankings, keyed by graph name, as CSV: a line per distinct configuration, fastest first.
 
     ``identical`` lists configurations joined by ``;``; unknown values are empty. A name that a spreadsheet would
-    take for a formula (``=1+1``) gets an apostrophe in front. Raises `WorkspaceError`.
+    evaluate (``=1+1``) is prefixed with an apostrophe. Raises `WorkspaceError`.
     """
     with atomic_write(path) as partial, partial.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n")
@@ -202,4 +202,4 @@ def write_rankings(path: Path, rankings: Mapping[str, Ranking]) -> None:
 
 def _as_text(name: str) -> str:
     text = f"'{name}" if name.startswith(_FORMULA) else name
-    return text.replace("\r", " ")  # csv.writer leaves it unquoted, and readers end the line there
+    return text.replace("\r", " ")  # csv.writer does not quote \r, and readers take it for a line end

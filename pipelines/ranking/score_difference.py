@@ -24,12 +24,12 @@ from xlarank.pipelines.ranking.model_choice import rows_for_model
 
 #: The configuration that sets no layout.
 DEFAULT: Final = "default"
-#: The nodes of the largest contributions with this share of the sum of absolute contributions are kept.
+#: Fraction of the sum of absolute contributions that the nodes of segments must cover.
 _COVERED: Final = 0.8
-#: Two of them are connected when at most this many edges lie between.
+#: Maximum distance in edges between connected nodes of a segment.
 _APART: Final = 2
 _MOST_SEGMENTS: Final = 5
-#: Attributes of an explanation that have other names in its JSON.
+#: Attributes of an explanation with other names in its JSON.
 _KEYS: Final = {"now": "configuration", "then": "against", "against": "against_is", "runtime": "runtime_ns"}
 
 
@@ -40,8 +40,8 @@ class NodePart:
     Attributes:
         name, op_name: in the HLO module and in the framework's program; None without a module.
         now, then: its layouts in both configurations.
-        value: below 0 if it makes ``now`` faster.
-        nanoseconds: the same as a time, if the time model ranks alone.
+        value: contribution; negative if it makes ``now`` faster.
+        nanoseconds: contribution in nanoseconds, if the model is the time model itself.
     """
 
     node: int
@@ -73,16 +73,16 @@ class Explanation:
     Attributes:
         model: name of the ranker.
         now, then: ids of the configurations; ``against`` describes ``then``.
-        ranks: of both among all configurations, 1 is the fastest.
+        ranks: 1-based ranks of both among all configurations, fastest first.
         runtime: measured nanoseconds of both; None if withheld.
         nodes: every node whose layouts differ, largest contribution first; empty for tiles.
-        rest: contributions of no node: columns of the whole graph, and changes that cancel.
+        rest: contributions not due to a node: columns of the whole graph, and changes that cancel out.
         pairs: pairs of nodes, if the model scores pairs.
         causes, columns: physical cause or column -> contribution, largest first.
         members: ranker of an ensemble -> contribution.
         segments: connected nodes with most of the difference, largest contribution first.
-        names: of all nodes in the HLO module; empty without one.
-        estimated: nanoseconds of both by the time model, if it ranks alone; ``nodes`` add up to their difference.
+        names: names of all nodes in the HLO module; empty without one.
+        estimated: predicted nanoseconds of both, if the model is the time model; ``nodes`` sum to the difference.
     """
 
     graph: str
@@ -111,7 +111,7 @@ class Explanation:
         return f"{node} {self.names[node].name}" if self.names else str(node)
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain values."""
+        """Return JSON values."""
         return {_KEYS.get(name, name): value for name, value in asdict(self).items() if name != "names"}
 
 

@@ -1,1 +1,1 @@
-"""Pictures and pages that people look at."""
+"""Charts, graph pictures and report pages."""

@@ -1,4 +1,4 @@
-"""Scores, importance and explanation of one collection for the report."""
+"""Data of the report: scores, feature importance and explanation of one collection."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ from xlarank.pipelines.support.evaluation import (
 )  # fmt: skip
 
 Floats = NDArray[np.float64]
-#: Cells of a row of a table, by head.
+#: A table row: cell by column heading.
 Row = dict[str, Any]
 
 MODEL: Final = "model"
-#: The split that is evaluated: labelled, and not trained on.
+#: The evaluated split; it has labels, and graphs in the training set are left out.
 SPLIT: Final = "valid"
 NO_MODEL: Final = "no model was trained"
 _SLOWDOWNS: Final = ("slowdown@1", "slowdown@5")
-#: With fewer graphs that differ, the p-value of a signed-rank test cannot be below 5 %.
+#: With fewer non-zero differences, the p-value of a signed-rank test cannot be below 5 %.
 _FEW_FOR_A_TEST: Final = 6
 
 
@@ -59,13 +59,14 @@ class CollectionFacts:
     """Results of a collection.
 
     Attributes:
-        why_not: reason if there are no scores.
-        rankings: metrics on the valid split, of the model first; ``left_out`` has the other graphs and why.
-        ranks: graph -> ``(configs,)`` ranks by the model and by cost, 0 to 1, 0 is the fastest.
-        certain: graph -> share of the pairs that are certain; empty without calibration.
-        importance: column -> share of the gain, the mean over seeds, largest first.
-        explained: the graph of the median score, with its picture if there is a segment to draw.
-        studies: pictures of `tune`'s studies as addresses of images: SVG in a page could run scripts.
+        why_not: reason for missing scores; empty if there are scores.
+        rankings: metrics on the valid split, the model's first.
+        ranks: graph -> ``(configs,)`` ranks by the model and by cost, from 0 (fastest) to 1.
+        certain: graph -> share of certain pairs; empty without calibration.
+        left_out: graph -> reason why it is not evaluated.
+        importance: column -> share of the gain, mean over seeds, largest first.
+        studies: plots of `tune`'s studies as data URLs, because inline SVG could run scripts.
+        explained: explanation of the median-score graph, and its picture if there is a segment to draw.
     """
 
     collection: Collection
@@ -86,14 +87,14 @@ class CollectionFacts:
 
     @property
     def metrics(self) -> dict[str, dict[str, float]]:
-        """Return ``{graph: {metric: value}}`` of the model."""
+        """Metrics of the model, ``{graph: {metric: value}}``."""
         return self.rankings.get((MODEL, None), {})
 
     def worst_first(self) -> list[str]:
         return sorted(self.metrics, key=lambda name: (self.metrics[name]["score"], name))
 
     def score_rows(self) -> list[Row]:
-        """Return the scores of each graph by the model and by rules."""
+        """Return a row per graph with the scores of the model and of the rules."""
         rules, ceilings = rules_of(self.rankings), ceilings_of(self.metrics)
         return [
             {
@@ -110,13 +111,13 @@ class CollectionFacts:
 
 
 def scores_chart(facts: CollectionFacts) -> str:
-    """Draw the scores of all rankings by graph."""
+    """Draw the scores of the model and of the rules by graph."""
     values = {name: column(of) for name, of in {MODEL: facts.metrics, **rules_of(facts.rankings)}.items()}
     return charts.scores_chart(f"scores-{facts.name}", list(facts.metrics), values, score_name(facts.name))
 
 
 def ranks_charts(facts: CollectionFacts) -> str:
-    """Draw predicted and true ranks of the best, the median and the worst graph."""
+    """Draw predicted against measured ranks of the best, the median and the worst graph."""
     names = facts.worst_first()
     shown = {names[0]: "worst", names[len(names) // 2]: "median", names[-1]: "best"}
     pages = []
@@ -135,7 +136,7 @@ def causes_chart(facts: CollectionFacts) -> str:
 
 
 def mean_row(rows: Sequence[Row]) -> Row:
-    """Return the mean and 95 % interval of the columns of floats."""
+    """Return a row with the mean and 95 % interval of each float column."""
     means: Row = dict.fromkeys(rows[0]) | {"graph": "mean, 95 % interval"}
     for head in rows[0]:
         values = {str(number): row[head] for number, row in enumerate(rows) if isinstance(row[head], float)}
@@ -173,7 +174,7 @@ def paired_test(difference: Floats) -> str:
 
 
 def data_rows(all_facts: Iterable[CollectionFacts]) -> tuple[list[Row], list[Row]]:
-    """Return counts of every split, and the files that were left out."""
+    """Return counts of each split, and the graphs that were left out."""
     rows, left_out = [], []
     for facts in all_facts:
         for split, manifest in facts.manifests.items():
@@ -192,7 +193,7 @@ def data_rows(all_facts: Iterable[CollectionFacts]) -> tuple[list[Row], list[Row
 
 
 def gather(workspace: Workspace, collection: Collection, *, explained: bool = True) -> CollectionFacts:
-    """Evaluate the model of a collection on the valid split and gather its results; nothing is written."""
+    """Evaluate the model of a collection on the valid split and return its results; write nothing."""
     manifests = {split: read_manifest(workspace, collection, split) for split in SPLITS}
     known = {split: manifest for split, manifest in manifests.items() if manifest is not None}
     facts = CollectionFacts(collection, known)
@@ -227,7 +228,7 @@ def gather(workspace: Workspace, collection: Collection, *, explained: bool = Tr
 
 
 def _explained(facts: CollectionFacts, model: TrainedModel) -> tuple[Explanation, str] | None:
-    """Explain the best configuration of the graph of the median score, if its file still exists."""
+    """Explain the best configuration of the median-score graph; return None if its file cannot be read."""
     name = facts.worst_first()[len(facts.metrics) // 2]
     try:
         npz = find_data_root(Path(facts.manifests[SPLIT].data_root)).npz
@@ -239,7 +240,7 @@ def _explained(facts: CollectionFacts, model: TrainedModel) -> tuple[Explanation
 
 
 def read_runs(workspace: Workspace) -> list[Row]:
-    """Return the commands that worked in the workspace, oldest first; lines that cannot be read are skipped."""
+    """Return the logged commands of the workspace, oldest first; unreadable lines are skipped."""
     rows: list[Row] = []
     try:
         lines = read_text(workspace.reports() / "runs.jsonl").splitlines()

@@ -1,4 +1,4 @@
-"""Picture of a segment of a program: operands above consumers, layouts on edges, contributions by colour."""
+"""Drawing of a program segment: operands above consumers, layouts on edges, contributions as colours."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.meanings import default_layout_text, describe_node
 from xlarank.pipelines.ranking.score_difference import Explanation, program_graph, set_layouts
 
-#: Readable in a light and in a dark page, distinguishable by the colour-blind.
+#: Colours legible on light and dark pages and for colour-blind readers.
 FASTER, SLOWER, CLASH = "#2f6db5", "#d9822b", "#c23b3b"
-#: Maximum nodes, in all and side by side besides those of the segment, and their distance from it in edges.
+#: Maximum number of nodes in total and, outside the segment, per row; maximum distance from the segment in edges.
 _MOST_NODES, _MOST_ABREAST, _REACH = 18, 5, 2
 _BOX, _HIGH, _GAP, _LAYER, _CHARACTERS, _SWEEPS = 158.0, 44.0, 44.0, 92.0, 22, 4
-#: Colours of a picture in a file of its own.
+#: Style of a stand-alone picture.
 _STYLE: Final = (
     "<style>svg{color:#1f2d3d;background:#fff;--page:#fff}"
     "@media (prefers-color-scheme:dark){svg{color:#e3e8ee;background:#14181d;--page:#14181d}}</style>\n"
@@ -33,7 +33,7 @@ Places = Mapping[int, tuple[float, float]]
 
 
 def segment_picture(graph: Graph, explanation: Explanation, *, alone: bool = True) -> str:
-    """Return the largest segment as SVG, ``alone`` or in a page's colours; raises `XlarankError` without any."""
+    """Draw the largest segment as SVG, ``alone`` or styled by its page; raises `XlarankError` if there is none."""
     if not isinstance(graph, LayoutGraph) or not explanation.segments:
         got = f"{explanation.graph} has no segment to draw"
         raise XlarankError(got, expected="a layout graph with two configurations that differ")
@@ -57,10 +57,10 @@ def segment_picture(graph: Graph, explanation: Explanation, *, alone: bool = Tru
 
 
 def _placed(graph: LayoutGraph, explanation: Explanation) -> dict[int, tuple[float, float]]:
-    """Return the centres of nodes of the segment and around it, operands above consumers, with few crossings."""
+    """Lay out the nodes in and around the segment with few crossings, and return their centres."""
     program, configurable = program_graph(graph), set(graph.configurable.tolist())
     segment = [part.node for part in explanation.nodes if part.node in explanation.segments[0].nodes]
-    segment = segment[: _MOST_NODES * 2 // 3]  # those of the largest contributions
+    segment = segment[: _MOST_NODES * 2 // 3]  # those with the largest contributions
     distance = nx.multi_source_dijkstra_path_length(program.to_undirected(as_view=True), set(segment), _REACH)
     around = sorted(distance.keys() - segment, key=lambda node: (distance[node], node not in configurable, node))
     chosen = [*segment, *around][:_MOST_NODES]
@@ -68,7 +68,7 @@ def _placed(graph: LayoutGraph, explanation: Explanation) -> dict[int, tuple[flo
     layer = {node: depth for depth, nodes in enumerate(nx.topological_generations(part)) for node in nodes}
     for node in sorted(chosen, key=lambda n: -layer[n]):
         if not part.in_degree(node) and (below := [layer[consumer] for consumer in part.successors(node)]):
-            layer[node] = min(below) - 1  # sources right above the first of their consumers
+            layer[node] = min(below) - 1  # place sources just above their first consumer
     rows = defaultdict[int, list[int]](list)
     for node in chosen:
         if node in segment or len(rows[layer[node]]) < _MOST_ABREAST:
@@ -89,7 +89,7 @@ def _placed(graph: LayoutGraph, explanation: Explanation) -> dict[int, tuple[flo
 def _edges(graph: LayoutGraph, explanation: Explanation, centres: Places) -> Iterator[str]:
     now, then = set_layouts(graph, explanation.now), set_layouts(graph, explanation.then)
     tensors = LayoutContext(graph).slot_tensor
-    wanted = {  # by configurable consumers of their operands
+    wanted = {  # layouts that configurable consumers request of their operands
         (node, int(tensors[at, slot])): _text(row[slot * MAX_RANK : (slot + 1) * MAX_RANK])
         for at, (node, row) in enumerate(now.items())
         for slot in range(1, len(LAYOUT_SLOTS))
@@ -106,7 +106,7 @@ def _edges(graph: LayoutGraph, explanation: Explanation, centres: Places) -> Ite
         clash = not made.startswith(wish[:-1])
         text = made + (f" ≠ {wish}" if clash else "") + (f", was {before}" if before != made else "")
         colour, opacity = (CLASH, 0.9) if clash else ("currentColor", 0.45)
-        # what passes a layer goes around all nodes; the middle of a cubic lies at 3/4 of its bend
+        # edges that skip a layer pass right of all nodes; a cubic reaches 3/4 of its control points' offset
         bend, aside = (y2 - y1) / 2, (right - (x1 + x2) / 2) / 0.75 if y2 - y1 > _LAYER else 0.0
         yield (
             f'<path d="M{x1:.0f},{y1:.0f}C{x1 + aside:.0f},{y1 + bend:.0f} {x2 + aside:.0f},{y2 - bend:.0f} '

@@ -1,1 +1,1 @@
-"""Shared by several pipelines: building, results, clusters, processes, the workspace and its lock."""
+"""Helpers shared by several pipelines: building, results, clusters, processes, the workspace and its lock."""

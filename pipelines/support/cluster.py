@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Final
 from xlarank.data.errors import ClusterError
 from xlarank.pipelines.support.processes import interrupts_held_back
 
-if TYPE_CHECKING:  # an extra, imported only if a cluster is used
+if TYPE_CHECKING:  # optional dependency, imported only if a cluster is used
     from distributed import Client, LocalCluster
 
-#: In place of an address: a temporary cluster of worker processes on this machine.
+#: Address that means a temporary cluster of worker processes on this machine.
 LOCAL: Final = "local"
 SAME_CODE: Final = "install the same xlarank on all machines"
 #: Seconds to wait for the scheduler, and for its first worker.
 _PATIENCE: Final = 20.0
-#: Loggers that are silenced: they report every lost worker.
+#: Loggers to silence; they report every lost worker.
 _LOGGERS: Final = ("distributed", "distributed.client", "tornado.application")
 
 
 @contextmanager
 def connected(scheduler: str, workers: int = 0) -> Iterator[Client]:
-    """Yield a client of a running ``scheduler``, or of a `LOCAL` cluster of ``workers`` (0: one per core).
+    """Connect to a running ``scheduler`` or a new `LOCAL` cluster of ``workers`` (0: one per core); yield a client.
 
     Raises `ClusterError` if Dask is missing, or no scheduler or no worker answers.
     """
@@ -53,7 +53,7 @@ def connected(scheduler: str, workers: int = 0) -> Iterator[Client]:
 
 
 def require_workers(client: Client, patience: float) -> int:
-    """Return the number of threads of all workers; raise `ClusterError` if none reports in ``patience`` seconds."""
+    """Return the total threads of all workers; raise `ClusterError` if none reports in ``patience`` seconds."""
     try:
         client.wait_for_workers(1, timeout=patience)
     except TimeoutError as error:
@@ -65,14 +65,14 @@ def require_workers(client: Client, patience: float) -> int:
 
 @contextmanager
 def local_cluster(workers: int) -> Iterator[LocalCluster]:
-    """Yield a cluster of worker processes of one thread each on this machine."""
+    """Start a cluster of single-threaded worker processes on this machine and yield it."""
     import dask
     from distributed import LocalCluster
 
-    # restarting a dead worker on a busy machine may take longer than the 15 s that Dask waits
+    # on a busy machine, restarting a dead worker can exceed Dask's default of 15 s
     with dask.config.set({"distributed.deploy.lost-worker-timeout": "15 minutes"}):
         with interrupts_held_back():
-            # no dashboard, which needs bokeh, and no fixed port, which may be taken
+            # no dashboard (needs bokeh) and no fixed port (may be taken)
             cluster = LocalCluster(
                 n_workers=workers, threads_per_worker=1, processes=True, host="127.0.0.1",
                 dashboard_address="127.0.0.1:0", scheduler_kwargs={"dashboard": False},

@@ -32,7 +32,7 @@ from xlarank.pipelines.support.results import SCHEMA, results_table
 #: ``{graph: {metric: value}}`` by ranker and seed; the seed is None for the mean of all seeds.
 Rankings = dict[tuple[str, int | None], dict[str, dict[str, float]]]
 
-#: Rankers whose names begin with this need no model.
+#: Name prefix of rankers that need no model.
 RULE: Final = "rule: "
 #: First words of a verdict.
 BETTER, WORSE, UNSURE, SINGLE = "better than", "worse than", "too close to tell from", "on one graph alone, beside"
@@ -110,7 +110,7 @@ def add_metrics(
     rankings: Rankings, collection: Collection, rows: GraphRows, ranker: str, scores: Scores,
     picked: Indices | None = None,
 ) -> None:  # fmt: skip
-    """Add the metrics of a graph by a ranker's mean scores, by each of several seeds, and by rules."""
+    """Add a graph's metrics for the ranker's mean scores, for each seed if several, and for rules."""
     rankings.setdefault((ranker, None), {})[rows.name] = evaluate_graph(collection, rows, scores.mean, picked)
     chosen = slice(None) if picked is None else picked
     cost, group = rows.cost[chosen], rows.group[chosen]
@@ -125,7 +125,7 @@ def graphs_to_score(
     workspace: Workspace, collection: Collection, split: str, manifest: Manifest, left_out: dict[str, str],
     refuse: Callable[[str], str] = lambda name: "",
 ) -> Iterator[GraphRows]:  # fmt: skip
-    """Yield the labelled, rankable graphs of a split; ``left_out`` gets why others are not.
+    """Yield the labelled, rankable graphs of a split; add the reasons for others to ``left_out``.
 
     ``refuse`` returns why a graph is to be left out by its name, or nothing.
     """
@@ -140,7 +140,7 @@ def graphs_to_score(
 
 
 def column(metrics: Mapping[str, Mapping[str, float]], metric: str = "score") -> Floats:
-    """Return the ``(graphs,)`` values of a metric."""
+    """Return the values of a metric, ``(graphs,)``."""
     return np.array([values[metric] for values in metrics.values()])
 
 

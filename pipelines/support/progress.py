@@ -8,13 +8,13 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Receiver of the progress of jobs: one `begin`, steps, one `end`; jobs do not nest."""
+    """Progress display. A job calls `begin`, then `step` repeatedly, then `end`; jobs do not nest."""
 
     def begin(self, what: str, total: int) -> None:
         """Start a job of ``total`` steps."""
 
     def step(self, note: str = "") -> None:
-        """Count one more step; ``note`` describes it."""
+        """Advance by one step, described by ``note``."""
 
     def end(self) -> None:
         """End the job."""
@@ -31,7 +31,7 @@ class Silent:
 
 @contextmanager
 def steps_of(progress: Progress | None, what: str, total: int) -> Iterator[Callable[[str], None]]:
-    """Begin a job of ``total`` steps, yield the function that counts a step, and end the job."""
+    """Begin a job of ``total`` steps, yield the function that advances it, and end it on exit."""
     progress = progress or Silent()
     progress.begin(what, total)
     try:

@@ -1,4 +1,4 @@
-"""Scores of configurations in files: those that commands leave in the workspace, and those of other rankers."""
+"""Files of scores: predictions that commands store in the workspace, and scores of other rankers."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from xlarank.models.validation.curves import FAMILY, KIND, FoldPlan
 from xlarank.pipelines.support.results import replace_rows
 from xlarank.pipelines.training.training_sets import StoredTrainingSet
 
-#: Columns of a file that commands write; a null fold or ``held_out_by`` means a model trained without the split.
+#: Columns of a prediction file; null ``held_out_by`` and ``fold`` mean scores that are not out of fold.
 _SCHEMA: Final = pl.Schema({
     "graph": pl.String, "configuration": pl.Int32, "split": pl.String, "held_out_by": pl.String, "seed": pl.Int32,
     "fold": pl.Int32, "score": pl.Float64,
 })  # fmt: skip
 _REQUIRED: Final = ("graph", "configuration", "score")
-#: Columns that are read from a file of scores.
+#: Columns read from a score file.
 _READ: Final = pl.Schema({
     "graph": pl.String, "configuration": pl.Int64, "score": pl.Float64, "collection": pl.String, "split": pl.String,
     "held_out_by": pl.String, "seed": pl.String,
@@ -42,7 +42,7 @@ def prediction_table(
     graph: GraphRows, scores: Mapping[int, Floats], split: str, held_out_by: str | None = None,
     fold: int | None = None,
 ) -> pl.DataFrame:  # fmt: skip
-    """Return ``{seed: (rows,) scores}`` of a graph as a table; a row stands for all identical configurations."""
+    """Return the table of ``{seed: (rows,) scores}`` of a graph, with the first of identical configurations."""
     first = graph.ids[np.unique(graph.group, return_index=True)[1]]
     tables = [
         pl.select(
@@ -57,18 +57,18 @@ def prediction_table(
 def write_predictions(
     workspace: Workspace, collection: Collection, ranker: str, tables: Sequence[pl.DataFrame]
 ) -> None:
-    """Write predictions of a ranker; those it made of the same split, held out in the same way, are replaced."""
+    """Write predictions of a ranker, replacing its earlier ones with the same split and ``held_out_by``."""
     path, table = workspace.predictions(collection, ranker), pl.concat(tables)
     try:
         before = pl.read_parquet(read_bytes(path)).cast(_SCHEMA)
-    except (OSError, pl.exceptions.PolarsError):  # there is none, or a damaged one
+    except (OSError, pl.exceptions.PolarsError):  # missing or damaged
         before = table.clear()
     replace_rows(path, before, table, ("split", "held_out_by"))
 
 
 def drop_predictions(workspace: Workspace, collection: Collection, ranker: str) -> None:
-    """Remove all predictions of a ranker: they are those of a model that is gone."""
-    with suppress(OSError):  # there are none, or writing says why
+    """Remove all predictions of a ranker whose model is replaced or removed."""
+    with suppress(OSError):  # missing, or writing will raise
         workspace.predictions(collection, ranker).unlink()
 
 
@@ -76,7 +76,7 @@ def write_out_of_fold(
     workspace: Workspace, training: StoredTrainingSet, plan: FoldPlan, ranker: str, scores: Mapping[str, Floats],
     seed: int,
 ) -> None:  # fmt: skip
-    """Write ``{graph: (rows,) scores}`` of training graphs; nothing without any."""
+    """Write out-of-fold ``{graph: (rows,) scores}`` of training graphs; without scores, write nothing."""
     data = training.data
     split_of = {name: split for split, names in training.splits.items() for name in names}
     fold_of = {data.names[group]: number for number, fold in enumerate(plan.folds) for group in fold.scored}
@@ -91,16 +91,16 @@ def write_out_of_fold(
 
 @dataclass(frozen=True)
 class ScoreFiles:
-    """Scores of configurations, lower is faster, from parquet or csv files with `_REQUIRED` columns.
+    """Scores of configurations, lower is faster, from parquet or CSV files with `_REQUIRED` columns.
 
-    A file may have further columns: ``collection`` and ``split`` choose rows, several rows of a configuration with
-    different ``seed`` are averaged. With scores out of fold (``held_out_by``) and others, those of the train split
-    are out of fold, by family if there are several, and those of other splits are not.
+    Optional columns: ``collection`` and ``split`` select rows; rows of a configuration that differ in ``seed`` are
+    averaged. If a file has both out-of-fold scores (``held_out_by``) and others, the train split uses the former,
+    by family if possible, and other splits use the latter.
 
     Attributes:
-        names: of the files.
-        weights: of their ranks in a blend.
-        tables: ``graph, configuration, score, row`` and, if the file has it, ``collection``.
+        names: file names.
+        weights: weight of each file's ranks in the blend.
+        tables: a table per file: ``graph, configuration, score, row`` and, if the file has it, ``collection``.
     """
 
     names: list[str]
@@ -109,7 +109,7 @@ class ScoreFiles:
 
     @classmethod
     def read(cls, paths: Sequence[Path], split: str, weights: Sequence[float] = ()) -> ScoreFiles:
-        """Read files; raises `ScoreFileError` for those that cannot be read, and for wrong ``weights``."""
+        """Read files; raises `ScoreFileError` for unreadable files and invalid ``weights``."""
         used = list(weights) or [1.0] * len(paths)
         if len(used) != len(paths) or not all(np.isfinite(used)) or min(used) <= 0:
             given = ", ".join(f"{weight:g}" for weight in used)
@@ -123,13 +123,13 @@ class ScoreFiles:
 
     @cached_property
     def _by_graph(self) -> list[dict[tuple[Any, ...], pl.DataFrame]]:
-        """Rows of each graph, by file; filtering the table for every graph would take quadratic time."""
+        """Rows by graph, for each file; filtering a table for every graph would take quadratic time."""
         return [table.partition_by("graph", as_dict=True) for table in self.tables]
 
     def of(self, collection: Collection, graph: GraphRows) -> Scores | None:
         """Return the weighted mean ranks of a graph's rows over the files that score it; None if none does.
 
-        Raises `ScoreFileError` for the first wrong row.
+        Raises `ScoreFileError` for the first invalid row.
         """
         ranks, weights = [], []
         for file, weight, graphs in zip(self.names, self.weights, self._by_graph, strict=True):
@@ -145,7 +145,7 @@ class ScoreFiles:
 def require_known_graphs(
     files: ScoreFiles, workspace: Workspace, collections: Sequence[Collection], split: str
 ) -> None:
-    """Raise `ScoreFileError` for the first row of a graph that is in none of the collections, or in several."""
+    """Raise `ScoreFileError` for the first row whose graph is unknown, or in several collections."""
     places: dict[str, list[str]] = {}
     for collection in collections:
         manifest = read_manifest(workspace, collection, split)
@@ -167,7 +167,7 @@ def require_known_graphs(
 def _read(path: Path, split: str) -> pl.DataFrame:
     try:
         content = read_bytes(path)
-        # names of digits keep their leading zeros
+        # read as strings, so that numeric names keep their leading zeros
         names = {name: kind for name, kind in _READ.items() if kind == pl.String}
         if path.suffix.lower() == ".csv":
             table = pl.read_csv(content, infer_schema_length=None, schema_overrides=names)
@@ -184,7 +184,7 @@ def _read(path: Path, split: str) -> pl.DataFrame:
     if "split" in table.columns:
         table = table.filter(pl.col("split") == split)
     if "held_out_by" in table.columns:
-        # family before kind before graph; a model trained on a graph knows it
+        # by family, then by kind, then others; on train, scores of models trained on the graph come last
         order = pl.col("held_out_by").replace_strict(
             {FAMILY: 0, KIND: 1, None: 3 if split == "train" else -1}, default=2, return_dtype=pl.Int8
         )
@@ -198,7 +198,7 @@ def _read(path: Path, split: str) -> pl.DataFrame:
 
 
 def _row_scores(file: str, table: pl.DataFrame, graph: GraphRows) -> Floats:
-    """Return ``(rows,)`` the mean score of each distinct configuration."""
+    """Return the mean score of each distinct configuration, ``(rows,)``."""
     keys = ["configuration", *({"seed"} & {*table.columns})]
     for row in table.filter(~pl.struct(keys).is_first_distinct()).head(1).iter_rows(named=True):
         got = f"row {row['row']} of {file} scores configuration {row['configuration']} of {graph.name} again"

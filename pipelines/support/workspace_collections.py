@@ -1,4 +1,4 @@
-"""Collections with rows or models in a workspace, all of one data root."""
+"""Collections with rows or models in a workspace; all come from one data root."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ def trained_collections(workspace: Workspace) -> list[Collection]:
 def require_one_root(
     data_root: DataRoot, workspace: Workspace, files: Sequence[GraphFile], *, replace: bool = False
 ) -> None:
-    """Raise `WorkspaceError` if the workspace holds rows of another data root, which would mix in a submission.
+    """Raise `WorkspaceError` if the workspace holds rows of another data root; a submission would mix both.
 
-    A root that was moved or repaired counts as the same: most graphs of each collection have the stored names and
-    sizes. With ``replace``, rows, studies, models, predictions and results of the other root's collections are
-    removed instead.
+    A moved or repaired root counts as the same if at least half of the stored graphs of each collection still have
+    their names and sizes. With ``replace``, rows, studies, models, predictions and results of the other root's
+    collections are removed instead.
     """
     paths = {(file.collection, file.split, file.name): file.path for file in files}
     for collection in stored_collections(workspace):
         other, known, stored = "", 0, 0
         for split in SPLITS:
             manifest = None
-            with suppress(FeatureStoreError):  # building makes it anew
+            with suppress(FeatureStoreError):  # rebuilt with the features
                 manifest = read_manifest(workspace, collection, split)
             if manifest is None or manifest.data_root == str(data_root.path.resolve()):
                 continue

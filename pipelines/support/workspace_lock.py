@@ -1,12 +1,12 @@
-"""One writer of models and manifests at a time, so that commands may run side by side in one workspace.
+"""Lock for writing models and manifests, so that commands can run concurrently in one workspace.
 
-- Each file is replaced as a whole (`xlarank.data.files.atomic_write`), so readers take no lock.
+- Files are replaced atomically (`xlarank.data.files.atomic_write`), so readers take no lock.
 - Commands hold the lock while they save or remove models, studies and manifests, not while they compute.
-- Rows name the recipe and the file that they were made of, so rows of two builds that ran at once are refused
-  instead of mixed. A model is not saved unless the manifests still list the rows that it was trained on.
-- A model is a folder of boosters and the card that names it; a reader that finds boosters gone reads the new card.
+- Rows name the recipe and file they were made from, so rows of concurrent builds are refused, not mixed. A model
+  is saved only if the manifests still list its training rows.
+- A model is a folder of boosters and the card that names it; a reader whose boosters are gone reads the new card.
 
-The lock is `flock` on a file in the workspace; the kernel releases it when its holder ends, however that happens.
+The lock is `flock` on a file in the workspace; the kernel releases it when its holder exits or is killed.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from xlarank.data.workspace import Workspace
 from xlarank.pipelines.support.progress import Progress, steps_of
 
 LOCK: Final = ".lock"
-#: Errors of file systems without locks: there nobody waits, as on Windows.
+#: Errors of file systems without locks; there, as on Windows, locking is skipped.
 _NO_LOCKS: Final = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 @contextmanager
 def workspace_lock(workspace: Workspace, progress: Progress) -> Iterator[None]:
-    """Hold the workspace's lock, after waiting for its holder. Not reentrant; raises `WorkspaceError`."""
+    """Wait for the workspace's lock and hold it. Not reentrant; raises `WorkspaceError`."""
     workspace.require_writable()
     path = workspace.root / LOCK
     with ExitStack() as stack:
@@ -45,7 +45,7 @@ def workspace_lock(workspace: Workspace, progress: Progress) -> Iterator[None]:
 
 
 def write_or_note(workspace: Workspace, progress: Progress, notes: list[str], write: Callable[[], None]) -> None:
-    """Call ``write`` under the lock; if the workspace cannot be written, a note says why nothing is kept."""
+    """Call ``write`` under the lock; if the workspace is not writable, add the reason to ``notes``."""
     try:
         with workspace_lock(workspace, progress):
             write()
@@ -56,7 +56,7 @@ def write_or_note(workspace: Workspace, progress: Progress, notes: list[str], wr
 
 
 def _locked(file: IO[bytes], path: Path, progress: Progress) -> bool:
-    """Wait for the lock; return False if the file was removed with its workspace meanwhile."""
+    """Wait for the lock; return False if the file was removed or replaced meanwhile."""
     try:
         if sys.platform != "win32":
             import fcntl

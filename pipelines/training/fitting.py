@@ -34,10 +34,10 @@ from xlarank.pipelines.training.training_sets import StoredTrainingSet
 
 @dataclass(frozen=True)
 class TrainResult:
-    """One trained collection, or why it was left out.
+    """Result of training on one collection; ``skipped`` has the reason if it was left out.
 
     Attributes:
-        why: how the ranker was chosen, or which model is continued.
+        why: how the ranker was chosen, or which model was continued.
         note: warning about the training.
         rounds: trees per seed; ``chosen_by`` says how the number was chosen.
         fallback: description of the fallback for unseen kernel families; empty for none.
@@ -64,18 +64,18 @@ class TrainResult:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainRequest:
-    """Settings of `train` and `fine_tune`; raises `XlarankError` for invalid ones.
+    """Settings of `train` and `fine_tune`; invalid ones raise `XlarankError`.
 
     Attributes:
         also_from: extra training collections of the same kind, not scored: ``NAME`` or ``NAME=WEIGHT``, the weight
-            of each graph (1). A fold holds out a family in all of them.
-        with_valid: also train on the valid split, whose scores mean nothing afterwards.
-        rounds: maximum number of boosting rounds; folds choose the number.
-        select: criterion of the best number of rounds, one of `xlarank.models.validation.metrics.SELECTIONS`.
+            of each graph (default 1). Families held out by a fold are held out in them, too.
+        with_valid: also train on the valid split; afterwards, scores on it are meaningless.
+        rounds: maximum number of boosting rounds; the number is cross-validated.
+        select: criterion for the best number of rounds, one of `xlarank.models.validation.metrics.SELECTIONS`.
         threads: cores, 0 for all; with ``scheduler`` "local" the number of worker processes.
-        engine: "local", or "dask" to grow trees, those of the folds too, on the workers of a cluster. Trees depend
-            on the number of workers; one worker grows the trees that this process would.
-        scheduler: address of the cluster, or "local" for one that is started here.
+        engine: "local", or "dask" to grow all trees, including those of folds, on the workers of a cluster. Trees
+            depend on the number of workers; a single worker grows the same trees as "local".
+        scheduler: address of the cluster, or "local" to start one on this machine.
     """
 
     collections: Sequence[str] = ()
@@ -112,13 +112,13 @@ class TrainRequest:
 
 @contextmanager
 def fit_settings(request: TrainRequest) -> Iterator[FitSettings]:
-    """Yield the settings of every fit, with a connected cluster if one is requested; raises `ClusterError`."""
+    """Yield the settings of all fits, connected to a cluster if requested; raises `ClusterError`."""
     settings = FitSettings(request.rounds, request.seed, thread_count(request.threads))
     if request.scheduler is None:
         yield settings
         return
     with connected(request.scheduler, settings.threads) as client:
-        # one thread: each booster takes all workers, so folds wait for each other
+        # one thread: each booster uses all workers, so folds run one after another
         yield replace(settings, threads=1, cluster=TreeCluster(client))
 
 
@@ -138,10 +138,10 @@ class Candidate:
     """Unfitted rankers with their number of rounds and out-of-fold scores.
 
     Attributes:
-        rankers: the seeds take them in turn.
+        rankers: assigned to seeds in turn.
         rounds, chosen_by: trees per seed, and how the number was chosen.
-        metrics, scores: out of fold, by graph; empty without folds.
-        value: aggregate of the scores by the criterion of the request.
+        metrics, scores: out-of-fold values by graph; empty without folds.
+        value: aggregate of the out-of-fold scores by ``TrainRequest.select``.
         seconds: duration of the validation.
     """
 
@@ -162,7 +162,7 @@ class Candidate:
 def validate(
     job: TrainingJob, rankers: Sequence[Ranker[Any]], tuned: bool, step: Callable[[str], None], note: str = ""
 ) -> Candidate:
-    """Validate the first of the rankers out of fold and choose the number of rounds; ``note`` begins each step."""
+    """Cross-validate the first ranker and choose the number of rounds; ``note`` prefixes progress notes."""
 
     def held_out(fold: Fold) -> None:
         families = sorted({job.training.data.families[group] for group in fold.held})
@@ -195,8 +195,8 @@ def save(
 ) -> TrainResult:  # fmt: skip
     """Replace the model of the collection and write the out-of-fold results of the ``evaluated`` candidates.
 
-    ``continues`` is the model that the rankers were warm-started from, and ``kinds`` those that it was trained on.
-    Raises `CollectionError`, before anything is replaced, if nothing was learned.
+    ``continues`` is the model that the rankers were warm-started from, ``kinds`` the kernel families it was trained
+    on. Raises `CollectionError`, before anything is replaced, if all scores are equal.
     """
     training, data, by = job.training, job.training.data.whole(), job.plan.by
     importance = mean_importance(rankers)

@@ -1,4 +1,4 @@
-"""Operations of a compiled program, which of them only move data, and predictions from kernels met before."""
+"""Operations of a compiled program, and cycle predictions from kernels already compiled."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 from xlarank.data.hlo.compiler.cycles import Line, cycles_of, read_compiled, split_line
 from xlarank.data.hlo.compiler.outcome import NAME, numbered, without_origins
 
-#: Opcodes of bodies of fusions that compute nothing.
+#: Opcodes in the body of a fusion that only moves data.
 _MOVES: Final = frozenset({"parameter", "copy", "transpose", "bitcast", "convert", "reshape", "tuple"})
 #: Opcodes without a kernel.
 FREE: Final = frozenset({"bitcast", "get-tuple-element", "parameter", "constant", "tuple", "opt-barrier", "while"})
@@ -26,8 +26,8 @@ _SOURCE: Final = re.compile(r'\bsource_file="([^"]*)" source_line=(\d+)')
 _NUMBER: Final = re.compile(r"\((\d+)\)")
 _BACKEND: Final = re.compile(r", backend_config=\{.*")
 _TILE: Final = re.compile(r"T\(([\d,]+)\)")
-#: Quantile of an opcode's cycles per byte that predicts a new kernel, and factor of predictions: low, because a
-#: program given up too early is lost, one that goes on costs a compilation.
+#: Quantile of an opcode's cycles per byte used for an unseen kernel, and factor applied to predictions. Both are
+#: low: a program screened out by mistake is lost, one kept by mistake only costs a compilation.
 _QUANTILE, _HOPE = 0.25, 0.7
 
 
@@ -36,14 +36,15 @@ class Operation:
     """One operation of a compiled program.
 
     Attributes:
-        shape, layout: of the first result, such as ``f32[8,128]``, and minor to major.
+        shape, layout: first result's shape, such as ``f32[8,128]``, and minor-to-major layout.
         before: layout of the first operand.
-        cycles: estimate of one of its ``runs``; 0 if there is none.
+        cycles: estimated cycles per run; 0 without an estimate.
+        runs: number of executions.
         origin, source: name in the framework's program, and ``file:line``, if known.
-        relayout: whether it only moves a value into another layout or order of dimensions.
-        kernel, likeness: hash of opcodes, shapes and layouts, its body's included; the same without layouts.
-        bytes: of its result and operands, padded to tiles.
-        number: of a parameter; -1 for other operations.
+        relayout: whether it only changes a value's layout or order of dimensions.
+        kernel, likeness: hash of opcodes, shapes and layouts, including its body's; the same without layouts.
+        bytes: size of result and operands, padded to tiles.
+        number: parameter number; -1 for other operations.
     """
 
     name: str
@@ -75,7 +76,7 @@ class Operation:
 
 
 def read_operations(text: str) -> list[Operation]:
-    """Return the operations of a compiled or optimised program's text, without bodies of fusions."""
+    """Parse the operations of a compiled or optimised program; bodies of fusions are skipped."""
     compiled, sources = read_compiled(text), _sources(text)
     operations = []
     for computation, runs in compiled.runs.items():
@@ -120,7 +121,7 @@ def _parts(shape: str) -> tuple[str, tuple[int, ...]]:
 
 
 def padded_bytes(shape: str) -> int:
-    """Return the bytes of all arrays of a shape, their two minor-most dimensions padded to the first tile.
+    """Return the bytes of all arrays of a shape, with minor-most dimensions padded to the first tile.
 
     >>> padded_bytes("f32[16,3]{1,0:T(8,128)}"), padded_bytes("bf16[3,200]{0,1:T(8,128)(2,1)}")
     (8192, 51200)
@@ -147,7 +148,7 @@ def _hash(text: str) -> str:
 
 
 def _sources(text: str) -> dict[str, str]:
-    """Return ``file:line`` by number of a stack frame, from the tables above the computations."""
+    """Return ``file:line`` by stack frame id, from the tables above the computations."""
 
     def entries(name: str, pattern: str) -> list[Any]:
         _, _, rest = text.partition(f"\n{name}\n")
@@ -169,7 +170,13 @@ def _source(text: str, sources: Mapping[str, str]) -> str:
 
 @dataclass
 class Kernels:
-    """Cycles of kernels: exactly alike, alike but for layouts, and per byte of an opcode."""
+    """Cycles of known kernels.
+
+    Attributes:
+        exact: cycles by `Operation.kernel`.
+        alike: lowest cycles by `Operation.likeness`.
+        rates: cycles per byte by opcode.
+    """
 
     exact: dict[str, int] = field(default_factory=dict)
     alike: dict[str, int] = field(default_factory=dict)
@@ -184,7 +191,7 @@ class Kernels:
                 self.rates.setdefault(op.opcode, []).append(op.cycles / max(1, op.bytes))
 
     def predict(self, operations: Iterable[Operation]) -> float:
-        """Return the cycles of an optimised program, rather too few than too many."""
+        """Predict the cycles of an optimised program, erring on the low side."""
         return sum(op.runs * self._cycles(op) for op in operations if op.opcode not in FREE)
 
     def _cycles(self, op: Operation) -> float:

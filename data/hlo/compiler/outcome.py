@@ -1,6 +1,6 @@
-"""Results of compiled configurations, and the journal from which a killed run is resumed.
+"""Results of compiling configurations, and the journal from which an interrupted run resumes.
 
-Equal fingerprints of optimised modules have equal labels.
+Configurations whose optimised modules have equal fingerprints share a label.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from xlarank.data.errors import WorkspaceError
 from xlarank.data.files import read_text, regular_no_link
 from xlarank.data.hlo.compiler.cycles import Estimate
 
-#: An attribute that says where something came from; quoted text in it may hold braces.
+#: Provenance attributes; quoted text in them may contain braces.
 _ORIGIN: Final = re.compile(
     r',?\s(?:metadata|frontend_attributes|original_value|origin)=\{(?:[^{}"]|"(?:[^"\\]|\\.)*"|\{[^{}]*\})*\}'
 )
@@ -28,7 +28,7 @@ NAME: Final = re.compile(r"%[\w.\-]+")
 
 
 class Status(StrEnum):
-    """Given up: it took much longer than the default. Screened: its optimised module promised nothing."""
+    """Result of a compilation. Given up: much slower than the default. Screened: no improvement was predicted."""
 
     OK = "ok"
     FAILED = "failed"
@@ -43,10 +43,10 @@ class Outcome:
     """The result for one module.
 
     Attributes:
-        estimate: of a module with status ``ok``; a prediction if it was screened out.
-        fingerprint: of the optimised module; empty if there is none.
-        shared: the optimised module was known, so no code was generated.
-        text: the compiled program, if requested and code was generated.
+        estimate: the compiler's if the status is ``ok``; a prediction if screened out.
+        fingerprint: hash of the optimised module; empty if there is none.
+        shared: whether an equal optimised module was seen before, so that no code was generated.
+        text: text of the compiled program, if requested and code was generated.
     """
 
     status: Status
@@ -59,13 +59,13 @@ class Outcome:
 
 
 def fingerprint(text: str) -> str:
-    """Return a hash of an HLO module's text that does not change with names and origins of instructions."""
+    """Hash an HLO module's text, ignoring names and origins of instructions."""
     body = "\n".join(line for line in text.splitlines() if not line.startswith("HloModule "))
     return hashlib.sha256(numbered(without_origins(body)).encode()).hexdigest()[:24]
 
 
 def without_origins(text: str) -> str:
-    """Return HLO text without the attributes that say where something came from."""
+    """Return HLO text without provenance attributes."""
     return _ORIGIN.sub("", text)
 
 
@@ -76,9 +76,9 @@ def numbered(text: str) -> str:
 
 
 class Journal:
-    """Outcomes by configuration, and rounds of measurements, in a file that only grows; use as a context.
+    """Append-only file of outcomes by configuration and rounds of measurements; a context manager.
 
-    A cut last line is dropped. Raises `WorkspaceError` if the file has other ``settings`` or cannot be written.
+    An incomplete last line is dropped. Raises `WorkspaceError` if the file has other ``settings`` or is unusable.
     """
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
@@ -121,7 +121,7 @@ class Journal:
             self.outcomes[line["configuration"]] = outcome
 
     def add(self, configuration: str, outcome: Outcome) -> None:
-        """Append an outcome; it is on disk when this returns."""
+        """Append an outcome and flush it to the file."""
         line: dict[str, Any] = {
             "configuration": configuration, "status": outcome.status, "fingerprint": outcome.fingerprint,
             "shared": outcome.shared, "seconds": round(outcome.seconds, 3), "message": outcome.message,
@@ -137,7 +137,7 @@ class Journal:
         self._append(line)
 
     def add_round(self, seconds: dict[str, float | str]) -> None:
-        """Append a round of measurements: seconds by fingerprint, or why there are none."""
+        """Append a round of measurements: seconds, or the reason for failure, by fingerprint."""
         self.rounds.append(seconds)
         self._append({"round": seconds})
 
