@@ -28,8 +28,7 @@ from xlarank.data.hlo.compiler.outcome import Status
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import target_of
 from xlarank.pipelines.advise.advice import open_journal
-from xlarank.pipelines.advise.search import LayoutSearch
-from xlarank.pipelines.advise.space import Space
+from xlarank.pipelines.advise.search import LayoutSearch, Space
 from xlarank.pipelines.programs.candidates import Candidates, Codes, breed, random_configurations
 from xlarank.pipelines.programs.sources import load_program
 from xlarank.pipelines.support.progress import Silent

@@ -47,32 +47,33 @@ def walk_between(graph: LayoutGraph, rows: GraphRows, settings: FeatureSettings,
     Intermediate configurations are compared with the graph's candidates, but need not be among them.
     """
     table = graph.table
-    places = np.flatnonzero(table.codes[then] != table.codes[now])
-    codes = walk_codes(table.codes[then], table.codes[now], places)
-    context = LayoutContext(graph, settings.tiling)
-    needed = {*rows.config_columns, *(placed_columns().get(name, "") for name in rows.config_columns)}
+    changed = np.flatnonzero(table.codes[then] != table.codes[now])
+    codes = walk_codes(table.codes[then], table.codes[now], changed)
+    sources = placed_columns()
+    needed = {*rows.config_columns, *(sources.get(name, "") for name in rows.config_columns)}
     blocks = [
         block
         for block in settings.blocks("layout")
         if isinstance(block, LayoutBlock) and not block.columns.keys().isdisjoint(needed)
     ]
-    columns = [name for block in blocks for name in block.columns]
-    values = compute_together(context, blocks, columns, codes)
-    computed: dict[str, NDArray[np.floating[Any]]] = dict(zip(columns, values.T, strict=True))
-    candidates = dict(zip(rows.config_columns, rows.config_values.T, strict=True))
-    for name in [name for name in rows.config_columns if name not in computed]:
-        placed = placed_columns().get(name)
-        if placed is None:  # a user's block is computed for candidates only: interpolate
-            first, last = (float(candidates[name][rows.group[end]]) for end in (then, now))
-            computed[name] = np.tile(np.linspace(first, last, len(codes) // 2), 2)
-        else:
-            computed[name] = place_among(computed[placed], candidates[placed], name.startswith("rank__"))
-    values = np.stack([computed[name] for name in rows.config_columns], axis=1).astype(np.float32)
-    # both ends are candidates: take their exact rows
-    half = len(codes) // 2
-    values[[0, half]], values[[half - 1, -1]] = (rows.config_values[rows.group[end]] for end in (then, now))
+    names = [name for block in blocks for name in block.columns]
+    values = compute_together(LayoutContext(graph, settings.tiling), blocks, names, codes)
+    computed = dict(zip(names, values.T, strict=True))
+    half, ends = len(codes) // 2, rows.group[[then, now]]
+    columns = []
+    for name, candidates in zip(rows.config_columns, rows.config_values.T, strict=True):
+        if name in computed:
+            columns.append(computed[name])
+        elif name in sources:
+            among = rows.config_values[:, rows.config_columns.index(sources[name])]
+            columns.append(place_among(computed[sources[name]], among, name.startswith("rank__")))
+        else:  # a user's block is computed for candidates only: interpolate
+            first, last = candidates[ends].tolist()
+            columns.append(np.tile(np.linspace(first, last, half), 2))
+    steps = np.stack(columns, axis=1).astype(np.float32)
+    steps[[0, half]], steps[[half - 1, -1]] = rows.config_values[ends]  # candidates: take their exact rows
     constant = np.broadcast_to(rows.graph_values, (len(codes), len(rows.graph_values)))
-    return Walk(graph.configurable[places], np.concatenate([constant, values], axis=1))
+    return Walk(graph.configurable[changed], np.concatenate([constant, steps], axis=1))
 
 
 def place_among(values: NDArray[np.floating[Any]], candidates: NDArray[np.floating[Any]], rank: bool) -> Floats:
@@ -89,16 +90,14 @@ def place_among(values: NDArray[np.floating[Any]], candidates: NDArray[np.floati
     if len(ordered) < 2:
         return np.full(len(values), 0.5)
     near = 1e-6 * np.maximum(np.abs(values), 1e-30)
-    less = np.searchsorted(ordered, values - near)
-    at_most = np.searchsorted(ordered, values + near, side="right")
-    return np.asarray(((less + at_most - 1) / 2 / (len(ordered) - 1)).clip(0.0, 1.0))
+    ranks = np.searchsorted(ordered, values - near) + np.searchsorted(ordered, values + near, side="right") - 1
+    return np.asarray((ranks / 2 / (len(ordered) - 1)).clip(0.0, 1.0))
 
 
 def walk_steps(values: Floats) -> Floats:
     """Return the mean step at each node, ``(changed,)``, of values ``(2 * (changed + 1),)`` along `walk_codes`."""
     half = len(values) // 2
-    forward, backward = np.diff(values[:half]), np.diff(values[half:])[::-1]
-    return np.asarray((forward + backward) / 2)
+    return np.asarray((np.diff(values[:half]) + np.diff(values[half:])[::-1]) / 2)
 
 
 def walk_codes(start: NDArray[Code], end: NDArray[Code], nodes: Ints) -> NDArray[Code]:

@@ -1,21 +1,21 @@
-"""Columns, nodes and layouts in words: pages of columns, and the physical cause behind each column."""
+"""Columns, nodes and layouts in words, and the physical cause behind each column."""
 
 from __future__ import annotations
 
-import inspect
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.graph import Graph, Kind, tensor_ranks
-from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, NODE_COLUMN, NODE_COLUMNS, OPCODES
-from xlarank.features.block import Block, Cause, Scope, Tier
+from xlarank.data.graph import Graph, tensor_ranks
+from xlarank.data.schema import ELEMENT_BYTES, LAYOUT_SLOTS, MAX_RANK, NODE_COLUMN, OPCODES
+from xlarank.features.block import Block, Cause
 from xlarank.features.block_files import loaded_blocks
 from xlarank.features.candidates import placed_columns
-from xlarank.features.catalogue import BLOCKS, INSTANCE_BLOCKS, blocks_of
+from xlarank.features.catalogue import BLOCKS, INSTANCE_BLOCKS
+
+_ELEMENT: Final = "shape_element_type_is_"
 
 
 def cause_of(column: str) -> Cause:
@@ -43,27 +43,12 @@ def column_meanings() -> dict[str, str]:
     return {name: meaning for block in blocks for name, meaning in block.columns.items()}
 
 
-_ELEMENT = "shape_element_type_is_"
-
-
-@dataclass(frozen=True)
-class NodeText:
-    """Opcode and shape of a node, such as ``dot f32[8,32]``."""
-
-    opcode: str
-    shape: str
-
-    def __str__(self) -> str:
-        return f"{self.opcode} {self.shape}"
-
-
-def describe_node(graph: Graph, node: int) -> NodeText:
-    """Return opcode and output shape of a node."""
+def describe_node(graph: Graph, node: int) -> tuple[str, str]:
+    """Return opcode and output shape of a node, such as ``dot`` and ``f32[8,32]``."""
     row = graph.node_feat[node]
-    dims = ",".join(str(int(size)) for size in _of_rank(graph, node, "shape_dimensions_0"))
-    elements = [name.removeprefix(_ELEMENT) for name in NODE_COLUMNS if name.startswith(_ELEMENT)]
-    element = next((name for name in elements if row[NODE_COLUMN[_ELEMENT + name]] > 0), "?")
-    return NodeText(OPCODES[int(graph.opcode[node])], f"{element}[{dims}]")
+    element = next((name for name in ELEMENT_BYTES if row[NODE_COLUMN[_ELEMENT + name]] > 0), "?")
+    sizes = ",".join(map(str, _dimensions(graph, node, "shape_dimensions_0")))
+    return OPCODES[int(graph.opcode[node])], f"{element}[{sizes}]"
 
 
 def layout_text(row: NDArray[np.integer[Any]]) -> str:
@@ -73,54 +58,22 @@ def layout_text(row: NDArray[np.integer[Any]]) -> str:
     'output {1,0}'
     """
     slots = zip(LAYOUT_SLOTS, row.reshape(len(LAYOUT_SLOTS), MAX_RANK), strict=True)
-    return ", ".join(f"{slot} {_braced(layout)}" for slot, layout in slots if (layout >= 0).any()) or "default"
+    return ", ".join(f"{slot} {order}" for slot, layout in slots if (order := order_text(layout))) or "default"
+
+
+def order_text(layout: NDArray[Any]) -> str:
+    """Return a layout such as ``{1,0}``; empty if it is not set."""
+    dimensions = [str(int(dimension)) for dimension in layout if dimension >= 0]
+    return "{" + ",".join(dimensions) + "}" if dimensions else ""
 
 
 def default_layout_text(graph: Graph, node: int) -> str:
     """Return the compiler's own layout of a node's output, minor-to-major."""
-    return _braced(_of_rank(graph, node, "layout_minor_to_major_0"))
+    return "{" + ",".join(map(str, _dimensions(graph, node, "layout_minor_to_major_0"))) + "}"
 
 
-def _of_rank(graph: Graph, node: int, column: str) -> NDArray[Any]:
+def _dimensions(graph: Graph, node: int, column: str) -> list[int]:
+    """Return the values of a row of columns, one for each dimension of the output, from ``column`` on."""
     rank, start = int(tensor_ranks(graph.node_feat[node : node + 1])[0]), NODE_COLUMN[column]
-    return graph.node_feat[node, start : start + rank]
-
-
-def _braced(layout: NDArray[Any]) -> str:
-    return "{" + ",".join(str(int(dimension)) for dimension in layout if dimension >= 0) + "}"
-
-
-_INTRODUCTION: Final = """
-Columns (features) are called `block__what__how`. *Graph* columns are constant within a graph, *configuration*
-columns differ between its configurations. The *fast* tier is the cheap set; *full* adds the rest. *Transductive*
-columns are computed from all candidates of the graph, without labels; `build-features --no-candidates` leaves
-them out.
-"""
-_INSTANCES: Final = """# Instances of layout graphs
-
-Columns of instances: one row for each distinct (node, layouts) entry, and for each pair of entries connected by
-a tensor. The ranker `sum-pooled` adds up the scores of the instances. -1 means that a column does not apply.
-"""
-
-
-def pages() -> dict[str, str]:
-    """Return the pages of columns as Markdown: layouts, tiles and instances."""
-    instances = _INSTANCES + "".join(map(_section, INSTANCE_BLOCKS))
-    return {"layout": _columns("layout"), "tile": _columns("tile"), "instances": instances}
-
-
-def _columns(kind: Kind) -> str:
-    blocks = blocks_of(kind)
-    width = {scope: sum(len(b.columns) for b in blocks if b.scope is scope) for scope in Scope}
-    fast = sum(len(b.columns) for b in blocks_of(kind, Tier.FAST))
-    counts = f"{width[Scope.GRAPH]} graph columns + {width[Scope.CONFIG]} configuration columns "
-    counts += f"= {sum(width.values())} in the full tier, {fast} in the fast tier.\n"
-    return f"# Columns of {kind} graphs\n{_INTRODUCTION}\n{counts}" + "".join(map(_section, blocks))
-
-
-def _section(block: Block) -> str:
-    tier = [] if block.scope is Scope.INSTANCE else [block.tier.value]
-    traits = [block.scope.value, *tier, *(["transductive"] if block.transductive else [])]
-    rows = "".join(f"| `{name}` | {meaning} |\n" for name, meaning in block.columns.items())
-    title = f"{type(block).__name__} ({', '.join(traits)})"
-    return f"\n## {title}\n\n{inspect.cleandoc(block.__doc__ or '')}\n\n| column | meaning |\n|---|---|\n{rows}"
+    values: list[int] = graph.node_feat[node, start : start + rank].astype(int).tolist()
+    return values

@@ -1,28 +1,122 @@
-"""HTML report of a workspace."""
+"""HTML report of a workspace: data, scores, feature importance, explanations and studies."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import json
+from base64 import b64encode
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 import xlarank
-from xlarank.data.errors import counted
-from xlarank.data.files import atomic_write
+from xlarank.data.collection import SPLITS, Collection
+from xlarank.data.errors import FeatureStoreError, ModelError, XlarankError, counted
+from xlarank.data.files import atomic_write, read_bytes, read_text
+from xlarank.data.graph import read_graph
+from xlarank.data.root import find_data_root
 from xlarank.data.workspace import Workspace
-from xlarank.features.meanings import column_meanings
+from xlarank.features.meanings import cause_of, column_meanings
+from xlarank.features.store import Manifest, read_manifest
+from xlarank.models.base import mean_importance
 from xlarank.models.explanation import calibration
-from xlarank.pipelines.reporting import gather
-from xlarank.pipelines.support.evaluation import column, count_unseen, count_verdicts, score_name, verdict
+from xlarank.models.explanation.calibration import Trust
+from xlarank.models.explanation.parts import sum_by_key
+from xlarank.models.objectives import mean_rank
+from xlarank.models.trained import CARD, Scores, TrainedModel, model_of
+from xlarank.models.validation.metrics import summary
+from xlarank.pipelines.ranking.score_difference import Explanation, explain_graph
+from xlarank.pipelines.reporting import charts
+from xlarank.pipelines.reporting.graph_picture import segment_picture
+from xlarank.pipelines.support.evaluation import (
+    Rankings,
+    add_metrics,
+    ceilings_of,
+    column,
+    count_unseen,
+    count_verdicts,
+    graphs_to_score,
+    rules_of,
+    score_name,
+    verdict,
+    with_interval,
+)  # fmt: skip
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.results import leaderboard, read_results
 from xlarank.pipelines.support.workspace_collections import chosen_collections
 
 if TYPE_CHECKING:
     from jinja2 import Template
+
+Floats = NDArray[np.float64]
+#: A table row: cell by column heading.
+Row = dict[str, Any]
+
+MODEL: Final = "model"
+#: The evaluated split; it has labels, and graphs in the training set are left out.
+SPLIT: Final = "valid"
+_NO_MODEL: Final = "no model was trained"
+_METRICS: Final = ("score", "slowdown@1", "slowdown@5")
+#: With fewer non-zero differences, the p-value of a signed-rank test cannot be below 5 %.
+_FEW_FOR_A_TEST: Final = 6
+
+
+@dataclass
+class CollectionFacts:
+    """Results of a collection.
+
+    Attributes:
+        reason: why there are no scores; empty if there are.
+        rankings: metrics on the valid split, the model's first.
+        ranks: graph -> ``(configs,)`` ranks by the model and by cost, from 0 (fastest) to 1.
+        certain: graph -> share of certain pairs; empty without calibration.
+        left_out: graph -> reason why it is not evaluated.
+        importance: column -> share of the gain, mean over seeds, largest first.
+        studies: plots of `tune`'s studies as data URLs, because inline SVG could run scripts.
+        explained: explanation of the median-score graph, and its picture if there is a segment to draw.
+    """
+
+    name: str
+    collection: Collection
+    manifests: dict[str, Manifest]
+    model: TrainedModel | None = None
+    reason: str = ""
+    rankings: Rankings = field(default_factory=dict)
+    ranks: dict[str, tuple[Floats, Floats]] = field(default_factory=dict)
+    certain: dict[str, float] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    importance: dict[str, float] = field(default_factory=dict)
+    studies: list[str] = field(default_factory=list)
+    explained: tuple[Explanation, str] | None = None
+
+    @property
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """Metrics of the model, ``{graph: {metric: value}}``."""
+        return self.rankings.get((MODEL, None), {})
+
+    def worst_first(self) -> list[str]:
+        return sorted(self.metrics, key=lambda name: (self.metrics[name]["score"], name))
+
+    def score_rows(self) -> list[Row]:
+        """Return a row per graph with the scores of the model and of the rules."""
+        rules, ceilings = rules_of(self.rankings), ceilings_of(self.metrics)
+        return [
+            {
+                "graph": name,
+                "configurations": self.manifests[SPLIT].graphs[name].rows,
+                score_name(self.name): metrics["score"],
+                **{rule: of[name]["score"] for rule, of in rules.items()},
+                **{metric: metrics[metric] for metric in _METRICS[1:]},
+                **({"ceiling of tau": ceilings.get(name)} if ceilings else {}),
+                "pairs certain": self.certain.get(name),
+            }
+            for name, metrics in self.metrics.items()
+        ]
 
 
 @dataclass(frozen=True)
@@ -53,58 +147,92 @@ def report(
     Raises `CollectionError` if the workspace has no stored features.
     """
     chosen = chosen_collections(workspace, collections)
-    all_facts: list[gather.CollectionFacts] = []
-    others: dict[str, gather.CollectionFacts] = {}
+    all_facts: list[CollectionFacts] = []
+    others: dict[str, CollectionFacts] = {}
     with steps_of(progress, "reporting", len(chosen)) as step:
         for collection in chosen:
-            all_facts.append(gather.gather(workspace, collection))
+            all_facts.append(gather(workspace, collection))
             if compare is not None:
-                others[str(collection)] = gather.gather(compare, collection, explained=False)
+                others[str(collection)] = gather(compare, collection, explained=False)
             step(str(collection))
     evaluated = [facts for facts in all_facts if facts.metrics]
     verdicts = {facts.name: verdict(facts.name, facts.rankings) for facts in evaluated}
-    data, left_out = gather.data_rows(all_facts)
+    data, left_out = _data_rows(all_facts)
     text = _template().render(
         workspace=workspace.root.name, version=xlarank.__version__, graphs=sum(row["graphs"] for row in data),
         summary=count_verdicts(verdicts.values()), verdicts=verdicts, data=data, left_out=left_out,
         trained=[facts for facts in all_facts if facts.model],
-        untrained={facts.name: facts.why_not for facts in all_facts if not facts.model},
+        untrained={facts.name: facts.reason for facts in all_facts if not facts.model},
         others=others, other_name=compare.root.name if compare else "",
         studies=[picture for facts in all_facts for picture in facts.studies],
-        board=_board(workspace, [facts.name for facts in all_facts]), runs=gather.read_runs(workspace),
-        meanings=column_meanings(), no_model=gather.NO_MODEL,
+        board=_board(workspace, [facts.name for facts in all_facts]), runs=_runs(workspace),
+        meanings=column_meanings(), no_model=_NO_MODEL,
     )  # fmt: skip
     out = out or workspace.reports() / "report.html"
     with atomic_write(out) as partial:
         partial.write_text(text, encoding="utf-8")
     scores = {facts.name: (float(column(facts.metrics).mean()), len(facts.metrics)) for facts in evaluated}
-    return Report(
-        out, len(text.encode()), scores, {facts.name: facts.why_not for facts in all_facts if facts.why_not}
-    )
+    reasons = {facts.name: facts.reason for facts in all_facts if facts.reason}
+    return Report(out, len(text.encode()), scores, reasons)
 
 
-def _board(workspace: Workspace, collections: Sequence[str]) -> list[gather.Row]:
-    rows = leaderboard(read_results(workspace).filter(pl.col("collection").is_in(collections)))
-    held_out = pl.concat_str(pl.lit(", held out by "), "held_out_by").fill_null("")
-    tuned = pl.when(pl.col("tuned")).then(pl.lit(" (tuned)")).otherwise(pl.lit(""))
-    shown = rows.select(
-        "collection", (pl.col("split") + held_out).alias("scored on"), pl.col("ranker") + tuned, "graphs", "mean",
-        pl.col("standard_error").alias("standard error"), pl.col("difference").alias("to the first"),
-        pl.col("difference_error").alias("its standard error"), "seconds", "version",
-        pl.col("time").dt.strftime("%Y-%m-%d %H:%M"),
-    )  # fmt: skip
-    return shown.to_dicts()
+def gather(workspace: Workspace, collection: Collection, *, explained: bool = True) -> CollectionFacts:
+    """Evaluate the model of a collection on the valid split and return its results; write nothing."""
+    manifests = {split: read_manifest(workspace, collection, split) for split in SPLITS}
+    known = {split: manifest for split, manifest in manifests.items() if manifest is not None}
+    facts = CollectionFacts(str(collection), collection, known)
+    for path in sorted(workspace.reports().glob(f"tune-{'-'.join(collection.parts)}-*.svg")):
+        with suppress(OSError, ValueError):
+            facts.studies.append(f"data:image/svg+xml;base64,{b64encode(read_bytes(path)).decode()}")
+    if not (workspace.model(collection) / CARD).exists():
+        facts.reason = _NO_MODEL
+        return facts
+
+    def refuse(name: str) -> str:
+        return "in the training set of the model" if name in model.card.known_graphs else ""
+
+    try:
+        facts.model = model = model_of(workspace, collection)
+        facts.importance = mean_importance(model.rankers)
+        if SPLIT not in known:
+            facts.reason = f"there is no {SPLIT} split to score the model on"
+            return facts
+        model.require(known[SPLIT])
+        for rows in graphs_to_score(workspace, collection, SPLIT, known[SPLIT], facts.left_out, refuse):
+            scored = model.score(rows)
+            add_metrics(facts.rankings, collection, rows, MODEL, Scores(scored.mean[None]))
+            facts.ranks[rows.name] = mean_rank(scored.mean[rows.group]), mean_rank(rows.cost)
+            if model.calibration is not None and not scored.fallback:
+                facts.certain[rows.name] = Trust(model.calibration, scored.per_seed, rows.group).certain
+        if explained and facts.metrics:
+            with suppress(XlarankError):  # its file cannot be read
+                facts.explained = _explain_median(facts, model)
+    except (ModelError, FeatureStoreError) as error:
+        facts.reason = str(error)
+    return facts
+
+
+def _explain_median(facts: CollectionFacts, model: TrainedModel) -> tuple[Explanation, str]:
+    """Explain the best configuration of the median-score graph."""
+    name = facts.worst_first()[len(facts.metrics) // 2]
+    npz = find_data_root(Path(facts.manifests[SPLIT].data_root)).npz
+    graph = read_graph(npz / Path(*facts.collection.parts, SPLIT, f"{name}.npz"), facts.collection.kind)
+    explanation = explain_graph(graph, model)
+    return explanation, segment_picture(graph, explanation, alone=False) if explanation.segments else ""
 
 
 def _template() -> Template:
     import jinja2
 
+    folder = Path(charts.__file__).parent
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(gather.__file__).parent), extensions=["jinja2.ext.do"], autoescape=True,
+        loader=jinja2.FileSystemLoader(folder), extensions=["jinja2.ext.do"], autoescape=True,
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    environment.globals |= {"calibration": calibration, "gather": gather}
-    environment.globals |= {"counted": counted, "score_name": score_name, "count_unseen": count_unseen}
+    functions = (
+        scores_chart, ranks_charts, causes_chart, mean_row, compared, paired_test, counted, score_name, count_unseen
+    )  # fmt: skip
+    environment.globals |= {function.__name__: function for function in functions} | {"calibration": calibration}
     environment.filters["cell"] = _cell
     return environment.get_template("report.html.jinja")
 
@@ -113,3 +241,108 @@ def _cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.3f}".replace("-0.000", "0.000")
     return "-" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def scores_chart(facts: CollectionFacts) -> str:
+    """Draw the scores of the model and of the rules by graph."""
+    values = {name: column(of) for name, of in {MODEL: facts.metrics, **rules_of(facts.rankings)}.items()}
+    return charts.scores_chart(f"scores-{facts.name}", list(facts.metrics), values, score_name(facts.name))
+
+
+def ranks_charts(facts: CollectionFacts) -> str:
+    """Draw predicted against measured ranks of the best, the median and the worst graph."""
+    names, pages = facts.worst_first(), []
+    shown = {names[0]: "worst", names[len(names) // 2]: "median", names[-1]: "best"}
+    for name, which in reversed(shown.items()):
+        title = f"{which}: {charts.short(name)}\n{facts.metrics[name]['score']:.3f}"
+        pages.append(charts.ranks_chart(f"ranks-{facts.name}-{which}", title, *facts.ranks[name]))
+    return "".join(pages)
+
+
+def causes_chart(facts: CollectionFacts) -> str:
+    """Draw the share of the gain by physical cause."""
+    shares = sum_by_key({cause_of(name): share} for name, share in facts.importance.items())
+    bars = [(cause.value, share, "") for cause, share in shares.items()]
+    return charts.bars_chart(f"causes-{facts.name}", bars, xlabel="share of the gain")
+
+
+def mean_row(rows: Sequence[Row]) -> Row:
+    """Return a row with the mean and 95 % interval of each float column."""
+    means: Row = dict.fromkeys(rows[0]) | {"graph": "mean, 95 % interval"}
+    for head in rows[0]:
+        values = {str(number): row[head] for number, row in enumerate(rows) if isinstance(row[head], float)}
+        if values:
+            means[head] = with_interval(summary(values))
+    return means
+
+
+def compared(ours: CollectionFacts, theirs: CollectionFacts) -> tuple[list[Row], Floats]:
+    """Return the scores of the graphs that two workspaces share, and the differences of ``score``."""
+    runs = [facts.model.card.model if facts.model else "-" for facts in (ours, theirs)]
+    heads = {metric: [f"{metric}, {run}" for run in ("this", "other", "difference")] for metric in _METRICS}
+    heads["score"] = [f"this workspace ({runs[0]})", f"other workspace ({runs[1]})", "difference"]
+    rows: list[Row] = []
+    for name in [name for name in ours.metrics if name in theirs.metrics]:
+        row: Row = {"graph": name}
+        for metric in _METRICS:
+            this, other = (facts.metrics[name][metric] for facts in (ours, theirs))
+            row |= dict(zip(heads[metric], (this, other, this - other), strict=True))
+        rows.append(row)
+    return rows, np.array([row["difference"] for row in rows])
+
+
+def paired_test(difference: Floats) -> str:
+    """Return the result of Wilcoxon's signed-rank test as a sentence."""
+    from scipy.stats import wilcoxon
+
+    differing = difference[difference != 0]
+    if len(differing) < _FEW_FOR_A_TEST:
+        return f"Too few graphs differ for a test: {len(differing)}."
+    p = float(wilcoxon(differing).pvalue)
+    likely = "more than chance makes likely" if p < 0.05 else "no more than chance makes likely"
+    return f"Wilcoxon's signed-rank test over graphs: p = {p:.3g}, {likely}."
+
+
+def _data_rows(all_facts: Iterable[CollectionFacts]) -> tuple[list[Row], list[Row]]:
+    """Return counts of each split, and the graphs that were left out."""
+    rows, left_out = [], []
+    for facts in all_facts:
+        for split, manifest in facts.manifests.items():
+            graphs, key = manifest.graphs, {"collection": facts.name, "split": split}
+            reason = "nothing to rank: all its configurations are one or cost the same"
+            same = {name: reason for name, graph in graphs.items() if not graph.rankable}
+            labelled = any(graph.labelled for graph in graphs.values())
+            rows.append({
+                **key, "labels": facts.collection.label_source if labelled else "withheld", "graphs": len(graphs),
+                "configurations": sum(graph.configs for graph in graphs.values()),
+                "distinct rows": sum(graph.rows for graph in graphs.values()),
+                "not rankable": len(same), "broken": len(manifest.broken),
+            })  # fmt: skip
+            left_out += [{**key, "graph": name, "why": why} for name, why in (manifest.broken | same).items()]
+    return rows, left_out
+
+
+def _board(workspace: Workspace, collections: Sequence[str]) -> list[Row]:
+    rows = leaderboard(read_results(workspace).filter(pl.col("collection").is_in(collections)))
+    held_out = pl.concat_str(pl.lit(", held out by "), "held_out_by").fill_null("")
+    tuned = pl.when(pl.col("tuned")).then(pl.lit(" (tuned)")).otherwise(pl.lit(""))
+    return rows.select(
+        "collection", (pl.col("split") + held_out).alias("scored on"), pl.col("ranker") + tuned, "graphs", "mean",
+        pl.col("standard_error").alias("standard error"), pl.col("difference").alias("to the first"),
+        pl.col("difference_error").alias("its standard error"), "seconds", "version",
+        pl.col("time").dt.strftime("%Y-%m-%d %H:%M"),
+    ).to_dicts()  # fmt: skip
+
+
+def _runs(workspace: Workspace) -> list[Row]:
+    """Return the logged commands of the workspace, oldest first; unreadable lines are skipped."""
+    rows: list[Row] = []
+    lines: list[str] = []
+    with suppress(OSError, ValueError):
+        lines = read_text(workspace.reports() / "runs.jsonl").splitlines()
+    for line in lines:
+        with suppress(ValueError, TypeError, KeyError):
+            run = json.loads(line)
+            row = {"began": run["began"], "command": " ".join(run["arguments"]), "seconds": run["seconds"]}
+            rows.append({**row, "peak memory, MB": run.get("peak_mb"), "exit": str(run["exit"])})
+    return rows

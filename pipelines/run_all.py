@@ -285,5 +285,5 @@ def first_model(
         predicted, measured = mean_rank(model_of(workspace, collection).score(rows).mean), mean_rank(rows.row_cost)
         title = f"{collection}\n{short(graph)}: {scores[graph]:.2f}"
         with atomic_write(path.with_suffix(".svg")) as partial:
-            svg = in_fixed_colours(ranks_chart(path.stem, [(title, predicted, measured)]))
+            svg = in_fixed_colours(ranks_chart(path.stem, title, predicted, measured))
             partial.write_text(svg, encoding="utf-8")

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, overload
+from typing import Literal, overload
+
+import polars as pl
 
 from xlarank.data import graph as graphs
+from xlarank.data.collection import choose_splits
+from xlarank.data.errors import CollectionError, FeatureStoreError, did_you_mean
 from xlarank.data.graph import Graph, Kind, LayoutGraph, TileGraph
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace
-
-if TYPE_CHECKING:
-    import polars as pl
-
-    from xlarank.pipelines.ranking.result import Ranking
+from xlarank.features.block_files import load_blocks
+from xlarank.features.rows import KEYS
+from xlarank.features.store import Manifest, read_manifest, scan_rows
+from xlarank.models.validation.curves import FoldPlan
+from xlarank.pipelines import rank as ranking
+from xlarank.pipelines.ranking.result import Ranking
+from xlarank.pipelines.support.workspace_collections import chosen_collections
 
 
 def read_graph(path: str | Path, kind: Kind | None = None) -> LayoutGraph | TileGraph:
@@ -56,11 +62,9 @@ def rank(
         Traceback (most recent call last):
         xlarank.data.errors.WorkspaceError: the workspace nowhere does not exist; check the path, or run train first
     """
-    from xlarank.features.block_files import load_blocks
-    from xlarank.pipelines.rank import rank as run
-
     load_blocks(*blocks)
-    return run(Workspace(Path(workspace)), Path(graph) if isinstance(graph, str) else graph, collection=collection)
+    graph = Path(graph) if isinstance(graph, str) else graph
+    return ranking.rank(Workspace(Path(workspace)), graph, collection=collection)
 
 
 @overload
@@ -89,7 +93,40 @@ def load_rows(
     `LazyFrame` and does not check the files for damage. Raises `xlarank.data.errors.CollectionError` and
     `FeatureStoreError`.
     """
-    from xlarank.pipelines.load_rows import load_rows as run
+    store = Workspace(Path(workspace))
+    chosen, *others = chosen_collections(store, [] if collection is None else [collection])
+    if others:
+        names = ", ".join(map(str, (chosen, *others)))
+        raise CollectionError("no collection was named", expected=names, do="pass collection=")
+    frames, features = [], list[str]()
+    for name in choose_splits([] if split is None else [split]):
+        manifest = read_manifest(store, chosen, name)
+        if manifest is None or not manifest.graphs:
+            if split is not None:
+                raise CollectionError(f"{chosen} has no {split} split in {store.root}", do="run build-features")
+            continue
+        if features and manifest.columns != features:
+            got = f"the splits of {chosen} have different columns"
+            raise FeatureStoreError(got, do="pass split=, or run build-features again for all of them")
+        features = manifest.columns
+        folds = _fold_table(manifest if name == "train" else None)
+        stored = scan_rows(store, chosen, name, manifest, verified=not lazy)
+        frames.append(stored.join(folds, on="graph", how="left", maintain_order="left"))
+    if not frames:
+        raise CollectionError(f"{chosen} has no graphs in {store.root}", do="run build-features")
+    for column in columns or ():
+        if column not in features:
+            raise FeatureStoreError(f"{chosen} has no column {column!r}", do=did_you_mean(column, features))
+    rows = pl.concat(frames).select(*KEYS, "fold", "held_out", *(features if columns is None else columns))
+    return rows if lazy else rows.collect()
 
-    frame = run(Workspace(Path(workspace)), collection, split=split, columns=columns, verified=not lazy)
-    return frame if lazy else frame.collect()
+
+def _fold_table(manifest: Manifest | None) -> pl.LazyFrame:
+    """Return ``graph, fold, held_out`` of the graphs of a train split that can be trained on."""
+    entries = {} if manifest is None else manifest.graphs
+    names = [name for name, graph in entries.items() if graph.labelled and graph.rankable]
+    plan = FoldPlan.of_graphs(names, [entries[name].kinds for name in names])
+    scored = {number: fold for fold, (members, _) in enumerate(plan.folds) for number in members}
+    held_out = [[fold for fold, held in enumerate(plan.held) if number in held] for number in range(len(names))]
+    schema = pl.Schema({"graph": pl.String(), "fold": pl.Int32(), "held_out": pl.List(pl.Int32)})
+    return pl.LazyFrame([names, [scored.get(number) for number in range(len(names))], held_out], schema)

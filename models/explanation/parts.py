@@ -41,7 +41,6 @@ class Parts:
     there is a walk, ``sum(columns) == sum(nodes)``.
 
     Attributes:
-        difference: score of the first configuration minus that of the second.
         columns: nonzero contributions by wide-row column.
         places: nodes and pairs whose instance differs.
         instance_columns: contributions of ``places``, by column of the instances.
@@ -63,31 +62,29 @@ class Parts:
     def total(cls, parts: Iterable[Parts], factor: float = 1.0) -> Parts:
         """Sum differences, scaled by ``factor``, and merge equal places."""
         parts = list(parts)
-
-        def added(mappings: Iterable[Mapping[_Key, float]]) -> dict[_Key, float]:
-            total: dict[_Key, float] = {}
-            for key, value in (item for mapping in mappings for item in mapping.items()):
-                total[key] = total.get(key, 0.0) + value * factor
-            return total
-
-        places = added({(p.nodes, p.now, p.then): p.value} for part in parts for p in part.places)
+        places = sum_by_key(({(p.nodes, p.now, p.then): p.value} for part in parts for p in part.places), factor)
         return cls(
             sum(part.difference * factor for part in parts),
-            added(part.columns for part in parts),
+            sum_by_key((part.columns for part in parts), factor),
             tuple(Place(*key, value) for key, value in places.items()),
-            added(part.instance_columns for part in parts),
-            added(part.members for part in parts),
-            added(part.nodes for part in parts),
+            sum_by_key((part.instance_columns for part in parts), factor),
+            sum_by_key((part.members for part in parts), factor),
+            sum_by_key((part.nodes for part in parts), factor),
         )
+
+
+def sum_by_key(mappings: Iterable[Mapping[_Key, float]], factor: float = 1.0) -> dict[_Key, float]:
+    """Return the sums of values of equal keys, multiplied by ``factor``."""
+    total: dict[_Key, float] = {}
+    for mapping in mappings:
+        for key, value in mapping.items():
+            total[key] = total.get(key, 0.0) + value * factor
+    return total
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Rows of the distinct configurations of a graph.
-
-    Attributes:
-        walk: steps from the second configuration to the first, for contributions by node.
-    """
+    """Rows of the distinct configurations of a graph; ``walk`` leads from the second to the first one compared."""
 
     matrix: Matrix
     columns: list[str]

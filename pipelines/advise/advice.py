@@ -30,19 +30,19 @@ from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import DEFAULT_TARGET, target_of
 from xlarank.data.hlo.messages import Message
 from xlarank.data.hlo.reading import graph_name, module_of, node_names, read_program
-from xlarank.pipelines.advise.diagnosis import Diagnosis, diagnose, picture
-from xlarank.pipelines.advise.lines import (
+from xlarank.pipelines.advise.diagnosis import (
     Change,
     Code,
+    Diagnosis,
     EntryChange,
     changes_of,
+    diagnose,
     entry_lines,
-    major_to_minor,
     operation_lines,
     pasted_code,
+    picture,
 )  # fmt: skip
-from xlarank.pipelines.advise.search import LayoutSearch, NoCodeError
-from xlarank.pipelines.advise.space import Space
+from xlarank.pipelines.advise.search import LayoutSearch, NoCodeError, Space
 from xlarank.pipelines.programs.sources import Program, digest_of, load_program, program_hash
 from xlarank.pipelines.programs.timing import time_programs
 from xlarank.pipelines.support.progress import Progress, Silent
@@ -198,7 +198,7 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
         best = _best(compiler, search)
         leaves, default = (space.inputs, space.outputs), search.outcomes[0].estimate.cycles
         inputs, outputs = (
-            [EntryChange(**vars(leaf), before=old, minor_to_major=new, major_to_minor=major_to_minor(new),
+            [EntryChange(**vars(leaf), before=old, minor_to_major=new, major_to_minor=new[::-1],
                          looped=at in looped)
              for at, (leaf, old, new) in enumerate(zip(*side, strict=True)) if old != new]
             for looped, *side in zip(

@@ -1,26 +1,50 @@
-"""Inputs and outputs of a program, and its cycles by operation, including those of forced relayouts."""
+"""Inputs and outputs of a program, its cycles by operation, and code that changes its layouts."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from html import escape
-from typing import Final
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+import networkx as nx
 
 from xlarank.data.hlo.compiler.constrain import Order, entry_shapes
+from xlarank.data.hlo.compiler.cycles import read_estimate
 from xlarank.data.hlo.compiler.operations import FREE, Operation, read_operations
+from xlarank.data.hlo.compiler.outcome import Outcome
+from xlarank.data.hlo.compiler.pasted import Pasted, Place
+from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.encoding import ELEMENT_TYPES
-from xlarank.data.hlo.messages import Message
+from xlarank.data.hlo.messages import Message, instructions
+from xlarank.pipelines.reporting.charts import bars_chart, in_fixed_colours
 
-_WIDTH, _LEFT, _ROW, _MOST = 900, 360, 22, 24
+#: Maximum number of operations in a picture.
+_MOST: Final = 24
 _PLURALS: Final = {
     "weight": "of weights", "input": "of inputs", "output": "of outputs", "between": "between two operations"
 }  # fmt: skip
 #: Opcodes that pass a weight on to the operation that uses it.
 _SAME: Final = frozenset({"convert", "copy", "reshape", "transpose", "bitcast", "reverse", "broadcast", "slice"})
+#: Opcodes that pass an array on between a copy and the operation that it is for.
+_PASSING: Final = FREE | {"copy", "convert", "reshape", "copy-start", "copy-done"}
 _NAMED: Final = re.compile(r"weight|param|kernel|embed|\bbias", re.IGNORECASE)
+_FORMATS = """\
+from jax.experimental.layout import Format, Layout
+
+def formats(tree, orders):  # of the arrays named, the others as they are
+    named = lambda path, x: Format(Layout(major_to_minor=orders[jax.tree_util.keystr(path)]), sharding)
+    plain = lambda path: jax.tree_util.keystr(path) not in orders
+    return jax.tree_util.tree_map_with_path(lambda path, x: sharding if plain(path) else named(path, x), tree)
+
+sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])"""
+_COMPILED = """\
+in_formats = formats(arguments, inputs)
+out_formats = formats(jax.eval_shape(step, *arguments), outputs)
+step = jax.jit(step, in_shardings=in_formats, out_shardings=out_formats)
+arguments = jax.device_put(arguments, in_formats)  # once: weights when they are loaded, then each batch"""
 
 
 @dataclass(frozen=True)
@@ -56,10 +80,11 @@ def leaves_of(module: Message, paths: Sequence[Sequence[str]]) -> tuple[list[Lea
         name = parameter.metadata.op_name or parameter.name
         kind = "weight" if _NAMED.search(name) or _multiplies(entry, parameter.id) else "input"
         inputs.append(Leaf(kind, name, paths[0][at] if paths[0] else "", shape_text(parameter.shape)))
-    shapes = enumerate(map(shape_text, entry_shapes(module)[1]))
-    if not paths[1]:
-        return inputs, [Leaf("output", f"output {at}", "", shape) for at, shape in shapes]
-    return inputs, [Leaf("output", f"result{paths[1][at]}", paths[1][at], shape) for at, shape in shapes]
+    outputs = []
+    for at, shape in enumerate(map(shape_text, entry_shapes(module)[1])):
+        name, path = (f"result{paths[1][at]}", paths[1][at]) if paths[1] else (f"output {at}", "")
+        outputs.append(Leaf("output", name, path, shape))
+    return inputs, outputs
 
 
 def ties_of(module: Message, inputs: Sequence[Leaf], outputs: Sequence[Leaf]) -> dict[int, int]:
@@ -141,15 +166,21 @@ class Diagnosis:
     relayouts: list[Relayout]
 
 
+def users_of(operations: Sequence[Operation]) -> nx.DiGraph:
+    """Return operations as a graph of ``(computation, name)``, with edges from operands to their users."""
+    graph = nx.DiGraph()
+    graph.add_nodes_from((op.computation, op.name) for op in operations)
+    graph.add_edges_from(
+        ((op.computation, name), (op.computation, op.name)) for op in operations for name in op.operands
+    )
+    return graph
+
+
 def diagnose(text: str, inputs: Sequence[Leaf], outputs: Sequence[Leaf]) -> Diagnosis:
     """Return costs and relayouts of a compiled program, with names of inputs and outputs."""
     operations = read_operations(text)
     cycles = sum(op.total for op in operations)
-    values = {(op.computation, op.name): op for op in operations}
-    users = defaultdict[tuple[str, str], list[Operation]](list)
-    for op in operations:
-        for operand in op.operands:
-            users[op.computation, operand].append(op)
+    values, users = {(op.computation, op.name): op for op in operations}, users_of(operations)
     costs, relayouts = [], []
     for op in sorted((op for op in operations if op.total), key=lambda op: -op.total):
         cost = Cost(op.name, op.opcode, op.shape, op.origin, op.source, op.total, op.total / cycles)
@@ -174,47 +205,155 @@ def _summary(relayouts: Sequence[Relayout], share: float) -> str:
 
 
 def _belonging(
-    one: Operation, values: Mapping[tuple[str, str], Operation], users: Mapping[tuple[str, str], list[Operation]],
+    copy: Operation, values: Mapping[tuple[str, str], Operation], users: nx.DiGraph,
     inputs: Sequence[Leaf], outputs: Sequence[Leaf],
 ) -> tuple[str, str]:  # fmt: skip
     """Return ``kind`` and ``tensor`` of a relayout; only the entry computation has inputs and outputs."""
-    producer = one
-    while (producer is one or _passes(producer)) and producer.operands:
-        producer = values[one.computation, producer.operands[0]]
+
+    def passes(op: Operation) -> bool:
+        return op is copy or op.relayout or op.opcode in _PASSING
+
+    producer = value = consumer = copy
+    while passes(producer) and producer.operands:
+        producer = values[copy.computation, producer.operands[0]]
     if 0 <= producer.number < len(inputs):
         return inputs[producer.number].kind, inputs[producer.number].name
-    value, consumer = one, one
-    while not value.root and (value is one or _passes(value)) and users[one.computation, value.name]:
-        consumer, value = value, users[one.computation, value.name][0]
-    if value.root and outputs and (value is one or _passes(value)):
+    while not value.root and passes(value) and (following := [*users[copy.computation, value.name]]):
+        consumer, value = value, values[following[0]]
+    if value.root and outputs and passes(value):
         return "output", outputs[value.operands.index(consumer.name) if value.opcode == "tuple" else 0].name
     return "between", f"{producer.origin or producer.name} -> {value.origin or value.name}"
 
 
-def _passes(one: Operation) -> bool:
-    return one.relayout or one.opcode in FREE | {"copy", "convert", "reshape", "copy-start", "copy-done"}
-
-
 def picture(diagnosis: Diagnosis, title: str) -> str:
     """Draw the costliest operations as an SVG bar chart, with relayouts highlighted."""
-    moved = {one.name: one.kind for one in diagnosis.relayouts}
-    shown = diagnosis.operations[:_MOST]
-    high = _ROW * (len(shown) + 3)
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {high}" font-family="sans-serif" '
-        f'font-size="12"><rect width="{_WIDTH}" height="{high}" fill="#fff"/>',
-        f'<text x="8" y="18" font-weight="bold">{escape(title)}</text>',
-        f'<text x="8" y="36">{escape(diagnosis.summary)}</text>',
+    moved = {copy.name: f", {copy.kind}" for copy in diagnosis.relayouts}
+    bars = [
+        (f"{cost.origin.rpartition('/')[2] or cost.name} {cost.shape}"[:56], cost.share, moved.get(cost.name, ""))
+        for cost in diagnosis.operations[:_MOST]
     ]
-    for at, one in enumerate(shown):
-        top = _ROW * (at + 2)
-        wide = (_WIDTH - _LEFT - 180) * one.share / shown[0].share
-        note = f"{one.share:.1%}" + (f", {moved[one.name]}" if one.name in moved else "")
-        label = f"{one.origin.rpartition('/')[2] or one.name} {one.shape}"
-        parts += [
-            f'<text x="{_LEFT - 8}" y="{top + 15}" text-anchor="end">{escape(label[:56])}</text>',
-            f'<rect x="{_LEFT}" y="{top + 3}" width="{wide:.1f}" height="{_ROW - 6}" '
-            f'fill="{"#d9822b" if one.name in moved else "#2f6db5"}"/>',
-            f'<text x="{_LEFT + wide + 6:.1f}" y="{top + 15}">{escape(note)}</text>',
+    return in_fixed_colours(bars_chart("diagnosis", bars[::-1], 9.0, title=f"{title}\n{diagnosis.summary}"))
+
+
+@dataclass(frozen=True)
+class Change:
+    """A layout to set on an operation of the program before layout assignment.
+
+    Attributes:
+        source, file, line: the operation's name and location in the program's source, if the module has them.
+        code: source expression to constrain; empty if unknown.
+    """
+
+    node: int
+    name: str
+    opcode: str
+    shape: str
+    source: str
+    file: str
+    line: int
+    minor_to_major: Order
+    major_to_minor: Order
+    code: str = ""
+
+    @property
+    def place(self) -> Place | None:
+        """Location of the value to constrain; None if unknown or if it belongs to a gradient."""
+        if not self.file or "transpose(" in self.source:
+            return None
+        sizes = self.shape.partition("[")[2].rstrip("]").split(",")
+        return Place(self.file, self.line, tuple(int(size) for size in sizes if size), self.major_to_minor)
+
+
+@dataclass(frozen=True)
+class EntryChange(Leaf):
+    """An input or output with a new layout; ``looped``: an output that becomes an input of the next step."""
+
+    before: Order
+    minor_to_major: Order
+    major_to_minor: Order
+    looped: bool = False
+
+
+def changes_of(module: Message, layouts: Mapping[int, Order]) -> list[Change]:
+    """Return a change for each node in ``layouts``."""
+    nodes = [instruction for _, instruction in instructions(module)]
+    return [
+        Change(at, node.name, node.opcode, shape_text(node.shape), node.metadata.op_name,
+               *source_line(module, node), order, order[::-1])
+        for at, order in layouts.items() for node in (nodes[at],)
+    ]  # fmt: skip
+
+
+def source_line(module: Message, instruction: Message) -> tuple[str, int]:
+    """Return file and line of an instruction's innermost frame outside installed packages, if known."""
+    index, frame = module.stack_frame_index, instruction.metadata.stack_frame_id
+    with suppress(IndexError):  # a damaged module has invalid ids
+        for _ in index.stack_frames:
+            if not frame:
+                break
+            call = index.stack_frames[frame - 1]
+            location = index.file_locations[call.file_location_id - 1]
+            file = index.file_names[location.file_name_id - 1]
+            if "-packages/" not in file:
+                return file, location.line
+            frame = call.parent_frame_id
+    return instruction.metadata.source_file, instruction.metadata.source_line
+
+
+def operation_lines(changes: Sequence[Change]) -> list[str]:
+    """Return comments that show, for each operation, its location and the call that sets its layout."""
+    lines = ["from jax.experimental.layout import Layout, with_layout_constraint"] if changes else []
+    for change in changes:
+        line = f"{change.file}:{change.line}, " if change.file else ""
+        name = f", {change.source}" if change.source else ""
+        lines.append(_comment(f"{line}{change.opcode} {change.shape}{name}"))
+        layout = f"Layout(major_to_minor={change.major_to_minor})"
+        lines.append(f"#   with_layout_constraint({change.code or 'VALUE'}, {layout})")
+    return lines
+
+
+def _comment(text: str) -> str:
+    """Return the text as a one-line comment; names in a module may contain line breaks."""
+    return f"# {repr(text)[1:-1]}"
+
+
+def entry_lines(inputs: Sequence[EntryChange], outputs: Sequence[EntryChange]) -> list[str]:
+    """Return code, to follow ``step, arguments = module.function()``, that sets entry layouts and compiles."""
+    if not inputs and not outputs:
+        return []
+    lines = _FORMATS.splitlines()
+    for title, changes in (("inputs", inputs), ("outputs", outputs)):
+        entries = [
+            f"    {leaf.path!r}: {leaf.major_to_minor},  {_comment(f'{leaf.kind} {leaf.name}, {leaf.shape}')}"
+            for leaf in changes
         ]
-    return "\n".join([*parts, "</svg>\n"])
+        lines += [f"{title} = {{", *entries, "}"] if entries else [f"{title} = {{}}"]
+    return [*lines, *_COMPILED.splitlines()]
+
+
+class Code(NamedTuple):
+    """Lines to paste (empty if nothing is gained), and the cycles and text of the program compiled with them."""
+
+    cycles: int
+    text: str
+    lines: list[str]
+    changes: list[Change]
+    pasted: Pasted | None = None
+
+
+def pasted_code(compiler: Compiler, entry: Pasted, changes: list[Change], best: Code) -> Code:
+    """Return the fastest code, with or without constraints in the source; ``best`` if none is faster."""
+    places = {(at.file, at.line, at.dimensions): at for change in changes if (at := change.place)}
+    for chosen in [list(places.values())] * bool(places) + [[]] * bool(entry.lines):
+        pasted = replace(entry, places=chosen)
+        if isinstance(answer := compiler.compile_pasted(pasted), Outcome):
+            continue
+        text, reached = answer
+        cycles = read_estimate(text).cycles if compiler.target.estimated else 0
+        if cycles < best.cycles:
+            named = [
+                replace(change, code=reached.get(change.place, "") if change.place else "") for change in changes
+            ]
+            lines = [*entry.lines, *operation_lines([change for change in named if change.code])]
+            best = Code(cycles, text, lines, named, pasted)
+    return best

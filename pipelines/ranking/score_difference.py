@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import networkx as nx
 import numpy as np
@@ -15,9 +14,9 @@ from xlarank.data.errors import XlarankError
 from xlarank.data.graph import Graph, LayoutGraph, tensor_ranks
 from xlarank.data.hlo.reading import NodeName
 from xlarank.features.attribution import walk_between
-from xlarank.features.layout.time_model import config_times
+from xlarank.features.layout.time_model import NodeTime, config_times
 from xlarank.features.meanings import cause_of, describe_node, layout_text
-from xlarank.models.explanation.parts import Parts, Place, Rows
+from xlarank.models.explanation.parts import Parts, Place, Rows, sum_by_key
 from xlarank.models.trained import TrainedModel
 from xlarank.models.validation.metrics import order_of
 from xlarank.pipelines.ranking.model_choice import rows_for_model
@@ -31,6 +30,7 @@ _APART: Final = 2
 _MOST_SEGMENTS: Final = 5
 #: Attributes of an explanation with other names in its JSON.
 _KEYS: Final = {"now": "configuration", "then": "against", "against": "against_is", "runtime": "runtime_ns"}
+_Key = TypeVar("_Key", int, str)
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,6 @@ class Explanation:
     Contributions below 0 make ``now`` the faster of the two.
 
     Attributes:
-        model: name of the ranker.
         now, then: ids of the configurations; ``against`` describes ``then``.
         ranks: 1-based ranks of both among all configurations, fastest first.
         runtime: measured nanoseconds of both; None if withheld.
@@ -131,38 +130,31 @@ def explain_graph(
     order = order_of(scores.mean[rows.group])
     rank = np.argsort(order) + 1
     now = _configuration(graph, int(order[0]) if config is None else config)
-    then, described = _other(graph, now, order.tolist(), against)
-    walk = None
-    if isinstance(graph, LayoutGraph):
-        walk = walk_between(graph, rows, model.card.recipe.settings, now, then)
+    then, description = _other(graph, now, order, against)
+    layouts = graph if isinstance(graph, LayoutGraph) else None
+    walk = walk_between(layouts, rows, model.card.recipe.settings, now, then) if layouts else None
     parts = model.contributions(Rows.of(rows, walk), int(rows.group[now]), int(rows.group[then]))
-    nodes: tuple[NodePart, ...] = ()
-    times: tuple[float, float] | None = None
-    if isinstance(graph, LayoutGraph):
-        changes = {}
-        if model.is_time_model:
-            ours, theirs = config_times(graph, now), config_times(graph, then)
-            changes = {new.node: new.nanoseconds - old.nanoseconds for new, old in zip(ours, theirs, strict=True)}
-            times = sum(node.nanoseconds for node in ours), sum(node.nanoseconds for node in theirs)
-        nodes = _node_parts(graph, parts, now, then, names, changes)
-    columns, causes = defaultdict[str, float](float, parts.columns), defaultdict[str, float](float)
-    for name, value in parts.instance_columns.items():
-        columns[name] += value
-    for name, value in columns.items():
-        causes[cause_of(name)] += value
+    times = [config_times(layouts, id_) for id_ in (now, then)] if layouts and model.is_time_model else []
+    changes = {new.node: new.nanoseconds - old.nanoseconds for new, old in zip(*times, strict=True)}
+    nodes = _node_parts(layouts, parts, now, then, names, changes) if layouts else ()
+    columns = sum_by_key([parts.columns, parts.instance_columns])
     values = {part.node: part.value for part in nodes}
-    pairs = [place for place in parts.places if len(place.nodes) == 2]
     return Explanation(
         graph=graph.name, collection=model.card.collection, model=model.card.model, now=now, then=then,
-        against=described, ranks=(int(rank[now]), int(rank[then])), configurations=graph.configs,
+        against=description, ranks=(int(rank[now]), int(rank[then])), configurations=graph.configs,
         difference=parts.difference,
         runtime=(int(graph.runtime[now]), int(graph.runtime[then])) if graph.labelled else None, nodes=nodes,
         rest=parts.difference - sum(values.values()),
-        pairs=tuple(sorted(pairs, key=lambda place: (-abs(place.value), place.nodes))), causes=_sorted(causes),
-        columns=_sorted(columns), members=parts.members, segments=segments_of(graph, values),
+        pairs=tuple(sorted((place for place in parts.places if len(place.nodes) == 2), key=_by_size)),
+        causes=_largest_first(sum_by_key({cause_of(name).value: value} for name, value in columns.items())),
+        columns=_largest_first(columns), members=parts.members, segments=segments_of(graph, values),
         notes=_notes(model, scores.fallback, parts, rows.group[now] == rows.group[then]), names=tuple(names),
-        estimated=times,
+        estimated=(_total(times[0]), _total(times[1])) if times else None,
     )  # fmt: skip
+
+
+def _total(times: Sequence[NodeTime]) -> float:
+    return sum(node.nanoseconds for node in times)
 
 
 def _configuration(graph: Graph, name: str | int) -> int:
@@ -172,21 +164,23 @@ def _configuration(graph: Graph, name: str | int) -> int:
     raise XlarankError(f"{graph.name} has no configuration {name}", expected=expected)
 
 
-def _other(graph: Graph, now: int, order: Sequence[int], against: str | int | None) -> tuple[int, str]:
+def _other(graph: Graph, now: int, order: NDArray[np.intp], against: str | int | None) -> tuple[int, str]:
+    """Return the configuration to compare with, and its description."""
     if against is not None and against != DEFAULT:
         number = _configuration(graph, against)
         return number, f"configuration {number}"
-    default, group = None, graph.duplicates.group
+    defaults = []
     if isinstance(graph, LayoutGraph):
         unset = np.all(graph.table.rows < 0, axis=1)
-        default = next(iter(np.flatnonzero(unset[graph.table.codes].all(axis=1)).tolist()), None)
-    if against is None and (default is None or group[default] == group[now]):
+        defaults = np.flatnonzero(unset[graph.table.codes].all(axis=1)).tolist()
+    group = graph.duplicates.group
+    if against is None and (not defaults or group[defaults[0]] == group[now]):
         return int(order[len(order) // 2]), "the middle of the ranking"
-    if default is None:
+    if not defaults:
         got = f"no candidate of {graph.name} is the compiler's default"
         do = "pass the number of another configuration to `against`"
         raise XlarankError(got, expected="a configuration that sets no layout", do=do)
-    return default, "the compiler's default"
+    return defaults[0], "the compiler's default"
 
 
 def set_layouts(graph: LayoutGraph, config: int) -> dict[int, NDArray[np.int8]]:
@@ -198,19 +192,16 @@ def _node_parts(
     graph: LayoutGraph, parts: Parts, now: int, then: int, names: Sequence[NodeName], times: Mapping[int, float]
 ) -> tuple[NodePart, ...]:
     """Return contributions by node: its step of the walk and its instances, pairs halved between both ends."""
-    values = defaultdict[int, float](float, parts.nodes)
-    for place in parts.places:
-        for node in place.nodes:
-            values[node] += place.value / len(place.nodes)
-    layouts, others = set_layouts(graph, now), set_layouts(graph, then)
-    contributions = []
-    for node in sorted(values, key=lambda node: (-abs(values[node]), node)):
-        text = describe_node(graph, node)
-        name, op_name = (names[node].name, names[node].op_name) if names else (None, None)
-        texts = layout_text(layouts[node]), layout_text(others[node])
-        shown = text.opcode, text.shape, *texts
-        contributions.append(NodePart(node, name, op_name, *shown, values[node], times.get(node)))
-    return tuple(contributions)
+    shares = ({node: place.value / len(place.nodes)} for place in parts.places for node in place.nodes)
+    values = _largest_first(sum_by_key([parts.nodes, *shares]))
+    ours, theirs = set_layouts(graph, now), set_layouts(graph, then)
+    return tuple(
+        NodePart(
+            node, names[node].name if names else None, names[node].op_name if names else None,
+            *describe_node(graph, node), layout_text(ours[node]), layout_text(theirs[node]), value, times.get(node),
+        )
+        for node, value in values.items()
+    )  # fmt: skip
 
 
 def _notes(model: TrainedModel, fallback: str, parts: Parts, identical: bool) -> tuple[str, ...]:
@@ -226,8 +217,12 @@ def _notes(model: TrainedModel, fallback: str, parts: Parts, identical: bool) ->
     return tuple(text for text, holds in conditions.items() if holds)
 
 
-def _sorted(values: Mapping[str, float]) -> dict[str, float]:
+def _largest_first(values: Mapping[_Key, float]) -> dict[_Key, float]:
     return dict(sorted(values.items(), key=lambda item: (-abs(item[1]), item[0])))
+
+
+def _by_size(part: Place | Segment) -> tuple[float, tuple[int, ...]]:
+    return -abs(part.value), part.nodes
 
 
 def program_graph(graph: Graph) -> nx.DiGraph:
@@ -235,24 +230,22 @@ def program_graph(graph: Graph) -> nx.DiGraph:
 
     Others have no choice of layout, and a shared scalar would connect half a program.
     """
-    program = nx.DiGraph()
-    program.add_nodes_from(range(graph.nodes))
-    rank = tensor_ranks(graph.node_feat)
-    program.add_edges_from((int(operand), int(node)) for node, operand in graph.edges if rank[operand] > 1)
+    program = nx.empty_graph(graph.nodes, nx.DiGraph)
+    consumers, producers = graph.edges[tensor_ranks(graph.node_feat)[graph.edges[:, 1]] > 1].T.tolist()
+    program.add_edges_from(zip(producers, consumers, strict=True))
     return program
 
 
 def segments_of(graph: Graph, values: Mapping[int, float]) -> tuple[Segment, ...]:
     """Return connected nodes of the largest contributions with the same sign; ``values`` are those of all nodes."""
-    by_size = sorted(values, key=lambda n: (-abs(values[n]), n))
+    by_size = [*_largest_first(values)]
     before = np.cumsum([0.0, *(abs(values[node]) for node in by_size)])
     largest = [node for node, sum_ in zip(by_size, before, strict=False) if sum_ < _COVERED * before[-1]]
     around = program_graph(graph).to_undirected(as_view=True)
-    joined: nx.Graph = nx.Graph()
-    joined.add_nodes_from(largest)
+    joined = nx.empty_graph(largest)
     for node in largest:
         near = nx.single_source_shortest_path_length(around, node, _APART).keys() & largest
         joined.add_edges_from((node, other) for other in near if (values[other] > 0) == (values[node] > 0))
-    parts = (sorted(part) for part in nx.connected_components(joined))
-    segments = [Segment(tuple(part), sum(values[node] for node in part)) for part in parts]
-    return tuple(sorted(segments, key=lambda s: (-abs(s.value), s.nodes))[:_MOST_SEGMENTS])
+    parts = (tuple(sorted(part)) for part in nx.connected_components(joined))
+    segments = [Segment(part, sum(values[node] for node in part)) for part in parts]
+    return tuple(sorted(segments, key=_by_size)[:_MOST_SEGMENTS])

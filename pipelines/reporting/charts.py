@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -15,14 +15,20 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 Floats = NDArray[np.float64]
 
-_INK, _SOFT, _LINE = "#010203", "#040506", "#070809"
+INK, SOFT, LINE, PAGE = "#010203", "#040506", "#070809", "#0a0b0c"
 #: Placeholder colours -> their replacements in a page, and on white.
 _COLOURS: Final = {
-    _INK: ("currentColor", "#1c2733"), _SOFT: ("var(--soft)", "#5c6a79"), _LINE: ("var(--line)", "#dfe4ea")
+    INK: ("currentColor", "#1c2733"), SOFT: ("var(--soft)", "#5c6a79"), LINE: ("var(--line)", "#dfe4ea"),
+    PAGE: ("var(--page)", "#ffffff"),
+}  # fmt: skip
+_STYLE: Final[Any] = {
+    "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": SOFT, "axes.titlecolor": INK,
+    "xtick.color": SOFT, "ytick.color": SOFT, "xtick.labelcolor": INK, "ytick.labelcolor": INK,
+    "grid.color": LINE, "axes.spines.top": False, "axes.spines.right": False, "font.size": 9.0,
+    "axes.titlesize": 10.0, "axes.axisbelow": True, "legend.frameon": False, "axes.facecolor": "none",
 }  # fmt: skip
 #: Distinguishable by the colour-blind, readable on white and on near black (after Okabe and Ito).
 BLUE, ORANGE, GREEN, PURPLE = "#3b82c4", "#d9822b", "#2f9e77", "#b06ab3"
@@ -41,38 +47,33 @@ def short(name: str, most: int = 26) -> str:
     return name if len(name) <= most else f"{name[: most // 2]}…{name[len(name) - most // 2 + 1 :]}"
 
 
-def _figure(width: float, height: float, panels: int = 1) -> tuple[Figure, list[Axes]]:
+def new_axes(width: float, height: float) -> Axes:
+    """Return the axes of a new figure of this size in inches."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    own: Any = {
-        "text.color": _INK, "axes.labelcolor": _INK, "axes.edgecolor": _SOFT, "axes.titlecolor": _INK,
-        "xtick.color": _SOFT, "ytick.color": _SOFT, "xtick.labelcolor": _INK, "ytick.labelcolor": _INK,
-        "grid.color": _LINE, "axes.spines.top": False, "axes.spines.right": False, "font.size": 9.0,
-        "axes.titlesize": 10.0, "axes.axisbelow": True, "legend.frameon": False, "axes.facecolor": "none",
-    }  # fmt: skip
-    with mpl.rc_context(own):
+    with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
         engine: Any = figure.get_layout_engine()
         engine.set(w_pad=0.1, h_pad=0.1)  # the reader's font may be larger than the one that was measured with
-        axes = figure.subplots(1, panels, squeeze=False)[0]
-        for panel in axes:
-            panel.grid(visible=True, linewidth=0.6)
-    return figure, list(axes)
+        axes = figure.subplots()
+        axes.grid(visible=True, linewidth=0.6)
+    return axes
 
 
-def _svg(figure: Figure, name: str) -> str:
+def to_svg(axes: Axes, name: str) -> str:
     """Return the figure as an element of a page; ``name`` makes its ids unique."""
     import matplotlib as mpl
 
     stream = io.StringIO()
+    figure: Any = axes.figure
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
         figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = "<svg" + stream.getvalue().partition("<svg")[2]
     drawn_by = r"<metadata>.*?</metadata>|<defs>\s*<style.*?</style>\s*</defs>|<!--.*?-->"
     text = re.sub(drawn_by, "", text, flags=re.S)
     used = set(re.findall(r"#([\w.-]+)[\"')]", text))
-    text = re.sub(r' id="([\w.-]+)"', lambda found: found[0] if found[1] in used else "", text)
+    text = re.sub(r' id="([\w.-]+)"', lambda match: match[0] if match[1] in used else "", text)
     text = re.sub(r"'DejaVu Sans'[^;\"]*sans-serif", "system-ui, sans-serif", text)
     size = f'role="img" style="width:100%;max-width:{figure.get_figwidth() * 122:.0f}px"'
     text = re.sub(r' (width|height)="[^"]*pt"', "", text, count=2).replace("<svg", f"<svg {size}", 1)
@@ -91,38 +92,47 @@ def in_fixed_colours(svg: str) -> str:
 def scores_chart(name: str, graphs: Sequence[str], values: Mapping[str, Floats], label: str) -> str:
     """Draw a line for each graph with a mark for each ranking; the model is the first of ``values``."""
     order = np.argsort(next(iter(values.values())))[-_MOST_NAMES:]
-    figure, (axes,) = _figure(5.2, max(1.9, 0.9 + 0.2 * len(order)))
-    for number, (what, column) in reversed([*enumerate(values.items())]):
+    axes = new_axes(5.2, max(1.9, 0.9 + 0.2 * len(order)))
+    for number, (ranking, column) in reversed([*enumerate(values.items())]):
         marker, colour = _MARKERS[number % len(_MARKERS)], _SERIES[number % len(_SERIES)]
         size, alpha = (4, 0.75) if number else (6, 1.0)
-        axes.plot(column[order], range(len(order)), marker, label=what, color=colour, markersize=size, alpha=alpha)
+        axes.plot(
+            column[order], range(len(order)), marker, label=ranking, color=colour, markersize=size, alpha=alpha
+        )
     axes.set_yticks(range(len(order)), [short(graphs[i]) for i in order])
-    axes.set_ylim(-0.8, len(order) - 0.2)
-    axes.set_xlabel(label)
+    axes.set(ylim=(-0.8, len(order) - 0.2), xlabel=label)
     handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles[::-1], labels[::-1], loc="outside upper left", ncols=2, frameon=False, labelcolor=_INK)
-    return _svg(figure, name)
+    axes.figure.legend(
+        handles[::-1], labels[::-1], loc="outside upper left", ncols=2, frameon=False, labelcolor=INK
+    )
+    return to_svg(axes, name)
 
 
-def ranks_chart(name: str, panels: Sequence[tuple[str, Floats, Floats]]) -> str:
-    """Draw predicted ranks against ranks by label (0 to 1, 0 is the fastest), a panel for each graph."""
-    figure, axes = _figure(2.7 * len(panels), 2.9, len(panels))
-    for panel, (title, predicted, measured) in zip(axes, panels, strict=True):
-        step = max(1, len(predicted) // _MOST_POINTS)
-        panel.plot([0, 1], [0, 1], color=_SOFT, linewidth=0.8)
-        panel.plot(measured[::step], predicted[::step], "o", markersize=3, color=BLUE, alpha=0.6)
-        panel.set(title=title, xlabel="rank by label", xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), aspect="equal")
-    axes[0].set_ylabel("predicted rank")
-    return _svg(figure, name)
+def ranks_chart(name: str, title: str, predicted: Floats, measured: Floats) -> str:
+    """Draw predicted ranks against ranks by label (0 to 1, 0 is the fastest)."""
+    axes = new_axes(2.7, 2.9)
+    step = max(1, len(predicted) // _MOST_POINTS)
+    axes.plot([0, 1], [0, 1], color=SOFT, linewidth=0.8)
+    axes.plot(measured[::step], predicted[::step], "o", markersize=3, color=BLUE, alpha=0.6)
+    axes.set(title=title, xlabel="rank by label", ylabel="predicted rank", aspect="equal")
+    axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
+    return to_svg(axes, name)
 
 
-def bars_chart(name: str, values: Mapping[str, float], label: str) -> str:
-    """Draw shares as horizontal bars, the largest on top."""
-    items = sorted(values.items(), key=lambda item: item[1])
-    figure, (axes,) = _figure(5.2, 0.7 + 0.24 * len(items))
-    bars = axes.barh([key for key, _ in items], [value for _, value in items], color=BLUE, height=0.7)
-    axes.bar_label(bars, fmt=" {:.1%}", fontsize=8, color=_INK)
+def bars_chart(name: str, bars: Iterable[tuple[str, float, str]], width: float = 5.2, **texts: str) -> str:
+    """Draw shares as horizontal bars, the largest on top, each with its label and note.
+
+    Bars with a note are highlighted. ``texts`` are those of the axes, such as ``title``.
+    """
+    bars = sorted(bars, key=lambda bar: bar[1])
+    axes = new_axes(width, max(1.4, 0.7 + 0.24 * len(bars)))
+    drawn = axes.barh(
+        range(len(bars)), [share for _, share, _ in bars], height=0.7,
+        tick_label=[label.replace("$", r"\$") for label, _, _ in bars],  # not mathematics
+        color=[ORANGE if note else BLUE for _, _, note in bars],
+    )  # fmt: skip
+    axes.bar_label(drawn, [f" {share:.1%}{note}" for _, share, note in bars], fontsize=8, color=INK)
     axes.grid(visible=False, axis="y")
-    axes.set_xlabel(label)
     axes.margins(x=0.12)
-    return _svg(figure, name)
+    axes.set(**texts)
+    return to_svg(axes, name)

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import xlarank.features
+from docs.columns import pages
 from tests.features.helpers import by_name, graph_of
 from tests.graphs import layout_arrays, tile_arrays
 from tests.models.contract import graph_rows
@@ -28,7 +29,7 @@ from xlarank.features.assemble import assemble
 from xlarank.features.block import Block, Cause, Scope, Tier
 from xlarank.features.catalogue import INSTANCE_BLOCKS, blocks_of
 from xlarank.features.layout.aggregation import LayoutBlock
-from xlarank.features.meanings import cause_of, pages
+from xlarank.features.meanings import cause_of
 from xlarank.features.program.tensors import Tiling
 from xlarank.features.recipe import FeatureSettings, Recipe
 from xlarank.features.rows import at_most, even_ranks

@@ -22,10 +22,16 @@ from xlarank.data.hlo.messages import HloModuleProto, instructions
 from xlarank.data.hlo.reading import module_graph
 from xlarank.pipelines.advise import advice
 from xlarank.pipelines.advise.advice import AdviceSettings, advise, apply_configuration
-from xlarank.pipelines.advise.diagnosis import Leaf, diagnose, picture, ties_of
-from xlarank.pipelines.advise.lines import changes_of, entry_lines, operation_lines
-from xlarank.pipelines.advise.search import around_copies
-from xlarank.pipelines.advise.space import Space
+from xlarank.pipelines.advise.diagnosis import (
+    Leaf,
+    changes_of,
+    diagnose,
+    entry_lines,
+    operation_lines,
+    picture,
+    ties_of,
+)
+from xlarank.pipelines.advise.search import Space, around_copies
 from xlarank.pipelines.programs.sources import Program, write_configurations
 
 TEXT = """HloModule m, entry_computation_layout={{(f32[64,128]{{1,0}}, f32[128,64]{{{weight}}})->f32[64,64]{{1,0}}}}
@@ -275,7 +281,8 @@ def test_copies_are_told_by_what_they_belong_to():
     ]  # fmt: skip
     copies = "3 copies forced by layouts: 1 of weights, 1 of outputs, 1 between two operations"
     assert found.summary == f"100% of the estimate are {copies}"
-    assert picture(found, "<m>").count("<rect") == 4 and "&lt;m&gt;" in picture(found, "<m>")
+    drawn = picture(found, "<m>")
+    assert drawn.count("fill: #d9822b") == 3 and "&lt;m&gt;" in drawn and "50.0%, weight" in drawn
 
 
 def test_what_leads_to_a_copy_is_laid_out_as_the_copy_and_what_follows_as_before():

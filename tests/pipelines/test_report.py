@@ -19,8 +19,7 @@ from xlarank.features.catalogue import every_block
 from xlarank.pipelines.describe_columns import describe_columns
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.info import info
-from xlarank.pipelines.report import report
-from xlarank.pipelines.reporting.gather import MODEL, compared, gather, mean_row, paired_test
+from xlarank.pipelines.report import MODEL, compared, gather, mean_row, paired_test, report
 
 
 def read(page):

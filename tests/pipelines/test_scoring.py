@@ -24,7 +24,7 @@ from xlarank.models.validation.folds import Fold
 from xlarank.models.validation.metrics import METRICS, graph_metrics, kendall_tau, summarise
 from xlarank.pipelines.cross_validate import cross_validate, worth_of_blocks
 from xlarank.pipelines.evaluate import evaluate
-from xlarank.pipelines.reporting.gather import gather
+from xlarank.pipelines.report import gather
 from xlarank.pipelines.support.results import read_results
 from xlarank.pipelines.train import train
 from xlarank.pipelines.training.fitting import TrainRequest

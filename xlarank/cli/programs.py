@@ -16,8 +16,7 @@ from xlarank.data.errors import counted
 
 if TYPE_CHECKING:
     from xlarank.pipelines.advise.advice import Advice
-    from xlarank.pipelines.advise.diagnosis import Cost, Diagnosis
-    from xlarank.pipelines.advise.lines import Change
+    from xlarank.pipelines.advise.diagnosis import Change, Cost, Diagnosis
 
 app = Typer()
 #: Labels of `xlarank.data.hlo.compiler.outcome.Status`.

@@ -107,7 +107,7 @@ def _show_losses(ranking: Ranking) -> None:
                 order = ",".join(map(str, node.fastest_order))
                 cause = f"{node.lanes} of {node.tile_lanes} lanes are used; output {{{order},...}} saves it"
             say(f"configuration {first}: {share:.1%} of the estimated {total / 1e6:.3f} ms is lost by node "
-                f"{node.node}, {describe_node(graph, node.node)}: {cause}")  # fmt: skip
+                f"{node.node}, {' '.join(describe_node(graph, node.node))}: {cause}")  # fmt: skip
 
 
 def _milliseconds(runtime_ns: int | None) -> str:

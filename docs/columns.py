@@ -1,0 +1,45 @@
+"""Pages of the site that describe the columns."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Final
+
+from xlarank.data.graph import Kind
+from xlarank.features.block import Block, Scope, Tier
+from xlarank.features.catalogue import INSTANCE_BLOCKS, blocks_of
+
+_INTRODUCTION: Final = """
+Columns (features) are called `block__what__how`. *Graph* columns are constant within a graph, *configuration*
+columns differ between its configurations. The *fast* tier is the cheap set; *full* adds the rest. *Transductive*
+columns are computed from all candidates of the graph, without labels; `build-features --no-candidates` leaves
+them out.
+"""
+_INSTANCES: Final = """# Instances of layout graphs
+
+Columns of instances: one row for each distinct (node, layouts) entry, and for each pair of entries connected by
+a tensor. The ranker `sum-pooled` adds up the scores of the instances. -1 means that a column does not apply.
+"""
+
+
+def pages() -> dict[str, str]:
+    """Return the pages of columns as Markdown: layouts, tiles and instances."""
+    instances = _INSTANCES + "".join(map(_section, INSTANCE_BLOCKS))
+    return {"layout": _columns("layout"), "tile": _columns("tile"), "instances": instances}
+
+
+def _columns(kind: Kind) -> str:
+    blocks = blocks_of(kind)
+    width = {scope: sum(len(b.columns) for b in blocks if b.scope is scope) for scope in Scope}
+    fast = sum(len(b.columns) for b in blocks_of(kind, Tier.FAST))
+    counts = f"{width[Scope.GRAPH]} graph columns + {width[Scope.CONFIG]} configuration columns "
+    counts += f"= {sum(width.values())} in the full tier, {fast} in the fast tier.\n"
+    return f"# Columns of {kind} graphs\n{_INTRODUCTION}\n{counts}" + "".join(map(_section, blocks))
+
+
+def _section(block: Block) -> str:
+    tier = [] if block.scope is Scope.INSTANCE else [block.tier.value]
+    traits = [block.scope.value, *tier, *(["transductive"] if block.transductive else [])]
+    rows = "".join(f"| `{name}` | {meaning} |\n" for name, meaning in block.columns.items())
+    title = f"{type(block).__name__} ({', '.join(traits)})"
+    return f"\n## {title}\n\n{inspect.cleandoc(block.__doc__ or '')}\n\n| column | meaning |\n|---|---|\n{rows}"
