@@ -57,7 +57,15 @@ FRESH = tuple(_ZOO + name for name in (
 class _Nodes(LayoutSearch):
     """Proposals over outputs of operations alone, without screening."""
 
-    screening = guided = genetic = False
+    genetic = False
+
+    def try_entry_layouts(self) -> None:
+        pass
+
+    avoid_copies = try_entry_layouts
+
+    def _compile(self, codes: Codes, *, screen: bool = False) -> None:
+        super()._compile(codes, screen=False)
 
     def proposals(self, count: int) -> Codes:
         rows = self.space.nodes.rows
@@ -75,6 +83,15 @@ class _Genetic(_Nodes):
     genetic = True
 
 
+class _Entry(LayoutSearch):
+    """Entry layouts alone."""
+
+    def avoid_copies(self) -> None:
+        pass
+
+    propose = avoid_copies
+
+
 def compare(
     compiler: Compiler, path: str, methods: list[str], seeds: int, budget: int, minutes: float, cache: Path
 ) -> Iterator[dict[str, Any]]:
@@ -84,10 +101,10 @@ def compare(
         space = Space.of(program, np.random.default_rng(seed), 8)
         with open_journal(cache, program, compiler) as journal:
             for method in [method for method in methods if not seed or method != "entry"]:
-                search_class = {"random": _Nodes, "genetic": _Genetic}.get(method, LayoutSearch)
+                search_class = {"entry": _Entry, "random": _Nodes, "genetic": _Genetic}.get(method, LayoutSearch)
                 search = search_class(compiler, space, journal, np.random.default_rng(seed), Silent())
                 begun = time.monotonic()
-                search.run(budget, minutes, entry=method in ("entry", "all"), proposals=method != "entry")
+                search.run(budget, minutes)
                 yield _record(program.name, method, seed, search) | {"took": round(time.monotonic() - begun, 1)}
 
 

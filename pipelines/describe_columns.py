@@ -14,14 +14,7 @@ from xlarank.features.catalogue import every_block
 
 @dataclass(frozen=True)
 class ColumnDescription:
-    """One column.
-
-    Attributes:
-        meaning: description with unit; ``about`` has the formula and its source.
-        block: class that computes it.
-        scope: ``graph``, ``configuration`` or ``instance``.
-        transductive: whether it is computed from all candidates of the graph.
-    """
+    """A column and the class that computes it (``block``); ``about`` has the formula and its source."""
 
     name: str
     meaning: str
@@ -34,10 +27,7 @@ class ColumnDescription:
 
 
 def describe_columns(pattern: str) -> list[ColumnDescription]:
-    """Return the columns that match ``pattern``, which may hold ``*`` and ``?``, in column order.
-
-    Raises `XlarankError` with the nearest names when there is none.
-    """
+    """Return the columns that match ``pattern``, which may hold ``*`` and ``?``; raises `XlarankError` for none."""
     columns = {
         name: ColumnDescription(
             name, meaning, block.kinds, type(block).__name__, inspect.cleandoc(block.__doc__ or ""),
@@ -47,8 +37,7 @@ def describe_columns(pattern: str) -> list[ColumnDescription]:
         for block in every_block(kind)
         for name, meaning in block.columns.items()
     }  # fmt: skip
-    matching = [columns[name] for name in columns if fnmatchcase(name, pattern)]
-    if not matching:
-        hint = did_you_mean(pattern, columns, cutoff=0.5) or "ask for several with a pattern such as 'padding__*'"
-        raise XlarankError(f"{pattern!r} is not a column", expected=f"one of {len(columns)} columns", do=hint)
-    return matching
+    if matching := [columns[name] for name in columns if fnmatchcase(name, pattern)]:
+        return matching
+    hint = did_you_mean(pattern, columns, cutoff=0.5) or "ask for several with a pattern such as 'padding__*'"
+    raise XlarankError(f"{pattern!r} is not a column", expected=f"one of {len(columns)} columns", do=hint)

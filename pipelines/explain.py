@@ -10,7 +10,7 @@ from xlarank.data.hlo.reading import node_names
 from xlarank.data.workspace import Workspace
 from xlarank.pipelines.ranking.model_choice import model_for_graph
 from xlarank.pipelines.ranking.score_difference import Explanation, explain_graph
-from xlarank.pipelines.reporting.graph_picture import segment_picture
+from xlarank.pipelines.reporting.charts import segment_picture
 
 
 def explain(

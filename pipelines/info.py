@@ -12,18 +12,15 @@ from xlarank.data.graph import LayoutGraph, TileGraph, read_graph
 from xlarank.data.root import DataRoot
 from xlarank.data.topology import structure_hash
 from xlarank.models.validation.label_noise import relative_std
-from xlarank.models.validation.layout_labels import LayoutLabels, describe_labels
+from xlarank.models.validation.layout_labels import describe_labels
 from xlarank.pipelines.support.progress import Progress, steps_of
 
 
 @dataclass
 class SplitInfo:
-    """Counts of one split of a collection.
+    """Counts of one split of a collection; ``nodes`` and ``configurable`` (layouts) have one entry per graph.
 
-    Attributes:
-        nodes: number of nodes of each graph.
-        configurable: number of configurable nodes of each layout graph.
-        siblings: number of layout graphs with the structure of a train graph other than themselves.
+    ``siblings`` is the number of layout graphs with the structure of a train graph other than themselves.
     """
 
     collection: str
@@ -76,36 +73,17 @@ def info(
     return list(splits.values())
 
 
-@dataclass(frozen=True)
-class TileLabels:
-    """Configurations and labels of a tile graph.
-
-    Attributes:
-        configurations, measured, distinct: numbers of all, measured and distinct configurations.
-        best_ns: runtime of the fastest configuration; None without labels.
-        default_ns: runtime of the compiler's default; None if unknown.
-        repeat_std: `relative_std` of identical configurations, relative to the default; None without repeats.
-    """
-
-    configurations: int
-    measured: int
-    distinct: int
-    best_ns: int | None
-    default_ns: int | None
-    repeat_std: float | None
-
-
-def file_info(path: Path) -> LayoutLabels | TileLabels:
-    """Read a graph and describe its configurations and labels."""
+def file_info(path: Path) -> dict[str, float | None]:
+    """Describe the labels of a graph: `describe_labels` of layouts; counts, runtimes and noise of tiles."""
     graph = read_graph(path)
     if isinstance(graph, LayoutGraph):
-        return describe_labels(graph)
+        return vars(describe_labels(graph))
     assert isinstance(graph, TileGraph)
-    measured, group = graph.measured, graph.duplicates.group
+    measured = graph.measured
     normalizers = graph.normalizers[measured]
-    return TileLabels(
-        graph.configs, int(measured.sum()), graph.duplicates.distinct,
-        best_ns=int(graph.runtime[graph.cost.argmin()]) if measured.any() else None,
-        default_ns=int(normalizers.min()) if measured.any() and (normalizers > 1).all() else None,
-        repeat_std=relative_std(graph.cost[measured], group[measured]),
-    )  # fmt: skip
+    return {
+        "configurations": graph.configs, "measured": int(measured.sum()), "distinct": graph.duplicates.distinct,
+        "best_ns": int(graph.runtime[graph.cost.argmin()]) if measured.any() else None,
+        "default_ns": int(normalizers.min()) if measured.any() and (normalizers > 1).all() else None,
+        "repeat_std": relative_std(graph.cost[measured], graph.duplicates.group[measured]),
+    }  # fmt: skip

@@ -32,20 +32,7 @@ from xlarank.models.trained import CARD, Scores, TrainedModel, model_of
 from xlarank.models.validation.metrics import summary
 from xlarank.pipelines.ranking.score_difference import Explanation, explain_graph
 from xlarank.pipelines.reporting import charts
-from xlarank.pipelines.reporting.graph_picture import segment_picture
-from xlarank.pipelines.support.evaluation import (
-    Rankings,
-    add_metrics,
-    ceilings_of,
-    column,
-    count_unseen,
-    count_verdicts,
-    graphs_to_score,
-    rules_of,
-    score_name,
-    verdict,
-    with_interval,
-)  # fmt: skip
+from xlarank.pipelines.support import evaluation
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.results import leaderboard, read_results
 from xlarank.pipelines.support.workspace_collections import chosen_collections
@@ -86,7 +73,7 @@ class CollectionFacts:
     manifests: dict[str, Manifest]
     model: TrainedModel | None = None
     reason: str = ""
-    rankings: Rankings = field(default_factory=dict)
+    rankings: evaluation.Rankings = field(default_factory=dict)
     ranks: dict[str, tuple[Floats, Floats]] = field(default_factory=dict)
     certain: dict[str, float] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
@@ -104,12 +91,12 @@ class CollectionFacts:
 
     def score_rows(self) -> list[Row]:
         """Return a row per graph with the scores of the model and of the rules."""
-        rules, ceilings = rules_of(self.rankings), ceilings_of(self.metrics)
+        rules, ceilings = evaluation.rules_of(self.rankings), evaluation.ceilings_of(self.metrics)
         return [
             {
                 "graph": name,
                 "configurations": self.manifests[SPLIT].graphs[name].rows,
-                score_name(self.name): metrics["score"],
+                evaluation.score_name(self.name): metrics["score"],
                 **{rule: of[name]["score"] for rule, of in rules.items()},
                 **{metric: metrics[metric] for metric in _METRICS[1:]},
                 **({"ceiling of tau": ceilings.get(name)} if ceilings else {}),
@@ -156,11 +143,11 @@ def report(
                 others[str(collection)] = gather(compare, collection, explained=False)
             step(str(collection))
     evaluated = [facts for facts in all_facts if facts.metrics]
-    verdicts = {facts.name: verdict(facts.name, facts.rankings) for facts in evaluated}
+    verdicts = {facts.name: evaluation.verdict(facts.name, facts.rankings) for facts in evaluated}
     data, left_out = _data_rows(all_facts)
     text = _template().render(
         workspace=workspace.root.name, version=xlarank.__version__, graphs=sum(row["graphs"] for row in data),
-        summary=count_verdicts(verdicts.values()), verdicts=verdicts, data=data, left_out=left_out,
+        summary=evaluation.count_verdicts(verdicts.values()), verdicts=verdicts, data=data, left_out=left_out,
         trained=[facts for facts in all_facts if facts.model],
         untrained={facts.name: facts.reason for facts in all_facts if not facts.model},
         others=others, other_name=compare.root.name if compare else "",
@@ -171,9 +158,11 @@ def report(
     out = out or workspace.reports() / "report.html"
     with atomic_write(out) as partial:
         partial.write_text(text, encoding="utf-8")
-    scores = {facts.name: (float(column(facts.metrics).mean()), len(facts.metrics)) for facts in evaluated}
-    reasons = {facts.name: facts.reason for facts in all_facts if facts.reason}
-    return Report(out, len(text.encode()), scores, reasons)
+    means = {facts.name: float(evaluation.column(facts.metrics).mean()) for facts in evaluated}
+    scores = {facts.name: (means[facts.name], len(facts.metrics)) for facts in evaluated}
+    return Report(
+        out, len(text.encode()), scores, {facts.name: facts.reason for facts in all_facts if facts.reason}
+    )
 
 
 def gather(workspace: Workspace, collection: Collection, *, explained: bool = True) -> CollectionFacts:
@@ -188,9 +177,6 @@ def gather(workspace: Workspace, collection: Collection, *, explained: bool = Tr
         facts.reason = _NO_MODEL
         return facts
 
-    def refuse(name: str) -> str:
-        return "in the training set of the model" if name in model.card.known_graphs else ""
-
     try:
         facts.model = model = model_of(workspace, collection)
         facts.importance = mean_importance(model.rankers)
@@ -198,9 +184,12 @@ def gather(workspace: Workspace, collection: Collection, *, explained: bool = Tr
             facts.reason = f"there is no {SPLIT} split to score the model on"
             return facts
         model.require(known[SPLIT])
-        for rows in graphs_to_score(workspace, collection, SPLIT, known[SPLIT], facts.left_out, refuse):
+        trained = dict.fromkeys(model.card.known_graphs, "in the training set of the model")
+        for rows in evaluation.graphs_to_score(
+            workspace, collection, SPLIT, known[SPLIT], facts.left_out, lambda name: trained.get(name, "")
+        ):
             scored = model.score(rows)
-            add_metrics(facts.rankings, collection, rows, MODEL, Scores(scored.mean[None]))
+            evaluation.add_metrics(facts.rankings, collection, rows, MODEL, Scores(scored.mean[None]))
             facts.ranks[rows.name] = mean_rank(scored.mean[rows.group]), mean_rank(rows.cost)
             if model.calibration is not None and not scored.fallback:
                 facts.certain[rows.name] = Trust(model.calibration, scored.per_seed, rows.group).certain
@@ -218,7 +207,7 @@ def _explain_median(facts: CollectionFacts, model: TrainedModel) -> tuple[Explan
     npz = find_data_root(Path(facts.manifests[SPLIT].data_root)).npz
     graph = read_graph(npz / Path(*facts.collection.parts, SPLIT, f"{name}.npz"), facts.collection.kind)
     explanation = explain_graph(graph, model)
-    return explanation, segment_picture(graph, explanation, alone=False) if explanation.segments else ""
+    return explanation, charts.segment_picture(graph, explanation, alone=False) if explanation.segments else ""
 
 
 def _template() -> Template:
@@ -229,10 +218,9 @@ def _template() -> Template:
         loader=jinja2.FileSystemLoader(folder), extensions=["jinja2.ext.do"], autoescape=True,
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    functions = (
-        scores_chart, ranks_charts, causes_chart, mean_row, compared, paired_test, counted, score_name, count_unseen
-    )  # fmt: skip
-    environment.globals |= {function.__name__: function for function in functions} | {"calibration": calibration}
+    functions = (scores_chart, ranks_charts, causes_chart, mean_row, compared, paired_test, counted)
+    environment.globals |= {function.__name__: function for function in functions}
+    environment.globals |= {"calibration": calibration, "evaluation": evaluation}
     environment.filters["cell"] = _cell
     return environment.get_template("report.html.jinja")
 
@@ -245,8 +233,11 @@ def _cell(value: object) -> str:
 
 def scores_chart(facts: CollectionFacts) -> str:
     """Draw the scores of the model and of the rules by graph."""
-    values = {name: column(of) for name, of in {MODEL: facts.metrics, **rules_of(facts.rankings)}.items()}
-    return charts.scores_chart(f"scores-{facts.name}", list(facts.metrics), values, score_name(facts.name))
+    rankings = {MODEL: facts.metrics, **evaluation.rules_of(facts.rankings)}
+    values = {name: evaluation.column(metrics) for name, metrics in rankings.items()}
+    return charts.scores_chart(
+        f"scores-{facts.name}", list(facts.metrics), values, evaluation.score_name(facts.name)
+    )
 
 
 def ranks_charts(facts: CollectionFacts) -> str:
@@ -272,7 +263,7 @@ def mean_row(rows: Sequence[Row]) -> Row:
     for head in rows[0]:
         values = {str(number): row[head] for number, row in enumerate(rows) if isinstance(row[head], float)}
         if values:
-            means[head] = with_interval(summary(values))
+            means[head] = evaluation.with_interval(summary(values))
     return means
 
 

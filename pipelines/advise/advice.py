@@ -59,8 +59,7 @@ _ROUNDS = 96
 class Measurement:
     """Speedup of the program as advised, run in turn with the program as written, with its 95 % interval.
 
-    Attributes:
-        expected: the speedup by the estimate, or in the search of a target that is measured.
+    ``expected`` is the speedup by the estimate, or in the search of a target that is measured.
     """
 
     device: str
@@ -86,13 +85,12 @@ class Advice:
     Attributes:
         replaced: operations without code in this compiler, and what was compiled instead; empty if none.
         labels: says whether times are estimates by the compiler or measurements of the search.
-        default_ns, best_ns, speedup: best is that of a function with ``lines`` pasted, of a file that of the module
-            written, never above default.
-        module_ns: of the module written, which has layouts that no code reaches, too.
+        best_ns: time of a function with ``lines`` pasted, of a file that of the module written.
+        module_ns: time of the module written, which has layouts that no code reaches, too.
         compiled: number of configurations by `xlarank.data.hlo.compiler.outcome.Status`, the compiler's default
             included; ``known`` became a program that had an estimate already.
         diagnosis, diagnosis_after: where the cycles go, as written and by the advice.
-        inputs, outputs: how they should lie, where that is otherwise than now.
+        inputs, outputs: those with a new layout.
         difference: largest relative difference of outputs on this CPU, or why there is none.
         lines: for JAX programs, the calls to put in; empty if they gain nothing.
         configuration: rows of the changes by node, as in ``node_config_feat``.
@@ -132,9 +130,7 @@ class Advice:
         """Inputs to lay out anew in every call; empty if none."""
         names = [change.name for change in self.inputs if change.kind == "input" and not change.looped]
         spared = sum(copy.cycles for copy in self.diagnosis.relayouts if copy.tensor in names)
-        note = (
-            f"; converted on the TPU, that costs about the {spared:,} cycles of the copies spared" if spared else ""
-        )
+        note = f"; converted on the TPU, that costs about the {spared:,} cycles of the copies spared" * bool(spared)
         return f"not counted: laying out {', '.join(names)} anew in each call{note}" if names else ""
 
     @property

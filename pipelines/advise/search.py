@@ -74,10 +74,10 @@ class Space:
             chosen = program.lowered.chosen.get(names[node], ())
             nodes.append(rows[[not chosen or tuple(row[: len(chosen)]) != chosen for row in rows.tolist()]])
         side = np.array([_row(()), _row((0,))], np.int8)
-        now, free = (([mode] * len(inputs), [mode] * len(outputs)) for mode in (DEFAULT, AUTO))
-        inputs_now, outputs_now = entry.entry_modes(program.module) or now
-        sides = (inputs_now, outputs_now), free
+        default, free = (([mode] * len(inputs), [mode] * len(outputs)) for mode in (DEFAULT, AUTO))
+        inputs_now, outputs_now = entry.entry_modes(program.module) or default
         ties = ties_of(program.module, inputs, outputs)
+        sides = (inputs_now, outputs_now), free
         return cls(program, inputs, outputs, Candidates((*nodes, side, side)), ties, sides)
 
     @property
@@ -98,7 +98,7 @@ class Space:
         sizes = [tuple(instruction.shape.dimensions) for _, instruction in instructions(self.program.module)]
         nodes = [sizes[node] for node in self.program.graph.configurable.tolist()]
         rows = [candidates.tolist() for candidates in self.candidates.rows]
-        codes: list[NDArray[np.int32]] = []
+        codes = {start.tobytes(): start}
         for orders in wanted:
             code = start.copy()
             for at, size in enumerate(nodes):
@@ -106,10 +106,9 @@ class Space:
                     if (row := _row(orders[size])) not in rows[at]:
                         rows[at].append(row)
                     code[at] = rows[at].index(row)
-            if not any((code == other).all() for other in (start, *codes)):
-                codes.append(code)
+            codes.setdefault(code.tobytes(), code)
         table = tuple(np.array(candidates, np.int8) for candidates in rows)
-        return replace(self, candidates=Candidates(table)), np.array(codes, np.int32).reshape(-1, len(rows))
+        return replace(self, candidates=Candidates(table)), np.array([*codes.values()])[1:]
 
     def modes(self, code: NDArray[np.int32]) -> tuple[list[str], list[str]]:
         """Return the modes of inputs and of outputs in one configuration."""
@@ -199,12 +198,7 @@ class LayoutSearch:
     Attributes:
         codes, outcomes: all distinct configurations evaluated, the compiler's default first.
         tied: whether a loop passes its outputs to the next step without a copy; others are never the best.
-        screening: whether to skip code generation if the optimised module is predicted to be slower.
-        guided: whether to try first to avoid copies of the best program.
     """
-
-    screening = True
-    guided = True
 
     def __init__(
         self, compiler: Compiler, space: Space, journal: Journal, rng: np.random.Generator, progress: Progress
@@ -213,7 +207,7 @@ class LayoutSearch:
         self.codes: Codes = np.zeros((0, space.candidates.nodes), np.int32)
         self.outcomes: list[Outcome] = []
         self.tied: list[bool] = []
-        self.stopped, self._budget = "", 0
+        self.stopped, self._budget, self._end = "", 0, 0.0
         self._stopwatch = None if compiler.target.estimated else Stopwatch(compiler, journal)
         self.texts = {known.fingerprint: known.text for known in journal.outcomes.values() if known.text}
 
@@ -232,26 +226,20 @@ class LayoutSearch:
         """Return the compiled program of a configuration that has an estimate."""
         return self.texts[self.outcomes[at].fingerprint]
 
-    def run(self, budget: int, minutes: float, *, entry: bool = True, proposals: bool = True) -> None:
+    def run(self, budget: int, minutes: float) -> None:
         """Compile up to ``budget`` configurations for up to ``minutes``.
 
-        ``entry`` tries layouts of inputs and outputs chosen by the compiler; ``proposals`` continues the search.
         Raises `CompilerError` if the compiler's default does not compile or has no estimate.
         """
-        end, self._budget = time.monotonic() + 60 * minutes, budget
+        self._budget, self._end = budget, time.monotonic() + 60 * minutes
         self.compiler.know({key: self.journal.estimates[key] for key in self.texts}, self.texts.values())
         what = f"compiling {self.space.program.name} for {self.compiler.target.name}"
         with steps_of(self.progress, what, budget):
             self._compile(self.space.entry(False, False), screen=False)
             self._check_default()
-            if entry:
-                for sides in ((True, True), (True, False), (False, True)):
-                    if self.spent < budget and time.monotonic() < end:
-                        self._compile(self.space.entry(*sides), screen=False)
-            if proposals:
-                if self.guided:
-                    self._without_copies(budget, end)
-                self._propose(budget, end)
+            self.try_entry_layouts()
+            self.avoid_copies()
+            self.propose()
             self.stopped = self.stopped or f"the budget of {budget} compilations is spent"
 
     def _check_default(self) -> None:
@@ -271,30 +259,41 @@ class LayoutSearch:
             raise CompilerError(got, expected="a program that compiles within the limit", do=do)
         self.progress.step(f"{default.seconds:.1f} s a compilation")
 
-    def _without_copies(self, budget: int, end: float) -> None:
+    @property
+    def _goes_on(self) -> bool:
+        return self.spent < self._budget and time.monotonic() < self._end
+
+    def try_entry_layouts(self) -> None:
+        """Let the compiler choose the layouts of inputs, outputs or both."""
+        for sides in ((True, True), (True, False), (False, True)):
+            if self._goes_on:
+                self._compile(self.space.entry(*sides), screen=False)
+
+    def avoid_copies(self) -> None:
         """Try to avoid copies of the best program (`around_copies`); repeat while it improves."""
         best = -1
-        while best != self.best and self.spent < budget and time.monotonic() < end:
+        while best != self.best and self._goes_on:
             best = self.best
             self.space, codes = self.space.toward(self.codes[best], around_copies(self.text(best))[:_GUIDED])
             for at in range(0, len(codes), BATCH):
-                if (left := budget - self.spent) > 0:
-                    self._compile(codes[at : at + min(BATCH, left)], screen=self.screening)
+                if (left := self._budget - self.spent) > 0:
+                    self._compile(codes[at : at + min(BATCH, left)])
 
-    def _propose(self, budget: int, end: float) -> None:
+    def propose(self) -> None:
+        """Compile proposals until the budget or the time is spent, or nothing promising is left."""
         idle = 0
-        while self.spent < budget:
-            codes = self.proposals(min(BATCH, budget - self.spent))
+        while self.spent < self._budget:
+            codes = self.proposals(min(BATCH, self._budget - self.spent))
             if not len(codes) or idle >= _IDLE:
                 self.stopped = "nothing is left to try: other proposals become known or slower programs"
-            elif len(self.codes) >= _LOOKS * budget:
+            elif len(self.codes) >= _LOOKS * self._budget:
                 self.stopped = f"{_LOOKS} times as many proposals as the budget were looked at"
-            elif time.monotonic() >= end:
+            elif time.monotonic() >= self._end:
                 self.stopped = "the time is over"
             if self.stopped:
                 return
             before = self.spent
-            self._compile(codes, screen=self.screening)
+            self._compile(codes)
             idle = 0 if self.spent > before else idle + len(codes)
 
     def proposals(self, count: int) -> Codes:
@@ -308,7 +307,7 @@ class LayoutSearch:
         fresh = {code.tobytes(): code for code in drawn if code.tobytes() not in known}
         return np.concatenate([bred, *(code[None] for code in fresh.values())])
 
-    def _compile(self, codes: Codes, *, screen: bool) -> None:
+    def _compile(self, codes: Codes, *, screen: bool = True) -> None:
         # without screening, retry what was screened out, crashed or took too long
         settled = tuple(Status) if screen else (Status.OK, Status.FAILED)
         best = min(self._costs(), default=np.inf)

@@ -1,4 +1,4 @@
-"""Charts as SVG in the colours of the page around it: light or dark, without scripts or fonts.
+"""Charts and pictures as SVG in the colours of the page around it: light or dark, without scripts or fonts.
 
 matplotlib draws them when the page is written: a library for the browser would put its script into every page.
 """
@@ -7,16 +7,26 @@ from __future__ import annotations
 
 import io
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
+
+from xlarank.data.errors import XlarankError
+from xlarank.data.graph import Graph, LayoutGraph
+from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
+from xlarank.features.layout.layout_context import LayoutContext
+from xlarank.features.meanings import default_layout_text, describe_node, order_text
+from xlarank.pipelines.ranking.score_difference import Explanation, program_graph, set_layouts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Floats = NDArray[np.float64]
+Places = Mapping[int, tuple[float, float]]
 
 INK, SOFT, LINE, PAGE = "#010203", "#040506", "#070809", "#0a0b0c"
 #: Placeholder colours -> their replacements in a page, and on white.
@@ -36,6 +46,19 @@ _SERIES: Final = (BLUE, ORANGE, GREEN, PURPLE)
 #: Eleven and four have no common factor: up to 44 series differ in marker or colour.
 _MARKERS: Final = "os^DvP*X<>p"
 _MOST_POINTS, _MOST_NAMES = 500, 60
+#: Colours of contributions and of layouts that clash, in pictures of segments.
+_LEGEND: Final = {"makes it faster": BLUE, "makes it slower": ORANGE, "layouts that clash: a copy": "#c23b3b"}
+_FASTER, _SLOWER, _CLASH = _LEGEND.values()
+#: Maximum number of nodes in total and, outside the segment, per row; maximum distance from the segment in edges.
+_MOST_NODES, _MOST_ABREAST, _REACH = 18, 5, 2
+_SWEEPS, _CHARACTERS = 4, 22
+#: Distance of nodes and of rows in inches, and height of a node.
+_COLUMN, _ROW, _HIGH = 1.7, 0.8, 0.42
+#: Style of a stand-alone picture.
+_ALONE: Final = (
+    "<style>svg{color:#1f2d3d;background:#fff;--page:#fff;--soft:#5c6a79}@media (prefers-color-scheme:dark)"
+    "{svg{color:#e3e8ee;background:#14181d;--page:#14181d;--soft:#97a4b1}}</style>\n"
+)
 
 
 def short(name: str, most: int = 26) -> str:
@@ -136,3 +159,98 @@ def bars_chart(name: str, bars: Iterable[tuple[str, float, str]], width: float =
     axes.margins(x=0.12)
     axes.set(**texts)
     return to_svg(axes, name)
+
+
+def segment_picture(graph: Graph, explanation: Explanation, *, alone: bool = True) -> str:
+    """Draw the largest segment as SVG, ``alone`` or styled by its page; raises `XlarankError` if there is none."""
+    from matplotlib.patches import Patch
+
+    if not isinstance(graph, LayoutGraph) or not explanation.segments:
+        got = f"{explanation.graph} has no segment to draw"
+        raise XlarankError(got, expected="a layout graph with two configurations that differ")
+    centres = _placed(graph, explanation)
+    right, low = (max(values) for values in zip(*centres.values(), strict=True))
+    axes = new_axes(max(4.2, right + _COLUMN), low + 1.2)
+    axes.set_axis_off()
+    axes.set(xlim=(-_COLUMN / 2, right + _COLUMN / 2), ylim=(low + _ROW / 2, -_ROW / 2))
+    title = f"{explanation.graph}\nconfiguration {explanation.now} against {explanation.then}, segment 1"
+    axes.set_title(title, parse_math=False)
+    _draw_edges(axes, graph, explanation, centres)
+    _draw_nodes(axes, graph, explanation, centres)
+    handles = [Patch(color=colour, label=text) for text, colour in _LEGEND.items()]
+    axes.figure.legend(
+        handles=handles, loc="outside lower left", ncols=3, fontsize=7, frameon=False, labelcolor=INK
+    )
+    svg = to_svg(axes, f"segment-{explanation.collection}")
+    return svg.replace(">", f">{_ALONE}", 1) if alone else svg
+
+
+def _placed(graph: LayoutGraph, explanation: Explanation) -> Places:
+    """Lay out the nodes in and around the segment with few crossings, and return their centres in inches."""
+    program, configurable = program_graph(graph), set(graph.configurable.tolist())
+    segment = [part.node for part in explanation.nodes if part.node in explanation.segments[0].nodes]
+    segment = segment[: _MOST_NODES * 2 // 3]  # those with the largest contributions
+    distance = nx.multi_source_dijkstra_path_length(program.to_undirected(as_view=True), set(segment), _REACH)
+    around = sorted(distance.keys() - segment, key=lambda node: (distance[node], node not in configurable, node))
+    chosen = [*segment, *around][:_MOST_NODES]
+    part = program.subgraph(chosen)
+    layer = {node: depth for depth, nodes in enumerate(nx.topological_generations(part)) for node in nodes}
+    for node in sorted(chosen, key=lambda n: -layer[n]):
+        if not part.in_degree(node) and (below := [layer[consumer] for consumer in part.successors(node)]):
+            layer[node] = min(below) - 1  # place sources just above their first consumer
+    rows = defaultdict[int, list[int]](list)
+    for node in chosen:
+        if node in segment or len(rows[layer[node]]) < _MOST_ABREAST:
+            rows[layer[node]].append(node)
+    x = {node: float(column) for row in rows.values() for column, node in enumerate(sorted(row))}
+    beside = part.subgraph(x).to_undirected()
+    for depth in _SWEEPS * [*sorted(rows), *sorted(rows, reverse=True)]:
+        rows[depth].sort(key=lambda node: float(np.mean([x[n] for n in beside[node]] or [x[node]])))
+        x.update({node: column - (len(rows[depth]) - 1) / 2 for column, node in enumerate(rows[depth])})
+    left = min(x.values())
+    return {
+        node: ((x[node] - left) * _COLUMN, number * _ROW)
+        for number, depth in enumerate(sorted(rows))
+        for node in rows[depth]
+    }
+
+
+def _draw_edges(axes: Axes, graph: LayoutGraph, explanation: Explanation, centres: Places) -> None:
+    now, then = set_layouts(graph, explanation.now), set_layouts(graph, explanation.then)
+    tensors = LayoutContext(graph).slot_tensor
+    requests = {  # layouts that configurable consumers request of their operands
+        (node, int(tensors[at, slot])): order_text(row[slot * MAX_RANK : (slot + 1) * MAX_RANK])
+        for at, (node, row) in enumerate(now.items())
+        for slot in range(1, len(LAYOUT_SLOTS))
+    }
+    for producer, consumer in program_graph(graph).subgraph(centres).edges:
+        (x1, y1), (x2, y2) = centres[producer], centres[consumer]
+        y1, y2 = y1 + _HIGH / 2, y2 - _HIGH / 2
+        made, before = (
+            (order_text(rows[producer][:MAX_RANK]) if producer in rows else "")
+            or default_layout_text(graph, producer)
+            for rows in (now, then)
+        )
+        requested = requests.get((consumer, producer), "")
+        clash = not made.startswith(requested[:-1])
+        text = made + (f" ≠ {requested}" if clash else "") + (f", was {before}" if before != made else "")
+        bend = 0.4 if y2 - y1 > _ROW else 0.0  # edges that skip a row pass beside its nodes
+        line = {"arrowstyle": "-", "connectionstyle": f"arc3,rad={-bend}", "color": _CLASH if clash else SOFT}
+        axes.annotate("", (x2, y2), (x1, y1), arrowprops=line)
+        middle = (x1 + x2 + bend * (y2 - y1)) / 2, (y1 + y2 - bend * (x2 - x1)) / 2
+        axes.text(*middle, text, color=_CLASH if clash else INK, fontsize=6, ha="center", va="center",
+                  bbox={"facecolor": PAGE, "edgecolor": "none", "pad": 1})  # fmt: skip
+
+
+def _draw_nodes(axes: Axes, graph: LayoutGraph, explanation: Explanation, centres: Places) -> None:
+    values = {part.node: part.value for part in explanation.nodes}
+    largest = max(abs(value) for value in values.values())
+    for node, (x, y) in centres.items():
+        value, (opcode, shape) = values.get(node, 0.0), describe_node(graph, node)
+        name = explanation.names[node].name if explanation.names else f"{opcode} {node}"
+        lines = [name, shape, *([f"{value:+.3f}"] if value else [])]
+        face = (_FASTER if value < 0 else _SLOWER, 0.15 + 0.7 * abs(value) / largest) if value else PAGE
+        border = {"linewidth": 1.2} if node in graph.configurable else {"linewidth": 0.5, "linestyle": "--"}
+        box = {"boxstyle": "round", "facecolor": face, "edgecolor": INK, **border}
+        text = "\n".join(short(line, _CHARACTERS) for line in lines)
+        axes.text(x, y, text, fontsize=7, ha="center", va="center", parse_math=False, bbox=box)

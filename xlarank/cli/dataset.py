@@ -36,13 +36,12 @@ def info(
     if graph is not None:
         if data_root is not None or collection:
             raise XlarankError(f"both {graph} and a data root or collection are named", expected="one of them")
-        labels = file_info(graph)
-        values = vars(labels)
+        values = file_info(graph)
         show_rows(("~quantity", ">value"), (
             (head, "-" if values[name] is None else f"{values[name]:{form}}")
             for name, (head, form) in _LABELS.items() if name in values
         ))  # fmt: skip
-        write_json(json_file, labels)
+        write_json(json_file, values)
         return
     root = data_root_of(data_root)
     with progress_bars() as progress:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import isnan
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from typer import Argument, Option, Typer
 
@@ -13,10 +13,6 @@ from xlarank.cli.console import list_lines, list_reasons, progress_bars, say, sh
 from xlarank.cli.inputs import Blocks, workspace_at
 from xlarank.cli.options import WORK, Collections, Json, ModelOf, Threads, Work, out_file
 from xlarank.data.errors import counted
-
-if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
-    from xlarank.models.explanation.calibration import Calibration
-    from xlarank.pipelines.ranking.score_difference import NodePart
 
 app = Typer()
 
@@ -44,30 +40,27 @@ def explain(
                  module=module)  # fmt: skip
     ahead = "ahead of" if result.difference < 0 else "behind" if result.difference > 0 else "level with"
     first, second = result.ranks
-    described = f", {result.against}" if result.against != f"configuration {result.then}" else ""
-    say(
-        f"{result.graph}: configuration {result.now} (rank {first} of {result.configurations:,}) is ranked {ahead} "
-        f"{result.then} (rank {second}{described}), by the {result.model} of {result.collection}"
-    )
+    against = f", {result.against}" if result.against != f"configuration {result.then}" else ""
+    say(f"{result.graph}: configuration {result.now} (rank {first} of {result.configurations:,}) is ranked {ahead} "
+        f"{result.then} (rank {second}{against}), by the {result.model} of {result.collection}")  # fmt: skip
     say(f"score difference {result.difference:+.4f} (below 0: configuration {result.now} is faster)")
-    if result.estimated:
-        say(f"estimated {result.estimated[0] / 1e6:.4f} against {result.estimated[1] / 1e6:.4f} ms")
-    if result.runtime:
-        say(f"runtimes {result.runtime[0] / 1e6:.4f} against {result.runtime[1] / 1e6:.4f} ms")
+    for title, pair in (("estimated", result.estimated), ("runtimes", result.runtime)):
+        if pair:
+            say(f"{title} {pair[0] / 1e6:.4f} against {pair[1] / 1e6:.4f} ms")
     show_rows((">contribution", "cause"), ((f"{value:+.4f}", name) for name, value in result.causes.items()))
     nodes, others = result.nodes[:top], result.nodes[top:]
     timed = [">estimated µs"] if result.estimated else []
     rows = []
     for node in nodes:
+        times = [] if node.nanoseconds is None else [f"{node.nanoseconds / 1000:+.3f}"]
         text = f"{node.opcode} {node.shape}"
-        named = f"{node.name}: {text} {node.op_name}".rstrip() if node.name else text
-        rows.append((f"{node.value:+.4f}", *_microseconds(node), str(node.node), named, node.now, node.then))
-    blank = [""] * len(timed)
-    if others:
-        other = sum(node.value for node in others)
-        rows.append((f"{other:+.4f}", *blank, "", counted(len(others), "other node"), "", ""))
+        if node.name:
+            text = f"{node.name}: {text} {node.op_name}".rstrip()
+        rows.append((f"{node.value:+.4f}", *times, str(node.node), text, node.now, node.then))
+    rest = {counted(len(others), "other node"): sum(node.value for node in others)} if others else {}
     if nodes and abs(result.rest) >= 5e-5:
-        rows.append((f"{result.rest:+.4f}", *blank, "", "not attributed to a single node", "", ""))
+        rest["not attributed to a single node"] = result.rest
+    rows += [(f"{value:+.4f}", *[""] * len(timed), "", text, "", "") for text, value in rest.items()]
     show_rows((">contribution", *timed, ">node", "operation", "now", "then"), rows)
     pairs = ((f"{pair.value:+.4f}", pair.now, pair.then) for pair in result.pairs[:top])
     show_rows((">contribution", "pair now", "pair then"), pairs)
@@ -83,10 +76,6 @@ def explain(
     if svg is not None:
         say(f"wrote {svg}")
     write_json(json_file, result.as_json())
-
-
-def _microseconds(node: NodePart) -> list[str]:
-    return [] if node.nanoseconds is None else [f"{node.nanoseconds / 1000:+.3f}"]
 
 
 @app.command()
@@ -105,19 +94,17 @@ def calibrate(
                                      progress=progress)  # fmt: skip
     heads = ("collection", ">graphs", ">held out", ">seeds", ">pairs certain", ">of these right", ">best in first",
              ">nearly best in first")  # fmt: skip
-    show_rows(heads, (
-        (name, str(trust.graphs), f"{trust.families} {FOLDS_OF[trust.by]}", str(trust.seeds),
-         f"{trust.certain:.1%}", _right(trust), f"{trust.first:.0%}", f"{trust.first_nearly:.0%}")
-        for name, trust in calibrations.items()
-    ))  # fmt: skip
+    rows = []
+    for name, trust in calibrations.items():
+        right = (
+            "-" if isnan(trust.right) else f"{trust.right:.1%} ({trust.right_low:.1%} to {trust.right_high:.1%})"
+        )
+        held_out, certain = f"{trust.families} {FOLDS_OF[trust.by]}", f"{trust.certain:.1%}"
+        first = f"{trust.first:.0%}", f"{trust.first_nearly:.0%}"
+        rows.append((name, str(trust.graphs), held_out, str(trust.seeds), certain, right, *first))
+    show_rows(heads, rows)
     list_reasons("left out", left_out)
     write_json(json_file, {name: trust.as_json() for name, trust in calibrations.items()})
-
-
-def _right(trust: Calibration) -> str:
-    if isnan(trust.right):
-        return "-"
-    return f"{trust.right:.1%} ({trust.right_low:.1%} to {trust.right_high:.1%})"
 
 
 @app.command()
@@ -134,10 +121,9 @@ def report(
     from xlarank.data.workspace import Workspace
     from xlarank.pipelines.report import report as run
 
-    place = workspace_at(workspace)
     other = Workspace(compare) if compare is not None else None
     with progress_bars() as progress:
-        written = run(place, out, compare=other, collections=collection or (), progress=progress)
+        written = run(workspace_at(workspace), out, compare=other, collections=collection or (), progress=progress)
     for name, (score, graphs) in written.scores.items():
         say(f"{name}: {score:.3f} on {counted(graphs, 'graph')}")
     list_reasons("not scored", written.left_out)

@@ -44,10 +44,10 @@ def evaluate(
     from xlarank.pipelines.evaluate import evaluate as run
     from xlarank.pipelines.support.evaluation import with_interval
 
-    place = built_workspace(data_root, workspace, collection, trained=not scores)
+    built = built_workspace(data_root, workspace, collection, trained=not scores)
     with progress_bars() as progress:
         evaluation = run(
-            place, split=split, collections=collection or (), official_indices=official_indices,
+            built, split=split, collections=collection or (), official_indices=official_indices,
             model_from=model_from, scores=read_scores(scores, weights, split), progress=progress,
         )  # fmt: skip
     report = evaluation.report
@@ -91,10 +91,10 @@ def cross_validate(
     from xlarank.pipelines.cross_validate import cross_validate as run
     from xlarank.pipelines.cross_validate import worth_of_blocks
 
-    place = built_workspace(data_root, workspace, collection)
+    built = built_workspace(data_root, workspace, collection)
     with progress_bars() as progress:
         evaluation = run(
-            place, model, by=by, collections=collection or (), with_valid=with_valid,
+            built, model, by=by, collections=collection or (), with_valid=with_valid,
             fit=FitSettings(rounds, seed, threads), without=without or (), progress=progress,
         )  # fmt: skip
     if len(set(model or ())) > 1 or without:
@@ -125,17 +125,16 @@ def _finish(evaluation: Evaluation, result: Any, json_file: Path | None) -> None
 
 def comparison_table(collection: str, rankers: dict[str, dict[str, Any]]) -> Table:
     """Return a table of the rankers' metrics, and of their differences to the first, with intervals."""
-    metrics = [*(["score"] if collection.startswith("tile:") else []), "tau", "slowdown@1", "slowdown@5"]
-    first, *others = rankers
+    metrics = [*["score"] * collection.startswith("tile:"), "tau", "slowdown@1", "slowdown@5"]
     table = new_table("ranker", *(f">{metric}" for metric in metrics))
     for name, report in rankers.items():
         table.add_row(name, *(f"{report[metric]['mean']:.3f}" for metric in metrics))
+    first, *others = rankers
     for name in others:
         table.add_section()
-        between = [rankers[name][metric]["difference"] for metric in metrics]
-        table.add_row(f"{name} minus {first}", *(f"{gap['mean']:+.3f}" if gap else "-" for gap in between))
-        intervals = (f"{gap['low']:+.3f} to {gap['high']:+.3f}" if gap else "" for gap in between)
-        table.add_row("95 % (paired)", *intervals)
+        gaps = [rankers[name][metric]["difference"] for metric in metrics]
+        table.add_row(f"{name} minus {first}", *(f"{gap['mean']:+.3f}" if gap else "-" for gap in gaps))
+        table.add_row("95 % (paired)", *(f"{gap['low']:+.3f} to {gap['high']:+.3f}" if gap else "" for gap in gaps))
     return table
 
 
@@ -148,9 +147,8 @@ def score_table(report: dict[str, Any], graphs: bool) -> Table:
     table = new_table("~graph", *(f">{head}" for head in heads), *[">ceiling"] * bool(ceilings))
 
     def add(label: str, *path: str, ceiling: float | None = None, style: str = "") -> None:
-        values = (reduce(getitem, path, scores) for scores in metrics.values())
-        more = [] if ceiling is None else [f"{ceiling:.3f}"]
-        table.add_row(label, *(f"{value:.3f}" for value in values), *more, style=style)
+        values = [reduce(getitem, path, scores) for scores in metrics.values()]
+        table.add_row(label, *(f"{value:.3f}" for value in values + [ceiling] * (ceiling is not None)), style=style)
 
     if graphs:
         for name in first["graphs"]:
