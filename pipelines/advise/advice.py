@@ -3,45 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xlarank.data.errors import CompilerError
 from xlarank.data.files import atomic_write, write_json
 from xlarank.data.graph import LayoutGraph, read_graph
-from xlarank.data.hlo.compiler.constrain import (
-    compiled_entry_layouts,
-    constrain,
-    entry_modes,
-    layouts_of,
-    mode_of,
-)  # fmt: skip
+from xlarank.data.hlo.compiler import constrain as layouts
 from xlarank.data.hlo.compiler.cycles import COUNTING
 from xlarank.data.hlo.compiler.measuring import TOLERANCE
-from xlarank.data.hlo.compiler.outcome import Journal, Outcome, Status
+from xlarank.data.hlo.compiler.outcome import Journal, Status
 from xlarank.data.hlo.compiler.pasted import Pasted
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import DEFAULT_TARGET, target_of
 from xlarank.data.hlo.messages import Message
 from xlarank.data.hlo.reading import graph_name, module_of, node_names, read_program
-from xlarank.pipelines.advise.diagnosis import (
-    Change,
-    Code,
-    Diagnosis,
-    EntryChange,
-    changes_of,
-    diagnose,
-    entry_lines,
-    operation_lines,
-    pasted_code,
-    picture,
-)  # fmt: skip
+from xlarank.pipelines.advise import diagnosis as programs
+from xlarank.pipelines.advise.diagnosis import Change, Diagnosis, EntryChange, Version
 from xlarank.pipelines.advise.search import LayoutSearch, NoCodeError, Space
 from xlarank.pipelines.programs.sources import Program, digest_of, load_program, program_hash
 from xlarank.pipelines.programs.timing import time_programs
@@ -176,7 +158,6 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
     chip = target_of(settings.target)
     if settings.budget < 1:
         raise CompilerError(f"a budget of {settings.budget} compilations", expected="at least 1")
-    replaced = ""
     with ExitStack() as stack:
         compiler = stack.enter_context(Compiler(chip, jobs=settings.jobs, limit=settings.limit))
         chip, device = compiler.target, None if chip.estimated else compiler
@@ -185,113 +166,116 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
             if device.target.name != chip.name:
                 got = f"there is no {chip.name} to measure on: the device is {device.target.name}"
                 raise CompilerError(got, do="leave out `measure`, or pass `target=device`")
-        try:
-            search = _search(compiler, program, settings, out, progress or Silent(), False)
-        except NoCodeError as error:
-            replaced = f"take_along_axis was compiled as a product with one_hot, write it so: {error.got}"
-            search = _search(compiler, program, settings, out, progress or Silent(), True)
-        loaded, space = search.space.program, search.space
-        best = _best(compiler, search)
-        leaves, default = (space.inputs, space.outputs), search.outcomes[0].estimate.cycles
-        inputs, outputs = (
-            [EntryChange(**vars(leaf), before=old, minor_to_major=new, major_to_minor=new[::-1],
-                         looped=at in looped)
-             for at, (leaf, old, new) in enumerate(zip(*side, strict=True)) if old != new]
-            for looped, *side in zip(
-                (space.ties.keys(), space.ties.values()), leaves,
-                *map(compiled_entry_layouts, (search.text(0), best.text)), strict=True)
-        )  # fmt: skip
-        rows = search.space.rows(best.code)
-        changes = changes_of(loaded.module, layouts_of(loaded.module, loaded.graph.configurable, rows))
-        code = Code(best.cycles, best.text, operation_lines(changes), changes)
-        if (function := any(loaded.lowered.leaves)) and best.module is not None:
-            written = Pasted(program, (), (), bool(replaced))
-            entry = replace(written, lines=entry_lines(inputs, outputs))
-            code = pasted_code(compiler, entry, changes, Code(default, search.text(0), [], changes))
-            if code.pasted and not chip.estimated:
-                code = code._replace(cycles=best.cycles)
-        measured = None
-        if device and best.module is not None:
-            pair = [written, code.pasted] if code.pasted else [loaded.module, best.module]
-            expected = default / (code.cycles if code.pasted else best.cycles)
-            measured = _measure(device, loaded.module, pair, expected, settings.minutes)
-            if measured.low <= 1:
-                best, inputs, outputs = _Best(search.codes[0], search.text(0), default), [], []
-                code, rows = Code(default, best.text, [], []), search.space.rows(best.code)
+        search, replaced = _search(compiler, program, settings, out, progress or Silent())
+        space, loaded = search.space, search.space.program
+        default = Version(search.outcomes[0].estimate.cycles, search.text(0), search.codes[0])
+        edited = advised = _edited(compiler, search, default)
+        inputs, outputs = _entry_changes(space, default, edited)
+        function, measured = any(loaded.lowered.leaves), None
+        if edited.module is not None:
+            pair: tuple[Message | Pasted, Message | Pasted] = loaded.module, edited.module
+            rows = layouts.layouts_of(loaded.module, loaded.graph.configurable, space.rows(edited.code))
+            changes = programs.changes_of(loaded.module, rows)
+            advised = edited._replace(lines=programs.operation_lines(changes), changes=changes)
+            if function:
+                written = Pasted(program, (), (), bool(replaced))
+                entry = replace(written, lines=programs.entry_lines(inputs, outputs))
+                advised = programs.pasted_code(compiler, entry, default._replace(changes=changes))
+                if advised.pasted:
+                    pair = written, advised.pasted
+                    advised = advised if chip.estimated else advised._replace(cycles=edited.cycles)
+            if device:
+                expected = default.cycles / (advised if advised.pasted else edited).cycles
+                measured = _measure(device, loaded.module, pair, expected, settings.minutes)
+                if measured.low <= 1:
+                    edited, advised, inputs, outputs = default, default, [], []
         versions = compiler.versions
+    difference = None
+    if edited.module is not None and settings.check is not False:
+        with Compiler(target_of("cpu")) as cpu:
+            seconds = _REQUESTED_CHECK if settings.check else _CHECK
+            difference = cpu.compare(loaded.module, advised.pasted or edited.module, seconds, space.ties)
     files = [out / f"{loaded.name}.{name}" for name in ("diagnosis.svg", "advice.json", "advised.pb")]
+    before, after = (programs.diagnose(text, space.inputs, space.outputs) for text in (default.text, advised.text))
+    default_ns, best_ns, module_ns = (chip.nanoseconds(part.cycles) for part in (default, advised, edited))
     advice = Advice(
         program=loaded.name, target=chip.name, versions=versions, replaced=replaced,
         labels=f"estimated by the compiler for {chip.name}" if chip.estimated else chip.labels,
-        default_ns=chip.nanoseconds(default), function=function, best_ns=chip.nanoseconds(code.cycles),
-        speedup=chip.nanoseconds(default) / chip.nanoseconds(code.cycles), module_ns=chip.nanoseconds(best.cycles),
-        compiled=_statuses(search.outcomes), stopped=search.stopped, diagnosis=diagnose(search.text(0), *leaves),
-        diagnosis_after=diagnose(code.text, *leaves), inputs=inputs, outputs=outputs, changes=code.changes,
-        difference=_difference(loaded.module, code.pasted or best.module, search.space.ties, settings.check),
-        lines=code.lines, measured=measured, files=[str(file) for file in files[: 2 if best.module is None else 3]],
-        configuration={str(node): row.tolist() for node, row in zip(loaded.graph.configurable, rows, strict=True)
+        function=function, default_ns=default_ns, best_ns=best_ns, speedup=default_ns / best_ns,
+        module_ns=module_ns, compiled=_statuses(search), stopped=search.stopped, diagnosis=before,
+        diagnosis_after=after, inputs=inputs, outputs=outputs, changes=[*advised.changes], lines=[*advised.lines],
+        difference=difference, measured=measured,
+        files=[str(file) for file in files[: 2 if edited.module is None else 3]],
+        configuration={str(node): row.tolist()
+                       for node, row in zip(loaded.graph.configurable, space.rows(edited.code), strict=True)
                        if (row >= 0).any()},
     )  # fmt: skip
     with atomic_write(files[0]) as partial:
-        partial.write_text(picture(advice.diagnosis, f"{advice.program}, {advice.target}"), encoding="utf-8")
-    if best.module is None:
+        partial.write_text(programs.picture(before, f"{advice.program}, {advice.target}"), encoding="utf-8")
+    if edited.module is None:
         files[2].unlink(missing_ok=True)  # of an earlier advice
     else:
         with atomic_write(files[2]) as partial:
-            partial.write_bytes(best.module.SerializeToString())
+            partial.write_bytes(edited.module.SerializeToString())
     write_json(files[1], asdict(advice))
     return advice
 
 
 def _search(
-    compiler: Compiler, program: str, settings: AdviceSettings, out: Path, progress: Progress, one_hot: bool
-) -> LayoutSearch:
-    loaded = load_program(program, compiler, one_hot=one_hot)
-    rng = np.random.default_rng(settings.seed)
-    with open_journal(out, loaded, compiler) as journal:
-        search = LayoutSearch(compiler, Space.of(loaded, rng, settings.per_node), journal, rng, progress)
-        search.run(settings.budget, settings.minutes)
-    return search
+    compiler: Compiler, program: str, settings: AdviceSettings, out: Path, progress: Progress
+) -> tuple[LayoutSearch, str]:
+    """Search layouts of the program, without the operations that have no code: return what replaced them, too."""
+    replaced = ""
+    while True:
+        loaded = load_program(program, compiler, one_hot=bool(replaced))
+        rng = np.random.default_rng(settings.seed)
+        with open_journal(out, loaded, compiler) as journal:
+            search = LayoutSearch(compiler, Space.of(loaded, rng, settings.per_node), journal, rng, progress)
+            try:
+                search.run(settings.budget, settings.minutes)
+                return search, replaced
+            except NoCodeError as error:
+                if replaced:
+                    raise
+                replaced = f"take_along_axis was compiled as a product with one_hot, write it so: {error.got}"
 
 
 def open_journal(out: Path, program: Program, compiler: Compiler) -> Journal:
     """Open the outcomes of earlier runs; they depend on the program and the compiler alone."""
     made_by = {"target": compiler.target.name, "versions": compiler.versions}
     settings = {"counting": COUNTING, "module": program_hash(program.module), **made_by}
-    if modes := entry_modes(program.module):
+    if modes := layouts.entry_modes(program.module):
         settings["entry"] = modes
     return Journal(out / f".{program.name}.{digest_of(settings)}.journal", settings)
 
 
-class _Best(NamedTuple):
-    """The best configuration and its compiled program; without a module it is the compiler's default."""
-
-    code: NDArray[np.int32]
-    text: str
-    cycles: int
-    module: Message | None = None
-
-
-def _best(compiler: Compiler, search: LayoutSearch) -> _Best:
+def _edited(compiler: Compiler, search: LayoutSearch, default: Version) -> Version:
     """Return the best of a search with its entry layouts written out; the default if that module is no faster."""
-    plain = _Best(search.codes[0], search.text(0), search.outcomes[0].estimate.cycles)
     if not search.best:
-        return plain
-    code = search.codes[search.best]
+        return default
+    code, texts = search.codes[search.best], (default.text, search.text(search.best))
     inputs, outputs = (
-        [mode_of(after) if after != before else own for own, before, after in zip(*three, strict=True)]
-        for three in zip(
-            search.space.sides[0], *map(compiled_entry_layouts, (plain.text, search.text(search.best))), strict=True
-        )
+        [layouts.mode_of(new) if new != old else mode for mode, old, new in zip(*side, strict=True)]
+        for side in zip(search.space.sides[0], *map(layouts.compiled_entry_layouts, texts), strict=True)
     )
     module = search.space.module(code, (inputs, outputs))
     ((_, outcome),) = compiler.compile([module], keep=True)
     # a target that is measured runs it against the default later
     estimate = (outcome if compiler.target.estimated else search.outcomes[search.best]).estimate
-    if outcome.status is not Status.OK or estimate.cycles >= plain.cycles:
-        return plain
-    text = outcome.text or search.texts[outcome.fingerprint]
-    return _Best(code, text, estimate.cycles, module)
+    if outcome.status is not Status.OK or estimate.cycles >= default.cycles:
+        return default
+    return Version(estimate.cycles, outcome.text or search.texts[outcome.fingerprint], code, module)
+
+
+def _entry_changes(space: Space, default: Version, edited: Version) -> list[list[EntryChange]]:
+    """Return the changes of inputs and of outputs."""
+    texts = layouts.compiled_entry_layouts(default.text), layouts.compiled_entry_layouts(edited.text)
+    sides = zip(([*space.ties], [*space.ties.values()]), (space.inputs, space.outputs), *texts, strict=True)
+    return [
+        [EntryChange(**vars(leaf), before=old, minor_to_major=new, major_to_minor=new[::-1], looped=at in looped)
+         for at, (leaf, old, new) in enumerate(zip(leaves, before, after, strict=True)) if old != new]
+        for looped, leaves, before, after in sides
+    ]  # fmt: skip
 
 
 def _measure(
@@ -305,21 +289,11 @@ def _measure(
     return Measurement(device.target.name, expected, *timings.speedup("written", "advised"))
 
 
-def _statuses(outcomes: Sequence[Outcome]) -> dict[str, int]:
-    programs = {outcome.fingerprint for outcome in outcomes if outcome.status is Status.OK}
-    counts = Counter(str(outcome.status) for outcome in outcomes)
+def _statuses(search: LayoutSearch) -> dict[str, int]:
+    counts = Counter(str(outcome.status) for outcome in search.outcomes)
+    programs = {outcome.fingerprint for outcome in search.outcomes if outcome.status is Status.OK}
     known = counts[Status.OK] - len(programs)
     return dict(counts) | {"ok": len(programs)} | ({"known": known} if known else {})
-
-
-def _difference(
-    plain: Message, edited: Message | Pasted | None, ties: Mapping[int, int], check: bool | None
-) -> float | str | None:
-    """Return the largest relative difference of outputs of both on this CPU, or why it is not known."""
-    if edited is None or check is False:
-        return None
-    with Compiler(target_of("cpu")) as compiler:
-        return compiler.compare(plain, edited, _REQUESTED_CHECK if check else _CHECK, ties)
 
 
 @dataclass(frozen=True)
@@ -345,11 +319,11 @@ def apply_configuration(program: Path, configuration: str, out: Path) -> Applied
     node_names(program, graph)
     if int(number) >= graph.configs:
         raise CompilerError(f"{name} has no configuration {number}", expected=f"0 to {graph.configs - 1}")
-    rows = graph.table.rows[graph.table.codes[int(number)]].astype(np.int8)
     module = module_of(read_program(program))
-    layouts = layouts_of(module, graph.configurable, rows)
-    changes = changes_of(module, layouts)
+    rows = graph.table.rows[graph.table.codes[int(number)]]
+    orders = layouts.layouts_of(module, graph.configurable, rows)
+    changes = programs.changes_of(module, orders)
     path = out / f"{graph_name(program)}.{Path(name).stem}.{number}.pb"
     with atomic_write(path) as partial:
-        partial.write_bytes(constrain(module, layouts).SerializeToString())
-    return Applied(changes, operation_lines(changes), str(path))
+        partial.write_bytes(layouts.constrain(module, orders).SerializeToString())
+    return Applied(changes, programs.operation_lines(changes), str(path))

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import networkx as nx
+import numpy as np
+from numpy.typing import NDArray
 
 from xlarank.data.hlo.compiler.constrain import Order, entry_shapes
 from xlarank.data.hlo.compiler.cycles import read_estimate
@@ -166,29 +168,26 @@ class Diagnosis:
     relayouts: list[Relayout]
 
 
-def users_of(operations: Sequence[Operation]) -> nx.DiGraph:
-    """Return operations as a graph of ``(computation, name)``, with edges from operands to their users."""
+def data_flow(text: str) -> nx.DiGraph:
+    """Return the operations of a compiled program in order, with edges from operands to their users."""
+    operations = read_operations(text)
+    named = {(op.computation, op.name): op for op in operations}
     graph = nx.DiGraph()
-    graph.add_nodes_from((op.computation, op.name) for op in operations)
-    graph.add_edges_from(
-        ((op.computation, name), (op.computation, op.name)) for op in operations for name in op.operands
-    )
+    graph.add_nodes_from(operations)
+    graph.add_edges_from((named[op.computation, name], op) for op in operations for name in op.operands)
     return graph
 
 
 def diagnose(text: str, inputs: Sequence[Leaf], outputs: Sequence[Leaf]) -> Diagnosis:
     """Return costs and relayouts of a compiled program, with names of inputs and outputs."""
-    operations = read_operations(text)
-    cycles = sum(op.total for op in operations)
-    values, users = {(op.computation, op.name): op for op in operations}, users_of(operations)
-    costs, relayouts = [], []
+    operations = data_flow(text)
+    cycles, costs, relayouts = sum(op.total for op in operations), [], []
+    entry = next((op.computation for op in operations), "")  # it comes first
     for op in sorted((op for op in operations if op.total), key=lambda op: -op.total):
         cost = Cost(op.name, op.opcode, op.shape, op.origin, op.source, op.total, op.total / cycles)
         costs.append(cost)
         if op.relayout:
-            # the entry computation comes first
-            leaves = (inputs, outputs) if op.computation == operations[0].computation else ((), ())
-            kind, tensor = _belonging(op, values, users, *leaves)
+            kind, tensor = _belonging(op, operations, *((inputs, outputs) if op.computation == entry else ((), ())))
             relayouts.append(Relayout(**vars(cost), before=op.before, after=op.layout, kind=kind, tensor=tensor))
     moved = sum(copy.cycles for copy in relayouts)
     summary = _summary(relayouts, moved / cycles) if cycles else "the compiler estimates no cycles of this program"
@@ -205,21 +204,20 @@ def _summary(relayouts: Sequence[Relayout], share: float) -> str:
 
 
 def _belonging(
-    copy: Operation, values: Mapping[tuple[str, str], Operation], users: nx.DiGraph,
-    inputs: Sequence[Leaf], outputs: Sequence[Leaf],
-) -> tuple[str, str]:  # fmt: skip
+    copy: Operation, operations: nx.DiGraph, inputs: Sequence[Leaf], outputs: Sequence[Leaf]
+) -> tuple[str, str]:
     """Return ``kind`` and ``tensor`` of a relayout; only the entry computation has inputs and outputs."""
 
     def passes(op: Operation) -> bool:
         return op is copy or op.relayout or op.opcode in _PASSING
 
     producer = value = consumer = copy
-    while passes(producer) and producer.operands:
-        producer = values[copy.computation, producer.operands[0]]
+    while passes(producer) and (operands := [*operations.pred[producer]]):
+        producer = operands[0]
     if 0 <= producer.number < len(inputs):
         return inputs[producer.number].kind, inputs[producer.number].name
-    while not value.root and passes(value) and (following := [*users[copy.computation, value.name]]):
-        consumer, value = value, values[following[0]]
+    while not value.root and passes(value) and (users := [*operations.succ[value]]):
+        consumer, value = value, users[0]
     if value.root and outputs and passes(value):
         return "output", outputs[value.operands.index(consumer.name) if value.opcode == "tuple" else 0].name
     return "between", f"{producer.origin or producer.name} -> {value.origin or value.name}"
@@ -331,18 +329,27 @@ def entry_lines(inputs: Sequence[EntryChange], outputs: Sequence[EntryChange]) -
     return [*lines, *_COMPILED.splitlines()]
 
 
-class Code(NamedTuple):
-    """Lines to paste (empty if nothing is gained), and the cycles and text of the program compiled with them."""
+class Version(NamedTuple):
+    """The program, or an edited version of it, as compiled.
+
+    Attributes:
+        code: configuration of the search.
+        module: with the configuration; None for the program as written.
+        lines: code to paste; empty if nothing is gained.
+    """
 
     cycles: int
     text: str
-    lines: list[str]
-    changes: list[Change]
+    code: NDArray[np.int32]
+    module: Message | None = None
+    lines: Sequence[str] = ()
+    changes: Sequence[Change] = ()
     pasted: Pasted | None = None
 
 
-def pasted_code(compiler: Compiler, entry: Pasted, changes: list[Change], best: Code) -> Code:
+def pasted_code(compiler: Compiler, entry: Pasted, best: Version) -> Version:
     """Return the fastest code, with or without constraints in the source; ``best`` if none is faster."""
+    changes = best.changes
     places = {(at.file, at.line, at.dimensions): at for change in changes if (at := change.place)}
     for chosen in [list(places.values())] * bool(places) + [[]] * bool(entry.lines):
         pasted = replace(entry, places=chosen)
@@ -352,8 +359,9 @@ def pasted_code(compiler: Compiler, entry: Pasted, changes: list[Change], best: 
         cycles = read_estimate(text).cycles if compiler.target.estimated else 0
         if cycles < best.cycles:
             named = [
-                replace(change, code=reached.get(change.place, "") if change.place else "") for change in changes
+                replace(change, code=reached.get(place, "") if (place := change.place) else "")
+                for change in changes
             ]
             lines = [*entry.lines, *operation_lines([change for change in named if change.code])]
-            best = Code(cycles, text, lines, named, pasted)
+            best = best._replace(cycles=cycles, text=text, lines=lines, changes=named, pasted=pasted)
     return best

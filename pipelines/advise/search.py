@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 from xlarank.data.errors import CompilerError
 from xlarank.data.hlo.compiler import constrain as entry
 from xlarank.data.hlo.compiler.constrain import AUTO, DEFAULT, Order
-from xlarank.data.hlo.compiler.operations import read_operations
 from xlarank.data.hlo.compiler.outcome import Journal, Outcome, Status
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.messages import Message, instructions
 from xlarank.data.schema import LAYOUT_COLUMNS
-from xlarank.pipelines.advise.diagnosis import Leaf, leaves_of, source_line, ties_of, users_of
+from xlarank.pipelines.advise.diagnosis import Leaf, data_flow, leaves_of, source_line, ties_of
 from xlarank.pipelines.programs.candidates import Candidates, Codes, breed, candidate_rows, random_configurations
 from xlarank.pipelines.programs.sources import Program, compile_new, configuration_key
 from xlarank.pipelines.programs.timing import Stopwatch
@@ -169,24 +168,18 @@ def around_copies(text: str) -> list[dict[tuple[int, ...], Order]]:
     Either producers get the copy's output layout, or consumers its input layout. First for all copies
     together; then, for each copy, for its value alone and for all values of its rank within `_STEPS`.
     """
-    operations = {(op.computation, op.name): op for op in read_operations(text)}
-    users = users_of([*operations.values()])
-    orders = []
+    operations, orders = data_flow(text), []
     together: tuple[dict[tuple[int, ...], Order], ...] = ({}, {})
-    copies = [key for key, op in operations.items() if op.relayout and op.total]
-    for key in sorted(copies, key=lambda key: -operations[key].total):
-        copy = operations[key]
-        for order, around, union in zip(
-            (copy.layout, copy.before), (users.pred, users.succ), together, strict=True
-        ):
+    for copy in sorted((op for op in operations if op.relayout and op.total), key=lambda op: -op.total):
+        directions = zip((copy.layout, copy.before), (operations.pred, operations.succ), together, strict=True)
+        for order, around, union in directions:
             if len(order) != len(copy.dimensions):
                 continue
-            near = {copy.dimensions: order}
+            near, reached = {copy.dimensions: order}, [copy]
             orders.append(dict(near))
-            reached = [key]
             for _ in range(_STEPS):
                 reached = [other for last in reached for other in around[last]]
-                near |= {size: order for last in reached if len(size := operations[last].dimensions) == len(order)}
+                near |= {op.dimensions: order for op in reached if len(op.dimensions) == len(order)}
             orders.append(near)
             union |= near | union
     return [*filter(None, together), *orders]
