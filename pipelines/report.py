@@ -108,13 +108,7 @@ class CollectionFacts:
 
 @dataclass(frozen=True)
 class Report:
-    """A written report.
-
-    Attributes:
-        size: size of the page in bytes.
-        scores: mean score and number of graphs by collection.
-        left_out: collection -> reason for missing scores.
-    """
+    """A written report: bytes, mean score and number of graphs by collection, and reasons for missing scores."""
 
     out: Path
     size: int

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -66,12 +64,10 @@ class Advice:
 
     Attributes:
         replaced: operations without code in this compiler, and what was compiled instead; empty if none.
-        labels: says whether times are estimates by the compiler or measurements of the search.
-        best_ns: time of a function with ``lines`` pasted, of a file that of the module written.
-        module_ns: time of the module written, which has layouts that no code reaches, too.
-        compiled: number of configurations by `xlarank.data.hlo.compiler.outcome.Status`, the compiler's default
-            included; ``known`` became a program that had an estimate already.
-        diagnosis, diagnosis_after: where the cycles go, as written and by the advice.
+        best_ns, module_ns: times of the code to paste and of the module written, which has layouts that no code
+            reaches, too; both are the module's if the program is a file.
+        compiled: number of configurations by `xlarank.data.hlo.compiler.outcome.Status`; ``known`` became a program
+            that had an estimate already.
         inputs, outputs: those with a new layout.
         difference: largest relative difference of outputs on this CPU, or why there is none.
         lines: for JAX programs, the calls to put in; empty if they gain nothing.
@@ -186,7 +182,14 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
                     advised = advised if chip.estimated else advised._replace(cycles=edited.cycles)
             if device:
                 expected = default.cycles / (advised if advised.pasted else edited).cycles
-                measured = _measure(device, loaded.module, pair, expected, settings.minutes)
+                programs_run = dict(zip(("written", "advised"), pair, strict=True))
+                timings = time_programs(
+                    device, loaded.module, programs_run, minutes=settings.minutes, least=_ROUNDS
+                )
+                if problem := timings.problems.get("advised"):
+                    got = f"the program as advised does not run ({problem})"
+                    raise CompilerError(got, do="leave the layouts as they are")
+                measured = Measurement(device.target.name, expected, *timings.speedup("written", "advised"))
                 if measured.low <= 1:
                     edited, advised, inputs, outputs = default, default, [], []
         versions = compiler.versions
@@ -202,7 +205,7 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
         program=loaded.name, target=chip.name, versions=versions, replaced=replaced,
         labels=f"estimated by the compiler for {chip.name}" if chip.estimated else chip.labels,
         function=function, default_ns=default_ns, best_ns=best_ns, speedup=default_ns / best_ns,
-        module_ns=module_ns, compiled=_statuses(search), stopped=search.stopped, diagnosis=before,
+        module_ns=module_ns, compiled=search.statuses, stopped=search.stopped, diagnosis=before,
         diagnosis_after=after, inputs=inputs, outputs=outputs, changes=[*advised.changes], lines=[*advised.lines],
         difference=difference, measured=measured,
         files=[str(file) for file in files[: 2 if edited.module is None else 3]],
@@ -278,35 +281,8 @@ def _entry_changes(space: Space, default: Version, edited: Version) -> list[list
     ]  # fmt: skip
 
 
-def _measure(
-    device: Compiler, plain: Message, pair: Sequence[Message | Pasted], expected: float, minutes: float
-) -> Measurement:
-    """Run a program as written and as advised; raises `CompilerError` if the second fails on the device."""
-    programs = dict(zip(("written", "advised"), pair, strict=True))
-    timings = time_programs(device, plain, programs, minutes=minutes, least=_ROUNDS)
-    if problem := timings.problems.get("advised"):
-        raise CompilerError(f"the program as advised does not run ({problem})", do="leave the layouts as they are")
-    return Measurement(device.target.name, expected, *timings.speedup("written", "advised"))
-
-
-def _statuses(search: LayoutSearch) -> dict[str, int]:
-    counts = Counter(str(outcome.status) for outcome in search.outcomes)
-    programs = {outcome.fingerprint for outcome in search.outcomes if outcome.status is Status.OK}
-    known = counts[Status.OK] - len(programs)
-    return dict(counts) | {"ok": len(programs)} | ({"known": known} if known else {})
-
-
-@dataclass(frozen=True)
-class Applied:
-    """One configuration of a graph file as changes and lines; ``file`` is the edited module."""
-
-    changes: list[Change]
-    lines: list[str]
-    file: str
-
-
-def apply_configuration(program: Path, configuration: str, out: Path) -> Applied:
-    """Turn ``FILE.npz:N`` into lines for the program it was made from, and write the edited module below ``out``.
+def apply_configuration(program: Path, configuration: str, out: Path) -> tuple[list[Change], list[str], Path]:
+    """Turn ``FILE.npz:N`` into changes and lines for its program, and write the edited module below ``out``.
 
     Nothing is compiled. Raises `HloError` if the graph is not the program's, `CompilerError` if it has no such
     configuration.
@@ -326,4 +302,4 @@ def apply_configuration(program: Path, configuration: str, out: Path) -> Applied
     path = out / f"{graph_name(program)}.{Path(name).stem}.{number}.pb"
     with atomic_write(path) as partial:
         partial.write_bytes(layouts.constrain(module, orders).SerializeToString())
-    return Applied(changes, programs.operation_lines(changes), str(path))
+    return changes, programs.operation_lines(changes), path

@@ -51,14 +51,10 @@ arguments = jax.device_put(arguments, in_formats)  # once: weights when they are
 
 @dataclass(frozen=True)
 class Leaf:
-    """An input or output array of a program.
+    """An ``input`` (or ``weight``) or ``output`` array of a program.
 
-    Attributes:
-        kind: ``input``, ``output`` or ``weight``. Weights are inputs with a typical name, or used as the second
-            operand of a convolution or dot, or as the table of a gather.
-        name: such as ``weights['w1']``.
-        path: `jax.tree_util.keystr` in the arguments or the result; empty if not traced from a function.
-        shape: such as ``f32[8,128]``.
+    Weights have a typical name, or are the second operand of a convolution or dot, or the table of a gather.
+    ``path`` is the `jax.tree_util.keystr` in arguments or result; empty if not traced from a function.
     """
 
     kind: str
@@ -143,12 +139,9 @@ class Cost:
 
 @dataclass(frozen=True)
 class Relayout(Cost):
-    """A copy or transpose forced by disagreeing layouts.
+    """A copy or transpose forced by disagreeing layouts, which are minor to major.
 
-    Attributes:
-        before, after: layouts, minor to major.
-        kind: ``weight``, ``input``, ``output`` or ``between`` (two operations).
-        tensor: name of the array, or of both operations.
+    ``tensor`` is a ``weight``, ``input`` or ``output``, or names both operations that it lies ``between``.
     """
 
     before: Order
@@ -237,9 +230,8 @@ def picture(diagnosis: Diagnosis, title: str) -> str:
 class Change:
     """A layout to set on an operation of the program before layout assignment.
 
-    Attributes:
-        source, file, line: the operation's name and location in the program's source, if the module has them.
-        code: source expression to constrain; empty if unknown.
+    ``source``, ``file`` and ``line`` are its name and location in the program's source, if the module has them, and
+    ``code`` is the expression to constrain, if known.
     """
 
     node: int
@@ -330,12 +322,9 @@ def entry_lines(inputs: Sequence[EntryChange], outputs: Sequence[EntryChange]) -
 
 
 class Version(NamedTuple):
-    """The program, or an edited version of it, as compiled.
+    """The program as compiled with a configuration; as written if there is no ``module``.
 
-    Attributes:
-        code: configuration of the search.
-        module: with the configuration; None for the program as written.
-        lines: code to paste; empty if nothing is gained.
+    ``lines`` are the code to paste; empty if nothing is gained.
     """
 
     cycles: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -210,10 +211,17 @@ class LayoutSearch:
         return int(np.lexsort([(self.codes > 0).sum(axis=1), self._costs()])[0])
 
     @property
+    def statuses(self) -> dict[str, int]:
+        """Number of configurations by status; ``ok`` are distinct programs, ``known`` repeat one of them."""
+        programs = {outcome.fingerprint for outcome in self.outcomes if outcome.status is Status.OK}
+        counts = Counter(str(outcome.status) for outcome in self.outcomes)
+        known = counts[Status.OK] - len(programs)
+        return dict(counts) | {"ok": len(programs)} | ({"known": known} if known else {})
+
+    @property
     def spent(self) -> int:
         """Number of compilations; known programs and those screened out cost nothing."""
-        programs = {outcome.fingerprint for outcome in self.outcomes if outcome.status is Status.OK}
-        return len(programs) + sum(out.status not in (Status.OK, Status.SCREENED) for out in self.outcomes)
+        return sum(count for status, count in self.statuses.items() if status not in ("known", Status.SCREENED))
 
     def text(self, at: int) -> str:
         """Return the compiled program of a configuration that has an estimate."""

@@ -14,7 +14,7 @@ from xlarank.data.errors import XlarankError
 from xlarank.data.graph import Graph, LayoutGraph, tensor_ranks
 from xlarank.data.hlo.reading import NodeName
 from xlarank.features.attribution import walk_between
-from xlarank.features.layout.time_model import NodeTime, config_times
+from xlarank.features.layout.time_model import config_times
 from xlarank.features.meanings import cause_of, describe_node, layout_text
 from xlarank.models.explanation.parts import Parts, Place, Rows, sum_by_key
 from xlarank.models.trained import TrainedModel
@@ -40,8 +40,7 @@ class NodePart:
     Attributes:
         name, op_name: in the HLO module and in the framework's program; None without a module.
         now, then: its layouts in both configurations.
-        value: contribution; negative if it makes ``now`` faster.
-        nanoseconds: contribution in nanoseconds, if the model is the time model itself.
+        nanoseconds: contribution to the time, if the model is the time model itself.
     """
 
     node: int
@@ -136,6 +135,7 @@ def explain_graph(
     parts = model.contributions(Rows.of(rows, walk), int(rows.group[now]), int(rows.group[then]))
     times = [config_times(layouts, id_) for id_ in (now, then)] if layouts and model.is_time_model else []
     changes = {new.node: new.nanoseconds - old.nanoseconds for new, old in zip(*times, strict=True)}
+    totals = [sum(node.nanoseconds for node in part) for part in times]
     nodes = _node_parts(layouts, parts, now, then, names, changes) if layouts else ()
     columns = sum_by_key([parts.columns, parts.instance_columns])
     values = {part.node: part.value for part in nodes}
@@ -149,12 +149,8 @@ def explain_graph(
         causes=_largest_first(sum_by_key({cause_of(name).value: value} for name, value in columns.items())),
         columns=_largest_first(columns), members=parts.members, segments=segments_of(graph, values),
         notes=_notes(model, scores.fallback, parts, rows.group[now] == rows.group[then]), names=tuple(names),
-        estimated=(_total(times[0]), _total(times[1])) if times else None,
+        estimated=(totals[0], totals[1]) if times else None,
     )  # fmt: skip
-
-
-def _total(times: Sequence[NodeTime]) -> float:
-    return sum(node.nanoseconds for node in times)
 
 
 def _configuration(graph: Graph, name: str | int) -> int:

@@ -372,11 +372,11 @@ def test_a_configuration_of_an_imported_program_becomes_lines(tmp_path):
     rows = np.full((2, 1, 18), -1, np.int8)
     rows[1, 0, :2] = 0, 1
     write_configurations(configurations, graph, rows, np.zeros(2, np.int64))
-    applied = apply_configuration(path, f"{configurations}:1", tmp_path)
-    assert applied.lines[-2] == "# mine.py:7, dot f32[64,64], jit(f)/dot"
-    edited = HloModuleProto.FromString(Path(applied.file).read_bytes())
+    _, lines, edited_file = apply_configuration(path, f"{configurations}:1", tmp_path)
+    assert lines[-2] == "# mine.py:7, dot f32[64,64], jit(f)/dot"
+    edited = HloModuleProto.FromString(edited_file.read_bytes())
     assert edited.computations[0].instructions[3].custom_call_target == "LayoutConstraint"
-    assert apply_configuration(path, f"{configurations}:0", tmp_path).changes == []
+    assert apply_configuration(path, f"{configurations}:0", tmp_path)[0] == []
     instruction(module.computations[0], "negate", (64, 64), (3,), id=4)
     (tmp_path / "other.pb").write_bytes(module.SerializeToString())
     for program, given, error, said in (

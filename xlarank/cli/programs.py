@@ -188,12 +188,12 @@ def advise(
     from xlarank.pipelines.advise.advice import advise as run
 
     if apply is not None:
-        applied = apply_configuration(Path(program), apply, out)
-        _show_changes(applied.changes)
-        for line in applied.lines:
+        changes, lines, module = apply_configuration(Path(program), apply, out)
+        _show_changes(changes)
+        for line in lines:
             say(line)
-        say(f"wrote {applied.file}")
-        write_json(json_file, applied)
+        say(f"wrote {module}")
+        write_json(json_file, {"changes": changes, "lines": lines, "file": str(module)})
         return
     settings = AdviceSettings(target, budget, minutes, seed, per_node, jobs, limit, check, measure)
     with progress_bars() as progress:
