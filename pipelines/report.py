@@ -55,14 +55,12 @@ _FEW_FOR_A_TEST: Final = 6
 
 @dataclass
 class CollectionFacts:
-    """Results of a collection.
+    """Results of a collection; ``left_out`` and ``reason`` say why there are no scores of a graph, or at all.
 
     Attributes:
-        reason: why there are no scores; empty if there are.
         rankings: metrics on the valid split, the model's first.
         ranks: graph -> ``(configs,)`` ranks by the model and by cost, from 0 (fastest) to 1.
         certain: graph -> share of certain pairs; empty without calibration.
-        left_out: graph -> reason why it is not evaluated.
         importance: column -> share of the gain, mean over seeds, largest first.
         studies: plots of `tune`'s studies as data URLs, because inline SVG could run scripts.
         explained: explanation of the median-score graph, and its picture if there is a segment to draw.
@@ -161,9 +159,8 @@ def report(
 
 def gather(workspace: Workspace, collection: Collection, *, explained: bool = True) -> CollectionFacts:
     """Evaluate the model of a collection on the valid split and return its results; write nothing."""
-    manifests = {split: read_manifest(workspace, collection, split) for split in SPLITS}
-    known = {split: manifest for split, manifest in manifests.items() if manifest is not None}
-    facts = CollectionFacts(str(collection), collection, known)
+    manifests = {split: manifest for split in SPLITS if (manifest := read_manifest(workspace, collection, split))}
+    facts = CollectionFacts(str(collection), collection, manifests)
     for path in sorted(workspace.reports().glob(f"tune-{'-'.join(collection.parts)}-*.svg")):
         with suppress(OSError, ValueError):
             facts.studies.append(f"data:image/svg+xml;base64,{b64encode(read_bytes(path)).decode()}")
@@ -174,13 +171,13 @@ def gather(workspace: Workspace, collection: Collection, *, explained: bool = Tr
     try:
         facts.model = model = model_of(workspace, collection)
         facts.importance = mean_importance(model.rankers)
-        if SPLIT not in known:
+        if SPLIT not in manifests:
             facts.reason = f"there is no {SPLIT} split to score the model on"
             return facts
-        model.require(known[SPLIT])
+        model.require(manifests[SPLIT])
         trained = dict.fromkeys(model.card.known_graphs, "in the training set of the model")
         for rows in evaluation.graphs_to_score(
-            workspace, collection, SPLIT, known[SPLIT], facts.left_out, lambda name: trained.get(name, "")
+            workspace, collection, SPLIT, manifests[SPLIT], facts.left_out, lambda name: trained.get(name, "")
         ):
             scored = model.score(rows)
             evaluation.add_metrics(facts.rankings, collection, rows, MODEL, Scores(scored.mean[None]))

@@ -118,9 +118,9 @@ class GraphRanker:
         self.feature_names_in_ = np.array(data.columns, dtype=object)
         self.n_features_in_ = len(data.columns)
         self.graphs_ = data.names
-        left_out = [graph for graph in rows if not (graph.labelled and graph.rankable)]
-        why = {True: "all its configurations cost the same", False: "it has no runtimes"}
-        self.left_out_ = {graph.name: why[graph.labelled] for graph in left_out}
+        reason = {True: "all its configurations cost the same", False: "it has no runtimes"}
+        left_out = (graph for graph in rows if not (graph.labelled and graph.rankable))
+        self.left_out_ = {graph.name: reason[graph.labelled] for graph in left_out}
         return self
 
     def predict(self, graph: GraphLike) -> NDArray[np.float64]:

@@ -20,7 +20,7 @@ from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import DEFAULT_TARGET, target_of
 from xlarank.data.hlo.messages import Message
 from xlarank.data.hlo.reading import graph_name, module_of, node_names, read_program
-from xlarank.pipelines.advise import diagnosis as programs
+from xlarank.pipelines.advise import diagnosis
 from xlarank.pipelines.advise.diagnosis import Change, Diagnosis, EntryChange, Version
 from xlarank.pipelines.advise.search import LayoutSearch, NoCodeError, Space
 from xlarank.pipelines.programs.sources import Program, digest_of, load_program, program_hash
@@ -171,25 +171,18 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
         if edited.module is not None:
             pair: tuple[Message | Pasted, Message | Pasted] = loaded.module, edited.module
             rows = layouts.layouts_of(loaded.module, loaded.graph.configurable, space.rows(edited.code))
-            changes = programs.changes_of(loaded.module, rows)
-            advised = edited._replace(lines=programs.operation_lines(changes), changes=changes)
+            changes = diagnosis.changes_of(loaded.module, rows)
+            advised = edited._replace(lines=diagnosis.operation_lines(changes), changes=changes)
             if function:
                 written = Pasted(program, (), (), bool(replaced))
-                entry = replace(written, lines=programs.entry_lines(inputs, outputs))
-                advised = programs.pasted_code(compiler, entry, default._replace(changes=changes))
+                entry = replace(written, lines=diagnosis.entry_lines(inputs, outputs))
+                advised = diagnosis.pasted_code(compiler, entry, default._replace(changes=changes))
                 if advised.pasted:
                     pair = written, advised.pasted
                     advised = advised if chip.estimated else advised._replace(cycles=edited.cycles)
             if device:
                 expected = default.cycles / (advised if advised.pasted else edited).cycles
-                programs_run = dict(zip(("written", "advised"), pair, strict=True))
-                timings = time_programs(
-                    device, loaded.module, programs_run, minutes=settings.minutes, least=_ROUNDS
-                )
-                if problem := timings.problems.get("advised"):
-                    got = f"the program as advised does not run ({problem})"
-                    raise CompilerError(got, do="leave the layouts as they are")
-                measured = Measurement(device.target.name, expected, *timings.speedup("written", "advised"))
+                measured = _measure(device, loaded.module, pair, expected, settings.minutes)
                 if measured.low <= 1:
                     edited, advised, inputs, outputs = default, default, [], []
         versions = compiler.versions
@@ -199,7 +192,7 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
             seconds = _REQUESTED_CHECK if settings.check else _CHECK
             difference = cpu.compare(loaded.module, advised.pasted or edited.module, seconds, space.ties)
     files = [out / f"{loaded.name}.{name}" for name in ("diagnosis.svg", "advice.json", "advised.pb")]
-    before, after = (programs.diagnose(text, space.inputs, space.outputs) for text in (default.text, advised.text))
+    before, after = (diagnosis.diagnose(text, space.inputs, space.outputs) for text in (default.text, advised.text))
     default_ns, best_ns, module_ns = (chip.nanoseconds(part.cycles) for part in (default, advised, edited))
     advice = Advice(
         program=loaded.name, target=chip.name, versions=versions, replaced=replaced,
@@ -214,7 +207,7 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
                        if (row >= 0).any()},
     )  # fmt: skip
     with atomic_write(files[0]) as partial:
-        partial.write_text(programs.picture(before, f"{advice.program}, {advice.target}"), encoding="utf-8")
+        partial.write_text(diagnosis.picture(before, f"{advice.program}, {advice.target}"), encoding="utf-8")
     if edited.module is None:
         files[2].unlink(missing_ok=True)  # of an earlier advice
     else:
@@ -281,6 +274,17 @@ def _entry_changes(space: Space, default: Version, edited: Version) -> list[list
     ]  # fmt: skip
 
 
+def _measure(
+    device: Compiler, plain: Message, pair: Sequence[Message | Pasted], expected: float, minutes: float
+) -> Measurement:
+    """Run a program as written and as advised; raises `CompilerError` if the second fails on the device."""
+    programs = dict(zip(("written", "advised"), pair, strict=True))
+    timings = time_programs(device, plain, programs, minutes=minutes, least=_ROUNDS)
+    if problem := timings.problems.get("advised"):
+        raise CompilerError(f"the program as advised does not run ({problem})", do="leave the layouts as they are")
+    return Measurement(device.target.name, expected, *timings.speedup("written", "advised"))
+
+
 def apply_configuration(program: Path, configuration: str, out: Path) -> tuple[list[Change], list[str], Path]:
     """Turn ``FILE.npz:N`` into changes and lines for its program, and write the edited module below ``out``.
 
@@ -298,8 +302,8 @@ def apply_configuration(program: Path, configuration: str, out: Path) -> tuple[l
     module = module_of(read_program(program))
     rows = graph.table.rows[graph.table.codes[int(number)]]
     orders = layouts.layouts_of(module, graph.configurable, rows)
-    changes = programs.changes_of(module, orders)
+    changes = diagnosis.changes_of(module, orders)
     path = out / f"{graph_name(program)}.{Path(name).stem}.{number}.pb"
     with atomic_write(path) as partial:
         partial.write_bytes(layouts.constrain(module, orders).SerializeToString())
-    return changes, programs.operation_lines(changes), path
+    return changes, diagnosis.operation_lines(changes), path

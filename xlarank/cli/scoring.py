@@ -187,8 +187,13 @@ def leaderboard(
     board = run(workspace_at(workspace), collections=collection or (), metric=metric)
     heads = ("collection", "scored on", "ranker", ">graphs", f">{metric}", ">s.e.", ">to the first", ">s.e.", ">s",
              "version", "when")  # fmt: skip
-    forms = {"mean": ".3f", "standard_error": ".3f", "difference": "+.3f", "difference_error": ".3f"}
-    forms["seconds"] = ".1f"
+    forms = {
+        "mean": ".3f",
+        "standard_error": ".3f",
+        "difference": "+.3f",
+        "difference_error": ".3f",
+        "seconds": ".1f",
+    }
     show_rows(heads, (
         (row["collection"], row["split"] + (f", held out by {row['held_out_by']}" if row["held_out_by"] else ""),
          row["ranker"] + (" (tuned)" if row["tuned"] else ""), str(row["graphs"]),
