@@ -275,7 +275,7 @@ def _entry_changes(space: Space, default: Version, edited: Version) -> list[list
 
 
 def _measure(
-    device: Compiler, plain: Message, pair: Sequence[Message | Pasted], expected: float, minutes: float
+    device: Compiler, plain: Message, pair: tuple[Message | Pasted, ...], expected: float, minutes: float
 ) -> Measurement:
     """Run a program as written and as advised; raises `CompilerError` if the second fails on the device."""
     programs = dict(zip(("written", "advised"), pair, strict=True))
