@@ -128,7 +128,7 @@ class GraphRanker:
 
         Raises `ModelError` before `fit` and for a graph of another kind.
         """
-        return self._predict(self._rows(self._of_kind(graph)))
+        return self._predict(self._rows_of_kind(graph))
 
     def score(self, graphs: Iterable[GraphLike], y: object = None) -> float:
         """Return the mean of Kaggle's score over measured graphs, higher is better.
@@ -137,10 +137,9 @@ class GraphRanker:
         `fit`, and for a graph without runtimes that differ.
         """
         scores = []
-        for graph in map(self._of_kind, _several(graphs)):
-            rows = self._rows(graph)
+        for rows in map(self._rows_of_kind, _several(graphs)):
             if not (rows.labelled and rows.rankable):
-                raise ModelError(f"{graph.name} cannot be scored", expected="runtimes that differ")
+                raise ModelError(f"{rows.name} cannot be scored", expected="runtimes that differ")
             scores.append(graph_metrics(self.kind_, self._predict(rows), rows.cost, rows.group)["score"])
         return float(np.mean(scores))
 
@@ -171,13 +170,13 @@ class GraphRanker:
         OneOf(tuple(tier.value for tier in Tier))("tier", self.tier)
         OneOf(tuple(TARGETS))("target", self.target)
 
-    def _of_kind(self, graph: GraphLike) -> Graph:
+    def _rows_of_kind(self, graph: GraphLike) -> GraphRows:
         if not self.__sklearn_is_fitted__():
             raise ModelError("the ranker was not fitted", do="call fit first")
         loaded = _graph(graph)
         if graph_kind(loaded) != self.kind_:
             raise ModelError(f"{loaded.name} is a {graph_kind(loaded)} graph", expected=f"a {self.kind_} graph")
-        return loaded
+        return self._rows(loaded)
 
     def _rows(self, graph: Graph) -> GraphRows:
         return assemble(graph, FeatureSettings(Tier(self.tier), self.candidates))

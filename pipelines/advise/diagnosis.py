@@ -112,15 +112,13 @@ def _multiplies(entry: Message, parameter: int) -> bool:
     for instruction in entry.instructions:
         for operand in set(instruction.operand_ids):
             users[operand].append(instruction)
-    waiting, seen = [parameter], set[int]()
-    while waiting:
-        value = waiting.pop(0)
+    values = [parameter]
+    for value in values:  # and those that only change its form
         for user in users[value]:
             if user.opcode in ("convolution", "dot", "gather"):
                 return bool((user.operand_ids[0] == value) == (user.opcode == "gather"))
-            if user.opcode in _SAME and user.id not in seen:
-                seen.add(user.id)
-                waiting.append(user.id)
+            if user.opcode in _SAME and user.id not in values:
+                values.append(user.id)
     return False
 
 

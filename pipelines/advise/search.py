@@ -339,6 +339,6 @@ class LayoutSearch:
 
     def _costs(self, *, screened: bool = False) -> NDArray[np.float64]:
         """Return estimated (with ``screened``, also predicted) cycles, ``(configs,)``; inf if there are none."""
-        given = (Status.OK, Status.SCREENED) if screened else (Status.OK,)
+        counted = (Status.OK, Status.SCREENED) if screened else (Status.OK,)
         pairs = zip(self.tied, self.outcomes, strict=True)
-        return np.array([out.estimate.cycles if tied and out.status in given else np.inf for tied, out in pairs])
+        return np.array([out.estimate.cycles if tied and out.status in counted else np.inf for tied, out in pairs])

@@ -226,14 +226,14 @@ def _draw_edges(axes: Axes, graph: LayoutGraph, explanation: Explanation, centre
     for producer, consumer in program_graph(graph).subgraph(centres).edges:
         (x1, y1), (x2, y2) = centres[producer], centres[consumer]
         y1, y2 = y1 + _HIGH / 2, y2 - _HIGH / 2
-        made, before = (
+        order, before = (
             (order_text(rows[producer][:MAX_RANK]) if producer in rows else "")
             or default_layout_text(graph, producer)
             for rows in (now, then)
         )
         requested = requests.get((consumer, producer), "")
-        clash = not made.startswith(requested[:-1])
-        text = made + (f" ≠ {requested}" if clash else "") + (f", was {before}" if before != made else "")
+        clash = not order.startswith(requested[:-1])
+        text = order + (f" ≠ {requested}" if clash else "") + (f", was {before}" if before != order else "")
         bend = 0.4 if y2 - y1 > _ROW else 0.0  # edges that skip a row pass beside its nodes
         line = {"arrowstyle": "-", "connectionstyle": f"arc3,rad={-bend}", "color": _CLASH if clash else SOFT}
         axes.annotate("", (x2, y2), (x1, y1), arrowprops=line)
