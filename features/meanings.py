@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.graph import Graph, tensor_ranks
+from xlarank.data.errors import XlarankError, did_you_mean
+from xlarank.data.graph import Graph, Kind, tensor_ranks
 from xlarank.data.schema import ELEMENT_BYTES, LAYOUT_SLOTS, MAX_RANK, NODE_COLUMN, OPCODES
 from xlarank.features.block import Block, Cause
 from xlarank.features.block_files import loaded_blocks
 from xlarank.features.candidates import placed_columns
-from xlarank.features.catalogue import BLOCKS, INSTANCE_BLOCKS
+from xlarank.features.catalogue import BLOCKS, INSTANCE_BLOCKS, every_block
 
 _ELEMENT: Final = "shape_element_type_is_"
 
@@ -41,6 +45,37 @@ def column_meanings() -> dict[str, str]:
     """Return the meaning of every column; a name that both kinds of graphs have means the same in both."""
     blocks = (*INSTANCE_BLOCKS, *BLOCKS, *loaded_blocks())
     return {name: meaning for block in blocks for name, meaning in block.columns.items()}
+
+
+@dataclass(frozen=True)
+class ColumnDescription:
+    """A column and the class that computes it (``block``); ``about`` has the formula and its source."""
+
+    name: str
+    meaning: str
+    kinds: tuple[str, ...]
+    block: str
+    about: str
+    scope: str
+    tier: str
+    transductive: bool
+
+
+def describe_columns(pattern: str) -> list[ColumnDescription]:
+    """Return the columns that match ``pattern``, which may hold ``*`` and ``?``; raises `XlarankError` for none."""
+    columns = {
+        name: ColumnDescription(
+            name, meaning, block.kinds, type(block).__name__, inspect.cleandoc(block.__doc__ or ""),
+            block.scope.value, block.tier.value, block.transductive,
+        )
+        for kind in get_args(Kind)
+        for block in every_block(kind)
+        for name, meaning in block.columns.items()
+    }  # fmt: skip
+    if matching := [columns[name] for name in columns if fnmatchcase(name, pattern)]:
+        return matching
+    hint = did_you_mean(pattern, columns, cutoff=0.5) or "ask for several with a pattern such as 'padding__*'"
+    raise XlarankError(f"{pattern!r} is not a column", expected=f"one of {len(columns)} columns", do=hint)
 
 
 def describe_node(graph: Graph, node: int) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, XlarankError
 from xlarank.data.workspace import Workspace
 from xlarank.features.catalogue import every_block
-from xlarank.pipelines.describe_columns import describe_columns
+from xlarank.features.meanings import describe_columns
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.info import info
 from xlarank.pipelines.report import MODEL, compared, gather, mean_row, paired_test, report

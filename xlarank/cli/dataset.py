@@ -136,9 +136,9 @@ def explain_feature(
     json_file: Json = None,
 ) -> None:
     """Describe a feature column: meaning, unit, formula and source."""
-    from xlarank.pipelines.describe_columns import describe_columns as run
+    from xlarank.features.meanings import describe_columns
 
-    columns = run(name)
+    columns = describe_columns(name)
     write_json(json_file, columns)
     if len(columns) > 1:
         show_rows(("column", "~meaning", "scope", "tier"), (
