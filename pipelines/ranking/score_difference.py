@@ -67,18 +67,15 @@ class Explanation:
     """Contributions to the difference of the scores of configurations ``now`` and ``then``.
 
     ``difference == sum(nodes) + rest == sum(causes) == sum(columns)``, up to the rounding of floats.
-    Contributions below 0 make ``now`` the faster of the two.
+    Contributions below 0 make ``now`` the faster of the two; the largest come first.
 
     Attributes:
         now, then: ids of the configurations; ``against`` describes ``then``.
         ranks: 1-based ranks of both among all configurations, fastest first.
         runtime: measured nanoseconds of both; None if withheld.
-        nodes: every node whose layouts differ, largest contribution first; empty for tiles.
+        nodes: every node whose layouts differ; empty for tiles.
         rest: contributions not due to a node: columns of the whole graph, and changes that cancel out.
-        pairs: pairs of nodes, if the model scores pairs.
-        causes, columns: physical cause or column -> contribution, largest first.
         members: ranker of an ensemble -> contribution.
-        segments: connected nodes with most of the difference, largest contribution first.
         names: names of all nodes in the HLO module; empty without one.
         estimated: predicted nanoseconds of both, if the model is the time model; ``nodes`` sum to the difference.
     """
