@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from xlarank.data.config_table import group_codes
-from xlarank.data.errors import XlarankError
 from xlarank.data.graph import Graph, LayoutGraph, TileGraph, graph_kind, read_graph
 from xlarank.data.topology import structure_hash
-from xlarank.features.block import Block, Scope, Tier
-from xlarank.features.block_files import load_blocks, naming_lines
+from xlarank.features.block import Block, Scope
+from xlarank.features.block_files import naming_lines
 from xlarank.features.candidates import placed_columns
 from xlarank.features.catalogue import INSTANCE_BLOCKS
 from xlarank.features.instances.graph_instances import Instances, LazyInstances
@@ -46,10 +45,8 @@ def compute_features(
         >>> rows.select("graph", "configuration", "repeats", "runtime_ns", "kernel__is_dot__flag").row(0)
         ('bmm_tb__a', 0, 1, 569144, 1.0)
     """
-    if tier not in (tiers := [*map(str, Tier)]):
-        raise XlarankError(f"tier is {tier!r}", expected=" or ".join(tiers))
+    settings = FeatureSettings.of(tier, candidates, blocks)
     read = graph if isinstance(graph, Graph) else read_graph(Path(graph))
-    settings = FeatureSettings(Tier(tier), candidates, block_files=load_blocks(*blocks))
     return rows_table([assemble(read, settings)])
 
 

@@ -95,7 +95,7 @@ def test_families_that_the_model_knows_are_not_judged(two):
     training = read_training_set(two, Collection.parse(LAYOUT), ("train", "valid"))
     data = training.data
     known = {data.names[group] for group in range(data.groups) if data.families[group] == "alpha"}
-    held = new_families(find_model(OTHER, two)[0], training).held
+    held = new_families(find_model(OTHER, two, "layout")[0], training).held
     assert len(held) == 3 and {data.names[group] for fold in held for group in fold} == {*data.names} - known
     assert tune(two, OTHER)[0].chosen_by == "default (fewer than 3 families that are new to the model)"
 
@@ -126,6 +126,15 @@ def test_the_ranker_that_comes_along_goes_on(tmp_path):
     pairs = ((shipped, seen), (model, graph))
     before, tuned = (kendall_tau(ranker.score(rows).mean, graph.row_cost) for ranker, rows in pairs)
     assert tuned > before + 0.05
+
+
+def test_every_collection_continues_the_model_from_before(two):
+    """The model of the first collection is replaced while the second one is still to come."""
+    base = load_model(two.model(Collection.parse(OTHER)))
+    request = TrainRequest(collections=[OTHER, LAYOUT], seeds=1, rounds=2, threads=1)
+    fine_tune(two, OTHER, request)
+    cards = [load_model(two.model(Collection.parse(name))).card for name in (OTHER, LAYOUT)]
+    assert {card.continues.fingerprint for card in cards} == {fingerprint(base.card)}
 
 
 def test_shipped_is_the_ranker_of_the_collections_kind(tmp_path):
