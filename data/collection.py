@@ -1,4 +1,4 @@
-"""Collections: what a data tree holds, discovered from its folders.
+"""The data root, its collections, discovered from its folders, and the program families of their graphs.
 
 npz/layout/<source>/<search>/<split>/*.npz    ->  layout:<source>:<search>
 npz/tile/<source>/<split>/*.npz               ->  tile:<source>
@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import fnmatch
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.errors import CollectionError, DataRootError, GraphFileError, counted, did_you_mean
-from xlarank.data.family import program_family
 from xlarank.data.graph import GraphCounts, Kind, graph_size
 
 SPLITS: Final = ("train", "valid", "test")
@@ -191,3 +191,113 @@ def survey(files: Sequence[GraphFile]) -> list[CollectionSize]:
                 families |= {file.family} if file.split == "train" else set()
         sizes.append(CollectionSize(collection, graphs, len(families)))
     return sizes
+
+
+# Program families: a name that leaves doubt joins a family (every BERT is one), as a family that is too narrow
+# flatters a cross-validated score.
+
+#: The first match wins, so a name built from two (``mask_rcnn_resnet50``) stands at the one that makes it special.
+_ARCHITECTURES = (
+    "maskrcnn", "albert", "talking_heads", "bert", "retinanet", "efficientnet", "mobilenet", "mnasnet", "shapemask",
+    "resnet", "unet", "inception", "xception", "alexnet", "transformer", "magenta", "ssd", "nmt",
+)  # fmt: skip
+#: How those are spelled that have several spellings.
+_SPELLINGS = {
+    "maskrcnn": "mask_?rcnn",
+    "talking_heads": "talking_heads?",
+    # ELECTRA and TensorFlow Hub's experts/bert/* are BERT with other weights
+    "bert": "(?:bert|electra|experts_(?:pubmed|wiki))",
+}
+#: Words that say how a program is run, not which program it is; a name is cut at the first of them.
+_SETTING = re.compile(
+    r"[._](?:batch|bs|train|eval|test|inference|fp16|fp32|bf16|f16|f32|\d+x\d+|l_\d+|v\d+|\d+|dynamic|optimized|natural"
+    r"|official|imagenet|size|shard|seq|sequence)(?=[._]|\d|$)"
+)
+_SUITE = re.compile(r"^(?:mlperf|tf2|tf|small|experts)_")
+_TILE_KERNEL = re.compile(r"_-?[0-9a-f]{8,16}$")
+_ANONYMOUS = re.compile(r"^[0-9a-f]{32}$")
+
+
+def program_family(name: str) -> str:
+    """Return the family of a program, from its file name without ``.npz``.
+
+    >>> program_family("resnet50.4x4.fp16"), program_family("resnet_v1_50_official_batch_128_bf16")
+    ('resnet', 'resnet')
+    >>> program_family("cnn_train__a"), program_family("alexnet_train_batch_32_-3006cd0d02fa72c4")
+    ('cnn', 'alexnet')
+
+    A file name that is only a hash (Kaggle's test graphs) is its own family.
+    """
+    if _ANONYMOUS.match(name):
+        return name
+    if "__" in name:  # family__variant; _train marks the training step of the same program
+        return name.split("__", 1)[0].removesuffix("_train") or name
+    plain = _TILE_KERNEL.sub("", name).lower().replace("-", "_")
+    for family in _ARCHITECTURES:
+        if re.search(rf"(?:^|[._]){_SPELLINGS.get(family, family)}", plain):
+            return family
+    plain = _SUITE.sub("", plain)
+    cut = _SETTING.search(plain)
+    stem = plain[: cut.start()] if cut else plain
+    return stem.rstrip("0123456789_.") or name
+
+
+# The data root: the folder of a TpuGraphs tree.
+
+ENVIRONMENT: Final = "XLARANK_DATA"
+KAGGLE: Final = Path("/kaggle/input/predict-ai-model-runtime")
+HOME: Final = Path("~/data/tpugraphs")
+SAMPLE: Final = Path(__file__).parent / "sample"
+
+
+@dataclass(frozen=True)
+class DataRoot:
+    """The location of the data.
+
+    Attributes:
+        npz: folder with ``layout/`` or ``tile/``: ``path`` or a folder below it.
+        why: why it was chosen.
+    """
+
+    path: Path
+    npz: Path
+    why: str
+
+
+def find_data_root(named: Path | None = None) -> DataRoot:
+    """Choose the data root.
+
+    The first of: ``named``, the environment variable ``XLARANK_DATA``, Kaggle's mount, ``~/data/tpugraphs`` (the
+    default of Google's tools), the embedded sample. Raises `DataRootError` if ``named`` or
+    ``XLARANK_DATA`` has no data.
+    """
+    if named is not None:
+        return DataRoot(named, _require(named, "`data_root`"), "named by `data_root`")
+    if from_environment := os.environ.get(ENVIRONMENT):
+        path = Path(os.path.expanduser(from_environment))
+        return DataRoot(path, _require(path, ENVIRONMENT), f"named by {ENVIRONMENT}")
+    home = Path(os.path.expanduser(HOME))  # unlike Path.expanduser, does not fail without a home
+    for path, why in ((KAGGLE, "Kaggle's mount"), (home, f"the default place {HOME}")):
+        if npz := _tree_below(path):
+            return DataRoot(path, npz, why)
+    why = f"the embedded sample: no `data_root`, no {ENVIRONMENT}, nothing at {KAGGLE} or {HOME}"
+    return DataRoot(SAMPLE, _require(SAMPLE, "the embedded sample"), why)
+
+
+def _tree_below(path: Path) -> Path | None:
+    for npz in (path, path / "npz", path / "npz_all" / "npz"):
+        # unlike Path.is_dir, os.path.isdir is False if permission is denied
+        if any(os.path.isdir(npz / kind) for kind in ("layout", "tile")):
+            return npz
+    return None
+
+
+def _require(path: Path, origin: str) -> Path:
+    if npz := _tree_below(path):
+        return npz
+    what = "is not a TpuGraphs root: found no layout/ or tile/ in it"
+    if not os.path.isdir(path):
+        what = "is not a folder" if os.path.exists(path) else "does not exist"
+    expected = "a folder with npz/layout or npz/tile (or npz_all/npz/...) below it"
+    do = f"pass `data_root` or set {ENVIRONMENT} to the folder that holds npz/"
+    raise DataRootError(f"{path} ({origin}) {what}", expected=expected, do=do)

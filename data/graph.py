@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
@@ -25,7 +26,47 @@ from xlarank.data.schema import (
     OPCODES,
     TILE_COLUMNS,
 )  # fmt: skip
-from xlarank.data.topology import has_cycle
+
+
+def has_cycle(edges: NDArray[np.int64], nodes: int) -> bool:
+    """Return whether edges ``(edges, 2)`` (consumer, operand) contain a cycle."""
+    if (edges[:, 0] > edges[:, 1]).all():  # numbered in topological order, as the dataset is
+        return False
+    return bool((node_levels(edges, nodes) < 0).any())
+
+
+def node_levels(edges: NDArray[np.int64], nodes: int) -> NDArray[np.int64]:
+    """Return the number of edges on the longest path from each node to one without operands, ``(nodes,)``.
+
+    Nodes on a cycle, and those that depend on it, get -1.
+
+    >>> node_levels(np.array([[2, 0], [2, 1], [3, 2], [3, 0]]), 4).tolist()
+    [0, 0, 1, 2]
+    """
+    users: list[list[int]] = [[] for _ in range(nodes)]
+    for consumer, operand in edges.tolist():
+        users[operand].append(consumer)
+    missing = np.bincount(edges[:, 0], minlength=nodes).tolist()
+    level = [-1 if missing[node] else 0 for node in range(nodes)]
+    done = [node for node in range(nodes) if not missing[node]]
+    for node in done:  # Kahn's algorithm; nodes finish in order of level, so a node's last operand is its deepest
+        for user in users[node]:
+            missing[user] -= 1
+            if not missing[user]:
+                level[user] = level[node] + 1
+                done.append(user)
+    return np.array(level, np.int64)
+
+
+def structure_hash(opcode: NDArray[np.integer], edges: NDArray[np.integer]) -> int:
+    """Return a 64-bit hash of opcodes and edges, equal for one program at different batch sizes.
+
+    Compilers number a program's nodes independently of its sizes, so no graph matching is needed.
+    """
+    ordered = edges[np.lexsort(edges.T[::-1])] if len(edges) else edges.reshape(0, 2)
+    parts = [np.array([len(opcode)]), opcode, ordered.reshape(-1)]
+    return int.from_bytes(blake2b(np.concatenate(parts).astype("<i8").tobytes(), digest_size=8).digest(), "little")
+
 
 Kind = Literal["layout", "tile"]
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from xlarank.data.config_table import group_codes
-from xlarank.data.graph import Graph, LayoutGraph, TileGraph, graph_kind, read_graph
-from xlarank.data.topology import structure_hash
+from xlarank.data.graph import Graph, LayoutGraph, TileGraph, graph_kind, read_graph, structure_hash
 from xlarank.features.block import Block, Scope
 from xlarank.features.block_files import naming_lines
 from xlarank.features.candidates import placed_columns
@@ -40,7 +39,7 @@ def compute_features(
 
     Examples:
         >>> import xlarank
-        >>> from xlarank.data.root import SAMPLE
+        >>> from xlarank.data.collection import SAMPLE
         >>> rows = xlarank.compute_features(SAMPLE / "npz" / "tile" / "cpu" / "valid" / "bmm_tb__a.npz")
         >>> rows.select("graph", "configuration", "repeats", "runtime_ns", "kernel__is_dot__flag").row(0)
         ('bmm_tb__a', 0, 1, 569144, 1.0)

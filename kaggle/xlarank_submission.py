@@ -69,7 +69,7 @@ import pandas as pd
 import polars as pl
 
 import xlarank
-from xlarank.data.root import find_data_root
+from xlarank.data.collection import find_data_root
 from xlarank.data.workspace import Workspace
 from xlarank.pipelines.run_all import run_all
 from xlarank.pipelines.submit import check_submission

@@ -18,9 +18,8 @@ import numpy as np
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError, WorkspaceError
-from xlarank.data.files import new_mode, read_bytes, read_text, write_json
+from xlarank.data.files import from_json, new_mode, read_bytes, read_text, write_json
 from xlarank.data.graph import Kind
-from xlarank.data.typed_json import from_json
 from xlarank.data.workspace import Workspace
 from xlarank.features.recipe import Recipe
 from xlarank.features.rows import GraphRows

@@ -10,11 +10,9 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Final
 
-from xlarank.data.collection import GraphFile, choose_splits, discover, graph_files
-from xlarank.data.errors import WorkspaceError
+from xlarank.data.collection import DataRoot, GraphFile, choose_splits, discover, graph_files
+from xlarank.data.errors import WorkspaceError, require_ranges, require_seconds
 from xlarank.data.files import sweep_partial
-from xlarank.data.ranges import require_ranges, require_seconds
-from xlarank.data.root import DataRoot
 from xlarank.data.workspace import Workspace
 from xlarank.features.recipe import FeatureSettings, Recipe
 from xlarank.features.store import Manifest, remove_other_rows, write_manifest

@@ -16,11 +16,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from xlarank.data.collection import Collection, GraphFile, discover, graph_files, survey
+from xlarank.data.collection import Collection, DataRoot, GraphFile, discover, graph_files, survey
 from xlarank.data.errors import CollectionError, GraphFileError, XlarankError, counted
 from xlarank.data.files import atomic_write, write_json
 from xlarank.data.graph import graph_size
-from xlarank.data.root import DataRoot
 from xlarank.data.submission import complete_submission, submission_id
 from xlarank.data.workspace import Workspace
 from xlarank.features.store import each_graph, read_manifest

@@ -9,10 +9,9 @@ from functools import partial
 from pathlib import Path
 
 from xlarank.data import submission
-from xlarank.data.collection import Collection, discover, graph_files
+from xlarank.data.collection import Collection, DataRoot, discover, find_data_root, graph_files
 from xlarank.data.errors import CollectionError, DataRootError, GraphFileError, counted, reasons
 from xlarank.data.graph import graph_size
-from xlarank.data.root import DataRoot, find_data_root
 from xlarank.data.submission import TILE_TOP, complete_submission, submission_id
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows

@@ -18,9 +18,8 @@ import optuna
 from optuna.study import MaxTrialsCallback
 from optuna.trial import FrozenTrial, TrialState
 
-from xlarank.data.errors import CollectionError, XlarankError
+from xlarank.data.errors import CollectionError, XlarankError, require_ranges, require_seconds
 from xlarank.data.files import atomic_write
-from xlarank.data.ranges import require_ranges, require_seconds
 from xlarank.data.workspace import Workspace
 from xlarank.models.registry import DEFAULT, ranker_class
 from xlarank.models.training_data import FitSettings

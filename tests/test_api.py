@@ -12,9 +12,9 @@ import pytest
 import xlarank
 from tests.graphs import save_npz
 from tests.pipelines.trees import layout_graph, tile_graph
+from xlarank.data.collection import SAMPLE
 from xlarank.data.errors import GraphFileError, ModelError, XlarankError
 from xlarank.data.graph import LayoutGraph, TileGraph
-from xlarank.data.root import SAMPLE
 from xlarank.features.assemble import assemble
 from xlarank.features.block import Tier
 from xlarank.features.recipe import FeatureSettings

@@ -1,7 +1,7 @@
 """Rank compiler configurations without running them: gradient-boosted trees on TpuGraphs data.
 
 >>> import xlarank
->>> from xlarank.data.root import SAMPLE
+>>> from xlarank.data.collection import SAMPLE
 >>> graph = xlarank.read_graph(SAMPLE / "npz" / "layout" / "cpu" / "random" / "valid" / "mlp__a.npz")
 >>> xlarank.compute_features(graph).height  # one row per distinct configuration
 58

@@ -24,7 +24,7 @@ def read_graph(path: str | Path, kind: Kind | None = None) -> LayoutGraph | Tile
 
     Examples:
         >>> import xlarank
-        >>> from xlarank.data.root import SAMPLE
+        >>> from xlarank.data.collection import SAMPLE
         >>> graph = xlarank.read_graph(SAMPLE / "npz" / "tile" / "cpu" / "valid" / "bmm_tb__a.npz")
         >>> graph.name, graph.nodes, graph.configs, int(graph.runtime.min())
         ('bmm_tb__a', 3, 64, 566255)
@@ -51,7 +51,7 @@ def rank(
 
     Examples:
         >>> import xlarank
-        >>> from xlarank.data.root import SAMPLE
+        >>> from xlarank.data.collection import SAMPLE
         >>> xlarank.rank(SAMPLE / "npz" / "tile" / "cpu" / "valid" / "bmm_tb__a.npz", workspace="nowhere")
         Traceback (most recent call last):
         xlarank.data.errors.WorkspaceError: the workspace nowhere does not exist; check the path, or run train first

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from xlarank.data.graph import Graph, tensor_ranks
+from xlarank.data.graph import Graph, node_levels, tensor_ranks
 from xlarank.data.schema import ELEMENT_BYTES, MAX_RANK, NODE_COLUMN
-from xlarank.data.topology import node_levels
 from xlarank.features.program.opcode_classes import OPCODE_GROUPS, opcode_class, opcode_group
 from xlarank.features.program.tensors import Floats, Ints, volume
 

@@ -216,7 +216,7 @@ def kernel_kinds(context: TileContext) -> tuple[str, ...]:
     one kind.
 
     >>> from xlarank.data.graph import read_graph
-    >>> from xlarank.data.root import SAMPLE
+    >>> from xlarank.data.collection import SAMPLE
     >>> def kinds(name): return kernel_kinds(TileContext(read_graph(SAMPLE / "npz" / "tile" / "cpu" / name)))
     >>> kinds("valid/conv1x1_s2__a.npz"), kinds("valid/bmm_tb__b.npz"), kinds("valid/expsum__b.npz")
     (('convolution strided pointwise',), ('dot batched right-transposed',), ('reduce minor',))

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from xlarank.data.errors import ModelError
-from xlarank.data.files import read_text, write_json
+from xlarank.data.files import from_json, read_text, write_json
 from xlarank.data.graph import Kind
-from xlarank.data.typed_json import from_json
 from xlarank.models.params import RankerParams
 from xlarank.models.registry import ranker_class
 

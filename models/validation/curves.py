@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from xlarank.data.family import program_family
+from xlarank.data.collection import program_family
 from xlarank.features.rows import GraphRows
 from xlarank.models.arrays import Floats
 from xlarank.models.base import Ranker

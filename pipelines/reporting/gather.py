@@ -14,11 +14,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.collection import SPLITS, Collection
+from xlarank.data.collection import SPLITS, Collection, find_data_root
 from xlarank.data.errors import FeatureStoreError, ModelError, XlarankError
 from xlarank.data.files import read_bytes, read_text
 from xlarank.data.graph import read_graph
-from xlarank.data.root import find_data_root
 from xlarank.data.workspace import Workspace
 from xlarank.features.meanings import cause_of
 from xlarank.features.store import Manifest, read_manifest

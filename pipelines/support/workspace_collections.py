@@ -6,9 +6,8 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from xlarank.data.collection import SPLITS, Collection, GraphFile, choose
+from xlarank.data.collection import SPLITS, Collection, DataRoot, GraphFile, choose
 from xlarank.data.errors import CollectionError, FeatureStoreError, ModelError, WorkspaceError
-from xlarank.data.root import DataRoot
 from xlarank.data.workspace import Workspace
 from xlarank.features.store import read_manifest, stored_collections
 from xlarank.models.trained import CARD

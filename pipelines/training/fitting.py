@@ -10,8 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from xlarank.data.errors import ClusterError, CollectionError, ModelError, counted
-from xlarank.data.ranges import MAX_SEED, require_ranges, thread_count
+from xlarank.data.errors import (
+    MAX_SEED,
+    ClusterError,
+    CollectionError,
+    ModelError,
+    counted,
+    require_ranges,
+    thread_count,
+)
 from xlarank.data.workspace import Workspace
 from xlarank.features.targets import target_of
 from xlarank.models.arrays import Floats

@@ -17,8 +17,8 @@ import xlarank
 from tests.features.helpers import graph_of
 from tests.graphs import layout_arrays, tile_arrays
 from xlarank.data.errors import BlockError
+from xlarank.data.files import from_json
 from xlarank.data.graph import TileGraph
-from xlarank.data.typed_json import from_json
 from xlarank.features import block_files
 from xlarank.features.assemble import assemble
 from xlarank.features.attribution import walk_between

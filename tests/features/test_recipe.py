@@ -20,8 +20,8 @@ from tests.graphs import layout_arrays, tile_arrays
 from tests.models.contract import graph_rows
 from xlarank.data.collection import Collection
 from xlarank.data.errors import BlockError
+from xlarank.data.files import from_json
 from xlarank.data.graph import Kind
-from xlarank.data.typed_json import from_json
 from xlarank.features import catalogue, source_code
 from xlarank.features import recipe as recipes
 from xlarank.features.assemble import assemble

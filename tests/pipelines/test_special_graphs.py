@@ -8,9 +8,8 @@ import pytest
 
 from tests.graphs import save_npz
 from tests.pipelines.trees import LAYOUT, TILE, TREE, build, data_root, graph_path, layout_graph, stored, tile_graph
-from xlarank.data.collection import Collection
+from xlarank.data.collection import SAMPLE, Collection
 from xlarank.data.graph import read_graph
-from xlarank.data.root import SAMPLE
 from xlarank.data.workspace import Workspace
 from xlarank.features.assemble import instance_table
 from xlarank.features.layout.layout_context import LayoutContext

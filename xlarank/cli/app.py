@@ -21,8 +21,7 @@ import xlarank
 from xlarank.cli import console, dataset, explaining, learning, programs, ranking, record, run_all, scoring
 from xlarank.cli.guide import GUIDES
 from xlarank.cli.options import load_config, moved_to_front
-from xlarank.data.errors import XlarankError
-from xlarank.data.ranges import MAX_ROUNDS
+from xlarank.data.errors import MAX_ROUNDS, XlarankError
 
 app = typer.Typer(
     name="xlarank",

@@ -194,7 +194,7 @@ def check_submission(
 
     The test graphs are those of --data-root, else of the data root of the workspace, as for submit.
     """
-    from xlarank.data.root import find_data_root
+    from xlarank.data.collection import find_data_root
     from xlarank.data.workspace import Workspace
     from xlarank.features.store import stored_roots
     from xlarank.pipelines.submit import check_submission as run
