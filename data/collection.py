@@ -1,4 +1,4 @@
-"""The data root, its collections, discovered from its folders, and the program families of their graphs.
+"""The data root and its collections, discovered from its folders.
 
 npz/layout/<source>/<search>/<split>/*.npz    ->  layout:<source>:<search>
 npz/tile/<source>/<split>/*.npz               ->  tile:<source>
@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import fnmatch
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.errors import CollectionError, DataRootError, GraphFileError, counted, did_you_mean
+from xlarank.data.family import program_family
 from xlarank.data.graph import GraphCounts, Kind, graph_size
 
 SPLITS: Final = ("train", "valid", "test")
@@ -192,57 +192,6 @@ def survey(files: Sequence[GraphFile]) -> list[CollectionSize]:
         sizes.append(CollectionSize(collection, graphs, len(families)))
     return sizes
 
-
-# Program families: a name that leaves doubt joins a family (every BERT is one), as a family that is too narrow
-# flatters a cross-validated score.
-
-#: The first match wins, so a name built from two (``mask_rcnn_resnet50``) stands at the one that makes it special.
-_ARCHITECTURES = (
-    "maskrcnn", "albert", "talking_heads", "bert", "retinanet", "efficientnet", "mobilenet", "mnasnet", "shapemask",
-    "resnet", "unet", "inception", "xception", "alexnet", "transformer", "magenta", "ssd", "nmt",
-)  # fmt: skip
-#: How those are spelled that have several spellings.
-_SPELLINGS = {
-    "maskrcnn": "mask_?rcnn",
-    "talking_heads": "talking_heads?",
-    # ELECTRA and TensorFlow Hub's experts/bert/* are BERT with other weights
-    "bert": "(?:bert|electra|experts_(?:pubmed|wiki))",
-}
-#: Words that say how a program is run, not which program it is; a name is cut at the first of them.
-_SETTING = re.compile(
-    r"[._](?:batch|bs|train|eval|test|inference|fp16|fp32|bf16|f16|f32|\d+x\d+|l_\d+|v\d+|\d+|dynamic|optimized|natural"
-    r"|official|imagenet|size|shard|seq|sequence)(?=[._]|\d|$)"
-)
-_SUITE = re.compile(r"^(?:mlperf|tf2|tf|small|experts)_")
-_TILE_KERNEL = re.compile(r"_-?[0-9a-f]{8,16}$")
-_ANONYMOUS = re.compile(r"^[0-9a-f]{32}$")
-
-
-def program_family(name: str) -> str:
-    """Return the family of a program, from its file name without ``.npz``.
-
-    >>> program_family("resnet50.4x4.fp16"), program_family("resnet_v1_50_official_batch_128_bf16")
-    ('resnet', 'resnet')
-    >>> program_family("cnn_train__a"), program_family("alexnet_train_batch_32_-3006cd0d02fa72c4")
-    ('cnn', 'alexnet')
-
-    A file name that is only a hash (Kaggle's test graphs) is its own family.
-    """
-    if _ANONYMOUS.match(name):
-        return name
-    if "__" in name:  # family__variant; _train marks the training step of the same program
-        return name.split("__", 1)[0].removesuffix("_train") or name
-    plain = _TILE_KERNEL.sub("", name).lower().replace("-", "_")
-    for family in _ARCHITECTURES:
-        if re.search(rf"(?:^|[._]){_SPELLINGS.get(family, family)}", plain):
-            return family
-    plain = _SUITE.sub("", plain)
-    cut = _SETTING.search(plain)
-    stem = plain[: cut.start()] if cut else plain
-    return stem.rstrip("0123456789_.") or name
-
-
-# The data root: the folder of a TpuGraphs tree.
 
 ENVIRONMENT: Final = "XLARANK_DATA"
 KAGGLE: Final = Path("/kaggle/input/predict-ai-model-runtime")

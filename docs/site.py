@@ -14,8 +14,7 @@ sys.path.insert(0, str(ROOT))
 
 from mkdocs.structure.files import File, Files
 
-from xlarank.cli.app import commands, number_span
-from xlarank.cli.guide import GUIDES, RANKERS
+from xlarank.cli.app import GUIDES, RANKERS, commands, number_span
 from xlarank.data.errors import ParameterError
 from xlarank.features.meanings import pages as column_pages
 from xlarank.models import registry

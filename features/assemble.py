@@ -12,9 +12,8 @@ import numpy as np
 from xlarank.data.config_table import group_codes
 from xlarank.data.graph import Graph, LayoutGraph, TileGraph, graph_kind, read_graph, structure_hash
 from xlarank.features.block import Block, Scope
-from xlarank.features.block_files import naming_lines
 from xlarank.features.candidates import placed_columns
-from xlarank.features.catalogue import INSTANCE_BLOCKS
+from xlarank.features.catalogue import INSTANCE_BLOCKS, naming_lines
 from xlarank.features.instances.graph_instances import Instances, LazyInstances
 from xlarank.features.instances.pair_blocks import InstanceContext
 from xlarank.features.layout.aggregation import LayoutBlock, columns_of, compute_together

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from xlarank.data.graph import Graph, Kind, tensor_ranks
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, NODE_COLUMN, NODE_COLUMNS, OPCODES
 from xlarank.features.block import Block, Cause, Scope, Tier
-from xlarank.features.block_files import loaded_blocks
 from xlarank.features.candidates import placed_columns
-from xlarank.features.catalogue import BLOCKS, INSTANCE_BLOCKS, blocks_of
+from xlarank.features.catalogue import BLOCKS, INSTANCE_BLOCKS, blocks_of, loaded_blocks
 
 
 def cause_of(column: str) -> Cause:

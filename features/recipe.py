@@ -10,10 +10,8 @@ from pathlib import Path
 from xlarank.data.errors import XlarankError
 from xlarank.data.graph import Kind
 from xlarank.features.block import Block, Scope, Tier
-from xlarank.features.block_files import BlockFile, load_blocks
-from xlarank.features.catalogue import blocks_of
+from xlarank.features.catalogue import BlockFile, blocks_of, load_blocks, source_hash
 from xlarank.features.program.tensors import TPU, Tiling
-from xlarank.features.source_code import source_hash
 
 
 @dataclass(frozen=True)
@@ -22,7 +20,7 @@ class FeatureSettings:
 
     Attributes:
         candidates: whether to compute transductive columns, computed from the graph's candidate set.
-        block_files: users' blocks, from `xlarank.features.block_files.load_blocks`.
+        block_files: users' blocks, from `xlarank.features.catalogue.load_blocks`.
     """
 
     tier: Tier = Tier.FULL

@@ -59,7 +59,7 @@ class ModelCard:
         tuned: whether ``params`` are from a study.
         trained_on: names of training graphs by split.
         folds: out-of-fold metrics, ``{graph: {metric: value}}``; empty with fewer than two families.
-        folds_by: held-out unit, a key of `xlarank.models.validation.curves.FOLDS_OF`.
+        folds_by: held-out unit, a key of `xlarank.models.validation.folds.FOLDS_OF`.
         target: name of the hardware to rank for (`xlarank.features.targets`).
         kinds: kernel families known to be in the training data; empty for layouts.
         fallback: fallback for unseen kernel families; None if it was not evaluated.

@@ -8,19 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from xlarank.data.collection import program_family
+from xlarank.data.family import program_family
 from xlarank.data.errors import CollectionError, ModelError, counted
 from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace
 from xlarank.models import trained
 from xlarank.models.registry import DEFAULT
 from xlarank.models.trained import CARD, Continued, TrainedModel
-from xlarank.models.validation.curves import MOST_FOLDS, FoldPlan
-from xlarank.models.validation.folds import family_folds
+from xlarank.models.validation.folds import MOST_FOLDS, FoldPlan, family_folds
 from xlarank.models.validation.metrics import graph_metrics, paired_difference
 from xlarank.pipelines.ranking.model_choice import SHIPPED
 from xlarank.pipelines.support.progress import Progress, Silent, steps_of
-from xlarank.pipelines.support.workspace_collections import (
+from xlarank.pipelines.support.workspaces import (
     chosen_collections,
     skip_unless_named,
     trained_collections,

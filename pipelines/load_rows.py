@@ -12,8 +12,8 @@ from xlarank.data.errors import CollectionError, FeatureStoreError, did_you_mean
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import KEYS
 from xlarank.features.store import Manifest, read_manifest, scan_rows
-from xlarank.models.validation.curves import FoldPlan
-from xlarank.pipelines.support.workspace_collections import chosen_collections
+from xlarank.models.validation.folds import FoldPlan
+from xlarank.pipelines.support.workspaces import chosen_collections
 
 #: Columns of folds, after the keys.
 FOLDS: Final = ("fold", "held_out")

@@ -19,7 +19,7 @@ from xlarank.pipelines.reporting import gather
 from xlarank.pipelines.support.evaluation import column, count_unseen, count_verdicts, score_name, verdict
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.results import leaderboard, read_results
-from xlarank.pipelines.support.workspace_collections import chosen_collections
+from xlarank.pipelines.support.workspaces import chosen_collections
 
 if TYPE_CHECKING:
     from jinja2 import Template

@@ -33,8 +33,7 @@ from xlarank.pipelines.reporting.charts import in_fixed_colours, ranks_chart, sh
 from xlarank.pipelines.submit import Submission, submit
 from xlarank.pipelines.support.processes import isolated
 from xlarank.pipelines.support.progress import Progress, Silent
-from xlarank.pipelines.support.workspace_collections import require_one_root
-from xlarank.pipelines.support.workspace_lock import workspace_lock
+from xlarank.pipelines.support.workspaces import require_one_root, workspace_lock
 from xlarank.pipelines.train import train
 from xlarank.pipelines.training import budget
 from xlarank.pipelines.training.budget import CollectionPlan, RunSettings, read_first_scores

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.graph import TileGraph
 from xlarank.data.schema import MAX_RANK, OPCODE, OPCODES, TILE_COLUMNS, TILE_SLOTS
-from xlarank.features.program.opcode_classes import OPCODE_CLASSES
-from xlarank.features.program.program_context import ProgramContext
+from xlarank.features.program.program_context import OPCODE_CLASSES, ProgramContext
 from xlarank.features.program.slots import DOT_ROLES, dot_split, slot_roles, slot_tensors
 from xlarank.features.program.tensors import TPU, Floats, Ints, Tiling
 

@@ -9,7 +9,8 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from xlarank.data.collection import Collection, program_family
+from xlarank.data.family import program_family
+from xlarank.data.collection import (Collection)
 from xlarank.data.errors import counted
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows

@@ -22,14 +22,13 @@ from tests.cli.conftest import ROOT, environment, here, refused
 from tests.graphs import layout_arrays, save_npz, tile_arrays
 from tests.pipelines.trees import LAYOUT, TILE, graph_path, write_tree
 from xlarank.cli import console
-from xlarank.cli.app import commands
+from xlarank.cli.app import GUIDES, commands
+from xlarank.cli.app import RANKERS as LINES
+from xlarank.cli.console import new_table, print_table
 from xlarank.cli.dataset import INFO, info_row
-from xlarank.cli.guide import GUIDES
-from xlarank.cli.guide import RANKERS as LINES
 from xlarank.cli.options import moved_to_front
 from xlarank.cli.progress import JobProgress, bars
 from xlarank.cli.scoring import score_table
-from xlarank.cli.tables import new_table, print_table
 from xlarank.models.registry import RANKERS
 from xlarank.models.validation.layout_labels import LayoutLabels
 from xlarank.pipelines.info import SplitInfo

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 from tests.features.helpers import FITTING_GRAPHS, FITTING_KERNELS, SAMPLE, graph_of, load
 from tests.graphs import examples, layout_arrays, tile_arrays
-from xlarank.data.collection import Collection, program_family
+from xlarank.data.family import program_family
+from xlarank.data.collection import (Collection)
 from xlarank.data.errors import FeatureStoreError, WorkspaceError
 from xlarank.data.workspace import Workspace
 from xlarank.features import store
 from xlarank.features.assemble import assemble
 from xlarank.features.block import Tier
-from xlarank.features.block_files import BlockFile
+from xlarank.features.catalogue import BlockFile
 from xlarank.features.instances.graph_instances import ARRAYS
 from xlarank.features.program.tensors import Tiling
 from xlarank.features.recipe import FeatureSettings, Recipe, Source

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # slow; imported inside functions, so that --help stays fast
 
 def _load_blocks(names: list[str] | None) -> list[str] | None:
     if names:
-        from xlarank.features.block_files import load_blocks
+        from xlarank.features.catalogue import load_blocks
 
         load_blocks(*names)
     kept("blocks", "--blocks")(names)
@@ -73,7 +73,7 @@ def built_workspace(
     from xlarank.data.errors import CollectionError, ModelError
     from xlarank.features.store import stored_collections, stored_roots
     from xlarank.pipelines.build_features import BuildRequest
-    from xlarank.pipelines.support.workspace_collections import trained_collections
+    from xlarank.pipelines.support.workspaces import trained_collections
 
     work = workspace_at(workspace)
     stored, available = stored_roots(work), list(map(str, stored_collections(work)))
