@@ -26,9 +26,9 @@ from optuna.samplers import TPESampler
 from optuna.trial import TrialState, create_trial
 from scipy.stats import norm, sem
 
-from xlarank.data.family import program_family
-from xlarank.data.collection import (Collection, GraphFile, find_data_root, graph_files)
+from xlarank.data.collection import Collection, GraphFile, find_data_root, graph_files
 from xlarank.data.config_table import group_minimum
+from xlarank.data.family import program_family
 from xlarank.data.graph import LayoutGraph, TileGraph, read_graph
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace
 from xlarank.features.layout.row_types import LayoutFacts

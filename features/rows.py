@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.family import program_family
 from xlarank.data.config_table import group_minimum
+from xlarank.data.family import program_family
 from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.features.recipe import Recipe
 

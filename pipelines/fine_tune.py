@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from xlarank.data.family import program_family
 from xlarank.data.errors import CollectionError, ModelError, counted
+from xlarank.data.family import program_family
 from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace
 from xlarank.models import trained

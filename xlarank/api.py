@@ -13,7 +13,7 @@ from xlarank.data.workspace import DEFAULT_ROOT, Workspace
 if TYPE_CHECKING:
     import polars as pl
 
-    from xlarank.pipelines.ranking.result import Ranking
+    from xlarank.pipelines.rank import Ranking
 
 
 def read_graph(path: str | Path, kind: Kind | None = None) -> LayoutGraph | TileGraph:

@@ -9,9 +9,9 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from xlarank.data.family import program_family
-from xlarank.data.collection import (Collection)
+from xlarank.data.collection import Collection
 from xlarank.data.errors import counted
+from xlarank.data.family import program_family
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest, each_graph

@@ -10,8 +10,8 @@ from typing import Final
 import polars as pl
 
 import xlarank
-from xlarank.data.family import program_family
 from xlarank.data.errors import WorkspaceError
+from xlarank.data.family import program_family
 from xlarank.data.files import atomic_write, read_bytes, write_parquet
 from xlarank.data.workspace import Workspace
 

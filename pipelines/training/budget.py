@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from xlarank.data.family import program_family
-from xlarank.data.collection import (Collection, CollectionSize)
+from xlarank.data.collection import Collection, CollectionSize
 from xlarank.data.errors import CollectionError, XlarankError, counted, require_ranges
+from xlarank.data.family import program_family
 from xlarank.data.files import read_text
 from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace

@@ -12,9 +12,9 @@ import pytest
 from tests.graphs import layout_arrays, tile_arrays
 from xlarank.data import collection as root
 from xlarank.data import collection as tree
-from xlarank.data.family import program_family
-from xlarank.data.collection import (ENVIRONMENT, SAMPLE, Collection, GraphFile, find_data_root)
+from xlarank.data.collection import ENVIRONMENT, SAMPLE, Collection, GraphFile, find_data_root
 from xlarank.data.errors import CollectionError, DataRootError, GraphFileError
+from xlarank.data.family import program_family
 from xlarank.data.graph import GraphCounts, graph_size
 
 

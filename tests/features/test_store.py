@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from tests.features.helpers import FITTING_GRAPHS, FITTING_KERNELS, SAMPLE, graph_of, load
 from tests.graphs import examples, layout_arrays, tile_arrays
-from xlarank.data.family import program_family
-from xlarank.data.collection import (Collection)
+from xlarank.data.collection import Collection
 from xlarank.data.errors import FeatureStoreError, WorkspaceError
+from xlarank.data.family import program_family
 from xlarank.data.workspace import Workspace
 from xlarank.features import store
 from xlarank.features.assemble import assemble

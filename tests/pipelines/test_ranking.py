@@ -29,9 +29,8 @@ from xlarank.models.validation import metrics
 from xlarank.models.validation.evaluation import evaluate_graph
 from xlarank.models.validation.metrics import graph_metrics
 from xlarank.pipelines.explain import explain
-from xlarank.pipelines.rank import rank, rank_folder
+from xlarank.pipelines.rank import rank, rank_folder, write_rankings
 from xlarank.pipelines.ranking.model_choice import rows_for_model
-from xlarank.pipelines.ranking.result import write_rankings
 from xlarank.pipelines.ranking.score_difference import Segment, explain_graph, program_graph, segments_of
 
 
