@@ -161,11 +161,15 @@ def skipped_files(npz: Path) -> tuple[dict[Path, str], dict[Path, str]]:
 
 @dataclass(frozen=True)
 class CollectionSize:
-    """Sizes of the graphs of a collection, by split."""
+    """Sizes of the graphs of a collection, by split.
+
+    Attributes:
+        families: number of program families in the train split.
+    """
 
     collection: Collection
     graphs: Mapping[str, Sequence[GraphCounts]]
-    families: int  # of programs, in the train split
+    families: int
 
     @cached_property
     def table(self) -> dict[str, NDArray[np.int64]]:

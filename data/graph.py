@@ -1,4 +1,4 @@
-"""Graphs, read from files and validated."""
+"""Graphs, read from files and validated, and their structure: cycles, levels of nodes, a hash."""
 
 from __future__ import annotations
 
@@ -26,47 +26,6 @@ from xlarank.data.schema import (
     OPCODES,
     TILE_COLUMNS,
 )  # fmt: skip
-
-
-def has_cycle(edges: NDArray[np.int64], nodes: int) -> bool:
-    """Return whether edges ``(edges, 2)`` (consumer, operand) contain a cycle."""
-    if (edges[:, 0] > edges[:, 1]).all():  # numbered in topological order, as the dataset is
-        return False
-    return bool((node_levels(edges, nodes) < 0).any())
-
-
-def node_levels(edges: NDArray[np.int64], nodes: int) -> NDArray[np.int64]:
-    """Return the number of edges on the longest path from each node to one without operands, ``(nodes,)``.
-
-    Nodes on a cycle, and those that depend on it, get -1.
-
-    >>> node_levels(np.array([[2, 0], [2, 1], [3, 2], [3, 0]]), 4).tolist()
-    [0, 0, 1, 2]
-    """
-    users: list[list[int]] = [[] for _ in range(nodes)]
-    for consumer, operand in edges.tolist():
-        users[operand].append(consumer)
-    missing = np.bincount(edges[:, 0], minlength=nodes).tolist()
-    level = [-1 if missing[node] else 0 for node in range(nodes)]
-    done = [node for node in range(nodes) if not missing[node]]
-    for node in done:  # Kahn's algorithm; nodes finish in order of level, so a node's last operand is its deepest
-        for user in users[node]:
-            missing[user] -= 1
-            if not missing[user]:
-                level[user] = level[node] + 1
-                done.append(user)
-    return np.array(level, np.int64)
-
-
-def structure_hash(opcode: NDArray[np.integer], edges: NDArray[np.integer]) -> int:
-    """Return a 64-bit hash of opcodes and edges, equal for one program at different batch sizes.
-
-    Compilers number a program's nodes independently of its sizes, so no graph matching is needed.
-    """
-    ordered = edges[np.lexsort(edges.T[::-1])] if len(edges) else edges.reshape(0, 2)
-    parts = [np.array([len(opcode)]), opcode, ordered.reshape(-1)]
-    return int.from_bytes(blake2b(np.concatenate(parts).astype("<i8").tobytes(), digest_size=8).digest(), "little")
-
 
 Kind = Literal["layout", "tile"]
 
@@ -97,13 +56,21 @@ _WHOLE: Final[tuple[tuple[str, Any, int | None], ...]] = (
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Graph(ABC):
-    """Base class of layout and tile graphs."""
+    """Base class of layout and tile graphs.
 
-    name: str  # of the file, without ``.npz``
-    node_feat: NDArray[np.float32]  # (nodes, 140) columns as in `xlarank.data.schema.NODE_COLUMNS`
-    opcode: NDArray[np.int64]  # (nodes,) ids as in `xlarank.data.schema.OPCODES`
-    edges: NDArray[np.int64]  # (edges, 2) [u, v] means that u consumes the output of v
-    runtime: NDArray[np.int64]  # (configs,) nanoseconds; 0: not measured (not compiled, or withheld)
+    Attributes:
+        name: file name without ``.npz``.
+        node_feat: ``(nodes, 140)``, columns as in `xlarank.data.schema.NODE_COLUMNS`.
+        opcode: ``(nodes,)`` ids as in `xlarank.data.schema.OPCODES`.
+        edges: ``(edges, 2)``; ``[u, v]`` means that u consumes the output of v.
+        runtime: ``(configs,)`` nanoseconds; 0 if not measured (not compiled, or withheld).
+    """
+
+    name: str
+    node_feat: NDArray[np.float32]
+    opcode: NDArray[np.int64]
+    edges: NDArray[np.int64]
+    runtime: NDArray[np.int64]
 
     def __repr__(self) -> str:
         return (
@@ -143,10 +110,15 @@ class Graph(ABC):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LayoutGraph(Graph):
-    """A whole program; configurations choose layouts of its nodes."""
+    """A whole program; configurations choose layouts of its nodes.
 
-    splits: NDArray[np.int64]  # (k,) nodes splits[i]:splits[i + 1] are one computation
-    configurable: NDArray[np.int64]  # (configurable nodes,) node ids, ascending
+    Attributes:
+        splits: ``(k,)``; nodes ``splits[i]:splits[i + 1]`` are one computation.
+        configurable: ``(configurable nodes,)`` node ids, ascending.
+    """
+
+    splits: NDArray[np.int64]
+    configurable: NDArray[np.int64]
     table: ConfigTable
 
     def __repr__(self) -> str:
@@ -159,10 +131,15 @@ class LayoutGraph(Graph):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TileGraph(Graph):
-    """One kernel; configurations choose its tile sizes."""
+    """One kernel; configurations choose its tile sizes.
 
-    config_feat: NDArray[np.float32]  # (configs, 24) columns as in `xlarank.data.schema.TILE_COLUMNS`
-    normalizers: NDArray[np.int64]  # (configs,) runtime of the compiler's default in the same run
+    Attributes:
+        config_feat: ``(configs, 24)``, columns as in `xlarank.data.schema.TILE_COLUMNS`.
+        normalizers: ``(configs,)`` runtime of the compiler's default in the same run.
+    """
+
+    config_feat: NDArray[np.float32]
+    normalizers: NDArray[np.int64]
 
     @cached_property
     def duplicates(self) -> Duplicates:
@@ -364,3 +341,43 @@ def _check_layouts(graph: LayoutGraph) -> None:
                 row = int(wrong.argmax())
                 text = ", ".join(str(entry) for entry in layout[row] if entry >= 0)
                 raise GraphFileError(f"the {slot} layout ({text}) of node {owner[row]} {what}", expected=expected)
+
+
+def has_cycle(edges: NDArray[np.int64], nodes: int) -> bool:
+    """Return whether edges ``(edges, 2)`` (consumer, operand) contain a cycle."""
+    if (edges[:, 0] > edges[:, 1]).all():  # numbered in topological order, as the dataset is
+        return False
+    return bool((node_levels(edges, nodes) < 0).any())
+
+
+def node_levels(edges: NDArray[np.int64], nodes: int) -> NDArray[np.int64]:
+    """Return the number of edges on the longest path from each node to one without operands, ``(nodes,)``.
+
+    Nodes on a cycle, and those that depend on it, get -1.
+
+    >>> node_levels(np.array([[2, 0], [2, 1], [3, 2], [3, 0]]), 4).tolist()
+    [0, 0, 1, 2]
+    """
+    users: list[list[int]] = [[] for _ in range(nodes)]
+    for consumer, operand in edges.tolist():
+        users[operand].append(consumer)
+    missing = np.bincount(edges[:, 0], minlength=nodes).tolist()
+    level = [-1 if missing[node] else 0 for node in range(nodes)]
+    done = [node for node in range(nodes) if not missing[node]]
+    for node in done:  # Kahn's algorithm; nodes finish in order of level, so a node's last operand is its deepest
+        for user in users[node]:
+            missing[user] -= 1
+            if not missing[user]:
+                level[user] = level[node] + 1
+                done.append(user)
+    return np.array(level, np.int64)
+
+
+def structure_hash(opcode: NDArray[np.integer], edges: NDArray[np.integer]) -> int:
+    """Return a 64-bit hash of opcodes and edges, equal for one program at different batch sizes.
+
+    Compilers number a program's nodes independently of its sizes, so no graph matching is needed.
+    """
+    ordered = edges[np.lexsort(edges.T[::-1])] if len(edges) else edges.reshape(0, 2)
+    parts = [np.array([len(opcode)]), opcode, ordered.reshape(-1)]
+    return int.from_bytes(blake2b(np.concatenate(parts).astype("<i8").tobytes(), digest_size=8).digest(), "little")

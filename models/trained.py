@@ -146,7 +146,9 @@ class TrainedModel:
         if code_hash != card.recipe.code_hash:
             expected = f"{card.recipe.code_hash}, which the model of {card.collection} was trained on"
             do = "run build-features, then train again"
-            raise ModelError(f"the rows were made by feature code {code_hash}", expected=expected, do=do)
+            raise ModelError(
+                f"the rows were computed by version {code_hash} of the feature code", expected=expected, do=do
+            )
 
     def select(self, rows: GraphRows) -> GraphRows:
         """Return rows with only the model's columns; raises `ModelError` if any is missing."""
@@ -161,7 +163,7 @@ class TrainedModel:
         rows = graph.matrix()
         scores = np.stack([ranker.predict(rows, graph.columns, graph.instances) for ranker in self.rankers])
         if not np.isfinite(scores).all():
-            got = f"the model of {self.card.collection} gives scores that are no numbers"
+            got = f"the model of {self.card.collection} returned scores that are not finite"
             raise ModelError(got, do="train again, or use a model from somebody you trust")
         fallback = self.card.fallback
         unseen = unseen_kinds(graph, self.card.kinds) if fallback else ()
@@ -255,7 +257,7 @@ def _load(folder: Path, card: ModelCard) -> TrainedModel:
 
 
 def _unusable(path: Path, error: Exception) -> ModelError:
-    return ModelError(f"{path} cannot be used ({error})", expected="a whole model", do="run train again")
+    return ModelError(f"{path} cannot be used ({error})", expected="a complete model", do="run train again")
 
 
 def fingerprint(card: ModelCard) -> str:
