@@ -29,12 +29,12 @@ from xlarank.data.schema import (
 
 Kind = Literal["layout", "tile"]
 
-#: Far beyond every program and search of the dataset (43,615 nodes, 100,040 configurations); a few megabytes can
-#: unpack to more, and are refused before they do.
+#: Far above the largest of the dataset (43,615 nodes, 100,040 configurations). A few compressed megabytes can
+#: unpack to more; such files are refused before they are decompressed.
 MAX_NODES = 1_000_000
 MAX_EDGES = 8_000_000
 MAX_CONFIGS = 1 << 24
-#: Elements of a tensor: nothing larger can be addressed, and costs computed from it would leave float32.
+#: Maximum elements of a tensor: larger ones cannot be addressed, and their costs would overflow float32.
 MAX_ELEMENTS = float(1 << 48)
 #: Largest magnitude in other node and tile columns.
 MAX_FEATURE = 1e18
@@ -110,7 +110,7 @@ class Graph(ABC):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LayoutGraph(Graph):
-    """A whole program; configurations choose layouts of its nodes.
+    """A program; configurations choose the layouts of its nodes.
 
     Attributes:
         splits: ``(k,)``; nodes ``splits[i]:splits[i + 1]`` are one computation.
@@ -147,12 +147,12 @@ class TileGraph(Graph):
 
     @property
     def cost(self) -> NDArray[np.float64]:
-        """``(configs,)`` runtime over the normalizer of the same row: no unit, lower is faster; inf without one."""
+        """``(configs,)`` runtime over the row's normalizer: dimensionless, lower is faster; inf if not measured."""
         return np.where(self.measured, self.runtime / self.normalizers, np.inf)
 
 
 def graph_kind(graph: Graph) -> Kind:
-    """Return what the configurations choose: "layout" or "tile"."""
+    """Return the kind of a graph, "layout" or "tile"."""
     return "layout" if isinstance(graph, LayoutGraph) else "tile"
 
 
@@ -167,8 +167,8 @@ class GraphCounts(NamedTuple):
 def read_graph(path: Path, kind: Kind | None = None) -> LayoutGraph | TileGraph:
     """Read and check one npz file.
 
-    ``kind`` is the kind its folder promises; without it, the arrays in the file decide.
-    Raises `GraphFileError` naming the file for anything outside the format.
+    By default the kind is inferred from the arrays. Raises `GraphFileError`, which names the file, unless it follows
+    the format.
     """
     with NpzReader(path) as archive, naming(path.name, _MEND):
         kind = kind or ("layout" if "node_config_feat" in archive.names else "tile")
@@ -217,7 +217,7 @@ def _check_headers(archive: NpzReader, kind: Kind) -> GraphCounts:
 def _shape(
     archive: NpzReader, name: str, shape: Sequence[int | None], kinds: str = "iu", do: str = ""
 ) -> tuple[int, ...]:
-    """Return the shape in an array's header; refuse another one (None: any extent) or another kind of numbers."""
+    """Return an array's shape; raise unless it matches ``shape`` (None: any extent) and its type ``kinds``."""
     header = archive.header(name)
     if header.dtype.kind not in kinds:
         expected = "integers or floats" if "f" in kinds else "integers"
@@ -239,7 +239,7 @@ def _read_layout(archive: NpzReader) -> LayoutGraph:
     splits = _integers(archive, "node_splits", 0, nodes).reshape(-1)
     if (np.diff(splits) < 0).any():
         raise GraphFileError("node_splits goes down", expected="starts of computations in order")
-    order = np.argsort(listed)  # features are computed alike whatever order the file lists the nodes in
+    order = np.argsort(listed)  # features must not depend on the order in the file
     configurable = listed[order]
     in_order = np.array_equal(configurable, listed)
     with closing(archive.stream("node_config_feat")) as blocks:  # or an error would leave the file open
@@ -289,7 +289,7 @@ def _integers(archive: NpzReader, name: str, low: int, high: int | None = None) 
 
 
 def _float32(archive: NpzReader, name: str) -> NDArray[np.float32]:
-    with np.errstate(over="ignore"):  # what outgrows float32 becomes inf, and inf is refused
+    with np.errstate(over="ignore"):  # overflow gives inf, which is refused below
         values: NDArray[np.float32] = archive.read(name).astype(np.float32, copy=False)
     if not np.isfinite(values).all():
         raise GraphFileError(f"{name} holds {values[~np.isfinite(values)][0]}", expected="finite numbers")
@@ -308,8 +308,8 @@ def _check_range(name: str, values: NDArray[Any], low: int, high: int | None = N
 def tensor_ranks(node_feat: NDArray[np.float32]) -> NDArray[np.int64]:
     """Return ``(nodes,)`` number of dimensions of each node's output.
 
-    The format has no rank column: it is the place of the last dimension of size above 0, or more if
-    the default layout names a later one (a dimension of size 0 is legal in HLO).
+    The format has no rank column: the rank ends at the last dimension of size above 0, or at a later one that the
+    default layout names (a dimension of size 0 is legal in HLO).
     """
     layout = node_feat[:, _DEFAULT_LAYOUT]
     places = np.arange(1, MAX_RANK + 1)

@@ -205,7 +205,7 @@ def test_info_of_a_file_shows_the_noise_of_its_labels(small):
         field.name for field in fields(LayoutLabels)
     }
     refused(["info", tile, "--data-root", small], "tile.npz and a data root or collection are named")
-    refused(["info", small], "cannot be opened .*expected a whole npz")
+    refused(["info", small], "cannot be opened .*expected a complete npz")
 
 
 HEAVY = ("numpy", "lightgbm", "polars", "pyarrow", "pandas", "scipy", "optuna", "xgboost", "networkx", "sklearn")
