@@ -167,8 +167,8 @@ class GraphCounts(NamedTuple):
 def read_graph(path: Path, kind: Kind | None = None) -> LayoutGraph | TileGraph:
     """Read and check one npz file.
 
-    By default the kind is inferred from the arrays. Raises `GraphFileError`, which names the file, unless it follows
-    the format.
+    By default the kind is inferred from the arrays. Raises `GraphFileError`, which names the file, if the format is
+    violated.
     """
     with NpzReader(path) as archive, naming(path.name, _MEND):
         kind = kind or ("layout" if "node_config_feat" in archive.names else "tile")
