@@ -63,6 +63,15 @@ def test_the_measured_are_learned_from_and_all_are_ranked(tree, tmp_path):
     assert len(graph) == 6 and np.isfinite(graph.row_cost).all(), "only measured configurations are drawn"
 
 
+def test_a_program_without_configurable_nodes_is_explained(tmp_path):
+    arrays = layout_graph(7)
+    arrays["node_config_ids"] = arrays["node_config_ids"][:0]
+    arrays["node_config_feat"] = arrays["node_config_feat"][:, :0]
+    path = save_npz(tmp_path / "fixed.npz", arrays)
+    explanation = explain(Workspace(tmp_path), path, config=1, against=0)
+    assert explanation.difference == 0 and "identical" in explanation.notes[-1]
+
+
 @pytest.mark.slow
 def test_instances_are_stored_and_scored(shared_tree, built, tmp_path):
     work = Workspace(built)
