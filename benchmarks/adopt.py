@@ -15,8 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from xlarank.data.collection import GraphFile, graph_files
-from xlarank.data.root import SAMPLE, find_data_root
+from xlarank.data.collection import SAMPLE, GraphFile, find_data_root, graph_files
 from xlarank.data.writing import write_graph
 
 #: Held-out families, and those of the valid split.

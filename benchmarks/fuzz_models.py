@@ -22,10 +22,9 @@ from pathlib import Path
 
 import numpy as np
 
-from xlarank.data.collection import Collection
+from xlarank.data.collection import SAMPLE, Collection, find_data_root
 from xlarank.data.errors import ModelError
 from xlarank.data.files import write_json
-from xlarank.data.root import SAMPLE, find_data_root
 from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
 from xlarank.features.recipe import FeatureSettings

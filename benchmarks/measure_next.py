@@ -26,11 +26,10 @@ from optuna.samplers import TPESampler
 from optuna.trial import TrialState, create_trial
 from scipy.stats import norm, sem
 
-from xlarank.data.collection import Collection, GraphFile, graph_files
+from xlarank.data.collection import Collection, GraphFile, find_data_root, graph_files
 from xlarank.data.config_table import group_minimum
 from xlarank.data.family import program_family
 from xlarank.data.graph import LayoutGraph, TileGraph, read_graph
-from xlarank.data.root import find_data_root
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace
 from xlarank.features.layout.row_types import LayoutFacts
 from xlarank.features.program.tensors import complete_layout, layout_key

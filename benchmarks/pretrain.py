@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 from scipy.stats import kendalltau
 
 from benchmarks.adopt import MEASURED
-from xlarank.data.collection import graph_files
+from xlarank.data.collection import SAMPLE, find_data_root, graph_files
 from xlarank.data.graph import Kind, read_graph
-from xlarank.data.root import SAMPLE, find_data_root
 from xlarank.features.assemble import assemble
 from xlarank.features.layout.estimated_time import FASTEST, OVER_FASTEST
 from xlarank.features.recipe import FeatureSettings, Recipe

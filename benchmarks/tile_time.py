@@ -22,8 +22,7 @@ from scipy.stats import kendalltau
 from benchmarks.pretrain import time_errors
 from xlarank.data.graph import TileGraph, read_graph
 from xlarank.features.tile.tile_context import TileContext
-from xlarank.features.tile.tpu_time import COSTS, Costs
-from xlarank.features.tile.window_loop import WindowLoop, window_loop
+from xlarank.features.tile.tpu_time import COSTS, Costs, WindowLoop, window_loop
 
 Floats = NDArray[np.float64]
 #: Scale of each constant of `Costs`; less than a hundredth of it counts as zero.

@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 mpl.use("svg")
 import matplotlib.pyplot as plt
 
-from xlarank.data.collection import graph_files
+from xlarank.data.collection import find_data_root, graph_files
 from xlarank.data.graph import LayoutGraph, read_graph
-from xlarank.data.root import find_data_root
 from xlarank.data.schema import MAX_RANK
 from xlarank.features.layout.row_types import LayoutFacts
 from xlarank.features.layout.time_model import TimeModel

@@ -35,12 +35,18 @@ class ConfigTable:
 
     Rows are sorted by node, then by entries, the last most significant, so their order does not depend on the
     order of configurations.
+
+    Attributes:
+        codes: ``(configs, nodes)`` indices into ``rows``.
+        rows: ``(R, 18)`` distinct rows of each node.
+        node: ``(R,)`` node of each row, as an index into the configurable nodes.
+        start: ``(nodes + 1,)``; node k has rows ``start[k]:start[k + 1]``.
     """
 
-    codes: NDArray[np.int32]  # (configs, nodes) index into rows
-    rows: NDArray[np.int8]  # (R, 18) distinct rows of each node
-    node: NDArray[np.int32]  # (R,) node of each row, as an index into the configurable nodes
-    start: NDArray[np.int32]  # (nodes + 1,) rows of node k are start[k]:start[k + 1]
+    codes: NDArray[np.int32]
+    rows: NDArray[np.int8]
+    node: NDArray[np.int32]
+    start: NDArray[np.int32]
 
     @property
     def configs(self) -> int:
@@ -120,10 +126,15 @@ class ConfigTable:
 
 @dataclass(frozen=True, eq=False)
 class Duplicates:
-    """Groups of identical configurations, numbered by first appearance."""
+    """Groups of identical configurations, numbered by first appearance.
 
-    first: NDArray[np.int64]  # (distinct,) first configuration of each group
-    group: NDArray[np.int64]  # (configs,) group of each configuration
+    Attributes:
+        first: ``(distinct,)`` first configuration of each group.
+        group: ``(configs,)`` group of each configuration.
+    """
+
+    first: NDArray[np.int64]
+    group: NDArray[np.int64]
 
     @property
     def distinct(self) -> int:

@@ -1,4 +1,4 @@
-"""Graphs, read from files and validated."""
+"""Graphs, read from files and validated, and their structure: cycles, levels of nodes, a hash."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
@@ -25,16 +26,15 @@ from xlarank.data.schema import (
     OPCODES,
     TILE_COLUMNS,
 )  # fmt: skip
-from xlarank.data.topology import has_cycle
 
 Kind = Literal["layout", "tile"]
 
-#: Far beyond every program and search of the dataset (43,615 nodes, 100,040 configurations); a few megabytes can
-#: unpack to more, and are refused before they do.
+#: Far above the largest of the dataset (43,615 nodes, 100,040 configurations). A few compressed megabytes can
+#: unpack to more; such files are refused before they are decompressed.
 MAX_NODES = 1_000_000
 MAX_EDGES = 8_000_000
 MAX_CONFIGS = 1 << 24
-#: Elements of a tensor: nothing larger can be addressed, and costs computed from it would leave float32.
+#: Maximum elements of a tensor: larger ones cannot be addressed, and their costs would overflow float32.
 MAX_ELEMENTS = float(1 << 48)
 #: Largest magnitude in other node and tile columns.
 MAX_FEATURE = 1e18
@@ -56,13 +56,21 @@ _WHOLE: Final[tuple[tuple[str, Any, int | None], ...]] = (
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Graph(ABC):
-    """Base class of layout and tile graphs."""
+    """Base class of layout and tile graphs.
 
-    name: str  # of the file, without ``.npz``
-    node_feat: NDArray[np.float32]  # (nodes, 140) columns as in `xlarank.data.schema.NODE_COLUMNS`
-    opcode: NDArray[np.int64]  # (nodes,) ids as in `xlarank.data.schema.OPCODES`
-    edges: NDArray[np.int64]  # (edges, 2) [u, v] means that u consumes the output of v
-    runtime: NDArray[np.int64]  # (configs,) nanoseconds; 0: not measured (not compiled, or withheld)
+    Attributes:
+        name: file name without ``.npz``.
+        node_feat: ``(nodes, 140)``, columns as in `xlarank.data.schema.NODE_COLUMNS`.
+        opcode: ``(nodes,)`` ids as in `xlarank.data.schema.OPCODES`.
+        edges: ``(edges, 2)``; ``[u, v]`` means that u consumes the output of v.
+        runtime: ``(configs,)`` nanoseconds; 0 if not measured (not compiled, or withheld).
+    """
+
+    name: str
+    node_feat: NDArray[np.float32]
+    opcode: NDArray[np.int64]
+    edges: NDArray[np.int64]
+    runtime: NDArray[np.int64]
 
     def __repr__(self) -> str:
         return (
@@ -102,10 +110,15 @@ class Graph(ABC):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LayoutGraph(Graph):
-    """A whole program; configurations choose layouts of its nodes."""
+    """A program; configurations choose the layouts of its nodes.
 
-    splits: NDArray[np.int64]  # (k,) nodes splits[i]:splits[i + 1] are one computation
-    configurable: NDArray[np.int64]  # (configurable nodes,) node ids, ascending
+    Attributes:
+        splits: ``(k,)``; nodes ``splits[i]:splits[i + 1]`` are one computation.
+        configurable: ``(configurable nodes,)`` node ids, ascending.
+    """
+
+    splits: NDArray[np.int64]
+    configurable: NDArray[np.int64]
     table: ConfigTable
 
     def __repr__(self) -> str:
@@ -118,10 +131,15 @@ class LayoutGraph(Graph):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TileGraph(Graph):
-    """One kernel; configurations choose its tile sizes."""
+    """One kernel; configurations choose its tile sizes.
 
-    config_feat: NDArray[np.float32]  # (configs, 24) columns as in `xlarank.data.schema.TILE_COLUMNS`
-    normalizers: NDArray[np.int64]  # (configs,) runtime of the compiler's default in the same run
+    Attributes:
+        config_feat: ``(configs, 24)``, columns as in `xlarank.data.schema.TILE_COLUMNS`.
+        normalizers: ``(configs,)`` runtime of the compiler's default in the same run.
+    """
+
+    config_feat: NDArray[np.float32]
+    normalizers: NDArray[np.int64]
 
     @cached_property
     def duplicates(self) -> Duplicates:
@@ -129,12 +147,12 @@ class TileGraph(Graph):
 
     @property
     def cost(self) -> NDArray[np.float64]:
-        """``(configs,)`` runtime over the normalizer of the same row: no unit, lower is faster; inf without one."""
+        """``(configs,)`` runtime over the row's normalizer: dimensionless, lower is faster; inf if not measured."""
         return np.where(self.measured, self.runtime / self.normalizers, np.inf)
 
 
 def graph_kind(graph: Graph) -> Kind:
-    """Return what the configurations choose: "layout" or "tile"."""
+    """Return the kind of a graph, "layout" or "tile"."""
     return "layout" if isinstance(graph, LayoutGraph) else "tile"
 
 
@@ -149,8 +167,8 @@ class GraphCounts(NamedTuple):
 def read_graph(path: Path, kind: Kind | None = None) -> LayoutGraph | TileGraph:
     """Read and check one npz file.
 
-    ``kind`` is the kind its folder promises; without it, the arrays in the file decide.
-    Raises `GraphFileError` naming the file for anything outside the format.
+    By default the kind is inferred from the arrays. Raises `GraphFileError`, which names the file, if the format is
+    violated.
     """
     with NpzReader(path) as archive, naming(path.name, _MEND):
         kind = kind or ("layout" if "node_config_feat" in archive.names else "tile")
@@ -199,7 +217,7 @@ def _check_headers(archive: NpzReader, kind: Kind) -> GraphCounts:
 def _shape(
     archive: NpzReader, name: str, shape: Sequence[int | None], kinds: str = "iu", do: str = ""
 ) -> tuple[int, ...]:
-    """Return the shape in an array's header; refuse another one (None: any extent) or another kind of numbers."""
+    """Return an array's shape; raise unless it matches ``shape`` (None: any extent) and its type ``kinds``."""
     header = archive.header(name)
     if header.dtype.kind not in kinds:
         expected = "integers or floats" if "f" in kinds else "integers"
@@ -221,7 +239,7 @@ def _read_layout(archive: NpzReader) -> LayoutGraph:
     splits = _integers(archive, "node_splits", 0, nodes).reshape(-1)
     if (np.diff(splits) < 0).any():
         raise GraphFileError("node_splits goes down", expected="starts of computations in order")
-    order = np.argsort(listed)  # features are computed alike whatever order the file lists the nodes in
+    order = np.argsort(listed)  # features must not depend on the order in the file
     configurable = listed[order]
     in_order = np.array_equal(configurable, listed)
     with closing(archive.stream("node_config_feat")) as blocks:  # or an error would leave the file open
@@ -271,7 +289,7 @@ def _integers(archive: NpzReader, name: str, low: int, high: int | None = None) 
 
 
 def _float32(archive: NpzReader, name: str) -> NDArray[np.float32]:
-    with np.errstate(over="ignore"):  # what outgrows float32 becomes inf, and inf is refused
+    with np.errstate(over="ignore"):  # overflow gives inf, which is refused below
         values: NDArray[np.float32] = archive.read(name).astype(np.float32, copy=False)
     if not np.isfinite(values).all():
         raise GraphFileError(f"{name} holds {values[~np.isfinite(values)][0]}", expected="finite numbers")
@@ -290,8 +308,8 @@ def _check_range(name: str, values: NDArray[Any], low: int, high: int | None = N
 def tensor_ranks(node_feat: NDArray[np.float32]) -> NDArray[np.int64]:
     """Return ``(nodes,)`` number of dimensions of each node's output.
 
-    The format has no rank column: it is the place of the last dimension of size above 0, or more if
-    the default layout names a later one (a dimension of size 0 is legal in HLO).
+    The format has no rank column: the rank ends at the last dimension of size above 0, or at a later one that the
+    default layout names (a dimension of size 0 is legal in HLO).
     """
     layout = node_feat[:, _DEFAULT_LAYOUT]
     places = np.arange(1, MAX_RANK + 1)
@@ -323,3 +341,43 @@ def _check_layouts(graph: LayoutGraph) -> None:
                 row = int(wrong.argmax())
                 text = ", ".join(str(entry) for entry in layout[row] if entry >= 0)
                 raise GraphFileError(f"the {slot} layout ({text}) of node {owner[row]} {what}", expected=expected)
+
+
+def has_cycle(edges: NDArray[np.int64], nodes: int) -> bool:
+    """Return whether edges ``(edges, 2)`` (consumer, operand) contain a cycle."""
+    if (edges[:, 0] > edges[:, 1]).all():  # numbered in topological order, as the dataset is
+        return False
+    return bool((node_levels(edges, nodes) < 0).any())
+
+
+def node_levels(edges: NDArray[np.int64], nodes: int) -> NDArray[np.int64]:
+    """Return the number of edges on the longest path from each node to one without operands, ``(nodes,)``.
+
+    Nodes on a cycle, and those that depend on it, get -1.
+
+    >>> node_levels(np.array([[2, 0], [2, 1], [3, 2], [3, 0]]), 4).tolist()
+    [0, 0, 1, 2]
+    """
+    users: list[list[int]] = [[] for _ in range(nodes)]
+    for consumer, operand in edges.tolist():
+        users[operand].append(consumer)
+    missing = np.bincount(edges[:, 0], minlength=nodes).tolist()
+    level = [-1 if missing[node] else 0 for node in range(nodes)]
+    done = [node for node in range(nodes) if not missing[node]]
+    for node in done:  # Kahn's algorithm; nodes finish in order of level, so a node's last operand is its deepest
+        for user in users[node]:
+            missing[user] -= 1
+            if not missing[user]:
+                level[user] = level[node] + 1
+                done.append(user)
+    return np.array(level, np.int64)
+
+
+def structure_hash(opcode: NDArray[np.integer], edges: NDArray[np.integer]) -> int:
+    """Return a 64-bit hash of opcodes and edges, equal for one program at different batch sizes.
+
+    Compilers number a program's nodes independently of its sizes, so no graph matching is needed.
+    """
+    ordered = edges[np.lexsort(edges.T[::-1])] if len(edges) else edges.reshape(0, 2)
+    parts = [np.array([len(opcode)]), opcode, ordered.reshape(-1)]
+    return int.from_bytes(blake2b(np.concatenate(parts).astype("<i8").tobytes(), digest_size=8).digest(), "little")

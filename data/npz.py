@@ -1,7 +1,7 @@
 """Reader for untrusted npz archives: never unpickles, checks sizes before it allocates.
 
-`numpy.load` takes memory for the whole array before it sees the bytes. `NpzReader` checks each header against the
-bytes behind it first, and can hand an array out in blocks of rows straight from the zip stream.
+`numpy.load` takes memory for the whole array before it sees the bytes. `NpzReader` first checks each header against
+the size of the data, and can stream an array in blocks of rows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.errors import GraphFileError
 
-#: Deflate cannot expand a byte to more than this many (zlib's own technical note); a claim beyond is false.
+#: Deflate cannot expand a byte to more than this many (zlib's technical notes).
 _MAX_DEFLATE_RATIO = 1032
 #: Blocks of about this size keep a pass over one block inside the processor's cache.
 _BLOCK_BYTES = 1 << 20
@@ -36,7 +36,7 @@ _UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, Ru
 
 @dataclass(frozen=True)
 class ArrayHeader:
-    """A validated ``.npy`` header; ``length`` is its own, in bytes."""
+    """A validated ``.npy`` header of ``length`` bytes."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -51,13 +51,13 @@ class ArrayHeader:
 class NpzReader:
     """An open npz archive.
 
-    Raises `GraphFileError` for anything that is not a readable, honest archive of plain arrays; once it is open,
-    the messages leave the file's name to `xlarank.data.errors.naming`.
+    Raises `GraphFileError` unless it is a valid archive of plain arrays. Messages after opening omit the file name,
+    which `xlarank.data.errors.naming` adds.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with _refusing(f"{path.name} cannot be opened", "a whole npz (zip) archive"):
+        with _refusing(f"{path.name} cannot be opened", "a complete npz (zip) archive"):
             try:
                 status = path.stat()
             except (FileNotFoundError, NotADirectoryError) as error:
@@ -90,7 +90,7 @@ class NpzReader:
         return self._headers[name]
 
     def read(self, name: str) -> NDArray[Any]:
-        """Return one whole array."""
+        """Return an array."""
         header = self.header(name)
         flat, at = np.empty(header.size, header.dtype), 0
         for piece in self._pieces(name, max(1, _BLOCK_BYTES // max(1, header.dtype.itemsize))):
@@ -99,7 +99,7 @@ class NpzReader:
         return flat.reshape(header.shape, order="F" if header.fortran_order else "C")
 
     def stream(self, name: str) -> Generator[NDArray[Any], None, None]:
-        """Yield the array in blocks of leading rows, about a megabyte each; a thread unpacks the next meanwhile."""
+        """Yield an array in blocks of rows of about a megabyte; a thread unpacks the next block meanwhile."""
         header = self.header(name)
         if header.fortran_order and len(header.shape) > 1:
             expected = "C order, so that it can be read one configuration after the other"
@@ -115,9 +115,9 @@ class NpzReader:
                 yield block.reshape(-1, *header.shape[1:])
 
     def _pieces(self, name: str, most: int) -> Generator[NDArray[Any], None, None]:
-        """Yield the values of an array as they are stored, at most so many at a time."""
+        """Yield the stored values of an array in pieces of at most ``most``."""
         header = self.header(name)
-        with _refusing(f"array {name} is damaged", "a whole array"), self._open(name) as stream:
+        with _refusing(f"array {name} is damaged", "a complete array"), self._open(name) as stream:
             stream.read(header.length)
             left = header.size
             while left:
@@ -149,7 +149,7 @@ class NpzReader:
             if version not in _HEADER_READERS:
                 raise ValueError(f"npy format version {version}")
             shape, fortran, dtype = _HEADER_READERS[version](stream)
-        except Exception as error:  # numpy's parser of a hostile text raises what it likes
+        except Exception as error:  # numpy's parser may raise any error on hostile text
             why = (str(error) or repr(error)).splitlines()[0][:200]
             got = f"array {name} has an unreadable header ({why})"
             raise GraphFileError(got, expected="a plain npy array", do=_SAVE_AGAIN) from error
@@ -181,7 +181,7 @@ def _refusing(got: str, expected: str) -> Iterator[None]:
 
 
 def _ahead(blocks: Generator[NDArray[Any], None, None]) -> Generator[NDArray[Any], None, None]:
-    """Yield the same blocks, of which a thread prepares the next one."""
+    """Yield the blocks while a thread prepares the next one."""
     with closing(blocks), ThreadPoolExecutor(1, "npz-reader") as pool:
         ready = pool.submit(next, blocks, None)
         while (block := ready.result()) is not None:

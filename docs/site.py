@@ -15,8 +15,7 @@ sys.path.insert(0, str(ROOT))
 from mkdocs.structure.files import File, Files
 
 from docs.columns import pages as column_pages
-from xlarank.cli.app import commands, number_span
-from xlarank.cli.guide import GUIDES, RANKERS
+from xlarank.cli.app import GUIDES, RANKERS, commands, number_span
 from xlarank.data.errors import ParameterError
 from xlarank.models import registry
 from xlarank.models.params import ParamSpec

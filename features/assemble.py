@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from xlarank.data.config_table import group_codes
-from xlarank.data.errors import XlarankError
-from xlarank.data.graph import Graph, LayoutGraph, TileGraph, graph_kind, read_graph
-from xlarank.data.topology import structure_hash
-from xlarank.features.block import Block, Scope, Tier
-from xlarank.features.block_files import load_blocks, naming_lines
+from xlarank.data.graph import Graph, LayoutGraph, TileGraph, graph_kind, read_graph, structure_hash
+from xlarank.features.block import Block, Scope
 from xlarank.features.candidates import placed_columns
-from xlarank.features.catalogue import INSTANCE_BLOCKS
+from xlarank.features.catalogue import INSTANCE_BLOCKS, naming_lines
 from xlarank.features.instances.graph_instances import Instances, LazyInstances
 from xlarank.features.instances.pair_blocks import InstanceContext
 from xlarank.features.layout.aggregation import LayoutBlock, columns_of, compute_together
@@ -41,15 +38,13 @@ def compute_features(
 
     Examples:
         >>> import xlarank
-        >>> from xlarank.data.root import SAMPLE
+        >>> from xlarank.data.collection import SAMPLE
         >>> rows = xlarank.compute_features(SAMPLE / "npz" / "tile" / "cpu" / "valid" / "bmm_tb__a.npz")
         >>> rows.select("graph", "configuration", "repeats", "runtime_ns", "kernel__is_dot__flag").row(0)
         ('bmm_tb__a', 0, 1, 569144, 1.0)
     """
-    if tier not in (tiers := [*map(str, Tier)]):
-        raise XlarankError(f"tier is {tier!r}", expected=" or ".join(tiers))
+    settings = FeatureSettings.of(tier, candidates, blocks)
     read = graph if isinstance(graph, Graph) else read_graph(Path(graph))
-    settings = FeatureSettings(Tier(tier), candidates, block_files=load_blocks(*blocks))
     return rows_table([assemble(read, settings)])
 
 

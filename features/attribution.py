@@ -106,4 +106,4 @@ def walk_codes(start: NDArray[Code], end: NDArray[Code], nodes: Ints) -> NDArray
     for walk, order in zip(walks, (nodes, nodes[::-1]), strict=True):
         for step, node in enumerate(order, 1):
             walk[step:, node] = end[node]
-    return walks.reshape(-1, len(start))
+    return walks.reshape(2 * (len(nodes) + 1), len(start))

@@ -66,7 +66,7 @@ class Block(ABC):
     """A group of columns with one physical idea.
 
     A subclass sets the class attributes and `compute`. It is listed in `xlarank.features.catalogue` or defined in a
-    user's file (`xlarank.features.block_files`). Missing docstrings, columns without a meaning, and malformed or
+    user's file (`xlarank.features.catalogue`). Missing docstrings, columns without a meaning, and malformed or
     duplicate names are refused.
 
     Attributes:

@@ -1,15 +1,27 @@
-"""All blocks, in column order."""
+"""All blocks in column order, users' own included, and the hash of their source code."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+import ast
+import hashlib
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final, NamedTuple, get_args
 
+from xlarank.data.errors import BlockError, XlarankError
 from xlarank.data.graph import Kind
 from xlarank.features.block import Block, Scope, Tier
 from xlarank.features.candidates import CandidatePlaces, Frequency, TileCandidatePlaces
 from xlarank.features.instances import node_blocks, pair_blocks
-from xlarank.features.layout import change, copies, dimension_roles, estimated_time, padding
+from xlarank.features.layout import change, copies, estimated_time, padding
 from xlarank.features.program import composition
 from xlarank.features.tile import bounds, inner_loop, tpu_time
 
@@ -44,7 +56,7 @@ BLOCKS: Final = checked(
         copies.ConfigurableNodes(), copies.ChangedSurroundings(), copies.Boundary(),
         padding.Padding(), padding.FinePadding(),
         padding.Outputs(), copies.Propagation(), change.TiedGroups(),
-        dimension_roles.DimensionRoles(), dimension_roles.TypeHistogram(), dimension_roles.MinorSizes(),
+        padding.DimensionRoles(), padding.TypeHistogram(), padding.MinorSizes(),
         padding.Violation(), estimated_time.EstimatedTime(),
         bounds.Bounds(), bounds.TileCounts(), bounds.TileShape(), TileCandidatePlaces(),
         inner_loop.TileInner(), bounds.Kernel(), bounds.Traffic(), tpu_time.TpuTime(),
@@ -79,3 +91,200 @@ def blocks_of(
         if kind in block.kinds and tier in (Tier.FULL, block.tier) and (candidates or not block.transductive)
     ]
     return sorted(chosen, key=lambda block: (block.scope is not Scope.GRAPH, block.transductive))
+
+
+#: Entry-point group of modules that define blocks.
+GROUP: Final = "xlarank.blocks"
+
+
+@dataclass(frozen=True)
+class BlockFile:
+    """A recipe's reference to a file of blocks; only `load_blocks` runs the file.
+
+    Attributes:
+        name: name of the file without folders, or of the entry point.
+        source_hash: hash of the code without comments and docstrings.
+        columns: class name of each block -> its column names.
+    """
+
+    name: str = field(compare=False)
+    source_hash: str
+    columns: dict[str, list[str]] = field(compare=False)
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """The blocks; raises `BlockError` unless this version of the file was loaded."""
+        if self.source_hash not in _loaded and self.name in entry_points(group=GROUP).names:
+            load_blocks(self.name)
+        if self.source_hash in _loaded:
+            return _loaded[self.source_hash].blocks
+        if any(loaded.file.name == self.name for loaded in _loaded.values()):
+            got, do = f"{self.name} has changed", "pass that version, or run build-features and train again"
+        else:
+            got, do = f"the model needs the blocks of {self.name}", f"pass `blocks={self.name}`"
+        raise BlockError(got, expected=f"the version with hash {self.source_hash}", do=do)
+
+    def __reduce__(self) -> tuple[Callable[..., BlockFile], tuple[Any, ...]]:
+        """Pickle together with the source, so that worker processes can load it."""
+        if loaded := _loaded.get(self.source_hash):
+            return (_run, (self.name, loaded.source)) if loaded.source else (_load, (self.name,))
+        return BlockFile, (self.name, self.source_hash, self.columns)
+
+
+class _Loaded(NamedTuple):
+    file: BlockFile
+    blocks: tuple[Block, ...]
+    source: str  # empty for an entry point
+
+
+#: Files that this process has loaded, by hash.
+_loaded: dict[str, _Loaded] = {}
+
+
+def load_blocks(*names: str | Path) -> tuple[BlockFile, ...]:
+    """Run Python files, or the modules of entry points of `GROUP`, and return their blocks.
+
+    Raises `BlockError` for a file that cannot be run or has no blocks, for a block without a docstring and for
+    malformed or duplicate columns.
+    """
+    files = tuple(dict.fromkeys(map(_load, names)))
+    _check([block for file in files for block in file.blocks], " and ".join(file.name for file in files))
+    return files
+
+
+def loaded_blocks() -> tuple[Block, ...]:
+    """Return the blocks of all files that this process has loaded."""
+    return tuple(block for loaded in _loaded.values() for block in loaded.blocks)
+
+
+def _load(name: str | Path) -> BlockFile:
+    path = Path(name)
+    for entry in entry_points(group=GROUP, name=str(name)) if not path.exists() else ():
+        module = entry.load()
+        return _register(entry.name, module, _digest(inspect.getsource(module)))
+    try:
+        source = path.read_text("utf-8")
+    except (OSError, UnicodeError) as error:
+        installed = ", ".join(entry_points(group=GROUP).names) or "none is installed"
+        expected = f"a Python file, or an entry point of {GROUP} ({installed})"
+        raise BlockError(f"{name} cannot be read ({error})", expected=expected) from error
+    return _run(path.name, source)
+
+
+def _run(name: str, source: str) -> BlockFile:
+    try:
+        if (digest := _digest(source)) in _loaded:
+            return _loaded[digest].file
+        module = ModuleType(f"xlarank_blocks_{digest}")
+        sys.modules[module.__name__] = module  # dataclasses look it up
+        exec(compile(source, name, "exec"), vars(module))
+    except Exception as error:
+        raise BlockError(
+            f"{name}{_line(error, name)} cannot be loaded ({type(error).__name__}: {error})"
+        ) from error
+    return _register(name, module, digest, source)
+
+
+def _register(name: str, module: ModuleType, digest: str, source: str = "") -> BlockFile:
+    classes = [cls for cls in vars(module).values() if inspect.isclass(cls) and cls.__module__ == module.__name__]
+    blocks = tuple(cls() for cls in classes if issubclass(cls, Block) and not inspect.isabstract(cls))
+    if not blocks:
+        raise BlockError(f"{name} has no blocks", expected="subclasses of xlarank.features.block.Block")
+    _check(blocks, name)
+    file = BlockFile(name, digest, {type(block).__name__: list(block.columns) for block in blocks})
+    _loaded[digest] = _Loaded(file, blocks, source)
+    return file
+
+
+def _check(blocks: Sequence[Block], name: str) -> None:
+    try:
+        checked([*BLOCKS, *blocks])
+        for block in blocks:
+            if block.scope is Scope.INSTANCE or not {*block.kinds} <= {*get_args(Kind)}:
+                known = f"{Scope.GRAPH} or {Scope.CONFIG}, and kinds among {', '.join(get_args(Kind))}"
+                raise TypeError(f"{type(block).__name__} is of {block.scope} and kinds {block.kinds}, not {known}")
+    except (TypeError, AttributeError) as error:
+        raise BlockError(f"{name} cannot be used ({error})") from error
+
+
+def _digest(source: str) -> str:
+    return hashlib.sha256(text_of(source).encode()).hexdigest()[:16]
+
+
+def _line(error: Exception, name: str) -> str:
+    """Return ", line N," for the line of the file that raised the error; empty if other code raised it."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == name]
+    return f", line {lines[-1]}," if lines else ""
+
+
+@contextmanager
+def naming_lines(graph: str, files: Sequence[BlockFile]) -> Iterator[None]:
+    """Convert errors raised in these files to a `BlockError` that names the line."""
+    try:
+        yield
+    except Exception as error:
+        for file in files if not isinstance(error, XlarankError | MemoryError) else ():
+            if line := _line(error, file.name):
+                got = f"{file.name}{line} fails on {graph} ({type(error).__name__}: {error})"
+                raise BlockError(got) from error
+        raise
+
+
+_ROOT: Final = Path(__file__).parent.parent
+#: Files that do not affect computed columns.
+_PRESENTATION: Final = ("data/errors.py", "features/attribution.py", "features/meanings.py")
+
+
+@cache
+def source_hash(root: Path = _ROOT) -> str:
+    """Return a hash of the code below ``root`` that computes columns, equal for all versions of Python.
+
+    Covers ``features/`` without presentation, and the modules of ``data/`` that `features.assemble` imports,
+    directly or not.
+    """
+    features = {path.relative_to(root).as_posix() for path in root.joinpath("features").rglob("*.py")}
+    texts: dict[str, str] = {}
+    reached = ["features/assemble.py"]
+    while reached:
+        if (name := reached.pop()) not in texts and name not in _PRESENTATION:
+            tree = ast.parse(root.joinpath(name).read_bytes())
+            texts[name] = _text(tree)
+            reached += _imported(tree, root)
+    texts |= {name: text_of(root.joinpath(name).read_bytes()) for name in features - {*texts, *_PRESENTATION}}
+    return hashlib.sha256("".join(f"{name}\0{texts[name]}\0" for name in sorted(texts)).encode()).hexdigest()
+
+
+def text_of(source: bytes | str) -> str:
+    """Return the part of a module that is hashed; raises `SyntaxError` or `ValueError` for malformed source."""
+    return _text(ast.parse(source))
+
+
+def _imported(tree: ast.Module, root: Path) -> Iterator[str]:
+    """Yield the files of ``data`` and ``features`` that a module imports."""
+    names: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    for name in names:
+        package, _, rest = name.partition(".")
+        file = rest.replace(".", "/") + ".py"
+        if package == "xlarank" and rest.startswith(("data.", "features.")) and root.joinpath(file).exists():
+            yield file
+
+
+def _text(value: Any) -> str:
+    """Return a syntax tree as text, without docstrings and fields that are empty or differ by version of Python."""
+    if isinstance(value, list):
+        return f"[{','.join(map(_text, value))}]"
+    if not isinstance(value, ast.AST):
+        return ascii(value)
+    fields = {
+        name: getattr(value, name, None) for name in value._fields if name not in ("kind", "type_comment", "ctx")
+    }
+    documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    if isinstance(value, documented) and ast.get_docstring(value, clean=False) is not None:
+        fields["body"] = value.body[1:]
+    texts = [f"{name}={_text(part)}" for name, part in fields.items() if part is not None and part != []]
+    return f"{type(value).__name__}({','.join(texts)})"

@@ -15,9 +15,8 @@ from xlarank.data.errors import XlarankError, did_you_mean
 from xlarank.data.graph import Graph, Kind, tensor_ranks
 from xlarank.data.schema import ELEMENT_BYTES, LAYOUT_SLOTS, MAX_RANK, NODE_COLUMN, OPCODES
 from xlarank.features.block import Block, Cause
-from xlarank.features.block_files import loaded_blocks
 from xlarank.features.candidates import placed_columns
-from xlarank.features.catalogue import BLOCKS, INSTANCE_BLOCKS, every_block
+from xlarank.features.catalogue import BLOCKS, INSTANCE_BLOCKS, every_block, loaded_blocks
 
 _ELEMENT: Final = "shape_element_type_is_"
 

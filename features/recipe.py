@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from xlarank.data.errors import XlarankError
 from xlarank.data.graph import Kind
 from xlarank.features.block import Block, Scope, Tier
-from xlarank.features.block_files import BlockFile
-from xlarank.features.catalogue import blocks_of
+from xlarank.features.catalogue import BlockFile, blocks_of, load_blocks, source_hash
 from xlarank.features.program.tensors import TPU, Tiling
-from xlarank.features.source_code import source_hash
 
 
 @dataclass(frozen=True)
@@ -20,13 +20,20 @@ class FeatureSettings:
 
     Attributes:
         candidates: whether to compute transductive columns, computed from the graph's candidate set.
-        block_files: users' blocks, from `xlarank.features.block_files.load_blocks`.
+        block_files: users' blocks, from `xlarank.features.catalogue.load_blocks`.
     """
 
     tier: Tier = Tier.FULL
     candidates: bool = True
     tiling: Tiling = TPU
     block_files: tuple[BlockFile, ...] = ()
+
+    @classmethod
+    def of(cls, tier: str, candidates: bool, block_files: Iterable[str | Path] = ()) -> FeatureSettings:
+        """Load the users' blocks; raises `XlarankError` for an unknown tier and `BlockError` for a broken file."""
+        if tier not in (tiers := [*map(str, Tier)]):
+            raise XlarankError(f"`tier` is {tier!r}", expected=" or ".join(tiers))
+        return cls(Tier(tier), candidates, block_files=load_blocks(*block_files))
 
     def blocks(self, kind: Kind) -> list[Block]:
         """Return the blocks of one kind of graph, in column order; raises `BlockError` if a file is not loaded."""

@@ -26,8 +26,7 @@ import polars as pl
 
 from xlarank.data.collection import SPLITS, Collection
 from xlarank.data.errors import FeatureStoreError
-from xlarank.data.files import atomic_write, read_bytes, read_text, write_json, write_parquet
-from xlarank.data.typed_json import from_json
+from xlarank.data.files import atomic_write, from_json, read_bytes, read_text, write_json, write_parquet
 from xlarank.data.workspace import Workspace
 from xlarank.features.instances.graph_instances import ARRAYS, Instances, LazyInstances
 from xlarank.features.recipe import Recipe, Source

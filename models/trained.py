@@ -18,9 +18,8 @@ import numpy as np
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError, WorkspaceError
-from xlarank.data.files import new_mode, read_bytes, read_text, write_json
+from xlarank.data.files import from_json, new_mode, read_bytes, read_text, write_json
 from xlarank.data.graph import Kind
-from xlarank.data.typed_json import from_json
 from xlarank.data.workspace import Workspace
 from xlarank.features.recipe import Recipe
 from xlarank.features.rows import GraphRows
@@ -60,7 +59,7 @@ class ModelCard:
         tuned: whether ``params`` are from a study.
         trained_on: names of training graphs by split.
         folds: out-of-fold metrics, ``{graph: {metric: value}}``; empty with fewer than two families.
-        folds_by: held-out unit, a key of `xlarank.models.validation.curves.FOLDS_OF`.
+        folds_by: held-out unit, a key of `xlarank.models.validation.folds.FOLDS_OF`.
         target: name of the hardware to rank for (`xlarank.features.targets`).
         kinds: kernel families known to be in the training data; empty for layouts.
         fallback: fallback for unseen kernel families; None if it was not evaluated.
@@ -147,7 +146,9 @@ class TrainedModel:
         if code_hash != card.recipe.code_hash:
             expected = f"{card.recipe.code_hash}, which the model of {card.collection} was trained on"
             do = "run build-features, then train again"
-            raise ModelError(f"the rows were made by feature code {code_hash}", expected=expected, do=do)
+            raise ModelError(
+                f"the rows were computed by version {code_hash} of the feature code", expected=expected, do=do
+            )
 
     def select(self, rows: GraphRows) -> GraphRows:
         """Return rows with only the model's columns; raises `ModelError` if any is missing."""
@@ -162,7 +163,7 @@ class TrainedModel:
         rows = graph.matrix()
         scores = np.stack([ranker.predict(rows, graph.columns, graph.instances) for ranker in self.rankers])
         if not np.isfinite(scores).all():
-            got = f"the model of {self.card.collection} gives scores that are no numbers"
+            got = f"the model of {self.card.collection} returned scores that are not finite"
             raise ModelError(got, do="train again, or use a model from somebody you trust")
         fallback = self.card.fallback
         unseen = unseen_kinds(graph, self.card.kinds) if fallback else ()
@@ -256,7 +257,7 @@ def _load(folder: Path, card: ModelCard) -> TrainedModel:
 
 
 def _unusable(path: Path, error: Exception) -> ModelError:
-    return ModelError(f"{path} cannot be used ({error})", expected="a whole model", do="run train again")
+    return ModelError(f"{path} cannot be used ({error})", expected="a complete model", do="run train again")
 
 
 def fingerprint(card: ModelCard) -> str:

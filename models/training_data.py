@@ -8,9 +8,8 @@ from typing import Any, Final, Self
 
 import numpy as np
 
-from xlarank.data.errors import ModelError, counted
+from xlarank.data.errors import MAX_ROUNDS, MAX_SEED, MAX_THREADS, ModelError, counted
 from xlarank.data.family import program_family
-from xlarank.data.ranges import MAX_ROUNDS, MAX_SEED, MAX_THREADS
 from xlarank.features.rows import GraphRows, draw_of_graph
 from xlarank.features.targets import Target
 from xlarank.models.arrays import Floats, Indices, Integers, Matrix

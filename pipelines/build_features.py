@@ -10,18 +10,15 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Final
 
-from xlarank.data.collection import GraphFile, choose_splits, discover, graph_files
-from xlarank.data.errors import WorkspaceError
+from xlarank.data.collection import DataRoot, GraphFile, choose_splits, discover, graph_files
+from xlarank.data.errors import WorkspaceError, require_ranges, require_seconds
 from xlarank.data.files import sweep_partial
-from xlarank.data.ranges import require_ranges, require_seconds
-from xlarank.data.root import DataRoot
 from xlarank.data.workspace import Workspace
 from xlarank.features.recipe import FeatureSettings, Recipe
 from xlarank.features.store import Manifest, remove_other_rows, write_manifest
 from xlarank.pipelines.support.building import Outcome, PartJob, cluster_outcomes, local_outcomes, part_jobs
 from xlarank.pipelines.support.progress import Progress, Silent, steps_of
-from xlarank.pipelines.support.workspace_collections import require_one_root
-from xlarank.pipelines.support.workspace_lock import workspace_lock
+from xlarank.pipelines.support.workspaces import require_one_root, workspace_lock
 from xlarank.pipelines.training.budget import forecast_building
 
 #: Below this many bytes of npz, starting worker processes costs more than it saves.

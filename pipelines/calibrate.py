@@ -13,11 +13,10 @@ from xlarank.data.workspace import Workspace
 from xlarank.models.explanation.calibration import Calibration, ScoredGraph
 from xlarank.models.trained import fingerprint, model_of, read_card
 from xlarank.models.training_data import FitSettings
-from xlarank.models.validation.curves import KIND, FoldPlan, out_of_fold_scores
+from xlarank.models.validation.folds import KIND, FoldPlan, out_of_fold_scores
 from xlarank.pipelines.ranking.model_choice import models_named
 from xlarank.pipelines.support.progress import Progress, Silent, steps_of
-from xlarank.pipelines.support.workspace_collections import skip_unless_named
-from xlarank.pipelines.support.workspace_lock import workspace_lock
+from xlarank.pipelines.support.workspaces import skip_unless_named, workspace_lock
 from xlarank.pipelines.training.training_sets import learned_by
 
 

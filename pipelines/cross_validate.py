@@ -15,19 +15,27 @@ from xlarank.data.errors import CollectionError, XlarankError, counted, did_you_
 from xlarank.data.workspace import Workspace
 from xlarank.features.catalogue import BLOCKS
 from xlarank.models.base import Ranker
-from xlarank.models.registry import ranker_class
+from xlarank.models.registry import params_for, ranker_class
 from xlarank.models.trained import model_of
 from xlarank.models.training_data import FitSettings, TrainingData
-from xlarank.models.validation.best_params import params_for
-from xlarank.models.validation.curves import FAMILY, FOLDS_OF, KIND, MOST_FOLDS, Curves, FoldPlan
-from xlarank.models.validation.folds import Fallback, family_folds, graph_folds, whole_folds
+from xlarank.models.validation.folds import (
+    FAMILY,
+    FOLDS_OF,
+    KIND,
+    MOST_FOLDS,
+    Curves,
+    Fallback,
+    FoldPlan,
+    family_folds,
+    graph_folds,
+    whole_folds,
+)
 from xlarank.models.validation.metrics import paired_difference
 from xlarank.pipelines.support.evaluation import Evaluation, score_name
 from xlarank.pipelines.support.progress import Progress, Silent, steps_of
 from xlarank.pipelines.support.results import results_table, write_results
 from xlarank.pipelines.support.score_files import write_out_of_fold
-from xlarank.pipelines.support.workspace_collections import chosen_collections, skip_unless_named
-from xlarank.pipelines.support.workspace_lock import write_or_note
+from xlarank.pipelines.support.workspaces import chosen_collections, skip_unless_named, write_or_note
 from xlarank.pipelines.training.training_sets import StoredTrainingSet, learned_by, read_training_set
 
 GRAPH: Final = "graph"

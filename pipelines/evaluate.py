@@ -25,8 +25,7 @@ from xlarank.pipelines.support.evaluation import Evaluation, Rankings, add_metri
 from xlarank.pipelines.support.progress import Progress, Silent, steps_of
 from xlarank.pipelines.support.results import write_results
 from xlarank.pipelines.support.score_files import ScoreFiles
-from xlarank.pipelines.support.workspace_collections import chosen_collections, skip_unless_named
-from xlarank.pipelines.support.workspace_lock import write_or_note
+from xlarank.pipelines.support.workspaces import chosen_collections, skip_unless_named, write_or_note
 
 
 def evaluate(

@@ -15,13 +15,15 @@ from xlarank.data.workspace import Workspace
 from xlarank.models import trained
 from xlarank.models.registry import DEFAULT
 from xlarank.models.trained import CARD, Continued, TrainedModel
-from xlarank.models.validation.curves import MOST_FOLDS, FoldPlan
-from xlarank.models.validation.folds import family_folds
+from xlarank.models.validation.folds import MOST_FOLDS, FoldPlan, family_folds
 from xlarank.models.validation.metrics import graph_metrics, paired_difference
 from xlarank.pipelines.ranking.model_choice import SHIPPED
-from xlarank.pipelines.support import workspace_collections
 from xlarank.pipelines.support.progress import Progress, Silent, steps_of
-from xlarank.pipelines.support.workspace_collections import chosen_collections, skip_unless_named
+from xlarank.pipelines.support.workspaces import (
+    chosen_collections,
+    skip_unless_named,
+    trained_collections,
+)
 from xlarank.pipelines.training import fitting
 from xlarank.pipelines.training.fitting import Candidate, TrainingJob, TrainRequest, TrainResult
 from xlarank.pipelines.training.training_sets import StoredTrainingSet, extra_collections, read_training_set
@@ -51,13 +53,17 @@ def fine_tune(
     extra = extra_collections(workspace, request.also_from)
     results: list[TrainResult] = []
     left_out: dict[str, str] = {}
+    chosen = chosen_collections(workspace, request.collections)
+    # Loaded before the loop, which may replace the model that is continued.
+    models = {kind: find_model(start, workspace, kind) for kind in {collection.kind for collection in chosen}}
+    for model, _ in models.values():
+        if request.model not in (DEFAULT, model.card.model):
+            got = f"`model={request.model}` beside a model to fine-tune, which is of {model.card.model}"
+            raise ModelError(got, do="leave one of them out")
     with fitting.fit_settings(request) as settings:
-        for collection in chosen_collections(workspace, request.collections):
-            model, source = find_model(start, workspace, collection.kind)
+        for collection in chosen:
+            model, source = models[collection.kind]
             card = model.card
-            if request.model not in (DEFAULT, card.model):
-                got = f"`model={request.model}` beside a model to fine-tune, which is of {card.model}"
-                raise ModelError(got, do="leave one of them out")
             named = replace(request, model=card.model, allow_constant=True)
             with skip_unless_named(collection, request.collections, left_out):
                 began = time.monotonic()
@@ -81,16 +87,14 @@ def fine_tune(
     return results + [TrainResult(name, skipped=why) for name, why in left_out.items()]
 
 
-def find_model(name: str, workspace: Workspace, kind: Kind = "layout") -> tuple[TrainedModel, str]:
+def find_model(name: str, workspace: Workspace, kind: Kind) -> tuple[TrainedModel, str]:
     """Load the shipped ranker of a kind, a collection's model or a model folder; return it with its source.
 
     Raises `ModelError` if there is none.
     """
     if name == SHIPPED:
         return trained.pretrained_model(kind), SHIPPED
-    collections = {
-        str(collection): collection for collection in workspace_collections.trained_collections(workspace)
-    }
+    collections = {str(collection): collection for collection in trained_collections(workspace)}
     if name in collections:
         return trained.model_of(workspace, collections[name]), str(workspace.model(collections[name]))
     if (Path(name) / CARD).exists():

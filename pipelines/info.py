@@ -6,11 +6,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from xlarank.data.collection import graph_files
+from xlarank.data.collection import DataRoot, graph_files
 from xlarank.data.errors import XlarankError
-from xlarank.data.graph import LayoutGraph, TileGraph, read_graph
-from xlarank.data.root import DataRoot
-from xlarank.data.topology import structure_hash
+from xlarank.data.graph import LayoutGraph, TileGraph, read_graph, structure_hash
 from xlarank.models.validation.label_noise import relative_std
 from xlarank.models.validation.layout_labels import describe_labels
 from xlarank.pipelines.support.progress import Progress, steps_of

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import csv
 import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
-from xlarank.data.errors import ArgumentError, GraphFileError, XlarankError
+import numpy as np
+from numpy.typing import NDArray
+
+from xlarank.data.errors import ArgumentError, GraphFileError, XlarankError, counted
+from xlarank.data.files import atomic_write
 from xlarank.data.graph import Graph, LayoutGraph, TileGraph, read_graph
 from xlarank.data.workspace import Workspace
+from xlarank.features.layout.time_model import NodeTime, config_times
+from xlarank.features.rows import GraphRows
+from xlarank.models.explanation.calibration import Trust
 from xlarank.models.trained import TrainedModel
+from xlarank.models.validation.metrics import compiler_cost, graph_metrics, order_of, speedups
 from xlarank.pipelines.ranking.model_choice import model_for_graph, rows_for_model
-from xlarank.pipelines.ranking.result import Ranking
 from xlarank.pipelines.support.progress import Progress, steps_of
+
+if TYPE_CHECKING:  # imported when a table or an explanation is requested
+    import pandas as pd
+    import polars as pl
+
+    from xlarank.pipelines.ranking.score_difference import Explanation
 
 
 def rank(
@@ -55,9 +72,190 @@ def rank_folder(
     return rankings, broken
 
 
+#: First characters of cells that a spreadsheet evaluates.
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A configuration with its rank.
+
+    Attributes:
+        rank: 1-based rank among distinct configurations.
+        configuration: id in the file; the first of identical configurations.
+        runtime_ns: measured runtime of this configuration; None if not measured.
+        certainly_ahead_of: number of distinct configurations that are certainly slower; None without calibration.
+        speedup: runtime of the compiler's default over this one's, each the least of its repeats; None if unknown.
+        estimated_ns: runtime predicted by the model; None if it only ranks.
+    """
+
+    rank: int
+    configuration: int
+    score: float
+    runtime_ns: int | None
+    identical: list[int]
+    identical_runtime_ns: list[int | None]
+    certainly_ahead_of: int | None = None
+    speedup: float | None = None
+    estimated_ns: float | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return JSON values; unknown optional ones are left out."""
+        optional = ("certainly_ahead_of", "speedup", "estimated_ns")
+        return {name: value for name, value in asdict(self).items() if value is not None or name not in optional}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Ranking:
+    """The ranked configurations of a graph.
+
+    Attributes:
+        collection: collection whose model ranked them.
+        order: ``(configs,)`` configuration ids, fastest first.
+        scores: ``(configs,)`` by configuration id; lower is faster; only comparable within the graph.
+        same_as: ``(configs,)`` lowest id of an identical configuration.
+        runtime: ``(configs,)`` measured nanoseconds, 0 if not measured.
+        metrics, trust: None without runtimes in the file or without calibration.
+        fallback: description of the rule that ranks a kernel of an unseen kind; else empty.
+        speedup: ``(configs,)`` runtime of the compiler's default over that of each configuration, each the minimum
+            of its repeats (tiles: of runtime / normalizer), NaN if not measured; None if the default is unknown.
+        speedups: speedups of the first and of the best of five (`xlarank.models.validation.metrics`), if known.
+        estimated: ``(configs,)`` predicted runtime in nanoseconds; None if the model only ranks.
+    """
+
+    graph: str
+    collection: str
+    order: NDArray[np.intp]
+    scores: NDArray[np.float64]
+    same_as: NDArray[np.int64]
+    runtime: NDArray[np.int64]
+    metrics: dict[str, float] | None
+    trust: Trust | None
+    fallback: str
+    shipped: bool
+    speedup: NDArray[np.float64] | None
+    speedups: dict[str, float] | None
+    estimated: NDArray[np.float64] | None
+    source: tuple[Graph, TrainedModel]
+
+    def __repr__(self) -> str:
+        first = ", ".join(map(str, self.order[:5])) + ", ..." * (len(self.order) > 5)
+        configs = f"{counted(len(self.order), 'configuration')} ({np.count_nonzero(self.runtime):,} measured)"
+        return f"<Ranking of {self.graph!r} by the model of {self.collection}: {configs}, fastest first: {first}>"
+
+    @classmethod
+    def of(cls, graph: Graph, rows: GraphRows, model: TrainedModel) -> Ranking:
+        """Rank a graph by the model's scores of its rows."""
+        scored, kind = model.score(rows), model.card.kind
+        scores = scored.mean[rows.group]
+        compiler = compiler_cost(kind, rows) if rows.labelled else None
+        calibration = None if scored.fallback else model.calibration  # does not apply to fallback scores
+        times = model.nanoseconds(scored)
+        least = rows.row_cost[rows.group]
+        return cls(
+            graph=graph.name, collection=model.card.collection, order=order_of(scores), scores=scores,
+            same_as=graph.duplicates.first[rows.group], runtime=graph.runtime,
+            metrics=graph_metrics(kind, scores, rows.cost, rows.group) if rows.labelled and rows.rankable else None,
+            trust=Trust(calibration, scored.per_seed, rows.group) if calibration else None,
+            fallback=scored.fallback, shipped=model.shipped,
+            speedup=None if compiler is None else np.where(np.isfinite(least), compiler / least, np.nan),
+            speedups=None if compiler is None else speedups(scores, least, compiler, rows.group),
+            estimated=None if times is None else times[rows.group], source=(graph, model),
+        )  # fmt: skip
+
+    def explain(self, config: int | None = None, against: str | int | None = None) -> Explanation:
+        """Explain why a configuration, by default the first, scores better than another."""
+        from xlarank.pipelines.ranking.score_difference import explain_graph  # slow import: networkx
+
+        return explain_graph(*self.source, config=config, against=against)
+
+    def best(self, top: int | None = None) -> list[Ranked]:
+        """Return the first ``top`` distinct configurations (all by default), each with its identical ones."""
+        alike: dict[int, list[int]] = {}
+        for config in self.order:
+            alike.setdefault(int(self.same_as[config]), []).append(int(config))
+        return [
+            Ranked(
+                rank=rank,
+                configuration=config,
+                score=float(self.scores[config]),
+                runtime_ns=self._runtime_of(config),
+                identical=identical,
+                identical_runtime_ns=list(map(self._runtime_of, identical)),
+                certainly_ahead_of=None if self.trust is None else int(self.trust.ahead_of[config]),
+                speedup=self._speedup_of(config),
+                estimated_ns=None if self.estimated is None else float(self.estimated[config]),
+            )
+            for rank, (config, *identical) in enumerate(list(alike.values())[:top], start=1)
+        ]
+
+    def node_times(self, config: int) -> list[NodeTime]:
+        """Return estimated times of the configurable nodes; empty unless the model is the time model itself."""
+        graph, model = self.source
+        return config_times(graph, config) if isinstance(graph, LayoutGraph) and model.is_time_model else []
+
+    def _runtime_of(self, config: int) -> int | None:
+        return int(self.runtime[config]) if self.runtime[config] > 0 else None
+
+    def _speedup_of(self, config: int) -> float | None:
+        return None if self.speedup is None or np.isnan(self.speedup[config]) else float(self.speedup[config])
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return a table with one row per configuration, fastest first.
+
+        Columns: ``rank`` (1-based), ``configuration``, ``score``, ``same_as`` (the lowest id of an identical
+        configuration), ``runtime_ns`` and ``speedup`` over the compiler's default, null if unknown.
+        """
+        import polars as pl
+
+        return pl.DataFrame({
+            "rank": np.arange(1, len(self.order) + 1), "configuration": self.order.astype(np.int64),
+            "score": self.scores[self.order], "same_as": self.same_as[self.order],
+            "runtime_ns": pl.Series(list(map(self._runtime_of, self.order)), dtype=pl.Int64),
+            "speedup": pl.Series(list(map(self._speedup_of, self.order)), dtype=pl.Float64),
+        })  # fmt: skip
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return `to_polars` as a pandas frame."""
+        return self.to_polars().to_pandas()
+
+    def as_json(self, top: int | None = None) -> dict[str, Any]:
+        """Return JSON values: the full order, and details of the first ``top``."""
+        return {
+            "graph": self.graph, "collection": self.collection, "shipped": self.shipped, "fallback": self.fallback,
+            "order": self.order.tolist(), "best": [entry.as_json() for entry in self.best(top)],
+            "metrics": self.metrics, "speedups": self.speedups,
+            "trust": self.trust.as_json() if self.trust else None,
+        }  # fmt: skip
+
+
+def write_rankings(path: Path, rankings: Mapping[str, Ranking]) -> None:
+    """Write rankings, keyed by graph name, as CSV: a line per distinct configuration, fastest first.
+
+    ``identical`` lists configurations joined by ``;``; unknown values are empty. A name that a spreadsheet would
+    evaluate (``=1+1``) is prefixed with an apostrophe. Raises `WorkspaceError`.
+    """
+    with atomic_write(path) as partial, partial.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(_CSV_HEADER)
+        for name, ranking in rankings.items():
+            for entry in ranking.best():
+                runtime, speedup = (None if x is None else repr(x) for x in (entry.runtime_ns, entry.speedup))
+                place = _as_text(name), ranking.collection, entry.rank, entry.configuration, repr(entry.score)
+                writer.writerow([*place, runtime, ";".join(map(str, entry.identical)), speedup])
+
+
+def _as_text(name: str) -> str:
+    text = f"'{name}" if name.startswith(_FORMULA) else name
+    return text.replace("\r", " ")  # csv.writer does not quote \r, and readers take it for a line end
+
+
 def _graph_files(folder: Path) -> list[Path]:
     paths = []
     for place, folders, files in os.walk(folder):
         folders[:] = [x for x in folders if x[0] != "." and not Path(place, x, "pyvenv.cfg").exists()]
         paths += [Path(place, name) for name in files if name.endswith(".npz") and not name.startswith(".")]
     return sorted(paths)
+
+
+_CSV_HEADER: Final = ("graph", "model", "rank", "configuration", "score", "runtime_ns", "identical", "speedup")

@@ -15,11 +15,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 import xlarank
-from xlarank.data.collection import SPLITS, Collection
+from xlarank.data.collection import SPLITS, Collection, find_data_root
 from xlarank.data.errors import FeatureStoreError, ModelError, XlarankError, counted
 from xlarank.data.files import atomic_write, read_bytes, read_text
 from xlarank.data.graph import read_graph
-from xlarank.data.root import find_data_root
 from xlarank.data.workspace import Workspace
 from xlarank.features.meanings import cause_of, column_meanings
 from xlarank.features.store import Manifest, read_manifest
@@ -35,7 +34,7 @@ from xlarank.pipelines.reporting import charts
 from xlarank.pipelines.support import evaluation
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.results import leaderboard, read_results
-from xlarank.pipelines.support.workspace_collections import chosen_collections
+from xlarank.pipelines.support.workspaces import chosen_collections
 
 if TYPE_CHECKING:
     from jinja2 import Template

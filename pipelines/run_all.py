@@ -16,11 +16,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from xlarank.data.collection import Collection, GraphFile, discover, graph_files, survey
+from xlarank.data.collection import Collection, DataRoot, GraphFile, discover, graph_files, survey
 from xlarank.data.errors import CollectionError, GraphFileError, XlarankError, counted
 from xlarank.data.files import atomic_write, write_json
 from xlarank.data.graph import graph_size
-from xlarank.data.root import DataRoot
 from xlarank.data.submission import complete_submission, submission_id
 from xlarank.data.workspace import Workspace
 from xlarank.features.store import each_graph, read_manifest
@@ -34,8 +33,7 @@ from xlarank.pipelines.reporting.charts import in_fixed_colours, ranks_chart, sh
 from xlarank.pipelines.submit import Submission, submit
 from xlarank.pipelines.support.processes import isolated
 from xlarank.pipelines.support.progress import Progress, Silent
-from xlarank.pipelines.support.workspace_collections import require_one_root
-from xlarank.pipelines.support.workspace_lock import workspace_lock
+from xlarank.pipelines.support.workspaces import require_one_root, workspace_lock
 from xlarank.pipelines.train import train
 from xlarank.pipelines.training import budget
 from xlarank.pipelines.training.budget import CollectionPlan, RunSettings, read_first_scores

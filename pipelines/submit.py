@@ -9,10 +9,9 @@ from functools import partial
 from pathlib import Path
 
 from xlarank.data import submission
-from xlarank.data.collection import Collection, discover, graph_files
+from xlarank.data.collection import Collection, DataRoot, discover, find_data_root, graph_files
 from xlarank.data.errors import CollectionError, DataRootError, GraphFileError, counted, reasons
 from xlarank.data.graph import graph_size
-from xlarank.data.root import DataRoot, find_data_root
 from xlarank.data.submission import TILE_TOP, complete_submission, submission_id
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
@@ -24,8 +23,7 @@ from xlarank.pipelines.ranking.model_choice import SHIPPED, model_for_collection
 from xlarank.pipelines.support import score_files
 from xlarank.pipelines.support.progress import Progress, Silent, steps_of
 from xlarank.pipelines.support.score_files import ScoreFiles
-from xlarank.pipelines.support.workspace_collections import chosen_collections, skip_unless_named
-from xlarank.pipelines.support.workspace_lock import write_or_note
+from xlarank.pipelines.support.workspaces import chosen_collections, skip_unless_named, write_or_note
 
 
 @dataclass

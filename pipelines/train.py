@@ -11,11 +11,10 @@ from xlarank.data.errors import CollectionError, ModelError
 from xlarank.data.workspace import Workspace
 from xlarank.features.targets import target_of
 from xlarank.models.rankers.time_trees import TimeTrees
-from xlarank.models.registry import DEFAULT, RANKERS, ranker_class
-from xlarank.models.validation.best_params import params_for
-from xlarank.models.validation.curves import FoldPlan
+from xlarank.models.registry import DEFAULT, RANKERS, params_for, ranker_class
+from xlarank.models.validation.folds import FoldPlan
 from xlarank.pipelines.support.progress import Progress, Silent, steps_of
-from xlarank.pipelines.support.workspace_collections import chosen_collections, skip_unless_named
+from xlarank.pipelines.support.workspaces import chosen_collections, skip_unless_named
 from xlarank.pipelines.training import fitting
 from xlarank.pipelines.training.fitting import Candidate, TrainingJob, TrainRequest, TrainResult
 from xlarank.pipelines.training.training_sets import extra_collections, read_training_set

@@ -18,19 +18,16 @@ import optuna
 from optuna.study import MaxTrialsCallback
 from optuna.trial import FrozenTrial, TrialState
 
-from xlarank.data.errors import CollectionError, XlarankError
+from xlarank.data.errors import CollectionError, XlarankError, require_ranges, require_seconds
 from xlarank.data.files import atomic_write
-from xlarank.data.ranges import require_ranges, require_seconds
 from xlarank.data.workspace import Workspace
-from xlarank.models.registry import DEFAULT, ranker_class
+from xlarank.models.registry import DEFAULT, BestParams, ranker_class, tuned_members
 from xlarank.models.training_data import FitSettings
-from xlarank.models.validation.best_params import BestParams, tuned_members
-from xlarank.models.validation.curves import FACTOR, FoldPlan, climb, rungs_of
+from xlarank.models.validation.folds import FACTOR, FoldPlan, climb, rungs_of
 from xlarank.models.validation.metrics import paired_difference
 from xlarank.pipelines.support.evaluation import score_name
 from xlarank.pipelines.support.progress import Progress, Silent, steps_of
-from xlarank.pipelines.support.workspace_collections import chosen_collections, skip_unless_named
-from xlarank.pipelines.support.workspace_lock import workspace_lock
+from xlarank.pipelines.support.workspaces import chosen_collections, skip_unless_named, workspace_lock
 from xlarank.pipelines.training.studies import FINISHED, PROCESS, StudyOptions, open_storage, open_study
 from xlarank.pipelines.training.training_sets import StoredTrainingSet, read_training_set
 

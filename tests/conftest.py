@@ -80,5 +80,5 @@ def _no_data_root_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests must not depend on where the developer keeps the dataset: the embedded sample it is."""
     nowhere = Path(os.devnull) / "absent"
     monkeypatch.delenv("XLARANK_DATA", raising=False)
-    monkeypatch.setattr("xlarank.data.root.KAGGLE", nowhere)
-    monkeypatch.setattr("xlarank.data.root.HOME", nowhere)
+    monkeypatch.setattr("xlarank.data.collection.KAGGLE", nowhere)
+    monkeypatch.setattr("xlarank.data.collection.HOME", nowhere)

@@ -12,9 +12,9 @@ import pytest
 import xlarank
 from tests.graphs import save_npz
 from tests.pipelines.trees import layout_graph, tile_graph
+from xlarank.data.collection import SAMPLE
 from xlarank.data.errors import GraphFileError, ModelError, XlarankError
 from xlarank.data.graph import LayoutGraph, TileGraph
-from xlarank.data.root import SAMPLE
 from xlarank.features.assemble import assemble
 from xlarank.features.block import Tier
 from xlarank.features.recipe import FeatureSettings
@@ -66,7 +66,7 @@ def test_a_tier_and_no_candidates_make_fewer_features(tmp_path: Path) -> None:
     assert set(table.columns) < set(whole.columns)
     without = xlarank.compute_features(path, candidates=False)
     assert {name.split("__")[0] for name in set(whole.columns) - set(without.columns)} & {"rank", "zscore"}
-    with pytest.raises(XlarankError, match="tier is 'most'; expected fast or full"):
+    with pytest.raises(XlarankError, match="`tier` is 'most'; expected fast or full"):
         xlarank.compute_features(path, tier="most")
 
 

@@ -69,7 +69,7 @@ def test_imports_point_one_way() -> None:
             ] == []
     names = {entry.dotted for entry in all_of("xlarank")}
     assert "xlarank.pipelines.tune.tune" in names, "imports inside a function are seen"
-    assert "xlarank.data.root.DataRoot" in names, "imports for types alone are seen"
+    assert "xlarank.data.collection.DataRoot" in names, "imports for types alone are seen"
 
 
 def test_what_no_extra_brings_is_installed_with_the_package() -> None:
@@ -95,7 +95,14 @@ def test_no_pipeline_imports_another() -> None:
 
 
 def test_models_know_nothing_of_files_of_the_dataset() -> None:
-    names = ("npz", "root", "submission", "config_table", "graph.read_graph")
+    names = (
+        "npz",
+        "collection.DataRoot",
+        "collection.find_data_root",
+        "submission",
+        "config_table",
+        "graph.read_graph",
+    )
     hidden = tuple(f"xlarank.data.{name}" for name in names)
     assert [entry.place for entry in all_of("models") if entry.dotted.startswith(hidden)] == []
 

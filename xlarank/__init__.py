@@ -1,7 +1,7 @@
 """Rank compiler configurations without running them: gradient-boosted trees on TpuGraphs data.
 
 >>> import xlarank
->>> from xlarank.data.root import SAMPLE
+>>> from xlarank.data.collection import SAMPLE
 >>> graph = xlarank.read_graph(SAMPLE / "npz" / "layout" / "cpu" / "random" / "valid" / "mlp__a.npz")
 >>> xlarank.compute_features(graph).height  # one row per distinct configuration
 58
@@ -20,12 +20,12 @@ if _TYPE_CHECKING:
     from xlarank.data.hlo.reading import read_hlo as read_hlo
     from xlarank.features.assemble import compute_features as compute_features
     from xlarank.graph_ranker import GraphRanker as GraphRanker
-    from xlarank.pipelines.ranking.result import Ranking as Ranking
+    from xlarank.pipelines.rank import Ranking as Ranking
 
 #: Modules of the public names, imported on first access so that the command line starts quickly.
 _HOMES = {
     "GraphRanker": "xlarank.graph_ranker",
-    "Ranking": "xlarank.pipelines.ranking.result",
+    "Ranking": "xlarank.pipelines.rank",
     "compute_features": "xlarank.features.assemble",
     **dict.fromkeys(("load_rows", "rank", "read_graph"), "xlarank.api"),
     "read_hlo": "xlarank.data.hlo.reading",

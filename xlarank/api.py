@@ -13,13 +13,13 @@ from xlarank.data.collection import choose_splits
 from xlarank.data.errors import CollectionError, FeatureStoreError, did_you_mean
 from xlarank.data.graph import Graph, Kind, LayoutGraph, TileGraph
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace
-from xlarank.features.block_files import load_blocks
+from xlarank.features.catalogue import load_blocks
 from xlarank.features.rows import KEYS
 from xlarank.features.store import Manifest, read_manifest, scan_rows
-from xlarank.models.validation.curves import FoldPlan
+from xlarank.models.validation.folds import FoldPlan
 from xlarank.pipelines import rank as ranking
-from xlarank.pipelines.ranking.result import Ranking
-from xlarank.pipelines.support.workspace_collections import chosen_collections
+from xlarank.pipelines.rank import Ranking
+from xlarank.pipelines.support.workspaces import chosen_collections
 
 
 def read_graph(path: str | Path, kind: Kind | None = None) -> LayoutGraph | TileGraph:
@@ -30,7 +30,7 @@ def read_graph(path: str | Path, kind: Kind | None = None) -> LayoutGraph | Tile
 
     Examples:
         >>> import xlarank
-        >>> from xlarank.data.root import SAMPLE
+        >>> from xlarank.data.collection import SAMPLE
         >>> graph = xlarank.read_graph(SAMPLE / "npz" / "tile" / "cpu" / "valid" / "bmm_tb__a.npz")
         >>> graph.name, graph.nodes, graph.configs, int(graph.runtime.min())
         ('bmm_tb__a', 3, 64, 566255)
@@ -57,7 +57,7 @@ def rank(
 
     Examples:
         >>> import xlarank
-        >>> from xlarank.data.root import SAMPLE
+        >>> from xlarank.data.collection import SAMPLE
         >>> xlarank.rank(SAMPLE / "npz" / "tile" / "cpu" / "valid" / "bmm_tb__a.npz", workspace="nowhere")
         Traceback (most recent call last):
         xlarank.data.errors.WorkspaceError: the workspace nowhere does not exist; check the path, or run train first

@@ -10,9 +10,16 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.errors import ArgumentError, ModelError, ParameterError, did_you_mean
+from xlarank.data.errors import (
+    MAX_ROUNDS,
+    MAX_SEED,
+    MAX_THREADS,
+    ArgumentError,
+    ModelError,
+    ParameterError,
+    did_you_mean,
+)
 from xlarank.data.graph import Graph, Kind, graph_kind, read_graph
-from xlarank.data.ranges import MAX_ROUNDS, MAX_SEED, MAX_THREADS
 from xlarank.features.assemble import assemble
 from xlarank.features.block import Tier
 from xlarank.features.recipe import FeatureSettings
@@ -55,7 +62,7 @@ class GraphRanker:
 
     Examples:
         >>> import xlarank
-        >>> from xlarank.data.root import SAMPLE
+        >>> from xlarank.data.collection import SAMPLE
         >>> kernels = sorted((SAMPLE / "npz" / "tile" / "cpu" / "train").glob("bmm*.npz"))
         >>> ranker = xlarank.GraphRanker("ranknet", n_estimators=20, n_jobs=1, target="cpu").fit(kernels[:3])
         >>> ranker.graphs_, ranker.n_features_in_

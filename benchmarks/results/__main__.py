@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.results.stored import markdown, path_of, read, update_documents, write
 from benchmarks.results.tables import TABLES, Job
-from xlarank.data.root import SAMPLE, find_data_root
+from xlarank.data.collection import SAMPLE, find_data_root
 
 
 def main() -> None:

@@ -14,9 +14,8 @@ import numpy as np
 
 from benchmarks.pretrain import labelled_rows, time_errors
 from benchmarks.results.stored import Cell, Table
-from xlarank.data.collection import Collection, GraphFile, discover, graph_files
+from xlarank.data.collection import SAMPLE, Collection, DataRoot, GraphFile, discover, find_data_root, graph_files
 from xlarank.data.errors import DataRootError, ModelError
-from xlarank.data.root import SAMPLE, DataRoot, find_data_root
 from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
 from xlarank.features.recipe import FeatureSettings

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.errors import HloError
-from xlarank.data.graph import MAX_NODES
+from xlarank.data.graph import MAX_NODES, has_cycle
 from xlarank.data.hlo.messages import Message, instructions
 from xlarank.data.schema import (
     ELEMENT_BYTES,
@@ -29,7 +29,6 @@ from xlarank.data.schema import (
     SLICE_FIELDS,
     WINDOW_FIELDS,
 )
-from xlarank.data.topology import has_cycle
 
 #: Arrays by name in the dataset's files.
 Arrays = dict[str, NDArray[Any]]

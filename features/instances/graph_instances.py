@@ -61,7 +61,7 @@ class Instances:
     # ``(pairs,)`` requested layouts of its right side; combination = left request * width + right request.
     pair_width: Ints
     pair_instance: Ints  # ``(combinations,)`` instance of each; -1 for none
-    structure: NDArray[np.uint64]  # ``(1,)`` uint64 `xlarank.data.topology.structure_hash` of the graph
+    structure: NDArray[np.uint64]  # ``(1,)`` uint64 `xlarank.data.graph.structure_hash` of the graph
     sizes: Ints  # ``(nodes, 6)`` output shape of each configurable node, 0 past the rank
 
     def __len__(self) -> int:

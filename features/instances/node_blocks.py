@@ -14,7 +14,7 @@ from xlarank.data.schema import LAYOUT_SLOTS
 from xlarank.features.block import Cause, Column
 from xlarank.features.instances.pair_blocks import ABSENT, InstanceBlock, InstanceContext
 from xlarank.features.layout.layout_context import ROLE_NAMES, LayoutContext, OutputRows
-from xlarank.features.program.opcode_classes import OPCODE_GROUPS, opcode_group
+from xlarank.features.program.program_context import OPCODE_GROUPS, opcode_group
 from xlarank.features.program.tensors import Ints, log2p, millionths
 
 Values = NDArray[Any]
@@ -112,7 +112,7 @@ class InstanceNode(NodeBlock):
 
     columns = {
         "node__opcode__group": _related(
-            "node", "opcode", "index into xlarank.features.program.opcode_classes.OPCODE_GROUPS"),
+            "node", "opcode", "index into xlarank.features.program.program_context.OPCODE_GROUPS"),
         "node__rank__dims": _related("node", "rank", "dimensions of the output"),
         "node__bytes__log2": _related("node", "bytes", "log2 of 1 + bytes of the output"),
         "node__bytes__share": _related("node", "share", "log2 of 1 + the output's millionths of the graph's bytes"),

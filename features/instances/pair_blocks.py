@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from xlarank.features.block import Block, Cause, Scope
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.slot_pairs import Combinations, PairLayouts
-from xlarank.features.program.opcode_classes import opcode_group
+from xlarank.features.program.program_context import opcode_group
 from xlarank.features.program.tensors import Floats, Ints, log2p, millionths
 
 #: Maximum number of combinations of a graph; pairs with most are dropped first, to bound memory.

@@ -28,8 +28,7 @@ from numpy.typing import NDArray
 from xlarank.data.config_table import ConfigTable, group_codes
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
-from xlarank.features.program.opcode_classes import COARSE_CLASSES, coarse_class
-from xlarank.features.program.program_context import ProgramContext
+from xlarank.features.program.program_context import COARSE_CLASSES, ProgramContext, coarse_class
 from xlarank.features.program.slots import node_flops, slot_roles, slot_tensors
 from xlarank.features.program.tensors import (
     TPU,

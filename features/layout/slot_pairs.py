@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from xlarank.data.config_table import group_codes
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, OPCODE
 from xlarank.features.layout.row_types import LayoutFacts
-from xlarank.features.program.opcode_classes import OPCODE_CLASSES
-from xlarank.features.program.program_context import ProgramContext
+from xlarank.features.program.program_context import OPCODE_CLASSES, ProgramContext
 from xlarank.features.program.tensors import ConfigurableIndex, Floats, Ints, NodeIndex, TypeIndex, layout_key
 
 #: Pairs are grouped by distance in edges: 1, 2, and 3 to `FARTHEST`.

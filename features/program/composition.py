@@ -9,8 +9,7 @@ import numpy as np
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.schema import ELEMENT_BYTES, OPCODES, RETIRED_OPCODES
 from xlarank.features.block import Block, Scope, Tier
-from xlarank.features.program.opcode_classes import OPCODE_CLASSES
-from xlarank.features.program.program_context import ProgramContext
+from xlarank.features.program.program_context import OPCODE_CLASSES, ProgramContext
 from xlarank.features.program.slots import node_flops
 from xlarank.features.program.tensors import Floats
 

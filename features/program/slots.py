@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.config_table import ConfigTable, group_codes
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, OPCODE
-from xlarank.features.program.opcode_classes import OPCODE_CLASSES
-from xlarank.features.program.program_context import ProgramContext
+from xlarank.features.program.program_context import OPCODE_CLASSES, ProgramContext
 from xlarank.features.program.tensors import Floats, Ints
 
 Sizes = tuple[int, ...]

@@ -9,7 +9,7 @@ import numpy as np
 
 from xlarank.data.schema import MAX_RANK, OPCODE, TILE_SLOTS
 from xlarank.features.block import Block, Cause, Scope
-from xlarank.features.program.opcode_classes import OPCODE_CLASSES
+from xlarank.features.program.program_context import OPCODE_CLASSES
 from xlarank.features.program.tensors import Floats, log2p
 from xlarank.features.tile.tile_context import TileContext, whole_numbers
 

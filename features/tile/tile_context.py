@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.graph import TileGraph
 from xlarank.data.schema import MAX_RANK, OPCODE, OPCODES, TILE_COLUMNS, TILE_SLOTS
-from xlarank.features.program.opcode_classes import OPCODE_CLASSES
-from xlarank.features.program.program_context import ProgramContext
+from xlarank.features.program.program_context import OPCODE_CLASSES, ProgramContext
 from xlarank.features.program.slots import DOT_ROLES, dot_split, slot_roles, slot_tensors
 from xlarank.features.program.tensors import TPU, Floats, Ints, Tiling
 
@@ -216,7 +215,7 @@ def kernel_kinds(context: TileContext) -> tuple[str, ...]:
     one kind.
 
     >>> from xlarank.data.graph import read_graph
-    >>> from xlarank.data.root import SAMPLE
+    >>> from xlarank.data.collection import SAMPLE
     >>> def kinds(name): return kernel_kinds(TileContext(read_graph(SAMPLE / "npz" / "tile" / "cpu" / name)))
     >>> kinds("valid/conv1x1_s2__a.npz"), kinds("valid/bmm_tb__b.npz"), kinds("valid/expsum__b.npz")
     (('convolution strided pointwise',), ('dot batched right-transposed',), ('reduce minor',))

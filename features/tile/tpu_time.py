@@ -1,4 +1,8 @@
-"""A physical estimate of a kernel's time on a TPU."""
+"""A physical estimate of a kernel's time on a TPU, from its loop over windows.
+
+A kernel walks over its output in tiles; a product (a convolution, or a dot written as one) walks over the tiles of
+its kernel tensor for each of them. Every step computes while the next windows are copied from memory.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,238 @@ from typing import Final
 
 import numpy as np
 
+from xlarank.data.schema import MAX_RANK, OPCODE
 from xlarank.features.block import Block, Cause
 from xlarank.features.program.tensors import Floats, log2p
-from xlarank.features.tile.tile_context import TileContext
-from xlarank.features.tile.window_loop import WindowLoop, window_loop
+from xlarank.features.tile.tile_context import TileContext, contiguous
+
+_CONVOLUTION: Final = "convolution_dim_numbers"
+
+#: Opcodes without vector work, and those of data movement, reductions and copies.
+_FREE, _MOVES, _REDUCTIONS, _COPIES = (
+    [OPCODE[name] for name in names.split()]
+    for names in (
+        "parameter constant broadcast bitcast tuple get-tuple-element fusion iota call reshape convolution dot",
+        "copy transpose slice pad concatenate reverse dynamic-slice dynamic-update-slice gather convert "
+        "bitcast-convert",
+        "reduce reduce-window",
+        "copy transpose",
+    )
+)
+#: Bytes of a scalar that is passed to a kernel: one row of lanes.
+_SCALAR_BYTES: Final = 512.0
+
+
+@dataclass(frozen=True, eq=False)
+class WindowLoop:
+    """Totals over all steps of a kernel; arrays are ``(configs,)``."""
+
+    kind: str  # "product", "reduction", "move" (nothing is computed) or "elementwise"
+    steps: Floats  # iterations of the loop
+    fused: Floats  # steps of further products that are fused into the kernel
+    tiles: Floats  # output tiles
+    arrays: Floats  # arrays read or written in each step
+    moved: Floats  # bytes between memory and vector memory, padded to hardware tiles
+    runs: Floats  # contiguous runs of tiles of the output and of arrays of similar size
+    kernel_runs: Floats  # contiguous runs of tiles of a product's kernel tensor
+    passes: Floats  # loads of 128 x 128 weights into the matrix unit
+    rows: Floats  # rows of 128 elements that go through the matrix unit
+    summed: Floats  # output elements that a product of several steps accumulates in vector memory
+    computed: Floats  # elements of elementwise operations and reductions, padded
+    copied: Floats  # elements of a copy
+    packed: Floats  # elements of the output if an array of its size has several elements in a word
+    tile: Floats  # elements of one output tile, padded
+
+
+class _Cut:
+    """The output of a node cut into tiles, its dimensions from major to minor."""
+
+    def __init__(self, facts: TileContext, node: int, slot: str) -> None:
+        rank = max(1, int(facts.rank[node]))
+        bounds = facts.bounds[slot][:, :rank]
+        self.node = node
+        self.logical: list[int] = facts.default_layout[node, :rank][::-1].tolist()  # dimensions
+        # ``(rank,)`` sizes in units, and elements of a unit
+        self.extents, self.unit = np.maximum(facts.physical_extents(node)[:rank], 1.0), facts.physical_unit(rank)
+        # ``(configs, rank)`` bounds in units, and how many tiles there are
+        self.tile = np.where(bounds > 0, np.minimum(bounds, self.extents), self.extents)
+        self.count = np.ceil(self.extents / self.tile)
+
+    def runs(self) -> Floats:
+        """Return the contiguous runs of one tile, ``(configs,)``."""
+        return np.asarray(self.tile.prod(axis=1) / contiguous(self.tile, self.extents))
+
+
+def window_loop(facts: TileContext) -> WindowLoop:
+    """Return the loop of every configuration."""
+    product = _product(facts)
+    output = _Cut(facts, facts.walked, "output") if product is None else product.output
+    parameters, results = _entry(facts)
+    tiles = output.count.prod(axis=1)
+    elements = (output.tile * output.unit).prod(axis=1)
+    whole = float((output.extents * output.unit).prod())
+    padding = whole / max(1.0, float(facts.volume[output.node]))
+    volume = np.where(facts.volume > 1, facts.volume, 0.0)
+    computed = volume[~np.isin(facts.graph.opcode, _FREE)].sum() * padding
+    none = np.zeros(facts.configs)
+    others, steps = parameters, tiles
+    moved = kernel_runs = passes = rows = summed = none
+    if product is not None:
+        shapes = {tuple(facts.dims[tensor]) for tensor in product.operands}
+        others = [tensor for tensor in parameters if tuple(facts.dims[tensor]) not in shapes]
+        steps, moved = tiles * product.steps, product.moved
+        kernel_runs, passes, rows = product.kernel.runs() * steps, product.passes * steps, product.rows * steps
+        summed = np.where(product.steps > 1, steps * elements, 0.0)
+    most = padded_bytes(facts, output.node) if product is None and facts.main_class == "slice" else np.inf
+    around = sum(min(padded_bytes(facts, tensor), most) for tensor in others)
+    around += sum(padded_bytes(facts, tensor) for tensor in results)
+    alike = [tensor for tensor in (*others, *results) if facts.volume[tensor] >= facts.volume[output.node] / 2]
+    packed = whole * any(facts.element_bytes[tensor] < facts.tiling.word_bytes for tensor in alike)
+    return WindowLoop(
+        kind=_kind(facts) if product is None else "product", steps=steps, tiles=tiles,
+        fused=steps * max(0, int((facts.graph.opcode == OPCODE["convolution"]).sum()) - 1),
+        arrays=none + len(parameters) + len(results),
+        moved=moved + around, runs=output.runs() * tiles * len(alike), kernel_runs=kernel_runs,
+        passes=passes, rows=rows, summed=summed, computed=none + computed,
+        copied=none + whole * (facts.graph.opcode[-1] in _COPIES), packed=none + packed, tile=elements,
+    )  # fmt: skip
+
+
+def padded_bytes(facts: TileContext, node: int) -> float:
+    """Return the bytes of an output in whole hardware tiles."""
+    rank = int(facts.rank[node])
+    if rank == 0:
+        return _SCALAR_BYTES
+    elements = np.maximum(facts.physical_extents(node)[:rank], 1.0) * facts.physical_unit(rank)
+    return float(elements.prod() * max(1.0, facts.element_bytes[node]))
+
+
+def _entry(facts: TileContext) -> tuple[list[int], list[int]]:
+    """Return the nodes that the kernel reads (operands of the root) and writes (the root or its parts)."""
+    root = facts.graph.nodes - 1
+    operands = _operands(facts, root)
+    read = [tensor for tensor in operands if facts.graph.opcode[tensor] == OPCODE["parameter"]]
+    called = [tensor for tensor in operands if tensor not in read]
+    if facts.rank[root] > 0 or not called:
+        return read or operands, [root]
+    body = called[-1]
+    parts = _operands(facts, body) if facts.graph.opcode[body] == OPCODE["tuple"] else [body]
+    return read or operands, [tensor for tensor in parts if facts.rank[tensor] > 0] or [body]
+
+
+def _operands(facts: TileContext, node: int) -> list[int]:
+    operands: list[int] = facts.graph.edges[facts.graph.edges[:, 0] == node, 1].tolist()
+    return operands
+
+
+def _kind(facts: TileContext) -> str:
+    if np.isin(facts.graph.opcode, _REDUCTIONS).any():
+        return "reduction"
+    return "move" if np.isin(facts.graph.opcode, [*_FREE, *_MOVES]).all() else "elementwise"
+
+
+def _product(facts: TileContext) -> _Product | None:
+    """Return the convolution whose output and operand fit the bounds best; None for kernels without products."""
+    most, least = facts.bounds["kernel"].max(axis=0), facts.bounds["output"].max(axis=0)
+    convolutions = np.flatnonzero(facts.graph.opcode == OPCODE["convolution"]).tolist()
+    if not most.any() or not convolutions:
+        return None
+    products = []
+    for node in convolutions:
+        named = dict.fromkeys((int(facts.slots_of(node)[2]), *_operands(facts, node)))
+        operands = [tensor for tensor in named if tensor >= 0]
+        if not operands:
+            continue
+        fits = [_fit(facts, tensor, most) for tensor in operands]
+        at = int(np.argmax(fits))
+        other = operands[1 - at] if len(operands) == 2 else operands[at]
+        products.append((_fit(facts, node, least) + fits[at], node, other, operands[at]))
+    return _Product(facts, *max(products)[1:]) if products else None
+
+
+def _fit(facts: TileContext, node: int, most: Floats) -> float:
+    """Return 10 plus the number of extents that the largest bounds equal; -5 if a bound exceeds its extent."""
+    extents = facts.physical_extents(node)
+    return 10.0 + float((most == extents).sum()) if bool((most <= extents).all()) else -5.0
+
+
+class _Product:
+    """Kernel tiles per output tile (``steps``) and bytes of both operands (``moved``), ``(configs,)``."""
+
+    def __init__(self, facts: TileContext, node: int, input_: int, kernel: int) -> None:
+        self.output, self.kernel = out, weights = _Cut(facts, node, "output"), _Cut(facts, kernel, "kernel")
+        of_output, of_kernel = (
+            int(facts.column(f"{_CONVOLUTION}_{name}")[node])
+            for name in ("output_feature_dim", "kernel_output_feature_dim")
+        )
+        spatial = _Spatial(facts, node, input_)
+        ones = np.ones(facts.configs)
+        depth = steps = columns = rows = batches = row_tiles = column_tiles = halo = ones
+        window, windows = {}, {}
+        for at, dim in enumerate(weights.logical):
+            axis = spatial.of_kernel.get(dim)
+            if dim == of_kernel or (axis is not None and spatial.paired[axis]):
+                continue
+            steps = steps * weights.count[:, at]
+            depth = depth * np.minimum(weights.tile[:, at] * weights.unit[at], max(1, facts.dims[kernel, dim]))
+            if axis is not None:
+                window[axis], windows[axis] = weights.tile[:, at], weights.count[:, at]
+        for at, dim in enumerate(out.logical):
+            size, axis = out.tile[:, at] * out.unit[at], spatial.of_output.get(dim)
+            if dim == of_output:
+                columns, column_tiles = size, out.count[:, at]
+            elif axis is not None and spatial.paired[axis]:
+                batches = batches * size
+            else:
+                rows, row_tiles = rows * size, row_tiles * out.count[:, at]
+                if axis is not None:
+                    span = spatial.span(axis, size, window.get(axis, ones))
+                    halo = halo * np.maximum(span * out.count[:, at] * windows.get(axis, ones), 1.0)
+        several = steps > 1
+        first, second = padded_bytes(facts, input_) * halo, padded_bytes(facts, kernel)
+        # the cheaper of two loop orders: an operand that does not change between steps is not fetched again
+        self.moved = np.minimum(
+            first * np.where(several | (row_tiles > 1), column_tiles, 1.0)
+            + second * np.where(several, row_tiles, 1.0),
+            first * np.where(several, column_tiles, 1.0)
+            + second * np.where(several | (column_tiles > 1), row_tiles, 1.0),
+        )
+        self.operands, self.steps = (input_, kernel), steps
+        # per step; totals are in `WindowLoop`
+        self.passes = batches * np.ceil(depth / facts.tiling.lanes) * np.ceil(columns / facts.tiling.lanes)
+        self.rows = self.passes * rows
+
+
+class _Spatial:
+    """Window of a convolution along its spatial dimensions."""
+
+    def __init__(self, facts: TileContext, node: int, input_: int) -> None:
+        named = [facts.column(f"{_CONVOLUTION}_output_{role}_dim")[node] for role in ("batch", "feature")]
+        outputs = [dim for dim in range(int(facts.rank[node])) if dim not in named]
+        kernel, inputs = (
+            facts.column(f"{_CONVOLUTION}_{side}_spatial_dims_0", 4)[node].astype(int).tolist()
+            for side in ("kernel", "input")
+        )
+        count = min(len(outputs), 4)
+        # dimension -> spatial axis
+        self.of_output = {dim: axis for axis, dim in enumerate(outputs[:count])}
+        self.of_kernel = {dim: axis for axis, dim in enumerate(kernel[:count])}
+        size, self._stride, self._dilation, self._base = (
+            np.maximum(facts.column(f"window_{name}_0", MAX_RANK)[node].astype(np.float64), 1.0)
+            for name in ("size", "stride", "window_dilation", "base_dilation")
+        )
+        self._extent = [max(1.0, float(facts.dims[input_, min(dim, MAX_RANK - 1)])) for dim in inputs[:count]]
+        # whether an output position meets a single kernel position: a batch dimension of a dot as a convolution
+        self.paired = [
+            bool(size[axis] > 1 and (self._base[axis] >= size[axis] or self._extent[axis] == 1))
+            for axis in range(count)
+        ]
+
+    def span(self, axis: int, rows: Floats, window: Floats) -> Floats:
+        """Return the share of the input that a tile of output rows reads through a window, ``(configs,)``."""
+        reach = (rows - 1) * self._stride[axis] + (window - 1) * self._dilation[axis] + 1
+        return np.asarray(np.minimum(np.ceil(reach / self._base[axis]) / self._extent[axis], 1.0))
+
 
 #: Elements of a vector register.
 _REGISTER: Final = 1024.0
@@ -66,7 +298,7 @@ COSTS: Final = {
 class TpuTime(Block):
     """Estimate of the kernel's cycles on TPU v3 and its parts; logarithms are log2.
 
-    A kernel is a loop over windows (`xlarank.features.tile.window_loop`) that overlaps moving with computing: it
+    A kernel is a loop over windows (`xlarank.features.tile.tpu_time`) that overlaps moving with computing: it
     takes the longer of the two plus one step of the shorter. Every step, tile and contiguous run has a fixed cost.
     Constants are fitted to the TPU compiler's estimates per kind of kernel. 0 for vector tiles, as on CPUs.
     """

@@ -14,10 +14,9 @@ from typing import Any, Final
 import numpy as np
 
 from xlarank.data.errors import counted
-from xlarank.data.files import read_text, write_json
-from xlarank.data.typed_json import from_json
+from xlarank.data.files import from_json, read_text, write_json
 from xlarank.models.arrays import Flags, Floats, Integers
-from xlarank.models.validation.curves import FOLDS_OF
+from xlarank.models.validation.folds import FOLDS_OF
 
 #: File beside the model's card.
 CALIBRATION: Final = "calibration.json"

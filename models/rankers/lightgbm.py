@@ -144,7 +144,7 @@ class Batches(lgb.Sequence):
     """Rows computed on request.
 
     LightGBM first requests single rows to sample the bin edges, then slices. If ``sample`` is given, each request
-    for a single row returns its next row, whatever the index. (A ``reference`` would take twice the memory.)
+    for a single row returns its next row, for any index. (A ``reference`` would take twice the memory.)
     """
 
     batch_size = 1024

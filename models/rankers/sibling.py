@@ -24,8 +24,7 @@ from xlarank.models.objectives import mean_rank
 from xlarank.models.params import Between, Number, RankerParams, Whole, nested_params, param
 from xlarank.models.rankers.ensemble import Ensemble, EnsembleParams, blend
 from xlarank.models.training_data import FitSettings, TrainingData
-from xlarank.models.validation.curves import out_of_fold_scores
-from xlarank.models.validation.folds import family_folds, whole_folds
+from xlarank.models.validation.folds import family_folds, out_of_fold_scores, whole_folds
 
 #: Name of the siblings' contribution among those of columns.
 SIBLINGS: Final = "known__siblings__ranks"

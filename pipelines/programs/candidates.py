@@ -20,10 +20,10 @@ from xlarank.data.config_table import ConfigTable
 from xlarank.data.errors import XlarankError
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.schema import LAYOUT_COLUMNS
+from xlarank.features.layout.change import groups_of, tied_nodes
 from xlarank.features.layout.row_types import LayoutFacts
-from xlarank.features.layout.ties import groups_of, tied_nodes
 
-#: ``rule``: tied nodes take rows together (`xlarank.features.layout.ties`). ``none``: every node by itself.
+#: ``rule``: tied nodes take rows together (`xlarank.features.layout.change`). ``none``: every node by itself.
 Tie = Literal["rule", "none"]
 Codes = NDArray[np.int32]
 
@@ -124,7 +124,7 @@ def candidate_rows(
 
 
 def tied_candidates(graph: LayoutGraph, *, min_elements: int = 1024) -> Candidates:
-    """Return candidate rows of groups of tied nodes (`xlarank.features.layout.ties`), else as `candidate_rows`."""
+    """Return candidate rows of groups of tied nodes (see `tied_nodes`), else as `candidate_rows`."""
     facts = LayoutFacts(graph)
     tied = tied_nodes(facts)
     chosen = np.flatnonzero(_settable(facts, min_elements))

@@ -15,7 +15,7 @@ from xlarank.features.assemble import assemble
 from xlarank.features.rows import GraphRows
 from xlarank.features.targets import TPU, target_of
 from xlarank.models.trained import TrainedModel, model_of, pretrained_model
-from xlarank.pipelines.support.workspace_collections import trained_collections
+from xlarank.pipelines.support.workspaces import trained_collections
 
 #: Name of the shipped ranker, in place of a collection.
 SHIPPED: Final = "shipped"

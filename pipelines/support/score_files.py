@@ -21,7 +21,7 @@ from xlarank.features.store import read_manifest
 from xlarank.models.arrays import Floats
 from xlarank.models.objectives import mean_rank
 from xlarank.models.trained import Scores
-from xlarank.models.validation.curves import FAMILY, KIND, FoldPlan
+from xlarank.models.validation.folds import FAMILY, KIND, FoldPlan
 from xlarank.pipelines.support.results import replace_rows
 from xlarank.pipelines.training.training_sets import StoredTrainingSet
 

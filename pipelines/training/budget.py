@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from xlarank.data.collection import Collection, CollectionSize
-from xlarank.data.errors import CollectionError, XlarankError, counted
+from xlarank.data.errors import CollectionError, XlarankError, counted, require_ranges
 from xlarank.data.family import program_family
 from xlarank.data.files import read_text
 from xlarank.data.graph import Kind
-from xlarank.data.ranges import require_ranges
 from xlarank.data.workspace import Workspace
 from xlarank.features.store import Manifest, read_manifest
 from xlarank.models.training_data import FitSettings
-from xlarank.models.validation.curves import MOST_FOLDS
+from xlarank.models.validation.folds import MOST_FOLDS
 
 if TYPE_CHECKING:
     from xlarank.pipelines.support.building import PartJob

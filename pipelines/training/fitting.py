@@ -10,8 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from xlarank.data.errors import ClusterError, CollectionError, ModelError, counted
-from xlarank.data.ranges import MAX_SEED, require_ranges, thread_count
+from xlarank.data.errors import (
+    MAX_SEED,
+    ClusterError,
+    CollectionError,
+    ModelError,
+    counted,
+    require_ranges,
+    thread_count,
+)
 from xlarank.data.workspace import Workspace
 from xlarank.features.targets import target_of
 from xlarank.models.arrays import Floats
@@ -21,14 +28,13 @@ from xlarank.models.rankers.wide_rows import LambdaRank
 from xlarank.models.registry import DEFAULT
 from xlarank.models.trained import Continued, ModelCard, save_model
 from xlarank.models.training_data import FitSettings
-from xlarank.models.validation.curves import KIND, FoldPlan
-from xlarank.models.validation.folds import Fallback, Fold, learned_kinds
+from xlarank.models.validation.folds import KIND, Fallback, Fold, FoldPlan, learned_kinds
 from xlarank.models.validation.metrics import objective_value, require_selection, summarise
 from xlarank.pipelines.support.cluster import connected
 from xlarank.pipelines.support.progress import Progress
 from xlarank.pipelines.support.results import results_table, write_results
 from xlarank.pipelines.support.score_files import drop_predictions, write_out_of_fold
-from xlarank.pipelines.support.workspace_lock import workspace_lock
+from xlarank.pipelines.support.workspaces import workspace_lock
 from xlarank.pipelines.training.training_sets import StoredTrainingSet
 
 

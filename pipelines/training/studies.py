@@ -21,7 +21,7 @@ from optuna.trial import FrozenTrial, TrialState
 from xlarank.data.errors import WorkspaceError, XlarankError
 from xlarank.data.files import regular_no_link
 from xlarank.data.passwords import UNREADABLE, hide_passwords, without_password
-from xlarank.models.validation.curves import FACTOR
+from xlarank.models.validation.folds import FACTOR
 from xlarank.models.validation.metrics import require_selection
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from xlarank.features.store import Manifest, each_graph, read_manifest
 from xlarank.features.targets import target_of
 from xlarank.models.trained import TrainedModel
 from xlarank.models.training_data import FitSettings, TrainingData
-from xlarank.pipelines.support.workspace_collections import chosen_collections
+from xlarank.pipelines.support.workspaces import chosen_collections
 from xlarank.pipelines.training.budget import required_memory
 
 #: Largest weight of an extra collection.

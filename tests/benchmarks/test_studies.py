@@ -5,7 +5,7 @@ import pytest
 
 from benchmarks.adopt import adopt
 from benchmarks.fuzz_models import fuzz
-from xlarank.data.root import SAMPLE
+from xlarank.data.collection import SAMPLE
 
 _FILE = SAMPLE / "npz" / "layout" / "tpu-estimate" / "random" / "train" / "mixer__a.npz"
 

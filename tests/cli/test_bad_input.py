@@ -125,7 +125,7 @@ def test_a_disk_that_is_full_while_a_library_writes(trained, tmp_path):
 def test_too_little_memory_is_said_in_one_line(monkeypatch, capfd, error):
     outer = ValueError("what a library makes of it")
     outer.__cause__ = error
-    monkeypatch.setattr("xlarank.data.root.find_data_root", mock.Mock(side_effect=outer))
+    monkeypatch.setattr("xlarank.data.collection.find_data_root", mock.Mock(side_effect=outer))
     assert here("info").code == 1
     assert capfd.readouterr().err.startswith("error: not enough memory; ")
 

@@ -22,14 +22,13 @@ from tests.cli.conftest import ROOT, environment, here, refused
 from tests.graphs import layout_arrays, save_npz, tile_arrays
 from tests.pipelines.trees import LAYOUT, TILE, graph_path, write_tree
 from xlarank.cli import console
-from xlarank.cli.app import commands
+from xlarank.cli.app import GUIDES, commands
+from xlarank.cli.app import RANKERS as LINES
+from xlarank.cli.console import new_table, print_table
 from xlarank.cli.dataset import INFO, info_row
-from xlarank.cli.guide import GUIDES
-from xlarank.cli.guide import RANKERS as LINES
 from xlarank.cli.options import moved_to_front
 from xlarank.cli.progress import JobProgress, bars
 from xlarank.cli.scoring import score_table
-from xlarank.cli.tables import new_table, print_table
 from xlarank.models.registry import RANKERS
 from xlarank.models.validation.layout_labels import LayoutLabels
 from xlarank.pipelines.info import SplitInfo
@@ -206,7 +205,7 @@ def test_info_of_a_file_shows_the_noise_of_its_labels(small):
         field.name for field in fields(LayoutLabels)
     }
     refused(["info", tile, "--data-root", small], "tile.npz and a data root or collection are named")
-    refused(["info", small], "cannot be opened .*expected a whole npz")
+    refused(["info", small], "cannot be opened .*expected a complete npz")
 
 
 HEAVY = ("numpy", "lightgbm", "polars", "pyarrow", "pandas", "scipy", "optuna", "xgboost", "networkx", "sklearn")

@@ -11,8 +11,7 @@ import pytest
 from tests.cli.conftest import LAYOUT, SAMPLE, TILE, Job, Outcome, here, refused
 from tests.graphs import save_npz, tile_arrays
 from tests.pipelines.trees import graph_path
-from xlarank.cli.app import commands
-from xlarank.cli.guide import GUIDES
+from xlarank.cli.app import GUIDES, commands
 from xlarank.cli.record import Run
 
 

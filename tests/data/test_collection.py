@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.graphs import layout_arrays, tile_arrays
+from xlarank.data import collection as root
 from xlarank.data import collection as tree
-from xlarank.data import root
-from xlarank.data.collection import Collection, GraphFile
+from xlarank.data.collection import ENVIRONMENT, SAMPLE, Collection, GraphFile, find_data_root
 from xlarank.data.errors import CollectionError, DataRootError, GraphFileError
 from xlarank.data.family import program_family
 from xlarank.data.graph import GraphCounts, graph_size
-from xlarank.data.root import ENVIRONMENT, SAMPLE, find_data_root
 
 
 def plant(npz: Path, names: Iterable[str]) -> Path:

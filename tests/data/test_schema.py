@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 
 from tests.graphs import arrays_of
 from xlarank.data import schema
-from xlarank.data.collection import SPLITS, discover
-from xlarank.data.graph import LayoutGraph, read_graph
-from xlarank.data.root import SAMPLE, find_data_root
-from xlarank.data.topology import has_cycle, node_levels, structure_hash
+from xlarank.data.collection import SAMPLE, SPLITS, discover, find_data_root
+from xlarank.data.graph import LayoutGraph, has_cycle, node_levels, read_graph, structure_hash
 
 #: Spread over all columns, so that one name too many or too few anywhere is seen. Positions as in the
 #: description of google-research-datasets/tpu_graphs, ids of opcodes as in its hlo_opcode.h.

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from xlarank.cli.record import without_passwords
-from xlarank.data.errors import XlarankError
+from xlarank.data.errors import MAX_THREADS, XlarankError, require_ranges, require_seconds, thread_count
+from xlarank.data.files import from_json
 from xlarank.data.passwords import hide_passwords
-from xlarank.data.ranges import MAX_THREADS, require_ranges, require_seconds, thread_count
-from xlarank.data.typed_json import from_json
 
 
 @dataclass

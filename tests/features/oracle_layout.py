@@ -26,7 +26,7 @@ from tests.features.oracle_configs import (
 from tests.features.oracle_program import CLASSES, Tensor, deviation, dot_roles, fused_away, reshape_roles
 from tests.features.oracle_time import fastest_time, time_columns
 from xlarank.features.candidates import placed_columns
-from xlarank.features.layout.ties import Tied
+from xlarank.features.layout.change import Tied
 
 REACH = 5
 HEAVY = ("convolution", "dot", "reduce", "transpose")

@@ -17,14 +17,13 @@ import xlarank
 from tests.features.helpers import graph_of
 from tests.graphs import layout_arrays, tile_arrays
 from xlarank.data.errors import BlockError
+from xlarank.data.files import from_json
 from xlarank.data.graph import TileGraph
-from xlarank.data.typed_json import from_json
-from xlarank.features import block_files
+from xlarank.features import catalogue
 from xlarank.features.assemble import assemble
 from xlarank.features.attribution import walk_between
 from xlarank.features.block import Cause
-from xlarank.features.block_files import load_blocks
-from xlarank.features.catalogue import BLOCKS
+from xlarank.features.catalogue import BLOCKS, load_blocks
 from xlarank.features.meanings import cause_of, column_meanings
 from xlarank.features.recipe import FeatureSettings, Recipe
 
@@ -52,7 +51,7 @@ class Size(Block):
 
 @pytest.fixture(autouse=True)
 def nothing_loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(block_files, "_loaded", {})
+    monkeypatch.setattr(catalogue, "_loaded", {})
     yield
 
 
@@ -100,14 +99,14 @@ def test_a_file_is_run_only_after_it_was_named(tmp_path: Path, monkeypatch: pyte
     """A recipe of a stranger names `mine.py`; the hash of the code of its rows is known without it."""
     path = written(tmp_path)
     recipe = Recipe.of(FeatureSettings(block_files=load_blocks(path)), "tile")
-    monkeypatch.setattr(block_files, "_loaded", {})
+    monkeypatch.setattr(catalogue, "_loaded", {})
     monkeypatch.chdir(tmp_path)
     assert recipe.settings.code_hash("tile") == recipe.code_hash
     (file,) = recipe.settings.block_files
     said = f"needs the blocks of mine.py; .* {file.source_hash}; pass `blocks=mine.py`"
     with pytest.raises(BlockError, match=said):
         assemble(TILE, recipe.settings)
-    assert pickle.loads(pickle.dumps(file)) == file and not block_files._loaded
+    assert pickle.loads(pickle.dumps(file)) == file and not catalogue._loaded
     load_blocks(written(tmp_path, TEXT.replace("7.0", "8.0")))
     with pytest.raises(BlockError, match=r"^mine.py has changed; expected .*train again"):
         assemble(TILE, recipe.settings)
@@ -179,10 +178,10 @@ def test_an_installed_package_is_found_by_the_name_of_its_entry_point(
 ) -> None:
     written(tmp_path, name="plugin_of_the_tests.py")
     monkeypatch.syspath_prepend(tmp_path)
-    entry = EntryPoint("plugin", "plugin_of_the_tests", block_files.GROUP)
-    monkeypatch.setattr(block_files, "entry_points", lambda **wanted: EntryPoints([entry]).select(**wanted))
+    entry = EntryPoint("plugin", "plugin_of_the_tests", catalogue.GROUP)
+    monkeypatch.setattr(catalogue, "entry_points", lambda **wanted: EntryPoints([entry]).select(**wanted))
     settings = FeatureSettings(block_files=load_blocks("plugin"))
     assert settings.block_files[0].name == "plugin" and own_value(TILE, settings) == 7.0
-    monkeypatch.setattr(block_files, "_loaded", {})
+    monkeypatch.setattr(catalogue, "_loaded", {})
     assert own_value(TILE, settings) == 7.0, "a model that needs it finds it"
     assert pickle.loads(pickle.dumps(settings)) == settings

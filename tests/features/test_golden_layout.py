@@ -32,8 +32,8 @@ import pytest
 from tests.features.helpers import graph_of, layout_file, wrong_columns
 from tests.graphs import Node, layout_row
 from xlarank.features.assemble import assemble
+from xlarank.features.layout.change import groups_of, tied_nodes
 from xlarank.features.layout.layout_context import ROLE_NAMES, LayoutContext
-from xlarank.features.layout.ties import groups_of, tied_nodes
 
 PROGRAM = (
     Node("parameter", (12, 128)),

@@ -24,9 +24,9 @@ from tests.features.oracle_tile import TileOracle
 from tests.graphs import Arrays, examples
 from xlarank.data.schema import OPCODE
 from xlarank.features.assemble import assemble
+from xlarank.features.layout.change import tied_nodes
 from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.layout.ties import tied_nodes
-from xlarank.features.program.opcode_classes import OPCODE_CLASSES, opcode_class
+from xlarank.features.program.program_context import OPCODE_CLASSES, opcode_class
 from xlarank.features.rows import GraphRows
 from xlarank.features.tile.tpu_time import TpuTime
 

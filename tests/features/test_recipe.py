@@ -21,19 +21,18 @@ from tests.graphs import layout_arrays, tile_arrays
 from tests.models.contract import graph_rows
 from xlarank.data.collection import Collection
 from xlarank.data.errors import BlockError
+from xlarank.data.files import from_json
 from xlarank.data.graph import Kind
-from xlarank.data.typed_json import from_json
-from xlarank.features import catalogue, source_code
+from xlarank.features import catalogue
 from xlarank.features import recipe as recipes
 from xlarank.features.assemble import assemble
 from xlarank.features.block import Block, Cause, Scope, Tier
-from xlarank.features.catalogue import INSTANCE_BLOCKS, blocks_of
+from xlarank.features.catalogue import INSTANCE_BLOCKS, blocks_of, source_hash
 from xlarank.features.layout.aggregation import LayoutBlock
 from xlarank.features.meanings import cause_of
 from xlarank.features.program.tensors import Tiling
 from xlarank.features.recipe import FeatureSettings, Recipe
 from xlarank.features.rows import at_most, even_ranks
-from xlarank.features.source_code import source_hash
 from xlarank.features.targets import CPU, GPU, TARGETS, TPU, foreign_columns, target_of
 
 SETTINGS = [FeatureSettings(tier, candidates) for tier in Tier for candidates in (True, False)]
@@ -115,10 +114,10 @@ def test_the_version_is_of_all_files_that_make_numbers(monkeypatch):
     source_hash()
     files = {path.relative_to(ROOT).as_posix() for path in read}
     features = {path.relative_to(ROOT).as_posix() for path in (ROOT / "features").rglob("*.py")}
-    assert {file for file in files if file.startswith("features")} == features - set(source_code._PRESENTATION)
-    assert {f"data/{name}.py" for name in ("config_table", "topology", "npz", "graph")} < files
+    assert {file for file in files if file.startswith("features")} == features - set(catalogue._PRESENTATION)
+    assert {f"data/{name}.py" for name in ("config_table", "family", "npz", "graph")} < files
     # what only shows columns takes no part: a fresh process, so that nothing else has imported it
-    shown = [f"xlarank.{file.removesuffix('.py').replace('/', '.')}" for file in source_code._PRESENTATION]
+    shown = [f"xlarank.{file.removesuffix('.py').replace('/', '.')}" for file in catalogue._PRESENTATION]
     code = f"import sys, xlarank.features.assemble; print([m for m in {shown} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['xlarank.data.errors']", "which says what is wrong, and computes nothing"

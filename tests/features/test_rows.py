@@ -20,7 +20,7 @@ from xlarank.features.catalogue import INSTANCE_BLOCKS
 from xlarank.features.instances.graph_instances import Instances
 from xlarank.features.instances.pair_blocks import InstanceRarity
 from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.program.opcode_classes import opcode_group
+from xlarank.features.program.program_context import opcode_group
 from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
 

@@ -19,7 +19,7 @@ from xlarank.data.workspace import Workspace
 from xlarank.features import store
 from xlarank.features.assemble import assemble
 from xlarank.features.block import Tier
-from xlarank.features.block_files import BlockFile
+from xlarank.features.catalogue import BlockFile
 from xlarank.features.instances.graph_instances import ARRAYS
 from xlarank.features.program.tensors import Tiling
 from xlarank.features.recipe import FeatureSettings, Recipe, Source

@@ -9,8 +9,8 @@ import pytest
 
 from tests.graphs import LAYOUT_PROGRAM, Node, parameter, unconfigured
 from xlarank.data.graph import read_graph
+from xlarank.features.layout.change import groups_of, tied_nodes
 from xlarank.features.layout.row_types import LayoutFacts
-from xlarank.features.layout.ties import groups_of, tied_nodes
 
 #: Place in the tree: groups of the file, groups of the rule, groups that are equal.
 REAL = {

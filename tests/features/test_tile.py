@@ -14,8 +14,7 @@ from xlarank.data.hlo.encoding import encode_kernel
 from xlarank.data.hlo.messages import HloModuleProto
 from xlarank.features.assemble import assemble
 from xlarank.features.tile.tile_context import TileContext, kernel_kinds
-from xlarank.features.tile.tpu_time import COSTS
-from xlarank.features.tile.window_loop import window_loop
+from xlarank.features.tile.tpu_time import COSTS, window_loop
 
 
 def context_of(nodes, *outputs) -> TileContext:

@@ -16,9 +16,8 @@ from xlarank.models.params import Number, Whole
 from xlarank.models.rankers.boosted import chosen_columns
 from xlarank.models.rankers.sibling import SiblingParams
 from xlarank.models.rankers.wide_rows import LambdaRank
-from xlarank.models.registry import RANKERS
+from xlarank.models.registry import RANKERS, BestParams, load_best, params_for
 from xlarank.models.training_data import FitSettings
-from xlarank.models.validation.best_params import BestParams, load_best, params_for
 
 #: What a study draws, in the order in which it draws it. A study goes on only in the space that it began in:
 #: after a change every study begins anew, and this file is to be written again.

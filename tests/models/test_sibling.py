@@ -19,7 +19,7 @@ from xlarank.models.rankers import sibling
 from xlarank.models.rankers.ensemble import Ensemble
 from xlarank.models.rankers.sibling import Sibling, SiblingRanker, nearness
 from xlarank.models.training_data import TrainingData
-from xlarank.models.validation.curves import out_of_fold_scores
+from xlarank.models.validation.folds import out_of_fold_scores
 from xlarank.models.validation.metrics import kendall_tau
 
 NODES, INSTANCES = 5, 4

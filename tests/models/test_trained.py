@@ -13,11 +13,10 @@ import pytest
 
 from benchmarks.adopt import MEASURED
 from tests.models.contract import COLUMNS, easy_data, fitted, graph_rows, kernel
-from xlarank.data.collection import Collection
+from xlarank.data.collection import SAMPLE, Collection
 from xlarank.data.errors import ModelError, WorkspaceError
 from xlarank.data.family import program_family
 from xlarank.data.graph import read_graph
-from xlarank.data.root import SAMPLE
 from xlarank.data.workspace import Workspace
 from xlarank.features.recipe import FeatureSettings, Recipe
 from xlarank.features.store import Manifest

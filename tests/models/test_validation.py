@@ -18,9 +18,16 @@ from xlarank.models.objectives import mean_rank
 from xlarank.models.rankers.wide_rows import LambdaRank, LambdaRankParams, RankNet
 from xlarank.models.registry import RANKERS, ranker_class
 from xlarank.models.training_data import FitSettings, TrainingData
-from xlarank.models.validation import curves
-from xlarank.models.validation.curves import Curves, FoldPlan, in_turn, validate_fold
-from xlarank.models.validation.folds import Fold, family_folds, whole_folds
+from xlarank.models.validation import folds
+from xlarank.models.validation.folds import (
+    Curves,
+    Fold,
+    FoldPlan,
+    family_folds,
+    in_turn,
+    validate_fold,
+    whole_folds,
+)
 from xlarank.models.validation.metrics import graph_metrics, kendall_tau
 
 #: Families 0, 0, 1, 1, 2, 2; the other collection has family 1 and one that is new.
@@ -120,8 +127,8 @@ TRAINING = TrainingData.from_graphs(GRAPHS)
 def test_tiles_go_by_kind_where_there_are_two_and_layouts_by_family(monkeypatch: pytest.MonkeyPatch) -> None:
     several = tiles(("dot",), ("copy",), ("dot",), ("slice",))
     for training, by, held in (
-        (several, curves.KIND, [[1], [0, 2], [3]]), (tiles(*[("dot",)] * 3), curves.FAMILY, [[0, 2], [1]]),
-        (easy_data(configs=5), curves.FAMILY, [[0, 1], [2, 3], [4, 5]]),
+        (several, folds.KIND, [[1], [0, 2], [3]]), (tiles(*[("dot",)] * 3), folds.FAMILY, [[0, 2], [1]]),
+        (easy_data(configs=5), folds.FAMILY, [[0, 1], [2, 3], [4, 5]]),
     ):  # fmt: skip
         plan = FoldPlan.of(training)
         assert (plan.by, plan.held) == (by, held) and all(fold.scored == fold.held for fold in plan.folds)
@@ -134,7 +141,7 @@ def test_tiles_go_by_kind_where_there_are_two_and_layouts_by_family(monkeypatch:
     def numbered(data: TrainingData, fold: Fold, *_: object) -> Curves:
         return Curves([25], {data.names[group]: [{"score": plan.folds.index(fold)}] for group in fold.scored})
 
-    monkeypatch.setattr(curves, "validate_fold", numbered)
+    monkeypatch.setattr(folds, "validate_fold", numbered)
     found = plan.curves(training, SPY, FitSettings(25)).metrics
     own = {fold.scored[0]: number for number, fold in enumerate(plan.folds)}
     assert found == {training.names[group]: [{"score": own[group]}] for group in range(4)}, "held out, not scored"
@@ -212,7 +219,7 @@ def test_large_graphs_are_judged_in_pieces(model: str, monkeypatch: pytest.Monke
         sizes.extend([len(found)] * (self.name == data.names[0]))
         return found
 
-    monkeypatch.setattr(curves, "PIECE", 20)
+    monkeypatch.setattr(folds, "PIECE", 20)
     monkeypatch.setattr(GraphRows, "matrix", watched)
     assert validate_fold(data, Fold([0], [0]), ranker, settings) == at_once
     assert max(sizes) == (20 if model == "lambdarank" else 50)
@@ -220,20 +227,20 @@ def test_large_graphs_are_judged_in_pieces(model: str, monkeypatch: pytest.Monke
 
 def test_out_of_fold_scores_of_a_family_are_those_of_the_others() -> None:
     data, settings, ranker = easy_data(graphs=6, configs=20), FitSettings(5, 2, 1), LambdaRank(kind="layout")
-    scores = curves.out_of_fold_scores(ranker, data, whole_folds(family_folds(data.families, 3)), settings)
+    scores = folds.out_of_fold_scores(ranker, data, whole_folds(family_folds(data.families, 3)), settings)
     for first in (0, 2, 4):
         others = data.take([g for g in range(6) if g not in (first, first + 1)])
         held = slice(data.indptr[first], data.indptr[first + 2])
         expected = fitted("lambdarank", others, seed=2, rounds=5).predict(data.matrix()[held], COLUMNS)
         assert np.array_equal(scores[held], expected)
-    assert not curves.out_of_fold_scores(ranker, data, [], settings).any()
+    assert not folds.out_of_fold_scores(ranker, data, [], settings).any()
 
 
 def test_a_lonely_peak_is_not_chosen() -> None:
     """Means 0, 0.25, 0.75, 0, 0.5, 0.5, 0.5, 0.5; smoothed, the first full plateau begins at stage 5."""
     values = {"a": [0, 0.5, 1, 0, 0.25, 0.75, 0.5, 0.5], "b": [0, 0, 0.5, 0, 0.75, 0.25, 0.5, 0.5]}
     parts = [Curves([*range(8)], {name: [{"score": one} for one in of]}) for name, of in values.items()]
-    found = curves.join_curves(parts)
+    found = folds.join_curves(parts)
     assert found.best_stage() == 5 and found.column("score").tolist() == [*values.values()]
     assert found.at(5) == {"a": {"score": 0.75}, "b": {"score": 0.25}}
 
@@ -250,12 +257,10 @@ def test_the_last_rung_is_a_full_validation_to_the_last_bit(ranker: type[Ranker[
     """Most of its trees were grown on earlier visits. A graph that a fold holds out, too, is not judged twice."""
     data, plan = replace(RUNGS, also=OTHERS), FoldPlan.of_families(family_folds(RUNGS.families, 3))
     made, settings = ranker({"learning_rate": 0.1, "min_data_in_leaf": 5}, kind="layout"), FitSettings(60, 3, 1)
-    first, _, last = curves.climb(curves.rungs_of(60), data, plan.folds, made, settings)
+    first, _, last = folds.climb(folds.rungs_of(60), data, plan.folds, made, settings)
     assert last == plan.curves(data, made, settings)
     assert (first.rounds, last.rounds) == ([10], [25, 50, 60])
-    (found,) = curves.climb(
-        [10], data, [Fold([0, 1], [0, 1, 2]), Fold([2, 3], [2, 3])], made, FitSettings(10, 0, 1)
-    )
+    (found,) = folds.climb([10], data, [Fold([0, 1], [0, 1, 2]), Fold([2, 3], [2, 3])], made, FitSettings(10, 0, 1))
     assert [*found.metrics] == RUNGS.names[:4]
     alone = validate_fold(data, Fold([2, 3], [2, 3]), made, FitSettings(10, 0, 1))
     assert found.metrics[RUNGS.names[2]] == alone.metrics[RUNGS.names[2]]

@@ -95,7 +95,7 @@ def test_families_that_the_model_knows_are_not_judged(two):
     training = read_training_set(two, Collection.parse(LAYOUT), ("train", "valid"))
     data = training.data
     known = {data.names[group] for group in range(data.groups) if data.families[group] == "alpha"}
-    held = new_families(find_model(OTHER, two)[0], training).held
+    held = new_families(find_model(OTHER, two, "layout")[0], training).held
     assert len(held) == 3 and {data.names[group] for fold in held for group in fold} == {*data.names} - known
     assert tune(two, OTHER)[0].chosen_by == "default (fewer than 3 families that are new to the model)"
 
@@ -128,6 +128,15 @@ def test_the_ranker_that_comes_along_goes_on(tmp_path):
     assert tuned > before + 0.05
 
 
+def test_every_collection_continues_the_model_from_before(two):
+    """The model of the first collection is replaced while the second one is still to come."""
+    base = load_model(two.model(Collection.parse(OTHER)))
+    request = TrainRequest(collections=[OTHER, LAYOUT], seeds=1, rounds=2, threads=1)
+    fine_tune(two, OTHER, request)
+    cards = [load_model(two.model(Collection.parse(name))).card for name in (OTHER, LAYOUT)]
+    assert {card.continues.fingerprint for card in cards} == {fingerprint(base.card)}
+
+
 def test_shipped_is_the_ranker_of_the_collections_kind(tmp_path):
     write_tree(tmp_path / "tree", {TILE: {"train": ("dot__a", "conv__a")}})
     place = Workspace(tmp_path / "work")
@@ -149,7 +158,10 @@ def test_what_cannot_be_continued(two):
             tune(two, start, **options)
     path = two.model(Collection.parse(OTHER)) / "model.json"
     path.write_text(path.read_text("utf-8").replace('"code_hash": "', '"code_hash": "0'), "utf-8")
-    with pytest.raises(ModelError, match=r"were made by feature code .* which the model of layout:tpu-estimate"):
+    with pytest.raises(
+        ModelError,
+        match=r"computed by version .* which the model of layout:tpu-estimate",
+    ):
         tune(two, OTHER)
 
 

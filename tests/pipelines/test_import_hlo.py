@@ -11,11 +11,10 @@ from tests.data.hlo.programs import kernels, matmul_module
 from tests.data.hlo.test_encoding import layouts
 from tests.graphs import LAYOUT_KEYS
 from tests.pipelines.trees import LAYOUT, graph_path
-from xlarank.data.collection import discover
+from xlarank.data.collection import discover, find_data_root
 from xlarank.data.errors import CollectionError, GraphFileError, HloError, ModelError, XlarankError
 from xlarank.data.graph import LayoutGraph, TileGraph, read_graph
 from xlarank.data.hlo.messages import HloProto
-from xlarank.data.root import find_data_root
 from xlarank.data.workspace import Workspace
 from xlarank.pipelines.import_hlo import import_hlo
 from xlarank.pipelines.info import info

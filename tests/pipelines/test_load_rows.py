@@ -11,7 +11,7 @@ from xlarank.data.errors import CollectionError, FeatureStoreError
 from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
 from xlarank.features.recipe import FeatureSettings
-from xlarank.models.validation.curves import FoldPlan
+from xlarank.models.validation.folds import FoldPlan
 from xlarank.pipelines.training.training_sets import read_training_set
 
 

@@ -18,11 +18,10 @@ from tests.graphs import Node, layout_row, save_npz
 from tests.pipelines.trees import LAYOUT, TILE, graph_path, layout_graph, model_of, stored, tile_graph
 from xlarank.cli.explaining import explain as explain_command
 from xlarank.cli.ranking import rank as command
-from xlarank.data.collection import Collection
+from xlarank.data.collection import SAMPLE, Collection
 from xlarank.data.errors import CollectionError, GraphFileError, ModelError, WorkspaceError, XlarankError
 from xlarank.data.graph import read_graph
 from xlarank.data.hlo.messages import HloModuleProto
-from xlarank.data.root import SAMPLE
 from xlarank.data.schema import OPCODES, TILE_COLUMNS
 from xlarank.data.workspace import Workspace
 from xlarank.models.trained import pretrained_model
@@ -30,9 +29,8 @@ from xlarank.models.validation import metrics
 from xlarank.models.validation.evaluation import evaluate_graph
 from xlarank.models.validation.metrics import graph_metrics
 from xlarank.pipelines.explain import explain
-from xlarank.pipelines.rank import rank, rank_folder
+from xlarank.pipelines.rank import rank, rank_folder, write_rankings
 from xlarank.pipelines.ranking.model_choice import rows_for_model
-from xlarank.pipelines.ranking.result import write_rankings
 from xlarank.pipelines.ranking.score_difference import Segment, explain_graph, program_graph, segments_of
 
 

@@ -20,7 +20,7 @@ from xlarank.models.validation.metrics import graph_metrics
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.submit import submit
 from xlarank.pipelines.support.score_files import ScoreFiles
-from xlarank.pipelines.support.workspace_lock import LOCK
+from xlarank.pipelines.support.workspaces import LOCK
 from xlarank.pipelines.train import train
 from xlarank.pipelines.training.fitting import TrainRequest
 

@@ -19,8 +19,7 @@ from xlarank.features.recipe import FeatureSettings
 from xlarank.models.rankers.wide_rows import RankNet
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation import evaluation
-from xlarank.models.validation.curves import FoldPlan, validate_fold
-from xlarank.models.validation.folds import Fold
+from xlarank.models.validation.folds import Fold, FoldPlan, validate_fold
 from xlarank.models.validation.metrics import METRICS, graph_metrics, kendall_tau, summarise
 from xlarank.pipelines.cross_validate import cross_validate, worth_of_blocks
 from xlarank.pipelines.evaluate import evaluate

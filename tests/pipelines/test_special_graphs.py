@@ -8,9 +8,8 @@ import pytest
 
 from tests.graphs import save_npz
 from tests.pipelines.trees import LAYOUT, TILE, TREE, build, data_root, graph_path, layout_graph, stored, tile_graph
-from xlarank.data.collection import Collection
+from xlarank.data.collection import SAMPLE, Collection
 from xlarank.data.graph import read_graph
-from xlarank.data.root import SAMPLE
 from xlarank.data.workspace import Workspace
 from xlarank.features.assemble import instance_table
 from xlarank.features.layout.layout_context import LayoutContext
@@ -62,6 +61,15 @@ def test_the_measured_are_learned_from_and_all_are_ranked(tree, tmp_path):
     build(tree, tmp_path / "drawn", max_configs=6, collections=[LAYOUT], splits=["train"])
     graph = stored(tmp_path / "drawn", LAYOUT, "train")["alpha__a"]
     assert len(graph) == 6 and np.isfinite(graph.row_cost).all(), "only measured configurations are drawn"
+
+
+def test_a_program_without_configurable_nodes_is_explained(tmp_path):
+    arrays = layout_graph(7)
+    arrays["node_config_ids"] = arrays["node_config_ids"][:0]
+    arrays["node_config_feat"] = arrays["node_config_feat"][:, :0]
+    path = save_npz(tmp_path / "fixed.npz", arrays)
+    explanation = explain(Workspace(tmp_path), path, config=1, against=0)
+    assert explanation.difference == 0 and "identical" in explanation.notes[-1]
 
 
 @pytest.mark.slow

@@ -175,7 +175,7 @@ def test_a_submission_is_checked_before_it_is_in_place(shared_trained, tmp_path,
     with pytest.raises(KeyboardInterrupt):
         run(shared_trained, out, progress=Listener(stop_at=2))
     monkeypatch.setattr(LambdaRank, "predict", lambda self, rows, *_: np.full(len(rows), np.nan))
-    with pytest.raises(ModelError, match="scores that are no numbers"):
+    with pytest.raises(ModelError, match="scores that are not finite"):
         run(shared_trained, out, collections=[TILE])
     assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
     assert out.read_text() == "what was there before"

@@ -26,10 +26,9 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
 from xlarank.features.recipe import FeatureSettings
 from xlarank.models.rankers.wide_rows import LambdaRankParams
-from xlarank.models.registry import DEFAULT, RANKERS
+from xlarank.models.registry import DEFAULT, RANKERS, BestParams
 from xlarank.models.training_data import FitSettings
-from xlarank.models.validation.best_params import BestParams
-from xlarank.models.validation.curves import Curves
+from xlarank.models.validation.folds import Curves
 from xlarank.models.validation.metrics import METRICS, summarise
 from xlarank.pipelines.train import train
 from xlarank.pipelines.training import budget
@@ -96,7 +95,7 @@ def test_the_number_of_rounds_is_the_best_of_the_folds(built, fits, monkeypatch)
         stages = {name: [dict.fromkeys(METRICS, v) for v in values[name[:4] == "conv"]] for name in names}
         return Curves([25, 50, 75, settings.rounds], stages)
 
-    monkeypatch.setattr("xlarank.models.validation.curves.validate_fold", validate)
+    monkeypatch.setattr("xlarank.models.validation.folds.validate_fold", validate)
     values = {}
     for select, values[True], values[False], rounds in cases:
         (result,) = run(built, rounds=110, select=select)
@@ -162,7 +161,7 @@ def scored(scores):
 
 def test_auto_trains_the_ranker_of_the_best_score_and_says_why(built, monkeypatch):
     """Collection by collection; what cannot run here is left out, and of equals the default is taken."""
-    validate = "xlarank.models.validation.curves.validate_fold"
+    validate = "xlarank.models.validation.folds.validate_fold"
     monkeypatch.setattr(validate, scored({"sum-pooled": 0.4, "ranknet": 0.3, "ranknet layout": 0.5}))
     save_best(built, model="ranknet", params={"pairs": 3})
     save_best(built, LAYOUT, model="ranknet", params={"pairs": 3})

@@ -16,10 +16,9 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError, XlarankError
 from xlarank.data.workspace import Workspace
 from xlarank.models.rankers.wide_rows import LambdaRank, LambdaRankParams
-from xlarank.models.registry import DEFAULT
+from xlarank.models.registry import DEFAULT, load_best, params_for
 from xlarank.models.training_data import FitSettings
-from xlarank.models.validation.best_params import load_best, params_for
-from xlarank.models.validation.curves import Curves, FoldPlan, climb, rungs_of
+from xlarank.models.validation.folds import Curves, FoldPlan, climb, rungs_of
 from xlarank.pipelines.training.studies import StudyOptions, open_storage
 from xlarank.pipelines.training.training_sets import read_training_set
 from xlarank.pipelines.tune import RESULT, Objective, choose, tune

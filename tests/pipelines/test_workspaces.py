@@ -32,8 +32,8 @@ from xlarank.data.submission import read_submission
 from xlarank.data.workspace import Workspace
 from xlarank.features.store import each_graph, read_instances, read_manifest, read_rows, stored_roots
 from xlarank.models.rankers.wide_rows import LambdaRank
+from xlarank.models.registry import load_best
 from xlarank.models.trained import CARD, load_model, model_of
-from xlarank.models.validation.best_params import load_best
 from xlarank.pipelines import build_features
 from xlarank.pipelines.calibrate import calibrate
 from xlarank.pipelines.cross_validate import cross_validate
@@ -41,7 +41,7 @@ from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.rank import rank
 from xlarank.pipelines.run_all import run_all
 from xlarank.pipelines.submit import submit
-from xlarank.pipelines.support.workspace_lock import LOCK, workspace_lock
+from xlarank.pipelines.support.workspaces import LOCK, workspace_lock
 from xlarank.pipelines.train import train
 from xlarank.pipelines.training.budget import RunSettings
 from xlarank.pipelines.training.fitting import TrainRequest
@@ -119,7 +119,7 @@ def test_only_a_file_of_the_workspace_is_its_lock(tmp_path):
 @pytest.mark.slow
 def test_the_lock_of_a_killed_process_is_free_and_others_say_that_they_wait(tmp_path):
     code = (
-        "import pathlib, sys\nfrom xlarank.pipelines.support.workspace_lock import *\n"
+        "import pathlib, sys\nfrom xlarank.pipelines.support.workspaces import *\n"
         "from xlarank.pipelines.support.progress import Silent\n"
         "with workspace_lock(Workspace(pathlib.Path(sys.argv[1])), Silent()):\n"
         "    print('held', flush=True)\n    input()\n"

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from tests.graphs import LAYOUT_PROGRAM, TILE_PROGRAM, Arrays, layout_row, program_arrays, save_npz, tile_row
-from xlarank.data.collection import Collection
-from xlarank.data.root import DataRoot
+from xlarank.data.collection import Collection, DataRoot
 from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
 from xlarank.features.recipe import FeatureSettings

@@ -115,14 +115,10 @@ def build_features(
     json_file: Json = None,
 ) -> None:
     """Compute and store the features of graph files; rerun to resume."""
-    from xlarank.features.block import Tier
-    from xlarank.features.block_files import load_blocks
     from xlarank.features.recipe import FeatureSettings
     from xlarank.pipelines.build_features import BuildRequest
 
-    if tier not in (known := [member.value for member in Tier]):
-        raise XlarankError(f"--tier is {tier!r}", expected=" or ".join(known))
-    settings = FeatureSettings(Tier(tier), candidates, block_files=load_blocks(*(blocks or ())))
+    settings = FeatureSettings.of(tier, candidates, blocks or ())
     request = BuildRequest(
         collections=collection or (), splits=split or (), settings=settings,
         max_configs=max_configs, jobs=jobs, seed=seed, replace=replace, scheduler=scheduler,

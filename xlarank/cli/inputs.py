@@ -14,7 +14,7 @@ from xlarank.cli.console import finish, list_lines, list_reasons, progress_bars,
 from xlarank.cli.options import kept
 
 if TYPE_CHECKING:  # slow; imported inside functions, so that --help stays fast
-    from xlarank.data.root import DataRoot
+    from xlarank.data.collection import DataRoot
     from xlarank.data.workspace import Workspace
     from xlarank.pipelines.build_features import BuildRequest
     from xlarank.pipelines.support.score_files import ScoreFiles
@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # slow; imported inside functions, so that --help stays fast
 
 def _load_blocks(names: list[str] | None) -> list[str] | None:
     if names:
-        from xlarank.features.block_files import load_blocks
+        from xlarank.features.catalogue import load_blocks
 
         load_blocks(*names)
     kept("blocks", "--blocks")(names)
@@ -37,7 +37,7 @@ Blocks = Annotated[
 
 
 def data_root_of(named: Path | None) -> DataRoot:
-    from xlarank.data.root import find_data_root
+    from xlarank.data.collection import find_data_root
 
     root = find_data_root(named)
     say(f"data: {root.path} ({root.why})", "dim")
@@ -69,11 +69,11 @@ def built_workspace(
     keep the settings they were built with. With ``trained`` nothing is built into a workspace without a model:
     raises `ModelError`. Raises `CollectionError` for a collection that is in neither the workspace nor a data root.
     """
+    from xlarank.data.collection import SAMPLE
     from xlarank.data.errors import CollectionError, ModelError
-    from xlarank.data.root import SAMPLE
     from xlarank.features.store import stored_collections, stored_roots
     from xlarank.pipelines.build_features import BuildRequest
-    from xlarank.pipelines.support.workspace_collections import trained_collections
+    from xlarank.pipelines.support.workspaces import trained_collections
 
     work = workspace_at(workspace)
     stored, available = stored_roots(work), list(map(str, stored_collections(work)))

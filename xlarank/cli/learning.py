@@ -37,7 +37,7 @@ def _announce(
 
     Raises `CollectionError` if such a collection is named.
     """
-    from xlarank.pipelines.support.workspace_collections import chosen_collections, skip_unless_named
+    from xlarank.pipelines.support.workspaces import chosen_collections, skip_unless_named
     from xlarank.pipelines.training.budget import forecast
 
     too_large: dict[str, str] = {}
@@ -138,7 +138,7 @@ def train(
     """Train the final models, with tuned parameters if there are any."""
     from xlarank.models.rankers.wide_rows import LambdaRank
     from xlarank.models.training_data import FitSettings
-    from xlarank.models.validation.curves import MOST_FOLDS
+    from xlarank.models.validation.folds import MOST_FOLDS
     from xlarank.pipelines.fine_tune import fine_tune as run_fine_tune
     from xlarank.pipelines.train import train as run_train
     from xlarank.pipelines.training.fitting import TrainRequest

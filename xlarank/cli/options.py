@@ -14,9 +14,8 @@ from typing import Annotated, Any, Final
 from typer import BadParameter, CallbackParam, Option
 
 from xlarank.cli import console, record
-from xlarank.data.errors import XlarankError
+from xlarank.data.errors import MAX_HOURS, MAX_ROUNDS, MAX_SEED, MAX_SEEDS, MAX_THREADS, MAX_TRIALS, XlarankError
 from xlarank.data.files import output_target, read_text
-from xlarank.data.ranges import MAX_HOURS, MAX_ROUNDS, MAX_SEED, MAX_SEEDS, MAX_THREADS, MAX_TRIALS
 from xlarank.data.workspace import DEFAULT_ROOT
 
 

@@ -15,7 +15,7 @@ from xlarank.cli.options import WORK, Collections, Json, ModelOf, Out, Root, Sco
 from xlarank.data.errors import counted, reasons
 
 if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
-    from xlarank.pipelines.ranking.result import Ranked, Ranking
+    from xlarank.pipelines.rank import Ranked, Ranking
     from xlarank.pipelines.submit import Submission
 
 app = Typer()
@@ -40,8 +40,7 @@ def rank(
 ) -> None:
     """Rank the configurations of a graph, or of each graph in a folder."""
     from xlarank.pipelines.rank import rank as run
-    from xlarank.pipelines.rank import rank_folder
-    from xlarank.pipelines.ranking.result import write_rankings
+    from xlarank.pipelines.rank import rank_folder, write_rankings
 
     place = workspace_at(workspace)
     broken: dict[str, str] = {}
@@ -194,7 +193,7 @@ def check_submission(
 
     The test graphs are those of --data-root, else of the data root of the workspace, as for submit.
     """
-    from xlarank.data.root import find_data_root
+    from xlarank.data.collection import find_data_root
     from xlarank.data.workspace import Workspace
     from xlarank.features.store import stored_roots
     from xlarank.pipelines.submit import check_submission as run

@@ -26,7 +26,7 @@ class Run:
 
     Attributes:
         workspace: the one that the command writes to.
-        words: parts of the line about the next command (`xlarank.cli.guide.Guide.then`).
+        words: parts of the line about the next command (`xlarank.cli.app.Guide.then`).
     """
 
     command: str = ""

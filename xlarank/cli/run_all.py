@@ -15,8 +15,7 @@ from xlarank.cli.learning import spread, train, tune
 from xlarank.cli.options import WORK, Collections, Hours, Jobs, Json, Ram, Root, Seed, Seeds, Trials, Work, out_file
 from xlarank.cli.ranking import rank, submit
 from xlarank.cli.scoring import evaluate
-from xlarank.data.errors import counted
-from xlarank.data.ranges import MAX_TRIALS
+from xlarank.data.errors import MAX_TRIALS, counted
 
 #: Collections of the demo: one of each kind, so that it takes only minutes.
 DEMO: Final = ("layout:cpu:random", "tile:cpu")
@@ -98,7 +97,7 @@ def package_kaggle(
 @app.command()
 def demo(workspace: Work = Path("work/demo"), trials: Trials = 8) -> None:
     """Run every step, from build-features to report, on two collections of the embedded sample."""
-    from xlarank.data.root import SAMPLE, find_data_root
+    from xlarank.data.collection import SAMPLE, find_data_root
     from xlarank.pipelines.build_features import BuildRequest
 
     root, place = find_data_root(SAMPLE), workspace_at(workspace)
