@@ -151,9 +151,8 @@ def report(
         partial.write_text(text, encoding="utf-8")
     means = {facts.name: float(evaluation.column(facts.metrics).mean()) for facts in evaluated}
     scores = {facts.name: (means[facts.name], len(facts.metrics)) for facts in evaluated}
-    return Report(
-        out, len(text.encode()), scores, {facts.name: facts.reason for facts in all_facts if facts.reason}
-    )
+    reasons = {facts.name: facts.reason for facts in all_facts if facts.reason}
+    return Report(out, len(text.encode()), scores, reasons)
 
 
 def gather(workspace: Workspace, collection: Collection, *, explained: bool = True) -> CollectionFacts:
@@ -225,9 +224,7 @@ def scores_chart(facts: CollectionFacts) -> str:
     """Draw the scores of the model and of the rules by graph."""
     rankings = {MODEL: facts.metrics, **evaluation.rules_of(facts.rankings)}
     values = {name: evaluation.column(metrics) for name, metrics in rankings.items()}
-    return charts.scores_chart(
-        f"scores-{facts.name}", list(facts.metrics), values, evaluation.score_name(facts.name)
-    )
+    return charts.scores_chart(f"scores-{facts.name}", [*facts.metrics], values, evaluation.score_name(facts.name))
 
 
 def ranks_charts(facts: CollectionFacts) -> str:

@@ -119,15 +119,11 @@ def scores_chart(name: str, graphs: Sequence[str], values: Mapping[str, Floats],
     for number, (ranking, column) in reversed([*enumerate(values.items())]):
         marker, colour = _MARKERS[number % len(_MARKERS)], _SERIES[number % len(_SERIES)]
         size, alpha = (4, 0.75) if number else (6, 1.0)
-        axes.plot(
-            column[order], range(len(order)), marker, label=ranking, color=colour, markersize=size, alpha=alpha
-        )
+        axes.plot(column[order], range(len(order)), marker, label=ranking, color=colour, ms=size, alpha=alpha)
     axes.set_yticks(range(len(order)), [short(graphs[i]) for i in order])
     axes.set(ylim=(-0.8, len(order) - 0.2), xlabel=label)
-    handles, labels = axes.get_legend_handles_labels()
-    axes.figure.legend(
-        handles[::-1], labels[::-1], loc="outside upper left", ncols=2, frameon=False, labelcolor=INK
-    )
+    handles, _ = axes.get_legend_handles_labels()
+    axes.figure.legend(handles=handles[::-1], loc="outside upper left", ncols=2, frameon=False, labelcolor=INK)
     return to_svg(axes, name)
 
 
@@ -177,10 +173,8 @@ def segment_picture(graph: Graph, explanation: Explanation, *, alone: bool = Tru
     axes.set_title(title, parse_math=False)
     _draw_edges(axes, graph, explanation, centres)
     _draw_nodes(axes, graph, explanation, centres)
-    handles = [Patch(color=colour, label=text) for text, colour in _LEGEND.items()]
-    axes.figure.legend(
-        handles=handles, loc="outside lower left", ncols=3, fontsize=7, frameon=False, labelcolor=INK
-    )
+    keys = [Patch(color=colour, label=text) for text, colour in _LEGEND.items()]
+    axes.figure.legend(handles=keys, loc="outside lower left", ncols=3, fontsize=7, frameon=False, labelcolor=INK)
     svg = to_svg(axes, f"segment-{explanation.collection}")
     return svg.replace(">", f">{_ALONE}", 1) if alone else svg
 
@@ -226,11 +220,8 @@ def _draw_edges(axes: Axes, graph: LayoutGraph, explanation: Explanation, centre
     for producer, consumer in program_graph(graph).subgraph(centres).edges:
         (x1, y1), (x2, y2) = centres[producer], centres[consumer]
         y1, y2 = y1 + _HIGH / 2, y2 - _HIGH / 2
-        order, before = (
-            (order_text(rows[producer][:MAX_RANK]) if producer in rows else "")
-            or default_layout_text(graph, producer)
-            for rows in (now, then)
-        )
+        chosen = [order_text(rows[producer][:MAX_RANK]) if producer in rows else "" for rows in (now, then)]
+        order, before = (text or default_layout_text(graph, producer) for text in chosen)
         requested = requests.get((consumer, producer), "")
         clash = not order.startswith(requested[:-1])
         text = order + (f" ≠ {requested}" if clash else "") + (f", was {before}" if before != order else "")
