@@ -96,9 +96,8 @@ def calibrate(
              ">nearly best in first")  # fmt: skip
     rows = []
     for name, trust in calibrations.items():
-        right = (
-            "-" if isnan(trust.right) else f"{trust.right:.1%} ({trust.right_low:.1%} to {trust.right_high:.1%})"
-        )
+        interval = f"{trust.right_low:.1%} to {trust.right_high:.1%}"
+        right = "-" if isnan(trust.right) else f"{trust.right:.1%} ({interval})"
         held_out, certain = f"{trust.families} {FOLDS_OF[trust.by]}", f"{trust.certain:.1%}"
         first = f"{trust.first:.0%}", f"{trust.first_nearly:.0%}"
         rows.append((name, str(trust.graphs), held_out, str(trust.seeds), certain, right, *first))
