@@ -39,12 +39,9 @@ def read_graph(path: str | Path, kind: Kind | None = None) -> LayoutGraph | Tile
 
 
 def rank(
-    graph: Graph | str | Path,
-    workspace: str | Path = DEFAULT_ROOT,
-    *,
-    collection: str | None = None,
+    graph: Graph | str | Path, workspace: str | Path = DEFAULT_ROOT, *, collection: str | None = None,
     blocks: Sequence[str | Path] = (),
-) -> Ranking:
+) -> Ranking:  # fmt: skip
     """Rank the configurations of a graph, or of an npz file, with a trained model of the workspace.
 
     The model is that of ``collection``, else of the collection whose folder contains the file, else the only one
