@@ -76,8 +76,8 @@ class GraphRanker:
     """
 
     def __init__(
-        self, ranker: str = "lambdarank", *, n_estimators: int = 300, random_state: int = 0, n_jobs: int | None = -1,
-        tier: str = "full", candidates: bool = True, target: str = TPU.name, **params: Any,
+        self, ranker: str = "lambdarank", *, n_estimators: int = 300, random_state: int = 0,
+        n_jobs: int | None = -1, tier: str = "full", candidates: bool = True, target: str = TPU.name, **params: Any,
     ) -> None:  # fmt: skip
         self.ranker = ranker
         self.n_estimators = n_estimators
