@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, overload
-
-import polars as pl
+from typing import TYPE_CHECKING, Literal, overload
 
 from xlarank.data import graph as graphs
 from xlarank.data.collection import choose_splits
 from xlarank.data.errors import CollectionError, FeatureStoreError, did_you_mean
 from xlarank.data.graph import Graph, Kind, LayoutGraph, TileGraph
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace
-from xlarank.features.catalogue import load_blocks
-from xlarank.features.rows import KEYS
-from xlarank.features.store import Manifest, read_manifest, scan_rows
-from xlarank.models.validation.folds import FoldPlan
-from xlarank.pipelines import rank as ranking
-from xlarank.pipelines.rank import Ranking
-from xlarank.pipelines.support.workspaces import chosen_collections
+
+if TYPE_CHECKING:  # slow; imported inside functions, so that a graph is read at once
+    import polars as pl
+
+    from xlarank.features.store import Manifest
+    from xlarank.pipelines.rank import Ranking
 
 
 def read_graph(path: str | Path, kind: Kind | None = None) -> LayoutGraph | TileGraph:
@@ -59,9 +56,11 @@ def rank(
         Traceback (most recent call last):
         xlarank.data.errors.WorkspaceError: the workspace nowhere does not exist; check the path, or run train first
     """
+    from xlarank.features.catalogue import load_blocks
+    from xlarank.pipelines.rank import rank as run
+
     load_blocks(*blocks)
-    graph = Path(graph) if isinstance(graph, str) else graph
-    return ranking.rank(Workspace(Path(workspace)), graph, collection=collection)
+    return run(Workspace(Path(workspace)), Path(graph) if isinstance(graph, str) else graph, collection=collection)
 
 
 @overload
@@ -90,6 +89,12 @@ def load_rows(
     `LazyFrame` and does not check the files for damage. Raises `xlarank.data.errors.CollectionError` and
     `FeatureStoreError`.
     """
+    import polars as pl
+
+    from xlarank.features.rows import KEYS
+    from xlarank.features.store import read_manifest, scan_rows
+    from xlarank.pipelines.support.workspaces import chosen_collections
+
     store = Workspace(Path(workspace))
     chosen, *others = chosen_collections(store, [] if collection is None else [collection])
     if others:
@@ -120,6 +125,10 @@ def load_rows(
 
 def _fold_table(manifest: Manifest | None) -> pl.LazyFrame:
     """Return ``graph, fold, held_out`` of the graphs of a train split that can be trained on."""
+    import polars as pl
+
+    from xlarank.models.validation.folds import FoldPlan
+
     entries = {} if manifest is None else manifest.graphs
     names = [name for name, graph in entries.items() if graph.labelled and graph.rankable]
     plan = FoldPlan.of_graphs(names, [entries[name].kinds for name in names])

@@ -21,7 +21,6 @@ from xlarank.data.hlo.compiler.pasted import Pasted, Place
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.encoding import ELEMENT_TYPES
 from xlarank.data.hlo.messages import Message, instructions
-from xlarank.pipelines.reporting.charts import bars_chart, in_fixed_colours
 
 #: Maximum number of operations in a picture.
 _MOST: Final = 24
@@ -216,6 +215,8 @@ def _belonging(
 
 def picture(diagnosis: Diagnosis, title: str) -> str:
     """Draw the costliest operations as an SVG bar chart, with relayouts highlighted."""
+    from xlarank.pipelines.reporting.charts import bars_chart, in_fixed_colours  # slow: with models
+
     moved = {copy.name: f", {copy.kind}" for copy in diagnosis.relayouts}
     bars = [
         (f"{cost.origin.rpartition('/')[2] or cost.name} {cost.shape}"[:56], cost.share, moved.get(cost.name, ""))
