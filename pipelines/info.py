@@ -11,8 +11,7 @@ from xlarank.data.errors import XlarankError
 from xlarank.data.graph import LayoutGraph, TileGraph, read_graph
 from xlarank.data.root import DataRoot
 from xlarank.data.topology import structure_hash
-from xlarank.models.validation.label_noise import relative_std
-from xlarank.models.validation.layout_labels import LayoutLabels, describe_labels
+from xlarank.models.validation.label_noise import LayoutLabels, describe_labels, relative_std
 from xlarank.pipelines.support.progress import Progress, steps_of
 
 
