@@ -17,19 +17,15 @@ from xlarank.models.validation.metrics import LAYOUTS_SET, METRICS, compiler_cos
 
 FILE_ORDER: Final = "file order"
 RANDOM: Final = "random"
-FEWEST_SET: Final = "fewest layouts set"
 ESTIMATED_TIME: Final = "estimated time"
-LARGEST_OUTPUT: Final = "largest output tile"
-LARGEST_TILE: Final = "largest tile"
-NEAREST_FIRST: Final = "nearest to the first configuration"
 #: Single columns that rank layouts best in measured or estimated collections; smaller is faster.
 _LAYOUT_RULES: Final = {
-    FEWEST_SET: LAYOUTS_SET,
+    "fewest layouts set": LAYOUTS_SET,
     "padded bytes of set outputs": "outputs__all_padded__ratio",
     "bytes of changed layouts": "change__all_bytes__ratio",
     "bytes of disagreeing layouts": "disagreement__mismatch_1hop_bytes__share",
 }
-_VOLUMES: Final = ("bounds__output_volume__log", "bounds__kernel_volume__log")
+_OUTPUT_VOLUME, _KERNEL_VOLUME = "bounds__output_volume__log", "bounds__kernel_volume__log"
 
 
 def evaluate_graph(
@@ -62,12 +58,18 @@ def baselines(
     Layouts are ranked by single columns; tiles by volume and by the distance of their log bounds from the first
     configuration; both by estimated time if available. Metrics of the random order are expected values.
     """
-    kind, cost, group = collection.kind, rows.cost, rows.group
+    kind, (cost, group) = collection.kind, (rows.cost, rows.group)
     columns: dict[str, tuple[str, ...]] = {name: (column,) for name, column in _LAYOUT_RULES.items()}
     columns[ESTIMATED_TIME] = target_of(collection).estimate.get(kind, ())
     known = {name: used for name, used in columns.items() if used and set(used) <= set(rows.columns)}
-    orders = {name: _values(rows, used).sum(axis=1) for name, used in known.items()}
-    orders = {FILE_ORDER: np.arange(len(cost), dtype=np.float64), **orders, **_tile_orders(rows)}
+    orders = {FILE_ORDER: np.arange(len(cost), dtype=np.float64)}
+    orders |= {name: _values(rows, used).sum(axis=1) for name, used in known.items()}
+    if {_OUTPUT_VOLUME, _KERNEL_VOLUME} <= set(rows.columns):
+        orders["largest output tile"] = -_values(rows, [_OUTPUT_VOLUME])[:, 0]
+        orders["largest tile"] = -_values(rows, [_OUTPUT_VOLUME, _KERNEL_VOLUME]).sum(axis=1)
+        if rows.ids[0] == 0:
+            bounds = _values(rows, [name for name in rows.columns if name.startswith("bounds__")])
+            orders["nearest to the first configuration"] = np.abs(bounds - bounds[0]).sum(axis=1)
     if picked is not None:
         cost, group = cost[picked], group[picked]
         orders = {name: order[picked] for name, order in orders.items()}
@@ -81,20 +83,8 @@ def _values(rows: GraphRows, names: Sequence[str]) -> Floats:
     return rows.matrix(used=used)[rows.group].astype(np.float64)
 
 
-def _tile_orders(rows: GraphRows) -> dict[str, Floats]:
-    """Return the scores of the configurations of a tile graph by rule; empty for others."""
-    if not set(_VOLUMES) <= set(rows.columns):
-        return {}
-    output = -_values(rows, _VOLUMES[:1])[:, 0]
-    orders = {LARGEST_OUTPUT: output, LARGEST_TILE: output - _values(rows, _VOLUMES[1:])[:, 0]}
-    first = np.flatnonzero(rows.ids == 0)
-    if len(first):
-        bounds = _values(rows, [name for name in rows.columns if name.startswith("bounds__")])
-        orders[NEAREST_FIRST] = np.abs(bounds - bounds[first[0]]).sum(axis=1)
-    return orders
-
-
 def _random(kind: Kind, cost: Floats, group: Integers) -> dict[str, float]:
+    """Return the expected metrics of the random order."""
     known = np.isfinite(cost)
     least = np.sort(each_once(cost[known], cost[known], group[known])[1])
     first, fifth = (_expected_least(least, k) / least[0] - 1 for k in (1, 5))
