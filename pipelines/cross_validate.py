@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
-import polars as pl
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, XlarankError, counted, did_you_mean, reasons
@@ -22,7 +21,7 @@ from xlarank.models.validation.best_params import params_for
 from xlarank.models.validation.curves import FAMILY, FOLDS_OF, KIND, MOST_FOLDS, Curves, FoldPlan
 from xlarank.models.validation.folds import Fallback, family_folds, graph_folds, whole_folds
 from xlarank.models.validation.metrics import paired_difference
-from xlarank.pipelines.support.evaluation import Evaluation, score_name
+from xlarank.pipelines.support.evaluation import Evaluation, Metrics, score_name
 from xlarank.pipelines.support.progress import Progress, Silent, steps_of
 from xlarank.pipelines.support.results import results_table, write_results
 from xlarank.pipelines.support.score_files import write_out_of_fold
@@ -81,13 +80,12 @@ def cross_validate(
     settings, evaluation = fit or FitSettings(ROUNDS), Evaluation(HELD_OUT[by])
     for collection in chosen_collections(workspace, collections):
         with skip_unless_named(collection, collections, evaluation.left_out):
-            tables = []
+            job, scored = _Job(workspace, collection, by, with_valid, settings, None, progress, evaluation), []
             # first without the blocks: fails early if a collection has none of their columns
             for blocks in (without, ()) if without else (None,):
-                job = _Job(workspace, collection, by, with_valid, settings, blocks, progress, evaluation)
-                tables += [job.score_ranker(name) for name in names] or [job.score_model()]
-            evaluation.results = pl.concat([evaluation.results, *(reversed(tables) if without else tables)])
-    if not len(evaluation.results):
+                scored += [replace(job, without=blocks).score(name) for name in names or (None,)]
+            evaluation.rankings[str(collection)] = dict(reversed(scored) if without else scored)
+    if not evaluation.rankings:
         raise CollectionError("nothing could be cross-validated: " + "; ".join(reasons(evaluation.left_out)))
     evaluation.notes = list(dict.fromkeys(evaluation.notes))
     return evaluation
@@ -96,9 +94,9 @@ def cross_validate(
 def worth_of_blocks(evaluation: Evaluation, blocks: Sequence[str]) -> dict[str, str]:
     """Describe the paired difference made by the columns of the blocks, for each collection."""
     texts = {}
-    for collection, rankings in evaluation.rankings().items():
-        whole, rest = ({graph: values["score"] for graph, values in of.items()} for of in rankings.values())
-        worth, error = paired_difference(whole, rest)
+    for collection, rankings in evaluation.rankings.items():
+        complete, rest = ({graph: values["score"] for graph, values in of.items()} for of in rankings.values())
+        worth, error = paired_difference(complete, rest)
         added = f"{worth:+.4f} of {score_name(collection)} (standard error {error:.4f})"
         texts[collection] = f"columns of {' and '.join(blocks)} add {added}"
     return texts
@@ -121,37 +119,49 @@ class _Job:
     progress: Progress | None
     evaluation: Evaluation
 
-    def score_model(self) -> pl.DataFrame:
-        """Score the trained model's ranker, with its parameters and rounds, on its training graphs."""
-        model = model_of(self.workspace, self.collection)
-        card = model.card
-        if self.without is None and self.by in (KIND, card.folds_by):
-            if not card.folds:
-                raise CollectionError(f"{self.collection} was trained without folds (one program family)")
-            if card.fallback:
-                self._note(f"fallback for unseen kernel families: {card.fallback}")
-            place = str(self.collection), "train", card.folds_by
-            return results_table(card.folds, card.model, place=place, tuned=card.tuned)
-        training = self._dropped(learned_by(self.workspace, self.collection, model))
+    def score(self, name: str | None) -> tuple[tuple[str, None], Metrics]:
+        """Score a ranker at its best number of rounds, or, without ``name``, the trained model's at its rounds.
+
+        Returns an item of `xlarank.pipelines.support.evaluation.Rankings`.
+        """
+        if name is None:
+            model = model_of(self.workspace, self.collection)
+            card = model.card
+            if self.without is None and self.by in (KIND, card.folds_by):
+                if not card.folds:
+                    raise CollectionError(f"{self.collection} was trained without folds (one program family)")
+                if card.fallback:
+                    self._note(f"fallback for unseen kernel families: {card.fallback}")
+                return (card.model, None), card.folds
+            training = self._dropped(learned_by(self.workspace, self.collection, model))
+            ranker, tuned, settings = model.rankers[0], card.tuned, replace(self.settings, rounds=card.rounds)
+        else:
+            splits = ("train", "valid") if self.with_valid else ("train",)
+            training = self._dropped(read_training_set(self.workspace, self.collection, splits))
+            params, tuned = params_for(self.workspace.study(self.collection), name, training.kind)
+            ranker, settings = ranker_class(name)(params, kind=training.kind), self.settings
         plan, began = self._plan(training.data), time.perf_counter()
-        curves = self._curves(training.data, plan, model.rankers[0], replace(self.settings, rounds=card.rounds))
-        if card.folds and not self.without:
-            apart = np.mean([card.folds[name]["score"] for name in curves.metrics])
+        curves, stage = self._curves(training.data, plan, ranker, settings), -1
+        label = ranker.name + (f" without {' and '.join(self.without)}" if self.without else "")
+        if name is not None:
+            stage = curves.best_stage()
+            rounds = f"{counted(curves.rounds[stage], 'round')}, the best on these folds"
+            self._note(f"{label} with {'tuned' if tuned else 'default'} parameters, {rounds}")
+        elif card.folds and not self.without:
+            apart = np.mean([card.folds[graph]["score"] for graph in curves.metrics])
             graphs = "this graph" if len(curves.metrics) == 1 else f"these {len(curves.metrics)} graphs"
             self._note(f"{graphs} by folds of {FOLDS_OF[card.folds_by]}: score {apart:.3f}")
-        return self._keep(training, plan, card.model, card.tuned, curves, -1, time.perf_counter() - began)
+        place, seconds = (str(self.collection), "train", plan.by), time.perf_counter() - began
 
-    def score_ranker(self, name: str) -> pl.DataFrame:
-        """Score a ranker at its best number of rounds."""
-        splits = ("train", "valid") if self.with_valid else ("train",)
-        training = self._dropped(read_training_set(self.workspace, self.collection, splits))
-        params, tuned = params_for(self.workspace.study(self.collection), name, training.kind)
-        plan, began = self._plan(training.data), time.perf_counter()
-        curves = self._curves(training.data, plan, ranker_class(name)(params, kind=training.kind), self.settings)
-        stage, how = curves.best_stage(), "tuned" if tuned else "default"
-        rounds = f"{counted(curves.rounds[stage], 'round')}, the best on these folds"
-        self._note(f"{name}{self._suffix} with {how} parameters, {rounds}")
-        return self._keep(training, plan, name, tuned, curves, stage, time.perf_counter() - began)
+        def write() -> None:
+            table = results_table(curves.at(stage), label, place=place, tuned=tuned, seconds=seconds)
+            write_results(self.workspace, [table])
+            if not self.without:
+                scores = curves.scores_at(stage)
+                write_out_of_fold(self.workspace, training, plan, ranker.name, scores, self.settings.seed)
+
+        write_or_note(self.workspace, self.progress or Silent(), self.evaluation.notes, write)
+        return (label, None), curves.at(stage)
 
     def _dropped(self, training: StoredTrainingSet) -> StoredTrainingSet:
         """Return the training set without the columns of the blocks; raises `XlarankError` for unknown ones."""
@@ -167,10 +177,6 @@ class _Job:
         if columns.isdisjoint(training.data.columns):
             raise CollectionError(f"{self.collection} has no columns of {' or '.join(self.without)}")
         return replace(training, data=training.data.drop(columns))
-
-    @property
-    def _suffix(self) -> str:
-        return f" without {' and '.join(self.without)}" if self.without else ""
 
     def _plan(self, data: TrainingData) -> FoldPlan:
         match self.by:
@@ -204,23 +210,6 @@ class _Job:
         left_out = {f"{self.collection} {name}": why for name in data.names if name not in curves.metrics}
         self.evaluation.left_out |= left_out
         return curves
-
-    def _keep(
-        self, training: StoredTrainingSet, plan: FoldPlan, name: str, tuned: bool, curves: Curves, stage: int,
-        seconds: float,
-    ) -> pl.DataFrame:  # fmt: skip
-        """Write the results and scores of a stage, and return the results."""
-        place = str(self.collection), "train", plan.by
-        table = results_table(curves.at(stage), name + self._suffix, place=place, tuned=tuned, seconds=seconds)
-
-        def write() -> None:
-            write_results(self.workspace, [table])
-            if not self.without:
-                scores = curves.scores_at(stage)
-                write_out_of_fold(self.workspace, training, plan, name, scores, self.settings.seed)
-
-        write_or_note(self.workspace, self.progress or Silent(), self.evaluation.notes, write)
-        return table
 
     def _note(self, text: str) -> None:
         self.evaluation.notes.append(f"{self.collection}: {text}")

@@ -23,7 +23,7 @@ from xlarank.pipelines.ranking.model_choice import model_named
 from xlarank.pipelines.support import score_files
 from xlarank.pipelines.support.evaluation import Evaluation, Rankings, add_metrics, count_unseen, graphs_to_score
 from xlarank.pipelines.support.progress import Progress, Silent, steps_of
-from xlarank.pipelines.support.results import write_results
+from xlarank.pipelines.support.results import results_table, write_results
 from xlarank.pipelines.support.score_files import ScoreFiles
 from xlarank.pipelines.support.workspace_collections import chosen_collections, skip_unless_named
 from xlarank.pipelines.support.workspace_lock import write_or_note
@@ -59,16 +59,17 @@ def evaluate(
     if scores is not None:
         score_files.require_known_graphs(scores, workspace, chosen, split)
     files = {} if official_indices is None else _official_files(official_indices, chosen)
+    tables: list[pl.DataFrame] = []
 
     with steps_of(progress, f"evaluating on {split}", len(chosen)) as step:
         for collection in chosen:
             with skip_unless_named(collection, collections, evaluation.left_out):
                 ranker = scores or borrowed or model_of(workspace, collection)
-                _evaluate(workspace, collection, evaluation, ranker, files.get(collection))
+                tables += _evaluate(workspace, collection, evaluation, ranker, files.get(collection))
             step(str(collection))
-    if not len(evaluation.results):
+    if not evaluation.rankings:
         raise CollectionError(f"nothing could be evaluated on {split}: " + "; ".join(reasons(evaluation.left_out)))
-    write = partial(write_results, workspace, [evaluation.results])
+    write = partial(write_results, workspace, tables)
     write_or_note(workspace, progress or Silent(), evaluation.notes, write)
     return evaluation
 
@@ -76,16 +77,19 @@ def evaluate(
 def _evaluate(
     workspace: Workspace, collection: Collection, evaluation: Evaluation, ranker: TrainedModel | ScoreFiles,
     indices: Path | None,
-) -> None:  # fmt: skip
-    """Add the metrics of a model or of score files; write the predictions of a collection's own model."""
+) -> list[pl.DataFrame]:  # fmt: skip
+    """Add the metrics of a model or of score files, and return their results.
+
+    Predictions are written if the model is the collection's own.
+    """
     split = evaluation.graphs
     manifest = read_manifest(workspace, collection, split)
     if manifest is None:
         raise CollectionError(f"{collection} has no {split} split in {workspace.root}")
-    name = ranker.name
-    if isinstance(ranker, TrainedModel):
-        _require_scorable(ranker, collection, manifest)
-        name = ranker.card.model + ("" if ranker.name == str(collection) else f" of {ranker.name}")
+    name, model = ranker.name, ranker if isinstance(ranker, TrainedModel) else None
+    if model is not None:
+        _require_scorable(model, collection, manifest)
+        name = model.card.model + ("" if model.name == str(collection) else f" of {model.name}")
     official = None if indices is None else _official_indices(indices)
     rankings: Rankings = {}
     left_out: dict[str, str] = {}
@@ -108,15 +112,20 @@ def _evaluate(
     evaluation.left_out |= {f"{collection} {graph}": why for graph, why in left_out.items()}
     if not rankings:
         raise CollectionError(f"{collection} has no labelled, rankable graph in {split}")
+    evaluation.rankings[str(collection)] = rankings
+    if model is not None:
+        evaluation.notes += _known_graphs(model, collection, split, rankings[name, None])
+        if model.name == str(collection):
+            write = partial(score_files.write_predictions, workspace, collection, name, predictions)
+            write_or_note(workspace, Silent(), evaluation.notes, write)
     place = str(collection), split if official is None else f"{split}, official configurations", None
-    if not isinstance(ranker, TrainedModel):
-        evaluation.add(rankings, place)
-        return
-    evaluation.add(rankings, place, tuned=ranker.card.tuned, seconds=seconds)
-    evaluation.notes += _known_graphs(ranker, collection, split, rankings[name, None])
-    if ranker.name == str(collection):
-        write = partial(score_files.write_predictions, workspace, collection, name, predictions)
-        write_or_note(workspace, Silent(), evaluation.notes, write)
+    return [
+        results_table(
+            metrics, label, place=place, tuned=model.card.tuned if model and label == name else None, seed=seed,
+            seconds=seconds if model and (label, seed) == (name, None) else None,
+        )
+        for (label, seed), metrics in rankings.items()
+    ]  # fmt: skip
 
 
 def _require_scorable(model: TrainedModel, collection: Collection, manifest: Manifest) -> None:

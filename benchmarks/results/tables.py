@@ -203,7 +203,7 @@ def _out_of_fold(place: Workspace, collection: Collection, ranker: str) -> Score
     """Return the metrics of each graph by a ranker fitted without its family (tiles: kind of kernels)."""
     by, fit = "family" if collection.kind == "layout" else "kind", FitSettings(_ROUNDS)
     evaluation = cross_validate(place, by=by, collections=[str(collection)], model=ranker, fit=fit)
-    return next(iter(evaluation.rankings()[str(collection)].values()))
+    return next(iter(evaluation.rankings[str(collection)].values()))
 
 
 def _compared(place: Workspace, names: Sequence[str]) -> Table:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
-import polars as pl
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import counted
@@ -27,10 +26,11 @@ from xlarank.models.validation.metrics import (
     summarise,
     summary,
 )
-from xlarank.pipelines.support.results import SCHEMA, results_table
 
-#: ``{graph: {metric: value}}`` by ranker and seed; the seed is None for the mean of all seeds.
-Rankings = dict[tuple[str, int | None], dict[str, dict[str, float]]]
+#: ``{graph: {metric: value}}``
+Metrics = dict[str, dict[str, float]]
+#: Metrics by ranker and seed; the seed is None for the mean of all seeds.
+Rankings = dict[tuple[str, int | None], Metrics]
 
 #: Name prefix of rankers that need no model.
 RULE: Final = "rule: "
@@ -44,37 +44,15 @@ class Evaluation:
 
     Attributes:
         graphs: description of the evaluated graphs: a split, or the unit that was held out.
-        results: a row of `xlarank.pipelines.support.results.SCHEMA` for each metric; the ranker that is evaluated,
-            or that others are compared with, comes first in each collection.
+        rankings: metrics by collection; the ranker that is evaluated, or that others are compared with, is first.
         left_out: collection (or ``collection graph``) -> why it was not evaluated.
         notes: caveats.
     """
 
     graphs: str
-    results: pl.DataFrame = field(default_factory=SCHEMA.to_frame)
+    rankings: dict[str, Rankings] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-
-    def add(
-        self, rankings: Rankings, place: tuple[str, str, str | None], *, tuned: bool | None = None,
-        seconds: Mapping[str, float] | None = None,
-    ) -> None:  # fmt: skip
-        """Add rankings of a ``place`` (collection, split, held_out_by); ``seconds`` are those of the first."""
-        tables = [
-            results_table(metrics, ranker, place=place, tuned=None if ranker.startswith(RULE) else tuned, seed=seed,
-                          seconds=None if number else seconds)
-            for number, ((ranker, seed), metrics) in enumerate(rankings.items())
-        ]  # fmt: skip
-        self.results = pl.concat([self.results, *tables])
-
-    def rankings(self) -> dict[str, Rankings]:
-        """Return the rankings of each collection."""
-        collections: dict[str, Rankings] = {}
-        columns = self.results.select("collection", "ranker", "seed", "graph", "metric", "value")
-        for collection, ranker, seed, graph, metric, value in columns.iter_rows():
-            metrics = collections.setdefault(collection, {}).setdefault((ranker, seed), {})
-            metrics.setdefault(graph, {})[metric] = value
-        return collections
 
     @property
     def report(self) -> dict[str, dict[str, dict[str, Any]]]:
@@ -84,7 +62,7 @@ class Evaluation:
         over graphs (``seeds_std``) and the mean with identical configurations counted once (``repeats_once``), and
         the tau of layouts its ``ceiling`` by graph.
         """
-        return {collection: _report(collection, rankings) for collection, rankings in self.rankings().items()}
+        return {collection: _report(collection, rankings) for collection, rankings in self.rankings.items()}
 
     @property
     def comparison(self) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
@@ -93,7 +71,7 @@ class Evaluation:
         ``difference`` is that to the first ranker, by `xlarank.models.validation.metrics.difference`.
         """
         compared: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
-        for collection, rankings in self.rankings().items():
+        for collection, rankings in self.rankings.items():
             first, *others = rankings.items()
             compared[collection] = {ranker: summarise(metrics) for (ranker, _), metrics in rankings.items()}
             for (ranker, _), metrics in others:
@@ -103,7 +81,7 @@ class Evaluation:
 
     @property
     def verdicts(self) -> dict[str, str]:
-        return {collection: verdict(collection, rankings) for collection, rankings in self.rankings().items()}
+        return {collection: verdict(collection, rankings) for collection, rankings in self.rankings.items()}
 
 
 def add_metrics(
