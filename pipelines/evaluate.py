@@ -100,7 +100,7 @@ def _evaluate(
         return "" if official is None or graph in official else "it has no official indices"
 
     for graph in graphs_to_score(workspace, collection, split, manifest, left_out, refuse):
-        picked = None if official is None else _picked(graph, official[graph.name])
+        picked = slice(None) if official is None else _picked(graph, official[graph.name])
         began = time.perf_counter()
         scores = ranker.score(graph) if isinstance(ranker, TrainedModel) else ranker.of(collection, graph)
         seconds[graph.name] = time.perf_counter() - began

@@ -24,10 +24,10 @@ from xlarank.features.rows import GraphRows
 from xlarank.features.store import each_graph, stored_collections
 from xlarank.models.trained import pretrained_model
 from xlarank.models.training_data import FitSettings
-from xlarank.models.validation.evaluation import ESTIMATED_TIME, RANDOM, baselines, evaluate_graph
 from xlarank.models.validation.metrics import difference
 from xlarank.pipelines.build_features import BuildRequest, build_features
 from xlarank.pipelines.cross_validate import cross_validate
+from xlarank.pipelines.support.evaluation import ESTIMATED_TIME, RANDOM, baselines, evaluate_graph
 
 #: ``{graph: {metric: value}}``
 Scores = dict[str, dict[str, float]]

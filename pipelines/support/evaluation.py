@@ -1,8 +1,8 @@
-"""Evaluations of rankings: a tidy frame of metrics, and views of it."""
+"""Evaluations of rankings by a model or by rules: metrics of graphs, summaries and verdicts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -11,21 +11,16 @@ import numpy as np
 from xlarank.data.collection import Collection
 from xlarank.data.errors import counted
 from xlarank.data.family import program_family
+from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest, each_graph
-from xlarank.models.arrays import Floats, Indices
+from xlarank.features.targets import target_of
+from xlarank.models.arrays import Floats, Indices, Integers
 from xlarank.models.trained import Scores, TrainedModel
-from xlarank.models.validation.evaluation import RANDOM, baselines, evaluate_graph
-from xlarank.models.validation.metrics import (
-    METRICS,
-    SPEEDUPS,
-    bootstrap_interval,
-    difference,
-    graph_metrics,
-    summarise,
-    summary,
-)
+from xlarank.models.validation import metrics as by_graph
+from xlarank.models.validation.label_noise import tau_ceiling
+from xlarank.models.validation.metrics import METRICS, SPEEDUPS, graph_metrics, summarise
 
 #: ``{graph: {metric: value}}``
 Metrics = dict[str, dict[str, float]]
@@ -34,6 +29,17 @@ Rankings = dict[tuple[str, int | None], Metrics]
 
 #: Name prefix of rankers that need no model.
 RULE: Final = "rule: "
+FILE_ORDER: Final = "file order"
+RANDOM: Final = "random"
+ESTIMATED_TIME: Final = "estimated time"
+#: Single columns that rank layouts best in measured or estimated collections; smaller is faster.
+_LAYOUT_RULES: Final = {
+    "fewest layouts set": by_graph.LAYOUTS_SET,
+    "padded bytes of set outputs": "outputs__all_padded__ratio",
+    "bytes of changed layouts": "change__all_bytes__ratio",
+    "bytes of disagreeing layouts": "disagreement__mismatch_1hop_bytes__share",
+}
+_OUTPUT_VOLUME, _KERNEL_VOLUME = "bounds__output_volume__log", "bounds__kernel_volume__log"
 #: First words of a verdict.
 BETTER, WORSE, UNSURE, SINGLE = "better than", "worse than", "too close to tell from", "on one graph alone, beside"
 
@@ -76,7 +82,7 @@ class Evaluation:
             compared[collection] = {ranker: summarise(metrics) for (ranker, _), metrics in rankings.items()}
             for (ranker, _), metrics in others:
                 for metric, values in compared[collection][ranker].items():
-                    values["difference"] = difference(metrics, first[1], metric)
+                    values["difference"] = by_graph.difference(metrics, first[1], metric)
         return compared
 
     @property
@@ -86,17 +92,99 @@ class Evaluation:
 
 def add_metrics(
     rankings: Rankings, collection: Collection, rows: GraphRows, ranker: str, scores: Scores,
-    picked: Indices | None = None,
+    picked: Indices | slice = slice(None),
 ) -> None:  # fmt: skip
-    """Add a graph's metrics for the ranker's mean scores, for each seed if several, and for rules."""
+    """Add a graph's metrics for the ranker's mean scores, for each seed if several, and for rules.
+
+    Metrics are of all configurations, or of ``picked`` ones.
+    """
     rankings.setdefault((ranker, None), {})[rows.name] = evaluate_graph(collection, rows, scores.mean, picked)
-    chosen = slice(None) if picked is None else picked
-    cost, group = rows.cost[chosen], rows.group[chosen]
+    cost, group = rows.cost[picked], rows.group[picked]
     for seed, score in enumerate(scores.per_seed if len(scores.per_seed) > 1 else ()):
         metrics = graph_metrics(collection.kind, score[group], cost, group)
         rankings.setdefault((ranker, seed), {})[rows.name] = metrics
     for rule, metrics in baselines(collection, rows, picked).items():
         rankings.setdefault((RULE + rule, None), {})[rows.name] = metrics
+
+
+def evaluate_graph(
+    collection: Collection, rows: GraphRows, scores: Floats, picked: Indices | slice = slice(None)
+) -> dict[str, float]:
+    """Return the metrics of ``(rows,)`` scores of a labelled graph.
+
+    Includes `METRICS`, each also as ``<metric>_once`` with identical configurations counted once; `SPEEDUPS` if the
+    cost of the compiler's default is known; and ``tau_ceiling`` if enough layouts were measured twice.
+    """
+    kind, compiler = collection.kind, by_graph.compiler_cost(collection.kind, rows)
+    cost, group = rows.cost[picked], rows.group[picked]
+    score = scores[group]
+    metrics, once = graph_metrics(kind, score, cost, group), graph_metrics(kind, *each_once(score, cost, group))
+    metrics |= {f"{metric}_once": value for metric, value in once.items()}
+    if compiler is not None:
+        metrics |= by_graph.speedups(score, rows.row_cost[group], compiler, group)
+    if kind == "layout" and (ceiling := tau_ceiling(cost, group)) is not None:
+        metrics["tau_ceiling"] = ceiling
+    return metrics
+
+
+def baselines(collection: Collection, rows: GraphRows, picked: Indices | slice = slice(None)) -> Metrics:
+    """Return a graph's metrics under rules that need no model, by rule.
+
+    Layouts are ranked by single columns; tiles by volume and by the distance of their log bounds from the first
+    configuration; both by estimated time if available. Metrics of the random order are expected values.
+    """
+    kind, cost, group = collection.kind, rows.cost[picked], rows.group[picked]
+    columns: dict[str, tuple[str, ...]] = {name: (column,) for name, column in _LAYOUT_RULES.items()}
+    columns[ESTIMATED_TIME] = target_of(collection).estimate.get(kind, ())
+    known = {name: used for name, used in columns.items() if used and set(used) <= set(rows.columns)}
+    orders = {FILE_ORDER: np.arange(len(rows.cost), dtype=np.float64)}
+    orders |= {name: _values(rows, used).sum(axis=1) for name, used in known.items()}
+    if {_OUTPUT_VOLUME, _KERNEL_VOLUME} <= set(rows.columns):
+        orders["largest output tile"] = -_values(rows, [_OUTPUT_VOLUME])[:, 0]
+        orders["largest tile"] = -_values(rows, [_OUTPUT_VOLUME, _KERNEL_VOLUME]).sum(axis=1)
+        if rows.ids[0] == 0:
+            bounds = _values(rows, [name for name in rows.columns if name.startswith("bounds__")])
+            orders["nearest to the first configuration"] = np.abs(bounds - bounds[0]).sum(axis=1)
+    metrics = {name: graph_metrics(kind, order[picked], cost, group) for name, order in orders.items()}
+    return {FILE_ORDER: metrics.pop(FILE_ORDER), RANDOM: _random(kind, cost, group), **metrics}
+
+
+def _values(rows: GraphRows, names: Sequence[str]) -> Floats:
+    """Return ``(configs, names)`` values of columns, in the order of the rows."""
+    used = np.array([i for i, name in enumerate(rows.columns) if name in names])
+    return rows.matrix(used=used)[rows.group].astype(np.float64)
+
+
+def _random(kind: Kind, cost: Floats, group: Integers) -> dict[str, float]:
+    """Return the expected metrics of the random order."""
+    known = np.isfinite(cost)
+    least = np.sort(each_once(cost[known], cost[known], group[known])[1])
+    first, fifth = (_expected_least(least, k) / least[0] - 1 for k in (1, 5))
+    return dict(zip(METRICS, (0.0, 0.5, first, fifth, 0.0 if kind == "layout" else 1 - fifth, 0.0), strict=True))
+
+
+def _expected_least(ascending: Floats, k: int) -> float:
+    """Return the expected minimum of ``k`` values drawn without replacement.
+
+    The i-th smallest of n is the minimum with probability C(n - i, k - 1) / C(n, k).
+
+    >>> [round(_expected_least(np.array([1.0, 2.0, 4.0]), k), 6) for k in (1, 2)]
+    [2.333333, 1.333333]
+    """
+    n = len(ascending)
+    if k >= n:
+        return float(ascending[0])
+    after = n - np.arange(1, n - k + 1)
+    chance = np.cumprod(np.concatenate([[k / n], (after - k + 1) / after]))
+    return float(chance @ ascending[: len(chance)])
+
+
+def each_once(score: Floats, cost: Floats, group: Integers) -> tuple[Floats, Floats, Integers]:
+    """Return score, smallest cost and number of each distinct configuration."""
+    numbers, first, inverse = np.unique(group, return_index=True, return_inverse=True)
+    least = np.full(len(numbers), np.inf)
+    np.minimum.at(least, inverse, cost)
+    return score[first], least, numbers
 
 
 def graphs_to_score(
@@ -122,7 +210,7 @@ def column(metrics: Mapping[str, Mapping[str, float]], metric: str = "score") ->
     return np.array([values[metric] for values in metrics.values()])
 
 
-def rules_of(rankings: Rankings) -> dict[str, dict[str, dict[str, float]]]:
+def rules_of(rankings: Rankings) -> dict[str, Metrics]:
     """Return the rankings that need no model, by rule."""
     return {ranker.removeprefix(RULE): of for (ranker, _), of in rankings.items() if ranker.startswith(RULE)}
 
@@ -186,11 +274,11 @@ def verdict(collection: str, rankings: Rankings) -> str:
     """
     metrics = next(iter(rankings.values()))
     scores = {name: values["score"] for name, values in metrics.items()}
-    score = f"{score_name(collection)} {with_interval(summary(scores))}"
+    score = f"{score_name(collection)} {with_interval(by_graph.summary(scores))}"
     rules = {name: column(of) for name, of in rules_of(rankings).items() if name != RANDOM}
     rule = max(rules, key=lambda name: rules[name].mean())
     ahead = column(metrics) - rules[rule]
-    low, high = bootstrap_interval(ahead)
+    low, high = by_graph.bootstrap_interval(ahead)
     beside = f"the best rule without learning ({rule}, {rules[rule].mean():.3f})"
     if len(metrics) == 1:
         return f"{SINGLE} {beside}: {score}"

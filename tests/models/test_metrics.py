@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from tests.models.contract import graph_rows
 from xlarank.data.collection import Collection
 from xlarank.features.rows import GraphRows
-from xlarank.models.validation import evaluation as by
 from xlarank.models.validation import metrics
-from xlarank.models.validation.evaluation import baselines, each_once
 from xlarank.models.validation.metrics import LAYOUTS_SET, METRICS, graph_metrics, slowdown_at
+from xlarank.pipelines.support import evaluation as by
+from xlarank.pipelines.support.evaluation import baselines, each_once
 
 #: Few values, so that ties are common on both sides; costs are above 0, as runtimes are.
 _SCORES = st.sampled_from((-1.5, -0.0, 0.0, 0.25, 3.0, 1e9))
