@@ -58,11 +58,10 @@ def cross_validate(
     Args:
         model: ranker to fit instead of the trained model's, with tuned parameters if any and the best number of
             rounds on these folds (at most that of ``fit``). Several rankers are compared with the first.
-        by: what is held out with a graph. "kind", as in `train`: every kernel that may be of its kernel family
-            (`xlarank.features.tile.tile_context.kernel_kinds`), with the fallback of
-            `xlarank.models.validation.folds`; for layouts, and tiles of unknown kernel families, the program
-            family. "family": its program family, as for a new program. "graph": nothing else, as for a new variant
-            of a known program; graphs without another in their family are left out.
+        by: what is held out with a graph. "kind", as in `train`: every kernel that may be of its kernel family,
+            with a fallback (`xlarank.models.validation.folds`); for layouts, and tiles of unknown kernel families,
+            the program family. "family": its program family, as for a new program. "graph": nothing else, as for a
+            new variant of a known program; graphs without another in their family are left out.
         with_valid: also use the valid split for fitting and scoring ``model``.
         without: names of block classes. The ranker is compared with itself without their columns.
 
@@ -179,18 +178,15 @@ class _Job:
         return replace(training, data=training.data.drop(columns))
 
     def _plan(self, data: TrainingData) -> FoldPlan:
-        match self.by:
-            case "kind":
-                plan = FoldPlan.of(data)
-            case "family":
-                plan = FoldPlan.of_families(family_folds(data.families, MOST_FOLDS))
-            case _:
-                plan = FoldPlan(GRAPH, whole_folds(graph_folds(data.families, MOST_FOLDS)))
+        plan, expected = FoldPlan.of(data), "graphs of two or more program families"
+        if self.by == FAMILY:
+            plan = FoldPlan.of_families(family_folds(data.families, MOST_FOLDS))
+        elif self.by == GRAPH:
+            plan = FoldPlan(GRAPH, whole_folds(graph_folds(data.families, MOST_FOLDS)))
+            expected = "two or more graphs of one family"
         if not plan.folds:
             graphs = f"{counted(data.groups, 'graph')} of {self.collection}"
             got = f"there is nothing to hold out by {plan.by} of the {graphs}"
-            by_family = "graphs of two or more program families"
-            expected = "two or more graphs of one family" if plan.by == GRAPH else by_family
             raise CollectionError(got, expected=expected, do="pass another `by`")
         if plan.by == KIND:
             kinds = {kind for graph in data.parts for kind in graph.kinds}
@@ -203,12 +199,10 @@ class _Job:
     def _curves(self, data: TrainingData, plan: FoldPlan, ranker: Ranker[Any], settings: FitSettings) -> Curves:
         graphs = counted(data.groups, "graph")
         with steps_of(self.progress, f"cross-validating {self.collection}", len(plan.folds)) as step:
-            curves = plan.curves(
-                data, ranker, settings, lambda fold: step(f"held out {len(fold.held)} of {graphs}")
-            )
-        why = "no other graph is of its family" if plan.by == GRAPH else "all graphs may be of its kernel family"
-        left_out = {f"{self.collection} {name}": why for name in data.names if name not in curves.metrics}
-        self.evaluation.left_out |= left_out
+            curves = plan.curves(data, ranker, settings, lambda f: step(f"held out {len(f.held)} of {graphs}"))
+        reason = "no other graph is of its family" if plan.by == GRAPH else "all graphs may be of its kernel family"
+        names = [name for name in data.names if name not in curves.metrics]
+        self.evaluation.left_out |= {f"{self.collection} {name}": reason for name in names}
         return curves
 
     def _note(self, text: str) -> None:

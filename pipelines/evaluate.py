@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence, Set
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from xlarank.data.collection import SPLITS, Collection
-from xlarank.data.errors import CollectionError, ModelError, XlarankError, counted, reasons
+from xlarank.data.errors import CollectionError, ModelError, XlarankError, counted, naming, reasons
 from xlarank.data.files import read_text
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
@@ -60,7 +60,6 @@ def evaluate(
         score_files.require_known_graphs(scores, workspace, chosen, split)
     files = {} if official_indices is None else _official_files(official_indices, chosen)
     tables: list[pl.DataFrame] = []
-
     with steps_of(progress, f"evaluating on {split}", len(chosen)) as step:
         for collection in chosen:
             with skip_unless_named(collection, collections, evaluation.left_out):
@@ -91,10 +90,8 @@ def _evaluate(
         _require_scorable(model, collection, manifest)
         name = model.card.model + ("" if model.name == str(collection) else f" of {model.name}")
     official = None if indices is None else _official_indices(indices)
-    rankings: Rankings = {}
-    left_out: dict[str, str] = {}
-    predictions: list[pl.DataFrame] = []
-    seconds: dict[str, float] = {}
+    rankings, left_out = Rankings(), dict[str, str]()
+    predictions, seconds = list[pl.DataFrame](), dict[str, float]()
 
     def refuse(graph: str) -> str:
         return "" if official is None or graph in official else "it has no official indices"
@@ -114,16 +111,14 @@ def _evaluate(
         raise CollectionError(f"{collection} has no labelled, rankable graph in {split}")
     evaluation.rankings[str(collection)] = rankings
     if model is not None:
-        evaluation.notes += _known_graphs(model, collection, split, rankings[name, None])
+        evaluation.notes += _known_graphs(model, collection, split, rankings[name, None].keys())
         if model.name == str(collection):
             write = partial(score_files.write_predictions, workspace, collection, name, predictions)
             write_or_note(workspace, Silent(), evaluation.notes, write)
     place = str(collection), split if official is None else f"{split}, official configurations", None
     return [
-        results_table(
-            metrics, label, place=place, tuned=model.card.tuned if model and label == name else None, seed=seed,
-            seconds=seconds if model and (label, seed) == (name, None) else None,
-        )
+        results_table(metrics, label, place=place, tuned=model.card.tuned if model and label == name else None,
+                      seed=seed, seconds=seconds if model and (label, seed) == (name, None) else None)
         for (label, seed), metrics in rankings.items()
     ]  # fmt: skip
 
@@ -134,24 +129,17 @@ def _require_scorable(model: TrainedModel, collection: Collection, manifest: Man
     if model.card.kind != collection.kind:
         got = f"the model of {source} ranks {model.card.kind} graphs, {collection} has {collection.kind} graphs"
         raise ModelError(got, do="pass another `model_from`")
-    try:
+    with naming(f"the model of {source} cannot score {collection}"):
         model.require(manifest)
-    except ModelError as error:
-        got = f"the model of {source} cannot score {collection}: {error.got}"
-        raise ModelError(got, expected=error.expected, do=error.do) from error
 
 
-def _known_graphs(
-    model: TrainedModel, collection: Collection, split: str, graphs: Mapping[str, object]
-) -> list[str]:
+def _known_graphs(model: TrainedModel, collection: Collection, split: str, graphs: Set[str]) -> list[str]:
     """Note if the model was trained on graphs evaluated here, or on another collection."""
-    seen, source = len(model.card.known_graphs & graphs.keys()), model.card.collection
+    seen, source = len(model.card.known_graphs & graphs), model.card.collection
     if source != str(collection):
         related = len(graphs) - count_unseen(model, graphs)
-        return [
-            f"{collection}: scored by the model of {source}, which was trained on {seen} of these {len(graphs)} "
-            f"programs (by name) and on the families of {related}"
-        ]
+        known = f"{seen} of these {len(graphs)} programs (by name) and on the families of {related}"
+        return [f"{collection}: scored by the model of {source}, which was trained on {known}"]
     if seen and split != "train":
         return [f"{collection}: the model was trained on {seen} of the {counted(len(graphs), 'graph')} scored here"]
     return []
@@ -179,7 +167,7 @@ def _official_indices(path: Path) -> dict[str, list[int]]:
 
 def _picked(graph: GraphRows, configurations: list[int]) -> Indices:
     """Return the rows of the official configurations; raises `CollectionError` if unknown or none measured."""
-    if not set(configurations) <= set(graph.ids.tolist()):
+    if not np.isin(configurations, graph.ids).all():
         got = f"the official indices of {graph.name} reach beyond its {counted(len(graph.ids), 'configuration')}"
         expected = "the file that the indices were drawn from"
         raise CollectionError(got, expected=expected, do="leave `official_indices` out")

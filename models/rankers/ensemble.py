@@ -71,8 +71,8 @@ class Ensemble(Ranker[EnsembleParams]):
 
     def __init__(self, params: EnsembleParams | Mapping[str, Any] | None = None, *, kind: Kind) -> None:
         super().__init__(params, kind=kind)
-        self._members: dict[str, Ranker[Any]] = {}
         self._weights = self.params.positive_weights()
+        self._members: dict[str, Ranker[Any]] = {}
         self._warm_start: dict[str, Ranker[Any]] = {}  # unfitted members
 
     def continuing(self, rate: float = 1.0) -> Self:
