@@ -40,16 +40,10 @@ ROUNDS: Final = 300
 
 
 def cross_validate(
-    workspace: Workspace,
-    model: str | Sequence[str] | None = None,
-    *,
-    by: str = KIND,
-    collections: Sequence[str] = (),
-    with_valid: bool = False,
-    fit: FitSettings | None = None,
-    without: Sequence[str] = (),
-    progress: Progress | None = None,
-) -> Evaluation:
+    workspace: Workspace, model: str | Sequence[str] | None = None, *, by: str = KIND,
+    collections: Sequence[str] = (), with_valid: bool = False, fit: FitSettings | None = None,
+    without: Sequence[str] = (), progress: Progress | None = None,
+) -> Evaluation:  # fmt: skip
     """Score training graphs out of fold, and write the scores to ``predictions/``.
 
     Without ``model``, each collection's trained model is scored with its parameters and rounds. The scores kept by

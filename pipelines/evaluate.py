@@ -30,15 +30,10 @@ from xlarank.pipelines.support.workspace_lock import write_or_note
 
 
 def evaluate(
-    workspace: Workspace,
-    *,
-    split: str = "valid",
-    collections: Sequence[str] = (),
-    official_indices: Path | None = None,
-    model_from: str | None = None,
-    scores: ScoreFiles | None = None,
+    workspace: Workspace, *, split: str = "valid", collections: Sequence[str] = (),
+    official_indices: Path | None = None, model_from: str | None = None, scores: ScoreFiles | None = None,
     progress: Progress | None = None,
-) -> Evaluation:
+) -> Evaluation:  # fmt: skip
     """Evaluate the models of the chosen collections on all configurations of a split.
 
     ``official_indices`` is a folder of ``<source>_<search>.json`` files, ``{graph: [configuration]}``: layout

@@ -90,15 +90,10 @@ class RunSummary:
 
 
 def run_all(
-    data_root: DataRoot,
-    workspace: Workspace,
-    out: Path,
-    settings: RunSettings,
-    *,
-    collections: Sequence[str] = (),
-    progress: Progress | None = None,
+    data_root: DataRoot, workspace: Workspace, out: Path, settings: RunSettings, *,
+    collections: Sequence[str] = (), progress: Progress | None = None,
     on_plan: Callable[[list[CollectionPlan]], None] = lambda plan: None,
-) -> RunSummary:
+) -> RunSummary:  # fmt: skip
     """Build, tune, train and submit every collection within the hours and memory of ``settings``.
 
     A rerun reuses the stored graphs, trials, models and submission rows of an interrupted run. A collection that

@@ -70,16 +70,10 @@ class TuneResult:
 
 
 def tune(
-    workspace: Workspace,
-    *,
-    trials: int,
-    collections: Sequence[str] = (),
-    timeout: float | None = None,
-    model: str = DEFAULT,
-    fit: FitSettings | None = None,
-    study: StudyOptions | None = None,
+    workspace: Workspace, *, trials: int, collections: Sequence[str] = (), timeout: float | None = None,
+    model: str = DEFAULT, fit: FitSettings | None = None, study: StudyOptions | None = None,
     progress: Progress | None = None,
-) -> list[TuneResult]:
+) -> list[TuneResult]:  # fmt: skip
     """Bring the study of each collection to ``trials`` finished trials and write the best parameters.
 
     The value of a trial is the mean score over graphs, each ranked by a model that never saw its family (tiles: a

@@ -54,9 +54,8 @@ class TreeCluster:
                 with suppress(Exception):
                     self.client.restart(timeout=_RESTART)
                     self.client.wait_for_workers(workers, timeout=_RESTART)
-                got = (
-                    f"a training on the cluster broke off ({(str(error).strip() or repr(error)).splitlines()[-1]})"
-                )
+                reason = (str(error).strip() or repr(error)).splitlines()[-1]
+                got = f"a training on the cluster broke off ({reason})"
                 expected = "a scheduler, and workers with the same xlarank that live until it is done"
                 do = "give them more memory and train again, or leave out `engine=dask`"
                 raise ClusterError(got, expected=expected, do=do) from error

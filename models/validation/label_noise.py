@@ -127,18 +127,13 @@ def describe_labels(graph: LayoutGraph) -> LayoutLabels:
     runs = np.bincount(group, minlength=len(groups))
     logs = np.bincount(group, np.log(cost), minlength=len(groups)) / np.maximum(runs, 1)
     return LayoutLabels(
-        configurations=graph.configs,
-        measured=int(measured.sum()),
-        distinct=len(groups),
+        configurations=graph.configs, measured=int(measured.sum()), distinct=len(groups),
         output_sets=int(sets.max()) + 1,
         model_times=len(np.unique(np.log2(np.maximum(times, 1e-3)).round(12))),
-        repeat_std=relative_std(cost, group),
-        set_std=relative_std(cost, sets[group]),
-        run_tau=run_tau(cost, group),
-        ceiling=tau_ceiling(cost, group),
-        set_tau=set_tau(cost, group, sets),
+        repeat_std=relative_std(cost, group), set_std=relative_std(cost, sets[group]),
+        run_tau=run_tau(cost, group), ceiling=tau_ceiling(cost, group), set_tau=set_tau(cost, group, sets),
         additive_r2=additive_r2(logs[runs > 0], groups[runs > 0]),
-    )
+    )  # fmt: skip
 
 
 def tied_groups(codes: NDArray[np.int32]) -> NDArray[np.int32]:
