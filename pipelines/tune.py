@@ -80,10 +80,8 @@ def tune(
     kernel of its kind), at the best number of rounds; with ``study.select`` "robust" minus a quarter of the spread.
     A study is stored in the workspace or at ``study.storage`` and resumed by the next call; several processes can
     optimize it at once. The defaults are the first trial, and are kept if the best trial beats them by less than
-    two standard errors over graphs. ``timeout`` is in seconds per collection.
-
-    Each ranker has its own studies and best parameters; an ensemble takes the best parameters of its members.
-    A collection that cannot be tuned is left out with its reason.
+    two standard errors over graphs. An ensemble takes the best parameters of its members. ``timeout`` is in seconds
+    per collection; a collection that cannot be tuned is left out with its reason.
 
     Raises `CollectionError` or `ModelError` for a named collection, `CollectionError` if nothing could be tuned.
     """
@@ -135,10 +133,9 @@ class Objective:
     def defaults(self) -> dict[str, Any]:
         """Default values of the parameters that are searched."""
         params, kind = ranker_class(self.model).params_class, self.training.kind
-        values = params.of(kind).values()
-        probe = optuna.trial.FixedTrial(values)
+        probe = optuna.trial.FixedTrial(params.of(kind).values())
         params.suggest(probe, kind)
-        return {name: values[name] for name in probe.params}
+        return probe.params
 
     def __call__(self, trial: optuna.Trial) -> float:
         trial.set_user_attr(PROCESS, f"{socket.gethostname()}:{os.getpid()}")

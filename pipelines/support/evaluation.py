@@ -68,7 +68,23 @@ class Evaluation:
         over graphs (``seeds_std``) and the mean with identical configurations counted once (``repeats_once``), and
         the tau of layouts its ``ceiling`` by graph.
         """
-        return {collection: _report(collection, rankings) for collection, rankings in self.rankings.items()}
+        reports = {}
+        for collection, rankings in self.rankings.items():
+            (ranker, _), metrics = next(iter(rankings.items()))
+            summaries = summarise(metrics)
+            shown = [name for name in (*METRICS, *SPEEDUPS) if name in summaries]
+            reports[collection] = report = {name: summaries[name] for name in shown}
+            rules = rules_of(rankings)
+            seeds = [of for (name, seed), of in rankings.items() if name == ranker and seed is not None]
+            for metric in METRICS if rules else ():
+                values = report[metric]
+                values["baselines"] = {rule: float(column(of, metric).mean()) for rule, of in rules.items()}
+                by_seed = [column(of, metric) for of in seeds]
+                values["seeds_std"] = float(np.stack(by_seed, 1).mean(axis=0).std(ddof=1)) if seeds else None
+                values["repeats_once"] = float(column(metrics, f"{metric}_once").mean())
+            if rules and collection.startswith("layout:"):
+                report["tau"]["ceiling"] = ceilings_of(metrics) or None
+        return reports
 
     @property
     def comparison(self) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
@@ -218,27 +234,6 @@ def rules_of(rankings: Rankings) -> dict[str, Metrics]:
 def ceilings_of(metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     """Return the largest tau that repeated measurements allow, for graphs that have them."""
     return {name: values["tau_ceiling"] for name, values in metrics.items() if "tau_ceiling" in values}
-
-
-def _report(collection: str, rankings: Rankings) -> dict[str, dict[str, Any]]:
-    (ranker, _), metrics = next(iter(rankings.items()))
-    shown = (*METRICS, *SPEEDUPS)
-    report = summarise({
-        graph: {key: values[key] for key in shown if key in values} for graph, values in metrics.items()
-    })  # fmt: skip
-    rules = rules_of(rankings)
-    if not rules:
-        return report
-    seeds = [graphs for (name, seed), graphs in rankings.items() if name == ranker and seed is not None]
-    for metric in METRICS:
-        values = report[metric]
-        values["baselines"] = {rule: float(column(graphs, metric).mean()) for rule, graphs in rules.items()}
-        means = np.stack([column(graphs, metric) for graphs in seeds], axis=1).mean(axis=0) if seeds else None
-        values["seeds_std"] = None if means is None else float(means.std(ddof=1))
-        values["repeats_once"] = float(column(metrics, f"{metric}_once").mean())
-    if collection.startswith("layout:"):
-        report["tau"]["ceiling"] = ceilings_of(metrics) or None
-    return report
 
 
 def score_name(collection: str) -> str:
