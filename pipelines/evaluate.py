@@ -101,7 +101,7 @@ def _evaluate(
             continue
         predictions.append(score_files.prediction_table(graph, dict(enumerate(scores.per_seed)), split))
         add_metrics(rankings, collection, graph, name, scores, picked)
-    evaluation.left_out |= {f"{collection} {graph}": why for graph, why in left_out.items()}
+    evaluation.left_out |= {f"{collection} {graph}": reason for graph, reason in left_out.items()}
     if not rankings:
         raise CollectionError(f"{collection} has no labelled, rankable graph in {split}")
     evaluation.rankings[str(collection)] = rankings

@@ -107,7 +107,7 @@ def tune(
                 results.append(_search(workspace, objective, opened, trials, timeout, progress))
     if not results:
         raise CollectionError("; ".join(left_out.values()))
-    return results + [TuneResult(name, skipped=why) for name, why in left_out.items()]
+    return results + [TuneResult(name, skipped=reason) for name, reason in left_out.items()]
 
 
 @dataclass(frozen=True)

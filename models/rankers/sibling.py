@@ -160,13 +160,13 @@ class SiblingRanker(Ranker[SiblingParams]):
 
     def _by_siblings(self, siblings: list[Sibling], graph: Instances, prior: Floats) -> Floats:
         """Return the mean of the siblings' predictions, ``(configs,)``, weighted by `nearness`."""
-        solutions = [self._solution(sibling, graph, prior) for sibling in siblings]
-        return np.average(solutions, axis=0, weights=[nearness(sibling, graph) for sibling in siblings])
+        predictions = [self._regression(sibling, graph, prior) for sibling in siblings]
+        return np.average(predictions, axis=0, weights=[nearness(sibling, graph) for sibling in siblings])
 
-    def _solution(self, sibling: Sibling, instances: Instances, prior: Floats) -> Floats:
-        """Fit the kernel ridge regression to a sibling and predict other configurations, ``(configs,)``."""
-        _, theirs, ours = np.intersect1d(sibling.node, instances.node, return_indices=True)
-        learned, outputs = sibling.outputs[:, theirs], instances.outputs()[:, ours]
+    def _regression(self, sibling: Sibling, graph: Instances, prior: Floats) -> Floats:
+        """Fit the kernel ridge regression to a sibling and predict a graph's configurations, ``(configs,)``."""
+        _, theirs, ours = np.intersect1d(sibling.node, graph.node, return_indices=True)
+        learned, outputs = sibling.outputs[:, theirs], graph.outputs()[:, ours]
 
         def kernel(outputs: NDArray[np.int8], prior: Floats) -> Floats:
             return alike(outputs, learned) + self.params.prior_weight * np.outer(prior, sibling.prior) + 1

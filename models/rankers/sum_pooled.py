@@ -263,9 +263,9 @@ def newton_step(terms: Sequence[tuple[Floats, Floats]], counts: Sequence[Floats]
     ignore that a configuration has several instances.
     """
     slopes, curves = [], []
-    for (gradient, weights), held in zip(terms, counts, strict=True):
-        slopes.append(held.T @ gradient)
-        curves.append(held.T @ (weights.sum(axis=-1)[:, None] * held - weights @ held))
+    for (gradient, weights), in_leaf in zip(terms, counts, strict=True):
+        slopes.append(in_leaf.T @ gradient)
+        curves.append(in_leaf.T @ (weights.sum(axis=-1)[:, None] * in_leaf - weights @ in_leaf))
     curve = np.sum(curves, axis=0) / len(curves)
     step: Floats = np.linalg.solve(curve + ridge * np.eye(len(curve)), -np.sum(slopes, axis=0) / len(slopes))
     return step

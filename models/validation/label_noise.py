@@ -73,8 +73,8 @@ def set_tau(cost: Floats, group: Integers, sets: Integers) -> float | None:
         return None
     rows = pl.DataFrame({"set": sets[group], "cost": cost})
     taus = []
-    for held in _folds(len(measured)):
-        train, test = rows.filter(~held[number]), rows.filter(held[number])
+    for in_test in _folds(len(measured)):
+        train, test = rows.filter(~in_test[number]), rows.filter(in_test[number])
         medians = train.group_by("set").agg(median=pl.col("cost").quantile(0.5, "lower"))
         scored = test.join(medians, on="set", how="left", maintain_order="left")
         score = scored["median"].fill_null(train["cost"].median())
@@ -160,6 +160,6 @@ def additive_r2(values: Floats, groups: NDArray[np.int32]) -> float | None:
     indicators = [group[:, None] == np.arange(1, group.max() + 1) for group in groups.T]
     design = np.hstack([np.ones((len(values), 1)), *indicators])
     centred, error = values - values.mean(), np.empty(len(values))
-    for held in _folds(len(values)):
-        error[held] = centred[held] - design[held] @ np.linalg.lstsq(design[~held], centred[~held], rcond=None)[0]
+    for test in _folds(len(values)):
+        error[test] = centred[test] - design[test] @ np.linalg.lstsq(design[~test], centred[~test], rcond=None)[0]
     return 1 - float((error**2).sum() / (centred**2).sum())

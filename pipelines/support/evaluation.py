@@ -94,8 +94,8 @@ class Evaluation:
         """
         compared: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
         for collection, rankings in self.rankings.items():
-            first, *others = rankings.items()
             compared[collection] = {ranker: summarise(metrics) for (ranker, _), metrics in rankings.items()}
+            first, *others = rankings.items()
             for (ranker, _), metrics in others:
                 for metric, values in compared[collection][ranker].items():
                     values["difference"] = by_graph.difference(metrics, first[1], metric)
@@ -205,18 +205,18 @@ def each_once(score: Floats, cost: Floats, group: Integers) -> tuple[Floats, Flo
 
 def graphs_to_score(
     workspace: Workspace, collection: Collection, split: str, manifest: Manifest, left_out: dict[str, str],
-    refuse: Callable[[str], str] = lambda name: "",
+    refuse: Callable[[str], str],
 ) -> Iterator[GraphRows]:  # fmt: skip
     """Yield the labelled, rankable graphs of a split; add the reasons for others to ``left_out``.
 
     ``refuse`` returns why a graph is to be left out by its name, or nothing.
     """
     for rows in each_graph(workspace, collection, split, manifest):
-        why = "all its configurations cost the same" if not rows.rankable else refuse(rows.name)
+        reason = "all its configurations cost the same" if not rows.rankable else refuse(rows.name)
         if not rows.labelled:
-            why = "its labels are withheld"
-        if why:
-            left_out[rows.name] = why
+            reason = "its labels are withheld"
+        if reason:
+            left_out[rows.name] = reason
         else:
             yield rows
 
@@ -241,7 +241,7 @@ def score_name(collection: str) -> str:
     return "Kendall tau" if collection.startswith("layout:") else "1 - slowdown@5"
 
 
-def with_interval(about: Mapping[str, Any]) -> str:
+def with_interval(summary: Mapping[str, Any]) -> str:
     """Return the mean of `xlarank.models.validation.metrics.summary` with its 95 % interval; one graph has none.
 
     >>> with_interval({"mean": 0.25, "low": 0.2, "high": 0.3, "graphs": {"a": 0.2, "b": 0.3}})
@@ -249,8 +249,8 @@ def with_interval(about: Mapping[str, Any]) -> str:
     >>> with_interval({"mean": 0.25, "low": 0.25, "high": 0.25, "graphs": {"a": 0.25}})
     '0.250'
     """
-    interval = f" ({about['low']:.3f} to {about['high']:.3f})" if len(about["graphs"]) > 1 else ""
-    return f"{about['mean']:.3f}{interval}".replace("-0.000", "0.000")
+    interval = f" ({summary['low']:.3f} to {summary['high']:.3f})" if len(summary["graphs"]) > 1 else ""
+    return f"{summary['mean']:.3f}{interval}".replace("-0.000", "0.000")
 
 
 def count_unseen(model: TrainedModel, names: Iterable[str]) -> int:

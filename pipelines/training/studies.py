@@ -121,7 +121,12 @@ def _journal(path: Path) -> BaseStorage:
         def acquire(self) -> bool:
             super().acquire()
             try:
-                _drop_cut_line(path)
+                with open(path, "ab+", opener=regular_no_link) as file:
+                    if size := file.seek(0, os.SEEK_END):
+                        file.seek(size - 1)
+                        if file.read(1) != b"\n":
+                            file.seek(0)
+                            file.truncate(file.read().rfind(b"\n") + 1)
             except BaseException:
                 self.release()
                 raise
@@ -137,15 +142,6 @@ def _journal(path: Path) -> BaseStorage:
         got, do = f"the study storage {path} cannot be used ({error})", "remove it, or pass another `workspace`"
         expected = "an Optuna journal, or journal:PATH of a file that is not there yet"
         raise WorkspaceError(got, expected=expected, do=f"{do} or `storage`") from error
-
-
-def _drop_cut_line(path: Path) -> None:
-    with open(path, "ab+", opener=regular_no_link) as file:
-        if size := file.seek(0, os.SEEK_END):
-            file.seek(size - 1)
-            if file.read(1) != b"\n":
-                file.seek(0)
-                file.truncate(file.read().rfind(b"\n") + 1)
 
 
 def _database(address: str) -> Any:
@@ -187,11 +183,10 @@ def _retry() -> dict[str, Any]:
 
 
 class NumberedTPESampler(TPESampler):
-    """TPE seeded for each trial by the number of earlier trials that did not fail.
+    """TPE seeded for each trial by the number of earlier trials, so that later calls do not repeat the first draws.
 
-    With one seed for all, a second call or another process would repeat the first draws. Failed trials do not
-    count: they are run again, and the next draws are those of an uninterrupted study. A trial whose retries are
-    exhausted counts; otherwise the next draw would be the same.
+    Failed trials do not count: they are run again, and the next draws are those of an uninterrupted study. A trial
+    whose retries are exhausted counts; otherwise the next draw would be the same.
     """
 
     def __init__(self, seed: int) -> None:
@@ -239,10 +234,11 @@ def open_study(
     except optuna.exceptions.DuplicatedStudyError:
         study, created = optuna.load_study(**parts), False
     _retry_lost(study)
-    # If several processes begin at once, the one that created the study tries the defaults.
-    alive = [trial for trial in study.get_trials(deepcopy=False) if trial.state != TrialState.FAIL]
+    trials = study.get_trials(deepcopy=False)
+    alive = [trial for trial in trials if trial.state != TrialState.FAIL]
     tried = any(defaults in (trial.params, trial.system_attrs.get("fixed_params")) for trial in alive)
-    if created or (study.get_trials(deepcopy=False) and not tried):
+    # If several processes begin at once, the one that created the study tries the defaults.
+    if created or (trials and not tried):
         study.enqueue_trial(dict(defaults))
     return study
 
