@@ -240,13 +240,13 @@ def choose(study: Study, objective: Objective) -> tuple[FrozenTrial | None, str]
         return None, ""
     best = study.best_trial
     defaults = next((trial for trial in complete if trial.params == objective.defaults), best)
-    if defaults.number == best.number:
-        return best, ""
-    graphs, defaults_graphs = (trial.user_attrs[RESULT]["graphs"] for trial in (best, defaults))
-    mean, error = paired_difference(graphs, defaults_graphs, objective.select)
-    if mean > 2 * error:
-        return best, ""
-    return defaults, f"the best trial beats the defaults by {mean:.3f} ± {error:.3f} only, so the defaults stay"
+    if defaults.number != best.number:
+        graphs, defaults_graphs = (trial.user_attrs[RESULT]["graphs"] for trial in (best, defaults))
+        mean, error = paired_difference(graphs, defaults_graphs, objective.select)
+        if not mean > 2 * error:
+            beats = f"the best trial beats the defaults by {mean:.3f} ± {error:.3f} only"
+            return defaults, f"{beats}, so the defaults stay"
+    return best, ""
 
 
 def draw_study(study: Study, path: Path, score: str) -> list[Path]:

@@ -18,7 +18,7 @@ from xlarank.features.store import Manifest, each_graph
 from xlarank.features.targets import target_of
 from xlarank.models.arrays import Floats, Indices, Integers
 from xlarank.models.trained import Scores, TrainedModel
-from xlarank.models.validation import metrics as by_graph
+from xlarank.models.validation import metrics as validation_metrics
 from xlarank.models.validation.label_noise import tau_ceiling
 from xlarank.models.validation.metrics import METRICS, SPEEDUPS, graph_metrics, summarise
 
@@ -34,7 +34,7 @@ RANDOM: Final = "random"
 ESTIMATED_TIME: Final = "estimated time"
 #: Single columns that rank layouts best in measured or estimated collections; smaller is faster.
 _LAYOUT_RULES: Final = {
-    "fewest layouts set": by_graph.LAYOUTS_SET,
+    "fewest layouts set": validation_metrics.LAYOUTS_SET,
     "padded bytes of set outputs": "outputs__all_padded__ratio",
     "bytes of changed layouts": "change__all_bytes__ratio",
     "bytes of disagreeing layouts": "disagreement__mismatch_1hop_bytes__share",
@@ -98,7 +98,7 @@ class Evaluation:
             first, *others = rankings.items()
             for (ranker, _), metrics in others:
                 for metric, values in compared[collection][ranker].items():
-                    values["difference"] = by_graph.difference(metrics, first[1], metric)
+                    values["difference"] = validation_metrics.difference(metrics, first[1], metric)
         return compared
 
     @property
@@ -131,13 +131,13 @@ def evaluate_graph(
     Includes `METRICS`, each also as ``<metric>_once`` with identical configurations counted once; `SPEEDUPS` if the
     cost of the compiler's default is known; and ``tau_ceiling`` if enough layouts were measured twice.
     """
-    kind, compiler = collection.kind, by_graph.compiler_cost(collection.kind, rows)
+    kind, compiler = collection.kind, validation_metrics.compiler_cost(collection.kind, rows)
     cost, group = rows.cost[picked], rows.group[picked]
     score = scores[group]
     metrics, once = graph_metrics(kind, score, cost, group), graph_metrics(kind, *each_once(score, cost, group))
     metrics |= {f"{metric}_once": value for metric, value in once.items()}
     if compiler is not None:
-        metrics |= by_graph.speedups(score, rows.row_cost[group], compiler, group)
+        metrics |= validation_metrics.speedups(score, rows.row_cost[group], compiler, group)
     if kind == "layout" and (ceiling := tau_ceiling(cost, group)) is not None:
         metrics["tau_ceiling"] = ceiling
     return metrics
@@ -269,11 +269,11 @@ def verdict(collection: str, rankings: Rankings) -> str:
     """
     metrics = next(iter(rankings.values()))
     scores = {name: values["score"] for name, values in metrics.items()}
-    score = f"{score_name(collection)} {with_interval(by_graph.summary(scores))}"
+    score = f"{score_name(collection)} {with_interval(validation_metrics.summary(scores))}"
     rules = {name: column(of) for name, of in rules_of(rankings).items() if name != RANDOM}
     rule = max(rules, key=lambda name: rules[name].mean())
     ahead = column(metrics) - rules[rule]
-    low, high = by_graph.bootstrap_interval(ahead)
+    low, high = validation_metrics.bootstrap_interval(ahead)
     beside = f"the best rule without learning ({rule}, {rules[rule].mean():.3f})"
     if len(metrics) == 1:
         return f"{SINGLE} {beside}: {score}"
