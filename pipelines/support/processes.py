@@ -23,8 +23,6 @@ if TYPE_CHECKING:  # optional dependency, imported only if a cluster is used
 
 #: Seconds between checks of the time limit, and until a finished process is killed.
 _POLL, _GRACE = 0.5, 10.0
-#: Address that means a temporary cluster of worker processes on this machine.
-LOCAL: Final = "local"
 SAME_CODE: Final = "install the same xlarank on all machines"
 #: Seconds to wait for the scheduler, and for its first worker.
 _PATIENCE: Final = 20.0
@@ -139,7 +137,7 @@ def _work(parent: Connection, function: Callable[..., Any], arguments: Any, name
 
 @contextmanager
 def connected(scheduler: str, workers: int = 0) -> Iterator[Client]:
-    """Connect to a running ``scheduler`` or a new `LOCAL` cluster of ``workers`` (0: one per core); yield a client.
+    """Yield a client of a running scheduler, or of a temporary "local" cluster of ``workers`` (0: one per core).
 
     Raises `ClusterError` if Dask is missing, or no scheduler or no worker answers.
     """
@@ -153,9 +151,9 @@ def connected(scheduler: str, workers: int = 0) -> Iterator[Client]:
             stack.callback(logger.setLevel, logger.level)
             logger.setLevel(logging.CRITICAL + 1)
         try:
-            if scheduler == LOCAL:
-                cluster = stack.enter_context(local_cluster(workers or os.cpu_count() or 1))
-            address = cluster.scheduler_address if scheduler == LOCAL else scheduler
+            address = scheduler
+            if scheduler == "local":
+                address = stack.enter_context(local_cluster(workers or os.cpu_count() or 1)).scheduler_address
             client = stack.enter_context(Client(address, timeout=_PATIENCE, set_as_default=False))
         except (OSError, RuntimeError, ValueError, TypeError, ImportError) as error:
             got = f"no Dask scheduler answers at {scheduler} ({(str(error) or repr(error)).splitlines()[0]})"
