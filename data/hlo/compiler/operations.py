@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 
-from xlarank.data.hlo.compiler.cycles import Line, cycles_of, read_compiled, split_line
-from xlarank.data.hlo.compiler.outcome import NAME, numbered, without_origins
+from xlarank.data.hlo.compiler.cycles import Line, Lines, read_compiled
+from xlarank.data.hlo.compiler.outcome import NAME, ORIGIN, numbered
 
 #: Opcodes in the body of a fusion that only moves data.
 _MOVES: Final = frozenset({"parameter", "copy", "transpose", "bitcast", "convert", "reshape", "tuple"})
@@ -59,8 +59,8 @@ class Operation:
     origin: str
     source: str
     relayout: bool
-    kernel: str
-    likeness: str
+    kernel: int
+    likeness: int
     bytes: int
     number: int
     root: bool
@@ -80,34 +80,34 @@ def read_operations(text: str) -> list[Operation]:
     compiled, sources = read_compiled(text), _sources(text)
     operations = []
     for computation, runs in compiled.runs.items():
-        pairs = [(given, line) for given in compiled.lines[computation] if (line := split_line(given)) is not None]
-        shapes = {line.name: line.shape for _, line in pairs}
-        for given, line in pairs:
-            operands = [name for name in line.operands if name in shapes]
+        lines = compiled.computations[computation]
+        for line in lines.values():
+            operands = [name for name in line.operands if name in lines]
+            inputs = [lines[name].shape for name in operands]
             called = _CALLS.search(line.rest)
-            body = compiled.lines.get(called[1], ()) if called else ()
-            inputs = [shapes[name] for name in operands]
-            layouts = " ".join([NAME.sub("%", _plain(given).partition(" = ")[2]), *inputs])
-            layouts += "\n" + numbered("\n".join(map(_plain, body)))
-            first, before = _parts(line.shape), _parts(inputs[0]) if inputs else ("", ())
-            origin, number = _ORIGIN.search(given), _NUMBER.match(line.rest)
+            body = compiled.computations.get(called[1], {}) if called else {}
+            layouts = " ".join([NAME.sub("%", _plain(line).partition(" = ")[2]), *inputs])
+            layouts += "\n" + numbered("\n".join(map(_plain, body.values())))
+            after, before = _parts(line.shape), _parts(inputs[0]) if inputs else ("", ())
+            origin, number = _ORIGIN.search(line.rest), _NUMBER.match(line.rest)
             operations.append(Operation(
-                line.name, line.opcode, computation, *first, tuple(operands), before[1], cycles_of(given), runs,
-                origin[1] if origin else "", _source(given, sources), _relayout(line, body, before, first),
-                _hash(layouts), _hash(_SHAPE.sub(r"\1[\2]", layouts)),
+                line.name, line.opcode, computation, *after, tuple(operands), before[1], line.cycles, runs,
+                origin[1] if origin else "", _source(line.rest, sources), _relayout(line, body, before, after),
+                hash(layouts), hash(_SHAPE.sub(r"\1[\2]", layouts)),
                 sum(map(padded_bytes, (line.shape, *inputs))),
-                int(number[1]) if number and line.opcode == "parameter" else -1, given.lstrip().startswith("ROOT "),
+                int(number[1]) if number and line.opcode == "parameter" else -1,
+                line.text.lstrip().startswith("ROOT "),
             ))  # fmt: skip
     return operations
 
 
 def _relayout(
-    line: Line, body: Sequence[str], before: tuple[str, tuple[int, ...]], after: tuple[str, tuple[int, ...]]
+    line: Line, body: Lines, before: tuple[str, tuple[int, ...]], after: tuple[str, tuple[int, ...]]
 ) -> bool:
     moved = before[1] != after[1]
     if line.opcode in ("copy", "transpose"):
         return line.opcode == "transpose" or moved
-    opcodes = {inner.opcode for text in body if (inner := split_line(text)) is not None}
+    opcodes = {inner.opcode for inner in body.values()}
     if line.opcode != "fusion" or not opcodes <= _MOVES or not opcodes & {"copy", "transpose"}:
         return False
     return moved or "transpose" in opcodes or before[0].partition("[")[2] != after[0].partition("[")[2]
@@ -139,12 +139,8 @@ def padded_bytes(shape: str) -> int:
     return total
 
 
-def _plain(line: str) -> str:
-    return _CALLS.sub("", _BACKEND.sub("", without_origins(line))).strip()
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+def _plain(line: Line) -> str:
+    return _CALLS.sub("", _BACKEND.sub("", ORIGIN.sub("", line.text))).strip()
 
 
 def _sources(text: str) -> dict[str, str]:
@@ -178,9 +174,9 @@ class Kernels:
         rates: cycles per byte by opcode.
     """
 
-    exact: dict[str, int] = field(default_factory=dict)
-    alike: dict[str, int] = field(default_factory=dict)
-    rates: dict[str, list[float]] = field(default_factory=dict)
+    exact: dict[int, int] = field(default_factory=dict)
+    alike: dict[int, int] = field(default_factory=dict)
+    rates: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
 
     def learn(self, operations: Iterable[Operation]) -> None:
         """Remember the kernels of a compiled program."""
@@ -188,7 +184,7 @@ class Kernels:
             if op.opcode not in FREE and op.kernel not in self.exact:
                 self.exact[op.kernel] = op.cycles
                 self.alike[op.likeness] = min(op.cycles, self.alike.get(op.likeness, op.cycles))
-                self.rates.setdefault(op.opcode, []).append(op.cycles / max(1, op.bytes))
+                self.rates[op.opcode].append(op.cycles / max(1, op.bytes))
 
     def predict(self, operations: Iterable[Operation]) -> float:
         """Predict the cycles of an optimised program, erring on the low side."""
@@ -199,5 +195,5 @@ class Kernels:
             return self.exact[op.kernel]
         if op.likeness in self.alike:
             return _HOPE * self.alike[op.likeness]
-        rates = self.rates.get(op.opcode)
+        rates = self.rates[op.opcode]
         return _HOPE * op.bytes * float(np.quantile(rates, _QUANTILE)) if rates else 0.0
