@@ -51,13 +51,15 @@ def serve(connection: Connection, xla: Xla) -> None:
                 code = process.exitcode
                 if code is not None and not (folder / ANSWER).exists():
                     ended = f"signal {-code}" if code < 0 else f"status {code}"
-                    crashed = Outcome(Status.CRASHED, message=f"the compiler's process ended with {ended}")
+                    outcome = Outcome(Status.CRASHED, message=f"the compiler's process ended with {ended}")
+                    if code == -signal.SIGALRM:
+                        outcome = Outcome(Status.TIMEOUT, message="not done within its limit of time")
                     try:
-                        _keep(folder, crashed)
+                        _keep(folder, outcome)
                     except OSError:  # its dumps may have filled the disk
                         shutil.rmtree(folder, ignore_errors=True)
                         folder.mkdir()
-                        _keep(folder, crashed)
+                        _keep(folder, outcome)
     except (EOFError, ConnectionResetError):
         pass  # the client is gone
     finally:

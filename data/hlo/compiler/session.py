@@ -37,7 +37,7 @@ _SERVICE: Final = "from xlarank.data.hlo.compiler.service import main; main()"
 _ROOT: Final = str(Path(xlarank.__file__).resolve().parents[1])
 #: Seconds for loading jax and libtpu on a busy machine.
 _START: Final = 120.0
-#: Where dumps of single compilations go: memory where the machine offers it as a folder.
+#: Memory as a folder, for the dumps of single compilations.
 _MEMORY: Final = Path("/dev/shm")
 
 
@@ -47,7 +47,7 @@ class _Job:
 
     folder: Path
     limit: float
-    position: int = 0
+    position: int
     started: float = field(default_factory=time.monotonic)
     fingerprint: str = ""
     waiting: list[_Job] = field(default_factory=list)
@@ -77,18 +77,17 @@ class Compiler:
             raise CompilerError("this system has no fork", expected="Linux on x86-64", do="run it there, or in WSL")
         self.target, self._jobs, self._limit, self._numbers = target, jobs, limit, count()
         self._known: dict[str, Estimate] = {}
+        self._kernels = Kernels()
         memory = _MEMORY if _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) else None
         self._scratch = Path(tempfile.mkdtemp(prefix="xlarank-", dir=memory))
-        self._kernels = Kernels()
         self._connection, theirs = Pipe()
-        paths = [_ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]
+        path = os.pathsep.join(filter(None, [_ROOT, os.environ.get("PYTHONPATH")]))
         self._stderr = tempfile.TemporaryFile()
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _SERVICE, str(theirs.fileno())], pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL, stdout=self._stderr, stderr=self._stderr,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
-                start_new_session=True,  # Ctrl-C goes to the client alone
+                env=os.environ | {"PYTHONPATH": path}, start_new_session=True,  # Ctrl-C goes to the client alone
             )  # fmt: skip
         try:
             self._tell(self._scratch, target, effort)
@@ -130,13 +129,9 @@ class Compiler:
             self._kernels.learn(read_operations(text))
 
     def compile(
-        self,
-        modules: Iterable[Message],
-        *,
-        limit: float | None = None,
-        keep: bool = False,
+        self, modules: Iterable[Message], *, limit: float | None = None, keep: bool = False,
         screen: float | None = None,
-    ) -> Iterator[tuple[int, Outcome]]:
+    ) -> Iterator[tuple[int, Outcome]]:  # fmt: skip
         """Yield position and outcome of every module in order of completion.
 
         Each takes at most ``limit`` seconds. ``keep`` requests compiled texts and remembers their kernels, which
@@ -171,26 +166,26 @@ class Compiler:
             return Outcome(Status.OK, self._known[job.fingerprint], shared=True)
         if screen is not None and (predicted := self._kernels.predict(read_operations(text))) >= screen:
             return Outcome(Status.SCREENED, Estimate(round(predicted)))
-        twins = (other for other in running if other.fingerprint == job.fingerprint and other is not job)
-        if (twin := next(twins, None)) is None:
-            return answer
-        self._end(job)
-        running.remove(job)
-        twin.waiting.append(job)
-        return None
+        for twin in running:
+            if twin.fingerprint == job.fingerprint and twin is not job:
+                self._end(job)
+                running.remove(job)
+                twin.waiting.append(job)
+                return None
+        return answer
 
     def _outcomes(self, job: _Job, answer: Any) -> Iterator[tuple[int, Outcome]]:
         """Yield the outcome of a job that is over, and of those that waited for it."""
         if isinstance(answer, XlarankError):
             answer = Outcome(Status.FAILED, message=str(answer))
-        job.fingerprint = job.fingerprint or answer.fingerprint
+        key = job.fingerprint or answer.fingerprint
         if answer.status is Status.TIMEOUT and job.limit < self._limit:
             answer = replace(answer, status=Status.GIVEN_UP)
-        elif answer.status is Status.OK and not job.fingerprint:  # labels are stored by fingerprint
+        elif answer.status is Status.OK and not key:  # labels are stored by fingerprint
             answer = Outcome(Status.CRASHED, message="no optimised module was dumped")
-        answer = replace(answer, fingerprint=job.fingerprint, seconds=job.seconds)
+        answer = replace(answer, fingerprint=key, seconds=job.seconds)
         if answer.status is Status.OK:
-            self.know({job.fingerprint: answer.estimate}, [answer.text] if answer.text else [])
+            self.know({key: answer.estimate}, [answer.text] if answer.text else [])
         yield job.position, answer
         for other in job.waiting:
             yield other.position, replace(answer, shared=answer.status is Status.OK, seconds=other.seconds, text="")
@@ -201,8 +196,9 @@ class Compiler:
         With ``one_hot`` the function's calls of take_along_axis become products with one-hot vectors.
         Raises `CompilerError` if it cannot be imported, traced or compiled.
         """
-        given = b"" if module is None else module.SerializeToString()
-        answer = self._ask(partial(lower, function=function, module=given, one_hot=one_hot), self._limit, dumped)
+        serialized = b"" if module is None else module.SerializeToString()
+        work = partial(lower, function=function, module=serialized, one_hot=one_hot)
+        answer = self._ask(work, self._limit, dumped)
         if isinstance(answer, Outcome):
             got = f"the program does not compile for {self.target.name} ({answer.message})"
             expected = "a program for one device, without sharding or collectives"
@@ -216,8 +212,7 @@ class Compiler:
 
         With ``ties``, inputs that are outputs of the last step, both run a second step.
         """
-        other = edited if isinstance(edited, Pasted) else edited.SerializeToString()
-        work = partial(compare, plain=plain.SerializeToString(), edited=other, ties=dict(ties))
+        work = partial(compare, plain=plain.SerializeToString(), edited=_portable(edited), ties=dict(ties))
         try:
             answer = self._ask(work, seconds)
         except CompilerError as error:
@@ -234,26 +229,23 @@ class Compiler:
     ) -> Generator[dict[str, float | str], None, None]:
         """Yield rounds: the seconds of every program on the device, or why it has none (`measuring.measure`).
 
-        A program that ends the process when it is loaded or first run is left out, with the reason.
-        Raises `CompilerError` when the first program cannot be run, or the process ends later.
+        A program that ends the process, or reaches the limit, when it is loaded or first run is left out, with the
+        reason. Raises `CompilerError` when the first program cannot be run, or the process ends later.
         """
-        serialized = {
-            name: program if isinstance(program, Pasted) else program.SerializeToString()
-            for name, program in programs.items()
-        }
-        work = partial(measure, plain=plain.SerializeToString(), programs=serialized, seed=seed, done=done)
+        work = partial(
+            measure, plain=plain.SerializeToString(), seed=seed, done=done, limit=self._limit,
+            programs={name: _portable(program) for name, program in programs.items()},
+        )  # fmt: skip
         job, offset, answer, crashed = self._start(work, float("inf")), 0, None, ""
         try:
             while answer is None:
                 answer = job.answer()  # before the rounds are read, so that none can be overlooked
-                whole = b""
                 if (path := job.folder / ROUNDS_FILE).exists():
                     with open(path, "rb") as stream:
                         stream.seek(offset)
-                        whole = stream.read().rpartition(b"\n")[0]
-                for line in whole.splitlines():
-                    yield json.loads(line)
-                offset += len(whole) + bool(whole)
+                        *lines, _ = stream.read().split(b"\n")
+                    offset += sum(len(line) + 1 for line in lines)
+                    yield from map(json.loads, lines)
                 self._wait()
             if isinstance(answer, Outcome) and (path := job.folder / PROGRAM_FILE).exists():
                 crashed = path.read_text(encoding="utf-8")
@@ -315,3 +307,8 @@ class Compiler:
             output = self._stderr.read().decode(errors="replace").strip().splitlines()
             got = f"the compiler's process ended ({output[-1][:300] if output else 'without output'})"
             raise CompilerError(got, do="run it again; what was done is kept") from error
+
+
+def _portable(program: Message | Pasted) -> bytes | Pasted:
+    """Return a program as it can be sent to another process."""
+    return program if isinstance(program, Pasted) else cast(bytes, program.SerializeToString())
