@@ -16,9 +16,9 @@ from xlarank.data.errors import CompilerError
 from xlarank.data.files import atomic_write, write_json
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import DEFAULT_TARGET, Target, target_of
+from xlarank.data.hlo.encoding import tile_row
 from xlarank.data.hlo.kernels import NO_ESTIMATE, Kernel, cut_kernels
 from xlarank.data.hlo.messages import HloModuleProto, Message
-from xlarank.data.hlo.tuning import tile_row
 from xlarank.data.writing import write_graph
 from xlarank.pipelines.programs.sources import Collected, digest_of, existing_manifest, label_settings, load_program
 

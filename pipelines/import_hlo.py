@@ -11,10 +11,9 @@ from typing import Final
 from xlarank.data.collection import Collection, choose_splits
 from xlarank.data.errors import CollectionError, HloError, XlarankError
 from xlarank.data.graph import Kind
-from xlarank.data.hlo.encoding import Arrays, unexpressed
+from xlarank.data.hlo.encoding import Arrays, kernel_name, layout_arrays, tile_arrays, unexpressed
 from xlarank.data.hlo.messages import HloModuleProto, Message, ModuleTuningData, TuningData
 from xlarank.data.hlo.reading import graph_name, read_program, unlabelled_arrays
-from xlarank.data.hlo.tuning import kernel_name, layout_arrays, tile_arrays
 from xlarank.data.writing import write_graph
 from xlarank.pipelines.support.progress import Progress, steps_of
 

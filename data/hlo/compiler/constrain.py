@@ -78,9 +78,9 @@ def _constrain_computation(computation: Message, layouts: Mapping[int, Order], f
         if at not in layouts:
             continue
         number = replaced[instruction.id] = next(fresh)
-        call = computation.instructions.add(  # by the first version of the calling convention, without a description
-            name=f"layout_constraint.{number}", opcode="custom-call", custom_call_target="LayoutConstraint", id=number,
-            operand_ids=[instruction.id], constrain_layout=True, custom_call_api_version=1,
+        call = computation.instructions.add(
+            name=f"layout_constraint.{number}", id=number, opcode="custom-call", operand_ids=[instruction.id],
+            custom_call_target="LayoutConstraint", custom_call_api_version=1, constrain_layout=True,
         )  # fmt: skip
         call.shape.CopyFrom(instruction.shape)
         _set_layout(call.shape, layouts[at])
@@ -133,7 +133,7 @@ def mode_of(order: Order) -> str:
 def compiled_entry_layouts(text: str) -> tuple[list[Order], list[Order]]:
     """Return how inputs and outputs lie in a compiled program, minor to major, from its text.
 
-    >>> compiled_entry_layouts("HloModule m, entry_computation_layout={(f32[8,4]{0,1:T(8,128)}, s32[])->bf16[8]{0}}")
+    >>> compiled_entry_layouts("HloModule m, entry_computation_layout={(f32[8,4]{0,1:T(8,128)}, s32[])->s8[8]{0}}")
     ([(0, 1), ()], [(0,)])
     """
     header = _HEADER.search(text.partition("\n")[0])

@@ -90,7 +90,14 @@ class _Inputs:
 
 
 def measure(
-    xla: Xla, folder: Path, *, plain: bytes, programs: Mapping[str, bytes | Pasted], seed: int, done: int, limit: float
+    xla: Xla,
+    folder: Path,
+    *,
+    plain: bytes,
+    programs: Mapping[str, bytes | Pasted],
+    seed: int,
+    done: int,
+    limit: float,
 ) -> str:
     """Write rounds to a file as they end, one line of JSON each: the seconds of every program.
 

@@ -11,10 +11,12 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import cached_property
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 
@@ -47,10 +49,9 @@ _DEVICE_ENVIRONMENT: Final = {"TF_CPP_MIN_LOG_LEVEL": "3", "XLA_PYTHON_CLIENT_PR
 
 @dataclass(frozen=True)
 class Lowered:
-    """A program as layout assignment sees it.
+    """A program, serialized, as layout assignment sees it.
 
     Attributes:
-        module: serialized.
         chosen: the layouts that it chose, minor to major, by the names of instructions, if known.
         leaves: paths of a function's inputs and outputs; empty for a module.
     """
@@ -84,23 +85,21 @@ class Xla:
             expected = "jax 0.10.2 or later and, for TPUs, Google's libtpu (x86-64 Linux, its own terms)"
             got, do = f"the compiler cannot be imported ({error})", 'run: pip install "xlarank[collect]"'
             raise CompilerError(got, expected=expected, do=do) from error
-        self.target, self.effort, self._device = target, effort, None
+        self.target, self.effort = target, effort
         if target.estimated:
             try:
                 topology = topologies.get_topology_desc(platform="tpu", topology_name=target.topology)
             except Exception as error:  # what libtpu raises is not documented
                 got = f"libtpu does not start for {target.topology} ({first_line(error)})"
                 raise CompilerError(got, do="update jax and libtpu together") from error
-            self._device = topology.devices[0]
+            self.device = topology.devices[0]
 
-    @property
+    @cached_property
     def device(self) -> Any:
         """The device to compile for; one of this machine starts on first use, in a child."""
-        if self._device is None:
-            import jax
+        import jax
 
-            self._device = jax.devices()[0]
-        return self._device
+        return jax.devices()[0]
 
     def compile(self, module: bytes, options: dict[str, Any] | None = None) -> Any:
         """Return the executable of a serialized HLO module, with entry layouts by the module's modes."""
@@ -109,21 +108,21 @@ class Xla:
         from jaxlib import _jax
         from jaxlib.mlir import ir
 
-        given = HloModuleProto.FromString(module)
-        stablehlo = _jax.mlir.hlo_to_stablehlo(repaired(given).SerializeToString())
+        message = HloModuleProto.FromString(module)
+        stablehlo = _jax.mlir.hlo_to_stablehlo(repaired(message).SerializeToString())
         with mlir.make_ir_context():
             parsed = ir.Module.parse(stablehlo)
-            for key, modes in zip(("arg_attrs", "res_attrs"), entry_modes(given) or (), strict=False):
+            for key, modes in zip(("arg_attrs", "res_attrs"), entry_modes(message) or (), strict=False):
                 _set_modes(parsed, key, modes)
-        made = _jax.CompileOptions()
-        made.num_replicas = 1
-        made.device_assignment = xla_client.DeviceAssignment.create(np.zeros((1, 1), int))
-        made.env_option_overrides = list((options or {}).items())
+        settings = _jax.CompileOptions()
+        settings.num_replicas = 1
+        settings.device_assignment = xla_client.DeviceAssignment.create(np.zeros((1, 1), int))
+        settings.env_option_overrides = list((options or {}).items())
         if self.effort is not None:
-            made.executable_build_options.exec_time_optimization_effort = self.effort
+            settings.executable_build_options.exec_time_optimization_effort = self.effort
         client = self.device.client
         run = client.compile if self.target.estimated else client.compile_and_load
-        return run(parsed, _jax.DeviceList((self.device,)), made)
+        return run(parsed, _jax.DeviceList((self.device,)), settings)
 
 
 def _device_facts() -> dict[str, str]:
@@ -167,8 +166,7 @@ def optimised_text(folder: Path, target: Target) -> str | None:
 def under_limit(xla: Xla, folder: Path, *, module: bytes, kib: int) -> bytes:
     """Return a compiled module, serialized, under a limit of vector memory; 0 is the compiler's own."""
     compiled = xla.compile(module, {"xla_tpu_scoped_vmem_limit_kib": str(kib)} if kib else {})
-    serialized: bytes = compiled.hlo_modules()[0].as_serialized_hlo_module_proto()
-    return serialized
+    return cast(bytes, compiled.hlo_modules()[0].as_serialized_hlo_module_proto())
 
 
 def lower(xla: Xla, folder: Path, *, function: str, module: bytes, one_hot: bool) -> Lowered | None:
@@ -227,10 +225,11 @@ def imported(name: str, one_hot: bool) -> tuple[Any, Any]:
     try:
         make = getattr(importlib.import_module(module), function)
     except Exception as error:  # a module may raise anything
-        got = f"{name} cannot be imported ({type(error).__name__}: {first_line(error)})"
-        expected = "module:function, importable from the current folder"
-        do = "check both names, and that python can import the module"
-        raise CompilerError(got, expected=expected, do=do) from error
+        raise CompilerError(
+            f"{name} cannot be imported ({type(error).__name__}: {first_line(error)})",
+            expected="module:function, importable from the current folder",
+            do="check both names, and that python can import the module",
+        ) from error
     program = make()
     if not (isinstance(program, tuple) and len(program) == 2 and callable(program[0])):
         expected = "(callable, arguments), arguments being arrays or jax.ShapeDtypeStruct"
@@ -250,17 +249,14 @@ def _take_one_hot(array: Any, indices: Any, axis: int = -1, **_: Any) -> Any:
 
 def dumped(folder: Path) -> Lowered | None:
     """Return the dumps around the first layout assignment, once they are complete."""
-
-    def module_in(path: Path) -> Message:
-        return HloProto.FromString(path.read_bytes()).hlo_module
-
-    before, after = (sorted(folder.glob(f"*{when}_layout-assignment*.pb")) for when in ("before", "after"))
-    if not before or not after:  # the second file shows that the first one is complete
+    paths = [sorted(folder.glob(f"*{when}_layout-assignment*.pb")) for when in ("before", "after")]
+    if not all(paths):  # the second file shows that the first one is complete
         return None
+    before, after = (HloProto.FromString(found[0].read_bytes()).hlo_module for found in paths)
     leaves = folder / _LEAVES
     return Lowered(
-        module_in(before[0]).SerializeToString(),
-        {made.name: tuple(made.shape.layout.minor_to_major) for _, made in instructions(module_in(after[0]))},
+        before.SerializeToString(),
+        {made.name: tuple(made.shape.layout.minor_to_major) for _, made in instructions(after)},
         json.loads(leaves.read_text(encoding="utf-8")) if leaves.exists() else ((), ()),
     )
 
@@ -276,12 +272,11 @@ def repaired(module: Message) -> Message:
     Halves of 64-bit values become conversions, aliases and modes of layouts go, and fusions made before layout
     assignment become calls, which the compiler inlines and fuses anew.
     """
-    copy = HloModuleProto()
-    copy.CopyFrom(module)
-    copy.ClearField("input_output_alias")
-    copy.ClearField("buffer_donor")
-    drop_entry_modes(copy)
-    for computation in copy.computations:
+    edited = deepcopy(module)
+    edited.ClearField("input_output_alias")
+    edited.ClearField("buffer_donor")
+    drop_entry_modes(edited)
+    for computation in edited.computations:
         computation.is_fusion_computation = False
         for instruction in computation.instructions:
             if instruction.opcode == "custom-call" and instruction.custom_call_target in _SPLITS:
@@ -290,4 +285,4 @@ def repaired(module: Message) -> Message:
                 del instruction.operand_ids[1:]
             elif instruction.opcode == "fusion":
                 instruction.opcode, instruction.fusion_kind, instruction.backend_config = "call", "", b""
-    return copy
+    return edited

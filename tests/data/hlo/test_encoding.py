@@ -11,10 +11,9 @@ import pytest
 from tests.data.hlo.programs import instruction, kernels, matmul_module, tuning_data
 from tests.graphs import LAYOUT_KEYS, TILE_KEYS
 from xlarank.data.errors import HloError
-from xlarank.data.hlo.encoding import Arrays, encode_program, unexpressed
+from xlarank.data.hlo.encoding import Arrays, encode_program, kernel_name, layout_arrays, tile_arrays, unexpressed
 from xlarank.data.hlo.kernels import NO_ESTIMATE, cut_kernels
 from xlarank.data.hlo.messages import HloModuleProto, Message, ModuleTuningData, TuningData
-from xlarank.data.hlo.tuning import kernel_name, layout_arrays, tile_arrays
 from xlarank.data.schema import NODE_COLUMN, NODE_COLUMNS, OPCODE, OPCODES
 
 
