@@ -133,7 +133,7 @@ def mode_of(order: Order) -> str:
 def compiled_entry_layouts(text: str) -> tuple[list[Order], list[Order]]:
     """Return how inputs and outputs lie in a compiled program, minor to major, from its text.
 
-    >>> compiled_entry_layouts("HloModule m, entry_computation_layout={(f32[8,4]{0,1:T(8,128)}, s32[])->s8[8]{0}}")
+    >>> compiled_entry_layouts("HloModule m, entry_computation_layout={(f32[8,4]{0,1:T(8)}, s32[])->bf16[8]{0}}")
     ([(0, 1), ()], [(0,)])
     """
     header = _HEADER.search(text.partition("\n")[0])

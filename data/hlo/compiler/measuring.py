@@ -40,7 +40,7 @@ _Loaded = tuple[Callable[[list[Any]], list[Any]], list[Any]]
 class _Inputs:
     """Random inputs of a module, on the device once for each of their layouts.
 
-    Integers are 0 or 1, so that they may be indices. Raises `CompilerError` for inputs that are not arrays of numbers.
+    Integers are 0 or 1, so that they may be indices. Raises `CompilerError` if some are not arrays of numbers.
     """
 
     def __init__(self, xla: Xla, module: bytes, seed: int) -> None:
@@ -90,15 +90,9 @@ class _Inputs:
 
 
 def measure(
-    xla: Xla,
-    folder: Path,
-    *,
-    plain: bytes,
-    programs: Mapping[str, bytes | Pasted],
-    seed: int,
-    done: int,
+    xla: Xla, folder: Path, *, plain: bytes, programs: Mapping[str, bytes | Pasted], seed: int, done: int,
     limit: float,
-) -> str:
+) -> str:  # fmt: skip
     """Write rounds to a file as they end, one line of JSON each: the seconds of every program.
 
     The programs of a round run in shuffled order. A program that fails or whose outputs are not those of the first
