@@ -7,6 +7,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +23,7 @@ from xlarank.data.hlo.compiler.constrain import constrain, layouts_of
 from xlarank.data.hlo.compiler.outcome import Journal, Outcome, Status
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.xla import Lowered
-from xlarank.data.hlo.messages import HloComputationProto, HloModuleProto, Message, ModuleTuningData
+from xlarank.data.hlo.messages import HloModuleProto, Message, ModuleTuningData
 from xlarank.data.hlo.reading import graph_name, module_graph, module_of, read_program
 from xlarank.data.writing import write_graph
 from xlarank.pipelines.programs.candidates import Candidates, Tie, candidate_rows, tied_candidates
@@ -143,7 +144,7 @@ def program_hash(module: Message) -> str:
     """Return a digest of a program without its source lines."""
     digest = hashlib.sha256()
     for computation in module.computations:
-        copy = HloComputationProto.FromString(computation.SerializeToString())
+        copy = deepcopy(computation)
         for instruction in copy.instructions:
             instruction.ClearField("metadata")
         digest.update(copy.SerializeToString(deterministic=True))
