@@ -228,12 +228,13 @@ def unexpressed(module: Message) -> tuple[str, ...]:
         f"tensors of more than {MAX_RANK} dimensions, written without the others and without a layout":
             [str(rank) for rank in ranks if rank > MAX_RANK],
     }  # fmt: skip
-    notes = []
-    for phrase, names in unknown.items():
-        counts = sorted(Counter(names).items(), key=lambda item: (-item[1], item[0]))
-        if counts:
-            notes.append(f"{phrase}: {', '.join(f'{name} ({times})' for name, times in counts[:20])}")
-    return tuple(notes)
+    counts = {
+        phrase: sorted(Counter(names).items(), key=lambda item: (-item[1], item[0]))[:20]
+        for phrase, names in unknown.items() if names
+    }  # fmt: skip
+    return tuple(
+        f"{phrase}: {', '.join(f'{name} ({times})' for name, times in most)}" for phrase, most in counts.items()
+    )
 
 
 def layout_arrays(data: Message) -> Arrays:

@@ -162,8 +162,9 @@ def random_configurations(candidates: Candidates, count: int, rng: np.random.Gen
 
     def draw() -> NDArray[np.int32]:
         if candidates.least is not None:
-            return rng.integers(candidates.least, candidates.choices).astype(np.int32)
-        code = default[0].copy()
+            tied: NDArray[np.int32] = rng.integers(candidates.least, candidates.choices).astype(np.int32)
+            return tied
+        code = np.zeros(candidates.groups, np.int32)
         if len(candidates.free):
             active = candidates.free[rng.random(len(candidates.free)) < rng.choice(_ACTIVITY)]
             code[active] = rng.integers(1, candidates.choices[active])
