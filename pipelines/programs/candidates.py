@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import permutations
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +23,6 @@ from xlarank.data.schema import LAYOUT_COLUMNS
 from xlarank.features.layout.row_types import LayoutFacts
 from xlarank.features.layout.ties import groups_of, tied_nodes
 
-#: ``rule``: tied nodes take rows together (`xlarank.features.layout.ties`). ``none``: every node by itself.
-Tie = Literal["rule", "none"]
 Codes = NDArray[np.int32]
 
 #: Shares of the nodes that a random configuration sets.

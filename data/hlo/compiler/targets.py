@@ -87,8 +87,7 @@ def device_target(kind: str, platform: str) -> Target:
 
 def target_of(name: str) -> Target:
     """Return the target of that name; raises `CompilerError` for any other."""
-    try:
-        return TARGETS[name]
-    except KeyError:
+    if name not in TARGETS:
         got = f"{name!r} is not a target"
-        raise CompilerError(got, expected=", ".join(TARGETS), do=did_you_mean(name, TARGETS)) from None
+        raise CompilerError(got, expected=", ".join(TARGETS), do=did_you_mean(name, TARGETS))
+    return TARGETS[name]
