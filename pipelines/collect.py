@@ -13,8 +13,8 @@ import numpy as np
 from xlarank.data.collection import choose_splits
 from xlarank.data.errors import CompilerError
 from xlarank.data.files import atomic_write, write_json
-from xlarank.data.hlo.compiler.cycles import COUNTING, Estimate
-from xlarank.data.hlo.compiler.outcome import Journal, Outcome, Status
+from xlarank.data.hlo.compiler.cycles import COUNTING
+from xlarank.data.hlo.compiler.outcome import Estimate, Journal, Outcome, Status
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import Target, target_of
 from xlarank.data.hlo.messages import Message

@@ -18,7 +18,6 @@ from typing import Any, Final, Self
 
 from xlarank.data.errors import WorkspaceError
 from xlarank.data.files import read_text, regular_no_link
-from xlarank.data.hlo.compiler.cycles import Estimate
 
 #: Provenance attributes; quoted text in them may contain braces.
 ORIGIN: Final = re.compile(
@@ -36,6 +35,14 @@ class Status(StrEnum):
     GIVEN_UP = "given up"
     SCREENED = "screened"
     CRASHED = "crashed"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Cycles of all operations that have some; bodies of loops without a known trip count are counted once."""
+
+    cycles: int = 0
+    unknown_loops: int = 0
 
 
 @dataclass(frozen=True)

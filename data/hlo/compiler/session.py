@@ -21,10 +21,9 @@ from typing import Any, Final, Self, cast
 
 import xlarank
 from xlarank.data.errors import CompilerError, XlarankError
-from xlarank.data.hlo.compiler.cycles import Estimate
+from xlarank.data.hlo.compiler.cycles import Kernels, read_operations
 from xlarank.data.hlo.compiler.measuring import PROGRAM_FILE, ROUNDS_FILE, compare, measure
-from xlarank.data.hlo.compiler.operations import Kernels, read_operations
-from xlarank.data.hlo.compiler.outcome import Outcome, Status, fingerprint
+from xlarank.data.hlo.compiler.outcome import Estimate, Outcome, Status, fingerprint
 from xlarank.data.hlo.compiler.pasted import Pasted, Place, compile_pasted
 from xlarank.data.hlo.compiler.service import ANSWER, POLL, Work
 from xlarank.data.hlo.compiler.targets import Target, device_target

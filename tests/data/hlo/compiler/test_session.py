@@ -15,8 +15,7 @@ from tests.pipelines.test_advise import product_module
 from xlarank.data.errors import CompilerError, WorkspaceError
 from xlarank.data.hlo.compiler import service, session
 from xlarank.data.hlo.compiler.constrain import constrain, entry_modes, layouts_of, with_entry_modes
-from xlarank.data.hlo.compiler.cycles import Estimate
-from xlarank.data.hlo.compiler.outcome import Journal, Outcome, Status, fingerprint
+from xlarank.data.hlo.compiler.outcome import Estimate, Journal, Outcome, Status, fingerprint
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import target_of
 from xlarank.data.hlo.compiler.xla import repaired
