@@ -235,7 +235,7 @@ class Operation:
 
     @property
     def dimensions(self) -> tuple[int, ...]:
-        return tuple(int(size) for size in self.shape.partition("[")[2].rstrip("]").split(",") if size)
+        return _numbers(self.shape.partition("[")[2].rstrip("]"))
 
     @property
     def total(self) -> int:
@@ -287,7 +287,11 @@ def _parts(shape: str) -> tuple[str, tuple[int, ...]]:
     """Return shape and layout of the first array of a shape, such as ``f32[8,128]`` and ``(0, 1)``."""
     if not (array := _SHAPE.search(shape)):
         return shape, ()
-    return f"{array[1]}[{array[2]}]", tuple(map(int, filter(None, (array[3] or "").split(","))))
+    return f"{array[1]}[{array[2]}]", _numbers(array[3])
+
+
+def _numbers(text: str | None) -> tuple[int, ...]:
+    return tuple(map(int, filter(None, (text or "").split(","))))
 
 
 def padded_bytes(shape: str) -> int:
@@ -298,13 +302,9 @@ def padded_bytes(shape: str) -> int:
     """
     total = 0
     for kind, dimensions, order, rest in _SHAPE.findall(shape):
-        sizes = [int(size) for size in dimensions.split(",") if size]
-        minor = [int(dimension) for dimension in order.split(",") if dimension]
-        tile = _TILE.search(rest)
-        sides = [int(side) for side in tile[1].split(",")] if tile else []
-        for side, dimension in zip(reversed(sides), minor, strict=False):
+        sizes, tile, bits = list(_numbers(dimensions)), _TILE.search(rest), re.search(r"\d+", kind)
+        for side, dimension in zip(_numbers(tile and tile[1])[::-1], _numbers(order), strict=False):
             sizes[dimension] = -(-sizes[dimension] // side) * side
-        bits = re.search(r"\d+", kind)
         total += math.prod(sizes) * max(1, int(bits[0]) // 8 if bits else 1)
     return total
 
@@ -317,8 +317,7 @@ def _sources(text: str) -> dict[str, str]:
     """Return ``file:line`` by stack frame id, from the tables above the computations."""
 
     def entries(name: str, pattern: str) -> list[Any]:
-        _, _, rest = text.partition(f"\n{name}\n")
-        return re.findall(pattern, rest.partition("\n\n")[0], re.MULTILINE)
+        return re.findall(pattern, text.partition(f"\n{name}\n")[2].partition("\n\n")[0], re.MULTILINE)
 
     files = dict(entries("FileNames", r'^(\d+) "([^"]*)"$'))
     locations = entries("FileLocations", r"^(\d+) \{file_name_id=(\d+) .*?\bline=(\d+)")
