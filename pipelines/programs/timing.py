@@ -11,8 +11,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from xlarank.data.hlo.compiler.functions import Pasted
 from xlarank.data.hlo.compiler.outcome import Estimate, Journal, Outcome, Status
-from xlarank.data.hlo.compiler.pasted import Pasted
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.messages import Message
 

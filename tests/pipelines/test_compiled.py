@@ -18,7 +18,7 @@ from xlarank.data.files import write_json
 from xlarank.data.graph import read_graph
 from xlarank.data.hlo.compiler.constrain import constrain, layouts_of, with_entry_modes
 from xlarank.data.hlo.compiler.cycles import COUNTING, read_estimate
-from xlarank.data.hlo.compiler.pasted import Pasted
+from xlarank.data.hlo.compiler.functions import Pasted
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import target_of
 from xlarank.data.hlo.compiler.xla import ENVIRONMENT

@@ -1,4 +1,4 @@
-"""Programs run on the target's device; only ever imported in a child of `xlarank.data.hlo.compiler.service`."""
+"""Programs run on the target's device; runs in children of the process of `xlarank.data.hlo.compiler.xla`."""
 
 from __future__ import annotations
 
@@ -8,19 +8,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.errors import CompilerError
 from xlarank.data.hlo.compiler.constrain import Order, compiled_entry_layouts
-from xlarank.data.hlo.compiler.pasted import Pasted
-from xlarank.data.hlo.compiler.xla import first_line
+from xlarank.data.hlo.compiler.functions import Pasted
+from xlarank.data.hlo.compiler.xla import Xla, first_line
 from xlarank.data.hlo.messages import HloModuleProto
-
-if TYPE_CHECKING:
-    from xlarank.data.hlo.compiler.xla import Xla
 
 #: Largest relative difference of outputs: another layout adds up in another order.
 TOLERANCE: Final = 2e-2

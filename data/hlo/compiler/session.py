@@ -1,4 +1,4 @@
-"""Client of the compiler process (`xlarank.data.hlo.compiler.service`): modules in, outcomes out."""
+"""Client of the compiler process (`xlarank.data.hlo.compiler.xla`): modules in, outcomes out."""
 
 from __future__ import annotations
 
@@ -21,17 +21,15 @@ from typing import Any, Final, Self, cast
 
 import xlarank
 from xlarank.data.errors import CompilerError, XlarankError
+from xlarank.data.hlo.compiler import functions, measuring, xla
 from xlarank.data.hlo.compiler.cycles import Kernels, read_operations
-from xlarank.data.hlo.compiler.measuring import PROGRAM_FILE, ROUNDS_FILE, compare, measure
+from xlarank.data.hlo.compiler.functions import Pasted, Place
 from xlarank.data.hlo.compiler.outcome import Estimate, Outcome, Status, fingerprint
-from xlarank.data.hlo.compiler.pasted import Pasted, Place, compile_pasted
-from xlarank.data.hlo.compiler.service import ANSWER, POLL, Work
 from xlarank.data.hlo.compiler.targets import Target, device_target
-from xlarank.data.hlo.compiler.xla import Lowered, compile_module, dumped, lower, optimised_text, under_limit
 from xlarank.data.hlo.messages import Message
 
 #: Not by -m: what is pickled must belong to the module's own name.
-_SERVICE: Final = "from xlarank.data.hlo.compiler.service import main; main()"
+_SERVICE: Final = "from xlarank.data.hlo.compiler.xla import main; main()"
 #: For the other process's PYTHONPATH: it imports this package, installed or not.
 _ROOT: Final = str(Path(xlarank.__file__).resolve().parents[1])
 #: Seconds for loading jax and libtpu on a busy machine.
@@ -57,7 +55,7 @@ class _Job:
 
     def answer(self) -> Any:
         """Return the result of the work, an error or an `Outcome`; None while it runs."""
-        path = self.folder / ANSWER
+        path = self.folder / xla.ANSWER
         if path.exists():
             return pickle.loads(path.read_bytes())  # our own process wrote it
         late = f"not done within {self.limit:.3g} s"
@@ -141,7 +139,7 @@ class Compiler:
         try:
             while True:
                 for position, module in islice(waiting, self._jobs - len(running)):
-                    work = partial(compile_module, module=module.SerializeToString(), keep=keep)
+                    work = partial(xla.compile_module, module=module.SerializeToString(), keep=keep)
                     running.append(self._start(work, seconds, position))
                 if not running:
                     return
@@ -158,7 +156,7 @@ class Compiler:
     def _answer(self, job: _Job, running: list[_Job], screen: float | None) -> Any:
         """Return the answer of a job, or the known outcome of its optimised module; a twin of another job waits."""
         answer = job.answer()  # before dumps are read, so that none can be overlooked
-        if job.fingerprint or (text := optimised_text(job.folder, self.target)) is None:
+        if job.fingerprint or (text := xla.optimised_text(job.folder, self.target)) is None:
             return answer
         job.fingerprint = fingerprint(text)
         if job.fingerprint in self._known:
@@ -189,20 +187,20 @@ class Compiler:
         for other in job.waiting:
             yield other.position, replace(answer, shared=answer.status is Status.OK, seconds=other.seconds, text="")
 
-    def lower(self, *, function: str = "", module: Message | None = None, one_hot: bool = False) -> Lowered:
+    def lower(self, *, function: str = "", module: Message | None = None, one_hot: bool = False) -> xla.Lowered:
         """Return a program as layout assignment sees it: ``module:function`` or a module in an earlier state.
 
         With ``one_hot`` the function's calls of take_along_axis become products with one-hot vectors.
         Raises `CompilerError` if it cannot be imported, traced or compiled.
         """
         serialized = b"" if module is None else module.SerializeToString()
-        work = partial(lower, function=function, module=serialized, one_hot=one_hot)
-        answer = self._ask(work, self._limit, dumped)
+        work = partial(functions.lower, function=function, module=serialized, one_hot=one_hot)
+        answer = self._ask(work, self._limit, xla.dumped)
         if isinstance(answer, Outcome):
             got = f"the program does not compile for {self.target.name} ({answer.message})"
             expected = "a program for one device, without sharding or collectives"
             raise CompilerError(got, expected=expected, do="check that it compiles in JAX")
-        return cast(Lowered, answer)
+        return cast(xla.Lowered, answer)
 
     def compare(
         self, plain: Message, edited: Message | Pasted, seconds: float, ties: Mapping[int, int]
@@ -211,7 +209,9 @@ class Compiler:
 
         With ``ties``, inputs that are outputs of the last step, both run a second step.
         """
-        work = partial(compare, plain=plain.SerializeToString(), edited=_portable(edited), ties=dict(ties))
+        work = partial(
+            measuring.compare, plain=plain.SerializeToString(), edited=_portable(edited), ties=dict(ties)
+        )
         try:
             answer = self._ask(work, seconds)
         except CompilerError as error:
@@ -220,7 +220,7 @@ class Compiler:
 
     def compile_pasted(self, pasted: Pasted) -> tuple[str, dict[Place, str]] | Outcome:
         """Return the compiled program of pasted code and the expressions constrained, or the failure."""
-        answer = self._ask(partial(compile_pasted, pasted=pasted), self._limit)
+        answer = self._ask(partial(functions.compile_pasted, pasted=pasted), self._limit)
         return cast(tuple[str, dict[Place, str]] | Outcome, answer)
 
     def measure(
@@ -232,21 +232,21 @@ class Compiler:
         reason. Raises `CompilerError` when the first program cannot be run, or the process ends later.
         """
         work = partial(
-            measure, plain=plain.SerializeToString(), seed=seed, done=done, limit=self._limit,
+            measuring.measure, plain=plain.SerializeToString(), seed=seed, done=done, limit=self._limit,
             programs={name: _portable(program) for name, program in programs.items()},
         )  # fmt: skip
         job, offset, answer, crashed = self._start(work, float("inf")), 0, None, ""
         try:
             while answer is None:
                 answer = job.answer()  # before the rounds are read, so that none can be overlooked
-                if (path := job.folder / ROUNDS_FILE).exists():
+                if (path := job.folder / measuring.ROUNDS_FILE).exists():
                     with open(path, "rb") as stream:
                         stream.seek(offset)
                         *lines, _ = stream.read().split(b"\n")
                     offset += sum(len(line) + 1 for line in lines)
                     yield from map(json.loads, lines)
                 self._wait()
-            if isinstance(answer, Outcome) and (path := job.folder / PROGRAM_FILE).exists():
+            if isinstance(answer, Outcome) and (path := job.folder / measuring.PROGRAM_FILE).exists():
                 crashed = path.read_text(encoding="utf-8")
         finally:
             self._end(job)
@@ -263,10 +263,10 @@ class Compiler:
 
     def under_limit(self, module: Message, kib: int, seconds: float) -> bytes | str:
         """Return the compiled module under a limit of vector memory (0: the compiler's own), or why not."""
-        answer = self._ask(partial(under_limit, module=module.SerializeToString(), kib=kib), seconds)
+        answer = self._ask(partial(xla.under_limit, module=module.SerializeToString(), kib=kib), seconds)
         return answer if isinstance(answer, bytes) else answer.message
 
-    def _ask(self, work: Work, seconds: float, early: Callable[[Path], Any] = lambda folder: None) -> Any:
+    def _ask(self, work: xla.Work, seconds: float, early: Callable[[Path], Any] = lambda folder: None) -> Any:
         """Return the answer to a single request, or ``early`` of its dumps once known; raise an error answered."""
         job = self._start(work, seconds)
         try:
@@ -278,7 +278,7 @@ class Compiler:
             raise answer
         return answer
 
-    def _start(self, work: Work, limit: float, position: int = 0) -> _Job:
+    def _start(self, work: xla.Work, limit: float, position: int = 0) -> _Job:
         job = _Job(self._scratch / str(next(self._numbers)), limit, position)
         self._tell(job.folder, work)
         return job
@@ -288,7 +288,7 @@ class Compiler:
             self._connection.send((job.folder, None))
 
     def _wait(self) -> None:
-        if self._connection.poll(POLL):  # after its start it has nothing to say
+        if self._connection.poll(xla.POLL):  # after its start it has nothing to say
             self._receive()
 
     def _tell(self, *message: Any) -> None:

@@ -1,36 +1,47 @@
-"""Thin wrapper of JAX and XLA, used only in the process of `xlarank.data.hlo.compiler.service`.
+"""The process that owns JAX and XLA, and forks a child for each piece of work, which may crash or hang alone.
 
+It never compiles itself: a child forked from a process without compiled programs is cheap and free of locks.
 A module that no JAX function made goes through jaxlib: HLO to StableHLO, parsed, and given to the client of a
 topology, which compiles without a chip.
 """
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
+import pickle
+import shutil
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
-from xlarank.data.errors import CompilerError
+from xlarank.data.errors import CompilerError, XlarankError
 from xlarank.data.hlo.compiler.constrain import drop_entry_modes, entry_modes
 from xlarank.data.hlo.compiler.cycles import read_estimate
 from xlarank.data.hlo.compiler.outcome import Outcome, Status, fingerprint
 from xlarank.data.hlo.compiler.targets import Target
 from xlarank.data.hlo.messages import HloModuleProto, HloProto, Message, instructions
 
+if TYPE_CHECKING:
+    from multiprocessing.context import ForkProcess
+
 #: The TPU compiler's halves of 64-bit integers. As conversions they keep shapes and almost the cost.
 _SPLITS: Final = frozenset({"X64SplitLow", "X64SplitHigh", "X64Combine"})
 
-_LEAVES: Final = "leaves.json"
+LEAVES_FILE: Final = "leaves.json"
+#: Seconds between two looks at the children.
+POLL: Final = 0.02
+ANSWER: Final = "answer.pickle"
 #: The dump of the optimised module for CPUs and GPUs, and for TPUs.
 _OPTIMISED: Final = ("*[cg]pu_after_optimizations.txt", "*after_optimizations_before_buffer_assignment.txt")
 ENVIRONMENT: Final = {
@@ -169,91 +180,13 @@ def under_limit(xla: Xla, folder: Path, *, module: bytes, kib: int) -> bytes:
     return cast(bytes, compiled.hlo_modules()[0].as_serialized_hlo_module_proto())
 
 
-def lower(xla: Xla, folder: Path, *, function: str, module: bytes, one_hot: bool) -> Lowered | None:
-    """Compile ``module:function`` or a module, and return what was dumped around layout assignment."""
-    dumps = {"xla_dump_to": str(folder), "xla_dump_hlo_pass_re": "layout-assignment", "xla_dump_hlo_as_proto": True}
-    if function:
-        lowered, leaves = _lowered_function(xla, function, one_hot)
-        (folder / _LEAVES).write_text(json.dumps(leaves), encoding="utf-8")
-        lowered.compile(compiler_options=dumps)
-    else:
-        xla.compile(module, dumps)
-    return dumped(folder)
-
-
-def _lowered_function(xla: Xla, name: str, one_hot: bool) -> tuple[Any, list[list[str]]]:
-    """Return the result of `imported` as JAX lowers it, and the paths of its inputs and outputs."""
-    import jax
-    from jax.sharding import SingleDeviceSharding
-
-    function, arguments = imported(name, one_hot)
-    sharding = SingleDeviceSharding(xla.device)
-    paths = jax.tree_util
-
-    def placed(path: Any, leaf: Any) -> Any:
-        try:
-            return jax.ShapeDtypeStruct(jax.numpy.shape(leaf), jax.numpy.result_type(leaf), sharding=sharding)
-        except TypeError as error:
-            got = f"argument {paths.keystr(path)} of {name} has no shape: it is {type(leaf).__name__}"
-            do = "bind what is no array with functools.partial or a lambda"
-            raise CompilerError(got, expected="arrays or jax.ShapeDtypeStruct(shape, dtype)", do=do) from error
-
-    shapes = paths.tree_map_with_path(placed, arguments)
-    try:
-        donated: tuple[int, ...] = ()
-        if hasattr(function, "lower"):  # by jax.jit
-            infos = enumerate(function.lower(*shapes).args_info[0])
-            donated = tuple(at for at, info in infos if any(leaf.donated for leaf in paths.tree_leaves(info)))
-        options = {"keep_unused": True, "in_shardings": sharding, "out_shardings": sharding}
-        lowered = jax.jit(function, donate_argnums=donated, **options).lower(*shapes)
-    except Exception as error:  # whatever the program's own code raises
-        got = f"{name} cannot be traced ({type(error).__name__}: {first_line(error)})"
-        do = "try jax.jit(function).lower(*arguments)"
-        raise CompilerError(got, expected="arguments that fit the function", do=do) from error
-    trees = shapes, lowered.out_info
-    return lowered, [[paths.keystr(path) for path, _ in paths.tree_leaves_with_path(tree)] for tree in trees]
-
-
-def imported(name: str, one_hot: bool) -> tuple[Any, Any]:
-    """Return callable and arguments from ``module:function()``; ``one_hot`` replaces take_along_axis."""
-    if one_hot:
-        import jax.numpy
-
-        jax.numpy.take_along_axis = _take_one_hot
-    module, _, function = name.partition(":")
-    sys.path.insert(0, os.getcwd())
-    try:
-        make = getattr(importlib.import_module(module), function)
-    except Exception as error:  # a module may raise anything
-        raise CompilerError(
-            f"{name} cannot be imported ({type(error).__name__}: {first_line(error)})",
-            expected="module:function, importable from the current folder",
-            do="check both names, and that python can import the module",
-        ) from error
-    program = make()
-    if not (isinstance(program, tuple) and len(program) == 2 and callable(program[0])):
-        expected = "(callable, arguments), arguments being arrays or jax.ShapeDtypeStruct"
-        do = "wrap the function: def program(): return step, (weights, batch)"
-        raise CompilerError(f"{name} returned {type(program).__name__}", expected=expected, do=do)
-    return program[0], tuple(program[1])
-
-
-def _take_one_hot(array: Any, indices: Any, axis: int = -1, **_: Any) -> Any:
-    """Compute `jax.numpy.take_along_axis` without a gather."""
-    import jax
-
-    rows, picks = (jax.numpy.moveaxis(values, axis, -1) for values in (array, indices))
-    hot = jax.nn.one_hot(picks, rows.shape[-1], dtype=rows.dtype)
-    return jax.numpy.moveaxis((hot * rows[..., None, :]).sum(-1), -1, axis)
-
-
 def dumped(folder: Path) -> Lowered | None:
     """Return the dumps around the first layout assignment, once they are complete."""
     paths = [sorted(folder.glob(f"*{when}_layout-assignment*.pb")) for when in ("before", "after")]
     if not all(paths):  # the second file shows that the first one is complete
         return None
     before, after = (HloProto.FromString(found[0].read_bytes()).hlo_module for found in paths)
-    leaves = folder / _LEAVES
+    leaves = folder / LEAVES_FILE
     return Lowered(
         before.SerializeToString(),
         {made.name: tuple(made.shape.layout.minor_to_major) for _, made in instructions(after)},
@@ -286,3 +219,83 @@ def repaired(module: Message) -> Message:
             elif instruction.opcode == "fusion":
                 instruction.opcode, instruction.fusion_kind, instruction.backend_config = "call", "", b""
     return edited
+
+
+#: Function of the compiler and a folder for dumps that is run in a child and returns the answer.
+Work = Callable[[Xla, Path], Any]
+
+
+def serve(connection: Connection, xla: Xla) -> None:
+    """Serve until the other end closes: ``(folder, work)`` starts a child, ``(folder, None)`` ends it.
+
+    The answer, or the error that was raised, is a file of the folder.
+    """
+    running: dict[Path, ForkProcess] = {}
+    try:
+        while True:
+            if connection.poll(POLL if running else None):
+                folder, work = connection.recv()
+                if work is None:
+                    _end(folder, running.pop(folder))
+                else:
+                    folder.mkdir()
+                    arguments = (connection, xla, folder, work)
+                    running[folder] = get_context("fork").Process(target=_answer, args=arguments)
+                    running[folder].start()
+            for folder, process in running.items():
+                code = process.exitcode
+                if code is not None and not (folder / ANSWER).exists():
+                    ended = f"signal {-code}" if code < 0 else f"status {code}"
+                    outcome = Outcome(Status.CRASHED, message=f"the compiler's process ended with {ended}")
+                    if code == -signal.SIGALRM:
+                        outcome = Outcome(Status.TIMEOUT, message="not done within its limit of time")
+                    try:
+                        _keep(folder, outcome)
+                    except OSError:  # its dumps may have filled the disk
+                        shutil.rmtree(folder, ignore_errors=True)
+                        folder.mkdir()
+                        _keep(folder, outcome)
+    except (EOFError, ConnectionResetError):
+        pass  # the client is gone
+    finally:
+        for folder, process in running.items():
+            _end(folder, process)
+
+
+def _answer(connection: Connection, xla: Xla, folder: Path, work: Work) -> None:
+    connection.close()  # or the client would not see the end of the process
+    try:
+        answer = work(xla, folder)
+    except XlarankError as error:
+        answer = error
+    except BaseException as error:  # whatever it is, it concerns this configuration alone
+        answer = Outcome(Status.FAILED, message=first_line(error))
+    with suppress(OSError):
+        _keep(folder, answer)
+
+
+def _keep(folder: Path, answer: Any) -> None:
+    partial = folder / "answer.partial"
+    partial.write_bytes(pickle.dumps(answer))
+    partial.replace(folder / ANSWER)
+
+
+def _end(folder: Path, process: ForkProcess) -> None:
+    process.kill()
+    process.join()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def main(load: Callable[..., Xla] = Xla) -> None:
+    """Serve the process on the other end of a socket, whose file descriptor is the only argument."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the end of the connection is what ends this process
+    connection = Connection(int(sys.argv[1]))
+    scratch, *settings = connection.recv()
+    try:
+        xla = load(*settings)
+        connection.send(xla.versions)
+        serve(connection, xla)
+    except XlarankError as error:
+        connection.send(error)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)  # the client may be gone
