@@ -20,8 +20,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 import numpy as np
 
@@ -31,9 +32,6 @@ from xlarank.data.hlo.compiler.cycles import read_estimate
 from xlarank.data.hlo.compiler.outcome import Outcome, Status, fingerprint
 from xlarank.data.hlo.compiler.targets import Target
 from xlarank.data.hlo.messages import HloModuleProto, HloProto, Message, instructions
-
-if TYPE_CHECKING:
-    from multiprocessing.context import ForkProcess
 
 #: The TPU compiler's halves of 64-bit integers. As conversions they keep shapes and almost the cost.
 _SPLITS: Final = frozenset({"X64SplitLow", "X64SplitHigh", "X64Combine"})
@@ -225,13 +223,19 @@ def repaired(module: Message) -> Message:
 Work = Callable[[Xla, Path], Any]
 
 
-def serve(connection: Connection, xla: Xla) -> None:
-    """Serve until the other end closes: ``(folder, work)`` starts a child, ``(folder, None)`` ends it.
+def main(load: Callable[..., Xla] = Xla) -> None:
+    """Serve the other end of a socket, whose file descriptor is the only argument, until it closes.
 
-    The answer, or the error that was raised, is a file of the folder.
+    ``(folder, work)`` starts a child, ``(folder, None)`` ends it. The answer, or the error raised, is a file of the
+    folder.
     """
-    running: dict[Path, ForkProcess] = {}
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the end of the connection is what ends this process
+    connection = Connection(int(sys.argv[1]))
+    scratch, *settings = connection.recv()
+    running: dict[Path, BaseProcess] = {}
     try:
+        xla = load(*settings)
+        connection.send(xla.versions)
         while True:
             if connection.poll(POLL if running else None):
                 folder, work = connection.recv()
@@ -243,23 +247,22 @@ def serve(connection: Connection, xla: Xla) -> None:
                     running[folder] = get_context("fork").Process(target=_answer, args=arguments)
                     running[folder].start()
             for folder, process in running.items():
-                code = process.exitcode
-                if code is not None and not (folder / ANSWER).exists():
-                    ended = f"signal {-code}" if code < 0 else f"status {code}"
-                    outcome = Outcome(Status.CRASHED, message=f"the compiler's process ended with {ended}")
-                    if code == -signal.SIGALRM:
-                        outcome = Outcome(Status.TIMEOUT, message="not done within its limit of time")
+                if process.exitcode is not None and not (folder / ANSWER).exists():
+                    outcome = _crashed(process.exitcode)
                     try:
                         _keep(folder, outcome)
                     except OSError:  # its dumps may have filled the disk
                         shutil.rmtree(folder, ignore_errors=True)
                         folder.mkdir()
                         _keep(folder, outcome)
+    except XlarankError as error:
+        connection.send(error)
     except (EOFError, ConnectionResetError):
         pass  # the client is gone
     finally:
         for folder, process in running.items():
             _end(folder, process)
+        shutil.rmtree(scratch, ignore_errors=True)  # the client may be gone
 
 
 def _answer(connection: Connection, xla: Xla, folder: Path, work: Work) -> None:
@@ -274,28 +277,20 @@ def _answer(connection: Connection, xla: Xla, folder: Path, work: Work) -> None:
         _keep(folder, answer)
 
 
+def _crashed(code: int) -> Outcome:
+    if code == -signal.SIGALRM:
+        return Outcome(Status.TIMEOUT, message="not done within its limit of time")
+    ended = f"signal {-code}" if code < 0 else f"status {code}"
+    return Outcome(Status.CRASHED, message=f"the compiler's process ended with {ended}")
+
+
 def _keep(folder: Path, answer: Any) -> None:
     partial = folder / "answer.partial"
     partial.write_bytes(pickle.dumps(answer))
     partial.replace(folder / ANSWER)
 
 
-def _end(folder: Path, process: ForkProcess) -> None:
+def _end(folder: Path, process: BaseProcess) -> None:
     process.kill()
     process.join()
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def main(load: Callable[..., Xla] = Xla) -> None:
-    """Serve the process on the other end of a socket, whose file descriptor is the only argument."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the end of the connection is what ends this process
-    connection = Connection(int(sys.argv[1]))
-    scratch, *settings = connection.recv()
-    try:
-        xla = load(*settings)
-        connection.send(xla.versions)
-        serve(connection, xla)
-    except XlarankError as error:
-        connection.send(error)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)  # the client may be gone
