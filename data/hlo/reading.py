@@ -264,16 +264,12 @@ def _is_layout_tuning(message: Message) -> bool:
     return bool(configured) and _has_program(message.module)
 
 
-def _is_tile_tuning(message: Message) -> bool:
-    return any(part.runs and _has_program(part.module) for part in message.modules[:_LOOKED_AT])
-
-
 #: Kinds of messages, the part of each that `parse_program` returns, and how that part is recognised. Tuning data,
 #: known by its runs, is tried before what has its program at the same place.
 _KINDS: Final[tuple[tuple[type[Message], str, Callable[[Message], bool]], ...]] = (
     (HloModuleProto, "", _has_program),
     (ModuleTuningData, "", _is_layout_tuning),
     (HloProto, "hlo_module", _has_program),
-    (TuningData, "", _is_tile_tuning),
+    (TuningData, "", lambda m: any(part.runs and _has_program(part.module) for part in m.modules[:_LOOKED_AT])),
     (HloSnapshot, "hlo.hlo_module", _has_program),
 )

@@ -81,25 +81,17 @@ class Line(NamedTuple):
 Lines = Mapping[str, Line]
 
 
-class Compiled(NamedTuple):
-    """Computations of a compiled program, the number of runs of those that are no fusion's, and the estimate."""
-
-    computations: Mapping[str, Lines]
-    runs: Mapping[str, int]
-    estimate: Estimate
-
-
 def read_estimate(text: str) -> Estimate:
     """Return the estimate in a compiled program's text.
 
     Bodies of ``while`` count by their trip count (once if unknown), a ``conditional`` by its dearest branch,
     computations of a ``fusion`` not. Raises `CompilerError` if the text has no entry computation.
     """
-    return read_compiled(text).estimate
+    return _read(text)[0]
 
 
-def read_compiled(text: str) -> Compiled:
-    """Return the parts of a compiled program's text, as `read_estimate`."""
+def _read(text: str) -> tuple[Estimate, Mapping[str, int], Mapping[str, Lines]]:
+    """Return the estimate, the number of runs of computations that are no fusion's, and all computations."""
     computations: dict[str, dict[str, Line]] = {}
     entry, lines = "", dict[str, Line]()
     for row in text.splitlines():
@@ -110,8 +102,7 @@ def read_compiled(text: str) -> Compiled:
             lines[parts[1]] = Line(row, *parts.groups())
     if not entry:
         raise CompilerError("the compiled program has no entry computation", expected="HLO text")
-    estimate, runs = _run(entry, computations)
-    return Compiled(computations, runs, estimate)
+    return *_run(entry, computations), computations
 
 
 def _run(name: str, computations: Mapping[str, Lines]) -> tuple[Estimate, Counter[str]]:
@@ -245,15 +236,15 @@ class Operation:
 
 def read_operations(text: str) -> list[Operation]:
     """Parse the operations of a compiled or optimised program; bodies of fusions are skipped."""
-    compiled, sources = read_compiled(text), _sources(text)
+    (_, runs_of, computations), sources = _read(text), _sources(text)
     operations = []
-    for computation, runs in compiled.runs.items():
-        lines = compiled.computations[computation]
+    for computation, runs in runs_of.items():
+        lines = computations[computation]
         for line in lines.values():
             operands = [name for name in line.operands if name in lines]
             inputs = [lines[name].shape for name in operands]
             called = _CALLS.search(line.rest)
-            body = compiled.computations.get(called[1], {}) if called else {}
+            body = computations.get(called[1], {}) if called else {}
             layouts = " ".join([NAME.sub("%", _plain(line).partition(" = ")[2]), *inputs])
             layouts += "\n" + numbered("\n".join(map(_plain, body.values())))
             after, before = _parts(line.shape), _parts(inputs[0]) if inputs else ("", ())
