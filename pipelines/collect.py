@@ -19,17 +19,9 @@ from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import Target, target_of
 from xlarank.data.hlo.messages import Message
 from xlarank.models.validation.metrics import kendall_tau
+from xlarank.pipelines.programs import sources
 from xlarank.pipelines.programs.candidates import Candidates, Codes, breed, random_configurations
-from xlarank.pipelines.programs.sources import (
-    Collected,
-    SearchSettings,
-    compile_new,
-    configuration_key,
-    existing_manifest,
-    label_settings,
-    load_program,
-    write_configurations,
-)
+from xlarank.pipelines.programs.sources import Collected, SearchSettings
 from xlarank.pipelines.programs.timing import ROUNDS, Stopwatch, fastest, time_programs
 from xlarank.pipelines.support.progress import Progress, steps_of
 
@@ -68,13 +60,13 @@ def collect(
     choose_splits([split])
     with Compiler(target_of(settings.target), jobs=jobs, limit=settings.limit, effort=settings.effort) as compiler:
         target = compiler.target
-        loaded = load_program(program, compiler, name)
+        loaded = sources.load_program(program, compiler, name)
         path = out / "npz" / "layout" / target.source / settings.search / split / f"{loaded.name}.npz"
-        identity = label_settings(loaded, compiler, settings) | {"target": target.name}
+        identity = sources.label_settings(loaded, compiler, settings) | {"target": target.name}
         del identity["minutes"]
         if target.estimated:
             identity["counting"] = COUNTING
-        if path.exists() and (done := existing_manifest(path.with_suffix(".json"), identity)) is not None:
+        if path.exists() and (done := sources.existing_manifest(path.with_suffix(".json"), identity)) is not None:
             return Collected(path, done, fresh=False)
         rng = np.random.default_rng(settings.seed)
         candidates = settings.candidates(loaded.graph, rng)
@@ -89,11 +81,12 @@ def collect(
 
                 def outcomes_of(codes: Codes) -> list[Outcome]:
                     rows = candidates.expand(codes)
+                    keys = list(map(sources.configuration_key, rows))
 
                     def module(at: int) -> Message:
                         return loaded.constrained(rows[at])
 
-                    outcomes = compile_new(compiler, journal, list(map(configuration_key, rows)), module, step=step)
+                    outcomes = sources.compile_new(compiler, journal, keys, module, step=step)
                     return stopwatch.time(outcomes, module) if stopwatch else outcomes
 
                 codes, outcomes = _searched(settings.search, count, candidates, rng, outcomes_of)
@@ -117,7 +110,7 @@ def collect(
         with atomic_write(path.with_suffix(".pb")) as partial:
             partial.write_bytes(loaded.lowered.module)
         runtime = np.array([labels[outcomes[at].fingerprint] for at in order], np.int64)
-        write_configurations(path, loaded.graph, candidates.expand(codes[order]), runtime)
+        sources.write_configurations(path, loaded.graph, candidates.expand(codes[order]), runtime)
         manifest = identity | facts | {"distinct_programs": len(programs), "source": target.labels}
         manifest["configurations"] = _records(order, outcomes)
         write_json(path.with_suffix(".json"), manifest)

@@ -17,22 +17,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from xlarank.data import schema
 from xlarank.data.errors import HloError
 from xlarank.data.graph import MAX_NODES
 from xlarank.data.hlo.messages import Message, instructions
-from xlarank.data.schema import (
-    ELEMENT_BYTES,
-    LAYOUT_COLUMNS,
-    LAYOUT_SLOTS,
-    MAX_RANK,
-    NODE_COLUMN,
-    NODE_COLUMNS,
-    OPCODE,
-    PADDING_FIELDS,
-    SLICE_FIELDS,
-    TILE_SLOTS,
-    WINDOW_FIELDS,
-)
+from xlarank.data.schema import ELEMENT_BYTES, MAX_RANK, NODE_COLUMN, OPCODE, TILE_SLOTS
 from xlarank.data.topology import has_cycle
 
 #: Arrays by name in the dataset's files.
@@ -154,7 +143,7 @@ def _label(part: Message) -> str:
 
 
 def _node_row(computation: Message, instruction: Message) -> NDArray[np.float32]:
-    row = np.zeros(len(NODE_COLUMNS), np.int64)
+    row = np.zeros(len(schema.NODE_COLUMNS), np.int64)
     row[NODE_COLUMN["is_root"]] = instruction.id == computation.root_id
     try:
         for column, values in _node_values(instruction):
@@ -181,9 +170,9 @@ def _node_values(instruction: Message) -> Iterator[tuple[str, Sequence[int]]]:
             yield "layout_minor_to_major_0", layout
     yield "dimensions_0", instruction.dimensions[:MAX_RANK]
     for stem, fields, parts, keep in (
-        ("window", WINDOW_FIELDS, window, MAX_RANK),
-        ("slice_dims", SLICE_FIELDS, instruction.slice_dimensions, 2),
-        ("padding_config", PADDING_FIELDS, instruction.padding_config.dimensions, 2),
+        ("window", schema.WINDOW_FIELDS, window, MAX_RANK),
+        ("slice_dims", schema.SLICE_FIELDS, instruction.slice_dimensions, 2),
+        ("padding_config", schema.PADDING_FIELDS, instruction.padding_config.dimensions, 2),
     ):
         for field in fields:
             name, values = f"{stem}_{field}", [getattr(part, field) for part in parts]
@@ -251,18 +240,18 @@ def layout_arrays(data: Message) -> Arrays:
     runs = [run for run in done if run.profile.compute_time_ns > 0]
     if not runs:
         raise HloError(f"none of {len(data.runs)} runs has layouts and a runtime", expected="at least one")
-    rows = np.full((len(runs), len(ids), len(LAYOUT_SLOTS), MAX_RANK), -1, np.float32)
+    rows = np.full((len(runs), len(ids), len(schema.LAYOUT_SLOTS), MAX_RANK), -1, np.float32)
     for number, run in enumerate(runs):
         nodes = run.module_config.layout_config.nodes
         if len(nodes) != len(ids):
             raise HloError(f"run {number} configures {len(nodes)} nodes", expected=f"{len(ids)}")
         for at, node in enumerate(nodes):
-            if len(node.tensors) > len(LAYOUT_SLOTS):
+            if len(node.tensors) > len(schema.LAYOUT_SLOTS):
                 got = f"run {number} configures {len(node.tensors)} tensors of a node"
                 raise HloError(got, expected="at most 3")
             for slot, tensor in enumerate(node.tensors):
                 rows[number, at, slot, : len(tensor.dims)] = tensor.dims[:MAX_RANK]
-    features = rows.reshape(*rows.shape[:2], len(LAYOUT_COLUMNS))
+    features = rows.reshape(*rows.shape[:2], len(schema.LAYOUT_COLUMNS))
     return arrays | {"node_config_ids": ids.astype(np.int64), "node_config_feat": features} | _runtimes(runs)
 
 

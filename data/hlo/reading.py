@@ -24,16 +24,9 @@ from xlarank.data.config_table import ConfigTable
 from xlarank.data.errors import HloError, naming
 from xlarank.data.files import read_bytes
 from xlarank.data.graph import Graph, LayoutGraph
+from xlarank.data.hlo import messages
 from xlarank.data.hlo.encoding import Arrays, encode_program, unexpressed
-from xlarank.data.hlo.messages import (
-    HloModuleProto,
-    HloProto,
-    HloSnapshot,
-    Message,
-    ModuleTuningData,
-    TuningData,
-    instructions,
-)  # fmt: skip
+from xlarank.data.hlo.messages import Message, instructions
 from xlarank.data.schema import LAYOUT_COLUMNS, OPCODE, OPCODES
 
 #: Protobuf itself reads no message of 2 GiB.
@@ -202,12 +195,12 @@ def parse_program(data: bytes) -> Message:
 
 def module_of(message: Message) -> Message:
     """Return the module of a message from `read_program`; raises `HloError` for several kernels."""
-    if isinstance(message, TuningData):
+    if isinstance(message, messages.TuningData):
         if len(message.modules) != 1:
             got = f"the file holds {len(message.modules)} kernels"
             raise HloError(got, expected="one program", do="use import-hlo")
         return message.modules[0].module
-    return message.module if isinstance(message, ModuleTuningData) else message
+    return message.module if isinstance(message, messages.ModuleTuningData) else message
 
 
 def _parse_text(text: bytes) -> Message:
@@ -221,7 +214,7 @@ def _parse_text(text: bytes) -> Message:
     try:
         done = subprocess.run(command, input=text, capture_output=True, timeout=_PATIENCE, check=False)
         if done.returncode == 0:
-            return HloModuleProto.FromString(done.stdout)
+            return messages.HloModuleProto.FromString(done.stdout)
     except (subprocess.TimeoutExpired, DecodeError) as error:
         raise HloError(f"XLA cannot parse the text ({error})", expected=expected, do=_DUMP) from error
     if done.returncode == _ABSENT:
@@ -264,12 +257,16 @@ def _is_layout_tuning(message: Message) -> bool:
     return bool(configured) and _has_program(message.module)
 
 
+def _is_tile_tuning(message: Message) -> bool:
+    return any(part.runs and _has_program(part.module) for part in message.modules[:_LOOKED_AT])
+
+
 #: Kinds of messages, the part of each that `parse_program` returns, and how that part is recognised. Tuning data,
 #: known by its runs, is tried before what has its program at the same place.
 _KINDS: Final[tuple[tuple[type[Message], str, Callable[[Message], bool]], ...]] = (
-    (HloModuleProto, "", _has_program),
-    (ModuleTuningData, "", _is_layout_tuning),
-    (HloProto, "hlo_module", _has_program),
-    (TuningData, "", lambda m: any(part.runs and _has_program(part.module) for part in m.modules[:_LOOKED_AT])),
-    (HloSnapshot, "hlo.hlo_module", _has_program),
+    (messages.HloModuleProto, "", _has_program),
+    (messages.ModuleTuningData, "", _is_layout_tuning),
+    (messages.HloProto, "hlo_module", _has_program),
+    (messages.TuningData, "", _is_tile_tuning),
+    (messages.HloSnapshot, "hlo.hlo_module", _has_program),
 )
