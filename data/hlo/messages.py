@@ -7,13 +7,6 @@ fields that are not declared follow the others, so digests of programs would cha
 Field numbers: ``xla/service/hlo.proto`` and ``xla/xla_data.proto`` of openxla/xla, and ``proto/tuning.proto`` of
 google-research-datasets/tpu_graphs; protobuf's rules keep them stable. Enumerations are declared as int32 (the
 same bytes), a message of which only the presence matters as an empty one.
-
->>> module = HloModuleProto(name="empty")
->>> module.computations.add(name="main", id=1).instructions.add(name="p", opcode="parameter", id=7)
-name: "p"
-opcode: "parameter"
-id: 7
-<BLANKLINE>
 """
 
 from __future__ import annotations

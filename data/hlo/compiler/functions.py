@@ -63,10 +63,7 @@ def compile_pasted(xla: Xla, folder: Path, *, pasted: Pasted) -> tuple[str, dict
     import jax
 
     step, arguments, formats, reached = pasted.load(xla.device)
-    shapes = jax.tree.map(
-        lambda x, place: jax.ShapeDtypeStruct(jax.numpy.shape(x), jax.numpy.result_type(x), sharding=place),
-        arguments, formats,
-    )  # fmt: skip
+    shapes = jax.tree.map(_shape_of, arguments, formats)
     return step.lower(*shapes).compile().as_text(), reached
 
 
@@ -119,49 +116,54 @@ class _Hooks(ast.NodeTransformer):
         return ast.copy_location(ast.Call(ast.Name(_HOOK, ast.Load()), [node, *arguments], []), node)
 
 
+def _shape_of(leaf: Any, sharding: Any) -> Any:
+    import jax
+
+    return jax.ShapeDtypeStruct(jax.numpy.shape(leaf), jax.numpy.result_type(leaf), sharding=sharding)
+
+
 def lower(xla: Xla, folder: Path, *, function: str, module: bytes, one_hot: bool) -> Lowered | None:
     """Compile ``module:function`` or a module, and return what was dumped around layout assignment."""
     dumps = {"xla_dump_to": str(folder), "xla_dump_hlo_pass_re": "layout-assignment", "xla_dump_hlo_as_proto": True}
     if function:
-        lowered, leaves = _lowered_function(xla, function, one_hot)
-        (folder / LEAVES_FILE).write_text(json.dumps(leaves), encoding="utf-8")
-        lowered.compile(compiler_options=dumps)
+        _lowered(xla, folder, function, one_hot).compile(compiler_options=dumps)
     else:
         xla.compile(module, dumps)
     return dumped(folder)
 
 
-def _lowered_function(xla: Xla, name: str, one_hot: bool) -> tuple[Any, list[list[str]]]:
-    """Return the result of `imported` as JAX lowers it, and the paths of its inputs and outputs."""
+def _lowered(xla: Xla, folder: Path, name: str, one_hot: bool) -> Any:
+    """Return the result of `imported` as JAX lowers it; the paths of its inputs and outputs go to a file."""
     import jax
-    from jax.sharding import SingleDeviceSharding
+    from jax.tree_util import keystr, tree_leaves, tree_leaves_with_path, tree_map_with_path
 
     function, arguments = imported(name, one_hot)
-    sharding = SingleDeviceSharding(xla.device)
-    paths = jax.tree_util
+    sharding = jax.sharding.SingleDeviceSharding(xla.device)
 
-    def placed(path: Any, leaf: Any) -> Any:
+    def shape_of(path: Any, leaf: Any) -> Any:
         try:
-            return jax.ShapeDtypeStruct(jax.numpy.shape(leaf), jax.numpy.result_type(leaf), sharding=sharding)
+            return _shape_of(leaf, sharding)
         except TypeError as error:
-            got = f"argument {paths.keystr(path)} of {name} has no shape: it is {type(leaf).__name__}"
+            got = f"argument {keystr(path)} of {name} has no shape: it is {type(leaf).__name__}"
             do = "bind what is no array with functools.partial or a lambda"
             raise CompilerError(got, expected="arrays or jax.ShapeDtypeStruct(shape, dtype)", do=do) from error
 
-    shapes = paths.tree_map_with_path(placed, arguments)
+    shapes = tree_map_with_path(shape_of, arguments)
     try:
         donated: tuple[int, ...] = ()
         if hasattr(function, "lower"):  # by jax.jit
             infos = enumerate(function.lower(*shapes).args_info[0])
-            donated = tuple(at for at, info in infos if any(leaf.donated for leaf in paths.tree_leaves(info)))
+            donated = tuple(at for at, info in infos if any(leaf.donated for leaf in tree_leaves(info)))
         options = {"keep_unused": True, "in_shardings": sharding, "out_shardings": sharding}
         lowered = jax.jit(function, donate_argnums=donated, **options).lower(*shapes)
-    except Exception as error:  # whatever the program's own code raises
+    except Exception as error:  # any error of the program
         got = f"{name} cannot be traced ({type(error).__name__}: {first_line(error)})"
         do = "try jax.jit(function).lower(*arguments)"
         raise CompilerError(got, expected="arguments that fit the function", do=do) from error
     trees = shapes, lowered.out_info
-    return lowered, [[paths.keystr(path) for path, _ in paths.tree_leaves_with_path(tree)] for tree in trees]
+    leaves = [[keystr(path) for path, _ in tree_leaves_with_path(tree)] for tree in trees]
+    (folder / LEAVES_FILE).write_text(json.dumps(leaves), encoding="utf-8")
+    return lowered
 
 
 def imported(name: str, one_hot: bool) -> tuple[Any, Any]:

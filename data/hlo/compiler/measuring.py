@@ -56,24 +56,19 @@ class _Inputs:
             values = rng.standard_normal(size) if "float" in name else rng.integers(0, 2, size)
             self.values.append(np.asarray(values).astype(ml_dtypes.bfloat16 if name == "bfloat16" else name))
 
-    def _in_layouts(self, orders: Sequence[Order]) -> list[Any]:
-        """Return the inputs on the device, in orders from minor to major."""
-        import jax
-        from jax.experimental.layout import Format, Layout
-
-        if tuple(orders) not in self._laid_out:
-            device = jax.sharding.SingleDeviceSharding(self.xla.device)
-            formats = [Format(Layout(order[::-1]), device) if order else device for order in orders]
-            self._laid_out[tuple(orders)] = jax.device_put(self.values, formats)
-        return self._laid_out[tuple(orders)]
-
     def load(self, program: bytes | Pasted) -> _Loaded:
         """Return a program, compiled, as a function of a list of arrays, and the inputs laid out for it."""
         import jax
+        from jax.experimental.layout import Format, Layout
 
         if not isinstance(program, Pasted):
             run = self.xla.compile(program)
-            return run.execute, self._in_layouts(compiled_entry_layouts(run.hlo_modules()[0].to_string())[0])
+            orders = tuple(compiled_entry_layouts(run.hlo_modules()[0].to_string())[0])
+            if orders not in self._laid_out:
+                device = jax.sharding.SingleDeviceSharding(self.xla.device)
+                formats = [Format(Layout(order[::-1]), device) if order else device for order in orders]
+                self._laid_out[orders] = jax.device_put(self.values, formats)
+            return run.execute, self._laid_out[orders]
         step, arguments, formats, _ = program.load(self.xla.device)
         tree = jax.tree.structure(arguments)
         arguments = jax.device_put(jax.tree.unflatten(tree, self.values), formats)

@@ -11,10 +11,11 @@ import json
 import re
 import zlib
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from xlarank.data.errors import WorkspaceError
 from xlarank.data.files import read_text, regular_no_link
@@ -77,7 +78,7 @@ def numbered(text: str) -> str:
     return NAME.sub(lambda match: names.setdefault(match[0], f"%{len(names)}"), text)
 
 
-class Journal:
+class Journal(AbstractContextManager["Journal", None]):
     """Append-only file of outcomes by configuration and rounds of measurements; a context manager.
 
     An incomplete last line is dropped. Raises `WorkspaceError` if the file has other ``settings`` or is unusable.
@@ -141,9 +142,6 @@ class Journal:
     def _append(self, line: dict[str, Any]) -> None:
         self._stream.write(json.dumps(line) + "\n")
         self._stream.flush()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._stream.close()

@@ -11,13 +11,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count, islice
 from multiprocessing import Pipe
 from pathlib import Path
-from typing import Any, Final, Self, cast
+from typing import Any, Final, cast
 
 import xlarank
 from xlarank.data.errors import CompilerError, XlarankError
@@ -62,7 +62,7 @@ class _Job:
         return Outcome(Status.TIMEOUT, message=late) if self.seconds > self.limit else None
 
 
-class Compiler:
+class Compiler(AbstractContextManager["Compiler", None]):
     """XLA for one target, in a process of its own; use as a context.
 
     ``jobs`` modules are compiled at a time, each for at most ``limit`` seconds, with an ``effort`` of XLA's own.
@@ -101,9 +101,6 @@ class Compiler:
             self.target = device_target(hello["device"], hello["platform"])
             if hello["platform"] != "cpu":  # a TPU is one process's alone, a GPU tries kernels by their time
                 self._jobs = 1
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
