@@ -16,13 +16,13 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from xlarank.data.errors import CompilerError
-from xlarank.data.hlo.compiler.outcome import NAME, ORIGIN, Estimate, numbered
+from xlarank.data.hlo.compiler.outcome import NAME, PROVENANCE, Estimate, numbered
 
 #: Version of the way in which cycles are counted: labels of two versions never meet in one file.
 COUNTING: Final = 2
 
 _HEADER: Final = re.compile(r"(ENTRY )?%?([\w.\-]+) \(")
-_LINE: Final = re.compile(r"\s*(?:ROOT )?%?(\S+) = (\(.*?\)|\S+) ([\w\-]+)(\(.*)")
+_INSTRUCTION: Final = re.compile(r"\s*(?:ROOT )?%?(\S+) = (\(.*?\)|\S+) ([\w\-]+)(\(.*)")
 _CYCLES: Final = re.compile(r'"estimated_cycles":"(\d+)"')
 #: Computations that an operation calls, by opcode.
 _CALLED: Final = {
@@ -30,7 +30,7 @@ _CALLED: Final = {
     "call": re.compile(r"\bto_apply=%?[\w.\-]+"),
     "conditional": re.compile(r"\b(?:branch_computations=\{[^}]*\}|(?:true|false)_computation=%?[\w.\-]+)"),
 }
-_NAME: Final = re.compile(r"[\w.\-]+")
+_IDENTIFIER: Final = re.compile(r"[\w.\-]+")
 
 _KNOWN: Final = re.compile(r'known_trip_count\\?":\s*\{\\?"n\\?":\\?"(\d+)')
 _ROLES: Final = re.compile(r"\b(condition|body)=%?([\w.\-]+)")
@@ -46,11 +46,11 @@ _MOVES: Final = frozenset({"parameter", "copy", "transpose", "bitcast", "convert
 #: Opcodes without a kernel.
 FREE: Final = frozenset({"bitcast", "get-tuple-element", "parameter", "constant", "tuple", "opt-barrier", "while"})
 _SHAPE: Final = re.compile(r"(\w+)\[([\d,]*)\](?:\{([\d,]*)([^}]*)\})?")
-_CALLS: Final = re.compile(r"\bcalls=%?([\w.\-]+)")
-_ORIGIN: Final = re.compile(r'\bop_name="((?:[^"\\]|\\.)*)"')
+_FUSED: Final = re.compile(r"\bcalls=%?([\w.\-]+)")
+_OP_NAME: Final = re.compile(r'\bop_name="((?:[^"\\]|\\.)*)"')
 _FRAME: Final = re.compile(r"\bstack_frame_id=(\d+)")
 _SOURCE: Final = re.compile(r'\bsource_file="([^"]*)" source_line=(\d+)')
-_NUMBER: Final = re.compile(r"\((\d+)\)")
+_PARAMETER: Final = re.compile(r"\((\d+)\)")
 _BACKEND: Final = re.compile(r", backend_config=\{.*")
 _TILE: Final = re.compile(r"T\(([\d,]+)\)")
 #: Quantile of an opcode's cycles per byte used for an unseen kernel, and factor applied to predictions. Both are
@@ -98,7 +98,7 @@ def _read(text: str) -> tuple[Estimate, Mapping[str, int], Mapping[str, Lines]]:
         if not row.startswith(" ") and (header := _HEADER.match(row)):
             lines = computations[header[2]] = {}
             entry = header[2] if header[1] else entry
-        elif parts := _LINE.match(row):
+        elif parts := _INSTRUCTION.match(row):
             lines[parts[1]] = Line(row, *parts.groups())
     if not entry:
         raise CompilerError("the compiled program has no entry computation", expected="HLO text")
@@ -125,7 +125,7 @@ def _called(line: Line) -> list[str]:
     """Return the computation that an operation runs, or those of which a ``conditional`` runs one."""
     attributes = _CALLED[line.opcode].findall(line.rest) if line.opcode in _CALLED else []
     branches = attributes if line.opcode == "conditional" else attributes[:1]
-    return [name for attribute in branches for name in _NAME.findall(attribute.partition("=")[2])]
+    return [name for attribute in branches for name in _IDENTIFIER.findall(attribute.partition("=")[2])]
 
 
 def trip_count(loop: Line, outside: Lines, computations: Mapping[str, Lines]) -> int | None:
@@ -243,12 +243,12 @@ def read_operations(text: str) -> list[Operation]:
         for line in lines.values():
             operands = [name for name in line.operands if name in lines]
             inputs = [lines[name].shape for name in operands]
-            called = _CALLS.search(line.rest)
+            called = _FUSED.search(line.rest)
             body = computations.get(called[1], {}) if called else {}
             layouts = " ".join([NAME.sub("%", _plain(line).partition(" = ")[2]), *inputs])
             layouts += "\n" + numbered("\n".join(map(_plain, body.values())))
             after, before = _parts(line.shape), _parts(inputs[0]) if inputs else ("", ())
-            origin, number = _ORIGIN.search(line.rest), _NUMBER.match(line.rest)
+            origin, number = _OP_NAME.search(line.rest), _PARAMETER.match(line.rest)
             source, frame = _SOURCE.search(line.rest), _FRAME.search(line.rest)
             place = ":".join(source.groups()) if source else sources.get(frame[1], "") if frame else ""
             operations.append(Operation(
@@ -301,7 +301,7 @@ def padded_bytes(shape: str) -> int:
 
 
 def _plain(line: Line) -> str:
-    return _CALLS.sub("", _BACKEND.sub("", ORIGIN.sub("", line.text))).strip()
+    return _FUSED.sub("", _BACKEND.sub("", PROVENANCE.sub("", line.text))).strip()
 
 
 def _sources(text: str) -> dict[str, str]:

@@ -21,7 +21,7 @@ from xlarank.data.errors import WorkspaceError
 from xlarank.data.files import read_text, regular_no_link
 
 #: Provenance attributes; quoted text in them may contain braces.
-ORIGIN: Final = re.compile(
+PROVENANCE: Final = re.compile(
     r',?\s(?:metadata|frontend_attributes|original_value|origin)=\{(?:[^{}"]|"(?:[^"\\]|\\.)*"|\{[^{}]*\})*\}'
 )
 NAME: Final = re.compile(r"%[\w.\-]+")
@@ -69,7 +69,7 @@ class Outcome:
 def fingerprint(text: str) -> str:
     """Hash an HLO module's text, ignoring names and origins of instructions."""
     body = "\n".join(line for line in text.splitlines() if not line.startswith("HloModule "))
-    return hashlib.sha256(numbered(ORIGIN.sub("", body)).encode()).hexdigest()[:24]
+    return hashlib.sha256(numbered(PROVENANCE.sub("", body)).encode()).hexdigest()[:24]
 
 
 def numbered(text: str) -> str:
