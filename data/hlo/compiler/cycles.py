@@ -24,20 +24,12 @@ COUNTING: Final = 2
 _HEADER: Final = re.compile(r"(ENTRY )?%?([\w.\-]+) \(")
 _INSTRUCTION: Final = re.compile(r"\s*(?:ROOT )?%?(\S+) = (\(.*?\)|\S+) ([\w\-]+)(\(.*)")
 _CYCLES: Final = re.compile(r'"estimated_cycles":"(\d+)"')
-#: Computations that an operation calls, by opcode.
-_CALLED: Final = {
-    "while": re.compile(r"\bbody=%?[\w.\-]+"),
-    "call": re.compile(r"\bto_apply=%?[\w.\-]+"),
-    "conditional": re.compile(r"\b(?:branch_computations=\{[^}]*\}|(?:true|false)_computation=%?[\w.\-]+)"),
-}
-_IDENTIFIER: Final = re.compile(r"[\w.\-]+")
-
+_BRANCHES: Final = re.compile(r"\bbranch_computations=\{([^}]*)\}|\b(?:true|false)_computation=%?([\w.\-]+)")
+#: Attribute with the computation that an operation runs, by opcode.
+_CALLED: Final = {"while": "body", "call": "to_apply"}
 _KNOWN: Final = re.compile(r'known_trip_count\\?":\s*\{\\?"n\\?":\\?"(\d+)')
-_ROLES: Final = re.compile(r"\b(condition|body)=%?([\w.\-]+)")
 _CONSTANT: Final = re.compile(r"\((-?\d+)\)")
 _OPERANDS: Final = re.compile(r"%([\w.\-]+)")
-_INDEX: Final = re.compile(r"\bindex=(\d+)")
-_DIRECTION: Final = re.compile(r"\bdirection=([LG])([TE])")
 #: Opcodes that return a counter unchanged.
 _SAME: Final = frozenset({"copy", "bitcast", "copy-done", "copy-start"})
 
@@ -46,9 +38,8 @@ _MOVES: Final = frozenset({"parameter", "copy", "transpose", "bitcast", "convert
 #: Opcodes without a kernel.
 FREE: Final = frozenset({"bitcast", "get-tuple-element", "parameter", "constant", "tuple", "opt-barrier", "while"})
 _SHAPE: Final = re.compile(r"(\w+)\[([\d,]*)\](?:\{([\d,]*)([^}]*)\})?")
-_FUSED: Final = re.compile(r"\bcalls=%?([\w.\-]+)")
+_FUSED: Final = re.compile(r"\bcalls=%?[\w.\-]+")
 _OP_NAME: Final = re.compile(r'\bop_name="((?:[^"\\]|\\.)*)"')
-_FRAME: Final = re.compile(r"\bstack_frame_id=(\d+)")
 _SOURCE: Final = re.compile(r'\bsource_file="([^"]*)" source_line=(\d+)')
 _PARAMETER: Final = re.compile(r"\((\d+)\)")
 _BACKEND: Final = re.compile(r", backend_config=\{.*")
@@ -70,6 +61,11 @@ class Line(NamedTuple):
     @property
     def operands(self) -> list[str]:
         return _OPERANDS.findall(self.rest.partition(")")[0])
+
+    def attribute(self, name: str) -> str:
+        """Return a word after ``name=``, without a percent sign; empty if there is none."""
+        match = re.search(rf"\b{name}=%?([\w.\-]+)", self.rest)
+        return match[1] if match else ""
 
     @property
     def cycles(self) -> int:
@@ -123,9 +119,10 @@ def _run(name: str, computations: Mapping[str, Lines]) -> tuple[Estimate, Counte
 
 def _called(line: Line) -> list[str]:
     """Return the computation that an operation runs, or those of which a ``conditional`` runs one."""
-    attributes = _CALLED[line.opcode].findall(line.rest) if line.opcode in _CALLED else []
-    branches = attributes if line.opcode == "conditional" else attributes[:1]
-    return [name for attribute in branches for name in _IDENTIFIER.findall(attribute.partition("=")[2])]
+    if line.opcode != "conditional":
+        return [line.attribute(_CALLED[line.opcode])] if line.opcode in _CALLED else []
+    names = [name for many, single in _BRANCHES.findall(line.rest) for name in (many or single).split(",")]
+    return [name.strip().lstrip("%") for name in names]
 
 
 def trip_count(loop: Line, outside: Lines, computations: Mapping[str, Lines]) -> int | None:
@@ -136,11 +133,10 @@ def trip_count(loop: Line, outside: Lines, computations: Mapping[str, Lines]) ->
     """
     if known := _KNOWN.search(loop.rest):
         return int(known[1])
-    called = dict(_ROLES.findall(loop.rest))
-    condition, body = (computations[called[role]] for role in ("condition", "body"))
+    condition, body = (computations[loop.attribute(role)] for role in ("condition", "body"))
     test, result = (list(lines.values())[-1] for lines in (condition, body))
-    direction = _DIRECTION.search(test.rest)
-    if test.opcode != "compare" or direction is None:
+    direction = test.attribute("direction")
+    if test.opcode != "compare" or direction not in ("LT", "LE", "GT", "GE"):
         return None
     counter, limit = test.operands
     index, end = _tuple_index(counter, condition), _constant(limit, condition)
@@ -148,9 +144,9 @@ def trip_count(loop: Line, outside: Lines, computations: Mapping[str, Lines]) ->
         return None
     start = _constant(_element(outside.get(loop.operands[0]), index), outside)
     step = _step(_behind_copies(_element(result, index), body), index, body)
-    if start is None or not step or (step > 0) != (direction[1] == "L"):
+    if start is None or not step or (step > 0) != (direction[0] == "L"):
         return None
-    if direction[2] == "E":
+    if direction[1] == "E":
         end += 1 if step > 0 else -1
     return max(0, -(-(end - start) // step))
 
@@ -186,8 +182,8 @@ def _tuple_index(name: str, lines: Lines) -> int | None:
     line = _behind_copies(name, lines)
     if line is None or line.opcode != "get-tuple-element":
         return None
-    source, index = _behind_copies(line.operands[0], lines), _INDEX.search(line.rest)
-    return int(index[1]) if index and source is not None and source.opcode == "parameter" else None
+    source = _behind_copies(line.operands[0], lines)
+    return int(line.attribute("index")) if source is not None and source.opcode == "parameter" else None
 
 
 @dataclass(frozen=True)
@@ -243,14 +239,13 @@ def read_operations(text: str) -> list[Operation]:
         for line in lines.values():
             operands = [name for name in line.operands if name in lines]
             inputs = [lines[name].shape for name in operands]
-            called = _FUSED.search(line.rest)
-            body = computations.get(called[1], {}) if called else {}
+            body = computations.get(line.attribute("calls"), {})
             layouts = " ".join([NAME.sub("%", _plain(line).partition(" = ")[2]), *inputs])
             layouts += "\n" + numbered("\n".join(map(_plain, body.values())))
             after, before = _parts(line.shape), _parts(inputs[0]) if inputs else ("", ())
             origin, number = _OP_NAME.search(line.rest), _PARAMETER.match(line.rest)
-            source, frame = _SOURCE.search(line.rest), _FRAME.search(line.rest)
-            place = ":".join(source.groups()) if source else sources.get(frame[1], "") if frame else ""
+            source = _SOURCE.search(line.rest)
+            place = ":".join(source.groups()) if source else sources.get(line.attribute("stack_frame_id"), "")
             operations.append(Operation(
                 line.name, line.opcode, computation, *after, tuple(operands), before[1], line.cycles, runs,
                 origin[1] if origin else "", place, _relayout(line, body, before, after),
