@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import accumulate
 from operator import attrgetter
 from pathlib import Path
 from typing import Final
@@ -229,16 +230,13 @@ def _parse_text(text: bytes) -> Message:
 
 def _require_bounds(code: bytes) -> None:
     """Raise `HloError` if the parser might crash; strings and comments must have been removed."""
-    depth = deepest = 0
-    for bracket in re.finditer(rb"[][(){}]", code):
-        depth = depth + 1 if bracket.group() in b"([{" else max(0, depth - 1)
-        deepest = max(deepest, depth)
-    if deepest > _MOST_NESTED:
+    opens = (bracket[0] in b"([{" for bracket in re.finditer(rb"[][(){}]", code))
+    depths = accumulate(opens, lambda depth, opened: depth + 1 if opened else max(0, depth - 1), initial=0)
+    if (deepest := max(depths)) > _MOST_NESTED:
         raise HloError(f"its brackets are nested {deepest:,} deep", expected=f"at most {_MOST_NESTED}")
-    values = 0
-    for constant in _CONSTANT.finditer(code):
-        for shape in _DIMENSIONS.findall(constant[1]):
-            values += math.prod(int(extent[:20]) for extent in shape.split(b",") if extent.strip())
+    shapes = (shape for constant in _CONSTANT.finditer(code) for shape in _DIMENSIONS.findall(constant[1]))
+    extents = ([int(extent[:20]) for extent in shape.split(b",") if extent.strip()] for shape in shapes)
+    values = sum(map(math.prod, extents))
     if values > _MOST_VALUES:
         raise HloError(f"its constants have {values:,} values", expected=f"at most {_MOST_VALUES:,}", do=_DUMP)
 

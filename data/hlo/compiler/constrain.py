@@ -137,9 +137,8 @@ def compiled_entry_layouts(text: str) -> tuple[list[Order], list[Order]]:
     ([(0, 1), ()], [(0,)])
     """
     header = _HEADER.search(text.partition("\n")[0])
-    inputs, _, outputs = (header[1] if header else "").partition("->")
-    return _orders(inputs), _orders(outputs)
-
-
-def _orders(shapes: str) -> list[Order]:
-    return [tuple(map(int, filter(None, (array[1] or "").split(",")))) for array in _ARRAY.finditer(shapes)]
+    inputs, outputs = (
+        [tuple(map(int, filter(None, (array[1] or "").split(",")))) for array in _ARRAY.finditer(shapes)]
+        for shapes in (header[1] if header else "->").split("->", 1)
+    )
+    return inputs, outputs

@@ -40,8 +40,9 @@ class Target:
     @property
     def labels(self) -> str:
         """Description of the labels."""
-        estimated = f"estimated by the TPU's compiler for {self.name}, not measured"
-        return estimated if self.estimated else f"measured on this machine's {self.chip}"
+        if self.estimated:
+            return f"estimated by the TPU's compiler for {self.name}, not measured"
+        return f"measured on this machine's {self.chip}"
 
     def nanoseconds(self, cycles: int) -> int:
         """Return the time of a number of cycles in whole nanoseconds.
