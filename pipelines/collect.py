@@ -99,9 +99,8 @@ def collect(
             if target.estimated:
                 labels, facts = _estimated(target, {key: outcomes[at].estimate for key, at in programs.items()})
             else:
-                modules = {
-                    key: loaded.constrained(candidates.expand(codes[[at]])[0]) for key, at in programs.items()
-                }
+                rows = candidates.expand(codes[[*programs.values()]])
+                modules = dict(zip(programs, map(loaded.constrained, rows), strict=True))
                 labels, facts = _measured(compiler, modules, settings, journal, progress)
                 for at in order:
                     if problem := facts["left_out"].get(outcomes[at].fingerprint):
@@ -123,12 +122,12 @@ def _searched(
     outcomes_of: Callable[[Codes], list[Outcome]],
 ) -> tuple[Codes, list[Outcome]]:  # fmt: skip
     """Return the configurations of a search with their outcomes, the compiler's default first."""
-    codes: Codes = np.zeros((1, candidates.groups), np.int32)
+    codes: Codes = np.zeros((1, len(candidates.rows)), np.int32)
     outcomes = outcomes_of(codes)
     if outcomes[0].status is not Status.OK:  # labels are relative to the default
-        late = outcomes[0].status is Status.TIMEOUT
         do = "try another `target`, or leave out what this one refuses"
-        do = "give it more seconds with `limit`, or a smaller program" if late else do
+        if outcomes[0].status is Status.TIMEOUT:
+            do = "give it more seconds with `limit`, or a smaller program"
         raise CompilerError(f"the compiler's default did not compile ({outcomes[0].message})", do=do)
     if search == "random":
         drawn = random_configurations(candidates, count, rng)

@@ -20,11 +20,7 @@ from xlarank.pipelines.ranking.model_choice import model_for_graph, rows_for_mod
 
 @dataclass(frozen=True, kw_only=True)
 class ProposeSettings(SearchSettings):
-    """Settings of a search; ``evolve`` is guided by a model's scores.
-
-    Attributes:
-        min_elements: outputs with fewer elements are left to the compiler.
-    """
+    """Settings of a search guided by a model; outputs of fewer than ``min_elements`` are left to the compiler."""
 
     configs: int = 1000
     min_elements: int = 1024

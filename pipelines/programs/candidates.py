@@ -48,14 +48,10 @@ class Candidates:
     group: NDArray[np.intp] | None = None
     least: NDArray[np.int64] | None = None
 
-    @property
-    def groups(self) -> int:
-        return len(self.rows)
-
     @cached_property
     def of_node(self) -> NDArray[np.intp]:
         """``(configurable nodes,)`` the group of each node, -1 for none."""
-        return np.arange(self.groups) if self.group is None else self.group
+        return np.arange(len(self.rows)) if self.group is None else self.group
 
     @property
     def nodes(self) -> int:
@@ -156,13 +152,13 @@ def random_configurations(candidates: Candidates, count: int, rng: np.random.Gen
     Each configuration draws from `_ACTIVITY` the share of nodes that it sets, then their rows; groups of tied nodes
     draw from all their rows, as in Google's random collections.
     """
-    default: Codes = np.zeros((1, candidates.groups), np.int32)
+    default: Codes = np.zeros((1, len(candidates.rows)), np.int32)
 
     def draw() -> NDArray[np.int32]:
         if candidates.least is not None:
             tied: NDArray[np.int32] = rng.integers(candidates.least, candidates.choices).astype(np.int32)
             return tied
-        code = np.zeros(candidates.groups, np.int32)
+        code = np.zeros(len(candidates.rows), np.int32)
         if len(candidates.free):
             active = candidates.free[rng.random(len(candidates.free)) < rng.choice(_ACTIVITY)]
             code[active] = rng.integers(1, candidates.choices[active])
@@ -184,7 +180,7 @@ def breed(
         code: NDArray[np.int32] = parents[rng.integers(len(parents))].copy()
         if rng.random() < _CROSSOVER:
             other = parents[rng.integers(len(parents))]
-            code = np.where(rng.random(candidates.groups) < 0.5, code, other)
+            code = np.where(rng.random(len(candidates.rows)) < 0.5, code, other)
         if len(free := candidates.free):
             changed = rng.choice(free, min(len(free), int(rng.choice(_CHANGED))), replace=False)
             code[changed] = np.where(
@@ -205,7 +201,7 @@ def evolve(
     population breeds. Scores are compared only within one call of ``score``, so it may rank the codes it gets.
     """
     population = max(population, count)
-    default = np.zeros((1, candidates.groups), np.int32)
+    default = np.zeros((1, len(candidates.rows)), np.int32)
     living = np.concatenate([default, breed(candidates, default, population - 1, rng)])
     living = living[np.argsort(score(living), kind="stable")]
     seen = living
