@@ -23,9 +23,9 @@ from xlarank.data.hlo.compiler.constrain import (
     mode_of,
 )  # fmt: skip
 from xlarank.data.hlo.compiler.cycles import COUNTING
+from xlarank.data.hlo.compiler.functions import Pasted
 from xlarank.data.hlo.compiler.measuring import TOLERANCE
 from xlarank.data.hlo.compiler.outcome import Journal, Outcome, Status
-from xlarank.data.hlo.compiler.pasted import Pasted
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import DEFAULT_TARGET, target_of
 from xlarank.data.hlo.messages import Message

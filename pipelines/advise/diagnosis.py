@@ -10,7 +10,7 @@ from html import escape
 from typing import Final
 
 from xlarank.data.hlo.compiler.constrain import Order, entry_shapes
-from xlarank.data.hlo.compiler.operations import FREE, Operation, read_operations
+from xlarank.data.hlo.compiler.cycles import FREE, Operation, read_operations
 from xlarank.data.hlo.encoding import ELEMENT_TYPES
 from xlarank.data.hlo.messages import Message
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from xlarank.data.hlo.compiler.constrain import Order
 from xlarank.data.hlo.compiler.cycles import read_estimate
+from xlarank.data.hlo.compiler.functions import Pasted, Place
 from xlarank.data.hlo.compiler.outcome import Outcome
-from xlarank.data.hlo.compiler.pasted import Pasted, Place
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.messages import Message, instructions
 from xlarank.pipelines.advise.diagnosis import Leaf, shape_text

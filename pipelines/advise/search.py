@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.errors import CompilerError
 from xlarank.data.hlo.compiler.constrain import Order
-from xlarank.data.hlo.compiler.operations import read_operations
+from xlarank.data.hlo.compiler.cycles import read_operations
 from xlarank.data.hlo.compiler.outcome import Journal, Outcome, Status
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.messages import instructions
