@@ -23,7 +23,7 @@ import numpy as np
 import polars as pl
 
 from xlarank.data.errors import XlarankError
-from xlarank.data.hlo.compiler.operations import read_operations
+from xlarank.data.hlo.compiler.cycles import read_operations
 from xlarank.data.hlo.compiler.outcome import Status
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import target_of

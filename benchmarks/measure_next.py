@@ -37,7 +37,7 @@ from xlarank.features.targets import TPU, target_of
 from xlarank.graph_ranker import GraphRanker
 from xlarank.models.trained import pretrained_model
 from xlarank.models.validation.folds import family_folds
-from xlarank.models.validation.layout_labels import tied_groups
+from xlarank.models.validation.label_noise import tied_groups
 from xlarank.pipelines.rank import rank
 
 Floats = NDArray[np.float64]

@@ -13,24 +13,15 @@ import numpy as np
 from xlarank.data.collection import choose_splits
 from xlarank.data.errors import CompilerError
 from xlarank.data.files import atomic_write, write_json
-from xlarank.data.hlo.compiler.cycles import COUNTING, Estimate
-from xlarank.data.hlo.compiler.outcome import Journal, Outcome, Status
+from xlarank.data.hlo.compiler.cycles import COUNTING
+from xlarank.data.hlo.compiler.outcome import Estimate, Journal, Outcome, Status
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import Target, target_of
 from xlarank.data.hlo.messages import Message
 from xlarank.models.validation.metrics import kendall_tau
+from xlarank.pipelines.programs import sources
 from xlarank.pipelines.programs.candidates import Candidates, Codes, breed, random_configurations
-from xlarank.pipelines.programs.sources import (
-    Collected,
-    Search,
-    SearchSettings,
-    compile_new,
-    configuration_key,
-    existing_manifest,
-    label_settings,
-    load_program,
-    write_configurations,
-)
+from xlarank.pipelines.programs.sources import Collected, SearchSettings
 from xlarank.pipelines.programs.timing import ROUNDS, Stopwatch, fastest, time_programs
 from xlarank.pipelines.support.progress import Progress, steps_of
 
@@ -67,79 +58,76 @@ def collect(
     Raises `CompilerError` if the compiler is missing or its default configuration does not compile.
     """
     choose_splits([split])
-    wanted = target_of(settings.target)
-    with Compiler(wanted, jobs=jobs, limit=settings.limit, effort=settings.effort) as compiler:
+    with Compiler(target_of(settings.target), jobs=jobs, limit=settings.limit, effort=settings.effort) as compiler:
         target = compiler.target
-        loaded = load_program(program, compiler, name)
-        folder = out / "npz" / "layout" / target.source / settings.search / split
-        place = folder / f"{loaded.name}.npz"
-        about = label_settings(loaded, compiler, settings) | {"target": target.name}
-        del about["minutes"]
+        loaded = sources.load_program(program, compiler, name)
+        path = out / "npz" / "layout" / target.source / settings.search / split / f"{loaded.name}.npz"
+        identity = sources.label_settings(loaded, compiler, settings) | {"target": target.name}
+        del identity["minutes"]
         if target.estimated:
-            about["counting"] = COUNTING
-        if place.exists() and (done := existing_manifest(place.with_suffix(".json"), about)) is not None:
-            return Collected(place, done, fresh=False)
+            identity["counting"] = COUNTING
+        if path.exists() and (done := sources.existing_manifest(path.with_suffix(".json"), identity)) is not None:
+            return Collected(path, done, fresh=False)
         rng = np.random.default_rng(settings.seed)
         candidates = settings.candidates(loaded.graph, rng)
         if not candidates.nodes:
             expected = "a convolution, dot or reshape outside fusions"
             raise CompilerError(f"nothing in {program} can be given a layout", expected=expected)
         count = min(settings.configs, candidates.space)
-        with Journal(folder / f".{loaded.name}.journal", about) as journal:
+        with Journal(path.with_name(f".{loaded.name}.journal"), identity) as journal:
             compiler.know(journal.estimates)
-            stopwatch = Stopwatch(compiler, journal)
+            stopwatch = None if target.estimated or settings.search == "random" else Stopwatch(compiler, journal)
             with steps_of(progress, f"compiling {loaded.name} for {target.name}", count) as step:
 
                 def outcomes_of(codes: Codes) -> list[Outcome]:
                     rows = candidates.expand(codes)
-                    keys = list(map(configuration_key, rows))
+                    keys = list(map(sources.configuration_key, rows))
 
                     def module(at: int) -> Message:
                         return loaded.constrained(rows[at])
 
-                    outcomes = compile_new(compiler, journal, keys, module, step=step)
-                    if target.estimated or settings.search == "random":
-                        return outcomes
-                    return stopwatch.time(outcomes, module)
+                    outcomes = sources.compile_new(compiler, journal, keys, module, step=step)
+                    return stopwatch.time(outcomes, module) if stopwatch else outcomes
 
                 codes, outcomes = _searched(settings.search, count, candidates, rng, outcomes_of)
             good = [at for at, outcome in enumerate(outcomes) if outcome.status is Status.OK]
             # shuffled, because a genetic search finds good ones late and the order would leak labels
             order = [0, *rng.permutation(good[1:]).tolist()]
-            # configurations compiled to the same program share its label
-            first = {outcomes[at].fingerprint: at for at in reversed(order)}
-            programs = list(dict.fromkeys(outcomes[at].fingerprint for at in order))
+            programs: dict[str, int] = {}  # configurations compiled to the same program share its label
+            for at in order:
+                programs.setdefault(outcomes[at].fingerprint, at)
             if target.estimated:
-                labels, facts = _estimated(target, {key: outcomes[first[key]].estimate for key in programs})
+                labels, facts = _estimated(target, {key: outcomes[at].estimate for key, at in programs.items()})
             else:
-                modules = {key: loaded.constrained(candidates.expand(codes[[first[key]]])[0]) for key in programs}
+                rows = candidates.expand(codes[[*programs.values()]])
+                modules = dict(zip(programs, map(loaded.constrained, rows), strict=True))
                 labels, facts = _measured(compiler, modules, settings, journal, progress)
                 for at in order:
                     if problem := facts["left_out"].get(outcomes[at].fingerprint):
                         outcomes[at] = replace(outcomes[at], status=Status.FAILED, message=problem)
                 order = [at for at in order if outcomes[at].status is Status.OK]
-        with atomic_write(place.with_suffix(".pb")) as file:
-            file.write_bytes(loaded.lowered.module)
+        with atomic_write(path.with_suffix(".pb")) as partial:
+            partial.write_bytes(loaded.lowered.module)
         runtime = np.array([labels[outcomes[at].fingerprint] for at in order], np.int64)
-        write_configurations(place, loaded.graph, candidates.expand(codes[order]), runtime)
-        manifest = about | facts | {"distinct_programs": len(programs), "source": target.labels}
+        sources.write_configurations(path, loaded.graph, candidates.expand(codes[order]), runtime)
+        manifest = identity | facts | {"distinct_programs": len(programs), "source": target.labels}
         manifest["configurations"] = _records(order, outcomes)
-        write_json(place.with_suffix(".json"), manifest)
+        write_json(path.with_suffix(".json"), manifest)
         journal.path.unlink(missing_ok=True)
-    return Collected(place, manifest, fresh=True)
+    return Collected(path, manifest, fresh=True)
 
 
 def _searched(
-    search: Search, count: int, candidates: Candidates, rng: np.random.Generator,
+    search: str, count: int, candidates: Candidates, rng: np.random.Generator,
     outcomes_of: Callable[[Codes], list[Outcome]],
 ) -> tuple[Codes, list[Outcome]]:  # fmt: skip
     """Return the configurations of a search with their outcomes, the compiler's default first."""
-    codes: Codes = np.zeros((1, candidates.groups), np.int32)
+    codes: Codes = np.zeros((1, len(candidates.rows)), np.int32)
     outcomes = outcomes_of(codes)
     if outcomes[0].status is not Status.OK:  # labels are relative to the default
-        late = outcomes[0].status is Status.TIMEOUT
         do = "try another `target`, or leave out what this one refuses"
-        do = "give it more seconds with `limit`, or a smaller program" if late else do
+        if outcomes[0].status is Status.TIMEOUT:
+            do = "give it more seconds with `limit`, or a smaller program"
         raise CompilerError(f"the compiler's default did not compile ({outcomes[0].message})", do=do)
     if search == "random":
         drawn = random_configurations(candidates, count, rng)
@@ -159,8 +147,7 @@ def _estimated(target: Target, estimates: dict[str, Estimate]) -> tuple[dict[str
     """Return the estimated nanoseconds of programs, and entries for the manifest."""
     labels = {key: target.nanoseconds(estimate.cycles) for key, estimate in estimates.items()}
     if not all(labels.values()):
-        expected = "operations whose cycles it knows"
-        got = "the compiler estimates nothing of this program"
+        got, expected = "the compiler estimates nothing of this program", "operations whose cycles it knows"
         raise CompilerError(got, expected=expected, do="collect a larger program")
     return labels, {"loops_counted_once": max(estimate.unknown_loops for estimate in estimates.values())}
 
@@ -175,10 +162,9 @@ def _measured(
             compiler, next(iter(modules.values())), modules, minutes=settings.minutes, seed=settings.seed,
             journal=journal, step=step,
         )  # fmt: skip
-    rounds = timings.seconds.shape[1]
-    retest = None
+    rounds, retest = timings.seconds.shape[1], None
     if min(timings.seconds.shape) > 1:  # tau between labels of the even and the odd rounds
-        halves = fastest(timings.seconds[:, ::2]), fastest(timings.seconds[:, 1::2])
+        halves = (fastest(timings.seconds[:, start::2]) for start in (0, 1))
         retest = round(float(kendall_tau(*halves)), 4)
     return timings.nanoseconds(), {
         "label": f"mean of the fastest sixth of {rounds} shuffled rounds",

@@ -1,10 +1,18 @@
-"""Tiles of a program's kernels with the estimates of the TPU's compiler, without a TPU."""
+"""Tiles of a program's kernels with the estimates of the TPU's compiler, without a TPU.
+
+XLA:TPU writes the tile of every fusion, convolution, reduction, copy, ... into its backend configuration: window
+bounds of kernel, output and input, with the two minor dimensions in hardware tiles as in TpuGraphs, and the
+estimated cycles of the whole operation.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import shutil
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -12,18 +20,20 @@ from typing import Any, Final
 import numpy as np
 
 from xlarank.data.collection import choose_splits
-from xlarank.data.errors import CompilerError
+from xlarank.data.errors import CompilerError, HloError
 from xlarank.data.files import atomic_write, write_json
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import DEFAULT_TARGET, Target, target_of
-from xlarank.data.hlo.kernels import NO_ESTIMATE, Kernel, cut_kernels
+from xlarank.data.hlo.encoding import Arrays, encode_kernel, fused_computations, tile_row
 from xlarank.data.hlo.messages import HloModuleProto, Message
-from xlarank.data.hlo.tuning import tile_row
+from xlarank.data.schema import OPCODE
 from xlarank.data.writing import write_graph
 from xlarank.pipelines.programs.sources import Collected, digest_of, existing_manifest, label_settings, load_program
 
 #: Minimum number of tiles of a kernel.
 LEAST_TILES: Final = 5
+#: Cycles from here on mean no estimate: the compiler writes 2^63 - 1, or adds 2^60 to a sum.
+NO_ESTIMATE: Final = 2**60
 #: In place of a limit: the compiler's own.
 _DEFAULT: Final = 0
 #: Smallest and largest limit in KiB: below, nearly nothing compiles; above, the default of v3 and v4 begins.
@@ -48,12 +58,21 @@ class TileSettings:
     limit: float = 120.0
 
 
-@dataclass
-class _TiledKernel:
-    """A kernel with estimates by tile; the first is that under the largest limit."""
+@dataclass(eq=False)
+class Kernel:
+    """One operation of a compiled program, with its tiles.
 
-    kernel: Kernel
-    cycles: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = field(default_factory=dict)
+    Attributes:
+        program: encoding of the operation as a module.
+        digest: hash of ``program``.
+        tiles: estimated cycles by bounds of kernel and output; those of the input follow, 0 in TpuGraphs' files.
+        unknown: number of tiles without an estimate.
+    """
+
+    opcode: str
+    program: Arrays
+    digest: str
+    tiles: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = field(default_factory=dict)
     unknown: int = 0
 
 
@@ -78,24 +97,28 @@ def collect_tiles(
         with Compiler(target, limit=settings.limit) as compiler:
             return collect_tiles(program, out, settings, split=split, name=name, compiler=compiler)
     loaded = load_program(program, compiler, name)
-    about = label_settings(loaded, compiler, settings)
+    identity = label_settings(loaded, compiler, settings)
     folder = out / "npz" / "tile" / target.source / split
     path = folder / f"{loaded.name}.json"
-    if (done := existing_manifest(path, about)) is not None:
+    if (done := existing_manifest(path, identity)) is not None:
         return Collected(path, done, fresh=False)
     # the default, then limits that grow geometrically: what takes longest comes last
     limits = [_DEFAULT, *map(round, np.geomspace(_LEAST, _MOST, settings.limits + 1)[:-1].tolist())]
-    scratch = folder / f".{loaded.name}.{digest_of(about)}.sweep"
+    scratch = folder / f".{loaded.name}.{digest_of(identity)}.sweep"
     _sweep(compiler, loaded.module, scratch, limits, settings.limit * len(limits))
     if not (scratch / f"{_DEFAULT}.pb").exists():
         raise CompilerError(
             f"the program does not compile for {target.name} ({_result(scratch, _DEFAULT)})",
             do=f"try another `target`, or more seconds; to begin anew remove {scratch}",
         )
-    manifest = about | {
+    kernels: dict[str, Kernel] = {}
+    for limit in [limits[0], *reversed(limits[1:])]:  # from the largest down
+        if (file := scratch / f"{limit}.pb").exists():
+            add_tiles(kernels, HloModuleProto.FromString(file.read_bytes()))
+    manifest = identity | {
         "source": target.labels,
         "limits_kib": {str(limit): _result(scratch, limit) for limit in limits},
-        "kernels": [_write(kernel, loaded.name, folder, target) for kernel in _kernels(scratch, limits)],
+        "kernels": [_write(kernel, loaded.name, folder, target) for kernel in kernels.values()],
     }
     write_json(path, manifest)
     shutil.rmtree(scratch)
@@ -124,31 +147,79 @@ def _result(folder: Path, limit: int) -> str:
     """Return the result of a limit: a word, or the compiler's message."""
     if (folder / f"{limit}.pb").exists():
         return "ok"
-    why = folder / f"{limit}.txt"
-    return why.read_text(encoding="utf-8") if why.exists() else "as the default"
+    reason = folder / f"{limit}.txt"
+    return reason.read_text(encoding="utf-8") if reason.exists() else "as the default"
 
 
-def _kernels(scratch: Path, limits: list[int]) -> list[_TiledKernel]:
-    """Return the kernels in order of appearance, from the largest limit down."""
-    kernels: dict[str, _TiledKernel] = {}
-    for limit in [limits[0], *reversed(limits[1:])]:
-        file = scratch / f"{limit}.pb"
-        if not file.exists():
+def add_tiles(kernels: dict[str, Kernel], module: Message) -> None:
+    """Add the tiles of a compiled program to its kernels by digest, in program order.
+
+    Operations on arrays in vector memory are skipped: they cost less, which no feature of the format could explain.
+    """
+    fused = fused_computations(module)
+    for computation in module.computations:
+        if computation.id in fused:
             continue
-        for kernel in cut_kernels(HloModuleProto.FromString(file.read_bytes())):
-            tiled = kernels.setdefault(kernel.digest, _TiledKernel(kernel))
-            if kernel.cycles >= NO_ESTIMATE:
-                tiled.unknown += 1
-            else:
-                tiled.cycles.setdefault((kernel.kernel, kernel.output), kernel.cycles)
-    return list(kernels.values())
+        shapes = {instruction.id: instruction.shape for instruction in computation.instructions}
+        for instruction in computation.instructions:
+            around = [instruction.shape, *(shapes[operand] for operand in instruction.operand_ids)]
+            if (window := _window(instruction)) is None or any(map(_in_vector_memory, around)):
+                continue
+            with suppress(HloError):  # beyond the limits of the format
+                program = encode_kernel(_cut_out(module, computation, instruction))
+                content = b"".join(program[name].tobytes() for name in ("node_feat", "node_opcode", "edge_index"))
+                digest = hashlib.sha256(content).hexdigest()[:12]
+                kernel = kernels.setdefault(digest, Kernel(instruction.opcode, program, digest))
+                bounds = (window.get(f"{slot}_window_bounds", ()) for slot in ("kernel", "output"))
+                tile, output = (tuple(map(int, sizes)) for sizes in bounds)
+                if (cycles := int(window["estimated_cycles"])) >= NO_ESTIMATE:
+                    kernel.unknown += 1
+                else:
+                    kernel.tiles.setdefault((tile, output), cycles)
 
 
-def _write(tiled: _TiledKernel, program: str, folder: Path, target: Target) -> dict[str, Any]:
+def _cut_out(module: Message, computation: Message, instruction: Message) -> Message:
+    """Return a module with one instruction, the computations it calls, and a parameter per operand."""
+    computations = {computation.id: computation for computation in module.computations}
+    waiting, needed = list(instruction.called_computation_ids), set[int]()
+    while waiting:
+        if (number := waiting.pop()) not in needed:
+            needed.add(number)
+            waiting += [id for inner in computations[number].instructions for id in inner.called_computation_ids]
+    cut = HloModuleProto(name=instruction.name)
+    cut.computations.extend(computations[number] for number in computations if number in needed)
+    entry = cut.computations.add(name="main", id=1 + max(computations, default=0), root_id=instruction.id)
+    operands = {operand.id: operand for operand in computation.instructions}
+    for number, operand in enumerate(dict.fromkeys(instruction.operand_ids)):
+        entry.instructions.add(
+            name=f"parameter.{number}", opcode="parameter", id=operand, parameter_number=number,
+            shape=operands[operand].shape,
+        )  # fmt: skip
+    entry.instructions.append(instruction)
+    entry.instructions[-1].ClearField("control_predecessor_ids")
+    return cut
+
+
+def _window(instruction: Message) -> dict[str, Any] | None:
+    """Return the tile from the backend configuration; None if missing or if the format has no such opcode."""
+    if instruction.opcode not in OPCODE or b"estimated_cycles" not in instruction.backend_config:
+        return None
+    try:
+        window: dict[str, Any] = json.loads(instruction.backend_config)["window_config"]
+    except (ValueError, KeyError):
+        return None
+    return window if window.get("output_window_bounds") and int(window["estimated_cycles"]) > 0 else None
+
+
+def _in_vector_memory(shape: Message) -> bool:
+    return shape.layout.memory_space != 0 or any(map(_in_vector_memory, shape.tuple_shapes))
+
+
+def _write(kernel: Kernel, program: str, folder: Path, target: Target) -> dict[str, Any]:
     """Write the file of a kernel with enough tiles, and return its entry in the manifest."""
-    kernel, tiles = tiled.kernel, list(tiled.cycles)
+    tiles = list(kernel.tiles)
     entry = {"digest": kernel.digest, "opcode": kernel.opcode, "tiles": len(tiles),
-             "tiles_without_estimate": tiled.unknown}  # fmt: skip
+             "tiles_without_estimate": kernel.unknown}  # fmt: skip
     if len(tiles) < LEAST_TILES:
         return entry | {"status": "fewer than 5 tiles", "file": None}
     path = folder / f"{program}_{kernel.digest}.npz"
@@ -157,7 +228,7 @@ def _write(tiled: _TiledKernel, program: str, folder: Path, target: Target) -> d
         return entry | {"status": "of another program", "file": existing[0].stem}
     rng = np.random.default_rng(int(kernel.digest, 16))
     order = [tiles[at] for at in (0, *rng.permutation(np.arange(1, len(tiles))).tolist())]
-    labels = np.array([target.nanoseconds(tiled.cycles[tile]) for tile in order], np.int64)
+    labels = np.array([target.nanoseconds(kernel.tiles[tile]) for tile in order], np.int64)
     write_graph(
         path, **kernel.program,
         config_feat=np.array([tile_row(*tile) for tile in order], np.int64).astype(np.float32),

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
-import polars as pl
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, XlarankError, counted, did_you_mean, reasons
@@ -31,7 +30,7 @@ from xlarank.models.validation.folds import (
     whole_folds,
 )
 from xlarank.models.validation.metrics import paired_difference
-from xlarank.pipelines.support.evaluation import Evaluation, score_name
+from xlarank.pipelines.support.evaluation import Evaluation, Metrics, score_name
 from xlarank.pipelines.support.progress import Progress, Silent, steps_of
 from xlarank.pipelines.support.results import results_table, write_results
 from xlarank.pipelines.support.score_files import write_out_of_fold
@@ -49,16 +48,10 @@ ROUNDS: Final = 300
 
 
 def cross_validate(
-    workspace: Workspace,
-    model: str | Sequence[str] | None = None,
-    *,
-    by: str = KIND,
-    collections: Sequence[str] = (),
-    with_valid: bool = False,
-    fit: FitSettings | None = None,
-    without: Sequence[str] = (),
-    progress: Progress | None = None,
-) -> Evaluation:
+    workspace: Workspace, model: str | Sequence[str] | None = None, *, by: str = KIND,
+    collections: Sequence[str] = (), with_valid: bool = False, fit: FitSettings | None = None,
+    without: Sequence[str] = (), progress: Progress | None = None,
+) -> Evaluation:  # fmt: skip
     """Score training graphs out of fold, and write the scores to ``predictions/``.
 
     Without ``model``, each collection's trained model is scored with its parameters and rounds. The scores kept by
@@ -67,11 +60,10 @@ def cross_validate(
     Args:
         model: ranker to fit instead of the trained model's, with tuned parameters if any and the best number of
             rounds on these folds (at most that of ``fit``). Several rankers are compared with the first.
-        by: what is held out with a graph. "kind", as in `train`: every kernel that may be of its kernel family
-            (`xlarank.features.tile.tile_context.kernel_kinds`), with the fallback of
-            `xlarank.models.validation.folds`; for layouts, and tiles of unknown kernel families, the program
-            family. "family": its program family, as for a new program. "graph": nothing else, as for a new variant
-            of a known program; graphs without another in their family are left out.
+        by: what is held out with a graph. "kind", as in `train`: every kernel that may be of its kernel family,
+            with a fallback (`xlarank.models.validation.folds`); for layouts, and tiles of unknown kernel families,
+            the program family. "family": its program family, as for a new program. "graph": nothing else, as for a
+            new variant of a known program; graphs without another in their family are left out.
         with_valid: also use the valid split for fitting and scoring ``model``.
         without: names of block classes. The ranker is compared with itself without their columns.
 
@@ -89,13 +81,12 @@ def cross_validate(
     settings, evaluation = fit or FitSettings(ROUNDS), Evaluation(HELD_OUT[by])
     for collection in chosen_collections(workspace, collections):
         with skip_unless_named(collection, collections, evaluation.left_out):
-            tables = []
+            job, scored = _Job(workspace, collection, by, with_valid, settings, None, progress, evaluation), []
             # first without the blocks: fails early if a collection has none of their columns
             for blocks in (without, ()) if without else (None,):
-                job = _Job(workspace, collection, by, with_valid, settings, blocks, progress, evaluation)
-                tables += [job.score_ranker(name) for name in names] or [job.score_model()]
-            evaluation.results = pl.concat([evaluation.results, *(reversed(tables) if without else tables)])
-    if not len(evaluation.results):
+                scored += [replace(job, without=blocks).score(name) for name in names or (None,)]
+            evaluation.rankings[str(collection)] = dict(reversed(scored) if without else scored)
+    if not evaluation.rankings:
         raise CollectionError("nothing could be cross-validated: " + "; ".join(reasons(evaluation.left_out)))
     evaluation.notes = list(dict.fromkeys(evaluation.notes))
     return evaluation
@@ -104,9 +95,9 @@ def cross_validate(
 def worth_of_blocks(evaluation: Evaluation, blocks: Sequence[str]) -> dict[str, str]:
     """Describe the paired difference made by the columns of the blocks, for each collection."""
     texts = {}
-    for collection, rankings in evaluation.rankings().items():
-        whole, rest = ({graph: values["score"] for graph, values in of.items()} for of in rankings.values())
-        worth, error = paired_difference(whole, rest)
+    for collection, rankings in evaluation.rankings.items():
+        complete, rest = ({graph: values["score"] for graph, values in of.items()} for of in rankings.values())
+        worth, error = paired_difference(complete, rest)
         added = f"{worth:+.4f} of {score_name(collection)} (standard error {error:.4f})"
         texts[collection] = f"columns of {' and '.join(blocks)} add {added}"
     return texts
@@ -129,37 +120,49 @@ class _Job:
     progress: Progress | None
     evaluation: Evaluation
 
-    def score_model(self) -> pl.DataFrame:
-        """Score the trained model's ranker, with its parameters and rounds, on its training graphs."""
-        model = model_of(self.workspace, self.collection)
-        card = model.card
-        if self.without is None and self.by in (KIND, card.folds_by):
-            if not card.folds:
-                raise CollectionError(f"{self.collection} was trained without folds (one program family)")
-            if card.fallback:
-                self._note(f"fallback for unseen kernel families: {card.fallback}")
-            place = str(self.collection), "train", card.folds_by
-            return results_table(card.folds, card.model, place=place, tuned=card.tuned)
-        training = self._dropped(learned_by(self.workspace, self.collection, model))
+    def score(self, name: str | None) -> tuple[tuple[str, None], Metrics]:
+        """Score a ranker at its best number of rounds, or, without ``name``, the trained model's at its rounds.
+
+        Returns an item of `xlarank.pipelines.support.evaluation.Rankings`.
+        """
+        if name is None:
+            model = model_of(self.workspace, self.collection)
+            card = model.card
+            if self.without is None and self.by in (KIND, card.folds_by):
+                if not card.folds:
+                    raise CollectionError(f"{self.collection} was trained without folds (one program family)")
+                if card.fallback:
+                    self._note(f"fallback for unseen kernel families: {card.fallback}")
+                return (card.model, None), card.folds
+            training = self._dropped(learned_by(self.workspace, self.collection, model))
+            ranker, tuned, settings = model.rankers[0], card.tuned, replace(self.settings, rounds=card.rounds)
+        else:
+            splits = ("train", "valid") if self.with_valid else ("train",)
+            training = self._dropped(read_training_set(self.workspace, self.collection, splits))
+            params, tuned = params_for(self.workspace.study(self.collection), name, training.kind)
+            ranker, settings = ranker_class(name)(params, kind=training.kind), self.settings
         plan, began = self._plan(training.data), time.perf_counter()
-        curves = self._curves(training.data, plan, model.rankers[0], replace(self.settings, rounds=card.rounds))
-        if card.folds and not self.without:
-            apart = np.mean([card.folds[name]["score"] for name in curves.metrics])
+        curves, stage = self._curves(training.data, plan, ranker, settings), -1
+        label = ranker.name + (f" without {' and '.join(self.without)}" if self.without else "")
+        if name is not None:
+            stage = curves.best_stage()
+            rounds = f"{counted(curves.rounds[stage], 'round')}, the best on these folds"
+            self._note(f"{label} with {'tuned' if tuned else 'default'} parameters, {rounds}")
+        elif card.folds and not self.without:
+            apart = np.mean([card.folds[graph]["score"] for graph in curves.metrics])
             graphs = "this graph" if len(curves.metrics) == 1 else f"these {len(curves.metrics)} graphs"
             self._note(f"{graphs} by folds of {FOLDS_OF[card.folds_by]}: score {apart:.3f}")
-        return self._keep(training, plan, card.model, card.tuned, curves, -1, time.perf_counter() - began)
+        place, seconds = (str(self.collection), "train", plan.by), time.perf_counter() - began
 
-    def score_ranker(self, name: str) -> pl.DataFrame:
-        """Score a ranker at its best number of rounds."""
-        splits = ("train", "valid") if self.with_valid else ("train",)
-        training = self._dropped(read_training_set(self.workspace, self.collection, splits))
-        params, tuned = params_for(self.workspace.study(self.collection), name, training.kind)
-        plan, began = self._plan(training.data), time.perf_counter()
-        curves = self._curves(training.data, plan, ranker_class(name)(params, kind=training.kind), self.settings)
-        stage, how = curves.best_stage(), "tuned" if tuned else "default"
-        rounds = f"{counted(curves.rounds[stage], 'round')}, the best on these folds"
-        self._note(f"{name}{self._suffix} with {how} parameters, {rounds}")
-        return self._keep(training, plan, name, tuned, curves, stage, time.perf_counter() - began)
+        def write() -> None:
+            table = results_table(curves.at(stage), label, place=place, tuned=tuned, seconds=seconds)
+            write_results(self.workspace, [table])
+            if not self.without:
+                scores = curves.scores_at(stage)
+                write_out_of_fold(self.workspace, training, plan, ranker.name, scores, self.settings.seed)
+
+        write_or_note(self.workspace, self.progress or Silent(), self.evaluation.notes, write)
+        return (label, None), curves.at(stage)
 
     def _dropped(self, training: StoredTrainingSet) -> StoredTrainingSet:
         """Return the training set without the columns of the blocks; raises `XlarankError` for unknown ones."""
@@ -176,23 +179,16 @@ class _Job:
             raise CollectionError(f"{self.collection} has no columns of {' or '.join(self.without)}")
         return replace(training, data=training.data.drop(columns))
 
-    @property
-    def _suffix(self) -> str:
-        return f" without {' and '.join(self.without)}" if self.without else ""
-
     def _plan(self, data: TrainingData) -> FoldPlan:
-        match self.by:
-            case "kind":
-                plan = FoldPlan.of(data)
-            case "family":
-                plan = FoldPlan.of_families(family_folds(data.families, MOST_FOLDS))
-            case _:
-                plan = FoldPlan(GRAPH, whole_folds(graph_folds(data.families, MOST_FOLDS)))
+        plan, expected = FoldPlan.of(data), "graphs of two or more program families"
+        if self.by == FAMILY:
+            plan = FoldPlan.of_families(family_folds(data.families, MOST_FOLDS))
+        elif self.by == GRAPH:
+            plan = FoldPlan(GRAPH, whole_folds(graph_folds(data.families, MOST_FOLDS)))
+            expected = "two or more graphs of one family"
         if not plan.folds:
             graphs = f"{counted(data.groups, 'graph')} of {self.collection}"
             got = f"there is nothing to hold out by {plan.by} of the {graphs}"
-            by_family = "graphs of two or more program families"
-            expected = "two or more graphs of one family" if plan.by == GRAPH else by_family
             raise CollectionError(got, expected=expected, do="pass another `by`")
         if plan.by == KIND:
             kinds = {kind for graph in data.parts for kind in graph.kinds}
@@ -205,30 +201,11 @@ class _Job:
     def _curves(self, data: TrainingData, plan: FoldPlan, ranker: Ranker[Any], settings: FitSettings) -> Curves:
         graphs = counted(data.groups, "graph")
         with steps_of(self.progress, f"cross-validating {self.collection}", len(plan.folds)) as step:
-            curves = plan.curves(
-                data, ranker, settings, lambda fold: step(f"held out {len(fold.held)} of {graphs}")
-            )
-        why = "no other graph is of its family" if plan.by == GRAPH else "all graphs may be of its kernel family"
-        left_out = {f"{self.collection} {name}": why for name in data.names if name not in curves.metrics}
-        self.evaluation.left_out |= left_out
+            curves = plan.curves(data, ranker, settings, lambda f: step(f"held out {len(f.held)} of {graphs}"))
+        reason = "no other graph is of its family" if plan.by == GRAPH else "all graphs may be of its kernel family"
+        names = [name for name in data.names if name not in curves.metrics]
+        self.evaluation.left_out |= {f"{self.collection} {name}": reason for name in names}
         return curves
-
-    def _keep(
-        self, training: StoredTrainingSet, plan: FoldPlan, name: str, tuned: bool, curves: Curves, stage: int,
-        seconds: float,
-    ) -> pl.DataFrame:  # fmt: skip
-        """Write the results and scores of a stage, and return the results."""
-        place = str(self.collection), "train", plan.by
-        table = results_table(curves.at(stage), name + self._suffix, place=place, tuned=tuned, seconds=seconds)
-
-        def write() -> None:
-            write_results(self.workspace, [table])
-            if not self.without:
-                scores = curves.scores_at(stage)
-                write_out_of_fold(self.workspace, training, plan, name, scores, self.settings.seed)
-
-        write_or_note(self.workspace, self.progress or Silent(), self.evaluation.notes, write)
-        return table
 
     def _note(self, text: str) -> None:
         self.evaluation.notes.append(f"{self.collection}: {text}")

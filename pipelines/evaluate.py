@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence, Set
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from xlarank.data.collection import SPLITS, Collection
-from xlarank.data.errors import CollectionError, ModelError, XlarankError, counted, reasons
+from xlarank.data.errors import CollectionError, ModelError, XlarankError, counted, naming, reasons
 from xlarank.data.files import read_text
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
@@ -23,21 +23,16 @@ from xlarank.pipelines.ranking.model_choice import model_named
 from xlarank.pipelines.support import score_files
 from xlarank.pipelines.support.evaluation import Evaluation, Rankings, add_metrics, count_unseen, graphs_to_score
 from xlarank.pipelines.support.progress import Progress, Silent, steps_of
-from xlarank.pipelines.support.results import write_results
+from xlarank.pipelines.support.results import results_table, write_results
 from xlarank.pipelines.support.score_files import ScoreFiles
 from xlarank.pipelines.support.workspaces import chosen_collections, skip_unless_named, write_or_note
 
 
 def evaluate(
-    workspace: Workspace,
-    *,
-    split: str = "valid",
-    collections: Sequence[str] = (),
-    official_indices: Path | None = None,
-    model_from: str | None = None,
-    scores: ScoreFiles | None = None,
+    workspace: Workspace, *, split: str = "valid", collections: Sequence[str] = (),
+    official_indices: Path | None = None, model_from: str | None = None, scores: ScoreFiles | None = None,
     progress: Progress | None = None,
-) -> Evaluation:
+) -> Evaluation:  # fmt: skip
     """Evaluate the models of the chosen collections on all configurations of a split.
 
     ``official_indices`` is a folder of ``<source>_<search>.json`` files, ``{graph: [configuration]}``: layout
@@ -58,16 +53,16 @@ def evaluate(
     if scores is not None:
         score_files.require_known_graphs(scores, workspace, chosen, split)
     files = {} if official_indices is None else _official_files(official_indices, chosen)
-
+    tables: list[pl.DataFrame] = []
     with steps_of(progress, f"evaluating on {split}", len(chosen)) as step:
         for collection in chosen:
             with skip_unless_named(collection, collections, evaluation.left_out):
                 ranker = scores or borrowed or model_of(workspace, collection)
-                _evaluate(workspace, collection, evaluation, ranker, files.get(collection))
+                tables += _evaluate(workspace, collection, evaluation, ranker, files.get(collection))
             step(str(collection))
-    if not len(evaluation.results):
+    if not evaluation.rankings:
         raise CollectionError(f"nothing could be evaluated on {split}: " + "; ".join(reasons(evaluation.left_out)))
-    write = partial(write_results, workspace, [evaluation.results])
+    write = partial(write_results, workspace, tables)
     write_or_note(workspace, progress or Silent(), evaluation.notes, write)
     return evaluation
 
@@ -75,27 +70,28 @@ def evaluate(
 def _evaluate(
     workspace: Workspace, collection: Collection, evaluation: Evaluation, ranker: TrainedModel | ScoreFiles,
     indices: Path | None,
-) -> None:  # fmt: skip
-    """Add the metrics of a model or of score files; write the predictions of a collection's own model."""
+) -> list[pl.DataFrame]:  # fmt: skip
+    """Add the metrics of a model or of score files, and return their results.
+
+    Predictions are written if the model is the collection's own.
+    """
     split = evaluation.graphs
     manifest = read_manifest(workspace, collection, split)
     if manifest is None:
         raise CollectionError(f"{collection} has no {split} split in {workspace.root}")
-    name = ranker.name
-    if isinstance(ranker, TrainedModel):
-        _require_scorable(ranker, collection, manifest)
-        name = ranker.card.model + ("" if ranker.name == str(collection) else f" of {ranker.name}")
+    name, model = ranker.name, ranker if isinstance(ranker, TrainedModel) else None
+    if model is not None:
+        _require_scorable(model, collection, manifest)
+        name = model.card.model + ("" if model.name == str(collection) else f" of {model.name}")
     official = None if indices is None else _official_indices(indices)
-    rankings: Rankings = {}
-    left_out: dict[str, str] = {}
-    predictions: list[pl.DataFrame] = []
-    seconds: dict[str, float] = {}
+    rankings, left_out = Rankings(), dict[str, str]()
+    predictions, seconds = list[pl.DataFrame](), dict[str, float]()
 
     def refuse(graph: str) -> str:
         return "" if official is None or graph in official else "it has no official indices"
 
     for graph in graphs_to_score(workspace, collection, split, manifest, left_out, refuse):
-        picked = None if official is None else _picked(graph, official[graph.name])
+        picked = slice(None) if official is None else _picked(graph, official[graph.name])
         began = time.perf_counter()
         scores = ranker.score(graph) if isinstance(ranker, TrainedModel) else ranker.of(collection, graph)
         seconds[graph.name] = time.perf_counter() - began
@@ -104,18 +100,21 @@ def _evaluate(
             continue
         predictions.append(score_files.prediction_table(graph, dict(enumerate(scores.per_seed)), split))
         add_metrics(rankings, collection, graph, name, scores, picked)
-    evaluation.left_out |= {f"{collection} {graph}": why for graph, why in left_out.items()}
+    evaluation.left_out |= {f"{collection} {graph}": reason for graph, reason in left_out.items()}
     if not rankings:
         raise CollectionError(f"{collection} has no labelled, rankable graph in {split}")
+    evaluation.rankings[str(collection)] = rankings
+    if model is not None:
+        evaluation.notes += _known_graphs(model, collection, split, rankings[name, None].keys())
+        if model.name == str(collection):
+            write = partial(score_files.write_predictions, workspace, collection, name, predictions)
+            write_or_note(workspace, Silent(), evaluation.notes, write)
     place = str(collection), split if official is None else f"{split}, official configurations", None
-    if not isinstance(ranker, TrainedModel):
-        evaluation.add(rankings, place)
-        return
-    evaluation.add(rankings, place, tuned=ranker.card.tuned, seconds=seconds)
-    evaluation.notes += _known_graphs(ranker, collection, split, rankings[name, None])
-    if ranker.name == str(collection):
-        write = partial(score_files.write_predictions, workspace, collection, name, predictions)
-        write_or_note(workspace, Silent(), evaluation.notes, write)
+    return [
+        results_table(metrics, label, place=place, tuned=model.card.tuned if model and label == name else None,
+                      seed=seed, seconds=seconds if model and (label, seed) == (name, None) else None)
+        for (label, seed), metrics in rankings.items()
+    ]  # fmt: skip
 
 
 def _require_scorable(model: TrainedModel, collection: Collection, manifest: Manifest) -> None:
@@ -124,24 +123,17 @@ def _require_scorable(model: TrainedModel, collection: Collection, manifest: Man
     if model.card.kind != collection.kind:
         got = f"the model of {source} ranks {model.card.kind} graphs, {collection} has {collection.kind} graphs"
         raise ModelError(got, do="pass another `model_from`")
-    try:
+    with naming(f"the model of {source} cannot score {collection}"):
         model.require(manifest)
-    except ModelError as error:
-        got = f"the model of {source} cannot score {collection}: {error.got}"
-        raise ModelError(got, expected=error.expected, do=error.do) from error
 
 
-def _known_graphs(
-    model: TrainedModel, collection: Collection, split: str, graphs: Mapping[str, object]
-) -> list[str]:
+def _known_graphs(model: TrainedModel, collection: Collection, split: str, graphs: Set[str]) -> list[str]:
     """Note if the model was trained on graphs evaluated here, or on another collection."""
-    seen, source = len(model.card.known_graphs & graphs.keys()), model.card.collection
+    seen, source = len(model.card.known_graphs & graphs), model.card.collection
     if source != str(collection):
         related = len(graphs) - count_unseen(model, graphs)
-        return [
-            f"{collection}: scored by the model of {source}, which was trained on {seen} of these {len(graphs)} "
-            f"programs (by name) and on the families of {related}"
-        ]
+        known = f"{seen} of these {len(graphs)} programs (by name) and on the families of {related}"
+        return [f"{collection}: scored by the model of {source}, which was trained on {known}"]
     if seen and split != "train":
         return [f"{collection}: the model was trained on {seen} of the {counted(len(graphs), 'graph')} scored here"]
     return []
@@ -169,7 +161,7 @@ def _official_indices(path: Path) -> dict[str, list[int]]:
 
 def _picked(graph: GraphRows, configurations: list[int]) -> Indices:
     """Return the rows of the official configurations; raises `CollectionError` if unknown or none measured."""
-    if not set(configurations) <= set(graph.ids.tolist()):
+    if not np.isin(configurations, graph.ids).all():
         got = f"the official indices of {graph.name} reach beyond its {counted(len(graph.ids), 'configuration')}"
         expected = "the file that the indices were drawn from"
         raise CollectionError(got, expected=expected, do="leave `official_indices` out")

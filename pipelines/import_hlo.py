@@ -11,15 +11,14 @@ from typing import Final
 from xlarank.data.collection import Collection, choose_splits
 from xlarank.data.errors import CollectionError, HloError, XlarankError
 from xlarank.data.graph import Kind
-from xlarank.data.hlo.encoding import Arrays, unexpressed
+from xlarank.data.hlo.encoding import Arrays, kernel_name, layout_arrays, tile_arrays, unexpressed
 from xlarank.data.hlo.messages import HloModuleProto, Message, ModuleTuningData, TuningData
 from xlarank.data.hlo.reading import graph_name, read_program, unlabelled_arrays
-from xlarank.data.hlo.tuning import kernel_name, layout_arrays, tile_arrays
 from xlarank.data.writing import write_graph
 from xlarank.pipelines.support.progress import Progress, steps_of
 
 #: Default collections.
-OWN: Final[dict[Kind, Collection]] = {
+_DEFAULT: Final[dict[Kind, Collection]] = {
     "layout": Collection.parse("layout:own:default"),
     "tile": Collection.parse("tile:own"),
 }
@@ -70,8 +69,8 @@ def import_hlo(
 
     Raises `xlarank.data.errors.CollectionError` for a collection or split that cannot be.
     """
-    named = Collection.parse(collection) if collection is not None else None
-    if named is not None and any(not _is_plain(part) for part in named.parts):
+    requested = Collection.parse(collection) if collection is not None else None
+    if requested is not None and any(not _is_plain(part) for part in requested.parts):
         raise CollectionError(f"{collection!r} would leave {out}", expected="plain names between the colons")
     choose_splits([split])
     if name is not None and (len(files) != 1 or not _is_plain(name)):
@@ -85,13 +84,13 @@ def import_hlo(
                 parts = list(_parts(file, name or graph_name(file)))
             except (XlarankError, MemoryError) as error:
                 report.broken[str(file)], parts = _reason(error, file), []
-            for title, graph, make, message in parts:
+            for title, stem, make, message in parts:
                 kind: Kind = "tile" if make is tile_arrays else "layout"
                 if kind == "tile" and len(message.runs) < 2:
                     report.left_out.append(f"{title}: nothing to choose between ({len(message.runs)} runs)")
                     continue
-                target = named or OWN[kind]
-                path, start = root / Path(*target.parts) / split / f"{graph}.npz", time.perf_counter()
+                target = requested or _DEFAULT[kind]
+                path, start = root / Path(*target.parts) / split / f"{stem}.npz", time.perf_counter()
                 try:
                     if target.kind != kind:
                         raise HloError(f"it is a {kind} graph", expected=f"a {target.kind} graph for {target}")
@@ -99,18 +98,17 @@ def import_hlo(
                         got = f"{path.name} was written from {written[path]} already"
                         raise HloError(got, do="pass other names")
                     arrays = make(message)
-                    made = write_graph(path, **arrays)
+                    graph = write_graph(path, **arrays)
                 except (XlarankError, MemoryError) as error:
                     report.broken[title] = _reason(error, file)
                     continue
                 written[path] = file
                 module = message if isinstance(message, HloModuleProto) else message.module
-                imported = Imported(
-                    str(file), made.name, str(target), str(path), made.nodes, len(made.edges),
-                    len(arrays.get("node_config_ids", ())), made.configs, made.labelled,
+                report.graphs.append(Imported(
+                    str(file), graph.name, str(target), str(path), graph.nodes, len(graph.edges),
+                    len(arrays.get("node_config_ids", ())), graph.configs, graph.labelled,
                     time.perf_counter() - start, unexpressed(module),
-                )  # fmt: skip
-                report.graphs.append(imported)
+                ))  # fmt: skip
             step(file.name)
     return report
 

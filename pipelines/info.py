@@ -9,8 +9,7 @@ from pathlib import Path
 from xlarank.data.collection import DataRoot, graph_files
 from xlarank.data.errors import XlarankError
 from xlarank.data.graph import LayoutGraph, TileGraph, read_graph, structure_hash
-from xlarank.models.validation.label_noise import relative_std
-from xlarank.models.validation.layout_labels import describe_labels
+from xlarank.models.validation.label_noise import describe_labels, relative_std
 from xlarank.pipelines.support.progress import Progress, steps_of
 
 

@@ -21,7 +21,7 @@ from xlarank.pipelines.support.workspaces import trained_collections
 from xlarank.pipelines.training.budget import first_scores
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-SUBPACKAGES: Final = ("data", "features", "models", "pipelines")
+SUBPACKAGES: Final = ("data/", "features/", "models/", "pipelines/")
 METADATA, KERNEL = "dataset-metadata.json", "kaggle/kernel-metadata.json"
 _DATASET: Final = {
     "title": "xlarank code and models",
@@ -30,15 +30,10 @@ _DATASET: Final = {
 }
 #: The placeholder in the metadata of the notebook.
 NOBODY: Final = "YOUR-KAGGLE-NAME"
-#: Where brought models lie in the package: a workspace of its own, beside the code's ``models``.
-BROUGHT: Final = "workspace"
 #: Tracked files that a run does not need.
 _LEFT_OUT: Final = re.compile(r"(tests|benchmarks|docs|\.ci)/|\.gitignore$|(?!README)[A-Z]+\.md$")
-#: Requirements of `run.py` that Kaggle's image lacks, and its version of Python.
+#: Requirements of `run.py` that Kaggle's image lacks.
 LACKING: Final = ("protobuf>=5", "rich>=13.7", "typer>=0.15")
-_PYTHON: Final = "3.12"
-#: No date before this one fits into a zip.
-_DATE: Final = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -55,26 +50,26 @@ class Package:
 def package_kaggle(
     out: Path, *, models: Path | None = None, wheelhouse: bool = False, owner: str = NOBODY
 ) -> Package:
-    """Write the dataset that `kaggle/xlarank_submission.ipynb` runs from, whole or not at all.
+    """Write the dataset that `kaggle/xlarank_submission.ipynb` runs from, atomically.
 
-    It holds the code as git tracks it, with the embedded sample (1 MB) so that everything can be tried on Kaggle,
-    without tests, benchmarks and docs. ``out`` is a zip if it is called so, else a folder; an older package in its
-    place is replaced, any other folder is refused. The same clone gives the same zip, byte by byte.
+    It holds the code as git tracks it, with the embedded sample but without tests, benchmarks and docs. ``out`` is
+    a zip if it has that suffix, else a folder; an older package is replaced, any other folder is refused. The same
+    clone gives the same zip, byte by byte.
 
     Args:
-        models: a workspace; its trained models and the best parameters of its studies come along.
-        wheelhouse: also download what Kaggle's image lacks as wheels; needs the internet.
-        owner: the name of the Kaggle account, for the metadata.
+        models: workspace whose trained models and best parameters are included.
+        wheelhouse: whether to download wheels of the packages that Kaggle's image lacks.
+        owner: name of the Kaggle account, for the metadata.
 
     Raises `XlarankError` outside a clone or offline, `ModelError` for a workspace without models, `WorkspaceError`
-    where ``out`` cannot be written and for files that are links: what they point to is not published.
+    if ``out`` cannot be written, and for files that are links: what they point to is not published.
     """
     if not re.fullmatch(r"[\w-]+", owner):
         raise XlarankError(f"`owner` is {owner!r}", expected="the name of a Kaggle account, as in its URL")
     content = {}
     for name in _tracked():  # links would not survive: sub-packages are real folders there
-        inside = name.split("/")[0] in SUBPACKAGES
-        content[f"xlarank/{name}" if inside else name] = _content(ROOT / name, ROOT)
+        folder = "xlarank/" if name.startswith(SUBPACKAGES) else ""
+        content[folder + name] = _content(ROOT / name, ROOT)
     brought = _add_models(models, content) if models is not None else ()
     if wheelhouse:
         content |= _wheels()
@@ -88,14 +83,14 @@ def package_kaggle(
 def _tracked() -> list[str]:
     """Return the files of the package that git tracks, sorted; raises `XlarankError` outside a clone."""
     command = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--full-name", "."]
-    listed, why = "", "it tracks no run.py there"
+    listed, reason = "", "it tracks no run.py there"
     try:
         listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError) as error:
-        why = getattr(error, "stderr", None) or str(error)
+        reason = getattr(error, "stderr", None) or str(error)
     names = sorted(name for name in listed.split("\0") if not _LEFT_OUT.match(name) and (ROOT / name).is_file())
     if "run.py" not in names:
-        got = f"git cannot list the files of {ROOT} ({' '.join(why.split())})"
+        got = f"git cannot list the files of {ROOT} ({' '.join(reason.split())})"
         raise XlarankError(got, expected="a git clone of xlarank", do="run package-kaggle from a clone")
     return names
 
@@ -121,14 +116,14 @@ def _add_models(root: Path, content: dict[str, bytes]) -> tuple[str, ...]:
         paths = [folder / CARD, *(path for seed in model.card.seeds for path in (folder / seed).rglob("*"))]
         paths += [*study.glob("best-*.json"), *study.glob("trials-*.csv"), first_scores(workspace, collection)]
         for path in sorted(path for path in paths if path.is_file()):
-            content[f"{BROUGHT}/{path.relative_to(root).as_posix()}"] = _content(path, root)
+            content[f"workspace/{path.relative_to(root).as_posix()}"] = _content(path, root)
     return tuple(map(str, collections))
 
 
 def _wheels() -> dict[str, bytes]:
     """Download wheels of the requirements that the image lacks, and of their dependencies."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
-    command += ["--only-binary", ":all:", "--python-version", _PYTHON, "--platform", "manylinux2014_x86_64"]
+    command += ["--only-binary", ":all:", "--python-version", "3.12", "--platform", "manylinux2014_x86_64"]
     with tempfile.TemporaryDirectory(prefix="xlarank-wheels-") as folder:
         done = subprocess.run([*command, "--dest", folder, *LACKING], capture_output=True, text=True)
         if done.returncode:
@@ -141,7 +136,7 @@ def _wheels() -> dict[str, bytes]:
 def _write_zip(out: Path, content: Mapping[str, bytes]) -> None:
     with atomic_write(out) as partial, zipfile.ZipFile(partial, "w", compresslevel=9) as archive:
         for name in sorted(content):
-            info = zipfile.ZipInfo(name, _DATE)
+            info = zipfile.ZipInfo(name)  # of 1980, whatever the file's date
             info.compress_type, info.create_system, info.external_attr = zipfile.ZIP_DEFLATED, 3, 0o644 << 16
             archive.writestr(info, content[name])
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,19 +13,14 @@ from xlarank.data.errors import GraphFileError
 from xlarank.data.graph import LayoutGraph, read_graph
 from xlarank.data.hlo.reading import read_hlo
 from xlarank.data.workspace import Workspace
-from xlarank.models.trained import TrainedModel
-from xlarank.pipelines.programs.candidates import Candidates, Codes, evolve, random_configurations
+from xlarank.pipelines.programs.candidates import Codes, evolve, random_configurations
 from xlarank.pipelines.programs.sources import SearchSettings, write_configurations
 from xlarank.pipelines.ranking.model_choice import model_for_graph, rows_for_model
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProposeSettings(SearchSettings):
-    """Settings of a search; ``evolve`` is guided by a model's scores.
-
-    Attributes:
-        min_elements: outputs with fewer elements are left to the compiler.
-    """
+    """Settings of a search guided by a model; outputs of fewer than ``min_elements`` are left to the compiler."""
 
     configs: int = 1000
     min_elements: int = 1024
@@ -87,8 +81,12 @@ def propose(
     if settings.search == "random":
         codes = random_configurations(candidates, settings.configs, rng)
     else:
-        model = model_for_graph(workspace, graph, path, collection=collection)
-        score = partial(_scores, model, graph, candidates)
+        chosen = model = model_for_graph(workspace, graph, path, collection=collection)
+
+        def score(codes: Codes) -> NDArray[np.float64]:
+            rows = rows_for_model(candidates.graph(graph, codes), chosen)
+            return chosen.score(rows).mean[rows.group]
+
         codes = evolve(
             candidates, score, settings.configs, rng, population=settings.population,
             generations=settings.generations,
@@ -99,12 +97,7 @@ def propose(
     several = candidates.choices[candidates.free]
     return Proposal(
         graph.name, str(out), settings.search, len(codes), configurable=candidates.nodes,
-        free=len(candidates.free_nodes), groups=len(candidates.free),
+        free=int(np.isin(candidates.of_node, candidates.free).sum()), groups=len(candidates.free),
         choices=(int(several.min()), int(several.max())), space=float(np.log10(candidates.choices).sum()),
         guided_by=model.card.collection if model else None, default_place=rank, seconds=time.perf_counter() - start,
     )  # fmt: skip
-
-
-def _scores(model: TrainedModel, graph: LayoutGraph, candidates: Candidates, codes: Codes) -> NDArray[np.float64]:
-    rows = rows_for_model(candidates.graph(graph, codes), model)
-    return model.score(rows).mean[rows.group]

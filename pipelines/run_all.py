@@ -55,9 +55,8 @@ class CollectionOutcome:
 
     Attributes:
         ranked_by: source of its rows in the submission: a constant of this module, or the name of a model.
-        valid: summary of the first model's metrics on valid (`xlarank.models.validation.metrics.summarise`).
+        valid, folds: summaries of the first model's metrics on valid and of the last model's out-of-fold metrics.
         trials: number of trials of its study; None if nothing was tuned.
-        folds: out-of-fold summary of the model that ranked its rows.
     """
 
     collection: str
@@ -67,6 +66,13 @@ class CollectionOutcome:
     folds: dict[str, dict[str, Any]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
+
+    def add_reason(self, error: Exception) -> None:
+        """Note the end of an error's message on one line, after the type if the error is unexpected."""
+        kind = "" if isinstance(error, XlarankError) else f"{type(error).__name__}: "
+        reason = f"{kind}{' '.join(str(error).split())[-600:]}"
+        if reason not in self.notes:
+            self.notes.append(reason)
 
 
 @dataclass
@@ -82,15 +88,10 @@ class RunSummary:
 
 
 def run_all(
-    data_root: DataRoot,
-    workspace: Workspace,
-    out: Path,
-    settings: RunSettings,
-    *,
-    collections: Sequence[str] = (),
-    progress: Progress | None = None,
+    data_root: DataRoot, workspace: Workspace, out: Path, settings: RunSettings, *,
+    collections: Sequence[str] = (), progress: Progress | None = None,
     on_plan: Callable[[list[CollectionPlan]], None] = lambda plan: None,
-) -> RunSummary:
+) -> RunSummary:  # fmt: skip
     """Build, tune, train and submit every collection within the hours and memory of ``settings``.
 
     A rerun reuses the stored graphs, trials, models and submission rows of an interrupted run. A collection that
@@ -114,21 +115,15 @@ def run_all(
         try:
             job.rank_collection(part, began + (job.last - began) / (len(plan) - number))
         except Exception as error:  # even a bug must not stop the others
-            outcome.notes.append(_reason(error))
+            outcome.add_reason(error)
         outcome.seconds = time.monotonic() - began
     job.rank_untrained()
     return RunSummary(out, plan, [*job.outcomes.values()], len(job.cover), job.broken, time.monotonic() - started)
 
 
-def _reason(error: Exception) -> str:
-    """Return the end of an error's message as one line, after the type if the error is unexpected."""
-    kind = "" if isinstance(error, XlarankError) else f"{type(error).__name__}: "
-    return f"{kind}{' '.join(str(error).split())[-600:]}"
-
-
 @dataclass
 class _Job:
-    """State of a run; ``last`` is the deadline (monotonic) of its steps."""
+    """State of a run; ``last`` is the deadline of its steps by `time.monotonic`, as are all times here."""
 
     data_root: DataRoot
     workspace: Workspace
@@ -142,31 +137,31 @@ class _Job:
 
     def write_default_order(self, files: Sequence[GraphFile]) -> None:
         """Write a valid submission; valid rows of an existing file are kept."""
-        for file in files:
-            self.outcomes.setdefault(file.collection, CollectionOutcome(str(file.collection)))
-            if file.split == "test":
-                try:
-                    size = graph_size(file.path, file.collection.kind)
-                    self.cover[submission_id(file.collection, file.name)] = size.configs
-                except GraphFileError as error:
-                    self.broken[f"{file.collection} {file.name}"] = str(error)
+        self.outcomes = {file.collection: CollectionOutcome(str(file.collection)) for file in files}
+        for file in (file for file in files if file.split == "test"):
+            try:
+                size = graph_size(file.path, file.collection.kind)
+                self.cover[submission_id(file.collection, file.name)] = size.configs
+            except GraphFileError as error:
+                self.broken[f"{file.collection} {file.name}"] = str(error)
         if not self.cover:
             got = f"{self.data_root.path} has no test graphs that can be read"
             raise CollectionError(got, expected="npz files in a folder called test")
         origins = complete_submission(self.out, {}, self.cover)
+        kept = [row for row, origin in origins.items() if origin == "kept"]
         for collection, outcome in self.outcomes.items():
-            if any(row.startswith(f"{collection}:") and origin == "kept" for row, origin in origins.items()):
+            if any(row.startswith(f"{collection}:") for row in kept):
                 outcome.ranked_by = EARLIER
 
     def run(self, function: Callable[..., Any], *arguments: Any, end: float, **named: Any) -> Any:
-        """Run a step in its own process and return its result; the process is killed at ``end`` (monotonic)."""
+        """Run a step in its own process and return its result; the process is killed at ``end``."""
         if end <= time.monotonic():
             raise XlarankError(f"no time left for {function.__name__}")
         return isolated(function, *arguments, limit=end - time.monotonic(), progress=self.progress, **named)
 
     def rank_collection(self, part: CollectionPlan, end: float) -> None:
-        """Run the missing steps of one collection until ``end`` (monotonic)."""
-        workspace, settings = self.workspace, self.settings
+        """Run the missing steps of one collection until ``end``."""
+        workspace, settings, notes = self.workspace, self.settings, self.outcomes[part.collection].notes
         if settings.models is not None:
             recipe = self.attach(Workspace(settings.models), part.collection).recipe
             self.build(part, "test", end=end, settings=recipe.settings)
@@ -177,8 +172,8 @@ class _Job:
         manifest = read_manifest(workspace, part.collection, "train")
         stored = 0 if manifest is None else manifest.recipe.max_configs
         kept = stored if 0 < stored <= part.most_configs else part.max_configs  # reused if it fits
-        self.build(part, "test", end=end, max_configs=kept, seed=settings.seed)
-        self.build(part, "train", "valid", end=end, max_configs=kept, seed=settings.seed)
+        for splits in (("test",), ("train", "valid")):
+            self.build(part, *splits, end=end, max_configs=kept, seed=settings.seed)
         names = [str(part.collection)]
         request = TrainRequest(collections=names, seeds=1, seed=settings.seed, threads=settings.cores)
         card, first = self.card(part), read_first_scores(workspace, part.collection)
@@ -192,13 +187,13 @@ class _Job:
         if settings.trials:
             try:
                 (tuned,) = self.run(
-                    tune, workspace, trials=settings.trials, collections=request.collections,
+                    tune, workspace, trials=settings.trials, collections=names,
                     timeout=max(0.0, end - time.monotonic() - _AFTER_TUNING * seconds),
                     fit=FitSettings(ROUNDS, settings.seed, settings.cores), end=end - seconds,
                 )  # fmt: skip
                 self.outcomes[part.collection].trials = tuned.trials
             except XlarankError as error:
-                self.outcomes[part.collection].notes.append(f"not tuned: {error}")
+                notes.append(f"not tuned: {error}")
         request = replace(request, seeds=settings.seeds, with_valid=True)
         self.run(train, workspace, request, end=min(self.last, max(end, time.monotonic() + 4 * seconds)))
         self.rank(part, FINAL)
@@ -214,8 +209,7 @@ class _Job:
                 self.run(build_features, self.data_root, self.workspace, request, end=self.last)
                 outcome.ranked_by = self.put_rows(collection, self.last).models[str(collection)]
             except Exception as error:
-                if (reason := _reason(error)) not in outcome.notes:
-                    outcome.notes.append(reason)
+                outcome.add_reason(error)
 
     def build(self, part: CollectionPlan, *splits: str, end: float, **named: Any) -> None:
         """Build features; no graph is started after half of the time until ``end``."""
@@ -226,9 +220,8 @@ class _Job:
         notes = self.outcomes[part.collection].notes
         for split in self.run(build_features, self.data_root, self.workspace, request, end=end).splits:
             if split.left:
-                graphs = counted(split.left, f"{split.split} graph")
-                notes.append(f"not built before the time was over: {graphs}")
-            notes += [f"{name} ({split.split}) is broken: {why}" for name, why in split.broken.items()]
+                notes.append(f"not built before the time was over: {counted(split.left, f'{split.split} graph')}")
+            notes += [f"{name} ({split.split}) is broken: {reason}" for name, reason in split.broken.items()]
 
     def rank(self, part: CollectionPlan, by: str) -> None:
         """Update the collection's rows in the submission, and its outcome."""
@@ -238,9 +231,8 @@ class _Job:
         outcome.valid = read_first_scores(self.workspace, part.collection).get("report", {})
 
     def put_rows(self, collection: Collection, end: float) -> Submission:
-        report: Submission = self.run(
-            submit, self.workspace, self.out, collections=[str(collection)], cover=self.cover, keep=True, end=end
-        )
+        named = {"collections": [str(collection)], "cover": self.cover, "keep": True}
+        report: Submission = self.run(submit, self.workspace, self.out, end=end, **named)
         self.broken = report.broken | self.broken
         return report
 
@@ -268,9 +260,9 @@ class _Job:
 def first_model(
     workspace: Workspace, collection: Collection, request: TrainRequest | None, *, progress: Progress
 ) -> None:
-    """Train unless ``request`` is None, store metrics on valid and plot the ranks of the median-score graph."""
+    """Train unless an interrupted run has, store metrics on valid and plot the ranks of the median-score graph."""
     path, first = budget.first_scores(workspace, collection), read_first_scores(workspace, collection)
-    if request is not None:  # None: trained by an interrupted run
+    if request is not None:
         (result,) = train(workspace, request, progress=progress)
         first = {"seconds": result.seconds}
         write_json(path, first)

@@ -8,9 +8,10 @@ import os
 import socket
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -45,7 +46,7 @@ class TuneResult:
     """The best parameters of one collection, or why there are none.
 
     Attributes:
-        trials: finished trials of the study; ``fresh`` counts those of this call, ``pruned`` those stopped early.
+        trials, fresh, pruned: finished trials of the study, those of this call, and those stopped early.
         mean, std: out-of-fold score over graphs of the chosen trial (tau; tiles: 1 - slowdown@5).
         note: why the chosen trial is not the best one.
         pictures: SVG files: optimization history and parameter importances.
@@ -66,26 +67,18 @@ class TuneResult:
 
 
 def tune(
-    workspace: Workspace,
-    *,
-    trials: int,
-    collections: Sequence[str] = (),
-    timeout: float | None = None,
-    model: str = DEFAULT,
-    fit: FitSettings | None = None,
-    study: StudyOptions | None = None,
+    workspace: Workspace, *, trials: int, collections: Sequence[str] = (), timeout: float | None = None,
+    model: str = DEFAULT, fit: FitSettings | None = None, study: StudyOptions | None = None,
     progress: Progress | None = None,
-) -> list[TuneResult]:
+) -> list[TuneResult]:  # fmt: skip
     """Bring the study of each collection to ``trials`` finished trials and write the best parameters.
 
     The value of a trial is the mean score over graphs, each ranked by a model that never saw its family (tiles: a
     kernel of its kind), at the best number of rounds; with ``study.select`` "robust" minus a quarter of the spread.
     A study is stored in the workspace or at ``study.storage`` and resumed by the next call; several processes can
     optimize it at once. The defaults are the first trial, and are kept if the best trial beats them by less than
-    two standard errors over graphs. ``timeout`` is in seconds per collection.
-
-    Each ranker has its own studies and best parameters; an ensemble takes the best parameters of its members.
-    A collection that cannot be tuned is left out with its reason.
+    two standard errors over graphs. An ensemble takes the best parameters of its members. ``timeout`` is in seconds
+    per collection; a collection that cannot be tuned is left out with its reason.
 
     Raises `CollectionError` or `ModelError` for a named collection, `CollectionError` if nothing could be tuned.
     """
@@ -94,8 +87,7 @@ def tune(
     require_seconds("timeout", timeout)
     ranker_class(model)
     workspace.require_writable()
-    results: list[TuneResult] = []
-    left_out: dict[str, str] = {}
+    results, left_out = list[TuneResult](), dict[str, str]()
     for collection in chosen_collections(workspace, collections):
         with skip_unless_named(collection, collections, left_out):
             training = read_training_set(workspace, collection, fit=fit)
@@ -112,7 +104,7 @@ def tune(
                 results.append(_search(workspace, objective, opened, trials, timeout, progress))
     if not results:
         raise CollectionError("; ".join(left_out.values()))
-    return results + [TuneResult(name, skipped=why) for name, why in left_out.items()]
+    return results + [TuneResult(name, skipped=reason) for name, reason in left_out.items()]
 
 
 @dataclass(frozen=True)
@@ -124,8 +116,7 @@ class Objective:
 
     Attributes:
         members: parameters of the members of an ensemble that have studies of their own.
-        settings: of every fit; its rounds are those of a complete trial.
-        select: as `StudyOptions.select`.
+        settings: settings of every fit, with the rounds of a complete trial.
     """
 
     training: StoredTrainingSet
@@ -139,10 +130,9 @@ class Objective:
     def defaults(self) -> dict[str, Any]:
         """Default values of the parameters that are searched."""
         params, kind = ranker_class(self.model).params_class, self.training.kind
-        values = params.of(kind).values()
-        probe = optuna.trial.FixedTrial(values)
+        probe = optuna.trial.FixedTrial(params.of(kind).values())
         params.suggest(probe, kind)
-        return {name: values[name] for name in probe.params}
+        return probe.params
 
     def __call__(self, trial: optuna.Trial) -> float:
         trial.set_user_attr(PROCESS, f"{socket.gethostname()}:{os.getpid()}")
@@ -152,19 +142,20 @@ class Objective:
             params["members"] = {**params["members"], **self.members}
         rungs = rungs_of(self.settings.rounds)
         ranker = ranker_type(params, kind=kind)
-        scored = climb(rungs, self.training.data, self.plan.folds, ranker, self.settings)
-        for number, curves in enumerate(scored):
-            trial.report(float(curves.smooth_score(self.select).max()), FACTOR**number)
-            # evaluated for the defaults, too: the pruner compares other trials with them
-            poor = number + 1 < len(rungs) and trial.should_prune()
-            if poor and trial.params != self.defaults:
-                scored.close()
-                raise optuna.TrialPruned
+        with closing(climb(rungs, self.training.data, self.plan.folds, ranker, self.settings)) as scored:
+            for number, curves in enumerate(scored):
+                trial.report(float(curves.smooth_score(self.select).max()), FACTOR**number)
+                # asked for the defaults, too: the pruner compares other trials with them
+                poor = number + 1 < len(rungs) and trial.should_prune()
+                if poor and trial.params != self.defaults:
+                    raise optuna.TrialPruned
         stage = curves.best_stage(self.select)
         scores = curves.column("score")[:, stage]
-        graphs = dict(zip(curves.metrics, map(float, scores), strict=True))
-        result = {"rounds": curves.rounds[stage], "mean": float(scores.mean()), "std": float(scores.std())}
-        trial.set_user_attr(RESULT, {**result, "params": params, "graphs": graphs})
+        result = {
+            "rounds": curves.rounds[stage], "mean": float(scores.mean()), "std": float(scores.std()),
+            "params": params, "graphs": dict(zip(curves.metrics, map(float, scores), strict=True)),
+        }  # fmt: skip
+        trial.set_user_attr(RESULT, result)
         return float(curves.smooth_score(self.select)[stage])
 
     def identity(self) -> dict[str, str]:
@@ -183,7 +174,7 @@ def _search(
     workspace: Workspace, objective: Objective, study: Study, trials: int, timeout: float | None,
     progress: Progress | None,
 ) -> TuneResult:  # fmt: skip
-    """Run the missing trials; the best parameters are saved after each, so that a killed study leaves them."""
+    """Run the missing trials and save the best parameters after each, so that a killed study leaves them."""
     collection, began, fresh = objective.training.collection, time.monotonic(), 0
 
     def count(*states: TrialState) -> int:
@@ -192,9 +183,7 @@ def _search(
     def after(study: Study, trial: FrozenTrial) -> None:
         nonlocal fresh
         fresh += 1
-        chosen, _ = choose(study, objective)
-        if chosen is not None:
-            _save(workspace, objective, study, chosen)
+        chosen, _ = _save(workspace, objective, study)
         score = "out-of-fold score {mean:.3f} ± {std:.3f}".format(**chosen.user_attrs[RESULT]) if chosen else ""
         step(f"{collection} {score}")
 
@@ -204,10 +193,9 @@ def _search(
             # Running trials of other processes count, too: otherwise each process would run one too many.
             enough = MaxTrialsCallback(trials, states=(*FINISHED, TrialState.RUNNING))
             study.optimize(objective, timeout=timeout, callbacks=[after, enough])
-    chosen, note = choose(study, objective)
+    chosen, note = _save(workspace, objective, study)
     if chosen is None:
         raise XlarankError(f"no trial of {collection} was finished", do="give it more time with a longer `timeout`")
-    _save(workspace, objective, study, chosen)
     robust = ("robust",) if objective.select == "robust" else ()
     picture = "-".join(("tune", *collection.parts, objective.model, *robust)) + ".svg"
     score = f"{score_name(str(collection))}, {objective.select}"
@@ -218,21 +206,24 @@ def _search(
     )  # fmt: skip
 
 
-def _save(workspace: Workspace, objective: Objective, study: Study, chosen: FrozenTrial) -> None:
-    """Save the chosen parameters for `train`, and a table of all trials."""
-    training, model = objective.training, objective.model
-    folder = workspace.study(training.collection)
-    folds = [sorted({training.data.families[g] for g in held}) for held in objective.plan.held]
-    best = BestParams(
-        model, **chosen.user_attrs[RESULT], select=objective.select, trial=chosen.number, folds=folds,
-        code_hash=training.manifest.recipe.code_hash,
-    )  # fmt: skip
-    with workspace_lock(workspace, Silent()):
-        training.require_current(workspace)
-        best.save(folder)
-    with atomic_write(folder / f"trials-{model}.csv") as file:
-        table = study.trials_dataframe(attrs=("number", "value", "duration", "params", "state"))
-        table.to_csv(file, index=False)
+def _save(workspace: Workspace, objective: Objective, study: Study) -> tuple[FrozenTrial | None, str]:
+    """Save the chosen parameters for `train`, and a table of all trials; return the result of `choose`."""
+    chosen, note = choose(study, objective)
+    if chosen is not None:
+        training, model = objective.training, objective.model
+        folder = workspace.study(training.collection)
+        folds = [sorted({training.data.families[g] for g in held}) for held in objective.plan.held]
+        best = BestParams(
+            model, **chosen.user_attrs[RESULT], select=objective.select, trial=chosen.number, folds=folds,
+            code_hash=training.manifest.recipe.code_hash,
+        )  # fmt: skip
+        with workspace_lock(workspace, Silent()):
+            training.require_current(workspace)
+            best.save(folder)
+        with atomic_write(folder / f"trials-{model}.csv") as file:
+            table = study.trials_dataframe(attrs=("number", "value", "duration", "params", "state"))
+            table.to_csv(file, index=False)
+    return chosen, note
 
 
 def choose(study: Study, objective: Objective) -> tuple[FrozenTrial | None, str]:
@@ -246,13 +237,13 @@ def choose(study: Study, objective: Objective) -> tuple[FrozenTrial | None, str]
         return None, ""
     best = study.best_trial
     defaults = next((trial for trial in complete if trial.params == objective.defaults), best)
-    if defaults.number == best.number:
-        return best, ""
-    graphs, defaults_graphs = (trial.user_attrs[RESULT]["graphs"] for trial in (best, defaults))
-    mean, error = paired_difference(graphs, defaults_graphs, objective.select)
-    if mean > 2 * error:
-        return best, ""
-    return defaults, f"the best trial beats the defaults by {mean:.3f} ± {error:.3f} only, so the defaults stay"
+    if defaults.number != best.number:
+        graphs, defaults_graphs = (trial.user_attrs[RESULT]["graphs"] for trial in (best, defaults))
+        mean, error = paired_difference(graphs, defaults_graphs, objective.select)
+        if not mean > 2 * error:
+            beats = f"the best trial beats the defaults by {mean:.3f} ± {error:.3f} only"
+            return defaults, f"{beats}, so the defaults stay"
+    return best, ""
 
 
 def draw_study(study: Study, path: Path, score: str) -> list[Path]:
@@ -262,17 +253,16 @@ def draw_study(study: Study, path: Path, score: str) -> list[Path]:
     from optuna.importance import PedAnovaImportanceEvaluator
     from optuna.visualization import matplotlib as draw
 
-    plots: dict[Path, Callable[[], Any]] = {path: lambda: draw.plot_optimization_history(study, target_name=score)}
+    plots: dict[Path, Any] = {path: draw.plot_optimization_history(study, target_name=score)}
     complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     if len({trial.value for trial in complete}) >= 10:
-        importances = partial(draw.plot_param_importances, study, evaluator=PedAnovaImportanceEvaluator())
+        importances = draw.plot_param_importances(study, evaluator=PedAnovaImportanceEvaluator())
         plots[path.with_stem(f"{path.stem}-importance")] = importances
-    for file, plot in plots.items():
+    for file, axes in plots.items():
+        stream, metadata = io.StringIO(), {"Date": None, "Creator": None}
         with mpl.rc_context({"svg.hashsalt": file.stem, "svg.fonttype": "none"}):
-            axes, stream = plot(), io.StringIO()
-            axes.figure.savefig(stream, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
-            plt.close(axes.figure)
-        text = stream.getvalue()
+            axes.figure.savefig(stream, format="svg", bbox_inches="tight", metadata=metadata)
+        plt.close(axes.figure)
         with atomic_write(file) as temporary:
-            temporary.write_text(text[text.index("<svg") :], encoding="utf-8")  # the report embeds it
+            temporary.write_text("<svg" + stream.getvalue().partition("<svg")[2], encoding="utf-8")
     return list(plots)

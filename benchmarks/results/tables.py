@@ -23,10 +23,10 @@ from xlarank.features.rows import GraphRows
 from xlarank.features.store import each_graph, stored_collections
 from xlarank.models.trained import pretrained_model
 from xlarank.models.training_data import FitSettings
-from xlarank.models.validation.evaluation import ESTIMATED_TIME, RANDOM, baselines, evaluate_graph
 from xlarank.models.validation.metrics import difference
 from xlarank.pipelines.build_features import BuildRequest, build_features
 from xlarank.pipelines.cross_validate import cross_validate
+from xlarank.pipelines.support.evaluation import ESTIMATED_TIME, RANDOM, baselines, evaluate_graph
 
 #: ``{graph: {metric: value}}``
 Scores = dict[str, dict[str, float]]
@@ -202,7 +202,7 @@ def _out_of_fold(place: Workspace, collection: Collection, ranker: str) -> Score
     """Return the metrics of each graph by a ranker fitted without its family (tiles: kind of kernels)."""
     by, fit = "family" if collection.kind == "layout" else "kind", FitSettings(_ROUNDS)
     evaluation = cross_validate(place, by=by, collections=[str(collection)], model=ranker, fit=fit)
-    return next(iter(evaluation.rankings()[str(collection)].values()))
+    return next(iter(evaluation.rankings[str(collection)].values()))
 
 
 def _compared(place: Workspace, names: Sequence[str]) -> Table:

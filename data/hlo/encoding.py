@@ -1,34 +1,27 @@
-"""Encoding of an HLO module as the dataset's arrays: 140 node columns, opcodes, edges, splits, configurable nodes.
+"""Encoding of HLO modules and of TpuGraphs' own protobufs as the dataset's arrays.
 
 The formulas are those of Google's extractor (google-research-datasets/tpu_graphs, ``process_data/xla``): numbers
 are 64-bit integers, rounded to float32 once; sequences are cut to 2, 4 or 6 entries, some followed by their sum and
 product (1 for an empty sequence). Nodes are numbered across computations in the module's order. All ids in a file
-are checked before use.
+are checked before use. Which runs of tuning data count, and how, is taken from Google's reader
+(``tuning_data_iterator.cc``).
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from xlarank.data import schema
 from xlarank.data.errors import HloError
 from xlarank.data.graph import MAX_NODES, has_cycle
 from xlarank.data.hlo.messages import Message, instructions
-from xlarank.data.schema import (
-    ELEMENT_BYTES,
-    MAX_RANK,
-    NODE_COLUMN,
-    NODE_COLUMNS,
-    OPCODE,
-    PADDING_FIELDS,
-    SLICE_FIELDS,
-    WINDOW_FIELDS,
-)
+from xlarank.data.schema import ELEMENT_BYTES, MAX_RANK, NODE_COLUMN, OPCODE, TILE_SLOTS
 
 #: Arrays by name in the dataset's files.
 Arrays = dict[str, NDArray[Any]]
@@ -41,15 +34,15 @@ _INT64: Final = np.iinfo(np.int64)
 #: Element types by XLA's PrimitiveType number, in the order of the dataset's one-hot columns.
 _NUMBERS: Final = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 16, 15, 18, 13, 14, 17)
 ELEMENT_TYPES: Final = dict(zip(_NUMBERS, ELEMENT_BYTES, strict=True))
-_ELEMENT_COLUMN: Final = {at: NODE_COLUMN[f"shape_element_type_is_{name}"] for at, name in ELEMENT_TYPES.items()}
 #: Parts of names of computations that end a split, as in the extractor.
 _MAJOR: Final = ("cluster", "while", "cond")
-
 #: Roles of a convolution's dimensions: ``<role>_dim`` in columns, ``<role>_dimension`` in messages.
 _ROLES: Final = (
     *("input_batch", "input_feature", "output_batch", "output_feature"),
     *("kernel_input_feature", "kernel_output_feature"),
 )
+#: Up to this many nanoseconds, a kernel's runtime means that it was not measured.
+_NO_TIME: Final = 1
 
 
 def encode_kernel(module: Message) -> Arrays:
@@ -78,7 +71,7 @@ def encode_program(module: Message) -> Arrays:
     dot and reshape outside fusion bodies is configurable if its rank fits the format. The rule holds in all of
     Google's files that were checked.
     """
-    fused = fused_computations(module)
+    arrays, fused = encode_kernel(module), fused_computations(module)
     configurable = [
         node
         for node, (computation, instruction) in enumerate(instructions(module))
@@ -86,8 +79,10 @@ def encode_program(module: Message) -> Arrays:
         and computation.id not in fused
         and len(instruction.shape.dimensions) <= MAX_RANK
     ]
-    splits = {"node_splits": _splits(module), "node_config_ids": np.array(configurable, np.int64)}
-    return encode_kernel(module) | splits
+    ends = np.cumsum([len(computation.instructions) for computation in module.computations])
+    major = [any(word in computation.name for word in _MAJOR) for computation in module.computations]
+    splits = {"node_splits": np.unique([0, *ends[major], ends[-1]])[None]}
+    return arrays | splits | {"node_config_ids": np.array(configurable, np.int64)}
 
 
 def fused_computations(module: Message) -> set[int]:
@@ -102,16 +97,16 @@ def _edges(module: Message) -> NDArray[np.int64]:
     node_of, root = _numbered(module)
     pairs: set[tuple[int, int]] = set()
     for node, (computation, instruction) in enumerate(instructions(module)):
-        own = node_of[computation.id]
-        for what, ids, known in (
-            ("operand", instruction.operand_ids, own),
-            ("control predecessor", instruction.control_predecessor_ids, own),
+        inside = node_of[computation.id]
+        for role, ids, known in (
+            ("operand", instruction.operand_ids, inside),
+            ("control predecessor", instruction.control_predecessor_ids, inside),
             ("called computation", instruction.called_computation_ids, root),
         ):
             if unknown := [number for number in ids if number not in known]:
-                got = f"{_label(instruction)} names {what} {unknown[0]}, which does not exist"
+                got = f"{_label(instruction)} names {role} {unknown[0]}, which does not exist"
                 raise HloError(got, expected="a known id")
-            if what != "control predecessor":
+            if role != "control predecessor":
                 pairs.update((node, known[number]) for number in ids)
     return np.array(sorted(pairs), np.int64).reshape(-1, 2)
 
@@ -147,116 +142,162 @@ def _label(part: Message) -> str:
 
 
 def _node_row(computation: Message, instruction: Message) -> NDArray[np.float32]:
-    row = np.zeros(len(NODE_COLUMNS), np.int64)
+    row = np.zeros(len(schema.NODE_COLUMNS), np.int64)
     row[NODE_COLUMN["is_root"]] = instruction.id == computation.root_id
     try:
-        _fill(row, instruction)
+        for column, values in _node_values(instruction):
+            first = NODE_COLUMN[column]
+            row[first : first + len(values)] = values
     except (OverflowError, ValueError) as error:
         raise HloError(f"{_label(instruction)}: {error}", expected="sizes that fit 64 signed bits") from error
     return row.astype(np.float32)
 
 
-def _fill(row: NDArray[np.int64], instruction: Message) -> None:
-    _fill_shape(row, instruction.shape)
-    row[NODE_COLUMN["parameter_number"]] = instruction.parameter_number
-    _sequence(row, "dimensions", instruction.dimensions)
-    window = instruction.window.dimensions
-    for field in WINDOW_FIELDS:
-        _sequence(row, f"window_{field}", [getattr(dimension, field) for dimension in window], totals=True)
-    reversals = [int(dimension.window_reversal) for dimension in window]
-    _sequence(row, "window_window_reversal", reversals)
-    row[NODE_COLUMN["window_window_reversal_true_count"]] = sum(reversals)
-    row[NODE_COLUMN["window_window_reversal_false_count"]] = len(reversals) - sum(reversals)
-    if instruction.HasField("convolution_dimension_numbers"):
-        numbers = instruction.convolution_dimension_numbers
-        for role in _ROLES:
-            row[NODE_COLUMN[f"convolution_dim_numbers_{role}_dim"]] = getattr(numbers, f"{role}_dimension")
-        for side in ("input", "kernel"):
-            spatial = getattr(numbers, f"{side}_spatial_dimensions")
-            _sequence(row, f"convolution_dim_numbers_{side}_spatial_dims", spatial, keep=4)
-    row[NODE_COLUMN["feature_group_count"]] = instruction.feature_group_count
-    row[NODE_COLUMN["batch_group_count"]] = instruction.batch_group_count
-    for field in SLICE_FIELDS:
-        values = [getattr(dimension, field) for dimension in instruction.slice_dimensions]
-        _sequence(row, f"slice_dims_{field}", values, keep=2, totals=True)
-    _sequence(row, "dynamic_slice_sizes", instruction.dynamic_slice_sizes, keep=2, totals=True)
-    for field in PADDING_FIELDS:
-        values = [getattr(dimension, field) for dimension in instruction.padding_config.dimensions]
-        _sequence(row, f"padding_config_{field}", values, keep=2, totals=True)
-    row[NODE_COLUMN["is_stable"]] = instruction.is_stable
-
-
-def _fill_shape(row: NDArray[np.int64], shape: Message) -> None:
-    if shape.element_type in _ELEMENT_COLUMN:
-        row[_ELEMENT_COLUMN[shape.element_type]] = 1
-    sizes = shape.dimensions
+def _node_values(instruction: Message) -> Iterator[tuple[str, Sequence[int]]]:
+    """Yield the values of neighbouring columns, with the name of the first of them."""
+    shape, sizes, window = instruction.shape, instruction.shape.dimensions, instruction.window.dimensions
+    if shape.element_type in ELEMENT_TYPES:
+        yield f"shape_element_type_is_{ELEMENT_TYPES[shape.element_type]}", [1]
     if any(size < 0 for size in sizes):
         raise ValueError(f"a dimension has size {min(sizes)} (unbounded dynamic shapes have no fixed size)")
-    _sequence(row, "shape_dimensions", sizes, totals=True)
-    row[NODE_COLUMN["shape_tuple_shapes_size"]] = len(shape.tuple_shapes)
+    yield "shape_dimensions_0", _with_totals("shape_dimensions", sizes)
+    yield "shape_tuple_shapes_size", [len(shape.tuple_shapes)]
     if layout := shape.layout.minor_to_major:
         if sorted(layout) != list(range(len(sizes))):
             raise ValueError(f"the layout {_shown(layout)} is no order of {len(sizes)} dimensions")
         if len(layout) <= MAX_RANK:
-            _sequence(row, "layout_minor_to_major", layout)
+            yield "layout_minor_to_major_0", layout
+    yield "dimensions_0", instruction.dimensions[:MAX_RANK]
+    for stem, fields, parts, keep in (
+        ("window", schema.WINDOW_FIELDS, window, MAX_RANK),
+        ("slice_dims", schema.SLICE_FIELDS, instruction.slice_dimensions, 2),
+        ("padding_config", schema.PADDING_FIELDS, instruction.padding_config.dimensions, 2),
+    ):
+        for field in fields:
+            name, values = f"{stem}_{field}", [getattr(part, field) for part in parts]
+            yield f"{name}_0", _with_totals(name, values, keep)
+    yield "dynamic_slice_sizes_0", _with_totals("dynamic_slice_sizes", instruction.dynamic_slice_sizes, 2)
+    reversals = [dimension.window_reversal for dimension in window]
+    yield "window_window_reversal_0", reversals[:MAX_RANK]
+    yield "window_window_reversal_true_count", [reversals.count(True), reversals.count(False)]
+    numbers = instruction.convolution_dimension_numbers
+    for role in _ROLES:
+        yield f"convolution_dim_numbers_{role}_dim", [getattr(numbers, f"{role}_dimension")]
+    for side in ("input", "kernel"):
+        spatial = getattr(numbers, f"{side}_spatial_dimensions")
+        yield f"convolution_dim_numbers_{side}_spatial_dims_0", spatial[:4]
+    for column in ("parameter_number", "feature_group_count", "batch_group_count", "is_stable"):
+        yield column, [getattr(instruction, column)]
 
 
-def _sequence(
-    row: NDArray[np.int64], stem: str, values: Sequence[int], *, keep: int = MAX_RANK, totals: bool = False
-) -> None:
-    """Write the first ``keep`` values into columns ``stem_0``..., then, with ``totals``, their sum and product."""
-    first = NODE_COLUMN[f"{stem}_0"]
-    row[first : first + min(keep, len(values))] = values[:keep]
-    if totals:
-        row[first + keep : first + keep + 2] = sum_and_product(stem, values)
-
-
-def sum_and_product(what: str, values: Sequence[int]) -> tuple[int, int]:
-    """Return sum and product, 0 and 1 without values; raises `OverflowError` beyond 64 signed bits."""
-    total = _fits(sum(values), what, values)
-    if 0 in values:
-        return total, 0
-    product = 1
+def _with_totals(name: str, values: Sequence[int], keep: int = MAX_RANK) -> list[int]:
+    """Return the first values padded with 0, then the sum and product of all; raises `OverflowError`."""
+    total, product = sum(values), 0 if 0 in values else 1
     for value in values:  # stop at the first overflow: a malicious list could make a number of a million digits
-        product = _fits(product * value, what, values)
-    return total, product
-
-
-def _fits(number: int, stem: str, values: Sequence[int]) -> int:
-    if not _INT64.min <= number <= _INT64.max:
-        raise OverflowError(f"{stem} {_shown(values)} have a sum or product that overflows")
-    return number
+        product *= value
+        if not all(_INT64.min <= number <= _INT64.max for number in (total, product)):
+            raise OverflowError(f"{name} {_shown(values)} have a sum or product that overflows")
+    return [*values[:keep], *[0] * (keep - len(values)), total, product]
 
 
 def _shown(values: Sequence[int]) -> str:
     return f"({', '.join(map(str, values[:8]))}{', ...' if len(values) > 8 else ''})"
 
 
-def _splits(module: Message) -> NDArray[np.int64]:
-    """Return split boundaries, ``(1, k)``; a split ends after each computation in `_MAJOR` and after the last."""
-    ends, done = [0], 0
-    for computation in module.computations:
-        done += len(computation.instructions)
-        if any(word in computation.name for word in _MAJOR):
-            ends.append(done)
-    return np.array([ends + [done] * (ends[-1] < done)], np.int64)
-
-
 def unexpressed(module: Message) -> tuple[str, ...]:
     """Describe what the format cannot express of a module, with counts by name."""
-    opcodes = [instruction.opcode for _, instruction in instructions(module) if instruction.opcode not in OPCODE]
-    types = (instruction.shape.element_type for _, instruction in instructions(module))
-    ranks = (len(instruction.shape.dimensions) for _, instruction in instructions(module))
+    nodes = [instruction for _, instruction in instructions(module)]
+    types, ranks = zip(*((node.shape.element_type, len(node.shape.dimensions)) for node in nodes), strict=True)
     unknown = {
-        "opcodes that the format does not know, written as unknown": opcodes,
+        "opcodes that the format does not know, written as unknown":
+            [node.opcode for node in nodes if node.opcode not in OPCODE],
         "element types that the format does not know (XLA's PrimitiveType), written as none":
-            [str(number) for number in types if number not in _ELEMENT_COLUMN],
+            [str(number) for number in types if number not in ELEMENT_TYPES],
         f"tensors of more than {MAX_RANK} dimensions, written without the others and without a layout":
             [str(rank) for rank in ranks if rank > MAX_RANK],
     }  # fmt: skip
-    notes = []
-    for phrase, names in unknown.items():
-        counts = sorted(Counter(names).items(), key=lambda item: (-item[1], item[0]))
-        if counts:
-            notes.append(f"{phrase}: {', '.join(f'{name} ({times})' for name, times in counts[:20])}")
-    return tuple(notes)
+    counts = {
+        phrase: sorted(Counter(names).items(), key=lambda item: (-item[1], item[0]))[:20]
+        for phrase, names in unknown.items() if names
+    }  # fmt: skip
+    return tuple(
+        f"{phrase}: {', '.join(f'{name} ({times})' for name, times in most)}" for phrase, most in counts.items()
+    )
+
+
+def layout_arrays(data: Message) -> Arrays:
+    """Convert a ``ModuleTuningData`` to the arrays of a layout file with the measured runs in their order.
+
+    Raises `HloError` if no run is usable or a configuration does not fit the program.
+    """
+    arrays = encode_program(data.module)
+    last = len(arrays["node_feat"]) - 1
+    ids = np.array(data.config_index_to_node, np.uint64)
+    if (ids > last).any():
+        raise HloError(f"config_index_to_node names node {ids[ids > last][0]}", expected=f"0 to {last}")
+    done = [run for run in data.runs if run.HasField("module_config") and not run.error]
+    runs = [run for run in done if run.profile.compute_time_ns > 0]
+    if not runs:
+        raise HloError(f"none of {len(data.runs)} runs has layouts and a runtime", expected="at least one")
+    rows = np.full((len(runs), len(ids), len(schema.LAYOUT_SLOTS), MAX_RANK), -1, np.float32)
+    for number, run in enumerate(runs):
+        nodes = run.module_config.layout_config.nodes
+        if len(nodes) != len(ids):
+            raise HloError(f"run {number} configures {len(nodes)} nodes", expected=f"{len(ids)}")
+        for at, node in enumerate(nodes):
+            if len(node.tensors) > len(schema.LAYOUT_SLOTS):
+                got = f"run {number} configures {len(node.tensors)} tensors of a node"
+                raise HloError(got, expected="at most 3")
+            for slot, tensor in enumerate(node.tensors):
+                rows[number, at, slot, : len(tensor.dims)] = tensor.dims[:MAX_RANK]
+    features = rows.reshape(*rows.shape[:2], len(schema.LAYOUT_COLUMNS))
+    return arrays | {"node_config_ids": ids.astype(np.int64), "node_config_feat": features} | _runtimes(runs)
+
+
+def _runtimes(runs: Sequence[Message]) -> Arrays:
+    return {"config_runtime": np.array([run.profile.compute_time_ns for run in runs], np.int64)}
+
+
+def kernel_name(stem: str, fingerprint: int) -> str:
+    """Return a kernel's name in the dataset: the program's, then the fingerprint as a signed 64-bit number in hex.
+
+    >>> kernel_name("alexnet", 0x579E7B2C540F0929), kernel_name("alexnet", 0xF758AA847A9184C5)
+    ('alexnet_579e7b2c540f0929', 'alexnet_-8a7557b856e7b3b')
+    """
+    signed = fingerprint - 2**64 if fingerprint >= 2**63 else fingerprint
+    return f"{stem}_{signed:x}"
+
+
+def tile_arrays(kernel: Message) -> Arrays:
+    """Convert one kernel of a ``TuningData`` to the arrays of a tile file; its default run is the normalizer.
+
+    Raises `HloError` for a kernel without tile sizes or without a measured default.
+    """
+    if not kernel.runs or any(not run.op_config.HasField("tile_size_config") for run in kernel.runs):
+        raise HloError("the kernel has runs without tile sizes, or none", expected="tile sizes in every run")
+    runs = [run for run in kernel.runs if not run.error and run.profile.compute_time_ns > _NO_TIME]
+    default = next((run for run in runs if run.is_default), None)
+    if default is None:
+        raise HloError("the kernel has no measured default run", expected="a runtime to divide the others by")
+    tiles = [run.op_config.tile_size_config for run in runs]
+    rows = [tile_row(*(getattr(tile, f"{slot}_bounds") for slot in TILE_SLOTS)) for tile in tiles]
+    return encode_kernel(kernel.module) | _runtimes(runs) | {
+        "config_feat": np.array(rows, np.int64).astype(np.float32),
+        "config_runtime_normalizers": np.full(len(runs), default.profile.compute_time_ns, np.int64),
+    }  # fmt: skip
+
+
+def tile_row(kernel: Sequence[int] = (), output: Sequence[int] = (), input: Sequence[int] = ()) -> list[int]:
+    """Return the 24 columns of a tile's bounds; unlike in the node columns, the product over no bounds is 0.
+
+    >>> tile_row(output=(2, 8))[8:16]
+    [2, 8, 0, 0, 0, 0, 10, 16]
+    """
+    try:
+        rows = [
+            _with_totals(f"{slot}_bounds", bounds) if bounds else [0] * (MAX_RANK + 2)
+            for slot, bounds in zip(TILE_SLOTS, (kernel, output, input), strict=True)
+        ]
+    except OverflowError as error:
+        raise HloError(f"a tile's {error}", expected="bounds that fit 64 signed bits") from error
+    return [value for row in rows for value in row]

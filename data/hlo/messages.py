@@ -1,19 +1,12 @@
 """Protobuf messages of HLO programs and of TpuGraphs' tuning data, created at run time.
 
-Neither protoc nor TensorFlow nor bazel is needed: the fields that xlarank reads or writes are declared below,
-in the words of a ``.proto`` file, and become message classes when this module is imported. Protobuf keeps
-every field that is not declared, so a module that is parsed, edited and serialized loses nothing.
+The fields that xlarank reads or writes are declared below, in the words of a ``.proto`` file. Protobuf keeps every
+other field, so a module that is parsed, edited and serialized loses nothing. Do not remove declarations: bytes of
+fields that are not declared follow the others, so digests of programs would change.
 
 Field numbers: ``xla/service/hlo.proto`` and ``xla/xla_data.proto`` of openxla/xla, and ``proto/tuning.proto`` of
 google-research-datasets/tpu_graphs; protobuf's rules keep them stable. Enumerations are declared as int32 (the
 same bytes), a message of which only the presence matters as an empty one.
-
->>> module = HloModuleProto(name="empty")
->>> module.computations.add(name="main", id=1).instructions.add(name="p", opcode="parameter", id=7)
-name: "p"
-opcode: "parameter"
-id: 7
-<BLANKLINE>
 """
 
 from __future__ import annotations
@@ -113,10 +106,6 @@ _PACKAGE: Final = "xlarank.hlo"
 _MESSAGE: Final = re.compile(r"message (\w+) \{(.*?)\}", re.DOTALL)
 _FIELD: Final = re.compile(r"(repeated )?(\w+) (\w+) = (\d+);")
 _Field: TypeAlias = descriptor_pb2.FieldDescriptorProto
-_SCALARS: Final = {
-    "bool": _Field.TYPE_BOOL, "bytes": _Field.TYPE_BYTES, "int32": _Field.TYPE_INT32, "int64": _Field.TYPE_INT64,
-    "string": _Field.TYPE_STRING, "uint64": _Field.TYPE_UINT64,
-}  # fmt: skip
 
 
 def instructions(module: Message) -> Iterator[tuple[Message, Message]]:
@@ -126,31 +115,24 @@ def instructions(module: Message) -> Iterator[tuple[Message, Message]]:
             yield computation, instruction
 
 
-def declared() -> Iterator[tuple[str, list[tuple[str, str, int, bool]]]]:
-    """Yield the name and fields (name, type, number, repeated) of each declared message."""
-    for name, body in _MESSAGE.findall(_DECLARATIONS):
-        yield name, [(field, kind, int(number), bool(many)) for many, kind, field, number in _FIELD.findall(body)]
-
-
 def _build() -> dict[str, type[Message]]:
     """Return classes by name, in a descriptor pool separate from those of TensorFlow and jax."""
     file = descriptor_pb2.FileDescriptorProto(name="xlarank_hlo.proto", package=_PACKAGE, syntax="proto3")
-    for name, fields in declared():
+    for name, fields in _MESSAGE.findall(_DECLARATIONS):
         message = file.message_type.add(name=name)
-        for field_name, kind, number, many in fields:
-            label = _Field.LABEL_REPEATED if many else _Field.LABEL_OPTIONAL
-            field = message.field.add(name=field_name, number=number, label=label)
-            field.type = _SCALARS.get(kind, _Field.TYPE_MESSAGE)
-            if kind not in _SCALARS:
+        for repeated, kind, field_name, number in _FIELD.findall(fields):
+            label = _Field.LABEL_REPEATED if repeated else _Field.LABEL_OPTIONAL
+            field = message.field.add(name=field_name, number=int(number), label=label)
+            field.type = getattr(_Field, f"TYPE_{kind.upper()}", _Field.TYPE_MESSAGE)
+            if field.type == _Field.TYPE_MESSAGE:
                 field.type_name = f".{_PACKAGE}.{kind}"
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(file.SerializeToString())
-    types = {name: pool.FindMessageTypeByName(f"{_PACKAGE}.{name}") for name, _ in declared()}
-    return {name: message_factory.GetMessageClass(descriptor) for name, descriptor in types.items()}
+    classes = message_factory.GetMessageClassesForFiles([file.name], pool)
+    return {name.rpartition(".")[2]: message for name, message in classes.items()}
 
 
 _CLASSES: Final = _build()
 HloProto, HloSnapshot = _CLASSES["HloProto"], _CLASSES["HloSnapshot"]
-HloModuleProto, HloComputationProto = _CLASSES["HloModuleProto"], _CLASSES["HloComputationProto"]
-HloInstructionProto = _CLASSES["HloInstructionProto"]
+HloModuleProto, HloInstructionProto = _CLASSES["HloModuleProto"], _CLASSES["HloInstructionProto"]
 TuningData, ModuleTuningData = _CLASSES["TuningData"], _CLASSES["ModuleTuningData"]

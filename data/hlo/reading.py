@@ -1,12 +1,19 @@
-"""Reading of program files, recognised by content and never by name, as messages, graphs and names of nodes."""
+"""Reading of program files, recognised by content and never by name, as messages, graphs and names of nodes.
+
+HLO text is parsed by XLA's own parser, in a subprocess because malformed text can crash it.
+"""
 
 from __future__ import annotations
 
+import math
 import re
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import accumulate
 from operator import attrgetter
 from pathlib import Path
 from typing import Final
@@ -18,17 +25,9 @@ from xlarank.data.config_table import ConfigTable
 from xlarank.data.errors import HloError, naming
 from xlarank.data.files import read_bytes
 from xlarank.data.graph import Graph, LayoutGraph
+from xlarank.data.hlo import messages
 from xlarank.data.hlo.encoding import Arrays, encode_program, unexpressed
-from xlarank.data.hlo.messages import (
-    HloModuleProto,
-    HloProto,
-    HloSnapshot,
-    Message,
-    ModuleTuningData,
-    TuningData,
-    instructions,
-)  # fmt: skip
-from xlarank.data.hlo.text import parse_text
+from xlarank.data.hlo.messages import Message, instructions
 from xlarank.data.schema import LAYOUT_COLUMNS, OPCODE, OPCODES
 
 #: Protobuf itself reads no message of 2 GiB.
@@ -42,6 +41,38 @@ _EXPECTED: Final = "an HloProto or HloModuleProto, HLO text, or TpuGraphs' Modul
 #: Longer names are cut.
 _NAME, _OP_NAME = 80, 200
 _SAME_MODULE: Final = "the module that the graph was made from"
+#: Modules of jaxlib that may have the parser: since 0.8, and before.
+_PARSERS: Final = ("jaxlib._hlo", "jaxlib._jax")
+#: Maximum nesting of brackets: protobuf refuses 100 levels, and the parser crashes at a few thousand.
+_MOST_NESTED: Final = 64
+#: Maximum number of values of all constants; the parser allocates 16 bytes for each, even if elided (``{...}``).
+_MOST_VALUES: Final = 2**26
+#: Timeout of the parser in seconds.
+_PATIENCE: Final = 600
+_DUMP: Final = "dump it as binary: XLA_FLAGS='--xla_dump_to=DIR --xla_dump_hlo_as_proto'"
+#: Strings and comments; each alternative matches to the end of the text if its own end is missing.
+_NO_CODE: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|/\*(?:[^*]++|\*(?!/))*+(?:\*/)?|//[^\n]*+', re.DOTALL)
+_CONSTANT: Final = re.compile(rb"=([^=]*?)\bconstant\(")
+_DIMENSIONS: Final = re.compile(rb"\[([0-9,\s]*)\]")
+_ABSENT, _REFUSED = 3, 4
+#: Script that reads text from standard input and writes the module, or the error, to standard output.
+_PARSE: Final = f"""
+import importlib, sys
+for name in sys.argv[1:]:
+    try:
+        parse = importlib.import_module(name).hlo_module_from_text
+        break
+    except (ImportError, AttributeError):
+        pass
+else:
+    sys.exit({_ABSENT})
+try:
+    module = parse(sys.stdin.buffer.read().decode())
+except (RuntimeError, ValueError) as error:
+    sys.stdout.buffer.write(str(error).encode())
+    sys.exit({_REFUSED})
+sys.stdout.buffer.write(module.as_serialized_hlo_module_proto())
+"""
 
 
 class HloWarning(UserWarning):
@@ -156,7 +187,7 @@ def parse_program(data: bytes) -> Message:
                 return part
             got = "there is no program in this file"
     if _HLO_TEXT.match(data):
-        return parse_text(data)
+        return _parse_text(data)
     if _MLIR_TEXT.match(data):
         do = "dump HLO: XLA_FLAGS='--xla_dump_to=DIR'"
         raise HloError("this is MLIR (StableHLO) text", expected=_EXPECTED, do=do)
@@ -165,12 +196,49 @@ def parse_program(data: bytes) -> Message:
 
 def module_of(message: Message) -> Message:
     """Return the module of a message from `read_program`; raises `HloError` for several kernels."""
-    if isinstance(message, TuningData):
+    if isinstance(message, messages.TuningData):
         if len(message.modules) != 1:
             got = f"the file holds {len(message.modules)} kernels"
             raise HloError(got, expected="one program", do="use import-hlo")
         return message.modules[0].module
-    return message.module if isinstance(message, ModuleTuningData) else message
+    return message.module if isinstance(message, messages.ModuleTuningData) else message
+
+
+def _parse_text(text: bytes) -> Message:
+    """Parse HLO text into an ``HloModuleProto``; raises `HloError`."""
+    try:
+        text.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise HloError(f"the text is not UTF-8 ({error.reason})", expected="HLO text") from error
+    _require_bounds(_NO_CODE.sub(b" ", text))
+    command, expected = [sys.executable, "-P", "-c", _PARSE, *_PARSERS], "HLO text of one module"
+    try:
+        done = subprocess.run(command, input=text, capture_output=True, timeout=_PATIENCE, check=False)
+        if done.returncode == 0:
+            return messages.HloModuleProto.FromString(done.stdout)
+    except (subprocess.TimeoutExpired, DecodeError) as error:
+        raise HloError(f"XLA cannot parse the text ({error})", expected=expected, do=_DUMP) from error
+    if done.returncode == _ABSENT:
+        got = "this is HLO text, and XLA's parser for it (jaxlib 0.7 or later) is not installed"
+        do = f"pip install 'xlarank[hlo]', or {_DUMP}"
+        raise HloError(got, expected="a binary dump, which needs nothing", do=do)
+    reason = f"its parser ended with {done.returncode}, out of memory or by a crash"
+    if done.returncode == _REFUSED:
+        reason = " ".join(done.stdout.decode(errors="replace").split())[:300]
+    raise HloError(f"XLA cannot parse the text ({reason})", expected=expected)
+
+
+def _require_bounds(code: bytes) -> None:
+    """Raise `HloError` if the parser might crash; strings and comments must have been removed."""
+    opens = (bracket[0] in b"([{" for bracket in re.finditer(rb"[][(){}]", code))
+    depths = accumulate(opens, lambda depth, opened: depth + 1 if opened else max(0, depth - 1), initial=0)
+    if (deepest := max(depths)) > _MOST_NESTED:
+        raise HloError(f"its brackets are nested {deepest:,} deep", expected=f"at most {_MOST_NESTED}")
+    shapes = (shape for constant in _CONSTANT.finditer(code) for shape in _DIMENSIONS.findall(constant[1]))
+    extents = ([int(extent[:20]) for extent in shape.split(b",") if extent.strip()] for shape in shapes)
+    values = sum(map(math.prod, extents))
+    if values > _MOST_VALUES:
+        raise HloError(f"its constants have {values:,} values", expected=f"at most {_MOST_VALUES:,}", do=_DUMP)
 
 
 def _has_program(module: Message) -> bool:
@@ -194,9 +262,9 @@ def _is_tile_tuning(message: Message) -> bool:
 #: Kinds of messages, the part of each that `parse_program` returns, and how that part is recognised. Tuning data,
 #: known by its runs, is tried before what has its program at the same place.
 _KINDS: Final[tuple[tuple[type[Message], str, Callable[[Message], bool]], ...]] = (
-    (HloModuleProto, "", _has_program),
-    (ModuleTuningData, "", _is_layout_tuning),
-    (HloProto, "hlo_module", _has_program),
-    (TuningData, "", _is_tile_tuning),
-    (HloSnapshot, "hlo.hlo_module", _has_program),
+    (messages.HloModuleProto, "", _has_program),
+    (messages.ModuleTuningData, "", _is_layout_tuning),
+    (messages.HloProto, "hlo_module", _has_program),
+    (messages.TuningData, "", _is_tile_tuning),
+    (messages.HloSnapshot, "hlo.hlo_module", _has_program),
 )

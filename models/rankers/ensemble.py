@@ -55,12 +55,8 @@ class EnsembleParams(RankerParams):
             raise ParameterError("the weights are all 0", expected="one member that counts")
 
     def positive_weights(self) -> dict[str, float]:
-        weights: dict[str, float] = {name: getattr(self, weight_name(name)) for name in MEMBERS}
+        weights = {name: float(getattr(self, f"weight_{name.replace('-', '_')}")) for name in MEMBERS}
         return {name: weight for name, weight in weights.items() if weight > 0}
-
-
-def weight_name(member: str) -> str:
-    return f"weight_{member.replace('-', '_')}"
 
 
 class Ensemble(Ranker[EnsembleParams]):
@@ -71,8 +67,8 @@ class Ensemble(Ranker[EnsembleParams]):
 
     def __init__(self, params: EnsembleParams | Mapping[str, Any] | None = None, *, kind: Kind) -> None:
         super().__init__(params, kind=kind)
-        self._members: dict[str, Ranker[Any]] = {}
         self._weights = self.params.positive_weights()
+        self._members: dict[str, Ranker[Any]] = {}
         self._warm_start: dict[str, Ranker[Any]] = {}  # unfitted members
 
     def continuing(self, rate: float = 1.0) -> Self:
@@ -107,11 +103,7 @@ class Ensemble(Ranker[EnsembleParams]):
             yield blend(latest, [*self._weights.values()])
 
     def contributions(self, rows: Rows, now: int, then: int) -> Parts:
-        """Sum the members' contributions, each scaled to its member's share of the ensemble's difference.
-
-        A member's contributions add up to its score difference; scaling turns that into its weighted rank
-        difference.
-        """
+        """Sum the members' contributions, scaled from differences of scores to weighted differences of ranks."""
         total, parts = sum(self._weights.values()), []
         for name, member in self._members.items():
             rank = mean_rank(member.predict(rows.matrix, rows.columns, rows.instances))

@@ -54,15 +54,9 @@ class Sibling:
     target: Floats
     prior: Floats
 
-    @classmethod
-    def of_plain(cls, plain: Mapping[str, Any]) -> Self:
-        """Build a sibling from JSON lists; raises if they are damaged."""
-        node, sizes = np.array(plain["node"], np.int64), np.array(plain["sizes"], np.int64).reshape(-1, 6)
-        outputs = np.array(plain["outputs"], np.int8).reshape(-1, len(node), 6)
-        target, prior = (np.array(plain[name], np.float64) for name in ("target", "prior"))
-        if not len(outputs) == len(target) == len(prior):
+    def __post_init__(self) -> None:
+        if not len(self.outputs) == len(self.target) == len(self.prior):
             raise ValueError("a sibling's configurations and ranks differ in number")
-        return cls(int(plain["structure"]), node, sizes, outputs, target, prior)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +65,7 @@ class SiblingParams(RankerParams):
 
     Attributes:
         general: parameters of the `Ensemble` that ranks graphs without siblings.
-        folds: maximum number of folds for the priors of siblings.
-        configs: maximum number of configurations kept per graph.
+        folds, configs: maximum numbers of folds for the siblings' priors, and of configurations kept per graph.
         sibling_weight: weight of the siblings' ranks; the general ranker's is 1 minus this.
         ridge, prior_weight: variance of the noise of a rank, and prior variance of the weight of the general rank.
     """
@@ -110,8 +103,7 @@ class SiblingRanker(Ranker[SiblingParams]):
         self._require_rounds(settings)
         self._general.fit(data, settings)
         self._known, self._deferred = [], (data, settings)
-        tables = (part.instances for part in data.parts)
-        self._structures = {int(lazy.value.structure[0]) for lazy in tables if lazy is not None}
+        self._structures = {int(part.instances.value.structure[0]) for part in data.parts if part.instances}
         self.columns = data.columns
         return self
 
@@ -121,8 +113,7 @@ class SiblingRanker(Ranker[SiblingParams]):
             return self
         data, settings = self._deferred
         rng = np.random.default_rng(settings.seed)
-        lazies = [(part.instances, data.rows_of(group)) for group, part in enumerate(data.parts)]
-        groups = [(lazy.value, rows) for lazy, rows in lazies if lazy is not None]
+        groups = [(part.instances.value, data.rows_of(g)) for g, part in enumerate(data.parts) if part.instances]
         priors = self._priors(data, settings) if groups else np.empty(0)
         self._known, self._deferred = [], None
         for table, rows in groups:
@@ -164,45 +155,44 @@ class SiblingRanker(Ranker[SiblingParams]):
         if not lazy or not siblings:
             return scores
         weight = self.params.sibling_weight
-        by_siblings = self._by_siblings(siblings, lazy.value, lazy.value, _centred(scores))
-        return blend([scores, by_siblings], [1 - weight, weight])
+        return blend([scores, self._by_siblings(siblings, lazy.value, _centred(scores))], [1 - weight, weight])
 
-    def _by_siblings(self, siblings: list[Sibling], graph: Instances, configs: Instances, prior: Floats) -> Floats:
+    def _by_siblings(self, siblings: list[Sibling], graph: Instances, prior: Floats) -> Floats:
         """Return the mean of the siblings' predictions, ``(configs,)``, weighted by `nearness`."""
-        solutions = [self._solution(sibling, configs, prior) for sibling in siblings]
-        return np.average(solutions, axis=0, weights=[nearness(sibling, graph) for sibling in siblings])
+        predictions = [self._regression(sibling, graph, prior) for sibling in siblings]
+        return np.average(predictions, axis=0, weights=[nearness(sibling, graph) for sibling in siblings])
 
-    def _solution(self, sibling: Sibling, instances: Instances, prior: Floats) -> Floats:
-        """Fit the kernel ridge regression to a sibling and predict other configurations, ``(configs,)``."""
-        _, theirs, ours = np.intersect1d(sibling.node, instances.node, return_indices=True)
-        learned, outputs = sibling.outputs[:, theirs], instances.outputs()[:, ours]
-        weight = self.params.prior_weight
-        kernel = alike(learned, learned) + weight * np.outer(sibling.prior, sibling.prior) + 1
-        solution = np.linalg.solve(kernel + self.params.ridge * np.eye(len(kernel)), sibling.target)
+    def _regression(self, sibling: Sibling, graph: Instances, prior: Floats) -> Floats:
+        """Fit the kernel ridge regression to a sibling and predict a graph's configurations, ``(configs,)``."""
+        _, theirs, ours = np.intersect1d(sibling.node, graph.node, return_indices=True)
+        learned, outputs = sibling.outputs[:, theirs], graph.outputs()[:, ours]
+
+        def kernel(outputs: NDArray[np.int8], prior: Floats) -> Floats:
+            return alike(outputs, learned) + self.params.prior_weight * np.outer(prior, sibling.prior) + 1
+
+        noise = self.params.ridge * np.eye(len(learned))
+        solution = np.linalg.solve(kernel(learned, sibling.prior) + noise, sibling.target)
         step = max(1, (1 << 22) // max(1, learned[..., 0].size))
         parts = (slice(start, start + step) for start in range(0, len(outputs), step))
-        pairs = ((alike(outputs[part], learned), np.outer(prior[part], sibling.prior)) for part in parts)
-        return np.concatenate([(layouts + weight * priors + 1) @ solution for layouts, priors in pairs])
+        return np.concatenate([kernel(outputs[part], prior[part]) @ solution for part in parts])
 
     def contributions(self, rows: Rows, now: int, then: int) -> Parts:
         """Scale the general ranker's contributions to its share, and add those of siblings by node."""
         scores = self.predict(rows.matrix, rows.columns, rows.instances)
         difference = float(scores[now] - scores[then])
         parts = self._general.contributions(rows, now, then)
-        siblings = None if rows.instances is None else self._of_siblings(rows.instances.value, now, then)
-        if siblings is not None:
-            scale = (difference - siblings.difference) / parts.difference if abs(parts.difference) > 1e-12 else 0.0
-            parts = Parts.total([parts.scaled(scale), siblings])
+        if rows.instances is not None and (siblings := self.siblings_of(rows.instances.value)):
+            by_node = self._of_siblings(siblings, rows.instances.value, now, then)
+            rest = difference - by_node.difference
+            scale = rest / parts.difference if abs(parts.difference) > 1e-12 else 0.0
+            parts = Parts.total([parts.scaled(scale), by_node])
         return replace(parts, members={self.name: difference})
 
-    def _of_siblings(self, table: Instances, now: int, then: int) -> Parts | None:
-        """Return the siblings' contribution to the difference of two configurations; None without siblings."""
-        siblings = self.siblings_of(table)
-        if not siblings:
-            return None
+    def _of_siblings(self, siblings: list[Sibling], table: Instances, now: int, then: int) -> Parts:
+        """Return the siblings' contributions by node to the difference of two configurations."""
         nodes = np.flatnonzero(table.codes[now] != table.codes[then])
         walk = replace(table, codes=walk_codes(table.codes[then], table.codes[now], nodes))
-        steps = walk_steps(self._by_siblings(siblings, table, walk, np.zeros(walk.configs)))
+        steps = walk_steps(self._by_siblings(siblings, walk, np.zeros(walk.configs)))
         pair = (table.parts(now), table.parts(then))
         ours, theirs = ({part.nodes[0]: part.text for part in parts if len(part.nodes) == 1} for parts in pair)
         numbered = zip(map(int, table.node[nodes]), steps, strict=True)
@@ -225,12 +215,19 @@ class SiblingRanker(Ranker[SiblingParams]):
         self._general = Ensemble.load(folder / _GENERAL)
         if self._general.columns != self.columns:
             raise ValueError("its general ranker was trained on other columns")
-        self._known = [Sibling.of_plain(plain) for plain in json.loads(read_text(folder / _SIBLINGS))]
+        for plain in json.loads(read_text(folder / _SIBLINGS)):
+            nodes = len(plain["node"])
+            forms: dict[str, Any] = {
+                "node": (int, nodes), "sizes": (int, (nodes, 6)), "outputs": (np.int8, (-1, nodes, 6)),
+                "target": (float, -1), "prior": (float, -1),
+            }  # fmt: skip
+            arrays = {name: np.array(plain[name], kind).reshape(shape) for name, (kind, shape) in forms.items()}
+            self._known.append(Sibling(int(plain["structure"]), **arrays))
         self._structures = {sibling.structure for sibling in self._known}
 
 
 def alike(a: NDArray[np.int8], b: NDArray[np.int8]) -> Floats:
-    """Return the similarity of configurations, ``(a, b)`` of ``(a, nodes, 6)`` and ``(b, nodes, 6)``, 0 to 1.
+    """Return the similarity of layouts ``(a, nodes, 6)`` and ``(b, nodes, 6)``, ``(a, b)`` from 0 to 1.
 
     A node scores 1/2 for the same minor-most dimension and another 1/2 for the same layout. The similarity
     is the mean of the mean score over nodes and exp((sum of scores - nodes) / 2).
@@ -249,8 +246,8 @@ def alike(a: NDArray[np.int8], b: NDArray[np.int8]) -> Floats:
 def nearness(sibling: Sibling, instances: Instances) -> float:
     """Return 2^-d, d the mean over nodes of the absolute difference of log2 output sizes; 1 for equal sizes."""
     _, theirs, ours = np.intersect1d(sibling.node, instances.node, return_indices=True)
-    logs = [np.log2(np.maximum(sizes, 1)).sum(axis=1) for sizes in (sibling.sizes[theirs], instances.sizes[ours])]
-    return float(2.0 ** -np.abs(logs[0] - logs[1]).mean())
+    first, second = (np.log2(np.maximum(s, 1)).sum(axis=1) for s in (sibling.sizes[theirs], instances.sizes[ours]))
+    return float(2.0 ** -np.abs(first - second).mean())
 
 
 def _centred(values: Floats) -> Floats:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -67,24 +67,22 @@ class _Pool:
     sizes: Indices
     weight: Floats
 
-    def draw(self, most: int, rng: np.random.Generator) -> Indices:
-        """Draw indices of at most ``most`` configurations of each graph, ascending."""
-        starts = np.cumsum(self.sizes) - self.sizes
-        return np.concatenate([
-            start + (np.sort(rng.choice(size, most, replace=False)) if size > most else np.arange(size))
-            for start, size in zip(starts, self.sizes, strict=True)
-        ])  # fmt: skip
+    def split(self, values: Floats) -> list[Floats]:
+        """Split an array of configurations by graph."""
+        return np.split(values, np.cumsum(self.sizes)[:-1])
 
-    def batches(self, most: int) -> list[tuple[Indices, Indices]]:
-        """Return batches of graphs, ``(graphs,)``, with equally many draws, and these, ``(graphs, configs)``."""
-        sizes = np.minimum(self.sizes, most)
-        starts, batches = np.cumsum(sizes) - sizes, []
-        for size in np.unique(sizes):
-            graphs = np.flatnonzero(sizes == size)
-            # 2**14 pairs fit into a processor's cache
-            for part in np.array_split(graphs, -(-len(graphs) * int(size) ** 2 // 2**14)):
-                batches.append((part, starts[part][:, None] + np.arange(size)))
-        return batches
+    def draw(self, most: int, rng: np.random.Generator) -> _Pool:
+        """Draw at most ``most`` configurations of each graph."""
+        graphs = np.split(np.arange(len(self.cost)), np.cumsum(self.sizes)[:-1])
+        few = (np.sort(rng.choice(rows, most, replace=False)) if len(rows) > most else rows for rows in graphs)
+        drawn, sizes = np.concatenate([*few]), np.minimum(self.sizes, most)
+        return replace(self, counts=self.counts[drawn], cost=self.cost[drawn], sizes=sizes)
+
+    def derivatives(self, terms: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
+        """Return the gradient and the hessian's diagonal by instance, ``(instances,)``, of `pair_terms`."""
+        gradient = np.concatenate([slopes for slopes, _ in terms])
+        hessian = self.counts.power(2).T @ np.concatenate([weights.sum(axis=-1) for _, weights in terms])
+        return self.counts.T @ gradient, hessian + 1e-6 * hessian.max()
 
 
 class SumPooled(boosted.BoostedRanker[SumPooledParams]):
@@ -119,29 +117,26 @@ class SumPooled(boosted.BoostedRanker[SumPooledParams]):
         return self
 
     def _pool(self, data: TrainingData, rng: np.random.Generator) -> _Pool:
-        blocks, values, costs = [], [], []
+        counts, values, costs = [], [], []
         for group, part in enumerate(data.parts):
             cost = data.cost[data.rows_of(group)]
             kept = even_ranks(cost, self.params.configs, rng)
             costs.append(cost[kept])
             if part.instances is None:
-                blocks.append(sparse.csr_array(sparse.eye_array(len(kept), format="csr")))
+                counts.append(sparse.eye_array(len(kept), format="csr"))
                 values.append(part.matrix(kept, self._used))
-                continue
-            table = part.instances.value
-            counts = table.counts(kept)
-            held = np.flatnonzero(np.bincount(counts.indices, minlength=counts.shape[1]))
-            blocks.append(sparse.csr_array(counts[:, held]))
-            values.append(table.values[held][:, self._used])
-        return _Pool(
-            sparse.csr_array(sparse.block_diag(blocks, format="csr")),
-            np.concatenate(values),
-            np.concatenate(costs),
-            np.array([len(cost) for cost in costs]),
-            graph_weights(data.indptr, self.params.graph_weight) * data.group_weight,
-        )
+            else:
+                table = part.instances.value
+                all_counts = table.counts(kept)
+                occurring = np.unique(all_counts.indices)
+                counts.append(all_counts[:, occurring])
+                values.append(table.values[occurring][:, self._used])
+        weight = graph_weights(data.indptr, self.params.graph_weight) * data.group_weight
+        joined = sparse.csr_array(sparse.block_diag(counts, format="csr"))
+        return _Pool(joined, np.concatenate(values), np.concatenate(costs), np.array([*map(len, costs)]), weight)
 
     def _boost(self, pool: _Pool, settings: FitSettings, rng: np.random.Generator) -> lgb.Booster:
+        """Grow a tree per round, each on newly drawn configurations."""
         params, values, warm = self.params, pool.values, self._warm_start
         bins = {
             "max_bin": 63, "min_data_in_leaf": params.min_data_in_leaf, "num_threads": settings.threads,
@@ -153,33 +148,20 @@ class SumPooled(boosted.BoostedRanker[SumPooledParams]):
         booster = lgb.Booster({**params.of_trees(settings), **trees}, train)
         if not can_split(train):
             return booster  # LightGBM would refuse the custom objective
-        rate, relevance = params.learning_rate, np.zeros(len(values))
-        if warm:
-            rate *= warm.rate
-            relevance = warm.booster.relevance(values, settings.threads)
-        batches, squares = pool.batches(params.round_configs), pool.counts.power(2)
+        rate = params.learning_rate * (warm.rate if warm else 1.0)
+        relevance = warm.booster.relevance(values, settings.threads) if warm else np.zeros(len(values))
         for tree in range(settings.rounds):
-            if tree == 0 or (pool.sizes > params.round_configs).any():
+            if tree == 0 or pool.sizes.max() > params.round_configs:
                 drawn = pool.draw(params.round_configs, rng)
-                counts, squared, cost = pool.counts[drawn], squares[drawn], pool.cost[drawn]
-                costs, tolerance = [cost[at] for _, at in batches], params.tie_tolerance
-                signs = [faster_by_sign(c[:, :, None], c[:, None], tolerance) for c in costs]
-            sums, signed = counts @ relevance, zip(batches, signs, strict=True)
-            terms = [pair_terms(sums[at], sign, pool.weight[graphs]) for (graphs, at), sign in signed]
-            gradient, curvature = np.empty(len(cost)), np.empty(len(cost))
-            for (_, at), (slopes, weights) in zip(batches, terms, strict=True):
-                gradient[at], curvature[at] = slopes, weights.sum(axis=-1)
-            hessian = squared.T @ curvature
-            hessian += 1e-6 * hessian.max()
-            if booster.update(fobj=lambda *_, derivatives=(counts.T @ gradient, hessian): derivatives):
+                costs = drawn.split(drawn.cost)
+                signs = [faster_by_sign(cost[:, None], cost, params.tie_tolerance) for cost in costs]
+            terms = [*map(pair_terms, drawn.split(drawn.counts @ relevance), signs, pool.weight)]
+            derivatives = drawn.derivatives(terms)
+            if booster.update(fobj=lambda *_, computed=derivatives: computed):
                 break
             leaf = _leaves(booster, values, tree)
-            leaves = int(leaf.max()) + 1
-            held = counts @ np.eye(leaves)[leaf]
-            slope, curve = np.empty((len(pool.sizes), leaves)), np.empty((len(pool.sizes), leaves, leaves))
-            for (graphs, at), term in zip(batches, terms, strict=True):
-                slope[graphs], curve[graphs] = pooled(*term, held[at])
-            output = rate * newton_step(slope, curve, params.leaf_l2)
+            in_leaf = drawn.counts @ np.eye(int(leaf.max()) + 1)[leaf]
+            output = rate * newton_step(terms, drawn.split(in_leaf), params.leaf_l2)
             for number, value in enumerate(output):
                 booster.set_leaf_output(tree, number, float(value))
             relevance += output[leaf]
@@ -215,14 +197,13 @@ class SumPooled(boosted.BoostedRanker[SumPooledParams]):
         difference = float(scores[now] - scores[then])
         parts = Parts(difference, members={self.name: difference})
         both = zip(table.parts(now), table.parts(then), strict=True)
-        different = [(a, b) for a, b in both if a.instance != b.instance]
-        if not different:
+        pairs = [(a, b) for a, b in both if a.instance != b.instance]
+        if not pairs:
             return parts
-        held = np.array([[a.instance, b.instance] for a, b in different])
-        first, second = (self._column_contributions(table.values[instances]) for instances in held.T)
-        change = first - second
-        differences = zip(different, change.sum(axis=1), strict=True)
-        places = tuple(Place(a.nodes, a.text, b.text, float(value)) for (a, b), value in differences)
+        instances = np.array([[a.instance, b.instance] for a, b in pairs])
+        change = np.subtract(*(self._column_contributions(table.values[column]) for column in instances.T))
+        values = map(float, change.sum(axis=1))
+        places = tuple(Place(a.nodes, a.text, b.text, value) for (a, b), value in zip(pairs, values, strict=True))
         columns = boosted.nonzero_by_name(change.sum(axis=0), table.columns)
         return replace(parts, places=places, instance_columns=columns)
 
@@ -243,52 +224,48 @@ def _shared_instance_columns(data: TrainingData) -> list[str]:
 
 
 def _leaves(booster: lgb.Booster, values: Matrix, tree: int) -> Indices:
-    """Return the leaf of each row, ``(rows,)``; ten times as fast as LightGBM's own prediction."""
+    """Return the leaf of each row, ``(rows,)``; five times as fast as LightGBM's own prediction."""
     (info,) = booster.dump_model(num_iteration=1, start_iteration=tree)["tree_info"]
     leaf = np.zeros(len(values), np.intp)
-    waiting = [(info["tree_structure"], np.arange(len(values)))]
-    while waiting:
-        node, rows = waiting.pop()
-        if "split_feature" not in node:
+
+    def descend(node: dict[str, Any], rows: Indices) -> None:
+        if "split_feature" in node:
+            left = values[rows, node["split_feature"]] <= np.float64(node["threshold"])
+            descend(node["left_child"], rows[left])
+            descend(node["right_child"], rows[~left])
+        else:
             leaf[rows] = node.get("leaf_index", 0)  # missing in a tree of one leaf
-            continue
-        left = values[rows, node["split_feature"]] <= np.float64(node["threshold"])
-        waiting += [(node["left_child"], rows[left]), (node["right_child"], rows[~left])]
+
+    descend(info["tree_structure"], np.arange(len(values)))
     return leaf
 
 
-def pair_terms(relevance: Floats, sign: Floats, weight: Floats) -> tuple[Floats, Floats]:
-    """Return the gradient and the pair weights of `RankNetLoss` over all pairs, times ``weight (...,)``.
+def pair_terms(relevance: Floats, sign: Floats, weight: float) -> tuple[Floats, Floats]:
+    """Return the gradient and the pair weights of `RankNetLoss` over all pairs of a graph, times ``weight``.
 
-    Relevances are ``(..., configs)``, higher is faster; ``sign (..., configs, configs)`` is `faster_by_sign` of
-    their costs. With p = 1 / (1 + exp(relevance of the faster - that of the slower)) a pair adds -p to the gradient
-    ``(..., configs)`` of the faster one and p to that of the slower; its weight, in ``(..., configs, configs)``, is
-    p (1 - p).
-    The Hessian is the Laplacian of the weights: their row sums on the diagonal, minus the weights.
+    Relevances are ``(configs,)``, higher is faster; ``sign (configs, configs)`` is `faster_by_sign` of the costs.
+    With p = 1 / (1 + exp(relevance of the faster - that of the slower)) a pair adds -p to the gradient of the
+    faster one, ``(configs,)``, and p to that of the slower; its weight, ``(configs, configs)``, is p (1 - p). The
+    Hessian is the Laplacian of the weights: their row sums on the diagonal, minus the weights.
     """
-    pairs = np.maximum(1.0, np.count_nonzero(sign, axis=(-2, -1)) / 2)[..., None]
-    wrong = expit(sign * (relevance[..., None, :] - relevance[..., :, None]))
-    gradient = -(sign * wrong).sum(axis=-1) / pairs * weight[..., None]
-    return gradient, np.abs(sign) * wrong * (1 - wrong) / pairs[..., None] * weight[..., None, None]
+    pairs = max(1.0, np.count_nonzero(sign) / 2)
+    wrong = expit(sign * (relevance - relevance[:, None]))
+    gradient = -(sign * wrong).sum(axis=-1) / pairs * weight
+    return gradient, np.abs(sign) * wrong * (1 - wrong) / pairs * weight
 
 
-def pooled(gradient: Floats, weights: Floats, held: Floats) -> tuple[Floats, Floats]:
-    """Return the derivatives of `pair_terms` by leaf value, ``(..., leaves)`` and ``(..., leaves, leaves)``.
+def newton_step(terms: Sequence[tuple[Floats, Floats]], counts: Sequence[Floats], ridge: float) -> Floats:
+    """Return the leaf values, ``(leaves,)``, that minimise the second-order loss plus ridge / 2 |values|^2.
 
-    Let S, ``held (..., configs, leaves)``, count a configuration's instances in each leaf. Leaf values v change the
-    relevances by S v, so the derivatives are S' gradient and S' L S, with L the Laplacian of the weights.
+    The loss is the mean over graphs with the derivatives ``terms`` (`pair_terms`). Let S, ``(configs, leaves)`` of
+    ``counts``, be a graph's number of instances in each leaf. Leaf values v change its relevances by S v, so the
+    derivatives by v are S' gradient and S' L S, with L the Laplacian of the weights. LightGBM's own leaf values
+    ignore that a configuration has several instances.
     """
-    turned = np.swapaxes(held, -2, -1)
-    curve: Floats = turned @ (weights.sum(axis=-1)[..., None] * held - weights @ held)
-    return (turned @ gradient[..., None])[..., 0], curve
-
-
-def newton_step(slope: Floats, curve: Floats, ridge: float) -> Floats:
-    """Return the leaf values that minimise the second-order loss: mean over graphs + ridge / 2 |values|^2.
-
-    With the derivatives of each graph (`pooled`), v ``(leaves,)`` solves (mean ``curve`` + ridge I) v = -mean
-    ``slope``. LightGBM's own leaf values ignore that a configuration has several instances.
-    """
-    graphs, leaves = slope.shape
-    step = np.linalg.solve(curve.sum(axis=0) / graphs + ridge * np.eye(leaves), -slope.sum(axis=0) / graphs)
-    return step.astype(np.float64)
+    slopes, curves = [], []
+    for (gradient, weights), in_leaf in zip(terms, counts, strict=True):
+        slopes.append(in_leaf.T @ gradient)
+        curves.append(in_leaf.T @ (weights.sum(axis=-1)[:, None] * in_leaf - weights @ in_leaf))
+    curve = np.sum(curves, axis=0) / len(curves)
+    step: Floats = np.linalg.solve(curve + ridge * np.eye(len(curve)), -np.sum(slopes, axis=0) / len(slopes))
+    return step

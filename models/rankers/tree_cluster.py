@@ -54,11 +54,11 @@ class TreeCluster:
                 with suppress(Exception):
                     self.client.restart(timeout=_RESTART)
                     self.client.wait_for_workers(workers, timeout=_RESTART)
-                raise ClusterError(
-                    f"a training on the cluster broke off ({(str(error).strip() or repr(error)).splitlines()[-1]})",
-                    expected="a scheduler, and workers with the same xlarank that live until it is done",
-                    do="give them more memory and train again, or leave out `engine=dask`",
-                ) from error
+                reason = (str(error).strip() or repr(error)).splitlines()[-1]
+                got = f"a training on the cluster broke off ({reason})"
+                expected = "a scheduler, and workers with the same xlarank that live until it is done"
+                do = "give them more memory and train again, or leave out `engine=dask`"
+                raise ClusterError(got, expected=expected, do=do) from error
         return lgb.Booster(model_str=re.sub(_NETWORK, "", text))
 
 
@@ -92,8 +92,7 @@ def _grow(client: Client, rows: Matrix, task: Task, rounds: int) -> str:
 
 
 def _free_port() -> int:
-    with socket.socket() as unused:
-        unused.bind(("", 0))
+    with socket.create_server(("", 0)) as unused:
         return int(unused.getsockname()[1])
 
 

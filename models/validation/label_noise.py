@@ -1,18 +1,31 @@
-"""Label noise of a graph and the tau it allows; identical configurations share a number in ``group``."""
+"""Label noise of a graph, the tau it allows, and the numbers of distinct configurations of a layout graph.
+
+Arrays ``cost`` and ``group`` hold a configuration each; identical configurations share a number in ``group``.
+"""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import polars as pl
+from numpy.typing import NDArray
 
+from xlarank.data.graph import LayoutGraph
+from xlarank.data.schema import MAX_RANK
+from xlarank.features.layout.row_types import LayoutFacts
+from xlarank.features.layout.time_model import TimeModel
+from xlarank.features.program.tensors import complete_layout, layout_key
 from xlarank.models.arrays import Floats, Integers
 from xlarank.models.validation.metrics import kendall_tau, pair_counts
 
-FOLDS: Final = 5
+_FOLDS: Final = 5
 #: Minimum number of repeated configurations for a tau; its standard error is then 0.13.
-FEWEST: Final = 30
+_FEWEST: Final = 30
+#: Maximum number of configurations in an additive fit.
+_CONFIGS: Final = 10_000
 
 
 def relative_std(cost: Floats, group: Integers) -> float | None:
@@ -29,14 +42,14 @@ def relative_std(cost: Floats, group: Integers) -> float | None:
 def run_tau(cost: Floats, group: Integers) -> float | None:
     """Return tau-b between the first and second runs of configurations; infinite costs (not measured) are ignored.
 
-    None for fewer than `FEWEST` configurations with two runs, or if all runs are equal, i.e. labels were copied.
+    None for fewer than `_FEWEST` configurations with two runs, or if all runs are equal, i.e. labels were copied.
     """
     known = np.flatnonzero(np.isfinite(cost))
     order = known[np.argsort(group[known], kind="stable")]
     _, start, count = np.unique(group[order], return_index=True, return_counts=True)
     first = start[count > 1]
     runs = cost[order[first]], cost[order[first + 1]]
-    return None if len(first) < FEWEST or np.array_equal(*runs) else pair_counts(*runs).tau_b
+    return None if len(first) < _FEWEST or np.array_equal(*runs) else pair_counts(*runs).tau_b
 
 
 def tau_ceiling(cost: Floats, group: Integers) -> float | None:
@@ -52,27 +65,101 @@ def tau_ceiling(cost: Floats, group: Integers) -> float | None:
 def set_tau(cost: Floats, group: Integers, sets: Integers) -> float | None:
     """Return the mean tau over folds if ``sets (distinct,)`` are ordered by their median cost in the other folds.
 
-    Identical configurations share a fold. None if fewer than `FEWEST` share a set.
+    Identical configurations share a fold. None if fewer than `_FEWEST` share a set.
     """
     measured, number = np.unique(group, return_inverse=True)
     members = np.bincount(sets[measured])
-    if members[members > 1].sum() < FEWEST:
+    if members[members > 1].sum() < _FEWEST:
         return None
-    fold, config_set = config_folds(len(measured))[number], sets[group]
+    rows = pl.DataFrame({"set": sets[group], "cost": cost})
     taus = []
-    for held in (fold == number for number in range(FOLDS)):
-        median = _medians(cost[~held], config_set[~held], len(members))
-        taus.append(kendall_tau(median[config_set[held]], cost[held]))
+    for in_test in _folds(len(measured)):
+        train, test = rows.filter(~in_test[number]), rows.filter(in_test[number])
+        medians = train.group_by("set").agg(median=pl.col("cost").quantile(0.5, "lower"))
+        scored = test.join(medians, on="set", how="left", maintain_order="left")
+        score = scored["median"].fill_null(train["cost"].median())
+        taus.append(kendall_tau(score.to_numpy(), test["cost"].to_numpy()))
     return float(np.mean(taus))
 
 
-def _medians(cost: Floats, sets: Integers, count: int) -> Floats:
-    """Return the lower median of each set, ``(count,)``; the median of all costs for empty sets."""
-    order = np.lexsort((cost, sets))
-    members = np.bincount(sets, minlength=count)
-    middle = np.cumsum(members) - members + np.maximum(members - 1, 0) // 2
-    return np.where(members > 0, cost[order[np.minimum(middle, len(order) - 1)]], np.median(cost))
+def _folds(count: int) -> list[NDArray[np.bool_]]:
+    """Return the members of each fold, ``(count,)``."""
+    fold = np.random.default_rng(0).permutation(count) % _FOLDS
+    return [fold == number for number in range(_FOLDS)]
 
 
-def config_folds(count: int) -> Integers:
-    return np.random.default_rng(0).permutation(count) % FOLDS
+@dataclass(frozen=True)
+class LayoutLabels:
+    """Noise of the labels of a layout graph; None if too few configurations are equal.
+
+    Attributes:
+        output_sets: number of distinct choices of the full layouts of all outputs.
+        model_times: number of distinct times by `TimeModel`.
+        repeat_std, set_std: `relative_std` of runtimes within identical configurations, and within output sets.
+        run_tau, ceiling, set_tau, additive_r2: results of the functions of that name, `tau_ceiling` for ceiling.
+    """
+
+    configurations: int
+    measured: int
+    distinct: int
+    output_sets: int
+    model_times: int
+    repeat_std: float | None
+    set_std: float | None
+    run_tau: float | None
+    ceiling: float | None
+    set_tau: float | None
+    additive_r2: float | None
+
+
+def describe_labels(graph: LayoutGraph) -> LayoutLabels:
+    """Count the distinct configurations of a graph and measure the noise of its labels."""
+    facts = LayoutFacts(graph)
+    default = facts.default_layout[graph.configurable[facts.table.node]]
+    layouts = complete_layout(facts.table.rows[:, :MAX_RANK].astype(np.int64), default)
+    keys = np.unique(layout_key(layouts), return_inverse=True)[1]
+    groups = tied_groups(keys.astype(np.int32)[facts.table.codes])
+    sets = np.unique(groups, axis=0, return_inverse=True)[1].reshape(-1)
+    row_ns = TimeModel(facts).row_ns
+    times = np.array([row_ns[rows].sum() for rows in facts.table.codes])  # all at once would take gigabytes
+    measured = graph.measured
+    group, cost = graph.duplicates.group[measured], graph.cost[measured]
+    runs = np.bincount(group, minlength=len(groups))
+    logs = np.bincount(group, np.log(cost), minlength=len(groups)) / np.maximum(runs, 1)
+    return LayoutLabels(
+        configurations=graph.configs, measured=int(measured.sum()), distinct=len(groups),
+        output_sets=int(sets.max()) + 1,
+        model_times=len(np.unique(np.log2(np.maximum(times, 1e-3)).round(12))),
+        repeat_std=relative_std(cost, group), set_std=relative_std(cost, sets[group]),
+        run_tau=run_tau(cost, group), ceiling=tau_ceiling(cost, group), set_tau=set_tau(cost, group, sets),
+        additive_r2=additive_r2(logs[runs > 0], groups[runs > 0]),
+    )  # fmt: skip
+
+
+def tied_groups(codes: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Return the distinct partitions, ``(configs, groups)``, by columns of ``codes (configs, nodes)``."""
+    partitions = {}
+    for column in codes.T:
+        _, first, inverse = np.unique(column, return_index=True, return_inverse=True)
+        numbers = np.argsort(np.argsort(first))[inverse].astype(np.int32)  # by first appearance
+        if len(first) > 1:
+            partitions[numbers.tobytes()] = numbers
+    return np.array([*partitions.values()], np.int32).reshape(len(partitions), len(codes)).T
+
+
+def additive_r2(values: Floats, groups: NDArray[np.int32]) -> float | None:
+    """Return the cross-validated R2 of an additive fit to ``values (configs,)``, a term per code of `tied_groups`.
+
+    None if all values are equal, or if there are more terms than 1,000 or half the configurations.
+    """
+    order = np.random.default_rng(0).permutation(len(values))[:_CONFIGS]
+    values, groups = values[order], groups[order]
+    terms = 1 + int(groups.max(axis=0, initial=0).sum())
+    if terms > min(1_000, len(values) / 2) or np.ptp(values) == 0:
+        return None
+    indicators = [group[:, None] == np.arange(1, group.max() + 1) for group in groups.T]
+    design = np.hstack([np.ones((len(values), 1)), *indicators])
+    centred, error = values - values.mean(), np.empty(len(values))
+    for test in _folds(len(values)):
+        error[test] = centred[test] - design[test] @ np.linalg.lstsq(design[~test], centred[~test], rcond=None)[0]
+    return 1 - float((error**2).sum() / (centred**2).sum())

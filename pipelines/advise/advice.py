@@ -13,9 +13,9 @@ from xlarank.data.files import atomic_write, write_json
 from xlarank.data.graph import LayoutGraph, read_graph
 from xlarank.data.hlo.compiler import constrain as layouts
 from xlarank.data.hlo.compiler.cycles import COUNTING
+from xlarank.data.hlo.compiler.functions import Pasted
 from xlarank.data.hlo.compiler.measuring import TOLERANCE
 from xlarank.data.hlo.compiler.outcome import Journal, Status
-from xlarank.data.hlo.compiler.pasted import Pasted
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import DEFAULT_TARGET, target_of
 from xlarank.data.hlo.messages import Message

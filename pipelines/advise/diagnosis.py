@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.hlo.compiler.constrain import Order, entry_shapes
-from xlarank.data.hlo.compiler.cycles import read_estimate
-from xlarank.data.hlo.compiler.operations import FREE, Operation, read_operations
+from xlarank.data.hlo.compiler.cycles import FREE, Operation, read_estimate, read_operations
+from xlarank.data.hlo.compiler.functions import Pasted, Place
 from xlarank.data.hlo.compiler.outcome import Outcome
-from xlarank.data.hlo.compiler.pasted import Pasted, Place
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.encoding import ELEMENT_TYPES
 from xlarank.data.hlo.messages import Message, instructions

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import permutations
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,12 +23,10 @@ from xlarank.data.schema import LAYOUT_COLUMNS
 from xlarank.features.layout.change import groups_of, tied_nodes
 from xlarank.features.layout.row_types import LayoutFacts
 
-#: ``rule``: tied nodes take rows together (`xlarank.features.layout.change`). ``none``: every node by itself.
-Tie = Literal["rule", "none"]
 Codes = NDArray[np.int32]
 
 #: Shares of the nodes that a random configuration sets.
-ACTIVITY: Final = (0.05, 0.15, 0.3, 0.6, 1.0)
+_ACTIVITY: Final = (0.05, 0.15, 0.3, 0.6, 1.0)
 #: Draws per requested configuration without a new one that end the search.
 _PATIENCE: Final = 50
 _CROSSOVER, _RESET, _CHANGED = 0.4, 0.15, (1, 1, 2, 3, 5)
@@ -50,14 +48,10 @@ class Candidates:
     group: NDArray[np.intp] | None = None
     least: NDArray[np.int64] | None = None
 
-    @property
-    def groups(self) -> int:
-        return len(self.rows)
-
     @cached_property
     def of_node(self) -> NDArray[np.intp]:
         """``(configurable nodes,)`` the group of each node, -1 for none."""
-        return np.arange(self.groups) if self.group is None else self.group
+        return np.arange(len(self.rows)) if self.group is None else self.group
 
     @property
     def nodes(self) -> int:
@@ -73,11 +67,6 @@ class Candidates:
     def free(self) -> NDArray[np.intp]:
         """Groups with several candidate rows."""
         return np.flatnonzero(self.choices > 1)
-
-    @property
-    def free_nodes(self) -> NDArray[np.intp]:
-        """Positions of the nodes with several candidate rows."""
-        return np.flatnonzero(np.isin(self.of_node, self.free))
 
     @property
     def space(self) -> int:
@@ -114,11 +103,11 @@ def candidate_rows(
     rows = []
     for node, settable in zip(graph.configurable, _settable(facts, min_elements), strict=True):
         choices: dict[tuple[int, ...], None] = {(): None}
-        if settable:
-            for order in _orders(tuple(facts.default_layout[node, : facts.rank[node]].tolist()), rng):
-                if len(choices) >= per_node:
-                    break
-                choices[order] = None
+        orders = _orders(tuple(facts.default_layout[node, : facts.rank[node]].tolist()), rng) if settable else ()
+        for order in orders:
+            if len(choices) >= per_node:
+                break
+            choices[order] = None
         rows.append(_rows(choices))
     return Candidates(tuple(rows))
 
@@ -160,11 +149,22 @@ def _orders(default: tuple[int, ...], rng: np.random.Generator) -> Iterator[tupl
 def random_configurations(candidates: Candidates, count: int, rng: np.random.Generator) -> Codes:
     """Return ``(configs, groups)`` distinct codes, the compiler's choice first; at most as many as there are.
 
-    Each configuration draws from `ACTIVITY` the share of nodes that it sets, then their rows; groups of tied nodes
+    Each configuration draws from `_ACTIVITY` the share of nodes that it sets, then their rows; groups of tied nodes
     draw from all their rows, as in Google's random collections.
     """
-    default = np.zeros((1, candidates.groups), np.int32)
-    return _collect(default, min(count, candidates.space), lambda: _draw(candidates, rng))
+    default: Codes = np.zeros((1, len(candidates.rows)), np.int32)
+
+    def draw() -> NDArray[np.int32]:
+        if candidates.least is not None:
+            tied: NDArray[np.int32] = rng.integers(candidates.least, candidates.choices).astype(np.int32)
+            return tied
+        code = np.zeros(len(candidates.rows), np.int32)
+        if len(candidates.free):
+            active = candidates.free[rng.random(len(candidates.free)) < rng.choice(_ACTIVITY)]
+            code[active] = rng.integers(1, candidates.choices[active])
+        return code
+
+    return _collect(default, min(count, candidates.space), draw)
 
 
 def breed(
@@ -175,12 +175,25 @@ def breed(
     A child copies a parent or crosses two; then one to five nodes take another row or the compiler's choice.
     """
     old = np.unique(parents if known is None else np.concatenate([parents, known]), axis=0)
-    return _collect(old, len(old) + count, lambda: _child(candidates, parents, rng))[len(old) :]
+
+    def child() -> NDArray[np.int32]:
+        code: NDArray[np.int32] = parents[rng.integers(len(parents))].copy()
+        if rng.random() < _CROSSOVER:
+            other = parents[rng.integers(len(parents))]
+            code = np.where(rng.random(len(candidates.rows)) < 0.5, code, other)
+        if len(free := candidates.free):
+            changed = rng.choice(free, min(len(free), int(rng.choice(_CHANGED))), replace=False)
+            code[changed] = np.where(
+                rng.random(len(changed)) < _RESET, 0, rng.integers(candidates.choices[changed])
+            )
+        return code
+
+    return _collect(old, len(old) + count, child)[len(old) :]
 
 
 def evolve(
     candidates: Candidates, score: Callable[[Codes], NDArray[np.floating]], count: int, rng: np.random.Generator,
-    *, population: int = 64, generations: int = 12,
+    *, population: int, generations: int,
 ) -> Codes:  # fmt: skip
     """Return up to ``count`` distinct codes ``(configs, groups)``: the compiler's choice, then the best by score.
 
@@ -188,7 +201,7 @@ def evolve(
     population breeds. Scores are compared only within one call of ``score``, so it may rank the codes it gets.
     """
     population = max(population, count)
-    default = np.zeros((1, candidates.groups), np.int32)
+    default = np.zeros((1, len(candidates.rows)), np.int32)
     living = np.concatenate([default, breed(candidates, default, population - 1, rng)])
     living = living[np.argsort(score(living), kind="stable")]
     seen = living
@@ -200,27 +213,6 @@ def evolve(
         together = np.concatenate([living, children])
         living = together[np.argsort(score(together), kind="stable")[:population]]
     return np.concatenate([default, living[living.any(axis=1)]])[:count]
-
-
-def _draw(candidates: Candidates, rng: np.random.Generator) -> NDArray[np.int32]:
-    if candidates.least is not None:
-        return rng.integers(candidates.least, candidates.choices).astype(np.int32)
-    code = np.zeros(candidates.groups, np.int32)
-    if len(candidates.free):
-        active = candidates.free[rng.random(len(candidates.free)) < rng.choice(ACTIVITY)]
-        code[active] = rng.integers(1, candidates.choices[active])
-    return code
-
-
-def _child(candidates: Candidates, parents: Codes, rng: np.random.Generator) -> NDArray[np.int32]:
-    child: NDArray[np.int32] = parents[rng.integers(len(parents))].copy()
-    if rng.random() < _CROSSOVER:
-        other = parents[rng.integers(len(parents))]
-        child = np.where(rng.random(candidates.groups) < 0.5, child, other)
-    if len(candidates.free):
-        changed = rng.choice(candidates.free, min(len(candidates.free), int(rng.choice(_CHANGED))), replace=False)
-        child[changed] = np.where(rng.random(len(changed)) < _RESET, 0, rng.integers(candidates.choices[changed]))
-    return child
 
 
 def _collect(first: Codes, count: int, draw: Callable[[], NDArray[np.int32]]) -> Codes:

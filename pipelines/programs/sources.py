@@ -7,10 +7,11 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +23,12 @@ from xlarank.data.hlo.compiler.constrain import constrain, layouts_of
 from xlarank.data.hlo.compiler.outcome import Journal, Outcome, Status
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.xla import Lowered
-from xlarank.data.hlo.messages import HloComputationProto, HloModuleProto, Message, ModuleTuningData
+from xlarank.data.hlo.messages import HloModuleProto, Message, ModuleTuningData
 from xlarank.data.hlo.reading import graph_name, module_graph, module_of, read_program
 from xlarank.data.writing import write_graph
-from xlarank.pipelines.programs.candidates import Candidates, Tie, candidate_rows, tied_candidates
+from xlarank.pipelines.programs.candidates import Candidates, candidate_rows, tied_candidates
 
-Search = Literal["random", "evolve"]
+_KNOWN: Final = {"search": ("random", "evolve"), "tie": ("rule", "none")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,16 +42,16 @@ class SearchSettings:
         per_node: maximum candidate rows of a node that is not tied, the compiler's default included.
     """
 
-    search: Search = "random"
+    search: str = "random"
     configs: int = 64
     seed: int = 0
-    tie: Tie = "rule"
+    tie: str = "rule"
     per_node: int = 8
 
     def __post_init__(self) -> None:
-        for what, given, known in (("search", self.search, get_args(Search)), ("tie", self.tie, get_args(Tie))):
-            if given not in known:
-                raise XlarankError(f"the {what} is {given!r}", expected=" or ".join(known))
+        for name, known in _KNOWN.items():
+            if (value := getattr(self, name)) not in known:
+                raise XlarankError(f"the {name} is {value!r}", expected=" or ".join(known))
         if self.configs < 1:
             raise XlarankError(f"{self.configs} configurations were asked for", expected="at least 1")
 
@@ -94,8 +95,8 @@ def load_program(program: str, compiler: Compiler, name: str | None = None, *, o
     else:
         message = read_program(path)
         name, module = name or graph_name(path), module_of(message)
-        there = isinstance(message, ModuleTuningData)
-        lowered = Lowered(module.SerializeToString()) if there else compiler.lower(module=module)
+        is_tuning = isinstance(message, ModuleTuningData)
+        lowered = Lowered(module.SerializeToString()) if is_tuning else compiler.lower(module=module)
         before = HloModuleProto.FromString(lowered.module)  # the compiler's has lost how inputs and outputs lie
         before.input_output_alias.CopyFrom(module.input_output_alias)
         before.frontend_attributes.CopyFrom(module.frontend_attributes)
@@ -142,17 +143,16 @@ def configuration_key(rows: NDArray[np.int8]) -> str:
 def program_hash(module: Message) -> str:
     """Return a digest of a program without its source lines."""
     digest = hashlib.sha256()
-    for computation in module.computations:
-        copy = HloComputationProto.FromString(computation.SerializeToString())
-        for instruction in copy.instructions:
+    for computation in map(deepcopy, module.computations):
+        for instruction in computation.instructions:
             instruction.ClearField("metadata")
-        digest.update(copy.SerializeToString(deterministic=True))
+        digest.update(computation.SerializeToString(deterministic=True))
     return digest.hexdigest()
 
 
 @dataclass(frozen=True)
 class Collected:
-    """A written collection.
+    """A collection of labels.
 
     Attributes:
         path: the npz file, beside the module and the manifest; for tiles the manifest.

@@ -11,9 +11,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.hlo.compiler.cycles import Estimate
-from xlarank.data.hlo.compiler.outcome import Journal, Outcome, Status
-from xlarank.data.hlo.compiler.pasted import Pasted
+from xlarank.data.hlo.compiler.functions import Pasted
+from xlarank.data.hlo.compiler.outcome import Estimate, Journal, Outcome, Status
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.messages import Message
 
@@ -109,21 +108,19 @@ class Stopwatch:
 
     def time(self, outcomes: Sequence[Outcome], module: Callable[[int], Message]) -> list[Outcome]:
         """Return outcomes with nanoseconds as their estimate; the first ever is that of the default."""
-        known = self._results.keys()
+        results = self._results
         compiled = [(at, outcome.fingerprint) for at, outcome in enumerate(outcomes) if outcome.status is Status.OK]
-        programs = {key: module(at) for at, key in compiled if key not in known}
-        if programs:
+        if programs := {key: module(at) for at, key in compiled if key not in results}:
             name, plain = self._default = self._default or next(iter(programs.items()))
             timings = time_programs(
                 self.compiler, plain, {name: plain} | programs, minutes=_BATCH_MINUTES, journal=self.journal
             )
-            if not known:
-                self._results[name] = {"estimate": Estimate(timings.nanoseconds()[name])}
-            default = self._results[name]["estimate"].cycles
+            if not results:
+                results[name] = {"estimate": Estimate(timings.nanoseconds()[name])}
             for key in programs.keys() - {name}:
-                self._results[key] = (
-                    {"status": Status.FAILED, "message": timings.problems[key]}
-                    if key in timings.problems
-                    else {"estimate": Estimate(round(default / timings.speedup(name, key)[0]))}
-                )
-        return [replace(outcome, **self._results.get(outcome.fingerprint, {})) for outcome in outcomes]
+                if key in timings.problems:
+                    results[key] = {"status": Status.FAILED, "message": timings.problems[key]}
+                else:
+                    speedup = timings.speedup(name, key)[0]
+                    results[key] = {"estimate": Estimate(round(results[name]["estimate"].cycles / speedup))}
+        return [replace(outcome, **results.get(outcome.fingerprint, {})) for outcome in outcomes]

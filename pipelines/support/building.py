@@ -27,8 +27,14 @@ from xlarank.features.assemble import assemble
 from xlarank.features.recipe import Recipe, Source
 from xlarank.features.rows import GraphRows, at_most
 from xlarank.features.store import StoredGraph
-from xlarank.pipelines.support.cluster import SAME_CODE, connected, require_workers
-from xlarank.pipelines.support.processes import end_with_parent, environment, interrupts_held_back
+from xlarank.pipelines.support.processes import (
+    SAME_CODE,
+    connected,
+    end_with_parent,
+    environment,
+    interrupts_held_back,
+    require_workers,
+)
 
 #: Maximum numbers of configurations and graphs whose rows share a file, unless it is a single graph: a column has a
 #: fixed cost in each file, and an interruption loses a file.

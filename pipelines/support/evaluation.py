@@ -1,39 +1,45 @@
-"""Evaluations of rankings: a tidy frame of metrics, and views of it."""
+"""Evaluations of rankings by a model or by rules: metrics of graphs, summaries and verdicts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
-import polars as pl
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import counted
 from xlarank.data.family import program_family
+from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest, each_graph
-from xlarank.models.arrays import Floats, Indices
+from xlarank.features.targets import target_of
+from xlarank.models.arrays import Floats, Indices, Integers
 from xlarank.models.trained import Scores, TrainedModel
-from xlarank.models.validation.evaluation import RANDOM, baselines, evaluate_graph
-from xlarank.models.validation.metrics import (
-    METRICS,
-    SPEEDUPS,
-    bootstrap_interval,
-    difference,
-    graph_metrics,
-    summarise,
-    summary,
-)
-from xlarank.pipelines.support.results import SCHEMA, results_table
+from xlarank.models.validation import metrics as validation_metrics
+from xlarank.models.validation.label_noise import tau_ceiling
+from xlarank.models.validation.metrics import METRICS, SPEEDUPS, graph_metrics, summarise
 
-#: ``{graph: {metric: value}}`` by ranker and seed; the seed is None for the mean of all seeds.
-Rankings = dict[tuple[str, int | None], dict[str, dict[str, float]]]
+#: ``{graph: {metric: value}}``
+Metrics = dict[str, dict[str, float]]
+#: Metrics by ranker and seed; the seed is None for the mean of all seeds.
+Rankings = dict[tuple[str, int | None], Metrics]
 
 #: Name prefix of rankers that need no model.
 RULE: Final = "rule: "
+FILE_ORDER: Final = "file order"
+RANDOM: Final = "random"
+ESTIMATED_TIME: Final = "estimated time"
+#: Single columns that rank layouts best in measured or estimated collections; smaller is faster.
+_LAYOUT_RULES: Final = {
+    "fewest layouts set": validation_metrics.LAYOUTS_SET,
+    "padded bytes of set outputs": "outputs__all_padded__ratio",
+    "bytes of changed layouts": "change__all_bytes__ratio",
+    "bytes of disagreeing layouts": "disagreement__mismatch_1hop_bytes__share",
+}
+_OUTPUT_VOLUME, _KERNEL_VOLUME = "bounds__output_volume__log", "bounds__kernel_volume__log"
 #: First words of a verdict.
 BETTER, WORSE, UNSURE, SINGLE = "better than", "worse than", "too close to tell from", "on one graph alone, beside"
 
@@ -44,37 +50,15 @@ class Evaluation:
 
     Attributes:
         graphs: description of the evaluated graphs: a split, or the unit that was held out.
-        results: a row of `xlarank.pipelines.support.results.SCHEMA` for each metric; the ranker that is evaluated,
-            or that others are compared with, comes first in each collection.
+        rankings: metrics by collection; the ranker that is evaluated, or that others are compared with, is first.
         left_out: collection (or ``collection graph``) -> why it was not evaluated.
         notes: caveats.
     """
 
     graphs: str
-    results: pl.DataFrame = field(default_factory=SCHEMA.to_frame)
+    rankings: dict[str, Rankings] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-
-    def add(
-        self, rankings: Rankings, place: tuple[str, str, str | None], *, tuned: bool | None = None,
-        seconds: Mapping[str, float] | None = None,
-    ) -> None:  # fmt: skip
-        """Add rankings of a ``place`` (collection, split, held_out_by); ``seconds`` are those of the first."""
-        tables = [
-            results_table(metrics, ranker, place=place, tuned=None if ranker.startswith(RULE) else tuned, seed=seed,
-                          seconds=None if number else seconds)
-            for number, ((ranker, seed), metrics) in enumerate(rankings.items())
-        ]  # fmt: skip
-        self.results = pl.concat([self.results, *tables])
-
-    def rankings(self) -> dict[str, Rankings]:
-        """Return the rankings of each collection."""
-        collections: dict[str, Rankings] = {}
-        columns = self.results.select("collection", "ranker", "seed", "graph", "metric", "value")
-        for collection, ranker, seed, graph, metric, value in columns.iter_rows():
-            metrics = collections.setdefault(collection, {}).setdefault((ranker, seed), {})
-            metrics.setdefault(graph, {})[metric] = value
-        return collections
 
     @property
     def report(self) -> dict[str, dict[str, dict[str, Any]]]:
@@ -84,7 +68,23 @@ class Evaluation:
         over graphs (``seeds_std``) and the mean with identical configurations counted once (``repeats_once``), and
         the tau of layouts its ``ceiling`` by graph.
         """
-        return {collection: _report(collection, rankings) for collection, rankings in self.rankings().items()}
+        reports = {}
+        for collection, rankings in self.rankings.items():
+            (ranker, _), metrics = next(iter(rankings.items()))
+            summaries = summarise(metrics)
+            shown = [name for name in (*METRICS, *SPEEDUPS) if name in summaries]
+            reports[collection] = report = {name: summaries[name] for name in shown}
+            rules = rules_of(rankings)
+            seeds = [of for (name, seed), of in rankings.items() if name == ranker and seed is not None]
+            for metric in METRICS if rules else ():
+                values = report[metric]
+                values["baselines"] = {rule: float(column(of, metric).mean()) for rule, of in rules.items()}
+                by_seed = [column(of, metric) for of in seeds]
+                values["seeds_std"] = float(np.stack(by_seed, 1).mean(axis=0).std(ddof=1)) if seeds else None
+                values["repeats_once"] = float(column(metrics, f"{metric}_once").mean())
+            if rules and collection.startswith("layout:"):
+                report["tau"]["ceiling"] = ceilings_of(metrics) or None
+        return reports
 
     @property
     def comparison(self) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
@@ -93,27 +93,29 @@ class Evaluation:
         ``difference`` is that to the first ranker, by `xlarank.models.validation.metrics.difference`.
         """
         compared: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
-        for collection, rankings in self.rankings().items():
-            first, *others = rankings.items()
+        for collection, rankings in self.rankings.items():
             compared[collection] = {ranker: summarise(metrics) for (ranker, _), metrics in rankings.items()}
+            first, *others = rankings.items()
             for (ranker, _), metrics in others:
                 for metric, values in compared[collection][ranker].items():
-                    values["difference"] = difference(metrics, first[1], metric)
+                    values["difference"] = validation_metrics.difference(metrics, first[1], metric)
         return compared
 
     @property
     def verdicts(self) -> dict[str, str]:
-        return {collection: verdict(collection, rankings) for collection, rankings in self.rankings().items()}
+        return {collection: verdict(collection, rankings) for collection, rankings in self.rankings.items()}
 
 
 def add_metrics(
     rankings: Rankings, collection: Collection, rows: GraphRows, ranker: str, scores: Scores,
-    picked: Indices | None = None,
+    picked: Indices | slice = slice(None),
 ) -> None:  # fmt: skip
-    """Add a graph's metrics for the ranker's mean scores, for each seed if several, and for rules."""
+    """Add a graph's metrics for the ranker's mean scores, for each seed if several, and for rules.
+
+    Metrics are of all configurations, or of ``picked`` ones.
+    """
     rankings.setdefault((ranker, None), {})[rows.name] = evaluate_graph(collection, rows, scores.mean, picked)
-    chosen = slice(None) if picked is None else picked
-    cost, group = rows.cost[chosen], rows.group[chosen]
+    cost, group = rows.cost[picked], rows.group[picked]
     for seed, score in enumerate(scores.per_seed if len(scores.per_seed) > 1 else ()):
         metrics = graph_metrics(collection.kind, score[group], cost, group)
         rankings.setdefault((ranker, seed), {})[rows.name] = metrics
@@ -121,20 +123,100 @@ def add_metrics(
         rankings.setdefault((RULE + rule, None), {})[rows.name] = metrics
 
 
+def evaluate_graph(
+    collection: Collection, rows: GraphRows, scores: Floats, picked: Indices | slice = slice(None)
+) -> dict[str, float]:
+    """Return the metrics of ``(rows,)`` scores of a labelled graph.
+
+    Includes `METRICS`, each also as ``<metric>_once`` with identical configurations counted once; `SPEEDUPS` if the
+    cost of the compiler's default is known; and ``tau_ceiling`` if enough layouts were measured twice.
+    """
+    kind, compiler = collection.kind, validation_metrics.compiler_cost(collection.kind, rows)
+    cost, group = rows.cost[picked], rows.group[picked]
+    score = scores[group]
+    metrics, once = graph_metrics(kind, score, cost, group), graph_metrics(kind, *each_once(score, cost, group))
+    metrics |= {f"{metric}_once": value for metric, value in once.items()}
+    if compiler is not None:
+        metrics |= validation_metrics.speedups(score, rows.row_cost[group], compiler, group)
+    if kind == "layout" and (ceiling := tau_ceiling(cost, group)) is not None:
+        metrics["tau_ceiling"] = ceiling
+    return metrics
+
+
+def baselines(collection: Collection, rows: GraphRows, picked: Indices | slice = slice(None)) -> Metrics:
+    """Return a graph's metrics under rules that need no model, by rule.
+
+    Layouts are ranked by single columns; tiles by volume and by the distance of their log bounds from the first
+    configuration; both by estimated time if available. Metrics of the random order are expected values.
+    """
+    kind, cost, group = collection.kind, rows.cost[picked], rows.group[picked]
+    columns: dict[str, tuple[str, ...]] = {name: (column,) for name, column in _LAYOUT_RULES.items()}
+    columns[ESTIMATED_TIME] = target_of(collection).estimate.get(kind, ())
+    known = {name: used for name, used in columns.items() if used and set(used) <= set(rows.columns)}
+    orders = {FILE_ORDER: np.arange(len(rows.cost), dtype=np.float64)}
+    orders |= {name: _values(rows, used).sum(axis=1) for name, used in known.items()}
+    if {_OUTPUT_VOLUME, _KERNEL_VOLUME} <= set(rows.columns):
+        orders["largest output tile"] = -_values(rows, [_OUTPUT_VOLUME])[:, 0]
+        orders["largest tile"] = -_values(rows, [_OUTPUT_VOLUME, _KERNEL_VOLUME]).sum(axis=1)
+        if rows.ids[0] == 0:
+            bounds = _values(rows, [name for name in rows.columns if name.startswith("bounds__")])
+            orders["nearest to the first configuration"] = np.abs(bounds - bounds[0]).sum(axis=1)
+    metrics = {name: graph_metrics(kind, order[picked], cost, group) for name, order in orders.items()}
+    return {FILE_ORDER: metrics.pop(FILE_ORDER), RANDOM: _random(kind, cost, group), **metrics}
+
+
+def _values(rows: GraphRows, names: Sequence[str]) -> Floats:
+    """Return ``(configs, names)`` values of columns, in the order of the rows."""
+    used = np.array([i for i, name in enumerate(rows.columns) if name in names])
+    return rows.matrix(used=used)[rows.group].astype(np.float64)
+
+
+def _random(kind: Kind, cost: Floats, group: Integers) -> dict[str, float]:
+    """Return the expected metrics of the random order."""
+    known = np.isfinite(cost)
+    least = np.sort(each_once(cost[known], cost[known], group[known])[1])
+    first, fifth = (_expected_least(least, k) / least[0] - 1 for k in (1, 5))
+    return dict(zip(METRICS, (0.0, 0.5, first, fifth, 0.0 if kind == "layout" else 1 - fifth, 0.0), strict=True))
+
+
+def _expected_least(ascending: Floats, k: int) -> float:
+    """Return the expected minimum of ``k`` values drawn without replacement.
+
+    The i-th smallest of n is the minimum with probability C(n - i, k - 1) / C(n, k).
+
+    >>> [round(_expected_least(np.array([1.0, 2.0, 4.0]), k), 6) for k in (1, 2)]
+    [2.333333, 1.333333]
+    """
+    n = len(ascending)
+    if k >= n:
+        return float(ascending[0])
+    after = n - np.arange(1, n - k + 1)
+    chance = np.cumprod(np.concatenate([[k / n], (after - k + 1) / after]))
+    return float(chance @ ascending[: len(chance)])
+
+
+def each_once(score: Floats, cost: Floats, group: Integers) -> tuple[Floats, Floats, Integers]:
+    """Return score, smallest cost and number of each distinct configuration."""
+    numbers, first, inverse = np.unique(group, return_index=True, return_inverse=True)
+    least = np.full(len(numbers), np.inf)
+    np.minimum.at(least, inverse, cost)
+    return score[first], least, numbers
+
+
 def graphs_to_score(
     workspace: Workspace, collection: Collection, split: str, manifest: Manifest, left_out: dict[str, str],
-    refuse: Callable[[str], str] = lambda name: "",
+    refuse: Callable[[str], str],
 ) -> Iterator[GraphRows]:  # fmt: skip
     """Yield the labelled, rankable graphs of a split; add the reasons for others to ``left_out``.
 
     ``refuse`` returns why a graph is to be left out by its name, or nothing.
     """
     for rows in each_graph(workspace, collection, split, manifest):
-        why = "all its configurations cost the same" if not rows.rankable else refuse(rows.name)
+        reason = "all its configurations cost the same" if not rows.rankable else refuse(rows.name)
         if not rows.labelled:
-            why = "its labels are withheld"
-        if why:
-            left_out[rows.name] = why
+            reason = "its labels are withheld"
+        if reason:
+            left_out[rows.name] = reason
         else:
             yield rows
 
@@ -144,7 +226,7 @@ def column(metrics: Mapping[str, Mapping[str, float]], metric: str = "score") ->
     return np.array([values[metric] for values in metrics.values()])
 
 
-def rules_of(rankings: Rankings) -> dict[str, dict[str, dict[str, float]]]:
+def rules_of(rankings: Rankings) -> dict[str, Metrics]:
     """Return the rankings that need no model, by rule."""
     return {ranker.removeprefix(RULE): of for (ranker, _), of in rankings.items() if ranker.startswith(RULE)}
 
@@ -154,33 +236,12 @@ def ceilings_of(metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     return {name: values["tau_ceiling"] for name, values in metrics.items() if "tau_ceiling" in values}
 
 
-def _report(collection: str, rankings: Rankings) -> dict[str, dict[str, Any]]:
-    (ranker, _), metrics = next(iter(rankings.items()))
-    shown = (*METRICS, *SPEEDUPS)
-    report = summarise({
-        graph: {key: values[key] for key in shown if key in values} for graph, values in metrics.items()
-    })  # fmt: skip
-    rules = rules_of(rankings)
-    if not rules:
-        return report
-    seeds = [graphs for (name, seed), graphs in rankings.items() if name == ranker and seed is not None]
-    for metric in METRICS:
-        values = report[metric]
-        values["baselines"] = {rule: float(column(graphs, metric).mean()) for rule, graphs in rules.items()}
-        means = np.stack([column(graphs, metric) for graphs in seeds], axis=1).mean(axis=0) if seeds else None
-        values["seeds_std"] = None if means is None else float(means.std(ddof=1))
-        values["repeats_once"] = float(column(metrics, f"{metric}_once").mean())
-    if collection.startswith("layout:"):
-        report["tau"]["ceiling"] = ceilings_of(metrics) or None
-    return report
-
-
 def score_name(collection: str) -> str:
     """Return the name of the score of a collection."""
     return "Kendall tau" if collection.startswith("layout:") else "1 - slowdown@5"
 
 
-def with_interval(about: Mapping[str, Any]) -> str:
+def with_interval(summary: Mapping[str, Any]) -> str:
     """Return the mean of `xlarank.models.validation.metrics.summary` with its 95 % interval; one graph has none.
 
     >>> with_interval({"mean": 0.25, "low": 0.2, "high": 0.3, "graphs": {"a": 0.2, "b": 0.3}})
@@ -188,8 +249,8 @@ def with_interval(about: Mapping[str, Any]) -> str:
     >>> with_interval({"mean": 0.25, "low": 0.25, "high": 0.25, "graphs": {"a": 0.25}})
     '0.250'
     """
-    interval = f" ({about['low']:.3f} to {about['high']:.3f})" if len(about["graphs"]) > 1 else ""
-    return f"{about['mean']:.3f}{interval}".replace("-0.000", "0.000")
+    interval = f" ({summary['low']:.3f} to {summary['high']:.3f})" if len(summary["graphs"]) > 1 else ""
+    return f"{summary['mean']:.3f}{interval}".replace("-0.000", "0.000")
 
 
 def count_unseen(model: TrainedModel, names: Iterable[str]) -> int:
@@ -208,11 +269,11 @@ def verdict(collection: str, rankings: Rankings) -> str:
     """
     metrics = next(iter(rankings.values()))
     scores = {name: values["score"] for name, values in metrics.items()}
-    score = f"{score_name(collection)} {with_interval(summary(scores))}"
+    score = f"{score_name(collection)} {with_interval(validation_metrics.summary(scores))}"
     rules = {name: column(of) for name, of in rules_of(rankings).items() if name != RANDOM}
     rule = max(rules, key=lambda name: rules[name].mean())
     ahead = column(metrics) - rules[rule]
-    low, high = bootstrap_interval(ahead)
+    low, high = validation_metrics.bootstrap_interval(ahead)
     beside = f"the best rule without learning ({rule}, {rules[rule].mean():.3f})"
     if len(metrics) == 1:
         return f"{SINGLE} {beside}: {score}"

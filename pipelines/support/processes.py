@@ -1,7 +1,8 @@
-"""Child processes on this machine, which end with their parent."""
+"""Child processes on this machine, which end with their parent, and connections to Dask clusters."""
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import signal
@@ -9,16 +10,24 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
-from xlarank.data.errors import XlarankError
+from xlarank.data.errors import ClusterError, XlarankError
 from xlarank.pipelines.support.progress import Progress
+
+if TYPE_CHECKING:  # optional dependency, imported only if a cluster is used
+    from distributed import Client, LocalCluster
 
 #: Seconds between checks of the time limit, and until a finished process is killed.
 _POLL, _GRACE = 0.5, 10.0
+SAME_CODE: Final = "install the same xlarank on all machines"
+#: Seconds to wait for the scheduler, and for its first worker.
+_PATIENCE: Final = 20.0
+#: Loggers to silence; they report every lost worker.
+_LOGGERS: Final = ("distributed", "distributed.client", "tornado.application")
 
 
 @contextmanager
@@ -93,8 +102,8 @@ def isolated(function: Callable[..., Any], *arguments: Any, limit: float, progre
     except (EOFError, OSError):  # OSError: it ended in the middle of a message
         process.join()
         code = process.exitcode or 0
-        why = f"signal {-code}, most likely for want of memory" if code < 0 else f"exit code {code}"
-        raise XlarankError(f"its process ended with {why}") from None
+        reason = f"signal {-code}, most likely for want of memory" if code < 0 else f"exit code {code}"
+        raise XlarankError(f"its process ended with {reason}") from None
     finally:
         process.kill()
         process.join()
@@ -124,3 +133,61 @@ def _work(parent: Connection, function: Callable[..., Any], arguments: Any, name
     except Exception as error:  # a bug: its traceback would be lost with the process
         answer = ("error", RuntimeError("".join(traceback.format_exception(error))))
     parent.send(answer)
+
+
+@contextmanager
+def connected(scheduler: str, workers: int = 0) -> Iterator[Client]:
+    """Yield a client of a running scheduler, or of a temporary "local" cluster of ``workers`` (0: one per core).
+
+    Raises `ClusterError` if Dask is missing, or no scheduler or no worker answers.
+    """
+    try:
+        from distributed import Client
+    except ImportError as error:
+        got, do = "a cluster was asked for, and Dask is not installed", "pip install 'xlarank[dask]'"
+        raise ClusterError(got, expected="the extra dask", do=do) from error
+    with ExitStack() as stack:
+        for logger in map(logging.getLogger, _LOGGERS):
+            stack.callback(logger.setLevel, logger.level)
+            logger.setLevel(logging.CRITICAL + 1)
+        try:
+            address = scheduler
+            if scheduler == "local":
+                address = stack.enter_context(local_cluster(workers or os.cpu_count() or 1)).scheduler_address
+            client = stack.enter_context(Client(address, timeout=_PATIENCE, set_as_default=False))
+        except (OSError, RuntimeError, ValueError, TypeError, ImportError) as error:
+            got = f"no Dask scheduler answers at {scheduler} ({(str(error) or repr(error)).splitlines()[0]})"
+            do = "start one with `dask scheduler`, or check `scheduler`"
+            raise ClusterError(got, expected="host:port of a running scheduler, or local", do=do) from error
+        require_workers(client, _PATIENCE)
+        yield client
+
+
+def require_workers(client: Client, patience: float) -> int:
+    """Return the total threads of all workers; raise `ClusterError` if none reports in ``patience`` seconds."""
+    try:
+        client.wait_for_workers(1, timeout=patience)
+    except TimeoutError as error:
+        address = client.scheduler.address
+        do = f"start some with `dask worker {address} --nthreads 1 --nworkers N` and run the same command again"
+        raise ClusterError(f"the scheduler at {address} has no workers", expected="one or more", do=do) from error
+    return sum(client.nthreads().values())
+
+
+@contextmanager
+def local_cluster(workers: int) -> Iterator[LocalCluster]:
+    """Start a cluster of single-threaded worker processes on this machine and yield it."""
+    import dask
+    from distributed import LocalCluster
+
+    # on a busy machine, restarting a dead worker can exceed Dask's default of 15 s
+    with dask.config.set({"distributed.deploy.lost-worker-timeout": "15 minutes"}):
+        with interrupts_held_back():
+            cluster = LocalCluster(
+                n_workers=workers, threads_per_worker=1, processes=True, host="127.0.0.1",
+                # no dashboard (needs bokeh) and no fixed port (may be taken)
+                dashboard_address="127.0.0.1:0", scheduler_kwargs={"dashboard": False},
+                silence_logs=logging.CRITICAL,
+            )  # fmt: skip
+        with cluster:
+            yield cluster

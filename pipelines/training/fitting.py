@@ -30,7 +30,7 @@ from xlarank.models.trained import Continued, ModelCard, save_model
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.folds import KIND, Fallback, Fold, FoldPlan, learned_kinds
 from xlarank.models.validation.metrics import objective_value, require_selection, summarise
-from xlarank.pipelines.support.cluster import connected
+from xlarank.pipelines.support.processes import connected
 from xlarank.pipelines.support.progress import Progress
 from xlarank.pipelines.support.results import results_table, write_results
 from xlarank.pipelines.support.score_files import drop_predictions, write_out_of_fold

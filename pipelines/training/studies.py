@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -82,16 +83,14 @@ def open_storage(options: StudyOptions, folder: Path) -> Iterator[BaseStorage]:
     """
     from sqlalchemy.exc import SQLAlchemyError
 
+    address = options.storage or f"journal:{folder / 'journal.log'}"
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", category=optuna.exceptions.ExperimentalWarning)
-            if options.storage is None:
-                yield _journal(folder / "journal.log")
+            if address.startswith("journal:"):
+                yield _journal(Path(address.removeprefix("journal:").removeprefix("//")))
                 return
-            if options.storage.startswith("journal:"):
-                yield _journal(Path(options.storage.removeprefix("journal:").removeprefix("//")))
-                return
-            storage = _database(options.storage)
+            storage = _database(address)
             try:
                 yield storage
             finally:
@@ -102,8 +101,8 @@ def open_storage(options: StudyOptions, folder: Path) -> Iterator[BaseStorage]:
         cause: BaseException = error
         while (wrapped := cause.__cause__ or cause.__context__) is not None:
             cause = wrapped
-        text = f"{type(cause).__name__}: {' '.join(str(cause).split())}"
-        got = f"the study storage {options.shown} cannot be used ({hide_passwords(text, options.storage)})"
+        text = hide_passwords(f"{type(cause).__name__}: {' '.join(str(cause).split())}", options.storage)
+        got = f"the study storage {options.shown} cannot be used ({text})"
         expected = "a journal or a database that can be reached; for PostgreSQL pip install 'xlarank[postgres]'"
         do = "check `storage`, or run the same command again: finished trials are kept"
         raise XlarankError(got, expected=expected, do=do) from None  # the library's error may hold the password
@@ -122,7 +121,12 @@ def _journal(path: Path) -> BaseStorage:
         def acquire(self) -> bool:
             super().acquire()
             try:
-                _drop_cut_line(path)
+                with open(path, "ab+", opener=regular_no_link) as file:
+                    if size := file.seek(0, os.SEEK_END):
+                        file.seek(size - 1)
+                        if file.read(1) != b"\n":
+                            file.seek(0)
+                            file.truncate(file.read().rfind(b"\n") + 1)
             except BaseException:
                 self.release()
                 raise
@@ -138,15 +142,6 @@ def _journal(path: Path) -> BaseStorage:
         got, do = f"the study storage {path} cannot be used ({error})", "remove it, or pass another `workspace`"
         expected = "an Optuna journal, or journal:PATH of a file that is not there yet"
         raise WorkspaceError(got, expected=expected, do=f"{do} or `storage`") from error
-
-
-def _drop_cut_line(path: Path) -> None:
-    with open(path, "ab+", opener=regular_no_link) as file:
-        if size := file.seek(0, os.SEEK_END):
-            file.seek(size - 1)
-            if file.read(1) != b"\n":
-                file.seek(0)
-                file.truncate(file.read().rfind(b"\n") + 1)
 
 
 def _database(address: str) -> Any:
@@ -168,34 +163,30 @@ def _database(address: str) -> Any:
     if url.drivername.startswith("postgresql+psycopg"):
         url = url.set(query={**_LIBPQ, **url.query})
     if not url.drivername.startswith("sqlite"):
-        # Optuna 4.9 renamed both the argument and the callback.
-        new = hasattr(storages, "RetryHeartbeatStaleTrialCallback")
-        settings |= {"heartbeat_interval": HEARTBEAT, "grace_period": GRACE}
-        settings["heartbeat_stale_trial_callback" if new else "failed_trial_callback"] = _retry()
-    for _ in range(5):
+        settings |= {"heartbeat_interval": HEARTBEAT, "grace_period": GRACE, **_retry()}
+    for attempt in count():
         try:
             return Storage(url.render_as_string(hide_password=False), **settings)
         except DBAPIError as error:
-            if error.statement is None:  # the server cannot be reached
+            if attempt == 5 or error.statement is None:  # without a statement, the server cannot be reached
                 raise
             time.sleep(random.uniform(0.1, 1.0))  # another process creates the same tables
-    return Storage(url.render_as_string(hide_password=False), **settings)
 
 
-def _retry() -> Any:
-    """Return the callback of Optuna that queues the parameters of a lost trial, at most `_MAX_RETRIES` times."""
+def _retry() -> dict[str, Any]:
+    """Return the callback that queues the parameters of a lost trial, at most `_MAX_RETRIES` times, by argument."""
     from optuna import storages
 
-    kind = getattr(storages, "RetryHeartbeatStaleTrialCallback", None) or storages.RetryFailedTrialCallback
-    return kind(max_retry=_MAX_RETRIES)
+    if hasattr(storages, "RetryHeartbeatStaleTrialCallback"):  # since Optuna 4.9
+        return {"heartbeat_stale_trial_callback": storages.RetryHeartbeatStaleTrialCallback(_MAX_RETRIES)}
+    return {"failed_trial_callback": storages.RetryFailedTrialCallback(_MAX_RETRIES)}
 
 
 class NumberedTPESampler(TPESampler):
-    """TPE seeded for each trial by the number of earlier trials that did not fail.
+    """TPE seeded for each trial by the number of earlier trials, so that later calls do not repeat the first draws.
 
-    With one seed for all, a second call or another process would repeat the first draws. Failed trials do not
-    count: they are run again, and the next draws are those of an uninterrupted study. A trial whose retries are
-    exhausted counts; otherwise the next draw would be the same.
+    Failed trials do not count: they are run again, and the next draws are those of an uninterrupted study. A trial
+    whose retries are exhausted counts; otherwise the next draw would be the same.
     """
 
     def __init__(self, seed: int) -> None:
@@ -220,11 +211,9 @@ def open_study(
 ) -> Study:  # fmt: skip
     """Load or create the study of these rows and settings; the default parameters are its first trial.
 
-    Args:
-        family: prefix of the names of studies that differ in their rows and settings only.
-        identity: values that all trials of the study have in common, by the words for an error.
-
-    Raises `XlarankError` for a worker if there are studies of the family, but none of this identity.
+    ``family`` is the prefix of the names of studies that differ in ``identity`` only: values that all trials of a
+    study have in common, by the words for an error. Raises `XlarankError` for a worker if there are studies of the
+    family, but none of this identity.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     name = family + "/".join(identity.values())
@@ -245,10 +234,11 @@ def open_study(
     except optuna.exceptions.DuplicatedStudyError:
         study, created = optuna.load_study(**parts), False
     _retry_lost(study)
-    # If several processes begin at once, the one that created the study tries the defaults.
-    alive = [trial for trial in study.get_trials(deepcopy=False) if trial.state != TrialState.FAIL]
+    trials = study.get_trials(deepcopy=False)
+    alive = [trial for trial in trials if trial.state != TrialState.FAIL]
     tried = any(defaults in (trial.params, trial.system_attrs.get("fixed_params")) for trial in alive)
-    if created or (study.get_trials(deepcopy=False) and not tried):
+    # If several processes begin at once, the one that created the study tries the defaults.
+    if created or (trials and not tried):
         study.enqueue_trial(dict(defaults))
     return study
 
@@ -260,7 +250,8 @@ def _retry_lost(study: Study) -> None:
         if host == socket.gethostname() and os.name == "posix" and not _other_process(int(number)):
             with suppress(optuna.exceptions.UpdateFinishedTrialError, ValueError):  # retried by another process
                 study.tell(trial.number, state=TrialState.FAIL)
-                _retry()(study, trial)
+                (retry,) = _retry().values()
+                retry(study, trial)
 
 
 def _other_process(number: int) -> bool:

@@ -30,7 +30,7 @@ from xlarank.cli.options import moved_to_front
 from xlarank.cli.progress import JobProgress, bars
 from xlarank.cli.scoring import score_table
 from xlarank.models.registry import RANKERS
-from xlarank.models.validation.layout_labels import LayoutLabels
+from xlarank.models.validation.label_noise import LayoutLabels
 from xlarank.pipelines.info import SplitInfo
 from xlarank.pipelines.programs.sources import Collected
 

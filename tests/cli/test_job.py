@@ -167,7 +167,7 @@ def test_programs_are_imported_and_get_configurations(tmp_path):
 
 
 def test_text_without_a_parser_says_what_to_install(monkeypatch, tmp_path):
-    monkeypatch.setattr("xlarank.data.hlo.text._PARSERS", ("jaxlib_that_is_not_there",))
+    monkeypatch.setattr("xlarank.data.hlo.reading._PARSERS", ("jaxlib_that_is_not_there",))
     (tmp_path / "f.hlo").write_text(TEXT)
     outcome = here("import-hlo", tmp_path / "f.hlo", "--out", tmp_path / "own")
     assert outcome.code == 1 and "pip install 'xlarank[hlo]'" in outcome.errors[0]

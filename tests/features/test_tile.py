@@ -9,7 +9,7 @@ from tests.data.hlo.programs import instruction
 from tests.features.helpers import SAMPLE, graph_of, tile_file
 from tests.graphs import Node, tile_row
 from xlarank.data.graph import read_graph
-from xlarank.data.hlo import tuning
+from xlarank.data.hlo import encoding
 from xlarank.data.hlo.encoding import encode_kernel
 from xlarank.data.hlo.messages import HloModuleProto
 from xlarank.features.assemble import assemble
@@ -69,7 +69,7 @@ def compiled(instructions, tiles):
             numbers = made.convolution_dimension_numbers
             numbers.input_feature_dimension = numbers.kernel_output_feature_dimension = 1
             numbers.output_feature_dimension = 1
-    rows = np.array([tuning.tile_row(**tile) for tile in tiles], np.float32)
+    rows = np.array([encoding.tile_row(**tile) for tile in tiles], np.float32)
     return graph_of(
         encode_kernel(module)
         | {"config_feat": rows, "config_runtime": np.arange(1, len(rows) + 1)}

@@ -9,8 +9,15 @@ import pytest
 from tests.features.helpers import graph_of
 from tests.graphs import LAYOUT_PROGRAM, layout_arrays, layout_row, program_arrays
 from xlarank.data.graph import read_graph
-from xlarank.models.validation.label_noise import relative_std, run_tau, set_tau, tau_ceiling
-from xlarank.models.validation.layout_labels import additive_r2, describe_labels, tied_groups
+from xlarank.models.validation.label_noise import (
+    additive_r2,
+    describe_labels,
+    relative_std,
+    run_tau,
+    set_tau,
+    tau_ceiling,
+    tied_groups,
+)
 from xlarank.models.validation.metrics import kendall_tau
 
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from tests.models.contract import graph_rows
 from xlarank.data.collection import Collection
 from xlarank.features.rows import GraphRows
-from xlarank.models.validation import evaluation as by
 from xlarank.models.validation import metrics
-from xlarank.models.validation.evaluation import baselines, each_once
 from xlarank.models.validation.metrics import LAYOUTS_SET, METRICS, graph_metrics, slowdown_at
+from xlarank.pipelines.support import evaluation as by
+from xlarank.pipelines.support.evaluation import baselines, each_once
 
 #: Few values, so that ties are common on both sides; costs are above 0, as runtimes are.
 _SCORES = st.sampled_from((-1.5, -0.0, 0.0, 0.25, 3.0, 1e9))
@@ -165,7 +165,7 @@ def test_orders_that_need_no_model() -> None:
     assert [*found[by.RANDOM].values()] == pytest.approx([0, 0.5, 4 / 3, 0, 1, 0])
     picked = baselines(LAYOUTS, rows_of(), np.array([2, 1]))
     assert picked[by.FILE_ORDER]["tau"] == -1, "its places in the file, not in what was picked"
-    assert baselines(LAYOUTS, rows_of(LAYOUTS_SET))[by.FEWEST_SET]["tau"] == pytest.approx(1.0)
+    assert baselines(LAYOUTS, rows_of(LAYOUTS_SET))["fewest layouts set"]["tau"] == pytest.approx(1.0)
     assert baselines(LAYOUTS, rows_of("outputs__all_padded__ratio"))["padded bytes of set outputs"][
         "tau"
     ] == pytest.approx(1)
@@ -189,9 +189,9 @@ def test_rules_for_tiles() -> None:
     volumes = np.array([[1, 4], [3, 0], [2, 1], [0, 0]], np.float32)
     names = ["bounds__output_volume__log", "bounds__kernel_volume__log"]
     found = baselines(TILES, replace(rows_of(), columns=names, config_values=volumes))
-    assert found[by.LARGEST_OUTPUT]["tau"] == pytest.approx(-1.0)
-    assert found[by.LARGEST_TILE]["slowdown@1"] == 0, "5 elements on the logarithmic scale against 3 and 3"
-    assert found[by.NEAREST_FIRST]["tau"] == pytest.approx(1.0), "0, 6 and 4 apart"
+    assert found["largest output tile"]["tau"] == pytest.approx(-1.0)
+    assert found["largest tile"]["slowdown@1"] == 0, "5 elements on the logarithmic scale against 3 and 3"
+    assert found["nearest to the first configuration"]["tau"] == pytest.approx(1.0), "0, 6 and 4 apart"
 
 
 def test_a_repeated_configuration_counts_once() -> None:

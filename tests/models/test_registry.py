@@ -25,7 +25,7 @@ from tests.models.contract import (
 from xlarank.data.errors import ModelError
 from xlarank.features.rows import GraphRows
 from xlarank.models.base import Ranker
-from xlarank.models.rankers.ensemble import MEMBERS, Ensemble, EnsembleParams, blend, weight_name
+from xlarank.models.rankers.ensemble import MEMBERS, Ensemble, EnsembleParams, blend
 from xlarank.models.registry import RANKERS
 from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.validation.metrics import kendall_tau
@@ -78,7 +78,7 @@ def test_a_forked_child_of_a_process_that_used_threads_ends() -> None:
 
 
 #: No member counts.
-_NONE = {weight_name(name): 0.0 for name in MEMBERS}
+_NONE = {f"weight_{name.replace('-', '_')}": 0.0 for name in MEMBERS}
 
 
 def test_scores_are_the_blend_of_the_members_of_positive_weight(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from xlarank.data.errors import ModelError
 from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.features.rows import GraphRows
 from xlarank.models.objectives import HESSIAN_FLOOR, RankNetLoss, faster_by_sign, merge_ties, row_weights
-from xlarank.models.rankers.sum_pooled import SumPooled, newton_step, pair_terms, pooled
+from xlarank.models.rankers.sum_pooled import SumPooled, newton_step, pair_terms
 from xlarank.models.training_data import TrainingData
 from xlarank.models.validation.metrics import kendall_tau
 
@@ -69,7 +69,7 @@ def test_the_first_tree_is_a_newton_step_on_the_sums() -> None:
     eye = np.eye(int(max(map(np.max, leaves))) + 1)
     held = [table.counts() @ eye[leaf] for table, leaf in zip(tables, leaves, strict=True)]
     terms = [terms_of(np.zeros(40), graph.row_cost) for graph in graphs]
-    values = 0.5 * step_of(terms, held, 0.2)
+    values = 0.5 * newton_step(terms, held, 0.2)
     for graph, counts in zip(graphs, held, strict=True):
         assert scores_of(ranker, graph) == pytest.approx(-counts @ values)
 
@@ -97,12 +97,7 @@ def test_rows_without_their_instances_and_other_instances_are_refused() -> None:
 
 
 def terms_of(relevance: np.ndarray, cost: np.ndarray, tolerance: float = 0.0, weight: float = 1.0) -> Any:
-    return pair_terms(relevance, faster_by_sign(cost[:, None], cost, tolerance), np.array(weight))
-
-
-def step_of(terms: list[Any], held: list[np.ndarray], ridge: float) -> np.ndarray:
-    derivatives = [pooled(*term, counts) for term, counts in zip(terms, held, strict=True)]
-    return newton_step(*(np.stack(each) for each in zip(*derivatives, strict=True)), ridge)
+    return pair_terms(relevance, faster_by_sign(cost[:, None], cost, tolerance), weight)
 
 
 def test_pairs_by_hand() -> None:
@@ -128,9 +123,9 @@ def test_leaves_in_one_step_by_hand() -> None:
     curve [[1, -2], [-2, 4]] / 4. With ridge 1/4, [[2, -2], [-2, 5]] v = (2, -4): v = (1/3, -2/3).
     """
     terms, held = terms_of(np.zeros(2), np.array([1.0, 2.0])), np.array([[0.0], [2.0]])
-    assert step_of([terms], [held], 0.0) == pytest.approx([-1.0])
-    assert step_of([terms, terms], [held, held], 1.0) == pytest.approx([-0.5]), "a mean over graphs"
-    assert step_of([terms], [np.diag([1.0, 2.0])], 0.25) == pytest.approx([1 / 3, -2 / 3])
+    assert newton_step([terms], [held], 0.0) == pytest.approx([-1.0])
+    assert newton_step([terms, terms], [held, held], 1.0) == pytest.approx([-0.5]), "a mean over graphs"
+    assert newton_step([terms], [np.diag([1.0, 2.0])], 0.25) == pytest.approx([1 / 3, -2 / 3])
 
 
 _COSTS = st.lists(st.floats(0.1, 1e12), min_size=1, max_size=30).map(np.array)

@@ -143,3 +143,13 @@ def sums():
 
 def crash():
     os.abort()
+
+
+def endless():
+    """The arrays of `products`, and no end."""
+    import jax
+
+    def function(x, first, second):
+        return jax.lax.while_loop(lambda _: True, lambda x: x + 1, x)
+
+    return function, _arrays((256, 256), (256, 512), (512, 128))

@@ -14,8 +14,8 @@ from xlarank.cli.programs import _show_advice
 from xlarank.data.errors import CompilerError, HloError
 from xlarank.data.hlo.compiler.constrain import entry_modes
 from xlarank.data.hlo.compiler.cycles import COUNTING, read_estimate
+from xlarank.data.hlo.compiler.functions import Place
 from xlarank.data.hlo.compiler.outcome import Outcome, Status
-from xlarank.data.hlo.compiler.pasted import Place
 from xlarank.data.hlo.compiler.targets import target_of
 from xlarank.data.hlo.compiler.xla import Lowered
 from xlarank.data.hlo.messages import HloModuleProto, instructions

@@ -25,7 +25,7 @@ def test_random_tied_configurations_set_dots_always_and_reshapes_sometimes():
     )  # fmt: skip
     candidates = tied_candidates(graph)
     assert candidates.of_node.tolist() == [0, 1, 0, -1]  # 8 elements: left alone
-    assert candidates.free_nodes.tolist() == [0, 1, 2] and candidates.nodes == 4
+    assert candidates.free.tolist() == [0, 1] and candidates.nodes == 4
     codes = random_configurations(candidates, 100, np.random.default_rng(0))
     assert len(codes) == 1 + 2 * 3  # two orders of the dots, three rows of the reshape, and the compiler's choice
     assert (codes[1:, 0] > 0).all() and set(codes[1:, 1].tolist()) == {0, 1, 2}
@@ -111,4 +111,4 @@ def test_evolving_finds_the_best_rows_that_a_score_prefers():
     assert distance(evolved[1:2])[0] == 0  # random draws of this many would reach about 6 of 12
     assert (np.diff(distance(evolved[1:])) >= 0).all()
     assert np.array_equal(evolved, evolve(free(12), distance, 20, rng(), population=40, generations=25))
-    assert len(evolve(free(2), distance, 100, rng(), generations=2)) == 25, "everything is seen"
+    assert len(evolve(free(2), distance, 100, rng(), population=64, generations=2)) == 25, "everything is seen"

@@ -29,8 +29,8 @@ from xlarank.models.rankers.tree_cluster import TreeCluster
 from xlarank.models.rankers.wide_rows import LambdaRank
 from xlarank.models.training_data import FitSettings
 from xlarank.pipelines.support import building as module
-from xlarank.pipelines.support import cluster
-from xlarank.pipelines.support.cluster import connected, local_cluster
+from xlarank.pipelines.support import processes
+from xlarank.pipelines.support.processes import connected, local_cluster
 from xlarank.pipelines.train import train
 from xlarank.pipelines.training.fitting import TrainRequest
 
@@ -173,7 +173,7 @@ def test_one_worker_a_graph_that_kills_it_and_a_scheduler_that_goes_away(tree, t
 
 @slow
 def test_clusters_that_cannot_be_used(tree, tmp_path, monkeypatch):
-    monkeypatch.setattr(cluster, "_PATIENCE", 0.5)
+    monkeypatch.setattr(processes, "_PATIENCE", 0.5)
     with local_cluster(0) as idle, pytest.raises(ClusterError, match=r"has no workers.*dask worker tcp://"):
         build(tree, tmp_path / "work", scheduler=idle.scheduler_address)
     for nobody in ("tcp://127.0.0.1:1", "nonsense://x"):

@@ -11,9 +11,8 @@ from tests.data.hlo.programs import instruction
 from xlarank.data.errors import CompilerError
 from xlarank.data.graph import read_graph
 from xlarank.data.hlo.compiler.xla import Lowered
-from xlarank.data.hlo.kernels import NO_ESTIMATE
 from xlarank.data.hlo.messages import HloModuleProto
-from xlarank.pipelines.collect_tiles import TileSettings, collect_tiles, remaining
+from xlarank.pipelines.collect_tiles import NO_ESTIMATE, TileSettings, collect_tiles, remaining
 
 SETTINGS = TileSettings(limits=8)
 

@@ -18,7 +18,7 @@ from xlarank.data.files import write_json
 from xlarank.data.graph import read_graph
 from xlarank.data.hlo.compiler.constrain import constrain, layouts_of, with_entry_modes
 from xlarank.data.hlo.compiler.cycles import COUNTING, read_estimate
-from xlarank.data.hlo.compiler.pasted import Pasted
+from xlarank.data.hlo.compiler.functions import Pasted
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import target_of
 from xlarank.data.hlo.compiler.xla import ENVIRONMENT
@@ -115,14 +115,14 @@ def test_the_cpu_measures_and_checks_outputs(tmp_path):
     assert again.path == collected.path and not again.fresh
 
 
-def test_a_program_that_crashes_the_process_is_named_and_the_others_are_measured():
-    with Compiler(target_of("cpu")) as compiler:
+@pytest.mark.parametrize(("name", "reason"), [("crash", "signal 6"), ("endless", "not done within its limit")])
+def test_a_program_that_crashes_or_hangs_is_named_and_the_others_are_measured(name, reason):
+    with Compiler(target_of("cpu"), limit=12) as compiler:
         module = load_program(PRODUCTS, compiler).module
-        crashing = Pasted(f"{PROGRAMS}:crash", (), (), False)
-        programs = {"written": module, "crashing": crashing, "again": module}
+        programs = {"written": module, name: Pasted(f"{PROGRAMS}:{name}", (), (), False), "again": module}
         rounds = list(islice(compiler.measure(module, programs, seed=0), 2))
     assert all(seconds.keys() == programs.keys() for seconds in rounds)
-    assert "signal 6" in rounds[0]["crashing"] and rounds[1]["written"] > 0 < rounds[1]["again"]
+    assert reason in rounds[0][name] and rounds[1]["written"] > 0 < rounds[1]["again"]
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -26,12 +26,12 @@ from xlarank.data.schema import OPCODES, TILE_COLUMNS
 from xlarank.data.workspace import Workspace
 from xlarank.models.trained import pretrained_model
 from xlarank.models.validation import metrics
-from xlarank.models.validation.evaluation import evaluate_graph
 from xlarank.models.validation.metrics import graph_metrics
 from xlarank.pipelines.explain import explain
 from xlarank.pipelines.rank import rank, rank_folder, write_rankings
 from xlarank.pipelines.ranking.model_choice import rows_for_model
 from xlarank.pipelines.ranking.score_difference import Segment, explain_graph, program_graph, segments_of
+from xlarank.pipelines.support.evaluation import evaluate_graph
 
 
 def run(workspace, path, collection=None):

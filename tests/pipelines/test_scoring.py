@@ -18,12 +18,12 @@ from xlarank.features.layout.padding import Padding
 from xlarank.features.recipe import FeatureSettings
 from xlarank.models.rankers.wide_rows import RankNet
 from xlarank.models.training_data import FitSettings
-from xlarank.models.validation import evaluation
 from xlarank.models.validation.folds import Fold, FoldPlan, validate_fold
 from xlarank.models.validation.metrics import METRICS, graph_metrics, kendall_tau, summarise
 from xlarank.pipelines.cross_validate import cross_validate, worth_of_blocks
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.report import gather
+from xlarank.pipelines.support import evaluation
 from xlarank.pipelines.support.results import read_results
 from xlarank.pipelines.train import train
 from xlarank.pipelines.training.fitting import TrainRequest

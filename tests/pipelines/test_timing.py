@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from tests.data.hlo.programs import matmul_module
-from xlarank.data.hlo.compiler.cycles import Estimate
-from xlarank.data.hlo.compiler.outcome import Journal, Outcome, Status
+from xlarank.data.hlo.compiler.outcome import Estimate, Journal, Outcome, Status
 from xlarank.pipelines.programs.timing import ROUNDS, Stopwatch, Timings, fastest, time_programs
 
 PLAIN = matmul_module()

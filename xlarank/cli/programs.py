@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, cast
+from typing import TYPE_CHECKING, Annotated, Final
 
 from typer import Argument, Option, Typer
 
@@ -31,6 +31,11 @@ _Tie = Annotated[str, Option(help="rule: set tied nodes together, as in Google's
 _DEFAULT_TARGET: Final = "tpu-v3"
 _PROGRAM: Final = "HLO file, or module:function that returns a JAX callable and its arguments."
 _PerNode = Annotated[int, Option(min=2, help="Candidate layouts of a node with --tie none, the default included.")]
+_Configs = Annotated[int, Option(min=1, help="Number of configurations, the compiler's default first.")]
+_Into = Annotated[str | None, Option("--collection", "-c", help="Default: layout:own:default, tile:own.")]
+_Limit = Annotated[float, Option(min=1, help="Maximum seconds to compile or run a configuration (tiles: mean).")]
+_Effort = Annotated[float | None, Option(min=-1, max=1, help="XLA's effort; -1: faster, with other labels.")]
+_Measure = Annotated[bool, Option("--measure", help="Run as written and as advised in turn; keep gains.")]
 
 
 def _silence_xla() -> None:
@@ -41,9 +46,7 @@ def _silence_xla() -> None:
 def import_hlo(
     files: Annotated[list[Path], Argument(help="HLO files (binary or text) or TpuGraphs protobufs.")],
     out: Annotated[Path, Option(help="Data root to write to; graphs go into its npz/.")],
-    collection: Annotated[
-        str | None, Option("--collection", "-c", help="Default: layout:own:default, tile:own.")
-    ] = None,
+    collection: _Into = None,
     split: Split = "test",
     name: Annotated[str | None, Option(help="Name of the graph, with a single file. Default: the file's.")] = None,
     json_file: Json = None,
@@ -76,7 +79,7 @@ def propose(
     graph: Annotated[Path, Argument(help="A layout graph's npz file, or an HLO program.")],
     out: Out,
     search: Annotated[str, Option(help="random, or evolve: a genetic search by a model's scores.")] = "random",
-    configs: Annotated[int, Option(min=1, help="Number of configurations, the compiler's default first.")] = 1000,
+    configs: _Configs = 1000,
     workspace: Work = WORK,
     collection: ModelOf = None,
     blocks: Blocks = None,
@@ -92,7 +95,7 @@ def propose(
     from xlarank.pipelines.propose import propose as run
 
     settings = ProposeSettings(
-        search=cast(Any, search), configs=configs, tie=cast(Any, tie), per_node=per_node,
+        search=search, configs=configs, tie=tie, per_node=per_node,
         min_elements=min_elements, generations=generations, seed=seed,
     )  # fmt: skip
     proposal = run(graph, out, settings, workspace=workspace_at(workspace), collection=collection)
@@ -117,19 +120,15 @@ def collect(
     out: Annotated[Path, Option(help="Data root to write to; graphs go below its npz/.")],
     target: _Target = _DEFAULT_TARGET,
     search: Annotated[str, Option(help="random, or evolve: a genetic search by the labels.")] = "random",
-    configs: Annotated[int, Option(min=1, help="Number of configurations, the compiler's default first.")] = 64,
+    configs: _Configs = 64,
     tiles: Annotated[bool, Option("--tiles", help="Label tiles of each kernel instead of layouts (TPU).")] = False,
     split: Split = "train",
     name: Annotated[str | None, Option(help="Name of the graph; default: that of the program.")] = None,
     jobs: _Jobs = 1,
-    limit: Annotated[
-        float, Option(min=1, help="Maximum seconds to compile a configuration (tiles: mean).")
-    ] = 120.0,
+    limit: _Limit = 120.0,
     tie: _Tie = "rule",
     per_node: _PerNode = 8,
-    effort: Annotated[
-        float | None, Option(min=-1, max=1, help="XLA's effort; -1 compiles faster, with other labels.")
-    ] = None,
+    effort: _Effort = None,
     minutes: Annotated[float, Option(min=0, help="Maximum minutes to measure programs (cpu, device).")] = 10.0,
     seed: Seed = 0,
     json_file: Json = None,
@@ -144,7 +143,7 @@ def collect(
         labels = collect_tiles(program, out, TileSettings(target, limit=limit), split=split, name=name)
     else:
         settings = CollectSettings(
-            target=target, search=cast(Any, search), configs=configs, seed=seed, tie=cast(Any, tie),
+            target=target, search=search, configs=configs, seed=seed, tie=tie,
             per_node=per_node, limit=limit, effort=effort, minutes=minutes,
         )  # fmt: skip
         with progress_bars() as progress:
@@ -172,9 +171,7 @@ def advise(
     minutes: Annotated[float, Option(min=0, help="Stop after this many minutes.")] = 60.0,
     out: Annotated[Path, Option(help="Folder for the advice and the edited module.")] = WORK / "advice",
     check: Annotated[bool | None, Option(help="Compare outputs on this CPU. Default: if within a minute.")] = None,
-    measure: Annotated[
-        bool, Option("--measure", help="Run as written and as advised in turn; keep gains.")
-    ] = False,
+    measure: _Measure = False,
     apply: Annotated[str | None, Option(help="FILE.npz:N: print the code for configuration N only.")] = None,
     jobs: _Jobs = 1,
     limit: Annotated[float, Option(min=1, help="Maximum seconds to compile one configuration.")] = 120.0,

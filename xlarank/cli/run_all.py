@@ -45,9 +45,8 @@ def run_all(
     from xlarank.pipelines.run_all import run_all as run
     from xlarank.pipelines.training.budget import CollectionPlan, RunSettings
 
-    root, place = data_root_of(data_root), workspace_at(workspace)
-    settings = RunSettings(budget_hours, budget_ram_gb, seeds=seeds, trials=trials, jobs=jobs, models=models,
-                           seed=seed)  # fmt: skip
+    root, opened = data_root_of(data_root), workspace_at(workspace)
+    settings = RunSettings(budget_hours, budget_ram_gb, 0, seeds, trials, jobs, models, seed)
     say(f"budget: {settings.hours:g} h, {settings.ram_gb:.1f} GB of memory, {counted(settings.cores, 'core')}")
 
     def show_plan(plan: list[CollectionPlan]) -> None:
@@ -58,7 +57,7 @@ def run_all(
         ))  # fmt: skip
 
     with console.progress_bars() as progress:
-        summary = run(root, place, out, settings, collections=collection or (), progress=progress,
+        summary = run(root, opened, out, settings, collections=collection or (), progress=progress,
                       on_plan=show_plan)  # fmt: skip
     heads = ("collection", "ranked by", ">valid, first model", ">trials", ">out of fold", ">s")
     show_rows(heads, (
@@ -119,10 +118,7 @@ def demo(workspace: Work = Path("work/demo"), trials: Trials = 8) -> None:
     headline("7. report")
     page = report(workspace=workspace, collection=names).out
     headline("In short")
-    sizes = (
-        f"{model.collection} ({model.rows:,} configurations of {counted(model.graphs, 'graph')})"
-        for model in models
-    )
+    sizes = (f"{m.collection} ({m.rows:,} configurations of {counted(m.graphs, 'graph')})" for m in models)
     say(f"learned to rank {' and '.join(sizes)}")
     results = (f"{name}: {text.partition(', ahead')[0]}" for name, text in verdicts.items())
     say(f"result on valid: {'; '.join(results)}")

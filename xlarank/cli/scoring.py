@@ -110,7 +110,7 @@ def cross_validate(
 
 def _show(evaluation: Evaluation, tables: dict[str, Table]) -> None:
     """Print each collection's name, number of graphs and table."""
-    for name, rankings in evaluation.rankings().items():
+    for name, rankings in evaluation.rankings.items():
         count = counted(len(next(iter(rankings.values()))), "graph")
         say(f"{name}, {evaluation.graphs}: {count}", "bold")
         show(tables[name])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from itertools import count
 from typing import Any, Final
 
@@ -16,30 +17,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.errors import CompilerError
-from xlarank.data.hlo.messages import HloModuleProto, Message, instructions
+from xlarank.data.hlo.messages import Message, instructions
 from xlarank.data.schema import MAX_RANK
 
-TARGET: Final = "LayoutConstraint"
-#: Custom calls know several conventions; 1 is the first, which takes no description.
-_API_VERSION: Final = 1
 #: Identities of newer modules hold their computation's in the upper half.
 _COMPOSITE: Final = 1 << 32
 DEFAULT: Final = "default"
 AUTO: Final = "auto"
 #: Attributes of the module, and those of arguments and results in its MLIR form.
-MODES: Final = ("arg_layout_modes", "out_layout_modes")
+_MODES: Final = ("arg_layout_modes", "out_layout_modes")
 _HEADER: Final = re.compile(r"entry_computation_layout=\{(.*?)\}(?:, \w+=|\n|$)")
 _ARRAY: Final = re.compile(r"\w+\[[\d,]*\](?:\{([\d,]*)[^}]*\})?|token\[\]")
 Order = tuple[int, ...]
 
 
-def layouts_of(
-    module: Message, nodes: Sequence[int] | NDArray[np.int64], rows: NDArray[Any]
-) -> dict[int, tuple[int, ...]]:
+def layouts_of(module: Message, nodes: Sequence[int] | NDArray[np.int64], rows: NDArray[Any]) -> dict[int, Order]:
     """Return the output layouts that a configuration ``rows (nodes, 18)`` sets: node id -> minor-to-major order.
 
-    Operands are left to the compiler: if constrained too, copies cancel one another and the estimate no longer
-    follows measurements. Raises `CompilerError` for a node that is not in the module or an order of another rank.
+    Dimensions that a row does not name follow, the last ones first. Operands are left to the compiler: if
+    constrained too, copies cancel one another and the estimate no longer follows measurements. Raises
+    `CompilerError` for a node that is not in the module or an order of another rank.
     """
     nodes_of_module = [instruction for _, instruction in instructions(module)]
     orders = {}
@@ -47,25 +44,18 @@ def layouts_of(
         if not 0 <= node < len(nodes_of_module):
             raise CompilerError(f"node {node} is not in the module", expected=f"0 to {len(nodes_of_module) - 1}")
         if named := [int(entry) for entry in row[:MAX_RANK] if entry >= 0]:
-            instruction = nodes_of_module[node]
-            orders[int(node)] = whole_order(named, instruction.shape, instruction.name)
+            rank, name = len(nodes_of_module[node].shape.dimensions), nodes_of_module[node].name
+            if len(set(named)) != len(named) or not set(named) <= set(range(rank)):
+                got = f"the layout {list(named)} of {name} does not fit its {rank} dimensions"
+                do = "take configurations that were made for this module"
+                raise CompilerError(got, expected="every dimension at most once", do=do)
+            orders[int(node)] = (*named, *(other for other in reversed(range(rank)) if other not in named))
     return orders
 
 
-def whole_order(named: Sequence[int], shape: Message, name: str) -> tuple[int, ...]:
-    """Return the named dimensions, then the others of a shape; raises `CompilerError` if the former do not fit."""
-    rank = len(shape.dimensions)
-    if len(set(named)) != len(named) or not set(named) <= set(range(rank)):
-        got = f"the layout {list(named)} of {name} does not fit its {rank} dimensions"
-        do = "take configurations that were made for this module"
-        raise CompilerError(got, expected="every dimension at most once", do=do)
-    return (*named, *(dimension for dimension in reversed(range(rank)) if dimension not in named))
-
-
-def constrain(module: Message, layouts: Mapping[int, tuple[int, ...]]) -> Message:
-    """Return a copy of the module with constraints after the nodes given, by `layouts_of`."""
-    edited = HloModuleProto()
-    edited.CopyFrom(module)
+def constrain(module: Message, layouts: Mapping[int, Order]) -> Message:
+    """Return a copy of the module with constraints after the nodes of `layouts_of`."""
+    edited = deepcopy(module)
     last = max((instruction.id for _, instruction in instructions(module)), default=0)
     fresh, node = count(last + 1), 0  # unique in the module
     for computation in edited.computations:
@@ -78,10 +68,8 @@ def constrain(module: Message, layouts: Mapping[int, tuple[int, ...]]) -> Messag
     return edited
 
 
-def _constrain_computation(
-    computation: Message, layouts: Mapping[int, tuple[int, ...]], fresh: Iterator[int]
-) -> None:
-    old = [type(copied).FromString(copied.SerializeToString()) for copied in computation.instructions]
+def _constrain_computation(computation: Message, layouts: Mapping[int, Order], fresh: Iterator[int]) -> None:
+    old = list(map(deepcopy, computation.instructions))
     replaced: dict[int, int] = {}
     del computation.instructions[:]
     for at, instruction in enumerate(old):
@@ -89,17 +77,20 @@ def _constrain_computation(
         computation.instructions.append(instruction)
         if at not in layouts:
             continue
-        number = next(fresh)
+        number = replaced[instruction.id] = next(fresh)
         call = computation.instructions.add(
-            name=f"layout_constraint.{number}", opcode="custom-call", custom_call_target=TARGET, id=number,
-            operand_ids=[instruction.id], constrain_layout=True, custom_call_api_version=_API_VERSION,
+            name=f"layout_constraint.{number}", id=number, opcode="custom-call", operand_ids=[instruction.id],
+            custom_call_target="LayoutConstraint", custom_call_api_version=1, constrain_layout=True,
         )  # fmt: skip
         call.shape.CopyFrom(instruction.shape)
-        call.shape.layout.Clear()
-        call.shape.layout.minor_to_major.extend(layouts[at])
+        _set_layout(call.shape, layouts[at])
         call.operand_shapes_with_layout.add().CopyFrom(call.shape)
-        replaced[instruction.id] = call.id
     computation.root_id = replaced.get(computation.root_id, computation.root_id)
+
+
+def _set_layout(shape: Message, order: Order) -> None:
+    shape.layout.Clear()
+    shape.layout.minor_to_major.extend(order)
 
 
 def entry_shapes(module: Message) -> tuple[list[Message], list[Message]]:
@@ -110,20 +101,19 @@ def entry_shapes(module: Message) -> tuple[list[Message], list[Message]]:
 
 def with_entry_modes(module: Message, inputs: Sequence[str], outputs: Sequence[str]) -> Message:
     """Return a copy of the module with a mode for each input and output; orders stand in its entry layout too."""
-    edited = HloModuleProto()
-    edited.CopyFrom(module)
+    edited = deepcopy(module)
     drop_entry_modes(edited)
-    for key, modes, shapes in zip(MODES, (inputs, outputs), entry_shapes(edited), strict=True):
+    for key, modes, shapes in zip(_MODES, (inputs, outputs), entry_shapes(edited), strict=True):
         edited.frontend_attributes.map.add(key=key, value=";".join(modes))
         for mode, shape in zip(modes, shapes, strict=True):
             if mode not in (DEFAULT, AUTO):
-                shape.layout.Clear()
-                shape.layout.minor_to_major.extend(order_of(mode))
+                _set_layout(shape, tuple(map(int, mode.strip("{}").split(","))))
     return edited
 
 
 def drop_entry_modes(module: Message) -> None:
-    others = [attribute for attribute in module.frontend_attributes.map if attribute.key not in MODES]
+    """Remove the modes of inputs and outputs from a module."""
+    others = [attribute for attribute in module.frontend_attributes.map if attribute.key not in _MODES]
     del module.frontend_attributes.map[:]
     module.frontend_attributes.map.extend(others)
 
@@ -131,16 +121,13 @@ def drop_entry_modes(module: Message) -> None:
 def entry_modes(module: Message) -> list[list[str]] | None:
     """Return the modes of inputs and of outputs that the module names; None if all are the default."""
     named = {attribute.key: attribute.value.split(";") for attribute in module.frontend_attributes.map}
-    modes = [named.get(key, []) for key in MODES]
+    modes = [named.get(key, []) for key in _MODES]
     return modes if any(mode != DEFAULT for side in modes for mode in side) else None
 
 
 def mode_of(order: Order) -> str:
+    """Return the mode that requests a minor-to-major order."""
     return "{" + ",".join(map(str, order)) + "}"
-
-
-def order_of(mode: str) -> Order:
-    return tuple(map(int, mode.strip("{}").split(",")))
 
 
 def compiled_entry_layouts(text: str) -> tuple[list[Order], list[Order]]:
@@ -150,9 +137,8 @@ def compiled_entry_layouts(text: str) -> tuple[list[Order], list[Order]]:
     ([(0, 1), ()], [(0,)])
     """
     header = _HEADER.search(text.partition("\n")[0])
-    inputs, _, outputs = (header[1] if header else "").partition("->")
-    return _orders(inputs), _orders(outputs)
-
-
-def _orders(shapes: str) -> list[Order]:
-    return [tuple(map(int, filter(None, (array[1] or "").split(",")))) for array in _ARRAY.finditer(shapes)]
+    inputs, outputs = (
+        [tuple(map(int, filter(None, (array[1] or "").split(",")))) for array in _ARRAY.finditer(shapes)]
+        for shapes in (header[1] if header else "->").split("->", 1)
+    )
+    return inputs, outputs

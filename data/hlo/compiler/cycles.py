@@ -1,4 +1,4 @@
-"""The compiler's own estimate: the cycles of all operations, read from the text of a compiled program.
+"""The text of a compiled program: its operations, the compiler's own estimate of their cycles, and predictions.
 
 XLA:TPU writes ``"estimated_cycles":"N"`` into the backend configuration of fusions, convolutions, copies, ... once
 their code is generated. Reshape, select-and-scatter and collectives carry none and count as nothing.
@@ -6,114 +6,53 @@ their code is generated. Reshape, select-and-scatter and collectives carry none 
 
 from __future__ import annotations
 
+import math
 import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import numpy as np
 
 from xlarank.data.errors import CompilerError
+from xlarank.data.hlo.compiler.outcome import NAME, PROVENANCE, Estimate, numbered
 
 #: Version of the way in which cycles are counted: labels of two versions never meet in one file.
 COUNTING: Final = 2
 
 _HEADER: Final = re.compile(r"(ENTRY )?%?([\w.\-]+) \(")
+_INSTRUCTION: Final = re.compile(r"\s*(?:ROOT )?%?(\S+) = (\(.*?\)|\S+) ([\w\-]+)(\(.*)")
 _CYCLES: Final = re.compile(r'"estimated_cycles":"(\d+)"')
-_CALLED: Final = {"while": re.compile(r"\bbody=%?([\w.\-]+)"), "call": re.compile(r"\bto_apply=%?([\w.\-]+)")}
-_BRANCHES: Final = re.compile(r"\b(?:branch_computations=\{([^}]*)\}|(?:true|false)_computation=%?([\w.\-]+))")
-
+_BRANCHES: Final = re.compile(r"\bbranch_computations=\{([^}]*)\}|\b(?:true|false)_computation=%?([\w.\-]+)")
+#: Attribute with the computation that an operation runs, by opcode.
+_CALLED: Final = {"while": "body", "call": "to_apply"}
 _KNOWN: Final = re.compile(r'known_trip_count\\?":\s*\{\\?"n\\?":\\?"(\d+)')
-_ROLES: Final = re.compile(r"\b(condition|body)=%?([\w.\-]+)")
 _CONSTANT: Final = re.compile(r"\((-?\d+)\)")
 _OPERANDS: Final = re.compile(r"%([\w.\-]+)")
-_INDEX: Final = re.compile(r"\bindex=(\d+)")
-_DIRECTION: Final = re.compile(r"\bdirection=([LG])([TE])")
 #: Opcodes that return a counter unchanged.
 _SAME: Final = frozenset({"copy", "bitcast", "copy-done", "copy-start"})
 
-
-@dataclass(frozen=True)
-class Estimate:
-    """Cycles of all operations that have some; bodies of loops without a known trip count are counted once."""
-
-    cycles: int = 0
-    unknown_loops: int = 0
-
-
-class Compiled(NamedTuple):
-    """Lines of every computation of a compiled program, runs of those that are no fusion's, and the estimate."""
-
-    lines: Mapping[str, Sequence[str]]
-    runs: Mapping[str, int]
-    estimate: Estimate
-
-
-def read_estimate(text: str) -> Estimate:
-    """Return the estimate in a compiled program's text.
-
-    Bodies of ``while`` count by their trip count (once if unknown), a ``conditional`` by its dearest branch,
-    computations of a ``fusion`` not. Raises `CompilerError` if the text has no entry computation.
-    """
-    return read_compiled(text).estimate
+#: Opcodes in the body of a fusion that only moves data.
+_MOVES: Final = frozenset({"parameter", "copy", "transpose", "bitcast", "convert", "reshape", "tuple"})
+#: Opcodes without a kernel.
+FREE: Final = frozenset({"bitcast", "get-tuple-element", "parameter", "constant", "tuple", "opt-barrier", "while"})
+_SHAPE: Final = re.compile(r"(\w+)\[([\d,]*)\](?:\{([\d,]*)([^}]*)\})?")
+_FUSED: Final = re.compile(r"\bcalls=%?[\w.\-]+")
+_OP_NAME: Final = re.compile(r'\bop_name="((?:[^"\\]|\\.)*)"')
+_SOURCE: Final = re.compile(r'\bsource_file="([^"]*)" source_line=(\d+)')
+_PARAMETER: Final = re.compile(r"\((\d+)\)")
+_BACKEND: Final = re.compile(r", backend_config=\{.*")
+_TILE: Final = re.compile(r"T\(([\d,]+)\)")
+#: Quantile of an opcode's cycles per byte used for an unseen kernel, and factor applied to predictions. Both are
+#: low: a program screened out by mistake is lost, one kept by mistake only costs a compilation.
+_QUANTILE, _HOPE = 0.25, 0.7
 
 
-def read_compiled(text: str) -> Compiled:
-    """Return the parts of a compiled program's text, as `read_estimate`."""
-    lines: dict[str, list[str]] = {}
-    entry = current = ""
-    for line in text.splitlines():
-        header = None if line.startswith(" ") else _HEADER.match(line)
-        if header:
-            current = header[2]
-            entry = current if header[1] else entry
-            lines[current] = []
-        elif current and " = " in line:
-            lines[current].append(line)
-    if not entry:
-        raise CompilerError("the compiled program has no entry computation", expected="HLO text")
-    estimate, runs = _run(entry, lines)
-    return Compiled(lines, runs, estimate)
-
-
-def _run(name: str, lines: Mapping[str, Sequence[str]]) -> tuple[Estimate, Counter[str]]:
-    """Return the estimate of one run of a computation with all it calls, and their runs; HLO has no recursion."""
-    cycles, unknown, runs = 0, 0, Counter({name: 1})
-    for text in lines[name]:
-        line_cycles = cycles_of(text)
-        if not line_cycles and not any(word in text for word in (" while(", " call(", " conditional(")):
-            continue
-        if (line := split_line(text)) is None:
-            continue
-        cycles += line_cycles
-        if branches := _called(line):
-            called, inner = max((_run(branch, lines) for branch in branches), key=lambda run: run[0].cycles)
-            trips = trip_count(line, lines[name], lines) if line.opcode == "while" else 1
-            times = 1 if trips is None else trips
-            cycles += called.cycles * times
-            unknown += called.unknown_loops + (trips is None)
-            runs.update({computation: count * times for computation, count in inner.items()})
-    return Estimate(cycles, unknown), runs
-
-
-def _called(line: Line) -> list[str]:
-    """Return the computation that an operation runs, or those of which a ``conditional`` runs one."""
-    if line.opcode in _CALLED:
-        return _CALLED[line.opcode].findall(line.rest)[:1]
-    if line.opcode != "conditional":
-        return []
-    names = [name for many, single in _BRANCHES.findall(line.rest) for name in (many or single).split(",")]
-    return [name.strip().lstrip("%") for name in names]
-
-
-def cycles_of(line: str) -> int:
-    """Return the estimated cycles of one line, 0 if it has none."""
-    return sum(int(number) for number in _CYCLES.findall(line))
-
-
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """One instruction of HLO text: ``name = shape opcode(rest``."""
 
+    text: str
     name: str
     shape: str
     opcode: str
@@ -123,88 +62,286 @@ class Line:
     def operands(self) -> list[str]:
         return _OPERANDS.findall(self.rest.partition(")")[0])
 
+    def attribute(self, name: str) -> str:
+        """Return a word after ``name=``, without a percent sign; empty if there is none."""
+        match = re.search(rf"\b{name}=%?([\w.\-]+)", self.rest)
+        return match[1] if match else ""
 
-def split_line(line: str) -> Line | None:
-    """Return the instruction of a line of HLO text; None for any other line.
+    @property
+    def cycles(self) -> int:
+        """Estimated cycles, 0 if there are none."""
+        return sum(map(int, _CYCLES.findall(self.rest)))
 
-    >>> split_line("  ROOT %add.1 = f32[8]{0:T(128)} add(%a, %b), metadata={}")
-    Line(name='add.1', shape='f32[8]{0:T(128)}', opcode='add', rest='(%a, %b), metadata={}')
+
+#: Instructions of one computation by name.
+Lines = Mapping[str, Line]
+
+
+def read_estimate(text: str) -> Estimate:
+    """Return the estimate in a compiled program's text.
+
+    Bodies of ``while`` count by their trip count (once if unknown), a ``conditional`` by its dearest branch,
+    computations of a ``fusion`` not. Raises `CompilerError` if the text has no entry computation.
     """
-    left, equals, right = line.strip().partition(" = ")
-    if not equals:
-        return None
-    depth = 0
-    for at, letter in enumerate(right):
-        depth += (letter in "({[") - (letter in ")}]")
-        if letter == " " and depth == 0:
-            opcode, paren, rest = right[at + 1 :].partition("(")
-            name = left.removeprefix("ROOT ").lstrip("%")
-            return Line(name, right[:at], opcode, paren + rest) if paren else None
-    return None
+    return _read(text)[0]
 
 
-def trip_count(loop: Line, around: Sequence[str], computations: Mapping[str, Sequence[str]]) -> int | None:
-    """Return the trip count of a ``while`` among the lines ``around``; None if unknown.
+def _read(text: str) -> tuple[Estimate, Mapping[str, int], Mapping[str, Lines]]:
+    """Return the estimate, the number of runs of computations that are no fusion's, and all computations."""
+    computations: dict[str, dict[str, Line]] = {}
+    entry, lines = "", dict[str, Line]()
+    for row in text.splitlines():
+        if not row.startswith(" ") and (header := _HEADER.match(row)):
+            lines = computations[header[2]] = {}
+            entry = header[2] if header[1] else entry
+        elif parts := _INSTRUCTION.match(row):
+            lines[parts[1]] = Line(row, *parts.groups())
+    if not entry:
+        raise CompilerError("the compiled program has no entry computation", expected="HLO text")
+    return *_run(entry, computations), computations
+
+
+def _run(name: str, computations: Mapping[str, Lines]) -> tuple[Estimate, Counter[str]]:
+    """Return the estimate of one run of a computation with all it calls, and their runs; HLO has no recursion."""
+    lines = computations[name]
+    cycles, unknown, runs = 0, 0, Counter({name: 1})
+    for line in lines.values():
+        cycles += line.cycles
+        if called := _called(line):
+            branch, inner = max((_run(other, computations) for other in called), key=lambda run: run[0].cycles)
+            trips = trip_count(line, lines, computations) if line.opcode == "while" else 1
+            times = 1 if trips is None else trips
+            cycles += branch.cycles * times
+            unknown += branch.unknown_loops + (trips is None)
+            runs.update({computation: count * times for computation, count in inner.items()})
+    return Estimate(cycles, unknown), runs
+
+
+def _called(line: Line) -> list[str]:
+    """Return the computation that an operation runs, or those of which a ``conditional`` runs one."""
+    if line.opcode != "conditional":
+        return [line.attribute(_CALLED[line.opcode])] if line.opcode in _CALLED else []
+    names = [name for many, single in _BRANCHES.findall(line.rest) for name in (many or single).split(",")]
+    return [name.strip().lstrip("%") for name in names]
+
+
+def trip_count(loop: Line, outside: Lines, computations: Mapping[str, Lines]) -> int | None:
+    """Return the trip count of a ``while`` among the lines ``outside``; None if unknown.
 
     The compiler's note comes first; else the usual form is recognized: a counter that starts at a constant, grows
     or shrinks by a constant and is compared with a constant.
     """
     if known := _KNOWN.search(loop.rest):
         return int(known[1])
-    called = dict(_ROLES.findall(loop.rest))
-    condition, body = (_lines(computations.get(called.get(role, ""), ())) for role in ("condition", "body"))
-    if not condition or not body or not loop.operands:
+    condition, body = (computations[loop.attribute(role)] for role in ("condition", "body"))
+    test, result = (list(lines.values())[-1] for lines in (condition, body))
+    direction = test.attribute("direction")
+    if test.opcode != "compare" or direction not in ("LT", "LE", "GT", "GE"):
         return None
-    test = list(condition.values())[-1]
-    direction = _DIRECTION.search(test.rest)
-    if test.opcode != "compare" or direction is None or len(test.operands) != 2:
-        return None
-    index, end = _tuple_index(test.operands[0], condition), _constant(test.operands[1], condition)
+    counter, limit = test.operands
+    index, end = _tuple_index(counter, condition), _constant(limit, condition)
     if index is None or end is None:
         return None
-    outside = _lines(around)
-    start, step = _constant(_element(outside.get(loop.operands[0]), index), outside), _step(index, body)
-    if start is None or not step or (step > 0) != (direction[1] == "L"):
+    start = _constant(_element(outside.get(loop.operands[0]), index), outside)
+    step = _step(_behind_copies(_element(result, index), body), index, body)
+    if start is None or not step or (step > 0) != (direction[0] == "L"):
         return None
-    if direction[2] == "E":
+    if direction[1] == "E":
         end += 1 if step > 0 else -1
     return max(0, -(-(end - start) // step))
 
 
-def _step(index: int, body: Mapping[str, Line]) -> int | None:
-    added = _behind_copies(_element(list(body.values())[-1], index), body)
-    if added is None or added.opcode != "add" or len(added.operands) != 2:
+def _step(added: Line | None, index: int, body: Lines) -> int | None:
+    """Return the constant that a line adds to a loop's counter, the element ``index`` of its tuple."""
+    if added is None or added.opcode != "add":
         return None
     pairs = (added.operands, added.operands[::-1])
-    steps = [_constant(step, body) for counter, step in pairs if _tuple_index(counter, body) == index]
+    steps = (_constant(step, body) for counter, step in pairs if _tuple_index(counter, body) == index)
     return next((step for step in steps if step is not None), None)
 
 
-def _lines(text: Sequence[str]) -> dict[str, Line]:
-    return {line.name: line for line in map(split_line, text) if line is not None}
-
-
-def _behind_copies(name: str, lines: Mapping[str, Line]) -> Line | None:
+def _behind_copies(name: str, lines: Lines) -> Line | None:
     line = lines.get(name)
-    while line is not None and line.opcode in _SAME and line.operands:
+    while line is not None and line.opcode in _SAME:
         line = lines.get(line.operands[0])
     return line
 
 
-def _constant(name: str, lines: Mapping[str, Line]) -> int | None:
+def _constant(name: str, lines: Lines) -> int | None:
     line = _behind_copies(name, lines)
     number = _CONSTANT.match(line.rest) if line is not None and line.opcode == "constant" else None
     return int(number[1]) if number else None
 
 
 def _element(line: Line | None, index: int) -> str:
-    return line.operands[index] if line and line.opcode == "tuple" and index < len(line.operands) else ""
+    return line.operands[index] if line and line.opcode == "tuple" else ""
 
 
-def _tuple_index(name: str, lines: Mapping[str, Line]) -> int | None:
+def _tuple_index(name: str, lines: Lines) -> int | None:
     """Return the index of a value of a loop's condition or body in the loop's tuple, if it is an element."""
     line = _behind_copies(name, lines)
     if line is None or line.opcode != "get-tuple-element":
         return None
-    made, index = _behind_copies(line.operands[0], lines), _INDEX.search(line.rest)
-    return int(index[1]) if index and made is not None and made.opcode == "parameter" else None
+    source = _behind_copies(line.operands[0], lines)
+    return int(line.attribute("index")) if source is not None and source.opcode == "parameter" else None
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation of a compiled program.
+
+    Attributes:
+        shape, layout: first result's shape, such as ``f32[8,128]``, and minor-to-major layout.
+        before: layout of the first operand.
+        cycles: estimated cycles per run; 0 without an estimate.
+        runs: number of executions.
+        origin, source: name in the framework's program, and ``file:line``, if known.
+        relayout: whether it only changes a value's layout or order of dimensions.
+        kernel, likeness: hash of opcodes, shapes and layouts, including its body's; the same without layouts.
+        bytes: size of result and operands, padded to tiles.
+        number: parameter number; -1 for other operations.
+    """
+
+    name: str
+    opcode: str
+    computation: str
+    shape: str
+    layout: tuple[int, ...]
+    operands: tuple[str, ...]
+    before: tuple[int, ...]
+    cycles: int
+    runs: int
+    origin: str
+    source: str
+    relayout: bool
+    kernel: int
+    likeness: int
+    bytes: int
+    number: int
+    root: bool
+
+    @property
+    def dimensions(self) -> tuple[int, ...]:
+        return _numbers(self.shape.partition("[")[2].rstrip("]"))
+
+    @property
+    def total(self) -> int:
+        """Cycles of all runs."""
+        return self.cycles * self.runs
+
+
+def read_operations(text: str) -> list[Operation]:
+    """Parse the operations of a compiled or optimised program; bodies of fusions are skipped."""
+    (_, runs_of, computations), sources = _read(text), _sources(text)
+    operations = []
+    for computation, runs in runs_of.items():
+        lines = computations[computation]
+        for line in lines.values():
+            operands = [name for name in line.operands if name in lines]
+            inputs = [lines[name].shape for name in operands]
+            body = computations.get(line.attribute("calls"), {})
+            layouts = " ".join([NAME.sub("%", _plain(line).partition(" = ")[2]), *inputs])
+            layouts += "\n" + numbered("\n".join(map(_plain, body.values())))
+            after, before = _parts(line.shape), _parts(inputs[0]) if inputs else ("", ())
+            origin, number = _OP_NAME.search(line.rest), _PARAMETER.match(line.rest)
+            source = _SOURCE.search(line.rest)
+            place = ":".join(source.groups()) if source else sources.get(line.attribute("stack_frame_id"), "")
+            operations.append(Operation(
+                line.name, line.opcode, computation, *after, tuple(operands), before[1], line.cycles, runs,
+                origin[1] if origin else "", place, _relayout(line, body, before, after),
+                hash(layouts), hash(_SHAPE.sub(r"\1[\2]", layouts)),
+                sum(map(padded_bytes, (line.shape, *inputs))),
+                int(number[1]) if number and line.opcode == "parameter" else -1,
+                line.text.lstrip().startswith("ROOT "),
+            ))  # fmt: skip
+    return operations
+
+
+def _relayout(
+    line: Line, body: Lines, before: tuple[str, tuple[int, ...]], after: tuple[str, tuple[int, ...]]
+) -> bool:
+    moved = before[1] != after[1]
+    if line.opcode in ("copy", "transpose"):
+        return line.opcode == "transpose" or moved
+    opcodes = {inner.opcode for inner in body.values()}
+    if line.opcode != "fusion" or not opcodes <= _MOVES or not opcodes & {"copy", "transpose"}:
+        return False
+    return moved or "transpose" in opcodes or before[0].partition("[")[2] != after[0].partition("[")[2]
+
+
+def _parts(shape: str) -> tuple[str, tuple[int, ...]]:
+    """Return shape and layout of the first array of a shape, such as ``f32[8,128]`` and ``(0, 1)``."""
+    if not (array := _SHAPE.search(shape)):
+        return shape, ()
+    return f"{array[1]}[{array[2]}]", _numbers(array[3])
+
+
+def _numbers(text: str | None) -> tuple[int, ...]:
+    return tuple(map(int, filter(None, (text or "").split(","))))
+
+
+def padded_bytes(shape: str) -> int:
+    """Return the bytes of all arrays of a shape, with minor-most dimensions padded to the first tile.
+
+    >>> padded_bytes("f32[16,3]{1,0:T(8,128)}"), padded_bytes("bf16[3,200]{0,1:T(8,128)(2,1)}")
+    (8192, 51200)
+    """
+    total = 0
+    for kind, dimensions, order, rest in _SHAPE.findall(shape):
+        sizes, tile, bits = list(_numbers(dimensions)), _TILE.search(rest), re.search(r"\d+", kind)
+        for side, dimension in zip(_numbers(tile and tile[1])[::-1], _numbers(order), strict=False):
+            sizes[dimension] = -(-sizes[dimension] // side) * side
+        total += math.prod(sizes) * max(1, int(bits[0]) // 8 if bits else 1)
+    return total
+
+
+def _plain(line: Line) -> str:
+    return _FUSED.sub("", _BACKEND.sub("", PROVENANCE.sub("", line.text))).strip()
+
+
+def _sources(text: str) -> dict[str, str]:
+    """Return ``file:line`` by stack frame id, from the tables above the computations."""
+
+    def entries(name: str, pattern: str) -> list[Any]:
+        return re.findall(pattern, text.partition(f"\n{name}\n")[2].partition("\n\n")[0], re.MULTILINE)
+
+    files = dict(entries("FileNames", r'^(\d+) "([^"]*)"$'))
+    locations = entries("FileLocations", r"^(\d+) \{file_name_id=(\d+) .*?\bline=(\d+)")
+    lines = {number: f"{files.get(file, '?')}:{line}" for number, file, line in locations}
+    frames = entries("StackFrames", r"^(\d+) \{file_location_id=(\d+)")
+    return {number: lines.get(location, "") for number, location in frames}
+
+
+@dataclass
+class Kernels:
+    """Cycles of known kernels.
+
+    Attributes:
+        exact: cycles by `Operation.kernel`.
+        alike: lowest cycles by `Operation.likeness`.
+        rates: cycles per byte by opcode.
+    """
+
+    exact: dict[int, int] = field(default_factory=dict)
+    alike: dict[int, int] = field(default_factory=dict)
+    rates: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+
+    def learn(self, operations: Iterable[Operation]) -> None:
+        """Remember the kernels of a compiled program."""
+        for op in operations:
+            if op.opcode not in FREE and op.kernel not in self.exact:
+                self.exact[op.kernel] = op.cycles
+                self.alike[op.likeness] = min(op.cycles, self.alike.get(op.likeness, op.cycles))
+                self.rates[op.opcode].append(op.cycles / max(1, op.bytes))
+
+    def predict(self, operations: Iterable[Operation]) -> float:
+        """Predict the cycles of an optimised program, erring on the low side."""
+        return sum(op.runs * self._cycles(op) for op in operations if op.opcode not in FREE)
+
+    def _cycles(self, op: Operation) -> float:
+        if op.kernel in self.exact:
+            return self.exact[op.kernel]
+        if op.likeness in self.alike:
+            return _HOPE * self.alike[op.likeness]
+        rates = self.rates[op.opcode]
+        return _HOPE * op.bytes * float(np.quantile(rates, _QUANTILE)) if rates else 0.0

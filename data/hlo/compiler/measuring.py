@@ -1,32 +1,31 @@
-"""Programs run on the target's device; only ever imported in a child of `xlarank.data.hlo.compiler.service`."""
+"""Programs run on the target's device; runs in children of the process of `xlarank.data.hlo.compiler.xla`."""
 
 from __future__ import annotations
 
 import json
+import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.errors import CompilerError
 from xlarank.data.hlo.compiler.constrain import Order, compiled_entry_layouts
-from xlarank.data.hlo.compiler.pasted import Pasted
-from xlarank.data.hlo.compiler.xla import first_line
-from xlarank.data.hlo.messages import HloModuleProto, Message
-
-if TYPE_CHECKING:
-    from xlarank.data.hlo.compiler.xla import Xla
+from xlarank.data.hlo.compiler.functions import Pasted
+from xlarank.data.hlo.compiler.xla import Xla, first_line
+from xlarank.data.hlo.messages import HloModuleProto
 
 #: Largest relative difference of outputs: another layout adds up in another order.
 TOLERANCE: Final = 2e-2
-#: The file of rounds in the folder of a measurement, and the most rounds of one.
-ROUNDS_FILE: Final = "rounds"
-#: The program that is loaded or run for the first time, which may end the process.
+#: File with the name of the program that is being loaded or run for the first time, which may end the process.
 PROGRAM_FILE: Final = "program"
-_MOST: Final = 1000
+#: File of rounds, one line each.
+ROUNDS_FILE: Final = "rounds"
+_MAX_ROUNDS: Final = 1000
 #: Names of numpy's types by XLA's element type.
 _TYPES: Final = dict(
     enumerate("bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split(), start=1)
@@ -36,32 +35,40 @@ _Loaded = tuple[Callable[[list[Any]], list[Any]], list[Any]]
 
 
 class _Inputs:
-    """Random inputs of a module, on the device once for each of their layouts."""
+    """Random inputs of a module, on the device once for each of their layouts.
+
+    Integers are 0 or 1, so that they may be indices. Raises `CompilerError` if some are not arrays of numbers.
+    """
 
     def __init__(self, xla: Xla, module: bytes, seed: int) -> None:
+        import ml_dtypes  # with jax
+
         self.xla = xla
-        self.values = inputs_of(HloModuleProto.FromString(module), np.random.default_rng(seed))
+        self.values: list[NDArray[Any]] = []
         self._laid_out: dict[tuple[Order, ...], list[Any]] = {}
-
-    def laid_out(self, orders: Sequence[Order]) -> list[Any]:
-        """Return the inputs on the device, in orders from minor to major."""
-        import jax
-        from jax.experimental.layout import Format, Layout
-
-        if tuple(orders) not in self._laid_out:
-            device = jax.sharding.SingleDeviceSharding(self.xla.device)
-            formats = [Format(Layout(order[::-1]), device) if order else device for order in orders]
-            self._laid_out[tuple(orders)] = jax.device_put(self.values, formats)
-        return self._laid_out[tuple(orders)]
+        rng = np.random.default_rng(seed)
+        for shape in HloModuleProto.FromString(module).host_program_shape.parameters:
+            name = _TYPES.get(shape.element_type)
+            if name is None or shape.tuple_shapes:
+                got = f"a parameter has element type {shape.element_type}"
+                raise CompilerError(got, expected="arrays of numbers, to run the program")
+            size = tuple(shape.dimensions)
+            values = rng.standard_normal(size) if "float" in name else rng.integers(0, 2, size)
+            self.values.append(np.asarray(values).astype(ml_dtypes.bfloat16 if name == "bfloat16" else name))
 
     def load(self, program: bytes | Pasted) -> _Loaded:
         """Return a program, compiled, as a function of a list of arrays, and the inputs laid out for it."""
         import jax
+        from jax.experimental.layout import Format, Layout
 
         if not isinstance(program, Pasted):
             run = self.xla.compile(program)
-            orders, _ = compiled_entry_layouts(run.hlo_modules()[0].to_string())
-            return run.execute, self.laid_out(orders)
+            orders = tuple(compiled_entry_layouts(run.hlo_modules()[0].to_string())[0])
+            if orders not in self._laid_out:
+                device = jax.sharding.SingleDeviceSharding(self.xla.device)
+                formats = [Format(Layout(order[::-1]), device) if order else device for order in orders]
+                self._laid_out[orders] = jax.device_put(self.values, formats)
+            return run.execute, self._laid_out[orders]
         step, arguments, formats, _ = program.load(self.xla.device)
         tree = jax.tree.structure(arguments)
         arguments = jax.device_put(jax.tree.unflatten(tree, self.values), formats)
@@ -75,35 +82,41 @@ class _Inputs:
 
 
 def measure(
-    xla: Xla, folder: Path, *, plain: bytes, programs: Mapping[str, bytes | Pasted], seed: int, done: int
-) -> str:
+    xla: Xla, folder: Path, *, plain: bytes, programs: Mapping[str, bytes | Pasted], seed: int, done: int,
+    limit: float,
+) -> str:  # fmt: skip
     """Write rounds to a file as they end, one line of JSON each: the seconds of every program.
 
     The programs of a round run in shuffled order. A program that fails or whose outputs are not those of the first
-    has the reason in place of its seconds. Inputs are those of the module ``plain``; ``done`` rounds went before.
+    has the reason in place of its seconds; one that takes ``limit`` seconds to load or run ends the process. Inputs
+    are those of the module ``plain``; ``done`` rounds went before.
     """
     import jax
 
     inputs, rng = _Inputs(xla, plain, seed), np.random.default_rng([seed, done])
     loaded: dict[str, _Loaded] = {}
     problems: dict[str, str] = {}
-    for name in reversed(list(programs)):  # the first has no constraints in its source, which is imported once
+
+    @contextmanager
+    def attempt(name: str) -> Iterator[None]:
         (folder / PROGRAM_FILE).write_text(name, encoding="utf-8")
+        signal.setitimer(signal.ITIMER_REAL, limit)  # without a handler: nothing else ends a loop on the device
         try:
-            loaded[name] = inputs.load(programs[name])
-        except Exception as error:  # whatever the compiler or the device raises
+            yield
+        except Exception as error:  # any error of the compiler or the device
             problems[name] = first_line(error)
+
+    for name in reversed(list(programs)):  # the first has no constraints in its source, which is imported once
+        with attempt(name):
+            loaded[name] = inputs.load(programs[name])
     first, right = next(iter(programs)), None
     for name in [first, *loaded] if first in loaded else []:
-        (folder / PROGRAM_FILE).write_text(name, encoding="utf-8")
-        try:
+        with attempt(name):
             execute, arrays = loaded[name]
             outputs = _floats(execute(arrays))
             right = right or outputs
-            if (difference := _largest(outputs, right)) > TOLERANCE:
-                problems[name] = f"outputs differ by {difference:.2g} of their largest value"
-        except Exception as error:
-            problems[name] = first_line(error)
+            if (largest := difference(outputs, right)) > TOLERANCE:
+                problems[name] = f"outputs differ by {largest:.2g} of their largest value"
     (folder / PROGRAM_FILE).unlink()
     if first in problems:
         raise CompilerError(
@@ -112,16 +125,17 @@ def measure(
             do="measure a smaller program, or one without randomness",
         )
     with open(folder / ROUNDS_FILE, "w", encoding="utf-8") as stream:
-        for _ in range(_MOST):
+        for _ in range(_MAX_ROUNDS):
             line: dict[str, float | str] = dict(problems)
             for name in rng.permutation([name for name in programs if name not in problems]).tolist():
                 execute, arrays = loaded[name]
+                signal.setitimer(signal.ITIMER_REAL, limit)
                 begun = time.perf_counter()
                 jax.block_until_ready(execute(arrays))
                 line[name] = time.perf_counter() - begun
             stream.write(json.dumps(line) + "\n")
             stream.flush()
-    return f"{_MOST} rounds"
+    return f"{_MAX_ROUNDS} rounds"
 
 
 def compare(xla: Xla, folder: Path, *, plain: bytes, edited: bytes | Pasted, ties: Mapping[int, int]) -> float:
@@ -138,45 +152,24 @@ def compare(xla: Xla, folder: Path, *, plain: bytes, edited: bytes | Pasted, tie
             arrays = [first[ties[at]] if at in ties else array for at, array in enumerate(arrays)]
         return _floats(execute(arrays))
 
-    return _largest(run(edited), run(plain))
-
-
-def inputs_of(module: Message, rng: np.random.Generator) -> list[NDArray[Any]]:
-    """Return random values for the parameters of a module. Integers are 0 or 1, so that they may be indices.
-
-    Raises `CompilerError` for element types that are not arrays of numbers.
-    """
-    import ml_dtypes  # with jax
-
-    inputs = []
-    for shape in module.host_program_shape.parameters:
-        name = _TYPES.get(shape.element_type)
-        if name is None or shape.tuple_shapes:
-            got = f"a parameter has element type {shape.element_type}"
-            raise CompilerError(got, expected="arrays of numbers, to run the program")
-        dtype = np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
-        size = tuple(shape.dimensions)
-        values = rng.standard_normal(size) if "float" in name else rng.integers(0, 2, size)
-        inputs.append(np.asarray(values).astype(dtype))
-    return inputs
+    return difference(run(edited), run(plain))
 
 
 def _floats(outputs: Sequence[Any]) -> list[NDArray[np.float64]]:
     return [np.asarray(output).astype(np.float64) for output in outputs]
 
 
-def _largest(outputs: Sequence[NDArray[np.float64]], right: Sequence[NDArray[np.float64]]) -> float:
-    return max(map(difference, outputs, right), default=0.0)
-
-
-def difference(output: NDArray[np.float64], right: NDArray[np.float64]) -> float:
+def difference(outputs: Sequence[NDArray[np.float64]], right: Sequence[NDArray[np.float64]]) -> float:
     """Return the largest difference relative to the largest of the ``right`` values; inf if others are finite.
 
-    >>> round(difference(np.array([1.0, 2.0, np.nan]), np.array([1.0, 4.0, np.nan])), 6)
+    >>> round(difference([np.array([1.0, 2.0, np.nan])], [np.array([1.0, 4.0, np.nan])]), 6)
     0.5
     """
-    finite = np.isfinite(right)
-    if output.shape != right.shape or not np.array_equal(np.isfinite(output), finite):
-        return float("inf")
-    largest = np.abs(right[finite]).max(initial=0.0) + 1e-12
-    return float((np.abs(output - right)[finite] / largest).max(initial=0.0))
+    largest = 0.0
+    for output, expected in zip(outputs, right, strict=False):
+        finite = np.isfinite(expected)
+        if output.shape != expected.shape or not np.array_equal(np.isfinite(output), finite):
+            return float("inf")
+        scale = np.abs(expected[finite]).max(initial=0.0) + 1e-12
+        largest = max(largest, float((np.abs(output - expected)[finite] / scale).max(initial=0.0)))
+    return largest

@@ -11,17 +11,17 @@ import json
 import re
 import zlib
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from xlarank.data.errors import WorkspaceError
 from xlarank.data.files import read_text, regular_no_link
-from xlarank.data.hlo.compiler.cycles import Estimate
 
 #: Provenance attributes; quoted text in them may contain braces.
-_ORIGIN: Final = re.compile(
+PROVENANCE: Final = re.compile(
     r',?\s(?:metadata|frontend_attributes|original_value|origin)=\{(?:[^{}"]|"(?:[^"\\]|\\.)*"|\{[^{}]*\})*\}'
 )
 NAME: Final = re.compile(r"%[\w.\-]+")
@@ -36,6 +36,14 @@ class Status(StrEnum):
     GIVEN_UP = "given up"
     SCREENED = "screened"
     CRASHED = "crashed"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Cycles of all operations that have some; bodies of loops without a known trip count are counted once."""
+
+    cycles: int = 0
+    unknown_loops: int = 0
 
 
 @dataclass(frozen=True)
@@ -61,21 +69,16 @@ class Outcome:
 def fingerprint(text: str) -> str:
     """Hash an HLO module's text, ignoring names and origins of instructions."""
     body = "\n".join(line for line in text.splitlines() if not line.startswith("HloModule "))
-    return hashlib.sha256(numbered(without_origins(body)).encode()).hexdigest()[:24]
-
-
-def without_origins(text: str) -> str:
-    """Return HLO text without provenance attributes."""
-    return _ORIGIN.sub("", text)
+    return hashlib.sha256(numbered(PROVENANCE.sub("", body)).encode()).hexdigest()[:24]
 
 
 def numbered(text: str) -> str:
     """Return HLO text with numbers in place of names."""
     names: dict[str, str] = {}
-    return NAME.sub(lambda found: names.setdefault(found[0], f"%{len(names)}"), text)
+    return NAME.sub(lambda match: names.setdefault(match[0], f"%{len(names)}"), text)
 
 
-class Journal:
+class Journal(AbstractContextManager["Journal", None]):
     """Append-only file of outcomes by configuration and rounds of measurements; a context manager.
 
     An incomplete last line is dropped. Raises `WorkspaceError` if the file has other ``settings`` or is unusable.
@@ -85,16 +88,15 @@ class Journal:
         self.path = path
         self.outcomes: dict[str, Outcome] = {}
         self.estimates: dict[str, Estimate] = {}
-        self.rounds: list[dict[str, float | str]] = []
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             text = read_text(path) if path.exists() else ""
-            whole = text[: text.rfind("\n") + 1]
-            self._read([json.loads(line) for line in whole.splitlines()], json.loads(json.dumps(settings)))
+            complete = text[: text.rfind("\n") + 1]
+            self._read([json.loads(line) for line in complete.splitlines()], json.loads(json.dumps(settings)))
             self._stream = open(path, "r+" if path.exists() else "w", encoding="utf-8", opener=regular_no_link)
-            self._stream.truncate(len(whole.encode()))
+            self._stream.truncate(len(complete.encode()))
             self._stream.seek(0, 2)
-            if not whole:
+            if not complete:
                 self._append(dict(settings))
         except (OSError, ValueError, KeyError, TypeError) as error:
             got = f"{path} cannot be used ({error})"
@@ -108,10 +110,8 @@ class Journal:
                 expected=", ".join(f"{key} {first.get(key, 'of an earlier version')}" for key in other),
                 do="use those settings, remove the file, or pass another `out`",
             )
-        for line in lines[1:]:
-            if "round" in line:
-                self.rounds.append(line["round"])
-                continue
+        self.rounds: list[dict[str, float | str]] = [line["round"] for line in lines[1:] if "round" in line]
+        for line in (line for line in lines[1:] if "round" not in line):
             status, key = Status(line["status"]), line["fingerprint"]
             if "cycles" in line:
                 self.estimates[key] = Estimate(int(line["cycles"]), int(line["unknown_loops"]))
@@ -122,17 +122,15 @@ class Journal:
 
     def add(self, configuration: str, outcome: Outcome) -> None:
         """Append an outcome and flush it to the file."""
-        line: dict[str, Any] = {
-            "configuration": configuration, "status": outcome.status, "fingerprint": outcome.fingerprint,
-            "shared": outcome.shared, "seconds": round(outcome.seconds, 3), "message": outcome.message,
-        }  # fmt: skip
+        line = {"configuration": configuration, **asdict(outcome), "seconds": round(outcome.seconds, 3)}
+        estimate, text = line.pop("estimate"), line.pop("text")
         if outcome.status is Status.OK and outcome.fingerprint not in self.estimates:
             self.estimates[outcome.fingerprint] = outcome.estimate
-            line |= asdict(outcome.estimate)
+            line |= estimate
         if outcome.status is Status.SCREENED:
             line["predicted"] = outcome.estimate.cycles
-        if outcome.text:
-            line["text"] = base64.b64encode(zlib.compress(outcome.text.encode())).decode()
+        if text:
+            line["text"] = base64.b64encode(zlib.compress(text.encode())).decode()
         self.outcomes[configuration] = outcome
         self._append(line)
 
@@ -144,9 +142,6 @@ class Journal:
     def _append(self, line: dict[str, Any]) -> None:
         self._stream.write(json.dumps(line) + "\n")
         self._stream.flush()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._stream.close()

@@ -1,4 +1,4 @@
-"""Client of the compiler process (`xlarank.data.hlo.compiler.service`): modules in, outcomes out."""
+"""Client of the compiler process (`xlarank.data.hlo.compiler.xla`): modules in, outcomes out."""
 
 from __future__ import annotations
 
@@ -11,33 +11,30 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count, islice
 from multiprocessing import Pipe
 from pathlib import Path
-from typing import Any, Final, Self, cast
+from typing import Any, Final, cast
 
 import xlarank
 from xlarank.data.errors import CompilerError, XlarankError
-from xlarank.data.hlo.compiler.cycles import Estimate
-from xlarank.data.hlo.compiler.measuring import PROGRAM_FILE, ROUNDS_FILE, compare, measure
-from xlarank.data.hlo.compiler.operations import Kernels, read_operations
-from xlarank.data.hlo.compiler.outcome import Outcome, Status, fingerprint
-from xlarank.data.hlo.compiler.pasted import Pasted, Place, compile_pasted
-from xlarank.data.hlo.compiler.service import ANSWER, POLL, Work
+from xlarank.data.hlo.compiler import functions, measuring, xla
+from xlarank.data.hlo.compiler.cycles import Kernels, read_operations
+from xlarank.data.hlo.compiler.functions import Pasted, Place
+from xlarank.data.hlo.compiler.outcome import Estimate, Outcome, Status, fingerprint
 from xlarank.data.hlo.compiler.targets import Target, device_target
-from xlarank.data.hlo.compiler.xla import Lowered, compile_module, dumped, lower, optimised_text, under_limit
 from xlarank.data.hlo.messages import Message
 
 #: Not by -m: what is pickled must belong to the module's own name.
-_SERVICE: Final = "from xlarank.data.hlo.compiler.service import main; main()"
+_SERVICE: Final = "from xlarank.data.hlo.compiler.xla import main; main()"
 #: For the other process's PYTHONPATH: it imports this package, installed or not.
 _ROOT: Final = str(Path(xlarank.__file__).resolve().parents[1])
 #: Seconds for loading jax and libtpu on a busy machine.
 _START: Final = 120.0
-#: Where dumps of single compilations go: memory where the machine offers it as a folder.
+#: Memory as a folder, for the dumps of single compilations.
 _MEMORY: Final = Path("/dev/shm")
 
 
@@ -47,7 +44,7 @@ class _Job:
 
     folder: Path
     limit: float
-    position: int = 0
+    position: int
     started: float = field(default_factory=time.monotonic)
     fingerprint: str = ""
     waiting: list[_Job] = field(default_factory=list)
@@ -58,14 +55,14 @@ class _Job:
 
     def answer(self) -> Any:
         """Return the result of the work, an error or an `Outcome`; None while it runs."""
-        path = self.folder / ANSWER
+        path = self.folder / xla.ANSWER
         if path.exists():
             return pickle.loads(path.read_bytes())  # our own process wrote it
         late = f"not done within {self.limit:.3g} s"
         return Outcome(Status.TIMEOUT, message=late) if self.seconds > self.limit else None
 
 
-class Compiler:
+class Compiler(AbstractContextManager["Compiler", None]):
     """XLA for one target, in a process of its own; use as a context.
 
     ``jobs`` modules are compiled at a time, each for at most ``limit`` seconds, with an ``effort`` of XLA's own.
@@ -77,18 +74,17 @@ class Compiler:
             raise CompilerError("this system has no fork", expected="Linux on x86-64", do="run it there, or in WSL")
         self.target, self._jobs, self._limit, self._numbers = target, jobs, limit, count()
         self._known: dict[str, Estimate] = {}
+        self._kernels = Kernels()
         memory = _MEMORY if _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) else None
         self._scratch = Path(tempfile.mkdtemp(prefix="xlarank-", dir=memory))
-        self._kernels = Kernels()
         self._connection, theirs = Pipe()
-        paths = [_ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]
+        path = os.pathsep.join(filter(None, [_ROOT, os.environ.get("PYTHONPATH")]))
         self._stderr = tempfile.TemporaryFile()
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _SERVICE, str(theirs.fileno())], pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL, stdout=self._stderr, stderr=self._stderr,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
-                start_new_session=True,  # Ctrl-C goes to the client alone
+                env=os.environ | {"PYTHONPATH": path}, start_new_session=True,  # Ctrl-C goes to the client alone
             )  # fmt: skip
         try:
             self._tell(self._scratch, target, effort)
@@ -105,9 +101,6 @@ class Compiler:
             self.target = device_target(hello["device"], hello["platform"])
             if hello["platform"] != "cpu":  # a TPU is one process's alone, a GPU tries kernels by their time
                 self._jobs = 1
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -130,13 +123,9 @@ class Compiler:
             self._kernels.learn(read_operations(text))
 
     def compile(
-        self,
-        modules: Iterable[Message],
-        *,
-        limit: float | None = None,
-        keep: bool = False,
+        self, modules: Iterable[Message], *, limit: float | None = None, keep: bool = False,
         screen: float | None = None,
-    ) -> Iterator[tuple[int, Outcome]]:
+    ) -> Iterator[tuple[int, Outcome]]:  # fmt: skip
         """Yield position and outcome of every module in order of completion.
 
         Each takes at most ``limit`` seconds. ``keep`` requests compiled texts and remembers their kernels, which
@@ -147,7 +136,7 @@ class Compiler:
         try:
             while True:
                 for position, module in islice(waiting, self._jobs - len(running)):
-                    work = partial(compile_module, module=module.SerializeToString(), keep=keep)
+                    work = partial(xla.compile_module, module=module.SerializeToString(), keep=keep)
                     running.append(self._start(work, seconds, position))
                 if not running:
                     return
@@ -164,50 +153,51 @@ class Compiler:
     def _answer(self, job: _Job, running: list[_Job], screen: float | None) -> Any:
         """Return the answer of a job, or the known outcome of its optimised module; a twin of another job waits."""
         answer = job.answer()  # before dumps are read, so that none can be overlooked
-        if job.fingerprint or (text := optimised_text(job.folder, self.target)) is None:
+        if job.fingerprint or (text := xla.optimised_text(job.folder, self.target)) is None:
             return answer
         job.fingerprint = fingerprint(text)
         if job.fingerprint in self._known:
             return Outcome(Status.OK, self._known[job.fingerprint], shared=True)
         if screen is not None and (predicted := self._kernels.predict(read_operations(text))) >= screen:
             return Outcome(Status.SCREENED, Estimate(round(predicted)))
-        twins = (other for other in running if other.fingerprint == job.fingerprint and other is not job)
-        if (twin := next(twins, None)) is None:
-            return answer
-        self._end(job)
-        running.remove(job)
-        twin.waiting.append(job)
-        return None
+        for twin in running:
+            if twin.fingerprint == job.fingerprint and twin is not job:
+                self._end(job)
+                running.remove(job)
+                twin.waiting.append(job)
+                return None
+        return answer
 
     def _outcomes(self, job: _Job, answer: Any) -> Iterator[tuple[int, Outcome]]:
         """Yield the outcome of a job that is over, and of those that waited for it."""
         if isinstance(answer, XlarankError):
             answer = Outcome(Status.FAILED, message=str(answer))
-        job.fingerprint = job.fingerprint or answer.fingerprint
+        key = job.fingerprint or answer.fingerprint
         if answer.status is Status.TIMEOUT and job.limit < self._limit:
             answer = replace(answer, status=Status.GIVEN_UP)
-        elif answer.status is Status.OK and not job.fingerprint:  # labels are stored by fingerprint
+        elif answer.status is Status.OK and not key:  # labels are stored by fingerprint
             answer = Outcome(Status.CRASHED, message="no optimised module was dumped")
-        answer = replace(answer, fingerprint=job.fingerprint, seconds=job.seconds)
+        answer = replace(answer, fingerprint=key, seconds=job.seconds)
         if answer.status is Status.OK:
-            self.know({job.fingerprint: answer.estimate}, [answer.text] if answer.text else [])
+            self.know({key: answer.estimate}, [answer.text] if answer.text else [])
         yield job.position, answer
         for other in job.waiting:
             yield other.position, replace(answer, shared=answer.status is Status.OK, seconds=other.seconds, text="")
 
-    def lower(self, *, function: str = "", module: Message | None = None, one_hot: bool = False) -> Lowered:
+    def lower(self, *, function: str = "", module: Message | None = None, one_hot: bool = False) -> xla.Lowered:
         """Return a program as layout assignment sees it: ``module:function`` or a module in an earlier state.
 
         With ``one_hot`` the function's calls of take_along_axis become products with one-hot vectors.
         Raises `CompilerError` if it cannot be imported, traced or compiled.
         """
-        given = b"" if module is None else module.SerializeToString()
-        answer = self._ask(partial(lower, function=function, module=given, one_hot=one_hot), self._limit, dumped)
+        serialized = b"" if module is None else module.SerializeToString()
+        work = partial(functions.lower, function=function, module=serialized, one_hot=one_hot)
+        answer = self._ask(work, self._limit, xla.dumped)
         if isinstance(answer, Outcome):
             got = f"the program does not compile for {self.target.name} ({answer.message})"
             expected = "a program for one device, without sharding or collectives"
             raise CompilerError(got, expected=expected, do="check that it compiles in JAX")
-        return cast(Lowered, answer)
+        return cast(xla.Lowered, answer)
 
     def compare(
         self, plain: Message, edited: Message | Pasted, seconds: float, ties: Mapping[int, int]
@@ -216,8 +206,9 @@ class Compiler:
 
         With ``ties``, inputs that are outputs of the last step, both run a second step.
         """
-        other = edited if isinstance(edited, Pasted) else edited.SerializeToString()
-        work = partial(compare, plain=plain.SerializeToString(), edited=other, ties=dict(ties))
+        work = partial(
+            measuring.compare, plain=plain.SerializeToString(), edited=_portable(edited), ties=dict(ties)
+        )
         try:
             answer = self._ask(work, seconds)
         except CompilerError as error:
@@ -226,7 +217,7 @@ class Compiler:
 
     def compile_pasted(self, pasted: Pasted) -> tuple[str, dict[Place, str]] | Outcome:
         """Return the compiled program of pasted code and the expressions constrained, or the failure."""
-        answer = self._ask(partial(compile_pasted, pasted=pasted), self._limit)
+        answer = self._ask(partial(functions.compile_pasted, pasted=pasted), self._limit)
         return cast(tuple[str, dict[Place, str]] | Outcome, answer)
 
     def measure(
@@ -234,28 +225,25 @@ class Compiler:
     ) -> Generator[dict[str, float | str], None, None]:
         """Yield rounds: the seconds of every program on the device, or why it has none (`measuring.measure`).
 
-        A program that ends the process when it is loaded or first run is left out, with the reason.
-        Raises `CompilerError` when the first program cannot be run, or the process ends later.
+        A program that ends the process, or reaches the limit, when it is loaded or first run is left out, with the
+        reason. Raises `CompilerError` when the first program cannot be run, or the process ends later.
         """
-        serialized = {
-            name: program if isinstance(program, Pasted) else program.SerializeToString()
-            for name, program in programs.items()
-        }
-        work = partial(measure, plain=plain.SerializeToString(), programs=serialized, seed=seed, done=done)
+        work = partial(
+            measuring.measure, plain=plain.SerializeToString(), seed=seed, done=done, limit=self._limit,
+            programs={name: _portable(program) for name, program in programs.items()},
+        )  # fmt: skip
         job, offset, answer, crashed = self._start(work, float("inf")), 0, None, ""
         try:
             while answer is None:
                 answer = job.answer()  # before the rounds are read, so that none can be overlooked
-                whole = b""
-                if (path := job.folder / ROUNDS_FILE).exists():
+                if (path := job.folder / measuring.ROUNDS_FILE).exists():
                     with open(path, "rb") as stream:
                         stream.seek(offset)
-                        whole = stream.read().rpartition(b"\n")[0]
-                for line in whole.splitlines():
-                    yield json.loads(line)
-                offset += len(whole) + bool(whole)
+                        *lines, _ = stream.read().split(b"\n")
+                    offset += sum(len(line) + 1 for line in lines)
+                    yield from map(json.loads, lines)
                 self._wait()
-            if isinstance(answer, Outcome) and (path := job.folder / PROGRAM_FILE).exists():
+            if isinstance(answer, Outcome) and (path := job.folder / measuring.PROGRAM_FILE).exists():
                 crashed = path.read_text(encoding="utf-8")
         finally:
             self._end(job)
@@ -272,10 +260,10 @@ class Compiler:
 
     def under_limit(self, module: Message, kib: int, seconds: float) -> bytes | str:
         """Return the compiled module under a limit of vector memory (0: the compiler's own), or why not."""
-        answer = self._ask(partial(under_limit, module=module.SerializeToString(), kib=kib), seconds)
+        answer = self._ask(partial(xla.under_limit, module=module.SerializeToString(), kib=kib), seconds)
         return answer if isinstance(answer, bytes) else answer.message
 
-    def _ask(self, work: Work, seconds: float, early: Callable[[Path], Any] = lambda folder: None) -> Any:
+    def _ask(self, work: xla.Work, seconds: float, early: Callable[[Path], Any] = lambda folder: None) -> Any:
         """Return the answer to a single request, or ``early`` of its dumps once known; raise an error answered."""
         job = self._start(work, seconds)
         try:
@@ -287,7 +275,7 @@ class Compiler:
             raise answer
         return answer
 
-    def _start(self, work: Work, limit: float, position: int = 0) -> _Job:
+    def _start(self, work: xla.Work, limit: float, position: int = 0) -> _Job:
         job = _Job(self._scratch / str(next(self._numbers)), limit, position)
         self._tell(job.folder, work)
         return job
@@ -297,7 +285,7 @@ class Compiler:
             self._connection.send((job.folder, None))
 
     def _wait(self) -> None:
-        if self._connection.poll(POLL):  # after its start it has nothing to say
+        if self._connection.poll(xla.POLL):  # after its start it has nothing to say
             self._receive()
 
     def _tell(self, *message: Any) -> None:
@@ -315,3 +303,8 @@ class Compiler:
             output = self._stderr.read().decode(errors="replace").strip().splitlines()
             got = f"the compiler's process ended ({output[-1][:300] if output else 'without output'})"
             raise CompilerError(got, do="run it again; what was done is kept") from error
+
+
+def _portable(program: Message | Pasted) -> bytes | Pasted:
+    """Return a program as it can be sent to another process."""
+    return program if isinstance(program, Pasted) else cast(bytes, program.SerializeToString())

@@ -40,8 +40,9 @@ class Target:
     @property
     def labels(self) -> str:
         """Description of the labels."""
-        estimated = f"estimated by the TPU's compiler for {self.name}, not measured"
-        return estimated if self.estimated else f"measured on this machine's {self.chip}"
+        if self.estimated:
+            return f"estimated by the TPU's compiler for {self.name}, not measured"
+        return f"measured on this machine's {self.chip}"
 
     def nanoseconds(self, cycles: int) -> int:
         """Return the time of a number of cycles in whole nanoseconds.
@@ -87,8 +88,7 @@ def device_target(kind: str, platform: str) -> Target:
 
 def target_of(name: str) -> Target:
     """Return the target of that name; raises `CompilerError` for any other."""
-    try:
-        return TARGETS[name]
-    except KeyError:
+    if name not in TARGETS:
         got = f"{name!r} is not a target"
-        raise CompilerError(got, expected=", ".join(TARGETS), do=did_you_mean(name, TARGETS)) from None
+        raise CompilerError(got, expected=", ".join(TARGETS), do=did_you_mean(name, TARGETS))
+    return TARGETS[name]

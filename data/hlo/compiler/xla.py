@@ -1,24 +1,32 @@
-"""Thin wrapper of JAX and XLA, used only in the process of `xlarank.data.hlo.compiler.service`.
+"""The process that owns JAX and XLA, and forks a child for each piece of work, which may crash or hang alone.
 
+It never compiles itself: a child forked from a process without compiled programs is cheap and free of locks.
 A module that no JAX function made goes through jaxlib: HLO to StableHLO, parsed, and given to the client of a
 topology, which compiles without a chip.
 """
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
+import pickle
+import shutil
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import cached_property
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 
-from xlarank.data.errors import CompilerError
+from xlarank.data.errors import CompilerError, XlarankError
 from xlarank.data.hlo.compiler.constrain import drop_entry_modes, entry_modes
 from xlarank.data.hlo.compiler.cycles import read_estimate
 from xlarank.data.hlo.compiler.outcome import Outcome, Status, fingerprint
@@ -28,7 +36,10 @@ from xlarank.data.hlo.messages import HloModuleProto, HloProto, Message, instruc
 #: The TPU compiler's halves of 64-bit integers. As conversions they keep shapes and almost the cost.
 _SPLITS: Final = frozenset({"X64SplitLow", "X64SplitHigh", "X64Combine"})
 
-_LEAVES: Final = "leaves.json"
+LEAVES_FILE: Final = "leaves.json"
+#: Seconds between two looks at the children.
+POLL: Final = 0.02
+ANSWER: Final = "answer.pickle"
 #: The dump of the optimised module for CPUs and GPUs, and for TPUs.
 _OPTIMISED: Final = ("*[cg]pu_after_optimizations.txt", "*after_optimizations_before_buffer_assignment.txt")
 ENVIRONMENT: Final = {
@@ -47,10 +58,9 @@ _DEVICE_ENVIRONMENT: Final = {"TF_CPP_MIN_LOG_LEVEL": "3", "XLA_PYTHON_CLIENT_PR
 
 @dataclass(frozen=True)
 class Lowered:
-    """A program as layout assignment sees it.
+    """A program, serialized, as layout assignment sees it.
 
     Attributes:
-        module: serialized.
         chosen: the layouts that it chose, minor to major, by the names of instructions, if known.
         leaves: paths of a function's inputs and outputs; empty for a module.
     """
@@ -84,23 +94,21 @@ class Xla:
             expected = "jax 0.10.2 or later and, for TPUs, Google's libtpu (x86-64 Linux, its own terms)"
             got, do = f"the compiler cannot be imported ({error})", 'run: pip install "xlarank[collect]"'
             raise CompilerError(got, expected=expected, do=do) from error
-        self.target, self.effort, self._device = target, effort, None
+        self.target, self.effort = target, effort
         if target.estimated:
             try:
                 topology = topologies.get_topology_desc(platform="tpu", topology_name=target.topology)
             except Exception as error:  # what libtpu raises is not documented
                 got = f"libtpu does not start for {target.topology} ({first_line(error)})"
                 raise CompilerError(got, do="update jax and libtpu together") from error
-            self._device = topology.devices[0]
+            self.device = topology.devices[0]
 
-    @property
+    @cached_property
     def device(self) -> Any:
         """The device to compile for; one of this machine starts on first use, in a child."""
-        if self._device is None:
-            import jax
+        import jax
 
-            self._device = jax.devices()[0]
-        return self._device
+        return jax.devices()[0]
 
     def compile(self, module: bytes, options: dict[str, Any] | None = None) -> Any:
         """Return the executable of a serialized HLO module, with entry layouts by the module's modes."""
@@ -109,21 +117,21 @@ class Xla:
         from jaxlib import _jax
         from jaxlib.mlir import ir
 
-        given = HloModuleProto.FromString(module)
-        stablehlo = _jax.mlir.hlo_to_stablehlo(repaired(given).SerializeToString())
+        message = HloModuleProto.FromString(module)
+        stablehlo = _jax.mlir.hlo_to_stablehlo(repaired(message).SerializeToString())
         with mlir.make_ir_context():
             parsed = ir.Module.parse(stablehlo)
-            for key, modes in zip(("arg_attrs", "res_attrs"), entry_modes(given) or (), strict=False):
+            for key, modes in zip(("arg_attrs", "res_attrs"), entry_modes(message) or (), strict=False):
                 _set_modes(parsed, key, modes)
-        made = _jax.CompileOptions()
-        made.num_replicas = 1
-        made.device_assignment = xla_client.DeviceAssignment.create(np.zeros((1, 1), int))
-        made.env_option_overrides = list((options or {}).items())
+        settings = _jax.CompileOptions()
+        settings.num_replicas = 1
+        settings.device_assignment = xla_client.DeviceAssignment.create(np.zeros((1, 1), int))
+        settings.env_option_overrides = list((options or {}).items())
         if self.effort is not None:
-            made.executable_build_options.exec_time_optimization_effort = self.effort
+            settings.executable_build_options.exec_time_optimization_effort = self.effort
         client = self.device.client
         run = client.compile if self.target.estimated else client.compile_and_load
-        return run(parsed, _jax.DeviceList((self.device,)), made)
+        return run(parsed, _jax.DeviceList((self.device,)), settings)
 
 
 def _device_facts() -> dict[str, str]:
@@ -167,100 +175,19 @@ def optimised_text(folder: Path, target: Target) -> str | None:
 def under_limit(xla: Xla, folder: Path, *, module: bytes, kib: int) -> bytes:
     """Return a compiled module, serialized, under a limit of vector memory; 0 is the compiler's own."""
     compiled = xla.compile(module, {"xla_tpu_scoped_vmem_limit_kib": str(kib)} if kib else {})
-    serialized: bytes = compiled.hlo_modules()[0].as_serialized_hlo_module_proto()
-    return serialized
-
-
-def lower(xla: Xla, folder: Path, *, function: str, module: bytes, one_hot: bool) -> Lowered | None:
-    """Compile ``module:function`` or a module, and return what was dumped around layout assignment."""
-    dumps = {"xla_dump_to": str(folder), "xla_dump_hlo_pass_re": "layout-assignment", "xla_dump_hlo_as_proto": True}
-    if function:
-        lowered, leaves = _lowered_function(xla, function, one_hot)
-        (folder / _LEAVES).write_text(json.dumps(leaves), encoding="utf-8")
-        lowered.compile(compiler_options=dumps)
-    else:
-        xla.compile(module, dumps)
-    return dumped(folder)
-
-
-def _lowered_function(xla: Xla, name: str, one_hot: bool) -> tuple[Any, list[list[str]]]:
-    """Return the result of `imported` as JAX lowers it, and the paths of its inputs and outputs."""
-    import jax
-    from jax.sharding import SingleDeviceSharding
-
-    function, arguments = imported(name, one_hot)
-    sharding = SingleDeviceSharding(xla.device)
-    paths = jax.tree_util
-
-    def placed(path: Any, leaf: Any) -> Any:
-        try:
-            return jax.ShapeDtypeStruct(jax.numpy.shape(leaf), jax.numpy.result_type(leaf), sharding=sharding)
-        except TypeError as error:
-            got = f"argument {paths.keystr(path)} of {name} has no shape: it is {type(leaf).__name__}"
-            do = "bind what is no array with functools.partial or a lambda"
-            raise CompilerError(got, expected="arrays or jax.ShapeDtypeStruct(shape, dtype)", do=do) from error
-
-    shapes = paths.tree_map_with_path(placed, arguments)
-    try:
-        donated: tuple[int, ...] = ()
-        if hasattr(function, "lower"):  # by jax.jit
-            infos = enumerate(function.lower(*shapes).args_info[0])
-            donated = tuple(at for at, info in infos if any(leaf.donated for leaf in paths.tree_leaves(info)))
-        options = {"keep_unused": True, "in_shardings": sharding, "out_shardings": sharding}
-        lowered = jax.jit(function, donate_argnums=donated, **options).lower(*shapes)
-    except Exception as error:  # whatever the program's own code raises
-        got = f"{name} cannot be traced ({type(error).__name__}: {first_line(error)})"
-        do = "try jax.jit(function).lower(*arguments)"
-        raise CompilerError(got, expected="arguments that fit the function", do=do) from error
-    trees = shapes, lowered.out_info
-    return lowered, [[paths.keystr(path) for path, _ in paths.tree_leaves_with_path(tree)] for tree in trees]
-
-
-def imported(name: str, one_hot: bool) -> tuple[Any, Any]:
-    """Return callable and arguments from ``module:function()``; ``one_hot`` replaces take_along_axis."""
-    if one_hot:
-        import jax.numpy
-
-        jax.numpy.take_along_axis = _take_one_hot
-    module, _, function = name.partition(":")
-    sys.path.insert(0, os.getcwd())
-    try:
-        make = getattr(importlib.import_module(module), function)
-    except Exception as error:  # a module may raise anything
-        got = f"{name} cannot be imported ({type(error).__name__}: {first_line(error)})"
-        expected = "module:function, importable from the current folder"
-        do = "check both names, and that python can import the module"
-        raise CompilerError(got, expected=expected, do=do) from error
-    program = make()
-    if not (isinstance(program, tuple) and len(program) == 2 and callable(program[0])):
-        expected = "(callable, arguments), arguments being arrays or jax.ShapeDtypeStruct"
-        do = "wrap the function: def program(): return step, (weights, batch)"
-        raise CompilerError(f"{name} returned {type(program).__name__}", expected=expected, do=do)
-    return program[0], tuple(program[1])
-
-
-def _take_one_hot(array: Any, indices: Any, axis: int = -1, **_: Any) -> Any:
-    """Compute `jax.numpy.take_along_axis` without a gather."""
-    import jax
-
-    rows, picks = (jax.numpy.moveaxis(values, axis, -1) for values in (array, indices))
-    hot = jax.nn.one_hot(picks, rows.shape[-1], dtype=rows.dtype)
-    return jax.numpy.moveaxis((hot * rows[..., None, :]).sum(-1), -1, axis)
+    return cast(bytes, compiled.hlo_modules()[0].as_serialized_hlo_module_proto())
 
 
 def dumped(folder: Path) -> Lowered | None:
     """Return the dumps around the first layout assignment, once they are complete."""
-
-    def module_in(path: Path) -> Message:
-        return HloProto.FromString(path.read_bytes()).hlo_module
-
-    before, after = (sorted(folder.glob(f"*{when}_layout-assignment*.pb")) for when in ("before", "after"))
-    if not before or not after:  # the second file shows that the first one is complete
+    paths = [sorted(folder.glob(f"*{when}_layout-assignment*.pb")) for when in ("before", "after")]
+    if not all(paths):  # the second file shows that the first one is complete
         return None
-    leaves = folder / _LEAVES
+    before, after = (HloProto.FromString(found[0].read_bytes()).hlo_module for found in paths)
+    leaves = folder / LEAVES_FILE
     return Lowered(
-        module_in(before[0]).SerializeToString(),
-        {made.name: tuple(made.shape.layout.minor_to_major) for _, made in instructions(module_in(after[0]))},
+        before.SerializeToString(),
+        {made.name: tuple(made.shape.layout.minor_to_major) for _, made in instructions(after)},
         json.loads(leaves.read_text(encoding="utf-8")) if leaves.exists() else ((), ()),
     )
 
@@ -276,12 +203,11 @@ def repaired(module: Message) -> Message:
     Halves of 64-bit values become conversions, aliases and modes of layouts go, and fusions made before layout
     assignment become calls, which the compiler inlines and fuses anew.
     """
-    copy = HloModuleProto()
-    copy.CopyFrom(module)
-    copy.ClearField("input_output_alias")
-    copy.ClearField("buffer_donor")
-    drop_entry_modes(copy)
-    for computation in copy.computations:
+    edited = deepcopy(module)
+    edited.ClearField("input_output_alias")
+    edited.ClearField("buffer_donor")
+    drop_entry_modes(edited)
+    for computation in edited.computations:
         computation.is_fusion_computation = False
         for instruction in computation.instructions:
             if instruction.opcode == "custom-call" and instruction.custom_call_target in _SPLITS:
@@ -290,4 +216,81 @@ def repaired(module: Message) -> Message:
                 del instruction.operand_ids[1:]
             elif instruction.opcode == "fusion":
                 instruction.opcode, instruction.fusion_kind, instruction.backend_config = "call", "", b""
-    return copy
+    return edited
+
+
+#: Function of the compiler and a folder for dumps that is run in a child and returns the answer.
+Work = Callable[[Xla, Path], Any]
+
+
+def main(load: Callable[..., Xla] = Xla) -> None:
+    """Serve the other end of a socket, whose file descriptor is the only argument, until it closes.
+
+    ``(folder, work)`` starts a child, ``(folder, None)`` ends it. The answer, or the error raised, is a file of the
+    folder.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the end of the connection is what ends this process
+    connection = Connection(int(sys.argv[1]))
+    scratch, *settings = connection.recv()
+    running: dict[Path, BaseProcess] = {}
+    try:
+        xla = load(*settings)
+        connection.send(xla.versions)
+        while True:
+            if connection.poll(POLL if running else None):
+                folder, work = connection.recv()
+                if work is None:
+                    _end(folder, running.pop(folder))
+                else:
+                    folder.mkdir()
+                    arguments = (connection, xla, folder, work)
+                    running[folder] = get_context("fork").Process(target=_answer, args=arguments)
+                    running[folder].start()
+            for folder, process in running.items():
+                if process.exitcode is not None and not (folder / ANSWER).exists():
+                    outcome = _crashed(process.exitcode)
+                    try:
+                        _keep(folder, outcome)
+                    except OSError:  # its dumps may have filled the disk
+                        shutil.rmtree(folder, ignore_errors=True)
+                        folder.mkdir()
+                        _keep(folder, outcome)
+    except XlarankError as error:
+        connection.send(error)
+    except (EOFError, ConnectionResetError):
+        pass  # the client is gone
+    finally:
+        for folder, process in running.items():
+            _end(folder, process)
+        shutil.rmtree(scratch, ignore_errors=True)  # the client may be gone
+
+
+def _answer(connection: Connection, xla: Xla, folder: Path, work: Work) -> None:
+    connection.close()  # or the client would not see the end of the process
+    try:
+        answer = work(xla, folder)
+    except XlarankError as error:
+        answer = error
+    except BaseException as error:  # whatever it is, it concerns this configuration alone
+        answer = Outcome(Status.FAILED, message=first_line(error))
+    with suppress(OSError):
+        _keep(folder, answer)
+
+
+def _crashed(code: int) -> Outcome:
+    if code == -signal.SIGALRM:
+        return Outcome(Status.TIMEOUT, message="not done within its limit of time")
+    ended = f"signal {-code}" if code < 0 else f"status {code}"
+    return Outcome(Status.CRASHED, message=f"the compiler's process ended with {ended}")
+
+
+def _keep(folder: Path, answer: Any) -> None:
+    partial = folder / "answer.partial"
+    partial.write_bytes(pickle.dumps(answer))
+    partial.replace(folder / ANSWER)
+
+
+def _end(folder: Path, process: BaseProcess) -> None:
+    process.kill()
+    process.join()
+    shutil.rmtree(folder, ignore_errors=True)

@@ -11,11 +11,10 @@ import pytest
 from tests.data.hlo.programs import instruction, kernels, matmul_module, tuning_data
 from tests.graphs import LAYOUT_KEYS, TILE_KEYS
 from xlarank.data.errors import HloError
-from xlarank.data.hlo.encoding import Arrays, encode_program, unexpressed
-from xlarank.data.hlo.kernels import NO_ESTIMATE, cut_kernels
+from xlarank.data.hlo.encoding import Arrays, encode_program, kernel_name, layout_arrays, tile_arrays, unexpressed
 from xlarank.data.hlo.messages import HloModuleProto, Message, ModuleTuningData, TuningData
-from xlarank.data.hlo.tuning import kernel_name, layout_arrays, tile_arrays
 from xlarank.data.schema import NODE_COLUMN, NODE_COLUMNS, OPCODE, OPCODES
+from xlarank.pipelines.collect_tiles import NO_ESTIMATE, Kernel, add_tiles
 
 
 def check_columns(program: Arrays, node: int, expected: dict[str, list[int]]) -> None:
@@ -179,16 +178,22 @@ def compiled(cycles=700, placed=0, first=1):
     return module
 
 
+def kernels_of(module):
+    kernels: dict[str, Kernel] = {}
+    add_tiles(kernels, module)
+    return list(kernels.values())
+
+
 def test_a_kernel_is_a_module_of_its_own_with_parameters_for_operands():
-    copy, fusion = cut_kernels(compiled())
+    copy, fusion = kernels_of(compiled())
     assert [OPCODES[code] for code in copy.program["node_opcode"]] == ["parameter", "copy"]
     assert [OPCODES[code] for code in fusion.program["node_opcode"]] == ["parameter", "add", "parameter", "fusion"]
     assert fusion.program["edge_index"].tolist() == [[1, 0], [3, 1], [3, 2]]
-    assert (fusion.kernel, fusion.output, fusion.cycles) == ((4,), (1, 1), 50)
-    other = cut_kernels(compiled(cycles=NO_ESTIMATE, first=2))
+    assert fusion.tiles == {((4,), (1, 1)): 50}
+    other = kernels_of(compiled(cycles=NO_ESTIMATE, first=2))
     assert [kernel.digest for kernel in other] == [copy.digest, fusion.digest], "not of its tile"
     assert copy.digest != fusion.digest
-    assert [kernel.opcode for kernel in cut_kernels(compiled(placed=1))] == ["fusion"], "not in vector memory"
+    assert [kernel.opcode for kernel in kernels_of(compiled(placed=1))] == ["fusion"], "not in vector memory"
 
 
 def layouts() -> ModuleTuningData:

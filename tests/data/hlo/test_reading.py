@@ -16,7 +16,6 @@ from tests.data.hlo.programs import kernels, matmul_module, tuning_data
 from tests.graphs import arrays_of
 from xlarank.data.errors import HloError
 from xlarank.data.hlo import reading
-from xlarank.data.hlo import text as hlo_text
 from xlarank.data.hlo.encoding import encode_program
 from xlarank.data.hlo.messages import HloInstructionProto, HloModuleProto, HloProto, HloSnapshot, Message
 from xlarank.data.writing import write_graph
@@ -79,7 +78,7 @@ def test_files_are_named_and_special_ones_refused(tmp_path: Path, monkeypatch: p
     os.mkfifo(tmp_path / "pipe")
     with (tmp_path / "huge.pb").open("wb") as stream:
         stream.truncate(2**31)
-    monkeypatch.setattr(hlo_text, "_PARSERS", ("jaxlib_that_is_not_there",))
+    monkeypatch.setattr(reading, "_PARSERS", ("jaxlib_that_is_not_there",))
     for name, words in (
         ("broken.pb", r"^broken\.pb: the file is cut off"),
         ("absent.pb", r"absent\.pb cannot be read"),
@@ -103,7 +102,7 @@ def test_text_is_parsed_by_jaxlib(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(HloError, match=words):
             reading.parse_program(text)
     assert reading.parse_program(ELIDED.encode()).computations[0].instructions[0].opcode == "constant"
-    monkeypatch.setattr(hlo_text, "_MOST_NESTED", 100_000)
+    monkeypatch.setattr(reading, "_MOST_NESTED", 100_000)
     for depth, words in ((20_000, r"its parser ended with -\d+"), (200, "XLA cannot parse the text")):
         text = TEXT.replace("f32[8,128]{1,0}", "(" * depth + "f32[]" + ")" * depth)
         with pytest.raises(HloError, match=words):  # protobuf reads no 100 levels
@@ -128,13 +127,13 @@ NESTED_SHAPE = TEXT.replace("f32[8,128]{1,0}", "(" * 10_000 + "f32[]" + ")" * 10
 def test_text_that_would_crash_the_parser_or_fill_memory_never_reaches_it(
     text: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hlo_text.subprocess, "run", lambda *_, **__: pytest.fail("it reached the parser"))
+    monkeypatch.setattr(reading.subprocess, "run", lambda *_, **__: pytest.fail("it reached the parser"))
     with pytest.raises(HloError, match=words):
         reading.parse_program(text.encode())
 
 
 def test_brackets_of_strings_and_comments_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hlo_text, "_PARSERS", ("jaxlib_that_is_not_there",))
+    monkeypatch.setattr(reading, "_PARSERS", ("jaxlib_that_is_not_there",))
     many = "(" * 1000
     for part in (f"/* {many} */", f"// {many}\n", f'metadata={{op_name="{many} \\" {many}"}}', f'"{many}'):
         with pytest.raises(HloError, match="is not installed"):

@@ -3,8 +3,8 @@
 import pytest
 
 from xlarank.data.errors import CompilerError
-from xlarank.data.hlo.compiler.cycles import Estimate, read_estimate
-from xlarank.data.hlo.compiler.operations import Kernels, Operation, read_operations
+from xlarank.data.hlo.compiler.cycles import Kernels, Operation, read_estimate, read_operations
+from xlarank.data.hlo.compiler.outcome import Estimate
 
 CONFIG = 'backend_config={"window_config":{"kernel_window_bounds":["1"],"estimated_cycles":"%d"}}'
 FUSED = (

@@ -13,13 +13,11 @@ import pytest
 from tests.data.hlo.programs import F32, instruction, matmul_module
 from tests.pipelines.test_advise import product_module
 from xlarank.data.errors import CompilerError, WorkspaceError
-from xlarank.data.hlo.compiler import service, session
+from xlarank.data.hlo.compiler import session, xla
 from xlarank.data.hlo.compiler.constrain import constrain, entry_modes, layouts_of, with_entry_modes
-from xlarank.data.hlo.compiler.cycles import Estimate
-from xlarank.data.hlo.compiler.outcome import Journal, Outcome, Status, fingerprint
+from xlarank.data.hlo.compiler.outcome import Estimate, Journal, Outcome, Status, fingerprint
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import target_of
-from xlarank.data.hlo.compiler.xla import repaired
 from xlarank.data.hlo.messages import HloModuleProto
 
 TEXT = "HloModule m\n\nENTRY %main (p: f32[8]) -> f32[8] {{\n  ROOT %a = f32[8]{{0}} copy(%p){}\n}}\n"
@@ -59,7 +57,7 @@ class Xla:
 
 
 def main():
-    service.main(Xla)
+    xla.main(Xla)
 
 
 @pytest.fixture
@@ -225,7 +223,7 @@ def test_what_does_not_compile_twice_is_repaired():
     call = instruction(main, "custom-call", (8,), (30, 31), id=40, element=F32, custom_call_target="X64Combine")
     call.custom_call_api_version = 2
     module.input_output_alias.SetInParent()
-    mended = repaired(module)
+    mended = xla.repaired(module)
     last = mended.computations[-1].instructions[-1]
     assert (last.opcode, list(last.operand_ids), last.custom_call_target) == ("convert", [30], "")
     assert not mended.HasField("input_output_alias")
@@ -243,4 +241,4 @@ def test_modes_stand_in_the_module_and_orders_in_its_entry_layout():
     assert layouts == [[1, 0], [0, 1]]
     assert entry_modes(module) is None  # a copy
     assert entry_modes(with_entry_modes(edited, ["default"] * 2, ["default"])) is None
-    assert not [one.key for one in repaired(edited).frontend_attributes.map]
+    assert not [one.key for one in xla.repaired(edited).frontend_attributes.map]

@@ -1,0 +1,199 @@
+"""JAX functions of the user's modules: imported, lowered, and compiled with the code of an advice pasted.
+
+Runs in children of the process of `xlarank.data.hlo.compiler.xla`, where none of these modules is loaded yet.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from typing import Any, Final
+
+from xlarank.data.errors import CompilerError
+from xlarank.data.hlo.compiler.xla import LEAVES_FILE, Lowered, Xla, dumped, first_line
+
+_HOOK: Final = "__xlarank_constrain__"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A value to constrain: the innermost expression on a line whose value has these dimensions."""
+
+    file: str
+    line: int
+    dimensions: tuple[int, ...]
+    major_to_minor: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Pasted:
+    """Lines to run after ``step, arguments = function()``, and values to constrain in its source."""
+
+    function: str
+    lines: Sequence[str]
+    places: Sequence[Place]
+    one_hot: bool
+
+    def load(self, device: Any) -> tuple[Any, Any, Any, dict[Place, str]]:
+        """Return the compiled step, its arguments, their formats, and by place the expression constrained."""
+        import jax
+
+        reached = _constrain_sources(self.places)
+        step, arguments = imported(self.function, self.one_hot)
+        sharding = jax.sharding.SingleDeviceSharding(device)
+        scope = {"jax": jax, "device": device, "step": step, "arguments": arguments}
+        scope["in_formats"] = jax.tree.map(lambda _: sharding, arguments)
+        if self.lines:  # the last one makes arrays of arguments
+            code = "\n".join(self.lines[:-1]).replace("jax.devices()[0]", "device")
+            exec(code.replace("jax.jit(step", "jax.jit(step, keep_unused=True"), scope)
+        else:
+            scope["step"] = jax.jit(step, keep_unused=True, in_shardings=sharding, out_shardings=sharding)
+        return scope["step"], arguments, scope["in_formats"], reached
+
+
+def compile_pasted(xla: Xla, folder: Path, *, pasted: Pasted) -> tuple[str, dict[Place, str]]:
+    """Return the compiled program's text, and by place the expression constrained."""
+    import jax
+
+    step, arguments, formats, reached = pasted.load(xla.device)
+    shapes = jax.tree.map(_shape_of, arguments, formats)
+    return step.lower(*shapes).compile().as_text(), reached
+
+
+def _constrain_sources(places: Sequence[Place]) -> dict[Place, str]:
+    """Constrain values in modules from now on imported; return expressions, filled as they are evaluated."""
+    import builtins
+
+    import jax
+    from jax.experimental.layout import Layout, with_layout_constraint
+
+    reached: dict[Place, str] = {}
+
+    def hook(value: Any, file: str, first: int, last: int, text: str) -> Any:
+        for place in places if isinstance(value, jax.core.Tracer) else ():
+            here = place.file == file and first <= place.line <= last and value.shape == place.dimensions
+            if here and reached.setdefault(place, text) == text:
+                value = with_layout_constraint(value, Layout(place.major_to_minor))
+        return value
+
+    def get_code(loader: SourceFileLoader, name: str) -> Any:
+        path = loader.get_filename(name)
+        lines = [place.line for place in places if place.file == path]
+        source = loader.get_source(name) if lines else None
+        if source is None:
+            return plain(loader, name)
+        tree = ast.fix_missing_locations(_Hooks(source, path, lines).visit(ast.parse(source)))
+        return compile(tree, path, "exec", dont_inherit=True)
+
+    plain = SourceFileLoader.get_code
+    setattr(builtins, _HOOK, hook)
+    setattr(SourceFileLoader, "get_code", get_code)  # noqa: B010, mypy
+    return reached
+
+
+class _Hooks(ast.NodeTransformer):
+    """Pass the values of calls and operators on some lines through the hook."""
+
+    def __init__(self, source: str, path: str, lines: Sequence[int]) -> None:
+        self.source, self.path, self.lines = source, path, lines
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        super().generic_visit(node)
+        if not isinstance(node, ast.Call | ast.BinOp):
+            return node
+        first, last = node.lineno, node.end_lineno or node.lineno
+        if not any(first <= line <= last for line in self.lines):
+            return node
+        text = " ".join((ast.get_source_segment(self.source, node) or "").split())
+        arguments = [ast.Constant(value) for value in (self.path, first, last, text)]
+        return ast.copy_location(ast.Call(ast.Name(_HOOK, ast.Load()), [node, *arguments], []), node)
+
+
+def _shape_of(leaf: Any, sharding: Any) -> Any:
+    import jax
+
+    return jax.ShapeDtypeStruct(jax.numpy.shape(leaf), jax.numpy.result_type(leaf), sharding=sharding)
+
+
+def lower(xla: Xla, folder: Path, *, function: str, module: bytes, one_hot: bool) -> Lowered | None:
+    """Compile ``module:function`` or a module, and return what was dumped around layout assignment."""
+    dumps = {"xla_dump_to": str(folder), "xla_dump_hlo_pass_re": "layout-assignment", "xla_dump_hlo_as_proto": True}
+    if function:
+        _lowered(xla, folder, function, one_hot).compile(compiler_options=dumps)
+    else:
+        xla.compile(module, dumps)
+    return dumped(folder)
+
+
+def _lowered(xla: Xla, folder: Path, name: str, one_hot: bool) -> Any:
+    """Return the result of `imported` as JAX lowers it; the paths of its inputs and outputs go to a file."""
+    import jax
+    from jax.tree_util import keystr, tree_leaves, tree_leaves_with_path, tree_map_with_path
+
+    function, arguments = imported(name, one_hot)
+    sharding = jax.sharding.SingleDeviceSharding(xla.device)
+
+    def shape_of(path: Any, leaf: Any) -> Any:
+        try:
+            return _shape_of(leaf, sharding)
+        except TypeError as error:
+            got = f"argument {keystr(path)} of {name} has no shape: it is {type(leaf).__name__}"
+            do = "bind what is no array with functools.partial or a lambda"
+            raise CompilerError(got, expected="arrays or jax.ShapeDtypeStruct(shape, dtype)", do=do) from error
+
+    shapes = tree_map_with_path(shape_of, arguments)
+    try:
+        donated: tuple[int, ...] = ()
+        if hasattr(function, "lower"):  # by jax.jit
+            infos = enumerate(function.lower(*shapes).args_info[0])
+            donated = tuple(at for at, info in infos if any(leaf.donated for leaf in tree_leaves(info)))
+        options = {"keep_unused": True, "in_shardings": sharding, "out_shardings": sharding}
+        lowered = jax.jit(function, donate_argnums=donated, **options).lower(*shapes)
+    except Exception as error:  # any error of the program
+        got = f"{name} cannot be traced ({type(error).__name__}: {first_line(error)})"
+        do = "try jax.jit(function).lower(*arguments)"
+        raise CompilerError(got, expected="arguments that fit the function", do=do) from error
+    trees = shapes, lowered.out_info
+    leaves = [[keystr(path) for path, _ in tree_leaves_with_path(tree)] for tree in trees]
+    (folder / LEAVES_FILE).write_text(json.dumps(leaves), encoding="utf-8")
+    return lowered
+
+
+def imported(name: str, one_hot: bool) -> tuple[Any, Any]:
+    """Return callable and arguments from ``module:function()``; ``one_hot`` replaces take_along_axis."""
+    if one_hot:
+        import jax.numpy
+
+        jax.numpy.take_along_axis = _take_one_hot
+    module, _, function = name.partition(":")
+    sys.path.insert(0, os.getcwd())
+    try:
+        make = getattr(importlib.import_module(module), function)
+    except Exception as error:  # a module may raise anything
+        raise CompilerError(
+            f"{name} cannot be imported ({type(error).__name__}: {first_line(error)})",
+            expected="module:function, importable from the current folder",
+            do="check both names, and that python can import the module",
+        ) from error
+    program = make()
+    if not (isinstance(program, tuple) and len(program) == 2 and callable(program[0])):
+        expected = "(callable, arguments), arguments being arrays or jax.ShapeDtypeStruct"
+        do = "wrap the function: def program(): return step, (weights, batch)"
+        raise CompilerError(f"{name} returned {type(program).__name__}", expected=expected, do=do)
+    return program[0], tuple(program[1])
+
+
+def _take_one_hot(array: Any, indices: Any, axis: int = -1, **_: Any) -> Any:
+    """Compute `jax.numpy.take_along_axis` without a gather."""
+    import jax
+
+    rows, picks = (jax.numpy.moveaxis(values, axis, -1) for values in (array, indices))
+    hot = jax.nn.one_hot(picks, rows.shape[-1], dtype=rows.dtype)
+    return jax.numpy.moveaxis((hot * rows[..., None, :]).sum(-1), -1, axis)
