@@ -14,7 +14,7 @@ from xlarank.data.schema import LAYOUT_SLOTS
 from xlarank.features.block import Cause, Column
 from xlarank.features.instances.pair_blocks import ABSENT, InstanceBlock, InstanceContext
 from xlarank.features.layout.layout_context import ROLE_NAMES, LayoutContext, OutputRows
-from xlarank.features.program.program_context import OPCODE_GROUPS, opcode_group
+from xlarank.features.program.program_context import OPCODE_GROUPS
 from xlarank.features.program.tensors import Ints, log2p, millionths
 
 Values = NDArray[Any]
@@ -65,8 +65,8 @@ class _Rows:
 
     def near(self, side: str, group: int) -> Values:
         matrix = self.context.operands if side == "up" else self.context.consumers
-        members = opcode_group(self.context.graph.opcode) == group
-        return np.asarray((matrix @ members.astype(np.float64) > 0)[self.node])
+        members = (self.context.opcode_group == group).astype(np.float64)
+        return np.asarray((matrix @ members > 0)[self.node])
 
 
 class NodeBlock(InstanceBlock):
@@ -83,7 +83,7 @@ class NodeBlock(InstanceBlock):
 
 #: Quantities per node, ``(nodes,)``.
 _QUANTITIES: Final[dict[str, Callable[[LayoutContext], Values]]] = {
-    "opcode": lambda c: opcode_group(c.graph.opcode),
+    "opcode": lambda c: c.opcode_group,
     "rank": lambda c: c.rank,
     "bytes": lambda c: log2p(c.bytes),
     "share": lambda c: millionths(c.bytes, c.bytes.sum()),

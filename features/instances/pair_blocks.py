@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from xlarank.features.block import Block, Cause, Scope
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.slot_pairs import Combinations, PairLayouts
-from xlarank.features.program.program_context import opcode_group
 from xlarank.features.program.tensors import Floats, Ints, log2p, millionths
 
 #: Maximum number of combinations of a graph; pairs with most are dropped first, to bound memory.
@@ -127,7 +126,7 @@ class InstancePair(InstanceBlock):
             "pair__bytes__share": millionths(pairs.bytes[pair], context.bytes.sum()),
             "pair__turned__flag": ~pairs.straight[pair],
         }
-        group = opcode_group(context.graph.opcode[context.graph.configurable])
+        group = context.opcode_group[context.graph.configurable]
         slots = list(context.slots.values())
         for side, slot, node, types in (
             ("left", pairs.left_slot[pair], pairs.left[pair], left),

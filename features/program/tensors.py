@@ -36,16 +36,6 @@ class Tiling:
 TPU: Final = Tiling()
 
 
-def volume(dims: Ints, rank: Ints) -> Floats:
-    """Return the number of elements, ``(tensors,)``; 1 for a scalar.
-
-    >>> volume(np.array([[2, 3, 0, 0, 0, 0], [0] * 6]), np.array([2, 0])).tolist()
-    [6.0, 1.0]
-    """
-    inside = np.arange(MAX_RANK) < rank[:, None]
-    return np.asarray(np.where(inside, dims, 1).astype(np.float64).prod(axis=1))
-
-
 def complete_layout(layout: NDArray[np.integer], default: NDArray[np.integer]) -> Ints:
     """Fill a partial layout: the named dimensions first (minor-most), the others in default order.
 

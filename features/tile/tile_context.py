@@ -12,7 +12,6 @@ from itertools import combinations, product
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xlarank.data.graph import TileGraph
 from xlarank.data.schema import MAX_RANK, OPCODE, OPCODES, TILE_COLUMNS, TILE_SLOTS
@@ -29,7 +28,6 @@ class TileContext(ProgramContext):
     """Quantities of a kernel that tile blocks share, for its *distinct* configurations.
 
     Attributes:
-        columns: columns that earlier blocks have computed.
         bounds: slot -> ``(configs, 6)`` bounds of the file.
     """
 
@@ -38,7 +36,6 @@ class TileContext(ProgramContext):
     def __init__(self, graph: TileGraph, tiling: Tiling = TPU) -> None:
         super().__init__(graph)
         self.tiling = tiling
-        self.columns: dict[str, NDArray[np.float32]] = {}
         bounds = graph.config_feat[graph.duplicates.first].astype(np.float64)
         starts = {slot: TILE_COLUMNS.index(f"{slot}_bounds_0") for slot in TILE_SLOTS}
         self.bounds: dict[str, Floats] = {slot: bounds[:, at : at + MAX_RANK] for slot, at in starts.items()}

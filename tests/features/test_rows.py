@@ -20,7 +20,7 @@ from xlarank.features.catalogue import INSTANCE_BLOCKS
 from xlarank.features.instances.graph_instances import Instances
 from xlarank.features.instances.pair_blocks import InstanceRarity
 from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.program.program_context import opcode_group
+from xlarank.features.program.program_context import GROUP_OF_OPCODE
 from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
 
@@ -134,7 +134,7 @@ COLUMNS = [name for block in INSTANCE_BLOCKS for name in block.columns]
 
 
 def group_of(opcode: str) -> int:
-    return int(opcode_group(np.array([OPCODE[opcode]]))[0])
+    return int(GROUP_OF_OPCODE[OPCODE[opcode]])
 
 
 def millionths(share: float) -> float:
