@@ -10,7 +10,7 @@ import numpy as np
 from xlarank.features.block import Block, Cause, Scope
 from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock
 from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.layout.time_model import KINDS
+from xlarank.features.layout.time_model import KINDS, PEAK_FLOPS
 from xlarank.features.program.tensors import Floats
 
 #: Their sum is log2 of the estimated time; two float32 columns keep more digits.
@@ -61,7 +61,7 @@ class EstimatedTime(LayoutBlock):
         slower = model.type_ns - model.fastest_ns[node] > 1e-3 * fastest
         by_kind = [change * (model.kind[node] == kind) for kind in range(len(KINDS))]
         summed, largest = aggregation.sum([model.type_ns, *by_kind, slower]), aggregation.maximum([change])
-        unpadded = float(model.unpadded_ns.sum())
+        unpadded = float((1e9 * model.work / PEAK_FLOPS).sum())
 
         def finalize(batch: Batch) -> Floats:
             total, *changes, slower = batch[summed].T

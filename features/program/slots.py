@@ -65,11 +65,9 @@ def _fit(facts: ProgramContext, node: Ints, input_: Ints, kernel: Ints, named: I
     """Score a pair of operands as input and kernel."""
     fits = _RANK_FITS * ((facts.rank[input_] >= named[:, 0]).astype(float) + (facts.rank[kernel] >= named[:, 1]))
     opcode = facts.graph.opcode[node]
-    convolution = opcode == OPCODE["convolution"]
-    fits[convolution] += _SHAPE_FITS * _is_kernel(facts, node, kernel)[convolution]
-    dot = opcode == OPCODE["dot"]
-    fits[dot] += _SHAPE_FITS * _dot_order(facts, node, input_, kernel)[dot]
-    return fits
+    shape_fits = (opcode == OPCODE["convolution"]) * _is_kernel(facts, node, kernel).astype(float)
+    shape_fits += (opcode == OPCODE["dot"]) * _dot_order(facts, node, input_, kernel)
+    return np.asarray(fits + _SHAPE_FITS * shape_fits)
 
 
 def _is_kernel(facts: ProgramContext, node: Ints, tensor: Ints) -> NDArray[np.bool_]:
@@ -117,26 +115,20 @@ def slot_roles(facts: ProgramContext, tensors: Ints) -> Ints:
 
 def _convolution(facts: ProgramContext, tensors: Ints) -> Ints:
     roles = np.full((len(tensors), 3, MAX_RANK), CONVOLUTION_ROLES.index("spatial"))
-    named = (
-        ("output_batch", "output_feature"),
-        ("input_batch", "input_feature"),
-        ("kernel_input_feature", "kernel_output_feature"),
-    )
-    for slot, columns in enumerate(named):
-        for role, column in enumerate(columns):
-            dimension = facts.column(f"convolution_dim_numbers_{column}_dim")[tensors[:, 0]].astype(np.int64)
-            roles[np.arange(len(tensors)), slot, dimension] = role
+    names = "output_batch output_feature input_batch input_feature kernel_input_feature kernel_output_feature"
+    for number, name in enumerate(names.split()):
+        dimension = facts.column(f"convolution_dim_numbers_{name}_dim")[tensors[:, 0]].astype(np.int64)
+        roles[np.arange(len(tensors)), number // 2, dimension] = number % 2
     return roles
 
 
-def dot_split(facts: ProgramContext, tensors: Ints) -> tuple[Ints, Ints, Floats]:
-    """Return `split_sizes` of every dot: three arrays ``(dots,)``."""
+def dot_split(facts: ProgramContext, tensors: Ints) -> Floats:
+    """Return `split_sizes` of every dot, ``(3, dots)``."""
     shapes = np.concatenate([facts.dims[tensors], facts.rank[tensors][:, :, None]], axis=2)
     shapes = np.where((tensors >= 0)[:, :, None], shapes, 0)
     alike = group_codes(shapes.reshape(len(tensors), len(LAYOUT_SLOTS) * (MAX_RANK + 1)))
     splits = [split_sizes(*(tuple(sizes[: sizes[-1]]) for sizes in dot)) for dot in shapes[alike.first].tolist()]
-    table = np.array(splits, np.float64).reshape(-1, 3)[alike.group]
-    return table[:, 0].astype(np.int64), table[:, 1].astype(np.int64), table[:, 2]
+    return np.array(splits, np.float64).reshape(-1, 3)[alike.group].T
 
 
 def split_sizes(out: Sizes, left: Sizes, right: Sizes) -> tuple[int, int, float]:
@@ -153,7 +145,7 @@ def split_sizes(out: Sizes, left: Sizes, right: Sizes) -> tuple[int, int, float]
     (0, 1, 1024.0)
     """
     spare = len(left) + len(right) - len(out)  # b + 2 c
-    splits: list[tuple[bool, bool, bool, int, int, float]] = []
+    splits = []
     for batch in range(min(len(out), len(left), len(right)) + 1):
         contracted, odd = divmod(spare - batch, 2)
         rows, columns = len(left) - batch - contracted, len(right) - batch - contracted
@@ -184,22 +176,15 @@ def _dot(facts: ProgramContext, tensors: Ints) -> Ints:
     roles[:, 0][np.arange(MAX_RANK) < batch[:, None]] = batch_role
     for slot, first, last in ((1, batch, batch + rows), (2, batch + rows, rank)):
         operand = np.where((tensors[:, slot] >= 0)[:, None], facts.dims[tensors[:, slot]], 0)
-        for position in range(MAX_RANK):
-            _find(operand, output[:, position], position < batch, roles[:, slot], batch_role, contracted_role)
-        for position in range(MAX_RANK):
-            active = (position >= first) & (position < last)
-            _find(operand, output[:, position], active, roles[:, slot], rows_role, contracted_role, ahead=slot == 1)
+        for role, start, end in ((batch_role, np.zeros_like(batch), batch), (rows_role, first, last)):
+            for position in range(MAX_RANK):
+                fits = (operand == output[:, position, None]) & (roles[:, slot] == contracted_role) & (operand > 0)
+                fits &= ((position >= start) & (position < end))[:, None]
+                backwards = slot == 2 and role == rows_role
+                at = MAX_RANK - 1 - fits[:, ::-1].argmax(axis=1) if backwards else fits.argmax(axis=1)
+                found = np.flatnonzero(fits.any(axis=1))
+                roles[found, slot, at[found]] = role
     return roles
-
-
-def _find(
-    operand: Ints, size: Ints, active: NDArray[np.bool_], roles: Ints, role: int, free: int, *, ahead: bool = True
-) -> None:
-    """Assign ``role`` in place to the first (or last) dimension of this size that is still ``free``."""
-    fits = (operand == size[:, None]) & (roles == free) & active[:, None] & (operand > 0)
-    at = fits.argmax(axis=1) if ahead else MAX_RANK - 1 - fits[:, ::-1].argmax(axis=1)
-    hits = np.flatnonzero(fits.any(axis=1))
-    roles[hits, at[hits]] = role
 
 
 def reshape_blocks(facts: ProgramContext, tensors: Ints) -> Ints:
@@ -208,9 +193,9 @@ def reshape_blocks(facts: ProgramContext, tensors: Ints) -> Ints:
     Sizes between two common products of leading sizes form a block. Dimensions of size 1 and of empty tensors have
     none.
     """
-    tensor = tensors[:, :2]
-    inside = (np.arange(MAX_RANK) < facts.rank[tensor][:, :, None]) & (tensor >= 0)[:, :, None]
-    sizes = np.where(inside, facts.dims[tensor], 1)
+    tensor = tensors[:, :2, None]
+    inside = (np.arange(MAX_RANK) < facts.rank[tensor]) & (tensor >= 0)
+    sizes = np.where(inside, facts.dims[tensor[:, :, 0]], 1)
     products = np.cumprod(sizes.astype(np.float64), axis=2)
     real = (sizes > 1) & (products[:, :, -1:] > 0)
     common = products[:, 0, :, None] == products[:, 1, None, :]

@@ -13,7 +13,7 @@ from xlarank.data.schema import OPCODE
 from xlarank.features.assemble import assemble
 from xlarank.features.layout.estimated_time import FASTEST, OVER_FASTEST
 from xlarank.features.layout.row_types import LayoutFacts
-from xlarank.features.layout.time_model import TPU_V3, TimeModel, config_times
+from xlarank.features.layout.time_model import BANDWIDTH, PEAK_FLOPS, TimeModel, config_times
 
 STEM = "convolution_dim_numbers"
 #: Output and input batch, feature; kernel input and output feature.
@@ -43,7 +43,7 @@ def times(arrays: Arrays) -> list[float]:
 
 
 def time_of(flops: float, padded: float, moved: float) -> float:
-    return 1e9 * hypot(flops * padded / TPU_V3.flops, moved / TPU_V3.bandwidth)
+    return 1e9 * hypot(flops * padded / PEAK_FLOPS, moved / BANDWIDTH)
 
 
 def test_a_forward_convolution_by_hand() -> None:
