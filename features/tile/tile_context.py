@@ -7,7 +7,6 @@ elements of logical dimensions. The kind is inferred from the extents, which bou
 
 from __future__ import annotations
 
-from functools import cached_property
 from itertools import combinations, product
 from typing import Final
 
@@ -29,47 +28,76 @@ class TileContext(ProgramContext):
 
     Attributes:
         bounds: slot -> ``(configs, 6)`` bounds of the file.
+        vectorised: whether the input bounds are given, as a vector tile inside the output tile; 0 in TPU files.
+        main: most expensive node: by class (convolution first), then by bytes; the last one wins ties.
+        main_operands: operands of the main node, larger ones first.
+        kernel_tensor: node of a convolution's kernel or a dot's right operand; -1 for other operations.
+        physical_extents: ``(nodes, 6)`` outputs major to minor, the two minor-most dimensions in hardware tiles.
+        walked: node whose output the output bounds divide.
+        physical: whether the output bounds count hardware tiles in physical order.
+        contracted: ``(6,)`` sizes of the dimensions that the main node sums over, in elements.
+        depth: elements summed over for one output element; 0 for none.
+        extents: slot -> ``(6,)`` sizes that the bounds divide, in their unit; 0 past the rank. The kernel slot
+            divides the kernel tensor on TPU and the contracted dimensions elsewhere.
+        output_rank: number of dimensions that the output bounds divide.
+        unit: ``(6,)`` elements that one unit of the output bounds stands for, by dimension.
+        tiles: slot -> ``(configs, 6)`` bounds with 0 replaced by the extent; 1 past the rank.
     """
 
     graph: TileGraph
 
     def __init__(self, graph: TileGraph, tiling: Tiling = TPU) -> None:
         super().__init__(graph)
-        self.tiling = tiling
+        self.tiling, self.configs = tiling, graph.duplicates.distinct
         bounds = graph.config_feat[graph.duplicates.first].astype(np.float64)
         starts = {slot: TILE_COLUMNS.index(f"{slot}_bounds_0") for slot in TILE_SLOTS}
         self.bounds: dict[str, Floats] = {slot: bounds[:, at : at + MAX_RANK] for slot, at in starts.items()}
-
-    @property
-    def configs(self) -> int:
-        return self.graph.duplicates.distinct
-
-    @cached_property
-    def main(self) -> int:
-        """Most expensive node: by class (convolution first), then by bytes; the last one wins ties."""
+        self.vectorised = bool(self.bounds["input"].any())
         members = (np.flatnonzero(self.opcode_class == number) for number in _WORK_ORDER)
-        nodes = next((nodes for nodes in members if len(nodes)), np.arange(len(self.bytes)))
-        return int(nodes[len(nodes) - 1 - np.argmax(self.bytes[nodes][::-1])])
+        nodes = next((nodes for nodes in members if len(nodes)), np.arange(graph.nodes))
+        self.main = int(nodes[len(nodes) - 1 - np.argmax(self.bytes[nodes][::-1])])
+        self.main_class = OPCODE_CLASSES[int(self.opcode_class[self.main])]
+        operands = np.unique(graph.edges[graph.edges[:, 0] == self.main, 1])
+        self.main_operands: Ints = operands[np.argsort(-self.bytes[operands], kind="stable")]
+        has_kernel = self.main_class in ("convolution", "dot")
+        self.kernel_tensor = int(self.slots_of(self.main)[2]) if has_kernel else -1
+        self.physical_extents = self._physical_extents()
+        self.walked = self._walked()
+        walked, most = self.physical_extents[self.walked], self.bounds["output"].max(axis=0)
+        self.physical = bool((most <= walked).all())
+        kernel = self.contracted = self._contracted()
+        self.depth = float(np.prod(kernel[kernel > 0])) if (kernel > 0).any() else 0.0
+        if not self.physical:
+            walked = self.dims[self.walked].astype(np.float64)
+        else:
+            kernel = self.physical_extents[self.kernel_tensor] if self.kernel_tensor >= 0 else np.zeros(MAX_RANK)
+        self.extents: dict[str, Floats] = {"output": walked, "kernel": kernel, "input": walked}
+        self.output_rank, self.unit = int((walked > 0).sum()), np.ones(MAX_RANK)
+        if self.physical:
+            self.unit[: self.output_rank] = self.physical_unit(self.output_rank)
+        sizes = {slot: np.where(extents > 0, extents, 1.0) for slot, extents in self.extents.items()}
+        self.tiles = {slot: np.where(bound > 0, bound, sizes[slot]) for slot, bound in self.bounds.items()}
 
-    @cached_property
-    def main_operands(self) -> Ints:
-        """Operands of the main node, larger ones first."""
-        edges = self.graph.edges
-        operands = np.unique(edges[edges[:, 0] == self.main, 1])
-        return operands[np.argsort(-self.bytes[operands], kind="stable")]
+    def slots_of(self, node: int) -> Ints:
+        """Return the `slot_tensors` of a node, ``(3,)``."""
+        return np.asarray(slot_tensors(self, np.array([node]))[0])
 
-    @cached_property
-    def main_class(self) -> str:
-        return OPCODE_CLASSES[int(self.opcode_class[self.main])]
+    def physical_unit(self, rank: int) -> Floats:
+        """Return the elements per unit of the first ``rank`` of `physical_extents`, ``(rank,)``."""
+        unit = np.ones(rank)
+        unit[-2:-1], unit[-1:] = self.tiling.sublanes, self.tiling.lanes
+        return unit
 
-    @cached_property
-    def kernel_tensor(self) -> int:
-        """Node id of a convolution's kernel or a dot's right operand; -1 for other operations."""
-        return int(self.slots_of(self.main)[2]) if self.main_class in ("convolution", "dot") else -1
+    def _physical_extents(self) -> Floats:
+        minor_first = np.maximum(self.default_layout, 0)
+        sizes = np.take_along_axis(self.dims, minor_first, axis=1).astype(np.float64)
+        sizes[:, 0] = np.ceil(sizes[:, 0] / self.tiling.lanes)
+        sizes[:, 1] = np.ceil(sizes[:, 1] / self.tiling.sublanes)
+        position = self.rank[:, None] - 1 - np.arange(MAX_RANK)
+        return np.where(position >= 0, np.take_along_axis(sizes, np.maximum(position, 0), axis=1), 0.0)
 
-    @cached_property
-    def walked(self) -> int:
-        """Node whose output the output bounds divide.
+    def _walked(self) -> int:
+        """Return the node whose output the output bounds divide.
 
         With a vector tile, the result of a root or the main node. Otherwise the tensor with most extents equal to
         the largest bounds, among those that no bound exceeds; roots and larger tensors win ties.
@@ -87,7 +115,7 @@ class TileContext(ProgramContext):
         rank = self.rank[candidates][:, None]
         inside = np.arange(MAX_RANK) < rank
         scores: list[Floats] = []
-        for extents in (self._physical(candidates), self.dims[candidates].astype(np.float64)):
+        for extents in (self.physical_extents[candidates], self.dims[candidates].astype(np.float64)):
             fits = (rank[:, 0] >= used) & ~(inside & (most > extents)).any(axis=1)
             # the bounds of real searches reach the extents
             score = (inside & (most == extents)).sum(axis=1) + (rank[:, 0] == used)
@@ -95,58 +123,7 @@ class TileContext(ProgramContext):
         best = np.maximum(*scores)
         return int(candidates[best.argmax()]) if best.max() >= 0 else self.main
 
-    @cached_property
-    def vectorised(self) -> bool:
-        """Whether the input bounds are given, as a vector tile inside the output tile; TPU files leave them 0."""
-        return bool(self.bounds["input"].any())
-
-    def _physical(self, node: Ints) -> Floats:
-        rank, minor_first = self.rank[node], np.maximum(self.default_layout[node], 0)
-        sizes = np.take_along_axis(self.dims[node], minor_first, axis=1).astype(np.float64)
-        sizes[:, 0] = np.ceil(sizes[:, 0] / self.tiling.lanes)
-        sizes[:, 1] = np.ceil(sizes[:, 1] / self.tiling.sublanes)
-        position = rank[:, None] - 1 - np.arange(MAX_RANK)
-        return np.where(position >= 0, np.take_along_axis(sizes, np.maximum(position, 0), axis=1), 0.0)
-
-    def physical_extents(self, node: int) -> Floats:
-        """Return the extents of a node's output major to minor, ``(6,)``, the two minor-most in hardware tiles."""
-        return np.asarray(self._physical(np.array([node]))[0])
-
-    def physical_unit(self, rank: int) -> Floats:
-        """Return the elements per unit of `physical_extents`, ``(rank,)``."""
-        unit = np.ones(rank)
-        unit[-2:-1], unit[-1:] = self.tiling.sublanes, self.tiling.lanes
-        return unit
-
-    def slots_of(self, node: int) -> Ints:
-        """Return the `slot_tensors` of a node, ``(3,)``."""
-        return np.asarray(slot_tensors(self, np.array([node]))[0])
-
-    @cached_property
-    def physical(self) -> bool:
-        """Whether the output bounds count hardware tiles in physical order."""
-        return bool((self.bounds["output"].max(axis=0) <= self.physical_extents(self.walked)).all())
-
-    @cached_property
-    def extents(self) -> dict[str, Floats]:
-        """slot -> ``(6,)`` sizes that the bounds divide, in their unit; 0 past the rank.
-
-        The kernel slot divides the kernel tensor on TPU and the contracted dimensions elsewhere.
-        """
-        walked, kernel = self.dims[self.walked].astype(np.float64), self.contracted
-        if self.physical:
-            walked = self.physical_extents(self.walked)
-            kernel = self.physical_extents(self.kernel_tensor) if self.kernel_tensor >= 0 else np.zeros(MAX_RANK)
-        return {"output": walked, "kernel": kernel, "input": walked}
-
-    @cached_property
-    def output_rank(self) -> int:
-        """Number of dimensions that the output bounds divide."""
-        return int((self.extents["output"] > 0).sum())
-
-    @cached_property
-    def contracted(self) -> Floats:
-        """``(6,)`` sizes of the dimensions that the main node sums over, in elements."""
+    def _contracted(self) -> Floats:
         sizes = np.zeros(MAX_RANK)
         if self.main_class == "convolution" and self.kernel_tensor >= 0:
             features = int(self.column("convolution_dim_numbers_kernel_output_feature_dim")[self.main])
@@ -160,26 +137,6 @@ class TileContext(ProgramContext):
         elif self.main_class == "reduce" and len(self.main_operands) > 0:
             sizes[0] = self.volume[self.main_operands[0]] / max(1.0, self.volume[self.main])
         return sizes
-
-    @cached_property
-    def depth(self) -> float:
-        """Elements summed over for one output element; 0 for none."""
-        sizes = self.contracted[self.contracted > 0]
-        return float(np.prod(sizes)) if len(sizes) else 0.0
-
-    @cached_property
-    def tiles(self) -> dict[str, Floats]:
-        """slot -> ``(configs, 6)`` bounds with 0 replaced by the extent; 1 past the rank."""
-        whole = {slot: np.where(extents > 0, extents, 1.0) for slot, extents in self.extents.items()}
-        return {slot: np.where(bounds > 0, bounds, whole[slot]) for slot, bounds in self.bounds.items()}
-
-    @cached_property
-    def unit(self) -> Floats:
-        """``(6,)`` elements that one unit of the output bounds stands for, by dimension."""
-        unit = np.ones(MAX_RANK)
-        if self.physical:
-            unit[: self.output_rank] = self.physical_unit(self.output_rank)
-        return unit
 
 
 def contiguous(tile: Floats, extents: Floats) -> Floats:

@@ -63,7 +63,7 @@ class _Cut:
         self.node = node
         self.logical: list[int] = facts.default_layout[node, :rank][::-1].tolist()  # dimensions
         # ``(rank,)`` sizes in units, and elements of a unit
-        self.extents, self.unit = np.maximum(facts.physical_extents(node)[:rank], 1.0), facts.physical_unit(rank)
+        self.extents, self.unit = np.maximum(facts.physical_extents[node, :rank], 1.0), facts.physical_unit(rank)
         # ``(configs, rank)`` bounds in units, and how many tiles there are
         self.tile = np.where(bounds > 0, np.minimum(bounds, self.extents), self.extents)
         self.count = np.ceil(self.extents / self.tile)
@@ -113,7 +113,7 @@ def padded_bytes(facts: TileContext, node: int) -> float:
     rank = int(facts.rank[node])
     if rank == 0:
         return _SCALAR_BYTES
-    elements = np.maximum(facts.physical_extents(node)[:rank], 1.0) * facts.physical_unit(rank)
+    elements = np.maximum(facts.physical_extents[node, :rank], 1.0) * facts.physical_unit(rank)
     return float(elements.prod() * max(1.0, facts.element_bytes[node]))
 
 
@@ -162,7 +162,7 @@ def _product(facts: TileContext) -> _Product | None:
 
 def _fit(facts: TileContext, node: int, most: Floats) -> float:
     """Return 10 plus the number of extents that the largest bounds equal; -5 if a bound exceeds its extent."""
-    extents = facts.physical_extents(node)
+    extents = facts.physical_extents[node]
     return 10.0 + float((most == extents).sum()) if bool((most <= extents).all()) else -5.0
 
 
