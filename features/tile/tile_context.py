@@ -179,7 +179,7 @@ def kernel_kinds(context: TileContext) -> tuple[str, ...]:
     kind = context.main_class
     opcode = OPCODES[int(context.graph.opcode[context.main])]
     if kind == "convolution":
-        return (" ".join([kind, *_convolution(context)]),)
+        return (_convolution(context),)
     if kind == "dot":
         return _dot(context)
     if opcode == "reduce":
@@ -187,14 +187,12 @@ def kernel_kinds(context: TileContext) -> tuple[str, ...]:
     return (opcode if kind in ("reduce", "transpose", "reshape", "slice") else kind,)
 
 
-def _convolution(context: TileContext) -> list[str]:
-    stride, dilation, size = (
-        context.column(f"window_{name}_0", MAX_RANK)[context.main].max()
-        for name in ("stride", "base_dilation", "size")
-    )
+def _convolution(context: TileContext) -> str:
+    windows = (context.column(f"window_{name}_0", MAX_RANK) for name in ("stride", "base_dilation", "size"))
+    stride, dilation, size = (window[context.main].max() for window in windows)
     depthwise = context.column("feature_group_count")[context.main] > 1
     words = {"depthwise": depthwise, "strided": stride > 1, "dilated": dilation > 1, "pointwise": size == 1}
-    return [word for word, true in words.items() if true]
+    return " ".join(["convolution", *(word for word, applies in words.items() if applies)])
 
 
 def _dot(context: TileContext) -> tuple[str, ...]:
@@ -219,12 +217,10 @@ def _reduce(context: TileContext) -> tuple[str, ...]:
     """Return the kinds of a reduction: the dimensions whose removal gives the output's shape may be summed over."""
     if len(context.main_operands) == 0:
         return ("reduce",)
-    operand = int(context.main_operands[0])
-    rank, output = int(context.rank[operand]), context.dims[context.main, : context.rank[context.main]]
-    minor = int(context.default_layout[operand, 0])
+    operand, output = context.main_operands[0], context.dims[context.main, : context.rank[context.main]]
     kinds = {
-        "reduce" if minor in kept else "reduce minor"
-        for kept in combinations(range(rank), len(output))
+        "reduce" if context.default_layout[operand, 0] in kept else "reduce minor"
+        for kept in combinations(range(context.rank[operand]), len(output))
         if (context.dims[operand, list(kept)] == output).all()
     }
     return tuple(sorted(kinds or {"reduce"}))

@@ -85,21 +85,26 @@ def window_loop(facts: TileContext) -> WindowLoop:
     volume = np.where(facts.volume > 1, facts.volume, 0.0)
     computed = volume[~np.isin(facts.graph.opcode, _FREE)].sum() * padding
     none = np.zeros(facts.configs)
-    others, steps = parameters, tiles
+    others, steps, most = parameters, tiles, np.inf
     moved = kernel_runs = passes = rows = summed = none
     if product is not None:
+        kind = "product"
         shapes = {tuple(facts.dims[tensor]) for tensor in product.operands}
         others = [tensor for tensor in parameters if tuple(facts.dims[tensor]) not in shapes]
         steps, moved = tiles * product.steps, product.moved
         kernel_runs, passes, rows = product.kernel.runs() * steps, product.passes * steps, product.rows * steps
         summed = np.where(product.steps > 1, steps * elements, 0.0)
-    most = padded_bytes(facts, output.node) if product is None and facts.main_class == "slice" else np.inf
+    else:
+        moves = np.isin(facts.graph.opcode, [*_FREE, *_MOVES]).all()
+        kind = "reduction" if np.isin(facts.graph.opcode, _REDUCTIONS).any() else "move" if moves else "elementwise"
+        if facts.main_class == "slice":
+            most = padded_bytes(facts, output.node)
     around = sum(min(padded_bytes(facts, tensor), most) for tensor in others)
     around += sum(padded_bytes(facts, tensor) for tensor in results)
     alike = [tensor for tensor in (*others, *results) if facts.volume[tensor] >= facts.volume[output.node] / 2]
     packed = whole * any(facts.element_bytes[tensor] < facts.tiling.word_bytes for tensor in alike)
     return WindowLoop(
-        kind=_kind(facts) if product is None else "product", steps=steps, tiles=tiles,
+        kind=kind, steps=steps, tiles=tiles,
         fused=steps * max(0, int((facts.graph.opcode == OPCODE["convolution"]).sum()) - 1),
         arrays=none + len(parameters) + len(results),
         moved=moved + around, runs=output.runs() * tiles * len(alike), kernel_runs=kernel_runs,
@@ -131,14 +136,7 @@ def _entry(facts: TileContext) -> tuple[list[int], list[int]]:
 
 
 def _operands(facts: TileContext, node: int) -> list[int]:
-    operands: list[int] = facts.graph.edges[facts.graph.edges[:, 0] == node, 1].tolist()
-    return operands
-
-
-def _kind(facts: TileContext) -> str:
-    if np.isin(facts.graph.opcode, _REDUCTIONS).any():
-        return "reduction"
-    return "move" if np.isin(facts.graph.opcode, [*_FREE, *_MOVES]).all() else "elementwise"
+    return [int(operand) for operand in facts.graph.edges[facts.graph.edges[:, 0] == node, 1]]
 
 
 def _product(facts: TileContext) -> _Product | None:
@@ -150,13 +148,11 @@ def _product(facts: TileContext) -> _Product | None:
     products = []
     for node in convolutions:
         named = dict.fromkeys((int(facts.slots_of(node)[2]), *_operands(facts, node)))
-        operands = [tensor for tensor in named if tensor >= 0]
-        if not operands:
-            continue
-        fits = [_fit(facts, tensor, most) for tensor in operands]
-        at = int(np.argmax(fits))
-        other = operands[1 - at] if len(operands) == 2 else operands[at]
-        products.append((_fit(facts, node, least) + fits[at], node, other, operands[at]))
+        if operands := [tensor for tensor in named if tensor >= 0]:
+            fits = [_fit(facts, tensor, most) for tensor in operands]
+            at = int(np.argmax(fits))
+            other = operands[1 - at] if len(operands) == 2 else operands[at]
+            products.append((_fit(facts, node, least) + fits[at], node, other, operands[at]))
     return _Product(facts, *max(products)[1:]) if products else None
 
 
@@ -171,10 +167,8 @@ class _Product:
 
     def __init__(self, facts: TileContext, node: int, input_: int, kernel: int) -> None:
         self.output, self.kernel = out, weights = _Cut(facts, node, "output"), _Cut(facts, kernel, "kernel")
-        of_output, of_kernel = (
-            int(facts.column(f"{_CONVOLUTION}_{name}")[node])
-            for name in ("output_feature_dim", "kernel_output_feature_dim")
-        )
+        sides = ("output", "kernel_output")
+        of_output, of_kernel = (int(facts.column(f"{_CONVOLUTION}_{side}_feature_dim")[node]) for side in sides)
         spatial = _Spatial(facts, node, input_)
         ones = np.ones(facts.configs)
         depth = steps = columns = rows = batches = row_tiles = column_tiles = halo = ones
@@ -198,15 +192,12 @@ class _Product:
                 if axis is not None:
                     span = spatial.span(axis, size, window.get(axis, ones))
                     halo = halo * np.maximum(span * out.count[:, at] * windows.get(axis, ones), 1.0)
-        several = steps > 1
         first, second = padded_bytes(facts, input_) * halo, padded_bytes(facts, kernel)
         # the cheaper of two loop orders: an operand that does not change between steps is not fetched again
-        self.moved = np.minimum(
-            first * np.where(several | (row_tiles > 1), column_tiles, 1.0)
-            + second * np.where(several, row_tiles, 1.0),
-            first * np.where(several, column_tiles, 1.0)
-            + second * np.where(several | (column_tiles > 1), row_tiles, 1.0),
-        )
+        outer = [np.where(steps > 1, count, 1.0) for count in (column_tiles, row_tiles)]
+        inner = [np.where((steps > 1) | (other > 1), count, 1.0)
+                 for count, other in ((column_tiles, row_tiles), (row_tiles, column_tiles))]  # fmt: skip
+        self.moved = np.minimum(first * inner[0] + second * outer[1], first * outer[0] + second * inner[1])
         self.operands, self.steps = (input_, kernel), steps
         # per step; totals are in `WindowLoop`
         self.passes = batches * np.ceil(depth / facts.tiling.lanes) * np.ceil(columns / facts.tiling.lanes)
@@ -218,25 +209,20 @@ class _Spatial:
 
     def __init__(self, facts: TileContext, node: int, input_: int) -> None:
         named = [facts.column(f"{_CONVOLUTION}_output_{role}_dim")[node] for role in ("batch", "feature")]
-        outputs = [dim for dim in range(int(facts.rank[node])) if dim not in named]
-        kernel, inputs = (
-            facts.column(f"{_CONVOLUTION}_{side}_spatial_dims_0", 4)[node].astype(int).tolist()
-            for side in ("kernel", "input")
-        )
-        count = min(len(outputs), 4)
+        outputs = [dim for dim in range(int(facts.rank[node])) if dim not in named][:4]
+        columns = (facts.column(f"{_CONVOLUTION}_{side}_spatial_dims_0", 4) for side in ("kernel", "input"))
+        kernel, inputs = (column[node, : len(outputs)].astype(int).tolist() for column in columns)
         # dimension -> spatial axis
-        self.of_output = {dim: axis for axis, dim in enumerate(outputs[:count])}
-        self.of_kernel = {dim: axis for axis, dim in enumerate(kernel[:count])}
+        self.of_output = {dim: axis for axis, dim in enumerate(outputs)}
+        self.of_kernel = {dim: axis for axis, dim in enumerate(kernel)}
         size, self._stride, self._dilation, self._base = (
             np.maximum(facts.column(f"window_{name}_0", MAX_RANK)[node].astype(np.float64), 1.0)
             for name in ("size", "stride", "window_dilation", "base_dilation")
         )
-        self._extent = [max(1.0, float(facts.dims[input_, min(dim, MAX_RANK - 1)])) for dim in inputs[:count]]
+        self._extent = [max(1.0, float(facts.dims[input_, min(dim, MAX_RANK - 1)])) for dim in inputs]
         # whether an output position meets a single kernel position: a batch dimension of a dot as a convolution
-        self.paired = [
-            bool(size[axis] > 1 and (self._base[axis] >= size[axis] or self._extent[axis] == 1))
-            for axis in range(count)
-        ]
+        pairs = zip(size, self._base, self._extent, strict=False)
+        self.paired = [bool(size > 1 and (base >= size or extent == 1)) for size, base, extent in pairs]
 
     def span(self, axis: int, rows: Floats, window: Floats) -> Floats:
         """Return the share of the input that a tile of output rows reads through a window, ``(configs,)``."""
