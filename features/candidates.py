@@ -55,10 +55,8 @@ def standard_score(values: NDArray[np.floating], among: NDArray[np.floating] | N
     [-1.0, 1.0]
     """
     exact = (values if among is None else among).astype(np.float64)
-    spread = float(exact.std())
-    if spread <= 1e-6 * float(np.abs(exact).max(initial=0.0)):
-        return np.zeros(len(values))
-    return np.asarray((values.astype(np.float64) - exact.mean()) / spread)
+    spread, largest = exact.std(), np.abs(exact).max(initial=0.0)
+    return (values.astype(np.float64) - exact.mean()) / spread if spread > 1e-6 * largest else np.zeros(len(values))
 
 
 class CandidatePlaces(Block):
@@ -109,14 +107,13 @@ class Frequency(LayoutBlock):
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
-        table, nodes = context.table, context.configurable_nodes
-        count = table.frequency
+        table, nodes, count = context.table, context.configurable_nodes, context.table.frequency
         log_frequency = np.log(np.maximum(count, 1) / table.configs)
         differing = (table.configs - count) / max(1, table.configs - 1)
         majority = np.zeros(table.nodes, np.int64)
         np.maximum.at(majority, table.node, count)
-        minority = count < majority[table.node]
-        requested = aggregation.sum([log_frequency, differing, minority], over=nodes, each_node=True)
+        quantities = [log_frequency, differing, count < majority[table.node]]
+        requested = aggregation.sum(quantities, over=nodes, each_node=True)
         rarest = aggregation.maximum([-log_frequency], each_node=True)
 
         def finalize(batch: Batch) -> Floats:

@@ -21,32 +21,32 @@ class Target:
     """Hardware that kernels run on.
 
     Attributes:
-        about: description for model cards.
         columns: columns of tiles that describe this hardware only.
         estimate: kind of graph -> columns whose sum is the log2 of an estimated time.
         times: columns of estimated times; larger is slower.
     """
 
     name: str
-    about: str
-    columns: frozenset[str]
+    columns: frozenset[str] = frozenset()
     estimate: Mapping[Kind, tuple[str, ...]] = field(default_factory=dict, hash=False)
     times: frozenset[str] = frozenset()
 
 
-_INNER: Final = frozenset([*TileInner.columns, "shape__input_registers__log"])
 _SUM: Final = "estimate__sum__log"
-CPU: Final = Target("cpu", "a CPU core with AVX2", _INNER, {"tile": (_SUM,)}, frozenset([_SUM]))
-_PADDED: Final = "kernel__physical__flag", "traffic__padded_tile__log", "traffic__padded_tile__ratio"
+_INNER: Final = frozenset([*TileInner.columns, "shape__input_registers__log"])
+#: A core with AVX2.
+CPU: Final = Target("cpu", _INNER, {"tile": (_SUM,)}, frozenset([_SUM]))
+_PADDED: Final = "kernel__physical__flag traffic__padded_tile__log traffic__padded_tile__ratio"
+_VECTOR_MEMORY: Final = "traffic__padded_vmem__ratio traffic__vmem__ratio"
+#: A core with 16 MiB of vector memory and tiles of 8 x 128.
 TPU: Final = Target(
     "tpu",
-    "a TPU core with 16 MiB of vector memory and tiles of 8 x 128",
-    frozenset([*_PADDED, "traffic__padded_vmem__ratio", "traffic__vmem__ratio", *TpuTime.columns]),
+    frozenset([*_PADDED.split(), *_VECTOR_MEMORY.split(), *TpuTime.columns]),
     {"tile": ("tpu__cycles__log",), "layout": (FASTEST, OVER_FASTEST)},
     frozenset(["tpu__cycles__log", *TIMES]),
 )
 #: Only layouts are measured on GPUs.
-GPU: Final = Target("gpu", "a GPU", frozenset())
+GPU: Final = Target("gpu")
 TARGETS: Final = {target.name: target for target in (CPU, TPU)}
 
 

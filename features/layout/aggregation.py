@@ -266,8 +266,7 @@ def compute_together(
         batch = batch_of(codes[start : start + step])
         for (block, finalize), columns in zip(prepared, places, strict=True):
             values = batch[finalize] if isinstance(finalize, Request) else finalize(batch)
-            block.require_shape(values, len(batch), len(block.columns))
-            target[start : start + step, columns] = values
+            target[start : start + step, columns] = block.require_shape(values, len(batch), len(block.columns))
     return target
 
 

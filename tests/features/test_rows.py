@@ -47,7 +47,6 @@ def test_the_matrix_of_some_rows_and_columns() -> None:
     PART.matrix()[:] = 0
     assert np.array_equal(PART.matrix(), WHOLE), "a copy, not a view"
     assert (PART.graph_columns, PART.config_columns) == (["g", "h"], ["x", "y", "z"])
-    assert PART.constants == {"g": 7.0, "h": 8.0}
 
     for used in ([0, 1, 2, 3, 4], [1, 3], [0], [2, 4], []):
         only = PART.only(np.array(used, np.intp))

@@ -6,7 +6,7 @@ from math import hypot
 import numpy as np
 import pytest
 
-from tests.features.helpers import SAMPLE, by_name, graph_of, layout_file
+from tests.features.helpers import SAMPLE, by_name, constants, graph_of, layout_file
 from tests.graphs import Arrays, Node, layout_row
 from xlarank.data.graph import read_graph
 from xlarank.data.schema import OPCODE
@@ -110,7 +110,7 @@ def test_twice_the_batch_is_twice_the_work() -> None:
 def test_times_of_nodes_add_up_to_the_estimated_time_and_none_is_below_the_fastest() -> None:
     graph = read_graph(SAMPLE / "layout/tpu-estimate/random/valid/unet__a.npz", "layout")
     rows = assemble(graph, only=[OVER_FASTEST, FASTEST])
-    found = 2 ** (by_name(rows)[OVER_FASTEST].astype(float) + rows.constants[FASTEST])
+    found = 2 ** (by_name(rows)[OVER_FASTEST].astype(float) + constants(rows)[FASTEST])
     for config in range(graph.configs):
         nodes = config_times(graph, config)  # type: ignore[arg-type]
         assert sum(node.nanoseconds for node in nodes) == pytest.approx(found[rows.group[config]], rel=1e-5)
