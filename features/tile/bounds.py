@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -29,8 +28,8 @@ class Bounds(Block):
     }
 
     def compute(self, context: TileContext) -> Floats:
-        parts = ((log2p(context.bounds[slot]), log2p(context.tiles[slot].prod(axis=1))) for slot in TILE_SLOTS)
-        return np.column_stack([*chain.from_iterable(parts)])
+        volumes = {slot: tile.prod(axis=1) for slot, tile in context.tiles.items()}
+        return np.column_stack([log2p(part[slot]) for slot in TILE_SLOTS for part in (context.bounds, volumes)])
 
 
 class TileCounts(Block):
@@ -52,7 +51,7 @@ class TileCounts(Block):
             ("whole", "share", "share of dimensions that are not cut"),
             *(
                 (f"rest_{i}", "share", f"part of the last tile along dimension {i} that lies inside")
-                for i in range(3)
+                for i in (0, 1, 2)
             ),
         )
     }
@@ -60,8 +59,7 @@ class TileCounts(Block):
     def compute(self, context: TileContext) -> Floats:
         parts: list[Floats] = []
         for slot in ("output", "kernel"):
-            tile, extents = context.tiles[slot], context.extents[slot]
-            inside = extents > 0
+            tile, extents, inside = context.tiles[slot], context.extents[slot], context.extents[slot] > 0
             counts = np.where(inside, np.ceil(extents / tile), 1.0)
             covered = np.where(inside, counts * tile / np.where(inside, extents, 1.0), 1.0)
             parts += [np.log2(counts), np.log2(counts.prod(axis=1)), covered.prod(axis=1) - 1.0]
@@ -194,10 +192,7 @@ class Kernel(Block):
     scope = Scope.GRAPH
     columns = {
         **{f"kernel__is_{name}__flag": f"1 where the main node is {name}" for name in OPCODE_CLASSES},
-        **{
-            f"kernel__extent_{i}__log": f"extent of dimension {i} that the output bounds divide"
-            for i in range(MAX_RANK)
-        },
+        **{f"kernel__extent_{i}__log": f"extent of dimension {i} that the output bounds divide" for i in range(6)},
         **{f"kernel__extent_last{i}__log": f"extent of the dimension {i} before the last" for i in range(3)},
         "kernel__contracted__log": "elements summed over for one output element",
         "kernel__work__log": "multiply-adds",
@@ -219,14 +214,10 @@ class Kernel(Block):
         sizes = [*extents, *(extents[rank - 1 - i] if rank > i else 0.0 for i in range(3)), context.depth, work]
         sizes += [reads, work / max(1.0, reads + context.bytes[main]), parameters.sum(), len(operands)]
         sizes += [operands.max(), operands.min()] if len(operands) else [0.0, 0.0]
-        flags = [float(context.main_class == name) for name in OPCODE_CLASSES]
-        return np.array([*flags, *log2p(np.array(sizes)), self._reduces_minor(context), float(context.physical)])
-
-    @staticmethod
-    def _reduces_minor(context: TileContext) -> bool:
-        """Return whether the output's shape is a prefix of the operand's, which sums its minor dimension."""
-        if context.graph.opcode[context.main] != OPCODE["reduce"] or len(context.main_operands) == 0:
-            return False
-        operand, rank = context.main_operands[0], int(context.rank[context.main])
-        kept = (context.dims[operand, :rank] == context.dims[context.main, :rank]).all()
-        return bool(kept and context.default_layout[operand, 0] >= rank)
+        classes, reduces_minor = [context.main_class == name for name in OPCODE_CLASSES], False
+        if context.graph.opcode[main] == OPCODE["reduce"] and len(operands):
+            # the output's shape is a prefix of the operand's
+            operand, kept = context.main_operands[0], int(context.rank[main])
+            reduces_minor = (context.dims[operand, :kept] == context.dims[main, :kept]).all()
+            reduces_minor &= context.default_layout[operand, 0] >= kept
+        return np.array([*classes, *log2p(np.array(sizes)), reduces_minor, context.physical], np.float64)
