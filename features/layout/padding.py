@@ -26,13 +26,13 @@ _WASTE: Final = {
 }
 
 
-#: A quantity of `xlarank.features.layout.row_types.tensor_physics`, and a coarse class or None for all nodes.
+#: A quantity of `xlarank.features.layout.row_types.SlotRows`, and a coarse class or None for all nodes.
 _Subset = tuple[str, str | None]
 
 
 def _columns(subsets: Sequence[_Subset]) -> dict[str, str]:
     return {
-        f"{quantity}__{f'{coarse}_' if coarse else ''}{slot}_{name}": text.format(
+        "_".join(filter(None, (f"{quantity}_", coarse, slot, name))): text.format(
             f"{slot} tensors of configurable {f'{coarse} ' if coarse else ''}nodes"
         )
         for quantity, coarse in subsets
@@ -54,30 +54,29 @@ class Padding(LayoutBlock):
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
         shares: list[tuple[NDArray[Any], float]] = []
-        wastes: list[Floats] = []
-        counts: list[float] = []
         for quantity, coarse in self.subsets:
             for rows in context.slots.values():
-                waste = rows.now[quantity]
-                extra = waste - rows.default[quantity]
+                waste, extra = rows.now[quantity], rows.now[quantity] - rows.default[quantity]
                 count, bytes_ = float(context.configurable_nodes), rows.total_bytes
                 if coarse:
                     number = COARSE_CLASSES.index(coarse)
-                    members = context.type_coarse_class == number
-                    waste, extra = members * waste, members * extra
+                    waste, extra = ((context.type_coarse_class == number) * values for values in (waste, extra))
                     count, bytes_ = context.nodes_of_class[number], rows.bytes_of_class[number]
-                shares += [(waste, count), (waste * rows.bytes, bytes_)]
-                shares += [(extra, count), (extra * rows.bytes, bytes_)]
-                wastes.append(waste)
-                counts.append(count)
+                shares += [
+                    (waste, count),
+                    (waste * rows.bytes, bytes_),
+                    (extra, count),
+                    (extra * rows.bytes, bytes_),
+                ]
+        wastes, counts = zip(*shares[::4], strict=True)
         summed, largest = aggregation.shares(shares), aggregation.maximum(wastes)
         declared = [bool(coarse) or k > 0 for _, coarse in self.subsets for _ in LAYOUT_SLOTS for k in range(6)]
 
         def finalize(batch: Batch) -> Floats:
             sums, most = batch[summed].reshape(len(batch), -1, 4), batch[largest][:, :, None]
-            mean, rest = sums[:, :, :1], sums[:, :, 1:]
-            logs = np.log2(1 + mean * np.array(counts)[:, None])
-            return np.concatenate([logs, mean, most, rest], axis=2).reshape(len(batch), -1)[:, declared]
+            logs = np.log2(1 + sums[:, :, :1] * np.array(counts)[:, None])
+            columns = np.concatenate([logs, sums[:, :, :1], most, sums[:, :, 1:]], axis=2)
+            return columns.reshape(len(batch), -1)[:, declared]
 
         return finalize
 
@@ -181,8 +180,8 @@ class Outputs(LayoutBlock):
         excess = rows.is_set * (rows.padded - rows.least) * rows.region_bytes
         summed = (excess, rows.is_set * (rows.padded - rows.least) * rows.bytes, padded, rows.is_set * rows.bytes)
         kind = context.coarse_class[context.table.node]
-        members = [np.ones(len(kind), bool), *(kind == number for number in range(len(CLASS_ROLES)))]
-        tables: list[NDArray[np.float64]] = [values * subset for values in summed for subset in members]
+        members = [kind >= 0, *(kind == number for number in range(len(CLASS_ROLES)))]
+        tables = [values * subset for values in summed for subset in members]
         for end in ("minor", "second"):
             for role in range(len(ROLE_NAMES)):
                 tables += [padded * rows.in_region(end, table, role) for table in ("made", "read")]
@@ -235,11 +234,9 @@ class DimensionRoles(LayoutBlock):
             rows, coarse = context.slots[slot], COARSE_CLASSES.index(kind)
             dimension = rows.layout[:, list(_POSITIONS).index(position)]
             roles = context.roles[context.type_configurable, LAYOUT_SLOTS.index(slot), dimension]
-            here = (
-                (context.type_coarse_class == coarse) & (dimension >= 0) & (roles == CLASS_ROLES[kind].index(role))
-            )
-            parts.append((here, context.nodes_of_class[coarse]))
-            parts.append((here * rows.bytes, rows.bytes_of_class[coarse]))
+            here = (context.type_coarse_class == coarse) & (dimension >= 0)
+            here &= roles == CLASS_ROLES[kind].index(role)
+            parts += [(here, context.nodes_of_class[coarse]), (here * rows.bytes, rows.bytes_of_class[coarse])]
         return aggregation.shares(parts)
 
 
