@@ -8,7 +8,6 @@ output. Measured layouts of TPU v3 follow this model with nothing fitted (docs/e
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import permutations
 from typing import Final
 
@@ -106,10 +105,24 @@ class TimeModel:
     The compiler chooses the layout of an operand with less padding, so that operand layouts matter only where both
     pad alike. Any other node does one operation for each padded element of its output, to order what is equal to
     the matrix unit.
+
+    Attributes:
+        kind, work: ``(configurable nodes,)`` index into `KINDS`, and operations without padding.
+        type_ns, row_ns: times under every type of rows, ``(T,)``, and every distinct row of the table, ``(R,)``.
+        default_ns: ``(configurable nodes,)`` times under the compiler's default layouts.
+        fastest_ns: ``(configurable nodes,)`` least times under layouts that need no copy, candidates or not.
     """
 
     def __init__(self, facts: LayoutFacts) -> None:
         self._facts, self._nodes = facts, facts.graph.configurable
+        self.kind = self._kind()
+        self.work: Floats = np.where(self.kind == _OTHER, facts.volume[self._nodes], facts.flops[self._nodes])
+        node, rows = facts.type_configurable, facts.table.rows[facts.type_row]
+        self.type_ns = self.nanoseconds(node, *self._layouts(node, rows))
+        self.row_ns = self.type_ns[facts.row_type]
+        node = np.arange(len(self._nodes))
+        self.default_ns = self.nanoseconds(node, *self._layouts(node, np.full((len(node), 3 * MAX_RANK), -1)))
+        self.fastest_ns, self._fastest_order = self._fastest()
 
     def _dimension(self, role: str) -> Ints:
         """Return a convolution's dimension such as ``input_batch``, ``(K,)``; without meaning for other nodes."""
@@ -120,9 +133,8 @@ class TimeModel:
         tensor = self._facts.slot_tensor[:, LAYOUT_SLOTS.index(role.partition("_")[0])]
         return np.where(tensor >= 0, np.maximum(self._facts.dims[tensor, self._dimension(role)], 1), 1)
 
-    @cached_property
-    def kind(self) -> Ints:
-        """``(configurable nodes,)`` index into `KINDS`.
+    def _kind(self) -> Ints:
+        """Return the index into `KINDS` of each node, ``(K,)``.
 
         The gradient of a kernel is a convolution whose window is larger than its output: it slides one activation
         over another.
@@ -134,11 +146,6 @@ class TimeModel:
         convolution = opcode == OPCODE["convolution"]
         conditions = convolution & (window > positions), convolution, opcode == OPCODE["dot"]
         return np.select(conditions, [_GRADIENT, 0, _DOT], _OTHER)
-
-    @cached_property
-    def work(self) -> Floats:
-        """``(configurable nodes,)`` operations without padding."""
-        return np.where(self.kind == _OTHER, self._facts.volume[self._nodes], self._facts.flops[self._nodes])
 
     def _contracted_in_lanes(
         self, dimension: Ints, node: ConfigurableIndex, minor: Ints | None
@@ -190,31 +197,8 @@ class TimeModel:
         layouts = complete_layout(rows.astype(np.int64).reshape(-1, MAX_RANK), default).reshape(-1, 3, MAX_RANK)
         return layouts[:, 0], layouts[:, 1:, 0]
 
-    @cached_property
-    def row_ns(self) -> Floats:
-        """``(R,)`` time of the node of every distinct row of the table under that row."""
-        return self.type_ns[self._facts.row_type]
-
-    @cached_property
-    def type_ns(self) -> Floats:
-        """``(T,)`` the same for every type of rows."""
-        node, rows = self._facts.type_configurable, self._facts.table.rows[self._facts.type_row]
-        return self.nanoseconds(node, *self._layouts(node, rows))
-
-    @cached_property
-    def default_ns(self) -> Floats:
-        """``(configurable nodes,)`` times under the compiler's default layouts."""
-        node = np.arange(len(self._nodes))
-        return self.nanoseconds(node, *self._layouts(node, np.full((len(node), 3 * MAX_RANK), -1)))
-
-    @property
-    def fastest_ns(self) -> Floats:
-        """``(configurable nodes,)`` least times under layouts that need no copy, candidates or not."""
-        return self._fastest[0]
-
-    @cached_property
     def _fastest(self) -> tuple[Floats, Ints]:
-        """Least times, ``(configurable nodes,)``, and the dimensions that decide them, ``(nodes, 2)``, -1 for none.
+        """Return least times, ``(K,)``, and the dimensions that decide them, ``(K, 2)``, -1 for none.
 
         Padding depends on two dimensions alone, the minor-most one that is not of size 1 and the next; for tensors
         with a single dimension that is not of size 1, all others may be skipped. Of a convolution's output, batch
@@ -244,15 +228,14 @@ class TimeModel:
 
     def node_times(self, config: int) -> list[NodeTime]:
         """Return the time of every configurable node in a distinct configuration."""
-        facts, (fastest, order) = self._facts, self._fastest
-        rows = facts.table.codes[config]
+        facts, rows = self._facts, self._facts.table.codes[config]
         layout, _ = self._layouts(np.arange(len(rows)), facts.table.rows[rows])
         times = []
         for k, node in enumerate(self._nodes.tolist()):
             sizes = facts.dims[node, layout[k, layout[k] >= 0]].tolist()
             size = next((size for size in sizes if size != 1), 1)
-            orders = (tuple(dims[dims >= 0].tolist()) for dims in (layout[k, :2], order[k]))
-            ns = float(self.type_ns[facts.row_type[rows[k]]]), float(fastest[k])
+            orders = (tuple(dims[dims >= 0].tolist()) for dims in (layout[k, :2], self._fastest_order[k]))
+            ns = float(self.row_ns[rows[k]]), float(self.fastest_ns[k])
             times.append(NodeTime(node, *ns, size, -(-size // TPU.lanes) * TPU.lanes, *orders))
         return times
 

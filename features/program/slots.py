@@ -15,7 +15,6 @@ from math import prod, sqrt
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xlarank.data.config_table import ConfigTable, group_codes
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, OPCODE
@@ -61,34 +60,25 @@ def _two_operands(edges: Ints, nodes: Ints, rank: Ints) -> list[Ints]:
     return [np.where(start + i < end, operand[np.minimum(start + i, len(consumer))], -1) for i in (0, 1)]
 
 
-def _fit(facts: ProgramContext, node: Ints, input_: Ints, kernel: Ints, named: Ints) -> NDArray[np.float64]:
+def _fit(facts: ProgramContext, node: Ints, input_: Ints, kernel: Ints, named: Ints) -> Floats:
     """Score a pair of operands as input and kernel."""
-    fits = _RANK_FITS * ((facts.rank[input_] >= named[:, 0]).astype(float) + (facts.rank[kernel] >= named[:, 1]))
-    opcode = facts.graph.opcode[node]
-    shape_fits = (opcode == OPCODE["convolution"]) * _is_kernel(facts, node, kernel).astype(float)
-    shape_fits += (opcode == OPCODE["dot"]) * _dot_order(facts, node, input_, kernel)
-    return np.asarray(fits + _SHAPE_FITS * shape_fits)
-
-
-def _is_kernel(facts: ProgramContext, node: Ints, tensor: Ints) -> NDArray[np.bool_]:
-    """Return whether a tensor's spatial sizes and output features are those of the node's kernel."""
-    dims, rows = facts.dims[tensor], np.arange(len(node))
+    at, opcode, dims, rank = np.arange(len(node)), facts.graph.opcode[node], facts.dims[node], facts.rank[node]
+    ranks_fit = (facts.rank[input_] >= named[:, 0]).astype(float) + (facts.rank[kernel] >= named[:, 1])
+    # spatial sizes and output features of a convolution are those of its kernel
     spatial = facts.column("convolution_dim_numbers_kernel_spatial_dims_0", 4)[node].astype(np.int64)
-    window = facts.column("window_size_0", 4)[node]
-    used = np.arange(4) < (facts.rank[node] - 2)[:, None]
-    same_window = ((dims[rows[:, None], spatial] == window) | ~used).all(axis=1)
-    features = facts.column("convolution_dim_numbers_kernel_output_feature_dim")[node].astype(np.int64)
-    produced = facts.column("convolution_dim_numbers_output_feature_dim")[node].astype(np.int64)
-    return np.asarray(same_window & (dims[rows, features] == facts.dims[node][rows, produced]))
-
-
-def _dot_order(facts: ProgramContext, node: Ints, left: Ints, right: Ints) -> NDArray[np.float64]:
-    """Score an order of operands: the output lists the left operand's dimensions before the right one's."""
-    dims, rank = facts.dims[node], facts.rank[node]
-    last, before = (dims[np.arange(len(node)), np.maximum(rank - i, 0)][:, None] for i in (1, 2))
-    has_last = (facts.dims[right] == last).any(axis=1)
-    has_before = (facts.dims[left] == before).any(axis=1) & (facts.dims[left] == dims[:, :1]).any(axis=1)
-    return np.where(rank > 0, has_last.astype(float) + has_before, 0.0)
+    features, produced = (
+        facts.column(f"convolution_dim_numbers_{side}_feature_dim")[node].astype(np.int64)
+        for side in ("kernel_output", "output")
+    )
+    unused = np.arange(4) >= (rank - 2)[:, None]
+    window = (facts.dims[kernel][at[:, None], spatial] == facts.column("window_size_0", 4)[node]) | unused
+    is_kernel = window.all(axis=1) & (facts.dims[kernel, features] == dims[at, produced])
+    # the output of a dot lists the left operand's dimensions before the right one's
+    last, before = (dims[at, np.maximum(rank - i, 0)][:, None] for i in (1, 2))
+    in_left = (facts.dims[input_] == before).any(axis=1) & (facts.dims[input_] == dims[:, :1]).any(axis=1)
+    in_order = (rank > 0) * ((facts.dims[kernel] == last).any(axis=1).astype(float) + in_left)
+    shapes_fit = (opcode == OPCODE["convolution"]) * is_kernel + (opcode == OPCODE["dot"]) * in_order
+    return np.asarray(_RANK_FITS * ranks_fit + _SHAPE_FITS * shapes_fit)
 
 
 def slot_roles(facts: ProgramContext, tensors: Ints) -> Ints:
