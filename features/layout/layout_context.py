@@ -6,6 +6,7 @@ XLA's layout assignment propagates the layout of an output through elementwise o
 
 from __future__ import annotations
 
+from dataclasses import fields
 from functools import cached_property
 from itertools import permutations
 from typing import Final
@@ -151,8 +152,8 @@ class LayoutContext(LayoutFacts):
     @cached_property
     def straight_pairs(self) -> Pairs:
         """All `pairs` whose dimensions keep their order along the path, concatenated."""
-        pairs = Pairs.concatenate(self.pairs)
-        return pairs.take(np.flatnonzero(pairs.straight))
+        straight = [pairs.take(np.flatnonzero(pairs.straight)) for pairs in self.pairs]
+        return Pairs(*(np.concatenate([getattr(p, field.name) for p in straight]) for field in fields(Pairs)))
 
     @cached_property
     def near(self) -> list[sparse.csr_array]:

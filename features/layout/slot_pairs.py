@@ -8,7 +8,7 @@ A pair takes only few distinct combinations of rows; everything is computed per 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Final
 
@@ -56,10 +56,6 @@ class Pairs:
     def straight(self) -> NDArray[np.bool_]:
         """``(pairs,)`` whether the dimensions keep their order along the path."""
         return np.asarray((self.permutation == np.arange(MAX_RANK)).all(axis=1))
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[Pairs]) -> Pairs:
-        return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
 
 
 def operand_starts(facts: LayoutFacts) -> tuple[ConfigurableIndex, Ints, NodeIndex]:

@@ -111,6 +111,7 @@ class TimeModel:
         type_ns, row_ns: times under every type of rows, ``(T,)``, and every distinct row of the table, ``(R,)``.
         default_ns: ``(configurable nodes,)`` times under the compiler's default layouts.
         fastest_ns: ``(configurable nodes,)`` least times under layouts that need no copy, candidates or not.
+        fastest_order: ``(configurable nodes, 2)`` the dimensions that decide them, -1 for none.
     """
 
     def __init__(self, facts: LayoutFacts) -> None:
@@ -118,11 +119,11 @@ class TimeModel:
         self.kind = self._kind()
         self.work: Floats = np.where(self.kind == _OTHER, facts.volume[self._nodes], facts.flops[self._nodes])
         node, rows = facts.type_configurable, facts.table.rows[facts.type_row]
-        self.type_ns = self.nanoseconds(node, *self._layouts(node, rows))
+        self.type_ns = self.nanoseconds(node, *self.layouts(node, rows))
         self.row_ns = self.type_ns[facts.row_type]
         node = np.arange(len(self._nodes))
-        self.default_ns = self.nanoseconds(node, *self._layouts(node, np.full((len(node), 3 * MAX_RANK), -1)))
-        self.fastest_ns, self._fastest_order = self._fastest()
+        self.default_ns = self.nanoseconds(node, *self.layouts(node, np.full((len(node), 3 * MAX_RANK), -1)))
+        self.fastest_ns, self.fastest_order = self._fastest()
 
     def _dimension(self, role: str) -> Ints:
         """Return a convolution's dimension such as ``input_batch``, ``(K,)``; without meaning for other nodes."""
@@ -191,14 +192,14 @@ class TimeModel:
         moving = np.where(kind == _OTHER, 0.0, moved / BANDWIDTH)
         return np.asarray(1e9 * np.hypot(self.work[node] * total / PEAK_FLOPS, moving))
 
-    def _layouts(self, node: ConfigurableIndex, rows: NDArray[np.integer]) -> tuple[Ints, Ints]:
+    def layouts(self, node: ConfigurableIndex, rows: NDArray[np.integer]) -> tuple[Ints, Ints]:
         """Return full layouts of outputs ``(n, 6)`` and minor-most dimensions of operands ``(n, 2)`` under rows."""
         default = self._facts.default_layout[self._facts.slot_tensor[node]].reshape(-1, MAX_RANK)
         layouts = complete_layout(rows.astype(np.int64).reshape(-1, MAX_RANK), default).reshape(-1, 3, MAX_RANK)
         return layouts[:, 0], layouts[:, 1:, 0]
 
     def _fastest(self) -> tuple[Floats, Ints]:
-        """Return least times, ``(K,)``, and the dimensions that decide them, ``(K, 2)``, -1 for none.
+        """Return `fastest_ns` and `fastest_order`.
 
         Padding depends on two dimensions alone, the minor-most one that is not of size 1 and the next; for tensors
         with a single dimension that is not of size 1, all others may be skipped. Of a convolution's output, batch
@@ -226,20 +227,17 @@ class TimeModel:
         least[at[first]], order[at[first]] = times[first], layout[first, :2]
         return least[of_node], order[of_node]
 
-    def node_times(self, config: int) -> list[NodeTime]:
-        """Return the time of every configurable node in a distinct configuration."""
-        facts, rows = self._facts, self._facts.table.codes[config]
-        layout, _ = self._layouts(np.arange(len(rows)), facts.table.rows[rows])
-        times = []
-        for k, node in enumerate(self._nodes.tolist()):
-            sizes = facts.dims[node, layout[k, layout[k] >= 0]].tolist()
-            size = next((size for size in sizes if size != 1), 1)
-            orders = (tuple(dims[dims >= 0].tolist()) for dims in (layout[k, :2], self._fastest_order[k]))
-            ns = float(self.row_ns[rows[k]]), float(self.fastest_ns[k])
-            times.append(NodeTime(node, *ns, size, -(-size // TPU.lanes) * TPU.lanes, *orders))
-        return times
-
 
 def config_times(graph: LayoutGraph, config: int) -> list[NodeTime]:
     """Return the time of every configurable node of a graph in one of its configurations."""
-    return TimeModel(LayoutFacts(graph)).node_times(graph.duplicates.group[config])
+    facts = LayoutFacts(graph)
+    model, rows = TimeModel(facts), facts.table.codes[graph.duplicates.group[config]]
+    layout, _ = model.layouts(np.arange(len(rows)), facts.table.rows[rows])
+    times = []
+    for k, node in enumerate(graph.configurable.tolist()):
+        sizes = facts.dims[node, layout[k, layout[k] >= 0]].tolist()
+        size = next((size for size in sizes if size != 1), 1)
+        orders = (tuple(dims[dims >= 0].tolist()) for dims in (layout[k, :2], model.fastest_order[k]))
+        ns = float(model.row_ns[rows[k]]), float(model.fastest_ns[k])
+        times.append(NodeTime(node, *ns, size, -(-size // TPU.lanes) * TPU.lanes, *orders))
+    return times

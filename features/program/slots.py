@@ -39,7 +39,12 @@ def slot_tensors(facts: ProgramContext, nodes: Ints, table: ConfigTable | None =
 
     The layouts in ``table``, the configurations of these nodes, are used as further evidence.
     """
-    first, second = _two_operands(facts.graph.edges, nodes, facts.rank)
+    # the first two operands of each node in the order of the edges, scalars last; -1 for none
+    edges = facts.graph.edges
+    order = np.lexsort((facts.rank[edges[:, 1]] == 0, edges[:, 0]))
+    consumer, operand = edges[order, 0], np.append(edges[order, 1], -1)
+    start, end = (np.searchsorted(consumer, nodes, side) for side in ("left", "right"))
+    first, second = (np.where(start + i < end, operand[np.minimum(start + i, len(edges))], -1) for i in (0, 1))
     named = np.zeros((len(nodes), 2), np.int64)  # minimum ranks implied by layouts of input and kernel
     if table is not None:
         slots = table.rows[:, MAX_RANK : 3 * MAX_RANK].reshape(-1, 2, MAX_RANK)
@@ -50,14 +55,6 @@ def slot_tensors(facts: ProgramContext, nodes: Ints, table: ConfigTable | None =
     twice = facts.opcode_class[nodes] == _DOT if table is None else named[:, 1] > 0
     second = np.where((second < 0) & twice, first, second)
     return np.stack([nodes, np.where(swap, second, first), np.where(swap, first, second)], axis=1)
-
-
-def _two_operands(edges: Ints, nodes: Ints, rank: Ints) -> list[Ints]:
-    """Return the first two operands of each node in the order of the edges, scalars last; -1 for none."""
-    order = np.lexsort((rank[edges[:, 1]] == 0, edges[:, 0]))
-    consumer, operand = edges[order, 0], np.append(edges[order, 1], -1)
-    start, end = (np.searchsorted(consumer, nodes, side) for side in ("left", "right"))
-    return [np.where(start + i < end, operand[np.minimum(start + i, len(consumer))], -1) for i in (0, 1)]
 
 
 def _fit(facts: ProgramContext, node: Ints, input_: Ints, kernel: Ints, named: Ints) -> Floats:
