@@ -46,9 +46,10 @@ class Regions:
     def __init__(self, facts: LayoutFacts) -> None:
         graph = facts.graph
         consumer, operand = graph.edges.T
-        joins = (facts.dims[consumer] == facts.dims[operand]).all(axis=1) & (facts.rank[consumer] > 0)
-        joins &= facts.rank[consumer] == facts.rank[operand]
-        joins &= facts.opcode_class[consumer] == _ELEMENTWISE
+        joins = (facts.opcode_class[consumer] == _ELEMENTWISE) & (facts.rank[consumer] > 0)
+        joins &= (facts.dims[consumer] == facts.dims[operand]).all(axis=1) & (
+            facts.rank[consumer] == facts.rank[operand]
+        )
         links = sparse.coo_array((joins[joins], (consumer[joins], operand[joins])), shape=(graph.nodes,) * 2)
         count, component = connected_components(links, directed=False)
         self.of: Ints = component.astype(np.int64)
@@ -56,14 +57,13 @@ class Regions:
         self.bytes = np.bincount(self.of, np.where(facts.fused, 0.0, facts.bytes), minlength=count)
         self.makers = np.bincount(self.of[graph.configurable], minlength=count)
         self.made, self.read = (np.zeros((count, len(ROLE_NAMES), MAX_RANK), bool) for _ in range(2))
-        first = 0
-        for kind, roles in enumerate(CLASS_ROLES.values()):
-            for slot in range(2 if roles is RESHAPE_ROLES else len(LAYOUT_SLOTS)):
+        for kind, roles in CLASS_ROLES.items():
+            first = ROLE_NAMES.index(f"{kind}_{roles[0]}")
+            for slot in range(2 if kind == "reshape" else len(LAYOUT_SLOTS)):
                 tensor, role = facts.slot_tensor[:, slot], facts.roles[:, slot]
-                members = (facts.coarse_class == kind) & (tensor >= 0)
+                members = (facts.coarse_class == COARSE_CLASSES.index(kind)) & (tensor >= 0)
                 node, dim = np.nonzero((role >= 0) & members[:, None])
                 (self.read if slot else self.made)[self.of[tensor[node]], first + role[node, dim], dim] = True
-            first += len(roles)
         # a reduction lists what it removes; its other operand, the initial value, has no dimensions
         self.reduced = np.zeros((count, MAX_RANK), bool)
         fewer = facts.rank[operand] - facts.rank[consumer]
@@ -86,12 +86,7 @@ class OutputRows:
     """
 
     def __init__(self, context: LayoutContext) -> None:
-        nodes, index, regions, tiling = (
-            context.graph.configurable,
-            context.table.node,
-            context.regions,
-            context.tiling,
-        )
+        nodes, index, tiling = context.graph.configurable, context.table.node, context.tiling
         dims, element, node = context.dims[nodes], context.element_bytes[nodes], nodes[index]
         set_layout = context.table.rows[:, :MAX_RANK].astype(np.int64)
         layout = complete_layout(set_layout, context.default_layout[node])
@@ -105,9 +100,10 @@ class OutputRows:
         self.padded: Floats = 1 + packed_waste(dims[index], layout, element[index], tiling)
         self.least, self.default = 1 + least[index], 1 + default[index]
         self.bytes = context.bytes[node] / stored
-        self._region, self._regions = regions.of[node], regions
-        self.region_tensors, self.region_makers = regions.tensors[self._region], regions.makers[self._region]
-        self.region_bytes = np.maximum(regions.bytes[self._region], context.bytes[node]) / stored
+        self._regions = regions = context.regions
+        self._region = region = regions.of[node]
+        self.region_tensors, self.region_makers = regions.tensors[region], regions.makers[region]
+        self.region_bytes = np.maximum(regions.bytes[region], context.bytes[node]) / stored
 
     def in_region(self, end: str, table: str, role: int | None = None) -> NDArray[np.bool_]:
         """Look up the ``minor`` or ``second`` dimension of each output in a table of `Regions`, ``(R,)``."""

@@ -41,7 +41,6 @@ class WindowLoop:
     steps: Floats  # iterations of the loop
     fused: Floats  # steps of further products that are fused into the kernel
     tiles: Floats  # output tiles
-    arrays: Floats  # arrays read or written in each step
     moved: Floats  # bytes between memory and vector memory, padded to hardware tiles
     runs: Floats  # contiguous runs of tiles of the output and of arrays of similar size
     kernel_runs: Floats  # contiguous runs of tiles of a product's kernel tensor
@@ -78,15 +77,16 @@ def window_loop(facts: TileContext) -> WindowLoop:
     product = _product(facts)
     output = _Cut(facts, facts.walked, "output") if product is None else product.output
     parameters, results = _entry(facts)
-    tiles = output.count.prod(axis=1)
-    elements = (output.tile * output.unit).prod(axis=1)
+    opcode, tiles, elements = (
+        facts.graph.opcode,
+        output.count.prod(axis=1),
+        (output.tile * output.unit).prod(axis=1),
+    )
     whole = float((output.extents * output.unit).prod())
     padding = whole / max(1.0, float(facts.volume[output.node]))
-    volume = np.where(facts.volume > 1, facts.volume, 0.0)
-    computed = volume[~np.isin(facts.graph.opcode, _FREE)].sum() * padding
-    none = np.zeros(facts.configs)
+    computed = facts.volume[~np.isin(opcode, _FREE) & (facts.volume > 1)].sum() * padding
     others, steps, most = parameters, tiles, np.inf
-    moved = kernel_runs = passes = rows = summed = none
+    none = moved = kernel_runs = passes = rows = summed = np.zeros(facts.configs)
     if product is not None:
         kind = "product"
         shapes = {tuple(facts.dims[tensor]) for tensor in product.operands}
@@ -95,8 +95,8 @@ def window_loop(facts: TileContext) -> WindowLoop:
         kernel_runs, passes, rows = product.kernel.runs() * steps, product.passes * steps, product.rows * steps
         summed = np.where(product.steps > 1, steps * elements, 0.0)
     else:
-        moves = np.isin(facts.graph.opcode, [*_FREE, *_MOVES]).all()
-        kind = "reduction" if np.isin(facts.graph.opcode, _REDUCTIONS).any() else "move" if moves else "elementwise"
+        kind = "move" if np.isin(opcode, [*_FREE, *_MOVES]).all() else "elementwise"
+        kind = "reduction" if np.isin(opcode, _REDUCTIONS).any() else kind
         if facts.main_class == "slice":
             most = padded_bytes(facts, output.node)
     around = sum(min(padded_bytes(facts, tensor), most) for tensor in others)
@@ -105,11 +105,10 @@ def window_loop(facts: TileContext) -> WindowLoop:
     packed = whole * any(facts.element_bytes[tensor] < facts.tiling.word_bytes for tensor in alike)
     return WindowLoop(
         kind=kind, steps=steps, tiles=tiles,
-        fused=steps * max(0, int((facts.graph.opcode == OPCODE["convolution"]).sum()) - 1),
-        arrays=none + len(parameters) + len(results),
+        fused=steps * max(0, int((opcode == OPCODE["convolution"]).sum()) - 1),
         moved=moved + around, runs=output.runs() * tiles * len(alike), kernel_runs=kernel_runs,
         passes=passes, rows=rows, summed=summed, computed=none + computed,
-        copied=none + whole * (facts.graph.opcode[-1] in _COPIES), packed=none + packed, tile=elements,
+        copied=none + whole * (opcode[-1] in _COPIES), packed=none + packed, tile=elements,
     )  # fmt: skip
 
 
@@ -241,7 +240,6 @@ class Costs:
     fixed: float  # per kernel
     step: float  # per step of the loop
     fused: float  # per step and further product
-    array: float  # per array and step
     tile: float  # per output tile
     run: float  # per contiguous run of memory
     kernel_run: float  # per contiguous run of the kernel tensor
@@ -266,18 +264,17 @@ class Costs:
         """Return the longer of moving and computing, one step of the shorter and fixed costs, ``(configs,)``."""
         moving, computing = self.moving(loop), self.computing(loop)
         overlapped = np.maximum(moving, computing) + np.minimum(moving, computing) / loop.steps
-        steps = loop.steps * (self.step + self.array * loop.arrays)
-        steps = steps + loop.fused * self.fused + loop.tiles * self.tile
+        steps = loop.steps * self.step + loop.fused * self.fused + loop.tiles * self.tile
         alone = (loop.tile * self.drain + loop.packed * self.packed) / _REGISTER
         return self.fixed + steps + overlapped + alone
 
 
-# fixed, step, fused, array, tile, run, kernel_run, byte, computed, row, summed, copied, packed, drain
+# fixed, step, fused, tile, run, kernel_run, byte, computed, row, summed, copied, packed, drain
 COSTS: Final = {
-    "product": Costs(750.0, 500.0, 352.0, 0.0, 34.8, 5.43, 4.5, 0.00236, 0.128, 0.383, 0.998, 0.0, 6.06, 1.81),
-    "reduction": Costs(0.0, 180.0, 0.0, 0.0, 49.7, 14.5, 0.0, 0.00425, 0.306, 0.0, 0.0, 0.0, 4.4, 3.03),
-    "move": Costs(90.9, 223.0, 0.0, 0.0, 54.5, 12.4, 0.0, 0.000174, 15.3, 0.0, 0.0, 2.21, 1.87, 2.15),
-    "elementwise": Costs(122.0, 184.0, 0.0, 0.0, 47.6, 6.2, 0.0, 0.00227, 0.452, 0.0, 0.0, 0.0, 9.19, 0.907),
+    "product": Costs(750.0, 500.0, 352.0, 34.8, 5.43, 4.5, 0.00236, 0.128, 0.383, 0.998, 0.0, 6.06, 1.81),
+    "reduction": Costs(0.0, 180.0, 0.0, 49.7, 14.5, 0.0, 0.00425, 0.306, 0.0, 0.0, 0.0, 4.4, 3.03),
+    "move": Costs(90.9, 223.0, 0.0, 54.5, 12.4, 0.0, 0.000174, 15.3, 0.0, 0.0, 2.21, 1.87, 2.15),
+    "elementwise": Costs(122.0, 184.0, 0.0, 47.6, 6.2, 0.0, 0.00227, 0.452, 0.0, 0.0, 0.0, 9.19, 0.907),
 }
 
 
