@@ -25,6 +25,12 @@ from xlarank.features.layout import change, copies, estimated_time, padding
 from xlarank.features.program import composition
 from xlarank.features.tile import bounds, inner_loop, tpu_time
 
+#: Entry-point group of modules that define blocks.
+GROUP: Final = "xlarank.blocks"
+_ROOT: Final = Path(__file__).parent.parent
+#: Files that do not affect computed columns.
+_PRESENTATION: Final = ("data/errors.py", "features/attribution.py", "features/meanings.py")
+
 
 def checked(blocks: Sequence[Block]) -> tuple[Block, ...]:
     """Return the blocks; raise `TypeError` for incomplete blocks and duplicate columns."""
@@ -91,10 +97,6 @@ def blocks_of(
         if kind in block.kinds and tier in (Tier.FULL, block.tier) and (candidates or not block.transductive)
     ]
     return sorted(chosen, key=lambda block: (block.scope is not Scope.GRAPH, block.transductive))
-
-
-#: Entry-point group of modules that define blocks.
-GROUP: Final = "xlarank.blocks"
 
 
 @dataclass(frozen=True)
@@ -228,11 +230,6 @@ def naming_lines(graph: str, files: Sequence[BlockFile]) -> Iterator[None]:
                 got = f"{file.name}{line} fails on {graph} ({type(error).__name__}: {error})"
                 raise BlockError(got) from error
         raise
-
-
-_ROOT: Final = Path(__file__).parent.parent
-#: Files that do not affect computed columns.
-_PRESENTATION: Final = ("data/errors.py", "features/attribution.py", "features/meanings.py")
 
 
 @cache

@@ -18,6 +18,8 @@ from xlarank.features.recipe import Recipe
 
 if TYPE_CHECKING:  # imported on first use
     import polars as pl
+#: Columns of `rows_table` before the features.
+KEYS: Final = ("collection", "graph", "family", "split", "configuration", "repeats", "runtime_ns", "label")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -118,10 +120,6 @@ class GraphRows:
         width = len(self.graph_values)
         graph, config = self.graph_values[used[used < width]], self.config_values[:, used[used >= width] - width]
         return replace(self, columns=[self.columns[i] for i in used], graph_values=graph, config_values=config)
-
-
-#: Columns of `rows_table` before the features.
-KEYS: Final = ("collection", "graph", "family", "split", "configuration", "repeats", "runtime_ns", "label")
 
 
 def rows_table(

@@ -18,6 +18,16 @@ from xlarank.features.program.program_context import OPCODE_GROUPS
 from xlarank.features.program.tensors import Ints, log2p, millionths
 
 Values = NDArray[Any]
+_OPERAND: Final = {
+    "bytes": "log2 of 1 + the tensor's bytes",
+    "share": "log2 of 1 + its millionths of the graph's bytes",
+    "opcode": "opcode group of what makes the tensor",
+    "configurable": "whether that is a configurable node",
+    "fanout": "consumers of the tensor",
+    "fused": "whether a fusing compiler would not store the tensor",
+}
+_ENDS: Final = {"minor": "minor-most", "second": "second minor-most"}
+_MILLIONTHS: Final = "log2 of 1 + millionths of the bytes that a fusing compiler stores"
 
 
 class _Slot:
@@ -170,16 +180,6 @@ class InstanceRow(NodeBlock):
     }  # fmt: skip
 
 
-_OPERAND: Final = {
-    "bytes": "log2 of 1 + the tensor's bytes",
-    "share": "log2 of 1 + its millionths of the graph's bytes",
-    "opcode": "opcode group of what makes the tensor",
-    "configurable": "whether that is a configurable node",
-    "fanout": "consumers of the tensor",
-    "fused": "whether a fusing compiler would not store the tensor",
-}
-
-
 class InstanceOperands(NodeBlock):
     """Input and kernel tensors of a node instance, and whether its slots share a layout."""
 
@@ -212,10 +212,6 @@ class InstanceSurroundings(NodeBlock):
 
 def _of_output(meaning: str, formula: Callable[[OutputRows], Values], cause: Cause | None = None) -> Column:
     return Column(meaning, cause, lambda r: np.where(r.outputs.is_set, formula(r.outputs), ABSENT))
-
-
-_ENDS: Final = {"minor": "minor-most", "second": "second minor-most"}
-_MILLIONTHS: Final = "log2 of 1 + millionths of the bytes that a fusing compiler stores"
 
 
 class InstanceOutput(NodeBlock):

@@ -18,6 +18,13 @@ _MOST_COMBINATIONS: Final = 1 << 21
 _COUNTED, _BATCH = 1 << 20, 1 << 16
 #: Value of a column that does not apply; all others are 0 or more.
 ABSENT: Final = -1.0
+_SIDE: Final = {
+    "given": "whether this side sets a layout",
+    "changed": "whether this side's full layout differs from its default",
+    "minor": "log2 of 1 + the minor-most size on this side",
+    "distance": "share of dimension pairs this side orders differently from its default",
+    "opcode": "opcode group of the node on this side",
+}
 
 
 class InstanceContext:
@@ -66,15 +73,6 @@ class InstanceBlock(Block):
     """Columns of instances: `compute` gives ``(instances, columns)``, in the order of `InstanceContext`."""
 
     scope = Scope.INSTANCE
-
-
-_SIDE: Final = {
-    "given": "whether this side sets a layout",
-    "changed": "whether this side's full layout differs from its default",
-    "minor": "log2 of 1 + the minor-most size on this side",
-    "distance": "share of dimension pairs this side orders differently from its default",
-    "opcode": "opcode group of the node on this side",
-}
 
 
 class InstancePair(InstanceBlock):

@@ -41,6 +41,23 @@ _AT_STAKE: Final = {
     "convolution": tuple(map(CONVOLUTION_ROLES.index, ("feature", "batch"))),
     "dot": tuple(map(DOT_ROLES.index, ("contracted", "rows"))),
 }
+_OF_SLOT: Final = {
+    "set__share": "share of configurable nodes whose {} layout is set",
+    "changed__share": "share of configurable nodes whose full {} layout differs from the default",
+    "changed_bytes__share": "share of the {} bytes laid out unlike the default",
+    "distance__mean": "mean share of dimension pairs of the {} ordered unlike the default",
+    "minor_changed__share": "share of configurable nodes whose {} has another minor-most dimension than by default",
+    "minor_changed_bytes__share": "share of the {} bytes with another minor-most dimension than by default",
+    "scattered_bytes__share": "{0} bytes times (1 - contiguity), over all {0} bytes; contiguity is "
+    "log(run) / log(elements) of the runs that a copy from the default moves whole",
+}
+_NODES: Final = "configurable nodes whose"
+_UNLIKE: Final = "have one shape but two layouts"
+_OF_KIND: Final = {
+    "turned__share": "mean over groups of tied {}s of the share of nodes with a turned output",
+    "turned_bytes__share": "bytes of turned outputs of {}s, over the output bytes of all configurable nodes",
+    "set_bytes__share": "bytes of set outputs of {}s, over the output bytes of all configurable nodes",
+}
 
 
 @dataclass(frozen=True)
@@ -164,18 +181,6 @@ def cheaper(shape: Shape, dimensions: Order) -> Order:
     return min(permutations(dimensions, 2), key=padded, default=dimensions)
 
 
-_OF_SLOT: Final = {
-    "set__share": "share of configurable nodes whose {} layout is set",
-    "changed__share": "share of configurable nodes whose full {} layout differs from the default",
-    "changed_bytes__share": "share of the {} bytes laid out unlike the default",
-    "distance__mean": "mean share of dimension pairs of the {} ordered unlike the default",
-    "minor_changed__share": "share of configurable nodes whose {} has another minor-most dimension than by default",
-    "minor_changed_bytes__share": "share of the {} bytes with another minor-most dimension than by default",
-    "scattered_bytes__share": "{0} bytes times (1 - contiguity), over all {0} bytes; contiguity is "
-    "log(run) / log(elements) of the runs that a copy from the default moves whole",
-}
-
-
 class SlotChange(LayoutBlock):
     """Layouts set and changed per slot: sums over configurable nodes, divided by their number or bytes."""
 
@@ -245,10 +250,6 @@ class ChangeByClass(LayoutBlock):
         )
 
 
-_NODES: Final = "configurable nodes whose"
-_UNLIKE: Final = "have one shape but two layouts"
-
-
 class InnerChange(LayoutBlock):
     """Nodes whose tensors of equal shape differ in layout (an implicit transpose), or are set to the same one."""
 
@@ -277,13 +278,6 @@ class InnerChange(LayoutBlock):
         tables = [with_input, with_input * output.bytes, with_kernel, operands, like_input, like_kernel]
         nodes = context.configurable_nodes
         return aggregation.sum(tables, over=[nodes, output.total_bytes, nodes, nodes, nodes, nodes])
-
-
-_OF_KIND: Final = {
-    "turned__share": "mean over groups of tied {}s of the share of nodes with a turned output",
-    "turned_bytes__share": "bytes of turned outputs of {}s, over the output bytes of all configurable nodes",
-    "set_bytes__share": "bytes of set outputs of {}s, over the output bytes of all configurable nodes",
-}
 
 
 class TiedGroups(LayoutBlock):

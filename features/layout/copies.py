@@ -28,6 +28,8 @@ _COMPARED: Final = {
     "half{}_bytes__share": "share of the bytes of {} with one layout set, unlike the other's default",
     "agree{}__share": "share of {} with one layout set on both sides",
 }
+_HEAVY: Final = ("convolution", "dot", "reduce", "transpose")
+_REACH: Final = range(1, 6)
 
 
 class Disagreement(LayoutBlock):
@@ -148,10 +150,6 @@ class Propagation(LayoutBlock):
             return np.stack([copied.sum(axis=0) / count, moved, unlike.sum(axis=0) / nodes, turned], axis=1)
 
         return finalize
-
-
-_HEAVY: Final = ("convolution", "dot", "reduce", "transpose")
-_REACH: Final = range(1, 6)
 
 
 class ConfigurableNodes(Block):

@@ -28,6 +28,34 @@ _WASTE: Final = {
 
 #: A quantity of `xlarank.features.layout.row_types.SlotRows`, and a coarse class or None for all nodes.
 _Subset = tuple[str, str | None]
+_MISFITS = {
+    "largest": "largest dimension is not minor-most",
+    "lanes": "minor-most size is no multiple of the lanes (128)",
+    "sublanes": "second minor-most size is no multiple of the sublanes (8)",
+}
+_SUMMED: Final = {
+    "excess": "bytes that regions of set outputs are padded beyond the layout that pads least",
+    "own_excess": "the same of the set outputs alone",
+    "padded": "bytes that regions of set outputs take in tiles",
+    "set": "true bytes of set outputs",
+}
+_LARGEST: Final = {
+    "excess": "largest of the bytes that the region of a set output is padded beyond the least",
+    "padded": "largest of the bytes that the region of a set output takes in tiles",
+}
+_STORED: Final = "over the bytes of all tensors that a fusing compiler stores"
+_TILES: Final = "bytes in tiles of regions of set outputs whose"
+_POSITIONS: Final = {"minor": "minor-most", "second": "second minor-most"}
+_ROLE_COLUMNS: Final = [
+    (kind, position, slot, role)
+    for kind, roles in CLASS_ROLES.items()
+    for position in _POSITIONS
+    for slot in LAYOUT_SLOTS[: 2 if kind == "reshape" else 3]
+    for role in roles
+]
+_RANKS: Final = range(2, MAX_RANK + 1)
+#: Bins of minor-most sizes, from and up to (excluded); the tile has 8 x 128 elements.
+_BINS: Final = tuple(pairwise((1, 2, 8, 32, 128, 512, np.inf)))
 
 
 def _columns(subsets: Sequence[_Subset]) -> dict[str, str]:
@@ -95,13 +123,6 @@ class FinePadding(Padding):
     columns = _columns(subsets)
 
 
-_MISFITS = {
-    "largest": "largest dimension is not minor-most",
-    "lanes": "minor-most size is no multiple of the lanes (128)",
-    "sublanes": "second minor-most size is no multiple of the sublanes (8)",
-}
-
-
 class Violation(LayoutBlock):
     """Violation ratios: shares of configurable nodes (or of bytes) whose layout wastes lanes or sublanes.
 
@@ -128,20 +149,6 @@ class Violation(LayoutBlock):
                 now, default = rows.now[name], rows.default[name]
                 parts += [(now, nodes), (now * rows.bytes, rows.total_bytes), (now.astype(float) - default, nodes)]
         return aggregation.shares(parts)
-
-
-_SUMMED: Final = {
-    "excess": "bytes that regions of set outputs are padded beyond the layout that pads least",
-    "own_excess": "the same of the set outputs alone",
-    "padded": "bytes that regions of set outputs take in tiles",
-    "set": "true bytes of set outputs",
-}
-_LARGEST: Final = {
-    "excess": "largest of the bytes that the region of a set output is padded beyond the least",
-    "padded": "largest of the bytes that the region of a set output takes in tiles",
-}
-_STORED: Final = "over the bytes of all tensors that a fusing compiler stores"
-_TILES: Final = "bytes in tiles of regions of set outputs whose"
 
 
 def _dimension_columns(end: str, dimension: str) -> dict[str, str]:
@@ -197,16 +204,6 @@ class Outputs(LayoutBlock):
         return finalize
 
 
-_POSITIONS: Final = {"minor": "minor-most", "second": "second minor-most"}
-_ROLE_COLUMNS: Final = [
-    (kind, position, slot, role)
-    for kind, roles in CLASS_ROLES.items()
-    for position in _POSITIONS
-    for slot in LAYOUT_SLOTS[: 2 if kind == "reshape" else 3]
-    for role in roles
-]
-
-
 class DimensionRoles(LayoutBlock):
     """Role of the minor-most and second minor-most dimensions of convolutions, dots and reshapes.
 
@@ -238,11 +235,6 @@ class DimensionRoles(LayoutBlock):
             here &= roles == CLASS_ROLES[kind].index(role)
             parts += [(here, context.nodes_of_class[coarse]), (here * rows.bytes, rows.bytes_of_class[coarse])]
         return aggregation.shares(parts)
-
-
-_RANKS: Final = range(2, MAX_RANK + 1)
-#: Bins of minor-most sizes, from and up to (excluded); the tile has 8 x 128 elements.
-_BINS: Final = tuple(pairwise((1, 2, 8, 32, 128, 512, np.inf)))
 
 
 class TypeHistogram(LayoutBlock):

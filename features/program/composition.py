@@ -13,6 +13,13 @@ from xlarank.features.program.slots import node_flops
 from xlarank.features.program.tensors import Floats
 
 _COUNTED = [number for number in range(len(OPCODES)) if number not in RETIRED_OPCODES]
+_QUANTILES: Final = (0.25, 0.5, 0.75, 0.9, 0.99)
+_STATISTICS: Final = {
+    **{how: f"{how} over nodes" for how in ("mean", "std", "max")},
+    **{f"q{100 * q:g}": f"{100 * q:g} % quantile" for q in _QUANTILES},
+}
+_COUNTS: Final = {"in": "operands of a node", "out": "consumers of a node", "total": "neighbours"}
+_PARTS: Final = ("convolution", "dot", "reduce")
 
 
 def _opcode_columns(how: str, meaning: str) -> dict[str, str]:
@@ -92,14 +99,6 @@ class GraphSize(_ProgramBlock):
         return np.array([*sizes, narrow / max(total, 1.0), *(by_class / max(total, 1.0))])
 
 
-_QUANTILES: Final = (0.25, 0.5, 0.75, 0.9, 0.99)
-_STATISTICS: Final = {
-    **{how: f"{how} over nodes" for how in ("mean", "std", "max")},
-    **{f"q{100 * q:g}": f"{100 * q:g} % quantile" for q in _QUANTILES},
-}
-_COUNTS: Final = {"in": "operands of a node", "out": "consumers of a node", "total": "neighbours"}
-
-
 class Degrees(_ProgramBlock):
     """Degree statistics over nodes: in (operands), out (consumers) and their sum; edges.
 
@@ -116,9 +115,6 @@ class Degrees(_ProgramBlock):
         operands, consumers = (np.bincount(ends, minlength=context.graph.nodes) for ends in context.graph.edges.T)
         degrees = (operands, consumers, operands + consumers)
         return np.concatenate([[d.mean(), d.std(), d.max(), *np.quantile(d, _QUANTILES)] for d in degrees])
-
-
-_PARTS: Final = ("convolution", "dot", "reduce")
 
 
 class Work(_ProgramBlock):

@@ -12,6 +12,9 @@ from xlarank.features.program.program_context import OPCODE_CLASSES
 from xlarank.features.program.tensors import Floats, log2p
 from xlarank.features.tile.tile_context import TileContext, whole_numbers
 
+#: On-chip vector memory of one TPU core, bytes.
+VMEM_BYTES: Final = 16 * 2**20
+
 
 class Bounds(Block):
     """log2(1 + bound) as given in the file, and their product; 0 stands for a whole dimension."""
@@ -119,10 +122,6 @@ class TileShape(Block):
         aligned = (inner_last, input_[:, 1], last, kernel.prod(axis=1))
         single += [np.log2(np.gcd(whole_numbers(bound), 64)) for bound in aligned]
         return np.column_stack([*of_last, cut[:, :3], *single, np.log2(registers)])
-
-
-#: On-chip vector memory of one TPU core, bytes.
-VMEM_BYTES: Final = 16 * 2**20
 
 
 class Traffic(Block):

@@ -24,6 +24,10 @@ _LINE: Final = 64
 _CACHES: Final = ((64, 8), (1024, 8))
 #: Cycles to fetch a line from the first cache, the second, and beyond.
 _LINE_CYCLES: Final = (0.5, 2.0, 12.0)
+#: Upper bound of a kernel's bytes -> bytes per cycle.
+_BANDWIDTH: Final = ((2.0**20, 32.0), (2.0**24, 12.0), (np.inf, 4.0))
+#: Cost of starting a contiguous run, in bytes read.
+_RUN_START: Final = 256.0
 
 
 class InnerLoop:
@@ -71,12 +75,6 @@ class InnerLoop:
         limits += [self.loads / _ISSUED, self.lines * self.line_cycles]
         cycles = (np.maximum.reduce(limits) + _SPILL * self.spilled) * self.lanes / self.elements
         return np.where(self.divides > 0, cycles, _LATENCY * self.lanes)
-
-
-#: Upper bound of a kernel's bytes -> bytes per cycle.
-_BANDWIDTH: Final = ((2.0**20, 32.0), (2.0**24, 12.0), (np.inf, 4.0))
-#: Cost of starting a contiguous run, in bytes read.
-_RUN_START: Final = 256.0
 
 
 class TileInner(Block):

@@ -21,6 +21,7 @@ from xlarank.features.program.tensors import TPU, Floats, Ints, Tiling
 _WORK_ORDER: Final = tuple(
     OPCODE_CLASSES.index(name) for name in ("convolution", "dot", "reduce", "transpose", "slice", "reshape")
 )
+_BATCH, _ROWS, _CONTRACTED = (DOT_ROLES.index(role) for role in ("batch", "rows", "contracted"))
 
 
 class TileContext(ProgramContext):
@@ -151,9 +152,6 @@ def contiguous(tile: Floats, extents: Floats) -> Floats:
 def whole_numbers(bound: Floats) -> Ints:
     """Return bounds as exact integers, at least 1."""
     return np.clip(np.rint(bound), 1, 2.0**53).astype(np.int64)
-
-
-_BATCH, _ROWS, _CONTRACTED = (DOT_ROLES.index(role) for role in ("batch", "rows", "contracted"))
 
 
 def kernel_kinds(context: TileContext) -> tuple[str, ...]:

@@ -31,6 +31,8 @@ _FREE, _MOVES, _REDUCTIONS, _COPIES = (
 )
 #: Bytes of a scalar that is passed to a kernel: one row of lanes.
 _SCALAR_BYTES: Final = 512.0
+#: Elements of a vector register.
+_REGISTER: Final = 1024.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,10 +229,6 @@ class _Spatial:
         """Return the share of the input that a tile of output rows reads through a window, ``(configs,)``."""
         reach = (rows - 1) * self._stride[axis] + (window - 1) * self._dilation[axis] + 1
         return np.asarray(np.minimum(np.ceil(reach / self._base[axis]) / self._extent[axis], 1.0))
-
-
-#: Elements of a vector register.
-_REGISTER: Final = 1024.0
 
 
 @dataclass(frozen=True)
