@@ -155,7 +155,22 @@ def read_rows(path: Path, recipe: Recipe | None = None) -> dict[str, tuple[Graph
     """Read the graphs of one file by name; raises `FeatureStoreError`, also for another ``recipe``."""
     with _reading(path):
         content = _whole(path)
-        return _parse(content, _metadata(content, recipe))
+        metadata, schema = _metadata(content, recipe), [*pl.read_parquet_schema(io.BytesIO(content))]
+        features, width = schema[len(KEYS) + len(_LISTS) :], metadata["graph_columns"]
+        table = pl.read_parquet(io.BytesIO(content), columns=[*_LISTS, *features[width:]])
+        entries: dict[str, dict[str, Any]] = metadata["graphs"]
+        starts = [int(entry["start"]) for entry in entries.values()]
+        # a graph's first row has its constants: those of one large graph are not read row by row
+        constants = pl.read_parquet(io.BytesIO(content), columns=features[:width], n_rows=starts[-1] + 1)[starts]
+        values, graphs = table.select(features[width:]).to_numpy(order="c"), {}
+        for start, graph_values, (name, entry) in zip(starts, constants.to_numpy(), entries.items(), strict=True):
+            rows = slice(start, start + int(entry["rows"]))
+            lists = table[rows].select(*_LISTS).with_row_index("row").explode(*_LISTS).sort("configurations")
+            group, ids, runtime, normalizer = (column.to_numpy().astype(np.int64) for column in lists)
+            arrays = graph_values, values[rows], group, ids, runtime, normalizer
+            graph = GraphRows(name, features, *arrays, kinds=tuple(entry["kinds"]))
+            graphs[name] = graph, Source(**entry["source"])
+        return graphs
 
 
 def _metadata(content: bytes, recipe: Recipe | None) -> dict[str, Any]:
@@ -163,24 +178,6 @@ def _metadata(content: bytes, recipe: Recipe | None) -> dict[str, Any]:
     if recipe is not None and from_json(Recipe, metadata["recipe"]) != recipe:
         raise ValueError(_OTHERS)
     return metadata
-
-
-def _parse(content: bytes, metadata: dict[str, Any]) -> dict[str, tuple[GraphRows, Source]]:
-    features = [*pl.read_parquet_schema(io.BytesIO(content))][len(KEYS) + len(_LISTS) :]
-    graph_columns, config_columns = features[: metadata["graph_columns"]], features[metadata["graph_columns"] :]
-    table = pl.read_parquet(io.BytesIO(content), columns=[*_LISTS, *config_columns])
-    entries: dict[str, dict[str, Any]] = metadata["graphs"]
-    starts = [int(entry["start"]) for entry in entries.values()]
-    # a graph's first row has its constants: those of one large graph are not read row by row
-    constants = pl.read_parquet(io.BytesIO(content), columns=graph_columns, n_rows=starts[-1] + 1)[starts]
-    values, graphs = table.select(config_columns).to_numpy(order="c"), {}
-    for start, graph_values, (name, entry) in zip(starts, constants.to_numpy(), entries.items(), strict=True):
-        rows = slice(start, start + int(entry["rows"]))
-        lists = table[rows].select(*_LISTS).with_row_index("row").explode(*_LISTS).sort("configurations")
-        group, ids, runtime, normalizer = (column.to_numpy().astype(np.int64) for column in lists)
-        arrays = graph_values, values[rows], group, ids, runtime, normalizer
-        graphs[name] = GraphRows(name, features, *arrays, kinds=tuple(entry["kinds"])), Source(**entry["source"])
-    return graphs
 
 
 def stored_graphs(path: Path, recipe: Recipe) -> dict[str, StoredGraph]:

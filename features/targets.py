@@ -33,15 +33,17 @@ class Target:
 
 
 _SUM: Final = "estimate__sum__log"
-_INNER: Final = frozenset([*TileInner.columns, "shape__input_registers__log"])
+_OF_CPU: Final = (*TileInner.columns, "shape__input_registers__log")
 #: A core with AVX2.
-CPU: Final = Target("cpu", _INNER, {"tile": (_SUM,)}, frozenset([_SUM]))
-_PADDED: Final = "kernel__physical__flag traffic__padded_tile__log traffic__padded_tile__ratio"
-_VECTOR_MEMORY: Final = "traffic__padded_vmem__ratio traffic__vmem__ratio"
+CPU: Final = Target("cpu", frozenset(_OF_CPU), {"tile": (_SUM,)}, frozenset([_SUM]))
+_OF_TPU: Final = (
+    "kernel__physical__flag", "traffic__padded_tile__log", "traffic__padded_tile__ratio",
+    "traffic__padded_vmem__ratio", "traffic__vmem__ratio", *TpuTime.columns,
+)  # fmt: skip
 #: A core with 16 MiB of vector memory and tiles of 8 x 128.
 TPU: Final = Target(
     "tpu",
-    frozenset([*_PADDED.split(), *_VECTOR_MEMORY.split(), *TpuTime.columns]),
+    frozenset(_OF_TPU),
     {"tile": ("tpu__cycles__log",), "layout": (FASTEST, OVER_FASTEST)},
     frozenset(["tpu__cycles__log", *TIMES]),
 )

@@ -38,25 +38,17 @@ _SPARSE_NS, _DENSE_NS, _COUNT_NS, _ENTRY_NS = 0.18, 0.05, 1.5, 2.0
 
 
 class Request(NamedTuple):
-    """Slice of the quantities of one kind of aggregation.
+    """Slice of the quantities of one kind of aggregation: its function, and what it is over."""
 
-    Attributes:
-        kind: function that plans the aggregation, and what it is over: pairs, or whether by row instead of by type.
-    """
-
-    kind: tuple[Callable[[LayoutContext, Any, Any], Callable[[Batch], Floats]], Pairs | bool]
+    kind: tuple[Callable[..., Callable[[Batch], Floats]], Pairs | bool]
     columns: slice
 
 
 class Batch:
-    """Aggregates of a batch of configurations; index it with a `Request` to get ``(configs, quantities)``.
-
-    Attributes:
-        codes, types: ``(configs, nodes)`` row and type of row that each node takes.
-    """
+    """Aggregates of a batch of configurations; index it with a `Request` to get ``(configs, quantities)``."""
 
     def __init__(self, codes: Codes, types: Codes) -> None:
-        self.codes, self.types = codes, types
+        self.codes, self.types = codes, types  # ``(configs, nodes)`` row and type of row that each node takes
         self.results: dict[Any, Floats] = {}
 
     def __getitem__(self, request: Request) -> Floats:

@@ -193,15 +193,13 @@ class Outputs(LayoutBlock):
             for role in range(len(ROLE_NAMES)):
                 tables += [padded * rows.in_region(end, table, role) for table in ("made", "read")]
             tables.append(padded * rows.in_region(end, "reduced"))
-        added = aggregation.sum(tables, each_node=True)
-        largest = aggregation.maximum([excess, padded, rows.is_set * (rows.padded - 1)], each_node=True)
-        first = len(summed) * len(members)
-
-        def finalize(batch: Batch) -> Floats:
-            values = batch[added]
-            return np.concatenate([values[:, :first], batch[largest], values[:, first:]], axis=1)
-
-        return finalize
+        count = len(summed) * len(members)
+        requests = [
+            aggregation.sum(tables[:count], each_node=True),
+            aggregation.maximum([excess, padded, rows.is_set * (rows.padded - 1)], each_node=True),
+            aggregation.sum(tables[count:], each_node=True),
+        ]
+        return lambda batch: np.concatenate([batch[request] for request in requests], axis=1)
 
 
 class DimensionRoles(LayoutBlock):

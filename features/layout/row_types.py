@@ -113,13 +113,16 @@ class LayoutFacts(ProgramContext):
         nodes_of_class: ``(4,)`` configurable nodes of each coarse class, at least 1.
         slot_tensor: ``(K, 3)`` the node whose output each slot lays out; -1 for none.
         roles: ``(K, 3, 6)`` role of each dimension of each slot's tensor (`slot_roles`).
-        signature: ``(K,)`` equal for nodes of one operation whose tensors are equal.
+        signature: ``(K,)`` equal for nodes of one operation whose tensors are equal: shapes, element types, default
+            layouts and roles.
         type_row, row_type: ``(T,)`` the first row of each type, and ``(R,)`` the type of each row.
         type_configurable, type_coarse_class: ``(T,)`` the node that the first row of each type belongs to, and its
             coarse class.
     """
 
     graph: LayoutGraph
+    type_row: RowIndex
+    row_type: TypeIndex
 
     def __init__(self, graph: LayoutGraph, tiling: Tiling = TPU) -> None:
         super().__init__(graph)
@@ -133,25 +136,17 @@ class LayoutFacts(ProgramContext):
         self.nodes_of_class = np.maximum(np.bincount(self.coarse_class, minlength=len(COARSE_CLASSES)), 1.0)
         self.slot_tensor: NodeIndex = slot_tensors(self, nodes, graph.table if graph.configs else None)
         self.roles = slot_roles(self, self.slot_tensor)
-        self.signature = self._signature()
-        self.type_row, self.row_type = self._types()
-        self.type_configurable: ConfigurableIndex = self.table.node[self.type_row].astype(np.int64)
-        self.type_coarse_class = self.coarse_class[self.type_configurable]
-
-    def _signature(self) -> Ints:
-        """Number nodes by opcode and by shape, default layout, roles of dimensions and element type of tensors."""
         tensor = self.slot_tensor
         facts = [self.dims[tensor], self.default_layout[tensor], self.roles, self.element_type[tensor][:, :, None]]
         slots = np.where((tensor >= 0)[:, :, None], np.concatenate(facts, axis=2), -2)
-        opcode = self.graph.opcode[self.graph.configurable]
-        return group_codes(np.concatenate([opcode[:, None], *slots.transpose(1, 0, 2)], axis=1)).group
-
-    def _types(self) -> tuple[RowIndex, TypeIndex]:
-        slots = self.table.rows.reshape(len(self.table.rows), len(LAYOUT_SLOTS), MAX_RANK).astype(np.int64)
-        key = tensors.layout_key(slots) @ (MAX_RANK + 1) ** (MAX_RANK * np.arange(len(LAYOUT_SLOTS)))
-        choice = np.unique(key, return_inverse=True)[1]
-        signed = self.signature[self.table.node] * max(1, len(key)) + choice
-        return np.unique(signed, return_index=True, return_inverse=True)[1:]
+        operation = np.concatenate([graph.opcode[nodes][:, None], *slots.transpose(1, 0, 2)], axis=1)
+        self.signature = group_codes(operation).group
+        rows = self.table.rows.reshape(len(self.table.rows), len(LAYOUT_SLOTS), MAX_RANK).astype(np.int64)
+        key = tensors.layout_key(rows) @ (MAX_RANK + 1) ** (MAX_RANK * np.arange(len(LAYOUT_SLOTS)))
+        signed = self.signature[self.table.node] * max(1, len(key)) + np.unique(key, return_inverse=True)[1]
+        _, self.type_row, self.row_type = np.unique(signed, return_index=True, return_inverse=True)
+        self.type_configurable: ConfigurableIndex = self.table.node[self.type_row].astype(np.int64)
+        self.type_coarse_class = self.coarse_class[self.type_configurable]
 
     flops = cached_property(node_flops)
 
