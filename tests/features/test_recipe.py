@@ -156,7 +156,7 @@ ONE = {"tested__one__sum": "one"}
 def listed(monkeypatch):
     """Replace the blocks added to the catalogue, for one test."""
     before = catalogue.BLOCKS
-    return lambda *blocks: monkeypatch.setattr(catalogue, "BLOCKS", catalogue.checked([*before, *blocks]))
+    return lambda *blocks: monkeypatch.setattr(catalogue, "BLOCKS", catalogue.checked(*before, *blocks))
 
 
 def declare(columns, *, base=Block, shape=None, **attributes):
