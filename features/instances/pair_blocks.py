@@ -1,7 +1,5 @@
 """Blocks of pair instances, and blocks common to all instances."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import numpy as np

@@ -10,8 +10,6 @@ a few choices determine the configurations of hundreds of nodes. The rule was de
   and the next to the sublanes. It is the order that the compiler prefers.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence
