@@ -52,13 +52,11 @@ class Column(str):
     """Meaning of a column, declared together with its cause (default: its block's) and its formula."""
 
     cause: Cause | None
-    formula: Callable[..., Any]
+    formula: Callable[..., Any] | None
 
     def __new__(cls, meaning: str, cause: Cause | None = None, formula: Callable[..., Any] | None = None) -> Column:
         column = super().__new__(cls, meaning)
-        column.cause = cause
-        if formula is not None:
-            column.formula = formula
+        column.cause, column.formula = cause, formula
         return column
 
 

@@ -264,9 +264,8 @@ def _text(value: Any) -> str:
         return f"[{','.join(map(_text, value))}]"
     if not isinstance(value, ast.AST):
         return ascii(value)
-    fields = {
-        name: getattr(value, name, None) for name in value._fields if name not in ("kind", "type_comment", "ctx")
-    }
+    names = [name for name in value._fields if name not in ("kind", "type_comment", "ctx")]
+    fields = {name: getattr(value, name, None) for name in names}
     documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
     if isinstance(value, documented) and ast.get_docstring(value, clean=False) is not None:
         fields["body"] = value.body[1:]

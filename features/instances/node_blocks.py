@@ -74,7 +74,7 @@ class NodeBlock(InstanceBlock):
         values = np.full((len(context), len(self.columns)), ABSENT, np.float32)
         rows = _Rows(context.layout)
         for number, column in enumerate(self.columns.values()):
-            assert isinstance(column, Column)
+            assert isinstance(column, Column) and column.formula is not None
             values[: len(context.rows), number] = column.formula(rows)[context.rows]
         return values
 

@@ -112,15 +112,13 @@ def _at_stake(opcode: str, shapes: Sequence[Shape], roles: NDArray[np.integer]) 
     """Return the dimensions at stake of output, input and kernel; None if there are none or sizes do not fit."""
     if opcode not in _AT_STAKE:
         return None
-    dimensions = [[np.flatnonzero(slot == role).tolist() for role in _AT_STAKE[opcode]] for slot in roles]
+    slots = [[np.flatnonzero(slot == role).tolist() for role in _AT_STAKE[opcode]] for slot in roles]
     if opcode == "dot":
         batch = [shapes[0][d] for d in np.flatnonzero(roles[0] == DOT_ROLES.index("batch"))]
-        for slot, free in ((1, dimensions[0][1]), (2, dimensions[0][0])):
-            dimensions[slot] = _first_of_equals(shapes[slot], [shapes[0][d] for d in free], batch)
-    output, left, right = (tuple(dim for dims in slot for dim in dims[-1:]) for slot in dimensions)
-    sizes = [
-        [sorted(shape[d] for d in dims) for dims in slot] for shape, slot in zip(shapes, dimensions, strict=True)
-    ]
+        for number, free in ((1, slots[0][1]), (2, slots[0][0])):
+            slots[number] = _first_of_equals(shapes[number], [shapes[0][d] for d in free], batch)
+    output, left, right = (tuple(dim for dims in slot for dim in dims[-1:]) for slot in slots)
+    sizes = [[sorted(shape[d] for d in dims) for dims in slot] for shape, slot in zip(shapes, slots, strict=True)]
     if opcode == "convolution":
         fits = len(output) == len(left) == len(right) == 2
         fits = fits and sizes[1][1] == sizes[0][1] and sizes[2][0] == sizes[0][0]

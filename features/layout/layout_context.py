@@ -44,12 +44,10 @@ class Regions:
     """
 
     def __init__(self, facts: LayoutFacts) -> None:
-        graph = facts.graph
+        graph, rank = facts.graph, facts.rank
         consumer, operand = graph.edges.T
-        joins = (facts.opcode_class[consumer] == _ELEMENTWISE) & (facts.rank[consumer] > 0)
-        joins &= (facts.dims[consumer] == facts.dims[operand]).all(axis=1) & (
-            facts.rank[consumer] == facts.rank[operand]
-        )
+        joins = (facts.opcode_class[consumer] == _ELEMENTWISE) & (rank[consumer] > 0)
+        joins &= (facts.dims[consumer] == facts.dims[operand]).all(axis=1) & (rank[consumer] == rank[operand])
         links = sparse.coo_array((joins[joins], (consumer[joins], operand[joins])), shape=(graph.nodes,) * 2)
         count, component = connected_components(links, directed=False)
         self.of: Ints = component.astype(np.int64)
@@ -66,7 +64,7 @@ class Regions:
                 (self.read if slot else self.made)[self.of[tensor[node]], first + role[node, dim], dim] = True
         # a reduction lists what it removes; its other operand, the initial value, has no dimensions
         self.reduced = np.zeros((count, MAX_RANK), bool)
-        fewer = facts.rank[operand] - facts.rank[consumer]
+        fewer = rank[operand] - rank[consumer]
         at = np.flatnonzero((facts.opcode_class[consumer] == _REDUCE) & (fewer > 0))
         listed = facts.column("dimensions_0", MAX_RANK).astype(np.int64)[consumer[at]]
         removed = (np.arange(MAX_RANK) < fewer[at, None]) & (listed >= 0) & (listed < MAX_RANK)

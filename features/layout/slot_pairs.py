@@ -166,9 +166,8 @@ class PairLayouts:
 
     def over(self) -> list[float]:
         """Return the divisors of sums of `disagreement`: the number of pairs or their bytes, at least 1."""
-        return [max(1.0, len(self.pairs)), max(1.0, float(self.pairs.bytes.sum()))] * 3 + [
-            max(1.0, len(self.pairs))
-        ]
+        count, bytes_ = max(1.0, len(self.pairs)), max(1.0, float(self.pairs.bytes.sum()))
+        return [count, bytes_] * 3 + [count]
 
 
 class RequestedLayouts:
@@ -219,10 +218,8 @@ class Combinations:
 
     def _grouped(self, pairs: Pairs) -> tuple[Ints, Ints]:
         """Return the group of each pair, ``(pairs,)``, and the number of combinations of each group."""
-        left, right = (
-            slot * self._requested.signatures + self._requested.signature[node]
-            for slot, node in ((pairs.left_slot, pairs.left), (pairs.right_slot, pairs.right))
-        )
+        left = pairs.left_slot * self._requested.signatures + self._requested.signature[pairs.left]
+        right = pairs.right_slot * self._requested.signatures + self._requested.signature[pairs.right]
         equal = group_codes(np.column_stack([left, right, pairs.permutation]))
         # one pair of each group; slot and signature of its sides, index into `RequestedLayouts.count`
         self._example, self._left, self._right = equal.first, left[equal.first], right[equal.first]

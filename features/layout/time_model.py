@@ -146,9 +146,7 @@ class TimeModel:
         conditions = convolution & (window > positions), convolution, opcode == OPCODE["dot"]
         return np.select(conditions, [_GRADIENT, 0, _DOT], _OTHER)
 
-    def _contracted_in_lanes(
-        self, dimension: Ints, node: ConfigurableIndex, minor: Ints | None
-    ) -> NDArray[np.bool_]:
+    def _contracted_in_lanes(self, dimension: Ints, node: Ints, minor: Ints | None) -> NDArray[np.bool_]:
         """Return whether the operand that supplies a dimension of the output has the contracted one in lanes.
 
         ``minor`` ``(n, 2)`` are the minor-most dimensions of input and kernel, which decide if both orders pad
@@ -162,10 +160,10 @@ class TimeModel:
             other = self._size(kept)[node]
             in_lanes = _up(contracted, TPU.lanes) * _up(other, tile_sublanes(other, TPU))
             across = _up(other, TPU.lanes) * _up(contracted, tile_sublanes(contracted, TPU))
-            alike = (in_lanes == across) & (
-                minor is not None and minor[:, operand] == self._dimension(summed)[node]
+            chosen = minor is not None and minor[:, operand] == self._dimension(summed)[node]
+            result |= (dimension == self._dimension(supplied)[node]) & (
+                (in_lanes < across) | ((in_lanes == across) & chosen)
             )
-            result |= (dimension == self._dimension(supplied)[node]) & ((in_lanes < across) | alike)
         return result & (self.kind[node] <= _GRADIENT) & (self._facts.slot_tensor[node] >= 0).all(axis=1)
 
     def nanoseconds(self, node: ConfigurableIndex, layout: Ints, minor: Ints | None = None) -> Floats:

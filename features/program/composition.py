@@ -153,6 +153,5 @@ class Computations(Block):
     def compute(self, context: Any) -> Floats:
         nodes = context.graph.nodes
         sizes = np.diff(np.unique([0, *context.graph.splits, nodes]))  # splits may include the outer ends
-        return np.array(
-            [np.log2(1 + len(sizes)), sizes.max() / nodes, np.log2(1 + sizes.mean()), sizes.std() / nodes]
-        )
+        count, size = np.log2(1 + len(sizes)), np.log2(1 + sizes.mean())
+        return np.array([count, sizes.max() / nodes, size, sizes.std() / nodes])

@@ -12,8 +12,7 @@ from xlarank.data.schema import ELEMENT_BYTES, MAX_RANK, NODE_COLUMN, OPCODE, OP
 from xlarank.features.program.tensors import Floats, Ints
 
 _MEMBERS: Final[dict[str, str]] = {
-    "convolution": "convolution",
-    "dot": "dot",
+    **{name: name for name in ("convolution", "dot")},
     "reshape": "reshape bitcast bitcast-convert dynamic-reshape",
     "transpose": "transpose copy reverse",
     "reduce": "reduce reduce-window select-and-scatter sort batch-norm-grad batch-norm-inference "
@@ -45,9 +44,7 @@ CLASS_OF_OPCODE: Final = _numbered(_MEMBERS, np.full(len(OPCODES), len(_MEMBERS)
 #: Finer groups, for instances, ordered by similarity because trees split on the index: heavy operations, data
 #: movement, elementwise operations by cost.
 _GROUPS: Final[dict[str, str]] = {
-    "convolution": "convolution",
-    "dot": "dot",
-    "reduce": "reduce",
+    **{name: name for name in ("convolution", "dot", "reduce")},
     "window": "reduce-window select-and-scatter sort batch-norm-grad batch-norm-inference batch-norm-training",
     "reshape": "reshape bitcast bitcast-convert dynamic-reshape",
     "transpose": "transpose",
@@ -68,8 +65,7 @@ _REST: Final = np.where(CLASS_OF_OPCODE == OPCODE_CLASSES.index("elementwise"), 
 GROUP_OF_OPCODE: Final = _numbered({**_GROUPS, "elementwise": "", "source": "parameter constant"}, _REST)
 
 _FUSIBLE: Final = (
-    *("reshape", "transpose", "copy", "concatenate", "slice", "gather", "broadcast"),
-    *("transcendental", "divide", "elementwise"),
+    "reshape transpose copy concatenate slice gather broadcast transcendental divide elementwise".split()
 )
 #: Minimum size of a large operand, as a share of the output's size.
 _LARGE_OPERAND: Final = 0.5
