@@ -137,11 +137,12 @@ class LayoutFacts(ProgramContext):
         self.slot_tensor: NodeIndex = slot_tensors(self, nodes, graph.table if graph.configs else None)
         self.roles = slot_roles(self, self.slot_tensor)
         tensor = self.slot_tensor
-        facts = [self.dims[tensor], self.default_layout[tensor], self.roles, self.element_type[tensor][:, :, None]]
-        slots = np.where((tensor >= 0)[:, :, None], np.concatenate(facts, axis=2), -2)
+        parts = [self.dims[tensor], self.default_layout[tensor], self.roles, self.element_type[tensor][:, :, None]]
+        slots = np.where((tensor >= 0)[:, :, None], np.concatenate(parts, axis=2), -2)
         operation = np.concatenate([graph.opcode[nodes][:, None], *slots.transpose(1, 0, 2)], axis=1)
         self.signature = group_codes(operation).group
         rows = self.table.rows.reshape(len(self.table.rows), len(LAYOUT_SLOTS), MAX_RANK).astype(np.int64)
+        # a number for all three layouts of a row
         key = tensors.layout_key(rows) @ (MAX_RANK + 1) ** (MAX_RANK * np.arange(len(LAYOUT_SLOTS)))
         signed = self.signature[self.table.node] * max(1, len(key)) + np.unique(key, return_inverse=True)[1]
         _, self.type_row, self.row_type = np.unique(signed, return_index=True, return_inverse=True)

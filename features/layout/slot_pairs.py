@@ -2,8 +2,6 @@
 
 Layouts pass unchanged through elementwise operations and, permuted, through transposes; all others (reshape, dot,
 reduce, ...) choose anew. Operands are followed through such nodes from a slot to the configurable nodes behind it.
-A pair takes only few distinct combinations of rows; everything is computed per combination and looked up
-(`xlarank.features.layout.aggregation`).
 """
 
 from __future__ import annotations
