@@ -24,10 +24,10 @@ _OF_TILES: Final = (
 )  # fmt: skip
 
 
-def _placed(columns: tuple[str, ...], whole: str) -> dict[str, str]:
+def _placed(columns: tuple[str, ...], group: str) -> dict[str, str]:
     """Return rank columns (``rank__size_nodes__log`` for ``size__nodes__log``) and standard-score columns."""
     return {
-        f"{prefix}__{name.replace('__', '_', 1)}": f"{meaning} within the {whole} of {name}"
+        f"{prefix}__{name.replace('__', '_', 1)}": f"{meaning} within the {group} of {name}"
         for prefix, meaning in (("rank", "rank"), ("zscore", "standard score"))
         for name in columns
     }

@@ -110,7 +110,7 @@ def _seal(path: Path) -> None:
         stream.write(checksum)
 
 
-def _whole(path: Path) -> bytes:
+def _intact(path: Path) -> bytes:
     """Return the content of a file; raise `ValueError` unless it is as it was written."""
     content = read_bytes(path)
     start, checksum = _checksum(content)
@@ -154,7 +154,7 @@ def write_rows(
 def read_rows(path: Path, recipe: Recipe | None = None) -> dict[str, tuple[GraphRows, Source]]:
     """Read the graphs of one file by name; raises `FeatureStoreError`, also for another ``recipe``."""
     with _reading(path):
-        content = _whole(path)
+        content = _intact(path)
         metadata, schema = _metadata(content, recipe), [*pl.read_parquet_schema(io.BytesIO(content))]
         features, width = schema[len(KEYS) + len(_LISTS) :], metadata["graph_columns"]
         table = pl.read_parquet(io.BytesIO(content), columns=[*_LISTS, *features[width:]])
@@ -183,7 +183,7 @@ def _metadata(content: bytes, recipe: Recipe | None) -> dict[str, Any]:
 def stored_graphs(path: Path, recipe: Recipe) -> dict[str, StoredGraph]:
     """Return the graphs of a file; none unless it is intact and of this recipe."""
     try:
-        entries = _metadata(_whole(path), recipe)["graphs"]
+        entries = _metadata(_intact(path), recipe)["graphs"]
         for entry in entries.values():
             del entry["start"]
         return {name: from_json(StoredGraph, entry, name) for name, entry in entries.items()}
@@ -208,7 +208,7 @@ def write_instances(path: Path, instances: Instances, recipe: Recipe, source: So
 
 def _instance_arrays(path: Path, recipe: Recipe, source: Source, names: Sequence[str]) -> dict[str, Any]:
     """Return the columns and the named arrays of stored instances; raises one of `_BROKEN`."""
-    with np.load(io.BytesIO(_whole(path)), allow_pickle=False) as archive:
+    with np.load(io.BytesIO(_intact(path)), allow_pickle=False) as archive:
         metadata = json.loads(str(archive["about"]))
         if from_json(Recipe, metadata["recipe"]) != recipe or metadata["source"] != asdict(source):
             raise ValueError(_OTHERS)
@@ -216,7 +216,7 @@ def _instance_arrays(path: Path, recipe: Recipe, source: Source, names: Sequence
 
 
 def instances_current(path: Path, recipe: Recipe, source: Source) -> bool:
-    """Return whether the file is whole and was made from this source by this recipe."""
+    """Return whether the file is intact and was made from this source by this recipe."""
     try:
         return bool(_instance_arrays(path, recipe, source, ()))
     except _BROKEN:
@@ -239,14 +239,14 @@ def scan_rows(
 ) -> pl.LazyFrame:
     """Return the rows of a split; ``verified`` reads all files now.
 
-    Raises `FeatureStoreError` for files that are not there, and if ``verified``, not whole or not of the manifest.
+    Raises `FeatureStoreError` for files that are not there, and if ``verified``, not intact or not of the manifest.
     """
     sources: list[Any] = [workspace.rows(collection, split, part) for part in sorted(manifest.parts)]
     for number, path in enumerate(sources):
         with _reading(path):
             path.stat()
             if verified:
-                sources[number] = io.BytesIO(content := _whole(path))
+                sources[number] = io.BytesIO(content := _intact(path))
                 _metadata(content, manifest.recipe)
     return pl.scan_parquet(sources, glob=False)
 

@@ -74,11 +74,11 @@ class Instances:
     def counts(self, configs: NDArray[np.integer[Any]] | None = None) -> sparse.csr_array:
         """Return how often configurations (default: all) hold instances, sparse ``(configs, instances)``."""
         parts = [sparse.csr_array((0, len(self)))]
-        for held in self._held(np.arange(self.configs) if configs is None else configs):
-            present = held >= 0
+        for instances in self._lookup(np.arange(self.configs) if configs is None else configs):
+            present = instances >= 0
             indptr = np.concatenate([[0], np.cumsum(present.sum(axis=1))])
-            shape = len(held), len(self)
-            parts.append(sparse.csr_array((np.ones(indptr[-1]), held[present], indptr), shape=shape))
+            shape = len(instances), len(self)
+            parts.append(sparse.csr_array((np.ones(indptr[-1]), instances[present], indptr), shape=shape))
             parts[-1].sum_duplicates()
         return sparse.csr_array(sparse.vstack(parts, format="csr"))
 
@@ -90,12 +90,12 @@ class Instances:
         """Return ``counts() @ scores``, ``(configs,)``, or ``(configs, n)`` for scores ``(instances, n)``."""
         padded = np.concatenate([scores, np.zeros((1, *scores.shape[1:]))])  # -1 is the last one
         # same order of summation as `counts() @ scores`, for bitwise equal results
-        parts = [padded[held].sum(axis=1) for held in self._held(np.arange(self.configs))]
+        parts = [padded[instances].sum(axis=1) for instances in self._lookup(np.arange(self.configs))]
         return np.concatenate([padded[:0], *parts])
 
     def parts(self, config: int) -> list[Part]:
         """Return the parts of a distinct configuration: nodes, then pairs."""
-        instances = next(self._held(np.array([config])))[0].tolist()
+        instances = next(self._lookup(np.array([config])))[0].tolist()
         rows = self.rows[self.first + self.codes[config]].reshape(-1, len(LAYOUT_SLOTS), MAX_RANK)
         name = [f"{OPCODES[opcode]} {node}" for opcode, node in zip(self.opcode.tolist(), self.node, strict=True)]
 
@@ -119,7 +119,7 @@ class Instances:
         """Nodes with more than one row."""
         return np.flatnonzero(np.diff(self.first, append=len(self.rows)) > 1)
 
-    def _held(self, configs: NDArray[np.integer[Any]]) -> Iterator[Ints]:
+    def _lookup(self, configs: NDArray[np.integer[Any]]) -> Iterator[Ints]:
         """Yield the instance at each node and pair, ``(configs, nodes + pairs)``, -1 for none, batch by batch."""
         left, left_slot, right, right_slot, _ = self.pairs.T
         step = max(1, _BATCH // max(1, len(self._nodes) + len(self.pairs)))

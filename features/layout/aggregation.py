@@ -251,12 +251,12 @@ def compute_together(
     target = np.zeros((len(names), len(codes)), np.float32).T
     aggregation = Aggregation(context)
     prepared = [(block, block.prepare(context, aggregation)) for block in blocks if isinstance(block, LayoutBlock)]
-    places = [columns_of(block, names) for block, _ in prepared]
+    slices = [columns_of(block, names) for block, _ in prepared]
     batch_of = aggregation.plan()
     step = min(max(_CODES // context.configurable_nodes, _CONFIGS[0]), _CONFIGS[1])
     for start in range(0, len(codes), step):
         batch = batch_of(codes[start : start + step])
-        for (block, finalize), columns in zip(prepared, places, strict=True):
+        for (block, finalize), columns in zip(prepared, slices, strict=True):
             values = batch[finalize] if isinstance(finalize, Request) else finalize(batch)
             target[start : start + step, columns] = block.require_shape(values, len(batch), len(block.columns))
     return target

@@ -30,7 +30,7 @@ class FastestTime(Block):
     columns = {FASTEST: "least estimated nanoseconds of all configurable nodes, log2"}
 
     def compute(self, context: LayoutContext) -> Floats:
-        return np.array([log2(_total(context.times.fastest_ns))])
+        return np.array([log2(max(float(context.times.fastest_ns.sum()), _SHORTEST))])
 
 
 class EstimatedTime(LayoutBlock):
@@ -54,7 +54,7 @@ class EstimatedTime(LayoutBlock):
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
         model, node = context.times, context.type_configurable
-        default, fastest = _total(model.default_ns), _total(model.fastest_ns)
+        default, fastest = (max(float(ns.sum()), _SHORTEST) for ns in (model.default_ns, model.fastest_ns))
         change = (model.type_ns - model.default_ns[node]) / default
         slower = model.type_ns - model.fastest_ns[node] > 1e-3 * fastest
         by_kind = [change * (model.kind[node] == kind) for kind in range(len(KINDS))]
@@ -70,7 +70,3 @@ class EstimatedTime(LayoutBlock):
             return np.stack([*logs, *changes, batch[largest][:, 0], idle, np.log2(1 + slower)], axis=1)
 
         return finalize
-
-
-def _total(times: Floats) -> float:
-    return max(float(times.sum()), _SHORTEST)

@@ -227,9 +227,9 @@ class DimensionRoles(LayoutBlock):
             rows, coarse = context.slots[slot], COARSE_CLASSES.index(kind)
             dimension = rows.layout[:, list(_POSITIONS).index(position)]
             roles = context.roles[context.type_configurable, LAYOUT_SLOTS.index(slot), dimension]
-            here = (context.type_coarse_class == coarse) & (dimension >= 0)
-            here &= roles == CLASS_ROLES[kind].index(role)
-            parts += [(here, context.nodes_of_class[coarse]), (here * rows.bytes, rows.bytes_of_class[coarse])]
+            fits = (context.type_coarse_class == coarse) & (dimension >= 0)
+            fits &= roles == CLASS_ROLES[kind].index(role)
+            parts += [(fits, context.nodes_of_class[coarse]), (fits * rows.bytes, rows.bytes_of_class[coarse])]
         return aggregation.shares(parts)
 
 
@@ -283,6 +283,6 @@ class MinorSizes(LayoutBlock):
         parts: list[tuple[NDArray[Any], float]] = []
         for rows in context.slots.values():
             for low, high in _BINS:
-                here = (rows.minor >= low) & (rows.minor < high)
-                parts += [(here, context.configurable_nodes), (here * rows.bytes, rows.total_bytes)]
+                fits = (rows.minor >= low) & (rows.minor < high)
+                parts += [(fits, context.configurable_nodes), (fits * rows.bytes, rows.total_bytes)]
         return aggregation.shares(parts)

@@ -12,9 +12,8 @@ from xlarank.features.program.tensors import Floats
 
 _COUNTED = [number for number in range(len(OPCODES)) if number not in RETIRED_OPCODES]
 _QUANTILES: Final = (0.25, 0.5, 0.75, 0.9, 0.99)
-_STATISTICS: Final = {
-    **{how: f"{how} over nodes" for how in ("mean", "std", "max")},
-    **{f"q{100 * q:g}": f"{100 * q:g} % quantile" for q in _QUANTILES},
+_STATISTICS: Final = {how: f"{how} over nodes" for how in ("mean", "std", "max")} | {
+    f"q{100 * q:g}": f"{100 * q:g} % quantile" for q in _QUANTILES
 }
 _COUNTS: Final = {"in": "operands of a node", "out": "consumers of a node", "total": "neighbours"}
 _PARTS: Final = ("convolution", "dot", "reduce")

@@ -167,8 +167,8 @@ def _dot(facts: ProgramContext, tensors: Ints) -> Ints:
                 fits &= ((position >= start) & (position < end))[:, None]
                 backwards = slot == 2 and role == rows_role
                 at = MAX_RANK - 1 - fits[:, ::-1].argmax(axis=1) if backwards else fits.argmax(axis=1)
-                found = np.flatnonzero(fits.any(axis=1))
-                roles[found, slot, at[found]] = role
+                matched = np.flatnonzero(fits.any(axis=1))
+                roles[matched, slot, at[matched]] = role
     return roles
 
 

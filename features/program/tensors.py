@@ -154,6 +154,6 @@ def log2p(values: NDArray[Any]) -> Floats:
     return np.asarray(np.log2(1.0 + values.astype(np.float64)))
 
 
-def millionths(part: NDArray[Any], whole: float) -> Floats:
-    """Return log2(1 + 1e6 * part / whole)."""
-    return log2p(1e6 * part / max(whole, 1.0))
+def millionths(part: NDArray[Any], total: float) -> Floats:
+    """Return log2(1 + 1e6 * part / total)."""
+    return log2p(1e6 * part / max(total, 1.0))

@@ -164,22 +164,22 @@ class Traffic(Block):
         volume = rows * columns
         left, right = (rows * depth, columns * depth) if depth else (volume, np.zeros(context.configs))
         moved = volume + left + right
-        whole = np.where(extents > 0, extents * unit, 1.0)
-        whole_left, whole_right = whole[: rank - 1].prod() * depth, whole[rank - 1] * depth
-        least = whole.prod() + (whole_left + whole_right if depth else whole.prod())
+        full = np.where(extents > 0, extents * unit, 1.0)
+        full_left, full_right = full[: rank - 1].prod() * depth, full[rank - 1] * depth
+        least = full.prod() + (full_left + full_right if depth else full.prod())
         work = volume * max(depth, 1.0)
         size, tiling = float(max(1.0, context.element_bytes[context.walked])), context.tiling
         padded = np.ceil(columns / tiling.lanes) * tiling.lanes * rows
         if rank > 1:
             second = tile[:, rank - 2]
             padded *= np.ceil(second / tiling.sublanes) * tiling.sublanes / second
-        held = [log2p(volume * size), log2p(moved * size), np.minimum(2 * moved * size / VMEM_BYTES, 4.0)]
-        held += [log2p(padded * size), padded / volume - 1.0, np.minimum(2 * padded * size / VMEM_BYTES, 4.0)]
+        memory = [log2p(volume * size), log2p(moved * size), np.minimum(2 * moved * size / VMEM_BYTES, 4.0)]
+        memory += [log2p(padded * size), padded / volume - 1.0, np.minimum(2 * padded * size / VMEM_BYTES, 4.0)]
         total = [log2p(count * moved * size), np.log2(count * moved / max(least, 1.0))]
         of_tile = (work / (moved * size), work, left * size, right * size)
         inner = (inner_rows * step, inner_columns * step, inner_rows * inner_columns * step)
         balance = inner_rows * inner_columns / (inner_rows + inner_columns)
-        return np.stack([*held, *total, *map(log2p, (*of_tile, *inner, balance))], axis=1)
+        return np.stack([*memory, *total, *map(log2p, (*of_tile, *inner, balance))], axis=1)
 
 
 class Kernel(Block):

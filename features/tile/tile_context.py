@@ -140,10 +140,10 @@ class TileContext(ProgramContext):
 
 def contiguous(tile: Floats, extents: Floats) -> Floats:
     """Return the length of contiguous runs of a tile ``(configs, rank)`` in elements, ``(configs,)``."""
-    run, whole = np.ones(len(tile)), np.ones(len(tile), bool)
+    run, uncut = np.ones(len(tile)), np.ones(len(tile), bool)
     for at in reversed(range(len(extents))):
-        run = np.where(whole, run * tile[:, at], run)
-        whole &= tile[:, at] >= extents[at]
+        run = np.where(uncut, run * tile[:, at], run)
+        uncut &= tile[:, at] >= extents[at]
     return run
 
 
@@ -175,20 +175,16 @@ def kernel_kinds(context: TileContext) -> tuple[str, ...]:
     kind = context.main_class
     opcode = OPCODES[int(context.graph.opcode[context.main])]
     if kind == "convolution":
-        return (_convolution(context),)
+        windows = (context.column(f"window_{name}_0", MAX_RANK) for name in ("stride", "base_dilation", "size"))
+        stride, dilation, size = (window[context.main].max() for window in windows)
+        depthwise = context.column("feature_group_count")[context.main] > 1
+        words = {"depthwise": depthwise, "strided": stride > 1, "dilated": dilation > 1, "pointwise": size == 1}
+        return (" ".join([kind, *(word for word, applies in words.items() if applies)]),)
     if kind == "dot":
         return _dot(context)
     if opcode == "reduce":
         return _reduce(context)
     return (opcode if kind in ("reduce", "transpose", "reshape", "slice") else kind,)
-
-
-def _convolution(context: TileContext) -> str:
-    windows = (context.column(f"window_{name}_0", MAX_RANK) for name in ("stride", "base_dilation", "size"))
-    stride, dilation, size = (window[context.main].max() for window in windows)
-    depthwise = context.column("feature_group_count")[context.main] > 1
-    words = {"depthwise": depthwise, "strided": stride > 1, "dilated": dilation > 1, "pointwise": size == 1}
-    return " ".join(["convolution", *(word for word, applies in words.items() if applies)])
 
 
 def _dot(context: TileContext) -> tuple[str, ...]:

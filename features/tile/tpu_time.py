@@ -84,8 +84,8 @@ def window_loop(facts: TileContext) -> WindowLoop:
         output.count.prod(axis=1),
         (output.tile * output.unit).prod(axis=1),
     )
-    whole = float((output.extents * output.unit).prod())
-    padding = whole / max(1.0, float(facts.volume[output.node]))
+    size = float((output.extents * output.unit).prod())
+    padding = size / max(1.0, float(facts.volume[output.node]))
     computed = facts.volume[~np.isin(opcode, _FREE) & (facts.volume > 1)].sum() * padding
     others, steps, most = parameters, tiles, np.inf
     none = moved = kernel_runs = passes = rows = summed = np.zeros(facts.configs)
@@ -104,13 +104,13 @@ def window_loop(facts: TileContext) -> WindowLoop:
     around = sum(min(padded_bytes(facts, tensor), most) for tensor in others)
     around += sum(padded_bytes(facts, tensor) for tensor in results)
     alike = [tensor for tensor in (*others, *results) if facts.volume[tensor] >= facts.volume[output.node] / 2]
-    packed = whole * any(facts.element_bytes[tensor] < facts.tiling.word_bytes for tensor in alike)
+    packed = size * any(facts.element_bytes[tensor] < facts.tiling.word_bytes for tensor in alike)
     return WindowLoop(
         kind=kind, steps=steps, tiles=tiles,
         fused=steps * max(0, int((opcode == OPCODE["convolution"]).sum()) - 1),
         moved=moved + around, runs=output.runs() * tiles * len(alike), kernel_runs=kernel_runs,
         passes=passes, rows=rows, summed=summed, computed=none + computed,
-        copied=none + whole * (opcode[-1] in _COPIES), packed=none + packed, tile=elements,
+        copied=none + size * (opcode[-1] in _COPIES), packed=none + packed, tile=elements,
     )  # fmt: skip
 
 
