@@ -4,15 +4,11 @@ Nodes repeat (a transformer has its layers many times over), so distinct rows of
 Quantities that depend only on the operation, its tensors and their layouts are computed once per type; the codes of
 a configuration lead from rows to types. Five index spaces meet here:
 
-===================  =====  ==================================================================
-index                shape  points to
-===================  =====  ==================================================================
-`NodeIndex`          nodes  a node of the graph, and its output tensor
-`ConfigurableIndex`  K      a configurable node, in the order of ``graph.configurable``
-`RowIndex`           R      a distinct row of the configuration table; it belongs to one node
-`TypeIndex`          T      a type of row
-(codes)              C      a distinct configuration: ``(C, K)`` row indices
-===================  =====  ==================================================================
+- `NodeIndex` (nodes): a node of the graph, and its output tensor;
+- `ConfigurableIndex` (K): a configurable node, in the order of ``graph.configurable``;
+- `RowIndex` (R): a distinct row of the configuration table; it belongs to one node;
+- `TypeIndex` (T): a type of row;
+- codes (C): a distinct configuration, ``(C, K)`` row indices.
 
 An attribute ``a_b`` of two of these spaces maps from a to b: ``row_type`` is ``(R,)`` and holds types.
 """
