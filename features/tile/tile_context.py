@@ -62,13 +62,11 @@ class TileContext(ProgramContext):
         self.kernel_tensor = int(self.slots_of(self.main)[2]) if has_kernel else -1
         self.physical_extents = self._physical_extents()
         self.walked = self._walked()
-        walked, most = self.physical_extents[self.walked], self.bounds["output"].max(axis=0)
-        self.physical = bool((most <= walked).all())
-        kernel = self.contracted = self._contracted()
-        self.depth = float(np.prod(kernel[kernel > 0])) if (kernel > 0).any() else 0.0
-        if not self.physical:
-            walked = self.dims[self.walked].astype(np.float64)
-        else:
+        self.physical = bool((self.bounds["output"].max(axis=0) <= self.physical_extents[self.walked]).all())
+        walked, kernel = self.dims[self.walked].astype(np.float64), self._contracted()
+        self.contracted, self.depth = kernel, float(np.prod(kernel[kernel > 0])) if kernel.any() else 0.0
+        if self.physical:
+            walked = self.physical_extents[self.walked]
             kernel = self.physical_extents[self.kernel_tensor] if self.kernel_tensor >= 0 else np.zeros(MAX_RANK)
         self.extents: dict[str, Floats] = {"output": walked, "kernel": kernel, "input": walked}
         self.output_rank, self.unit = int((walked > 0).sum()), np.ones(MAX_RANK)
