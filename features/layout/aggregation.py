@@ -47,12 +47,14 @@ class Request(NamedTuple):
 class Batch:
     """Aggregates of a batch of configurations; index it with a `Request` to get ``(configs, quantities)``."""
 
-    def __init__(self, codes: Codes, types: Codes) -> None:
+    def __init__(self, codes: Codes, types: Codes, functions: dict[Any, Callable[[Batch], Floats]]) -> None:
         self.codes, self.types = codes, types  # ``(configs, nodes)`` row and type of row that each node takes
-        self.results: dict[Any, Floats] = {}
+        self._functions, self._results = functions, dict[Any, Floats]()
 
     def __getitem__(self, request: Request) -> Floats:
-        return self.results[request.kind][:, request.columns]
+        if request.kind not in self._results:
+            self._results[request.kind] = self._functions[request.kind](self)
+        return self._results[request.kind][:, request.columns]
 
     @cached_property
     def by_node(self) -> Codes:
@@ -103,21 +105,12 @@ class Aggregation:
         """
         return self._request(_pair_sums, pairs, len(over), (quantities, over))
 
-    def plan(self) -> Callable[[NDArray[np.int32]], Batch]:
-        """Return the function that computes the `Batch` of the codes of configurations."""
-        row_type = self._context.row_type.astype(np.int32)
-        functions = {
+    def functions(self) -> dict[Any, Callable[[Batch], Floats]]:
+        """Return the function of a `Batch` for each kind of aggregation."""
+        return {
             (plan, over): plan(self._context, over, [part for _, part in parts])
             for (plan, over), parts in self._parts.items()
         }
-
-        def compute(codes: NDArray[np.int32]) -> Batch:
-            batch = Batch(codes, row_type[codes])
-            for kind, function in functions.items():
-                batch.results[kind] = function(batch)
-            return batch
-
-        return compute
 
 
 def _sum_entries(codes: Codes, table: Floats) -> Floats:
@@ -252,10 +245,11 @@ def compute_together(
     aggregation = Aggregation(context)
     prepared = [(block, block.prepare(context, aggregation)) for block in blocks if isinstance(block, LayoutBlock)]
     slices = [columns_of(block, names) for block, _ in prepared]
-    batch_of = aggregation.plan()
+    functions, row_type = aggregation.functions(), context.row_type.astype(np.int32)
     step = min(max(_CODES // context.configurable_nodes, _CONFIGS[0]), _CONFIGS[1])
     for start in range(0, len(codes), step):
-        batch = batch_of(codes[start : start + step])
+        rows = codes[start : start + step]
+        batch = Batch(rows, row_type[rows], functions)
         for (block, finalize), columns in zip(prepared, slices, strict=True):
             values = batch[finalize] if isinstance(finalize, Request) else finalize(batch)
             target[start : start + step, columns] = block.require_shape(values, len(batch), len(block.columns))
