@@ -26,7 +26,7 @@ from xlarank.features.tile.tpu_time import COSTS, Costs, WindowLoop, window_loop
 
 Floats = NDArray[np.float64]
 #: Scale of each constant of `Costs`; less than a hundredth of it counts as zero.
-_SCALES = (100, 10, 10, 1, 10, 1, 1, 1e-3, 1, 0.1, 1, 1, 1, 1)
+_SCALES = (100, 10, 10, 10, 1, 1, 1e-3, 1, 0.1, 1, 1, 1, 1)
 
 
 def read(roots: list[Path], split: str, megahertz: float) -> list[tuple[WindowLoop, Floats]]:

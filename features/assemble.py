@@ -11,7 +11,7 @@ import numpy as np
 
 from xlarank.data.config_table import group_codes
 from xlarank.data.graph import Graph, LayoutGraph, TileGraph, graph_kind, read_graph, structure_hash
-from xlarank.features.block import Block, Scope
+from xlarank.features.block import Scope
 from xlarank.features.candidates import placed_columns
 from xlarank.features.catalogue import INSTANCE_BLOCKS, naming_lines
 from xlarank.features.instances.graph_instances import Instances, LazyInstances
@@ -44,8 +44,7 @@ def compute_features(
         ('bmm_tb__a', 0, 1, 569144, 1.0)
     """
     settings = FeatureSettings.of(tier, candidates, blocks)
-    read = graph if isinstance(graph, Graph) else read_graph(Path(graph))
-    return rows_table([assemble(read, settings)])
+    return rows_table([assemble(graph if isinstance(graph, Graph) else read_graph(Path(graph)), settings)])
 
 
 def assemble(
@@ -56,48 +55,38 @@ def assemble(
     With ``only``, blocks that have none of these columns are left out.
     """
     settings = settings or FeatureSettings()
+    chosen = settings.blocks(graph_kind(graph))
+    if only is not None:
+        needed = [block for block in chosen if not block.columns.keys().isdisjoint(only)]
+        # ranks and scores of other columns need all blocks
+        chosen = chosen if any(placed_columns().keys() & block.columns.keys() for block in needed) else needed
     with naming_lines(graph.name, settings.block_files):
-        return _assemble(graph, settings, only)
-
-
-def _assemble(graph: Graph, settings: FeatureSettings, only: Collection[str] | None) -> GraphRows:
-    kind = graph_kind(graph)
-    chosen = settings.blocks(kind) if only is None else _needed(settings.blocks(kind), only)
-    names = [name for block in chosen if block.scope is Scope.CONFIG for name in block.columns]
-    context: LayoutContext | TileContext
-    if isinstance(graph, LayoutGraph):
-        context = LayoutContext(graph, settings.tiling)
-        rows = compute_together(context, chosen, names)
-        extra: dict[str, Any] = {"instances": LazyInstances(partial(instance_table, context, settings.candidates))}
-    else:
-        context = TileContext(cast(TileGraph, graph), settings.tiling)
-        rows = np.zeros((len(names), context.configs), np.float32).T
-        extra = {"kinds": kernel_kinds(context)}
-    for block in chosen:
-        if block.scope is Scope.CONFIG:
+        names = [name for block in chosen if block.scope is Scope.CONFIG for name in block.columns]
+        context: LayoutContext | TileContext
+        if isinstance(graph, LayoutGraph):
+            context = LayoutContext(graph, settings.tiling)
+            rows = compute_together(context, chosen, names)
+            extra: dict[str, Any] = {
+                "instances": LazyInstances(partial(instance_table, context, settings.candidates))
+            }
+        else:
+            context = TileContext(cast(TileGraph, graph), settings.tiling)
+            rows = np.zeros((len(names), context.configs), np.float32).T
+            extra = {"kinds": kernel_kinds(context)}
+        for block in [block for block in chosen if block.scope is Scope.CONFIG]:
             columns = rows[:, columns_of(block, names)]
             if not isinstance(block, LayoutBlock):
-                values = block.compute(context)
-                block.require_shape(values, *columns.shape)
-                columns[...] = values
+                columns[...] = block.require_shape(block.compute(context), *columns.shape)
             context.columns |= dict(zip(block.columns, columns.T, strict=True))
-    constants: dict[str, np.float32] = {}
-    for block in chosen:
-        if block.scope is Scope.GRAPH:
-            values = block.compute(context)
-            block.require_shape(values, len(block.columns))
+        constants: dict[str, np.float32] = {}
+        for block in [block for block in chosen if block.scope is Scope.GRAPH]:
+            values = block.require_shape(block.compute(context), len(block.columns))
             constants |= zip(block.columns, np.asarray(values, np.float32), strict=True)
-    normalizer = graph.normalizers if isinstance(graph, TileGraph) else np.ones(graph.configs, np.int64)
-    return GraphRows(
-        graph.name, [*constants, *names], np.array(list(constants.values()), np.float32), rows,
-        graph.duplicates.group, ids=np.arange(graph.configs), runtime=graph.runtime, normalizer=normalizer, **extra,
-    )  # fmt: skip
-
-
-def _needed(blocks: list[Block], columns: Collection[str]) -> list[Block]:
-    """Return the blocks of these columns; all blocks if columns are ranks or scores of other columns."""
-    chosen = [block for block in blocks if not block.columns.keys().isdisjoint(columns)]
-    return blocks if any(name in placed_columns() for block in chosen for name in block.columns) else chosen
+        normalizer = graph.normalizers if isinstance(graph, TileGraph) else np.ones(graph.configs, np.int64)
+        return GraphRows(
+            graph.name, [*constants, *names], np.array(list(constants.values()), np.float32), rows,
+            graph.duplicates.group, np.arange(graph.configs), graph.runtime, normalizer, **extra,
+        )  # fmt: skip
 
 
 def instance_table(context: LayoutContext, candidates: bool = True) -> Instances:

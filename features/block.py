@@ -52,13 +52,11 @@ class Column(str):
     """Meaning of a column, declared together with its cause (default: its block's) and its formula."""
 
     cause: Cause | None
-    formula: Callable[..., Any]
+    formula: Callable[..., Any] | None
 
     def __new__(cls, meaning: str, cause: Cause | None = None, formula: Callable[..., Any] | None = None) -> Column:
         column = super().__new__(cls, meaning)
-        column.cause = cause
-        if formula is not None:
-            column.formula = formula
+        column.cause, column.formula = cause, formula
         return column
 
 
@@ -66,8 +64,7 @@ class Block(ABC):
     """A group of columns with one physical idea.
 
     A subclass sets the class attributes and `compute`. It is listed in `xlarank.features.catalogue` or defined in a
-    user's file (`xlarank.features.catalogue`). Missing docstrings, columns without a meaning, and malformed or
-    duplicate names are refused.
+    user's file. Missing docstrings, columns without a meaning, and malformed or duplicate names are refused.
 
     Attributes:
         transductive: whether the block looks at all candidates of the graph (without labels).
@@ -86,7 +83,8 @@ class Block(ABC):
     def compute(self, context: Any) -> NDArray[np.floating[Any]]:
         """Return the columns, ``(columns,)`` for a graph block, else ``(configs or instances, columns)``."""
 
-    def require_shape(self, values: NDArray[np.floating[Any]], *shape: int) -> None:
-        """Raise `BlockError` unless the computed values have this shape."""
+    def require_shape(self, values: NDArray[np.floating[Any]], *shape: int) -> NDArray[np.floating[Any]]:
+        """Return the computed values; raises `BlockError` unless they have this shape."""
         if np.shape(values) != shape:
             raise BlockError(f"{type(self).__name__} gave values of shape {np.shape(values)}", expected=str(shape))
+        return values

@@ -1,7 +1,5 @@
 """Rank and frequency of a configuration among the candidates of its graph."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -26,10 +24,10 @@ _OF_TILES: Final = (
 )  # fmt: skip
 
 
-def _placed(columns: tuple[str, ...], whole: str) -> dict[str, str]:
+def _placed(columns: tuple[str, ...], group: str) -> dict[str, str]:
     """Return rank columns (``rank__size_nodes__log`` for ``size__nodes__log``) and standard-score columns."""
     return {
-        f"{prefix}__{name.replace('__', '_', 1)}": f"{meaning} within the {whole} of {name}"
+        f"{prefix}__{name.replace('__', '_', 1)}": f"{meaning} within the {group} of {name}"
         for prefix, meaning in (("rank", "rank"), ("zscore", "standard score"))
         for name in columns
     }
@@ -55,10 +53,8 @@ def standard_score(values: NDArray[np.floating], among: NDArray[np.floating] | N
     [-1.0, 1.0]
     """
     exact = (values if among is None else among).astype(np.float64)
-    spread = float(exact.std())
-    if spread <= 1e-6 * float(np.abs(exact).max(initial=0.0)):
-        return np.zeros(len(values))
-    return np.asarray((values.astype(np.float64) - exact.mean()) / spread)
+    spread, largest = exact.std(), np.abs(exact).max(initial=0.0)
+    return (values.astype(np.float64) - exact.mean()) / spread if spread > 1e-6 * largest else np.zeros(len(values))
 
 
 class CandidatePlaces(Block):
@@ -109,14 +105,13 @@ class Frequency(LayoutBlock):
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
-        table, nodes = context.table, context.configurable_nodes
-        count = table.frequency
+        table, nodes, count = context.table, context.configurable_nodes, context.table.frequency
         log_frequency = np.log(np.maximum(count, 1) / table.configs)
         differing = (table.configs - count) / max(1, table.configs - 1)
         majority = np.zeros(table.nodes, np.int64)
         np.maximum.at(majority, table.node, count)
-        minority = count < majority[table.node]
-        requested = aggregation.sum([log_frequency, differing, minority], over=nodes, each_node=True)
+        quantities = [log_frequency, differing, count < majority[table.node]]
+        requested = aggregation.sum(quantities, over=nodes, each_node=True)
         rarest = aggregation.maximum([-log_frequency], each_node=True)
 
         def finalize(batch: Batch) -> Floats:

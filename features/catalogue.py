@@ -25,8 +25,14 @@ from xlarank.features.layout import change, copies, estimated_time, padding
 from xlarank.features.program import composition
 from xlarank.features.tile import bounds, inner_loop, tpu_time
 
+#: Entry-point group of modules that define blocks.
+GROUP: Final = "xlarank.blocks"
+_ROOT: Final = Path(__file__).parent.parent
+#: Files that do not affect computed columns.
+_PRESENTATION: Final = ("data/errors.py", "features/attribution.py", "features/meanings.py")
 
-def checked(blocks: Sequence[Block]) -> tuple[Block, ...]:
+
+def checked(*blocks: Block) -> tuple[Block, ...]:
     """Return the blocks; raise `TypeError` for incomplete blocks and duplicate columns."""
     owner: dict[tuple[Kind, str], str] = {}
     for block in blocks:
@@ -42,33 +48,25 @@ def checked(blocks: Sequence[Block]) -> tuple[Block, ...]:
                 if (kind, name) in owner:
                     raise TypeError(f"column {name!r} is declared by {owner[kind, name]} and {title}")
                 owner[kind, name] = title
-    return tuple(blocks)
+    return blocks
 
 
 BLOCKS: Final = checked(
-    (
-        composition.Degrees(), composition.OpcodeHistogram(), composition.OpcodeSizes(),
-        composition.GraphSize(), composition.ElementTypes(), composition.Work(),
-        composition.Computations(), estimated_time.FastestTime(),
-        Frequency(), CandidatePlaces(),
-        change.SlotChange(), change.NodeChange(), change.ChangeByClass(), change.InnerChange(),
-        copies.Disagreement(), copies.SiblingDisagreement(), copies.DisagreementByClass(),
-        copies.ConfigurableNodes(), copies.ChangedSurroundings(), copies.Boundary(),
-        padding.Padding(), padding.FinePadding(),
-        padding.Outputs(), copies.Propagation(), change.TiedGroups(),
-        padding.DimensionRoles(), padding.TypeHistogram(), padding.MinorSizes(),
-        padding.Violation(), estimated_time.EstimatedTime(),
-        bounds.Bounds(), bounds.TileCounts(), bounds.TileShape(), TileCandidatePlaces(),
-        inner_loop.TileInner(), bounds.Kernel(), bounds.Traffic(), tpu_time.TpuTime(),
-    )
+    composition.Degrees(), composition.OpcodeHistogram(), composition.OpcodeSizes(), composition.GraphSize(),
+    composition.ElementTypes(), composition.Work(), composition.Computations(), estimated_time.FastestTime(),
+    Frequency(), CandidatePlaces(), change.SlotChange(), change.NodeChange(), change.ChangeByClass(),
+    change.InnerChange(), copies.Disagreement(), copies.SiblingDisagreement(), copies.DisagreementByClass(),
+    copies.ConfigurableNodes(), copies.ChangedSurroundings(), copies.Boundary(), padding.Padding(),
+    padding.FinePadding(), padding.Outputs(), copies.Propagation(), change.TiedGroups(), padding.DimensionRoles(),
+    padding.TypeHistogram(), padding.MinorSizes(), padding.Violation(), estimated_time.EstimatedTime(),
+    bounds.Bounds(), bounds.TileCounts(), bounds.TileShape(), TileCandidatePlaces(), inner_loop.TileInner(),
+    bounds.Kernel(), bounds.Traffic(), tpu_time.TpuTime(),
 )  # fmt: skip
 #: Blocks of instances, for layout graphs only.
 INSTANCE_BLOCKS: Final = checked(
-    (
-        pair_blocks.InstanceGraph(), node_blocks.InstanceNode(), node_blocks.InstanceRow(),
-        node_blocks.InstanceOperands(), node_blocks.InstanceSurroundings(),
-        node_blocks.InstanceOutput(), pair_blocks.InstancePair(), pair_blocks.InstanceRarity(),
-    )
+    pair_blocks.InstanceGraph(), node_blocks.InstanceNode(), node_blocks.InstanceRow(),
+    node_blocks.InstanceOperands(), node_blocks.InstanceSurroundings(), node_blocks.InstanceOutput(),
+    pair_blocks.InstancePair(), pair_blocks.InstanceRarity(),
 )  # fmt: skip
 
 
@@ -91,10 +89,6 @@ def blocks_of(
         if kind in block.kinds and tier in (Tier.FULL, block.tier) and (candidates or not block.transductive)
     ]
     return sorted(chosen, key=lambda block: (block.scope is not Scope.GRAPH, block.transductive))
-
-
-#: Entry-point group of modules that define blocks.
-GROUP: Final = "xlarank.blocks"
 
 
 @dataclass(frozen=True)
@@ -179,9 +173,8 @@ def _run(name: str, source: str) -> BlockFile:
         sys.modules[module.__name__] = module  # dataclasses look it up
         exec(compile(source, name, "exec"), vars(module))
     except Exception as error:
-        raise BlockError(
-            f"{name}{_line(error, name)} cannot be loaded ({type(error).__name__}: {error})"
-        ) from error
+        got = f"{name}{_line(error, name)} cannot be loaded ({type(error).__name__}: {error})"
+        raise BlockError(got) from error
     return _register(name, module, digest, source)
 
 
@@ -198,7 +191,7 @@ def _register(name: str, module: ModuleType, digest: str, source: str = "") -> B
 
 def _check(blocks: Sequence[Block], name: str) -> None:
     try:
-        checked([*BLOCKS, *blocks])
+        checked(*BLOCKS, *blocks)
         for block in blocks:
             if block.scope is Scope.INSTANCE or not {*block.kinds} <= {*get_args(Kind)}:
                 known = f"{Scope.GRAPH} or {Scope.CONFIG}, and kinds among {', '.join(get_args(Kind))}"
@@ -208,7 +201,7 @@ def _check(blocks: Sequence[Block], name: str) -> None:
 
 
 def _digest(source: str) -> str:
-    return hashlib.sha256(text_of(source).encode()).hexdigest()[:16]
+    return hashlib.sha256(_text(ast.parse(source)).encode()).hexdigest()[:16]
 
 
 def _line(error: Exception, name: str) -> str:
@@ -230,11 +223,6 @@ def naming_lines(graph: str, files: Sequence[BlockFile]) -> Iterator[None]:
         raise
 
 
-_ROOT: Final = Path(__file__).parent.parent
-#: Files that do not affect computed columns.
-_PRESENTATION: Final = ("data/errors.py", "features/attribution.py", "features/meanings.py")
-
-
 @cache
 def source_hash(root: Path = _ROOT) -> str:
     """Return a hash of the code below ``root`` that computes columns, equal for all versions of Python.
@@ -250,13 +238,9 @@ def source_hash(root: Path = _ROOT) -> str:
             tree = ast.parse(root.joinpath(name).read_bytes())
             texts[name] = _text(tree)
             reached += _imported(tree, root)
-    texts |= {name: text_of(root.joinpath(name).read_bytes()) for name in features - {*texts, *_PRESENTATION}}
+    others = features - {*texts, *_PRESENTATION}
+    texts |= {name: _text(ast.parse(root.joinpath(name).read_bytes())) for name in others}
     return hashlib.sha256("".join(f"{name}\0{texts[name]}\0" for name in sorted(texts)).encode()).hexdigest()
-
-
-def text_of(source: bytes | str) -> str:
-    """Return the part of a module that is hashed; raises `SyntaxError` or `ValueError` for malformed source."""
-    return _text(ast.parse(source))
 
 
 def _imported(tree: ast.Module, root: Path) -> Iterator[str]:
@@ -280,9 +264,8 @@ def _text(value: Any) -> str:
         return f"[{','.join(map(_text, value))}]"
     if not isinstance(value, ast.AST):
         return ascii(value)
-    fields = {
-        name: getattr(value, name, None) for name in value._fields if name not in ("kind", "type_comment", "ctx")
-    }
+    names = [name for name in value._fields if name not in ("kind", "type_comment", "ctx")]
+    fields = {name: getattr(value, name, None) for name in names}
     documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
     if isinstance(value, documented) and ast.get_docstring(value, clean=False) is not None:
         fields["body"] = value.body[1:]

@@ -18,6 +18,8 @@ from xlarank.features.recipe import Recipe
 
 if TYPE_CHECKING:  # imported on first use
     import polars as pl
+#: Columns of `rows_table` before the features.
+KEYS: Final = ("collection", "graph", "family", "split", "configuration", "repeats", "runtime_ns", "label")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -68,11 +70,6 @@ class GraphRows:
         return self.columns[len(self.graph_values) :]
 
     @property
-    def constants(self) -> dict[str, float]:
-        """Graph columns with their values."""
-        return dict(zip(self.graph_columns, map(float, self.graph_values), strict=True))
-
-    @property
     def labelled(self) -> bool:
         """Whether any configuration was measured."""
         return bool((self.runtime > 0).any())
@@ -102,11 +99,9 @@ class GraphRows:
         self, which: NDArray[np.intp] | slice | None = None, used: NDArray[np.intp] | None = None
     ) -> NDArray[np.float32]:
         """Return ``(rows, columns)`` values: all rows or ``which``, all columns or ``used`` (ascending)."""
-        config = self.config_values if which is None else self.config_values[which]
-        graph = self.graph_values
+        graph, config = self.graph_values, self.config_values if which is None else self.config_values[which]
         if used is not None and len(used) < len(self.columns):
-            constant = used < len(graph)
-            graph, config = graph[used[constant]], config[:, used[~constant] - len(graph)]
+            graph, config = graph[used[used < len(graph)]], config[:, used[used >= len(graph)] - len(graph)]
         wide = np.empty((len(config), len(graph) + config.shape[1]), np.float32)
         return np.concatenate([np.broadcast_to(graph, (len(config), len(graph))), config], axis=1, out=wide)
 
@@ -122,13 +117,9 @@ class GraphRows:
 
     def only(self, used: NDArray[np.intp]) -> GraphRows:
         """Return the rows with only the columns ``used`` (indices into ``columns``, ascending)."""
-        width, columns = len(self.graph_values), [self.columns[number] for number in used]
+        width = len(self.graph_values)
         graph, config = self.graph_values[used[used < width]], self.config_values[:, used[used >= width] - width]
-        return replace(self, columns=columns, graph_values=graph, config_values=config)
-
-
-#: Columns of `rows_table` before the features.
-KEYS: Final = ("collection", "graph", "family", "split", "configuration", "repeats", "runtime_ns", "label")
+        return replace(self, columns=[self.columns[i] for i in used], graph_values=graph, config_values=config)
 
 
 def rows_table(
@@ -141,15 +132,12 @@ def rows_table(
     """
     import polars as pl
 
-    first = graphs[0]
-    sizes = [len(graph) for graph in graphs]
+    sizes, names = [len(graph) for graph in graphs], [graph.name for graph in graphs]
     group = np.concatenate([graph.group + start for graph, start in zip(graphs, row_starts(graphs), strict=True)])
-    cost = np.concatenate([graph.cost for graph in graphs])
+    cost, ids, runtime = (np.concatenate([getattr(g, name) for g in graphs]) for name in ("cost", "ids", "runtime"))
     by_row = np.lexsort((cost, group))  # stable: the first of equal costs
     fastest = by_row[np.unique(group[by_row], return_index=True)[1]]
-    names = [graph.name for graph in graphs]
     graph_of_row = np.repeat(np.arange(len(graphs)), sizes)
-    ids = np.concatenate([graph.ids for graph in graphs])
     measured = pl.Series(np.isfinite(cost[fastest]))
     keys: dict[str, Any] = {
         "collection": pl.lit(collection, pl.String),
@@ -158,16 +146,16 @@ def rows_table(
         "split": pl.lit(split, pl.String),
         "configuration": pl.Series(ids[np.unique(group, return_index=True)[1]], dtype=pl.Int32),
         "repeats": pl.Series(np.bincount(group), dtype=pl.Int32),
-        "runtime_ns": pl.when(measured).then(np.concatenate([graph.runtime for graph in graphs])[fastest]),
+        "runtime_ns": pl.when(measured).then(runtime[fastest]),
         "label": pl.when(measured).then(cost[fastest]),
     }
     if len(graphs) == 1:  # broadcast: the graph may be large
-        constants, values = first.graph_values, first.config_values.T
+        constants, values = graphs[0].graph_values, graphs[0].config_values.T
     else:
         constants = np.repeat(np.stack([graph.graph_values for graph in graphs], axis=1), sizes, axis=1)
         values = np.concatenate([graph.config_values.T for graph in graphs], axis=1)
-    features = pl.DataFrame(dict(zip(first.config_columns, values, strict=True)))
-    named = dict(zip(first.graph_columns, map(pl.lit, constants), strict=True))
+    features = pl.DataFrame(dict(zip(graphs[0].config_columns, values, strict=True)))
+    named = dict(zip(graphs[0].graph_columns, map(pl.lit, constants), strict=True))
     return pl.select(eager=True, **keys).with_columns(**named).hstack(features)
 
 
@@ -199,8 +187,7 @@ def even_ranks(cost: NDArray[np.float64], most: int, rng: np.random.Generator) -
 def at_most(rows: GraphRows, recipe: Recipe) -> GraphRows:
     """Sample rows of a graph with more than ``max_configs``, from the measured ones if there are any."""
     most = recipe.max_configs or len(rows)
-    if len(rows) > most and rows.labelled:
-        rows = rows.measured()
+    rows = rows.measured() if len(rows) > most and rows.labelled else rows
     if len(rows) <= most:
         return rows
     return rows.take(np.sort(draw_of_graph(recipe.seed, rows.name).choice(len(rows), most, replace=False)))

@@ -1,11 +1,9 @@
 """Stored features: parquet files of many small graphs or one large one, one manifest per collection and split.
 
 A row is a *distinct* configuration, with the columns of `xlarank.features.rows.rows_table`. Between its keys and
-its features the lists ``configurations``, ``runtimes_ns`` and ``normalizers_ns`` hold the ids of all configurations
-that are identical to it and their measurements, 0 if there is none. Any reader of parquet can read the files, such
-as ``polars.scan_parquet("work/features/tile/**/*.parquet")``. A column costs a file 300 bytes, more than its values
-in a graph of 64 rows: hence many graphs a file. The metadata holds a CRC-32 of the whole file: Parquet's own
-checksums leave out the footer, and a zip's are checked only when a member is unpacked.
+its features, lists hold the ids of all configurations identical to it and their measurements, 0 if there is none.
+A column costs a file 300 bytes, more than its values in a graph of 64 rows: hence many graphs a file. The metadata
+holds a CRC-32 of the whole file: Parquet's own checksums leave out the footer, a zip's are of members.
 """
 
 from __future__ import annotations
@@ -15,6 +13,7 @@ import json
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import groupby, product
@@ -93,14 +92,6 @@ def _sealable(value: dict[str, Any]) -> str:
     return json.dumps({**value, "seal": _BLANK.decode()})
 
 
-def _seal(path: Path) -> None:
-    """Fill in the checksum of a file that holds `_sealable` JSON."""
-    start, checksum = _checksum(path.read_bytes())
-    with path.open("r+b") as stream:
-        stream.seek(start)
-        stream.write(checksum)
-
-
 def _checksum(content: bytes) -> tuple[int, bytes]:
     """Return the position of a file's checksum, and the checksum of its content."""
     mark = content.rfind(_MARK)
@@ -111,7 +102,15 @@ def _checksum(content: bytes) -> tuple[int, bytes]:
     return start, f"{checksum:08x}".encode()
 
 
-def _whole(path: Path) -> bytes:
+def _seal(path: Path) -> None:
+    """Fill in the checksum of a file that holds `_sealable` JSON."""
+    start, checksum = _checksum(path.read_bytes())
+    with path.open("r+b") as stream:
+        stream.seek(start)
+        stream.write(checksum)
+
+
+def _intact(path: Path) -> bytes:
     """Return the content of a file; raise `ValueError` unless it is as it was written."""
     content = read_bytes(path)
     start, checksum = _checksum(content)
@@ -120,8 +119,14 @@ def _whole(path: Path) -> bytes:
     return content
 
 
-def _unreadable(path: Path, error: BaseException, expected: str = "stored features") -> FeatureStoreError:
-    return FeatureStoreError(f"{path} cannot be read ({error})", expected=expected, do="run build-features again")
+@contextmanager
+def _reading(path: Path, expected: str = "stored features") -> Iterator[None]:
+    """Convert errors of broken files to a `FeatureStoreError`."""
+    try:
+        yield
+    except _BROKEN as error:
+        got, do = f"{path} cannot be read ({error})", "run build-features again"
+        raise FeatureStoreError(got, expected=expected, do=do) from error
 
 
 def write_rows(
@@ -132,15 +137,12 @@ def write_rows(
     split: tuple[str, str],
 ) -> None:
     """Write the rows of graphs with equal columns atomically; ``split`` names the collection and its split."""
-    table = rows_table(graphs, *split)
-    starts = row_starts(graphs)
+    table, starts = rows_table(graphs, *split), row_starts(graphs)
     arrays = {"row": np.concatenate([graph.group + start for graph, start in zip(graphs, starts, strict=True)])}
     arrays |= {name: np.concatenate([getattr(graph, array) for graph in graphs]) for name, array in _LISTS.items()}
     lists = pl.DataFrame(arrays).sort("row", maintain_order=True).group_by("row", maintain_order=True).agg(pl.all())
-    members = {
-        graph.name: {"start": start, **asdict(entries[graph.name])}
-        for graph, start in zip(graphs, starts, strict=True)
-    }
+    places = zip(graphs, starts, strict=True)
+    members = {graph.name: {"start": start, **asdict(entries[graph.name])} for graph, start in places}
     metadata = {"recipe": asdict(recipe), "graph_columns": len(graphs[0].graph_columns), "graphs": members}
     table = pl.concat([table[:, : len(KEYS)], lists.drop("row"), table[:, len(KEYS) :]], how="horizontal")
     with atomic_write(path) as partial:
@@ -151,11 +153,24 @@ def write_rows(
 
 def read_rows(path: Path, recipe: Recipe | None = None) -> dict[str, tuple[GraphRows, Source]]:
     """Read the graphs of one file by name; raises `FeatureStoreError`, also for another ``recipe``."""
-    try:
-        content = _whole(path)
-        return _parse(content, _metadata(content, recipe))
-    except _BROKEN as error:
-        raise _unreadable(path, error) from error
+    with _reading(path):
+        content = _intact(path)
+        metadata, schema = _metadata(content, recipe), [*pl.read_parquet_schema(io.BytesIO(content))]
+        features, width = schema[len(KEYS) + len(_LISTS) :], metadata["graph_columns"]
+        table = pl.read_parquet(io.BytesIO(content), columns=[*_LISTS, *features[width:]])
+        entries: dict[str, dict[str, Any]] = metadata["graphs"]
+        starts = [int(entry["start"]) for entry in entries.values()]
+        # a graph's first row has its constants: those of one large graph are not read row by row
+        constants = pl.read_parquet(io.BytesIO(content), columns=features[:width], n_rows=starts[-1] + 1)[starts]
+        values, graphs = table.select(features[width:]).to_numpy(order="c"), {}
+        for start, graph_values, (name, entry) in zip(starts, constants.to_numpy(), entries.items(), strict=True):
+            rows = slice(start, start + int(entry["rows"]))
+            lists = table[rows].select(*_LISTS).with_row_index("row").explode(*_LISTS).sort("configurations")
+            group, ids, runtime, normalizer = (column.to_numpy().astype(np.int64) for column in lists)
+            arrays = graph_values, values[rows], group, ids, runtime, normalizer
+            graph = GraphRows(name, features, *arrays, kinds=tuple(entry["kinds"]))
+            graphs[name] = graph, Source(**entry["source"])
+        return graphs
 
 
 def _metadata(content: bytes, recipe: Recipe | None) -> dict[str, Any]:
@@ -165,31 +180,10 @@ def _metadata(content: bytes, recipe: Recipe | None) -> dict[str, Any]:
     return metadata
 
 
-def _parse(content: bytes, metadata: dict[str, Any]) -> dict[str, tuple[GraphRows, Source]]:
-    features = [*pl.read_parquet_schema(io.BytesIO(content))][len(KEYS) + len(_LISTS) :]
-    graph_columns, config_columns = features[: metadata["graph_columns"]], features[metadata["graph_columns"] :]
-    table = pl.read_parquet(io.BytesIO(content), columns=[*_LISTS, *config_columns])
-    entries: dict[str, dict[str, Any]] = metadata["graphs"]
-    starts = [int(entry["start"]) for entry in entries.values()]
-    # a graph's first row has its constants: those of one large graph are not read row by row
-    constants = pl.read_parquet(io.BytesIO(content), columns=graph_columns, n_rows=starts[-1] + 1)[starts]
-    values = table.select(config_columns).to_numpy(order="c")
-    graphs: dict[str, tuple[GraphRows, Source]] = {}
-    for graph_values, (name, entry) in zip(constants.to_numpy(), entries.items(), strict=True):
-        rows = slice(int(entry["start"]), int(entry["start"]) + int(entry["rows"]))
-        lists = table[rows].select(*_LISTS).with_row_index("row").explode(*_LISTS).sort("configurations")
-        group, ids, runtime, normalizer = (column.to_numpy().astype(np.int64) for column in lists)
-        arrays = graph_values, values[rows], group, ids, runtime, normalizer
-        graphs[name] = GraphRows(name, features, *arrays, kinds=tuple(entry["kinds"])), Source(**entry["source"])
-    return graphs
-
-
 def stored_graphs(path: Path, recipe: Recipe) -> dict[str, StoredGraph]:
     """Return the graphs of a file; none unless it is intact and of this recipe."""
-    if not path.exists():
-        return {}
     try:
-        entries = _metadata(_whole(path), recipe)["graphs"]
+        entries = _metadata(_intact(path), recipe)["graphs"]
         for entry in entries.values():
             del entry["start"]
         return {name: from_json(StoredGraph, entry, name) for name, entry in entries.items()}
@@ -214,7 +208,7 @@ def write_instances(path: Path, instances: Instances, recipe: Recipe, source: So
 
 def _instance_arrays(path: Path, recipe: Recipe, source: Source, names: Sequence[str]) -> dict[str, Any]:
     """Return the columns and the named arrays of stored instances; raises one of `_BROKEN`."""
-    with np.load(io.BytesIO(_whole(path)), allow_pickle=False) as archive:
+    with np.load(io.BytesIO(_intact(path)), allow_pickle=False) as archive:
         metadata = json.loads(str(archive["about"]))
         if from_json(Recipe, metadata["recipe"]) != recipe or metadata["source"] != asdict(source):
             raise ValueError(_OTHERS)
@@ -222,7 +216,7 @@ def _instance_arrays(path: Path, recipe: Recipe, source: Source, names: Sequence
 
 
 def instances_current(path: Path, recipe: Recipe, source: Source) -> bool:
-    """Return whether the file is whole and was made from this source by this recipe."""
+    """Return whether the file is intact and was made from this source by this recipe."""
     try:
         return bool(_instance_arrays(path, recipe, source, ()))
     except _BROKEN:
@@ -231,11 +225,9 @@ def instances_current(path: Path, recipe: Recipe, source: Source) -> bool:
 
 def read_instances(path: Path, recipe: Recipe, source: Source) -> Instances:
     """Read one graph's instances; raises `FeatureStoreError` unless they are `instances_current`."""
-    try:
+    with _reading(path, "stored instances"):
         arrays = _instance_arrays(path, recipe, source, ARRAYS)
         return Instances(**{**arrays, "codes": np.ascontiguousarray(arrays["codes"].T)})
-    except _BROKEN as error:
-        raise _unreadable(path, error, "stored instances") from error
 
 
 def write_manifest(workspace: Workspace, collection: Collection, split: str, manifest: Manifest) -> None:
@@ -247,17 +239,15 @@ def scan_rows(
 ) -> pl.LazyFrame:
     """Return the rows of a split; ``verified`` reads all files now.
 
-    Raises `FeatureStoreError` for files that are not there, and if ``verified``, not whole or not of the manifest.
+    Raises `FeatureStoreError` for files that are not there, and if ``verified``, not intact or not of the manifest.
     """
     sources: list[Any] = [workspace.rows(collection, split, part) for part in sorted(manifest.parts)]
     for number, path in enumerate(sources):
-        try:
+        with _reading(path):
             path.stat()
             if verified:
-                sources[number] = io.BytesIO(content := _whole(path))
+                sources[number] = io.BytesIO(content := _intact(path))
                 _metadata(content, manifest.recipe)
-        except _BROKEN as error:
-            raise _unreadable(path, error) from error
     return pl.scan_parquet(sources, glob=False)
 
 
@@ -266,9 +256,8 @@ def remove_other_rows(workspace: Workspace, collection: Collection, split: str, 
     kept = {workspace.rows(collection, split, part) for part in manifest.parts}
     kept |= {workspace.graph_instances(collection, split, name) for name in manifest.graphs}
     folder = workspace.features(collection, split)
-    for path in [*folder.glob("[!.]*.parquet"), *folder.glob("*.instances.npz")]:
-        if path not in kept:
-            path.unlink(missing_ok=True)
+    for path in {*folder.glob("[!.]*.parquet"), *folder.glob("*.instances.npz")} - kept:
+        path.unlink(missing_ok=True)
 
 
 def read_manifest(workspace: Workspace, collection: Collection, split: str) -> Manifest | None:
@@ -276,10 +265,8 @@ def read_manifest(workspace: Workspace, collection: Collection, split: str) -> M
     path = workspace.features(collection, split) / MANIFEST
     if not path.exists():
         return None
-    try:
+    with _reading(path, "a manifest"):
         return from_json(Manifest, json.loads(read_text(path)))
-    except _BROKEN as error:
-        raise _unreadable(path, error, "a manifest") from error
 
 
 def stored_collections(workspace: Workspace) -> list[Collection]:
@@ -317,8 +304,9 @@ def each_graph(
         stored = read_rows(path, manifest.recipe)
         for name, graph in members:
             rows, source = stored.pop(name, (None, None))
-            if rows is None or source != graph.source:
-                raise _unreadable(path, ValueError(_OTHERS))
+            with _reading(path):
+                if rows is None or source != graph.source:
+                    raise ValueError(_OTHERS)
             if collection.kind == "layout":
                 instances = workspace.graph_instances(collection, split, name)
                 read = partial(read_instances, instances, manifest.recipe, graph.source)

@@ -3,8 +3,6 @@
 All collections store the same columns; rankers drop those of other hardware, whose physics would mislead.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -21,32 +19,34 @@ class Target:
     """Hardware that kernels run on.
 
     Attributes:
-        about: description for model cards.
         columns: columns of tiles that describe this hardware only.
         estimate: kind of graph -> columns whose sum is the log2 of an estimated time.
         times: columns of estimated times; larger is slower.
     """
 
     name: str
-    about: str
-    columns: frozenset[str]
+    columns: frozenset[str] = frozenset()
     estimate: Mapping[Kind, tuple[str, ...]] = field(default_factory=dict, hash=False)
     times: frozenset[str] = frozenset()
 
 
-_INNER: Final = frozenset([*TileInner.columns, "shape__input_registers__log"])
 _SUM: Final = "estimate__sum__log"
-CPU: Final = Target("cpu", "a CPU core with AVX2", _INNER, {"tile": (_SUM,)}, frozenset([_SUM]))
-_PADDED: Final = "kernel__physical__flag", "traffic__padded_tile__log", "traffic__padded_tile__ratio"
+_OF_CPU: Final = (*TileInner.columns, "shape__input_registers__log")
+#: A core with AVX2.
+CPU: Final = Target("cpu", frozenset(_OF_CPU), {"tile": (_SUM,)}, frozenset([_SUM]))
+_OF_TPU: Final = (
+    "kernel__physical__flag", "traffic__padded_tile__log", "traffic__padded_tile__ratio",
+    "traffic__padded_vmem__ratio", "traffic__vmem__ratio", *TpuTime.columns,
+)  # fmt: skip
+#: A core with 16 MiB of vector memory and tiles of 8 x 128.
 TPU: Final = Target(
     "tpu",
-    "a TPU core with 16 MiB of vector memory and tiles of 8 x 128",
-    frozenset([*_PADDED, "traffic__padded_vmem__ratio", "traffic__vmem__ratio", *TpuTime.columns]),
+    frozenset(_OF_TPU),
     {"tile": ("tpu__cycles__log",), "layout": (FASTEST, OVER_FASTEST)},
     frozenset(["tpu__cycles__log", *TIMES]),
 )
 #: Only layouts are measured on GPUs.
-GPU: Final = Target("gpu", "a GPU", frozenset())
+GPU: Final = Target("gpu")
 TARGETS: Final = {target.name: target for target in (CPU, TPU)}
 
 

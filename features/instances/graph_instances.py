@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +29,7 @@ _BATCH: Final = 1 << 20
 PAIR_RELATIONS: Final = ("1 edge", "2 edges", "3 or more edges", "siblings")
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """An instance of a configuration (row of `Instances.values`), its node or two nodes, and a description."""
 
     instance: int
@@ -54,12 +53,9 @@ class Instances:
     rows: NDArray[np.int8]  # ``(R, 18)`` int8 the distinct rows, as in `xlarank.data.config_table.ConfigTable`
     row_instance: Ints  # ``(R,)`` instance of each row; -1 for none
     request: Ints  # ``(R, 3)`` index of the layout that a row requests for each slot
-    # ``(pairs, 5)`` left node and slot, right node and slot (index into ``node`` and
-    # `xlarank.data.schema.LAYOUT_SLOTS`), relation (index into `PAIR_RELATIONS`).
-    pairs: Ints
-    pair_first: Ints  # ``(pairs,)`` start of each pair's combinations in ``pair_instance``
-    # ``(pairs,)`` requested layouts of its right side; combination = left request * width + right request.
-    pair_width: Ints
+    pairs: Ints  # ``(pairs, 5)`` left node and slot, right node and slot, index into `PAIR_RELATIONS`
+    pair_first: Ints  # ``(pairs,)`` start of each pair's combinations (left request * width + right request)
+    pair_width: Ints  # ``(pairs,)`` requested layouts of its right side
     pair_instance: Ints  # ``(combinations,)`` instance of each; -1 for none
     structure: NDArray[np.uint64]  # ``(1,)`` uint64 `xlarank.data.graph.structure_hash` of the graph
     sizes: Ints  # ``(nodes, 6)`` output shape of each configurable node, 0 past the rank
@@ -78,12 +74,11 @@ class Instances:
     def counts(self, configs: NDArray[np.integer[Any]] | None = None) -> sparse.csr_array:
         """Return how often configurations (default: all) hold instances, sparse ``(configs, instances)``."""
         parts = [sparse.csr_array((0, len(self)))]
-        for batch in self._batches(np.arange(self.configs) if configs is None else configs):
-            held = self._held(batch)
-            present = held >= 0
+        for instances in self._lookup(np.arange(self.configs) if configs is None else configs):
+            present = instances >= 0
             indptr = np.concatenate([[0], np.cumsum(present.sum(axis=1))])
-            shape = len(batch), len(self)
-            parts.append(sparse.csr_array((np.ones(indptr[-1]), held[present], indptr), shape=shape))
+            shape = len(instances), len(self)
+            parts.append(sparse.csr_array((np.ones(indptr[-1]), instances[present], indptr), shape=shape))
             parts[-1].sum_duplicates()
         return sparse.csr_array(sparse.vstack(parts, format="csr"))
 
@@ -95,12 +90,12 @@ class Instances:
         """Return ``counts() @ scores``, ``(configs,)``, or ``(configs, n)`` for scores ``(instances, n)``."""
         padded = np.concatenate([scores, np.zeros((1, *scores.shape[1:]))])  # -1 is the last one
         # same order of summation as `counts() @ scores`, for bitwise equal results
-        parts = [padded[self._held(batch)].sum(axis=1) for batch in self._batches(np.arange(self.configs))]
+        parts = [padded[instances].sum(axis=1) for instances in self._lookup(np.arange(self.configs))]
         return np.concatenate([padded[:0], *parts])
 
     def parts(self, config: int) -> list[Part]:
         """Return the parts of a distinct configuration: nodes, then pairs."""
-        instances = self._held(np.array([config]))[0].tolist()
+        instances = next(self._lookup(np.array([config])))[0].tolist()
         rows = self.rows[self.first + self.codes[config]].reshape(-1, len(LAYOUT_SLOTS), MAX_RANK)
         name = [f"{OPCODES[opcode]} {node}" for opcode, node in zip(self.opcode.tolist(), self.node, strict=True)]
 
@@ -108,41 +103,32 @@ class Instances:
             entries = ",".join(str(dimension) for dimension in rows[k, slot] if dimension >= 0)
             return f"{LAYOUT_SLOTS[slot]} {{{entries}}}" if entries else ""
 
-        texts: list[tuple[tuple[int, ...], str]] = []
+        texts: list[tuple[list[int], str]] = []
         for k in self._nodes.tolist():
             layouts = ", ".join(text for slot in range(len(LAYOUT_SLOTS)) if (text := layout(k, slot)))
-            texts.append(((k,), f"{name[k]}: {layouts or 'nothing set'}"))
+            texts.append(([k], f"{name[k]}: {layouts or 'nothing set'}"))
         for left, left_slot, right, right_slot, relation in self.pairs.tolist():
-            sides = [
-                f"{name[k]} {layout(k, slot) or f'{LAYOUT_SLOTS[slot]} default'}"
-                for k, slot in ((left, left_slot), (right, right_slot))
-            ]
-            texts.append(((left, right), f"{' against '.join(sides)} ({PAIR_RELATIONS[relation]})"))
-        return [
-            Part(instance, tuple(self.node[list(nodes)].tolist()), text)
-            for (nodes, text), instance in zip(texts, instances, strict=True)
-            if instance >= 0
-        ]
+            ends = ((left, left_slot), (right, right_slot))
+            sides = [f"{name[k]} {layout(k, slot) or f'{LAYOUT_SLOTS[slot]} default'}" for k, slot in ends]
+            texts.append(([left, right], f"{' against '.join(sides)} ({PAIR_RELATIONS[relation]})"))
+        parts = zip(instances, texts, strict=True)
+        return [Part(number, tuple(self.node[k].tolist()), text) for number, (k, text) in parts if number >= 0]
 
     @cached_property
     def _nodes(self) -> Ints:
         """Nodes with more than one row."""
         return np.flatnonzero(np.diff(self.first, append=len(self.rows)) > 1)
 
-    def _batches(self, configs: NDArray[np.integer[Any]]) -> Iterator[NDArray[np.integer[Any]]]:
+    def _lookup(self, configs: NDArray[np.integer[Any]]) -> Iterator[Ints]:
+        """Yield the instance at each node and pair, ``(configs, nodes + pairs)``, -1 for none, batch by batch."""
+        left, left_slot, right, right_slot, _ = self.pairs.T
         step = max(1, _BATCH // max(1, len(self._nodes) + len(self.pairs)))
         for at in range(0, len(configs), step):
-            yield configs[at : at + step]
-
-    def _held(self, configs: NDArray[np.integer[Any]]) -> Ints:
-        """Return the instance at each node and pair, ``(configs, nodes + pairs)``; -1 for none."""
-        row = self.first + self.codes[configs]
-        left, left_slot, right, right_slot, _ = self.pairs.T
-        requests = self.request[row[:, left], left_slot], self.request[row[:, right], right_slot]
-        combination = requests[0] * self.pair_width + requests[1] + self.pair_first
-        return np.concatenate(
-            [self.row_instance[row[:, self._nodes]], self.pair_instance[combination]], axis=1, dtype=np.int32
-        )
+            row = self.first + self.codes[configs[at : at + step]]
+            requests = self.request[row[:, left], left_slot], self.request[row[:, right], right_slot]
+            combination = requests[0] * self.pair_width + requests[1] + self.pair_first
+            parts = self.row_instance[row[:, self._nodes]], self.pair_instance[combination]
+            yield np.concatenate(parts, axis=1, dtype=np.int32)
 
 
 #: Arrays of `Instances`, as they are stored.

@@ -1,10 +1,7 @@
 """Columns of node instances: the node, its row of layouts, and its neighbours."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
-from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
@@ -14,59 +11,60 @@ from xlarank.data.schema import LAYOUT_SLOTS
 from xlarank.features.block import Cause, Column
 from xlarank.features.instances.pair_blocks import ABSENT, InstanceBlock, InstanceContext
 from xlarank.features.layout.layout_context import ROLE_NAMES, LayoutContext, OutputRows
-from xlarank.features.program.program_context import OPCODE_GROUPS, opcode_group
+from xlarank.features.program.program_context import OPCODE_GROUPS
 from xlarank.features.program.tensors import Ints, log2p, millionths
 
 Values = NDArray[Any]
-
-
-class _Slot:
-    """One slot of every distinct row; arrays are ``(R,)``."""
-
-    def __init__(self, context: LayoutContext, slot: str) -> None:
-        self._context, self._rows = context, context.slots[slot]
-        self.tensor = context.slot_tensor[context.table.node, LAYOUT_SLOTS.index(slot)]
-        self.present = self.tensor >= 0
-
-    def __getitem__(self, name: str) -> Values:
-        """Return a quantity of `xlarank.features.layout.row_types.SlotRows`."""
-        return np.asarray(getattr(self._rows, name)[self._context.row_type])
-
-    def kept(self) -> Values:
-        fused, bytes_ = self._context.fused, self._context.bytes
-        kept = np.where(self["is_set"] & fused[self.tensor], bytes_[self.tensor], 0)
-        return millionths(kept, float(bytes_[~fused].sum()))
+_OPERAND: Final = {
+    "bytes": "log2 of 1 + the tensor's bytes",
+    "share": "log2 of 1 + its millionths of the graph's bytes",
+    "opcode": "opcode group of what makes the tensor",
+    "configurable": "whether that is a configurable node",
+    "fanout": "consumers of the tensor",
+    "fused": "whether a fusing compiler would not store the tensor",
+}
+_ENDS: Final = {"minor": "minor-most", "second": "second minor-most"}
+_MILLIONTHS: Final = "log2 of 1 + millionths of the bytes that a fusing compiler stores"
 
 
 class _Rows:
     """Distinct rows of a graph and their nodes, as read by column formulas; arrays are ``(R,)``.
 
     Attributes:
-        related: relation -> related node of each row; -1 for none.
+        related: relation -> related node of each row, the tensors of slots included; -1 for none.
     """
 
     def __init__(self, context: LayoutContext) -> None:
         self.context, self.outputs = context, context.output_rows
-        self.slots = {slot: _Slot(context, slot) for slot in LAYOUT_SLOTS}
-        self.node: Ints = context.graph.configurable[context.table.node]
         consumer, operand = context.graph.edges.T
         largest = np.full(context.graph.nodes, -1)
         order = np.lexsort((-consumer, context.bytes[consumer]))
         largest[operand[order]] = consumer[order]  # the last one wins: most bytes, then lowest index
-        tensors = {slot: self.slots[slot].tensor for slot in LAYOUT_SLOTS}
-        self.related: dict[str, Ints] = {**tensors, "node": self.node, "consumer": largest[self.node]}
+        tensors = dict(zip(LAYOUT_SLOTS, context.slot_tensor[context.table.node].T, strict=True))
+        node = context.graph.configurable[context.table.node]
+        self.related: dict[str, Ints] = {**tensors, "node": node, "consumer": largest[node]}
+
+    def of_slot(self, slot: str, name: str) -> Values:
+        """Return a quantity of `xlarank.features.layout.row_types.SlotRows` or `_SLOT`; sizes as log2(1 + size)."""
+        if name == "kept":
+            fused, bytes_, tensor = self.context.fused, self.context.bytes, self.related[slot]
+            kept = np.where(self.of_slot(slot, "given") & fused[tensor], bytes_[tensor], 0)
+            return millionths(kept, float(bytes_[~fused].sum()))
+        values = getattr(self.context.slots[slot], "is_set" if name == "given" else name)[self.context.row_type]
+        return log2p(values) if name in ("minor", "default_minor") else np.asarray(values)
 
     def slots_with(self, name: str) -> Values:
-        return np.asarray(np.sum([slot.present & slot[name] for slot in self.slots.values()], axis=0))
+        slots = [(self.related[slot] >= 0) & self.of_slot(slot, name) for slot in LAYOUT_SLOTS]
+        return np.asarray(np.sum(slots, axis=0))
 
     def same_as_input(self, slot: str) -> Values:
-        left, right = self.slots["input"], self.slots[slot]
-        return np.where(left.present & right.present, left["key"] == right["key"], ABSENT)
+        both = (self.related["input"] >= 0) & (self.related[slot] >= 0)
+        return np.where(both, self.of_slot("input", "key") == self.of_slot(slot, "key"), ABSENT)
 
     def near(self, side: str, group: int) -> Values:
         matrix = self.context.operands if side == "up" else self.context.consumers
-        members = opcode_group(self.context.graph.opcode) == group
-        return np.asarray((matrix @ members.astype(np.float64) > 0)[self.node])
+        members = (self.context.opcode_group == group).astype(np.float64)
+        return np.asarray((matrix @ members > 0)[self.related["node"]])
 
 
 class NodeBlock(InstanceBlock):
@@ -76,14 +74,14 @@ class NodeBlock(InstanceBlock):
         values = np.full((len(context), len(self.columns)), ABSENT, np.float32)
         rows = _Rows(context.layout)
         for number, column in enumerate(self.columns.values()):
-            assert isinstance(column, Column)
+            assert isinstance(column, Column) and column.formula is not None
             values[: len(context.rows), number] = column.formula(rows)[context.rows]
         return values
 
 
 #: Quantities per node, ``(nodes,)``.
 _QUANTITIES: Final[dict[str, Callable[[LayoutContext], Values]]] = {
-    "opcode": lambda c: opcode_group(c.graph.opcode),
+    "opcode": lambda c: c.opcode_group,
     "rank": lambda c: c.rank,
     "bytes": lambda c: log2p(c.bytes),
     "share": lambda c: millionths(c.bytes, c.bytes.sum()),
@@ -131,31 +129,29 @@ class InstanceNode(NodeBlock):
     }  # fmt: skip
 
 
-def _of_slot(slot: str, meaning: str, formula: Callable[[_Slot], Values], cause: Cause | None = None) -> Column:
-    return Column(meaning, cause, lambda r: np.where(r.slots[slot].present, formula(r.slots[slot]), ABSENT))
-
-
-#: Columns of a slot: meaning, formula and cause (default: the block's).
+#: Columns of a slot: meaning and cause (default: the block's).
 _SLOT: Final[dict[str, tuple[Any, ...]]] = {
-    "given": ("whether the row sets its layout", itemgetter("is_set"), Cause.FUSION),
-    "changed": ("whether the full layout differs from the default", itemgetter("changed")),
-    "minor_changed": (
-        "whether its minor-most dimension differs from the default's", itemgetter("minor_changed"), Cause.MINOR),
-    "distance": (
-        "share of dimension pairs ordered differently from the default, 0 to 1", itemgetter("distance")),
-    "contiguity": ("how much a copy from the default moves in one piece, 0 to 1", itemgetter("contiguity")),
-    "minor": ("log2 of 1 + the minor-most size", lambda s: log2p(s["minor"]), Cause.MINOR),
-    "default_minor": (
-        "log2 of 1 + the default's minor-most size", lambda s: log2p(s["default_minor"]), Cause.MINOR),
-    "minor_place": (
-        "the minor-most dimension counted from the last one, 0 = last", itemgetter("minor_place"), Cause.MINOR),
+    "given": ("whether the row sets its layout", Cause.FUSION),
+    "changed": ("whether the full layout differs from the default",),
+    "minor_changed": ("whether its minor-most dimension differs from the default's", Cause.MINOR),
+    "distance": ("share of dimension pairs ordered differently from the default, 0 to 1",),
+    "contiguity": ("how much a copy from the default moves in one piece, 0 to 1",),
+    "minor": ("log2 of 1 + the minor-most size", Cause.MINOR),
+    "default_minor": ("log2 of 1 + the default's minor-most size", Cause.MINOR),
+    "minor_place": ("the minor-most dimension counted from the last one, 0 = last", Cause.MINOR),
     "minor_role": (
-        "what the minor-most dimension is to a convolution, dot or reshape (index of its role)",
-        itemgetter("minor_role"), Cause.MINOR),
+        "what the minor-most dimension is to a convolution, dot or reshape (index of its role)", Cause.MINOR),
     "kept": (
         "log2 of 1 + the bytes that a set layout keeps from being fused away, in millionths of the bytes "
-        "that a fusing compiler stores", _Slot.kept, Cause.FUSION),
+        "that a fusing compiler stores", Cause.FUSION),
 }  # fmt: skip
+
+
+def _of_slot(slot: str, name: str, meaning: str, cause: Cause | None = None) -> Column:
+    def formula(rows: _Rows) -> Values:
+        return np.where(rows.related[slot] >= 0, rows.of_slot(slot, name), ABSENT)
+
+    return Column(meaning, cause, formula)
 
 
 class InstanceRow(NodeBlock):
@@ -163,21 +159,14 @@ class InstanceRow(NodeBlock):
 
     cause = Cause.CHANGE
     columns = {
-        "row__given__count": Column("slots that the row sets", Cause.FUSION, lambda r: r.slots_with("is_set")),
+        "row__given__count": Column("slots that the row sets", Cause.FUSION, lambda r: r.slots_with("given")),
         "row__changed__count": Column(
             "slots whose full layout differs from the default", None, lambda r: r.slots_with("changed")),
-        **{f"{slot}__{name}__row": _of_slot(slot, *spec) for slot in LAYOUT_SLOTS for name, spec in _SLOT.items()},
+        **{
+            f"{slot}__{name}__row": _of_slot(slot, name, *spec)
+            for slot in LAYOUT_SLOTS for name, spec in _SLOT.items()
+        },
     }  # fmt: skip
-
-
-_OPERAND: Final = {
-    "bytes": "log2 of 1 + the tensor's bytes",
-    "share": "log2 of 1 + its millionths of the graph's bytes",
-    "opcode": "opcode group of what makes the tensor",
-    "configurable": "whether that is a configurable node",
-    "fanout": "consumers of the tensor",
-    "fused": "whether a fusing compiler would not store the tensor",
-}
 
 
 class InstanceOperands(NodeBlock):
@@ -212,10 +201,6 @@ class InstanceSurroundings(NodeBlock):
 
 def _of_output(meaning: str, formula: Callable[[OutputRows], Values], cause: Cause | None = None) -> Column:
     return Column(meaning, cause, lambda r: np.where(r.outputs.is_set, formula(r.outputs), ABSENT))
-
-
-_ENDS: Final = {"minor": "minor-most", "second": "second minor-most"}
-_MILLIONTHS: Final = "log2 of 1 + millionths of the bytes that a fusing compiler stores"
 
 
 class InstanceOutput(NodeBlock):

@@ -1,7 +1,5 @@
 """Blocks of pair instances, and blocks common to all instances."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import numpy as np
@@ -10,7 +8,6 @@ from numpy.typing import NDArray
 from xlarank.features.block import Block, Cause, Scope
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.slot_pairs import Combinations, PairLayouts
-from xlarank.features.program.program_context import opcode_group
 from xlarank.features.program.tensors import Floats, Ints, log2p, millionths
 
 #: Maximum number of combinations of a graph; pairs with most are dropped first, to bound memory.
@@ -19,6 +16,13 @@ _MOST_COMBINATIONS: Final = 1 << 21
 _COUNTED, _BATCH = 1 << 20, 1 << 16
 #: Value of a column that does not apply; all others are 0 or more.
 ABSENT: Final = -1.0
+_SIDE: Final = {
+    "given": "whether this side sets a layout",
+    "changed": "whether this side's full layout differs from its default",
+    "minor": "log2 of 1 + the minor-most size on this side",
+    "distance": "share of dimension pairs this side orders differently from its default",
+    "opcode": "opcode group of the node on this side",
+}
 
 
 class InstanceContext:
@@ -48,20 +52,16 @@ class InstanceContext:
             self.by_relation.append(combinations)
             self.total += combinations.total
         self.pairs, self.first, self.width = (np.concatenate(part) for part in zip(*parts, strict=True))
-        self.frequency = self._frequency()
-        self.taken = np.flatnonzero(self.frequency)
-
-    def _frequency(self) -> Ints:
         left, left_slot, right, right_slot, _ = self.pairs.T
-        request, codes = self.layout.requested.by_row(self.layout), self.layout.table.codes
-        frequency = np.zeros(self.total, np.int64)
+        request, codes = layout.requested.by_row(layout), layout.table.codes
+        self.frequency = np.zeros(self.total, np.int64)
         step = max(1, _COUNTED // max(1, len(self.pairs)))
         for at in range(0, len(codes) if self.total else 0, step):
             row = codes[at : at + step]
             requests = request[row[:, left], left_slot], request[row[:, right], right_slot]
             combination = self.first + requests[0] * self.width + requests[1]
-            frequency += np.bincount(combination.reshape(-1), minlength=self.total)
-        return frequency
+            self.frequency += np.bincount(combination.reshape(-1), minlength=self.total)
+        self.taken = np.flatnonzero(self.frequency)
 
     def __len__(self) -> int:
         return len(self.rows) + len(self.taken)
@@ -71,15 +71,6 @@ class InstanceBlock(Block):
     """Columns of instances: `compute` gives ``(instances, columns)``, in the order of `InstanceContext`."""
 
     scope = Scope.INSTANCE
-
-
-_SIDE: Final = {
-    "given": "whether this side sets a layout",
-    "changed": "whether this side's full layout differs from its default",
-    "minor": "log2 of 1 + the minor-most size on this side",
-    "distance": "share of dimension pairs this side orders differently from its default",
-    "opcode": "opcode group of the node on this side",
-}
 
 
 class InstancePair(InstanceBlock):
@@ -105,16 +96,15 @@ class InstancePair(InstanceBlock):
         for relation, combinations in enumerate(context.by_relation):
             end = start + combinations.total
             taken = context.taken[(context.taken >= start) & (context.taken < end)] - start
-            batches = (taken[first : first + _BATCH] for first in range(0, len(taken), _BATCH))
-            parts += [self._values(context.layout, combinations, relation, batch) for batch in batches]
+            for at in range(0, len(taken), _BATCH):
+                parts.append(self._values(context.layout, combinations, relation, taken[at : at + _BATCH]))
             start = end
         return np.concatenate(parts)
 
     def _values(
         self, context: LayoutContext, combinations: Combinations, relation: int, taken: Ints
     ) -> NDArray[np.float32]:
-        pairs = combinations.pairs
-        pair, left, right = combinations.sides(taken)
+        pairs, (pair, left, right) = combinations.pairs, combinations.sides(taken)
         requested, made, sides_set = PairLayouts(context, pairs).layouts(pair, left, right)
         table: dict[str, NDArray[Any]] = {
             "pair__kind__number": np.full(len(pair), relation),
@@ -127,17 +117,12 @@ class InstancePair(InstanceBlock):
             "pair__bytes__share": millionths(pairs.bytes[pair], context.bytes.sum()),
             "pair__turned__flag": ~pairs.straight[pair],
         }
-        group = opcode_group(context.graph.opcode[context.graph.configurable])
-        slots = list(context.slots.values())
-        for side, slot, node, types in (
-            ("left", pairs.left_slot[pair], pairs.left[pair], left),
-            ("right", pairs.right_slot[pair], pairs.right[pair], right),
-        ):
-            for what in ("given", "changed", "minor", "distance"):
-                name = "is_set" if what == "given" else what
-                values = np.stack([getattr(rows, name) for rows in slots])[slot, types]
+        for side, types in (("left", left), ("right", right)):
+            node, slot = getattr(pairs, side)[pair], getattr(pairs, f"{side}_slot")[pair]
+            for what, name in (("given", "is_set"), ("changed",) * 2, ("minor",) * 2, ("distance",) * 2):
+                values = np.stack([getattr(rows, name) for rows in context.slots.values()])[slot, types]
                 table[f"pair__{what}__{side}"] = log2p(values) if what == "minor" else values
-            table[f"pair__opcode__{side}"] = group[node]
+            table[f"pair__opcode__{side}"] = context.opcode_group[context.graph.configurable[node]]
         return np.stack([np.asarray(table[name], np.float32) for name in self.columns], axis=1)
 
 

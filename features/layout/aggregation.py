@@ -22,6 +22,7 @@ from xlarank.features.layout.slot_pairs import Combinations, Pairs
 from xlarank.features.program.program_context import COARSE_CLASSES
 from xlarank.features.program.tensors import Floats, Ints
 
+Codes = NDArray[np.integer[Any]]
 #: Quantities of combinations of rows: (pair, left type, right type) -> ``(combinations, n)``.
 PairQuantities = Callable[[Ints, Ints, Ints], Floats]
 #: Turns the aggregates of some configurations into a block's columns, ``(configs, columns)``.
@@ -36,41 +37,32 @@ _COMBINATIONS: Final = 1 << 22
 _SPARSE_NS, _DENSE_NS, _COUNT_NS, _ENTRY_NS = 0.18, 0.05, 1.5, 2.0
 
 
-class _OverNodes(NamedTuple):
-    """Sums or maxima over nodes of quantities per type of row or, with ``each_node``, per distinct row."""
-
-    maximum: bool
-    each_node: bool
-
-
-_Kind = _OverNodes | Pairs
-#: Quantities that are nonzero for the same nodes: their columns, the nodes, and values ``(T or R, columns)``.
-_Table = tuple[Ints | slice, NDArray[np.bool_] | slice, Floats]
-
-
 class Request(NamedTuple):
-    """Slice of the quantities of one kind of aggregation."""
+    """Slice of the quantities of one kind of aggregation: its function, and what it is over."""
 
-    kind: _Kind
+    kind: tuple[Callable[..., Callable[[Batch], Floats]], Pairs | bool]
     columns: slice
 
 
 class Batch:
     """Aggregates of a batch of configurations; index it with a `Request` to get ``(configs, quantities)``."""
 
-    def __init__(self, types: NDArray[np.integer], results: dict[_Kind, Floats]) -> None:
-        self._types, self._results = types, results
+    def __init__(self, codes: Codes, types: Codes, functions: dict[Any, Callable[[Batch], Floats]]) -> None:
+        self.codes, self.types = codes, types  # ``(configs, nodes)`` row and type of row that each node takes
+        self._functions, self._results = functions, dict[Any, Floats]()
 
     def __getitem__(self, request: Request) -> Floats:
+        if request.kind not in self._results:
+            self._results[request.kind] = self._functions[request.kind](self)
         return self._results[request.kind][:, request.columns]
 
     @cached_property
-    def by_node(self) -> NDArray[np.integer]:
-        """``(nodes, configs)`` the type of row that each node takes."""
-        return np.ascontiguousarray(self._types.T)
+    def by_node(self) -> Codes:
+        """``(nodes, configs)`` `types`, transposed."""
+        return np.ascontiguousarray(self.types.T)
 
     def __len__(self) -> int:
-        return len(self._types)
+        return len(self.types)
 
 
 class Aggregation:
@@ -78,8 +70,13 @@ class Aggregation:
 
     def __init__(self, context: LayoutContext) -> None:
         self._context = context
-        self._tables: dict[_OverNodes, list[Floats]] = {}
-        self._pairs: dict[Pairs, list[tuple[PairQuantities, Sequence[float]]]] = {}
+        self._parts: dict[Any, list[tuple[int, Any]]] = {}
+
+    def _request(self, plan: Callable[..., Any], over: Pairs | bool, width: int, part: Any) -> Request:
+        parts = self._parts.setdefault((plan, over), [])
+        first = sum(width for width, _ in parts)
+        parts.append((width, part))
+        return Request((plan, over), slice(first, first + width))
 
     def sum(
         self, values: Sequence[NDArray[Any]], over: Sequence[float] | float = 1.0, *, each_node: bool = False
@@ -90,7 +87,7 @@ class Aggregation:
         """
         table = np.stack(values, axis=1).astype(np.float64)
         table /= np.asarray(over, np.float64)
-        return self._request(_OverNodes(maximum=False, each_node=each_node), table)
+        return self._request(_node_sums, each_node, len(values), table)
 
     def shares(self, parts: Iterable[tuple[NDArray[Any], float]]) -> Request:
         """Request `sum` of (quantity, divisor) pairs."""
@@ -98,8 +95,7 @@ class Aggregation:
 
     def maximum(self, values: Sequence[NDArray[Any]], *, each_node: bool = False) -> Request:
         """Request the largest over nodes of quantities as in `sum`, at least 0."""
-        kind = _OverNodes(maximum=True, each_node=each_node)
-        return self._request(kind, np.stack(values, axis=1).astype(np.float64))
+        return self._request(_maxima, each_node, len(values), np.stack(values, axis=1).astype(np.float64))
 
     def sum_pairs(self, pairs: Pairs, quantities: PairQuantities, over: Sequence[float]) -> Request:
         """Request sums over pairs of quantities of their rows, divided by ``over``.
@@ -107,52 +103,17 @@ class Aggregation:
         ``quantities(pair, consumer's type of row, producer's)`` returns ``(combinations, len(over))``. It is
         evaluated once per combination of requested layouts and must depend on these only.
         """
-        earlier = self._pairs.setdefault(pairs, [])
-        first = sum(len(divisors) for _, divisors in earlier)
-        earlier.append((quantities, over))
-        return Request(pairs, slice(first, first + len(over)))
+        return self._request(_pair_sums, pairs, len(over), (quantities, over))
 
-    def _request(self, kind: _OverNodes, table: Floats) -> Request:
-        tables = self._tables.setdefault(kind, [])
-        first = sum(part.shape[1] for part in tables)
-        tables.append(table)
-        return Request(kind, slice(first, first + table.shape[1]))
-
-    def plan(self) -> Callable[[NDArray[np.int32]], Batch]:
-        """Return the function that computes the `Batch` of the codes of configurations."""
-        context, row_type = self._context, self._context.row_type.astype(np.int32)
-        sums: dict[_OverNodes, list[_Table]] = {}
-        maxima: dict[_OverNodes, list[Callable[[NDArray[np.integer]], Floats]]] = {}
-        for kind, tables in self._tables.items():
-            joined = np.concatenate(tables, axis=1)
-            if kind.maximum:
-                by_row = joined if kind.each_node else joined[row_type]
-                maxima[kind] = [_maximum(*both, context) for both in zip(joined.T, by_row.T, strict=True)]
-            elif kind.each_node:
-                sums[kind] = [(slice(None), slice(None), joined)]
-            else:
-                sums[kind] = _by_nodes(joined, context)
-        count = {kind: sum(table.shape[1] for table in self._tables[kind]) for kind in sums}
-        pair_sums = {pairs: _pair_sums(context, pairs, requests) for pairs, requests in self._pairs.items()}
-
-        def batch(codes: NDArray[np.int32]) -> Batch:
-            types = row_type[codes]
-            results: dict[_Kind, Floats] = {pairs: summed(types) for pairs, summed in pair_sums.items()}
-            aggregates = Batch(types, results)
-            for kind, tables in sums.items():
-                results[kind] = np.zeros((len(codes), count[kind]))
-                for columns, nodes, values in tables:
-                    entries = (codes if kind.each_node else types)[:, nodes]
-                    results[kind][:, columns] = _sum_entries(entries, values)
-            for kind, quantities in maxima.items():
-                by_node = np.ascontiguousarray(codes.T) if kind.each_node else aggregates.by_node
-                results[kind] = np.stack([most(by_node) for most in quantities], axis=1)
-            return aggregates
-
-        return batch
+    def functions(self) -> dict[Any, Callable[[Batch], Floats]]:
+        """Return the function of a `Batch` for each kind of aggregation."""
+        return {
+            (plan, over): plan(self._context, over, [part for _, part in parts])
+            for (plan, over), parts in self._parts.items()
+        }
 
 
-def _sum_entries(codes: NDArray[np.integer], table: Floats) -> Floats:
+def _sum_entries(codes: Codes, table: Floats) -> Floats:
     """Return the sum of ``table[code]`` over the codes of each configuration: ``(configs, columns of table)``.
 
     If codes repeat within a configuration, it pays to count them and multiply the dense counts.
@@ -166,54 +127,70 @@ def _sum_entries(codes: NDArray[np.integer], table: Floats) -> Floats:
     return np.asarray(code_counts(codes, len(table)) @ table)
 
 
-def _by_nodes(table: Floats, context: LayoutContext) -> list[_Table]:
-    """Split quantities ``(T, n)`` by the coarse classes of nodes for which they are not 0; leave out empty ones."""
-    classes = range(len(COARSE_CLASSES))
-    used = sum((table[context.type_coarse_class == coarse].any(axis=0) << coarse) for coarse in classes)
-    tables: list[_Table] = []
-    for members in np.unique(used[used > 0]):
-        columns, present = np.flatnonzero(used == members), (members >> context.coarse_class) & 1 > 0
-        nodes = slice(None) if present.all() else present
-        tables.append((columns, nodes, np.ascontiguousarray(table[:, columns])))
-    return tables
+def _node_sums(context: LayoutContext, each_node: bool, tables: Sequence[Floats]) -> Callable[[Batch], Floats]:
+    """Return the function that sums quantities, ``(T or R, n)``, over nodes.
+
+    Columns of a table by type are split by the coarse classes of nodes for which they are not 0.
+    """
+    table = np.concatenate(tables, axis=1)
+    parts: list[tuple[Ints | slice, NDArray[np.bool_] | slice, Floats]] = [(slice(None), slice(None), table)]
+    if not each_node:
+        classes = range(len(COARSE_CLASSES))
+        used = sum((table[context.type_coarse_class == coarse].any(axis=0) << coarse) for coarse in classes)
+        parts = []
+        for members in np.unique(used[used > 0]):
+            columns, present = np.flatnonzero(used == members), (members >> context.coarse_class) & 1 > 0
+            nodes = slice(None) if present.all() else present
+            parts.append((columns, nodes, np.ascontiguousarray(table[:, columns])))
+
+    def summed(batch: Batch) -> Floats:
+        total = np.zeros((len(batch), table.shape[1]))
+        for columns, nodes, values in parts:
+            total[:, columns] = _sum_entries((batch.codes if each_node else batch.types)[:, nodes], values)
+        return total
+
+    return summed
 
 
-def _maximum(values: Floats, row_values: Floats, context: LayoutContext) -> Callable[[NDArray[np.integer]], Floats]:
-    """Return the function of codes ``(nodes, configs)`` that computes the largest of a quantity over nodes.
+def _maxima(context: LayoutContext, each_node: bool, tables: Sequence[Floats]) -> Callable[[Batch], Floats]:
+    """Return the function that computes the largest of quantities, ``(T or R, n)``, over nodes, at least 0.
 
     Every node has at least the smallest of its rows. Nodes that never exceed the largest of these are skipped.
     """
-    ascending, rank = np.unique(values, return_inverse=True)
-    rank = rank.astype(np.min_scalar_type(max(0, len(ascending) - 1)))
-    floor, nodes = 0.0, np.zeros(0, np.int64)
-    if context.table.nodes:
-        start = context.table.start[:-1]
-        least, most = (reduce.reduceat(row_values, start) for reduce in (np.minimum, np.maximum))
-        floor = max(0.0, float(least.max()))
-        nodes = np.flatnonzero(most > floor)
+    start, of_column = context.table.start[:-1], []
+    for values in np.concatenate(tables, axis=1).T:
+        ascending, rank = np.unique(values, return_inverse=True)
+        floor, nodes = 0.0, np.zeros(0, np.int64)
+        if context.table.nodes:
+            row_values = values if each_node else values[context.row_type]
+            least, most = (reduce.reduceat(row_values, start) for reduce in (np.minimum, np.maximum))
+            floor = max(0.0, float(least.max()))
+            nodes = np.flatnonzero(most > floor)
+        of_column.append((ascending, rank.astype(np.min_scalar_type(max(0, len(ascending) - 1))), floor, nodes))
 
-    def largest(by_node: NDArray[np.integer]) -> Floats:
-        if len(nodes) == 0:
-            return np.full(by_node.shape[1], floor)
-        return np.asarray(np.maximum(ascending[rank[by_node[nodes]].max(axis=0)], floor))
+    def largest(batch: Batch) -> Floats:
+        by_node = np.ascontiguousarray(batch.codes.T) if each_node else batch.by_node
+        columns = np.zeros((len(batch), len(of_column)))
+        for column, (ascending, rank, floor, nodes) in zip(columns.T, of_column, strict=True):
+            column[:] = np.maximum(ascending[rank[by_node[nodes]].max(axis=0)], floor) if len(nodes) else floor
+        return columns
 
     return largest
 
 
 def _pair_sums(
     context: LayoutContext, pairs: Pairs, requests: Sequence[tuple[PairQuantities, Sequence[float]]]
-) -> Callable[[NDArray[np.integer]], Floats]:
-    """Return the function of codes ``(configs, nodes)`` that sums over one set of pairs.
+) -> Callable[[Batch], Floats]:
+    """Return the function that sums over one set of pairs.
 
     A pair takes few distinct combinations of requested layouts; the quantities of every combination are computed
     once and looked up.
     """
     over = np.concatenate([divisors for _, divisors in requests])
-    combinations = Combinations(context.requested, pairs)
-    number: NDArray[np.integer] = context.requested.number
-    base: NDArray[np.integer] = combinations.pair_first
-    width: NDArray[np.integer] = combinations.pair_width
-    offsets = pairs.left_slot * len(context.type_configurable), pairs.right_slot * len(context.type_configurable)
+    combinations, types = Combinations(context.requested, pairs), len(context.type_configurable)
+    number: Codes = context.requested.number
+    base: Codes = combinations.pair_first
+    width: Codes = combinations.pair_width
 
     def quantities(combination: Ints) -> Floats:
         sides = combinations.sides(combination)
@@ -227,12 +204,12 @@ def _pair_sums(
         known = np.ascontiguousarray(known[:, used])
         number, width, base = (array.astype(np.int32) for array in (number, width, base))
 
-    def summed(codes: NDArray[np.integer]) -> Floats:
-        total = np.zeros((len(codes), len(over)))
+    def summed(batch: Batch) -> Floats:
+        total = np.zeros((len(batch), len(over)))
         if len(pairs) == 0:
             return total
-        combination = number[codes[:, pairs.left] + offsets[0]] * width
-        combination += number[codes[:, pairs.right] + offsets[1]]
+        combination = number[batch.types[:, pairs.left] + pairs.left_slot * types] * width
+        combination += number[batch.types[:, pairs.right] + pairs.right_slot * types]
         combination += base
         table = known
         if table is None:
@@ -267,15 +244,15 @@ def compute_together(
     target = np.zeros((len(names), len(codes)), np.float32).T
     aggregation = Aggregation(context)
     prepared = [(block, block.prepare(context, aggregation)) for block in blocks if isinstance(block, LayoutBlock)]
-    places = [columns_of(block, names) for block, _ in prepared]
-    batch_of = aggregation.plan()
+    slices = [columns_of(block, names) for block, _ in prepared]
+    functions, row_type = aggregation.functions(), context.row_type.astype(np.int32)
     step = min(max(_CODES // context.configurable_nodes, _CONFIGS[0]), _CONFIGS[1])
     for start in range(0, len(codes), step):
-        batch = batch_of(codes[start : start + step])
-        for (block, finalize), columns in zip(prepared, places, strict=True):
+        rows = codes[start : start + step]
+        batch = Batch(rows, row_type[rows], functions)
+        for (block, finalize), columns in zip(prepared, slices, strict=True):
             values = batch[finalize] if isinstance(finalize, Request) else finalize(batch)
-            block.require_shape(values, len(batch), len(block.columns))
-            target[start : start + step, columns] = values
+            target[start : start + step, columns] = block.require_shape(values, len(batch), len(block.columns))
     return target
 
 

@@ -10,8 +10,6 @@ a few choices determine the configurations of hundreds of nodes. The rule was de
   and the next to the sublanes. It is the order that the compiler prefers.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -40,6 +38,23 @@ Order = tuple[int, ...]
 _AT_STAKE: Final = {
     "convolution": tuple(map(CONVOLUTION_ROLES.index, ("feature", "batch"))),
     "dot": tuple(map(DOT_ROLES.index, ("contracted", "rows"))),
+}
+_OF_SLOT: Final = {
+    "set__share": "share of configurable nodes whose {} layout is set",
+    "changed__share": "share of configurable nodes whose full {} layout differs from the default",
+    "changed_bytes__share": "share of the {} bytes laid out unlike the default",
+    "distance__mean": "mean share of dimension pairs of the {} ordered unlike the default",
+    "minor_changed__share": "share of configurable nodes whose {} has another minor-most dimension than by default",
+    "minor_changed_bytes__share": "share of the {} bytes with another minor-most dimension than by default",
+    "scattered_bytes__share": "{0} bytes times (1 - contiguity), over all {0} bytes; contiguity is "
+    "log(run) / log(elements) of the runs that a copy from the default moves whole",
+}
+_NODES: Final = "configurable nodes whose"
+_UNLIKE: Final = "have one shape but two layouts"
+_OF_KIND: Final = {
+    "turned__share": "mean over groups of tied {}s of the share of nodes with a turned output",
+    "turned_bytes__share": "bytes of turned outputs of {}s, over the output bytes of all configurable nodes",
+    "set_bytes__share": "bytes of set outputs of {}s, over the output bytes of all configurable nodes",
 }
 
 
@@ -81,17 +96,14 @@ def _tied(facts: LayoutFacts, k: int, operand_ranks: tuple[int, ...]) -> Tied:
     if opcode == "reshape" and tensors[1] >= 0:
         return _reshape(output, operands[0], reshape_blocks(facts, tensors[None])[0].tolist())
     pairs = _at_stake(opcode, [output, *operands], facts.roles[k]) if (tensors >= 0).all() else None
-    key: tuple[Any, ...]
     if pairs is None:  # sizes do not match, or another opcode
         first = cheaper(output, tuple(reversed(range(len(output))))[:2])
-        key = operand_ranks, first
+        key: tuple[Any, ...] = (operand_ranks, first)
     else:
-        first, *others = map(cheaper, (output, *operands), pairs)
-        if opcode == "convolution":
-            key = first, *others
-        elif {len(output), *map(len, operands)} == {2}:
+        first, *others = key = tuple(map(cheaper, (output, *operands), pairs))
+        if opcode == "dot" and {len(output), *map(len, operands)} == {2}:
             key = (first,)
-        else:  # either operand of a dot may come first
+        elif opcode == "dot":  # either operand may come first
             key = first, *sorted((len(shape), *order) for shape, order in zip(operands, others, strict=True))
     return Tied((opcode, len(output), *key), tuple(dict.fromkeys([first, first[::-1]])))
 
@@ -100,16 +112,16 @@ def _at_stake(opcode: str, shapes: Sequence[Shape], roles: NDArray[np.integer]) 
     """Return the dimensions at stake of output, input and kernel; None if there are none or sizes do not fit."""
     if opcode not in _AT_STAKE:
         return None
-    held = [[np.flatnonzero(slot == role).tolist() for role in _AT_STAKE[opcode]] for slot in roles]
+    slots = [[np.flatnonzero(slot == role).tolist() for role in _AT_STAKE[opcode]] for slot in roles]
     if opcode == "dot":
         batch = [shapes[0][d] for d in np.flatnonzero(roles[0] == DOT_ROLES.index("batch"))]
-        for slot, free in ((1, held[0][1]), (2, held[0][0])):
-            held[slot] = _first_of_equals(shapes[slot], [shapes[0][d] for d in free], batch)
-    output, left, right = (tuple(dim for dims in slot for dim in dims[-1:]) for slot in held)
-    sizes = [[sorted(shape[d] for d in dims) for dims in slot] for shape, slot in zip(shapes, held, strict=True)]
+        for number, free in ((1, slots[0][1]), (2, slots[0][0])):
+            slots[number] = _first_of_equals(shapes[number], [shapes[0][d] for d in free], batch)
+    output, left, right = (tuple(dim for dims in slot for dim in dims[-1:]) for slot in slots)
+    sizes = [[sorted(shape[d] for d in dims) for dims in slot] for shape, slot in zip(shapes, slots, strict=True)]
     if opcode == "convolution":
-        whole = len(output) == len(left) == len(right) == 2
-        fits = whole and sizes[1][1] == sizes[0][1] and sizes[2][0] == sizes[0][0]
+        fits = len(output) == len(left) == len(right) == 2
+        fits = fits and sizes[1][1] == sizes[0][1] and sizes[2][0] == sizes[0][0]
     else:
         fits = sizes[1][0] == sizes[2][0] != []
     # at equal cost the kernel's later dimension comes first
@@ -139,11 +151,10 @@ def _reshape(output: Shape, operand: Shape, blocks: Sequence[Sequence[int]]) -> 
     orders = []
     for block_order in permutations(reversed(range(count))):
         rank = {number: index for index, number in enumerate(block_order)} | {-1: count}
-        keys = (
-            [(rank[block], size == 1, -d) for d, (block, size) in enumerate(zip(numbers, shape, strict=False))]
+        orders.append(tuple(
+            tuple(sorted(range(len(shape)), key=lambda d: (rank[numbers[d]], shape[d] == 1, -d)))
             for numbers, shape in zip(blocks, shapes, strict=True)
-        )
-        orders.append(tuple(tuple(-d for *_, d in sorted(key)) for key in keys))
+        ))  # fmt: skip
     preferred = [cheaper(shape, tuple(reversed(range(len(shape))))) for shape in shapes]
     signature = ("reshape", len(output), len(operand), *orders, *(preferred if count > 1 else []))
     return Tied(signature, tuple(dict.fromkeys(out for out, _ in orders)), optional=True)
@@ -166,18 +177,6 @@ def cheaper(shape: Shape, dimensions: Order) -> Order:
     return min(permutations(dimensions, 2), key=padded, default=dimensions)
 
 
-_OF_SLOT: Final = {
-    "set__share": "share of configurable nodes whose {} layout is set",
-    "changed__share": "share of configurable nodes whose full {} layout differs from the default",
-    "changed_bytes__share": "share of the {} bytes laid out unlike the default",
-    "distance__mean": "mean share of dimension pairs of the {} ordered unlike the default",
-    "minor_changed__share": "share of configurable nodes whose {} has another minor-most dimension than by default",
-    "minor_changed_bytes__share": "share of the {} bytes with another minor-most dimension than by default",
-    "scattered_bytes__share": "{0} bytes times (1 - contiguity), over all {0} bytes; contiguity is "
-    "log(run) / log(elements) of the runs that a copy from the default moves whole",
-}
-
-
 class SlotChange(LayoutBlock):
     """Layouts set and changed per slot: sums over configurable nodes, divided by their number or bytes."""
 
@@ -190,12 +189,11 @@ class SlotChange(LayoutBlock):
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
         parts: list[tuple[NDArray[Any], float]] = []
-        nodes = context.configurable_nodes
         for rows in context.slots.values():
-            bytes_, total = rows.bytes, rows.total_bytes
-            parts += [(rows.is_set, nodes), (rows.changed, nodes), (rows.changed * bytes_, total)]
-            parts += [(rows.distance, nodes), (rows.minor_changed, nodes), (rows.minor_changed * bytes_, total)]
-            parts.append(((1 - rows.contiguity) * bytes_, total))
+            nodes, total = context.configurable_nodes, rows.total_bytes
+            parts += [(rows.is_set, nodes), (rows.changed, nodes), (rows.changed * rows.bytes, total)]
+            parts += [(rows.distance, nodes), (rows.minor_changed, nodes), (rows.minor_changed * rows.bytes, total)]
+            parts.append(((1 - rows.contiguity) * rows.bytes, total))
         return aggregation.shares(parts)
 
 
@@ -248,10 +246,6 @@ class ChangeByClass(LayoutBlock):
         )
 
 
-_NODES: Final = "configurable nodes whose"
-_UNLIKE: Final = "have one shape but two layouts"
-
-
 class InnerChange(LayoutBlock):
     """Nodes whose tensors of equal shape differ in layout (an implicit transpose), or are set to the same one."""
 
@@ -269,24 +263,17 @@ class InnerChange(LayoutBlock):
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
-        output, input_, kernel = context.slots.values()
-        dims = [context.dims[context.slot_tensor[context.type_configurable, number]] for number in range(3)]
-        same = [(dims[a] == dims[b]).all(axis=1) for a, b in ((0, 1), (0, 2), (1, 2))]
-        with_input = same[0] & (output.key != input_.key) & (input_.bytes > 0)
-        with_kernel = same[1] & (output.key != kernel.key) & (kernel.bytes > 0)
-        operands = same[2] & (input_.key != kernel.key) & (kernel.bytes > 0)
+        output, input_, kernel = slots = list(context.slots.values())
+        dims = context.dims[context.slot_tensor[context.type_configurable]]
+        with_input, with_kernel, operands = (
+            (dims[:, a] == dims[:, b]).all(axis=1) & (slots[a].key != slots[b].key) & (slots[b].bytes > 0)
+            for a, b in ((0, 1), (0, 2), (1, 2))
+        )
         like_input = output.is_set & input_.is_set & (output.key == input_.key)
         like_kernel = input_.is_set & kernel.is_set & (input_.key == kernel.key)
         tables = [with_input, with_input * output.bytes, with_kernel, operands, like_input, like_kernel]
         nodes = context.configurable_nodes
         return aggregation.sum(tables, over=[nodes, output.total_bytes, nodes, nodes, nodes, nodes])
-
-
-_OF_KIND: Final = {
-    "turned__share": "mean over groups of tied {}s of the share of nodes with a turned output",
-    "turned_bytes__share": "bytes of turned outputs of {}s, over the output bytes of all configurable nodes",
-    "set_bytes__share": "bytes of set outputs of {}s, over the output bytes of all configurable nodes",
-}
 
 
 class TiedGroups(LayoutBlock):

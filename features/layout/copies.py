@@ -3,13 +3,10 @@
 A copy is needed if a consumer requests another layout of a tensor than its producer or another consumer.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from xlarank.features.block import Block, Cause, Column, Scope, Tier
@@ -19,6 +16,7 @@ from xlarank.features.layout.slot_pairs import FARTHEST, PairLayouts
 from xlarank.features.program.program_context import OPCODE_CLASSES
 from xlarank.features.program.tensors import Floats, Ints, layout_key, log2p
 
+_ELEMENTWISE: Final = OPCODE_CLASSES.index("elementwise")
 _COMPARED: Final = {
     "clash{}__share": "share of {} with two different layouts set",
     "clash{}_bytes__share": "share of the bytes of {} with two different layouts set",
@@ -28,6 +26,8 @@ _COMPARED: Final = {
     "half{}_bytes__share": "share of the bytes of {} with one layout set, unlike the other's default",
     "agree{}__share": "share of {} with one layout set on both sides",
 }
+_HEAVY: Final = ("convolution", "dot", "reduce", "transpose")
+_REACH: Final = range(1, 6)
 
 
 class Disagreement(LayoutBlock):
@@ -82,20 +82,19 @@ class DisagreementByClass(LayoutBlock):
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
         total = max(1.0, float(sum(pairs.bytes.sum() for pairs in context.pairs)))
+        classes, of_node = np.arange(len(OPCODE_CLASSES)), context.configurable_class[:, None]
+
+        def mismatched_bytes(layouts: PairLayouts, pair: Ints, left: Ints, right: Ints) -> Floats:
+            wanted, made, _ = layouts.layouts(pair, left, right)
+            sides = (of_node[side[pair]] == classes for side in (layouts.pairs.left, layouts.pairs.right))
+            moved = (wanted != made) * layouts.pairs.bytes[pair]
+            return np.asarray(moved[:, None] * np.concatenate([*sides], axis=1))
+
         requests = []
         for pairs in context.pairs:
-            sides = (context.configurable_class[side][:, None] for side in (pairs.left, pairs.right))
-            member = np.concatenate([side == np.arange(len(OPCODE_CLASSES)) for side in sides], axis=1)
-            mismatched = partial(_mismatched_bytes, PairLayouts(context, pairs), member)
-            requests.append(aggregation.sum_pairs(pairs, mismatched, [total] * len(self.columns)))
+            function = partial(mismatched_bytes, PairLayouts(context, pairs))
+            requests.append(aggregation.sum_pairs(pairs, function, [total] * len(self.columns)))
         return lambda batch: np.add.reduce([batch[hop] for hop in requests])
-
-
-def _mismatched_bytes(
-    layouts: PairLayouts, member: NDArray[np.bool_], pair: Ints, left: Ints, right: Ints
-) -> Floats:
-    wanted, made, _ = layouts.layouts(pair, left, right)
-    return np.asarray(((wanted != made) * layouts.pairs.bytes[pair])[:, None] * member[pair])
 
 
 class Propagation(LayoutBlock):
@@ -123,11 +122,10 @@ class Propagation(LayoutBlock):
         makers, first = np.unique(right, return_index=True)
         set_key = np.concatenate([rows.is_set * rows.key for rows in context.slots.values()]).astype(np.int32)
         offset = (pairs.left_slot * len(context.type_configurable))[:, None].astype(np.int32)
-        passing = context.configurable_class[left] == OPCODE_CLASSES.index("elementwise")
-        ids = context.graph.configurable
+        passing, ids = context.configurable_class[left] == _ELEMENTWISE, context.graph.configurable
         passing &= (context.dims[ids[left]] == context.dims[ids[right]]).all(axis=1)
         passed, first_passed = np.unique(left[passing], return_index=True)
-        by_left = np.flatnonzero(passing)[first_passed]
+        maker = right[np.flatnonzero(passing)[first_passed]]
         default, node_bytes = layout_key(context.default_layout[ids])[:, None], context.bytes[ids]
         count, total = max(1, len(left)), max(1.0, float(bytes_.sum()))
         nodes, output_bytes = context.configurable_nodes, context.slots["output"].total_bytes
@@ -141,7 +139,7 @@ class Propagation(LayoutBlock):
                 requested = np.where(free, made[left], set_by_consumer)
                 most = np.maximum.reduceat(requested, first, axis=0)
                 made[makers] = np.where(made[makers] == 0, most, made[makers])
-                made[passed] = np.where(made[passed] == 0, made[right[by_left]], made[passed])
+                made[passed] = np.where(made[passed] == 0, made[maker], made[passed])
             requested = np.where(free, made[left], set_by_consumer)
             settled = made[right]
             copied = (requested > 0) & (settled > 0) & (requested != settled)
@@ -150,10 +148,6 @@ class Propagation(LayoutBlock):
             return np.stack([copied.sum(axis=0) / count, moved, unlike.sum(axis=0) / nodes, turned], axis=1)
 
         return finalize
-
-
-_HEAVY: Final = ("convolution", "dot", "reduce", "transpose")
-_REACH: Final = range(1, 6)
 
 
 class ConfigurableNodes(Block):
@@ -174,20 +168,13 @@ class ConfigurableNodes(Block):
     }
 
     def compute(self, context: LayoutContext) -> Floats:
-        ids = context.graph.configurable
+        count, nodes = len(context.graph.configurable), context.graph.nodes
         classes = np.bincount(context.configurable_class, minlength=len(OPCODE_CLASSES))
-        reached = np.zeros(context.graph.nodes)
-        reached[ids] = 1.0
-        within = []
+        reached, within = (context.configurable_index >= 0).astype(np.float64), []
         for _ in _REACH:
             reached = np.minimum(reached + context.neighbours @ reached, 1.0)
             within.append(reached.mean())
-        sizes = [np.log2(1 + len(ids)), len(ids) / context.graph.nodes]
-        return np.array([*sizes, *(classes / context.configurable_nodes), *within])
-
-
-_DIRECTIONS: Final = {"down": "operands", "up": "consumers", "around": "neighbours"}
-_POWERS: Final = (1, 2)
+        return np.array([np.log2(1 + count), count / nodes, *(classes / context.configurable_nodes), *within])
 
 
 class ChangedSurroundings(LayoutBlock):
@@ -204,8 +191,8 @@ class ChangedSurroundings(LayoutBlock):
     columns = {
         f"neighbourhood__{direction}_{what}_{power}hop__share": f"{meaning}, mean over the {nodes} {power} edge(s) "
         "away, summed over changed nodes, over the same of all configurable nodes"
-        for direction, nodes in _DIRECTIONS.items()
-        for power in _POWERS
+        for direction, nodes in (("down", "operands"), ("up", "consumers"), ("around", "neighbours"))
+        for power in (1, 2)
         for what, meaning in (
             ("bytes", "log2(1 + output bytes)"),
             *((name, f"share of {name} nodes") for name in _HEAVY),

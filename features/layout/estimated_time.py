@@ -1,7 +1,5 @@
 """Columns of the estimated time of a program, by `xlarank.features.layout.time_model`."""
 
-from __future__ import annotations
-
 from math import log2
 from typing import Final
 
@@ -10,7 +8,7 @@ import numpy as np
 from xlarank.features.block import Block, Cause, Scope
 from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock
 from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.layout.time_model import KINDS
+from xlarank.features.layout.time_model import KINDS, PEAK_FLOPS
 from xlarank.features.program.tensors import Floats
 
 #: Their sum is log2 of the estimated time; two float32 columns keep more digits.
@@ -32,7 +30,7 @@ class FastestTime(Block):
     columns = {FASTEST: "least estimated nanoseconds of all configurable nodes, log2"}
 
     def compute(self, context: LayoutContext) -> Floats:
-        return np.array([log2(_total(context.times.fastest_ns))])
+        return np.array([log2(max(float(context.times.fastest_ns.sum()), _SHORTEST))])
 
 
 class EstimatedTime(LayoutBlock):
@@ -56,12 +54,12 @@ class EstimatedTime(LayoutBlock):
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
         model, node = context.times, context.type_configurable
-        default, fastest = _total(model.default_ns), _total(model.fastest_ns)
+        default, fastest = (max(float(ns.sum()), _SHORTEST) for ns in (model.default_ns, model.fastest_ns))
         change = (model.type_ns - model.default_ns[node]) / default
         slower = model.type_ns - model.fastest_ns[node] > 1e-3 * fastest
         by_kind = [change * (model.kind[node] == kind) for kind in range(len(KINDS))]
         summed, largest = aggregation.sum([model.type_ns, *by_kind, slower]), aggregation.maximum([change])
-        unpadded = float(model.unpadded_ns.sum())
+        unpadded = float((1e9 * model.work / PEAK_FLOPS).sum())
 
         def finalize(batch: Batch) -> Floats:
             total, *changes, slower = batch[summed].T
@@ -72,7 +70,3 @@ class EstimatedTime(LayoutBlock):
             return np.stack([*logs, *changes, batch[largest][:, 0], idle, np.log2(1 + slower)], axis=1)
 
         return finalize
-
-
-def _total(times: Floats) -> float:
-    return max(float(times.sum()), _SHORTEST)

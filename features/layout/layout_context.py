@@ -6,6 +6,7 @@ XLA's layout assignment propagates the layout of an output through elementwise o
 
 from __future__ import annotations
 
+from dataclasses import fields
 from functools import cached_property
 from itertools import permutations
 from typing import Final
@@ -15,23 +16,13 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from xlarank.data.graph import LayoutGraph
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
 from xlarank.features.layout.row_types import LayoutFacts
 from xlarank.features.layout.slot_pairs import Pairs, RequestedLayouts, connected_pairs, sibling_pairs
 from xlarank.features.layout.time_model import TimeModel
 from xlarank.features.program.program_context import COARSE_CLASSES, OPCODE_CLASSES
 from xlarank.features.program.slots import CONVOLUTION_ROLES, DOT_ROLES, RESHAPE_ROLES
-from xlarank.features.program.tensors import (
-    TPU,
-    Floats,
-    Ints,
-    Tiling,
-    complete_layout,
-    log2p,
-    minor_sizes,
-    packed_waste,
-)
+from xlarank.features.program.tensors import Floats, Ints, Tiling, complete_layout, log2p, minor_sizes, packed_waste
 
 #: Roles of the dimensions of configurable nodes, by kind.
 CLASS_ROLES: Final = dict(zip(COARSE_CLASSES[:3], (CONVOLUTION_ROLES, DOT_ROLES, RESHAPE_ROLES), strict=True))
@@ -53,11 +44,10 @@ class Regions:
     """
 
     def __init__(self, facts: LayoutFacts) -> None:
-        graph = facts.graph
+        graph, rank = facts.graph, facts.rank
         consumer, operand = graph.edges.T
-        joins = (facts.dims[consumer] == facts.dims[operand]).all(axis=1) & (facts.rank[consumer] > 0)
-        joins &= facts.rank[consumer] == facts.rank[operand]
-        joins &= facts.opcode_class[consumer] == _ELEMENTWISE
+        joins = (facts.opcode_class[consumer] == _ELEMENTWISE) & (rank[consumer] > 0)
+        joins &= (facts.dims[consumer] == facts.dims[operand]).all(axis=1) & (rank[consumer] == rank[operand])
         links = sparse.coo_array((joins[joins], (consumer[joins], operand[joins])), shape=(graph.nodes,) * 2)
         count, component = connected_components(links, directed=False)
         self.of: Ints = component.astype(np.int64)
@@ -65,17 +55,16 @@ class Regions:
         self.bytes = np.bincount(self.of, np.where(facts.fused, 0.0, facts.bytes), minlength=count)
         self.makers = np.bincount(self.of[graph.configurable], minlength=count)
         self.made, self.read = (np.zeros((count, len(ROLE_NAMES), MAX_RANK), bool) for _ in range(2))
-        first = 0
-        for kind, roles in enumerate(CLASS_ROLES.values()):
-            for slot in range(2 if roles is RESHAPE_ROLES else len(LAYOUT_SLOTS)):
+        for kind, roles in CLASS_ROLES.items():
+            first = ROLE_NAMES.index(f"{kind}_{roles[0]}")
+            for slot in range(2 if kind == "reshape" else len(LAYOUT_SLOTS)):
                 tensor, role = facts.slot_tensor[:, slot], facts.roles[:, slot]
-                members = (facts.coarse_class == kind) & (tensor >= 0)
+                members = (facts.coarse_class == COARSE_CLASSES.index(kind)) & (tensor >= 0)
                 node, dim = np.nonzero((role >= 0) & members[:, None])
                 (self.read if slot else self.made)[self.of[tensor[node]], first + role[node, dim], dim] = True
-            first += len(roles)
         # a reduction lists what it removes; its other operand, the initial value, has no dimensions
         self.reduced = np.zeros((count, MAX_RANK), bool)
-        fewer = facts.rank[operand] - facts.rank[consumer]
+        fewer = rank[operand] - rank[consumer]
         at = np.flatnonzero((facts.opcode_class[consumer] == _REDUCE) & (fewer > 0))
         listed = facts.column("dimensions_0", MAX_RANK).astype(np.int64)[consumer[at]]
         removed = (np.arange(MAX_RANK) < fewer[at, None]) & (listed >= 0) & (listed < MAX_RANK)
@@ -94,26 +83,25 @@ class OutputRows:
             those of all tensors that a fusing compiler stores.
     """
 
-    def __init__(self, facts: LayoutFacts, regions: Regions) -> None:
-        ids, index = facts.graph.configurable, facts.table.node
-        node = ids[index]
-        set_layout = facts.table.rows[:, :MAX_RANK].astype(np.int64)
-        layout = complete_layout(set_layout, facts.default_layout[node])
-        element, tiling = facts.element_bytes, facts.tiling
-        default = packed_waste(facts.dims[ids], facts.default_layout[ids], element[ids], tiling)
-        least = np.minimum(default, least_waste(facts.dims[ids], facts.rank[ids], element[ids], tiling))
-        stored = max(1.0, float(facts.bytes[~facts.fused].sum()))
+    def __init__(self, context: LayoutContext) -> None:
+        nodes, index, tiling = context.graph.configurable, context.table.node, context.tiling
+        dims, element, node = context.dims[nodes], context.element_bytes[nodes], nodes[index]
+        set_layout = context.table.rows[:, :MAX_RANK].astype(np.int64)
+        layout = complete_layout(set_layout, context.default_layout[node])
+        default = packed_waste(dims, context.default_layout[nodes], element, tiling)
+        least = np.minimum(default, least_waste(dims, context.rank[nodes], element, tiling))
+        stored = max(1.0, float(context.bytes[~context.fused].sum()))
         self.is_set = set_layout[:, 0] >= 0
         self.minor, self.second = layout[:, 0], layout[:, 1]
-        self.second_size = log2p(minor_sizes(facts.dims[node], layout)[1])
-        self.second_place = np.where(self.second >= 0, facts.rank[node] - self.second, 0)
-        self.padded: Floats = 1 + packed_waste(facts.dims[node], layout, element[node], tiling)
+        self.second_size = log2p(minor_sizes(dims[index], layout)[1])
+        self.second_place = np.where(self.second >= 0, context.rank[node] - self.second, 0)
+        self.padded: Floats = 1 + packed_waste(dims[index], layout, element[index], tiling)
         self.least, self.default = 1 + least[index], 1 + default[index]
-        self.bytes = facts.bytes[node] / stored
-        region = regions.of[node]
+        self.bytes = context.bytes[node] / stored
+        self._regions = regions = context.regions
+        self._region = region = regions.of[node]
         self.region_tensors, self.region_makers = regions.tensors[region], regions.makers[region]
-        self.region_bytes = np.maximum(regions.bytes[region], facts.bytes[node]) / stored
-        self._region, self._regions = region, regions
+        self.region_bytes = np.maximum(regions.bytes[region], context.bytes[node]) / stored
 
     def in_region(self, end: str, table: str, role: int | None = None) -> NDArray[np.bool_]:
         """Look up the ``minor`` or ``second`` dimension of each output in a table of `Regions`, ``(R,)``."""
@@ -141,51 +129,32 @@ def least_waste(dims: Ints, rank: Ints, element_bytes: Floats, tiling: Tiling) -
 
 
 class LayoutContext(LayoutFacts):
-    """Quantities that layout blocks share, and columns that earlier blocks have computed."""
+    """Quantities that layout blocks share, each computed on first use.
 
-    def __init__(self, graph: LayoutGraph, tiling: Tiling = TPU) -> None:
-        super().__init__(graph, tiling)
-        self.columns: dict[str, NDArray[np.float32]] = {}
+    Attributes:
+        pairs: consumers and the producers of their operands, by the edges between: 1, 2, and 3 or more.
+        siblings: pairs of operand slots that read the same tensor.
+    """
 
-    @cached_property
-    def requested(self) -> RequestedLayouts:
-        return RequestedLayouts(self)
-
-    @cached_property
-    def regions(self) -> Regions:
-        return Regions(self)
-
-    @cached_property
-    def output_rows(self) -> OutputRows:
-        return OutputRows(self, self.regions)
-
-    @cached_property
-    def times(self) -> TimeModel:
-        return TimeModel(self)
-
-    @cached_property
-    def pairs(self) -> list[Pairs]:
-        """Consumers and the producers of their operands, by the edges between: 1, 2, and 3 or more."""
-        return connected_pairs(self)
+    requested = cached_property(RequestedLayouts)
+    regions = cached_property(Regions)
+    output_rows = cached_property(OutputRows)
+    times = cached_property(TimeModel)
+    pairs = cached_property(connected_pairs)
+    siblings = cached_property(sibling_pairs)
 
     @cached_property
     def straight_pairs(self) -> Pairs:
         """All `pairs` whose dimensions keep their order along the path, concatenated."""
-        pairs = Pairs.concatenate(self.pairs)
-        return pairs.take(np.flatnonzero(pairs.straight))
-
-    @cached_property
-    def siblings(self) -> Pairs:
-        """Pairs of operand slots that read the same tensor."""
-        return sibling_pairs(self)
+        straight = [pairs.take(np.flatnonzero(pairs.straight)) for pairs in self.pairs]
+        return Pairs(*(np.concatenate([getattr(p, field.name) for p in straight]) for field in fields(Pairs)))
 
     @cached_property
     def near(self) -> list[sparse.csr_array]:
         """Sparse ``(K, K)`` for 1 and 2 hops: 1 for nodes exactly that many edges apart, in either direction."""
-        ids = self.graph.configurable
-        once = sparse.csr_array(self.neighbours[ids])
-        near = sparse.csr_array(once[:, ids])
-        far = sparse.csr_array(once @ self.neighbours[:, ids])
+        nodes = self.graph.configurable
+        once = sparse.csr_array(self.neighbours[nodes])
+        near, far = sparse.csr_array(once[:, nodes]), sparse.csr_array(once @ self.neighbours[:, nodes])
         far.data[:] = 1.0
         far = sparse.csr_array(far - far.multiply(near))
         far.setdiag(0.0)

@@ -1,7 +1,5 @@
 """Memory lost to padding, and the dimensions along the hardware's lanes and sublanes by role, position and size."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, ClassVar, Final
@@ -26,13 +24,41 @@ _WASTE: Final = {
 }
 
 
-#: A quantity of `xlarank.features.layout.row_types.tensor_physics`, and a coarse class or None for all nodes.
+#: A quantity of `xlarank.features.layout.row_types.SlotRows`, and a coarse class or None for all nodes.
 _Subset = tuple[str, str | None]
+_MISFITS = {
+    "largest": "largest dimension is not minor-most",
+    "lanes": "minor-most size is no multiple of the lanes (128)",
+    "sublanes": "second minor-most size is no multiple of the sublanes (8)",
+}
+_SUMMED: Final = {
+    "excess": "bytes that regions of set outputs are padded beyond the layout that pads least",
+    "own_excess": "the same of the set outputs alone",
+    "padded": "bytes that regions of set outputs take in tiles",
+    "set": "true bytes of set outputs",
+}
+_LARGEST: Final = {
+    "excess": "largest of the bytes that the region of a set output is padded beyond the least",
+    "padded": "largest of the bytes that the region of a set output takes in tiles",
+}
+_STORED: Final = "over the bytes of all tensors that a fusing compiler stores"
+_TILES: Final = "bytes in tiles of regions of set outputs whose"
+_POSITIONS: Final = {"minor": "minor-most", "second": "second minor-most"}
+_ROLE_COLUMNS: Final = [
+    (kind, position, slot, role)
+    for kind, roles in CLASS_ROLES.items()
+    for position in _POSITIONS
+    for slot in LAYOUT_SLOTS[: 2 if kind == "reshape" else 3]
+    for role in roles
+]
+_RANKS: Final = range(2, MAX_RANK + 1)
+#: Bins of minor-most sizes, from and up to (excluded); the tile has 8 x 128 elements.
+_BINS: Final = tuple(pairwise((1, 2, 8, 32, 128, 512, np.inf)))
 
 
 def _columns(subsets: Sequence[_Subset]) -> dict[str, str]:
     return {
-        f"{quantity}__{f'{coarse}_' if coarse else ''}{slot}_{name}": text.format(
+        "_".join(filter(None, (f"{quantity}_", coarse, slot, name))): text.format(
             f"{slot} tensors of configurable {f'{coarse} ' if coarse else ''}nodes"
         )
         for quantity, coarse in subsets
@@ -54,30 +80,29 @@ class Padding(LayoutBlock):
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
         shares: list[tuple[NDArray[Any], float]] = []
-        wastes: list[Floats] = []
-        counts: list[float] = []
         for quantity, coarse in self.subsets:
             for rows in context.slots.values():
-                waste = rows.now[quantity]
-                extra = waste - rows.default[quantity]
+                waste, extra = rows.now[quantity], rows.now[quantity] - rows.default[quantity]
                 count, bytes_ = float(context.configurable_nodes), rows.total_bytes
                 if coarse:
                     number = COARSE_CLASSES.index(coarse)
-                    members = context.type_coarse_class == number
-                    waste, extra = members * waste, members * extra
+                    waste, extra = ((context.type_coarse_class == number) * values for values in (waste, extra))
                     count, bytes_ = context.nodes_of_class[number], rows.bytes_of_class[number]
-                shares += [(waste, count), (waste * rows.bytes, bytes_)]
-                shares += [(extra, count), (extra * rows.bytes, bytes_)]
-                wastes.append(waste)
-                counts.append(count)
+                shares += [
+                    (waste, count),
+                    (waste * rows.bytes, bytes_),
+                    (extra, count),
+                    (extra * rows.bytes, bytes_),
+                ]
+        wastes, counts = zip(*shares[::4], strict=True)
         summed, largest = aggregation.shares(shares), aggregation.maximum(wastes)
         declared = [bool(coarse) or k > 0 for _, coarse in self.subsets for _ in LAYOUT_SLOTS for k in range(6)]
 
         def finalize(batch: Batch) -> Floats:
             sums, most = batch[summed].reshape(len(batch), -1, 4), batch[largest][:, :, None]
-            mean, rest = sums[:, :, :1], sums[:, :, 1:]
-            logs = np.log2(1 + mean * np.array(counts)[:, None])
-            return np.concatenate([logs, mean, most, rest], axis=2).reshape(len(batch), -1)[:, declared]
+            logs = np.log2(1 + sums[:, :, :1] * np.array(counts)[:, None])
+            columns = np.concatenate([logs, sums[:, :, :1], most, sums[:, :, 1:]], axis=2)
+            return columns.reshape(len(batch), -1)[:, declared]
 
         return finalize
 
@@ -94,13 +119,6 @@ class FinePadding(Padding):
         *(("packed", coarse) for coarse in (None, *COARSE_CLASSES)),
     ]
     columns = _columns(subsets)
-
-
-_MISFITS = {
-    "largest": "largest dimension is not minor-most",
-    "lanes": "minor-most size is no multiple of the lanes (128)",
-    "sublanes": "second minor-most size is no multiple of the sublanes (8)",
-}
 
 
 class Violation(LayoutBlock):
@@ -129,20 +147,6 @@ class Violation(LayoutBlock):
                 now, default = rows.now[name], rows.default[name]
                 parts += [(now, nodes), (now * rows.bytes, rows.total_bytes), (now.astype(float) - default, nodes)]
         return aggregation.shares(parts)
-
-
-_SUMMED: Final = {
-    "excess": "bytes that regions of set outputs are padded beyond the layout that pads least",
-    "own_excess": "the same of the set outputs alone",
-    "padded": "bytes that regions of set outputs take in tiles",
-    "set": "true bytes of set outputs",
-}
-_LARGEST: Final = {
-    "excess": "largest of the bytes that the region of a set output is padded beyond the least",
-    "padded": "largest of the bytes that the region of a set output takes in tiles",
-}
-_STORED: Final = "over the bytes of all tensors that a fusing compiler stores"
-_TILES: Final = "bytes in tiles of regions of set outputs whose"
 
 
 def _dimension_columns(end: str, dimension: str) -> dict[str, str]:
@@ -181,31 +185,19 @@ class Outputs(LayoutBlock):
         excess = rows.is_set * (rows.padded - rows.least) * rows.region_bytes
         summed = (excess, rows.is_set * (rows.padded - rows.least) * rows.bytes, padded, rows.is_set * rows.bytes)
         kind = context.coarse_class[context.table.node]
-        members = [np.ones(len(kind), bool), *(kind == number for number in range(len(CLASS_ROLES)))]
-        tables: list[NDArray[np.float64]] = [values * subset for values in summed for subset in members]
+        members = [kind >= 0, *(kind == number for number in range(len(CLASS_ROLES)))]
+        tables = [values * subset for values in summed for subset in members]
         for end in ("minor", "second"):
             for role in range(len(ROLE_NAMES)):
                 tables += [padded * rows.in_region(end, table, role) for table in ("made", "read")]
             tables.append(padded * rows.in_region(end, "reduced"))
-        added = aggregation.sum(tables, each_node=True)
-        largest = aggregation.maximum([excess, padded, rows.is_set * (rows.padded - 1)], each_node=True)
-        first = len(summed) * len(members)
-
-        def finalize(batch: Batch) -> Floats:
-            values = batch[added]
-            return np.concatenate([values[:, :first], batch[largest], values[:, first:]], axis=1)
-
-        return finalize
-
-
-_POSITIONS: Final = {"minor": "minor-most", "second": "second minor-most"}
-_ROLE_COLUMNS: Final = [
-    (kind, position, slot, role)
-    for kind, roles in CLASS_ROLES.items()
-    for position in _POSITIONS
-    for slot in LAYOUT_SLOTS[: 2 if kind == "reshape" else 3]
-    for role in roles
-]
+        count = len(summed) * len(members)
+        requests = [
+            aggregation.sum(tables[:count], each_node=True),
+            aggregation.maximum([excess, padded, rows.is_set * (rows.padded - 1)], each_node=True),
+            aggregation.sum(tables[count:], each_node=True),
+        ]
+        return lambda batch: np.concatenate([batch[request] for request in requests], axis=1)
 
 
 class DimensionRoles(LayoutBlock):
@@ -235,17 +227,10 @@ class DimensionRoles(LayoutBlock):
             rows, coarse = context.slots[slot], COARSE_CLASSES.index(kind)
             dimension = rows.layout[:, list(_POSITIONS).index(position)]
             roles = context.roles[context.type_configurable, LAYOUT_SLOTS.index(slot), dimension]
-            here = (
-                (context.type_coarse_class == coarse) & (dimension >= 0) & (roles == CLASS_ROLES[kind].index(role))
-            )
-            parts.append((here, context.nodes_of_class[coarse]))
-            parts.append((here * rows.bytes, rows.bytes_of_class[coarse]))
+            fits = (context.type_coarse_class == coarse) & (dimension >= 0)
+            fits &= roles == CLASS_ROLES[kind].index(role)
+            parts += [(fits, context.nodes_of_class[coarse]), (fits * rows.bytes, rows.bytes_of_class[coarse])]
         return aggregation.shares(parts)
-
-
-_RANKS: Final = range(2, MAX_RANK + 1)
-#: Bins of minor-most sizes, from and up to (excluded); the tile has 8 x 128 elements.
-_BINS: Final = tuple(pairwise((1, 2, 8, 32, 128, 512, np.inf)))
 
 
 class TypeHistogram(LayoutBlock):
@@ -298,6 +283,6 @@ class MinorSizes(LayoutBlock):
         parts: list[tuple[NDArray[Any], float]] = []
         for rows in context.slots.values():
             for low, high in _BINS:
-                here = (rows.minor >= low) & (rows.minor < high)
-                parts += [(here, context.configurable_nodes), (here * rows.bytes, rows.total_bytes)]
+                fits = (rows.minor >= low) & (rows.minor < high)
+                parts += [(fits, context.configurable_nodes), (fits * rows.bytes, rows.total_bytes)]
         return aggregation.shares(parts)

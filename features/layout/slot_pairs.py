@@ -2,13 +2,11 @@
 
 Layouts pass unchanged through elementwise operations and, permuted, through transposes; all others (reshape, dot,
 reduce, ...) choose anew. Operands are followed through such nodes from a slot to the configurable nodes behind it.
-A pair takes only few distinct combinations of rows; everything is computed per combination and looked up
-(`xlarank.features.layout.aggregation`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Final
 
@@ -57,10 +55,6 @@ class Pairs:
         """``(pairs,)`` whether the dimensions keep their order along the path."""
         return np.asarray((self.permutation == np.arange(MAX_RANK)).all(axis=1))
 
-    @classmethod
-    def concatenate(cls, parts: Sequence[Pairs]) -> Pairs:
-        return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
-
 
 def operand_starts(facts: LayoutFacts) -> tuple[ConfigurableIndex, Ints, NodeIndex]:
     """Return operand slots whose tensor has dimensions: (configurable node, slot, tensor)."""
@@ -76,25 +70,20 @@ def connected_pairs(facts: LayoutFacts) -> list[Pairs]:
     If there are several paths, the shortest counts.
     """
     consumer, slot, tensor = operand_starts(facts)
-    walk = _Walk(facts)
+    follow = _passing(facts)
     state = np.arange(len(tensor)), tensor, np.tile(np.arange(MAX_RANK), (len(tensor), 1))
     reached, distances = [], []
     for distance in range(1, FARTHEST + 1):
         configurable = facts.configurable_index[state[1]] >= 0
         reached.append(tuple(part[configurable] for part in state))
         distances.append(np.full(configurable.sum(), distance))
-        state = walk.down(*(part[~configurable] for part in state))
+        state = follow(*(part[~configurable] for part in state))
     start, node, permutation = (np.concatenate(part) for part in zip(*reached, strict=True))
     _, first = np.unique(start * facts.graph.nodes + node, return_index=True)
     distance = np.minimum(np.concatenate(distances)[first], HOPS)
-    start, node, permutation = start[first], node[first], permutation[first]
-    ends = (
-        consumer[start],
-        facts.configurable_index[node],
-        slot[start],
-        np.full(len(start), LAYOUT_SLOTS.index("output")),
-    )
-    pairs = Pairs(*ends, facts.bytes[tensor[start]], permutation)
+    start, node = start[first], facts.configurable_index[node[first]]
+    output = np.full(len(start), LAYOUT_SLOTS.index("output"))
+    pairs = Pairs(consumer[start], node, slot[start], output, facts.bytes[tensor[start]], permutation[first])
     return [pairs.take(np.flatnonzero(distance == hop)) for hop in range(1, HOPS + 1)]
 
 
@@ -108,40 +97,37 @@ def sibling_pairs(facts: LayoutFacts) -> Pairs:
     return Pairs(*ends, facts.bytes[tensor[same]], np.tile(np.arange(MAX_RANK), (len(same), 1)))
 
 
-class _Walk:
-    """Follows operands through the nodes that keep layouts."""
+def _passing(facts: ProgramContext) -> Callable[[Ints, NodeIndex, Ints], tuple[Ints, Ints, Ints]]:
+    """Return a function that follows one more edge from each state (start, node, permutation), if layouts are kept.
 
-    def __init__(self, facts: ProgramContext) -> None:
-        edges, dims, opcode = facts.graph.edges, facts.dims, facts.graph.opcode
-        transposes = opcode == OPCODE["transpose"]
-        keeps = (facts.opcode_class == OPCODE_CLASSES.index("elementwise")) | np.isin(opcode, _PASSING)
-        listed = facts.column("dimensions_0", MAX_RANK).astype(np.int64).clip(0, MAX_RANK - 1)
-        inside = transposes[:, None] & (np.arange(MAX_RANK) < facts.rank[:, None])
-        self._turn = np.where(inside, listed, np.arange(MAX_RANK))
-        proper = (np.sort(self._turn, axis=1) == np.arange(MAX_RANK)).all(axis=1)  # a valid permutation
-        node, operand = edges.T
-        turned = np.take_along_axis(dims[operand], self._turn[node], axis=1)
-        passes = ((keeps | transposes) & proper & (facts.rank > 0))[node] & (turned == dims[node]).all(axis=1)
-        passes &= facts.rank[node] == facts.rank[operand]  # ranks differ only if sizes are 0
-        order = np.lexsort((operand[passes], node[passes]))
-        self._operand = operand[passes][order]
-        self._first = np.searchsorted(node[passes][order], np.arange(len(dims) + 1))
-        self._nodes = len(dims)
+    If several paths lead from a start to a node, the lexicographically least permutation is kept.
+    """
+    edges, dims, opcode = facts.graph.edges, facts.dims, facts.graph.opcode
+    transposes = opcode == OPCODE["transpose"]
+    keeps = (facts.opcode_class == OPCODE_CLASSES.index("elementwise")) | np.isin(opcode, _PASSING)
+    listed = facts.column("dimensions_0", MAX_RANK).astype(np.int64).clip(0, MAX_RANK - 1)
+    inside = transposes[:, None] & (np.arange(MAX_RANK) < facts.rank[:, None])
+    turn = np.where(inside, listed, np.arange(MAX_RANK))
+    proper = (np.sort(turn, axis=1) == np.arange(MAX_RANK)).all(axis=1)  # a valid permutation
+    nodes, operands = edges.T
+    turned_dims = np.take_along_axis(dims[operands], turn[nodes], axis=1)
+    passes = ((keeps | transposes) & proper & (facts.rank > 0))[nodes] & (turned_dims == dims[nodes]).all(axis=1)
+    passes &= facts.rank[nodes] == facts.rank[operands]  # ranks differ only if sizes are 0
+    order = np.lexsort((operands[passes], nodes[passes]))
+    operands, first_edge = operands[passes][order], np.searchsorted(nodes[passes][order], np.arange(len(dims) + 1))
 
-    def down(self, start: Ints, node: NodeIndex, permutation: Ints) -> tuple[Ints, Ints, Ints]:
-        """Follow one more edge from every state (start, node, permutation).
-
-        If several paths lead from a start to a node, the lexicographically least permutation is kept.
-        """
-        count = self._first[node + 1] - self._first[node]
+    def follow(start: Ints, node: NodeIndex, permutation: Ints) -> tuple[Ints, Ints, Ints]:
+        count = first_edge[node + 1] - first_edge[node]
         offset = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-        operand = self._operand[np.repeat(self._first[node], count) + offset]
+        operand = operands[np.repeat(first_edge[node], count) + offset]
         start = np.repeat(start, count)
-        turned = np.take_along_axis(self._turn[node], permutation, axis=1).repeat(count, axis=0)
-        end = start * self._nodes + operand
+        turned = np.take_along_axis(turn[node], permutation, axis=1).repeat(count, axis=0)
+        end = start * len(dims) + operand
         order = np.lexsort((turned @ MAX_RANK ** np.arange(MAX_RANK - 1, -1, -1), end))
-        first = order[np.append(True, end[order][1:] != end[order][:-1])] if len(end) else order
+        first = order[np.unique(end[order], return_index=True)[1]]
         return start[first], operand[first], turned[first]
+
+    return follow
 
 
 class PairLayouts:
@@ -149,10 +135,9 @@ class PairLayouts:
 
     def __init__(self, facts: LayoutFacts, pairs: Pairs) -> None:
         self.pairs = pairs
-        self._key, self._is_set, self._layout = (
-            np.stack([getattr(rows, name) for rows in facts.slots.values()]) for name in ("key", "is_set", "layout")
-        )
-        self._turned = ~pairs.straight
+        slots = facts.slots.values()
+        self._key, self._is_set = np.stack([s.key for s in slots]), np.stack([s.is_set for s in slots])
+        self._layout, self._turned = np.stack([s.layout for s in slots]), ~pairs.straight
 
     def layouts(self, pair: Ints, left: TypeIndex, right: TypeIndex) -> tuple[Ints, Ints, Ints]:
         """Return the keys of both full layouts in the left tensor's dimensions, and how many are set, 0 to 2."""
@@ -179,8 +164,8 @@ class PairLayouts:
 
     def over(self) -> list[float]:
         """Return the divisors of sums of `disagreement`: the number of pairs or their bytes, at least 1."""
-        count, bytes_ = float(max(1, len(self.pairs))), max(1.0, float(self.pairs.bytes.sum()))
-        return [count, bytes_, count, bytes_, count, bytes_, count]
+        count, bytes_ = max(1.0, len(self.pairs)), max(1.0, float(self.pairs.bytes.sum()))
+        return [count, bytes_] * 3 + [count]
 
 
 class RequestedLayouts:
@@ -231,10 +216,8 @@ class Combinations:
 
     def _grouped(self, pairs: Pairs) -> tuple[Ints, Ints]:
         """Return the group of each pair, ``(pairs,)``, and the number of combinations of each group."""
-        left, right = (
-            slot * self._requested.signatures + self._requested.signature[node]
-            for slot, node in ((pairs.left_slot, pairs.left), (pairs.right_slot, pairs.right))
-        )
+        left = pairs.left_slot * self._requested.signatures + self._requested.signature[pairs.left]
+        right = pairs.right_slot * self._requested.signatures + self._requested.signature[pairs.right]
         equal = group_codes(np.column_stack([left, right, pairs.permutation]))
         # one pair of each group; slot and signature of its sides, index into `RequestedLayouts.count`
         self._example, self._left, self._right = equal.first, left[equal.first], right[equal.first]
@@ -245,5 +228,5 @@ class Combinations:
         group = np.searchsorted(self._first, combination, side="right") - 1
         left, right = np.divmod(combination - self._first[group], self._width[group])
         types, first = self._requested.types, self._requested.first
-        sides = first[self._left[group]] + left, first[self._right[group]] + right
-        return self._example[group], types[sides[0]], types[sides[1]]
+        left, right = first[self._left[group]] + left, first[self._right[group]] + right
+        return self._example[group], types[left], types[right]

@@ -5,44 +5,23 @@ so the time of a convolution or dot is its floating-point operations times the p
 output. Measured layouts of TPU v3 follow this model with nothing fitted (docs/explanation/tpu-time.md).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import permutations
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.graph import LayoutGraph
-from xlarank.data.schema import MAX_RANK, OPCODE
+from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, OPCODE
 from xlarank.features.layout.row_types import LayoutFacts
-from xlarank.features.program.tensors import (
-    TPU,
-    ConfigurableIndex,
-    Floats,
-    Ints,
-    RowIndex,
-    complete_layout,
-    tile_sublanes,
-)  # fmt: skip
+from xlarank.features.program.tensors import TPU, ConfigurableIndex, Floats, Ints, complete_layout, tile_sublanes
 
-
-class Core(NamedTuple):
-    """One core of a TPU.
-
-    Attributes:
-        flops: peak rate in operations a second, bfloat16, as XLA multiplies float32 by default.
-        bandwidth: bytes a second between memory and the core.
-    """
-
-    flops: float
-    bandwidth: float
-
-
-#: Two matrix units of 128 x 128 at 940 MHz, and half of a chip's 900 GB/s (Google Cloud, *TPU v3*).
-TPU_V3: Final = Core(flops=2 * 2 * 128 * 128 * 940e6, bandwidth=450e9)
+# A core of TPU v3 (Google Cloud, *TPU v3*).
+#: Operations a second of two matrix units of 128 x 128 at 940 MHz: bfloat16, as XLA multiplies float32 by default.
+PEAK_FLOPS: Final = 2 * 2 * 128 * 128 * 940e6
+#: Bytes a second between memory and the core, half of the chip's.
+BANDWIDTH: Final = 450e9
 
 #: Kinds of configurable nodes -> description.
 KINDS: Final = {
@@ -88,17 +67,6 @@ def _up(size: Ints, multiple: Floats | float) -> Floats:
     return np.asarray(np.ceil(size / multiple) * multiple)
 
 
-class _Roles(NamedTuple):
-    """Dimensions of convolutions, each ``(configurable nodes,)``; without meaning for other nodes."""
-
-    output_batch: Ints
-    output_feature: Ints
-    input_batch: Ints
-    input_feature: Ints
-    kernel_output_feature: Ints
-    kernel_input_feature: Ints
-
-
 @dataclass(frozen=True)
 class NodeTime:
     """The time of a configurable node under one configuration.
@@ -135,130 +103,99 @@ class TimeModel:
     The compiler chooses the layout of an operand with less padding, so that operand layouts matter only where both
     pad alike. Any other node does one operation for each padded element of its output, to order what is equal to
     the matrix unit.
+
+    Attributes:
+        kind, work: ``(configurable nodes,)`` index into `KINDS`, and operations without padding.
+        type_ns, row_ns: times under every type of rows, ``(T,)``, and every distinct row of the table, ``(R,)``.
+        default_ns: ``(configurable nodes,)`` times under the compiler's default layouts.
+        fastest_ns: ``(configurable nodes,)`` least times under layouts that need no copy, candidates or not.
+        fastest_order: ``(configurable nodes, 2)`` the dimensions that decide them, -1 for none.
     """
 
     def __init__(self, facts: LayoutFacts) -> None:
         self._facts, self._nodes = facts, facts.graph.configurable
-        columns = (facts.column(f"convolution_dim_numbers_{name}_dim") for name in _Roles._fields)
-        self._roles = _Roles(*(column[self._nodes].astype(np.int64) for column in columns))
+        self.kind = self._kind()
+        self.work: Floats = np.where(self.kind == _OTHER, facts.volume[self._nodes], facts.flops[self._nodes])
+        node, rows = facts.type_configurable, facts.table.rows[facts.type_row]
+        self.type_ns = self.nanoseconds(node, *self.layouts(node, rows))
+        self.row_ns = self.type_ns[facts.row_type]
+        node = np.arange(len(self._nodes))
+        self.default_ns = self.nanoseconds(node, *self.layouts(node, np.full((len(node), 3 * MAX_RANK), -1)))
+        self.fastest_ns, self.fastest_order = self._fastest()
 
-    def _size(self, slot: int, dimension: Ints) -> Ints:
-        """Return the size of a dimension of each node's tensor of a slot, ``(K,)``, 1 if there is none."""
-        tensor = self._facts.slot_tensor[:, slot]
-        return np.where(tensor >= 0, np.maximum(self._facts.dims[tensor, dimension], 1), 1)
+    def _dimension(self, role: str) -> Ints:
+        """Return a convolution's dimension such as ``input_batch``, ``(K,)``; without meaning for other nodes."""
+        return self._facts.column(f"convolution_dim_numbers_{role}_dim")[self._nodes].astype(np.int64)
 
-    @cached_property
-    def kind(self) -> Ints:
-        """``(configurable nodes,)`` index into `KINDS`.
+    def _size(self, role: str) -> Ints:
+        """Return the size of this dimension, ``(K,)``, 1 if there is no such tensor."""
+        tensor = self._facts.slot_tensor[:, LAYOUT_SLOTS.index(role.partition("_")[0])]
+        return np.where(tensor >= 0, np.maximum(self._facts.dims[tensor, self._dimension(role)], 1), 1)
+
+    def _kind(self) -> Ints:
+        """Return the index into `KINDS` of each node, ``(K,)``.
 
         The gradient of a kernel is a convolution whose window is larger than its output: it slides one activation
         over another.
         """
-        facts, roles = self._facts, self._roles
-        opcode = facts.graph.opcode[self._nodes]
+        facts, opcode = self._facts, self._facts.graph.opcode[self._nodes]
         spatial = np.arange(MAX_RANK) < (facts.rank[self._nodes] - 2)[:, None]
         window = np.where(spatial, facts.column("window_size_0", MAX_RANK)[self._nodes], 1.0).prod(axis=1)
-        channels = self._size(0, roles.output_feature)
-        positions = facts.volume[self._nodes] / self._size(0, roles.output_batch) / channels
+        positions = facts.volume[self._nodes] / self._size("output_batch") / self._size("output_feature")
         convolution = opcode == OPCODE["convolution"]
         conditions = convolution & (window > positions), convolution, opcode == OPCODE["dot"]
         return np.select(conditions, [_GRADIENT, 0, _DOT], _OTHER)
 
-    @cached_property
-    def work(self) -> Floats:
-        """``(configurable nodes,)`` operations without padding."""
-        return np.where(self.kind == _OTHER, self._facts.volume[self._nodes], self._facts.flops[self._nodes])
-
-    @cached_property
-    def _operand_bytes(self) -> Floats:
-        """``(configurable nodes,)`` bytes of the operands, without padding."""
-        tensor = self._facts.slot_tensor[:, 1:]
-        return np.asarray(np.where(tensor >= 0, self._facts.bytes[tensor], 0.0).sum(axis=1))
-
-    def _contracted_in_lanes(
-        self, dimension: Ints, node: ConfigurableIndex, minor: Ints | None
-    ) -> NDArray[np.bool_]:
+    def _contracted_in_lanes(self, dimension: Ints, node: Ints, minor: Ints | None) -> NDArray[np.bool_]:
         """Return whether the operand that supplies a dimension of the output has the contracted one in lanes.
 
         ``minor`` ``(n, 2)`` are the minor-most dimensions of input and kernel, which decide if both orders pad
         alike; None decides for the faster one.
         """
-        roles, result = self._roles, np.zeros(len(node), bool)
-        contracted = self._size(1, roles.input_feature)[node]
-        supplies = (
-            (roles.output_batch, self._size(1, roles.input_batch), roles.input_feature),
-            (roles.output_feature, self._size(2, roles.kernel_output_feature), roles.kernel_input_feature),
-        )
-        for slot, (supplied, size, held) in enumerate(supplies):
-            other = size[node]
+        result, contracted = np.zeros(len(node), bool), self._size("input_feature")[node]
+        for operand, (supplied, kept, summed) in enumerate((
+            ("output_batch", "input_batch", "input_feature"),
+            ("output_feature", "kernel_output_feature", "kernel_input_feature"),
+        )):  # fmt: skip
+            other = self._size(kept)[node]
             in_lanes = _up(contracted, TPU.lanes) * _up(other, tile_sublanes(other, TPU))
             across = _up(other, TPU.lanes) * _up(contracted, tile_sublanes(contracted, TPU))
-            alike = False if minor is None else (in_lanes == across) & (minor[:, slot] == held[node])
-            result |= (dimension == supplied[node]) & ((in_lanes < across) | alike)
+            chosen = minor is not None and minor[:, operand] == self._dimension(summed)[node]
+            result |= (dimension == self._dimension(supplied)[node]) & (
+                (in_lanes < across) | ((in_lanes == across) & chosen)
+            )
         return result & (self.kind[node] <= _GRADIENT) & (self._facts.slot_tensor[node] >= 0).all(axis=1)
-
-    def _padded_work(self, node: ConfigurableIndex, layout: Ints, minor: Ints | None) -> tuple[Floats, Floats]:
-        """Return the output's padding and the padded operations, ``(n,)``, for full layouts ``(n, 6)``."""
-        facts, tensor = self._facts, self._nodes[node]
-        dims, element = facts.dims[tensor], facts.element_bytes[tensor]
-        batch = np.where(self.kind[node] == 0, self._roles.output_batch[node], -2)
-        padding = output_padding(dims, layout, element, batch)
-        sizes = np.where(layout >= 0, np.take_along_axis(dims, np.maximum(layout, 0), axis=1), 1)
-        along = layout[np.arange(len(node)), (sizes != 1).argmax(axis=1)]  # dimension along the lanes
-        contracted = self._size(1, self._roles.input_feature)[node]
-        to_lanes = _up(contracted, TPU.lanes) / contracted
-        packed = np.where(self.kind[node] == 0, _up(contracted, TPU.sublanes) / contracted, 1.0)
-        at_first, at_along = (self._contracted_in_lanes(dim, node, minor) for dim in (layout[:, 0], along))
-        with_ones = output_padding(dims, layout, element, batch, skip=False)
-        whole = np.select([at_first, at_along], [with_ones * to_lanes, padding * to_lanes], padding * packed)
-        return padding, self.work[node] * whole
 
     def nanoseconds(self, node: ConfigurableIndex, layout: Ints, minor: Ints | None = None) -> Floats:
         """Return the times of configurable nodes, ``(n,)``, whose outputs have full layouts ``(n, 6)``.
 
         ``minor`` ``(n, 2)`` are the minor-most dimensions of their inputs and kernels, if known.
         """
-        padding, work = self._padded_work(node, layout, minor)
-        moved = padding * self._facts.bytes[self._nodes[node]] + self._operand_bytes[node]
-        moving = np.where(self.kind[node] == _OTHER, 0.0, moved / TPU_V3.bandwidth)
-        return np.asarray(1e9 * np.hypot(work / TPU_V3.flops, moving))
+        facts, tensor, kind = self._facts, self._nodes[node], self.kind[node]
+        dims, element = facts.dims[tensor], facts.element_bytes[tensor]
+        batch = np.where(kind == 0, self._dimension("output_batch")[node], -2)
+        padding = output_padding(dims, layout, element, batch)
+        sizes = np.where(layout >= 0, np.take_along_axis(dims, np.maximum(layout, 0), axis=1), 1)
+        along = layout[np.arange(len(node)), (sizes != 1).argmax(axis=1)]  # dimension along the lanes
+        contracted = self._size("input_feature")[node]
+        to_lanes = _up(contracted, TPU.lanes) / contracted
+        packed = np.where(kind == 0, _up(contracted, TPU.sublanes) / contracted, 1.0)
+        at_first, at_along = (self._contracted_in_lanes(dim, node, minor) for dim in (layout[:, 0], along))
+        with_ones = output_padding(dims, layout, element, batch, skip=False)
+        total = np.select([at_first, at_along], [with_ones * to_lanes, padding * to_lanes], padding * packed)
+        operands = facts.slot_tensor[node, 1:]
+        moved = padding * facts.bytes[tensor] + np.where(operands >= 0, facts.bytes[operands], 0.0).sum(axis=1)
+        moving = np.where(kind == _OTHER, 0.0, moved / BANDWIDTH)
+        return np.asarray(1e9 * np.hypot(self.work[node] * total / PEAK_FLOPS, moving))
 
-    def _layouts(self, node: ConfigurableIndex, rows: NDArray[np.integer]) -> tuple[Ints, Ints]:
+    def layouts(self, node: ConfigurableIndex, rows: NDArray[np.integer]) -> tuple[Ints, Ints]:
         """Return full layouts of outputs ``(n, 6)`` and minor-most dimensions of operands ``(n, 2)`` under rows."""
         default = self._facts.default_layout[self._facts.slot_tensor[node]].reshape(-1, MAX_RANK)
         layouts = complete_layout(rows.astype(np.int64).reshape(-1, MAX_RANK), default).reshape(-1, 3, MAX_RANK)
         return layouts[:, 0], layouts[:, 1:, 0]
 
-    @cached_property
-    def row_ns(self) -> Floats:
-        """``(R,)`` time of the node of every distinct row of the table under that row."""
-        return self.type_ns[self._facts.row_type]
-
-    @cached_property
-    def type_ns(self) -> Floats:
-        """``(T,)`` the same for every type of rows."""
-        node, rows = self._facts.type_configurable, self._facts.table.rows[self._facts.type_row]
-        return self.nanoseconds(node, *self._layouts(node, rows))
-
-    @cached_property
-    def unpadded_ns(self) -> Floats:
-        """``(configurable nodes,)`` times of the work without any padding, at the peak rate."""
-        return 1e9 * self.work / TPU_V3.flops
-
-    @cached_property
-    def default_ns(self) -> Floats:
-        """``(configurable nodes,)`` times under the compiler's default layouts."""
-        node = np.arange(len(self._nodes))
-        return self.nanoseconds(node, *self._layouts(node, np.full((len(node), 3 * MAX_RANK), -1)))
-
-    @property
-    def fastest_ns(self) -> Floats:
-        """``(configurable nodes,)`` least times under layouts that need no copy, candidates or not."""
-        return self._fastest[0]
-
-    @cached_property
     def _fastest(self) -> tuple[Floats, Ints]:
-        """Least times, ``(configurable nodes,)``, and the dimensions that decide them, ``(nodes, 2)``, -1 for none.
+        """Return `fastest_ns` and `fastest_order`.
 
         Padding depends on two dimensions alone, the minor-most one that is not of size 1 and the next; for tensors
         with a single dimension that is not of size 1, all others may be skipped. Of a convolution's output, batch
@@ -270,8 +207,8 @@ class TimeModel:
         rank, sizes = facts.rank[nodes], np.maximum(facts.dims[nodes], 1)
         line = (sizes != 1).sum(axis=1) <= 1
         free = np.tile(self.kind[example] > _GRADIENT, (MAX_RANK, 1)).T
-        for dim in (self._roles.output_batch, self._roles.output_feature):
-            free[np.arange(len(nodes)), dim[example]] = True
+        for role in ("output_batch", "output_feature"):
+            free[np.arange(len(nodes)), self._dimension(role)[example]] = True
         minor, second = _PAIRS.T
         fits = (rank[:, None] > _PAIRS.max(axis=1)) & (line[:, None] | (sizes[:, minor] != 1))
         at, pair = np.nonzero(fits & free[:, minor] & free[:, second])
@@ -286,22 +223,17 @@ class TimeModel:
         least[at[first]], order[at[first]] = times[first], layout[first, :2]
         return least[of_node], order[of_node]
 
-    def node_times(self, rows: RowIndex) -> list[NodeTime]:
-        """Return the time of every configurable node in a configuration that takes these rows, ``(nodes,)``."""
-        facts, (fastest, order) = self._facts, self._fastest
-        layout, _ = self._layouts(np.arange(len(rows)), facts.table.rows[rows])
-        times = []
-        for k, node in enumerate(self._nodes):
-            size = next(
-                (int(facts.dims[node, dim]) for dim in layout[k] if dim >= 0 and facts.dims[node, dim] != 1), 1
-            )
-            orders = (tuple(dims[dims >= 0].tolist()) for dims in (layout[k, :2], order[k]))
-            ns = float(self.row_ns[rows[k]]), float(fastest[k])
-            times.append(NodeTime(int(node), *ns, size, -(-size // TPU.lanes) * TPU.lanes, *orders))
-        return times
-
 
 def config_times(graph: LayoutGraph, config: int) -> list[NodeTime]:
     """Return the time of every configurable node of a graph in one of its configurations."""
     facts = LayoutFacts(graph)
-    return TimeModel(facts).node_times(facts.table.codes[graph.duplicates.group[config]].astype(np.int64))
+    model, rows = TimeModel(facts), facts.table.codes[graph.duplicates.group[config]]
+    layout, _ = model.layouts(np.arange(len(rows)), facts.table.rows[rows])
+    times = []
+    for k, node in enumerate(graph.configurable.tolist()):
+        sizes = facts.dims[node, layout[k, layout[k] >= 0]].tolist()
+        size = next((size for size in sizes if size != 1), 1)
+        orders = (tuple(dims[dims >= 0].tolist()) for dims in (layout[k, :2], model.fastest_order[k]))
+        ns = float(model.row_ns[rows[k]]), float(model.fastest_ns[k])
+        times.append(NodeTime(node, *ns, size, -(-size // TPU.lanes) * TPU.lanes, *orders))
+    return times

@@ -1,12 +1,9 @@
 """Composition of a program: operations, element types, sizes and work."""
 
-from __future__ import annotations
-
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
-from xlarank.data.graph import LayoutGraph
 from xlarank.data.schema import ELEMENT_BYTES, OPCODES, RETIRED_OPCODES
 from xlarank.features.block import Block, Scope, Tier
 from xlarank.features.program.program_context import OPCODE_CLASSES, ProgramContext
@@ -14,6 +11,12 @@ from xlarank.features.program.slots import node_flops
 from xlarank.features.program.tensors import Floats
 
 _COUNTED = [number for number in range(len(OPCODES)) if number not in RETIRED_OPCODES]
+_QUANTILES: Final = (0.25, 0.5, 0.75, 0.9, 0.99)
+_STATISTICS: Final = {how: f"{how} over nodes" for how in ("mean", "std", "max")} | {
+    f"q{100 * q:g}": f"{100 * q:g} % quantile" for q in _QUANTILES
+}
+_COUNTS: Final = {"in": "operands of a node", "out": "consumers of a node", "total": "neighbours"}
+_PARTS: Final = ("convolution", "dot", "reduce")
 
 
 def _opcode_columns(how: str, meaning: str) -> dict[str, str]:
@@ -47,9 +50,9 @@ class OpcodeSizes(_ProgramBlock):
     }
 
     def compute(self, context: ProgramContext) -> Floats:
-        opcode, total = context.graph.opcode, max(context.bytes.sum(), 1.0)
-        counts, written = (np.bincount(opcode, weight, len(OPCODES)) for weight in (None, context.bytes))
-        return np.concatenate([np.log2(1.0 + counts[_COUNTED]), written[_COUNTED] / total])
+        weights = (None, context.bytes)
+        counts, written = (np.bincount(context.graph.opcode, weight, len(OPCODES))[_COUNTED] for weight in weights)
+        return np.concatenate([np.log2(1.0 + counts), written / max(context.bytes.sum(), 1.0)])
 
 
 class ElementTypes(_ProgramBlock):
@@ -61,8 +64,8 @@ class ElementTypes(_ProgramBlock):
     }
 
     def compute(self, context: ProgramContext) -> Floats:
-        nodes = np.bincount(context.element_type, None, len(ELEMENT_BYTES))
-        written = np.bincount(context.element_type, context.bytes, len(ELEMENT_BYTES))
+        weights = (None, context.bytes)
+        nodes, written = (np.bincount(context.element_type, weight, len(ELEMENT_BYTES)) for weight in weights)
         return np.concatenate([nodes / context.graph.nodes, written / max(context.bytes.sum(), 1.0)])
 
 
@@ -93,14 +96,6 @@ class GraphSize(_ProgramBlock):
         return np.array([*sizes, narrow / max(total, 1.0), *(by_class / max(total, 1.0))])
 
 
-_QUANTILES: Final = (0.25, 0.5, 0.75, 0.9, 0.99)
-_STATISTICS: Final = {
-    **{how: f"{how} over nodes" for how in ("mean", "std", "max")},
-    **{f"q{100 * q:g}": f"{100 * q:g} % quantile" for q in _QUANTILES},
-}
-_COUNTS: Final = {"in": "operands of a node", "out": "consumers of a node", "total": "neighbours"}
-
-
 class Degrees(_ProgramBlock):
     """Degree statistics over nodes: in (operands), out (consumers) and their sum; edges.
 
@@ -115,13 +110,8 @@ class Degrees(_ProgramBlock):
 
     def compute(self, context: ProgramContext) -> Floats:
         operands, consumers = (np.bincount(ends, minlength=context.graph.nodes) for ends in context.graph.edges.T)
-        values: list[float] = []
-        for degree in (operands, consumers, operands + consumers):
-            values += [degree.mean(), degree.std(), degree.max(), *np.quantile(degree, _QUANTILES)]
-        return np.array(values)
-
-
-_PARTS: Final = ("convolution", "dot", "reduce")
+        degrees = (operands, consumers, operands + consumers)
+        return np.concatenate([[d.mean(), d.std(), d.max(), *np.quantile(d, _QUANTILES)] for d in degrees])
 
 
 class Work(_ProgramBlock):
@@ -159,9 +149,8 @@ class Computations(Block):
         "computations__size__std": "standard deviation of the sizes over all nodes",
     }
 
-    def compute(self, context: ProgramContext) -> Floats:
-        graph = context.graph
-        assert isinstance(graph, LayoutGraph)
-        sizes = np.diff(np.unique([0, *graph.splits, graph.nodes]))  # splits may include the outer ends
+    def compute(self, context: Any) -> Floats:
+        nodes = context.graph.nodes
+        sizes = np.diff(np.unique([0, *context.graph.splits, nodes]))  # splits may include the outer ends
         count, size = np.log2(1 + len(sizes)), np.log2(1 + sizes.mean())
-        return np.array([count, sizes.max() / graph.nodes, size, sizes.std() / graph.nodes])
+        return np.array([count, sizes.max() / nodes, size, sizes.std() / nodes])

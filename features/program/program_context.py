@@ -1,7 +1,5 @@
 """Quantities of the nodes of a program graph, independent of its configurations, and classes of opcodes."""
 
-from __future__ import annotations
-
 from functools import cached_property
 from typing import Final
 
@@ -11,11 +9,10 @@ from scipy import sparse
 
 from xlarank.data.graph import Graph, node_levels, tensor_ranks
 from xlarank.data.schema import ELEMENT_BYTES, MAX_RANK, NODE_COLUMN, OPCODE, OPCODES
-from xlarank.features.program.tensors import Floats, Ints, volume
+from xlarank.features.program.tensors import Floats, Ints
 
 _MEMBERS: Final[dict[str, str]] = {
-    "convolution": "convolution",
-    "dot": "dot",
+    **{name: name for name in ("convolution", "dot")},
     "reshape": "reshape bitcast bitcast-convert dynamic-reshape",
     "transpose": "transpose copy reverse",
     "reduce": "reduce reduce-window select-and-scatter sort batch-norm-grad batch-norm-inference "
@@ -41,29 +38,13 @@ def _numbered(members: dict[str, str], numbers: NDArray[np.int64]) -> NDArray[np
     return numbers
 
 
-_CLASS_OF: Final = _numbered(_MEMBERS, np.full(len(OPCODES), len(_MEMBERS)))
-
-
-def opcode_class(opcode: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the index into `OPCODE_CLASSES` for each opcode.
-
-    >>> [OPCODE_CLASSES[i] for i in opcode_class(np.array([OPCODE["dot"], OPCODE["add"], OPCODE["while"]]))]
-    ['dot', 'elementwise', 'other']
-    """
-    return np.asarray(_CLASS_OF[opcode])
-
-
-def coarse_class(classes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the index into `COARSE_CLASSES` for indices into `OPCODE_CLASSES` (the first three are the same)."""
-    return np.asarray(np.minimum(classes, len(COARSE_CLASSES) - 1))
-
+#: Index into `OPCODE_CLASSES` of each opcode.
+CLASS_OF_OPCODE: Final = _numbered(_MEMBERS, np.full(len(OPCODES), len(_MEMBERS)))
 
 #: Finer groups, for instances, ordered by similarity because trees split on the index: heavy operations, data
 #: movement, elementwise operations by cost.
 _GROUPS: Final[dict[str, str]] = {
-    "convolution": "convolution",
-    "dot": "dot",
-    "reduce": "reduce",
+    **{name: name for name in ("convolution", "dot", "reduce")},
     "window": "reduce-window select-and-scatter sort batch-norm-grad batch-norm-inference batch-norm-training",
     "reshape": "reshape bitcast bitcast-convert dynamic-reshape",
     "transpose": "transpose",
@@ -79,43 +60,46 @@ _GROUPS: Final[dict[str, str]] = {
 #: Group names by number; "source" are parameters and constants.
 OPCODE_GROUPS: Final[tuple[str, ...]] = (*_GROUPS, "elementwise", "source", "other")
 
-_REST: Final = np.where(_CLASS_OF == list(_MEMBERS).index("elementwise"), len(_GROUPS), len(_GROUPS) + 2)
-_GROUP_OF: Final = _numbered({**_GROUPS, "elementwise": "", "source": "parameter constant"}, _REST)
-
-
-def opcode_group(opcode: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the index into `OPCODE_GROUPS` for each opcode.
-
-    >>> [OPCODE_GROUPS[i] for i in opcode_group(np.array([OPCODE[n] for n in ("tanh", "add", "parameter")]))]
-    ['transcendental', 'elementwise', 'source']
-    """
-    return np.asarray(_GROUP_OF[opcode])
-
+_REST: Final = np.where(CLASS_OF_OPCODE == OPCODE_CLASSES.index("elementwise"), len(_GROUPS), len(_GROUPS) + 2)
+#: Index into `OPCODE_GROUPS` of each opcode.
+GROUP_OF_OPCODE: Final = _numbered({**_GROUPS, "elementwise": "", "source": "parameter constant"}, _REST)
 
 _FUSIBLE: Final = (
-    *("reshape", "transpose", "copy", "concatenate", "slice", "gather", "broadcast"),
-    *("transcendental", "divide", "elementwise"),
+    "reshape transpose copy concatenate slice gather broadcast transcendental divide elementwise".split()
 )
 #: Minimum size of a large operand, as a share of the output's size.
 _LARGE_OPERAND: Final = 0.5
 
 
 class ProgramContext:
-    """Per-node quantities of one graph, each computed at most once."""
+    """Per-node quantities of one graph, each computed at most once.
+
+    Attributes:
+        rank, dims: dimensions of each output, ``(nodes,)``, and its shape, ``(nodes, 6)``, 0 past the rank.
+        element_type: ``(nodes,)`` index into `xlarank.data.schema.ELEMENT_BYTES`.
+        element_bytes, volume: ``(nodes,)`` bytes of one element, and elements of each output.
+        bytes: ``(nodes,)`` bytes of each output, without padding; 0 for tuples.
+        opcode_class, opcode_group: ``(nodes,)`` index into `OPCODE_CLASSES` and `OPCODE_GROUPS`.
+        columns: columns that earlier blocks have computed.
+    """
 
     def __init__(self, graph: Graph) -> None:
-        self.graph = graph
-        self.rank = tensor_ranks(graph.node_feat)  # ``(nodes,)`` dimensions of each output
+        self.graph, self.rank = graph, tensor_ranks(graph.node_feat)
+        self.dims: Ints = self.column("shape_dimensions_0", MAX_RANK).astype(np.int64)
+        first_type = f"shape_element_type_is_{next(iter(ELEMENT_BYTES))}"
+        self.element_type: Ints = self.column(first_type, len(ELEMENT_BYTES)).argmax(axis=1)
+        self.element_bytes: Floats = np.array([*ELEMENT_BYTES.values()], np.float64)[self.element_type]
+        sizes = np.where(np.arange(MAX_RANK) < self.rank[:, None], self.dims, 1)
+        self.volume: Floats = sizes.astype(np.float64).prod(axis=1)
+        self.bytes = self.volume * self.element_bytes
+        self.opcode_class: Ints = CLASS_OF_OPCODE[graph.opcode]
+        self.opcode_group: Ints = GROUP_OF_OPCODE[graph.opcode]
+        self.columns: dict[str, NDArray[np.float32]] = {}
 
     def column(self, name: str, count: int = 1) -> NDArray[np.float32]:
         """Return ``count`` node columns from ``name`` on: ``(nodes,)`` or ``(nodes, count)``."""
         at = NODE_COLUMN[name]
         return self.graph.node_feat[:, at] if count == 1 else self.graph.node_feat[:, at : at + count]
-
-    @cached_property
-    def dims(self) -> Ints:
-        """``(nodes, 6)`` output shape, 0 past the rank."""
-        return self.column("shape_dimensions_0", MAX_RANK).astype(np.int64)
 
     @cached_property
     def default_layout(self) -> Ints:
@@ -129,32 +113,6 @@ class ProgramContext:
         row_major = np.where(inside, self.rank[:, None] - 1 - np.arange(MAX_RANK), -1)
         proper = (np.sort(layout, axis=1) == np.sort(row_major, axis=1)).all(axis=1, keepdims=True)
         return np.where(proper, layout, row_major)
-
-    @cached_property
-    def element_type(self) -> Ints:
-        """``(nodes,)`` index into `xlarank.data.schema.ELEMENT_BYTES`."""
-        first = f"shape_element_type_is_{next(iter(ELEMENT_BYTES))}"
-        return np.asarray(self.column(first, len(ELEMENT_BYTES)).argmax(axis=1))
-
-    @cached_property
-    def element_bytes(self) -> Floats:
-        """``(nodes,)`` bytes of one element."""
-        return np.asarray(np.array(list(ELEMENT_BYTES.values()), np.float64)[self.element_type])
-
-    @cached_property
-    def volume(self) -> Floats:
-        """``(nodes,)`` elements of each output."""
-        return volume(self.dims, self.rank)
-
-    @cached_property
-    def bytes(self) -> Floats:
-        """``(nodes,)`` bytes of each output, without padding; 0 for tuples."""
-        return self.volume * self.element_bytes
-
-    @cached_property
-    def opcode_class(self) -> Ints:
-        """``(nodes,)`` index into `xlarank.features.program.program_context.OPCODE_CLASSES`."""
-        return opcode_class(self.graph.opcode)
 
     @cached_property
     def level(self) -> Ints:
@@ -190,9 +148,8 @@ class ProgramContext:
         recompute it, it must be cheap and read at most one large operand. An expensive operation is not fused into
         a broadcast.
         """
-        group = opcode_group(self.graph.opcode)
         fusible, expensive, broadcast = (
-            np.isin(group, [OPCODE_GROUPS.index(name) for name in names])
+            np.isin(self.opcode_group, [OPCODE_GROUPS.index(name) for name in names])
             for names in (_FUSIBLE, ("transcendental", "divide"), ("broadcast",))
         )
         fan_out = np.diff(self.consumers.indptr)
@@ -200,12 +157,7 @@ class ProgramContext:
         size = self.volume[operand.col]
         large = (size > 1) & (size >= _LARGE_OPERAND * self.volume[operand.row])
         large_operands = np.bincount(operand.row[large], minlength=self.graph.nodes)
-        fused: NDArray[np.bool_] = (
-            fusible
-            & (self.column("is_root") == 0)
-            & (fan_out > 0)
-            & (self.consumers @ fusible.astype(np.float64) == fan_out)
-            & ((fan_out == 1) | (~expensive & (large_operands <= 1)))
-            & ~(expensive & (self.consumers @ broadcast.astype(np.float64) > 0))
-        )
-        return fused
+        fused = fusible & (self.column("is_root") == 0) & (fan_out > 0)
+        fused &= self.consumers @ fusible.astype(np.float64) == fan_out
+        fused &= (fan_out == 1) | (~expensive & (large_operands <= 1))
+        return np.asarray(fused & ~(expensive & (self.consumers @ broadcast.astype(np.float64) > 0)))

@@ -8,14 +8,11 @@ TensorFlow: batch dimensions lead, the output lists the left operand's dimension
 equal products of leading sizes.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from math import prod, sqrt
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xlarank.data.config_table import ConfigTable, group_codes
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, OPCODE
@@ -40,7 +37,12 @@ def slot_tensors(facts: ProgramContext, nodes: Ints, table: ConfigTable | None =
 
     The layouts in ``table``, the configurations of these nodes, are used as further evidence.
     """
-    first, second = _two_operands(facts.graph.edges, nodes, facts.rank)
+    # the first two operands of each node in the order of the edges, scalars last; -1 for none
+    edges = facts.graph.edges
+    order = np.lexsort((facts.rank[edges[:, 1]] == 0, edges[:, 0]))
+    consumer, operand = edges[order, 0], np.append(edges[order, 1], -1)
+    start, end = (np.searchsorted(consumer, nodes, side) for side in ("left", "right"))
+    first, second = (np.where(start + i < end, operand[np.minimum(start + i, len(edges))], -1) for i in (0, 1))
     named = np.zeros((len(nodes), 2), np.int64)  # minimum ranks implied by layouts of input and kernel
     if table is not None:
         slots = table.rows[:, MAX_RANK : 3 * MAX_RANK].reshape(-1, 2, MAX_RANK)
@@ -53,44 +55,25 @@ def slot_tensors(facts: ProgramContext, nodes: Ints, table: ConfigTable | None =
     return np.stack([nodes, np.where(swap, second, first), np.where(swap, first, second)], axis=1)
 
 
-def _two_operands(edges: Ints, nodes: Ints, rank: Ints) -> list[Ints]:
-    """Return the first two operands of each node in the order of the edges, scalars last; -1 for none."""
-    order = np.lexsort((rank[edges[:, 1]] == 0, edges[:, 0]))
-    consumer, operand = edges[order, 0], np.append(edges[order, 1], -1)
-    start, end = (np.searchsorted(consumer, nodes, side) for side in ("left", "right"))
-    return [np.where(start + i < end, operand[np.minimum(start + i, len(consumer))], -1) for i in (0, 1)]
-
-
-def _fit(facts: ProgramContext, node: Ints, input_: Ints, kernel: Ints, named: Ints) -> NDArray[np.float64]:
+def _fit(facts: ProgramContext, node: Ints, input_: Ints, kernel: Ints, named: Ints) -> Floats:
     """Score a pair of operands as input and kernel."""
-    fits = _RANK_FITS * ((facts.rank[input_] >= named[:, 0]).astype(float) + (facts.rank[kernel] >= named[:, 1]))
-    opcode = facts.graph.opcode[node]
-    convolution = opcode == OPCODE["convolution"]
-    fits[convolution] += _SHAPE_FITS * _is_kernel(facts, node, kernel)[convolution]
-    dot = opcode == OPCODE["dot"]
-    fits[dot] += _SHAPE_FITS * _dot_order(facts, node, input_, kernel)[dot]
-    return fits
-
-
-def _is_kernel(facts: ProgramContext, node: Ints, tensor: Ints) -> NDArray[np.bool_]:
-    """Return whether a tensor's spatial sizes and output features are those of the node's kernel."""
-    dims, rows = facts.dims[tensor], np.arange(len(node))
+    at, opcode, dims, rank = np.arange(len(node)), facts.graph.opcode[node], facts.dims[node], facts.rank[node]
+    ranks_fit = (facts.rank[input_] >= named[:, 0]).astype(float) + (facts.rank[kernel] >= named[:, 1])
+    # spatial sizes and output features of a convolution are those of its kernel
     spatial = facts.column("convolution_dim_numbers_kernel_spatial_dims_0", 4)[node].astype(np.int64)
-    window = facts.column("window_size_0", 4)[node]
-    used = np.arange(4) < (facts.rank[node] - 2)[:, None]
-    same_window = ((dims[rows[:, None], spatial] == window) | ~used).all(axis=1)
-    features = facts.column("convolution_dim_numbers_kernel_output_feature_dim")[node].astype(np.int64)
-    produced = facts.column("convolution_dim_numbers_output_feature_dim")[node].astype(np.int64)
-    return np.asarray(same_window & (dims[rows, features] == facts.dims[node][rows, produced]))
-
-
-def _dot_order(facts: ProgramContext, node: Ints, left: Ints, right: Ints) -> NDArray[np.float64]:
-    """Score an order of operands: the output lists the left operand's dimensions before the right one's."""
-    dims, rank = facts.dims[node], facts.rank[node]
-    last, before = (dims[np.arange(len(node)), np.maximum(rank - i, 0)][:, None] for i in (1, 2))
-    has_last = (facts.dims[right] == last).any(axis=1)
-    has_before = (facts.dims[left] == before).any(axis=1) & (facts.dims[left] == dims[:, :1]).any(axis=1)
-    return np.where(rank > 0, has_last.astype(float) + has_before, 0.0)
+    features, produced = (
+        facts.column(f"convolution_dim_numbers_{side}_feature_dim")[node].astype(np.int64)
+        for side in ("kernel_output", "output")
+    )
+    unused = np.arange(4) >= (rank - 2)[:, None]
+    window = (facts.dims[kernel][at[:, None], spatial] == facts.column("window_size_0", 4)[node]) | unused
+    is_kernel = window.all(axis=1) & (facts.dims[kernel, features] == dims[at, produced])
+    # the output of a dot lists the left operand's dimensions before the right one's
+    last, before = (dims[at, np.maximum(rank - i, 0)][:, None] for i in (1, 2))
+    in_left = (facts.dims[input_] == before).any(axis=1) & (facts.dims[input_] == dims[:, :1]).any(axis=1)
+    in_order = (rank > 0) * ((facts.dims[kernel] == last).any(axis=1).astype(float) + in_left)
+    shapes_fit = (opcode == OPCODE["convolution"]) * is_kernel + (opcode == OPCODE["dot"]) * in_order
+    return np.asarray(_RANK_FITS * ranks_fit + _SHAPE_FITS * shapes_fit)
 
 
 def slot_roles(facts: ProgramContext, tensors: Ints) -> Ints:
@@ -117,26 +100,20 @@ def slot_roles(facts: ProgramContext, tensors: Ints) -> Ints:
 
 def _convolution(facts: ProgramContext, tensors: Ints) -> Ints:
     roles = np.full((len(tensors), 3, MAX_RANK), CONVOLUTION_ROLES.index("spatial"))
-    named = (
-        ("output_batch", "output_feature"),
-        ("input_batch", "input_feature"),
-        ("kernel_input_feature", "kernel_output_feature"),
-    )
-    for slot, columns in enumerate(named):
-        for role, column in enumerate(columns):
-            dimension = facts.column(f"convolution_dim_numbers_{column}_dim")[tensors[:, 0]].astype(np.int64)
-            roles[np.arange(len(tensors)), slot, dimension] = role
+    names = "output_batch output_feature input_batch input_feature kernel_input_feature kernel_output_feature"
+    for number, name in enumerate(names.split()):
+        dimension = facts.column(f"convolution_dim_numbers_{name}_dim")[tensors[:, 0]].astype(np.int64)
+        roles[np.arange(len(tensors)), number // 2, dimension] = number % 2
     return roles
 
 
-def dot_split(facts: ProgramContext, tensors: Ints) -> tuple[Ints, Ints, Floats]:
-    """Return `split_sizes` of every dot: three arrays ``(dots,)``."""
+def dot_split(facts: ProgramContext, tensors: Ints) -> Floats:
+    """Return `split_sizes` of every dot, ``(3, dots)``."""
     shapes = np.concatenate([facts.dims[tensors], facts.rank[tensors][:, :, None]], axis=2)
     shapes = np.where((tensors >= 0)[:, :, None], shapes, 0)
     alike = group_codes(shapes.reshape(len(tensors), len(LAYOUT_SLOTS) * (MAX_RANK + 1)))
     splits = [split_sizes(*(tuple(sizes[: sizes[-1]]) for sizes in dot)) for dot in shapes[alike.first].tolist()]
-    table = np.array(splits, np.float64).reshape(-1, 3)[alike.group]
-    return table[:, 0].astype(np.int64), table[:, 1].astype(np.int64), table[:, 2]
+    return np.array(splits, np.float64).reshape(-1, 3)[alike.group].T
 
 
 def split_sizes(out: Sizes, left: Sizes, right: Sizes) -> tuple[int, int, float]:
@@ -153,7 +130,7 @@ def split_sizes(out: Sizes, left: Sizes, right: Sizes) -> tuple[int, int, float]
     (0, 1, 1024.0)
     """
     spare = len(left) + len(right) - len(out)  # b + 2 c
-    splits: list[tuple[bool, bool, bool, int, int, float]] = []
+    splits = []
     for batch in range(min(len(out), len(left), len(right)) + 1):
         contracted, odd = divmod(spare - batch, 2)
         rows, columns = len(left) - batch - contracted, len(right) - batch - contracted
@@ -184,22 +161,15 @@ def _dot(facts: ProgramContext, tensors: Ints) -> Ints:
     roles[:, 0][np.arange(MAX_RANK) < batch[:, None]] = batch_role
     for slot, first, last in ((1, batch, batch + rows), (2, batch + rows, rank)):
         operand = np.where((tensors[:, slot] >= 0)[:, None], facts.dims[tensors[:, slot]], 0)
-        for position in range(MAX_RANK):
-            _find(operand, output[:, position], position < batch, roles[:, slot], batch_role, contracted_role)
-        for position in range(MAX_RANK):
-            active = (position >= first) & (position < last)
-            _find(operand, output[:, position], active, roles[:, slot], rows_role, contracted_role, ahead=slot == 1)
+        for role, start, end in ((batch_role, np.zeros_like(batch), batch), (rows_role, first, last)):
+            for position in range(MAX_RANK):
+                fits = (operand == output[:, position, None]) & (roles[:, slot] == contracted_role) & (operand > 0)
+                fits &= ((position >= start) & (position < end))[:, None]
+                backwards = slot == 2 and role == rows_role
+                at = MAX_RANK - 1 - fits[:, ::-1].argmax(axis=1) if backwards else fits.argmax(axis=1)
+                matched = np.flatnonzero(fits.any(axis=1))
+                roles[matched, slot, at[matched]] = role
     return roles
-
-
-def _find(
-    operand: Ints, size: Ints, active: NDArray[np.bool_], roles: Ints, role: int, free: int, *, ahead: bool = True
-) -> None:
-    """Assign ``role`` in place to the first (or last) dimension of this size that is still ``free``."""
-    fits = (operand == size[:, None]) & (roles == free) & active[:, None] & (operand > 0)
-    at = fits.argmax(axis=1) if ahead else MAX_RANK - 1 - fits[:, ::-1].argmax(axis=1)
-    hits = np.flatnonzero(fits.any(axis=1))
-    roles[hits, at[hits]] = role
 
 
 def reshape_blocks(facts: ProgramContext, tensors: Ints) -> Ints:
@@ -208,9 +178,9 @@ def reshape_blocks(facts: ProgramContext, tensors: Ints) -> Ints:
     Sizes between two common products of leading sizes form a block. Dimensions of size 1 and of empty tensors have
     none.
     """
-    tensor = tensors[:, :2]
-    inside = (np.arange(MAX_RANK) < facts.rank[tensor][:, :, None]) & (tensor >= 0)[:, :, None]
-    sizes = np.where(inside, facts.dims[tensor], 1)
+    tensor = tensors[:, :2, None]
+    inside = (np.arange(MAX_RANK) < facts.rank[tensor]) & (tensor >= 0)
+    sizes = np.where(inside, facts.dims[tensor[:, :, 0]], 1)
     products = np.cumprod(sizes.astype(np.float64), axis=2)
     real = (sizes > 1) & (products[:, :, -1:] > 0)
     common = products[:, 0, :, None] == products[:, 1, None, :]

@@ -3,8 +3,6 @@
 Shapes are ``(tensors, 6)``, 0 past the rank; layouts are ``(tensors, 6)`` minor-to-major, -1 past the end.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,11 +13,11 @@ from xlarank.data.schema import MAX_RANK
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-#: Indices, named by what they index.
-NodeIndex = Ints  # nodes of the graph
-ConfigurableIndex = Ints  # configurable nodes (K of them), in the order of ``graph.configurable``
-RowIndex = Ints  # distinct rows of the configuration table (R)
-TypeIndex = Ints  # types of rows (T): distinct rows of equal nodes
+#: Indices, named by what they index (see `xlarank.features.layout.row_types`).
+NodeIndex = Ints
+ConfigurableIndex = Ints
+RowIndex = Ints
+TypeIndex = Ints
 
 
 @dataclass(frozen=True)
@@ -34,16 +32,6 @@ class Tiling:
 
 #: TPU v2/v3 and later for 32-bit elements (XLA's tiled layout T(8,128)).
 TPU: Final = Tiling()
-
-
-def volume(dims: Ints, rank: Ints) -> Floats:
-    """Return the number of elements, ``(tensors,)``; 1 for a scalar.
-
-    >>> volume(np.array([[2, 3, 0, 0, 0, 0], [0] * 6]), np.array([2, 0])).tolist()
-    [6.0, 1.0]
-    """
-    inside = np.arange(MAX_RANK) < rank[:, None]
-    return np.asarray(np.where(inside, dims, 1).astype(np.float64).prod(axis=1))
 
 
 def complete_layout(layout: NDArray[np.integer], default: NDArray[np.integer]) -> Ints:
@@ -112,8 +100,7 @@ def packed_waste(dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tiling
 
 def tile_sublanes(rows: NDArray[Any], tiling: Tiling) -> Floats:
     """Return the sublanes of each tensor's tiles, given its number of rows in words."""
-    sublanes = np.full(len(rows), float(tiling.sublanes))
-    fewer = tiling.sublanes // 2
+    sublanes, fewer = np.full(len(rows), float(tiling.sublanes)), tiling.sublanes // 2
     while fewer >= tiling.fewest_sublanes:
         sublanes[rows <= fewer] = fewer
         fewer //= 2
@@ -138,9 +125,8 @@ def contiguity(dims: Ints, layout: Ints, default: Ints) -> Floats:
     common = np.logical_and.accumulate(layout == default, axis=1) & (layout >= 0)
     sizes = np.take_along_axis(dims, np.maximum(layout, 0), axis=1)
     logs = np.log(np.maximum(np.where(layout >= 0, sizes, 1), 1).astype(np.float64))
-    whole = logs.sum(axis=1)
-    share = np.where(whole > 0, (logs * common).sum(axis=1) / np.where(whole > 0, whole, 1.0), 1.0)
-    return np.asarray(np.where((layout == default).all(axis=1), 1.0, share))
+    total = logs.sum(axis=1)
+    return np.where(total > 0, (logs * common).sum(axis=1) / np.where(total > 0, total, 1.0), 1.0)
 
 
 def layout_key(layout: Ints) -> Ints:
@@ -154,13 +140,11 @@ def permutation_distance(left: Ints, right: Ints) -> Floats:
     >>> permutation_distance(np.array([[0, 1, 2, -1, -1, -1]]), np.array([[2, 1, 0, -1, -1, -1]])).tolist()
     [1.0]
     """
-    positions = []
+    rank, (i, j), ascending = (left >= 0).sum(axis=1), np.triu_indices(MAX_RANK, 1), []
     for layout in (left, right):
         position = np.zeros((len(layout), MAX_RANK + 1), np.int64)
         position[np.arange(len(layout))[:, None], layout] = np.arange(MAX_RANK)
-        positions.append(position[:, :MAX_RANK])
-    rank, (i, j) = (left >= 0).sum(axis=1), np.triu_indices(MAX_RANK, 1)
-    ascending = [position[:, i] < position[:, j] for position in positions]
+        ascending.append(position[:, i] < position[:, j])
     differing = ((ascending[0] != ascending[1]) & (j < rank[:, None])).sum(axis=1)
     return np.asarray(differing / np.maximum(rank * (rank - 1) / 2, 1))
 
@@ -170,6 +154,6 @@ def log2p(values: NDArray[Any]) -> Floats:
     return np.asarray(np.log2(1.0 + values.astype(np.float64)))
 
 
-def millionths(part: NDArray[Any], whole: float) -> Floats:
-    """Return log2(1 + 1e6 * part / whole)."""
-    return log2p(1e6 * part / max(whole, 1.0))
+def millionths(part: NDArray[Any], total: float) -> Floats:
+    """Return log2(1 + 1e6 * part / total)."""
+    return log2p(1e6 * part / max(total, 1.0))

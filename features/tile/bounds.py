@@ -1,8 +1,5 @@
 """Bounds of tiles, their division of tensors, and the memory traffic of tiles."""
 
-from __future__ import annotations
-
-from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -12,6 +9,9 @@ from xlarank.features.block import Block, Cause, Scope
 from xlarank.features.program.program_context import OPCODE_CLASSES
 from xlarank.features.program.tensors import Floats, log2p
 from xlarank.features.tile.tile_context import TileContext, whole_numbers
+
+#: On-chip vector memory of one TPU core, bytes.
+VMEM_BYTES: Final = 16 * 2**20
 
 
 class Bounds(Block):
@@ -29,8 +29,8 @@ class Bounds(Block):
     }
 
     def compute(self, context: TileContext) -> Floats:
-        parts = ((log2p(context.bounds[slot]), log2p(context.tiles[slot].prod(axis=1))) for slot in TILE_SLOTS)
-        return np.column_stack([*chain.from_iterable(parts)])
+        volumes = {slot: tile.prod(axis=1) for slot, tile in context.tiles.items()}
+        return np.column_stack([log2p(part[slot]) for slot in TILE_SLOTS for part in (context.bounds, volumes)])
 
 
 class TileCounts(Block):
@@ -52,7 +52,7 @@ class TileCounts(Block):
             ("whole", "share", "share of dimensions that are not cut"),
             *(
                 (f"rest_{i}", "share", f"part of the last tile along dimension {i} that lies inside")
-                for i in range(3)
+                for i in (0, 1, 2)
             ),
         )
     }
@@ -60,8 +60,7 @@ class TileCounts(Block):
     def compute(self, context: TileContext) -> Floats:
         parts: list[Floats] = []
         for slot in ("output", "kernel"):
-            tile, extents = context.tiles[slot], context.extents[slot]
-            inside = extents > 0
+            tile, extents, inside = context.tiles[slot], context.extents[slot], context.extents[slot] > 0
             counts = np.where(inside, np.ceil(extents / tile), 1.0)
             covered = np.where(inside, counts * tile / np.where(inside, extents, 1.0), 1.0)
             parts += [np.log2(counts), np.log2(counts.prod(axis=1)), covered.prod(axis=1) - 1.0]
@@ -123,10 +122,6 @@ class TileShape(Block):
         return np.column_stack([*of_last, cut[:, :3], *single, np.log2(registers)])
 
 
-#: On-chip vector memory of one TPU core, bytes.
-VMEM_BYTES: Final = 16 * 2**20
-
-
 class Traffic(Block):
     """Bytes a tile holds, bytes moved by all tiles, and work per byte.
 
@@ -169,22 +164,22 @@ class Traffic(Block):
         volume = rows * columns
         left, right = (rows * depth, columns * depth) if depth else (volume, np.zeros(context.configs))
         moved = volume + left + right
-        whole = np.where(extents > 0, extents * unit, 1.0)
-        whole_left, whole_right = whole[: rank - 1].prod() * depth, whole[rank - 1] * depth
-        least = whole.prod() + (whole_left + whole_right if depth else whole.prod())
+        full = np.where(extents > 0, extents * unit, 1.0)
+        full_left, full_right = full[: rank - 1].prod() * depth, full[rank - 1] * depth
+        least = full.prod() + (full_left + full_right if depth else full.prod())
         work = volume * max(depth, 1.0)
         size, tiling = float(max(1.0, context.element_bytes[context.walked])), context.tiling
         padded = np.ceil(columns / tiling.lanes) * tiling.lanes * rows
         if rank > 1:
             second = tile[:, rank - 2]
             padded *= np.ceil(second / tiling.sublanes) * tiling.sublanes / second
-        held = [log2p(volume * size), log2p(moved * size), np.minimum(2 * moved * size / VMEM_BYTES, 4.0)]
-        held += [log2p(padded * size), padded / volume - 1.0, np.minimum(2 * padded * size / VMEM_BYTES, 4.0)]
+        memory = [log2p(volume * size), log2p(moved * size), np.minimum(2 * moved * size / VMEM_BYTES, 4.0)]
+        memory += [log2p(padded * size), padded / volume - 1.0, np.minimum(2 * padded * size / VMEM_BYTES, 4.0)]
         total = [log2p(count * moved * size), np.log2(count * moved / max(least, 1.0))]
         of_tile = (work / (moved * size), work, left * size, right * size)
         inner = (inner_rows * step, inner_columns * step, inner_rows * inner_columns * step)
         balance = inner_rows * inner_columns / (inner_rows + inner_columns)
-        return np.stack([*held, *total, *map(log2p, (*of_tile, *inner, balance))], axis=1)
+        return np.stack([*memory, *total, *map(log2p, (*of_tile, *inner, balance))], axis=1)
 
 
 class Kernel(Block):
@@ -194,10 +189,7 @@ class Kernel(Block):
     scope = Scope.GRAPH
     columns = {
         **{f"kernel__is_{name}__flag": f"1 where the main node is {name}" for name in OPCODE_CLASSES},
-        **{
-            f"kernel__extent_{i}__log": f"extent of dimension {i} that the output bounds divide"
-            for i in range(MAX_RANK)
-        },
+        **{f"kernel__extent_{i}__log": f"extent of dimension {i} that the output bounds divide" for i in range(6)},
         **{f"kernel__extent_last{i}__log": f"extent of the dimension {i} before the last" for i in range(3)},
         "kernel__contracted__log": "elements summed over for one output element",
         "kernel__work__log": "multiply-adds",
@@ -219,14 +211,10 @@ class Kernel(Block):
         sizes = [*extents, *(extents[rank - 1 - i] if rank > i else 0.0 for i in range(3)), context.depth, work]
         sizes += [reads, work / max(1.0, reads + context.bytes[main]), parameters.sum(), len(operands)]
         sizes += [operands.max(), operands.min()] if len(operands) else [0.0, 0.0]
-        flags = [float(context.main_class == name) for name in OPCODE_CLASSES]
-        return np.array([*flags, *log2p(np.array(sizes)), self._reduces_minor(context), float(context.physical)])
-
-    @staticmethod
-    def _reduces_minor(context: TileContext) -> bool:
-        """Return whether the output's shape is a prefix of the operand's, which sums its minor dimension."""
-        if context.graph.opcode[context.main] != OPCODE["reduce"] or len(context.main_operands) == 0:
-            return False
-        operand, rank = context.main_operands[0], int(context.rank[context.main])
-        kept = (context.dims[operand, :rank] == context.dims[context.main, :rank]).all()
-        return bool(kept and context.default_layout[operand, 0] >= rank)
+        classes, reduces_minor = [context.main_class == name for name in OPCODE_CLASSES], False
+        if context.graph.opcode[main] == OPCODE["reduce"] and len(operands):
+            # the output's shape is a prefix of the operand's
+            operand, kept = context.main_operands[0], int(context.rank[main])
+            reduces_minor = (context.dims[operand, :kept] == context.dims[main, :kept]).all()
+            reduces_minor &= context.default_layout[operand, 0] >= kept
+        return np.array([*classes, *log2p(np.array(sizes)), reduces_minor, context.physical], np.float64)

@@ -1,7 +1,5 @@
 """Inner loop of a vector tile on a CPU core, and an estimate of a kernel's time from it."""
 
-from __future__ import annotations
-
 from math import gcd
 from typing import Final
 
@@ -24,6 +22,10 @@ _LINE: Final = 64
 _CACHES: Final = ((64, 8), (1024, 8))
 #: Cycles to fetch a line from the first cache, the second, and beyond.
 _LINE_CYCLES: Final = (0.5, 2.0, 12.0)
+#: Upper bound of a kernel's bytes -> bytes per cycle.
+_BANDWIDTH: Final = ((2.0**20, 32.0), (2.0**24, 12.0), (np.inf, 4.0))
+#: Cost of starting a contiguous run, in bytes read.
+_RUN_START: Final = 256.0
 
 
 class InnerLoop:
@@ -55,8 +57,10 @@ class InnerLoop:
         # r weights of a depthwise convolution)
         self.loads = m + row if shared else m * row + (row if convolution else 0.0)
         self.lines = np.ceil(n * size / _LINE)  # cache lines that one row of the vector tile touches
-        stride = facts.extents["output"][rank - 1] * size / _LINE
-        self.line_cycles = _line_cycles(self.depth, stride) if shared else 0.0  # to fetch one of them
+        # cycles to fetch one of them: the rows of a panel fall into sets / gcd(sets, stride) sets of a cache
+        stride = max(1, round(facts.extents["output"][rank - 1] * size / _LINE))
+        fits = [self.depth <= ways * sets / gcd(sets, stride) for sets, ways in _CACHES]
+        self.line_cycles = _LINE_CYCLES[[*fits, True].index(True)] if shared else 0.0
         self.spilled = np.maximum(0.0, m * row + row + 1 - _REGISTERS)
 
     @property
@@ -69,21 +73,6 @@ class InnerLoop:
         limits += [self.loads / _ISSUED, self.lines * self.line_cycles]
         cycles = (np.maximum.reduce(limits) + _SPILL * self.spilled) * self.lanes / self.elements
         return np.where(self.divides > 0, cycles, _LATENCY * self.lanes)
-
-
-def _line_cycles(depth: float, stride: float) -> float:
-    """Return the cycles to fetch a line of a panel of ``depth`` rows, ``stride`` lines apart, read repeatedly.
-
-    The rows fall into sets / gcd(sets, stride) sets of a cache.
-    """
-    fits = [depth <= ways * sets / gcd(sets, max(1, round(stride))) for sets, ways in _CACHES]
-    return _LINE_CYCLES[[*fits, True].index(True)]
-
-
-#: Upper bound of a kernel's bytes -> bytes per cycle.
-_BANDWIDTH: Final = ((2.0**20, 32.0), (2.0**24, 12.0), (np.inf, 4.0))
-#: Cost of starting a contiguous run, in bytes read.
-_RUN_START: Final = 256.0
 
 
 class TileInner(Block):
@@ -127,11 +116,6 @@ class TileInner(Block):
         filled = loop.n / (loop.lanes * np.ceil(loop.n / loop.lanes))
         odd, waiting = loop_length / (loop_length & -loop_length), _LATENCY * _ISSUED / loop.chains
         logs = [odd, np.maximum(1.0, waiting), loop.loads / loop.elements, loop.lines / users]
-        logs += [1.0 + loop.spilled, loop.cycles, *self._estimate(context, loop)]
-        return np.stack([loop.divides, filled, *map(np.log2, logs)], axis=1)
-
-    @staticmethod
-    def _estimate(context: TileContext, loop: InnerLoop) -> list[Floats]:
         main, rank = context.main, context.output_rank
         run = contiguous(context.tiles["output"][:, :rank], context.extents["output"][:rank])
         size = float(max(1.0, context.element_bytes[context.walked]))
@@ -140,5 +124,6 @@ class TileInner(Block):
         memory = moved / max(1.0, float(context.volume[main])) / bandwidth * (1 + _RUN_START / (run * size))
         computing = loop.cycles / loop.lanes * loop.depth
         # a node without elements moves nothing: at least a millionth of a cycle keeps logarithms finite
-        times = (memory, np.maximum(computing, memory), computing + memory)
-        return [run, *(np.maximum(time, 1e-6) for time in times)]
+        times = (np.maximum(time, 1e-6) for time in (memory, np.maximum(computing, memory), computing + memory))
+        logs += [1.0 + loop.spilled, loop.cycles, run, *times]
+        return np.stack([loop.divides, filled, *map(np.log2, logs)], axis=1)

@@ -5,14 +5,10 @@ Bounds in Google's TPU files are in physical order (major to minor), the two min
 elements of logical dimensions. The kind is inferred from the extents, which bounds never exceed. 0 means whole.
 """
 
-from __future__ import annotations
-
-from functools import cached_property
 from itertools import combinations, product
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xlarank.data.graph import TileGraph
 from xlarank.data.schema import MAX_RANK, OPCODE, OPCODES, TILE_COLUMNS, TILE_SLOTS
@@ -23,56 +19,82 @@ from xlarank.features.program.tensors import TPU, Floats, Ints, Tiling
 _WORK_ORDER: Final = tuple(
     OPCODE_CLASSES.index(name) for name in ("convolution", "dot", "reduce", "transpose", "slice", "reshape")
 )
+_BATCH, _ROWS, _CONTRACTED = (DOT_ROLES.index(role) for role in ("batch", "rows", "contracted"))
 
 
 class TileContext(ProgramContext):
     """Quantities of a kernel that tile blocks share, for its *distinct* configurations.
 
     Attributes:
-        columns: columns that earlier blocks have computed.
         bounds: slot -> ``(configs, 6)`` bounds of the file.
+        vectorised: whether the input bounds are given, as a vector tile inside the output tile; 0 in TPU files.
+        main: most expensive node: by class (convolution first), then by bytes; the last one wins ties.
+        main_operands: operands of the main node, larger ones first.
+        kernel_tensor: node of a convolution's kernel or a dot's right operand; -1 for other operations.
+        physical_extents: ``(nodes, 6)`` outputs major to minor, the two minor-most dimensions in hardware tiles.
+        walked: node whose output the output bounds divide.
+        physical: whether the output bounds count hardware tiles in physical order.
+        contracted: ``(6,)`` sizes of the dimensions that the main node sums over, in elements.
+        depth: elements summed over for one output element; 0 for none.
+        extents: slot -> ``(6,)`` sizes that the bounds divide, in their unit; 0 past the rank. The kernel slot
+            divides the kernel tensor on TPU and the contracted dimensions elsewhere.
+        output_rank: number of dimensions that the output bounds divide.
+        unit: ``(6,)`` elements that one unit of the output bounds stands for, by dimension.
+        tiles: slot -> ``(configs, 6)`` bounds with 0 replaced by the extent; 1 past the rank.
     """
 
     graph: TileGraph
 
     def __init__(self, graph: TileGraph, tiling: Tiling = TPU) -> None:
         super().__init__(graph)
-        self.tiling = tiling
-        self.columns: dict[str, NDArray[np.float32]] = {}
+        self.tiling, self.configs = tiling, graph.duplicates.distinct
         bounds = graph.config_feat[graph.duplicates.first].astype(np.float64)
         starts = {slot: TILE_COLUMNS.index(f"{slot}_bounds_0") for slot in TILE_SLOTS}
         self.bounds: dict[str, Floats] = {slot: bounds[:, at : at + MAX_RANK] for slot, at in starts.items()}
-
-    @property
-    def configs(self) -> int:
-        return self.graph.duplicates.distinct
-
-    @cached_property
-    def main(self) -> int:
-        """Most expensive node: by class (convolution first), then by bytes; the last one wins ties."""
+        self.vectorised = bool(self.bounds["input"].any())
         members = (np.flatnonzero(self.opcode_class == number) for number in _WORK_ORDER)
-        nodes = next((nodes for nodes in members if len(nodes)), np.arange(len(self.bytes)))
-        return int(nodes[len(nodes) - 1 - np.argmax(self.bytes[nodes][::-1])])
+        nodes = next((nodes for nodes in members if len(nodes)), np.arange(graph.nodes))
+        self.main = int(nodes[len(nodes) - 1 - np.argmax(self.bytes[nodes][::-1])])
+        self.main_class = OPCODE_CLASSES[int(self.opcode_class[self.main])]
+        operands = np.unique(graph.edges[graph.edges[:, 0] == self.main, 1])
+        self.main_operands: Ints = operands[np.argsort(-self.bytes[operands], kind="stable")]
+        has_kernel = self.main_class in ("convolution", "dot")
+        self.kernel_tensor = int(self.slots_of(self.main)[2]) if has_kernel else -1
+        self.physical_extents = self._physical_extents()
+        self.walked = self._walked()
+        self.physical = bool((self.bounds["output"].max(axis=0) <= self.physical_extents[self.walked]).all())
+        walked, kernel = self.dims[self.walked].astype(np.float64), self._contracted()
+        self.contracted, self.depth = kernel, float(np.prod(kernel[kernel > 0])) if kernel.any() else 0.0
+        if self.physical:
+            walked = self.physical_extents[self.walked]
+            kernel = self.physical_extents[self.kernel_tensor] if self.kernel_tensor >= 0 else np.zeros(MAX_RANK)
+        self.extents: dict[str, Floats] = {"output": walked, "kernel": kernel, "input": walked}
+        self.output_rank, self.unit = int((walked > 0).sum()), np.ones(MAX_RANK)
+        if self.physical:
+            self.unit[: self.output_rank] = self.physical_unit(self.output_rank)
+        sizes = {slot: np.where(extents > 0, extents, 1.0) for slot, extents in self.extents.items()}
+        self.tiles = {slot: np.where(bound > 0, bound, sizes[slot]) for slot, bound in self.bounds.items()}
 
-    @cached_property
-    def main_operands(self) -> Ints:
-        """Operands of the main node, larger ones first."""
-        edges = self.graph.edges
-        operands = np.unique(edges[edges[:, 0] == self.main, 1])
-        return operands[np.argsort(-self.bytes[operands], kind="stable")]
+    def slots_of(self, node: int) -> Ints:
+        """Return the `slot_tensors` of a node, ``(3,)``."""
+        return np.asarray(slot_tensors(self, np.array([node]))[0])
 
-    @cached_property
-    def main_class(self) -> str:
-        return OPCODE_CLASSES[int(self.opcode_class[self.main])]
+    def physical_unit(self, rank: int) -> Floats:
+        """Return the elements per unit of the first ``rank`` of `physical_extents`, ``(rank,)``."""
+        unit = np.ones(rank)
+        unit[-2:-1], unit[-1:] = self.tiling.sublanes, self.tiling.lanes
+        return unit
 
-    @cached_property
-    def kernel_tensor(self) -> int:
-        """Node id of a convolution's kernel or a dot's right operand; -1 for other operations."""
-        return int(self.slots_of(self.main)[2]) if self.main_class in ("convolution", "dot") else -1
+    def _physical_extents(self) -> Floats:
+        minor_first = np.maximum(self.default_layout, 0)
+        sizes = np.take_along_axis(self.dims, minor_first, axis=1).astype(np.float64)
+        sizes[:, 0] = np.ceil(sizes[:, 0] / self.tiling.lanes)
+        sizes[:, 1] = np.ceil(sizes[:, 1] / self.tiling.sublanes)
+        position = self.rank[:, None] - 1 - np.arange(MAX_RANK)
+        return np.where(position >= 0, np.take_along_axis(sizes, np.maximum(position, 0), axis=1), 0.0)
 
-    @cached_property
-    def walked(self) -> int:
-        """Node whose output the output bounds divide.
+    def _walked(self) -> int:
+        """Return the node whose output the output bounds divide.
 
         With a vector tile, the result of a root or the main node. Otherwise the tensor with most extents equal to
         the largest bounds, among those that no bound exceeds; roots and larger tensors win ties.
@@ -90,7 +112,7 @@ class TileContext(ProgramContext):
         rank = self.rank[candidates][:, None]
         inside = np.arange(MAX_RANK) < rank
         scores: list[Floats] = []
-        for extents in (self._physical(candidates), self.dims[candidates].astype(np.float64)):
+        for extents in (self.physical_extents[candidates], self.dims[candidates].astype(np.float64)):
             fits = (rank[:, 0] >= used) & ~(inside & (most > extents)).any(axis=1)
             # the bounds of real searches reach the extents
             score = (inside & (most == extents)).sum(axis=1) + (rank[:, 0] == used)
@@ -98,58 +120,7 @@ class TileContext(ProgramContext):
         best = np.maximum(*scores)
         return int(candidates[best.argmax()]) if best.max() >= 0 else self.main
 
-    @cached_property
-    def vectorised(self) -> bool:
-        """Whether the input bounds are given, as a vector tile inside the output tile; TPU files leave them 0."""
-        return bool(self.bounds["input"].any())
-
-    def _physical(self, node: Ints) -> Floats:
-        rank, minor_first = self.rank[node], np.maximum(self.default_layout[node], 0)
-        sizes = np.take_along_axis(self.dims[node], minor_first, axis=1).astype(np.float64)
-        sizes[:, 0] = np.ceil(sizes[:, 0] / self.tiling.lanes)
-        sizes[:, 1] = np.ceil(sizes[:, 1] / self.tiling.sublanes)
-        position = rank[:, None] - 1 - np.arange(MAX_RANK)
-        return np.where(position >= 0, np.take_along_axis(sizes, np.maximum(position, 0), axis=1), 0.0)
-
-    def physical_extents(self, node: int) -> Floats:
-        """Return the extents of a node's output major to minor, ``(6,)``, the two minor-most in hardware tiles."""
-        return np.asarray(self._physical(np.array([node]))[0])
-
-    def physical_unit(self, rank: int) -> Floats:
-        """Return the elements per unit of `physical_extents`, ``(rank,)``."""
-        unit = np.ones(rank)
-        unit[-2:-1], unit[-1:] = self.tiling.sublanes, self.tiling.lanes
-        return unit
-
-    def slots_of(self, node: int) -> Ints:
-        """Return the `slot_tensors` of a node, ``(3,)``."""
-        return np.asarray(slot_tensors(self, np.array([node]))[0])
-
-    @cached_property
-    def physical(self) -> bool:
-        """Whether the output bounds count hardware tiles in physical order."""
-        return bool((self.bounds["output"].max(axis=0) <= self.physical_extents(self.walked)).all())
-
-    @cached_property
-    def extents(self) -> dict[str, Floats]:
-        """slot -> ``(6,)`` sizes that the bounds divide, in their unit; 0 past the rank.
-
-        The kernel slot divides the kernel tensor on TPU and the contracted dimensions elsewhere.
-        """
-        walked, kernel = self.dims[self.walked].astype(np.float64), self.contracted
-        if self.physical:
-            walked = self.physical_extents(self.walked)
-            kernel = self.physical_extents(self.kernel_tensor) if self.kernel_tensor >= 0 else np.zeros(MAX_RANK)
-        return {"output": walked, "kernel": kernel, "input": walked}
-
-    @cached_property
-    def output_rank(self) -> int:
-        """Number of dimensions that the output bounds divide."""
-        return int((self.extents["output"] > 0).sum())
-
-    @cached_property
-    def contracted(self) -> Floats:
-        """``(6,)`` sizes of the dimensions that the main node sums over, in elements."""
+    def _contracted(self) -> Floats:
         sizes = np.zeros(MAX_RANK)
         if self.main_class == "convolution" and self.kernel_tensor >= 0:
             features = int(self.column("convolution_dim_numbers_kernel_output_feature_dim")[self.main])
@@ -164,42 +135,19 @@ class TileContext(ProgramContext):
             sizes[0] = self.volume[self.main_operands[0]] / max(1.0, self.volume[self.main])
         return sizes
 
-    @cached_property
-    def depth(self) -> float:
-        """Elements summed over for one output element; 0 for none."""
-        sizes = self.contracted[self.contracted > 0]
-        return float(np.prod(sizes)) if len(sizes) else 0.0
-
-    @cached_property
-    def tiles(self) -> dict[str, Floats]:
-        """slot -> ``(configs, 6)`` bounds with 0 replaced by the extent; 1 past the rank."""
-        whole = {slot: np.where(extents > 0, extents, 1.0) for slot, extents in self.extents.items()}
-        return {slot: np.where(bounds > 0, bounds, whole[slot]) for slot, bounds in self.bounds.items()}
-
-    @cached_property
-    def unit(self) -> Floats:
-        """``(6,)`` elements that one unit of the output bounds stands for, by dimension."""
-        unit = np.ones(MAX_RANK)
-        if self.physical:
-            unit[: self.output_rank] = self.physical_unit(self.output_rank)
-        return unit
-
 
 def contiguous(tile: Floats, extents: Floats) -> Floats:
     """Return the length of contiguous runs of a tile ``(configs, rank)`` in elements, ``(configs,)``."""
-    run, whole = np.ones(len(tile)), np.ones(len(tile), bool)
+    run, uncut = np.ones(len(tile)), np.ones(len(tile), bool)
     for at in reversed(range(len(extents))):
-        run = np.where(whole, run * tile[:, at], run)
-        whole &= tile[:, at] >= extents[at]
+        run = np.where(uncut, run * tile[:, at], run)
+        uncut &= tile[:, at] >= extents[at]
     return run
 
 
 def whole_numbers(bound: Floats) -> Ints:
     """Return bounds as exact integers, at least 1."""
     return np.clip(np.rint(bound), 1, 2.0**53).astype(np.int64)
-
-
-_BATCH, _ROWS, _CONTRACTED = (DOT_ROLES.index(role) for role in ("batch", "rows", "contracted"))
 
 
 def kernel_kinds(context: TileContext) -> tuple[str, ...]:
@@ -225,22 +173,16 @@ def kernel_kinds(context: TileContext) -> tuple[str, ...]:
     kind = context.main_class
     opcode = OPCODES[int(context.graph.opcode[context.main])]
     if kind == "convolution":
-        return (" ".join([kind, *_convolution(context)]),)
+        windows = (context.column(f"window_{name}_0", MAX_RANK) for name in ("stride", "base_dilation", "size"))
+        stride, dilation, size = (window[context.main].max() for window in windows)
+        depthwise = context.column("feature_group_count")[context.main] > 1
+        words = {"depthwise": depthwise, "strided": stride > 1, "dilated": dilation > 1, "pointwise": size == 1}
+        return (" ".join([kind, *(word for word, applies in words.items() if applies)]),)
     if kind == "dot":
         return _dot(context)
     if opcode == "reduce":
         return _reduce(context)
     return (opcode if kind in ("reduce", "transpose", "reshape", "slice") else kind,)
-
-
-def _convolution(context: TileContext) -> list[str]:
-    stride, dilation, size = (
-        context.column(f"window_{name}_0", MAX_RANK)[context.main].max()
-        for name in ("stride", "base_dilation", "size")
-    )
-    depthwise = context.column("feature_group_count")[context.main] > 1
-    words = {"depthwise": depthwise, "strided": stride > 1, "dilated": dilation > 1, "pointwise": size == 1}
-    return [word for word, true in words.items() if true]
 
 
 def _dot(context: TileContext) -> tuple[str, ...]:
@@ -265,12 +207,10 @@ def _reduce(context: TileContext) -> tuple[str, ...]:
     """Return the kinds of a reduction: the dimensions whose removal gives the output's shape may be summed over."""
     if len(context.main_operands) == 0:
         return ("reduce",)
-    operand = int(context.main_operands[0])
-    rank, output = int(context.rank[operand]), context.dims[context.main, : context.rank[context.main]]
-    minor = int(context.default_layout[operand, 0])
+    operand, output = context.main_operands[0], context.dims[context.main, : context.rank[context.main]]
     kinds = {
-        "reduce" if minor in kept else "reduce minor"
-        for kept in combinations(range(rank), len(output))
+        "reduce" if context.default_layout[operand, 0] in kept else "reduce minor"
+        for kept in combinations(range(context.rank[operand]), len(output))
         if (context.dims[operand, list(kept)] == output).all()
     }
     return tuple(sorted(kinds or {"reduce"}))

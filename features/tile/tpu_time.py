@@ -31,6 +31,8 @@ _FREE, _MOVES, _REDUCTIONS, _COPIES = (
 )
 #: Bytes of a scalar that is passed to a kernel: one row of lanes.
 _SCALAR_BYTES: Final = 512.0
+#: Elements of a vector register.
+_REGISTER: Final = 1024.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +43,6 @@ class WindowLoop:
     steps: Floats  # iterations of the loop
     fused: Floats  # steps of further products that are fused into the kernel
     tiles: Floats  # output tiles
-    arrays: Floats  # arrays read or written in each step
     moved: Floats  # bytes between memory and vector memory, padded to hardware tiles
     runs: Floats  # contiguous runs of tiles of the output and of arrays of similar size
     kernel_runs: Floats  # contiguous runs of tiles of a product's kernel tensor
@@ -63,7 +64,7 @@ class _Cut:
         self.node = node
         self.logical: list[int] = facts.default_layout[node, :rank][::-1].tolist()  # dimensions
         # ``(rank,)`` sizes in units, and elements of a unit
-        self.extents, self.unit = np.maximum(facts.physical_extents(node)[:rank], 1.0), facts.physical_unit(rank)
+        self.extents, self.unit = np.maximum(facts.physical_extents[node, :rank], 1.0), facts.physical_unit(rank)
         # ``(configs, rank)`` bounds in units, and how many tiles there are
         self.tile = np.where(bounds > 0, np.minimum(bounds, self.extents), self.extents)
         self.count = np.ceil(self.extents / self.tile)
@@ -78,33 +79,38 @@ def window_loop(facts: TileContext) -> WindowLoop:
     product = _product(facts)
     output = _Cut(facts, facts.walked, "output") if product is None else product.output
     parameters, results = _entry(facts)
-    tiles = output.count.prod(axis=1)
-    elements = (output.tile * output.unit).prod(axis=1)
-    whole = float((output.extents * output.unit).prod())
-    padding = whole / max(1.0, float(facts.volume[output.node]))
-    volume = np.where(facts.volume > 1, facts.volume, 0.0)
-    computed = volume[~np.isin(facts.graph.opcode, _FREE)].sum() * padding
-    none = np.zeros(facts.configs)
-    others, steps = parameters, tiles
-    moved = kernel_runs = passes = rows = summed = none
+    opcode, tiles, elements = (
+        facts.graph.opcode,
+        output.count.prod(axis=1),
+        (output.tile * output.unit).prod(axis=1),
+    )
+    size = float((output.extents * output.unit).prod())
+    padding = size / max(1.0, float(facts.volume[output.node]))
+    computed = facts.volume[~np.isin(opcode, _FREE) & (facts.volume > 1)].sum() * padding
+    others, steps, most = parameters, tiles, np.inf
+    none = moved = kernel_runs = passes = rows = summed = np.zeros(facts.configs)
     if product is not None:
+        kind = "product"
         shapes = {tuple(facts.dims[tensor]) for tensor in product.operands}
         others = [tensor for tensor in parameters if tuple(facts.dims[tensor]) not in shapes]
         steps, moved = tiles * product.steps, product.moved
         kernel_runs, passes, rows = product.kernel.runs() * steps, product.passes * steps, product.rows * steps
         summed = np.where(product.steps > 1, steps * elements, 0.0)
-    most = padded_bytes(facts, output.node) if product is None and facts.main_class == "slice" else np.inf
+    else:
+        kind = "move" if np.isin(opcode, [*_FREE, *_MOVES]).all() else "elementwise"
+        kind = "reduction" if np.isin(opcode, _REDUCTIONS).any() else kind
+        if facts.main_class == "slice":
+            most = padded_bytes(facts, output.node)
     around = sum(min(padded_bytes(facts, tensor), most) for tensor in others)
     around += sum(padded_bytes(facts, tensor) for tensor in results)
     alike = [tensor for tensor in (*others, *results) if facts.volume[tensor] >= facts.volume[output.node] / 2]
-    packed = whole * any(facts.element_bytes[tensor] < facts.tiling.word_bytes for tensor in alike)
+    packed = size * any(facts.element_bytes[tensor] < facts.tiling.word_bytes for tensor in alike)
     return WindowLoop(
-        kind=_kind(facts) if product is None else "product", steps=steps, tiles=tiles,
-        fused=steps * max(0, int((facts.graph.opcode == OPCODE["convolution"]).sum()) - 1),
-        arrays=none + len(parameters) + len(results),
+        kind=kind, steps=steps, tiles=tiles,
+        fused=steps * max(0, int((opcode == OPCODE["convolution"]).sum()) - 1),
         moved=moved + around, runs=output.runs() * tiles * len(alike), kernel_runs=kernel_runs,
         passes=passes, rows=rows, summed=summed, computed=none + computed,
-        copied=none + whole * (facts.graph.opcode[-1] in _COPIES), packed=none + packed, tile=elements,
+        copied=none + size * (opcode[-1] in _COPIES), packed=none + packed, tile=elements,
     )  # fmt: skip
 
 
@@ -113,7 +119,7 @@ def padded_bytes(facts: TileContext, node: int) -> float:
     rank = int(facts.rank[node])
     if rank == 0:
         return _SCALAR_BYTES
-    elements = np.maximum(facts.physical_extents(node)[:rank], 1.0) * facts.physical_unit(rank)
+    elements = np.maximum(facts.physical_extents[node, :rank], 1.0) * facts.physical_unit(rank)
     return float(elements.prod() * max(1.0, facts.element_bytes[node]))
 
 
@@ -131,14 +137,7 @@ def _entry(facts: TileContext) -> tuple[list[int], list[int]]:
 
 
 def _operands(facts: TileContext, node: int) -> list[int]:
-    operands: list[int] = facts.graph.edges[facts.graph.edges[:, 0] == node, 1].tolist()
-    return operands
-
-
-def _kind(facts: TileContext) -> str:
-    if np.isin(facts.graph.opcode, _REDUCTIONS).any():
-        return "reduction"
-    return "move" if np.isin(facts.graph.opcode, [*_FREE, *_MOVES]).all() else "elementwise"
+    return [int(operand) for operand in facts.graph.edges[facts.graph.edges[:, 0] == node, 1]]
 
 
 def _product(facts: TileContext) -> _Product | None:
@@ -150,19 +149,17 @@ def _product(facts: TileContext) -> _Product | None:
     products = []
     for node in convolutions:
         named = dict.fromkeys((int(facts.slots_of(node)[2]), *_operands(facts, node)))
-        operands = [tensor for tensor in named if tensor >= 0]
-        if not operands:
-            continue
-        fits = [_fit(facts, tensor, most) for tensor in operands]
-        at = int(np.argmax(fits))
-        other = operands[1 - at] if len(operands) == 2 else operands[at]
-        products.append((_fit(facts, node, least) + fits[at], node, other, operands[at]))
+        if operands := [tensor for tensor in named if tensor >= 0]:
+            fits = [_fit(facts, tensor, most) for tensor in operands]
+            at = int(np.argmax(fits))
+            other = operands[1 - at] if len(operands) == 2 else operands[at]
+            products.append((_fit(facts, node, least) + fits[at], node, other, operands[at]))
     return _Product(facts, *max(products)[1:]) if products else None
 
 
 def _fit(facts: TileContext, node: int, most: Floats) -> float:
     """Return 10 plus the number of extents that the largest bounds equal; -5 if a bound exceeds its extent."""
-    extents = facts.physical_extents(node)
+    extents = facts.physical_extents[node]
     return 10.0 + float((most == extents).sum()) if bool((most <= extents).all()) else -5.0
 
 
@@ -171,10 +168,8 @@ class _Product:
 
     def __init__(self, facts: TileContext, node: int, input_: int, kernel: int) -> None:
         self.output, self.kernel = out, weights = _Cut(facts, node, "output"), _Cut(facts, kernel, "kernel")
-        of_output, of_kernel = (
-            int(facts.column(f"{_CONVOLUTION}_{name}")[node])
-            for name in ("output_feature_dim", "kernel_output_feature_dim")
-        )
+        sides = ("output", "kernel_output")
+        of_output, of_kernel = (int(facts.column(f"{_CONVOLUTION}_{side}_feature_dim")[node]) for side in sides)
         spatial = _Spatial(facts, node, input_)
         ones = np.ones(facts.configs)
         depth = steps = columns = rows = batches = row_tiles = column_tiles = halo = ones
@@ -198,15 +193,12 @@ class _Product:
                 if axis is not None:
                     span = spatial.span(axis, size, window.get(axis, ones))
                     halo = halo * np.maximum(span * out.count[:, at] * windows.get(axis, ones), 1.0)
-        several = steps > 1
         first, second = padded_bytes(facts, input_) * halo, padded_bytes(facts, kernel)
         # the cheaper of two loop orders: an operand that does not change between steps is not fetched again
-        self.moved = np.minimum(
-            first * np.where(several | (row_tiles > 1), column_tiles, 1.0)
-            + second * np.where(several, row_tiles, 1.0),
-            first * np.where(several, column_tiles, 1.0)
-            + second * np.where(several | (column_tiles > 1), row_tiles, 1.0),
-        )
+        outer = [np.where(steps > 1, count, 1.0) for count in (column_tiles, row_tiles)]
+        inner = [np.where((steps > 1) | (other > 1), count, 1.0)
+                 for count, other in ((column_tiles, row_tiles), (row_tiles, column_tiles))]  # fmt: skip
+        self.moved = np.minimum(first * inner[0] + second * outer[1], first * outer[0] + second * inner[1])
         self.operands, self.steps = (input_, kernel), steps
         # per step; totals are in `WindowLoop`
         self.passes = batches * np.ceil(depth / facts.tiling.lanes) * np.ceil(columns / facts.tiling.lanes)
@@ -218,34 +210,25 @@ class _Spatial:
 
     def __init__(self, facts: TileContext, node: int, input_: int) -> None:
         named = [facts.column(f"{_CONVOLUTION}_output_{role}_dim")[node] for role in ("batch", "feature")]
-        outputs = [dim for dim in range(int(facts.rank[node])) if dim not in named]
-        kernel, inputs = (
-            facts.column(f"{_CONVOLUTION}_{side}_spatial_dims_0", 4)[node].astype(int).tolist()
-            for side in ("kernel", "input")
-        )
-        count = min(len(outputs), 4)
+        outputs = [dim for dim in range(int(facts.rank[node])) if dim not in named][:4]
+        columns = (facts.column(f"{_CONVOLUTION}_{side}_spatial_dims_0", 4) for side in ("kernel", "input"))
+        kernel, inputs = (column[node, : len(outputs)].astype(int).tolist() for column in columns)
         # dimension -> spatial axis
-        self.of_output = {dim: axis for axis, dim in enumerate(outputs[:count])}
-        self.of_kernel = {dim: axis for axis, dim in enumerate(kernel[:count])}
+        self.of_output = {dim: axis for axis, dim in enumerate(outputs)}
+        self.of_kernel = {dim: axis for axis, dim in enumerate(kernel)}
         size, self._stride, self._dilation, self._base = (
             np.maximum(facts.column(f"window_{name}_0", MAX_RANK)[node].astype(np.float64), 1.0)
             for name in ("size", "stride", "window_dilation", "base_dilation")
         )
-        self._extent = [max(1.0, float(facts.dims[input_, min(dim, MAX_RANK - 1)])) for dim in inputs[:count]]
+        self._extent = [max(1.0, float(facts.dims[input_, min(dim, MAX_RANK - 1)])) for dim in inputs]
         # whether an output position meets a single kernel position: a batch dimension of a dot as a convolution
-        self.paired = [
-            bool(size[axis] > 1 and (self._base[axis] >= size[axis] or self._extent[axis] == 1))
-            for axis in range(count)
-        ]
+        pairs = zip(size, self._base, self._extent, strict=False)
+        self.paired = [bool(size > 1 and (base >= size or extent == 1)) for size, base, extent in pairs]
 
     def span(self, axis: int, rows: Floats, window: Floats) -> Floats:
         """Return the share of the input that a tile of output rows reads through a window, ``(configs,)``."""
         reach = (rows - 1) * self._stride[axis] + (window - 1) * self._dilation[axis] + 1
         return np.asarray(np.minimum(np.ceil(reach / self._base[axis]) / self._extent[axis], 1.0))
-
-
-#: Elements of a vector register.
-_REGISTER: Final = 1024.0
 
 
 @dataclass(frozen=True)
@@ -255,7 +238,6 @@ class Costs:
     fixed: float  # per kernel
     step: float  # per step of the loop
     fused: float  # per step and further product
-    array: float  # per array and step
     tile: float  # per output tile
     run: float  # per contiguous run of memory
     kernel_run: float  # per contiguous run of the kernel tensor
@@ -280,18 +262,17 @@ class Costs:
         """Return the longer of moving and computing, one step of the shorter and fixed costs, ``(configs,)``."""
         moving, computing = self.moving(loop), self.computing(loop)
         overlapped = np.maximum(moving, computing) + np.minimum(moving, computing) / loop.steps
-        steps = loop.steps * (self.step + self.array * loop.arrays)
-        steps = steps + loop.fused * self.fused + loop.tiles * self.tile
+        steps = loop.steps * self.step + loop.fused * self.fused + loop.tiles * self.tile
         alone = (loop.tile * self.drain + loop.packed * self.packed) / _REGISTER
         return self.fixed + steps + overlapped + alone
 
 
-# fixed, step, fused, array, tile, run, kernel_run, byte, computed, row, summed, copied, packed, drain
+# fixed, step, fused, tile, run, kernel_run, byte, computed, row, summed, copied, packed, drain
 COSTS: Final = {
-    "product": Costs(750.0, 500.0, 352.0, 0.0, 34.8, 5.43, 4.5, 0.00236, 0.128, 0.383, 0.998, 0.0, 6.06, 1.81),
-    "reduction": Costs(0.0, 180.0, 0.0, 0.0, 49.7, 14.5, 0.0, 0.00425, 0.306, 0.0, 0.0, 0.0, 4.4, 3.03),
-    "move": Costs(90.9, 223.0, 0.0, 0.0, 54.5, 12.4, 0.0, 0.000174, 15.3, 0.0, 0.0, 2.21, 1.87, 2.15),
-    "elementwise": Costs(122.0, 184.0, 0.0, 0.0, 47.6, 6.2, 0.0, 0.00227, 0.452, 0.0, 0.0, 0.0, 9.19, 0.907),
+    "product": Costs(750.0, 500.0, 352.0, 34.8, 5.43, 4.5, 0.00236, 0.128, 0.383, 0.998, 0.0, 6.06, 1.81),
+    "reduction": Costs(0.0, 180.0, 0.0, 49.7, 14.5, 0.0, 0.00425, 0.306, 0.0, 0.0, 0.0, 4.4, 3.03),
+    "move": Costs(90.9, 223.0, 0.0, 54.5, 12.4, 0.0, 0.000174, 15.3, 0.0, 0.0, 2.21, 1.87, 2.15),
+    "elementwise": Costs(122.0, 184.0, 0.0, 47.6, 6.2, 0.0, 0.00227, 0.452, 0.0, 0.0, 0.0, 9.19, 0.907),
 }
 
 

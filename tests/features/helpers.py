@@ -34,11 +34,16 @@ def by_name(features: GraphRows) -> dict[str, np.ndarray]:
     return {name: features.config_values[:, number] for number, name in enumerate(features.config_columns)}
 
 
+def constants(features: GraphRows) -> dict[str, float]:
+    """Columns of the graph by name."""
+    return dict(zip(features.graph_columns, map(float, features.graph_values), strict=True))
+
+
 def wrong_columns(
     features: GraphRows, expected: Mapping[str, object], absolute: float = 1e-7, relative: float = 1e-6
 ) -> list[str]:
     """Columns of configurations or of the graph whose values are not those expected, with what they are."""
-    found: dict[str, object] = {**by_name(features), **features.constants}
+    found: dict[str, object] = {**by_name(features), **constants(features)}
     return [
         f"{name}: {found[name]}, expected {values}"
         for name, values in expected.items()

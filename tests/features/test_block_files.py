@@ -64,7 +64,7 @@ def written(folder: Path, text: str = TEXT, name: str = "mine.py") -> Path:
 def test_own_columns_stand_beside_the_others_which_do_not_change(tmp_path: Path) -> None:
     settings = FeatureSettings(block_files=load_blocks(written(tmp_path)))
     plain, rows = assemble(TILE), assemble(TILE, settings)
-    assert [*rows.constants.values()][-2:] == [TILE.nodes, 2 * TILE.nodes]
+    assert rows.graph_values[-2:].tolist() == [TILE.nodes, 2 * TILE.nodes]
     own = rows.config_columns.index("mine__most__max")
     assert (rows.config_values[:, own] == 7).all() and settings.columns("tile") == rows.columns
     assert [name for name in rows.columns if not name.startswith("mine__")] == plain.columns

@@ -23,7 +23,7 @@ from math import log2
 
 import numpy as np
 
-from tests.features.helpers import graph_of, tile_file, wrong_columns
+from tests.features.helpers import constants, graph_of, tile_file, wrong_columns
 from tests.graphs import Node, tile_row
 from xlarank.features.assemble import assemble
 from xlarank.features.tile.inner_loop import InnerLoop
@@ -139,7 +139,7 @@ def test_columns_of_kernels_in_elements_and_in_hardware_tiles():
     ):
         assert wrong_columns(features, expected, absolute=1e-6) == []
     product = kernel(PHYSICAL_MATMUL, (tile_row(output=(32, 8)), tile_row(output=(4, 2))))
-    assert product.constants["kernel__physical__flag"] == 1
+    assert constants(product)["kernel__physical__flag"] == 1
     expected = {name: logs(*values) for name, values in PHYSICAL_MATMUL_CONFIG.items()}
     assert wrong_columns(product.take(np.array([1])), expected, absolute=1e-6) == []
 

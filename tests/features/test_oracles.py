@@ -26,7 +26,7 @@ from xlarank.data.schema import OPCODE
 from xlarank.features.assemble import assemble
 from xlarank.features.layout.change import tied_nodes
 from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.program.program_context import OPCODE_CLASSES, opcode_class
+from xlarank.features.program.program_context import CLASS_OF_OPCODE, OPCODE_CLASSES
 from xlarank.features.rows import GraphRows
 from xlarank.features.tile.tpu_time import TpuTime
 
@@ -87,7 +87,7 @@ def test_programs_that_make_sense(seeds):
 
 def test_classes_of_opcodes():
     for opcode, name in CLASS_OF.items():
-        assert OPCODE_CLASSES[opcode_class(np.array(OPCODE[opcode]))] == name
+        assert OPCODE_CLASSES[CLASS_OF_OPCODE[OPCODE[opcode]]] == name
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import xlarank.features
 from docs.columns import pages
-from tests.features.helpers import by_name, graph_of
+from tests.features.helpers import by_name, constants, graph_of
 from tests.graphs import layout_arrays, tile_arrays
 from tests.models.contract import graph_rows
 from xlarank.data.collection import Collection
@@ -157,7 +157,7 @@ ONE = {"tested__one__sum": "one"}
 def listed(monkeypatch):
     """Replace the blocks added to the catalogue, for one test."""
     before = catalogue.BLOCKS
-    return lambda *blocks: monkeypatch.setattr(catalogue, "BLOCKS", catalogue.checked([*before, *blocks]))
+    return lambda *blocks: monkeypatch.setattr(catalogue, "BLOCKS", catalogue.checked(*before, *blocks))
 
 
 def declare(columns, *, base=Block, shape=None, **attributes):
@@ -240,7 +240,7 @@ def test_names_tiers_and_the_order_of_blocks(kind):
         assert settings.graph_columns(kind) == names(block for block in chosen if block.scope is Scope.GRAPH)
         assert found.columns == settings.columns(kind) and found.config_columns == settings.config_columns(kind)
         assert found.matrix().shape[1] == sum(len(block.columns) for block in chosen)
-        assert found.constants.items() <= whole.constants.items()
+        assert constants(found).items() <= constants(whole).items()
         assert [n for n, values in by_name(found).items() if values.tobytes() != rows[n].tobytes()] == []
 
 

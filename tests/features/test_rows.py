@@ -20,7 +20,7 @@ from xlarank.features.catalogue import INSTANCE_BLOCKS
 from xlarank.features.instances.graph_instances import Instances
 from xlarank.features.instances.pair_blocks import InstanceRarity
 from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.program.program_context import opcode_group
+from xlarank.features.program.program_context import GROUP_OF_OPCODE
 from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
 
@@ -47,7 +47,6 @@ def test_the_matrix_of_some_rows_and_columns() -> None:
     PART.matrix()[:] = 0
     assert np.array_equal(PART.matrix(), WHOLE), "a copy, not a view"
     assert (PART.graph_columns, PART.config_columns) == (["g", "h"], ["x", "y", "z"])
-    assert PART.constants == {"g": 7.0, "h": 8.0}
 
     for used in ([0, 1, 2, 3, 4], [1, 3], [0], [2, 4], []):
         only = PART.only(np.array(used, np.intp))
@@ -134,7 +133,7 @@ COLUMNS = [name for block in INSTANCE_BLOCKS for name in block.columns]
 
 
 def group_of(opcode: str) -> int:
-    return int(opcode_group(np.array([OPCODE[opcode]]))[0])
+    return int(GROUP_OF_OPCODE[OPCODE[opcode]])
 
 
 def millionths(share: float) -> float:

@@ -125,7 +125,7 @@ def test_the_time_is_the_longer_of_moving_and_computing_and_a_step_of_the_other(
     loop = window_loop(TileContext(graph))
     costs = COSTS[loop.kind]
     moving, computing = costs.moving(loop), costs.computing(loop)
-    bare = replace(costs, fixed=0, step=0, fused=0, array=0, tile=0, packed=0, drain=0)
+    bare = replace(costs, fixed=0, step=0, fused=0, tile=0, packed=0, drain=0)
     for cycles, one, other, steps in zip(bare.cycles(loop), moving, computing, loop.steps, strict=True):
         assert cycles == pytest.approx(max(one, other) + min(one, other) / steps)
     rows = assemble(graph)

@@ -6,14 +6,14 @@ from math import hypot
 import numpy as np
 import pytest
 
-from tests.features.helpers import SAMPLE, by_name, graph_of, layout_file
+from tests.features.helpers import SAMPLE, by_name, constants, graph_of, layout_file
 from tests.graphs import Arrays, Node, layout_row
 from xlarank.data.graph import read_graph
 from xlarank.data.schema import OPCODE
 from xlarank.features.assemble import assemble
 from xlarank.features.layout.estimated_time import FASTEST, OVER_FASTEST
 from xlarank.features.layout.row_types import LayoutFacts
-from xlarank.features.layout.time_model import TPU_V3, TimeModel, config_times
+from xlarank.features.layout.time_model import BANDWIDTH, PEAK_FLOPS, TimeModel, config_times
 
 STEM = "convolution_dim_numbers"
 #: Output and input batch, feature; kernel input and output feature.
@@ -43,7 +43,7 @@ def times(arrays: Arrays) -> list[float]:
 
 
 def time_of(flops: float, padded: float, moved: float) -> float:
-    return 1e9 * hypot(flops * padded / TPU_V3.flops, moved / TPU_V3.bandwidth)
+    return 1e9 * hypot(flops * padded / PEAK_FLOPS, moved / BANDWIDTH)
 
 
 def test_a_forward_convolution_by_hand() -> None:
@@ -110,7 +110,7 @@ def test_twice_the_batch_is_twice_the_work() -> None:
 def test_times_of_nodes_add_up_to_the_estimated_time_and_none_is_below_the_fastest() -> None:
     graph = read_graph(SAMPLE / "layout/tpu-estimate/random/valid/unet__a.npz", "layout")
     rows = assemble(graph, only=[OVER_FASTEST, FASTEST])
-    found = 2 ** (by_name(rows)[OVER_FASTEST].astype(float) + rows.constants[FASTEST])
+    found = 2 ** (by_name(rows)[OVER_FASTEST].astype(float) + constants(rows)[FASTEST])
     for config in range(graph.configs):
         nodes = config_times(graph, config)  # type: ignore[arg-type]
         assert sum(node.nanoseconds for node in nodes) == pytest.approx(found[rows.group[config]], rel=1e-5)
