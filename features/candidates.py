@@ -1,5 +1,7 @@
 """Rank and frequency of a configuration among the candidates of its graph."""
 
+from __future__ import annotations
+
 from typing import Any, ClassVar, Final
 
 import numpy as np

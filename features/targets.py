@@ -3,6 +3,8 @@
 All collections store the same columns; rankers drop those of other hardware, whose physics would mislead.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final

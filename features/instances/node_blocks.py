@@ -1,5 +1,7 @@
 """Columns of node instances: the node, its row of layouts, and its neighbours."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final

@@ -1,5 +1,7 @@
 """Blocks of pair instances, and blocks common to all instances."""
 
+from __future__ import annotations
+
 from typing import Any, Final
 
 import numpy as np

@@ -10,6 +10,8 @@ a few choices determine the configurations of hundreds of nodes. The rule was de
   and the next to the sublanes. It is the order that the compiler prefers.
 """
 
+from __future__ import annotations
+
 import math
 from collections import Counter
 from collections.abc import Sequence

@@ -3,6 +3,8 @@
 A copy is needed if a consumer requests another layout of a tensor than its producer or another consumer.
 """
 
+from __future__ import annotations
+
 from functools import partial
 from typing import Final
 

@@ -1,5 +1,7 @@
 """Columns of the estimated time of a program, by `xlarank.features.layout.time_model`."""
 
+from __future__ import annotations
+
 from math import log2
 from typing import Final
 

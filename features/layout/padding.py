@@ -1,5 +1,7 @@
 """Memory lost to padding, and the dimensions along the hardware's lanes and sublanes by role, position and size."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, ClassVar, Final

@@ -5,6 +5,8 @@ so the time of a convolution or dot is its floating-point operations times the p
 output. Measured layouts of TPU v3 follow this model with nothing fitted (docs/explanation/tpu-time.md).
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from itertools import permutations
 from typing import Final

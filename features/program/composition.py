@@ -1,5 +1,7 @@
 """Composition of a program: operations, element types, sizes and work."""
 
+from __future__ import annotations
+
 from typing import Any, Final
 
 import numpy as np

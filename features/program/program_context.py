@@ -1,5 +1,7 @@
 """Quantities of the nodes of a program graph, independent of its configurations, and classes of opcodes."""
 
+from __future__ import annotations
+
 from functools import cached_property
 from typing import Final
 

@@ -8,6 +8,8 @@ TensorFlow: batch dimensions lead, the output lists the left operand's dimension
 equal products of leading sizes.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from math import prod, sqrt
 from typing import Final

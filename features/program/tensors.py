@@ -3,6 +3,8 @@
 Shapes are ``(tensors, 6)``, 0 past the rank; layouts are ``(tensors, 6)`` minor-to-major, -1 past the end.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Any, Final
 

@@ -1,5 +1,7 @@
 """Bounds of tiles, their division of tensors, and the memory traffic of tiles."""
 
+from __future__ import annotations
+
 from typing import Final
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Inner loop of a vector tile on a CPU core, and an estimate of a kernel's time from it."""
 
+from __future__ import annotations
+
 from math import gcd
 from typing import Final
 

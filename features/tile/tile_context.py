@@ -5,6 +5,8 @@ Bounds in Google's TPU files are in physical order (major to minor), the two min
 elements of logical dimensions. The kind is inferred from the extents, which bounds never exceed. 0 means whole.
 """
 
+from __future__ import annotations
+
 from itertools import combinations, product
 from typing import Final
 
