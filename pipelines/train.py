@@ -1,28 +1,40 @@
-"""Train the rankers of each collection from scratch."""
+"""Train the rankers of each collection, from scratch or on top of a trained model."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
-from xlarank.data.errors import CollectionError, ModelError
+from xlarank.data.errors import CollectionError, ModelError, counted
+from xlarank.data.family import program_family
+from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace
 from xlarank.features.targets import target_of
+from xlarank.models import trained
 from xlarank.models.rankers.time_trees import TimeTrees
 from xlarank.models.registry import DEFAULT, RANKERS, params_for, ranker_class
-from xlarank.models.validation.folds import FoldPlan
-from xlarank.pipelines.support.progress import Progress, Silent, steps_of
-from xlarank.pipelines.support.workspaces import chosen_collections, skip_unless_named
+from xlarank.models.trained import CARD, Continued, TrainedModel
+from xlarank.models.validation.folds import MOST_FOLDS, FoldPlan, family_folds
+from xlarank.models.validation.metrics import graph_metrics, paired_difference
+from xlarank.pipelines.ranking.model_choice import SHIPPED
+from xlarank.pipelines.support.progress import Progress
+from xlarank.pipelines.support.workspaces import chosen_collections, skip_unless_named, trained_collections
 from xlarank.pipelines.training import fitting
 from xlarank.pipelines.training.fitting import Candidate, TrainingJob, TrainRequest, TrainResult
-from xlarank.pipelines.training.training_sets import extra_collections, read_training_set
+from xlarank.pipelines.training.training_sets import StoredTrainingSet, extra_collections, read_training_set
 
 #: In place of a ranker's name: the one with the best out-of-fold score, for each collection.
 AUTO: Final = "auto"
 #: Number of rounds without folds.
 _DEFAULT_ROUNDS: Final = 150
+#: Learning rates of trees added to a model to cross-validate, as multiples of the model's own.
+RATES: Final = (1.0, 0.3)
+#: Minimum number of families unknown to a model for choosing by cross-validation.
+FEWEST_FAMILIES: Final = 3
+#: Rounds and rate used without folds: the best on the embedded sample (docs/how-to/fine-tune.md).
+CONTINUED_ROUNDS, CONTINUED_RATE = 100, 1.0
 
 
 def train(
@@ -37,77 +49,162 @@ def train(
     defaults, and the best is trained, per collection. A ranker that cannot run here (no xgboost) is left out. The
     best of several out-of-fold scores is slightly optimistic.
 
+    With ``fine_tune``, each ranker of that model gets at most ``rounds`` more trees, on the columns it uses. Their
+    number and learning rate are cross-validated on families unknown to the model; with fewer than
+    `FEWEST_FAMILIES` of them, defaults are used.
+
     A model whose scores are all equal is not saved unless ``allow_constant``. A collection that cannot be trained
     is left out with its reason.
 
     Raises `CollectionError` or `ModelError` for a collection named in the request, `CollectionError` if nothing
-    could be trained, and `ClusterError` for a cluster that cannot be used.
+    could be trained, `ClusterError` for a cluster that cannot be used, and `ModelError` for a model that is missing
+    or cannot be continued.
     """
-    request, progress = request or TrainRequest(), progress or Silent()
-    if request.model != AUTO:
+    request = request or TrainRequest()
+    if request.fine_tune is None and request.model != AUTO:
         ranker_class(request.model)
     workspace.require_writable()
     extra = extra_collections(workspace, request.also_from)
+    chosen = chosen_collections(workspace, request.collections)
+    models: dict[Kind, tuple[TrainedModel, str]] = {}  # loaded before the loop, which may replace them
+    if request.fine_tune is not None:
+        for kind in {collection.kind for collection in chosen}:
+            models[kind] = model, _ = find_model(request.fine_tune, workspace, kind)
+            if request.model not in (DEFAULT, model.card.model):
+                got = f"`model={request.model}` beside a model to fine-tune, which is of {model.card.model}"
+                raise ModelError(got, do="leave one of them out")
+            replace(request, model=model.card.model)  # raises an error if a cluster cannot train this ranker
     results: list[TrainResult] = []
     left_out: dict[str, str] = {}
     with fitting.fit_settings(request) as settings:
-        for collection in chosen_collections(workspace, request.collections):
+        for collection in chosen:
             with skip_unless_named(collection, request.collections, left_out):
                 began = time.monotonic()
                 training = read_training_set(workspace, collection, request.splits, extra, settings)
-                job = TrainingJob(workspace, training, FoldPlan.of(training.data), request, settings)
-                names = _rankers_to_compare(job)
-                steps = len(names) * len(job.plan.folds) + request.seeds
-                with steps_of(progress, f"training {collection}", steps) as step:
-                    candidates, failed = _candidates(job, names, step)
-                    choice = max(candidates, key=lambda candidate: candidate.value)  # a tie: first registered
-                    rankers = fitting.fit_seeds(job, choice, step)
-                result = fitting.save(job, choice, rankers, candidates, progress)
-                why = _explained(job, candidates, failed) if request.model == AUTO else ""
-                results.append(replace(result, why=why, seconds=time.monotonic() - began))
+                if collection.kind in models:
+                    model, source = models[collection.kind]
+                    job = TrainingJob(workspace, training, new_families(model, training), request, settings)
+                    result = _continue(job, model, source, progress)
+                else:
+                    job = TrainingJob(workspace, training, FoldPlan.of(training.data), request, settings)
+                    result = _train(job, progress)
+                results.append(replace(result, seconds=time.monotonic() - began))
     if not results:
         raise CollectionError("; ".join(left_out.values()))
     return results + [TrainResult(name, skipped=why) for name, why in left_out.items()]
 
 
-def _rankers_to_compare(job: TrainingJob) -> list[str]:
-    if job.request.model != AUTO:
-        return [job.request.model]
-    return [*RANKERS] if job.plan.folds else [TimeTrees.name if _has_time_model(job) else DEFAULT]
-
-
-def _has_time_model(job: TrainingJob) -> bool:
-    return job.training.kind == "layout" and "layout" in target_of(job.training.collection).estimate
-
-
-def _candidates(
-    job: TrainingJob, names: list[str], step: Callable[[str], None]
-) -> tuple[list[Candidate], list[str]]:
-    """Validate the rankers; return the candidates and notes on those that cannot run here."""
-    candidates, failed, auto = [], [], job.request.model == AUTO
-    for name in names:
-        params, tuned = params_for(job.workspace.study(job.training.collection), name, job.training.kind)
-        try:
-            ranker = ranker_class(name)(params, kind=job.training.kind)
-            if job.plan.folds:
-                candidates.append(fitting.validate(job, [ranker], tuned, step, f"{name}, " if auto else ""))
-            else:
-                rounds = 0 if name == TimeTrees.name and _has_time_model(job) else _DEFAULT_ROUNDS
-                why = "default (one family, no folds)"
-                candidates.append(Candidate([ranker], tuned, min(rounds, job.request.rounds), why))
-        except ModelError as error:
-            if not auto:
-                raise
-            failed.append(f"{name} is left out: {error.got}")
-    return candidates, failed
-
-
-def _explained(job: TrainingJob, candidates: list[Candidate], failed: list[str]) -> str:
-    """Return the out-of-fold scores that the ranker was chosen by, best first."""
+def _train(job: TrainingJob, progress: Progress | None) -> TrainResult:
+    """Train the requested ranker, or the one that is best out of fold."""
+    kind, auto = job.training.kind, job.request.model == AUTO
+    time_model = kind == "layout" and "layout" in target_of(job.training.collection).estimate
+    names = [job.request.model]
+    if auto:
+        names = [*RANKERS] if job.plan.folds else [TimeTrees.name if time_model else DEFAULT]
+    candidates: list[Candidate] = []
+    failed: list[str] = []
+    with job.steps(len(names), progress) as step:
+        for name in names:
+            params, tuned = params_for(job.workspace.study(job.training.collection), name, kind)
+            try:
+                ranker = ranker_class(name)(params, kind=kind)
+                if job.plan.folds:
+                    candidates.append(fitting.validate(job, [ranker], tuned, step, f"{name}, " if auto else ""))
+                else:
+                    rounds = 0 if name == TimeTrees.name and time_model else _DEFAULT_ROUNDS
+                    chosen_by = "default (one family, no folds)"
+                    candidates.append(Candidate([ranker], tuned, min(rounds, job.request.rounds), chosen_by))
+            except ModelError as error:
+                if not auto:
+                    raise
+                failed.append(f"{name} is left out: {error.got}")
+        choice = max(candidates, key=lambda candidate: candidate.value)  # ties: the first registered
+        rankers = fitting.fit_seeds(job, choice, step)
+    result = fitting.save(job, choice, rankers, candidates, progress)
+    if not auto:
+        return result
     if not job.plan.folds:
-        return f"{candidates[0].name}: one program family, so there are no folds to compare rankers by"
+        why = f"{choice.name}: one program family, so there are no folds to compare rankers by"
+        return replace(result, why=why)
     scores = [
         f"{candidate.name}{' (tuned)' if candidate.tuned else ''} {candidate.value:.3f}"
         for candidate in sorted(candidates, key=lambda candidate: -candidate.value)
     ]
-    return "; ".join([f"{', '.join(scores)} out of fold", *failed])
+    return replace(result, why="; ".join([f"{', '.join(scores)} out of fold", *failed]))
+
+
+def find_model(name: str, workspace: Workspace, kind: Kind) -> tuple[TrainedModel, str]:
+    """Load the shipped ranker of a kind, a collection's model or a model folder; return it with its source.
+
+    Raises `ModelError` if there is none.
+    """
+    if name == SHIPPED:
+        return trained.pretrained_model(kind), SHIPPED
+    collections = {str(collection): collection for collection in trained_collections(workspace)}
+    if name in collections:
+        return trained.model_of(workspace, collections[name]), str(workspace.model(collections[name]))
+    if (Path(name) / CARD).exists():
+        return trained.load_model(Path(name)), name
+    expected = ", ".join([SHIPPED, f"a folder with {CARD}", *collections])
+    do = "pass `fine_tune` with one of these"
+    raise ModelError(f"there is no model {name!r} to fine-tune", expected=expected, do=do)
+
+
+def new_families(model: TrainedModel, training: StoredTrainingSet) -> FoldPlan:
+    """Return folds over the graphs of families unknown to a model; no folds if there are too few families.
+
+    Raises `CollectionError` or `ModelError` unless the model can be continued on these graphs.
+    """
+    if model.card.kind != training.kind:
+        expected = f"{model.card.kind} graphs, which the model of {model.card.collection} ranks"
+        do = "choose the collections to train with `collections`"
+        raise CollectionError(f"{training.collection} holds {training.kind} graphs", expected=expected, do=do)
+    model.require(training.manifest)
+    known = {program_family(name) for name in model.card.known_graphs}
+    new = [group for group, family in enumerate(training.data.families) if family not in known]
+    families = [training.data.families[group] for group in new]
+    folds = family_folds(families, MOST_FOLDS) if len(set(families)) >= FEWEST_FAMILIES else []
+    return FoldPlan.of_families([[new[index] for index in held] for held in folds])
+
+
+def _continue(job: TrainingJob, model: TrainedModel, source: str, progress: Progress | None) -> TrainResult:
+    """Add trees to a model, at the learning rate that is best out of fold."""
+    rates = RATES if job.plan.folds else (CONTINUED_RATE,)
+    card, candidates = model.card, dict[float, Candidate]()
+    with job.steps(len(rates), progress) as step:
+        for rate in rates:
+            rankers = [ranker.continuing(rate) for ranker in model.rankers]
+            if job.plan.folds:
+                candidates[rate] = fitting.validate(job, rankers, card.tuned, step)
+            else:
+                chosen_by = f"default (fewer than {FEWEST_FAMILIES} families that are new to the model)"
+                rounds = min(CONTINUED_ROUNDS, job.request.rounds)
+                candidates[rate] = Candidate(rankers, card.tuned, rounds, chosen_by)
+        rate, choice = max(candidates.items(), key=lambda item: item[1].value)  # ties: the first rate
+        rankers = fitting.fit_seeds(job, choice, step)
+    continues = Continued(source, card.collection, trained.fingerprint(card), rate, sorted(card.known_graphs))
+    result = fitting.save(job, choice, rankers, [choice], progress, continues=continues, kinds=card.kinds)
+    name = "the shipped ranker" if source == SHIPPED else f"the model at {source}"
+    why = f"fine-tuned from {name} ({card.collection}, {counted(len(continues.graphs), 'program')})"
+    if choice.metrics:
+        why += _improvement(job, model, rate, choice)
+    return replace(result, why=why)
+
+
+def _improvement(job: TrainingJob, model: TrainedModel, rate: float, choice: Candidate) -> str:
+    """Describe the out-of-fold improvement over the model that was continued."""
+    scores = {graph: values["score"] for graph, values in choice.metrics.items()}
+    before = {}
+    for graph in (part for part in job.training.data.parts if part.name in scores):
+        rows = model.select(graph)
+        metrics = graph_metrics(model.card.kind, model.score(rows).mean[rows.group], rows.cost, rows.group)
+        before[graph.name] = metrics["score"]
+    lead, error = paired_difference(scores, before, job.request.select)
+    text = (
+        f"; out of fold {choice.value:.3f} on {counted(len(scores), 'graph')} of new families, "
+        f"{lead:+.3f} ± {error:.3f} compared with that model unchanged; "
+        f"new trees learn {rate:g} times as fast as its own"
+    )
+    if lead < 0:
+        text += "; the unchanged model ranks them better: measure more graphs, or rank with that model"
+    return text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -31,7 +31,7 @@ from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.folds import KIND, Fallback, Fold, FoldPlan, learned_kinds
 from xlarank.models.validation.metrics import objective_value, require_selection, summarise
 from xlarank.pipelines.support.cluster import connected
-from xlarank.pipelines.support.progress import Progress
+from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.results import results_table, write_results
 from xlarank.pipelines.support.score_files import drop_predictions, write_out_of_fold
 from xlarank.pipelines.support.workspaces import workspace_lock
@@ -70,11 +70,13 @@ class TrainResult:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainRequest:
-    """Settings of `train` and `fine_tune`; invalid ones raise `XlarankError`.
+    """Settings of `train`; invalid ones raise `XlarankError`.
 
     Attributes:
         also_from: extra training collections of the same kind, not scored: ``NAME`` or ``NAME=WEIGHT``, the weight
             of each graph (default 1). Families held out by a fold are held out in them, too.
+        fine_tune: model to continue: "shipped" for the shipped ranker of the collection's kind, a collection with a
+            model in the workspace, or the folder of a model. None trains from scratch.
         with_valid: also train on the valid split; afterwards, scores on it are meaningless.
         rounds: maximum number of boosting rounds; the number is cross-validated.
         select: criterion for the best number of rounds, one of `xlarank.models.validation.metrics.SELECTIONS`.
@@ -86,6 +88,7 @@ class TrainRequest:
 
     collections: Sequence[str] = ()
     also_from: Sequence[str] = ()
+    fine_tune: str | None = None
     model: str = DEFAULT
     seeds: int = 3
     with_valid: bool = False
@@ -137,6 +140,11 @@ class TrainingJob:
     plan: FoldPlan
     request: TrainRequest
     settings: FitSettings
+
+    def steps(self, candidates: int, progress: Progress | None) -> AbstractContextManager[Callable[[str], None]]:
+        """Begin the validation of some candidates and the final fits; returns the function that advances it."""
+        total = candidates * len(self.plan.folds) + self.request.seeds
+        return steps_of(progress, f"training {self.training.collection}", total)
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,7 +205,7 @@ def fit_seeds(job: TrainingJob, choice: Candidate, step: Callable[[str], None]) 
 
 def save(
     job: TrainingJob, choice: Candidate, rankers: Sequence[Ranker[Any]], evaluated: Sequence[Candidate],
-    progress: Progress, *, continues: Continued | None = None, kinds: Sequence[str] = (),
+    progress: Progress | None, *, continues: Continued | None = None, kinds: Sequence[str] = (),
 ) -> TrainResult:  # fmt: skip
     """Replace the model of the collection and write the out-of-fold results of the ``evaluated`` candidates.
 
@@ -206,7 +214,8 @@ def save(
     """
     training, data, by = job.training, job.training.data.whole(), job.plan.by
     importance = mean_importance(rankers)
-    note = "" if importance else _require_scores_that_differ(job, rankers[0])
+    may_be_constant = job.request.allow_constant or continues is not None
+    note = "" if importance else _require_scores_that_differ(training, rankers[0], may_be_constant)
     card = ModelCard(
         collection=str(training.collection), model=choice.name, params=rankers[0].params.values(),
         rounds=choice.rounds, tuned=choice.tuned, recipe=training.manifest.recipe,
@@ -234,13 +243,13 @@ def save(
     )  # fmt: skip
 
 
-def _require_scores_that_differ(job: TrainingJob, ranker: Ranker[Any]) -> str:
+def _require_scores_that_differ(training: StoredTrainingSet, ranker: Ranker[Any], may_be_constant: bool) -> str:
     """Return a warning about a ranker without splits; raise `CollectionError` if its scores are all equal."""
-    data = job.training.data.whole()
+    data = training.data.whole()
     few = f"too few rows to train {ranker.name} ({counted(len(data.cost), 'row')})"
-    note = "" if ranker.is_time_model else f"{job.training.collection}: no tree has a split: {few}"
+    note = "" if ranker.is_time_model else f"{training.collection}: no tree has a split: {few}"
     scores = (ranker.predict(part.matrix(), data.columns, part.instances) for part in data.parts)
-    if not job.request.allow_constant and all(np.ptp(graph_scores) == 0 for graph_scores in scores):
+    if not may_be_constant and all(np.ptp(graph_scores) == 0 for graph_scores in scores):
         raise CollectionError(
             f"{note}, and all scores are equal, so the model is not saved",
             do="add graphs or configurations, or run tune, which tries smaller leaves (min_data_in_leaf); "

@@ -15,10 +15,9 @@ from xlarank.models.validation.metrics import kendall_tau
 from xlarank.pipelines.calibrate import calibrate
 from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.explain import explain
-from xlarank.pipelines.fine_tune import CONTINUED_RATE, CONTINUED_ROUNDS, RATES, find_model, fine_tune, new_families
 from xlarank.pipelines.rank import rank
 from xlarank.pipelines.support.results import read_results
-from xlarank.pipelines.train import train
+from xlarank.pipelines.train import CONTINUED_RATE, CONTINUED_ROUNDS, RATES, find_model, new_families, train
 from xlarank.pipelines.training.fitting import TrainRequest
 from xlarank.pipelines.training.training_sets import extra_collections, read_training_set
 
@@ -40,8 +39,8 @@ def two(trained):
 
 
 def tune(place, start, **options):
-    chosen = {"collections": [LAYOUT], "seeds": 1, "rounds": 30, "threads": 1, **options}
-    (result,) = fine_tune(place, start, TrainRequest(**chosen))
+    chosen = {"collections": [LAYOUT], "fine_tune": start, "seeds": 1, "rounds": 30, "threads": 1, **options}
+    (result,) = train(place, TrainRequest(**chosen))
     return result, load_model(place.model(Collection.parse(LAYOUT)))
 
 
@@ -131,8 +130,7 @@ def test_the_ranker_that_comes_along_goes_on(tmp_path):
 def test_every_collection_continues_the_model_from_before(two):
     """The model of the first collection is replaced while the second one is still to come."""
     base = load_model(two.model(Collection.parse(OTHER)))
-    request = TrainRequest(collections=[OTHER, LAYOUT], seeds=1, rounds=2, threads=1)
-    fine_tune(two, OTHER, request)
+    train(two, TrainRequest(collections=[OTHER, LAYOUT], fine_tune=OTHER, seeds=1, rounds=2, threads=1))
     cards = [load_model(two.model(Collection.parse(name))).card for name in (OTHER, LAYOUT)]
     assert {card.continues.fingerprint for card in cards} == {fingerprint(base.card)}
 
@@ -141,7 +139,7 @@ def test_shipped_is_the_ranker_of_the_collections_kind(tmp_path):
     write_tree(tmp_path / "tree", {TILE: {"train": ("dot__a", "conv__a")}})
     place = Workspace(tmp_path / "work")
     build(tmp_path / "tree", place.root, settings=FeatureSettings())
-    (result,) = fine_tune(place, "shipped", TrainRequest(seeds=1, rounds=2, threads=1))
+    (result,) = train(place, TrainRequest(fine_tune="shipped", seeds=1, rounds=2, threads=1))
     card = load_model(place.model(Collection.parse(TILE))).card
     assert card.continues is not None and card.continues.fingerprint == fingerprint(pretrained_model("tile").card)
     assert "fine-tuned from the shipped ranker (tile:" in result.why

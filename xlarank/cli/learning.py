@@ -139,26 +139,22 @@ def train(
     from xlarank.models.rankers.wide_rows import LambdaRank
     from xlarank.models.training_data import FitSettings
     from xlarank.models.validation.folds import MOST_FOLDS
-    from xlarank.pipelines.fine_tune import fine_tune as run_fine_tune
-    from xlarank.pipelines.train import train as run_train
+    from xlarank.pipelines.train import train as run
     from xlarank.pipelines.training.fitting import TrainRequest
 
     others = [name.partition("=")[0] for name in also_from or ()]
     place = built_workspace(data_root, workspace, [*collection, *others] if collection else None)
     request = TrainRequest(
-        collections=collection or (), also_from=also_from or (), model=model, seeds=seeds, with_valid=with_valid,
-        rounds=rounds, select=select, seed=seed, threads=threads, engine=engine, scheduler=scheduler,
-        allow_constant=allow_constant,
+        collections=collection or (), also_from=also_from or (), fine_tune=fine_tune, model=model, seeds=seeds,
+        with_valid=with_valid, rounds=rounds, select=select, seed=seed, threads=threads, engine=engine,
+        scheduler=scheduler, allow_constant=allow_constant,
     )  # fmt: skip
     too_large: dict[str, str] = {}
     if scheduler is None:
         fits = MOST_FOLDS + seeds if model == LambdaRank.name and fine_tune is None else 0
         too_large = _announce(place, collection or (), request.splits, FitSettings(rounds, seed, threads), fits)
     with progress_bars() as progress:
-        if fine_tune is not None:
-            results = run_fine_tune(place, fine_tune, request, progress=progress)
-        else:
-            results = run_train(place, request, progress=progress)
+        results = run(place, request, progress=progress)
     heads = ("collection", "model", ">graphs", ">rows", ">families", ">rounds", "rounds chosen by",
              ">out-of-fold score", ">seeds", ">s")  # fmt: skip
     show_rows(heads, (
