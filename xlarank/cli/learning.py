@@ -9,7 +9,7 @@ from typer import Exit, Option, Typer
 
 from xlarank.cli import options
 from xlarank.cli.console import list_lines, progress_bars, say, show_rows, write_json
-from xlarank.cli.inputs import built_workspace
+from xlarank.cli.options import built_workspace
 
 if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
     from xlarank.data.workspace import Workspace

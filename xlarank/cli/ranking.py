@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Exit, Option, Typer
 
-from xlarank.cli import console, record
+from xlarank.cli import console, options, record
 from xlarank.cli.console import error_line, finish, list_lines, list_reasons, say, show_rows, write_json
-from xlarank.cli.inputs import Blocks, built_workspace, data_root_of, read_scores, workspace_at
-from xlarank.cli.options import WORK, Collections, Json, ModelOf, Out, Root, ScoresOf, Weights, Work, out_file
 from xlarank.data.errors import counted, reasons
 
 if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
@@ -30,19 +28,19 @@ _SHIPPED = {
 def rank(
     graph: Annotated[Path, Argument(help="npz file in TpuGraphs format, or a folder of such files.")],
     top: Annotated[int, Option(min=1, max=2**31 - 1, help="Number of configurations to show.")] = 10,
-    workspace: Work = WORK,
-    collection: ModelOf = None,
-    blocks: Blocks = None,
+    workspace: options.Work = options.WORK,
+    collection: options.ModelOf = None,
+    blocks: options.Blocks = None,
     csv: Annotated[
-        Path | None, Option(callback=out_file, help="Write distinct configurations to this file.")
+        Path | None, Option(callback=options.out_file, help="Write distinct configurations to this file.")
     ] = None,
-    json_file: Json = None,
+    json_file: options.Json = None,
 ) -> None:
     """Rank the configurations of a graph, or of each graph in a folder."""
     from xlarank.pipelines.rank import rank as run
     from xlarank.pipelines.rank import rank_folder, write_rankings
 
-    place = workspace_at(workspace)
+    place = options.workspace_at(workspace)
     broken: dict[str, str] = {}
     if graph.is_dir():
         with console.progress_bars() as progress:
@@ -135,26 +133,28 @@ def _show_rankings(rankings: dict[str, Ranking], top: int) -> None:
 
 @app.command()
 def submit(
-    out: Out = Path("submission.csv"),
-    data_root: Root = None,
-    workspace: Work = WORK,
-    collection: Collections = None,
+    out: options.Out = Path("submission.csv"),
+    data_root: options.Root = None,
+    workspace: options.Work = options.WORK,
+    collection: options.Collections = None,
     model_from: Annotated[
         str | None, Option(help="Collection whose model ranks those without, or shipped.")
     ] = None,
-    scores: ScoresOf = None,
-    weights: Weights = None,
+    scores: options.ScoresOf = None,
+    weights: options.Weights = None,
     strict: Annotated[bool, Option("--strict", help="Fail if a test graph is not ranked by a model.")] = False,
-    json_file: Json = None,
+    json_file: options.Json = None,
 ) -> None:
     """Write the Kaggle submission: all test graphs, unranked ones in their default order."""
     from xlarank.pipelines.submit import submit as run
 
-    place = built_workspace(data_root, workspace, collection, trained=not scores and model_from != "shipped")
+    place = options.built_workspace(
+        data_root, workspace, collection, trained=not scores and model_from != "shipped"
+    )
     with console.progress_bars() as progress:
         report = run(
             place, out, collections=collection or (), model_from=model_from,
-            scores=read_scores(scores, weights, "test"), progress=progress,
+            scores=options.read_scores(scores, weights, "test"), progress=progress,
         )  # fmt: skip
     ranked = ((name, str(count), report.models[name]) for name, count in report.rows.items())
     show_rows(("collection", ">test graphs", "ranked by" if scores else "ranked by the model of"), ranked)
@@ -184,10 +184,10 @@ def _why_unranked(report: Submission) -> str:
 def check_submission(
     file: Annotated[Path, Argument(help="Submission to check.")],
     sample: Annotated[Path | None, Option(help="File with the expected ids. Default: the test graphs.")] = None,
-    data_root: Root = None,
-    workspace: Work = WORK,
-    collection: Collections = None,
-    json_file: Json = None,
+    data_root: options.Root = None,
+    workspace: options.Work = options.WORK,
+    collection: options.Collections = None,
+    json_file: options.Json = None,
 ) -> None:
     """Check a submission: ids, permutations, five configurations of each tile.
 
@@ -203,7 +203,7 @@ def check_submission(
         root = replace(find_data_root(Path(min(stored))), why=f"of the workspace {workspace}")
         say(f"data: {root.path} ({root.why})", "dim")
     elif data_root is not None or sample is None:
-        root = data_root_of(data_root)
+        root = options.data_root_of(data_root)
     checked = run(file, sample=sample, data_root=root, collections=collection or ())
     write_json(json_file, checked)
     list_reasons("not known how many configurations", checked.unknown)
