@@ -18,12 +18,11 @@ from xlarank.data.workspace import Workspace
 #: A row for each metric of a graph. ``held_out_by`` is null unless the scores are out of fold, ``tuned`` is null
 #: for rules and files of scores, ``seed`` for the mean over seeds. ``seconds`` is the time to rank the graph;
 #: for scores out of fold, the time to train and score all folds.
-_TYPES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "collection": pl.String, "split": pl.String, "held_out_by": pl.String, "ranker": pl.String, "tuned": pl.Boolean,
-    "seed": pl.Int32, "graph": pl.String, "family": pl.String, "metric": pl.String, "value": pl.Float64,
-    "seconds": pl.Float64, "version": pl.String, "time": pl.Datetime("us", "UTC"),
-}  # fmt: skip
-SCHEMA: Final = pl.Schema(_TYPES)
+SCHEMA: Final = pl.Schema([
+    ("collection", pl.String), ("split", pl.String), ("held_out_by", pl.String), ("ranker", pl.String),
+    ("tuned", pl.Boolean), ("seed", pl.Int32), ("graph", pl.String), ("family", pl.String), ("metric", pl.String),
+    ("value", pl.Float64), ("seconds", pl.Float64), ("version", pl.String), ("time", pl.Datetime("us", "UTC")),
+])  # fmt: skip
 #: Columns of one evaluation: another one replaces its rows.
 _KEY: Final = ("collection", "split", "held_out_by", "ranker", "tuned", "version")
 #: Columns within which rankers are compared.
@@ -42,10 +41,9 @@ def results_table(
     """Return ``{graph: {metric: value}}`` as rows of `SCHEMA`; ``place`` is collection, split and held_out_by."""
     time = datetime.now(UTC)
     rows = [
-        (*place, ranker, tuned, seed, graph, family, metric, value,
+        (*place, ranker, tuned, seed, graph, program_family(graph), metric, value,
          seconds.get(graph) if isinstance(seconds, Mapping) else seconds, xlarank.__version__, time)
         for graph, values in metrics.items()
-        for family in (program_family(graph),)
         for metric, value in values.items()
     ]  # fmt: skip
     return pl.DataFrame(rows, SCHEMA, orient="row")
@@ -55,12 +53,11 @@ def write_results(workspace: Workspace, tables: Sequence[pl.DataFrame]) -> None:
     """Add evaluations to the workspace in place of earlier ones of the same `_KEY`."""
     if not tables:
         return
-    table = pl.concat(tables)
     try:
         before = read_results(workspace)
     except WorkspaceError:  # a damaged table is replaced
-        before = table.clear()
-    replace_rows(workspace.results(), before, table, _KEY)
+        before = SCHEMA.to_frame()
+    replace_rows(workspace.results(), before, pl.concat(tables), _KEY)
 
 
 def replace_rows(path: Path, before: pl.DataFrame, table: pl.DataFrame, key: Sequence[str]) -> None:
@@ -87,30 +84,25 @@ def leaderboard(results: pl.DataFrame, metric: str = "score") -> pl.DataFrame:
 
     ``difference`` is the mean difference to the first over the graphs that both scored, with its standard error.
     """
-    name = ["ranker", "tuned"]
+    key = [*_PLACE, "ranker", "tuned"]
     means = results.filter(pl.col("metric") == metric, pl.col("seed").is_null())
-    latest = means.group_by(*_PLACE, *name).agg(pl.col("time").max())
-    means = means.join(latest, on=[*_PLACE, *name, "time"], nulls_equal=True)
+    means = means.filter(pl.col("time") == pl.col("time").max().over(key))
     seconds, standard_error = pl.col("seconds"), pl.col("value").std() / pl.len().sqrt()
     total = pl.when(seconds.count() > 0).then(seconds.sum())
-    rows = means.group_by(*_PLACE, *name).agg(
+    rows = means.group_by(key).agg(
         graphs=pl.len(), mean=pl.col("value").mean(), standard_error=standard_error,
         seconds=pl.when(pl.col("held_out_by").first().is_null()).then(total).otherwise(seconds.max()),
         version=pl.col("version").first(), time=pl.col("time").first(),
     )  # fmt: skip
     higher_is_better = not metric.startswith("slowdown")
-    order = [*_PLACE, "mean", *name]
+    order = [*_PLACE, "mean", "ranker", "tuned"]
     rows = rows.sort(order, descending=[column == "mean" and higher_is_better for column in order], nulls_last=True)
-    first = rows.group_by(_PLACE, maintain_order=True).first().select(*_PLACE, *name)
-    best = means.join(first, on=[*_PLACE, *name], nulls_equal=True, how="semi").select(
-        *_PLACE, "graph", best="value"
-    )
-    paired = means.join(best, on=[*_PLACE, "graph"], nulls_equal=True).with_columns(
-        pl.col("value") - pl.col("best")
-    )
-    differences = paired.group_by(*_PLACE, *name).agg(
+    first = rows.unique(_PLACE, keep="first", maintain_order=True)
+    best = means.join(first, on=key, nulls_equal=True, how="semi").select(*_PLACE, "graph", best="value")
+    paired = means.join(best, on=[*_PLACE, "graph"], nulls_equal=True)
+    differences = paired.with_columns(pl.col("value") - pl.col("best")).group_by(key).agg(
         difference=pl.col("value").mean(), difference_error=standard_error
-    )
-    board = rows.join(differences, on=[*_PLACE, *name], nulls_equal=True, how="left", maintain_order="left")
-    return board.select(*_PLACE, *name, "graphs", "mean", "standard_error", "difference", "difference_error",
-                        "seconds", "version", "time")  # fmt: skip
+    )  # fmt: skip
+    board = rows.join(differences, on=key, nulls_equal=True, how="left", maintain_order="left")
+    return board.select(*key, "graphs", "mean", "standard_error", "difference", "difference_error", "seconds",
+                        "version", "time")  # fmt: skip

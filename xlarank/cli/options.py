@@ -255,9 +255,7 @@ def read_scores(paths: Sequence[Path] | None, weights: Sequence[float] | None, s
     return ScoreFiles.read(paths or (), split, weights or ()) if paths or weights else None
 
 
-def build(
-    root: DataRoot, workspace: Workspace, request: BuildRequest | None = None, json_file: Path | None = None
-) -> None:
+def build(root: DataRoot, workspace: Workspace, request: BuildRequest, json_file: Path | None = None) -> None:
     """Build features and print the result."""
     from xlarank.pipelines.build_features import build_features as run
 
