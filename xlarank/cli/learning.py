@@ -18,11 +18,6 @@ if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
 app = Typer()
 
 
-def _shown(params: dict[str, Any]) -> str:
-    forms = {name: ".3g" if isinstance(value, float) else "" for name, value in params.items()}
-    return ", ".join(f"{name}={params[name]:{form}}" for name, form in forms.items())
-
-
 def spread(score: dict[str, Any] | None) -> str:
     """Return the mean of a score and, for several graphs, its standard deviation over graphs."""
     if score is None:
@@ -87,7 +82,9 @@ def tune(
     heads = ("collection", ">trials", ">new", ">pruned", ">out-of-fold score", ">rounds", "~best parameters", ">s")
     show_rows(heads, (
         (result.collection, str(result.trials), str(result.fresh), str(result.pruned),
-         f"{result.mean:.3f} ± {result.std:.3f}", str(result.rounds), _shown(result.params),
+         f"{result.mean:.3f} ± {result.std:.3f}", str(result.rounds),
+         ", ".join(f"{name}={value:.3g}" if isinstance(value, float) else f"{name}={value}"
+                   for name, value in result.params.items()),
          f"{result.seconds:.0f}")
         for result in results if result.params is not None
     ))  # fmt: skip

@@ -14,7 +14,6 @@ from xlarank.data.errors import counted, reasons
 
 if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
     from xlarank.pipelines.rank import Ranked, Ranking
-    from xlarank.pipelines.submit import Submission
 
 app = Typer()
 
@@ -161,8 +160,12 @@ def submit(
     record.run.keep(out)
     rows = counted(len(report.origin), "row")
     say(f"wrote {report.out}: {rows}, checked")
-    why = f"not ranked by a model ({_why_unranked(report)})"
-    unranked = [f"{count} of {rows} are {why}: {origin} order" for origin, count in report.unranked().items()]
+    causes = reasons({name: reason for name, reason in report.left_out.items() if report.covers(name)})
+    causes += [counted(len(report.broken), "broken file")] if report.broken else []
+    unranked = [
+        f"{count} of {rows} are not ranked by a model ({'; '.join(causes)}): {origin} order"
+        for origin, count in report.unranked().items()
+    ]
     list_lines("note", [*unranked, *report.notes])
     for name in sorted(name for name in report.left_out if not report.covers(name)):
         say(f"{name} has no test graphs, so no rows")
@@ -171,13 +174,6 @@ def submit(
     if strict and report.unranked():
         error_line("not every test graph is ranked by a model, as --strict asks")
         raise Exit(1)
-
-
-def _why_unranked(report: Submission) -> str:
-    """Return the reasons, each with its collections."""
-    present = {name: why for name, why in report.left_out.items() if report.covers(name)}
-    broken = [counted(len(report.broken), "broken file")] if report.broken else []
-    return "; ".join([*reasons(present), *broken])
 
 
 @app.command()
