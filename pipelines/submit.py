@@ -17,11 +17,10 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import each_graph, read_manifest, stored_roots
 from xlarank.models.arrays import Floats
-from xlarank.models.trained import Scores, TrainedModel
 from xlarank.models.validation.metrics import order_of, top_of
 from xlarank.pipelines.ranking.model_choice import SHIPPED, model_for_collection, model_named
 from xlarank.pipelines.support import score_files
-from xlarank.pipelines.support.progress import Progress, Silent, steps_of
+from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.score_files import ScoreFiles
 from xlarank.pipelines.support.workspaces import chosen_collections, skip_unless_named, write_or_note
 
@@ -59,16 +58,10 @@ class Submission:
 
 
 def submit(
-    workspace: Workspace,
-    out: Path,
-    *,
-    collections: Sequence[str] = (),
-    cover: Mapping[str, int] | None = None,
-    model_from: str | None = None,
-    keep: bool = False,
-    scores: ScoreFiles | None = None,
+    workspace: Workspace, out: Path, *, collections: Sequence[str] = (), cover: Mapping[str, int] | None = None,
+    model_from: str | None = None, keep: bool = False, scores: ScoreFiles | None = None,
     progress: Progress | None = None,
-) -> Submission:
+) -> Submission:  # fmt: skip
     """Rank every test graph of each collection that has a model, or ``scores``.
 
     The submission covers every test graph that the chosen collections have, in the workspace or in its data root;
@@ -98,26 +91,22 @@ def submit(
         manifest = read_manifest(workspace, collection, "test")
         if manifest is None or not (manifest.graphs or manifest.broken):
             raise CollectionError(f"{collection} has no test graphs in {workspace.root}")
-        counts = {name: graph.configs for name, graph in manifest.graphs.items()}
-        configs.update({submission_id(collection, name): count for name, count in counts.items()})
+        configs.update({submission_id(collection, name): graph.configs for name, graph in manifest.graphs.items()})
         report.broken |= {f"{collection} {name}": why for name, why in manifest.broken.items()}
-        ranker = scores or model_for_collection(workspace, collection, model_from=model_from)
-        if isinstance(ranker, TrainedModel):
-            ranker.require(manifest)
-        orders, predictions = dict[str, list[int]](), []
+        if scores is None:
+            model = model_for_collection(workspace, collection, model_from=model_from)
+            model.require(manifest)
+        ranker, orders, predictions = model if scores is None else scores, dict[str, list[int]](), []
         for graph in each_graph(workspace, collection, "test", manifest):
-            if isinstance(ranker, TrainedModel):
-                scored: Scores | None = ranker.score(ranker.select(graph))
-            else:
-                scored = ranker.of(collection, graph)
+            scored = model.score(model.select(graph)) if scores is None else scores.of(collection, graph)
             if scored is not None:
                 predictions.append(score_files.prediction_table(graph, dict(enumerate(scored.per_seed)), "test"))
                 orders[submission_id(collection, graph.name)] = _order(collection, graph, scored.mean)
         ranked.update(orders)
         report.rows[str(collection)], report.models[str(collection)] = len(orders), ranker.name
-        if orders and isinstance(ranker, TrainedModel) and not ranker.shipped and ranker.name == str(collection):
-            write = partial(score_files.write_predictions, workspace, collection, ranker.card.model, predictions)
-            write_or_note(workspace, Silent(), report.notes, write)
+        if orders and scores is None and not model.shipped and model.name == str(collection):
+            write = partial(score_files.write_predictions, workspace, collection, model.card.model, predictions)
+            write_or_note(workspace, None, report.notes, write)
 
     with steps_of(progress, "ranking test graphs", len(chosen)) as step:
         for collection in chosen:
