@@ -114,7 +114,7 @@ def build_features(
         work += part_jobs([*members], workspace, recipe)
     large = request.scheduler is not None or sum(job.size for job in work) >= _WORTH_PROCESSES
     processes = min(request.jobs or (os.cpu_count() or 1 if large else 1), max(1, len(work)))
-    missing = [job for job in work if job.sizes and not workspace.rows(*job.place, job.part).exists()]
+    missing = [job for job in work if job.sizes and not job.rows.exists()]
     if plan := forecast_building(missing, processes):
         on_plan(plan)
     outcomes = _run(work, request, processes, progress)

@@ -86,16 +86,20 @@ class PartJob:
         """Bytes of the files; 0 for those that cannot be read."""
         return sum(map(_bytes, self.files))
 
-    def targets(self, workspace: Workspace) -> list[Path]:
+    @property
+    def rows(self) -> Path:
+        """File of the rows."""
+        return self.workspace.rows(*self.place, self.part)
+
+    def targets(self) -> list[Path]:
         """Return the files of instances and, written last, of rows; raises `WorkspaceError` for a bad name."""
-        instances = [workspace.graph_instances(*self.place, file.name) for file in self.files]
-        return [*instances, workspace.rows(*self.place, self.part)]
+        return [*(self.workspace.graph_instances(*self.place, file.name) for file in self.files), self.rows]
 
     def stored(self) -> tuple[Outcomes, bool]:
         """Return what is known before building, and whether nothing is left to build."""
         stored: dict[str, StoredGraph] = {}
         with suppress(WorkspaceError):  # a bad name, which makes each file broken
-            stored = store.stored_graphs(self.workspace.rows(*self.place, self.part), self.recipe)
+            stored = store.stored_graphs(self.rows, self.recipe)
         outcomes = {file.name: self._stored_graph(file, stored.get(file.name)) for file in self.files}
         done = all(outcome.kept or outcome.broken for outcome in outcomes.values())
         return outcomes, done and stored.keys() <= outcomes.keys()
@@ -104,22 +108,23 @@ class PartJob:
         try:
             source = Source.of(file.path)
             instances = self.workspace.graph_instances(*self.place, file.name)
-            if stored is None or stored.source != source:
-                return Outcome(source)
-            if self.place[0].kind == "layout" and not store.instances_current(instances, self.recipe, source):
-                return Outcome(source)
-            return Outcome(source, replace(stored, part=self.part), kept=True)
+            current = stored is not None and stored.source == source
+            if current and file.collection.kind == "layout":
+                current = store.instances_current(instances, self.recipe, source)
+            return (
+                Outcome(source, replace(stored, part=self.part), kept=True)
+                if stored and current
+                else Outcome(source)
+            )
         except Exception as error:
             return Outcome(broken=_why_broken([file], error))
 
-    def build(self, outcomes: Outcomes, workspace: Workspace | None = None) -> Outcomes:
+    def build(self, outcomes: Outcomes) -> Outcomes:
         """Compute the rows that are not stored and write them with those that are."""
-        workspace = workspace or self.workspace
-        path = workspace.rows(*self.place, self.part)
         stored: dict[str, tuple[GraphRows, Source]] = {}
         if any(outcome.kept for outcome in outcomes.values()):
             with suppress(FeatureStoreError):  # a worker of a cluster does not see them
-                stored = store.read_rows(path, self.recipe)
+                stored = store.read_rows(self.rows, self.recipe)
         built: Outcomes = {}
         graphs: list[GraphRows] = []
         for file in self.files:
@@ -127,7 +132,7 @@ class PartJob:
             if outcome.source is not None:
                 kept = outcome.kept and file.name in stored
                 try:
-                    rows = stored[file.name][0] if kept else self._build_graph(file, outcome.source, workspace)
+                    rows = stored[file.name][0] if kept else self._build_graph(file, outcome.source)
                     graphs.append(rows)
                     outcome = replace(outcome, stored=StoredGraph.of(rows, self.part, outcome.source), kept=kept)
                 except Exception as error:
@@ -135,15 +140,14 @@ class PartJob:
             built[file.name] = outcome
         if graphs:
             entries = {name: outcome.stored for name, outcome in built.items() if outcome.stored is not None}
-            store.write_rows(path, graphs, self.recipe, entries, (str(self.place[0]), self.place[1]))
+            store.write_rows(self.rows, graphs, self.recipe, entries, (str(self.place[0]), self.place[1]))
         return built
 
-    def _build_graph(self, file: GraphFile, source: Source, workspace: Workspace) -> GraphRows:
+    def _build_graph(self, file: GraphFile, source: Source) -> GraphRows:
         """Compute the rows of a graph, as many as the recipe keeps, and write its instances."""
-        graph = read_graph(file.path, file.collection.kind)
-        rows = at_most(assemble(graph, self.recipe.settings), self.recipe)
+        rows = at_most(assemble(read_graph(file.path, file.collection.kind), self.recipe.settings), self.recipe)
         if rows.instances is not None:
-            target = workspace.graph_instances(*self.place, file.name)
+            target = self.workspace.graph_instances(*self.place, file.name)
             store.write_instances(target, rows.instances.value, self.recipe, source)
         return rows
 
@@ -185,15 +189,13 @@ def _bytes(file: GraphFile) -> int:
 
 def local_outcomes(work: Sequence[PartJob], processes: int, end: float | None) -> Results:
     """Yield `_outcomes` of processes here (one: this one); raises `XlarankError` if one dies."""
-    # fresh interpreters: forking a process that holds the thread pools of polars can hang
-    spawn = multiprocessing.get_context("spawn")
+    spawn = multiprocessing.get_context("spawn")  # a fork of a process with the threads of polars can hang
     pool = _Here() if processes == 1 else _Processes(processes, spawn, initializer=end_with_parent)
     try:
         yield from _outcomes(work, pool, PartJob.build, lambda job, future: future.result(), lambda: processes, end)
     except BrokenProcessPool as error:
-        raise XlarankError(
-            "a worker process died, most likely for want of memory", do=f"run again with a smaller `jobs`; {_KEPT}"
-        ) from error
+        do = f"run again with a smaller `jobs`; {_KEPT}"
+        raise XlarankError("a worker process died, most likely for want of memory", do=do) from error
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -300,38 +302,40 @@ def build_remotely(job: PartJob, outcomes: Outcomes) -> tuple[Outcomes, list[byt
     ``outcomes`` hold the sources of the files as the client sees them: a copy here may have another date.
     A missing file is broken, the others are not. Raises `ClusterError` for other feature code.
     """
-    here = f"the worker on {socket.gethostname()}"
+    worker = f"the worker on {socket.gethostname()}"
     if (code_hash := job.recipe.settings.code_hash(job.place[0].kind)) != job.recipe.code_hash:
-        raise ClusterError(f"{here} has the feature code {code_hash}", expected=job.recipe.code_hash, do=SAME_CODE)
+        raise ClusterError(
+            f"{worker} has the feature code {code_hash}", expected=job.recipe.code_hash, do=SAME_CODE
+        )
     outcomes = dict(outcomes)
     for file in job.files:
         source = outcomes[file.name].source
         if source is not None and _bytes(file) != source.size:
-            missing = f"{here} sees no {file.path} of {source.size:,} bytes"
-            expected = "the same data root under the same path on all machines"
             error = XlarankError(
-                missing, expected=expected, do="share its file system, or copy it to the same place"
+                f"{worker} sees no {file.path} of {source.size:,} bytes",
+                expected="the same data root under the same path on all machines",
+                do="share its file system, or copy it to the same place",
             )
             outcomes[file.name] = Outcome(broken=str(error))
     with tempfile.TemporaryDirectory(prefix="xlarank-") as folder:
-        built = job.build(outcomes, Workspace(Path(folder)))
-        targets = job.targets(Workspace(Path(folder)))
-        return built, [path.read_bytes() if path.exists() else None for path in targets]
+        here = replace(job, workspace=Workspace(Path(folder)))
+        built = here.build(outcomes)
+        return built, [path.read_bytes() if path.exists() else None for path in here.targets()]
 
 
 def _received(job: PartJob, future: Future[Any]) -> Outcomes:
     """Write the files that a worker sent."""
     from distributed import KilledWorker
 
+    outcomes: Outcomes
     try:
         outcomes, contents = future.result()
     except KilledWorker as error:
         got = f"{_names(job.files)}: {error.allowed_failures + 1} workers died while they built it"
         do = "start fewer of them on each machine"
         raise XlarankError(got, expected="workers with enough memory", do=do) from error
-    for path, content in zip(job.targets(job.workspace), contents, strict=True):
+    for path, content in zip(job.targets(), contents, strict=True):
         if content is not None:
             with atomic_write(path) as partial:
                 partial.write_bytes(content)
-    built: Outcomes = outcomes
-    return built
+    return outcomes
