@@ -19,9 +19,9 @@ from xlarank.features.store import each_graph, read_manifest, stored_roots
 from xlarank.models.arrays import Floats
 from xlarank.models.validation.metrics import order_of, top_of
 from xlarank.pipelines.ranking.model_choice import SHIPPED, model_for_collection, model_named
-from xlarank.pipelines.support import score_files
 from xlarank.pipelines.support.progress import Progress, steps_of
-from xlarank.pipelines.support.score_files import ScoreFiles
+from xlarank.pipelines.support.results import prediction_table, write_predictions
+from xlarank.pipelines.support.score_files import ScoreFiles, require_known_graphs
 from xlarank.pipelines.support.workspaces import chosen_collections, skip_unless_named, write_or_note
 
 
@@ -85,7 +85,7 @@ def submit(
     if model_from not in (None, SHIPPED):
         model_named(workspace, model_from)
     if scores is not None:
-        score_files.require_known_graphs(scores, workspace, chosen, "test")
+        require_known_graphs(scores, workspace, chosen, "test")
 
     def rank(collection: Collection) -> None:
         manifest = read_manifest(workspace, collection, "test")
@@ -100,12 +100,12 @@ def submit(
         for graph in each_graph(workspace, collection, "test", manifest):
             scored = model.score(model.select(graph)) if scores is None else scores.of(collection, graph)
             if scored is not None:
-                predictions.append(score_files.prediction_table(graph, dict(enumerate(scored.per_seed)), "test"))
+                predictions.append(prediction_table(graph, dict(enumerate(scored.per_seed)), "test"))
                 orders[submission_id(collection, graph.name)] = _order(collection, graph, scored.mean)
         ranked.update(orders)
         report.rows[str(collection)], report.models[str(collection)] = len(orders), ranker.name
         if orders and scores is None and not model.shipped and model.name == str(collection):
-            write = partial(score_files.write_predictions, workspace, collection, model.card.model, predictions)
+            write = partial(write_predictions, workspace, collection, model.card.model, predictions)
             write_or_note(workspace, None, report.notes, write)
 
     with steps_of(progress, "ranking test graphs", len(chosen)) as step:

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from xlarank.data.errors import (
-    MAX_SEED,
-    ClusterError,
-    CollectionError,
-    ModelError,
-    counted,
-    require_ranges,
-    thread_count,
-)
+from xlarank.data import errors
+from xlarank.data.errors import ClusterError, CollectionError, ModelError, counted
 from xlarank.data.workspace import Workspace
 from xlarank.features.targets import target_of
 from xlarank.models.arrays import Floats
@@ -32,8 +25,7 @@ from xlarank.models.validation.folds import KIND, Fallback, Fold, FoldPlan, lear
 from xlarank.models.validation.metrics import objective_value, require_selection, summarise
 from xlarank.pipelines.support.cluster import connected
 from xlarank.pipelines.support.progress import Progress, steps_of
-from xlarank.pipelines.support.results import results_table, write_results
-from xlarank.pipelines.support.score_files import drop_predictions, write_out_of_fold
+from xlarank.pipelines.support.results import results_table, write_out_of_fold, write_results
 from xlarank.pipelines.support.workspaces import workspace_lock
 from xlarank.pipelines.training.training_sets import StoredTrainingSet
 
@@ -105,7 +97,7 @@ class TrainRequest:
         return ("train", "valid") if self.with_valid else ("train",)
 
     def __post_init__(self) -> None:
-        require_ranges(seeds=self.seeds, rounds=self.rounds, seed=self.seed)
+        errors.require_ranges(seeds=self.seeds, rounds=self.rounds, seed=self.seed)
         require_selection(self.select)
         if self.engine not in ("local", "dask"):
             raise ModelError(f"`engine` is {self.engine!r}", expected="local or dask")
@@ -122,7 +114,7 @@ class TrainRequest:
 @contextmanager
 def fit_settings(request: TrainRequest) -> Iterator[FitSettings]:
     """Yield the settings of all fits, connected to a cluster if requested; raises `ClusterError`."""
-    settings = FitSettings(request.rounds, request.seed, thread_count(request.threads))
+    settings = FitSettings(request.rounds, request.seed, errors.thread_count(request.threads))
     if request.scheduler is None:
         yield settings
         return
@@ -196,7 +188,7 @@ def fit_seeds(job: TrainingJob, choice: Candidate, step: Callable[[str], None]) 
     """Fit a ranker for each seed on all rows."""
     data, fitted = job.training.data.whole(), []
     for number in range(job.request.seeds):
-        seed = (job.request.seed + number) % (MAX_SEED + 1)
+        seed = (job.request.seed + number) % (errors.MAX_SEED + 1)
         settings = replace(job.settings, rounds=choice.rounds, seed=seed)
         fitted.append(choice.rankers[number % len(choice.rankers)].clone().fit(data, settings).finish())
         step(f"seed {seed}, {counted(choice.rounds, 'round')}")
@@ -233,7 +225,8 @@ def save(
         training.require_current(job.workspace)
         save_model(job.workspace.model(training.collection), card, rankers)
         write_results(job.workspace, tables)
-        drop_predictions(job.workspace, training.collection, choice.name)
+        with suppress(OSError):  # predictions of the model before; missing, or writing will raise
+            job.workspace.predictions(training.collection, choice.name).unlink()
         write_out_of_fold(job.workspace, training, job.plan, choice.name, choice.scores, job.settings.seed)
     return TrainResult(
         card.collection, card.model, card.tuned, note=note, graphs=data.groups, rows=len(data.cost),
