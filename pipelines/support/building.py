@@ -34,7 +34,7 @@ from xlarank.pipelines.support.processes import end_with_parent, environment, in
 #: fixed cost in each file, and an interruption loses a file.
 _PART_CONFIGS, _PART_GRAPHS = 4096, 32
 #: Seconds between checks of the workers, and without any worker of a cluster until the build ends.
-_POLL, _WITHOUT_WORKERS = 0.5, 60.0
+_POLL, _PATIENCE = 0.5, 60.0
 _KEPT: Final = "graphs already built are kept"
 #: Environment variables that the libraries behind numpy's matrix product read when they are loaded.
 _MATRIX_THREADS: Final = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
@@ -59,6 +59,8 @@ class Outcome:
 
 #: Outcomes of the files of a job, by name.
 Outcomes: TypeAlias = dict[str, Outcome]
+#: Outcomes of a job, and the contents of `PartJob.targets` if they are not written yet.
+Built: TypeAlias = tuple[Outcomes, Sequence[bytes | None]]
 Results: TypeAlias = Generator[tuple["PartJob", Outcomes], None, None]
 
 
@@ -192,7 +194,7 @@ def local_outcomes(work: Sequence[PartJob], processes: int, end: float | None) -
     spawn = multiprocessing.get_context("spawn")  # a fork of a process with the threads of polars can hang
     pool = _Here() if processes == 1 else _Processes(processes, spawn, initializer=end_with_parent)
     try:
-        yield from _outcomes(work, pool, PartJob.build, lambda job, future: future.result(), lambda: processes, end)
+        yield from _outcomes(work, pool, build_here, lambda: processes, end)
     except BrokenProcessPool as error:
         do = f"run again with a smaller `jobs`; {_KEPT}"
         raise XlarankError("a worker process died, most likely for want of memory", do=do) from error
@@ -209,8 +211,7 @@ def cluster_outcomes(work: Sequence[PartJob], scheduler: str, workers: int, end:
     with connected(scheduler, workers) as client:
         pool = client.get_executor(pure=False)
         try:
-            places = partial(require_workers, client, _WITHOUT_WORKERS)
-            yield from _outcomes(work, pool, build_remotely, _received, places, end)
+            yield from _outcomes(work, pool, build_remotely, partial(require_workers, client, _PATIENCE), end)
         except ImportError as error:
             raise ClusterError(f"a worker cannot import what it needs ({error})", do=SAME_CODE) from error
         except (CancelledError, OSError) as error:
@@ -221,17 +222,16 @@ def cluster_outcomes(work: Sequence[PartJob], scheduler: str, workers: int, end:
 
 
 def _outcomes(
-    work: Sequence[PartJob], pool: Executor, build: Callable[[PartJob, Outcomes], Any],
-    take: Callable[[PartJob, Future[Any]], Outcomes], places: Callable[[], int], end: float | None,
+    work: Sequence[PartJob], pool: Executor, build: Callable[[PartJob, Outcomes], Built], places: Callable[[], int],
+    end: float | None,
 ) -> Results:  # fmt: skip
     """Yield the outcomes of the jobs begun before the ``end`` (monotonic), as they are done.
 
     The largest files are begun first, so that no worker is left alone with one of them; within a limited time they
-    are begun in the order of ``work``. Keeps ``places() + 1`` jobs in flight. ``take`` converts the result of
-    ``build``.
+    are begun in the order of ``work``. Keeps ``places() + 1`` jobs in flight.
     """
     queue = deque(work if end is not None else sorted(work, key=lambda job: -job.size))
-    begun: dict[Future[Any], PartJob] = {}
+    begun: dict[Future[Built], PartJob] = {}
     most = 0
     while queue or begun:
         if not any(map(Future.done, begun)):  # a scheduler that is gone cancels jobs sooner than it fails to answer
@@ -248,29 +248,34 @@ def _outcomes(
         for future in wait(begun, _POLL, FIRST_COMPLETED).done:
             job = begun.pop(future)
             try:
-                outcomes = take(job, future)
+                outcomes, contents = future.result()
+                for path, content in zip(job.targets() if contents else (), contents, strict=True):
+                    if content is not None:
+                        with atomic_write(path) as target:
+                            target.write_bytes(content)
             except Exception as error:
                 broken = Outcome(broken=_why_broken(job.files, error))
                 outcomes = {file.name: broken for file in job.files}
             yield job, outcomes
 
 
-def _names(files: Sequence[GraphFile]) -> str:
-    return ", ".join(file.path.name for file in files)
-
-
 def _why_broken(files: Sequence[GraphFile], error: Exception) -> str:
     """Return why files cannot be built; raises the error if they are not at fault."""
+    names = ", ".join(file.path.name for file in files)
     match error:
         case ClusterError() | errors.OutputError() | errors.BlockError():
             raise error
         case XlarankError():
             return str(error)
         case OSError():
-            return f"{_names(files)} cannot be read ({error.strerror or error})"
+            return f"{names} cannot be read ({error.strerror or error})"
         case MemoryError():
             fit = "does not fit into memory" if len(files) == 1 else "do not fit into memory together"
-            return f"{_names(files)} {fit}; run again with `jobs=1`"
+            return f"{names} {fit}; run again with `jobs=1`"
+        case _ if type(error).__name__ == "KilledWorker":  # of Dask, an optional dependency
+            got = f"{names}: {error.allowed_failures + 1} workers died while they built it"  # type: ignore[attr-defined]
+            do = "start fewer of them on each machine"
+            return str(XlarankError(got, expected="workers with enough memory", do=do))
         case _:
             raise error
 
@@ -296,7 +301,12 @@ class _Processes(ProcessPoolExecutor):
             return super().submit(fn, *args, **kwargs)
 
 
-def build_remotely(job: PartJob, outcomes: Outcomes) -> tuple[Outcomes, list[bytes | None]]:
+def build_here(job: PartJob, outcomes: Outcomes) -> Built:
+    """Build a part in its workspace."""
+    return job.build(outcomes), []
+
+
+def build_remotely(job: PartJob, outcomes: Outcomes) -> Built:
     """Build a part if its workspace is out of reach; also returns the contents of the files to write.
 
     ``outcomes`` hold the sources of the files as the client sees them: a copy here may have another date.
@@ -321,21 +331,3 @@ def build_remotely(job: PartJob, outcomes: Outcomes) -> tuple[Outcomes, list[byt
         here = replace(job, workspace=Workspace(Path(folder)))
         built = here.build(outcomes)
         return built, [path.read_bytes() if path.exists() else None for path in here.targets()]
-
-
-def _received(job: PartJob, future: Future[Any]) -> Outcomes:
-    """Write the files that a worker sent."""
-    from distributed import KilledWorker
-
-    outcomes: Outcomes
-    try:
-        outcomes, contents = future.result()
-    except KilledWorker as error:
-        got = f"{_names(job.files)}: {error.allowed_failures + 1} workers died while they built it"
-        do = "start fewer of them on each machine"
-        raise XlarankError(got, expected="workers with enough memory", do=do) from error
-    for path, content in zip(job.targets(), contents, strict=True):
-        if content is not None:
-            with atomic_write(path) as partial:
-                partial.write_bytes(content)
-    return outcomes
