@@ -71,12 +71,12 @@ def tune(
     from xlarank.pipelines.training.studies import StudyOptions
     from xlarank.pipelines.tune import tune as run
 
-    place, fit = built_workspace(data_root, workspace, collection), FitSettings(rounds, seed, threads)
+    work, fit = built_workspace(data_root, workspace, collection), FitSettings(rounds, seed, threads)
     fits = TRIAL_FITS * trials if model == LambdaRank.name else 0
-    too_large = _announce(place, collection or (), ("train",), fit, fits)
+    too_large = _announce(work, collection or (), ("train",), fit, fits)
     with progress_bars() as progress:
         results = run(
-            place, trials=trials, collections=collection or (), timeout=timeout, model=model,
+            work, trials=trials, collections=collection or (), timeout=timeout, model=model,
             fit=fit, study=StudyOptions(storage, worker, select), progress=progress,
         )  # fmt: skip
     heads = ("collection", ">trials", ">new", ">pruned", ">out-of-fold score", ">rounds", "~best parameters", ">s")
@@ -140,7 +140,7 @@ def train(
     from xlarank.pipelines.training.fitting import TrainRequest
 
     others = [name.partition("=")[0] for name in also_from or ()]
-    place = built_workspace(data_root, workspace, [*collection, *others] if collection else None)
+    work = built_workspace(data_root, workspace, [*collection, *others] if collection else None)
     request = TrainRequest(
         collections=collection or (), also_from=also_from or (), fine_tune=fine_tune, model=model, seeds=seeds,
         with_valid=with_valid, rounds=rounds, select=select, seed=seed, threads=threads, engine=engine,
@@ -149,9 +149,9 @@ def train(
     too_large: dict[str, str] = {}
     if scheduler is None:
         fits = MOST_FOLDS + seeds if model == LambdaRank.name and fine_tune is None else 0
-        too_large = _announce(place, collection or (), request.splits, FitSettings(rounds, seed, threads), fits)
+        too_large = _announce(work, collection or (), request.splits, FitSettings(rounds, seed, threads), fits)
     with progress_bars() as progress:
-        results = run(place, request, progress=progress)
+        results = run(work, request, progress=progress)
     heads = ("collection", "model", ">graphs", ">rows", ">families", ">rounds", "rounds chosen by",
              ">out-of-fold score", ">seeds", ">s")  # fmt: skip
     show_rows(heads, (

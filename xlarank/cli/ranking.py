@@ -39,15 +39,15 @@ def rank(
     from xlarank.pipelines.rank import rank as run
     from xlarank.pipelines.rank import rank_folder, write_rankings
 
-    place = options.workspace_at(workspace)
+    work = options.workspace_at(workspace)
     broken: dict[str, str] = {}
     if graph.is_dir():
         with console.progress_bars() as progress:
-            rankings, broken = rank_folder(place, graph, collection=collection, progress=progress)
+            rankings, broken = rank_folder(work, graph, collection=collection, progress=progress)
         _show_rankings(rankings, top)
         result = {name: ranking.as_json(top) for name, ranking in rankings.items()}
     else:
-        ranking = run(place, graph, collection=collection)
+        ranking = run(work, graph, collection=collection)
         rankings = {ranking.graph: ranking}
         _show_ranking(ranking, top)
         record.run.keep(graph)
@@ -147,12 +147,10 @@ def submit(
     """Write the Kaggle submission: all test graphs, unranked ones in their default order."""
     from xlarank.pipelines.submit import submit as run
 
-    place = options.built_workspace(
-        data_root, workspace, collection, trained=not scores and model_from != "shipped"
-    )
+    work = options.built_workspace(data_root, workspace, collection, trained=not scores and model_from != "shipped")
     with console.progress_bars() as progress:
         report = run(
-            place, out, collections=collection or (), model_from=model_from,
+            work, out, collections=collection or (), model_from=model_from,
             scores=options.read_scores(scores, weights, "test"), progress=progress,
         )  # fmt: skip
     ranked = ((name, str(count), report.models[name]) for name, count in report.rows.items())
