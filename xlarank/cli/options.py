@@ -43,15 +43,15 @@ def out_file(part: CallbackParam, path: Path | None) -> Path | None:
     return path
 
 
-def kept(word: str, option: str) -> Callable[[Any], Any]:
+def recorded(word: str, option: str) -> Callable[[Any], Any]:
     """Return a callback that records an option for the next command, unless it has its default value."""
 
-    def keep(value: Any) -> Any:
+    def record_values(value: Any) -> Any:
         values = value if isinstance(value, list | tuple) else [value] if value not in (None, WORK) else []
         record.run.words[word] = "".join(f" {option} {shlex.quote(str(entry))}" for entry in values)
         return value
 
-    return keep
+    return record_values
 
 
 def _number(value: float | None) -> float | None:
@@ -65,24 +65,25 @@ def _load_blocks(names: list[str] | None) -> list[str] | None:
         from xlarank.features.catalogue import load_blocks
 
         load_blocks(*names)
-    kept("blocks", "--blocks")(names)
+    recorded("blocks", "--blocks")(names)
     return names
 
 
 WORK = DEFAULT_ROOT
 Root = Annotated[Path | None, Option(
-    "--data-root", callback=kept("data", "--data-root"),
+    "--data-root", callback=recorded("data", "--data-root"),
     help="Folder in TpuGraphs format. Default: XLARANK_DATA, Kaggle, ~/data, the sample.",
 )]  # fmt: skip
 Work = Annotated[Path, Option(
-    "--workspace", callback=kept("work", "--workspace"), help="Folder for features, studies, models and reports.",
+    "--workspace", callback=recorded("work", "--workspace"),
+    help="Folder for features, studies, models and reports.",
 )]  # fmt: skip
 Collections = Annotated[list[str] | None, Option(
-    "--collection", "-c", callback=kept("collection", "-c"),
+    "--collection", "-c", callback=recorded("collection", "-c"),
     help="layout:SOURCE:SEARCH, tile:SOURCE or a pattern ('layout:*'); repeatable. Default: all.",
 )]  # fmt: skip
 ModelOf = Annotated[
-    str | None, Option("--collection", "-c", callback=kept("collection", "-c"), help="Collection of the model.")
+    str | None, Option("--collection", "-c", callback=recorded("collection", "-c"), help="Collection of the model.")
 ]
 Split = Annotated[str, Option(help="train, valid or test.")]
 Seed = Annotated[int, Option(min=0, max=MAX_SEED, help="Seed of all random numbers.")]
@@ -101,7 +102,7 @@ ScoresOf = Annotated[
 ]
 Weights = Annotated[list[float] | None, Option("--weights", help="Weight of a file of --scores; repeatable.")]
 RANKERS = "lambdarank, ranknet, xgb-pairwise, sum-pooled, sibling, time-trees or ensemble"
-Model = Annotated[str, Option(callback=kept("model", "--model"), help=f"Ranker: {RANKERS}.")]
+Model = Annotated[str, Option(callback=recorded("model", "--model"), help=f"Ranker: {RANKERS}.")]
 Select = Annotated[str, Option(help="Score to select by: mean, or robust: mean - std / 4 over graphs.")]
 Json = Annotated[Path | None, Option("--json", callback=_json, help="Write JSON to this file; -: standard output.")]
 Out = Annotated[Path, Option(callback=out_file, help="File to write.")]
@@ -223,22 +224,20 @@ def built_workspace(
     missing = [name for name in collections or () if name not in available and not fnmatch.filter(available, name)]
     if data_root is None and stored and not missing:
         return work
-    source = data_root
-    if source is None and stored:
-        source = Path(next(iter(stored)))
-        if not source.exists():
-            raise CollectionError(
-                f"the workspace {workspace} has no features of {', '.join(missing)}, and its data root {source} "
-                "does not exist any more",
-                expected=f"one of {', '.join(available)}",
-                do="check --collection, or pass the data root of those collections by --data-root",
-            )
+    source = Path(next(iter(stored))) if data_root is None and stored else data_root
+    if data_root is None and source is not None and not source.exists():
+        raise CollectionError(
+            f"the workspace {workspace} has no features of {', '.join(missing)}, and its data root {source} "
+            "does not exist any more",
+            expected=f"one of {', '.join(available)}",
+            do="check --collection, or pass the data root of those collections by --data-root",
+        )
     root = data_root_of(source)
     if trained and not stored and not trained_collections(work):
-        if workspace.exists():
+        if exists := workspace.exists():
             work.require_writable()
-        problem = "holds no trained model" if workspace.exists() else "does not exist"
-        raise ModelError(f"the workspace {workspace} {problem}", do="run train first, or check --workspace")
+        got = f"the workspace {workspace} {'holds no trained model' if exists else 'does not exist'}"
+        raise ModelError(got, do="run train first, or check --workspace")
     if str(root.path.resolve()) not in stored or missing:
         named = ", ".join(missing or collections or ()) or "all collections"
         say(f"the workspace {workspace} has no features of {named} of {root.path}: building them first")
