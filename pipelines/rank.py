@@ -42,8 +42,7 @@ def rank(
     """
     if not isinstance(graph, Path | LayoutGraph | TileGraph):
         raise ArgumentError(f"{graph!r:.60} is no graph", expected="a LayoutGraph, a TileGraph or a path")
-    path = graph if isinstance(graph, Path) else None
-    graph = read_graph(graph) if isinstance(graph, Path) else graph
+    path, graph = (graph, read_graph(graph)) if isinstance(graph, Path) else (None, graph)
     model = model or model_for_graph(workspace, graph, path, collection=collection)
     return Ranking.of(graph, rows_for_model(graph, model), model)
 

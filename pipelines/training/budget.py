@@ -139,15 +139,13 @@ def forecast_building(jobs: Sequence[PartJob], processes: int) -> str:
     rows, seconds, disk, largest = 0, 0.0, 0.0, 0.0
     for job in jobs:
         cost = _COSTS[job.place[0].kind]
-        disk += cost.part_disk
-        for size in job.sizes:
-            choices = size.configs * size.configurable
-            seconds += cost.file_seconds + size.nodes * cost.node_seconds
-            seconds += size.configs * cost.config_seconds + choices * cost.choice_seconds
-            largest = max(largest, size.configs * cost.config_bytes + choices * cost.choice_bytes)
-            kept = min(size.configs, job.recipe.max_configs or size.configs)
-            rows += kept
-            disk += kept * (cost.row_disk + size.configurable * cost.choice_disk)
+        configs, nodes, configurable = np.array(job.sizes).T
+        choices, kept = configs * configurable, np.minimum(configs, job.recipe.max_configs or configs)
+        rows += int(kept.sum())
+        seconds += float((cost.file_seconds + nodes * cost.node_seconds).sum())
+        seconds += float((configs * cost.config_seconds + choices * cost.choice_seconds).sum())
+        largest = max(largest, float((configs * cost.config_bytes + choices * cost.choice_bytes).max()))
+        disk += cost.part_disk + float((kept * (cost.row_disk + configurable * cost.choice_disk)).sum())
     graphs = sum(len(job.sizes) for job in jobs)
     memory = f"{1e-9 * processes * (largest + _PROCESS):.1f} GB of memory"
     about = f"{memory}, {max(1e-6 * disk, 1):,.0f} MB of disk and {_duration(seconds / processes)}"
