@@ -17,7 +17,7 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.recipe import FeatureSettings, Recipe
 from xlarank.features.store import Manifest, remove_other_rows, write_manifest
 from xlarank.pipelines.support.building import Outcome, PartJob, cluster_outcomes, local_outcomes, part_jobs
-from xlarank.pipelines.support.progress import Progress, Silent, steps_of
+from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.workspaces import require_one_root, workspace_lock
 from xlarank.pipelines.training.budget import forecast_building
 
@@ -25,23 +25,23 @@ from xlarank.pipelines.training.budget import forecast_building
 _WORTH_PROCESSES: Final = 20 * 2**20
 
 
-@dataclass
+@dataclass(frozen=True)
 class SplitReport:
     """Result of one split of a collection; ``left`` graphs were not begun before the time was over."""
 
     collection: str
     split: str
-    graphs: int = 0
-    configs: int = 0
-    rows: int = 0
-    built: int = 0
-    kept: int = 0
-    unrankable: list[str] = field(default_factory=list)
-    broken: dict[str, str] = field(default_factory=dict)
-    left: int = 0
+    graphs: int
+    configs: int
+    rows: int
+    built: int
+    kept: int
+    unrankable: list[str]
+    broken: dict[str, str]
+    left: int
 
 
-@dataclass
+@dataclass(frozen=True)
 class BuildReport:
     """Result of a build."""
 
@@ -92,10 +92,10 @@ def build_features(
     Whole and current rows are kept, so an interrupted build continues. A broken file is recorded and does not stop
     the others. ``on_plan`` gets a line about rows, memory, disk and time before the work begins.
 
-    Raises `DataRootError` and `CollectionError` for missing input, `WorkspaceError`, also where the workspace holds
+    Raises `DataRootError` and `CollectionError` for missing input, `WorkspaceError`, also if the workspace holds
     rows of another data root, and `ClusterError` for a cluster that cannot be used or is lost.
     """
-    request, progress = request or BuildRequest(), progress or Silent()
+    request = request or BuildRequest()
     require_ranges(max_configs=request.max_configs, jobs=request.jobs, seed=request.seed)
     require_seconds("timeout", request.timeout)
     workspace.require_writable()
@@ -112,8 +112,9 @@ def build_features(
         most = request.max_configs if split == "train" else 0
         recipe = Recipe.of(settings, collection.kind, max_configs=most, seed=request.seed)
         work += part_jobs([*members], workspace, recipe)
-    processes = _processes(work, request)
-    missing = [job for job in work if job.sizes and not workspace.rows(*job.place, job.part).exists()]
+    large = request.scheduler is not None or sum(job.size for job in work) >= _WORTH_PROCESSES
+    processes = min(request.jobs or (os.cpu_count() or 1 if large else 1), max(1, len(work)))
+    missing = [job for job in work if job.sizes and not job.rows.exists()]
     if plan := forecast_building(missing, processes):
         on_plan(plan)
     outcomes = _run(work, request, processes, progress)
@@ -125,14 +126,8 @@ def build_features(
     return BuildReport(reports, widths, time.monotonic() - started)
 
 
-def _processes(work: list[PartJob], request: BuildRequest) -> int:
-    large = request.scheduler is not None or sum(job.size for job in work) >= _WORTH_PROCESSES
-    jobs = request.jobs or ((os.cpu_count() or 1) if large else 1)
-    return min(jobs, max(1, len(work)))
-
-
 def _run(
-    work: list[PartJob], request: BuildRequest, processes: int, progress: Progress
+    work: list[PartJob], request: BuildRequest, processes: int, progress: Progress | None
 ) -> dict[GraphFile, Outcome]:
     """Return the outcome of each file that was begun in time."""
     end = None if request.timeout is None else time.monotonic() + request.timeout
@@ -156,25 +151,20 @@ def _write_manifests(
     reports: list[SplitReport] = []
     for (collection, split), members in groupby(work, key=lambda job: job.place):
         jobs = [*members]
-        settings = jobs[0].recipe.settings
-        columns = settings.graph_columns(collection.kind), settings.config_columns(collection.kind)
-        manifest = Manifest(jobs[0].recipe, str(data_root.path.resolve()), *columns)
-        report = SplitReport(str(collection), split)
-        for file in (file for job in jobs for file in job.files):
-            report.graphs += 1
-            outcome = outcomes.get(file)
-            if outcome is None:
-                report.left += 1
-            elif outcome.stored is None:
-                report.broken[file.name] = manifest.broken[file.name] = outcome.broken
-            else:
-                report.kept += outcome.kept
-                report.built += not outcome.kept
-                report.configs += outcome.stored.configs
-                report.rows += outcome.stored.rows
-                if not outcome.stored.rankable:
-                    report.unrankable.append(file.name)
-                manifest.graphs[file.name] = outcome.stored
+        recipe, files = jobs[0].recipe, [file for job in jobs for file in job.files]
+        done = {file.name: outcomes[file] for file in files if file in outcomes}
+        stored = {name: outcome.stored for name, outcome in done.items() if outcome.stored is not None}
+        manifest = Manifest(
+            recipe, str(data_root.path.resolve()), recipe.settings.graph_columns(collection.kind),
+            recipe.settings.config_columns(collection.kind), stored,
+            {name: outcome.broken for name, outcome in done.items() if outcome.stored is None},
+        )  # fmt: skip
+        kept = sum(outcome.kept for outcome in done.values())
+        report = SplitReport(
+            str(collection), split, len(files), sum(graph.configs for graph in stored.values()),
+            sum(graph.rows for graph in stored.values()), len(stored) - kept, kept,
+            [name for name, graph in stored.items() if not graph.rankable], manifest.broken, len(files) - len(done),
+        )  # fmt: skip
         reports.append(report)
         try:
             workspace.features(collection, split)

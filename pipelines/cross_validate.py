@@ -32,8 +32,7 @@ from xlarank.models.validation.folds import (
 from xlarank.models.validation.metrics import paired_difference
 from xlarank.pipelines.support.evaluation import Evaluation, Metrics, score_name
 from xlarank.pipelines.support.progress import Progress, Silent, steps_of
-from xlarank.pipelines.support.results import results_table, write_results
-from xlarank.pipelines.support.score_files import write_out_of_fold
+from xlarank.pipelines.support.results import results_table, write_out_of_fold, write_results
 from xlarank.pipelines.support.workspaces import chosen_collections, skip_unless_named, write_or_note
 from xlarank.pipelines.training.training_sets import StoredTrainingSet, learned_by, read_training_set
 

@@ -20,11 +20,10 @@ from xlarank.features.store import Manifest, read_manifest
 from xlarank.models.arrays import Indices
 from xlarank.models.trained import TrainedModel, model_of
 from xlarank.pipelines.ranking.model_choice import model_named
-from xlarank.pipelines.support import score_files
 from xlarank.pipelines.support.evaluation import Evaluation, Rankings, add_metrics, count_unseen, graphs_to_score
 from xlarank.pipelines.support.progress import Progress, Silent, steps_of
-from xlarank.pipelines.support.results import results_table, write_results
-from xlarank.pipelines.support.score_files import ScoreFiles
+from xlarank.pipelines.support.results import prediction_table, results_table, write_predictions, write_results
+from xlarank.pipelines.support.score_files import ScoreFiles, require_known_graphs
 from xlarank.pipelines.support.workspaces import chosen_collections, skip_unless_named, write_or_note
 
 
@@ -51,7 +50,7 @@ def evaluate(
     evaluation = Evaluation(split)
     chosen = chosen_collections(workspace, collections)
     if scores is not None:
-        score_files.require_known_graphs(scores, workspace, chosen, split)
+        require_known_graphs(scores, workspace, chosen, split)
     files = {} if official_indices is None else _official_files(official_indices, chosen)
     tables: list[pl.DataFrame] = []
     with steps_of(progress, f"evaluating on {split}", len(chosen)) as step:
@@ -98,7 +97,7 @@ def _evaluate(
         if scores is None:
             left_out[graph.name] = "it has no scores"
             continue
-        predictions.append(score_files.prediction_table(graph, dict(enumerate(scores.per_seed)), split))
+        predictions.append(prediction_table(graph, dict(enumerate(scores.per_seed)), split))
         add_metrics(rankings, collection, graph, name, scores, picked)
     evaluation.left_out |= {f"{collection} {graph}": reason for graph, reason in left_out.items()}
     if not rankings:
@@ -107,7 +106,7 @@ def _evaluate(
     if model is not None:
         evaluation.notes += _known_graphs(model, collection, split, rankings[name, None].keys())
         if model.name == str(collection):
-            write = partial(score_files.write_predictions, workspace, collection, name, predictions)
+            write = partial(write_predictions, workspace, collection, name, predictions)
             write_or_note(workspace, Silent(), evaluation.notes, write)
     place = str(collection), split if official is None else f"{split}, official configurations", None
     return [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -18,17 +17,13 @@ from xlarank.models.trained import CARD, Continued, TrainedModel
 from xlarank.models.validation.folds import MOST_FOLDS, FoldPlan, family_folds
 from xlarank.models.validation.metrics import graph_metrics, paired_difference
 from xlarank.pipelines.ranking.model_choice import SHIPPED
-from xlarank.pipelines.support.progress import Progress, Silent, steps_of
-from xlarank.pipelines.support.workspaces import (
-    chosen_collections,
-    skip_unless_named,
-    trained_collections,
-)
+from xlarank.pipelines.support.progress import Progress
+from xlarank.pipelines.support.workspaces import chosen_collections, skip_unless_named, trained_collections
 from xlarank.pipelines.training import fitting
 from xlarank.pipelines.training.fitting import Candidate, TrainingJob, TrainRequest, TrainResult
 from xlarank.pipelines.training.training_sets import StoredTrainingSet, extra_collections, read_training_set
 
-#: Learning rates of new trees to cross-validate, as multiples of the model's own.
+#: Learning rates of added trees to cross-validate, as multiples of the model's own.
 RATES: Final = (1.0, 0.3)
 #: Minimum number of families unknown to the model for choosing by cross-validation.
 FEWEST_FAMILIES: Final = 3
@@ -48,11 +43,9 @@ def fine_tune(
 
     Raises `ModelError` if the model is missing or cannot be continued, and the errors of `train`.
     """
-    request, progress = request or TrainRequest(), progress or Silent()
+    request = request or TrainRequest()
     workspace.require_writable()
     extra = extra_collections(workspace, request.also_from)
-    results: list[TrainResult] = []
-    left_out: dict[str, str] = {}
     chosen = chosen_collections(workspace, request.collections)
     # Loaded before the loop, which may replace the model that is continued.
     models = {kind: find_model(start, workspace, kind) for kind in {collection.kind for collection in chosen}}
@@ -60,31 +53,21 @@ def fine_tune(
         if request.model not in (DEFAULT, model.card.model):
             got = f"`model={request.model}` beside a model to fine-tune, which is of {model.card.model}"
             raise ModelError(got, do="leave one of them out")
+        replace(request, model=model.card.model)  # raises an error if a cluster cannot train this ranker
+    results: list[TrainResult] = []
+    left_out: dict[str, str] = {}
     with fitting.fit_settings(request) as settings:
         for collection in chosen:
-            model, source = models[collection.kind]
-            card = model.card
-            named = replace(request, model=card.model, allow_constant=True)
             with skip_unless_named(collection, request.collections, left_out):
                 began = time.monotonic()
+                model, source = models[collection.kind]
                 training = read_training_set(workspace, collection, request.splits, extra, settings)
-                job = TrainingJob(workspace, training, new_families(model, training), named, settings)
-                rates = RATES if job.plan.folds else (CONTINUED_RATE,)
-                steps = len(rates) * len(job.plan.folds) + request.seeds
-                with steps_of(progress, f"training {collection}", steps) as step:
-                    candidates = {rate: _candidate(job, model, rate, step) for rate in rates}
-                    rate, choice = max(candidates.items(), key=lambda item: item[1].value)  # ties: the first rate
-                    rankers = fitting.fit_seeds(job, choice, step)
-                fingerprint, known = trained.fingerprint(card), sorted(card.known_graphs)
-                continues = Continued(source, card.collection, fingerprint, rate, known)
-                result = fitting.save(
-                    job, choice, rankers, [choice], progress, continues=continues, kinds=card.kinds
-                )
-                why = _explained(job, model, continues, choice)
-                results.append(replace(result, why=why, seconds=time.monotonic() - began))
+                job = TrainingJob(workspace, training, new_families(model, training), request, settings)
+                result = _continue(job, model, source, progress)
+                results.append(replace(result, seconds=time.monotonic() - began))
     if not results:
         raise CollectionError("; ".join(left_out.values()))
-    return results + [TrainResult(name, skipped=why) for name, why in left_out.items()]
+    return results + [TrainResult(name, skipped=reason) for name, reason in left_out.items()]
 
 
 def find_model(name: str, workspace: Workspace, kind: Kind) -> tuple[TrainedModel, str]:
@@ -121,21 +104,32 @@ def new_families(model: TrainedModel, training: StoredTrainingSet) -> FoldPlan:
     return FoldPlan.of_families([[new[index] for index in held] for held in folds])
 
 
-def _candidate(job: TrainingJob, model: TrainedModel, rate: float, step: Callable[[str], None]) -> Candidate:
-    """Return the model's rankers, warm-started at a learning rate; without folds, with default rounds."""
-    rankers, tuned = [ranker.continuing(rate) for ranker in model.rankers], model.card.tuned
-    if job.plan.folds:
-        return fitting.validate(job, rankers, tuned, step)
-    few = f"default (fewer than {FEWEST_FAMILIES} families that are new to the model)"
-    return Candidate(rankers, tuned, min(CONTINUED_ROUNDS, job.request.rounds), few)
+def _continue(job: TrainingJob, model: TrainedModel, source: str, progress: Progress | None) -> TrainResult:
+    """Add trees to a model, at the learning rate that is best out of fold."""
+    rates = RATES if job.plan.folds else (CONTINUED_RATE,)
+    card, candidates = model.card, dict[float, Candidate]()
+    with job.steps(len(rates), progress) as step:
+        for rate in rates:
+            rankers = [ranker.continuing(rate) for ranker in model.rankers]
+            if job.plan.folds:
+                candidates[rate] = fitting.validate(job, rankers, card.tuned, step)
+            else:
+                chosen_by = f"default (fewer than {FEWEST_FAMILIES} families that are new to the model)"
+                rounds = min(CONTINUED_ROUNDS, job.request.rounds)
+                candidates[rate] = Candidate(rankers, card.tuned, rounds, chosen_by)
+        rate, choice = max(candidates.items(), key=lambda item: item[1].value)  # ties: the first rate
+        rankers = fitting.fit_seeds(job, choice, step)
+    continues = Continued(source, card.collection, trained.fingerprint(card), rate, sorted(card.known_graphs))
+    result = fitting.save(job, choice, rankers, [choice], progress, continues=continues, kinds=card.kinds)
+    name = "the shipped ranker" if source == SHIPPED else f"the model at {source}"
+    why = f"fine-tuned from {name} ({card.collection}, {counted(len(continues.graphs), 'program')})"
+    if choice.metrics:
+        why += _improvement(job, model, rate, choice)
+    return replace(result, why=why)
 
 
-def _explained(job: TrainingJob, model: TrainedModel, continues: Continued, choice: Candidate) -> str:
-    """Describe the model that was continued and, with folds, the out-of-fold improvement over it."""
-    name = "the shipped ranker" if continues.where == SHIPPED else f"the model at {continues.where}"
-    why = f"fine-tuned from {name} ({continues.collection}, {counted(len(continues.graphs), 'program')})"
-    if not choice.metrics:
-        return why
+def _improvement(job: TrainingJob, model: TrainedModel, rate: float, choice: Candidate) -> str:
+    """Describe the out-of-fold improvement over the model that was continued."""
     scores = {graph: values["score"] for graph, values in choice.metrics.items()}
     before = {}
     for graph in (part for part in job.training.data.parts if part.name in scores):
@@ -143,11 +137,11 @@ def _explained(job: TrainingJob, model: TrainedModel, continues: Continued, choi
         metrics = graph_metrics(model.card.kind, model.score(rows).mean[rows.group], rows.cost, rows.group)
         before[graph.name] = metrics["score"]
     lead, error = paired_difference(scores, before, job.request.select)
-    graphs = counted(len(scores), "graph")
-    why += (
-        f"; out of fold {choice.value:.3f} on {graphs} of new families, {lead:+.3f} ± {error:.3f} "
-        f"compared with that model unchanged; new trees learn {continues.rate:g} times as fast as its own"
+    text = (
+        f"; out of fold {choice.value:.3f} on {counted(len(scores), 'graph')} of new families, "
+        f"{lead:+.3f} ± {error:.3f} compared with that model unchanged; "
+        f"new trees learn {rate:g} times as fast as its own"
     )
     if lead < 0:
-        why += "; the unchanged model ranks them better: measure more graphs, or rank with that model"
-    return why
+        text += "; the unchanged model ranks them better: measure more graphs, or rank with that model"
+    return text

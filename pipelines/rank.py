@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,8 +42,7 @@ def rank(
     """
     if not isinstance(graph, Path | LayoutGraph | TileGraph):
         raise ArgumentError(f"{graph!r:.60} is no graph", expected="a LayoutGraph, a TileGraph or a path")
-    path = graph if isinstance(graph, Path) else None
-    graph = read_graph(graph) if isinstance(graph, Path) else graph
+    path, graph = (graph, read_graph(graph)) if isinstance(graph, Path) else (None, graph)
     model = model or model_for_graph(workspace, graph, path, collection=collection)
     return Ranking.of(graph, rows_for_model(graph, model), model)
 
@@ -56,13 +55,16 @@ def rank_folder(
     Hidden files and folders and virtual environments are left out. Raises `GraphFileError` for a folder without npz
     files.
     """
-    files = _graph_files(folder)
+    files = []
+    for parent, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if name[0] != "." and not Path(parent, name, "pyvenv.cfg").exists()]
+        files += [Path(parent, name) for name in names if name.endswith(".npz") and not name.startswith(".")]
     if not files:
         raise GraphFileError(f"{folder} holds no npz files", expected="graphs in TpuGraphs format")
     rankings: dict[str, Ranking] = {}
     broken: dict[str, str] = {}
     with steps_of(progress, "ranking graphs", len(files)) as step:
-        for path in files:
+        for path in sorted(files):
             name = path.relative_to(folder).as_posix().removesuffix(".npz")
             try:
                 rankings[name] = rank(workspace, path, collection=collection)
@@ -72,18 +74,14 @@ def rank_folder(
     return rankings, broken
 
 
-#: First characters of cells that a spreadsheet evaluates.
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
-
-
 @dataclass(frozen=True)
 class Ranked:
     """A configuration with its rank.
 
     Attributes:
-        rank: 1-based rank among distinct configurations.
+        rank: from 1, among distinct configurations.
         configuration: id in the file; the first of identical configurations.
-        runtime_ns: measured runtime of this configuration; None if not measured.
+        runtime_ns: None if not measured.
         certainly_ahead_of: number of distinct configurations that are certainly slower; None without calibration.
         speedup: runtime of the compiler's default over this one's, each the least of its repeats; None if unknown.
         estimated_ns: runtime predicted by the model; None if it only ranks.
@@ -176,18 +174,14 @@ class Ranking:
             alike.setdefault(int(self.same_as[config]), []).append(int(config))
         return [
             Ranked(
-                rank=rank,
-                configuration=config,
-                score=float(self.scores[config]),
-                runtime_ns=self._runtime_of(config),
-                identical=identical,
-                identical_runtime_ns=list(map(self._runtime_of, identical)),
+                rank, config, float(self.scores[config]), self._runtime_of(config), identical,
+                list(map(self._runtime_of, identical)),
                 certainly_ahead_of=None if self.trust is None else int(self.trust.ahead_of[config]),
                 speedup=self._speedup_of(config),
                 estimated_ns=None if self.estimated is None else float(self.estimated[config]),
             )
             for rank, (config, *identical) in enumerate(list(alike.values())[:top], start=1)
-        ]
+        ]  # fmt: skip
 
     def node_times(self, config: int) -> list[NodeTime]:
         """Return estimated times of the configurable nodes; empty unless the model is the time model itself."""
@@ -235,27 +229,14 @@ def write_rankings(path: Path, rankings: Mapping[str, Ranking]) -> None:
     ``identical`` lists configurations joined by ``;``; unknown values are empty. A name that a spreadsheet would
     evaluate (``=1+1``) is prefixed with an apostrophe. Raises `WorkspaceError`.
     """
+    heads = ("graph", "model", "rank", "configuration", "score", "runtime_ns", "identical", "speedup")
     with atomic_write(path) as partial, partial.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(_CSV_HEADER)
+        writer = csv.writer(stream, lineterminator="\n")  # writes None as an empty cell, and floats with all digits
+        writer.writerow(heads)
         for name, ranking in rankings.items():
+            text = f"'{name}" if name.startswith(("=", "+", "-", "@", "\t", "\r")) else name
+            text = text.replace("\r", " ")  # csv.writer does not quote \r, and readers take it for a line end
             for entry in ranking.best():
-                runtime, speedup = (None if x is None else repr(x) for x in (entry.runtime_ns, entry.speedup))
-                place = _as_text(name), ranking.collection, entry.rank, entry.configuration, repr(entry.score)
-                writer.writerow([*place, runtime, ";".join(map(str, entry.identical)), speedup])
-
-
-def _as_text(name: str) -> str:
-    text = f"'{name}" if name.startswith(_FORMULA) else name
-    return text.replace("\r", " ")  # csv.writer does not quote \r, and readers take it for a line end
-
-
-def _graph_files(folder: Path) -> list[Path]:
-    paths = []
-    for place, folders, files in os.walk(folder):
-        folders[:] = [x for x in folders if x[0] != "." and not Path(place, x, "pyvenv.cfg").exists()]
-        paths += [Path(place, name) for name in files if name.endswith(".npz") and not name.startswith(".")]
-    return sorted(paths)
-
-
-_CSV_HEADER: Final = ("graph", "model", "rank", "configuration", "score", "runtime_ns", "identical", "speedup")
+                identical = ";".join(map(str, entry.identical))
+                writer.writerow([text, ranking.collection, entry.rank, entry.configuration, entry.score,
+                                 entry.runtime_ns, identical, entry.speedup])  # fmt: skip

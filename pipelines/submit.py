@@ -14,15 +14,12 @@ from xlarank.data.errors import CollectionError, DataRootError, GraphFileError, 
 from xlarank.data.graph import graph_size
 from xlarank.data.submission import TILE_TOP, complete_submission, submission_id
 from xlarank.data.workspace import Workspace
-from xlarank.features.rows import GraphRows
 from xlarank.features.store import each_graph, read_manifest, stored_roots
-from xlarank.models.arrays import Floats
-from xlarank.models.trained import Scores, TrainedModel
 from xlarank.models.validation.metrics import order_of, top_of
 from xlarank.pipelines.ranking.model_choice import SHIPPED, model_for_collection, model_named
-from xlarank.pipelines.support import score_files
-from xlarank.pipelines.support.progress import Progress, Silent, steps_of
-from xlarank.pipelines.support.score_files import ScoreFiles
+from xlarank.pipelines.support.progress import Progress, steps_of
+from xlarank.pipelines.support.results import prediction_table, write_predictions
+from xlarank.pipelines.support.score_files import ScoreFiles, require_known_graphs
 from xlarank.pipelines.support.workspaces import chosen_collections, skip_unless_named, write_or_note
 
 
@@ -31,7 +28,6 @@ class Submission:
     """A written submission; graphs that no model ranked are in their default order.
 
     Attributes:
-        out: the file.
         rows: collection -> number of ranked test graphs.
         models: collection -> name of the model, or of the files of scores.
         left_out: collection -> why no model ranked its test graphs.
@@ -59,16 +55,10 @@ class Submission:
 
 
 def submit(
-    workspace: Workspace,
-    out: Path,
-    *,
-    collections: Sequence[str] = (),
-    cover: Mapping[str, int] | None = None,
-    model_from: str | None = None,
-    keep: bool = False,
-    scores: ScoreFiles | None = None,
+    workspace: Workspace, out: Path, *, collections: Sequence[str] = (), cover: Mapping[str, int] | None = None,
+    model_from: str | None = None, keep: bool = False, scores: ScoreFiles | None = None,
     progress: Progress | None = None,
-) -> Submission:
+) -> Submission:  # fmt: skip
     """Rank every test graph of each collection that has a model, or ``scores``.
 
     The submission covers every test graph that the chosen collections have, in the workspace or in its data root;
@@ -92,37 +82,12 @@ def submit(
     if model_from not in (None, SHIPPED):
         model_named(workspace, model_from)
     if scores is not None:
-        score_files.require_known_graphs(scores, workspace, chosen, "test")
-
-    def rank(collection: Collection) -> None:
-        manifest = read_manifest(workspace, collection, "test")
-        if manifest is None or not (manifest.graphs or manifest.broken):
-            raise CollectionError(f"{collection} has no test graphs in {workspace.root}")
-        counts = {name: graph.configs for name, graph in manifest.graphs.items()}
-        configs.update({submission_id(collection, name): count for name, count in counts.items()})
-        report.broken |= {f"{collection} {name}": why for name, why in manifest.broken.items()}
-        ranker = scores or model_for_collection(workspace, collection, model_from=model_from)
-        if isinstance(ranker, TrainedModel):
-            ranker.require(manifest)
-        orders, predictions = dict[str, list[int]](), []
-        for graph in each_graph(workspace, collection, "test", manifest):
-            if isinstance(ranker, TrainedModel):
-                scored: Scores | None = ranker.score(ranker.select(graph))
-            else:
-                scored = ranker.of(collection, graph)
-            if scored is not None:
-                predictions.append(score_files.prediction_table(graph, dict(enumerate(scored.per_seed)), "test"))
-                orders[submission_id(collection, graph.name)] = _order(collection, graph, scored.mean)
-        ranked.update(orders)
-        report.rows[str(collection)], report.models[str(collection)] = len(orders), ranker.name
-        if orders and isinstance(ranker, TrainedModel) and not ranker.shipped and ranker.name == str(collection):
-            write = partial(score_files.write_predictions, workspace, collection, ranker.card.model, predictions)
-            write_or_note(workspace, Silent(), report.notes, write)
+        require_known_graphs(scores, workspace, chosen, "test")
 
     with steps_of(progress, "ranking test graphs", len(chosen)) as step:
         for collection in chosen:
             with skip_unless_named(collection, collections, report.left_out):
-                rank(collection)
+                ranked |= _rank_collection(workspace, collection, model_from, scores, configs, report)
             step(str(collection))
     if not ranked and not cover:
         raise CollectionError("there is nothing to submit: " + "; ".join(reasons(report.left_out | report.broken)))
@@ -132,11 +97,33 @@ def submit(
     return report
 
 
-def _order(collection: Collection, graph: GraphRows, row_scores: Floats) -> list[int]:
-    """Return the configurations of a layout graph best first, of a tile graph the first few, which all differ."""
-    score = row_scores[graph.group]
-    best = order_of(score) if collection.kind == "layout" else top_of(TILE_TOP, score, graph.group)
-    return list(graph.ids[best].tolist())
+def _rank_collection(
+    workspace: Workspace, collection: Collection, model_from: str | None, scores: ScoreFiles | None,
+    configs: dict[str, int], report: Submission,
+) -> dict[str, list[int]]:  # fmt: skip
+    """Return the order of each test graph that is scored, by id; add to ``configs`` and ``report``."""
+    manifest = read_manifest(workspace, collection, "test")
+    if manifest is None or not (manifest.graphs or manifest.broken):
+        raise CollectionError(f"{collection} has no test graphs in {workspace.root}")
+    configs |= {submission_id(collection, name): graph.configs for name, graph in manifest.graphs.items()}
+    report.broken |= {f"{collection} {name}": why for name, why in manifest.broken.items()}
+    if scores is None:
+        model = model_for_collection(workspace, collection, model_from=model_from)
+        model.require(manifest)
+    orders, predictions = dict[str, list[int]](), []
+    for graph in each_graph(workspace, collection, "test", manifest):
+        scored = model.score(model.select(graph)) if scores is None else scores.of(collection, graph)
+        if scored is not None:
+            predictions.append(prediction_table(graph, dict(enumerate(scored.per_seed)), "test"))
+            score = scored.mean[graph.group]
+            best = order_of(score) if collection.kind == "layout" else top_of(TILE_TOP, score, graph.group)
+            orders[submission_id(collection, graph.name)] = graph.ids[best].tolist()
+    report.rows[str(collection)] = len(orders)
+    report.models[str(collection)] = model.name if scores is None else scores.name
+    if orders and scores is None and not model.shipped and model.name == str(collection):
+        write = partial(write_predictions, workspace, collection, model.card.model, predictions)
+        write_or_note(workspace, None, report.notes, write)
+    return orders
 
 
 def _add_unbuilt(

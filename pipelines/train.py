@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -13,7 +12,7 @@ from xlarank.features.targets import target_of
 from xlarank.models.rankers.time_trees import TimeTrees
 from xlarank.models.registry import DEFAULT, RANKERS, params_for, ranker_class
 from xlarank.models.validation.folds import FoldPlan
-from xlarank.pipelines.support.progress import Progress, Silent, steps_of
+from xlarank.pipelines.support.progress import Progress
 from xlarank.pipelines.support.workspaces import chosen_collections, skip_unless_named
 from xlarank.pipelines.training import fitting
 from xlarank.pipelines.training.fitting import Candidate, TrainingJob, TrainRequest, TrainResult
@@ -43,71 +42,61 @@ def train(
     Raises `CollectionError` or `ModelError` for a collection named in the request, `CollectionError` if nothing
     could be trained, and `ClusterError` for a cluster that cannot be used.
     """
-    request, progress = request or TrainRequest(), progress or Silent()
+    request = request or TrainRequest()
     if request.model != AUTO:
         ranker_class(request.model)
     workspace.require_writable()
     extra = extra_collections(workspace, request.also_from)
+    chosen = chosen_collections(workspace, request.collections)
     results: list[TrainResult] = []
     left_out: dict[str, str] = {}
     with fitting.fit_settings(request) as settings:
-        for collection in chosen_collections(workspace, request.collections):
+        for collection in chosen:
             with skip_unless_named(collection, request.collections, left_out):
                 began = time.monotonic()
                 training = read_training_set(workspace, collection, request.splits, extra, settings)
                 job = TrainingJob(workspace, training, FoldPlan.of(training.data), request, settings)
-                names = _rankers_to_compare(job)
-                steps = len(names) * len(job.plan.folds) + request.seeds
-                with steps_of(progress, f"training {collection}", steps) as step:
-                    candidates, failed = _candidates(job, names, step)
-                    choice = max(candidates, key=lambda candidate: candidate.value)  # a tie: first registered
-                    rankers = fitting.fit_seeds(job, choice, step)
-                result = fitting.save(job, choice, rankers, candidates, progress)
-                why = _explained(job, candidates, failed) if request.model == AUTO else ""
-                results.append(replace(result, why=why, seconds=time.monotonic() - began))
+                result = _train(job, progress)
+                results.append(replace(result, seconds=time.monotonic() - began))
     if not results:
         raise CollectionError("; ".join(left_out.values()))
-    return results + [TrainResult(name, skipped=why) for name, why in left_out.items()]
+    return results + [TrainResult(name, skipped=reason) for name, reason in left_out.items()]
 
 
-def _rankers_to_compare(job: TrainingJob) -> list[str]:
-    if job.request.model != AUTO:
-        return [job.request.model]
-    return [*RANKERS] if job.plan.folds else [TimeTrees.name if _has_time_model(job) else DEFAULT]
-
-
-def _has_time_model(job: TrainingJob) -> bool:
-    return job.training.kind == "layout" and "layout" in target_of(job.training.collection).estimate
-
-
-def _candidates(
-    job: TrainingJob, names: list[str], step: Callable[[str], None]
-) -> tuple[list[Candidate], list[str]]:
-    """Validate the rankers; return the candidates and notes on those that cannot run here."""
-    candidates, failed, auto = [], [], job.request.model == AUTO
-    for name in names:
-        params, tuned = params_for(job.workspace.study(job.training.collection), name, job.training.kind)
-        try:
-            ranker = ranker_class(name)(params, kind=job.training.kind)
-            if job.plan.folds:
-                candidates.append(fitting.validate(job, [ranker], tuned, step, f"{name}, " if auto else ""))
-            else:
-                rounds = 0 if name == TimeTrees.name and _has_time_model(job) else _DEFAULT_ROUNDS
-                why = "default (one family, no folds)"
-                candidates.append(Candidate([ranker], tuned, min(rounds, job.request.rounds), why))
-        except ModelError as error:
-            if not auto:
-                raise
-            failed.append(f"{name} is left out: {error.got}")
-    return candidates, failed
-
-
-def _explained(job: TrainingJob, candidates: list[Candidate], failed: list[str]) -> str:
-    """Return the out-of-fold scores that the ranker was chosen by, best first."""
+def _train(job: TrainingJob, progress: Progress | None) -> TrainResult:
+    """Train the requested ranker, or the one that is best out of fold."""
+    kind, auto = job.training.kind, job.request.model == AUTO
+    time_model = kind == "layout" and "layout" in target_of(job.training.collection).estimate
+    names = [job.request.model]
+    if auto:
+        names = [*RANKERS] if job.plan.folds else [TimeTrees.name if time_model else DEFAULT]
+    candidates: list[Candidate] = []
+    failed: list[str] = []
+    with job.steps(len(names), progress) as step:
+        for name in names:
+            params, tuned = params_for(job.workspace.study(job.training.collection), name, kind)
+            try:
+                ranker = ranker_class(name)(params, kind=kind)
+                if job.plan.folds:
+                    candidates.append(fitting.validate(job, [ranker], tuned, step, f"{name}, " if auto else ""))
+                else:
+                    rounds = 0 if name == TimeTrees.name and time_model else _DEFAULT_ROUNDS
+                    chosen_by = "default (one family, no folds)"
+                    candidates.append(Candidate([ranker], tuned, min(rounds, job.request.rounds), chosen_by))
+            except ModelError as error:
+                if not auto:
+                    raise
+                failed.append(f"{name} is left out: {error.got}")
+        choice = max(candidates, key=lambda candidate: candidate.value)  # ties: the first registered
+        rankers = fitting.fit_seeds(job, choice, step)
+    result = fitting.save(job, choice, rankers, candidates, progress)
+    if not auto:
+        return result
     if not job.plan.folds:
-        return f"{candidates[0].name}: one program family, so there are no folds to compare rankers by"
+        why = f"{choice.name}: one program family, so there are no folds to compare rankers by"
+        return replace(result, why=why)
     scores = [
         f"{candidate.name}{' (tuned)' if candidate.tuned else ''} {candidate.value:.3f}"
         for candidate in sorted(candidates, key=lambda candidate: -candidate.value)
     ]
-    return "; ".join([f"{', '.join(scores)} out of fold", *failed])
+    return replace(result, why="; ".join([f"{', '.join(scores)} out of fold", *failed]))

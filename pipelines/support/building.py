@@ -40,7 +40,7 @@ from xlarank.pipelines.support.processes import (
 #: fixed cost in each file, and an interruption loses a file.
 _PART_CONFIGS, _PART_GRAPHS = 4096, 32
 #: Seconds between checks of the workers, and without any worker of a cluster until the build ends.
-_POLL, _WITHOUT_WORKERS = 0.5, 60.0
+_POLL, _PATIENCE = 0.5, 60.0
 _KEPT: Final = "graphs already built are kept"
 #: Environment variables that the libraries behind numpy's matrix product read when they are loaded.
 _MATRIX_THREADS: Final = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
@@ -65,6 +65,8 @@ class Outcome:
 
 #: Outcomes of the files of a job, by name.
 Outcomes: TypeAlias = dict[str, Outcome]
+#: Outcomes of a job, and the contents of `PartJob.targets` if they are not written yet.
+Built: TypeAlias = tuple[Outcomes, Sequence[bytes | None]]
 Results: TypeAlias = Generator[tuple["PartJob", Outcomes], None, None]
 
 
@@ -92,16 +94,20 @@ class PartJob:
         """Bytes of the files; 0 for those that cannot be read."""
         return sum(map(_bytes, self.files))
 
-    def targets(self, workspace: Workspace) -> list[Path]:
+    @property
+    def rows(self) -> Path:
+        """File of the rows."""
+        return self.workspace.rows(*self.place, self.part)
+
+    def targets(self) -> list[Path]:
         """Return the files of instances and, written last, of rows; raises `WorkspaceError` for a bad name."""
-        instances = [workspace.graph_instances(*self.place, file.name) for file in self.files]
-        return [*instances, workspace.rows(*self.place, self.part)]
+        return [*(self.workspace.graph_instances(*self.place, file.name) for file in self.files), self.rows]
 
     def stored(self) -> tuple[Outcomes, bool]:
         """Return what is known before building, and whether nothing is left to build."""
         stored: dict[str, StoredGraph] = {}
         with suppress(WorkspaceError):  # a bad name, which makes each file broken
-            stored = store.stored_graphs(self.workspace.rows(*self.place, self.part), self.recipe)
+            stored = store.stored_graphs(self.rows, self.recipe)
         outcomes = {file.name: self._stored_graph(file, stored.get(file.name)) for file in self.files}
         done = all(outcome.kept or outcome.broken for outcome in outcomes.values())
         return outcomes, done and stored.keys() <= outcomes.keys()
@@ -110,22 +116,23 @@ class PartJob:
         try:
             source = Source.of(file.path)
             instances = self.workspace.graph_instances(*self.place, file.name)
-            if stored is None or stored.source != source:
-                return Outcome(source)
-            if self.place[0].kind == "layout" and not store.instances_current(instances, self.recipe, source):
-                return Outcome(source)
-            return Outcome(source, replace(stored, part=self.part), kept=True)
+            current = stored is not None and stored.source == source
+            if current and file.collection.kind == "layout":
+                current = store.instances_current(instances, self.recipe, source)
+            return (
+                Outcome(source, replace(stored, part=self.part), kept=True)
+                if stored and current
+                else Outcome(source)
+            )
         except Exception as error:
             return Outcome(broken=_why_broken([file], error))
 
-    def build(self, outcomes: Outcomes, workspace: Workspace | None = None) -> Outcomes:
+    def build(self, outcomes: Outcomes) -> Outcomes:
         """Compute the rows that are not stored and write them with those that are."""
-        workspace = workspace or self.workspace
-        path = workspace.rows(*self.place, self.part)
         stored: dict[str, tuple[GraphRows, Source]] = {}
         if any(outcome.kept for outcome in outcomes.values()):
             with suppress(FeatureStoreError):  # a worker of a cluster does not see them
-                stored = store.read_rows(path, self.recipe)
+                stored = store.read_rows(self.rows, self.recipe)
         built: Outcomes = {}
         graphs: list[GraphRows] = []
         for file in self.files:
@@ -133,7 +140,7 @@ class PartJob:
             if outcome.source is not None:
                 kept = outcome.kept and file.name in stored
                 try:
-                    rows = stored[file.name][0] if kept else self._build_graph(file, outcome.source, workspace)
+                    rows = stored[file.name][0] if kept else self._build_graph(file, outcome.source)
                     graphs.append(rows)
                     outcome = replace(outcome, stored=StoredGraph.of(rows, self.part, outcome.source), kept=kept)
                 except Exception as error:
@@ -141,15 +148,14 @@ class PartJob:
             built[file.name] = outcome
         if graphs:
             entries = {name: outcome.stored for name, outcome in built.items() if outcome.stored is not None}
-            store.write_rows(path, graphs, self.recipe, entries, (str(self.place[0]), self.place[1]))
+            store.write_rows(self.rows, graphs, self.recipe, entries, (str(self.place[0]), self.place[1]))
         return built
 
-    def _build_graph(self, file: GraphFile, source: Source, workspace: Workspace) -> GraphRows:
+    def _build_graph(self, file: GraphFile, source: Source) -> GraphRows:
         """Compute the rows of a graph, as many as the recipe keeps, and write its instances."""
-        graph = read_graph(file.path, file.collection.kind)
-        rows = at_most(assemble(graph, self.recipe.settings), self.recipe)
+        rows = at_most(assemble(read_graph(file.path, file.collection.kind), self.recipe.settings), self.recipe)
         if rows.instances is not None:
-            target = workspace.graph_instances(*self.place, file.name)
+            target = self.workspace.graph_instances(*self.place, file.name)
             store.write_instances(target, rows.instances.value, self.recipe, source)
         return rows
 
@@ -191,15 +197,13 @@ def _bytes(file: GraphFile) -> int:
 
 def local_outcomes(work: Sequence[PartJob], processes: int, end: float | None) -> Results:
     """Yield `_outcomes` of processes here (one: this one); raises `XlarankError` if one dies."""
-    # fresh interpreters: forking a process that holds the thread pools of polars can hang
-    spawn = multiprocessing.get_context("spawn")
+    spawn = multiprocessing.get_context("spawn")  # a fork of a process with the threads of polars can hang
     pool = _Here() if processes == 1 else _Processes(processes, spawn, initializer=end_with_parent)
     try:
-        yield from _outcomes(work, pool, PartJob.build, lambda job, future: future.result(), lambda: processes, end)
+        yield from _outcomes(work, pool, build_here, lambda: processes, end)
     except BrokenProcessPool as error:
-        raise XlarankError(
-            "a worker process died, most likely for want of memory", do=f"run again with a smaller `jobs`; {_KEPT}"
-        ) from error
+        do = f"run again with a smaller `jobs`; {_KEPT}"
+        raise XlarankError("a worker process died, most likely for want of memory", do=do) from error
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -213,8 +217,7 @@ def cluster_outcomes(work: Sequence[PartJob], scheduler: str, workers: int, end:
     with connected(scheduler, workers) as client:
         pool = client.get_executor(pure=False)
         try:
-            places = partial(require_workers, client, _WITHOUT_WORKERS)
-            yield from _outcomes(work, pool, build_remotely, _received, places, end)
+            yield from _outcomes(work, pool, build_remotely, partial(require_workers, client, _PATIENCE), end)
         except ImportError as error:
             raise ClusterError(f"a worker cannot import what it needs ({error})", do=SAME_CODE) from error
         except (CancelledError, OSError) as error:
@@ -225,17 +228,16 @@ def cluster_outcomes(work: Sequence[PartJob], scheduler: str, workers: int, end:
 
 
 def _outcomes(
-    work: Sequence[PartJob], pool: Executor, build: Callable[[PartJob, Outcomes], Any],
-    take: Callable[[PartJob, Future[Any]], Outcomes], places: Callable[[], int], end: float | None,
+    work: Sequence[PartJob], pool: Executor, build: Callable[[PartJob, Outcomes], Built], places: Callable[[], int],
+    end: float | None,
 ) -> Results:  # fmt: skip
     """Yield the outcomes of the jobs begun before the ``end`` (monotonic), as they are done.
 
     The largest files are begun first, so that no worker is left alone with one of them; within a limited time they
-    are begun in the order of ``work``. Keeps ``places() + 1`` jobs in flight. ``take`` converts the result of
-    ``build``.
+    are begun in the order of ``work``. Keeps ``places() + 1`` jobs in flight.
     """
     queue = deque(work if end is not None else sorted(work, key=lambda job: -job.size))
-    begun: dict[Future[Any], PartJob] = {}
+    begun: dict[Future[Built], PartJob] = {}
     most = 0
     while queue or begun:
         if not any(map(Future.done, begun)):  # a scheduler that is gone cancels jobs sooner than it fails to answer
@@ -252,29 +254,34 @@ def _outcomes(
         for future in wait(begun, _POLL, FIRST_COMPLETED).done:
             job = begun.pop(future)
             try:
-                outcomes = take(job, future)
+                outcomes, contents = future.result()
+                for path, content in zip(job.targets() if contents else (), contents, strict=True):
+                    if content is not None:
+                        with atomic_write(path) as target:
+                            target.write_bytes(content)
             except Exception as error:
                 broken = Outcome(broken=_why_broken(job.files, error))
                 outcomes = {file.name: broken for file in job.files}
             yield job, outcomes
 
 
-def _names(files: Sequence[GraphFile]) -> str:
-    return ", ".join(file.path.name for file in files)
-
-
 def _why_broken(files: Sequence[GraphFile], error: Exception) -> str:
     """Return why files cannot be built; raises the error if they are not at fault."""
+    names = ", ".join(file.path.name for file in files)
     match error:
         case ClusterError() | errors.OutputError() | errors.BlockError():
             raise error
         case XlarankError():
             return str(error)
         case OSError():
-            return f"{_names(files)} cannot be read ({error.strerror or error})"
+            return f"{names} cannot be read ({error.strerror or error})"
         case MemoryError():
             fit = "does not fit into memory" if len(files) == 1 else "do not fit into memory together"
-            return f"{_names(files)} {fit}; run again with `jobs=1`"
+            return f"{names} {fit}; run again with `jobs=1`"
+        case _ if type(error).__name__ == "KilledWorker":  # of Dask, an optional dependency
+            got = f"{names}: {error.allowed_failures + 1} workers died while they built it"  # type: ignore[attr-defined]
+            do = "start fewer of them on each machine"
+            return str(XlarankError(got, expected="workers with enough memory", do=do))
         case _:
             raise error
 
@@ -300,44 +307,33 @@ class _Processes(ProcessPoolExecutor):
             return super().submit(fn, *args, **kwargs)
 
 
-def build_remotely(job: PartJob, outcomes: Outcomes) -> tuple[Outcomes, list[bytes | None]]:
+def build_here(job: PartJob, outcomes: Outcomes) -> Built:
+    """Build a part in its workspace."""
+    return job.build(outcomes), []
+
+
+def build_remotely(job: PartJob, outcomes: Outcomes) -> Built:
     """Build a part if its workspace is out of reach; also returns the contents of the files to write.
 
     ``outcomes`` hold the sources of the files as the client sees them: a copy here may have another date.
     A missing file is broken, the others are not. Raises `ClusterError` for other feature code.
     """
-    here = f"the worker on {socket.gethostname()}"
+    worker = f"the worker on {socket.gethostname()}"
     if (code_hash := job.recipe.settings.code_hash(job.place[0].kind)) != job.recipe.code_hash:
-        raise ClusterError(f"{here} has the feature code {code_hash}", expected=job.recipe.code_hash, do=SAME_CODE)
+        raise ClusterError(
+            f"{worker} has the feature code {code_hash}", expected=job.recipe.code_hash, do=SAME_CODE
+        )
     outcomes = dict(outcomes)
     for file in job.files:
         source = outcomes[file.name].source
         if source is not None and _bytes(file) != source.size:
-            missing = f"{here} sees no {file.path} of {source.size:,} bytes"
-            expected = "the same data root under the same path on all machines"
             error = XlarankError(
-                missing, expected=expected, do="share its file system, or copy it to the same place"
+                f"{worker} sees no {file.path} of {source.size:,} bytes",
+                expected="the same data root under the same path on all machines",
+                do="share its file system, or copy it to the same place",
             )
             outcomes[file.name] = Outcome(broken=str(error))
     with tempfile.TemporaryDirectory(prefix="xlarank-") as folder:
-        built = job.build(outcomes, Workspace(Path(folder)))
-        targets = job.targets(Workspace(Path(folder)))
-        return built, [path.read_bytes() if path.exists() else None for path in targets]
-
-
-def _received(job: PartJob, future: Future[Any]) -> Outcomes:
-    """Write the files that a worker sent."""
-    from distributed import KilledWorker
-
-    try:
-        outcomes, contents = future.result()
-    except KilledWorker as error:
-        got = f"{_names(job.files)}: {error.allowed_failures + 1} workers died while they built it"
-        do = "start fewer of them on each machine"
-        raise XlarankError(got, expected="workers with enough memory", do=do) from error
-    for path, content in zip(job.targets(job.workspace), contents, strict=True):
-        if content is not None:
-            with atomic_write(path) as partial:
-                partial.write_bytes(content)
-    built: Outcomes = outcomes
-    return built
+        here = replace(job, workspace=Workspace(Path(folder)))
+        built = here.build(outcomes)
+        return built, [path.read_bytes() if path.exists() else None for path in here.targets()]

@@ -1,9 +1,8 @@
-"""Files of scores: predictions that commands store in the workspace, and scores of other rankers."""
+"""Files of scores of configurations, from any ranker, to use or blend in place of a model."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,72 +20,14 @@ from xlarank.features.store import read_manifest
 from xlarank.models.arrays import Floats
 from xlarank.models.objectives import mean_rank
 from xlarank.models.trained import Scores
-from xlarank.models.validation.folds import FAMILY, KIND, FoldPlan
-from xlarank.pipelines.support.results import replace_rows
-from xlarank.pipelines.training.training_sets import StoredTrainingSet
+from xlarank.models.validation.folds import FAMILY, KIND
 
-#: Columns of a prediction file; null ``held_out_by`` and ``fold`` mean scores that are not out of fold.
-_SCHEMA: Final = pl.Schema({
-    "graph": pl.String, "configuration": pl.Int32, "split": pl.String, "held_out_by": pl.String, "seed": pl.Int32,
-    "fold": pl.Int32, "score": pl.Float64,
-})  # fmt: skip
 _REQUIRED: Final = ("graph", "configuration", "score")
 #: Columns read from a score file.
 _READ: Final = pl.Schema({
     "graph": pl.String, "configuration": pl.Int64, "score": pl.Float64, "collection": pl.String, "split": pl.String,
     "held_out_by": pl.String, "seed": pl.String,
 })  # fmt: skip
-
-
-def prediction_table(
-    graph: GraphRows, scores: Mapping[int, Floats], split: str, held_out_by: str | None = None,
-    fold: int | None = None,
-) -> pl.DataFrame:  # fmt: skip
-    """Return the table of ``{seed: (rows,) scores}`` of a graph, with the first of identical configurations."""
-    first = graph.ids[np.unique(graph.group, return_index=True)[1]]
-    tables = [
-        pl.select(
-            graph=pl.lit(graph.name), configuration=pl.Series(first), split=pl.lit(split),
-            held_out_by=pl.lit(held_out_by), seed=pl.lit(seed), fold=pl.lit(fold), score=pl.Series(values),
-        ).cast(_SCHEMA)
-        for seed, values in scores.items()
-    ]  # fmt: skip
-    return pl.concat(tables)
-
-
-def write_predictions(
-    workspace: Workspace, collection: Collection, ranker: str, tables: Sequence[pl.DataFrame]
-) -> None:
-    """Write predictions of a ranker, replacing its earlier ones with the same split and ``held_out_by``."""
-    path, table = workspace.predictions(collection, ranker), pl.concat(tables)
-    try:
-        before = pl.read_parquet(read_bytes(path)).cast(_SCHEMA)
-    except (OSError, pl.exceptions.PolarsError):  # missing or damaged
-        before = table.clear()
-    replace_rows(path, before, table, ("split", "held_out_by"))
-
-
-def drop_predictions(workspace: Workspace, collection: Collection, ranker: str) -> None:
-    """Remove all predictions of a ranker whose model is replaced or removed."""
-    with suppress(OSError):  # missing, or writing will raise
-        workspace.predictions(collection, ranker).unlink()
-
-
-def write_out_of_fold(
-    workspace: Workspace, training: StoredTrainingSet, plan: FoldPlan, ranker: str, scores: Mapping[str, Floats],
-    seed: int,
-) -> None:  # fmt: skip
-    """Write out-of-fold ``{graph: (rows,) scores}`` of training graphs; without scores, write nothing."""
-    data = training.data
-    split_of = {name: split for split, names in training.splits.items() for name in names}
-    fold_of = {data.names[group]: number for number, fold in enumerate(plan.folds) for group in fold.scored}
-    tables = [
-        prediction_table(graph, {seed: scores[graph.name]}, split_of[graph.name], plan.by, fold_of[graph.name])
-        for graph in data.parts
-        if graph.name in scores
-    ]
-    if tables:
-        write_predictions(workspace, training.collection, ranker, tables)
 
 
 @dataclass(frozen=True)
@@ -133,7 +74,7 @@ class ScoreFiles:
         """
         ranks, weights = [], []
         for file, weight, graphs in zip(self.names, self.weights, self._by_graph, strict=True):
-            of_graph = graphs.get((graph.name,), _SCHEMA.to_frame())
+            of_graph = graphs.get((graph.name,), _READ.to_frame())
             if "collection" in of_graph.columns:
                 of_graph = of_graph.filter(pl.col("collection") == str(collection))
             if len(of_graph):

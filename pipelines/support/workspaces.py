@@ -96,7 +96,7 @@ _NO_LOCKS: Final = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 @contextmanager
-def workspace_lock(workspace: Workspace, progress: Progress) -> Iterator[None]:
+def workspace_lock(workspace: Workspace, progress: Progress | None) -> Iterator[None]:
     """Wait for the workspace's lock and hold it. Not reentrant; raises `WorkspaceError`."""
     workspace.require_writable()
     path = workspace.root / LOCK
@@ -110,7 +110,9 @@ def workspace_lock(workspace: Workspace, progress: Progress) -> Iterator[None]:
         yield
 
 
-def write_or_note(workspace: Workspace, progress: Progress, notes: list[str], write: Callable[[], None]) -> None:
+def write_or_note(
+    workspace: Workspace, progress: Progress | None, notes: list[str], write: Callable[[], None]
+) -> None:
     """Call ``write`` under the lock; if the workspace is not writable, add the reason to ``notes``."""
     try:
         with workspace_lock(workspace, progress):
@@ -121,7 +123,7 @@ def write_or_note(workspace: Workspace, progress: Progress, notes: list[str], wr
             notes.append(note)
 
 
-def _locked(file: IO[bytes], path: Path, progress: Progress) -> bool:
+def _locked(file: IO[bytes], path: Path, progress: Progress | None) -> bool:
     """Wait for the lock; return False if the file was removed or replaced meanwhile."""
     try:
         if sys.platform != "win32":

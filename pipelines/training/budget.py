@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -27,37 +28,22 @@ if TYPE_CHECKING:
     from xlarank.pipelines.support.building import PartJob
 
 
-class _Cost(NamedTuple):
-    """Measured costs of one kind of graphs on one core; a choice is a node of a configuration.
-
-    Attributes:
-        max_configs: maximum number of training configurations per graph.
-        config_bytes, choice_bytes: memory while features are built.
-        file_seconds, node_seconds, config_seconds, choice_seconds: time to build a graph file.
-        part_disk, row_disk, choice_disk: bytes of a stored file.
-        fit_seconds: per row, for a fit of 300 rounds.
-        row_bytes, fold_bytes: per row, and in addition for each fold that is fitted in parallel.
-    """
-
-    max_configs: int
-    config_bytes: float
-    choice_bytes: float
-    file_seconds: float
-    node_seconds: float
-    config_seconds: float
-    choice_seconds: float
-    part_disk: float
-    row_disk: float
-    choice_disk: float
-    fit_seconds: float
-    row_bytes: float
-    fold_bytes: float
-
-
-_COSTS: Final[dict[Kind, _Cost]] = {
-    "layout": _Cost(1000, 3_500, 4.8, 0.15, 2e-5, 5e-5, 7e-7, 4e5, 350, 0.2, 1.5e-3, 7_200, 16_400),
-    "tile": _Cost(100, 1_500, 0.0, 0.01, 0.0, 2e-5, 0.0, 1.8e5, 100, 0.0, 0.25e-3, 2_900, 9_900),
-}
+#: Measured costs on one core, for a file, part, node, configuration (row) or choice (a node of a configuration).
+#: A graph is built in ``*_seconds`` with ``*_bytes`` of memory into ``*_disk`` bytes. A fit of 300 rounds takes
+#: ``fit_seconds`` and ``row_bytes`` for each row, and ``fold_bytes`` more for each fold fitted in parallel. At most
+#: ``max_configs`` configurations of a graph are trained on.
+_COSTS: Final[dict[Kind, SimpleNamespace]] = {
+    "layout": SimpleNamespace(
+        config_bytes=3_500, choice_bytes=4.8, file_seconds=0.15, node_seconds=2e-5, config_seconds=5e-5,
+        choice_seconds=7e-7, part_disk=4e5, row_disk=350, choice_disk=0.2, fit_seconds=1.5e-3, row_bytes=7_200,
+        fold_bytes=16_400, max_configs=1000,
+    ),
+    "tile": SimpleNamespace(
+        config_bytes=1_500, choice_bytes=0.0, file_seconds=0.01, node_seconds=0.0, config_seconds=2e-5,
+        choice_seconds=0.0, part_disk=1.8e5, row_disk=100, choice_disk=0.0, fit_seconds=0.25e-3, row_bytes=2_900,
+        fold_bytes=9_900, max_configs=100,
+    ),
+}  # fmt: skip
 #: Fits of a first model, and of all models of a collection with about ten trials.
 _FIRST_FITS, _ALL_FITS = 11, 60
 #: Fits per trial, most of which are pruned early.
@@ -81,7 +67,7 @@ def machine_memory() -> float:
     return min(sizes)
 
 
-@dataclass(frozen=True)
+@dataclass
 class RunSettings:
     """Settings of `run_all`.
 
@@ -103,10 +89,8 @@ class RunSettings:
 
     def __post_init__(self) -> None:
         require_ranges(seeds=self.seeds, seed=self.seed, jobs=self.jobs, trials=max(self.trials, 1))
-        known = hasattr(os, "sched_getaffinity")
-        cores = len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1
-        object.__setattr__(self, "ram_gb", self.ram_gb or 0.9e-9 * machine_memory())
-        object.__setattr__(self, "cores", self.cores or cores)
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self.ram_gb, self.cores = self.ram_gb or 0.9e-9 * machine_memory(), self.cores or cores
         for name, value in (("hours", self.hours), ("ram_gb", self.ram_gb)):
             if not (value > 0 and math.isfinite(value)):
                 raise XlarankError(f"`{name}` is {value}", expected="a number above 0")
@@ -155,15 +139,13 @@ def forecast_building(jobs: Sequence[PartJob], processes: int) -> str:
     rows, seconds, disk, largest = 0, 0.0, 0.0, 0.0
     for job in jobs:
         cost = _COSTS[job.place[0].kind]
-        disk += cost.part_disk
-        for size in job.sizes:
-            choices = size.configs * size.configurable
-            seconds += cost.file_seconds + size.nodes * cost.node_seconds
-            seconds += size.configs * cost.config_seconds + choices * cost.choice_seconds
-            largest = max(largest, size.configs * cost.config_bytes + choices * cost.choice_bytes)
-            kept = min(size.configs, job.recipe.max_configs or size.configs)
-            rows += kept
-            disk += kept * (cost.row_disk + size.configurable * cost.choice_disk)
+        configs, nodes, configurable = np.array(job.sizes).T
+        choices, kept = configs * configurable, np.minimum(configs, job.recipe.max_configs or configs)
+        rows += int(kept.sum())
+        seconds += float((cost.file_seconds + nodes * cost.node_seconds).sum())
+        seconds += float((configs * cost.config_seconds + choices * cost.choice_seconds).sum())
+        largest = max(largest, float((configs * cost.config_bytes + choices * cost.choice_bytes).max()))
+        disk += cost.part_disk + float((kept * (cost.row_disk + configurable * cost.choice_disk)).sum())
     graphs = sum(len(job.sizes) for job in jobs)
     memory = f"{1e-9 * processes * (largest + _PROCESS):.1f} GB of memory"
     about = f"{memory}, {max(1e-6 * disk, 1):,.0f} MB of disk and {_duration(seconds / processes)}"

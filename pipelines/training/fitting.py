@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from xlarank.data.errors import (
-    MAX_SEED,
-    ClusterError,
-    CollectionError,
-    ModelError,
-    counted,
-    require_ranges,
-    thread_count,
-)
+from xlarank.data import errors
+from xlarank.data.errors import ClusterError, CollectionError, ModelError, counted
 from xlarank.data.workspace import Workspace
 from xlarank.features.targets import target_of
 from xlarank.models.arrays import Floats
@@ -31,9 +24,8 @@ from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.folds import KIND, Fallback, Fold, FoldPlan, learned_kinds
 from xlarank.models.validation.metrics import objective_value, require_selection, summarise
 from xlarank.pipelines.support.processes import connected
-from xlarank.pipelines.support.progress import Progress
-from xlarank.pipelines.support.results import results_table, write_results
-from xlarank.pipelines.support.score_files import drop_predictions, write_out_of_fold
+from xlarank.pipelines.support.progress import Progress, steps_of
+from xlarank.pipelines.support.results import results_table, write_out_of_fold, write_results
 from xlarank.pipelines.support.workspaces import workspace_lock
 from xlarank.pipelines.training.training_sets import StoredTrainingSet
 
@@ -70,7 +62,7 @@ class TrainResult:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainRequest:
-    """Settings of `train` and `fine_tune`; invalid ones raise `XlarankError`.
+    """Settings of `train`; invalid ones raise `XlarankError`.
 
     Attributes:
         also_from: extra training collections of the same kind, not scored: ``NAME`` or ``NAME=WEIGHT``, the weight
@@ -102,7 +94,7 @@ class TrainRequest:
         return ("train", "valid") if self.with_valid else ("train",)
 
     def __post_init__(self) -> None:
-        require_ranges(seeds=self.seeds, rounds=self.rounds, seed=self.seed)
+        errors.require_ranges(seeds=self.seeds, rounds=self.rounds, seed=self.seed)
         require_selection(self.select)
         if self.engine not in ("local", "dask"):
             raise ModelError(f"`engine` is {self.engine!r}", expected="local or dask")
@@ -119,7 +111,7 @@ class TrainRequest:
 @contextmanager
 def fit_settings(request: TrainRequest) -> Iterator[FitSettings]:
     """Yield the settings of all fits, connected to a cluster if requested; raises `ClusterError`."""
-    settings = FitSettings(request.rounds, request.seed, thread_count(request.threads))
+    settings = FitSettings(request.rounds, request.seed, errors.thread_count(request.threads))
     if request.scheduler is None:
         yield settings
         return
@@ -137,6 +129,11 @@ class TrainingJob:
     plan: FoldPlan
     request: TrainRequest
     settings: FitSettings
+
+    def steps(self, candidates: int, progress: Progress | None) -> AbstractContextManager[Callable[[str], None]]:
+        """Begin the validation of some candidates and the final fits; returns the function that advances it."""
+        total = candidates * len(self.plan.folds) + self.request.seeds
+        return steps_of(progress, f"training {self.training.collection}", total)
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,7 +185,7 @@ def fit_seeds(job: TrainingJob, choice: Candidate, step: Callable[[str], None]) 
     """Fit a ranker for each seed on all rows."""
     data, fitted = job.training.data.whole(), []
     for number in range(job.request.seeds):
-        seed = (job.request.seed + number) % (MAX_SEED + 1)
+        seed = (job.request.seed + number) % (errors.MAX_SEED + 1)
         settings = replace(job.settings, rounds=choice.rounds, seed=seed)
         fitted.append(choice.rankers[number % len(choice.rankers)].clone().fit(data, settings).finish())
         step(f"seed {seed}, {counted(choice.rounds, 'round')}")
@@ -197,7 +194,7 @@ def fit_seeds(job: TrainingJob, choice: Candidate, step: Callable[[str], None]) 
 
 def save(
     job: TrainingJob, choice: Candidate, rankers: Sequence[Ranker[Any]], evaluated: Sequence[Candidate],
-    progress: Progress, *, continues: Continued | None = None, kinds: Sequence[str] = (),
+    progress: Progress | None, *, continues: Continued | None = None, kinds: Sequence[str] = (),
 ) -> TrainResult:  # fmt: skip
     """Replace the model of the collection and write the out-of-fold results of the ``evaluated`` candidates.
 
@@ -206,7 +203,8 @@ def save(
     """
     training, data, by = job.training, job.training.data.whole(), job.plan.by
     importance = mean_importance(rankers)
-    note = "" if importance else _require_scores_that_differ(job, rankers[0])
+    may_be_constant = job.request.allow_constant or continues is not None
+    note = "" if importance else _require_scores_that_differ(training, rankers[0], may_be_constant)
     card = ModelCard(
         collection=str(training.collection), model=choice.name, params=rankers[0].params.values(),
         rounds=choice.rounds, tuned=choice.tuned, recipe=training.manifest.recipe,
@@ -224,7 +222,8 @@ def save(
         training.require_current(job.workspace)
         save_model(job.workspace.model(training.collection), card, rankers)
         write_results(job.workspace, tables)
-        drop_predictions(job.workspace, training.collection, choice.name)
+        with suppress(OSError):  # predictions of the model before; missing, or writing will raise
+            job.workspace.predictions(training.collection, choice.name).unlink()
         write_out_of_fold(job.workspace, training, job.plan, choice.name, choice.scores, job.settings.seed)
     return TrainResult(
         card.collection, card.model, card.tuned, note=note, graphs=data.groups, rows=len(data.cost),
@@ -234,13 +233,13 @@ def save(
     )  # fmt: skip
 
 
-def _require_scores_that_differ(job: TrainingJob, ranker: Ranker[Any]) -> str:
+def _require_scores_that_differ(training: StoredTrainingSet, ranker: Ranker[Any], may_be_constant: bool) -> str:
     """Return a warning about a ranker without splits; raise `CollectionError` if its scores are all equal."""
-    data = job.training.data.whole()
+    data = training.data.whole()
     few = f"too few rows to train {ranker.name} ({counted(len(data.cost), 'row')})"
-    note = "" if ranker.is_time_model else f"{job.training.collection}: no tree has a split: {few}"
+    note = "" if ranker.is_time_model else f"{training.collection}: no tree has a split: {few}"
     scores = (ranker.predict(part.matrix(), data.columns, part.instances) for part in data.parts)
-    if not job.request.allow_constant and all(np.ptp(graph_scores) == 0 for graph_scores in scores):
+    if not may_be_constant and all(np.ptp(graph_scores) == 0 for graph_scores in scores):
         raise CollectionError(
             f"{note}, and all scores are equal, so the model is not saved",
             do="add graphs or configurations, or run tune, which tries smaller leaves (min_data_in_leaf); "

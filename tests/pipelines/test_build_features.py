@@ -35,7 +35,6 @@ from xlarank.features.block import Tier
 from xlarank.features.recipe import FeatureSettings, Recipe, Source
 from xlarank.features.store import StoredGraph, read_manifest
 from xlarank.pipelines.build_features import BuildRequest, build_features
-from xlarank.pipelines.support.building import PartJob
 
 ROOT = Path(__file__).parents[2]
 VALID = {"collections": [LAYOUT], "splits": ["valid"]}
@@ -212,7 +211,7 @@ def test_two_processes_store_the_same_bytes(tree, tmp_path, monkeypatch):
     alone, shared = (build(tree, tmp_path / str(jobs), max_configs=10, jobs=jobs) for jobs in (1, 2))
     assert totals(shared) == totals(alone) == (FILES - 1, 0, 1) and shared.splits == alone.splits
     assert contents(tmp_path / "2") == contents(tmp_path / "1")
-    monkeypatch.setattr(PartJob, "build", trees.die)
+    monkeypatch.setattr("xlarank.pipelines.support.building.build_here", trees.die)
     listener = Listener()
     with pytest.raises(XlarankError, match=r"a worker process died.*smaller `jobs`"):
         build(tree, tmp_path / "work", jobs=2, progress=listener)

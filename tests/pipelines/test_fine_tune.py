@@ -131,8 +131,7 @@ def test_the_ranker_that_comes_along_goes_on(tmp_path):
 def test_every_collection_continues_the_model_from_before(two):
     """The model of the first collection is replaced while the second one is still to come."""
     base = load_model(two.model(Collection.parse(OTHER)))
-    request = TrainRequest(collections=[OTHER, LAYOUT], seeds=1, rounds=2, threads=1)
-    fine_tune(two, OTHER, request)
+    fine_tune(two, OTHER, TrainRequest(collections=[OTHER, LAYOUT], seeds=1, rounds=2, threads=1))
     cards = [load_model(two.model(Collection.parse(name))).card for name in (OTHER, LAYOUT)]
     assert {card.continues.fingerprint for card in cards} == {fingerprint(base.card)}
 

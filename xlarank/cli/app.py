@@ -9,10 +9,9 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final, NoReturn, get_type_hints
+from typing import Annotated, Any, Final, NamedTuple, NoReturn, get_type_hints
 
 import typer
 from typer import Option
@@ -34,8 +33,7 @@ RANKERS: Final = {
 }
 
 
-@dataclass(frozen=True)
-class Guide:
+class Guide(NamedTuple):
     """Examples of a command and the command that follows it.
 
     Attributes:
@@ -49,13 +47,6 @@ class Guide:
     examples: tuple[str, str]
     then: str = ""
     rankers: bool = False
-
-    def epilog(self) -> str:
-        """Return the epilog of a command's help."""
-        lines = ["Examples:", *(f"python run.py {example}" for example in self.examples)]
-        if self.rankers:
-            lines += ["", "Rankers:", *(f"{name}: {text}" for name, text in RANKERS.items())]
-        return "\n".join(lines)
 
 
 _CHECK: Final = "check-submission {file}{work}{collection} # then upload the file"
@@ -169,8 +160,10 @@ def commands() -> Any:
                 hint = str(hints.get(part.name, bool))
                 part.metavar = next(word for kind, word in _WORDS.items() if kind in hint)
             part._get_number_range_help_str = partial(number_span, part)
-        if name in GUIDES:
-            command.epilog = GUIDES[name].epilog()
+        if guide := GUIDES.get(name):
+            lines = ["Examples:", *(f"python run.py {example}" for example in guide.examples)]
+            rankers = [f"{ranker}: {text}" for ranker, text in RANKERS.items()]
+            command.epilog = "\n".join([*lines, "", "Rankers:", *rankers] if guide.rankers else lines)
     return group
 
 
@@ -217,8 +210,7 @@ def main() -> None:
         if _out_of_memory(error):  # too little perhaps for all that prints a line
             os.write(2, _MEMORY)
             sys.exit(1)
-        user_error = _user_error(error)
-        if user_error is None:
+        if (user_error := _user_error(error)) is None:
             raise
         console.error_line(str(user_error))
         sys.exit(1)
@@ -270,11 +262,12 @@ def _user_error(error: BaseException) -> XlarankError | None:
 
 
 def _out_of_memory(error: BaseException) -> bool:
-    def lacks_memory(cause: BaseException) -> bool:
-        suspect = isinstance(cause, RuntimeError | SystemError | ImportError | OSError)
-        return isinstance(cause, MemoryError) or (suspect and any(text in str(cause) for text in _NO_MEMORY))
-
-    return any(map(lacks_memory, _causes(error)))
+    suspects = RuntimeError | SystemError | ImportError | OSError
+    return any(
+        isinstance(cause, MemoryError)
+        or (isinstance(cause, suspects) and any(text in str(cause) for text in _NO_MEMORY))
+        for cause in _causes(error)
+    )
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

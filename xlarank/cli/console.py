@@ -27,10 +27,8 @@ from xlarank.cli.progress import JobProgress, bars, plain
 from xlarank.data import files
 from xlarank.data.errors import WorkspaceError, counted, reasons
 
-#: Narrower than this a column of prose is no longer worth reading.
-_PROSE: Final = 20
-#: Cells between columns.
-_GAP: Final = 2
+#: Least width of a column of prose, and cells between columns.
+_PROSE, _GAP = 20, 2
 
 
 def new_table(*heads: str) -> Table:
@@ -49,7 +47,7 @@ def print_table(table: Table, console: Console) -> None:
     first, *others = table.columns
     for column in table.columns:
         column.min_width = _least(column)
-    if fits(table, console.width):
+    if _width(table.columns) <= console.width:
         console.print(table)
         return
     grouped = first.justify == "left" and _width(others) <= console.width
@@ -66,10 +64,6 @@ def print_table(table: Table, console: Console) -> None:
             pairs = [f"{column.header}: {cell}" for column, cell in zip(others, cells, strict=True) if cell]
             text = block(f"{first.header}: {name}" if first.justify == "right" else name, pairs, console.width)
             console.print(text, style=row.style, highlight=False, soft_wrap=True)
-
-
-def fits(table: Table, width: int) -> bool:
-    return _width(table.columns) <= width
 
 
 def block(name: str, pairs: Iterable[str], width: int) -> str:
@@ -100,18 +94,15 @@ def _least(column: Column) -> int:
     """Return the least width of a column in cells; prose wraps between words."""
     texts = [str(column.header), *map(str, column.cells)]
     most = max(map(cell_len, texts))
-    words = (cell_len(word) for text in texts for word in text.split())
-    return most if column.no_wrap else max([min(most, _PROSE), *words])
+    return most if column.no_wrap else max([min(most, _PROSE), *map(cell_len, " ".join(texts).split())])
 
 
 def _width(columns: Sequence[Column]) -> int:
     return sum(_least(column) + _GAP for column in columns) - _GAP
 
 
-#: Maximum number of lines of a list.
-_LISTED: Final = 20
-#: Width in characters if the output is not a terminal.
-_FILE_WIDTH: Final = 150
+#: Maximum number of lines of a list, and width in characters if the output is not a terminal.
+_LISTED, _FILE_WIDTH = 20, 150
 #: A parameter in a message, perhaps with a value.
 _PARAMETER: Final = re.compile(r"`([a-z][a-z_]*)(?:=([^`]*))?`")
 #: Parameters whose options have another name.
@@ -231,7 +222,7 @@ def show_rows(heads: Sequence[str], rows: Iterable[Sequence[str]], *, extra: int
     table, rows = new_table(*heads), list(rows)
     for row in rows:
         table.add_row(*row)
-    if extra and not fits(table, console().width):
+    if extra and _width(table.columns) > console().width:
         show_rows(heads[:-extra], [row[:-extra] for row in rows])
     else:
         show(table)

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from typer import Argument, Option, Typer
 
+from xlarank.cli import options
 from xlarank.cli.console import finish, headline, list_reasons, progress_bars, say, show_rows, write_json
-from xlarank.cli.inputs import UNRANKABLE, Blocks, build, data_root_of, warn_of_skipped_files, workspace_at
-from xlarank.cli.options import WORK, Collections, Jobs, Json, Root, Scheduler, Seed, Work
 from xlarank.data.errors import XlarankError
 
 if TYPE_CHECKING:  # heavy: commands import it late, so that --help stays quick
@@ -25,9 +24,9 @@ INFO: Final = ("collection", "split", ">graphs", ">labelled", ">families", ">con
 @app.command()
 def info(
     graph: Annotated[Path | None, Argument(help="npz file of a graph: show its labels and their noise.")] = None,
-    data_root: Root = None,
-    collection: Collections = None,
-    json_file: Json = None,
+    data_root: options.Root = None,
+    collection: options.Collections = None,
+    json_file: options.Json = None,
 ) -> None:
     """Show collections, splits, counts, and broken or unrankable files of the data root."""
     from xlarank.pipelines.info import file_info
@@ -43,15 +42,15 @@ def info(
         ))  # fmt: skip
         write_json(json_file, values)
         return
-    root = data_root_of(data_root)
+    root = options.data_root_of(data_root)
     with progress_bars() as progress:
         parts = run(root, collections=collection or [], progress=progress)
     show_rows(INFO, map(info_row, parts))
     for part in parts:
-        why = dict.fromkeys(part.unrankable, UNRANKABLE)
+        why = dict.fromkeys(part.unrankable, options.UNRANKABLE)
         list_reasons(f"cannot be ranked ({part.collection} {part.split})", why)
     broken = {f"{part.collection} {part.split} {name}": why for part in parts for name, why in part.broken.items()}
-    broken |= warn_of_skipped_files(root)
+    broken |= options.warn_of_skipped_files(root)
     write_json(json_file, parts)
     finish(broken)
 
@@ -98,21 +97,21 @@ def _span(values: list[int]) -> str:
 
 @app.command()
 def build_features(
-    data_root: Root = None,
-    workspace: Work = WORK,
-    collection: Collections = None,
+    data_root: options.Root = None,
+    workspace: options.Work = options.WORK,
+    collection: options.Collections = None,
     split: Annotated[list[str] | None, Option(help="train, valid or test; repeatable. Default: all.")] = None,
     max_configs: Annotated[
         int, Option(min=0, max=2**31 - 1, help="Maximum configurations of a train graph, drawn at random; 0: all.")
     ] = 0,
-    jobs: Jobs = 0,
+    jobs: options.Jobs = 0,
     tier: Annotated[str, Option(help="Columns: fast or full.")] = "full",
     candidates: Annotated[bool, Option(help="Include transductive columns (of all candidates of a graph).")] = True,
-    blocks: Blocks = None,
-    seed: Seed = 0,
+    blocks: options.Blocks = None,
+    seed: options.Seed = 0,
     replace: Annotated[bool, Option("--replace", help="Delete features and models of another data root.")] = False,
-    scheduler: Scheduler = None,
-    json_file: Json = None,
+    scheduler: options.Scheduler = None,
+    json_file: options.Json = None,
 ) -> None:
     """Compute and store the features of graph files; rerun to resume."""
     from xlarank.features.recipe import FeatureSettings
@@ -123,13 +122,13 @@ def build_features(
         collections=collection or (), splits=split or (), settings=settings,
         max_configs=max_configs, jobs=jobs, seed=seed, replace=replace, scheduler=scheduler,
     )  # fmt: skip
-    build(data_root_of(data_root), workspace_at(workspace), request, json_file)
+    options.build(options.data_root_of(data_root), options.workspace_at(workspace), request, json_file)
 
 
 @app.command()
 def explain_feature(
     name: Annotated[str, Argument(help="Name of a column, or a pattern such as 'padding__*'.")],
-    json_file: Json = None,
+    json_file: options.Json = None,
 ) -> None:
     """Describe a feature column: meaning, unit, formula and source."""
     from xlarank.features.meanings import describe_columns

@@ -10,8 +10,7 @@ from typer import Argument, Option, Typer
 
 from xlarank.cli import record
 from xlarank.cli.console import list_lines, list_reasons, progress_bars, say, show_rows, write_json
-from xlarank.cli.inputs import Blocks, workspace_at
-from xlarank.cli.options import WORK, Collections, Json, ModelOf, Threads, Work, out_file
+from xlarank.cli.options import WORK, Blocks, Collections, Json, ModelOf, Threads, Work, out_file, workspace_at
 from xlarank.data.errors import counted
 
 app = Typer()

@@ -9,18 +9,13 @@ from typer import Exit, Option, Typer
 
 from xlarank.cli import options
 from xlarank.cli.console import list_lines, progress_bars, say, show_rows, write_json
-from xlarank.cli.inputs import built_workspace
+from xlarank.cli.options import built_workspace
 
 if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
     from xlarank.data.workspace import Workspace
     from xlarank.models.training_data import FitSettings
 
 app = Typer()
-
-
-def _shown(params: dict[str, Any]) -> str:
-    forms = {name: ".3g" if isinstance(value, float) else "" for name, value in params.items()}
-    return ", ".join(f"{name}={params[name]:{form}}" for name, form in forms.items())
 
 
 def spread(score: dict[str, Any] | None) -> str:
@@ -76,18 +71,20 @@ def tune(
     from xlarank.pipelines.training.studies import StudyOptions
     from xlarank.pipelines.tune import tune as run
 
-    place, fit = built_workspace(data_root, workspace, collection), FitSettings(rounds, seed, threads)
+    work, fit = built_workspace(data_root, workspace, collection), FitSettings(rounds, seed, threads)
     fits = TRIAL_FITS * trials if model == LambdaRank.name else 0
-    too_large = _announce(place, collection or (), ("train",), fit, fits)
+    too_large = _announce(work, collection or (), ("train",), fit, fits)
     with progress_bars() as progress:
         results = run(
-            place, trials=trials, collections=collection or (), timeout=timeout, model=model,
+            work, trials=trials, collections=collection or (), timeout=timeout, model=model,
             fit=fit, study=StudyOptions(storage, worker, select), progress=progress,
         )  # fmt: skip
     heads = ("collection", ">trials", ">new", ">pruned", ">out-of-fold score", ">rounds", "~best parameters", ">s")
     show_rows(heads, (
         (result.collection, str(result.trials), str(result.fresh), str(result.pruned),
-         f"{result.mean:.3f} ± {result.std:.3f}", str(result.rounds), _shown(result.params),
+         f"{result.mean:.3f} ± {result.std:.3f}", str(result.rounds),
+         ", ".join(f"{name}={value:.3g}" if isinstance(value, float) else f"{name}={value}"
+                   for name, value in result.params.items()),
          f"{result.seconds:.0f}")
         for result in results if result.params is not None
     ))  # fmt: skip
@@ -140,25 +137,25 @@ def train(
     from xlarank.models.training_data import FitSettings
     from xlarank.models.validation.folds import MOST_FOLDS
     from xlarank.pipelines.fine_tune import fine_tune as run_fine_tune
-    from xlarank.pipelines.train import train as run_train
+    from xlarank.pipelines.train import train as run
     from xlarank.pipelines.training.fitting import TrainRequest
 
     others = [name.partition("=")[0] for name in also_from or ()]
-    place = built_workspace(data_root, workspace, [*collection, *others] if collection else None)
+    work = built_workspace(data_root, workspace, [*collection, *others] if collection else None)
     request = TrainRequest(
-        collections=collection or (), also_from=also_from or (), model=model, seeds=seeds, with_valid=with_valid,
-        rounds=rounds, select=select, seed=seed, threads=threads, engine=engine, scheduler=scheduler,
-        allow_constant=allow_constant,
+        collections=collection or (), also_from=also_from or (), model=model, seeds=seeds,
+        with_valid=with_valid, rounds=rounds, select=select, seed=seed, threads=threads, engine=engine,
+        scheduler=scheduler, allow_constant=allow_constant,
     )  # fmt: skip
     too_large: dict[str, str] = {}
     if scheduler is None:
         fits = MOST_FOLDS + seeds if model == LambdaRank.name and fine_tune is None else 0
-        too_large = _announce(place, collection or (), request.splits, FitSettings(rounds, seed, threads), fits)
+        too_large = _announce(work, collection or (), request.splits, FitSettings(rounds, seed, threads), fits)
     with progress_bars() as progress:
-        if fine_tune is not None:
-            results = run_fine_tune(place, fine_tune, request, progress=progress)
+        if fine_tune is None:
+            results = run(work, request, progress=progress)
         else:
-            results = run_train(place, request, progress=progress)
+            results = run_fine_tune(work, fine_tune, request, progress=progress)
     heads = ("collection", "model", ">graphs", ">rows", ">families", ">rounds", "rounds chosen by",
              ">out-of-fold score", ">seeds", ">s")  # fmt: skip
     show_rows(heads, (

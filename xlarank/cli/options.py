@@ -1,7 +1,8 @@
-"""Options shared by several commands, given anywhere on the command line or in a file."""
+"""Options shared by several commands, their values in a file, and the data root and workspace that they name."""
 
 from __future__ import annotations
 
+import fnmatch
 import math
 import shlex
 import tomllib
@@ -9,14 +10,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from typer import BadParameter, CallbackParam, Option
 
 from xlarank.cli import console, record
+from xlarank.cli.console import finish, list_lines, list_reasons, progress_bars, say, show_rows, write_json
 from xlarank.data.errors import MAX_HOURS, MAX_ROUNDS, MAX_SEED, MAX_SEEDS, MAX_THREADS, MAX_TRIALS, XlarankError
 from xlarank.data.files import output_target, read_text
-from xlarank.data.workspace import DEFAULT_ROOT
+from xlarank.data.workspace import DEFAULT_ROOT, Workspace
+
+if TYPE_CHECKING:  # slow; imported inside functions, so that --help stays fast
+    from xlarank.data.collection import DataRoot
+    from xlarank.pipelines.build_features import BuildRequest
+    from xlarank.pipelines.support.score_files import ScoreFiles
 
 
 def _json(part: CallbackParam, path: Path | None) -> Path | None:
@@ -36,15 +43,15 @@ def out_file(part: CallbackParam, path: Path | None) -> Path | None:
     return path
 
 
-def kept(word: str, option: str) -> Callable[[Any], Any]:
+def recorded(word: str, option: str) -> Callable[[Any], Any]:
     """Return a callback that records an option for the next command, unless it has its default value."""
 
-    def keep(value: Any) -> Any:
+    def record_values(value: Any) -> Any:
         values = value if isinstance(value, list | tuple) else [value] if value not in (None, WORK) else []
         record.run.words[word] = "".join(f" {option} {shlex.quote(str(entry))}" for entry in values)
         return value
 
-    return keep
+    return record_values
 
 
 def _number(value: float | None) -> float | None:
@@ -53,20 +60,30 @@ def _number(value: float | None) -> float | None:
     return value
 
 
+def _load_blocks(names: list[str] | None) -> list[str] | None:
+    if names:
+        from xlarank.features.catalogue import load_blocks
+
+        load_blocks(*names)
+    recorded("blocks", "--blocks")(names)
+    return names
+
+
 WORK = DEFAULT_ROOT
 Root = Annotated[Path | None, Option(
-    "--data-root", callback=kept("data", "--data-root"),
+    "--data-root", callback=recorded("data", "--data-root"),
     help="Folder in TpuGraphs format. Default: XLARANK_DATA, Kaggle, ~/data, the sample.",
 )]  # fmt: skip
 Work = Annotated[Path, Option(
-    "--workspace", callback=kept("work", "--workspace"), help="Folder for features, studies, models and reports.",
+    "--workspace", callback=recorded("work", "--workspace"),
+    help="Folder for features, studies, models and reports.",
 )]  # fmt: skip
 Collections = Annotated[list[str] | None, Option(
-    "--collection", "-c", callback=kept("collection", "-c"),
+    "--collection", "-c", callback=recorded("collection", "-c"),
     help="layout:SOURCE:SEARCH, tile:SOURCE or a pattern ('layout:*'); repeatable. Default: all.",
 )]  # fmt: skip
 ModelOf = Annotated[
-    str | None, Option("--collection", "-c", callback=kept("collection", "-c"), help="Collection of the model.")
+    str | None, Option("--collection", "-c", callback=recorded("collection", "-c"), help="Collection of the model.")
 ]
 Split = Annotated[str, Option(help="train, valid or test.")]
 Seed = Annotated[int, Option(min=0, max=MAX_SEED, help="Seed of all random numbers.")]
@@ -85,11 +102,16 @@ ScoresOf = Annotated[
 ]
 Weights = Annotated[list[float] | None, Option("--weights", help="Weight of a file of --scores; repeatable.")]
 RANKERS = "lambdarank, ranknet, xgb-pairwise, sum-pooled, sibling, time-trees or ensemble"
-Model = Annotated[str, Option(callback=kept("model", "--model"), help=f"Ranker: {RANKERS}.")]
+Model = Annotated[str, Option(callback=recorded("model", "--model"), help=f"Ranker: {RANKERS}.")]
 Select = Annotated[str, Option(help="Score to select by: mean, or robust: mean - std / 4 over graphs.")]
 Json = Annotated[Path | None, Option("--json", callback=_json, help="Write JSON to this file; -: standard output.")]
 Out = Annotated[Path, Option(callback=out_file, help="File to write.")]
+Blocks = Annotated[
+    list[str] | None, Option(callback=_load_blocks, help="File with blocks, which is run; repeatable.")
+]
 
+#: Why a graph cannot be ranked.
+UNRANKABLE: Final = "one distinct configuration, or equal runtimes"
 #: Options of every command.
 _FLAGS: Final = ("--quiet", "--verbose")
 _VALUED: Final = ("--log-file", "--config-file")
@@ -127,27 +149,23 @@ def load_config(path: Path, commands: Mapping[str, Any], name: str) -> dict[str,
     except (OSError, ValueError, RecursionError) as error:
         raise XlarankError(f"{path} cannot be read ({error})", expected="TOML", do="check --config-file") from error
 
-    def check(key: str, shown: str, what: str, names: Iterable[str]) -> None:
+    def checked(key: str, names: Iterable[str], kind: str, shown: str) -> str:
         if key not in names:
             close = get_close_matches(key, list(names), n=3, cutoff=0.4) or sorted(names)
-            got = f"{path} names {shown}, which is not {what}"
+            got = f"{path} names {shown}, which is not {kind}"
             raise XlarankError(got, expected=", ".join(close), do="correct the file")
+        return key
 
     options = _names(commands[name])
     everywhere = {option for command in commands.values() for option in _names(command)}
     values = {}
     for key, value in settings.items():
         if isinstance(value, dict):
-            check(key, f"[{key}]", "a command", commands)
-        else:
-            option = key.replace("-", "_")
-            check(option, key, "an option of any command", everywhere)
-            if option in options:  # others are for other commands
-                values[options[option]] = value
+            checked(key, commands, "a command", f"[{key}]")
+        elif (option := checked(key.replace("-", "_"), everywhere, "an option of any command", key)) in options:
+            values[options[option]] = value  # others are for other commands
     for key, value in settings.get(name, {}).items():
-        option = key.replace("-", "_")
-        check(option, key, f"an option of {name}", options)
-        values[options[option]] = value
+        values[options[checked(key.replace("-", "_"), options, f"an option of {name}", key)]] = value
     flags = {part.name for part in commands[name].params if getattr(part, "is_flag", False)}
     for option, value in values.items():
         entries = value if isinstance(value, list) else [value]
@@ -162,3 +180,96 @@ def _names(command: Any) -> dict[str, str]:
     options = [part for part in command.params if part.param_type_name == "option"]
     named = {text.lstrip("-").replace("-", "_"): part.name for part in options for text in part.opts}
     return named | {part.name: part.name for part in options}
+
+
+def data_root_of(named: Path | None) -> DataRoot:
+    from xlarank.data.collection import find_data_root
+
+    root = find_data_root(named)
+    say(f"data: {root.path} ({root.why})", "dim")
+    return root
+
+
+def warn_of_skipped_files(root: DataRoot) -> dict[str, str]:
+    """Print the files that are skipped; return those that cannot be read, with the reason."""
+    from xlarank.data.collection import skipped_files
+
+    skipped, unreadable = skipped_files(root.npz)
+    list_lines("skipped", [f"{path}: {why}" for path, why in skipped.items()])
+    return {str(path): why for path, why in unreadable.items()}
+
+
+def workspace_at(path: Path) -> Workspace:
+    record.run.workspace = path
+    return Workspace(path)
+
+
+def built_workspace(
+    data_root: Path | None, workspace: Path, collections: Sequence[str] | None = None, *, trained: bool = False
+) -> Workspace:
+    """Return the workspace, after building features of the collections that it lacks (none named: of all).
+
+    Nothing is built beside features of the data root, unless a collection is named that they lack. Stored features
+    keep the settings they were built with. With ``trained`` nothing is built into a workspace without a model:
+    raises `ModelError`. Raises `CollectionError` for a collection that is in neither the workspace nor a data root.
+    """
+    from xlarank.data.collection import SAMPLE
+    from xlarank.data.errors import CollectionError, ModelError
+    from xlarank.features.store import stored_collections, stored_roots
+    from xlarank.pipelines.build_features import BuildRequest
+    from xlarank.pipelines.support.workspaces import trained_collections
+
+    work = workspace_at(workspace)
+    stored, available = stored_roots(work), list(map(str, stored_collections(work)))
+    missing = [name for name in collections or () if name not in available and not fnmatch.filter(available, name)]
+    if data_root is None and stored and not missing:
+        return work
+    source = Path(next(iter(stored))) if data_root is None and stored else data_root
+    if data_root is None and source is not None and not source.exists():
+        raise CollectionError(
+            f"the workspace {workspace} has no features of {', '.join(missing)}, and its data root {source} "
+            "does not exist any more",
+            expected=f"one of {', '.join(available)}",
+            do="check --collection, or pass the data root of those collections by --data-root",
+        )
+    root = data_root_of(source)
+    if trained and not stored and not trained_collections(work):
+        if exists := workspace.exists():
+            work.require_writable()
+        got = f"the workspace {workspace} {'holds no trained model' if exists else 'does not exist'}"
+        raise ModelError(got, do="run train first, or check --workspace")
+    if str(root.path.resolve()) not in stored or missing:
+        named = ", ".join(missing or collections or ()) or "all collections"
+        say(f"the workspace {workspace} has no features of {named} of {root.path}: building them first")
+        if data_root is None and root.path == SAMPLE:
+            list_lines("note", ["no data root was given: these results are for the embedded sample"])
+        build(root, work, BuildRequest(collections=tuple(missing or collections or ())))
+    return work
+
+
+def read_scores(paths: Sequence[Path] | None, weights: Sequence[float] | None, split: str) -> ScoreFiles | None:
+    """Read the scores given by ``--scores`` and ``--weights``, if any."""
+    from xlarank.pipelines.support.score_files import ScoreFiles
+
+    return ScoreFiles.read(paths or (), split, weights or ()) if paths or weights else None
+
+
+def build(root: DataRoot, workspace: Workspace, request: BuildRequest, json_file: Path | None = None) -> None:
+    """Build features and print the result."""
+    from xlarank.pipelines.build_features import build_features as run
+
+    with progress_bars() as progress:
+        report = run(root, workspace, request, progress=progress, on_plan=lambda plan: say(plan, "dim"))
+    heads = ("collection", "split", ">graphs", ">built", ">kept", ">configurations", ">rows", ">broken")
+    show_rows(heads, (
+        (part.collection, part.split, str(part.graphs), str(part.built), str(part.kept), f"{part.configs:,}",
+         f"{part.rows:,}", str(len(part.broken)))
+        for part in report.splits
+    ))  # fmt: skip
+    for kind, (constant, varying) in report.columns.items():
+        say(f"{kind}: {constant} columns per graph + {varying} per configuration; {report.seconds:.1f} s in all")
+    for part in report.splits:
+        title = f"cannot be ranked, kept for prediction ({part.collection} {part.split})"
+        list_reasons(title, dict.fromkeys(part.unrankable, UNRANKABLE))
+    write_json(json_file, report)
+    finish(report.broken | warn_of_skipped_files(root))

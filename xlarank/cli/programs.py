@@ -10,8 +10,7 @@ from typer import Argument, Option, Typer
 
 from xlarank.cli import record
 from xlarank.cli.console import finish, list_lines, progress_bars, say, show_rows, write_json
-from xlarank.cli.inputs import Blocks, workspace_at
-from xlarank.cli.options import WORK, Json, ModelOf, Out, Seed, Split, Work
+from xlarank.cli.options import WORK, Blocks, Json, ModelOf, Out, Seed, Split, Work, workspace_at
 from xlarank.data.errors import counted
 
 if TYPE_CHECKING:

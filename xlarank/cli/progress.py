@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Final
 
 from rich import progress
 from rich.console import Console
@@ -13,12 +12,9 @@ from rich.progress import Progress
 from rich.table import Column
 
 #: Seconds before the first line of a job, and between later ones at most.
-_FIRST: Final = 2.0
-_MOST: Final = 15.0
-#: Characters of a line at most; the note is cut, the count never.
-_WIDTH: Final = 80
-#: Characters of a note at least: a score with its spread.
-_LEAST: Final = 21
+_FIRST, _MOST = 2.0, 15.0
+#: Maximum characters of a line, and minimum of its note (a score with its spread), which alone is cut.
+_WIDTH, _LEAST = 80, 21
 
 
 def plain(text: str) -> str:

@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Exit, Option, Typer
 
-from xlarank.cli import console, record
+from xlarank.cli import console, options, record
 from xlarank.cli.console import error_line, finish, list_lines, list_reasons, say, show_rows, write_json
-from xlarank.cli.inputs import Blocks, built_workspace, data_root_of, read_scores, workspace_at
-from xlarank.cli.options import WORK, Collections, Json, ModelOf, Out, Root, ScoresOf, Weights, Work, out_file
 from xlarank.data.errors import counted, reasons
 
 if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
     from xlarank.pipelines.rank import Ranked, Ranking
-    from xlarank.pipelines.submit import Submission
 
 app = Typer()
 
@@ -30,27 +27,27 @@ _SHIPPED = {
 def rank(
     graph: Annotated[Path, Argument(help="npz file in TpuGraphs format, or a folder of such files.")],
     top: Annotated[int, Option(min=1, max=2**31 - 1, help="Number of configurations to show.")] = 10,
-    workspace: Work = WORK,
-    collection: ModelOf = None,
-    blocks: Blocks = None,
+    workspace: options.Work = options.WORK,
+    collection: options.ModelOf = None,
+    blocks: options.Blocks = None,
     csv: Annotated[
-        Path | None, Option(callback=out_file, help="Write distinct configurations to this file.")
+        Path | None, Option(callback=options.out_file, help="Write distinct configurations to this file.")
     ] = None,
-    json_file: Json = None,
+    json_file: options.Json = None,
 ) -> None:
     """Rank the configurations of a graph, or of each graph in a folder."""
     from xlarank.pipelines.rank import rank as run
     from xlarank.pipelines.rank import rank_folder, write_rankings
 
-    place = workspace_at(workspace)
+    work = options.workspace_at(workspace)
     broken: dict[str, str] = {}
     if graph.is_dir():
         with console.progress_bars() as progress:
-            rankings, broken = rank_folder(place, graph, collection=collection, progress=progress)
+            rankings, broken = rank_folder(work, graph, collection=collection, progress=progress)
         _show_rankings(rankings, top)
         result = {name: ranking.as_json(top) for name, ranking in rankings.items()}
     else:
-        ranking = run(place, graph, collection=collection)
+        ranking = run(work, graph, collection=collection)
         rankings = {ranking.graph: ranking}
         _show_ranking(ranking, top)
         record.run.keep(graph)
@@ -135,34 +132,38 @@ def _show_rankings(rankings: dict[str, Ranking], top: int) -> None:
 
 @app.command()
 def submit(
-    out: Out = Path("submission.csv"),
-    data_root: Root = None,
-    workspace: Work = WORK,
-    collection: Collections = None,
+    out: options.Out = Path("submission.csv"),
+    data_root: options.Root = None,
+    workspace: options.Work = options.WORK,
+    collection: options.Collections = None,
     model_from: Annotated[
         str | None, Option(help="Collection whose model ranks those without, or shipped.")
     ] = None,
-    scores: ScoresOf = None,
-    weights: Weights = None,
+    scores: options.ScoresOf = None,
+    weights: options.Weights = None,
     strict: Annotated[bool, Option("--strict", help="Fail if a test graph is not ranked by a model.")] = False,
-    json_file: Json = None,
+    json_file: options.Json = None,
 ) -> None:
     """Write the Kaggle submission: all test graphs, unranked ones in their default order."""
     from xlarank.pipelines.submit import submit as run
 
-    place = built_workspace(data_root, workspace, collection, trained=not scores and model_from != "shipped")
+    work = options.built_workspace(data_root, workspace, collection, trained=not scores and model_from != "shipped")
     with console.progress_bars() as progress:
         report = run(
-            place, out, collections=collection or (), model_from=model_from,
-            scores=read_scores(scores, weights, "test"), progress=progress,
+            work, out, collections=collection or (), model_from=model_from,
+            scores=options.read_scores(scores, weights, "test"), progress=progress,
         )  # fmt: skip
     ranked = ((name, str(count), report.models[name]) for name, count in report.rows.items())
     show_rows(("collection", ">test graphs", "ranked by" if scores else "ranked by the model of"), ranked)
     record.run.keep(out)
     rows = counted(len(report.origin), "row")
     say(f"wrote {report.out}: {rows}, checked")
-    why = f"not ranked by a model ({_why_unranked(report)})"
-    unranked = [f"{count} of {rows} are {why}: {origin} order" for origin, count in report.unranked().items()]
+    causes = reasons({name: reason for name, reason in report.left_out.items() if report.covers(name)})
+    causes += [counted(len(report.broken), "broken file")] if report.broken else []
+    unranked = [
+        f"{count} of {rows} are not ranked by a model ({'; '.join(causes)}): {origin} order"
+        for origin, count in report.unranked().items()
+    ]
     list_lines("note", [*unranked, *report.notes])
     for name in sorted(name for name in report.left_out if not report.covers(name)):
         say(f"{name} has no test graphs, so no rows")
@@ -173,21 +174,14 @@ def submit(
         raise Exit(1)
 
 
-def _why_unranked(report: Submission) -> str:
-    """Return the reasons, each with its collections."""
-    present = {name: why for name, why in report.left_out.items() if report.covers(name)}
-    broken = [counted(len(report.broken), "broken file")] if report.broken else []
-    return "; ".join([*reasons(present), *broken])
-
-
 @app.command()
 def check_submission(
     file: Annotated[Path, Argument(help="Submission to check.")],
     sample: Annotated[Path | None, Option(help="File with the expected ids. Default: the test graphs.")] = None,
-    data_root: Root = None,
-    workspace: Work = WORK,
-    collection: Collections = None,
-    json_file: Json = None,
+    data_root: options.Root = None,
+    workspace: options.Work = options.WORK,
+    collection: options.Collections = None,
+    json_file: options.Json = None,
 ) -> None:
     """Check a submission: ids, permutations, five configurations of each tile.
 
@@ -203,7 +197,7 @@ def check_submission(
         root = replace(find_data_root(Path(min(stored))), why=f"of the workspace {workspace}")
         say(f"data: {root.path} ({root.why})", "dim")
     elif data_root is not None or sample is None:
-        root = data_root_of(data_root)
+        root = options.data_root_of(data_root)
     checked = run(file, sample=sample, data_root=root, collections=collection or ())
     write_json(json_file, checked)
     list_reasons("not known how many configurations", checked.unknown)

@@ -7,10 +7,9 @@ from typing import Annotated, Final
 
 from typer import Option, Typer
 
-from xlarank.cli import console, record
+from xlarank.cli import console, options, record
 from xlarank.cli.console import finish, headline, list_lines, plain_values, say, show_rows, write_json
 from xlarank.cli.explaining import report
-from xlarank.cli.inputs import Blocks, build, data_root_of, workspace_at
 from xlarank.cli.learning import spread, train, tune
 from xlarank.cli.options import WORK, Collections, Hours, Jobs, Json, Ram, Root, Seed, Seeds, Trials, Work, out_file
 from xlarank.cli.ranking import rank, submit
@@ -37,7 +36,7 @@ def run_all(
     trials: Annotated[int, Option(min=0, max=MAX_TRIALS, help="Maximum tuning trials per collection.")] = 100,
     jobs: Jobs = 0,
     models: Annotated[Path | None, Option(help="Workspace with trained models to use instead of training.")] = None,
-    blocks: Blocks = None,
+    blocks: options.Blocks = None,
     seed: Seed = 0,
     json_file: Json = None,
 ) -> None:
@@ -45,8 +44,9 @@ def run_all(
     from xlarank.pipelines.run_all import run_all as run
     from xlarank.pipelines.training.budget import CollectionPlan, RunSettings
 
-    root, opened = data_root_of(data_root), workspace_at(workspace)
-    settings = RunSettings(budget_hours, budget_ram_gb, 0, seeds, trials, jobs, models, seed)
+    root, opened = options.data_root_of(data_root), options.workspace_at(workspace)
+    settings = RunSettings(budget_hours, budget_ram_gb, seeds=seeds, trials=trials, jobs=jobs, models=models,
+                           seed=seed)  # fmt: skip
     say(f"budget: {settings.hours:g} h, {settings.ram_gb:.1f} GB of memory, {counted(settings.cores, 'core')}")
 
     def show_plan(plan: list[CollectionPlan]) -> None:
@@ -77,7 +77,7 @@ def run_all(
 def package_kaggle(
     out: Annotated[Path, Option(help="Folder or .zip file to write.")] = Path("work/kaggle-dataset"),
     models: Annotated[Path | None, Option(help="Workspace whose trained models to include.")] = None,
-    blocks: Blocks = None,
+    blocks: options.Blocks = None,
     wheelhouse: Annotated[bool, Option("--wheelhouse", help="Include packages that Kaggle's image lacks.")] = False,
     owner: Annotated[str, Option(help="Your Kaggle user name.")] = "YOUR-KAGGLE-NAME",
     json_file: Json = None,
@@ -99,10 +99,10 @@ def demo(workspace: Work = Path("work/demo"), trials: Trials = 8) -> None:
     from xlarank.data.collection import SAMPLE, find_data_root
     from xlarank.pipelines.build_features import BuildRequest
 
-    root, place = find_data_root(SAMPLE), workspace_at(workspace)
+    root, place = find_data_root(SAMPLE), options.workspace_at(workspace)
     headline("1. info and build-features")
     say("layouts and tiles measured on a CPU (data/sample/README.md)")
-    build(root, place, BuildRequest(collections=DEMO))
+    options.build(root, place, BuildRequest(collections=DEMO))
     names = list(DEMO)
     headline("2. tune")
     tune(trials=trials, workspace=workspace, collection=names)

@@ -13,7 +13,7 @@ from typer import Option, Typer
 
 from xlarank.cli import options
 from xlarank.cli.console import list_lines, list_reasons, new_table, progress_bars, say, show, show_rows, write_json
-from xlarank.cli.inputs import built_workspace, read_scores, workspace_at
+from xlarank.cli.options import built_workspace, read_scores, workspace_at
 from xlarank.data.errors import counted
 
 if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
