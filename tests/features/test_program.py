@@ -1,15 +1,13 @@
-"""What follows from a program graph: classes, fusion, waste, operands of slots and roles of dimensions."""
+"""What follows from a program graph: operands of slots and roles of dimensions."""
 
-from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import sqrt
 
 import numpy as np
 import pytest
 
-from tests.features.helpers import graph_of, layout_file, tile_file
-from tests.graphs import Node, layout_row, tile_row
-from xlarank.data.schema import MAX_RANK
+from tests.features.helpers import graph_of, layout_file
+from tests.graphs import Node, layout_row
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.program.program_context import ProgramContext
 from xlarank.features.program.slots import (
@@ -20,9 +18,8 @@ from xlarank.features.program.slots import (
     slot_roles,
     slot_tensors,
 )
-from xlarank.features.program.tensors import TPU, Tiling, packed_waste, padding_waste
+from xlarank.features.program.tensors import Tiling, packed_waste, padding_waste
 
-ROOT = {"is_root": 1.0}
 STEM = "convolution_dim_numbers"
 
 
@@ -30,65 +27,11 @@ def given(*dims: tuple[int, ...]) -> list[Node]:
     return [Node("parameter", each) for each in dims]
 
 
-def fused(*nodes: Node) -> list[bool]:
-    return ProgramContext(graph_of(tile_file(nodes, [tile_row()]))).fused.tolist()
-
-
-def chain(*opcodes: str) -> list[Node]:
-    """Operations of one shape, each of the node before; the last is the root."""
-    nodes = given((64, 64))
-    nodes += [Node(opcode, (64, 64), operands=(number,)) for number, opcode in enumerate(opcodes)]
-    return [*nodes[:-1], replace(nodes[-1], columns=ROOT)]
-
-
-def test_fusion_by_hand():
-    assert fused(*chain("add", "tanh", "negate")) == [False, True, True, False], "a chain is one loop"
-    dot = chain("add", "dot", "negate", "add")
-    assert fused(*dot) == [False, False, False, True, False], "what is no loop needs its operands stored"
-    readers = [Node(reader, (8, 8), operands=(3,), columns=ROOT) for reader in ("negate", "abs")]
-    for opcode, operands, expected in (
-        ("negate", (0,), True),
-        ("tanh", (0,), False),
-        ("add", (0, 1), False),
-        ("multiply", (0, 2), True),
-    ):
-        nodes = [*given((8, 8), (8, 8), (8,)), Node(opcode, (8, 8), operands), *readers]
-        assert fused(*nodes)[3] is expected, f"two consumers compute {opcode} twice"
-    for opcode, expected in (("negate", True), ("exponential", False)):
-        small = [*given((8,)), Node(opcode, (8,), (0,)), Node("broadcast", (64, 8), (1,))]
-        assert fused(*small, Node("negate", (64, 8), (2,), columns=ROOT))[1] is expected, "repeated by a broadcast"
-
-
-def padded(rows: Iterable[Sequence[int]], fill: int) -> np.ndarray:
-    return np.array([[*row, *[fill] * (MAX_RANK - len(row))] for row in rows], np.int64).reshape(-1, MAX_RANK)
-
-
-def test_waste_under_the_tiles_of_a_tpu_and_others():
-    assert (TPU.sublanes, TPU.lanes) == (8, 128)
-    for dims, layout, tiling, waste in (
-        ((8, 128), (1, 0), TPU, 0),
-        ((8, 128), (0, 1), TPU, 15),  # 8 -> 128
-        ((1000,), (0,), TPU, 1024 / 1000 - 1),  # rank 1: lanes only
-        ((), (), TPU, 0),
-        ((2, 3, 1), (2, 1, 0), TPU, 128 * 8 / 3 - 1),  # 1 -> 128, 3 -> 8
-        ((5, 6), (1, 0), Tiling(sublanes=1, lanes=4), 8 / 6 - 1),  # 6 -> 8
-    ):
-        found = padding_waste(padded([dims], 0), padded([layout], -1), tiling)
-        assert found.tolist() == pytest.approx([waste]), dims
-    for dims, layout, element, waste in (
-        ((1, 128), (1, 0), 4, 2 / 1 - 1),  # one row in a tile of 2
-        ((9, 128), (1, 0), 4, 16 / 9 - 1),  # two full tiles
-        ((5, 128), (1, 0), 2, 8 / 5 - 1),  # 4 sublanes of 2
-        ((3, 128), (1, 0), 8, 4 / 3 - 1),  # wide elements as words
-        ((2, 100, 64), (1, 2, 0), 4, 128 / 100 - 1),  # 64 rows
-        ((100,), (0,), 1, 128 / 100 - 1),  # one row
-        ((1025,), (0,), 4, 2048 / 1025 - 1),  # nine rows: two tiles
-        ((1025,), (0,), 1, 2048 / 1025 - 1),  # a tile of 16
-        ((), (), 4, 0),
-        ((0, 128), (1, 0), 4, 0),
-    ):
-        found = packed_waste(padded([dims], 0), padded([layout], -1), np.array([float(element)]))
-        assert found.tolist() == pytest.approx([waste]), (dims, element)
+def test_waste_under_other_tiles_than_those_of_a_tpu():
+    dims, layout = np.array([[5, 6, 0, 0, 0, 0]]), np.array([[1, 0, -1, -1, -1, -1]])
+    assert padding_waste(dims, layout, Tiling(sublanes=1, lanes=4)).tolist() == pytest.approx([8 / 6 - 1])
+    four_rows = packed_waste(dims, layout, np.array([4.0]), Tiling(4, 4, fewest_sublanes=4))
+    assert four_rows.tolist() == pytest.approx([8 * 8 / (5 * 6) - 1])
 
 
 def slots_of(nodes, *rows, edges=None):
