@@ -5,13 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.data.hlo.programs import instruction
 from tests.features.helpers import SAMPLE, graph_of, tile_file
 from tests.graphs import Node, tile_row
 from xlarank.data.graph import read_graph
-from xlarank.data.hlo import tuning
-from xlarank.data.hlo.encoding import encode_kernel
-from xlarank.data.hlo.messages import HloModuleProto
 from xlarank.features.assemble import assemble
 from xlarank.features.tile.tile_context import TileContext, kernel_kinds
 from xlarank.features.tile.tpu_time import COSTS
@@ -22,8 +18,8 @@ def context_of(nodes, *outputs) -> TileContext:
     return TileContext(graph_of(tile_file(nodes, [tile_row(output=output) for output in outputs])))
 
 
-SIDES = (Node("parameter", (16, 8)), Node("parameter", (8, 64)))
-REDUCTION = (Node("parameter", (32, 1000)), Node("reduce", (32,), (0,), columns={"is_root": 1}))
+ROOT = {"is_root": 1}
+REDUCTION = (Node("parameter", (32, 1000)), Node("reduce", (32,), (0,), columns=ROOT))
 
 
 def test_what_is_walked_over():
@@ -36,60 +32,32 @@ def test_what_is_walked_over():
         context = context_of(nodes, *outputs)
         assert (context.walked, context.physical) == (walked, physical)
         assert [extent for extent in context.extents["output"].tolist() if extent] == extents
-    # all three have one shape; the bounds divide what the kernel writes, the root
-    root = {"is_root": 1}
-    nodes = (
-        Node("parameter", (64, 256)),
-        Node("add", (64, 256), (0,)),
-        Node("tanh", (64, 256), (1,), columns=root),
-    )
-    assert context_of(nodes, (8, 2), (4, 1)).walked == 2
     # two bounds, of which one is met by the product [16,64] as by its reshape to [16,64,1]
-    nodes = (*SIDES, Node("dot", (16, 64), (0, 1)), Node("reshape", (16, 64, 1), (2,), columns=root))
+    sides = Node("parameter", (16, 8)), Node("parameter", (8, 64))
+    nodes = (*sides, Node("dot", (16, 64), (0, 1)), Node("reshape", (16, 64, 1), (2,), columns=ROOT))
     assert context_of(nodes, (16, 32), (4, 8)).walked == 2
     # bounds up to [64,512] meet the left operand, but a vector tile cuts the result
-    nodes = (
-        Node("parameter", (64, 512)),
-        Node("parameter", (512, 1024)),
-        Node("dot", (64, 1024), (0, 1), columns=root),
-    )
-    context = TileContext(graph_of(tile_file(nodes, [tile_row((8,), (64, 512), (8, 8))])))
-    assert (context.walked, context.physical) == (2, False)
-    assert context.extents["output"].tolist() == [64, 1024, 0, 0, 0, 0]
-
-
-def compiled(instructions, tiles):
-    """A kernel of one computation, as the compiler writes it."""
-    module = HloModuleProto(name="kernel", entry_computation_id=1, entry_computation_name="main")
-    main = module.computations.add(name="main", id=1)
-    for number, (opcode, dims, operands) in enumerate(instructions, 1):
-        made = instruction(
-            main, opcode, dims, operands, id=number, parameter_number=number - 1 if not operands else 0
-        )
-        if opcode == "convolution":  # a dot
-            numbers = made.convolution_dimension_numbers
-            numbers.input_feature_dimension = numbers.kernel_output_feature_dimension = 1
-            numbers.output_feature_dimension = 1
-    rows = np.array([tuning.tile_row(**tile) for tile in tiles], np.float32)
-    return graph_of(
-        encode_kernel(module)
-        | {"config_feat": rows, "config_runtime": np.arange(1, len(rows) + 1)}
-        | {"config_runtime_normalizers": np.ones(len(rows), np.int64)}
-    )
+    sides = Node("parameter", (64, 512)), Node("parameter", (512, 1024))
+    nodes = (*sides, Node("dot", (64, 1024), (0, 1), columns=ROOT))
+    assert TileContext(graph_of(tile_file(nodes, [tile_row((8,), (64, 512), (8, 8))]))).walked == 2
 
 
 #: 512 x 1024 times 1024 x 768: 64 x 8, 128 x 6 and 64 x 6 hardware tiles; and tanh of 512 x 256, 64 x 2 of them.
-PRODUCT = compiled(
-    [("parameter", (512, 1024), ()), ("parameter", (1024, 768), ()), ("convolution", (512, 768), (1, 2))],
-    [
-        {"kernel": (32, 6), "output": (64, 6)},
-        {"kernel": (32, 3), "output": (32, 3)},
-        {"kernel": (128, 6), "output": (16, 6)},
-    ],
+_FEATURES = {f"convolution_dim_numbers_{name}_feature_dim": 1 for name in ("input", "kernel_output", "output")}
+PRODUCT = graph_of(
+    tile_file(
+        (
+            *(Node("parameter", (512, 1024)), Node("parameter", (1024, 768))),
+            Node("convolution", (512, 768), (0, 1), columns={**ROOT, **_FEATURES}),
+        ),
+        [tile_row((32, 6), (64, 6)), tile_row((32, 3), (32, 3)), tile_row((128, 6), (16, 6))],
+    )
 )
-TANH = compiled(
-    [("parameter", (512, 256), ()), ("tanh", (512, 256), (1,))],
-    [{"output": (16, 2)}, {"output": (16, 1)}, {"output": (24, 1)}],
+TANH = graph_of(
+    tile_file(
+        (Node("parameter", (512, 256)), Node("tanh", (512, 256), (0,), columns=ROOT)),
+        [tile_row(output=output) for output in ((16, 2), (16, 1), (24, 1))],
+    )
 )
 MIB = 2.0**20
 
