@@ -3,7 +3,6 @@
 from collections import Counter
 from dataclasses import replace
 from math import log2
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,11 +11,9 @@ from hypothesis import given
 from tests.features.helpers import SAMPLE, SCRAMBLED_GRAPHS, graph_of, layout_file, load
 from tests.features.test_golden_layout import PROGRAM, A, B, C, D
 from tests.graphs import Arrays, examples, layout_arrays, layout_row
-from xlarank.data.graph import read_graph
 from xlarank.data.schema import OPCODE
 from xlarank.features.assemble import assemble, instance_table
 from xlarank.features.attribution import walk_between, walk_codes, walk_steps
-from xlarank.features.catalogue import INSTANCE_BLOCKS
 from xlarank.features.instances.graph_instances import Instances
 from xlarank.features.instances.pair_blocks import InstanceRarity
 from xlarank.features.layout.layout_context import LayoutContext
@@ -38,21 +35,19 @@ WHOLE = np.array([[7, 8, 0, 1, 2], [7, 8, 3, 4, 5], [7, 8, 6, 7, 8], [7, 8, 9, 1
 
 
 def test_the_matrix_of_some_rows_and_columns() -> None:
-    for which in (None, slice(1, 3), np.array([3, 0]), np.array([], np.intp)):
-        rows = WHOLE if which is None else WHOLE[which]
-        for used in (None, [0, 1, 2, 3, 4], [1, 3], [0, 1], [2, 4], []):
-            matrix = PART.matrix(which, None if used is None else np.array(used, np.intp))
-            assert np.array_equal(matrix, rows if used is None else rows[:, used]), (which, used)
-            assert matrix.dtype == np.float32 and matrix.flags.c_contiguous
-    PART.matrix()[:] = 0
-    assert np.array_equal(PART.matrix(), WHOLE), "a copy, not a view"
     assert (PART.graph_columns, PART.config_columns) == (["g", "h"], ["x", "y", "z"])
     assert PART.constants == {"g": 7.0, "h": 8.0}
-
     for used in ([0, 1, 2, 3, 4], [1, 3], [0], [2, 4], []):
-        only = PART.only(np.array(used, np.intp))
+        columns = np.array(used, np.intp)
+        only = PART.only(columns)
         assert only.columns == [PART.columns[number] for number in used]
-        assert np.array_equal(only.matrix(), WHOLE[:, used]) and np.array_equal(only.row_cost, PART.row_cost)
+        for which in (slice(None), slice(1, 3), np.array([3, 0]), np.array([], np.intp)):
+            for matrix in (PART.matrix(which, columns), only.matrix(which), PART.matrix(which)[:, used]):
+                assert np.array_equal(matrix, WHOLE[which][:, used]), (which, used)
+            assert PART.matrix(which, columns).dtype == np.float32
+            assert PART.matrix(which, columns).flags.c_contiguous
+    PART.matrix()[:] = 0
+    assert np.array_equal(PART.matrix(), WHOLE), "a copy, not a view"
     # row 1 stands for configurations 1 and 3, row 0 for configuration 0
     some = PART.take(np.array([1, 0]))
     assert np.array_equal(some.matrix(), WHOLE[[1, 0]])
@@ -130,9 +125,6 @@ def test_a_candidate_on_the_way_has_its_row_and_the_ends_have_theirs_to_the_bit(
                 np.testing.assert_allclose(walk.matrix[step], expected, rtol=2e-4, atol=2e-4)
 
 
-COLUMNS = [name for block in INSTANCE_BLOCKS for name in block.columns]
-
-
 def group_of(opcode: str) -> int:
     return int(opcode_group(np.array([OPCODE[opcode]]))[0])
 
@@ -194,13 +186,9 @@ def test_instances_by_hand() -> None:
     assert found.counts().sum(axis=1).tolist() == [9] * 4
 
 
-@pytest.fixture(scope="module")
-def instances() -> Instances:
-    return instance_table(LayoutContext(graph_of(load(SAMPLE / "layout/cpu/default/train/dlrm__a.npz"))))
-
-
-def test_sums_and_counts(instances: Instances, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sums_and_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sums are counts times scores; batches and a choice of configurations change nothing; no two are equal."""
+    instances = instance_table(LayoutContext(graph_of(load(SAMPLE / "layout/cpu/default/train/dlrm__a.npz"))))
     counts, scores = instances.counts().toarray(), np.random.default_rng(0).normal(size=(len(instances), 3))
     sums = instances.sums(scores)
     assert sums == pytest.approx(counts @ scores)
@@ -214,12 +202,9 @@ def test_sums_and_counts(instances: Instances, monkeypatch: pytest.MonkeyPatch) 
     assert np.array_equal(instances.counts().toarray(), counts) and np.array_equal(instances.sums(scores), sums)
 
     for config in (0, 7):
-        held = +Counter(dict(enumerate(counts[config].astype(int))))
-        assert Counter(part.instance for part in instances.parts(config)) == held, "parts are the counts in words"
-    nodes = [part for part in instances.parts(7) if len(part.nodes) == 1]
-    assert all(str(part.nodes[0]) in part.text for part in nodes)
-    assert any("output {" in part.text for part in nodes)
-    assert any("against" in part.text for part in instances.parts(7))
+        parts = instances.parts(config)
+        assert Counter(part.instance for part in parts) == +Counter(dict(enumerate(counts[config].astype(int))))
+        assert all(str(part.nodes[0]) in part.text for part in parts if len(part.nodes) == 1)
 
 
 def instances_of(choices: list[tuple[np.ndarray, ...]], *, candidates: bool = True) -> Instances:
@@ -244,33 +229,7 @@ def test_rarity_by_hand() -> None:
         rows = table[(table[:, 0] == group_of(opcode)) & (table[:, 1] == given_)][:, 2:]
         assert len(rows) and rows == pytest.approx(np.tile(shares, (len(rows), 1)))
     inductive = instances_of(choices, candidates=False)
-    assert inductive.columns == [name for name in COLUMNS if name not in InstanceRarity.columns]
+    assert inductive.columns == [name for name in found.columns if name not in InstanceRarity.columns]
     alone = instances_of([(unset, unset)] * 3)
     assert (len(alone), alone.counts().shape) == (0, (1, 0)), "of one distinct configuration there are none"
     assert alone.sums(np.zeros(0)).tolist() == [0.0]
-
-
-FROZEN = Path(__file__).parent / "snapshots" / "instance_rows.npz"
-GRAPHS = ("random/train/gan__c", "random/train/dlrm__a")
-
-
-def instance_rows() -> Arrays:
-    """``values`` is ``(columns, instances)``, graph after graph, ordered by what an instance is in words."""
-    names, values = [""], []
-    for name in GRAPHS:
-        rows = assemble(read_graph(SAMPLE / f"layout/cpu/{name}.npz"))
-        assert rows.instances is not None
-        table = rows.instances.value
-        at = {part.text: part.instance for config in range(table.configs) for part in table.parts(config)}
-        assert set(at.values()) == set(range(len(table)))
-        names = table.columns
-        values.append(table.values[[at[text] for text in sorted(at)]])
-    return {"names": np.array(names), "values": np.concatenate(values).T}
-
-
-def test_each_instance_is_as_it_was_frozen() -> None:
-    before, now = (
-        dict(zip(each["names"], each["values"], strict=True)) for each in (load(FROZEN), instance_rows())
-    )
-    assert before.keys() == now.keys(), "freeze new columns: see the top of test_snapshots.py"
-    assert [name for name in before if not np.allclose(now[name], before[name], rtol=1e-5, atol=1e-6)] == []
