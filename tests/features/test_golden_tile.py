@@ -21,35 +21,23 @@ is a tile of 8 * 128 * 4 = 4096 bytes.
 
 from math import log2
 
-import numpy as np
-
 from tests.features.helpers import graph_of, tile_file, wrong_columns
 from tests.graphs import Node, tile_row
 from xlarank.features.assemble import assemble
 from xlarank.features.tile.inner_loop import InnerLoop
 from xlarank.features.tile.tile_context import TileContext
 
-MATMUL = (
-    Node("parameter", (96, 64), columns={"parameter_number": 0}),
-    Node("parameter", (64, 256), columns={"parameter_number": 1}),
-    Node("dot", (96, 256), (0, 1), columns={"is_root": 1}),
-)
+ROOT = {"is_root": 1}
+MATMUL = (Node("parameter", (96, 64)), Node("parameter", (64, 256)), Node("dot", (96, 256), (0, 1), columns=ROOT))
 MATMUL_CONFIGS = (
     tile_row(output=(32, 100), kernel=(16,), input=(4, 20)),
     tile_row(),
     tile_row(output=(96, 256), kernel=(64,), input=(8, 16)),
     tile_row(output=(48, 0), kernel=(24,), input=(1, 8)),
 )
-COPY = (
-    Node("parameter", (32, 5, 5, 256)),
-    Node("copy", (32, 5, 5, 256), (0,), layout=(3, 0, 2, 1), columns={"is_root": 1}),
-)
-COPY_CONFIGS = (
-    tile_row(output=(5, 5, 4, 2)),
-    tile_row(output=(1, 5, 4, 1)),
-    tile_row(output=(2, 3, 3, 2)),
-    tile_row(),
-)
+SHAPE = (32, 5, 5, 256)
+COPY = (Node("parameter", SHAPE), Node("copy", SHAPE, (0,), layout=(3, 0, 2, 1), columns=ROOT))
+COPY_CONFIGS = [tile_row(output=output) for output in ((5, 5, 4, 2), (1, 5, 4, 1), (2, 3, 3, 2), ())]
 
 
 def logs(*sizes: float) -> tuple[float, ...]:
@@ -110,45 +98,9 @@ PHYSICAL_GRAPH = {
     "kernel__physical__flag": 1,
 }
 
-#: A product in hardware tiles: [256,512] x [512,1024], its output 32 x 8 tiles. Bounds 4,2 are m = 4 * 8 rows
-#: and n = 2 * 128 columns; K = 512 elements of 4 bytes.
-PHYSICAL_MATMUL = (
-    Node("parameter", (256, 512), columns={"parameter_number": 0}),
-    Node("parameter", (512, 1024), columns={"parameter_number": 1}),
-    Node("dot", (256, 1024), (0, 1), columns={"is_root": 1}),
-)
-LEFT, RIGHT, WRITTEN = 4 * 32 * 512, 4 * 512 * 256, 4 * 32 * 256
-PHYSICAL_MATMUL_CONFIG = {
-    "traffic__tile_bytes__log": (WRITTEN,),
-    "traffic__left_panel__log": (LEFT,),
-    "traffic__right_panel__log": (RIGHT,),
-    "traffic__working_set__log": (WRITTEN + LEFT + RIGHT,),
-    "traffic__total__log": (8 * 4 * (WRITTEN + LEFT + RIGHT),),
-    "traffic__flops_per_tile__log": (32 * 256 * 512,),
-}
-
-
-def kernel(nodes, configs):
-    return assemble(graph_of(tile_file(nodes, configs)))
-
-
-def test_columns_of_kernels_in_elements_and_in_hardware_tiles():
-    for features, expected in (
-        (kernel(MATMUL, MATMUL_CONFIGS), {**ELEMENT_CONFIG, **ELEMENT_GRAPH}),
-        (kernel(COPY, COPY_CONFIGS), {**PHYSICAL_CONFIG, **PHYSICAL_GRAPH}),
-    ):
-        assert wrong_columns(features, expected, absolute=1e-6) == []
-    product = kernel(PHYSICAL_MATMUL, (tile_row(output=(32, 8)), tile_row(output=(4, 2))))
-    assert product.constants["kernel__physical__flag"] == 1
-    expected = {name: logs(*values) for name, values in PHYSICAL_MATMUL_CONFIG.items()}
-    assert wrong_columns(product.take(np.array([1])), expected, absolute=1e-6) == []
-
-
-# The innermost loop and the estimate of the time ----------------------------------------------------------------
-#
-# The product above, K = 64, with its four vector tiles m x n. A register holds 8 elements; rows of the right side
-# lie 256 * 4 / 64 = 16 lines apart. 64 of them do not fit the first cache (64 / gcd(64, 16) = 4 sets of 8), but the
-# second (1024 / 16 = 64 sets of 8): 2 cycles a line.
+# The innermost loop and the estimate of the time: the product above, K = 64, with its four vector tiles m x n. A
+# register holds 8 elements; rows of the right side lie 256 * 4 / 64 = 16 lines apart. 64 of them do not fit the
+# first cache (64 / gcd(64, 16) = 4 sets of 8), but the second (1024 / 16 = 64 sets of 8): 2 cycles a line.
 #
 #     configuration   m x n     registers a row, in all   loads      lines   spilled
 #     A               4 x 20    3, 12                     4 + 3      2       12 + 3 + 1 < 16
@@ -169,7 +121,7 @@ COMPUTING = tuple(8 * cycles for cycles in CYCLES)
 #: 98304 bytes written and 90112 read for 24576 elements at 32 bytes a cycle; a run costs another 64 elements.
 RUNS = (100, 256 * 96, 256 * 96, 256 * 48)
 MEMORY = tuple(188416 / 24576 / 32 * (1 + 64 / run) for run in RUNS)
-EXPECTED = {
+INNER = {
     "inner__lanes__share": (20 / 24, 1, 1, 1),
     "inner__odd__log": (log2(5), 0, 0, 0),  # 20 = 4 * 5
     "inner__chains__log": (0, 0, 0, 3),
@@ -184,20 +136,12 @@ EXPECTED = {
 }
 
 
-def loop_of(nodes, *configs):
-    return InnerLoop(TileContext(graph_of(tile_file(nodes, configs))))
-
-
-def test_the_innermost_loop_of_a_product():
-    assert wrong_columns(kernel(MATMUL, MATMUL_CONFIGS), EXPECTED, absolute=1e-6) == []
-    assert wrong_columns(kernel(COPY, COPY_CONFIGS), dict.fromkeys(EXPECTED, 0)) == [], (
-        "TPU files have no vector tile"
-    )
-    # 8 columns do not divide 100, 8 rows do not divide 36: 8 multiply-adds after each other, 4 cycles each
-    tiles = [tile_row(output=output, input=(8, 8)) for output in ((32, 100), (36, 64), (32, 64))]
-    loop = loop_of(MATMUL, *tiles)
-    assert loop.divides.tolist() == [0, 0, 1]
-    assert loop.cycles.tolist() == [32, 32, 4.5 * 8 / 64]  # (8 + 1) / 2 cycles to load a step
+def test_columns_of_kernels_in_elements_and_in_hardware_tiles():
+    for arrays, expected in (
+        (tile_file(MATMUL, MATMUL_CONFIGS), {**ELEMENT_CONFIG, **ELEMENT_GRAPH, **INNER}),
+        (tile_file(COPY, COPY_CONFIGS), {**PHYSICAL_CONFIG, **PHYSICAL_GRAPH, **dict.fromkeys(INNER, 0)}),
+    ):
+        assert wrong_columns(assemble(graph_of(arrays)), expected, absolute=1e-6) == []
 
 
 def test_rows_a_power_of_two_apart_do_not_fit_a_cache():
@@ -208,8 +152,7 @@ def test_rows_a_power_of_two_apart_do_not_fit_a_cache():
         (512, 1040, 0.5),  # 65 lines apart they spread over all 64 sets
         (513, 1040, 2.0),  # 512 lines are all there are
     ):
-        product = Node("dot", (64, n), (0, 1), columns={"is_root": 1})
-        loop = loop_of(
-            (Node("parameter", (64, k)), Node("parameter", (k, n)), product), tile_row((8,), (64, 16), (8, 8))
-        )
-        assert loop.line_cycles == cycles, (k, n)
+        product = Node("dot", (64, n), (0, 1), columns=ROOT)
+        nodes = (Node("parameter", (64, k)), Node("parameter", (k, n)), product)
+        graph = graph_of(tile_file(nodes, [tile_row((8,), (64, 16), (8, 8))]))
+        assert InnerLoop(TileContext(graph)).line_cycles == cycles, (k, n)
