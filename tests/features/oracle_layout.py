@@ -23,7 +23,7 @@ from tests.features.oracle_configs import (
     propagation_columns,
     unlike,
 )
-from tests.features.oracle_program import CLASSES, Tensor, deviation, dot_roles, fused_away, reshape_roles
+from tests.features.oracle_program import CLASSES, Choice, Tensor, deviation, dot_roles, fused_away, reshape_roles
 from xlarank.features.candidates import placed_columns
 from xlarank.features.layout.ties import Tied
 
@@ -32,25 +32,27 @@ HEAVY = ("convolution", "dot", "reduce", "transpose")
 MINOR_SIZES = {1: (1, 1), 2: (2, 7), 8: (8, 31), 32: (32, 127), 128: (128, 511), 512: (512, inf)}
 
 
+def shares(
+    stem: str, values: Sequence[float], choices: Sequence[Choice], count: int, total: float
+) -> dict[str, float]:
+    """A value of each choice, added up: over a count, and weighted by bytes over those of all."""
+    size = [choice.tensor.bytes for choice in choices]
+    return {f"{stem}__share": sum(values) / count, f"{stem}_bytes__share": dot(values, size) / total}
+
+
 def change_columns(graph: Configured, config: Configuration) -> dict[str, float]:
     values: dict[str, float] = {}
     for slot, name in enumerate(SLOTS):
-        present, total = config.present(slot), graph.slot_bytes(slot)
+        present, total, stem = config.present(slot), graph.slot_bytes(slot), f"change__{name}"
+        changed = [choice.changed for choice in present]
         minor = [c.tensor.rank > 0 and c.layout[0] != c.tensor.default[0] for c in present]
-        size = [choice.tensor.bytes for choice in present]
-        for what, of in {
-            "set__share": [bool(choice.given) for choice in present],
-            "changed__share": [choice.changed for choice in present],
-            "minor_changed__share": minor,
-            "distance__mean": [choice.tensor.distance(choice.layout) for choice in present],
-        }.items():
-            values[f"change__{name}_{what}"] = sum(of) / graph.count
-        for what, shares in {
-            "changed": [choice.changed for choice in present],
-            "minor_changed": minor,
-            "scattered": [1 - choice.tensor.contiguity(choice.layout) for choice in present],
-        }.items():
-            values[f"change__{name}_{what}_bytes__share"] = dot(shares, size) / total
+        distance = [choice.tensor.distance(choice.layout) for choice in present]
+        scattered = [1 - choice.tensor.contiguity(choice.layout) for choice in present]
+        values |= shares(f"{stem}_changed", changed, present, graph.count, total)
+        values |= shares(f"{stem}_minor_changed", minor, present, graph.count, total)
+        values[f"{stem}_set__share"] = sum(bool(choice.given) for choice in present) / graph.count
+        values[f"{stem}_distance__mean"] = sum(distance) / graph.count
+        values[f"{stem}_scattered_bytes__share"] = dot(scattered, [c.tensor.bytes for c in present]) / total
         for kind in CLASSES:
             places = [place for place in graph.places if graph.class_of(place) == kind]
             own = sum(choice.tensor.bytes for choice in config.present(slot, places) if choice.changed)
@@ -93,42 +95,35 @@ def _within_nodes(graph: Configured, config: Configuration) -> dict[str, float]:
 def violation_columns(graph: Configured, config: Configuration) -> dict[str, float]:
     values: dict[str, float] = {}
     judges = {"largest": Tensor.violates, "lanes": Tensor.misses_lanes, "sublanes": Tensor.misses_sublanes}
-    for slot, name in enumerate(SLOTS):
-        present = config.present(slot)
-        for what, judge in judges.items():
-            guilty = [choice for choice in present if judge(choice.tensor, choice.layout)]
-            before = sum(judge(choice.tensor, choice.tensor.default) for choice in present)
-            stem = f"violation__{name}_{what}"
-            values[f"{stem}__share"] = len(guilty) / graph.count
-            values[f"{stem}_bytes__share"] = sum(c.tensor.bytes for c in guilty) / graph.slot_bytes(slot)
-            values[f"{stem}_change__share"] = (len(guilty) - before) / graph.count
+    for (slot, name), (what, judge) in product(enumerate(SLOTS), judges.items()):
+        present, stem = config.present(slot), f"violation__{name}_{what}"
+        now = [judge(choice.tensor, choice.layout) for choice in present]
+        before = [judge(choice.tensor, choice.tensor.default) for choice in present]
+        values |= shares(stem, now, present, graph.count, graph.slot_bytes(slot))
+        values[f"{stem}_change__share"] = (sum(now) - sum(before)) / graph.count
     return values
 
 
 def padding_columns(graph: Configured, config: Configuration) -> dict[str, float]:
     values: dict[str, float] = {}
-    for block, waste in (("padding", Tensor.waste), ("packed", Tensor.packed)):
-        for slot, name in enumerate(SLOTS):
-            for kind in ("", *KINDS):
-                places = graph.of_kind(kind) if kind else list(graph.places)
-                stem, count, total = (
-                    f"{kind}_{name}" if kind else name,
-                    max(1, len(places)),
-                    graph.slot_bytes(slot, places),
-                )
-                present = config.present(slot, places)
-                size = [choice.tensor.bytes for choice in present]
-                now = [waste(choice.tensor, choice.layout) for choice in present]
-                extra = [mine - waste(c.tensor, c.tensor.default) for mine, c in zip(now, present, strict=True)]
-                found = {
-                    "waste__log": log2(1 + sum(now)),
-                    "waste__mean": sum(now) / count,
-                    "waste__max": max(now, default=0.0),
-                    "waste_bytes__ratio": dot(now, size) / total,
-                    "waste_change__mean": sum(extra) / count,
-                    "waste_change_bytes__ratio": dot(extra, size) / total,
-                }
-                values |= {f"{block}__{stem}_{w}": v for w, v in found.items() if kind or w != "waste__log"}
+    wastes = {"padding": Tensor.waste, "packed": Tensor.packed}
+    for (block, waste), (slot, name), kind in product(wastes.items(), enumerate(SLOTS), ("", *KINDS)):
+        places = graph.of_kind(kind) if kind else list(graph.places)
+        count, total = max(1, len(places)), graph.slot_bytes(slot, places)
+        present = config.present(slot, places)
+        size = [choice.tensor.bytes for choice in present]
+        now = [waste(choice.tensor, choice.layout) for choice in present]
+        extra = [padded - waste(c.tensor, c.tensor.default) for padded, c in zip(now, present, strict=True)]
+        stem = f"{block}__{kind}_{name}_waste" if kind else f"{block}__{name}_waste"
+        values |= {
+            f"{stem}__mean": sum(now) / count,
+            f"{stem}__max": max(now, default=0.0),
+            f"{stem}_bytes__ratio": dot(now, size) / total,
+            f"{stem}_change__mean": sum(extra) / count,
+            f"{stem}_change_bytes__ratio": dot(extra, size) / total,
+        }
+        if kind:
+            values[f"{stem}__log"] = log2(1 + sum(now))
     return values
 
 
@@ -139,12 +134,10 @@ def type_columns(graph: Configured, config: Configuration) -> dict[str, float]:
         minor = [c.layout[0] for c in config.present(0, graph.of_kind(kind)) if c.tensor.rank == rank]
         for dimension in range(rank):
             values[f"types__{kind}_rank{rank}_minor{dimension}__share"] = minor.count(dimension) / graph.count
-    for slot, name in enumerate(SLOTS):
+    for (slot, name), (low, (least, most)) in product(enumerate(SLOTS), MINOR_SIZES.items()):
         arrays = [choice for choice in config.present(slot) if choice.tensor.rank]
-        for low, (least, most) in MINOR_SIZES.items():
-            mine = [c.tensor.bytes for c in arrays if least <= c.tensor.dims[c.layout[0]] <= most]
-            values[f"types__{name}_minor_from{low}__share"] = len(mine) / graph.count
-            values[f"types__{name}_minor_from{low}_bytes__share"] = sum(mine) / graph.slot_bytes(slot)
+        within = [least <= c.tensor.dims[c.layout[0]] <= most for c in arrays]
+        values |= shares(f"types__{name}_minor_from{low}", within, arrays, graph.count, graph.slot_bytes(slot))
     return values
 
 
@@ -158,19 +151,17 @@ ENDS = ("minor", "second")
 
 def role_columns(graph: Configured, config: Configuration) -> dict[str, float]:
     values: dict[str, float] = {}
-    for kind, roles in ROLES.items():
+    for kind, (slot, name), (at, end) in product(ROLES, enumerate(SLOTS), enumerate(ENDS)):
+        if (kind, name) == ("reshape", "kernel"):
+            continue
         places = graph.of_kind(kind)
-        for slot, name in enumerate(SLOTS[:2] if kind == "reshape" else SLOTS):
-            for role, (at, where) in product(roles, enumerate(ENDS)):
-                own = []
-                for place in places:
-                    choice = config.choices[place][slot]
-                    if choice is not None and choice.tensor.rank > at:
-                        if roles_of(graph, place)[slot][choice.layout[at]] == role:
-                            own.append(choice.tensor.bytes)
-                stem = f"roles__{kind}_{name}_{role}_{where}"
-                values[f"{stem}__share"] = len(own) / max(1, len(places))
-                values[f"{stem}_bytes__share"] = sum(own) / graph.slot_bytes(slot, places)
+        there = [(place, choice) for place in places if (choice := config.choices[place][slot]) is not None]
+        there = [(place, choice) for place, choice in there if choice.tensor.rank > at]
+        found = [roles_of(graph, place)[slot][choice.layout[at]] for place, choice in there]
+        choices, total = [choice for _, choice in there], graph.slot_bytes(slot, places)
+        for role in ROLES[kind]:
+            same = [each == role for each in found]
+            values |= shares(f"roles__{kind}_{name}_{role}_{end}", same, choices, max(1, len(places)), total)
     return values
 
 
@@ -183,15 +174,14 @@ def roles_of(graph: Configured, place: int) -> list[list[str]]:
     if graph.kind_of(place) == "reshape":
         return [*reshape_roles(out, left), []]
     found = []
-    for dims, stem, first, second in (
-        (out, "output", "batch_dim", "feature_dim"),
-        (left, "input", "batch_dim", "feature_dim"),
-        (right, "kernel", "input_feature_dim", "output_feature_dim"),
+    for dims, batch, feature in (
+        (out, "output_batch", "output_feature"),
+        (left, "input_batch", "input_feature"),
+        (right, "kernel_input_feature", "kernel_output_feature"),
     ):
-        named = [
-            graph.entry(graph.configurable[place], f"convolution_dim_numbers_{stem}_{c}") for c in (first, second)
-        ]
-        found.append([{named[0]: "batch", named[1]: "feature"}.get(d, "spatial") for d in range(len(dims))])
+        ends = (f"convolution_dim_numbers_{name}_dim" for name in (batch, feature))
+        first, second = (graph.entry(graph.configurable[place], column) for column in ends)
+        found.append([{first: "batch", second: "feature"}.get(d, "spatial") for d in range(len(dims))])
     return found
 
 
@@ -268,12 +258,8 @@ class OutputOracle:
             region = max(choice.tensor.bytes, self.bytes[part]) / self.stored
             waste = choice.tensor.packed(choice.layout)
             excess, padded = (waste - least(choice.tensor)) * region, (1 + waste) * region
-            sums = {
-                "excess": excess,
-                "own_excess": (waste - least(choice.tensor)) * own,
-                "padded": padded,
-                "set": own,
-            }
+            sums = {"excess": excess, "padded": padded, "set": own}
+            sums["own_excess"] = (waste - least(choice.tensor)) * own
             for kind, (what, value) in product({"all", graph.kind_of(place)} & {*kinds}, sums.items()):
                 values[f"outputs__{kind}_{what}__ratio"] += value
             for what, value in (("excess", excess), ("padded", padded), ("waste", waste)):
