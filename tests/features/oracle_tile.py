@@ -146,7 +146,7 @@ class TileOracle(Program):
     def config_columns(self) -> Columns:
         columns: Columns = {}
         for row in self.bounds:
-            values = {**self._counts(row), **self._shape(row), **self._traffic(row), **inner_columns(self, row)}
+            values = {**self._counts(row), **self._shape(row), **self._traffic(row)}
             for name, value in values.items():
                 columns.setdefault(name, []).append(value)
         return columns | placed(columns)
@@ -298,68 +298,3 @@ def _six(sizes: Sequence[float]) -> list[float]:
 def _alignment(bound: float) -> float:
     """log2 of the largest power of two, up to 64, that divides a bound."""
     return log2(gcd(max(1, round(bound)), 64))
-
-
-def inner_columns(oracle: TileOracle, row: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Of one configuration."""
-    output, given = oracle.tile(row, "output"), oracle.tile(row, "input")
-    size = max(1, oracle.tensors[oracle.walked].element_bytes)
-    vector = [min(pair) for pair in zip(given, output, strict=True)]
-    last = max(1, oracle.output_rank) - 1
-    n, m = vector[last], prod(vector[:last])
-    lanes = max(1.0, 32 / size)
-    per_row = ceil(n / lanes)
-    sums, depth = m * per_row, oracle.depth or 1.0
-    kind = oracle.classes[oracle.main]
-    window = prod(entry for entry in oracle.entries(oracle.main, "window_size_0", 6) if entry > 0)
-    shared = kind == "dot" or (kind == "convolution" and depth > window)
-    if shared:
-        chains, loads = sums, m + per_row
-    else:
-        chains = sums * (prod(oracle.tile(row, "kernel")) if oracle.contracted else 1)
-        loads = sums + (per_row if kind == "convolution" else 0)
-    lines = ceil(n * size / 64)
-    fetch = _fetch(oracle, depth, size) if shared else 0
-    spilled = max(0, sums + per_row + 1 - 16)
-    divides = all(out % part == 0 for out, part in zip(output, vector, strict=True))
-    slowest = max(sums / 2, 4 * sums / chains, loads / 2, lines * fetch)
-    cycles = (slowest + 1.5 * spilled) * lanes / (m * n) if divides else 4 * lanes
-    odd = int(n)
-    while odd % 2 == 0:
-        odd //= 2
-    run = 1.0
-    for i in reversed(range(oracle.output_rank)):
-        run *= output[i]
-        if output[i] < oracle.extents["output"][i]:
-            break
-    moved = oracle.tensors[oracle.main].bytes + sum(oracle.tensors[node].bytes for node in oracle.main_operands)
-    speed = 32 if moved < 2**20 else 12 if moved < 2**24 else 4
-    memory = moved / max(1, oracle.tensors[oracle.main].elements) / speed * (1 + 256 / (run * size))
-    computing = cycles / lanes * depth
-    inner = {
-        "odd": odd,
-        "chains": max(1, 8 / chains),
-        "loads": loads / (m * n),
-        "spill": 1 + spilled,
-        "cycles": cycles,
-    }
-    inner["lines"] = lines / (m * n if shared else n)
-    times = {"memory": memory, "longer": max(computing, memory), "sum": computing + memory}
-    values = {
-        "inner__divides__flag": float(divides),
-        "inner__lanes__share": n / (lanes * per_row),
-        "estimate__run__log": log2(run),
-        **{f"inner__{what}__log": log2(value) for what, value in inner.items()},
-        **{f"estimate__{what}__log": log2(max(1e-6, value)) for what, value in times.items()},
-    }
-    return values if oracle.vectorised else dict.fromkeys(values, 0.0)
-
-
-def _fetch(oracle: TileOracle, depth: float, size: float) -> float:
-    """Cycles a line: where the rows of a panel, one below the other, find a place."""
-    apart = max(1, round(oracle.extents["output"][max(1, oracle.output_rank) - 1] * size / 64))
-    for sets, cycles in ((64, 0.5), (1024, 2.0)):
-        reached = {number * apart % sets for number in range(sets)}
-        if depth <= 8 * len(reached):
-            return cycles
-    return 12.0

@@ -144,6 +144,29 @@ def test_columns_of_kernels_in_elements_and_in_hardware_tiles():
         assert wrong_columns(assemble(graph_of(arrays)), expected, absolute=1e-6) == []
 
 
+def loop_of(nodes, *configs) -> InnerLoop:
+    return InnerLoop(TileContext(graph_of(tile_file(nodes, configs))))
+
+
+def test_vector_tiles_that_do_not_divide_and_operands_that_no_element_shares():
+    # 8 columns do not divide 100, 8 rows do not divide 36: 8 multiply-adds after each other, 4 cycles each;
+    # otherwise (8 + 1) / 2 cycles to load a step
+    tiles = [tile_row(output=output, input=(8, 8)) for output in ((32, 100), (36, 64), (32, 64))]
+    loop = loop_of(MATMUL, *tiles)
+    assert (loop.divides.tolist(), loop.cycles.tolist()) == ([0, 0, 1], [32, 32, 4.5 * 8 / 64])
+    # 3 x 3 weights of each of 8 features, 2 elements by 8 features at once: two registers, nine steps at once,
+    # and a register of weights; then sums over 32 elements, four at once
+    columns = {**ROOT, "convolution_dim_numbers_kernel_output_feature_dim": 3}
+    image, weights = Node("parameter", (1, 16, 16, 8)), Node("parameter", (3, 3, 1, 8))
+    depthwise = Node("convolution", (1, 14, 14, 8), (0, 1), window=(3, 3), columns=columns)
+    loop = loop_of((image, weights, depthwise), tile_row((3, 3), (1, 2, 2, 8), (1, 1, 2, 8)))
+    assert (loop.chains, loop.loads, loop.line_cycles, loop.spilled) == (2 * 9, 2 + 1, 0, 0)
+    loop = loop_of(
+        (Node("parameter", (64, 32)), Node("reduce", (64,), (0,), columns=ROOT)), tile_row((4,), (8,), (8,))
+    )
+    assert (loop.chains, loop.loads, loop.depth) == (4, 1, 32)
+
+
 def test_rows_a_power_of_two_apart_do_not_fit_a_cache():
     for k, n, cycles in (
         (16, 1024, 2.0),  # 64 lines apart all fall into one set of 8
@@ -154,5 +177,4 @@ def test_rows_a_power_of_two_apart_do_not_fit_a_cache():
     ):
         product = Node("dot", (64, n), (0, 1), columns=ROOT)
         nodes = (Node("parameter", (64, k)), Node("parameter", (k, n)), product)
-        graph = graph_of(tile_file(nodes, [tile_row((8,), (64, 16), (8, 8))]))
-        assert InnerLoop(TileContext(graph)).line_cycles == cycles, (k, n)
+        assert loop_of(nodes, tile_row((8,), (64, 16), (8, 8))).line_cycles == cycles, (k, n)
