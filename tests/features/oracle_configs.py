@@ -11,6 +11,8 @@ from itertools import pairwise
 import numpy as np
 
 from tests.features.oracle_program import CLASSES, Choice, Program, Tensor
+from xlarank.features.layout.layout_context import LayoutContext
+from xlarank.features.layout.ties import tied_nodes
 
 Columns = dict[str, list[float]]
 SLOTS = ("output", "input", "kernel")
@@ -24,12 +26,13 @@ ROUNDS = 3
 class Configured(Program):
     """A layout graph with what each slot of each configurable node speaks of, -1 for nothing."""
 
-    def __init__(self, arrays: Mapping[str, np.ndarray], slot_tensor: Sequence[Sequence[int]]) -> None:
-        super().__init__(arrays)
+    def __init__(self, arrays: Mapping[str, np.ndarray], context: LayoutContext) -> None:
+        super().__init__(arrays, context)
         self.splits = [int(split) for split in arrays["node_splits"].reshape(-1)]
         order = np.argsort(arrays["node_config_ids"])
         self.configurable = [int(node) for node in arrays["node_config_ids"][order]]
-        self.slot_tensor = [[int(tensor) for tensor in slots] for slots in slot_tensor]
+        self.slot_tensor, self.roles = context.slot_tensor.tolist(), context.roles.tolist()
+        self.tied = tied_nodes(context)
         self.full = arrays["node_config_feat"][:, order].astype(int)
         #: Distinct configurations in order of first appearance.
         self.distinct = sorted({row.tobytes(): n for n, row in reversed([*enumerate(self.full)])}.values())

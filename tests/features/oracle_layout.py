@@ -1,14 +1,14 @@
 """All columns of a layout graph the slow and obvious way: one configuration, one node, one pair at a time.
 
-Nothing of the code under test is used, apart from the list of columns that are ranked, which tensor a slot speaks
-of and which nodes are tied; the last two are handed in (they have their own tests). Every column is written from
-its meaning, on ``node_config_feat`` as it is in the file. Copies have their own file.
+Every column is written from its meaning, on ``node_config_feat`` as it is in the file. Nothing of the code under
+test is used, apart from the list of columns that are ranked and what has its own tests by hand: which tensor a slot
+lays out, the roles of its dimensions, and which nodes are tied. Copies have their own file.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import combinations, permutations, product
 from math import inf, log, log2
-from statistics import fmean
+from statistics import fmean, pstdev
 
 import networkx as nx
 import numpy as np
@@ -23,9 +23,8 @@ from tests.features.oracle_configs import (
     propagation_columns,
     unlike,
 )
-from tests.features.oracle_program import CLASSES, Choice, Tensor, deviation, dot_roles, fused_away, reshape_roles
+from tests.features.oracle_program import CLASSES, Choice, Tensor, fused_away
 from xlarank.features.candidates import placed_columns
-from xlarank.features.layout.ties import Tied
 
 REACH = 5
 HEAVY = ("convolution", "dot", "reduce", "transpose")
@@ -167,26 +166,12 @@ def role_columns(graph: Configured, config: Configuration) -> dict[str, float]:
 
 def roles_of(graph: Configured, place: int) -> list[list[str]]:
     """Role of each dimension of a node's output, input and kernel."""
-    tensors = [graph.slot(place, slot) for slot in range(3)]
-    out, left, right = ((() if tensor is None else tensor.dims) for tensor in tensors)
-    if graph.kind_of(place) == "dot":
-        return list(dot_roles(out, left, right))
-    if graph.kind_of(place) == "reshape":
-        return [*reshape_roles(out, left), []]
-    found = []
-    for dims, batch, feature in (
-        (out, "output_batch", "output_feature"),
-        (left, "input_batch", "input_feature"),
-        (right, "kernel_input_feature", "kernel_output_feature"),
-    ):
-        ends = (f"convolution_dim_numbers_{name}_dim" for name in (batch, feature))
-        first, second = (graph.entry(graph.configurable[place], column) for column in ends)
-        found.append([{first: "batch", second: "feature"}.get(d, "spatial") for d in range(len(dims))])
-    return found
+    names = ROLES[graph.kind_of(place)]
+    return [[names[role] for role in roles if role >= 0] for roles in graph.roles[place]]
 
 
-def group_columns(graph: Configured, config: Configuration, tied: Sequence[Tied]) -> dict[str, float]:
-    """The rule of ties is handed in: it has its own tests."""
+def group_columns(graph: Configured, config: Configuration) -> dict[str, float]:
+    tied = graph.tied
     groups: dict[object, list[int]] = {}
     given, turned = [], []
     for place in graph.places:
@@ -342,12 +327,6 @@ def dot(one: Sequence[float], other: Sequence[float]) -> float:
 class LayoutOracle(Configured):
     """A layout graph's columns."""
 
-    def __init__(
-        self, arrays: Mapping[str, np.ndarray], slot_tensor: Sequence[Sequence[int]], tied: Sequence[Tied]
-    ) -> None:
-        super().__init__(arrays, slot_tensor)
-        self.tied = tied
-
     def config_columns(self) -> Columns:
         """Every column of single configurations, one value for each distinct one."""
         columns: Columns = {}
@@ -366,7 +345,7 @@ class LayoutOracle(Configured):
                 **copies.columns(config),
                 **propagation_columns(copies, config),
                 **around.columns(config),
-                **group_columns(self, config, self.tied),
+                **group_columns(self, config),
                 **self._frequency(number),
             }
             for name, value in values.items():
@@ -384,7 +363,7 @@ class LayoutOracle(Configured):
             "computations__all__log": log2(1 + len(sizes)),
             "computations__largest__share": max(sizes) / nodes,
             "computations__size__log": log2(1 + fmean(sizes)),
-            "computations__size__std": deviation(sizes) / nodes,
+            "computations__size__std": pstdev(sizes) / nodes,
         }
         for name in CLASSES:
             own = sum(self.classes[node] == name for node in chosen)
@@ -423,7 +402,7 @@ def placed(columns: Columns) -> Columns:
         values, stem = [float(np.float32(value)) for value in columns[name]], name.replace("__", "_", 1)
         places = [sum(v < value for v in values) + (values.count(value) - 1) / 2 for value in values]
         found[f"rank__{stem}"] = [place / (len(values) - 1) for place in places] if len(values) > 1 else [0.5]
-        spread, mean = deviation(values), fmean(values)
+        spread, mean = pstdev(values), fmean(values)
         level = spread <= 1e-6 * max(abs(value) for value in values)
         found[f"zscore__{stem}"] = [0.0 if level else (value - mean) / spread for value in values]
     return found

@@ -1,21 +1,23 @@
 """Columns of a program the slow and obvious way: plain loops over nodes, edges, tensors and dimensions, and
 networkx.
 
-Nothing of the code under test is used. Every column is written from its meaning.
+Every column is written from its meaning. Nothing of the code under test is used, apart from what has its own tests
+by hand: which operand is which, and what a dot sums over.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
-from math import ceil, log, log2, prod, sqrt
+from math import ceil, log, log2, prod
+from statistics import fmean, pstdev
 
 import networkx as nx
 import numpy as np
 
 from xlarank.data.schema import NODE_COLUMN, OPCODES
-
-Sizes = Sequence[int]
+from xlarank.features.program.program_context import ProgramContext
+from xlarank.features.program.slots import slot_tensors, split_sizes
 
 LANES, SUBLANES = 128, 8
 #: Rows of smaller tiles, for tensors of few rows.
@@ -161,95 +163,18 @@ class Choice:
         return self.layout != self.tensor.default
 
 
-def dot_split(out: Sizes, left: Sizes, right: Sizes) -> tuple[int, int, float]:
-    """Batch dimensions and dimensions from the left operand in the output, and the size summed over.
-
-    Every choice of contracted dimensions of the left operand is tried.
-    """
-    splits = []
-    for count in range(len(left) + 1):
-        batch = len(left) + len(right) - len(out) - 2 * count
-        rows = len(left) - batch - count
-        if not 0 <= batch <= len(out) or rows < 0 or len(right) < batch + count:
-            continue
-        for contracted in combinations(range(len(left)), count):
-            summed = [left[dimension] for dimension in contracted]
-            own = [size for dimension, size in enumerate(left) if dimension not in contracted]
-            others = [*out[:batch], *out[batch + rows :], *summed]
-            if sorted(own) == sorted(out[: batch + rows]) and sorted(others) == sorted(right):
-                splits.append((batch, rows, float(prod(summed)), count))
-                break
-    for wanted in (
-        [split for split in splits if split[3] and split[0] and left[0] == right[0] == out[0]],
-        [split for split in splits if split[3] and not split[0]],
-        [split for split in splits if split[3]],
-        [split for split in splits if split[0] and left[0] == right[0] == out[0]],
-        [split for split in splits if not split[0]],
-        splits,
-    ):
-        if wanted:
-            return max(wanted)[:3]
-    rows = len(left) - max(0, len(left) + len(right) - len(out)) // 2
-    return 0, min(max(rows, 0), len(out)), sqrt(prod(left) * prod(right) / max(1, prod(out)))
-
-
-def dot_roles(out: Sizes, left: Sizes, right: Sizes) -> tuple[list[str], list[str], list[str]]:
-    """Roles of the output's, left and right dimensions."""
-    batch, rows, _ = dot_split(out, left, right)
-    of_output = ["batch"] * batch + ["rows"] * rows + ["contracted"] * (len(out) - batch - rows)
-    of_left, of_right = ["contracted"] * len(left), ["contracted"] * len(right)
-    _give("batch", out[:batch], left, of_left, range(len(left)))
-    _give("rows", out[batch : batch + rows], left, of_left, range(len(left)))
-    _give("batch", out[:batch], right, of_right, range(len(right)))
-    _give("rows", out[batch + rows :][::-1], right, of_right, range(len(right) - 1, -1, -1))
-    return of_output, of_left, of_right
-
-
-def _give(role: str, sizes: Sizes, operand: Sizes, roles: list[str], order: range) -> None:
-    """Each size takes the first dimension of the operand, in this order, that has it and no role yet."""
-    for size in sizes:
-        for dimension in order:
-            if size > 0 and operand[dimension] == size and roles[dimension] == "contracted":
-                roles[dimension] = role
-                break
-
-
-def reshape_roles(out: Sizes, given: Sizes) -> tuple[list[str], list[str]]:
-    """Roles of the output's and the input's dimensions: both shapes are walked to where their products meet."""
-    shapes = [out, given]
-    roles = [["kept"] * len(out), ["kept"] * len(given)]
-    left = [[d for d, size in enumerate(shape) if size > 1 and prod(shape) > 0] for shape in shapes]
-    while left[0] or left[1]:
-        group: list[list[int]] = [[], []]
-        reached = [1, 1]
-        while left[0] or left[1]:
-            # on with the side that is behind, or what is left where the products never meet
-            side = int(reached[1] < reached[0])
-            if not left[side]:
-                side = 1 - side
-            dimension = left[side].pop(0)
-            group[side].append(dimension)
-            reached[side] *= shapes[side][dimension]
-            if reached[0] == reached[1]:
-                break
-        sizes = len(group[0]), len(group[1])
-        if sizes != (1, 1):
-            for side in (0, 1):
-                for dimension in group[side]:
-                    roles[side][dimension] = "split" if sizes[0] > sizes[1] else "merged"
-    return (roles[0], roles[1])
-
-
 class Program:
     """A graph file's nodes, one by one."""
 
-    def __init__(self, arrays: Mapping[str, np.ndarray]) -> None:
+    def __init__(self, arrays: Mapping[str, np.ndarray], context: ProgramContext) -> None:
         self.feat = arrays["node_feat"]
         self.nodes = range(len(self.feat))
         self.edges = [(int(consumer), int(operand)) for consumer, operand in arrays["edge_index"]]
         self.opcodes = [OPCODES[int(opcode)] for opcode in arrays["node_opcode"]]
         self.classes = [CLASS_OF[opcode] for opcode in self.opcodes]
         self.tensors = [tensor_of(row) for row in self.feat]
+        #: Output, input (or left operand) and kernel (or right operand) of each node by the shapes, -1 for none.
+        self.operands_by_shape = slot_tensors(context, np.arange(len(self.feat))).tolist()
         self.operands: nx.DiGraph = nx.DiGraph()
         self.operands.add_nodes_from(self.nodes)
         self.operands.add_edges_from(self.edges)
@@ -321,8 +246,8 @@ class Program:
         )
         both = [a + b for a, b in zip(operands, consumers, strict=True)]
         for direction, degrees in (("in", operands), ("out", consumers), ("total", both)):
-            found = {"mean": sum(degrees) / len(degrees), "std": deviation(degrees), "max": max(degrees)}
-            found |= {f"q{percent}": _quantile(degrees, percent / 100) for percent in (25, 50, 75, 90, 99)}
+            found = {"mean": fmean(degrees), "std": pstdev(degrees), "max": max(degrees)}
+            found |= {f"q{percent}": float(np.percentile(degrees, percent)) for percent in (25, 50, 75, 90, 99)}
             columns |= {f"degrees__{direction}__{how}": value for how, value in found.items()}
         return columns
 
@@ -349,56 +274,22 @@ class Program:
             return max([written, *(self.tensors[operand].elements for operand in self.operands[node])])
         if kind not in ("convolution", "dot"):
             return written
-        left, right = (self.tensors[side].dims if side is not None else () for side in self.two_operands(node))
         if kind == "dot":
-            return 2 * written * dot_split(tensor.dims, left, right)[2]
-        features = self.entry(node, "convolution_dim_numbers_kernel_output_feature_dim")
-        return 2 * written * prod(right) / max(1, (_six(right) if right else [1] * 6)[features])
+            return 2 * written * self.contracted_by_dot(node)
+        kernel = self.operands_by_shape[node][2]
+        dims = self.tensors[kernel].dims if kernel >= 0 else (1,) * 6
+        features = six(dims)[self.entry(node, "convolution_dim_numbers_kernel_output_feature_dim")]
+        return 2 * written * prod(dims) / max(1, features)
 
-    def two_operands(self, node: int) -> tuple[int | None, int | None]:
-        """Image and kernel of a convolution, left and right of a dot, as the shapes tell."""
-        operands = [operand for consumer, operand in self.edges if consumer == node]
-        operands = sorted(operands, key=lambda operand: self.tensors[operand].rank == 0)[:2]
-        if len(operands) < 2:
-            only = operands[0] if operands else None
-            return only, only if self.classes[node] == "dot" else None
-        fits = self._kernel_fits if self.opcodes[node] == "convolution" else self._dot_fits
-        first, second = operands
-        return (second, first) if fits(node, second, first) > fits(node, first, second) else (first, second)
-
-    def _kernel_fits(self, node: int, _: int, kernel: int) -> float:
-        """A convolution's kernel has the window's size and the output's features in the named dimensions."""
-        stem, out = "convolution_dim_numbers", _six(self.tensors[node].dims)
-        dims = _six(self.tensors[kernel].dims)
-        for i in range(min(4, self.tensors[node].rank - 2)):
-            if dims[self.entry(node, f"{stem}_kernel_spatial_dims_{i}")] != self.entry(node, f"window_size_{i}"):
-                return 0
-        features = dims[self.entry(node, f"{stem}_kernel_output_feature_dim")]
-        return features == out[self.entry(node, f"{stem}_output_feature_dim")]
-
-    def _dot_fits(self, node: int, left: int, right: int) -> float:
-        """The right operand has the output's last size, the left one its first and the last but one."""
-        dims, (ours, theirs) = self.tensors[node].dims, (_six(self.tensors[side].dims) for side in (left, right))
-        if not dims:
-            return 0
-        return (dims[-1] in theirs) + (dims[0] in ours and dims[max(0, len(dims) - 2)] in ours)
+    def contracted_by_dot(self, node: int) -> float:
+        """Elements that a dot sums over."""
+        shapes = (self.tensors[side].dims if side >= 0 else () for side in self.operands_by_shape[node])
+        return split_sizes(*shapes)[2]
 
 
-def _six(dims: Sequence[int]) -> list[int]:
-    return [*dims, *[0] * (6 - len(dims))]
-
-
-def deviation(values: Sequence[float]) -> float:
-    mean = sum(values) / len(values)
-    return float((sum((value - mean) ** 2 for value in values) / len(values)) ** 0.5)
-
-
-def _quantile(values: Sequence[float], q: float) -> float:
-    """Linear interpolation between the two nearest values in order."""
-    ordered, place = sorted(values), q * (len(values) - 1)
-    low = int(place)
-    high = min(low + 1, len(values) - 1)
-    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
+def six(sizes: Sequence[float]) -> list[float]:
+    """Sizes of six dimensions, 0 for those that do not exist."""
+    return [*map(float, sizes), *[0.0] * (6 - len(sizes))]
 
 
 LOOPS = ("elementwise", "reshape", "transpose", "slice", "broadcast")

@@ -11,8 +11,9 @@ import numpy as np
 
 from tests.features.oracle_configs import Columns
 from tests.features.oracle_layout import placed
-from tests.features.oracle_program import LANES, SUBLANES, Program, Tensor, dot_split
+from tests.features.oracle_program import LANES, SUBLANES, Program, Tensor, six
 from xlarank.data.schema import NODE_COLUMN
+from xlarank.features.program.program_context import ProgramContext
 
 SLOTS = ("kernel", "output", "input")
 WORK_ORDER = ("convolution", "dot", "reduce", "transpose", "slice", "reshape")
@@ -21,8 +22,8 @@ WORK_ORDER = ("convolution", "dot", "reduce", "transpose", "slice", "reshape")
 class TileOracle(Program):
     """A tile graph."""
 
-    def __init__(self, arrays: Mapping[str, np.ndarray]) -> None:
-        super().__init__(arrays)
+    def __init__(self, arrays: Mapping[str, np.ndarray], context: ProgramContext) -> None:
+        super().__init__(arrays, context)
         rows = [tuple(float(entry) for entry in row) for row in arrays["config_feat"]]
         #: Distinct configurations in order of first appearance: slot -> six bounds.
         self.bounds = [
@@ -52,7 +53,8 @@ class TileOracle(Program):
     @cached_property
     def kernel_tensor(self) -> int | None:
         """A convolution's kernel, a dot's right operand."""
-        return self.two_operands(self.main)[1] if self.classes[self.main] in ("convolution", "dot") else None
+        kernel = self.operands_by_shape[self.main][2]
+        return kernel if kernel >= 0 and self.classes[self.main] in ("convolution", "dot") else None
 
     @cached_property
     def contracted(self) -> list[float]:
@@ -64,8 +66,7 @@ class TileOracle(Program):
             return [float(size) for number, size in enumerate(dims) if number != features]
         operands = [self.tensors[node] for node in self.main_operands]
         if kind == "dot" and operands:
-            sides = [self.tensors[side].dims if side is not None else () for side in self.two_operands(self.main)]
-            return [dot_split(main.dims, *sides)[2]]
+            return [self.contracted_by_dot(self.main)]
         if self.opcodes[self.main] == "reduce-window":
             return [float(size) for size in self.entries(self.main, "window_size_0", 6) if size > 1]
         if kind == "reduce" and operands:
@@ -110,7 +111,7 @@ class TileOracle(Program):
         used = max((i + 1 for i in range(6) if self.most[i] > 0), default=0)
         if self.vectorised:  # a vector tile cuts the result: a root's (last first) or else the main node's
             for node in [*roots[::-1], self.main]:
-                extents = _six(self.tensors[node].dims)
+                extents = six(self.tensors[node].dims)
                 if all(most <= extent for most, extent in zip(self.most, extents, strict=True)):
                     return node
         best, best_score = self.main, -1
@@ -126,17 +127,17 @@ class TileOracle(Program):
 
     @cached_property
     def physical(self) -> bool:
-        extents = _six(self.physical_extents(self.tensors[self.walked]))
+        extents = six(self.physical_extents(self.tensors[self.walked]))
         return all(most <= extent for most, extent in zip(self.most, extents, strict=True))
 
     @cached_property
     def extents(self) -> dict[str, list[float]]:
         tensor = self.tensors[self.walked]
-        walked = _six(self.physical_extents(tensor) if self.physical else tensor.dims)
-        kernel = _six(self.contracted)
+        walked = six(self.physical_extents(tensor) if self.physical else tensor.dims)
+        kernel = six(self.contracted)
         if self.physical:
             own = self.kernel_tensor
-            kernel = _six([] if own is None else self.physical_extents(self.tensors[own]))
+            kernel = six([] if own is None else self.physical_extents(self.tensors[own]))
         return {"output": walked, "input": walked, "kernel": kernel}
 
     def tile(self, row: Mapping[str, Sequence[float]], slot: str) -> list[float]:
@@ -289,10 +290,6 @@ class TileOracle(Program):
             "kernel__reduces_minor__flag": self.reduces_minor,
             "kernel__physical__flag": self.physical,
         }
-
-
-def _six(sizes: Sequence[float]) -> list[float]:
-    return [*map(float, sizes), *[0.0] * (6 - len(sizes))]
 
 
 def _alignment(bound: float) -> float:

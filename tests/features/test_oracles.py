@@ -23,8 +23,8 @@ from xlarank.data.schema import OPCODE
 from xlarank.features.assemble import assemble
 from xlarank.features.layout.estimated_time import FASTEST, EstimatedTime
 from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.layout.ties import tied_nodes
 from xlarank.features.program.opcode_classes import OPCODE_CLASSES, opcode_class
+from xlarank.features.program.program_context import ProgramContext
 from xlarank.features.rows import GraphRows
 from xlarank.features.tile.inner_loop import TileInner
 from xlarank.features.tile.tpu_time import TpuTime
@@ -56,14 +56,14 @@ def compare(oracle: LayoutOracle | TileOracle, features: GraphRows) -> None:
 def compare_layout(arrays: Arrays) -> GraphRows:
     graph = graph_of(arrays)
     features = assemble(graph)
-    context = LayoutContext(graph)
-    compare(LayoutOracle(arrays, context.slot_tensor.tolist(), tied_nodes(context)), features)
+    compare(LayoutOracle(arrays, LayoutContext(graph)), features)
     return features
 
 
 def compare_tile(arrays: Arrays) -> TileOracle:
-    oracle = TileOracle(arrays)
-    compare(oracle, assemble(graph_of(arrays)))
+    graph = graph_of(arrays)
+    oracle = TileOracle(arrays, ProgramContext(graph))
+    compare(oracle, assemble(graph))
     return oracle
 
 
@@ -99,7 +99,7 @@ def test_layouts_of_the_sample(place):
 @given(arrays=st.one_of(FITTING_KERNELS, SCRAMBLED_KERNELS))
 @examples(40)
 def test_kernels(arrays):
-    oracle = TileOracle(arrays)
+    oracle = TileOracle(arrays, ProgramContext(graph_of(arrays)))
     assume(0 not in oracle.tensors[oracle.walked].dims)  # of no bytes nothing is a share; columns are finite
     compare_tile(arrays)
 
