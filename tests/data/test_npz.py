@@ -297,16 +297,3 @@ def test_reading_takes_little_more_than_the_array_and_streaming_one_block(path):
         with NpzReader(save_npz(path, {"a": array}, compressed=compressed)) as archive:
             got, peak = measured(lambda archive=archive: archive.read("a"))
         assert np.array_equal(got, array) and peak < array.nbytes + (5 << 20)
-
-
-def test_a_stream_that_breaks_off_leaves_no_file_open(path):
-    """Though somebody keeps the error, which keeps the frames it went through: damage, or an interrupt."""
-    raw = archive_of({"a": np.random.default_rng(0).integers(0, 255, (4000, 1000), np.uint8)}, STORED)
-    for content, error in ((flipped(raw, len(raw) // 2), GraphFileError), (raw, KeyboardInterrupt)):
-        path.write_bytes(content)
-        with NpzReader(path) as archive:
-            file, blocks = archive._zip.fp, archive.stream("a")
-            next(blocks)
-            with pytest.raises(error) as kept:
-                blocks.throw(error) if content is raw else list(blocks)
-        assert file.closed, kept

@@ -144,7 +144,10 @@ def test_a_column_of_candidates_alone_moves_in_equal_steps(tmp_path: Path) -> No
         ("mine__nodes__count", "mine__most__max", "is declared by Most and Size"),
         ('"""A constant."""', "pass", "Size has no docstring"),
         ("A constant.", " ", "Size has no docstring"),
-        ("mine__most__max", "most", "'most' of Most is not named block__what__how"),
+        *(
+            ("mine__most__max", name, f"'{name}' of Most is not named block__what__how")
+            for name in "one one__two one__two__three__four __two__three one____three one__two__".split()
+        ),
         ('"largest bound"', '""', "has no meaning"),
         ("columns = {", "colums = {", "no attribute 'columns'"),
         ('"layout")', '"layouts")', r"kinds \('tile', 'layouts'\)"),
@@ -158,6 +161,37 @@ def test_careless_files_are_refused(tmp_path: Path, old: str, new: str, said: st
     assert old in TEXT
     with pytest.raises(BlockError, match=rf"^mine.py.*{said}"):
         load_blocks(written(tmp_path, TEXT.replace(old, new)))
+
+
+SUMS = """
+from xlarank.features.layout.aggregation import LayoutBlock
+
+class Sums(LayoutBlock):
+    \"\"\"Two sums for one column.\"\"\"
+    columns = {"mine__sum__share": "changed"}
+    def prepare(self, context, aggregation):
+        return aggregation.sum([context.type_changed] * 2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes"),
+    [
+        *((TEXT.replace("(context.configs, 1)", shape), "expected") for shape in ("(3, 1)", "(5, 2)", "(5,)")),
+        (TEXT.replace("[1.0, 2.0]", "[1.0]"), r"\(1,\); expected \(2,\)"),
+        (SUMS, r"\(5, 2\); expected \(5, 1\)"),
+    ],
+)
+def test_values_of_another_shape_are_refused(tmp_path: Path, text: str, shapes: str) -> None:
+    graph = graph_of(layout_arrays()) if text is SUMS else TILE
+    with pytest.raises(BlockError, match=f"gave values of shape .*{shapes}"):
+        assemble(graph, FeatureSettings(block_files=load_blocks(written(tmp_path, text))))
+
+
+def test_kinds_that_never_meet_may_share_a_name(tmp_path: Path) -> None:
+    text = TEXT.replace("mine__most__max", "bounds__kernel_0__log").replace('("tile", "layout")', '("layout",)')
+    settings = FeatureSettings(block_files=load_blocks(written(tmp_path, text.split("class Size")[0])))
+    assert "bounds__kernel_0__log" in settings.columns("layout")
 
 
 def test_files_that_cannot_be_used_together_or_read(tmp_path: Path) -> None:

@@ -1,42 +1,12 @@
-"""Tied nodes: golden signatures and orders, groups of real files."""
+"""Tied nodes: signatures, orders and groups by hand."""
 
-from collections.abc import Hashable, Iterable
 from dataclasses import replace
-from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tests.graphs import LAYOUT_PROGRAM, Node, parameter, unconfigured
-from xlarank.data.graph import read_graph
 from xlarank.features.layout.row_types import LayoutFacts
 from xlarank.features.layout.ties import groups_of, tied_nodes
-
-#: Place in the tree: groups of the file, groups of the rule, groups that are equal.
-REAL = {
-    "nlp/default/test/3a0c5517a87df8d82fd637b83298a3ba": (26, 25, 24),
-    "nlp/random/test/23559853d9702baaaacbb0c83fd32266": (15, 14, 13),
-    "xla/default/test/cd708819d3f5103afd6460b15e74eaf3": (16, 15, 10),
-    "xla/random/test/cd708819d3f5103afd6460b15e74eaf3": (16, 15, 10),
-    "xla/default/train/alexnet_train_batch_32": (9, 9, 9),
-    "xla/default/train/unet3d": (7, 6, 5),
-    "xla/default/valid/unet_3d.4x4.bf16": (8, 7, 6),
-    "xla/random/valid/unet_3d.4x4.bf16": (8, 7, 6),
-}
-
-
-def partition(keys: Iterable[Hashable]) -> set[frozenset[int]]:
-    """Return the sets of nodes of equal key."""
-    nodes: dict[Hashable, set[int]] = {}
-    for node, key in enumerate(keys):
-        nodes.setdefault(key, set()).add(node)
-    return set(map(frozenset, nodes.values()))
-
-
-def repeats(codes: np.ndarray) -> bytes:
-    """Return where each code stands first: equal for nodes whose rows change together."""
-    _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
-    return first[inverse].tobytes()
 
 
 def facts(*nodes: Node, configurable: tuple[int, ...]) -> LayoutFacts:
@@ -98,11 +68,3 @@ def test_reshapes_take_the_orders_of_real_files(operand, output, into, out) -> N
     (tied,) = tied_nodes(facts(parameter(*operand), Node("reshape", output, (0,)), configurable=(1,)))
     pairs = list(zip(out, into, strict=True))
     assert list(tied.orders) == out and list(tied.signature[3 : 3 + len(pairs)]) == pairs
-
-
-@pytest.mark.parametrize("place", REAL)
-def test_groups_of_real_files_are_reproduced(real_data: Path, place: str) -> None:
-    graph = read_graph(real_data / "npz" / "layout" / f"{place}.npz", "layout")
-    real = partition(map(repeats, graph.table.codes.T))
-    ruled = partition(groups_of(tied_nodes(LayoutFacts(graph))).tolist())
-    assert (len(real), len(ruled), len(real & ruled)) == REAL[place]
