@@ -58,21 +58,17 @@ ELEMENT_CONFIG = {
     "tiles__kernel_edge_waste__ratio": (0, 0, 0, 72 / 64 - 1),  # 64 / 24 = 2.67 -> 3 tiles
     # last0 is the dimension of 256, last1 that of 96.
     "shape__output_last0__ratio": (100 / 256, 1, 1, 1),
-    "shape__skew__log": (log2(100 / 32), log2(256 / 96), log2(256 / 96), log2(256 / 48)),
-    "shape__input_last0_mod16__share": (4 / 16, 0, 0, 8 / 16),  # 20, 256, 16, 8
     # Registers: 4 rows of ceil(20 / 8) = 3; 96 of 32; 8 of 2; 1 of 1.
     "shape__input_registers__log": (log2(12), log2(96 * 32), log2(16), 0),
     "traffic__working_set__log": logs(*SETS),
     # 9, 1, 1 and 2 tiles; the least possible is the one tile of B and C.
     "traffic__total__log": logs(9 * SETS[0], SETS[1], SETS[2], 2 * SETS[3]),
     "traffic__total__ratio": (log2(9 * SETS[0] / SETS[1]), 0, 0, log2(2 * SETS[3] / SETS[1])),
-    "rank__bounds_output_volume__log": (0, 5 / 6, 5 / 6, 1 / 3),  # 3200, twice 24576 (places 2 and 3), 12288
 }
 ELEMENT_GRAPH = {
     "kernel__contracted__log": log2(65),
     # 1572864 multiply-adds over 90112 bytes read and 98304 written
     "kernel__intensity__log": log2(1 + 96 * 64 * 256 / (90112 + 98304)),
-    "kernel__parameters__log": log2(1 + 2),
     "kernel__is_dot__flag": 1,
 }
 
@@ -81,19 +77,15 @@ COPIED = (2 * 200 * 4096, 2 * 20 * 4096, 2 * 36 * 4096, 2 * 200 * 4096)
 PHYSICAL_CONFIG = {
     "bounds__output_volume__log": logs(200, 20, 36, 200),
     "tiles__output_0__log": (0, log2(5), log2(3), 0),  # 5 / 2 = 2.5 -> 3
-    "tiles__output_3__log": (0, 1, 0, 0),
     "tiles__output_edge_waste__ratio": (0, 0, 6 * 6 * 6 * 2 / 200 - 1, 0),
     "traffic__tile_bytes__log": logs(200 * 4096, 20 * 4096, 36 * 4096, 200 * 4096),
     "traffic__working_set__log": logs(*COPIED),
     "traffic__total__ratio": (0, 0, log2(12 * 36 / 200), 0),
     "traffic__flops_per_tile__log": logs(200 * 1024, 20 * 1024, 36 * 1024, 200 * 1024),  # one per element
-    "traffic__right_panel__log": (0, 0, 0, 0),
 }
 PHYSICAL_GRAPH = {
     "kernel__is_transpose__flag": 1,
     "kernel__extent_0__log": log2(6),
-    "kernel__extent_last0__log": log2(3),
-    "kernel__contracted__log": 0,
     "kernel__intensity__log": log2(1 + 1 / 8),  # one per element over 4 bytes read and 4 written
     "kernel__physical__flag": 1,
 }
