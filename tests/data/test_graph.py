@@ -64,7 +64,6 @@ DEFECTS: list[tuple[str, Change, list[str]]] = [
     ("node_feat", lambda a: a[:0], ["node_opcode has shape"]),
     ("node_feat", lambda a: np.hstack([a, a[:, :1]]), ["141"]),
     ("node_feat", np.ravel, ["any, 140"]),
-    ("node_feat", lambda a: a > 0, ["bool"]),
     ("node_opcode", put(1, 121), ["121", "0 to 120"]),
     ("node_opcode", lambda a: a[:-1], ["shape"]),
     ("edge_index", lambda a: np.vstack([a, [[a.max() + 1, 0]]]), ["edge_index holds"]),
@@ -73,7 +72,6 @@ DEFECTS: list[tuple[str, Change, list[str]]] = [
     ("edge_index", put(0, (2, 2)), ["cycle"]),
     ("edge_index", lambda a: np.vstack([a, [[0, 3]]]), ["cycle"]),
     ("config_runtime", lambda a: a / 1e6, ["whole nanoseconds", "1,000,000"]),
-    ("config_runtime", lambda a: a[0], ["()"]),
     ("config_runtime", put(0, 2**63, "u8"), ["9223372036854775808"]),
     # numbers that no tensor has: costs computed from them would be inf and NaN in the stored rows
     ("edge_index", put((0, 1), 2**40 + 1), ["edge_index holds 1099511627777"]),  # in full
@@ -92,20 +90,15 @@ DEFECTS: list[tuple[str, Change, list[str]]] = [
     ("node_config_feat", put((1, 0, 0), 2**40, "i8"), [str(2**40)]),
     ("node_config_feat", lambda a: a[..., :-1], ["17", "18"]),
     ("node_config_feat", lambda a: a[:, :1], ["(6, 1, 18)"]),
-    ("node_config_feat", lambda a: a[:5], ["(5, 2, "]),
     ("node_config_feat", np.asfortranarray, ["Fortran"]),
     ("node_config_feat", row(CONV, 1, output=(3, 3)), ["output layout (3, 3) of node 2", "twice"]),
     ("node_config_feat", row(RESHAPE, 2, output=(2,)), ["output layout (2) of node 4", "rank"]),
-    ("node_config_feat", row(RESHAPE, 2, input=(4,)), ["input layout (4) of node 4", "rank"]),
     ("node_config_feat", row(CONV, 2, kernel=(5, 0)), ["kernel layout (5, 0) of node 2", "rank"]),
     ("node_config_feat", row(CONV, 0, output=(1, -1, 0)), ["output layout (1, 0) of node 2", "-1 before"]),
-    ("config_feat", lambda a: a.astype("f8") + 1e300, ["config_feat"]),
-    ("config_feat", put((0, 3), np.nan), ["nan"]),
     ("config_feat", put((4, 23), -1), ["-1"]),
     ("config_feat", lambda a: a[:, :-1], ["23", "24"]),
     ("config_feat", lambda a: a[:-1], ["(4, 24)"]),
     (NORMALIZERS, put(3, 0), ["holds 0"]),
-    (NORMALIZERS, lambda a: a[1:], ["(4,)"]),
 ]  # fmt: skip
 
 

@@ -1,8 +1,8 @@
 """Columns of a program the slow and obvious way: plain loops over nodes, edges, tensors and dimensions, and
 networkx.
 
-Every column is written from its meaning. Nothing of the code under test is used, apart from what has its own tests
-by hand: which operand is which, and what a dot sums over.
+Every column is written from its meaning. Nothing of the code under test is used, apart from the tables of
+element types and classes of opcodes, and what has tests by hand: which operand is which, and what a dot sums over.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,9 @@ from statistics import fmean, pstdev
 import networkx as nx
 import numpy as np
 
-from xlarank.data.schema import NODE_COLUMN, OPCODES
+from xlarank.data.schema import ELEMENT_BYTES, NODE_COLUMN, OPCODES
+from xlarank.features.program.opcode_classes import OPCODE_CLASSES as CLASSES
+from xlarank.features.program.opcode_classes import opcode_class
 from xlarank.features.program.program_context import ProgramContext
 from xlarank.features.program.slots import slot_tensors, split_sizes
 
@@ -24,29 +26,6 @@ LANES, SUBLANES = 128, 8
 SMALL_TILES = (2, 4)
 #: Elements in a word of four bytes; what has no size counts as one byte, and wide elements as a word.
 PACKING = {0: 4, 1: 4, 2: 2, 4: 1, 8: 1, 16: 1}
-_TYPES = (
-    "invalid_type:0 pred:1 s8:1 s16:2 s32:4 s64:8 u8:1 u16:2 u32:4 u64:8 f16:2 f32:4 f64:8 bf16:2 c64:8 c128:16 "
-    "tuple:0 opaque_type:0 token:0"
-)
-#: Bytes of an element by type, in the order of the file's columns.
-BYTES = {name: int(size) for name, size in (each.split(":") for each in _TYPES.split())}
-#: The opcodes that occur in the tests, the sample and a few real files; any other one is a KeyError: add it.
-_MEMBERS = {
-    "convolution": "convolution",
-    "dot": "dot",
-    "reshape": "reshape bitcast bitcast-convert",
-    "transpose": "transpose copy reverse",
-    "reduce": "reduce reduce-window select-and-scatter sort",
-    "broadcast": "broadcast iota constant rng rng-bit-generator",
-    "slice": "slice dynamic-slice dynamic-update-slice concatenate pad gather scatter",
-    "elementwise": "add multiply subtract divide maximum minimum tanh exponential select compare convert negate "
-    "log rsqrt sqrt and or not xor power abs clamp logistic count-leading-zeros shift-left shift-right-arithmetic "
-    "shift-right-logical",
-    "other": "parameter tuple get-tuple-element fusion all-reduce call custom-call while conditional after-all "
-    "infeed outfeed collective-permute",
-}
-CLASSES = tuple(_MEMBERS)
-CLASS_OF = {opcode: name for name, opcodes in _MEMBERS.items() for opcode in opcodes.split()}
 #: What only names or bundles what is there.
 FREE = ("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all")
 
@@ -61,7 +40,7 @@ class Tensor:
 
     @property
     def element_bytes(self) -> int:
-        return BYTES[self.element]
+        return ELEMENT_BYTES[self.element]
 
     @property
     def elements(self) -> int:
@@ -143,7 +122,7 @@ def tensor_of(row: np.ndarray) -> Tensor:
     layout = tuple(default[:rank])
     if sorted(layout) != list(range(rank)):
         layout = tuple(reversed(range(rank)))
-    types = [name for name in BYTES if row[NODE_COLUMN[f"shape_element_type_is_{name}"]] == 1]
+    types = [name for name in ELEMENT_BYTES if row[NODE_COLUMN[f"shape_element_type_is_{name}"]] == 1]
     return Tensor(tuple(dims[:rank]), layout, types[0] if types else "invalid_type")
 
 
@@ -171,7 +150,7 @@ class Program:
         self.nodes = range(len(self.feat))
         self.edges = [(int(consumer), int(operand)) for consumer, operand in arrays["edge_index"]]
         self.opcodes = [OPCODES[int(opcode)] for opcode in arrays["node_opcode"]]
-        self.classes = [CLASS_OF[opcode] for opcode in self.opcodes]
+        self.classes = [CLASSES[number] for number in opcode_class(arrays["node_opcode"])]
         self.tensors = [tensor_of(row) for row in self.feat]
         #: Output, input (or left operand) and kernel (or right operand) of each node by the shapes, -1 for none.
         self.operands_by_shape = slot_tensors(context, np.arange(len(self.feat))).tolist()
@@ -228,7 +207,7 @@ class Program:
         for block, kinds, of in (
             ("size", CLASSES, self.classes),
             ("opcodes", opcodes, self.opcodes),
-            ("elements", BYTES, elements),
+            ("elements", ELEMENT_BYTES, elements),
         ):
             for kind in kinds:
                 own, stem = [node for node in self.nodes if of[node] == kind], f"{block}__{kind.replace('-', '_')}"

@@ -42,12 +42,6 @@ PER_CONFIG = ("node_config_feat", "config_feat", "config_runtime", "config_runti
 TILE_FILES = ("train/matmul_bias_relu__b", "train/conv3x3_bias_relu__a", "train/maxpool__a", "valid/expsum__a")
 #: Neighbouring readers of a tensor, and the producer of several that hands its layout on, are chosen by their ids.
 BY_ID = ("siblings__*", "propagation__*")
-#: Columns that count nodes, bytes or work without dividing by them, or take the largest part of a sum.
-OF_SIZE = (
-    *("*__log", "candidates__log_frequency__sum", "size__depth__ratio", "size__*__max", "computations__*"),
-    *("work__largest_flops__share", "degrees__*__q*", "outputs__excess__max", "outputs__padded__max"),
-    "time__node_change__ratio",
-)
 
 
 def matches(name: str, patterns: Sequence[str]) -> bool:
@@ -59,19 +53,6 @@ def renumbered(arrays: Arrays, seed: int) -> Arrays:
     return relabelled(arrays, np.random.default_rng(seed).permutation(len(arrays["node_feat"])))
 
 
-def doubled(arrays: Arrays, _: int) -> Arrays:
-    """The graph and its copy side by side, configured alike."""
-    nodes, end = len(arrays["node_feat"]), arrays["node_splits"]
-    again = {name: arrays[name] + nodes for name in ("edge_index", "node_config_ids")}
-    again |= {name: arrays[name] for name in ("node_feat", "node_opcode")}
-    return {
-        **{name: np.concatenate([arrays[name], copy]) for name, copy in again.items()},
-        "node_splits": np.concatenate([end, end + nodes], axis=1),
-        "node_config_feat": np.concatenate([arrays["node_config_feat"]] * 2, axis=1),
-        "config_runtime": arrays["config_runtime"],
-    }
-
-
 def moved_columns(arrays: Arrays, other: Arrays, which: np.ndarray | None = None) -> list[str]:
     """Columns that differ, up to the order of addition; or to the bit from those of configurations ``which``."""
     before, after = (assemble(graph_of(each)) for each in (arrays, other))
@@ -81,12 +62,10 @@ def moved_columns(arrays: Arrays, other: Arrays, which: np.ndarray | None = None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("change", "may_move"), [(renumbered, BY_ID), (doubled, OF_SIZE)])
 @given(arrays=FITTING_GRAPHS, seed=st.integers(0, 99))
-@examples(12)
-def test_columns_of_a_layout_graph_written_in_another_way(change, may_move, arrays, seed):
-    moved = moved_columns(arrays, change(arrays, seed))
-    assert [name for name in moved if not matches(name, may_move)] == []
+@examples(20)
+def test_renumbered_nodes_of_a_layout_graph(arrays, seed):
+    assert [name for name in moved_columns(arrays, renumbered(arrays, seed)) if not matches(name, BY_ID)] == []
 
 
 @given(arrays=st.one_of(FITTING_GRAPHS, FITTING_KERNELS), seed=st.integers(0, 99))

@@ -16,14 +16,11 @@ from tests.features.helpers import (
     wrong_columns,
 )
 from tests.features.oracle_layout import LayoutOracle
-from tests.features.oracle_program import CLASS_OF
 from tests.features.oracle_tile import TileOracle
 from tests.graphs import Arrays, examples
-from xlarank.data.schema import OPCODE
 from xlarank.features.assemble import assemble
 from xlarank.features.layout.estimated_time import FASTEST, EstimatedTime
 from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.program.opcode_classes import OPCODE_CLASSES, opcode_class
 from xlarank.features.program.program_context import ProgramContext
 from xlarank.features.rows import GraphRows
 from xlarank.features.tile.inner_loop import TileInner
@@ -75,11 +72,6 @@ def test_programs_that_make_sense(seeds):
     if len(found) == SEEDS:
         moves = np.any([(features.config_values != 0).any(axis=0) for features in found], axis=0)
         assert moves.mean() > 7 / 8
-
-
-def test_classes_of_opcodes():
-    for opcode, name in CLASS_OF.items():
-        assert OPCODE_CLASSES[opcode_class(np.array(OPCODE[opcode]))] == name
 
 
 @pytest.mark.slow
