@@ -10,7 +10,7 @@ from hypothesis import given
 
 from tests.features.helpers import SAMPLE, SCRAMBLED_GRAPHS, graph_of, layout_file, load
 from tests.features.test_golden_layout import PROGRAM, A, B, C, D
-from tests.graphs import Arrays, examples, layout_arrays, layout_row
+from tests.graphs import LAYOUT_PROGRAM, Arrays, examples, layout_arrays, layout_row
 from xlarank.data.schema import OPCODE
 from xlarank.features.assemble import assemble, instance_table
 from xlarank.features.attribution import walk_between, walk_codes, walk_steps
@@ -87,18 +87,16 @@ def test_a_walk_goes_in_order_and_in_reverse() -> None:
 def test_steps_by_hand() -> None:
     """Configuration 2 changes the convolution (node 2) and the reshape (node 4), 4 the reshape alone.
 
-    Both rows set an output, so each adds 1/2 to the share of nodes with an output set. The reshape reads the
-    convolution over one elementwise addition; from nothing set to two unlike layouts set (5), a clash appears only
-    with the second row, whichever way is walked: half of the one pair for either.
+    The reshape reads the convolution over an addition: a clash appears only with the second of two unlike layouts,
+    whichever way is walked, so each brings half of it.
     """
     arrays = layout_arrays()
-    arrays["node_config_feat"][5] = [arrays["node_config_feat"][1][0], arrays["node_config_feat"][4][1]]
+    arrays["node_config_feat"][2] = [arrays["node_config_feat"][1][0], arrays["node_config_feat"][4][1]]
     graph = graph_of(arrays)
     rows = assemble(graph, SETTINGS)
     for now, column, steps in (
-        (2, "change__output_set__share", {2: 0.5, 4: 0.5}),
+        (2, "disagreement__clash_2hop__share", {2: 0.5, 4: 0.5}),
         (4, "change__output_set__share", {4: 0.5}),
-        (5, "disagreement__clash_2hop__share", {2: 0.5, 4: 0.5}),
     ):
         walk = walk_between(graph, rows, SETTINGS, now, 0)
         assert walk.by_node(walk.matrix[:, rows.columns.index(column)].astype(float)) == steps
@@ -164,9 +162,8 @@ CLASH_IN_C = {
     "pair__unlike__flag": 1,
     "pair__minor_unlike__flag": 1,
     "pair__turned__flag": 0,
-    **{"pair__given__left": 1, "pair__given__right": 1, "pair__changed__left": 0, "pair__changed__right": 1},
+    **{"pair__given__left": 1, "pair__changed__left": 0, "pair__changed__right": 1, "pair__distance__right": 1},
     **{"pair__minor__left": log2(1 + 128), "pair__minor__right": log2(1 + 12)},
-    **{"pair__distance__left": 0, "pair__distance__right": 1},
     **{"pair__opcode__left": group_of("add"), "pair__opcode__right": group_of("dot")},
     "node__opcode__group": -1,
 }
@@ -209,8 +206,7 @@ def test_sums_and_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def instances_of(choices: list[tuple[np.ndarray, ...]], *, candidates: bool = True) -> Instances:
     """Of the layout graph of the tests, whose convolution and reshape are configurable."""
-    arrays = {**layout_arrays(), "node_config_feat": np.array(choices, np.float32)}
-    arrays["config_runtime"] = np.arange(1, len(choices) + 1)
+    arrays = layout_file(LAYOUT_PROGRAM, (2, 4), choices)
     return instance_table(LayoutContext(graph_of(arrays)), candidates=candidates)
 
 
