@@ -257,18 +257,13 @@ class Program:
             return 2 * written * self.contracted_by_dot(node)
         kernel = self.operands_by_shape[node][2]
         dims = self.tensors[kernel].dims if kernel >= 0 else (1,) * 6
-        features = six(dims)[self.entry(node, "convolution_dim_numbers_kernel_output_feature_dim")]
+        features = [*dims, *[0] * 6][self.entry(node, "convolution_dim_numbers_kernel_output_feature_dim")]
         return 2 * written * prod(dims) / max(1, features)
 
     def contracted_by_dot(self, node: int) -> float:
         """Elements that a dot sums over."""
         shapes = (self.tensors[side].dims if side >= 0 else () for side in self.operands_by_shape[node])
         return split_sizes(*shapes)[2]
-
-
-def six(sizes: Sequence[float]) -> list[float]:
-    """Sizes of six dimensions, 0 for those that do not exist."""
-    return [*map(float, sizes), *[0.0] * (6 - len(sizes))]
 
 
 LOOPS = ("elementwise", "reshape", "transpose", "slice", "broadcast")

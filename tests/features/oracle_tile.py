@@ -1,19 +1,17 @@
 """Tile columns the slow and obvious way: one configuration and one dimension at a time.
 
-The heuristics that find the main node and the tensor walked over follow their description in `tile_context`.
+The main node, what it sums over, and the extents that the bounds divide are handed in: they have tests by hand.
 """
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from math import ceil, gcd, log2, prod
 
 import numpy as np
 
 from tests.features.oracle_configs import Columns
 from tests.features.oracle_layout import placed
-from tests.features.oracle_program import LANES, SUBLANES, Program, Tensor, six
-from xlarank.data.schema import NODE_COLUMN
-from xlarank.features.program.program_context import ProgramContext
+from tests.features.oracle_program import LANES, SUBLANES, Program
+from xlarank.features.tile.tile_context import TileContext
 
 SLOTS = ("kernel", "output", "input")
 WORK_ORDER = ("convolution", "dot", "reduce", "transpose", "slice", "reshape")
@@ -22,8 +20,11 @@ WORK_ORDER = ("convolution", "dot", "reduce", "transpose", "slice", "reshape")
 class TileOracle(Program):
     """A tile graph."""
 
-    def __init__(self, arrays: Mapping[str, np.ndarray], context: ProgramContext) -> None:
+    def __init__(self, arrays: Mapping[str, np.ndarray], context: TileContext) -> None:
         super().__init__(arrays, context)
+        self.main, self.main_operands = context.main, context.main_operands.tolist()
+        self.walked, self.physical, self.depth = context.walked, context.physical, context.depth
+        self.extents = {slot: extents.tolist() for slot, extents in context.extents.items()}
         rows = [tuple(float(entry) for entry in row) for row in arrays["config_feat"]]
         #: Distinct configurations in order of first appearance: slot -> six bounds.
         self.bounds = [
@@ -31,54 +32,7 @@ class TileOracle(Program):
             for row in dict.fromkeys(rows)
         ]
 
-    def entries(self, node: int, first: str, count: int) -> list[int]:
-        at = NODE_COLUMN[first]
-        return [int(entry) for entry in self.feat[node, at : at + count]]
-
-    @cached_property
-    def main(self) -> int:
-        """By class, then by bytes; of several, the last."""
-        for name in WORK_ORDER:
-            nodes = [node for node in self.nodes if self.classes[node] == name]
-            if nodes:
-                return max(nodes, key=lambda node: (self.tensors[node].bytes, node))
-        return max(self.nodes, key=lambda node: (self.tensors[node].bytes, node))
-
-    @cached_property
-    def main_operands(self) -> list[int]:
-        """Larger ones first."""
-        operands = {operand for consumer, operand in self.edges if consumer == self.main}
-        return sorted(operands, key=lambda node: (-self.tensors[node].bytes, node))
-
-    @cached_property
-    def kernel_tensor(self) -> int | None:
-        """A convolution's kernel, a dot's right operand."""
-        kernel = self.operands_by_shape[self.main][2]
-        return kernel if kernel >= 0 and self.classes[self.main] in ("convolution", "dot") else None
-
-    @cached_property
-    def contracted(self) -> list[float]:
-        """Sizes of the dimensions that the main node sums over."""
-        kind, main = self.classes[self.main], self.tensors[self.main]
-        if kind == "convolution" and self.kernel_tensor is not None:
-            (features,) = self.entries(self.main, "convolution_dim_numbers_kernel_output_feature_dim", 1)
-            dims = self.tensors[self.kernel_tensor].dims
-            return [float(size) for number, size in enumerate(dims) if number != features]
-        operands = [self.tensors[node] for node in self.main_operands]
-        if kind == "dot" and operands:
-            return [self.contracted_by_dot(self.main)]
-        if self.opcodes[self.main] == "reduce-window":
-            return [float(size) for size in self.entries(self.main, "window_size_0", 6) if size > 1]
-        if kind == "reduce" and operands:
-            return [operands[0].elements / main.elements]
-        return []
-
-    @cached_property
-    def depth(self) -> float:
-        """Elements summed over for one output element; 0 where nothing is."""
-        return prod(self.contracted) if self.contracted else 0.0
-
-    @cached_property
+    @property
     def reduces_minor(self) -> bool:
         """A reduction whose output is the beginning of its operand's shape, and the minor-most is not in it."""
         if self.opcodes[self.main] != "reduce" or not self.main_operands:
@@ -86,59 +40,6 @@ class TileOracle(Program):
         main, operand = self.tensors[self.main], self.tensors[self.main_operands[0]]
         minor = operand.default[0] if operand.rank else -1
         return minor >= main.rank and operand.dims[: main.rank] == main.dims
-
-    def physical_extents(self, tensor: Tensor) -> list[int]:
-        """Major to minor, the two minor-most in hardware tiles."""
-        sizes = [tensor.dims[dimension] for dimension in tensor.default]
-        multiples = (LANES, SUBLANES, *[1] * len(sizes))
-        return [ceil(size / multiple) for size, multiple in zip(sizes, multiples, strict=False)][::-1]
-
-    @cached_property
-    def most(self) -> list[float]:
-        return [max(row["output"][i] for row in self.bounds) for i in range(6)]
-
-    @cached_property
-    def vectorised(self) -> bool:
-        return any(bound > 0 for row in self.bounds for bound in row["input"])
-
-    @cached_property
-    def walked(self) -> int:
-        """The tensor whose extents admit all bounds and meet most of them; roots (last first), the main node,
-        larger tensors, in this order, where that is no decision."""
-        tensors = [node for node in self.nodes if self.tensors[node].rank > 0]
-        roots = [node for node in tensors if self.entry(node, "is_root") > 0]
-        by_size = sorted(tensors, key=lambda node: (-self.tensors[node].bytes, node))
-        used = max((i + 1 for i in range(6) if self.most[i] > 0), default=0)
-        if self.vectorised:  # a vector tile cuts the result: a root's (last first) or else the main node's
-            for node in [*roots[::-1], self.main]:
-                extents = six(self.tensors[node].dims)
-                if all(most <= extent for most, extent in zip(self.most, extents, strict=True)):
-                    return node
-        best, best_score = self.main, -1
-        for node in [*roots[::-1], self.main, *by_size]:
-            tensor = self.tensors[node]
-            for extents in (self.physical_extents(tensor), list(tensor.dims)):
-                if used > tensor.rank or any(self.most[i] > extents[i] for i in range(tensor.rank)):
-                    continue
-                score = sum(self.most[i] == extents[i] for i in range(tensor.rank)) + (tensor.rank == used)
-                if score > best_score:
-                    best, best_score = node, score
-        return best
-
-    @cached_property
-    def physical(self) -> bool:
-        extents = six(self.physical_extents(self.tensors[self.walked]))
-        return all(most <= extent for most, extent in zip(self.most, extents, strict=True))
-
-    @cached_property
-    def extents(self) -> dict[str, list[float]]:
-        tensor = self.tensors[self.walked]
-        walked = six(self.physical_extents(tensor) if self.physical else tensor.dims)
-        kernel = six(self.contracted)
-        if self.physical:
-            own = self.kernel_tensor
-            kernel = six([] if own is None else self.physical_extents(self.tensors[own]))
-        return {"output": walked, "input": walked, "kernel": kernel}
 
     def tile(self, row: Mapping[str, Sequence[float]], slot: str) -> list[float]:
         """Bounds in force."""

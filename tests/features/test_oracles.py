@@ -21,9 +21,9 @@ from tests.graphs import Arrays, examples
 from xlarank.features.assemble import assemble
 from xlarank.features.layout.estimated_time import FASTEST, EstimatedTime
 from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.program.program_context import ProgramContext
 from xlarank.features.rows import GraphRows
 from xlarank.features.tile.inner_loop import TileInner
+from xlarank.features.tile.tile_context import TileContext
 from xlarank.features.tile.tpu_time import TpuTime
 
 EXHAUSTIVE = pytest.mark.exhaustive
@@ -59,7 +59,7 @@ def compare_layout(arrays: Arrays) -> GraphRows:
 
 def compare_tile(arrays: Arrays) -> TileOracle:
     graph = graph_of(arrays)
-    oracle = TileOracle(arrays, ProgramContext(graph))
+    oracle = TileOracle(arrays, TileContext(graph))
     compare(oracle, assemble(graph))
     return oracle
 
@@ -91,7 +91,7 @@ def test_layouts_of_the_sample(place):
 @given(arrays=st.one_of(FITTING_KERNELS, SCRAMBLED_KERNELS))
 @examples(40)
 def test_kernels(arrays):
-    oracle = TileOracle(arrays, ProgramContext(graph_of(arrays)))
+    oracle = TileOracle(arrays, TileContext(graph_of(arrays)))
     assume(0 not in oracle.tensors[oracle.walked].dims)  # of no bytes nothing is a share; columns are finite
     compare_tile(arrays)
 

@@ -19,6 +19,7 @@ def context_of(nodes, *outputs) -> TileContext:
 
 
 ROOT = {"is_root": 1}
+SIDES = (Node("parameter", (16, 8)), Node("parameter", (8, 64)))
 REDUCTION = (Node("parameter", (32, 1000)), Node("reduce", (32,), (0,), columns=ROOT))
 
 
@@ -33,13 +34,32 @@ def test_what_is_walked_over():
         assert (context.walked, context.physical) == (walked, physical)
         assert [extent for extent in context.extents["output"].tolist() if extent] == extents
     # two bounds, of which one is met by the product [16,64] as by its reshape to [16,64,1]
-    sides = Node("parameter", (16, 8)), Node("parameter", (8, 64))
-    nodes = (*sides, Node("dot", (16, 64), (0, 1)), Node("reshape", (16, 64, 1), (2,), columns=ROOT))
+    nodes = (*SIDES, Node("dot", (16, 64), (0, 1)), Node("reshape", (16, 64, 1), (2,), columns=ROOT))
     assert context_of(nodes, (16, 32), (4, 8)).walked == 2
     # bounds up to [64,512] meet the left operand, but a vector tile cuts the result
     sides = Node("parameter", (64, 512)), Node("parameter", (512, 1024))
     nodes = (*sides, Node("dot", (64, 1024), (0, 1), columns=ROOT))
     assert TileContext(graph_of(tile_file(nodes, [tile_row((8,), (64, 512), (8, 8))]))).walked == 2
+
+
+def test_the_main_node_and_what_it_sums_over():
+    """The costliest operation, then the most bytes, then the last; operands with more bytes first."""
+    vector, image = Node("parameter", (64,)), Node("parameter", (9, 9, 4))
+    columns = {**ROOT, "convolution_dim_numbers_kernel_output_feature_dim": 3}
+    weights = Node("parameter", (3, 3, 4, 16))
+    convolution = Node("convolution", (7, 7, 16), (0, 1), window=(3, 3), columns=columns)
+    for nodes, main, operands, contracted in (
+        ((*SIDES, Node("dot", (16, 64), (0, 1)), Node("add", (16, 16, 64), (2,))), 2, [1, 0], [8]),
+        (REDUCTION, 1, [0], [1000]),
+        ((image, Node("reduce-window", (7, 9, 2), (0,), window=(3, 1, 2))), 1, [0], [3, 2]),
+        ((image, weights, convolution), 2, [1, 0], [3, 3, 4]),
+        ((vector, Node("add", (64,), (0,)), Node("tanh", (64,), (1,)), Node("abs", (8,), (2,))), 2, [1], []),
+    ):
+        context = context_of(nodes, ())
+        assert (context.main, context.main_operands.tolist()) == (main, operands)
+        assert context.contracted[context.contracted > 0].tolist() == contracted
+        assert context.depth == (np.prod(contracted) if contracted else 0)
+    assert TileContext(PRODUCT).extents["kernel"].tolist() == [128, 6, 0, 0, 0, 0], "in hardware tiles"
 
 
 #: 512 x 1024 times 1024 x 768: 64 x 8, 128 x 6 and 64 x 6 hardware tiles; and tanh of 512 x 256, 64 x 2 of them.
