@@ -289,11 +289,10 @@ def test_read_and_stream_give_what_was_saved(next_path, array, fortran, compress
 
 
 def test_reading_takes_little_more_than_the_array_and_streaming_one_block(path):
-    with NpzReader(save_npz(path, {"a": np.zeros((2000, 1000, 18), np.int8)})) as archive:  # 36 MB
-        rows, peak = measured(lambda: sum(len(block) for block in archive.stream("a")))
-    assert rows == 2000 and peak < MODEST
     array = np.zeros((20_000, 140), np.float32)  # 11 MB
     for compressed in (True, False):
         with NpzReader(save_npz(path, {"a": array}, compressed=compressed)) as archive:
+            rows, peak = measured(lambda archive=archive: sum(len(block) for block in archive.stream("a")))
+            assert rows == 20_000 and peak < MODEST
             got, peak = measured(lambda archive=archive: archive.read("a"))
         assert np.array_equal(got, array) and peak < array.nbytes + (5 << 20)
