@@ -62,8 +62,12 @@ def written(folder: Path, text: str = TEXT, name: str = "mine.py") -> Path:
     return path
 
 
+def settings_of(folder: Path, text: str = TEXT) -> FeatureSettings:
+    return FeatureSettings(block_files=load_blocks(written(folder, text)))
+
+
 def test_own_columns_stand_beside_the_others_which_do_not_change(tmp_path: Path) -> None:
-    settings = FeatureSettings(block_files=load_blocks(written(tmp_path)))
+    settings = settings_of(tmp_path)
     plain, rows = assemble(TILE), assemble(TILE, settings)
     assert [*rows.constants.values()][-2:] == [TILE.nodes, 2 * TILE.nodes]
     own = rows.config_columns.index("mine__most__max")
@@ -121,15 +125,15 @@ def own_value(graph: TileGraph, settings: FeatureSettings) -> float:
 
 
 def test_a_worker_gets_the_code_with_the_settings(tmp_path: Path) -> None:
-    settings = FeatureSettings(block_files=load_blocks(path := written(tmp_path)))
-    path.unlink()
+    settings = settings_of(tmp_path)
+    (tmp_path / "mine.py").unlink()
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         assert pool.submit(own_value, TILE, settings).result() == 7.0
 
 
 def test_a_column_of_candidates_alone_moves_in_equal_steps(tmp_path: Path) -> None:
     text = TEXT.replace("np.full((context.configs, 1), 7.0)", "np.arange(context.table.configs)[:, None] * 6.0")
-    settings = FeatureSettings(block_files=load_blocks(written(tmp_path, text)))
+    settings = settings_of(tmp_path, text)
     graph = graph_of(layout_arrays())
     rows = assemble(graph, settings)
     walk = walk_between(graph, rows, settings, 1, 0)
@@ -185,13 +189,12 @@ class Sums(LayoutBlock):
 def test_values_of_another_shape_are_refused(tmp_path: Path, text: str, shapes: str) -> None:
     graph = graph_of(layout_arrays()) if text is SUMS else TILE
     with pytest.raises(BlockError, match=f"gave values of shape .*{shapes}"):
-        assemble(graph, FeatureSettings(block_files=load_blocks(written(tmp_path, text))))
+        assemble(graph, settings_of(tmp_path, text))
 
 
 def test_kinds_that_never_meet_may_share_a_name(tmp_path: Path) -> None:
     text = TEXT.replace("mine__most__max", "bounds__kernel_0__log").replace('("tile", "layout")', '("layout",)')
-    settings = FeatureSettings(block_files=load_blocks(written(tmp_path, text.split("class Size")[0])))
-    assert "bounds__kernel_0__log" in settings.columns("layout")
+    assert "bounds__kernel_0__log" in settings_of(tmp_path, text).columns("layout")
 
 
 def test_files_that_cannot_be_used_together_or_read(tmp_path: Path) -> None:
@@ -205,7 +208,7 @@ def test_files_that_cannot_be_used_together_or_read(tmp_path: Path) -> None:
 def test_errors_of_blocks_name_the_line_and_the_graph(tmp_path: Path) -> None:
     text = TEXT.replace("np.full((context.configs, 1), 7.0)", "[1.0][1]")
     with pytest.raises(BlockError, match=rf"^mine.py, line 10, fails on {re.escape(TILE.name)} \(IndexError"):
-        assemble(TILE, FeatureSettings(block_files=load_blocks(written(tmp_path, text))))
+        assemble(TILE, settings_of(tmp_path, text))
 
 
 def test_an_installed_package_is_found_by_the_name_of_its_entry_point(

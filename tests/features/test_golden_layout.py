@@ -45,16 +45,6 @@ B = (NONE, layout_row((0, 1), (1, 0), (1, 0)), NONE, NONE)
 C = (layout_row((0, 1)), layout_row((0, 1), (0, 1)), layout_row((0, 1), (0, 1), (1, 0)), layout_row((), (0,)))
 D = (NONE, NONE, layout_row((), (1,)), layout_row((0,), (0, 1)))
 
-# How common a row is among the four distinct configurations, node by node:
-#   node 0: unset in A, B, D (3/4), set in C (1/4)
-#   node 2: unset in A, D (2/4), B's and C's row 1/4 each
-#   node 3: unset in A, B (2/4), C's and D's row 1/4 each
-#   node 4: unset in A, B (2/4), C's and D's row 1/4 each
-LOG_A = (log(3 / 4) + 3 * log(1 / 2)) / 4
-LOG_B = (log(3 / 4) + log(1 / 4) + 2 * log(1 / 2)) / 4
-LOG_C = log(1 / 4)
-LOG_D = (log(3 / 4) + log(1 / 2) + 2 * log(1 / 4)) / 4
-
 # Nanoseconds. The dot has 2 * 12 * 128 * 128 operations and moves its output, as padded, x and w, at 61.6 TFLOP/s
 # and 450 GB/s. 0 and 3 have one operation for each of 1536 padded elements, the reshape for each of 1536.
 NS = 1e9 / (2 * 2 * 128 * 128 * 940e6)
@@ -128,10 +118,11 @@ CONFIG = {
     "time__idle__share": tuple(1 - TRUE / time for time in (TIME_A, TIME_B, TIME_C, TIME_A)),
     # 0 and 3 lose 1536 * 28/3 operations each, 0.23 ns or 0.13 % of the 177.8 ns that the default takes.
     "time__slower_nodes__log": (0, 1, 2, 0),
-    "candidates__log_frequency__mean": (LOG_A, LOG_B, LOG_C, LOG_D),
-    # Ranks 0, 1, 2, 3 over 3; ties get the mean of their places.
-    "rank__candidates_log_frequency__mean": (1, 2 / 3, 0, 1 / 3),  # -0.59, -0.77, -1.39, -0.94
-    # 0, 1/4, 1, 2/4 in sixteenths: 0, 4, 16, 8 with mean 7; the mean of squares is 84, less 49 is 35.
+    # C's rows are its own alone, one of four at every node.
+    "candidates__log_frequency__min": (log(1 / 2), log(1 / 4), log(1 / 4), log(1 / 4)),
+    # 0, 1/4, 1, 2/4 are ranks 0, 1, 3 and 2 over 3.
+    "rank__change_nodes_set__share": (0, 1 / 3, 1, 2 / 3),
+    # In sixteenths: 0, 4, 16, 8 with mean 7; the mean of squares is 84, less 49 is 35.
     "zscore__change_nodes_set__share": (-7 / sqrt(35), -3 / sqrt(35), 9 / sqrt(35), 1 / sqrt(35)),
 }
 

@@ -111,14 +111,10 @@ def moved(before: Arrays, now: Arrays) -> list[str]:
     return sorted((old.keys() | new.keys()) - same)
 
 
-@pytest.mark.parametrize("name", SMALL)
-def test_small_graphs_are_as_they_were_frozen(name):
-    assert moved(load(FOLDER / f"{name}.npz"), SMALL[name]()) == [], "see the top of this file"
-
-
-@pytest.mark.parametrize("name", REAL)
-def test_real_files_are_as_they_were_frozen(real_data, name):
-    assert moved(load(FOLDER / f"{name}.npz"), real_snapshot(real_data, name)) == []
+@pytest.mark.parametrize("name", [*SMALL, *REAL])
+def test_columns_are_as_they_were_frozen(name, request):
+    now = SMALL[name]() if name in SMALL else real_snapshot(request.getfixturevalue("real_data"), name)
+    assert moved(load(FOLDER / f"{name}.npz"), now) == [], "see the top of this file"
 
 
 if __name__ == "__main__":
