@@ -1,13 +1,14 @@
-"""What must stay when a graph is written down in another way, and what may move when it changes a little."""
+"""Every column on random graphs: against a slow reference, of graphs written in another way, and at the limits."""
 
 from collections.abc import Sequence
 from fnmatch import fnmatch
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from tests import graphs
 from tests.features.helpers import (
     FITTING_GRAPHS,
     FITTING_KERNELS,
@@ -15,28 +16,103 @@ from tests.features.helpers import (
     SCRAMBLED_GRAPHS,
     SCRAMBLED_KERNELS,
     by_name,
+    fitting_graph,
     graph_of,
     layout_file,
     load,
     tile_file,
+    wrong_columns,
 )
-from tests.graphs import (
-    TILE_PROGRAM,
-    Arrays,
-    Node,
-    examples,
-    layout_arrays,
-    layout_row,
-    relabelled,
-    save_npz,
-    tile_arrays,
-    tile_row,
-)  # fmt: skip
+from tests.features.oracle_layout import LayoutOracle
+from tests.features.oracle_tile import TileOracle
+from tests.graphs import Arrays, Node, examples, layout_row, tile_row
 from xlarank.data.errors import GraphFileError
 from xlarank.data.graph import MAX_ELEMENTS, MAX_FEATURE, read_graph
 from xlarank.data.schema import NODE_COLUMNS
 from xlarank.features.assemble import assemble
+from xlarank.features.layout.estimated_time import FASTEST, EstimatedTime
+from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.rows import GraphRows
+from xlarank.features.tile.inner_loop import TileInner
+from xlarank.features.tile.tile_context import TileContext
+from xlarank.features.tile.tpu_time import TpuTime
+
+EXHAUSTIVE = pytest.mark.exhaustive
+#: Small files with many kinds of configurable nodes; in the last, a reduction has its array last.
+LAYOUTS = [
+    "default/train/dlrm__a",
+    *(pytest.param(place, marks=EXHAUSTIVE) for place in ("random/train/gan__c", "default/train/densenet__b")),
+]
+TILES = (
+    *("train/matmul__a", "train/bmm__c", "train/conv3x3__a", "train/maxpool__a", "train/dwconv3x3__b"),
+    *("train/reduce_mid__b", "test/transpose__b", "valid/bmm_tb__a", "valid/expsum__a", "valid/matmul_ta__b"),
+)
+#: Columns of estimated times, which are worked out by hand in their own tests.
+ESTIMATES = {*TpuTime.columns, *TileInner.columns, *EstimatedTime.columns, FASTEST}
+#: Graphs of `fitting_graph` that are compared.
+SEEDS = 160
+
+
+def compare(oracle: LayoutOracle | TileOracle, features: GraphRows) -> None:
+    """All columns of a graph but the estimates."""
+    expected = {**oracle.config_columns(), **oracle.graph_columns()}
+    unchecked = set(features.columns) - set(expected) - ESTIMATES
+    assert not unchecked, "a column without an independent reference is one nobody checked"
+    assert wrong_columns(features, expected, relative=1e-5, absolute=1e-5) == []
+
+
+def compare_layout(arrays: Arrays) -> GraphRows:
+    graph = graph_of(arrays)
+    features = assemble(graph)
+    compare(LayoutOracle(arrays, LayoutContext(graph)), features)
+    return features
+
+
+def compare_tile(arrays: Arrays) -> TileOracle:
+    graph = graph_of(arrays)
+    oracle = TileOracle(arrays, TileContext(graph))
+    compare(oracle, assemble(graph))
+    return oracle
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", [range(10), pytest.param(range(SEEDS), marks=EXHAUSTIVE)])
+def test_programs_that_make_sense(seeds):
+    """Together all seeds move nearly every column: else the references would agree on zeros."""
+    found = [compare_layout(fitting_graph(seed)) for seed in seeds]
+    if len(found) == SEEDS:
+        moves = np.any([(features.config_values != 0).any(axis=0) for features in found], axis=0)
+        assert moves.mean() > 7 / 8
+
+
+@pytest.mark.slow
+@given(arrays=SCRAMBLED_GRAPHS)
+@examples(15)
+def test_graphs_of_unrelated_shapes(arrays):
+    compare_layout(arrays)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", LAYOUTS)
+def test_layouts_of_the_sample(place):
+    compare_layout(load(SAMPLE / "layout" / "cpu" / f"{place}.npz"))
+
+
+@pytest.mark.slow
+@given(arrays=st.one_of(FITTING_KERNELS, SCRAMBLED_KERNELS))
+@examples(40)
+def test_kernels(arrays):
+    oracle = TileOracle(arrays, TileContext(graph_of(arrays)))
+    assume(0 not in oracle.tensors[oracle.walked].dims)  # of no bytes nothing is a share; columns are finite
+    compare_tile(arrays)
+
+
+@pytest.mark.slow
+def test_tiles_of_the_sample():
+    for place in TILES:
+        oracle = compare_tile(load(SAMPLE / "tile" / "cpu" / f"{place}.npz"))
+        assert not oracle.physical, "the sample counts elements"
+
 
 PER_CONFIG = ("node_config_feat", "config_feat", "config_runtime", "config_runtime_normalizers")
 TILE_FILES = ("train/matmul_bias_relu__b", "train/conv3x3_bias_relu__a", "train/maxpool__a", "valid/expsum__a")
@@ -50,7 +126,7 @@ def matches(name: str, patterns: Sequence[str]) -> bool:
 
 def renumbered(arrays: Arrays, seed: int) -> Arrays:
     """In no topological order."""
-    return relabelled(arrays, np.random.default_rng(seed).permutation(len(arrays["node_feat"])))
+    return graphs.relabelled(arrays, np.random.default_rng(seed).permutation(len(arrays["node_feat"])))
 
 
 def moved_columns(arrays: Arrays, other: Arrays, which: np.ndarray | None = None) -> list[str]:
@@ -121,14 +197,14 @@ def test_tensors_without_elements_scalars_and_the_largest_that_can_be_written_do
         huge = (Node("parameter", dims), Node("dot", dims, (0,), columns=root))
         rows = [[layout_row()], [layout_row(output=(0, 1, 2, 3, 4, 5), kernel=(3,))]]
         assert_numbers(assemble(graph_of(layout_file(huge, (1,), rows))))
-    assert_numbers(assemble(graph_of(tile_file(TILE_PROGRAM, (tile_row(kernel=(2**24,) * 6), tile_row())))))
+    assert_numbers(assemble(graph_of(tile_file(graphs.TILE_PROGRAM, (tile_row(kernel=(2**24,) * 6), tile_row())))))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [14, pytest.param(3, marks=pytest.mark.exhaustive)])
 def test_every_node_column_at_its_limit_gives_finite_columns_or_is_refused(step, tmp_path):
     """Warnings are errors here."""
-    for make in (layout_arrays, tile_arrays):
+    for make in (graphs.layout_arrays, graphs.tile_arrays):
         for value in (MAX_FEATURE * 0.99, -MAX_FEATURE * 0.99):
             read = 0
             for number in range(0, len(NODE_COLUMNS), step):
@@ -136,7 +212,7 @@ def test_every_node_column_at_its_limit_gives_finite_columns_or_is_refused(step,
                 arrays["node_feat"] = arrays["node_feat"].astype(np.float32)
                 arrays["node_feat"][:, number : number + step] = value
                 try:
-                    graph = read_graph(save_npz(tmp_path / "a.npz", arrays))
+                    graph = read_graph(graphs.save_npz(tmp_path / "a.npz", arrays))
                 except GraphFileError:
                     continue
                 read += 1
