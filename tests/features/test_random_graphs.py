@@ -68,13 +68,6 @@ def compare_layout(arrays: Arrays) -> GraphRows:
     return features
 
 
-def compare_tile(arrays: Arrays) -> TileOracle:
-    graph = graph_of(arrays)
-    oracle = TileOracle(arrays, TileContext(graph))
-    compare(oracle, assemble(graph))
-    return oracle
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", [range(10), pytest.param(range(SEEDS), marks=EXHAUSTIVE)])
 def test_programs_that_make_sense(seeds):
@@ -102,15 +95,19 @@ def test_layouts_of_the_sample(place):
 @given(arrays=st.one_of(FITTING_KERNELS, SCRAMBLED_KERNELS))
 @examples(40)
 def test_kernels(arrays):
-    oracle = TileOracle(arrays, TileContext(graph_of(arrays)))
+    graph = graph_of(arrays)
+    oracle = TileOracle(arrays, TileContext(graph))
     assume(0 not in oracle.tensors[oracle.walked].dims)  # of no bytes nothing is a share; columns are finite
-    compare_tile(arrays)
+    compare(oracle, assemble(graph))
 
 
 @pytest.mark.slow
 def test_tiles_of_the_sample():
     for place in TILES:
-        oracle = compare_tile(load(SAMPLE / "tile" / "cpu" / f"{place}.npz"))
+        arrays = load(SAMPLE / "tile" / "cpu" / f"{place}.npz")
+        graph = graph_of(arrays)
+        oracle = TileOracle(arrays, TileContext(graph))
+        compare(oracle, assemble(graph))
         assert not oracle.physical, "the sample counts elements"
 
 
