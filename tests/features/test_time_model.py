@@ -11,7 +11,8 @@ from xlarank.data.graph import read_graph
 from xlarank.data.schema import OPCODE
 from xlarank.features.assemble import assemble
 from xlarank.features.layout.estimated_time import FASTEST, OVER_FASTEST
-from xlarank.features.layout.time_model import TPU_V3, config_times
+from xlarank.features.layout.row_types import LayoutFacts
+from xlarank.features.layout.time_model import KINDS, TPU_V3, TimeModel, config_times
 
 ROLES = ("output_batch", "output_feature", "input_batch", "input_feature")
 ROLES += ("kernel_input_feature", "kernel_output_feature")
@@ -21,27 +22,27 @@ FORWARD, GRADIENT = (0, 3, 0, 3, 2, 3), (2, 3, 3, 0, 0, 3)
 @pytest.mark.parametrize(
     ("image", "kernel", "output", "window", "roles", "rows"),
     [
-        # Feature-minor {3,0}: 96 lanes take 128, the batch of 32 fills its sublanes: 4/3. The kernel supplies the
-        # lanes: with its 64 input features in lanes it takes 128 x 96, with the 96 output features 128 x 64, so
-        # these lie there and the 64 contracted ones stay as they are. Batch-minor {0,3}: 32 take 128 lanes. The
-        # input supplies them: its features in lanes take 128 x 32, its batch 128 x 64, so the features lie there
-        # and are rounded up to 128: 4 * 2.
+        # Feature-minor {3,0}: 96 lanes take 128, the batch of 30 along the sublanes is not padded: 4/3. The kernel
+        # supplies the lanes: with its 64 input features in lanes it takes 128 x 96, with the 96 output features
+        # 128 x 64, so these lie there and the 64 contracted ones stay as they are. Batch-minor {0,3}: 30 take 128
+        # lanes. The input supplies them: its features in lanes take 128 x 32, its batch 128 x 64, so the features
+        # lie there and are rounded up to 128: twice.
         (
-            *((32, 28, 28, 64), (3, 3, 64, 96), (32, 28, 28, 96), (3, 3), FORWARD),
-            [(layout_row((3, 0)), 4 / 3, 4 / 3), (layout_row((0, 3)), 8, 4)],
+            *((30, 28, 28, 64), (3, 3, 64, 96), (30, 28, 28, 96), (3, 3), FORWARD),
+            [(layout_row((3, 0)), 4 / 3, 4 / 3), (layout_row((0, 3)), 128 / 30 * 2, 128 / 30)],
         ),
         # 3 input features take 8; the 64 output features lie along half of the lanes of output and kernel.
         (
             *((32, 32, 32, 3), (3, 3, 3, 64), (32, 32, 32, 64), (3, 3), FORWARD),
             [(layout_row((3, 0)), 2 * 8 / 3, 2)],
         ),
-        # The gradient of a kernel: the batch of 32 is contracted, the window is 14 x 14. {3,2}: 64 take 128 lanes,
+        # The gradient of a kernel: the batch of 36 is contracted, the window is 14 x 14. {3,2}: 64 take 128 lanes,
         # 3 take 8 sublanes. The lanes come from the second operand, which holds 64 features and the batch: batch in
-        # lanes takes 128 x 64, features 128 x 32, so the batch is not rounded. {2,3}: 3 take 128 lanes, and the
-        # input that supplies them lays 32 images along lanes (128 x 4 against 128 x 32): 32 become 128.
+        # lanes takes 128 x 64, features 128 x 40, so the batch is not rounded. {2,3}: 3 take 128 lanes, and the
+        # input that supplies them lays 36 images along lanes (128 x 4 against 128 x 40): 36 become 128.
         (
-            *((32, 16, 16, 3), (32, 14, 14, 64), (3, 3, 3, 64), (14, 14), GRADIENT),
-            [(layout_row((3, 2)), 2 * 8 / 3, 2 * 8 / 3), (layout_row((2, 3)), 128 / 3 * 4, 128 / 3)],
+            *((36, 16, 16, 3), (36, 14, 14, 64), (3, 3, 3, 64), (14, 14), GRADIENT),
+            [(layout_row((3, 2)), 2 * 8 / 3, 2 * 8 / 3), (layout_row((2, 3)), 128 / 3 * 128 / 36, 128 / 3)],
         ),
         # Both orders of the input pad alike, so its own layout decides whether 64 contracted images take 128 lanes.
         (
@@ -66,7 +67,8 @@ def test_a_convolution_by_hand(image, kernel, output, window, roles, rows) -> No
 
 def test_times_of_nodes_add_up_to_the_estimated_time_and_none_is_below_the_fastest() -> None:
     graph = read_graph(SAMPLE / "layout/tpu-estimate/random/valid/unet__a.npz", "layout")
-    rows = assemble(graph, only=[OVER_FASTEST, FASTEST])
+    rows, every = assemble(graph, only=[OVER_FASTEST, FASTEST]), assemble(graph)
+    model = TimeModel(LayoutFacts(graph))
     found = 2 ** (by_name(rows)[OVER_FASTEST].astype(float) + rows.constants[FASTEST])
     for config in range(graph.configs):
         nodes = config_times(graph, config)  # type: ignore[arg-type]
@@ -75,7 +77,12 @@ def test_times_of_nodes_add_up_to_the_estimated_time_and_none_is_below_the_faste
         assert others and all(node.fastest_ns <= node.nanoseconds * (1 + 1e-12) for node in others)
         assert all(node.lanes <= node.tile_lanes and node.tile_lanes % 128 == 0 for node in nodes)
 
-    every = assemble(graph)
+        changes = np.array([node.nanoseconds for node in nodes]) - model.default_ns
+        for number, kind in enumerate(KINDS):
+            change = changes[model.kind == number].sum() / model.default_ns.sum()
+            column = every.columns.index(f"time__{kind}_change__ratio")
+            assert every.matrix()[rows.group[config], column] == pytest.approx(change, abs=1e-6)
+
     assert len(rows.columns) < 20
     for name in rows.columns:
         some, all_rows = (each.matrix()[:, each.columns.index(name)] for each in (rows, every))
