@@ -54,9 +54,9 @@ def test_which_operations_hand_a_layout_on():
         assert ends(chain(node), 0, 2) == NONE, node
     square = chain(Node("transpose", (4, 4), (0,)), dims=(4, 4))
     assert ends(square, 0, 2) == NONE, "a square is turned only where the transpose says how"
-    # dimensions 0, 1 and 2 of what is reduced are 2, 0 and 1 of the parameter
-    cube = chain(turning((16, 4, 8), (0,), 2, 0, 1), dims=(4, 8, 16))
-    assert pairs_of(cube, 0, 2)[1].permutation.tolist() == [[2, 0, 1, 3, 4, 5]]
+    # dimensions 0, 1 and 2 are 2, 0 and 1 of the parameter; then 1, 0 and 2 of those
+    cube = chain(turning((16, 4, 8), (0,), 2, 0, 1), turning((4, 16, 8), (1,), 1, 0, 2), dims=(4, 8, 16))
+    assert pairs_of(cube, 0, 3)[2].permutation.tolist() == [[0, 2, 1, 3, 4, 5]]
 
 
 def test_distance():
@@ -68,6 +68,15 @@ def test_distance():
         assert ends(chain(*["tanh"] * (edges - 1)), 0, edges) == expected, edges
     between = chain("tanh", "tanh")  # a configurable node between stands for itself
     assert ends(between, 0, 2, 3) == [[(3, 2)], [(2, 0)], []]
+
+
+def test_layouts_are_compared_in_the_dimensions_of_the_consumer():
+    """Dimensions 0, 1 and 2 of what the reshape reads are 2, 0 and 1 of the parameter, whose 0,1,2 is its 1,2,0."""
+    nodes = (*chain(turning((16, 4, 8), (0,), 2, 0, 1), dims=(4, 8, 16))[:2], Node("reshape", (16, 32), (1,)))
+    rows = [(layout_row((0, 1, 2)), layout_row(input=order)) for order in ((1, 2, 0), (2, 0, 1))]
+    found = by_name(assemble(graph_of(layout_file(nodes, (0, 2), rows))))
+    assert found["disagreement__agree_2hop__share"].tolist() == [1, 0]
+    assert found["disagreement__clash_2hop__share"].tolist() == [0, 1]
 
 
 SEEDS = range(200, 212)

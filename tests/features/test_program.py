@@ -74,11 +74,8 @@ def test_shapes_tell_the_operands_apart_in_any_order():
 
 def test_between_operands_of_one_shape_the_order_of_the_edges_decides():
     for operands in ((0, 1), (1, 0)):
-        assert slots_of((*given(*[(3, 3, 64, 64)] * 2), convolution(operands, out=(3, 3, 64, 64)))) == (
-            2,
-            *operands,
-        )
-        assert slots_of((*given((32, 32), (32, 32)), Node("dot", (32, 32), operands))) == (2, *operands)
+        for node in (convolution(operands, out=(3, 3, 64, 64)), Node("dot", (32, 32), operands)):
+            assert slots_of((*given(node.dims, node.dims), node)) == (2, *operands)
     # the edges of other nodes in between do not matter
     nodes = (*given((8, 8), (8, 8)), *[Node("add", (8, 8))] * 2)
     mixed = [(2, 0), (3, 2), (2, 1), (3, 0)]
@@ -87,30 +84,25 @@ def test_between_operands_of_one_shape_the_order_of_the_edges_decides():
     assert slots_of(nodes) == (3, 1, 0), "of more than two operands the first two count"
 
 
-def test_one_edge_serves_both_operands_once_a_kernel_layout_is_named():
-    """x * x: the edge list has the pair once."""
-    nodes = (*given((4, 8)), Node("multiply", (4, 8), (0,)))
-    assert slots_of(nodes, layout_row(kernel=(0, 1))) == (1, 0, 0)
-    assert slots_of(nodes, layout_row(), layout_row(kernel=(0,))) == (1, 0, 0), "one configuration is enough"
-    assert slots_of(nodes, layout_row(input=(0, 1))) == (1, 0, -1), "a unary operation has no kernel"
-    assert slots_of((nodes[0], Node("multiply", (4, 8), (0, 0)))) == (1, 0, 0), "two equal edges"
-    for row in (layout_row(), layout_row(input=(0, 1))):
-        assert slots_of(nodes[:1], row) == (0, -1, -1), "without operands there is the output only"
-
-
-def test_what_a_layout_names_outweighs_the_shapes():
-    nodes = (*given((4, 8), (2, 3, 4, 8)), Node("add", (2, 3, 4, 8), (0, 1)))
-    for rows, expected in (
-        ([layout_row(input=(3, 0))], (2, 1, 0)),
-        ([layout_row(kernel=(3, 0))], (2, 0, 1)),
-        ([layout_row(input=(1, 0))], (2, 0, 1)),  # either has it
-        ([layout_row()], (2, 0, 1)),
-        ([layout_row(), layout_row(input=(0,)), layout_row(input=(2,))], (2, 1, 0)),  # one configuration is enough
+def test_layouts_say_more_than_shapes():
+    """x * x has one edge, which serves both operands once a kernel layout is named, be it in one configuration."""
+    square = (*given((4, 8)), Node("multiply", (4, 8), (0,)))
+    added = (*given((4, 8), (2, 3, 4, 8)), Node("add", (2, 3, 4, 8), (0, 1)))
+    # by its shape [2,16,32] is the left operand, but the kernel layout has three dimensions
+    dot = (*given((2, 16, 32), (32, 64)), Node("dot", (2, 16, 64), (0, 1)))
+    for nodes, rows, expected in (
+        (square, [layout_row(), layout_row(kernel=(0,))], (1, 0, 0)),
+        (square, [layout_row(input=(0, 1))], (1, 0, -1)),  # a unary operation has no kernel
+        ((square[0], Node("multiply", (4, 8), (0, 0))), [], (1, 0, 0)),  # two equal edges
+        (square[:1], [layout_row(input=(0, 1))], (0, -1, -1)),  # without operands there is the output only
+        (added, [layout_row(input=(3, 0))], (2, 1, 0)),
+        (added, [layout_row(kernel=(3, 0))], (2, 0, 1)),
+        (added, [layout_row(input=(1, 0))], (2, 0, 1)),  # either has it
+        (added, [layout_row(), layout_row(input=(0,)), layout_row(input=(2,))], (2, 1, 0)),
+        (dot, [], (2, 0, 1)),
+        (dot, [layout_row(kernel=(2, 1, 0))], (2, 1, 0)),
     ):
         assert slots_of(nodes, *rows) == expected
-    # by its shape [2,16,32] is the left operand, but the kernel layout has three dimensions
-    nodes = (*given((2, 16, 32), (32, 64)), Node("dot", (2, 16, 64), (0, 1)))
-    assert slots_of(nodes) == (2, 0, 1) and slots_of(nodes, layout_row(kernel=(2, 1, 0))) == (2, 1, 0)
 
 
 def test_a_reduction_lays_out_its_array_whether_configured_or_not():
