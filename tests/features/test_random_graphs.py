@@ -49,8 +49,8 @@ TILES = (
 )
 #: Columns of estimated times, which are worked out by hand in their own tests.
 ESTIMATES = {*TpuTime.columns, *TileInner.columns, *EstimatedTime.columns, FASTEST}
-#: Graphs of `fitting_graph` that are compared.
-SEEDS = 160
+#: Graphs of `fitting_graph` that are compared; with siblings out of order, and a transpose that turns three ways.
+SEEDS, TELLING = 160, (34, 68)
 
 
 def compare(oracle: LayoutOracle | TileOracle, features: GraphRows) -> None:
@@ -69,7 +69,7 @@ def compare_layout(arrays: Arrays) -> GraphRows:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seeds", [range(10), pytest.param(range(SEEDS), marks=EXHAUSTIVE)])
+@pytest.mark.parametrize("seeds", [(*range(8), *TELLING), pytest.param(range(SEEDS), marks=EXHAUSTIVE)])
 def test_programs_that_make_sense(seeds):
     """Together all seeds move nearly every column: else the references would agree on zeros."""
     found = [compare_layout(fitting_graph(seed)) for seed in seeds]

@@ -134,34 +134,21 @@ def millionths(share: float) -> float:
 #: Of the program and the configurations of `test_golden_layout`, which has 88 KiB: configuration B sets output,
 #: input and kernel of the dot, the input to its default.
 DOT_IN_B = {
-    "node__opcode__group": group_of("dot"),
-    "node__flops__log2": log2(1 + 2 * 12 * 128 * 128),
-    "node__fused__flag": 0,
-    "node__consumer__opcode": group_of("add"),
-    "row__given__count": 3,
-    "output__changed__row": 1,
-    "output__distance__row": 1,
-    "output__contiguity__row": 0,
+    **{"node__opcode__group": group_of("dot"), "node__consumer__opcode": group_of("add")},
+    **{"node__flops__log2": log2(1 + 2 * 12 * 128 * 128), "kernel__share__node": millionths(64 / 88)},
+    **{"output__changed__row": 1, "output__distance__row": 1, "output__contiguity__row": 0},
     "output__kept__row": 0,  # it is stored in any case
-    "kernel__share__node": millionths(64 / 88),
-    "row__input_is_kernel__agrees": 1,
-    "pair__kind__number": -1,
+    **{"row__given__count": 3, "row__input_is_kernel__agrees": 1, "pair__kind__number": -1, "node__fused__flag": 0},
 }
 #: The add runs as a loop with the reshape, so that a fusing compiler stores the other 82 KiB.
 ADD_IN_C = {
-    "near__dot__up": 1,
-    "near__reshape__down": 1,
-    "node__fused__flag": 1,
+    **{"near__dot__up": 1, "near__reshape__down": 1, "node__fused__flag": 1},
     "output__kept__row": millionths(6 / 82),
-    "row__input_is_output__agrees": 1,
-    "row__input_is_kernel__agrees": 0,
+    **{"row__input_is_output__agrees": 1, "row__input_is_kernel__agrees": 0},
 }
 #: What the add's kernel slot, set to {1,0}, and the dot's output, set to {0,1}, say of one tensor in C.
 CLASH_IN_C = {
-    "pair__kind__number": 0,
-    "pair__unlike__flag": 1,
-    "pair__minor_unlike__flag": 1,
-    "pair__turned__flag": 0,
+    **{"pair__kind__number": 0, "pair__unlike__flag": 1, "pair__minor_unlike__flag": 1, "pair__turned__flag": 0},
     **{"pair__given__left": 1, "pair__changed__left": 0, "pair__changed__right": 1, "pair__distance__right": 1},
     **{"pair__minor__left": log2(1 + 128), "pair__minor__right": log2(1 + 12)},
     **{"pair__opcode__left": group_of("add"), "pair__opcode__right": group_of("dot")},
