@@ -157,10 +157,8 @@ OUT = 64 * 128 * 4
 STORED = 64 * 32 * 4 + 32 * 128 * 4 + OUT + OUT + 64 * 4
 #: Nothing set; rows of 128 along the lanes; 64 along the lanes, padded to 128: the bytes double.
 OUTPUTS = {
-    "outputs__all_set__ratio": [0, OUT / STORED, OUT / STORED],
     "outputs__all_padded__ratio": [0, 2 * OUT / STORED, 4 * OUT / STORED],
     "outputs__dot_excess__ratio": [0, 0, 2 * OUT / STORED],
-    "outputs__waste__max": [0, 0, 1],
     "outputs__made_minor_dot_rows__ratio": [0, 0, 4 * OUT / STORED],
     "outputs__read_minor_reduced__ratio": [0, 2 * OUT / STORED, 0],
 }

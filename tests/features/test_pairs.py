@@ -77,6 +77,12 @@ def test_layouts_are_compared_in_the_dimensions_of_the_consumer():
     found = by_name(assemble(graph_of(layout_file(nodes, (0, 2), rows))))
     assert found["disagreement__agree_2hop__share"].tolist() == [1, 0]
     assert found["disagreement__clash_2hop__share"].tolist() == [0, 1]
+    # two readers alike, one of them behind a transpose
+    sides = turning((4, 4), (0,), 1, 0), Node("copy", (4, 4), (0,))
+    nodes = (Node("parameter", (4, 4)), *sides, Node("reshape", (16,), (1,)), Node("reshape", (16,), (2,)))
+    rows = [(layout_row((0, 1)), layout_row(input=(1, 0)), layout_row(input=(1, 0)))]
+    found = by_name(assemble(graph_of(layout_file(nodes, (0, 3, 4), rows))))
+    assert found["disagreement__agree_2hop__share"] == found["disagreement__clash_2hop__share"] == 1 / 2
 
 
 SEEDS = range(200, 212)

@@ -36,6 +36,24 @@ def test_waste_under_other_tiles_than_those_of_a_tpu():
     assert four_rows.tolist() == pytest.approx([8 * 8 / (5 * 6) - 1])
 
 
+def test_fusion_by_hand():
+    def fused(*nodes: Node) -> list[bool]:
+        return ProgramContext(graph_of(layout_file(nodes, [0], [[layout_row()]]))).fused.tolist()
+
+    root, operands = {"is_root": 1.0}, given((8, 8), (8, 8), (8,))
+    loops = Node("add", (8, 8), (0, 1)), Node("dot", (8, 8), (3,)), Node("abs", (8, 8), (4,))
+    stored = [*operands, *loops, Node("negate", (8, 8), (5,), columns=root)]
+    assert fused(*stored)[3:] == [False, False, True, False], "what is no loop needs its operands stored"
+    readers = [Node(opcode, (8, 8), (3,), columns=root) for opcode in ("negate", "abs")]
+    cases = [("negate", (0,), True), ("tanh", (0,), False), ("add", (0, 1), False), ("multiply", (0, 2), True)]
+    for opcode, read, expected in cases:
+        nodes = (*operands, Node(opcode, (8, 8), read), *readers)
+        assert fused(*nodes)[3] is expected, f"two consumers compute {opcode} twice"
+    for opcode, expected in (("negate", True), ("exponential", False)):
+        repeated = Node("broadcast", (64, 8), (3,)), Node("negate", (64, 8), (4,), columns=root)
+        assert fused(*operands, Node(opcode, (8,), (2,)), *repeated)[3] is expected, "repeated by a broadcast"
+
+
 def slots_of(nodes, *rows, edges=None):
     """(output, input, kernel) of the last node, which is the configurable one; one row a configuration."""
     arrays = layout_file(nodes, [len(nodes) - 1], [[row] for row in rows or (layout_row(),)], edges)

@@ -7,7 +7,6 @@ Real files are those that `XLARANK_TEST_DATA` names; without it, their snapshots
 
 import os
 from collections.abc import Callable, Iterable
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -96,16 +95,18 @@ SMALL: dict[str, Callable[[], Arrays]] = {
 }
 
 
-def real_snapshot(root: Path, name: str) -> Arrays:
-    return snapshot([read_graph(root / "npz" / f"{REAL[name]}.npz")])
+def now(name: str, root: Path) -> Arrays:
+    """A snapshot of now; of a file below the root of real ones."""
+    return SMALL[name]() if name in SMALL else snapshot([read_graph(root / "npz" / f"{REAL[name]}.npz")])
 
 
-def moved(before: Arrays, now: Arrays) -> list[str]:
+def moved(before: Arrays, after: Arrays) -> list[str]:
     """Columns that are new, gone or different; all where the number of rows is another one."""
     old, new = (
-        dict(zip(each["names"].item().decode().split("\n"), each["values"], strict=True)) for each in (before, now)
+        dict(zip(each["names"].item().decode().split("\n"), each["values"], strict=True))
+        for each in (before, after)
     )
-    if not np.array_equal(before["distinct"], now["distinct"]):
+    if not np.array_equal(before["distinct"], after["distinct"]):
         return sorted(old)
     same = {name for name in old.keys() & new.keys() if np.allclose(new[name], old[name], rtol=1e-5, atol=1e-6)}
     return sorted((old.keys() | new.keys()) - same)
@@ -113,16 +114,14 @@ def moved(before: Arrays, now: Arrays) -> list[str]:
 
 @pytest.mark.parametrize("name", [*SMALL, *REAL])
 def test_columns_are_as_they_were_frozen(name, request):
-    now = SMALL[name]() if name in SMALL else real_snapshot(request.getfixturevalue("real_data"), name)
-    assert moved(load(FOLDER / f"{name}.npz"), now) == [], "see the top of this file"
+    root = request.getfixturevalue("real_data") if name in REAL else FOLDER
+    assert moved(load(FOLDER / f"{name}.npz"), now(name, root)) == [], "see the top of this file"
 
 
 if __name__ == "__main__":
-    making = {**SMALL}
-    if root := os.environ.get(TEST_DATA):
-        making |= {name: partial(real_snapshot, Path(root), name) for name in REAL}
-    for name, make in making.items():
-        path, now = FOLDER / f"{name}.npz", make()
-        before = load(path) if path.exists() else now
-        print(f"{name}: moved {', '.join(moved(before, now)) or 'nothing'}")
-        np.savez_compressed(path, **now)
+    root = os.environ.get(TEST_DATA, "")
+    for name in (*SMALL, *(REAL if root else ())):
+        path, made = FOLDER / f"{name}.npz", now(name, Path(root))
+        before = load(path) if path.exists() else made
+        print(f"{name}: moved {', '.join(moved(before, made)) or 'nothing'}")
+        np.savez_compressed(path, **made)

@@ -125,15 +125,10 @@ def test_the_time_is_the_longer_of_moving_and_computing_and_a_step_of_the_other(
 
 #: What the families of the sample were written as.
 _FAMILIES = {
-    "convolution": "conv3x3 conv3x3_bias_relu",
-    "convolution strided": "conv3x3_s2",
-    "convolution strided pointwise": "conv1x1_s2",
-    "convolution depthwise": "dwconv3x3 dwconv3x3_bias_relu",
-    "dot": "matmul matmul_bias_relu",
-    "dot left-transposed": "matmul_ta",
-    "dot right-transposed": "matmul_tb",
-    "dot batched": "bmm",
-    "dot batched right-transposed": "bmm_tb",
+    **{"convolution": "conv3x3 conv3x3_bias_relu", "convolution depthwise": "dwconv3x3 dwconv3x3_bias_relu"},
+    **{"convolution strided": "conv3x3_s2", "convolution strided pointwise": "conv1x1_s2"},
+    **{"dot": "matmul matmul_bias_relu", "dot left-transposed": "matmul_ta", "dot right-transposed": "matmul_tb"},
+    **{"dot batched": "bmm", "dot batched right-transposed": "bmm_tb"},
     **{"reduce-window": "maxpool", "reduce": "reduce_mid", "reduce minor": "expsum"},
     **{"elementwise": "swish", "transpose": "transpose"},
 }
