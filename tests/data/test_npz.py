@@ -109,7 +109,6 @@ GARBAGE_HEADERS = {
     "header cut short": b"\x93NUMPY\x01\x00" + struct.pack("<H", 500) + b"{'descr'",
     "version 3": npy(npy_header((5, 140)), bytes(2800), 3),
     "code": npy(b"__import__('os').getcwd()\n"),
-    "longer than numpy trusts": npy(npy_header((5, 140)).rstrip() + b" " * 20_000 + b"\n"),
     # What numpy raises here is TokenError, RecursionError or nothing, not one of its usual errors.
     "open bracket": npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (5, 140\n"),
     "deep brackets": npy(b"(" * 5000 + b"\n"),
@@ -244,9 +243,9 @@ def test_every_damaged_byte_of_a_file_is_refused_or_harmless(path, request):
     """
     arrays = large_arrays()
     raw = archive_of(arrays, STORED)
-    heads = [at for key in arrays for at in range(data_span(raw, key)[0] - 40, data_span(raw, key)[0] + 128)]
-    heads += range(len(raw) - 600, len(raw))
-    places = heads if request.config.option.exhaustive else heads[::5]
+    starts = [data_span(raw, key)[0] for key in arrays]
+    places = [*(at for start in starts for at in range(start - 40, start + 128)), *range(len(raw) - 600, len(raw))]
+    places = places[:: 1 if request.config.option.exhaustive else 5]
     refused = 0
     for at in places:
         path.write_bytes(raw[:at] + bytes([b"('\0\xff"[at % 4]]) + raw[at + 1 :])

@@ -102,10 +102,8 @@ def now(name: str, root: Path) -> Arrays:
 
 def moved(before: Arrays, after: Arrays) -> list[str]:
     """Columns that are new, gone or different; all where the number of rows is another one."""
-    old, new = (
-        dict(zip(each["names"].item().decode().split("\n"), each["values"], strict=True))
-        for each in (before, after)
-    )
+    names = [arrays["names"].item().decode().split("\n") for arrays in (before, after)]
+    old, new = dict(zip(names[0], before["values"], strict=True)), dict(zip(names[1], after["values"], strict=True))
     if not np.array_equal(before["distinct"], after["distinct"]):
         return sorted(old)
     same = {name for name in old.keys() & new.keys() if np.allclose(new[name], old[name], rtol=1e-5, atol=1e-6)}

@@ -36,12 +36,6 @@ def written(path, *graphs: GraphRows, recipe=RECIPE, source=SOURCE):
     return path
 
 
-def read_one(path) -> GraphRows:
-    ((rows, source),) = store.read_rows(path).values()
-    assert source == SOURCE
-    return rows
-
-
 def assert_equal_rows(found: GraphRows, expected: GraphRows) -> None:
     assert (found.name, found.columns) == (expected.name, expected.columns)
     for name in ("graph_values", "config_values", "group", "ids", "runtime", "normalizer"):
@@ -59,7 +53,9 @@ def test_rows_survive_the_file(arrays, data, next_path):
     rows = replace(rows, runtime=runtime, normalizer=normalizer)
     keep = data.draw(st.none() | st.sets(st.integers(0, len(rows) - 1), min_size=1).map(sorted))
     rows = rows if keep is None else rows.take(np.array(keep))
-    assert_equal_rows(read_one(written(next_path(), rows)), rows)
+    ((found, source),) = store.read_rows(written(next_path(), rows)).values()
+    assert_equal_rows(found, rows)
+    assert source == SOURCE
 
 
 def test_kept_rows_bring_all_their_configurations(tmp_path):
