@@ -49,13 +49,11 @@ def logs(*sizes: float) -> tuple[float, ...]:
 #   A: 3200 + 2048 + 6400 = 11648;  B, C: 24576 + 6144 + 16384 = 47104;  D (48 x 256): 12288 + 3072 + 16384 = 31744
 SETS = (4 * 11648, 4 * 47104, 4 * 47104, 4 * 31744)
 ELEMENT_CONFIG = {
-    # As given; B gives nothing, D leaves the columns whole.
-    # In force: 0 is the whole dimension.
+    # In force: 0 is the whole dimension; B gives nothing, D leaves the columns whole.
     "bounds__output_volume__log": logs(32 * 100, 96 * 256, 96 * 256, 48 * 256),
     # 96 / 32 = 3, 96 / 48 = 2; 256 / 100 = 2.56 -> 3.
     "tiles__output_0__log": (log2(3), 0, 0, 1),
     "tiles__output_edge_waste__ratio": (3 * 32 * 3 * 100 / (96 * 256) - 1, 0, 0, 0),
-    "tiles__kernel_edge_waste__ratio": (0, 0, 0, 72 / 64 - 1),  # 64 / 24 = 2.67 -> 3 tiles
     # last0 is the dimension of 256, last1 that of 96.
     "shape__output_last0__ratio": (100 / 256, 1, 1, 1),
     # Registers: 4 rows of ceil(20 / 8) = 3; 96 of 32; 8 of 2; 1 of 1.
@@ -80,7 +78,6 @@ PHYSICAL_CONFIG = {
     "tiles__output_edge_waste__ratio": (0, 0, 6 * 6 * 6 * 2 / 200 - 1, 0),
     "traffic__tile_bytes__log": logs(200 * 4096, 20 * 4096, 36 * 4096, 200 * 4096),
     "traffic__working_set__log": logs(*COPIED),
-    "traffic__total__ratio": (0, 0, log2(12 * 36 / 200), 0),
     "traffic__flops_per_tile__log": logs(200 * 1024, 20 * 1024, 36 * 1024, 200 * 1024),  # one per element
 }
 PHYSICAL_GRAPH = {
@@ -157,6 +154,14 @@ def test_vector_tiles_that_do_not_divide_and_operands_that_no_element_shares():
         (Node("parameter", (64, 32)), Node("reduce", (64,), (0,), columns=ROOT)), tile_row((4,), (8,), (8,))
     )
     assert (loop.chains, loop.loads, loop.depth) == (4, 1, 32)
+
+
+def test_kernels_that_outgrow_the_caches_move_their_bytes_more_slowly():
+    """An element read and one written, 8 bytes, in runs of 256 elements and the time of 64 more."""
+    for elements, speed in ((2**16, 32), (2**18, 12), (2**22, 4)):
+        nodes = Node("parameter", (elements,)), Node("tanh", (elements,), (0,), columns=ROOT)
+        features = assemble(graph_of(tile_file(nodes, [tile_row((), (256,), (8,))])))
+        assert wrong_columns(features, {"estimate__memory__log": log2(8 / speed * 320 / 256)}) == []
 
 
 def test_rows_a_power_of_two_apart_do_not_fit_a_cache():

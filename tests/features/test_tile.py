@@ -21,6 +21,10 @@ def context_of(nodes, *outputs) -> TileContext:
 ROOT = {"is_root": 1}
 SIDES = (Node("parameter", (16, 8)), Node("parameter", (8, 64)))
 REDUCTION = (Node("parameter", (32, 1000)), Node("reduce", (32,), (0,), columns=ROOT))
+THREE = (
+    Node("parameter", (64, 256)),
+    *(Node(opcode, (64, 256), (at,), columns=ROOT) for at, opcode in enumerate(("add", "tanh"))),
+)
 
 
 def test_what_is_walked_over():
@@ -29,6 +33,7 @@ def test_what_is_walked_over():
         (REDUCTION, [(4, 8), (2, 8)], 0, True, [4, 8]),
         (REDUCTION, [(32,), (8,)], 1, False, [32]),  # elsewhere over its result
         (REDUCTION, [(64, 2000)], 1, False, [32]),  # beyond every tensor: elements of the main node
+        (THREE, [(8, 2), (4, 1)], 2, True, [8, 2]),  # of one shape: the last root
     ):
         context = context_of(nodes, *outputs)
         assert (context.walked, context.physical) == (walked, physical)
