@@ -10,11 +10,10 @@ import numpy as np
 
 from tests.features.oracle_configs import Columns
 from tests.features.oracle_layout import placed
-from tests.features.oracle_program import LANES, SUBLANES, Program
+from tests.features.oracle_program import CLASSES, LANES, SUBLANES, Program
 from xlarank.features.tile.tile_context import TileContext
 
 SLOTS = ("kernel", "output", "input")
-WORK_ORDER = ("convolution", "dot", "reduce", "transpose", "slice", "reshape")
 
 
 class TileOracle(Program):
@@ -168,7 +167,6 @@ class TileOracle(Program):
         work = self.tensors[self.main].elements * (self.depth or 1)
         read = sum(self.tensors[node].bytes for node in parameters)
         operands = [self.tensors[node].bytes for node in self.main_operands]
-        kinds = (*WORK_ORDER, "broadcast", "elementwise", "other")
         logs = {
             **{f"extent_{i}": extents[i] for i in range(6)},
             **{
@@ -186,7 +184,7 @@ class TileOracle(Program):
         }
         return {
             **super().graph_columns(),
-            **{f"kernel__is_{name}__flag": self.classes[self.main] == name for name in kinds},
+            **{f"kernel__is_{name}__flag": self.classes[self.main] == name for name in CLASSES},
             **{f"kernel__{what}__log": log2(1 + value) for what, value in logs.items()},
             "kernel__reduces_minor__flag": self.reduces_minor,
             "kernel__physical__flag": self.physical,

@@ -4,7 +4,6 @@ import json
 import multiprocessing
 import pickle
 import re
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from importlib.metadata import EntryPoint, EntryPoints
@@ -51,9 +50,8 @@ class Size(Block):
 
 
 @pytest.fixture(autouse=True)
-def nothing_loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def nothing_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(block_files, "_loaded", {})
-    yield
 
 
 def written(folder: Path, text: str = TEXT, name: str = "mine.py") -> Path:

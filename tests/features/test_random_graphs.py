@@ -38,11 +38,8 @@ from xlarank.features.tile.tile_context import TileContext
 from xlarank.features.tile.tpu_time import TpuTime
 
 EXHAUSTIVE = pytest.mark.exhaustive
-#: Small files with many kinds of configurable nodes; in the last, a reduction has its array last.
-LAYOUTS = [
-    "default/train/dlrm__a",
-    *(pytest.param(place, marks=EXHAUSTIVE) for place in ("random/train/gan__c", "default/train/densenet__b")),
-]
+#: Small files with many kinds of configurable nodes; in the second, a reduction has its array last.
+LAYOUTS = ["default/train/dlrm__a", pytest.param("default/train/densenet__b", marks=EXHAUSTIVE)]
 TILES = (
     *("train/matmul__a", "train/bmm__c", "train/conv3x3__a", "train/maxpool__a", "train/dwconv3x3__b"),
     *("train/reduce_mid__b", "test/transpose__b", "valid/bmm_tb__a", "valid/expsum__a", "valid/matmul_ta__b"),
@@ -104,8 +101,7 @@ def test_kernels(arrays):
 @pytest.mark.slow
 def test_tiles_of_the_sample():
     for place in TILES:
-        arrays = load(SAMPLE / "tile" / "cpu" / f"{place}.npz")
-        graph = graph_of(arrays)
+        arrays, graph = load(path := SAMPLE / "tile" / "cpu" / f"{place}.npz"), read_graph(path)
         oracle = TileOracle(arrays, TileContext(graph))
         compare(oracle, assemble(graph))
         assert not oracle.physical, "the sample counts elements"
