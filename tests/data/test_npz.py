@@ -295,14 +295,3 @@ def test_reading_takes_little_more_than_the_array_and_streaming_one_block(path):
             assert rows == 20_000 and peak < MODEST
             got, peak = measured(lambda archive=archive: archive.read("a"))
         assert np.array_equal(got, array) and peak < array.nbytes + (5 << 20)
-
-
-def test_an_interrupted_stream_leaves_no_file_open(path):
-    """Though somebody keeps the error, which keeps the frames it went through."""
-    path.write_bytes(archive_of({"a": np.zeros((4000, 1000), np.uint8)}, STORED))
-    with NpzReader(path) as archive:
-        file, blocks = archive._zip.fp, archive.stream("a")
-        next(blocks)
-        with pytest.raises(KeyboardInterrupt) as kept:
-            blocks.throw(KeyboardInterrupt)
-    assert file.closed, kept
