@@ -106,12 +106,10 @@ CONFIG = {
     # The outputs by kind, rank and minor-most dimension; the reshape's has no choice. As 0,1: B 2, C 0, 2, 3.
     "types__dot_rank2_minor0__share": (0, 1 / 4, 1 / 4, 0),
     # Violations: a wide tensor as {0,1}; the default violates nothing.
-    "violation__output_largest__share": (0, 1 / 4, 3 / 4, 0),
     "violation__output_sublanes__share": (3 / 4, 2 / 4, 0, 3 / 4),  # 12 rows, where still {1,0}
     # Time: as {1,0} wide outputs are padded by 4/3, as {0,1} by 32/3; the default is the fastest.
     # B turns the dot, C the dot, 0 and 3.
     "time__over_default__log": (0, log2(TIME_B / TIME_A), log2(TIME_C / TIME_A), 0),
-    "time__over_fastest__log": (0, log2(TIME_B / TIME_A), log2(TIME_C / TIME_A), 0),
     "time__dot_change__ratio": (0, (TIME_B - TIME_A) / TIME_A, (TIME_B - TIME_A) / TIME_A, 0),
     "time__other_change__ratio": (0, 0, (TIME_C - TIME_B) / TIME_A, 0),
     "time__node_change__ratio": (0, (TIME_B - TIME_A) / TIME_A, (TIME_B - TIME_A) / TIME_A, 0),
@@ -129,7 +127,6 @@ CONFIG = {
 #: Column -> value of the graph.
 GRAPH = {
     "size__depth__log": log2(1 + 3),  # 4 -> 3 -> 2 -> 0
-    "size__width__max": 2 / 5,  # both parameters stand on level 0
     "size__bytes__log": log2(1 + 88 * 1024),
     # Operands of a node: 0, 0, 2, 1, 1; sorted 0, 0, 1, 1, 2; quantile q stands at place 4 q.
     "degrees__in__std": sqrt((0 + 0 + 4 + 1 + 1) / 5 - (4 / 5) ** 2),

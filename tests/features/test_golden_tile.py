@@ -67,7 +67,6 @@ ELEMENT_GRAPH = {
     "kernel__contracted__log": log2(65),
     # 1572864 multiply-adds over 90112 bytes read and 98304 written
     "kernel__intensity__log": log2(1 + 96 * 64 * 256 / (90112 + 98304)),
-    "kernel__is_dot__flag": 1,
 }
 
 # A copied tile is read and written: twice its 200, 20, 36 and 200 units of 4096 bytes.
@@ -82,8 +81,6 @@ PHYSICAL_CONFIG = {
 }
 PHYSICAL_GRAPH = {
     "kernel__is_transpose__flag": 1,
-    "kernel__extent_0__log": log2(6),
-    "kernel__intensity__log": log2(1 + 1 / 8),  # one per element over 4 bytes read and 4 written
     "kernel__physical__flag": 1,
 }
 

@@ -95,7 +95,6 @@ def test_batches_and_ways_to_add_up_do_not_show(monkeypatch):
     whole = [(graph, assemble(graph).config_values) for graph in graphs]
     for settings in (
         {"_CODES": 1, "_CONFIGS": (1, 1), "_COMBINATIONS": 0},  # of the pairs taken only
-        {"_CODES": 20, "_CONFIGS": (2, 3)},
         {"_SPARSE_NS": 0.0},
         {"_SPARSE_NS": 1e9},
     ):

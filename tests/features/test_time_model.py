@@ -36,6 +36,17 @@ FORWARD, GRADIENT = (0, 3, 0, 3, 2, 3), (2, 3, 3, 0, 0, 3)
             *((32, 32, 32, 3), (3, 3, 3, 64), (32, 32, 32, 64), (3, 3), FORWARD),
             [(layout_row((3, 0)), 2 * 8 / 3, 2)],
         ),
+        # The minor-most dimension of size 1 is skipped: the batch of 32 lies along the lanes as above, 4 * 2.
+        (
+            *((32, 1, 30, 64), (1, 3, 64, 96), (32, 1, 28, 96), (1, 3), FORWARD),
+            [(layout_row((1, 0, 3, 2)), 8, 4)],
+        ),
+        # But a batch of 1 that is supplied by features in lanes is not: 128 lanes, and the features rounded up. The
+        # output itself has 96 features in 128 lanes and 28 positions in 32 sublanes.
+        (
+            *((1, 30, 30, 64), (3, 3, 64, 96), (1, 28, 28, 96), (3, 3), FORWARD),
+            [(layout_row((0, 3)), 128 * 2, 4 / 3 * 32 / 28)],
+        ),
         # The gradient of a kernel: the batch of 36 is contracted, the window is 14 x 14. {3,2}: 64 take 128 lanes,
         # 3 take 8 sublanes. The lanes come from the second operand, which holds 64 features and the batch: batch in
         # lanes takes 128 x 64, features 128 x 40, so the batch is not rounded. {2,3}: 3 take 128 lanes, and the
@@ -50,7 +61,7 @@ FORWARD, GRADIENT = (0, 3, 0, 3, 2, 3), (2, 3, 3, 0, 0, 3)
             [(layout_row((2, 3), (0, 3)), 2 * 2, 2), (layout_row((2, 3), (3, 0)), 2, 2)],
         ),
     ],
-    ids=["forward", "few features", "gradient", "layout of the operand"],
+    ids=["forward", "few features", "size 1", "batch of 1", "gradient", "layout of the operand"],
 )
 def test_a_convolution_by_hand(image, kernel, output, window, roles, rows) -> None:
     """Each row: a layout, the padding of the work, the padding of the output."""
