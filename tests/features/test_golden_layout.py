@@ -105,7 +105,6 @@ CONFIG = {
     "roles__dot_input_contracted_minor_bytes__share": (1, 1, 0, 1),
     # The outputs by kind, rank and minor-most dimension; the reshape's has no choice. As 0,1: B 2, C 0, 2, 3.
     "types__dot_rank2_minor0__share": (0, 1 / 4, 1 / 4, 0),
-    # Violations: a wide tensor as {0,1}; the default violates nothing.
     "violation__output_sublanes__share": (3 / 4, 2 / 4, 0, 3 / 4),  # 12 rows, where still {1,0}
     # Time: as {1,0} wide outputs are padded by 4/3, as {0,1} by 32/3; the default is the fastest.
     # B turns the dot, C the dot, 0 and 3.
