@@ -104,11 +104,6 @@ def tile_row(kernel: Sequence[int] = (), output: Sequence[int] = (), input: Sequ
     return np.array([value for slot in slots for value in slot], np.float32)
 
 
-_PADDING = {
-    f"window_padding_{side}_{what}": value
-    for side in ("low", "high")
-    for what, value in (("0", 1), ("1", 1), ("sum", 2), ("product", 1))
-}
 _ROLES = {"feature_group_count": 1, "batch_group_count": 1} | {
     f"convolution_dim_numbers_{role}": dimension
     for role, dimension in {
@@ -120,13 +115,13 @@ _ROLES = {"feature_group_count": 1, "batch_group_count": 1} | {
 #: A residual convolution block. Node 2 and node 4 are configurable:
 #:
 #:     0 parameter f32[8,32,32,16]  image   \
-#:     1 parameter f32[3,3,16,16]   weights  > 2 convolution f32[8,32,32,16] (3x3, padding 1)
+#:     1 parameter f32[3,3,16,16]   weights  > 2 convolution f32[8,32,32,16] (3x3)
 #:     3 add(2, 0)  f32[8,32,32,16]
 #:     4 reshape(3) f32[8,16384]  root
 LAYOUT_PROGRAM = (
     Node("parameter", (8, 32, 32, 16), columns={"parameter_number": 0}),
     Node("parameter", (3, 3, 16, 16), columns={"parameter_number": 1}),
-    Node("convolution", (8, 32, 32, 16), (0, 1), window=(3, 3), columns=_PADDING | _ROLES),
+    Node("convolution", (8, 32, 32, 16), (0, 1), window=(3, 3), columns=_ROLES),
     Node("add", (8, 32, 32, 16), (2, 0)),
     Node("reshape", (8, 16384), (3,), columns={"is_root": 1}),
 )

@@ -15,7 +15,7 @@ from tests import graphs
 from tests.features.helpers import SCRAMBLED_GRAPHS, SCRAMBLED_KERNELS
 from tests.graphs import Arrays, Node, arrays_of, examples, layout_arrays, layout_row, program_arrays, tile_arrays
 from xlarank.data.errors import GraphFileError
-from xlarank.data.graph import LayoutGraph, TileGraph, read_graph, tensor_ranks
+from xlarank.data.graph import LayoutGraph, read_graph, tensor_ranks
 from xlarank.data.npz import NpzReader
 from xlarank.data.schema import MAX_RANK, NODE_COLUMN, OPCODE
 from xlarank.data.writing import write_graph
@@ -64,7 +64,6 @@ DEFECTS: list[tuple[str, Change, list[str]]] = [
     ("node_feat", lambda a: a[:0], ["node_opcode has shape"]),
     ("node_feat", lambda a: np.hstack([a, a[:, :1]]), ["141"]),
     ("node_feat", np.ravel, ["any, 140"]),
-    ("node_feat", lambda a: a > 0, ["bool"]),
     ("node_opcode", put(1, 121), ["121", "0 to 120"]),
     ("node_opcode", lambda a: a[:-1], ["shape"]),
     ("edge_index", lambda a: np.vstack([a, [[a.max() + 1, 0]]]), ["edge_index holds"]),
@@ -73,7 +72,6 @@ DEFECTS: list[tuple[str, Change, list[str]]] = [
     ("edge_index", put(0, (2, 2)), ["cycle"]),
     ("edge_index", lambda a: np.vstack([a, [[0, 3]]]), ["cycle"]),
     ("config_runtime", lambda a: a / 1e6, ["whole nanoseconds", "1,000,000"]),
-    ("config_runtime", lambda a: a[0], ["()"]),
     ("config_runtime", put(0, 2**63, "u8"), ["9223372036854775808"]),
     # numbers that no tensor has: costs computed from them would be inf and NaN in the stored rows
     ("edge_index", put((0, 1), 2**40 + 1), ["edge_index holds 1099511627777"]),  # in full
@@ -92,20 +90,15 @@ DEFECTS: list[tuple[str, Change, list[str]]] = [
     ("node_config_feat", put((1, 0, 0), 2**40, "i8"), [str(2**40)]),
     ("node_config_feat", lambda a: a[..., :-1], ["17", "18"]),
     ("node_config_feat", lambda a: a[:, :1], ["(6, 1, 18)"]),
-    ("node_config_feat", lambda a: a[:5], ["(5, 2, "]),
     ("node_config_feat", np.asfortranarray, ["Fortran"]),
     ("node_config_feat", row(CONV, 1, output=(3, 3)), ["output layout (3, 3) of node 2", "twice"]),
     ("node_config_feat", row(RESHAPE, 2, output=(2,)), ["output layout (2) of node 4", "rank"]),
-    ("node_config_feat", row(RESHAPE, 2, input=(4,)), ["input layout (4) of node 4", "rank"]),
     ("node_config_feat", row(CONV, 2, kernel=(5, 0)), ["kernel layout (5, 0) of node 2", "rank"]),
     ("node_config_feat", row(CONV, 0, output=(1, -1, 0)), ["output layout (1, 0) of node 2", "-1 before"]),
-    ("config_feat", lambda a: a.astype("f8") + 1e300, ["config_feat"]),
-    ("config_feat", put((0, 3), np.nan), ["nan"]),
     ("config_feat", put((4, 23), -1), ["-1"]),
     ("config_feat", lambda a: a[:, :-1], ["23", "24"]),
     ("config_feat", lambda a: a[:-1], ["(4, 24)"]),
     (NORMALIZERS, put(3, 0), ["holds 0"]),
-    (NORMALIZERS, lambda a: a[1:], ["(4,)"]),
 ]  # fmt: skip
 
 
@@ -165,14 +158,13 @@ DTYPES = {
 
 @pytest.mark.parametrize("kind", GOOD)
 def test_other_spellings_of_the_same_graph_read_the_same(graph_file, kind):
-    plain = read_graph(graph_file(GOOD[kind](), "plain"))
+    plain, arrays = read_graph(graph_file(GOOD[kind](), "plain")), GOOD[kind]()
+    cost = arrays["config_runtime"] / arrays.get(NORMALIZERS, 1)  # one apart beyond 2**24: not through float32
+    assert plain.cost.tolist() == cost.tolist() and plain.runtime.tolist() == arrays["config_runtime"].tolist()
     changes = [(key, lambda a, d=dtype: a.astype(d)) for key, names in DTYPES.items() for dtype in names.split()]
     changes += [(key, np.asfortranarray) for key in ("node_feat", "edge_index", "config_feat")]
-    last = np.arange(5)[:, None] == 4  # minus zeros in one of two equal configurations
-    changes += [
-        ("node_splits", np.ravel),
-        ("config_feat", lambda a: np.where(last & (a == 0), np.float32(-0.0), a)),
-    ]
+    minus = np.where(np.arange(5)[:, None] == 4, np.float32(-1), 1)  # -0.0 in one of two equal configurations
+    changes += [("config_feat", lambda a: np.where(a == 0, minus * 0, a)), ("node_splits", np.ravel)]
     own = [changed(kind, key, change) for key, change in changes if key in GOOD[kind]()]
     own += [{**GOOD[kind](), "notes": np.array(["measured on a Tuesday"]), "scalar": np.float64(3)}]
     names = "node_feat opcode edges runtime cost duplicates.first duplicates.group"
@@ -218,17 +210,6 @@ def test_a_configuration_that_was_not_measured_costs_more_than_any_that_was(grap
     assert (graph.cost[graph.measured] == whole.cost[graph.measured]).all()
     withheld = read_graph(graph_file(changed(kind, "config_runtime", np.zeros_like)))
     assert not withheld.labelled and np.isinf(withheld.cost).all()
-
-
-def test_the_layout_graph_and_the_tile_graph(graph_file):
-    graph = read_graph(graph_file(layout_arrays(), "resnet.2x2.bf16"))
-    assert isinstance(graph, LayoutGraph) and graph.name == "resnet.2x2.bf16"
-    # One apart beyond 2**24: equal if they had been through float32.
-    assert graph.cost.tolist() == [20000003, 20000001, 20000007, 20000002, 40000001, 40000000]
-    assert graph.duplicates.group.tolist() == [0, 1, 2, 1, 3, 4]
-    tile = read_graph(graph_file(tile_arrays()))
-    assert isinstance(tile, TileGraph) and tile.cost.tolist() == [2.0, 1.0, 0.5, 4.0, 1.25]
-    assert tile.duplicates.group.tolist() == [0, 1, 2, 3, 1]
 
 
 @examples(60)
@@ -277,8 +258,7 @@ def test_a_graph_comes_back_and_the_same_arrays_give_the_same_bytes(tmp_path, ar
 
 def test_an_invalid_graph_is_refused_and_the_old_file_stays(tmp_path):
     wrong = [
-        *((key, {key: np.full_like(layout_arrays()[key], 9)}) for key in ("node_config_feat", "node_config_ids")),
-        ("config_runtime", {"config_runtime": -layout_arrays()["config_runtime"]}),
+        ("node_config_feat", {"node_config_feat": np.full_like(layout_arrays()["node_config_feat"], 9)}),
         # `numpy.savez` would pickle it; a file of xlarank holds plain arrays only.
         ("array notes holds Python objects", {"notes": np.array([object()])}),
     ]

@@ -106,57 +106,47 @@ def large_arrays() -> dict[str, np.ndarray]:
 
 GARBAGE_HEADERS = {
     "no magic": b"garbage" * 20,
-    "empty member": b"",
     "header cut short": b"\x93NUMPY\x01\x00" + struct.pack("<H", 500) + b"{'descr'",
-    "header of version 2 cut short": b"\x93NUMPY\x02\x00" + struct.pack("<I", 2**31),
     "version 3": npy(npy_header((5, 140)), bytes(2800), 3),
-    "keys missing": npy(b"{'descr': '<f4'}\n"),
-    "keys not hashable": npy(b"{[1]: '<f4', 'fortran_order': False, 'shape': (5, 140)}\n"),
-    "shape of floats": npy(npy_header("(5.0, 140.0)")),
-    "giant dtype": npy(npy_header((5, 140), "S99999999999")),
     "code": npy(b"__import__('os').getcwd()\n"),
-    "longer than numpy trusts": npy(npy_header((5, 140)).rstrip() + b" " * 20_000 + b"\n"),
     # What numpy raises here is TokenError, RecursionError or nothing, not one of its usual errors.
     "open bracket": npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (5, 140\n"),
     "deep brackets": npy(b"(" * 5000 + b"\n"),
     "product too long to print": npy(npy_header(f"({'9' * 4200}, {'9' * 4200})")),
     # No bytes, as claimed, but no array of numpy either, or one that cannot be divided into values.
     "no rows of any width": npy(npy_header((0, 2**62))),
-    "rows of no width": npy(npy_header((2**62, 0))),
     "truth for a number": npy(npy_header((True, 140)), bytes(560)),
     "many dimensions": npy(npy_header((1,) * 65), bytes(4)),
-    **{f"type {descr}": npy(npy_header((5, 140), descr)) for descr in ("|V0", "|S0", "<U0")},
+    "no width": npy(npy_header((5, 140), "|V0")),
 }
 
 
 def hostile() -> Iterator[tuple[str, bytes, str]]:
     """Name and content of every file that must be refused, and words of the message."""
     valid, feat = archive_of(layout_arrays()), layout_arrays()["node_feat"]
-    pieces = [valid[: int(len(valid) * share)] for share in (0, 0.1, 0.5, 0.999)]
-    for content in (*pieces, b"PK", b"not a zip" * 100, b"\x93NUMPY\x01\x00", b"PK\x05\x06" + bytes(17)):
+    for content in (b"", valid[: len(valid) // 2], valid[:-1], b"not a zip" * 100, b"PK\x05\x06" + bytes(17)):
         yield f"{content[-8:]!r}", content, "alex.npz cannot be opened"
     yield "a lost piece", valid[:200] + valid[400:], ""  # the directory at the end is whole
     yield "no arrays", archive_of({"readme.txt": b"hello"}), "node_feat is missing (found none)"
     large = archive_of(large_arrays())
-    for key, share in (("config_feat", 0.33), ("config_feat", 0.9), ("config_runtime", 0.9)):
+    for key, share in (("config_feat", 0.33), ("config_runtime", 0.9)):
         start, end = data_span(large, key)
         damaged = flipped(large, start + int((end - start) * share), count=300)  # no deflate, or another checksum
         yield f"damage at {share} of {key}", damaged, f"array {key} is damaged"
     # In a stored array nothing but the checksum can see the flipped bit: its last byte stays a legal number.
     # The configurations are checked while they are streamed, and the last block only with its checksum.
     stored = archive_of(layout_arrays(), STORED)
-    for key in ("node_feat", "config_runtime", "node_config_feat"):
+    for key in ("node_feat", "node_config_feat"):
         yield f"a bit of stored {key}", flipped(stored, data_span(stored, key)[1] - 8, mask=1), key
 
-    size, unopened = len(npy_of(layout_arrays()["config_runtime"])), "array node_feat cannot be opened"
+    size = len(npy_of(layout_arrays()["config_runtime"]))
     for name, lie, words in (
         ("config_runtime", {"CRC": 0}, "array config_runtime has an unreadable header (Bad CRC"),
-        ("node_feat", {"flag_bits": 1}, unopened),  # encrypted
+        ("node_feat", {"flag_bits": 1}, "array node_feat cannot be opened"),  # encrypted
         ("node_opcode", {"compress_type": 99}, "array node_opcode is compressed by zip method 99"),
         ("config_runtime", {"file_size": size - 8}, "array config_runtime"),
         ("config_runtime", {"file_size": size + 8}, "array config_runtime"),
-        ("node_feat", {"header_offset": 2**31}, unopened),  # outside the file
-        ("node_feat", {"header_offset": 0}, unopened),  # another member
+        ("node_feat", {"header_offset": 2**31}, "array node_feat cannot be opened"),  # outside the file
         # more than a deflate stream this short can hold
         ("node_feat", {"file_size": 2**32 - 2}, f"array node_feat claims {2**32 - 2:,}"),
     ):
@@ -164,21 +154,18 @@ def hostile() -> Iterator[tuple[str, bytes, str]]:
     lzma = with_member("node_feat", npy_of(feat), zipfile.ZIP_LZMA)
     yield "lzma", lzma, "compressed by zip method 14; expected stored or deflated"
     short = npy(npy_header((5, 140)), bytes(1000))
-    content = with_member("node_feat", short, file_size=len(short) + 1800)
-    yield "ends early", content, "array node_feat is damaged"
+    yield "ends early", with_member("node_feat", short, file_size=len(short) + 1800), "array node_feat is damaged"
 
     for name, text in GARBAGE_HEADERS.items():
         yield name, with_member("node_feat", text), "array node_feat"
     body = feat.tobytes()
     for name, shape, descr, content, words in (
         ("node_feat", (10**9, 140), "<f4", body, "claims shape (1000000000, 140) "),
-        ("config_runtime", (10**12,), "<i8", body, "claims shape "),
         ("node_config_feat", (6, 10**9, 18), "<f4", body, "claims shape "),
         ("node_opcode", (2**62,), "|u1", body, "claims shape "),
         ("node_feat", (5, 140), "<f4", body[:-1], "float32 = 2,800 bytes, but holds 2,799"),
         ("node_feat", (5, 140), "<f4", body + bytes(1), "float32 = 2,800 bytes, but holds 2,801"),
         # node_splits may have any shape that an array can have
-        ("node_splits", (0, 2**62), "<i8", b"", f"shape {(0, 2**62)}, which no array has"),
         ("node_splits", (2**62, 0), "<i8", b"", f"shape {(2**62, 0)}, which no array has"),
         # the right product, so the size alone does not tell
         ("node_feat", (-5, -140), "<f4", body, "has shape (-5, -140)"),
@@ -200,12 +187,13 @@ def test_a_hostile_file_is_refused_by_name_in_a_line_and_takes_no_memory(path, n
 def test_what_is_no_file_is_refused_and_a_missing_array_named(path, graph_file):
     path.write_bytes(archive_of(layout_arrays()))
     assert read_graph(path).nodes == 5
-    assert "cannot be opened" in refusal(path.parent)
-    for other in (path / "b.npz", path.with_name("absent.npz")):
-        assert "does not exist" in refusal(other)
-    assert "x" * 300 in refusal(path.with_name("x" * 300))
     os.mkfifo(path.with_name("pipe"))
-    assert "not a regular file" in refusal(path.with_name("pipe"))
+    for other, words in (
+        *((path.parent, "cannot be opened"), (path.with_name("pipe"), "not a regular file")),
+        *((path / "b.npz", "does not exist"), (path.with_name("absent.npz"), "does not exist")),
+        (path.with_name("x" * 300), "x" * 300),
+    ):
+        assert words in refusal(other)
     for method in (STORED, DEFLATED):  # both sizes are a lie, which agrees with the header
         content, size = npy(npy_header((200_000, 140)), bytes(1000)), 112_000_128
         path.write_bytes(archive_of({"a.npy": content}, method, {"file_size": size, "compress_size": size}))
@@ -255,9 +243,9 @@ def test_every_damaged_byte_of_a_file_is_refused_or_harmless(path, request):
     """
     arrays = large_arrays()
     raw = archive_of(arrays, STORED)
-    heads = [at for key in arrays for at in range(data_span(raw, key)[0] - 40, data_span(raw, key)[0] + 128)]
-    heads += range(len(raw) - 600, len(raw))
-    places = heads if request.config.option.exhaustive else heads[::5]
+    starts = [data_span(raw, key)[0] for key in arrays]
+    places = [*(at for start in starts for at in range(start - 40, start + 128)), *range(len(raw) - 600, len(raw))]
+    places = places[:: 1 if request.config.option.exhaustive else 5]
     refused = 0
     for at in places:
         path.write_bytes(raw[:at] + bytes([b"('\0\xff"[at % 4]]) + raw[at + 1 :])
@@ -300,24 +288,10 @@ def test_read_and_stream_give_what_was_saved(next_path, array, fortran, compress
 
 
 def test_reading_takes_little_more_than_the_array_and_streaming_one_block(path):
-    with NpzReader(save_npz(path, {"a": np.zeros((2000, 1000, 18), np.int8)})) as archive:  # 36 MB
-        rows, peak = measured(lambda: sum(len(block) for block in archive.stream("a")))
-    assert rows == 2000 and peak < MODEST
     array = np.zeros((20_000, 140), np.float32)  # 11 MB
     for compressed in (True, False):
         with NpzReader(save_npz(path, {"a": array}, compressed=compressed)) as archive:
+            rows, peak = measured(lambda archive=archive: sum(len(block) for block in archive.stream("a")))
+            assert rows == 20_000 and peak < MODEST
             got, peak = measured(lambda archive=archive: archive.read("a"))
         assert np.array_equal(got, array) and peak < array.nbytes + (5 << 20)
-
-
-def test_a_stream_that_breaks_off_leaves_no_file_open(path):
-    """Though somebody keeps the error, which keeps the frames it went through: damage, or an interrupt."""
-    raw = archive_of({"a": np.random.default_rng(0).integers(0, 255, (4000, 1000), np.uint8)}, STORED)
-    for content, error in ((flipped(raw, len(raw) // 2), GraphFileError), (raw, KeyboardInterrupt)):
-        path.write_bytes(content)
-        with NpzReader(path) as archive:
-            file, blocks = archive._zip.fp, archive.stream("a")
-            next(blocks)
-            with pytest.raises(error) as kept:
-                blocks.throw(error) if content is raw else list(blocks)
-        assert file.closed, kept

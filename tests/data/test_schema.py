@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.graphs import arrays_of
 from xlarank.data import schema
 from xlarank.data.collection import SAMPLE, SPLITS, discover, find_data_root
-from xlarank.data.graph import LayoutGraph, has_cycle, node_levels, read_graph, structure_hash
+from xlarank.data.graph import has_cycle, node_levels, read_graph, structure_hash
 
 #: Spread over all columns, so that one name too many or too few anywhere is seen. Positions as in the
 #: description of google-research-datasets/tpu_graphs, ids of opcodes as in its hlo_opcode.h.
@@ -69,28 +69,19 @@ def test_every_file_of_the_sample_is_read():
 
 
 def test_every_file_is_read_as_numpy_reads_it(real_data):
-    """Layout physics builds on convolution, dot and reshape alone being configurable; the CPU sample differs."""
     tree = find_data_root(real_data).npz
     files = discover(tree)
     assert {str(file.collection) for file in files} >= {"layout:xla:default", "layout:xla:random", "tile:xla"}
     assert len(files) == len(list(tree.rglob("*.npz"))), "discovery finds every file of the tree"
-    kinds, named = set(), set()
     for file in files:
         graph = read_graph(file.path, file.collection.kind)
         assert (graph.name, graph.labelled) == (file.name, file.split != "test")
         ours = arrays_of(graph)
-        if isinstance(graph, LayoutGraph):
-            of_convolution = graph.opcode[graph.configurable[graph.table.node]] == schema.OPCODE["convolution"]
-            named |= set((graph.table.rows[of_convolution, :6] >= 0).sum(axis=1).tolist())
-            kinds |= set(graph.opcode[graph.configurable].tolist())
-            assert np.diff(graph.table.start).max() <= 64, "a node takes a handful of rows"
         with np.load(file.path) as archive:
             assert set(ours) == set(archive.files)
             assert [name for name, array in ours.items() if not np.array_equal(array, archive[name])] == []
         full = ours.get("config_feat", ours.get("node_config_feat"))
         assert graph.duplicates.distinct == len({config.tobytes() for config in full})
-    assert kinds == {schema.OPCODE["convolution"], schema.OPCODE["dot"], schema.OPCODE["reshape"]}
-    assert named - {0, 4}, "layouts are partial: never assume a permutation"
 
 
 @given(
@@ -116,11 +107,9 @@ def test_levels_are_the_longest_paths_and_nodes_on_or_above_a_cycle_have_none(no
 
 
 def test_a_deep_chain_in_either_numbering():
-    depth = 5000
-    edges = np.stack([np.arange(1, depth + 1), np.arange(depth)], axis=1)
-    assert node_levels(edges, depth + 1).tolist() == list(range(depth + 1))
-    assert not has_cycle(depth - edges, depth + 1)
-    assert has_cycle(np.vstack([depth - edges, [[depth, 0]]]), depth + 1)
+    edges = np.stack([np.arange(1, 5001), np.arange(5000)], axis=1)
+    assert node_levels(edges, 5001).tolist() == list(range(5001))
+    assert not has_cycle(5000 - edges, 5001) and has_cycle(np.vstack([5000 - edges, [[5000, 0]]]), 5001)
 
 
 def test_the_structure_is_that_of_opcodes_and_edges_in_any_order_and_type() -> None:

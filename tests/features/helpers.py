@@ -44,11 +44,8 @@ def wrong_columns(
 ) -> list[str]:
     """Columns of configurations or of the graph whose values are not those expected, with what they are."""
     found: dict[str, object] = {**by_name(features), **constants(features)}
-    return [
-        f"{name}: {found[name]}, expected {values}"
-        for name, values in expected.items()
-        if not np.allclose(found[name], values, rtol=relative, atol=absolute)
-    ]
+    wrong = {n: v for n, v in expected.items() if not np.allclose(found[n], v, rtol=relative, atol=absolute)}
+    return [f"{name}: {found[name]}, expected {values}" for name, values in wrong.items()]
 
 
 def layout_file(

@@ -4,7 +4,6 @@ import json
 import multiprocessing
 import pickle
 import re
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from importlib.metadata import EntryPoint, EntryPoints
@@ -50,9 +49,8 @@ class Size(Block):
 
 
 @pytest.fixture(autouse=True)
-def nothing_loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def nothing_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalogue, "_loaded", {})
-    yield
 
 
 def written(folder: Path, text: str = TEXT, name: str = "mine.py") -> Path:
@@ -61,8 +59,12 @@ def written(folder: Path, text: str = TEXT, name: str = "mine.py") -> Path:
     return path
 
 
+def settings_of(folder: Path, text: str = TEXT) -> FeatureSettings:
+    return FeatureSettings(block_files=load_blocks(written(folder, text)))
+
+
 def test_own_columns_stand_beside_the_others_which_do_not_change(tmp_path: Path) -> None:
-    settings = FeatureSettings(block_files=load_blocks(written(tmp_path)))
+    settings = settings_of(tmp_path)
     plain, rows = assemble(TILE), assemble(TILE, settings)
     assert rows.graph_values[-2:].tolist() == [TILE.nodes, 2 * TILE.nodes]
     own = rows.config_columns.index("mine__most__max")
@@ -120,15 +122,15 @@ def own_value(graph: TileGraph, settings: FeatureSettings) -> float:
 
 
 def test_a_worker_gets_the_code_with_the_settings(tmp_path: Path) -> None:
-    settings = FeatureSettings(block_files=load_blocks(path := written(tmp_path)))
-    path.unlink()
+    settings = settings_of(tmp_path)
+    (tmp_path / "mine.py").unlink()
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         assert pool.submit(own_value, TILE, settings).result() == 7.0
 
 
 def test_a_column_of_candidates_alone_moves_in_equal_steps(tmp_path: Path) -> None:
     text = TEXT.replace("np.full((context.configs, 1), 7.0)", "np.arange(context.table.configs)[:, None] * 6.0")
-    settings = FeatureSettings(block_files=load_blocks(written(tmp_path, text)))
+    settings = settings_of(tmp_path, text)
     graph = graph_of(layout_arrays())
     rows = assemble(graph, settings)
     walk = walk_between(graph, rows, settings, 1, 0)
@@ -143,7 +145,10 @@ def test_a_column_of_candidates_alone_moves_in_equal_steps(tmp_path: Path) -> No
         ("mine__nodes__count", "mine__most__max", "is declared by Most and Size"),
         ('"""A constant."""', "pass", "Size has no docstring"),
         ("A constant.", " ", "Size has no docstring"),
-        ("mine__most__max", "most", "'most' of Most is not named block__what__how"),
+        *(
+            ("mine__most__max", name, f"'{name}' of Most is not named block__what__how")
+            for name in "one one__two one__two__three__four __two__three one____three one__two__".split()
+        ),
         ('"largest bound"', '""', "has no meaning"),
         ("columns = {", "colums = {", "no attribute 'columns'"),
         ('"layout")', '"layouts")', r"kinds \('tile', 'layouts'\)"),
@@ -159,6 +164,36 @@ def test_careless_files_are_refused(tmp_path: Path, old: str, new: str, said: st
         load_blocks(written(tmp_path, TEXT.replace(old, new)))
 
 
+SUMS = """
+from xlarank.features.layout.aggregation import LayoutBlock
+
+class Sums(LayoutBlock):
+    \"\"\"Two sums for one column.\"\"\"
+    columns = {"mine__sum__share": "changed"}
+    def prepare(self, context, aggregation):
+        return aggregation.sum([context.type_changed] * 2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes"),
+    [
+        *((TEXT.replace("(context.configs, 1)", shape), "expected") for shape in ("(3, 1)", "(5, 2)", "(5,)")),
+        (TEXT.replace("[1.0, 2.0]", "[1.0]"), r"\(1,\); expected \(2,\)"),
+        (SUMS, r"\(5, 2\); expected \(5, 1\)"),
+    ],
+)
+def test_values_of_another_shape_are_refused(tmp_path: Path, text: str, shapes: str) -> None:
+    graph = graph_of(layout_arrays()) if text is SUMS else TILE
+    with pytest.raises(BlockError, match=f"gave values of shape .*{shapes}"):
+        assemble(graph, settings_of(tmp_path, text))
+
+
+def test_kinds_that_never_meet_may_share_a_name(tmp_path: Path) -> None:
+    text = TEXT.replace("mine__most__max", "bounds__kernel_0__log").replace('("tile", "layout")', '("layout",)')
+    assert "bounds__kernel_0__log" in settings_of(tmp_path, text).columns("layout")
+
+
 def test_files_that_cannot_be_used_together_or_read(tmp_path: Path) -> None:
     one, two = written(tmp_path), written(tmp_path, TEXT + "X = 1\n", "two.py")
     with pytest.raises(BlockError, match=r"mine.py and two.py .*'mine__most__max' is declared by Most and Most"):
@@ -170,7 +205,7 @@ def test_files_that_cannot_be_used_together_or_read(tmp_path: Path) -> None:
 def test_errors_of_blocks_name_the_line_and_the_graph(tmp_path: Path) -> None:
     text = TEXT.replace("np.full((context.configs, 1), 7.0)", "[1.0][1]")
     with pytest.raises(BlockError, match=rf"^mine.py, line 10, fails on {re.escape(TILE.name)} \(IndexError"):
-        assemble(TILE, FeatureSettings(block_files=load_blocks(written(tmp_path, text))))
+        assemble(TILE, settings_of(tmp_path, text))
 
 
 def test_an_installed_package_is_found_by_the_name_of_its_entry_point(

@@ -26,14 +26,11 @@ w is [128,128] and fits either way; the reshape's 1536 = 12 * 128 lanes are full
 
 from math import hypot, log, log2, sqrt
 
-import numpy as np
 import pytest
 
 from tests.features.helpers import graph_of, layout_file, wrong_columns
 from tests.graphs import Node, layout_row
 from xlarank.features.assemble import assemble
-from xlarank.features.layout.change import groups_of, tied_nodes
-from xlarank.features.layout.layout_context import ROLE_NAMES, LayoutContext
 
 PROGRAM = (
     Node("parameter", (12, 128)),
@@ -47,20 +44,6 @@ A = (NONE, NONE, NONE, NONE)
 B = (NONE, layout_row((0, 1), (1, 0), (1, 0)), NONE, NONE)
 C = (layout_row((0, 1)), layout_row((0, 1), (0, 1)), layout_row((0, 1), (0, 1), (1, 0)), layout_row((), (0,)))
 D = (NONE, NONE, layout_row((), (1,)), layout_row((0,), (0, 1)))
-
-# How common a row is among the four distinct configurations, node by node:
-#   node 0: unset in A, B, D (3/4), set in C (1/4)
-#   node 2: unset in A, D (2/4), B's and C's row 1/4 each
-#   node 3: unset in A, B (2/4), C's and D's row 1/4 each
-#   node 4: unset in A, B (2/4), C's and D's row 1/4 each
-LOG_A = (log(3 / 4) + 3 * log(1 / 2)) / 4
-LOG_B = (log(3 / 4) + log(1 / 4) + 2 * log(1 / 2)) / 4
-LOG_C = log(1 / 4)
-LOG_D = (log(3 / 4) + log(1 / 2) + 2 * log(1 / 4)) / 4
-
-# log2(1 + bytes) of x, dot, add and reshape, and of w; the first summed over the operands of all.
-SMALL, LARGE = log2(1 + 6144), log2(1 + 65536)
-DOWN = (SMALL + LARGE) / 2 + 2 * SMALL
 
 # Nanoseconds. The dot has 2 * 12 * 128 * 128 operations and moves its output, as padded, x and w, at 61.6 TFLOP/s
 # and 450 GB/s. 0 and 3 have one operation for each of 1536 padded elements, the reshape for each of 1536.
@@ -84,16 +67,11 @@ CONFIG = {
     # Unlike the default: B's input 1,0 is the default; D's output 0 is all there is of rank 1, its input 1 is
     # completed to {1,0}, the default; C's kernel 1,0 of the add is the default, B's 1,0 of w is not.
     "change__output_changed__share": (0, 1 / 4, 3 / 4, 0),
-    # All these changes also change the minor-most dimension, and a copy would move single elements.
-    "change__kernel_scattered_bytes__share": (0, 64 / 70, 0, 0),
     "change__nodes_set__share": (0, 1 / 4, 1, 2 / 4),
-    "change__nodes_changed__share": (0, 1 / 4, 1, 1 / 4),
     "change__all_bytes__ratio": (0, 70 / 88, 36 / 88, 6 / 88),  # KiB
     # One shape, two layouts. The dot: output and input are wide (its kernel w is not); B: out 0,1 in 1,0.
     # The add: output, input and kernel are wide; C: out 0,1, in 0,1, kernel 1,0.
     "change__output_unlike_input__share": (0, 1 / 4, 0, 0),
-    # Both set, to one layout: C: out and in 0,1 of the dot and of the add; B: in and kernel 1,0 of the dot.
-    "change__output_set_like_input__share": (0, 0, 2 / 4, 0),
     # Pairs one edge apart (consumer's slot <- producer), all wide, 6144 bytes each:
     #   dot's input <- 0, add's input <- dot, add's kernel <- dot, reshape's input <- add
     #   B: the add's slots are unset ({1,0}), the dot makes 0,1: two mismatches, no clash.
@@ -107,10 +85,7 @@ CONFIG = {
     "disagreement__half_1hop__share": (0, 2 / 4, 0, 1 / 4),
     # The add's two slots both read the dot. C: input 0,1 and kernel 1,0; D: input {1,0} as the unset kernel.
     "siblings__clash__share": (0, 0, 1, 0),
-    # Changed nodes: B {2}, C {0, 2, 3, 4}, D {4}. Of their operands the mean of log2(1 + bytes) is 0 for 0,
-    # the mean of SMALL and LARGE for 2, SMALL for 3 and for 4.
-    "neighbourhood__down_bytes_1hop__share": (0, (SMALL + LARGE) / 2 / DOWN, 1, SMALL / DOWN),
-    # Configurable pairs one edge apart: 0-2, 2-3, 3-4; two edges: 0-3, 2-4.
+    # Changed nodes: B {2}, C {0, 2, 3, 4}, D {4}. Configurable pairs one edge apart: 0-2, 2-3, 3-4.
     "neighbourhood__cut_1hop__share": (0, 2 / 3, 0, 1 / 3),
     "neighbourhood__inside_1hop__share": (0, 0, 1, 0),
     # Once layouts have spread: B: 0 takes the 1,0 that the dot sets, the unset add goes with the dot's 0,1 and
@@ -121,10 +96,7 @@ CONFIG = {
     "propagation__unlike_default__share": (0, 2 / 4, 3 / 4, 1 / 4),
     # Waste of the outputs: 1/3 for each of three wide ones as {1,0}, 29/3 as {0,1}, 0 for the reshape.
     "padding__output_waste__mean": (1 / 4, (1 / 3 + 29 / 3 + 1 / 3) / 4, 29 / 4, 1 / 4),
-    "padding__output_waste__max": (1 / 3, 29 / 3, 29 / 3, 1 / 3),
     "padding__output_waste_change__mean": (0, (28 / 3) / 4, 3 * (28 / 3) / 4, 0),  # 29/3 - 1/3 = 28/3
-    # By kind: the sum of the waste of the outputs of 0 and 3, which are neither convolution, dot nor reshape.
-    "padding__other_output_waste__log": (log2(5 / 3), log2(5 / 3), log2(1 + 58 / 3), log2(5 / 3)),
     # f32 is not packed, but 1536 elements fold into 12 rows of 128, which become 16.
     "packed__output_waste__mean": (1 / 3, (3 / 3 + 29 / 3) / 4, (1 / 3 + 3 * 29 / 3) / 4, 1 / 3),
     # The dot is [12 rows] x [128]: of its output dimension 0 is rows and 1 the right operand's, of x dimension 0
@@ -133,41 +105,32 @@ CONFIG = {
     "roles__dot_input_contracted_minor_bytes__share": (1, 1, 0, 1),
     # The outputs by kind, rank and minor-most dimension; the reshape's has no choice. As 0,1: B 2, C 0, 2, 3.
     "types__dot_rank2_minor0__share": (0, 1 / 4, 1 / 4, 0),
-    # Minor-most sizes: 12 as 0,1, else 128; 1536 of the reshape.
-    # Violations: a wide tensor as {0,1}; the default violates nothing.
-    "violation__output_largest__share": (0, 1 / 4, 3 / 4, 0),
     "violation__output_sublanes__share": (3 / 4, 2 / 4, 0, 3 / 4),  # 12 rows, where still {1,0}
     # Time: as {1,0} wide outputs are padded by 4/3, as {0,1} by 32/3; the default is the fastest.
     # B turns the dot, C the dot, 0 and 3.
     "time__over_default__log": (0, log2(TIME_B / TIME_A), log2(TIME_C / TIME_A), 0),
-    "time__over_fastest__log": (0, log2(TIME_B / TIME_A), log2(TIME_C / TIME_A), 0),
     "time__dot_change__ratio": (0, (TIME_B - TIME_A) / TIME_A, (TIME_B - TIME_A) / TIME_A, 0),
     "time__other_change__ratio": (0, 0, (TIME_C - TIME_B) / TIME_A, 0),
     "time__node_change__ratio": (0, (TIME_B - TIME_A) / TIME_A, (TIME_B - TIME_A) / TIME_A, 0),
     "time__idle__share": tuple(1 - TRUE / time for time in (TIME_A, TIME_B, TIME_C, TIME_A)),
     # 0 and 3 lose 1536 * 28/3 operations each, 0.23 ns or 0.13 % of the 177.8 ns that the default takes.
     "time__slower_nodes__log": (0, 1, 2, 0),
-    # Candidates: see LOG_A ... above. Another candidate differs at a node of frequency n/4 with
-    # probability (4 - n) / 3: A (1 + 2 + 2 + 2) / 3, B (1 + 3 + 2 + 2) / 3, C 4, D (1 + 2 + 3 + 3) / 3.
-    "candidates__log_frequency__mean": (LOG_A, LOG_B, LOG_C, LOG_D),
-    "candidates__hamming__mean": (7 / 12, 8 / 12, 1, 9 / 12),
-    # Ranks 0, 1, 2, 3 over 3; ties get the mean of their places.
-    "rank__candidates_log_frequency__mean": (1, 2 / 3, 0, 1 / 3),  # -0.59, -0.77, -1.39, -0.94
-    # 0, 1/4, 1, 2/4 in sixteenths: 0, 4, 16, 8 with mean 7; the mean of squares is 84, less 49 is 35.
+    # C's rows are its own alone, one of four at every node.
+    "candidates__log_frequency__min": (log(1 / 2), log(1 / 4), log(1 / 4), log(1 / 4)),
+    # 0, 1/4, 1, 2/4 are ranks 0, 1, 3 and 2 over 3.
+    "rank__change_nodes_set__share": (0, 1 / 3, 1, 2 / 3),
+    # In sixteenths: 0, 4, 16, 8 with mean 7; the mean of squares is 84, less 49 is 35.
     "zscore__change_nodes_set__share": (-7 / sqrt(35), -3 / sqrt(35), 9 / sqrt(35), 1 / sqrt(35)),
 }
 
 #: Column -> value of the graph.
 GRAPH = {
     "size__depth__log": log2(1 + 3),  # 4 -> 3 -> 2 -> 0
-    "size__width__max": 2 / 5,  # both parameters stand on level 0
     "size__bytes__log": log2(1 + 88 * 1024),
     # Operands of a node: 0, 0, 2, 1, 1; sorted 0, 0, 1, 1, 2; quantile q stands at place 4 q.
     "degrees__in__std": sqrt((0 + 0 + 4 + 1 + 1) / 5 - (4 / 5) ** 2),
     # The dot multiplies and adds 12 * 128 * 128 times; add and reshape touch 1536 elements each.
     "work__flops__log": log2(1 + 2 * 12 * 128 * 128 + 2 * 1536),
-    "work__intensity__log": log2(1 + 258 * 1536 / (88 * 1024)),
-    "configurable__nodes__share": 4 / 5,
 }
 
 
@@ -175,81 +138,6 @@ def test_columns_are_as_computed_by_hand():
     features = assemble(graph_of(layout_file(PROGRAM, (0, 2, 3, 4), (A, B, C, D, B))))
     assert len(features) == 4, "the repeated configuration has no row"
     assert wrong_columns(features, {**CONFIG, **GRAPH}) == []
-    matrix, names = features.matrix(), features.columns
-    assert (matrix.shape, matrix.dtype) == ((4, len(names)), np.float32)
-    assert matrix[:, names.index("size__depth__ratio")].tolist() == [np.float32(0.6)] * 4, "repeated in front"
-    assert matrix[:, names.index("change__nodes_set__share")].tolist() == [0.0, 0.25, 1.0, 0.5]
-
-
-# Chains -------------------------------------------------------------------------------------------------------
-#
-#     0 parameter    f32[4,8,16]             configurable: P
-#     1 tanh(0)      f32[4,8,16]
-#     2 transpose(1) f32[16,4,8]             dimensions 2, 0, 1
-#     3 reshape(2)   f32[16,32]              configurable: R, keeps 16 and merges 4 x 8
-#     4 copy(0)      f32[4,8,16]
-#     5 reshape(4)   f32[4,8,4,4]            configurable: S, keeps 4 and 8 and splits 16
-#     6 reshape(0)   f32[512]                configurable: T, merges all
-#
-# Every tensor has 512 elements, 2048 bytes, and is row major by default. T takes what P makes (one edge), S over
-# a copy (two), R over a tanh and a transpose (three). Dimensions 0, 1, 2 of R's input are 2, 0, 1 of P.
-#
-#     configuration   P         R (input)   S (input)   T (input)
-#     A               -         -           -           -
-#     B               0,1,2     1,2,0       -           -
-#     C               -         0,2,1       0,1,2       2,0,1
-#     D               0,1,2     2,1,0       0,2,1       0,1,2
-
-CHAINS = (
-    Node("parameter", (4, 8, 16)),
-    Node("tanh", (4, 8, 16), (0,)),
-    Node("transpose", (16, 4, 8), (1,), columns={"dimensions_0": 2, "dimensions_1": 0, "dimensions_2": 1}),
-    Node("reshape", (16, 32), (2,)),
-    Node("copy", (4, 8, 16), (0,)),
-    Node("reshape", (4, 8, 4, 4), (4,)),
-    Node("reshape", (512,), (0,)),
-)
-CHOICES = (
-    (NONE, NONE, NONE, NONE),
-    (layout_row((0, 1, 2)), layout_row((), (1, 2, 0)), NONE, NONE),
-    (NONE, layout_row((), (0, 2, 1)), layout_row((), (0, 1, 2)), layout_row((), (2, 0, 1))),
-    (layout_row((0, 1, 2)), layout_row((), (2, 1, 0)), layout_row((), (0, 2, 1)), layout_row((), (0, 1, 2))),
-)
-
-#: Column -> values of A, B, C, D.
-CHAINED = {
-    # T and P. B: only P is set; C: only T; D: both, alike.
-    "disagreement__half_1hop__share": (0, 1, 1, 0),
-    # S and P. D: 0,2,1 against 0,1,2.
-    "disagreement__half_2hop_bytes__share": (0, 1, 1, 0),
-    "disagreement__clash_2hop_bytes__share": (0, 0, 0, 1),
-    # R and P. P's 0,1,2 are R's 1,2,0: B agrees. P's default 2,1,0 are R's 0,2,1: no mismatch in C, but one in
-    # A, where R is 2,1,0 by default. D: 2,1,0 against 1,2,0.
-    "disagreement__agree_3hop__share": (0, 1, 0, 0),
-    "disagreement__mismatch_3hop__share": (1, 0, 0, 1),
-    # The mismatches at any distance over 3 times 2048 bytes.
-    "disagreement__consumer_reshape_bytes__share": (1 / 3, 2 / 3, 2 / 3, 2 / 3),
-    # R does not spread through its transpose. B: T and S request nothing, P is as set. C: P takes the larger key of
-    # S's 0,1,2 (1 + 2 * 7 + 3 * 49 = 162) and T's 2,0,1 (3 + 1 * 7 + 2 * 49 = 108), T is left with a copy.
-    # D: S's copy of two.
-    "propagation__copies__share": (0, 0, 1 / 2, 1 / 2),
-    # Where a copy from 2,1,0 keeps runs of dimension 2 together: 16 of 512 elements, log 4 / 9. C: T; nothing
-    # stays in R's 0,2,1 and S's 0,1,2. B: R's 1,2,0. D: S and T, while R is set to its default.
-    "change__input_scattered_bytes__share": (0, 1 / 3, (1 + 1 + 5 / 9) / 3, 2 / 3),
-    # By default minor-most: R's 8 is merged, S's 16 split, T's merged.
-    "roles__reshape_input_merged_minor__share": (2 / 3, 2 / 3, 1 / 3, 2 / 3),
-}
-
-CHAIN_GRAPH = {
-    # node_splits 0, 4, 7: computations of 4 and 3 nodes.
-    "computations__all__log": log2(1 + 2),
-    "work__flops__log": log2(1 + 6 * 512),  # the parameter is free
-}
-
-
-def test_columns_of_the_chains():
-    arrays = {**layout_file(CHAINS, (0, 3, 5, 6), CHOICES), "node_splits": np.array([[0, 4, 7]])}
-    assert wrong_columns(assemble(graph_of(arrays)), {**CHAINED, **CHAIN_GRAPH}) == []
 
 
 #: A product of [64,32] and [32,128] in f32, doubled, then added up along its rows. Nothing of it is fused away: the
@@ -265,11 +153,8 @@ OUT = 64 * 128 * 4
 STORED = 64 * 32 * 4 + 32 * 128 * 4 + OUT + OUT + 64 * 4
 #: Nothing set; rows of 128 along the lanes; 64 along the lanes, padded to 128: the bytes double.
 OUTPUTS = {
-    "outputs__all_set__ratio": [0, OUT / STORED, OUT / STORED],
     "outputs__all_padded__ratio": [0, 2 * OUT / STORED, 4 * OUT / STORED],
     "outputs__dot_excess__ratio": [0, 0, 2 * OUT / STORED],
-    "outputs__dot_own_excess__ratio": [0, 0, OUT / STORED],
-    "outputs__waste__max": [0, 0, 1],
     "outputs__made_minor_dot_rows__ratio": [0, 0, 4 * OUT / STORED],
     "outputs__read_minor_reduced__ratio": [0, 2 * OUT / STORED, 0],
 }
@@ -286,7 +171,7 @@ OF_OUTPUTS = {
 
 def test_a_set_output_and_its_region():
     graph = graph_of(layout_file(REDUCED, [2], [[NONE], [layout_row(output=(1, 0))], [layout_row(output=(0, 1))]]))
-    features, regions = assemble(graph), LayoutContext(graph).regions
+    features = assemble(graph)
     assert wrong_columns(features, OUTPUTS) == []
     table = features.instances.value
     rows = table.values[table.row_instance[table.codes[:, 0].astype(int)]]
@@ -294,45 +179,3 @@ def test_a_set_output_and_its_region():
     assert {name: values.tolist() for name, values in found.items()} == {
         name: pytest.approx(values, rel=1e-6) for name, values in OF_OUTPUTS.items()
     }
-    region = regions.of[2]
-    assert region == regions.of[3] and len({*regions.of.tolist()}) == 4
-    assert (regions.tensors[region], regions.makers[region], regions.bytes[region]) == (2, 1, 2 * OUT)
-    made = {(ROLE_NAMES[role], int(dim)) for role, dim in np.argwhere(regions.made[region])}
-    assert made == {("dot_rows", 0), ("dot_contracted", 1)}  # contracted stands for the right operand's
-    assert regions.reduced[region].tolist() == [False, True, False, False, False, False]
-    assert not regions.read[region].any(), "the reduction is not configurable"
-    nodes = (Node("parameter", (64, 128)), Node("reshape", (8192,), (0,)), Node("negate", (8192,), (1,)))
-    regions = LayoutContext(graph_of(layout_file(nodes, [1], [[NONE]]))).regions
-    assert regions.of[0] != regions.of[1] == regions.of[2], "none crosses a change of shape"
-
-
-#: Nodes 3 and 4 are tied: 1000 and 4096 along the lanes pad less than 32. Of node 5 the other order does
-#: (4096 x 1000 elements against 4096 x 1024). Bytes of the outputs: 128,000, 524,288, 16,384,000, 128,000.
-TIED = (
-    Node("parameter", (32, 4096)),
-    Node("parameter", (4096, 1000)),
-    Node("parameter", (32, 1000)),
-    Node("dot", (32, 1000), (0, 1)),
-    Node("dot", (32, 4096), (1, 2)),
-    Node("dot", (4096, 1000), (0, 2)),
-    Node("reshape", (32, 10, 100), (3,)),
-)
-TOTAL = 128_000 + 524_288 + 16_384_000 + 128_000
-TIED_CHOICES = (
-    (NONE, NONE, NONE, NONE),
-    (layout_row((0, 1)), NONE, NONE, NONE),  # half of the first group turned
-    (layout_row((1, 0)), layout_row((1, 0)), layout_row((1, 0)), layout_row((2, 1, 0))),  # the second group turned
-)
-GROUPS = {
-    "groups__set__share": (0, (1 / 2) / 3, 1),
-    "groups__turned__share": (0, (1 / 2) / 3, 1 / 3),
-    "groups__turned_bytes__share": (0, 128_000 / TOTAL, 16_384_000 / TOTAL),
-    "groups__dot_turned__share": (0, (1 / 2) / 2, 1 / 2),
-    "groups__reshape_set_bytes__share": (0, 0, 128_000 / TOTAL),
-}
-
-
-def test_three_groups_by_hand():
-    graph = graph_of(layout_file(TIED, (3, 4, 5, 6), TIED_CHOICES))
-    assert groups_of(tied_nodes(LayoutContext(graph))).tolist() == [0, 0, 1, 2]
-    assert wrong_columns(assemble(graph), GROUPS) == []

@@ -21,35 +21,23 @@ is a tile of 8 * 128 * 4 = 4096 bytes.
 
 from math import log2
 
-import numpy as np
-
-from tests.features.helpers import constants, graph_of, tile_file, wrong_columns
+from tests.features.helpers import graph_of, tile_file, wrong_columns
 from tests.graphs import Node, tile_row
 from xlarank.features.assemble import assemble
 from xlarank.features.tile.inner_loop import InnerLoop
 from xlarank.features.tile.tile_context import TileContext
 
-MATMUL = (
-    Node("parameter", (96, 64), columns={"parameter_number": 0}),
-    Node("parameter", (64, 256), columns={"parameter_number": 1}),
-    Node("dot", (96, 256), (0, 1), columns={"is_root": 1}),
-)
+ROOT = {"is_root": 1}
+MATMUL = (Node("parameter", (96, 64)), Node("parameter", (64, 256)), Node("dot", (96, 256), (0, 1), columns=ROOT))
 MATMUL_CONFIGS = (
     tile_row(output=(32, 100), kernel=(16,), input=(4, 20)),
     tile_row(),
     tile_row(output=(96, 256), kernel=(64,), input=(8, 16)),
     tile_row(output=(48, 0), kernel=(24,), input=(1, 8)),
 )
-COPY = (
-    Node("parameter", (32, 5, 5, 256)),
-    Node("copy", (32, 5, 5, 256), (0,), layout=(3, 0, 2, 1), columns={"is_root": 1}),
-)
-COPY_CONFIGS = (
-    tile_row(output=(5, 5, 4, 2)),
-    tile_row(output=(1, 5, 4, 1)),
-    tile_row(output=(2, 3, 3, 2)),
-    tile_row(),
-)
+SHAPE = (32, 5, 5, 256)
+COPY = (Node("parameter", SHAPE), Node("copy", SHAPE, (0,), layout=(3, 0, 2, 1), columns=ROOT))
+COPY_CONFIGS = [tile_row(output=output) for output in ((5, 5, 4, 2), (1, 5, 4, 1), (2, 3, 3, 2), ())]
 
 
 def logs(*sizes: float) -> tuple[float, ...]:
@@ -61,31 +49,24 @@ def logs(*sizes: float) -> tuple[float, ...]:
 #   A: 3200 + 2048 + 6400 = 11648;  B, C: 24576 + 6144 + 16384 = 47104;  D (48 x 256): 12288 + 3072 + 16384 = 31744
 SETS = (4 * 11648, 4 * 47104, 4 * 47104, 4 * 31744)
 ELEMENT_CONFIG = {
-    # As given; B gives nothing, D leaves the columns whole.
-    # In force: 0 is the whole dimension.
+    # In force: 0 is the whole dimension; B gives nothing, D leaves the columns whole.
     "bounds__output_volume__log": logs(32 * 100, 96 * 256, 96 * 256, 48 * 256),
     # 96 / 32 = 3, 96 / 48 = 2; 256 / 100 = 2.56 -> 3.
     "tiles__output_0__log": (log2(3), 0, 0, 1),
     "tiles__output_edge_waste__ratio": (3 * 32 * 3 * 100 / (96 * 256) - 1, 0, 0, 0),
-    "tiles__kernel_edge_waste__ratio": (0, 0, 0, 72 / 64 - 1),  # 64 / 24 = 2.67 -> 3 tiles
     # last0 is the dimension of 256, last1 that of 96.
     "shape__output_last0__ratio": (100 / 256, 1, 1, 1),
-    "shape__skew__log": (log2(100 / 32), log2(256 / 96), log2(256 / 96), log2(256 / 48)),
-    "shape__input_last0_mod16__share": (4 / 16, 0, 0, 8 / 16),  # 20, 256, 16, 8
     # Registers: 4 rows of ceil(20 / 8) = 3; 96 of 32; 8 of 2; 1 of 1.
     "shape__input_registers__log": (log2(12), log2(96 * 32), log2(16), 0),
     "traffic__working_set__log": logs(*SETS),
     # 9, 1, 1 and 2 tiles; the least possible is the one tile of B and C.
     "traffic__total__log": logs(9 * SETS[0], SETS[1], SETS[2], 2 * SETS[3]),
     "traffic__total__ratio": (log2(9 * SETS[0] / SETS[1]), 0, 0, log2(2 * SETS[3] / SETS[1])),
-    "rank__bounds_output_volume__log": (0, 5 / 6, 5 / 6, 1 / 3),  # 3200, twice 24576 (places 2 and 3), 12288
 }
 ELEMENT_GRAPH = {
     "kernel__contracted__log": log2(65),
     # 1572864 multiply-adds over 90112 bytes read and 98304 written
     "kernel__intensity__log": log2(1 + 96 * 64 * 256 / (90112 + 98304)),
-    "kernel__parameters__log": log2(1 + 2),
-    "kernel__is_dot__flag": 1,
 }
 
 # A copied tile is read and written: twice its 200, 20, 36 and 200 units of 4096 bytes.
@@ -93,62 +74,19 @@ COPIED = (2 * 200 * 4096, 2 * 20 * 4096, 2 * 36 * 4096, 2 * 200 * 4096)
 PHYSICAL_CONFIG = {
     "bounds__output_volume__log": logs(200, 20, 36, 200),
     "tiles__output_0__log": (0, log2(5), log2(3), 0),  # 5 / 2 = 2.5 -> 3
-    "tiles__output_3__log": (0, 1, 0, 0),
     "tiles__output_edge_waste__ratio": (0, 0, 6 * 6 * 6 * 2 / 200 - 1, 0),
     "traffic__tile_bytes__log": logs(200 * 4096, 20 * 4096, 36 * 4096, 200 * 4096),
     "traffic__working_set__log": logs(*COPIED),
-    "traffic__total__ratio": (0, 0, log2(12 * 36 / 200), 0),
     "traffic__flops_per_tile__log": logs(200 * 1024, 20 * 1024, 36 * 1024, 200 * 1024),  # one per element
-    "traffic__right_panel__log": (0, 0, 0, 0),
 }
 PHYSICAL_GRAPH = {
     "kernel__is_transpose__flag": 1,
-    "kernel__extent_0__log": log2(6),
-    "kernel__extent_last0__log": log2(3),
-    "kernel__contracted__log": 0,
-    "kernel__intensity__log": log2(1 + 1 / 8),  # one per element over 4 bytes read and 4 written
     "kernel__physical__flag": 1,
 }
 
-#: A product in hardware tiles: [256,512] x [512,1024], its output 32 x 8 tiles. Bounds 4,2 are m = 4 * 8 rows
-#: and n = 2 * 128 columns; K = 512 elements of 4 bytes.
-PHYSICAL_MATMUL = (
-    Node("parameter", (256, 512), columns={"parameter_number": 0}),
-    Node("parameter", (512, 1024), columns={"parameter_number": 1}),
-    Node("dot", (256, 1024), (0, 1), columns={"is_root": 1}),
-)
-LEFT, RIGHT, WRITTEN = 4 * 32 * 512, 4 * 512 * 256, 4 * 32 * 256
-PHYSICAL_MATMUL_CONFIG = {
-    "traffic__tile_bytes__log": (WRITTEN,),
-    "traffic__left_panel__log": (LEFT,),
-    "traffic__right_panel__log": (RIGHT,),
-    "traffic__working_set__log": (WRITTEN + LEFT + RIGHT,),
-    "traffic__total__log": (8 * 4 * (WRITTEN + LEFT + RIGHT),),
-    "traffic__flops_per_tile__log": (32 * 256 * 512,),
-}
-
-
-def kernel(nodes, configs):
-    return assemble(graph_of(tile_file(nodes, configs)))
-
-
-def test_columns_of_kernels_in_elements_and_in_hardware_tiles():
-    for features, expected in (
-        (kernel(MATMUL, MATMUL_CONFIGS), {**ELEMENT_CONFIG, **ELEMENT_GRAPH}),
-        (kernel(COPY, COPY_CONFIGS), {**PHYSICAL_CONFIG, **PHYSICAL_GRAPH}),
-    ):
-        assert wrong_columns(features, expected, absolute=1e-6) == []
-    product = kernel(PHYSICAL_MATMUL, (tile_row(output=(32, 8)), tile_row(output=(4, 2))))
-    assert constants(product)["kernel__physical__flag"] == 1
-    expected = {name: logs(*values) for name, values in PHYSICAL_MATMUL_CONFIG.items()}
-    assert wrong_columns(product.take(np.array([1])), expected, absolute=1e-6) == []
-
-
-# The innermost loop and the estimate of the time ----------------------------------------------------------------
-#
-# The product above, K = 64, with its four vector tiles m x n. A register holds 8 elements; rows of the right side
-# lie 256 * 4 / 64 = 16 lines apart. 64 of them do not fit the first cache (64 / gcd(64, 16) = 4 sets of 8), but the
-# second (1024 / 16 = 64 sets of 8): 2 cycles a line.
+# The innermost loop and the estimate of the time: the product above, K = 64, with its four vector tiles m x n. A
+# register holds 8 elements; rows of the right side lie 256 * 4 / 64 = 16 lines apart. 64 of them do not fit the
+# first cache (64 / gcd(64, 16) = 4 sets of 8), but the second (1024 / 16 = 64 sets of 8): 2 cycles a line.
 #
 #     configuration   m x n     registers a row, in all   loads      lines   spilled
 #     A               4 x 20    3, 12                     4 + 3      2       12 + 3 + 1 < 16
@@ -169,7 +107,7 @@ COMPUTING = tuple(8 * cycles for cycles in CYCLES)
 #: 98304 bytes written and 90112 read for 24576 elements at 32 bytes a cycle; a run costs another 64 elements.
 RUNS = (100, 256 * 96, 256 * 96, 256 * 48)
 MEMORY = tuple(188416 / 24576 / 32 * (1 + 64 / run) for run in RUNS)
-EXPECTED = {
+INNER = {
     "inner__lanes__share": (20 / 24, 1, 1, 1),
     "inner__odd__log": (log2(5), 0, 0, 0),  # 20 = 4 * 5
     "inner__chains__log": (0, 0, 0, 3),
@@ -184,20 +122,43 @@ EXPECTED = {
 }
 
 
-def loop_of(nodes, *configs):
+def test_columns_of_kernels_in_elements_and_in_hardware_tiles():
+    for arrays, expected in (
+        (tile_file(MATMUL, MATMUL_CONFIGS), {**ELEMENT_CONFIG, **ELEMENT_GRAPH, **INNER}),
+        (tile_file(COPY, COPY_CONFIGS), {**PHYSICAL_CONFIG, **PHYSICAL_GRAPH, **dict.fromkeys(INNER, 0)}),
+    ):
+        assert wrong_columns(assemble(graph_of(arrays)), expected, absolute=1e-6) == []
+
+
+def loop_of(nodes, *configs) -> InnerLoop:
     return InnerLoop(TileContext(graph_of(tile_file(nodes, configs))))
 
 
-def test_the_innermost_loop_of_a_product():
-    assert wrong_columns(kernel(MATMUL, MATMUL_CONFIGS), EXPECTED, absolute=1e-6) == []
-    assert wrong_columns(kernel(COPY, COPY_CONFIGS), dict.fromkeys(EXPECTED, 0)) == [], (
-        "TPU files have no vector tile"
-    )
-    # 8 columns do not divide 100, 8 rows do not divide 36: 8 multiply-adds after each other, 4 cycles each
+def test_vector_tiles_that_do_not_divide_and_operands_that_no_element_shares():
+    # 8 columns do not divide 100, 8 rows do not divide 36: 8 multiply-adds after each other, 4 cycles each;
+    # otherwise (8 + 1) / 2 cycles to load a step
     tiles = [tile_row(output=output, input=(8, 8)) for output in ((32, 100), (36, 64), (32, 64))]
     loop = loop_of(MATMUL, *tiles)
-    assert loop.divides.tolist() == [0, 0, 1]
-    assert loop.cycles.tolist() == [32, 32, 4.5 * 8 / 64]  # (8 + 1) / 2 cycles to load a step
+    assert (loop.divides.tolist(), loop.cycles.tolist()) == ([0, 0, 1], [32, 32, 4.5 * 8 / 64])
+    # 3 x 3 weights of each of 8 features, 2 elements by 8 features at once: two registers, nine steps at once,
+    # and a register of weights; then sums over 32 elements, four at once
+    columns = {**ROOT, "convolution_dim_numbers_kernel_output_feature_dim": 3}
+    image, weights = Node("parameter", (1, 16, 16, 8)), Node("parameter", (3, 3, 1, 8))
+    depthwise = Node("convolution", (1, 14, 14, 8), (0, 1), window=(3, 3), columns=columns)
+    loop = loop_of((image, weights, depthwise), tile_row((3, 3), (1, 2, 2, 8), (1, 1, 2, 8)))
+    assert (loop.chains, loop.loads, loop.line_cycles, loop.spilled) == (2 * 9, 2 + 1, 0, 0)
+    loop = loop_of(
+        (Node("parameter", (64, 32)), Node("reduce", (64,), (0,), columns=ROOT)), tile_row((4,), (8,), (8,))
+    )
+    assert (loop.chains, loop.loads, loop.depth) == (4, 1, 32)
+
+
+def test_kernels_that_outgrow_the_caches_move_their_bytes_more_slowly():
+    """An element read and one written, 8 bytes, in runs of 256 elements and the time of 64 more."""
+    for elements, speed in ((2**16, 32), (2**18, 12), (2**22, 4)):
+        nodes = Node("parameter", (elements,)), Node("tanh", (elements,), (0,), columns=ROOT)
+        features = assemble(graph_of(tile_file(nodes, [tile_row((), (256,), (8,))])))
+        assert wrong_columns(features, {"estimate__memory__log": log2(8 / speed * 320 / 256)}) == []
 
 
 def test_rows_a_power_of_two_apart_do_not_fit_a_cache():
@@ -208,8 +169,6 @@ def test_rows_a_power_of_two_apart_do_not_fit_a_cache():
         (512, 1040, 0.5),  # 65 lines apart they spread over all 64 sets
         (513, 1040, 2.0),  # 512 lines are all there are
     ):
-        product = Node("dot", (64, n), (0, 1), columns={"is_root": 1})
-        loop = loop_of(
-            (Node("parameter", (64, k)), Node("parameter", (k, n)), product), tile_row((8,), (64, 16), (8, 8))
-        )
-        assert loop.line_cycles == cycles, (k, n)
+        product = Node("dot", (64, n), (0, 1), columns=ROOT)
+        nodes = (Node("parameter", (64, k)), Node("parameter", (k, n)), product)
+        assert loop_of(nodes, tile_row((8,), (64, 16), (8, 8))).line_cycles == cycles, (k, n)

@@ -1,6 +1,4 @@
-"""Pairs of slots, followed down by hand; sums and maxima over nodes and pairs, however they are added up."""
-
-from fnmatch import fnmatch
+"""Pairs of slots, followed down by hand; sums over nodes and pairs, however they are added up."""
 
 import numpy as np
 import pytest
@@ -10,27 +8,23 @@ from tests.graphs import Node, layout_row
 from xlarank.features.assemble import assemble
 from xlarank.features.layout import aggregation
 from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.layout.slot_pairs import FARTHEST, HOPS, Pairs, connected_pairs, operand_starts, sibling_pairs
+from xlarank.features.layout.slot_pairs import FARTHEST, HOPS, Pairs, connected_pairs
 
-SLOT = ("output", "input", "kernel")
-SAME = [0, 1, 2, 3, 4, 5]
 NONE: list[list] = [[], [], []]
 
 
-def context_of(nodes, configurable, rows=None, edges=None):
-    rows = rows or [[layout_row()] * len(configurable)]
-    return LayoutContext(graph_of(layout_file(nodes, configurable, rows, edges)))
+def pairs_of(nodes, *configurable) -> list[Pairs]:
+    rows = [[layout_row()] * len(configurable)]
+    return connected_pairs(LayoutContext(graph_of(layout_file(nodes, configurable, rows))))
 
 
-def listed(context: LayoutContext, pairs: Pairs) -> list[tuple[int, str, int, str]]:
-    """Node and slot of the left side, node and slot of the right one."""
-    ids = context.graph.configurable
-    sides = zip(ids[pairs.left], pairs.left_slot, ids[pairs.right], pairs.right_slot, strict=True)
-    return [(int(left), SLOT[at], int(right), SLOT[other]) for left, at, right, other in sides]
-
-
-def by_hop(context: LayoutContext) -> list[list[tuple[int, str, int, str]]]:
-    return [listed(context, pairs) for pairs in connected_pairs(context)]
+def ends(nodes, *configurable) -> list[list[tuple[int, int]]]:
+    """Consumer and producer of the pairs of an input and an output, by hops."""
+    return [
+        [(configurable[left], configurable[right]) for left, right in zip(pairs.left, pairs.right, strict=True)]
+        for pairs in pairs_of(nodes, *configurable)
+        if {*pairs.left_slot} <= {1} and {*pairs.right_slot} <= {0}
+    ]
 
 
 def chain(*between: Node | str, dims=(4, 8)) -> list[Node]:
@@ -48,7 +42,7 @@ def turning(dims, operand, *order) -> Node:
 
 def test_which_operations_hand_a_layout_on():
     for opcode in ("tanh", "convert", "select", "copy", "reverse", "all-reduce", "collective-permute"):
-        assert by_hop(context_of(chain(opcode), (0, 2))) == [[], [(2, "input", 0, "output")], []], opcode
+        assert ends(chain(opcode), 0, 2) == [[], [(2, 0)], []], opcode
     for node in (
         *("reshape", "bitcast", "broadcast", "sort", "concatenate", "pad", "fusion", "dot"),
         turning((8, 4), (0,), 0, 1),  # says that nothing is turned
@@ -57,11 +51,12 @@ def test_which_operations_hand_a_layout_on():
         turning((8, 4, 1), (0,), 1, 0, 2),  # another rank
         Node("tanh", (8, 4), (0,)),
     ):
-        assert by_hop(context_of(chain(node), (0, 2))) == NONE, node
+        assert ends(chain(node), 0, 2) == NONE, node
     square = chain(Node("transpose", (4, 4), (0,)), dims=(4, 4))
-    assert by_hop(context_of(square, (0, 2))) == NONE, "a square is turned only where the transpose says how"
-    square = chain(turning((4, 4), (0,), 1, 0), dims=(4, 4))
-    assert connected_pairs(context_of(square, (0, 2)))[1].permutation.tolist() == [[1, 0, 2, 3, 4, 5]]
+    assert ends(square, 0, 2) == NONE, "a square is turned only where the transpose says how"
+    # dimensions 0, 1 and 2 are 2, 0 and 1 of the parameter; then 1, 0 and 2 of those
+    cube = chain(turning((16, 4, 8), (0,), 2, 0, 1), turning((4, 16, 8), (1,), 1, 0, 2), dims=(4, 8, 16))
+    assert pairs_of(cube, 0, 3)[2].permutation.tolist() == [[0, 2, 1, 3, 4, 5]]
 
 
 def test_distance():
@@ -69,29 +64,25 @@ def test_distance():
     for edges in range(1, FARTHEST + 3):
         expected = [[], [], []]
         if edges <= FARTHEST:
-            expected[min(edges, HOPS) - 1] = [(edges, "input", 0, "output")]
-        assert by_hop(context_of(chain(*["tanh"] * (edges - 1)), (0, edges))) == expected, edges
-    between = context_of(chain("tanh", "tanh"), (0, 2, 3))  # a configurable node between stands for itself
-    assert by_hop(between) == [[(3, "input", 2, "output")], [(2, "input", 0, "output")], []]
+            expected[min(edges, HOPS) - 1] = [(edges, 0)]
+        assert ends(chain(*["tanh"] * (edges - 1)), 0, edges) == expected, edges
+    between = chain("tanh", "tanh")  # a configurable node between stands for itself
+    assert ends(between, 0, 2, 3) == [[(3, 2)], [(2, 0)], []]
 
 
-def test_scalars_and_graphs_without_configurable_nodes_have_no_pairs():
-    context = context_of([Node("parameter", ()), Node("tanh", (), (0,)), Node("tanh", (), (1,))], (0, 1, 2))
-    assert by_hop(context) == NONE and len(sibling_pairs(context)) == 0
-    assert [part.tolist() for part in operand_starts(context)] == NONE
-    context = context_of(chain("tanh"), ())
-    assert by_hop(context) == NONE and len(context.siblings) == len(context.straight_pairs) == 0
-
-
-def test_readers_of_one_tensor_stand_in_a_row():
-    """Node 1 twice (x * x, by the kernel's layout), then 2 and 4; 3 reads another tensor."""
-    nodes = [Node("parameter", (4, 8)), Node("multiply", (4, 8), (0,)), Node("tanh", (4, 8), (0,))]
-    nodes += [Node("tanh", (4, 8), (1,)), Node("add", (4, 8), (3, 0))]
-    context = context_of(nodes, (1, 2, 3, 4), [[layout_row(kernel=(0, 1)), *[layout_row()] * 3]])
-    expected = [(1, "input", 1, "kernel"), (1, "kernel", 2, "input"), (2, "input", 4, "kernel")]
-    assert listed(context, sibling_pairs(context)) == expected
-    assert sibling_pairs(context).bytes.tolist() == [128.0] * 3
-    assert len(sibling_pairs(context_of(nodes, (2, 3)))) == 0, "over another operation they are no siblings"
+def test_layouts_are_compared_in_the_dimensions_of_the_consumer():
+    """Dimensions 0, 1 and 2 of what the reshape reads are 2, 0 and 1 of the parameter, whose 0,1,2 is its 1,2,0."""
+    nodes = (*chain(turning((16, 4, 8), (0,), 2, 0, 1), dims=(4, 8, 16))[:2], Node("reshape", (16, 32), (1,)))
+    rows = [(layout_row((0, 1, 2)), layout_row(input=order)) for order in ((1, 2, 0), (2, 0, 1))]
+    found = by_name(assemble(graph_of(layout_file(nodes, (0, 2), rows))))
+    assert found["disagreement__agree_2hop__share"].tolist() == [1, 0]
+    assert found["disagreement__clash_2hop__share"].tolist() == [0, 1]
+    # two readers alike, one of them behind a transpose
+    sides = turning((4, 4), (0,), 1, 0), Node("copy", (4, 4), (0,))
+    nodes = (Node("parameter", (4, 4)), *sides, Node("reshape", (16,), (1,)), Node("reshape", (16,), (2,)))
+    rows = [(layout_row((0, 1)), layout_row(input=(1, 0)), layout_row(input=(1, 0)))]
+    found = by_name(assemble(graph_of(layout_file(nodes, (0, 3, 4), rows))))
+    assert found["disagreement__agree_2hop__share"] == found["disagreement__clash_2hop__share"] == 1 / 2
 
 
 SEEDS = range(200, 212)
@@ -104,7 +95,6 @@ def test_batches_and_ways_to_add_up_do_not_show(monkeypatch):
     whole = [(graph, assemble(graph).config_values) for graph in graphs]
     for settings in (
         {"_CODES": 1, "_CONFIGS": (1, 1), "_COMBINATIONS": 0},  # of the pairs taken only
-        {"_CODES": 20, "_CONFIGS": (2, 3)},
         {"_SPARSE_NS": 0.0},
         {"_SPARSE_NS": 1e9},
     ):
@@ -113,30 +103,6 @@ def test_batches_and_ways_to_add_up_do_not_show(monkeypatch):
                 patch.setattr(aggregation, name, value)
             for graph, rows in whole[:: 2 if "_CODES" in settings else 1]:
                 np.testing.assert_allclose(assemble(graph).config_values, rows, rtol=1e-5, atol=1e-6)
-
-
-#: What says how a tensor lies, whoever chose it.
-STATE = (
-    *("padding__*", "packed__*", "types__*", "roles__*", "violation__*", "candidates__*", "rank__*", "zscore__*"),
-    *("disagreement__mismatch_*", "disagreement__consumer_*", "disagreement__producer_*", "siblings__mismatch_*"),
-    *("change__*_unlike_*", "time__over_fastest__*", "time__idle__*", "time__slower_nodes__*"),
-)
-
-
-def test_without_any_layout_set_nothing_is_changed():
-    for seed in SEEDS:
-        arrays = fitting_graph(seed)
-        unset = {**arrays, "node_config_feat": np.full_like(arrays["node_config_feat"], -1)}
-        for name, values in by_name(assemble(graph_of(unset))).items():
-            if not any(fnmatch(name, pattern) for pattern in STATE) or "_waste_change_" in name:
-                assert values.tolist() == [0.0], name
-    bare = {
-        **arrays,
-        "node_config_ids": arrays["node_config_ids"][:0],
-        "node_config_feat": unset["node_config_feat"][:, :0],
-    }
-    found = by_name(assemble(graph_of(bare)))
-    assert {n: v.tolist() for n, v in found.items()} == {n: [0.5 * n.startswith("rank__")] for n in found}
 
 
 def test_convolutions_of_one_shape_with_other_dimension_numbers_are_not_alike():

@@ -1,16 +1,16 @@
-"""What follows from a program graph: classes, fusion, waste, operands of slots and roles of dimensions."""
+"""What follows from a program graph: operands of slots, roles of dimensions and tied nodes."""
 
-from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import sqrt
 
 import numpy as np
 import pytest
 
-from tests.features.helpers import graph_of, layout_file, tile_file
-from tests.graphs import Node, layout_row, tile_row
-from xlarank.data.schema import MAX_RANK
+from tests.features.helpers import graph_of, layout_file
+from tests.graphs import LAYOUT_PROGRAM, Node, layout_row, parameter, unconfigured
+from xlarank.features.layout.change import groups_of, tied_nodes
 from xlarank.features.layout.layout_context import LayoutContext
+from xlarank.features.layout.row_types import LayoutFacts
 from xlarank.features.program.program_context import ProgramContext
 from xlarank.features.program.slots import (
     CONVOLUTION_ROLES,
@@ -20,75 +20,38 @@ from xlarank.features.program.slots import (
     slot_roles,
     slot_tensors,
 )
-from xlarank.features.program.tensors import TPU, Tiling, packed_waste, padding_waste
+from xlarank.features.program.tensors import Tiling, packed_waste, padding_waste
 
-ROOT = {"is_root": 1.0}
 STEM = "convolution_dim_numbers"
 
 
 def given(*dims: tuple[int, ...]) -> list[Node]:
-    return [Node("parameter", each) for each in dims]
+    return [parameter(*each) for each in dims]
 
 
-def fused(*nodes: Node) -> list[bool]:
-    return ProgramContext(graph_of(tile_file(nodes, [tile_row()]))).fused.tolist()
-
-
-def chain(*opcodes: str) -> list[Node]:
-    """Operations of one shape, each of the node before; the last is the root."""
-    nodes = given((64, 64))
-    nodes += [Node(opcode, (64, 64), operands=(number,)) for number, opcode in enumerate(opcodes)]
-    return [*nodes[:-1], replace(nodes[-1], columns=ROOT)]
+def test_waste_under_other_tiles_than_those_of_a_tpu():
+    dims, layout = np.array([[5, 6, 0, 0, 0, 0]]), np.array([[1, 0, -1, -1, -1, -1]])
+    assert padding_waste(dims, layout, Tiling(sublanes=1, lanes=4)).tolist() == pytest.approx([8 / 6 - 1])
+    four_rows = packed_waste(dims, layout, np.array([4.0]), Tiling(4, 4, fewest_sublanes=4))
+    assert four_rows.tolist() == pytest.approx([8 * 8 / (5 * 6) - 1])
 
 
 def test_fusion_by_hand():
-    assert fused(*chain("add", "tanh", "negate")) == [False, True, True, False], "a chain is one loop"
-    dot = chain("add", "dot", "negate", "add")
-    assert fused(*dot) == [False, False, False, True, False], "what is no loop needs its operands stored"
-    readers = [Node(reader, (8, 8), operands=(3,), columns=ROOT) for reader in ("negate", "abs")]
-    for opcode, operands, expected in (
-        ("negate", (0,), True),
-        ("tanh", (0,), False),
-        ("add", (0, 1), False),
-        ("multiply", (0, 2), True),
-    ):
-        nodes = [*given((8, 8), (8, 8), (8,)), Node(opcode, (8, 8), operands), *readers]
+    def fused(*nodes: Node) -> list[bool]:
+        return ProgramContext(graph_of(layout_file(nodes, [0], [[layout_row()]]))).fused.tolist()
+
+    root, operands = {"is_root": 1.0}, given((8, 8), (8, 8), (8,))
+    loops = Node("add", (8, 8), (0, 1)), Node("dot", (8, 8), (3,)), Node("abs", (8, 8), (4,))
+    stored = [*operands, *loops, Node("negate", (8, 8), (5,), columns=root)]
+    assert fused(*stored)[3:] == [False, False, True, False], "what is no loop needs its operands stored"
+    readers = [Node(opcode, (8, 8), (3,), columns=root) for opcode in ("negate", "abs")]
+    cases = [("negate", (0,), True), ("tanh", (0,), False), ("add", (0, 1), False), ("multiply", (0, 2), True)]
+    for opcode, read, expected in cases:
+        nodes = (*operands, Node(opcode, (8, 8), read), *readers)
         assert fused(*nodes)[3] is expected, f"two consumers compute {opcode} twice"
     for opcode, expected in (("negate", True), ("exponential", False)):
-        small = [*given((8,)), Node(opcode, (8,), (0,)), Node("broadcast", (64, 8), (1,))]
-        assert fused(*small, Node("negate", (64, 8), (2,), columns=ROOT))[1] is expected, "repeated by a broadcast"
-
-
-def padded(rows: Iterable[Sequence[int]], fill: int) -> np.ndarray:
-    return np.array([[*row, *[fill] * (MAX_RANK - len(row))] for row in rows], np.int64).reshape(-1, MAX_RANK)
-
-
-def test_waste_under_the_tiles_of_a_tpu_and_others():
-    assert (TPU.sublanes, TPU.lanes) == (8, 128)
-    for dims, layout, tiling, waste in (
-        ((8, 128), (1, 0), TPU, 0),
-        ((8, 128), (0, 1), TPU, 15),  # 8 -> 128
-        ((1000,), (0,), TPU, 1024 / 1000 - 1),  # rank 1: lanes only
-        ((), (), TPU, 0),
-        ((2, 3, 1), (2, 1, 0), TPU, 128 * 8 / 3 - 1),  # 1 -> 128, 3 -> 8
-        ((5, 6), (1, 0), Tiling(sublanes=1, lanes=4), 8 / 6 - 1),  # 6 -> 8
-    ):
-        found = padding_waste(padded([dims], 0), padded([layout], -1), tiling)
-        assert found.tolist() == pytest.approx([waste]), dims
-    for dims, layout, element, waste in (
-        ((1, 128), (1, 0), 4, 2 / 1 - 1),  # one row in a tile of 2
-        ((9, 128), (1, 0), 4, 16 / 9 - 1),  # two full tiles
-        ((5, 128), (1, 0), 2, 8 / 5 - 1),  # 4 sublanes of 2
-        ((3, 128), (1, 0), 8, 4 / 3 - 1),  # wide elements as words
-        ((2, 100, 64), (1, 2, 0), 4, 128 / 100 - 1),  # 64 rows
-        ((100,), (0,), 1, 128 / 100 - 1),  # one row
-        ((1025,), (0,), 4, 2048 / 1025 - 1),  # nine rows: two tiles
-        ((1025,), (0,), 1, 2048 / 1025 - 1),  # a tile of 16
-        ((), (), 4, 0),
-        ((0, 128), (1, 0), 4, 0),
-    ):
-        found = packed_waste(padded([dims], 0), padded([layout], -1), np.array([float(element)]))
-        assert found.tolist() == pytest.approx([waste]), (dims, element)
+        repeated = Node("broadcast", (64, 8), (3,)), Node("negate", (64, 8), (4,), columns=root)
+        assert fused(*operands, Node(opcode, (8,), (2,)), *repeated)[3] is expected, "repeated by a broadcast"
 
 
 def slots_of(nodes, *rows, edges=None):
@@ -129,11 +92,8 @@ def test_shapes_tell_the_operands_apart_in_any_order():
 
 def test_between_operands_of_one_shape_the_order_of_the_edges_decides():
     for operands in ((0, 1), (1, 0)):
-        assert slots_of((*given(*[(3, 3, 64, 64)] * 2), convolution(operands, out=(3, 3, 64, 64)))) == (
-            2,
-            *operands,
-        )
-        assert slots_of((*given((32, 32), (32, 32)), Node("dot", (32, 32), operands))) == (2, *operands)
+        for node in (convolution(operands, out=(3, 3, 64, 64)), Node("dot", (32, 32), operands)):
+            assert slots_of((*given(node.dims, node.dims), node)) == (2, *operands)
     # the edges of other nodes in between do not matter
     nodes = (*given((8, 8), (8, 8)), *[Node("add", (8, 8))] * 2)
     mixed = [(2, 0), (3, 2), (2, 1), (3, 0)]
@@ -142,30 +102,25 @@ def test_between_operands_of_one_shape_the_order_of_the_edges_decides():
     assert slots_of(nodes) == (3, 1, 0), "of more than two operands the first two count"
 
 
-def test_one_edge_serves_both_operands_once_a_kernel_layout_is_named():
-    """x * x: the edge list has the pair once."""
-    nodes = (*given((4, 8)), Node("multiply", (4, 8), (0,)))
-    assert slots_of(nodes, layout_row(kernel=(0, 1))) == (1, 0, 0)
-    assert slots_of(nodes, layout_row(), layout_row(kernel=(0,))) == (1, 0, 0), "one configuration is enough"
-    assert slots_of(nodes, layout_row(input=(0, 1))) == (1, 0, -1), "a unary operation has no kernel"
-    assert slots_of((nodes[0], Node("multiply", (4, 8), (0, 0)))) == (1, 0, 0), "two equal edges"
-    for row in (layout_row(), layout_row(input=(0, 1))):
-        assert slots_of(nodes[:1], row) == (0, -1, -1), "without operands there is the output only"
-
-
-def test_what_a_layout_names_outweighs_the_shapes():
-    nodes = (*given((4, 8), (2, 3, 4, 8)), Node("add", (2, 3, 4, 8), (0, 1)))
-    for rows, expected in (
-        ([layout_row(input=(3, 0))], (2, 1, 0)),
-        ([layout_row(kernel=(3, 0))], (2, 0, 1)),
-        ([layout_row(input=(1, 0))], (2, 0, 1)),  # either has it
-        ([layout_row()], (2, 0, 1)),
-        ([layout_row(), layout_row(input=(0,)), layout_row(input=(2,))], (2, 1, 0)),  # one configuration is enough
+def test_layouts_say_more_than_shapes():
+    """x * x has one edge, which serves both operands once a kernel layout is named, be it in one configuration."""
+    square = (*given((4, 8)), Node("multiply", (4, 8), (0,)))
+    added = (*given((4, 8), (2, 3, 4, 8)), Node("add", (2, 3, 4, 8), (0, 1)))
+    # by its shape [2,16,32] is the left operand, but the kernel layout has three dimensions
+    dot = (*given((2, 16, 32), (32, 64)), Node("dot", (2, 16, 64), (0, 1)))
+    for nodes, rows, expected in (
+        (square, [layout_row(), layout_row(kernel=(0,))], (1, 0, 0)),
+        (square, [layout_row(input=(0, 1))], (1, 0, -1)),  # a unary operation has no kernel
+        ((square[0], Node("multiply", (4, 8), (0, 0))), [], (1, 0, 0)),  # two equal edges
+        (square[:1], [layout_row(input=(0, 1))], (0, -1, -1)),  # without operands there is the output only
+        (added, [layout_row(input=(3, 0))], (2, 1, 0)),
+        (added, [layout_row(kernel=(3, 0))], (2, 0, 1)),
+        (added, [layout_row(input=(1, 0))], (2, 0, 1)),  # either has it
+        (added, [layout_row(), layout_row(input=(0,)), layout_row(input=(2,))], (2, 1, 0)),
+        (dot, [], (2, 0, 1)),
+        (dot, [layout_row(kernel=(2, 1, 0))], (2, 1, 0)),
     ):
         assert slots_of(nodes, *rows) == expected
-    # by its shape [2,16,32] is the left operand, but the kernel layout has three dimensions
-    nodes = (*given((2, 16, 32), (32, 64)), Node("dot", (2, 16, 64), (0, 1)))
-    assert slots_of(nodes) == (2, 0, 1) and slots_of(nodes, layout_row(kernel=(2, 1, 0))) == (2, 1, 0)
 
 
 def test_a_reduction_lays_out_its_array_whether_configured_or_not():
@@ -264,3 +219,64 @@ def test_a_convolution_has_its_dimension_numbers_and_other_operations_no_roles()
     context, _ = context_of(Node("parameter", (4, 8)), Node("tanh", (4, 8), (0,)))
     assert (slot_roles(context, np.array([[1, 0, -1], [0, -1, -1]])) == -1).all()
     assert slot_roles(context, np.zeros((0, 3), np.int64)).shape == (0, 3, 6)
+
+
+def facts(*nodes: Node, configurable: tuple[int, ...]) -> LayoutFacts:
+    return LayoutFacts(unconfigured(*nodes, configurable=configurable))
+
+
+def test_dots_are_tied_by_the_cheaper_order_of_their_output():
+    program = facts(
+        parameter(32, 4096), parameter(4096, 1000), parameter(32, 1000),
+        Node("dot", (32, 1000), (0, 1)),   # 32 x 1024 elements with 1000 on the lanes, 128 x 1000 with 32
+        Node("dot", (32, 4096), (1, 2)),   # 32 x 4096 against 128 x 4096
+        Node("dot", (4096, 1000), (0, 2)),  # 4096 x 1024 against 4096 x 1000: the other way around
+        configurable=(3, 4, 5),
+    )  # fmt: skip
+    tied = tied_nodes(program)
+    assert groups_of(tied).tolist() == [0, 0, 1]
+    assert (tied[0].orders, tied[2].orders) == (((1, 0), (0, 1)), ((0, 1), (1, 0)))
+    # square matrices are no batch, and an outer product contracts nothing: the last two dimensions
+    for operand, side in ((parameter(256, 256), 256), (parameter(64), 64)):
+        program = facts(operand, operand, Node("dot", (side, side), (0, 1)), configurable=(2,))
+        assert tied_nodes(program)[0].orders == ((1, 0), (0, 1))
+
+
+def test_first_of_equal_sizes_of_a_dot_are_free() -> None:
+    operands = parameter(16, 32, 32, 192), parameter(16, 32, 32, 192)
+    (dot,) = tied_nodes(facts(*operands, Node("dot", (16, 32, 32, 32), (0, 1)), configurable=(2,)))
+    assert dot.signature == ("dot", 4, (3, 2), (4, 3, 1), (4, 3, 1))
+
+
+def test_a_convolution_and_a_reshape() -> None:
+    convolution, reshape = tied_nodes(facts(*LAYOUT_PROGRAM, configurable=(2, 4)))
+    # Image and output, batch 8 and 16 features: 8 x 128 with features on the lanes, 16 x 128 with the batch there.
+    assert convolution.orders == ((3, 0), (0, 3))
+    # Weights, 16 and 16: equal, so the later dimension stays on the lanes.
+    assert convolution.signature == ("convolution", 4, (3, 0), (3, 0), (3, 2))
+    # (8, 32, 32, 16) to (8, 16384): the batch is one block, the rest the other.
+    assert reshape.signature[:5] == ("reshape", 2, 4, ((1, 0), (3, 2, 1, 0)), ((0, 1), (0, 3, 2, 1)))
+    # 3 channels instead of 16: 8 on the lanes pad them less than 128, and the node is no longer tied to its like.
+    for batch, alike in ((8, True), (32, False)):  # 8 x 128 either way: features on the lanes
+        image, weights = parameter(batch, 32, 32, 3), parameter(3, 3, 3, 16)
+        output = replace(LAYOUT_PROGRAM[2], dims=(batch, 32, 32, 16))
+        other = tied_nodes(facts(image, weights, output, configurable=(2,)))[0]
+        assert (other.signature == convolution.signature) == alike
+
+
+@pytest.mark.parametrize(
+    ("operand", "output", "into", "out"),
+    [
+        ((1, 128, 1024), (128, 1024), [(2, 1, 0), (1, 2, 0)], [(1, 0), (0, 1)]),
+        ((32, 128, 1024), (4096, 1024), [(2, 1, 0), (1, 0, 2)], [(1, 0), (0, 1)]),
+        ((32, 1, 1024), (32, 1024), [(2, 0, 1), (0, 2, 1)], [(1, 0), (0, 1)]),
+        ((6656, 128), (512, 13, 128), [(1, 0), (0, 1)], [(2, 1, 0), (1, 0, 2)]),
+        ((512, 27, 27), (512, 729), [(2, 1, 0), (0, 2, 1)], [(1, 0), (0, 1)]),
+        ((2, 1), (2,), [(0, 1)], [(0,)]),
+        ((0, 4), (4, 0), [(1, 0)], [(1, 0)]),
+    ],
+)
+def test_reshapes_take_the_orders_of_real_files(operand, output, into, out) -> None:
+    (tied,) = tied_nodes(facts(parameter(*operand), Node("reshape", output, (0,)), configurable=(1,)))
+    pairs = list(zip(out, into, strict=True))
+    assert list(tied.orders) == out and list(tied.signature[3 : 3 + len(pairs)]) == pairs

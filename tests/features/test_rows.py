@@ -3,7 +3,6 @@
 from collections import Counter
 from dataclasses import replace
 from math import log2
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,12 +10,10 @@ from hypothesis import given
 
 from tests.features.helpers import SAMPLE, SCRAMBLED_GRAPHS, graph_of, layout_file, load
 from tests.features.test_golden_layout import PROGRAM, A, B, C, D
-from tests.graphs import Arrays, examples, layout_arrays, layout_row
-from xlarank.data.graph import read_graph
+from tests.graphs import LAYOUT_PROGRAM, Arrays, examples, layout_arrays, layout_row
 from xlarank.data.schema import OPCODE
 from xlarank.features.assemble import assemble, instance_table
 from xlarank.features.attribution import walk_between, walk_codes, walk_steps
-from xlarank.features.catalogue import INSTANCE_BLOCKS
 from xlarank.features.instances.graph_instances import Instances
 from xlarank.features.instances.pair_blocks import InstanceRarity
 from xlarank.features.layout.layout_context import LayoutContext
@@ -38,20 +35,19 @@ WHOLE = np.array([[7, 8, 0, 1, 2], [7, 8, 3, 4, 5], [7, 8, 6, 7, 8], [7, 8, 9, 1
 
 
 def test_the_matrix_of_some_rows_and_columns() -> None:
-    for which in (None, slice(1, 3), np.array([3, 0]), np.array([], np.intp)):
-        rows = WHOLE if which is None else WHOLE[which]
-        for used in (None, [0, 1, 2, 3, 4], [1, 3], [0, 1], [2, 4], []):
-            matrix = PART.matrix(which, None if used is None else np.array(used, np.intp))
-            assert np.array_equal(matrix, rows if used is None else rows[:, used]), (which, used)
-            assert matrix.dtype == np.float32 and matrix.flags.c_contiguous
-    PART.matrix()[:] = 0
-    assert np.array_equal(PART.matrix(), WHOLE), "a copy, not a view"
     assert (PART.graph_columns, PART.config_columns) == (["g", "h"], ["x", "y", "z"])
 
     for used in ([0, 1, 2, 3, 4], [1, 3], [0], [2, 4], []):
-        only = PART.only(np.array(used, np.intp))
+        columns = np.array(used, np.intp)
+        only = PART.only(columns)
         assert only.columns == [PART.columns[number] for number in used]
-        assert np.array_equal(only.matrix(), WHOLE[:, used]) and np.array_equal(only.row_cost, PART.row_cost)
+        for which in (slice(None), slice(1, 3), np.array([3, 0]), np.array([], np.intp)):
+            for matrix in (PART.matrix(which, columns), only.matrix(which), PART.matrix(which)[:, used]):
+                assert np.array_equal(matrix, WHOLE[which][:, used]), (which, used)
+            assert PART.matrix(which, columns).dtype == np.float32
+            assert PART.matrix(which, columns).flags.c_contiguous
+    PART.matrix()[:] = 0
+    assert np.array_equal(PART.matrix(), WHOLE), "a copy, not a view"
     # row 1 stands for configurations 1 and 3, row 0 for configuration 0
     some = PART.take(np.array([1, 0]))
     assert np.array_equal(some.matrix(), WHOLE[[1, 0]])
@@ -91,18 +87,16 @@ def test_a_walk_goes_in_order_and_in_reverse() -> None:
 def test_steps_by_hand() -> None:
     """Configuration 2 changes the convolution (node 2) and the reshape (node 4), 4 the reshape alone.
 
-    Both rows set an output, so each adds 1/2 to the share of nodes with an output set. The reshape reads the
-    convolution over one elementwise addition; from nothing set to two unlike layouts set (5), a clash appears only
-    with the second row, whichever way is walked: half of the one pair for either.
+    The reshape reads the convolution over an addition: a clash appears only with the second of two unlike layouts,
+    whichever way is walked, so each brings half of it.
     """
     arrays = layout_arrays()
-    arrays["node_config_feat"][5] = [arrays["node_config_feat"][1][0], arrays["node_config_feat"][4][1]]
+    arrays["node_config_feat"][2] = [arrays["node_config_feat"][1][0], arrays["node_config_feat"][4][1]]
     graph = graph_of(arrays)
     rows = assemble(graph, SETTINGS)
     for now, column, steps in (
-        (2, "change__output_set__share", {2: 0.5, 4: 0.5}),
+        (2, "disagreement__clash_2hop__share", {2: 0.5, 4: 0.5}),
         (4, "change__output_set__share", {4: 0.5}),
-        (5, "disagreement__clash_2hop__share", {2: 0.5, 4: 0.5}),
     ):
         walk = walk_between(graph, rows, SETTINGS, now, 0)
         assert walk.by_node(walk.matrix[:, rows.columns.index(column)].astype(float)) == steps
@@ -129,9 +123,6 @@ def test_a_candidate_on_the_way_has_its_row_and_the_ends_have_theirs_to_the_bit(
                 np.testing.assert_allclose(walk.matrix[step], expected, rtol=2e-4, atol=2e-4)
 
 
-COLUMNS = [name for block in INSTANCE_BLOCKS for name in block.columns]
-
-
 def group_of(opcode: str) -> int:
     return int(GROUP_OF_OPCODE[OPCODE[opcode]])
 
@@ -143,37 +134,23 @@ def millionths(share: float) -> float:
 #: Of the program and the configurations of `test_golden_layout`, which has 88 KiB: configuration B sets output,
 #: input and kernel of the dot, the input to its default.
 DOT_IN_B = {
-    "node__opcode__group": group_of("dot"),
-    "node__flops__log2": log2(1 + 2 * 12 * 128 * 128),
-    "node__fused__flag": 0,
-    "node__consumer__opcode": group_of("add"),
-    "row__given__count": 3,
-    "output__changed__row": 1,
-    "output__distance__row": 1,
-    "output__contiguity__row": 0,
+    **{"node__opcode__group": group_of("dot"), "node__consumer__opcode": group_of("add")},
+    **{"node__flops__log2": log2(1 + 2 * 12 * 128 * 128), "kernel__share__node": millionths(64 / 88)},
+    **{"output__changed__row": 1, "output__distance__row": 1, "output__contiguity__row": 0},
     "output__kept__row": 0,  # it is stored in any case
-    "kernel__share__node": millionths(64 / 88),
-    "row__input_is_kernel__agrees": 1,
-    "pair__kind__number": -1,
+    **{"row__given__count": 3, "row__input_is_kernel__agrees": 1, "pair__kind__number": -1, "node__fused__flag": 0},
 }
 #: The add runs as a loop with the reshape, so that a fusing compiler stores the other 82 KiB.
 ADD_IN_C = {
-    "near__dot__up": 1,
-    "near__reshape__down": 1,
-    "node__fused__flag": 1,
+    **{"near__dot__up": 1, "near__reshape__down": 1, "node__fused__flag": 1},
     "output__kept__row": millionths(6 / 82),
-    "row__input_is_output__agrees": 1,
-    "row__input_is_kernel__agrees": 0,
+    **{"row__input_is_output__agrees": 1, "row__input_is_kernel__agrees": 0},
 }
 #: What the add's kernel slot, set to {1,0}, and the dot's output, set to {0,1}, say of one tensor in C.
 CLASH_IN_C = {
-    "pair__kind__number": 0,
-    "pair__unlike__flag": 1,
-    "pair__minor_unlike__flag": 1,
-    "pair__turned__flag": 0,
-    **{"pair__given__left": 1, "pair__given__right": 1, "pair__changed__left": 0, "pair__changed__right": 1},
+    **{"pair__kind__number": 0, "pair__unlike__flag": 1, "pair__minor_unlike__flag": 1, "pair__turned__flag": 0},
+    **{"pair__given__left": 1, "pair__changed__left": 0, "pair__changed__right": 1, "pair__distance__right": 1},
     **{"pair__minor__left": log2(1 + 128), "pair__minor__right": log2(1 + 12)},
-    **{"pair__distance__left": 0, "pair__distance__right": 1},
     **{"pair__opcode__left": group_of("add"), "pair__opcode__right": group_of("dot")},
     "node__opcode__group": -1,
 }
@@ -193,13 +170,9 @@ def test_instances_by_hand() -> None:
     assert found.counts().sum(axis=1).tolist() == [9] * 4
 
 
-@pytest.fixture(scope="module")
-def instances() -> Instances:
-    return instance_table(LayoutContext(graph_of(load(SAMPLE / "layout/cpu/default/train/dlrm__a.npz"))))
-
-
-def test_sums_and_counts(instances: Instances, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sums_and_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sums are counts times scores; batches and a choice of configurations change nothing; no two are equal."""
+    instances = instance_table(LayoutContext(graph_of(load(SAMPLE / "layout/cpu/default/train/dlrm__a.npz"))))
     counts, scores = instances.counts().toarray(), np.random.default_rng(0).normal(size=(len(instances), 3))
     sums = instances.sums(scores)
     assert sums == pytest.approx(counts @ scores)
@@ -213,18 +186,14 @@ def test_sums_and_counts(instances: Instances, monkeypatch: pytest.MonkeyPatch) 
     assert np.array_equal(instances.counts().toarray(), counts) and np.array_equal(instances.sums(scores), sums)
 
     for config in (0, 7):
-        held = +Counter(dict(enumerate(counts[config].astype(int))))
-        assert Counter(part.instance for part in instances.parts(config)) == held, "parts are the counts in words"
-    nodes = [part for part in instances.parts(7) if len(part.nodes) == 1]
-    assert all(str(part.nodes[0]) in part.text for part in nodes)
-    assert any("output {" in part.text for part in nodes)
-    assert any("against" in part.text for part in instances.parts(7))
+        parts = instances.parts(config)
+        assert Counter(part.instance for part in parts) == +Counter(dict(enumerate(counts[config].astype(int))))
+        assert all(str(part.nodes[0]) in part.text for part in parts if len(part.nodes) == 1)
 
 
 def instances_of(choices: list[tuple[np.ndarray, ...]], *, candidates: bool = True) -> Instances:
     """Of the layout graph of the tests, whose convolution and reshape are configurable."""
-    arrays = {**layout_arrays(), "node_config_feat": np.array(choices, np.float32)}
-    arrays["config_runtime"] = np.arange(1, len(choices) + 1)
+    arrays = layout_file(LAYOUT_PROGRAM, (2, 4), choices)
     return instance_table(LayoutContext(graph_of(arrays)), candidates=candidates)
 
 
@@ -243,33 +212,7 @@ def test_rarity_by_hand() -> None:
         rows = table[(table[:, 0] == group_of(opcode)) & (table[:, 1] == given_)][:, 2:]
         assert len(rows) and rows == pytest.approx(np.tile(shares, (len(rows), 1)))
     inductive = instances_of(choices, candidates=False)
-    assert inductive.columns == [name for name in COLUMNS if name not in InstanceRarity.columns]
+    assert inductive.columns == [name for name in found.columns if name not in InstanceRarity.columns]
     alone = instances_of([(unset, unset)] * 3)
     assert (len(alone), alone.counts().shape) == (0, (1, 0)), "of one distinct configuration there are none"
     assert alone.sums(np.zeros(0)).tolist() == [0.0]
-
-
-FROZEN = Path(__file__).parent / "snapshots" / "instance_rows.npz"
-GRAPHS = ("random/train/gan__c", "random/train/dlrm__a")
-
-
-def instance_rows() -> Arrays:
-    """``values`` is ``(columns, instances)``, graph after graph, ordered by what an instance is in words."""
-    names, values = [""], []
-    for name in GRAPHS:
-        rows = assemble(read_graph(SAMPLE / f"layout/cpu/{name}.npz"))
-        assert rows.instances is not None
-        table = rows.instances.value
-        at = {part.text: part.instance for config in range(table.configs) for part in table.parts(config)}
-        assert set(at.values()) == set(range(len(table)))
-        names = table.columns
-        values.append(table.values[[at[text] for text in sorted(at)]])
-    return {"names": np.array(names), "values": np.concatenate(values).T}
-
-
-def test_each_instance_is_as_it_was_frozen() -> None:
-    before, now = (
-        dict(zip(each["names"], each["values"], strict=True)) for each in (load(FROZEN), instance_rows())
-    )
-    assert before.keys() == now.keys(), "freeze new columns: see the top of test_snapshots.py"
-    assert [name for name in before if not np.allclose(now[name], before[name], rtol=1e-5, atol=1e-6)] == []

@@ -7,7 +7,6 @@ Real files are those that `XLARANK_TEST_DATA` names; without it, their snapshots
 
 import os
 from collections.abc import Callable, Iterable
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,6 @@ import pytest
 
 from tests.conftest import TEST_DATA
 from tests.features.helpers import SAMPLE, fitting_graph, fitting_kernel, graph_of, load
-from tests.features.test_rows import FROZEN, instance_rows
 from tests.graphs import Arrays
 from xlarank.data.graph import Graph, read_graph
 from xlarank.features.assemble import assemble
@@ -47,13 +45,6 @@ def sample_tiles() -> list[Path]:
     return [*(SAMPLE / f"tile/cpu/{place}.npz" for place in _KERNELS.split()), *of_tpu]
 
 
-#: Snapshot -> small graphs.
-SMALL: dict[str, Callable[[], Iterable[Graph]]] = {
-    "programs": lambda: map(graph_of, map(fitting_graph, range(40))),
-    "kernels": lambda: map(graph_of, map(fitting_kernel, range(60))),
-    "sample_layouts": lambda: (read_graph(SAMPLE / f"layout/cpu/{place}.npz") for place in _LAYOUTS.split()),
-    "sample_tiles": lambda: map(read_graph, sample_tiles()),
-}
 #: Distinct configurations kept, evenly spread over a graph's.
 ROWS = 6
 
@@ -71,50 +62,64 @@ def snapshot(graphs: Iterable[Graph]) -> Arrays:
             found = np.concatenate([found, table.counts(at) @ table.values.astype(np.float64)], axis=1)
         distinct.append(len(rows))
         values.append(found.astype(np.float32))
-    return {
-        "distinct": np.array(distinct),
-        "names": np.array("\n".join(names).encode()),
-        "values": np.concatenate(values).T,
-    }
+    return frozen(distinct, names, values)
 
 
-def names_of(frozen: Arrays) -> list[str]:
-    return frozen["names"].item().decode().split("\n")
+def instance_snapshot(graphs: Iterable[Graph]) -> Arrays:
+    """Instances of graphs, ordered by what they are in words: ``values`` is ``(columns, instances)``."""
+    tables = [assemble(graph).instances.value for graph in graphs]
+    values = []
+    for table in tables:
+        at = {part.text: part.instance for config in range(table.configs) for part in table.parts(config)}
+        assert set(at.values()) == set(range(len(table)))
+        values.append(table.values[[at[text] for text in sorted(at)]])
+    return frozen(list(map(len, tables)), tables[0].columns, values)
 
 
-def moved(frozen: Arrays, now: Arrays) -> list[str]:
-    """Frozen columns that are gone or differ, if all of them are not."""
-    before, after = (dict(zip(names_of(each), each["values"], strict=True)) for each in (frozen, now))
-    if not np.array_equal(frozen["distinct"], now["distinct"]):
-        return sorted(before)
-    none = np.full(frozen["values"].shape[1], np.nan)
-    return [name for name in before if not np.allclose(after.get(name, none), before[name], rtol=1e-5, atol=1e-6)]
+def frozen(sizes: list[int], names: list[str], values: list[np.ndarray]) -> Arrays:
+    packed = np.array("\n".join(names).encode())
+    return {"distinct": np.array(sizes), "names": packed, "values": np.concatenate(values).T}
 
 
-def real_graph(root: Path, name: str) -> list[Graph]:
-    return [read_graph(root / "npz" / f"{REAL[name]}.npz")]
+def sample_layouts(places: str) -> Iterable[Graph]:
+    return (read_graph(SAMPLE / f"layout/cpu/{place}.npz") for place in places.split())
 
 
-@pytest.mark.parametrize("name", SMALL)
-def test_small_graphs_are_as_they_were_frozen(name):
-    frozen, now = load(FOLDER / f"{name}.npz"), snapshot(SMALL[name]())
-    assert moved(frozen, now) == []
-    assert set(names_of(now)) == set(names_of(frozen)), "freeze new columns: see the top of this file"
+#: Snapshot -> small graphs.
+SMALL: dict[str, Callable[[], Arrays]] = {
+    "programs": lambda: snapshot(map(graph_of, map(fitting_graph, range(40)))),
+    "kernels": lambda: snapshot(map(graph_of, map(fitting_kernel, range(60)))),
+    "sample_layouts": lambda: snapshot(sample_layouts(_LAYOUTS)),
+    "sample_tiles": lambda: snapshot(map(read_graph, sample_tiles())),
+    "instance_rows": lambda: instance_snapshot(sample_layouts("random/train/gan__c random/train/dlrm__a")),
+}
 
 
-@pytest.mark.parametrize("name", REAL)
-def test_real_files_are_as_they_were_frozen(real_data, name):
-    assert moved(load(FOLDER / f"{name}.npz"), snapshot(real_graph(real_data, name))) == []
+def now(name: str, root: Path) -> Arrays:
+    """A snapshot of now; of a file below the root of real ones."""
+    return SMALL[name]() if name in SMALL else snapshot([read_graph(root / "npz" / f"{REAL[name]}.npz")])
+
+
+def moved(before: Arrays, after: Arrays) -> list[str]:
+    """Columns that are new, gone or different; all where the number of rows is another one."""
+    names = [arrays["names"].item().decode().split("\n") for arrays in (before, after)]
+    old, new = dict(zip(names[0], before["values"], strict=True)), dict(zip(names[1], after["values"], strict=True))
+    if not np.array_equal(before["distinct"], after["distinct"]):
+        return sorted(old)
+    same = {name for name in old.keys() & new.keys() if np.allclose(new[name], old[name], rtol=1e-5, atol=1e-6)}
+    return sorted((old.keys() | new.keys()) - same)
+
+
+@pytest.mark.parametrize("name", [*SMALL, *REAL])
+def test_columns_are_as_they_were_frozen(name, request):
+    root = request.getfixturevalue("real_data") if name in REAL else FOLDER
+    assert moved(load(FOLDER / f"{name}.npz"), now(name, root)) == [], "see the top of this file"
 
 
 if __name__ == "__main__":
-    making = {**SMALL}
-    if root := os.environ.get(TEST_DATA):
-        making |= {name: partial(real_graph, Path(root), name) for name in REAL}
-    for name, make in making.items():
-        path, now = FOLDER / f"{name}.npz", snapshot(make())
-        frozen = load(path) if path.exists() else now
-        new = sorted(set(names_of(now)) - set(names_of(frozen)))
-        print(f"{name}: moved {', '.join(moved(frozen, now)) or 'nothing'}; new {', '.join(new) or 'nothing'}")
-        np.savez_compressed(path, **now)
-    np.savez_compressed(FROZEN, **instance_rows())
+    root = os.environ.get(TEST_DATA, "")
+    for name in (*SMALL, *(REAL if root else ())):
+        path, made = FOLDER / f"{name}.npz", now(name, Path(root))
+        before = load(path) if path.exists() else made
+        print(f"{name}: moved {', '.join(moved(before, made)) or 'nothing'}")
+        np.savez_compressed(path, **made)

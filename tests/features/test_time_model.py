@@ -1,115 +1,85 @@
-"""The time model of layouts: convolutions by hand, nodes that add up, and what may not matter."""
+"""The time model of layouts: convolutions by hand, nodes that add up, and rows of some columns only."""
 
-from collections.abc import Sequence
-from math import hypot
+from math import hypot, prod
 
 import numpy as np
 import pytest
 
 from tests.features.helpers import SAMPLE, by_name, constants, graph_of, layout_file
-from tests.graphs import Arrays, Node, layout_row
+from tests.graphs import Node, layout_row
 from xlarank.data.graph import read_graph
 from xlarank.data.schema import OPCODE
 from xlarank.features.assemble import assemble
 from xlarank.features.layout.estimated_time import FASTEST, OVER_FASTEST
 from xlarank.features.layout.row_types import LayoutFacts
-from xlarank.features.layout.time_model import BANDWIDTH, PEAK_FLOPS, TimeModel, config_times
+from xlarank.features.layout.time_model import BANDWIDTH, KINDS, PEAK_FLOPS, TimeModel, config_times
 
-STEM = "convolution_dim_numbers"
-#: Output and input batch, feature; kernel input and output feature.
-FORWARD = (0, 3, 0, 3, 2, 3)
-GRADIENT = (2, 3, 3, 0, 0, 3)
-
-
-def convolution(
-    image: Sequence[int], kernel: Sequence[int], output: Sequence[int], window: tuple[int, int],
-    roles: Sequence[int], rows: Sequence[np.ndarray],
-) -> Arrays:  # fmt: skip
-    names = ("output_batch", "output_feature", "input_batch", "input_feature", "kernel_input_feature")
-    dims = zip((*names, "kernel_output_feature"), roles, strict=True)
-    columns = {f"{STEM}_{name}_dim": float(dim) for name, dim in dims}
-    nodes = (
-        Node("parameter", tuple(image)),
-        Node("parameter", tuple(kernel)),
-        Node("convolution", tuple(output), (0, 1), window=window, columns={**columns, "is_root": 1}),
-    )
-    return layout_file(nodes, (2,), [[row] for row in rows])
+ROLES = ("output_batch", "output_feature", "input_batch", "input_feature")
+ROLES += ("kernel_input_feature", "kernel_output_feature")
+FORWARD, GRADIENT = (0, 3, 0, 3, 2, 3), (2, 3, 3, 0, 0, 3)
 
 
-def times(arrays: Arrays) -> list[float]:
-    """Nanoseconds of each configuration."""
-    graph = graph_of(arrays)
-    return [sum(node.nanoseconds for node in config_times(graph, config)) for config in range(graph.configs)]
-
-
-def time_of(flops: float, padded: float, moved: float) -> float:
-    return 1e9 * hypot(flops * padded / PEAK_FLOPS, moved / BANDWIDTH)
-
-
-def test_a_forward_convolution_by_hand() -> None:
-    """[32,28,28,64] * [3,3,64,96] -> [32,28,28,96], 2 * 32 * 28 * 28 * 96 * 9 * 64 operations.
-
-    Feature-minor {3,0}: 96 lanes take 128, the batch of 32 fills its sublanes: 4/3. The kernel supplies the lanes:
-    with its 64 input features in lanes it takes 128 x 96, with the 96 output features 128 x 64, so these lie there
-    and the 64 contracted ones stay as they are. Batch-minor {0,3}: 32 take 128 lanes. The input supplies them: its
-    features in lanes take 128 x 32, its batch 128 x 64, so the features lie there and are rounded up to 128: 4 * 2.
-    """
-    image, kernel, output = (32, 28, 28, 64), (3, 3, 64, 96), (32, 28, 28, 96)
-    feature, batch = times(
-        convolution(image, kernel, output, (3, 3), FORWARD, [layout_row((3, 0)), layout_row((0, 3))])
-    )
-    flops, operands = 2.0 * 32 * 28 * 28 * 96 * 9 * 64, 4.0 * (32 * 28 * 28 * 64 + 9 * 64 * 96)
-    moved = 4.0 * 32 * 28 * 28 * 96
-    assert feature == pytest.approx(time_of(flops, 4 / 3, operands + moved * 4 / 3))
-    assert batch == pytest.approx(time_of(flops, 8, operands + moved * 4))
-
-
-def test_few_features_are_rounded_up_to_the_sublanes() -> None:
-    """3 input features take 8; the 64 output features lie along half of the lanes of output and kernel."""
-    image, kernel, output = (32, 32, 32, 3), (3, 3, 3, 64), (32, 32, 32, 64)
-    (found,) = times(convolution(image, kernel, output, (3, 3), FORWARD, [layout_row((3, 0))]))
-    flops = 2.0 * 32 * 32 * 32 * 64 * 9 * 3
-    assert found == pytest.approx(time_of(flops, 2 * 8 / 3, 4.0 * (32**3 * 3 + 27 * 64 + 32**3 * 64 * 2)))
-
-
-def test_the_gradient_of_a_kernel_by_hand() -> None:
-    """[32,16,16,3] against [32,14,14,64] -> [3,3,3,64]: the batch of 32 is contracted, the window is 14 x 14.
-
-    {3,2}: 64 take 128 lanes, 3 take 8 sublanes. The lanes come from the second operand, which holds 64 features and
-    the batch: batch in lanes takes 128 x 64, features 128 x 32, so the batch is not rounded. {2,3}: 3 take 128
-    lanes, and the input that supplies them lays 32 images along lanes (128 x 4 against 128 x 32): 32 become 128.
-    """
-    image, gradient, output = (32, 16, 16, 3), (32, 14, 14, 64), (3, 3, 3, 64)
-    narrow, wide = times(
-        convolution(image, gradient, output, (14, 14), GRADIENT, [layout_row((3, 2)), layout_row((2, 3))])
-    )
-    flops, operands = 2.0 * 27 * 64 * 14 * 14 * 32, 4.0 * (32 * 256 * 3 + 32 * 196 * 64)
-    moved = 4.0 * 27 * 64
-    assert narrow == pytest.approx(time_of(flops, 2 * 8 / 3, operands + moved * 2 * 8 / 3))
-    assert wide == pytest.approx(time_of(flops, 128 / 3 * 4, operands + moved * 128 / 3))
-
-
-def test_an_operands_own_layout_decides_where_both_orders_pad_alike() -> None:
-    """128 images and 128 features fill the lanes either way; contracted features of 128 need no rounding."""
-    image, gradient, output = (64, 16, 16, 64), (64, 14, 14, 64), (3, 3, 64, 64)
-    rows = [layout_row((2, 3), input) for input in ((0, 3), (3, 0))]
-    held, across = times(convolution(image, gradient, output, (14, 14), GRADIENT, rows))
-    flops, moved = 2.0 * 9 * 64 * 64 * 196 * 64, 4.0 * (64 * 256 * 64 + 64 * 196 * 64 + 9 * 64 * 64 * 2)
-    assert held == pytest.approx(time_of(flops, 2 * 2, moved)), "64 contracted images lie along 128 lanes"
-    assert across == pytest.approx(time_of(flops, 2, moved))
-
-
-def test_twice_the_batch_is_twice_the_work() -> None:
-    def made(batch: int) -> TimeModel:
-        shapes = (batch, 28, 28, 64), (3, 3, 64, 96), (batch, 28, 28, 96)
-        return TimeModel(LayoutFacts(graph_of(convolution(*shapes, (3, 3), FORWARD, [layout_row((3, 0))]))))
-
-    assert made(64).work == pytest.approx(2 * made(32).work)
+@pytest.mark.parametrize(
+    ("image", "kernel", "output", "window", "roles", "rows"),
+    [
+        # Feature-minor {3,0}: 96 lanes take 128, the batch of 30 along the sublanes is not padded: 4/3. The kernel
+        # supplies the lanes: with its 64 input features in lanes it takes 128 x 96, with the 96 output features
+        # 128 x 64, so these lie there and the 64 contracted ones stay as they are. Batch-minor {0,3}: 30 take 128
+        # lanes. The input supplies them: its features in lanes take 128 x 32, its batch 128 x 64, so the features
+        # lie there and are rounded up to 128: twice.
+        (
+            *((30, 28, 28, 64), (3, 3, 64, 96), (30, 28, 28, 96), (3, 3), FORWARD),
+            [(layout_row((3, 0)), 4 / 3, 4 / 3), (layout_row((0, 3)), 128 / 30 * 2, 128 / 30)],
+        ),
+        # 3 input features take 8; the 64 output features lie along half of the lanes of output and kernel.
+        (
+            *((32, 32, 32, 3), (3, 3, 3, 64), (32, 32, 32, 64), (3, 3), FORWARD),
+            [(layout_row((3, 0)), 2 * 8 / 3, 2)],
+        ),
+        # The minor-most dimension of size 1 is skipped: the batch of 32 lies along the lanes as above, 4 * 2.
+        (
+            *((32, 1, 30, 64), (1, 3, 64, 96), (32, 1, 28, 96), (1, 3), FORWARD),
+            [(layout_row((1, 0, 3, 2)), 8, 4)],
+        ),
+        # But a batch of 1 that is supplied by features in lanes is not: 128 lanes, and the features rounded up. The
+        # output itself has 96 features in 128 lanes and 28 positions in 32 sublanes.
+        (
+            *((1, 30, 30, 64), (3, 3, 64, 96), (1, 28, 28, 96), (3, 3), FORWARD),
+            [(layout_row((0, 3)), 128 * 2, 4 / 3 * 32 / 28)],
+        ),
+        # The gradient of a kernel: the batch of 36 is contracted, the window is 14 x 14. {3,2}: 64 take 128 lanes,
+        # 3 take 8 sublanes. The lanes come from the second operand, which holds 64 features and the batch: batch in
+        # lanes takes 128 x 64, features 128 x 40, so the batch is not rounded. {2,3}: 3 take 128 lanes, and the
+        # input that supplies them lays 36 images along lanes (128 x 4 against 128 x 40): 36 become 128.
+        (
+            *((36, 16, 16, 3), (36, 14, 14, 64), (3, 3, 3, 64), (14, 14), GRADIENT),
+            [(layout_row((3, 2)), 2 * 8 / 3, 2 * 8 / 3), (layout_row((2, 3)), 128 / 3 * 128 / 36, 128 / 3)],
+        ),
+        # Both orders of the input pad alike, so its own layout decides whether 64 contracted images take 128 lanes.
+        (
+            *((64, 16, 16, 64), (64, 14, 14, 64), (3, 3, 64, 64), (14, 14), GRADIENT),
+            [(layout_row((2, 3), (0, 3)), 2 * 2, 2), (layout_row((2, 3), (3, 0)), 2, 2)],
+        ),
+    ],
+    ids=["forward", "few features", "size 1", "batch of 1", "gradient", "layout of the operand"],
+)
+def test_a_convolution_by_hand(image, kernel, output, window, roles, rows) -> None:
+    """Each row: a layout, the padding of the work, the padding of the output."""
+    columns = {f"convolution_dim_numbers_{name}_dim": dim for name, dim in zip(ROLES, roles, strict=True)}
+    nodes = Node("parameter", image), Node("parameter", kernel)
+    added = Node("convolution", output, (0, 1), window=window, columns={**columns, "is_root": 1})
+    graph = graph_of(layout_file((*nodes, added), (2,), [[row] for row, _, _ in rows]))
+    flops = 2 * prod(output) * prod(window) * image[roles[3]]
+    for config, (_, work, padding) in enumerate(rows):
+        moved = 4 * (prod(image) + prod(kernel) + prod(output) * padding)
+        (node,) = config_times(graph, config)
+        assert node.nanoseconds == pytest.approx(1e9 * hypot(flops * work / PEAK_FLOPS, moved / BANDWIDTH))
 
 
 def test_times_of_nodes_add_up_to_the_estimated_time_and_none_is_below_the_fastest() -> None:
     graph = read_graph(SAMPLE / "layout/tpu-estimate/random/valid/unet__a.npz", "layout")
-    rows = assemble(graph, only=[OVER_FASTEST, FASTEST])
+    rows, every = assemble(graph, only=[OVER_FASTEST, FASTEST]), assemble(graph)
+    model = TimeModel(LayoutFacts(graph))
     found = 2 ** (by_name(rows)[OVER_FASTEST].astype(float) + constants(rows)[FASTEST])
     for config in range(graph.configs):
         nodes = config_times(graph, config)  # type: ignore[arg-type]
@@ -118,12 +88,13 @@ def test_times_of_nodes_add_up_to_the_estimated_time_and_none_is_below_the_faste
         assert others and all(node.fastest_ns <= node.nanoseconds * (1 + 1e-12) for node in others)
         assert all(node.lanes <= node.tile_lanes and node.tile_lanes % 128 == 0 for node in nodes)
 
+        changes = np.array([node.nanoseconds for node in nodes]) - model.default_ns
+        for number, kind in enumerate(KINDS):
+            change = changes[model.kind == number].sum() / model.default_ns.sum()
+            column = every.columns.index(f"time__{kind}_change__ratio")
+            assert every.matrix()[rows.group[config], column] == pytest.approx(change, abs=1e-6)
 
-def test_rows_of_some_columns_are_those_of_all() -> None:
-    graph = read_graph(SAMPLE / "layout/tpu-estimate/random/valid/unet__a.npz", "layout")
-    some, every = assemble(graph, only=[OVER_FASTEST, FASTEST]), assemble(graph)
-    assert len(some.columns) < 20
-    for name in some.columns:
-        assert np.array_equal(
-            some.matrix()[:, some.columns.index(name)], every.matrix()[:, every.columns.index(name)]
-        ), name
+    assert len(rows.columns) < 20
+    for name in rows.columns:
+        some, all_rows = (each.matrix()[:, each.columns.index(name)] for each in (rows, every))
+        assert np.array_equal(some, all_rows), name

@@ -90,17 +90,15 @@ def test_loops_within_loops_are_multiplied():
     assert read_estimate(program(inner + other, entry)).unknown_loops == 1
 
 
-def test_a_loop_of_unknown_length_counts_once_and_is_named():
+def test_a_loop_of_unknown_length_counts_once_and_of_the_branches_of_a_conditional_the_dearest():
     text = program(*loop("one", 0, "LT", 7, 1, op("inner", 11, "%j")))
-    for before, after in (
-        ("%zero = s32[]{:T(128)} constant(0)", "%zero = s32[] parameter(1)"),
-        ("direction=LT", "direction=NE"),
-        ("direction=LT", "direction=GT"),  # counts away from its end
+    start = "%zero = s32[]{:T(128)} constant(0)"
+    for unknown in (
+        text.replace(start, "%zero = s32[] parameter(1)"),
+        text.replace("direction=LT", "direction=NE"),
+        text.replace("direction=LT", "direction=GT"),  # counts away from its end
     ):
-        assert read_estimate(text.replace(before, after)) == Estimate(11, 1)
-
-
-def test_of_the_branches_of_a_conditional_the_dearest_counts():
+        assert read_estimate(unknown) == Estimate(11, 1)
     branch = "%{name} (x: f32[8,128]) -> f32[8,128] {{\n{op}}}\n\n"
     branches = branch.format(name="yes", op=op("a", 3)) + branch.format(name="no", op=op("b", 8))
     call = "conditional(%q, %p, %p), true_computation=%yes, false_computation=%no\n"
@@ -171,9 +169,7 @@ def test_predictions_are_exact_for_known_kernels_and_cautious_for_others():
     kernels.learn(read_operations(RELAID))
     assert kernels.predict(read_operations(RELAID)) == 7 + 3 + 5 + 11
     other = RELAID.replace("add(%c, %b)", "subtract(%c, %b)")  # unknown: 5 or 11 cycles for the same bytes
-    rates = sorted(
-        operation.cycles / operation.bytes for operation in read_operations(RELAID) if operation.opcode == "fusion"
-    )
+    rates = sorted(each.cycles / each.bytes for each in read_operations(RELAID) if each.opcode == "fusion")
     unknown = 0.7 * by_name(other)["two"].bytes * (rates[0] + 0.25 * (rates[1] - rates[0]))
     assert kernels.predict(read_operations(other)) == pytest.approx(7 + 3 + 5 + unknown)
     turned = RELAID.replace("%two = f32[8,16]{1,0", "%two = f32[8,16]{0,1")  # alike but for the layout

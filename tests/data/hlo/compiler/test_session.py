@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.data.hlo.programs import F32, instruction, matmul_module
+from tests.graphs import layout_row
 from tests.pipelines.test_advise import product_module
 from xlarank.data.errors import CompilerError, WorkspaceError
 from xlarank.data.hlo.compiler import session, xla
@@ -127,32 +128,28 @@ def test_without_jax_it_says_what_to_install():
         Compiler(target_of("tpu-v3"))
 
 
-ONE = Estimate(12, 1)
-
-
-def test_a_journal_gives_back_what_was_added_and_drops_a_cut_line(tmp_path):
-    path = tmp_path / "journal"
+def test_a_journal_gives_back_what_was_added_drops_a_cut_line_and_refuses_other_settings(tmp_path):
+    path, one = tmp_path / "journal", Estimate(12, 1)
+    outcomes = {
+        "": Outcome(Status.OK, one, "f", False, 1.5),
+        "0:10": Outcome(Status.OK, one, "f", True, 0.25),
+        "1:10": Outcome(Status.CRASHED, seconds=2.0, message="signal 11"),
+    }
     with Journal(path, {"seed": 0}) as journal:
-        journal.add("", Outcome(Status.OK, ONE, "f", False, 1.5))
-        journal.add("0:10", Outcome(Status.OK, ONE, "f", True, 0.25))
-        journal.add("1:10", Outcome(Status.CRASHED, seconds=2.0, message="signal 11"))
-    whole = path.read_bytes()
-    path.write_bytes(whole + b'{"configuration": "2:1')
+        for configuration, outcome in outcomes.items():
+            journal.add(configuration, outcome)
+    complete = path.read_bytes()
+    path.write_bytes(complete + b'{"configuration": "2:1')
     with Journal(path, {"seed": 0}) as journal:
-        assert list(journal.outcomes) == ["", "0:10", "1:10"]
-        assert journal.outcomes["0:10"] == Outcome(Status.OK, ONE, "f", True, 0.25)
-        assert journal.outcomes["1:10"].message == "signal 11"
-        assert journal.estimates == {"f": ONE}
-    assert path.read_bytes() == whole
-
-
-def test_a_journal_of_other_settings_is_refused(tmp_path):
-    with Journal(tmp_path / "journal", {"seed": 0, "target": "tpu-v3"}):
-        pass
-    with pytest.raises(WorkspaceError, match="another seed; expected seed 0"):
-        Journal(tmp_path / "journal", {"seed": 1, "target": "tpu-v3"})
-    with pytest.raises(WorkspaceError, match="another counting; expected counting of an earlier version"):
-        Journal(tmp_path / "journal", {"seed": 0, "target": "tpu-v3", "counting": 2})
+        assert [*journal.outcomes] == [*outcomes] and journal.estimates == {"f": one}
+        assert journal.outcomes["0:10"] == outcomes["0:10"] and journal.outcomes["1:10"].message == "signal 11"
+    assert path.read_bytes() == complete
+    for settings, message in (
+        ({"seed": 1}, "another seed; expected seed 0"),
+        ({"seed": 0, "counting": 2}, "another counting; expected counting of an earlier version"),
+    ):
+        with pytest.raises(WorkspaceError, match=message):
+            Journal(path, settings)
 
 
 def test_names_and_origins_do_not_change_a_fingerprint_but_layouts_do():
@@ -168,53 +165,45 @@ def test_names_and_origins_do_not_change_a_fingerprint_but_layouts_do():
 DOT, RESHAPE = 4, 5  # nodes of matmul_module
 
 
-def row(output=(), operand=(), kernel=()):
-    slots = [list(slot) + [-1] * (6 - len(slot)) for slot in (output, operand, kernel)]
-    return np.array(slots, np.int8).reshape(-1)
-
-
 def test_constraints_take_the_place_of_outputs_under_new_identities():
     module = matmul_module()
-    rows = np.stack([row((0, 1)), row((1, 0, 2))])
+    rows = np.stack([layout_row((0, 1)), layout_row((1, 0, 2))])
     edited = constrain(module, layouts_of(module, [DOT, RESHAPE], rows))
     body = edited.computations[1]  # while_body
     assert [one.opcode for one in body.instructions[2:]] == ["dot", "custom-call", "reshape", "custom-call"]
     dot, call, reshape, root = body.instructions[2:]
     assert call.custom_call_target == "LayoutConstraint"
     assert list(call.operand_ids) == [dot.id] and list(reshape.operand_ids) == [call.id]
-    assert list(call.shape.layout.minor_to_major) == [0, 1]
-    assert list(call.operand_shapes_with_layout[0].layout.minor_to_major) == [0, 1]
-    assert list(call.shape.dimensions) == list(dot.shape.dimensions)
+    for shape in (call.shape, call.operand_shapes_with_layout[0]):
+        assert list(shape.layout.minor_to_major) == [0, 1] and shape.dimensions == dot.shape.dimensions
     assert list(dot.shape.layout.minor_to_major) == [1, 0]  # what it says of itself stays
     assert body.root_id == root.id
     ids = [one.id for computation in edited.computations for one in computation.instructions]
     assert len(set(ids)) == len(ids)
     nothing = np.full((2, 18), -1, np.int8)
     assert constrain(module, layouts_of(module, [DOT, RESHAPE], nothing)) == module
-
-
-def test_composite_identities_stay_in_their_computation():
+    # composite identities stay in their computation
     module = HloModuleProto(entry_computation_id=1)
     main = module.computations.add(name="main", id=1)
     instruction(main, "parameter", (8, 128), id=(1 << 32) + 1)
     instruction(main, "reshape", (128, 8), ((1 << 32) + 1,), id=(1 << 32) + 2)
     instruction(module.computations.add(name="other", id=2), "parameter", (8, 128), id=(2 << 32) + 9)
-    edited = constrain(module, layouts_of(module, [1], row((0, 1))[None]))
+    edited = constrain(module, layouts_of(module, [1], layout_row((0, 1))[None]))
     assert edited.computations[0].root_id == (1 << 32) + 3
 
 
 def test_rows_become_whole_orders_of_outputs():
     module = matmul_module()
     # a partial order is completed by the last dimensions first; operands are left to the compiler
-    assert layouts_of(module, [RESHAPE], row((1,))[None]) == {RESHAPE: (1, 2, 0)}
-    assert layouts_of(module, [DOT], row(operand=(0, 1), kernel=(1, 0))[None]) == {}
+    assert layouts_of(module, [RESHAPE], layout_row((1,))[None]) == {RESHAPE: (1, 2, 0)}
+    assert layouts_of(module, [DOT], layout_row(input=(0, 1), kernel=(1, 0))[None]) == {}
     for node, output, message in (
         (DOT, (0, 2), "does not fit its 2 dimensions"),
         (DOT, (1, 1), "at most once"),
         (99, (0,), "not in the module"),
     ):
         with pytest.raises(CompilerError, match=message):
-            layouts_of(module, [node], row(output)[None])
+            layouts_of(module, [node], layout_row(output)[None])
 
 
 def test_what_does_not_compile_twice_is_repaired():
@@ -228,7 +217,7 @@ def test_what_does_not_compile_twice_is_repaired():
     assert (last.opcode, list(last.operand_ids), last.custom_call_target) == ("convert", [30], "")
     assert not mended.HasField("input_output_alias")
     assert module.HasField("input_output_alias")  # the caller's own module stays
-    assert [one.opcode for one in mended.computations[-1].instructions][:3] == ["parameter", "while", "call"]
+    assert [each.opcode for each in mended.computations[-1].instructions][:3] == ["parameter", "while", "call"]
     assert not any(computation.is_fusion_computation for computation in mended.computations)
 
 
