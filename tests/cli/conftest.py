@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
@@ -37,11 +36,11 @@ class Outcome:
     err: str
 
     @property
-    def errors(self) -> list[str]:
+    def errors(self):
         return [line for line in self.err.splitlines() if line.startswith("error:")]
 
 
-def environment(home: Path) -> dict[str, str]:
+def environment(home):
     """No data root from outside; one thread, so that small jobs do not wait for each other."""
     kept = {name: value for name, value in os.environ.items() if name != "XLARANK_DATA"}
     return {**kept, "HOME": str(home), "OMP_NUM_THREADS": "1"}
@@ -53,7 +52,7 @@ _HEAR_SIGINT = (
 )
 
 
-def start(*words: object, cwd: Path, home: Path | None = None) -> subprocess.Popen[str]:
+def start(*words, cwd, home=None):
     """``python run.py ...`` as a user types it, in a process group of its own, as a terminal makes it."""
     return subprocess.Popen(
         [sys.executable, "-c", _HEAR_SIGINT, sys.executable, str(ROOT / "run.py"), *map(str, words)],
@@ -62,14 +61,14 @@ def start(*words: object, cwd: Path, home: Path | None = None) -> subprocess.Pop
     )  # fmt: skip
 
 
-def ended(process: subprocess.Popen[str], timeout: float = 300) -> Outcome:
+def ended(process, timeout=300):
     """The outcome of a started command."""
     out, err = process.communicate(timeout=timeout)
     assert "Traceback" not in out + err, err
     return Outcome(process.returncode, out, err)
 
 
-def here(*words: object) -> Outcome:
+def here(*words):
     """The same in this process: an exception that would be a traceback reaches the test."""
     out, err = io.StringIO(), io.StringIO()
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -86,7 +85,7 @@ def here(*words: object) -> Outcome:
     return Outcome(stopped.value.code or 0, out.getvalue(), err.getvalue())
 
 
-def refused(command: Outcome | Sequence[object], said: str) -> None:
+def refused(command, said):
     """The words of a command, or what came of it, end in exit code 1 and one clear line."""
     outcome = command if isinstance(command, Outcome) else here(*command)
     assert outcome.code == 1
@@ -108,7 +107,7 @@ class Job:
 
 
 @pytest.fixture(scope="session")
-def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
+def job(tmp_path_factory):
     folder = tmp_path_factory.mktemp("elsewhere")
     tree = folder / "tree"
     for collection, splits in FILES.items():
@@ -117,7 +116,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
                 path = graph_path(tree, collection, split, name)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(graph_path(SAMPLE, collection, split, name), path)
-    commands: tuple[list[object], ...] = (
+    commands = (
         ["info", "--data-root", "tree", "--json", "info.json"],
         ["build-features", "--data-root", "tree", "--tier", "fast"],
         ["tune", "--trials", "2", "--rounds", "10", "--threads", "1"],
@@ -132,10 +131,10 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
 
 
 @pytest.fixture
-def trained(job: Job, tmp_path: Path) -> Path:
+def trained(job, tmp_path):
     return Path(shutil.copytree(job.work, tmp_path / "trained"))
 
 
 @pytest.fixture
-def tree(job: Job, tmp_path: Path) -> Path:
+def tree(job, tmp_path):
     return Path(shutil.copytree(job.tree, tmp_path / "tree"))

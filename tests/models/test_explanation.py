@@ -1,8 +1,6 @@
 """Parts of a difference between two scores add up to it; a calibration says how far rankings can be trusted."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,7 +24,7 @@ ROUNDING = {"xgb-pairwise": 1e-5, "ensemble": 1e-4, "sibling": 1e-4}
 SETTINGS = FeatureSettings(Tier.FAST)
 
 
-def check_sums(parts: Parts, model: str) -> None:
+def check_sums(parts, model):
     columns, places = sum(parts.columns.values()), sum(place.value for place in parts.places)
     near = ROUNDING.get(model, 1e-9)
     assert columns + places == pytest.approx(parts.difference, rel=near, abs=near)
@@ -34,7 +32,7 @@ def check_sums(parts: Parts, model: str) -> None:
 
 
 @pytest.mark.parametrize("model", RANKERS)
-def test_parts_add_up_to_the_difference_of_the_scores(model: str) -> None:
+def test_parts_add_up_to_the_difference_of_the_scores(model):
     ranker, graph = fitted(model, easy_data()), easy_graph("unseen__a", 40, seed=5)
     scores = ranker.predict(graph.matrix(), graph.columns)
     for now, then in ((0, 1), (3, 39), (7, 7)):
@@ -47,7 +45,7 @@ def test_parts_add_up_to_the_difference_of_the_scores(model: str) -> None:
     assert parts.difference < 0 and min(parts.columns, key=lambda name: parts.columns[name]) == "waste"
 
 
-def test_contributions_that_do_not_add_up_are_refused(tmp_path: Path) -> None:
+def test_contributions_that_do_not_add_up_are_refused(tmp_path):
     """A tree of many columns one below the other: LightGBM's sums over their subsets lose all digits."""
     columns = 120
     names = [f"column{number}" for number in range(columns)]
@@ -64,7 +62,7 @@ def test_contributions_that_do_not_add_up_are_refused(tmp_path: Path) -> None:
         stranger.contributions(rows, 0, 1)
 
 
-def chain_text(columns: int) -> str:
+def chain_text(columns):
     """LightGBM's text of a tree in which each column splits once, one below the other."""
     rng, leaves = np.random.default_rng(0), columns + 1
     counts = [20 * (leaves - split) for split in range(columns)]
@@ -89,7 +87,7 @@ def chain_text(columns: int) -> str:
 
 
 @pytest.mark.parametrize("model", ["sum-pooled", "ensemble", "sibling"])
-def test_sums_over_instances_name_the_nodes_that_differ(model: str) -> None:
+def test_sums_over_instances_name_the_nodes_that_differ(model):
     ranker, graph = fitted(model, pooled_data()), pooled_graph("unseen__a", 30, seed=77)
     assert graph.instances is not None
     codes = graph.instances.value.codes
@@ -100,7 +98,7 @@ def test_sums_over_instances_name_the_nodes_that_differ(model: str) -> None:
 
 # the last holds an ensemble of all others
 @pytest.mark.parametrize("model", ["lambdarank", "xgb-pairwise", "sibling"])
-def test_nodes_add_up_to_the_columns(model: str, graph_file: Callable[..., Path]) -> None:
+def test_nodes_add_up_to_the_columns(model, graph_file):
     graph = read_graph(graph_file(layout_graph(3)))
     assert isinstance(graph, LayoutGraph)
     rows = assemble(graph, SETTINGS)
@@ -113,13 +111,13 @@ def test_nodes_add_up_to_the_columns(model: str, graph_file: Callable[..., Path]
         assert sum(parts.nodes.values()) == pytest.approx(sum(parts.columns.values()), abs=1e-4)
 
 
-def test_parts_of_two_are_joined_place_by_place() -> None:
+def test_parts_of_two_are_joined_place_by_place():
     one = Parts(-2.0, {"a": -1.0}, (Place((3,), "now", "then", -1.0),), {"c": -1.0}, {"x": -2.0}, {5: -1.0})
     expected = Parts(-3.0, {"a": -1.5}, (Place((3,), "now", "then", -1.5),), {"c": -1.5}, {"x": -3.0}, {5: -1.5})
     assert Parts.total([one, one.scaled(0.5)]) == Parts.total([one, one], 0.75) == expected
 
 
-def judged(family: str, seed: int, *, noise: float, rows: int = 40) -> ScoredGraph:
+def judged(family, seed, *, noise, rows=40):
     """Costs that the mean score follows up to noise, which the seeds share half of."""
     rng = np.random.default_rng(seed)
     cost = rng.random(rows)
@@ -128,11 +126,11 @@ def judged(family: str, seed: int, *, noise: float, rows: int = 40) -> ScoredGra
     return ScoredGraph(family, scores, cost)
 
 
-def many(noise: float, graphs: int = 24) -> list[ScoredGraph]:
+def many(noise, graphs=24):
     return [judged(f"family{number % 6}", number, noise=noise) for number in range(graphs)]
 
 
-def test_certain_pairs_are_right_as_often_as_promised_on_other_graphs() -> None:
+def test_certain_pairs_are_right_as_often_as_promised_on_other_graphs():
     # seeds differ by a constant (no disagreement), then by +-1 at two of two rows: variance 2 (ddof 1) of (1, -1)
     assert disagreement(np.array([[0.0, 1.0], [5.0, 6.0]])) == 1e-12
     assert disagreement(np.array([[1.0, -1.0], [-1.0, 1.0]])) == pytest.approx(2.0)
@@ -153,7 +151,7 @@ def test_certain_pairs_are_right_as_often_as_promised_on_other_graphs() -> None:
     assert right / certain == pytest.approx(found.right) == pytest.approx(CERTAIN, abs=0.02)
 
 
-def test_pure_noise_is_never_certain() -> None:
+def test_pure_noise_is_never_certain():
     rng = np.random.default_rng(3)
     found = Calibration.of([ScoredGraph(f"f{n % 5}", rng.random((3, 60)), rng.random(60)) for n in range(20)])
     assert found.threshold == np.inf and found.certain == 0.0 and np.isnan(found.right) and found.first > 0.8
@@ -163,7 +161,7 @@ def test_pure_noise_is_never_certain() -> None:
     assert trust.lines()[0] == "no pair is certain: out of fold none reached 95% (20 graphs)"
 
 
-def test_the_first_hold_the_best_of_as_many_graphs_as_promised() -> None:
+def test_the_first_hold_the_best_of_as_many_graphs_as_promised():
     # of ten graphs the best stands second in nine, behind one that is nearly as good, and last in one
     scores = [np.array([[2.0, 1.0, 3.0, 4.0]] * 2)] * 9 + [np.array([[4.0, 3.0, 2.0, 1.0]] * 2)]
     cost = np.array([1.0, 1.005, 2.0, 3.0])
@@ -175,7 +173,7 @@ def test_the_first_hold_the_best_of_as_many_graphs_as_promised() -> None:
 
 
 @pytest.mark.parametrize("noise", [0.15, 3.0])
-def test_it_is_read_back_for_the_same_model_only(noise: float, tmp_path: Path) -> None:
+def test_it_is_read_back_for_the_same_model_only(noise, tmp_path):
     found = Calibration.of(many(noise))
     found.save(tmp_path, "this")
     file = tmp_path / "calibration.json"
@@ -189,7 +187,7 @@ def test_it_is_read_back_for_the_same_model_only(noise: float, tmp_path: Path) -
     assert Calibration.load(tmp_path, "this") is None
 
 
-def test_an_edited_calibration_is_none(tmp_path: Path) -> None:
+def test_an_edited_calibration_is_none(tmp_path):
     """It is beside the booster's checksums; rankings go on without it."""
     calibration = Calibration.of(many(noise=0.3))
     calibration.save(tmp_path, "this")

@@ -2,16 +2,16 @@
 
 import os
 
+import jax
+import jax.numpy as jnp
+
 
 def _arrays(*shapes):
-    import jax
-
     return tuple(jax.ShapeDtypeStruct(shape, "float32") for shape in shapes)
 
 
 def products():
     """Two products: the hidden layout matters, and all compile within seconds."""
-    import jax
 
     def function(x, first, second):
         return jax.nn.gelu(x @ first) @ second
@@ -21,8 +21,6 @@ def products():
 
 def loop():
     """The same product seven times, in a loop's body, and all results: its counter says where each is put."""
-    import jax
-    import jax.numpy as jnp
 
     def function(x, weight):
         return jax.lax.scan(lambda h, _: (jnp.tanh(h @ weight),) * 2, x, None, length=7)
@@ -32,14 +30,11 @@ def loop():
 
 def softmax():
     """Two reductions and a division."""
-    import jax
-
     return jax.nn.softmax, _arrays((2048, 1024))
 
 
 def texts():
     """Convolutions over a text as PyTorch has them: the default layouts of its inputs are not what they need."""
-    import jax
 
     def function(weights, x):
         def convolve(w):
@@ -54,8 +49,6 @@ def texts():
 
 def cross_entropy():
     """The usual loss of a classifier: the compiler has no code to pick single elements."""
-    import jax
-    import jax.numpy as jnp
 
     def loss(weights, x, labels):
         logits = jax.nn.relu(x @ weights["hidden"]) @ weights["out"]
@@ -71,8 +64,6 @@ def cross_entropy():
 
 def picked():
     """The same by indices, which nothing replaces."""
-    import jax
-    import jax.numpy as jnp
 
     def loss(x, labels):
         return jax.nn.log_softmax(x)[jnp.arange(128), labels].sum()
@@ -82,8 +73,6 @@ def picked():
 
 def mixing():
     """A state that comes back: by itself the compiler lays it out otherwise than it came in."""
-    import jax
-    import jax.numpy as jnp
 
     def step(state, mix):
         h = jnp.einsum("bkd,de->bke", state["h"], state["w"])
@@ -96,8 +85,6 @@ def mixing():
 
 def recurrent():
     """A state of which no copy can be spared, but when its layout changes with every step."""
-    import jax
-    import jax.numpy as jnp
 
     def step(state, mix):
         numbers = ("NCW", "OIW", "NCW")
@@ -123,8 +110,6 @@ def nothing():
 
 def rows():
     """A product in a loop that all else takes by rows: by columns it is transposed in every run of the body."""
-    import jax
-    import jax.numpy as jnp
 
     def function(x, weight):
         def body(_, carry):

@@ -27,6 +27,8 @@ from xlarank.pipelines.training.fitting import TrainRequest
 #: Set where servers were installed on purpose: what would be skipped without one is a failure then.
 REQUIRED = "XLARANK_REQUIRE_SERVERS"
 PASSWORD = "s3cret@of/tests"
+#: Imports JAX, which only the process of the compiler has.
+collect_ignore = ["compiled_programs.py"]
 
 
 @pytest.fixture(scope="session")

@@ -14,19 +14,7 @@ import pytest
 from tests.cli import conftest as cli
 from tests.graphs import save_npz
 from tests.pipelines import trees
-from tests.pipelines.trees import (
-    FAST,
-    FILES,
-    LAYOUT,
-    TILE,
-    TREE,
-    Listener,
-    build,
-    contents,
-    data_root,
-    graph_path,
-    stored,
-)
+from tests.pipelines.trees import FAST, FILES, LAYOUT, TILE, TREE, Listener, build, contents, graph_path, stored
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, DataRootError, WorkspaceError, XlarankError
 from xlarank.data.graph import Kind
@@ -252,7 +240,7 @@ def test_a_killed_build_leaves_no_workers(tmp_path):
 def test_what_a_build_takes_is_said_before_it(tree, tmp_path):
     plans, request = [], BuildRequest(settings=FAST, **VALID)
     for _ in range(2):
-        build_features(data_root(tree), Workspace(tmp_path), request, on_plan=plans.append)
+        build_features(trees.data_root(tree), Workspace(tmp_path), request, on_plan=plans.append)
     (plan,) = plans  # nothing is left to build the second time
     assert re.fullmatch(r"2 graphs, at most 48 rows: about .* GB of memory, .* MB of disk and .* s", plan)
 

@@ -7,19 +7,8 @@ import pytest
 
 from tests.cli.conftest import here
 from tests.graphs import save_npz
-from tests.pipelines.trees import (
-    LAYOUT,
-    TILE,
-    TREE,
-    Listener,
-    build,
-    graph_path,
-    model_of,
-    parquet_bytes,
-    stored,
-    tile_graph,
-    write_tree,
-)
+from tests.pipelines import trees
+from tests.pipelines.trees import LAYOUT, TILE, TREE, Listener, build, graph_path, model_of, stored, tile_graph
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError, WorkspaceError, XlarankError
 from xlarank.data.workspace import Workspace
@@ -52,9 +41,9 @@ def save_best(workspace, collection=TILE, **changes):
 
 
 def test_every_collection_gets_a_model_that_says_what_it_is(built):
-    before = parquet_bytes(built)
+    before = trees.parquet_bytes(built)
     results = run(built, collections=[], rounds=2)
-    assert parquet_bytes(built) == before, "features are only read"
+    assert trees.parquet_bytes(built) == before, "features are only read"
     shown = [(r.collection, r.graphs, r.families, r.rows) for r in results]
     assert shown == [(LAYOUT, 5, 3, 5 * 22), (TILE, 4, 3, 4 * 23)]
     for collection in (LAYOUT, TILE):
@@ -117,7 +106,7 @@ def test_one_family_has_no_folds_and_is_left_to_the_time_model_if_measured_on_a_
     """Folds cannot tell whether trees help; with two families they may choose none."""
     collection = "layout:xla:random"
     tree = {collection: {"train": ("alpha__a", "alpha__b"), "valid": ()}, TILE: {"train": ("conv__a", "conv__b")}}
-    write_tree(tmp_path / "tree", tree)
+    trees.write_tree(tmp_path / "tree", tree)
     build(tmp_path / "tree", tmp_path / "work")
     (result,) = run(tmp_path / "work", rounds=2, with_valid=True)
     assert (result.chosen_by, result.rounds, result.folds) == ("default (one family, no folds)", 2, {})

@@ -13,18 +13,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tests.pipelines.trees import (
-    LAYOUT,
-    TILE,
-    TREE,
-    Listener,
-    build,
-    data_root,
-    graph_path,
-    parquet_bytes,
-    stored,
-    write_tree,
-)
+from tests.pipelines import trees
+from tests.pipelines.trees import LAYOUT, TILE, TREE, Listener, build, graph_path, stored
 from xlarank.cli import record
 from xlarank.data.collection import Collection
 from xlarank.data.errors import FeatureStoreError, ModelError, WorkspaceError, XlarankError
@@ -58,7 +48,7 @@ def fit(workspace):
 def second(tmp_path):
     """Another data root: one collection of its own and one of the same name."""
     collections = {"layout:cpu:default": {"test": ["x__a"]}, TILE: {"train": ["y__a"], "test": ["z__a"]}}
-    return write_tree(tmp_path / "second", collections).path
+    return trees.write_tree(tmp_path / "second", collections).path
 
 
 def once(monkeypatch, place, name, first):
@@ -135,12 +125,12 @@ def test_the_lock_of_a_killed_process_is_free_and_others_say_that_they_wait(tmp_
 
 
 def test_rows_of_a_second_root_are_refused_or_replace_all(trained, second, tmp_path):
-    before = parquet_bytes(trained)
+    before = trees.parquet_bytes(trained)
     with pytest.raises(WorkspaceError, match=r"holds layout:cpu:random of .*; expected one data root a workspace"):
         build(second, trained)
     with pytest.raises(WorkspaceError, match="`replace`"):
-        run_all(data_root(second), Workspace(trained), tmp_path / "out.csv", RunSettings(0.01, 1, 1))
-    assert parquet_bytes(trained) == before and not (tmp_path / "out.csv").exists()
+        run_all(trees.data_root(second), Workspace(trained), tmp_path / "out.csv", RunSettings(0.01, 1, 1))
+    assert trees.parquet_bytes(trained) == before and not (tmp_path / "out.csv").exists()
     build(second, trained, replace=True)
     assert stored_roots(Workspace(trained)) == {str(second.resolve())}
     names = {name for path in trained.rglob("*.parquet") for name in pl.read_parquet(path)["graph"]}
