@@ -1,7 +1,5 @@
 """The command line as tests call it, as a user types it or within this process; and the whole job, done once."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os
@@ -12,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -52,11 +51,11 @@ _HEAR_SIGINT = (
 )
 
 
-def start(*words, cwd, home=None):
+def start(*words, cwd):
     """``python run.py ...`` as a user types it, in a process group of its own, as a terminal makes it."""
     return subprocess.Popen(
         [sys.executable, "-c", _HEAR_SIGINT, sys.executable, str(ROOT / "run.py"), *map(str, words)],
-        cwd=cwd, env=environment(home or cwd), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        cwd=cwd, env=environment(cwd), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         start_new_session=True,
     )  # fmt: skip
 
@@ -81,7 +80,6 @@ def here(*words):
     finally:  # pytest listens to signals again
         for number, handler in handlers.items():
             signal.signal(number, handler)
-    assert stopped.value.code is None or isinstance(stopped.value.code, int)
     return Outcome(stopped.value.code or 0, out.getvalue(), err.getvalue())
 
 
@@ -96,18 +94,9 @@ def refused(command, said):
     assert len(after.strip().splitlines()) == 1, "one line, whatever the library behind it has to say"
 
 
-@dataclass(frozen=True)
-class Job:
-    """The whole job, done once from a folder that is not the repository."""
-
-    folder: Path
-    tree: Path
-    work: Path
-    outcomes: dict[str, Outcome]
-
-
 @pytest.fixture(scope="session")
 def job(tmp_path_factory):
+    """The whole job, done once from a folder that is not the repository."""
     folder = tmp_path_factory.mktemp("elsewhere")
     tree = folder / "tree"
     for collection, splits in FILES.items():
@@ -127,7 +116,7 @@ def job(tmp_path_factory):
     )
     with contextlib.chdir(folder):
         outcomes = {str(words[0]): here(*words) for words in commands}
-    return Job(folder, tree, folder / "work", outcomes)
+    return SimpleNamespace(folder=folder, tree=tree, work=folder / "work", outcomes=outcomes)
 
 
 @pytest.fixture

@@ -174,19 +174,6 @@ def test_many_broken_files_take_few_lines(capsys):
     assert len(lines) == 22 and lines[20] == "error: and 40 more; --verbose names all of them"
 
 
-def test_a_long_list_of_graphs_is_cut_short(tmp_path):
-    """Hundreds of tile kernels have one configuration only; they must not hide the table."""
-    arrays = tile_arrays()
-    arrays["config_feat"][:] = arrays["config_feat"][0]
-    for number in range(25):
-        save_npz(tmp_path / f"npz/tile/cpu/train/k__{number:02}.npz", arrays)
-    outcome = here("info", "--data-root", tmp_path, "--json", tmp_path / "info.json")
-    listed = [line for line in outcome.out.splitlines() if line.startswith("cannot be ranked")]
-    assert len(listed) == 1 and "k__00, k__01, k__02 and 22 more" in listed[0]
-    (part,) = json.loads((tmp_path / "info.json").read_text())
-    assert len(part["unrankable"]) == 25
-
-
 def test_info_of_a_file_shows_the_noise_of_its_labels(small):
     """The last two of four configurations are identical, one 1 % slower: log 1.01 / sqrt(2) around their mean."""
     arrays = tile_arrays()
