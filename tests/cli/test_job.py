@@ -241,7 +241,7 @@ def test_graphs_that_cannot_be_ranked_share_a_line(tmp_path):
     arrays["config_feat"][:] = arrays["config_feat"][0]
     for number in range(25):
         save_npz(tmp_path / f"npz/tile/cpu/train/k__{number:02}.npz", arrays)
-    listed, work = tmp_path / "info.json", tmp_path / "work"
+    listed = tmp_path / "info.json"
     for words in (
         ["info", "--json", listed],
         ["build-features", "--tier", "fast", "--workspace", tmp_path / "work"],
