@@ -55,7 +55,6 @@ def test_json_on_standard_output_is_alone_there(small):
     assert without == ["demo"], "which runs other commands"
 
 
-@pytest.mark.skipif(os.name != "posix", reason="pipes of posix")
 def test_an_output_that_is_a_pipe_is_refused_before_the_work(small):
     os.mkfifo("pipe")
     for option in ("--json", "--out"):
@@ -200,7 +199,6 @@ HEAVY = ("numpy", "lightgbm", "polars", "pyarrow", "pandas", "scipy", "optuna", 
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform == "win32", reason="no resource module")
 def test_help_imports_nothing_heavy_and_is_quick(tmp_path):
     import resource
 

@@ -188,24 +188,24 @@ def test_partners_are_others_of_the_same_graph_all_as_likely():
         assert np.delete(counts, row - 3) == pytest.approx([1000] * 4, rel=0.15)
 
 
-NODES, INSTANCES = 5, 4
+SIBLING_NODES, INSTANCES = 5, 4
 #: Row 0 sets nothing.
 LAYOUTS = ((-1, -1, -1), (2, 1, 0), (0, 1, 2), (1, 0, 2))
 GENERAL = {"weight_sum_pooled": 0.0}
-QUICK = {"general": GENERAL, "folds": 2, "sibling_weight": 1.0, "prior_weight": 0.5}
+SIBLING = {"general": GENERAL, "folds": 2, "sibling_weight": 1.0, "prior_weight": 0.5}
 
 
 def graph_of(name, structure, seed, *, configs=60, batch=8):
     """Runtime is a sum over nodes of what a row costs there: drawn per structure, so that only siblings tell."""
-    effect = np.random.default_rng(structure).integers(0, 100, NODES * INSTANCES)
-    codes = np.random.default_rng([seed, 1]).integers(0, INSTANCES, (configs, NODES)).astype(np.uint8)
-    first = np.arange(0, NODES * INSTANCES, INSTANCES)
-    rows = np.full((NODES * INSTANCES, 18), -1, np.int8)
-    rows[:, :3] = np.tile(np.array(LAYOUTS, np.int8), (NODES, 1))
+    effect = np.random.default_rng(structure).integers(0, 100, SIBLING_NODES * INSTANCES)
+    codes = np.random.default_rng([seed, 1]).integers(0, INSTANCES, (configs, SIBLING_NODES)).astype(np.uint8)
+    first = np.arange(0, SIBLING_NODES * INSTANCES, INSTANCES)
+    rows = np.full((SIBLING_NODES * INSTANCES, 18), -1, np.int8)
+    rows[:, :3] = np.tile(np.array(LAYOUTS, np.int8), (SIBLING_NODES, 1))
     cost = 1000 * batch + batch * effect[first + codes].sum(axis=1)
     instances = instance_table(
-        ["noise"], np.random.default_rng(seed).random((NODES * INSTANCES, 1)), codes, rows,
-        np.tile([batch, 4, 4, 0, 0, 0], (NODES, 1)), first_node=3, structure=structure,
+        ["noise"], np.random.default_rng(seed).random((SIBLING_NODES * INSTANCES, 1)), codes, rows,
+        np.tile([batch, 4, 4, 0, 0, 0], (SIBLING_NODES, 1)), first_node=3, structure=structure,
     )  # fmt: skip
     wide = graph_rows(name, cost.tolist(), features=np.random.default_rng(seed).random((configs, 3)))
     return replace(wide, instances=LazyInstances(lambda: instances))
@@ -221,7 +221,7 @@ def scores(ranker, graph):
 
 @pytest.fixture(scope="module")
 def siblings():
-    found = fitted("sibling", known(), rounds=5, **QUICK)
+    found = fitted("sibling", known(), rounds=5, **SIBLING)
     assert isinstance(found, SiblingRanker)
     return found
 
@@ -244,7 +244,7 @@ def test_priors_are_learned_when_a_sibling_is_asked_for(monkeypatch, tmp_path):
     monkeypatch.setattr(sibling, "out_of_fold_scores", lambda *of: asked.append(1) or out_of_fold_scores(*of))
     first, second = known(3), known(3)
     made = ((first, 0), (second, 0), (first, 1))
-    early, late, other_seed = (fitted("sibling", data, rounds=5, seed=seed, **QUICK) for data, seed in made)
+    early, late, other_seed = (fitted("sibling", data, rounds=5, seed=seed, **SIBLING) for data, seed in made)
     tau(early, graph_of("new__a", 77, 99))
     assert not asked, "no family held out has siblings among the others"
     tau(early, graph_of("f2__b", 2, 99))
@@ -265,7 +265,7 @@ def test_the_solution_is_that_of_kernel_ridge_regression(siblings):
 
     def kernel(a, b, p, q):
         same = sum(0.5 * (x[0] == y[0]) + 0.5 * (x == y).all() for x, y in zip(a, b, strict=True))
-        return float(0.5 * same / NODES + 0.5 * np.exp(-(NODES - same) / 2) + 0.5 * p * q + 1)
+        return float(0.5 * same / SIBLING_NODES + 0.5 * np.exp(-(SIBLING_NODES - same) / 2) + 0.5 * p * q + 1)
 
     full = np.array([
         [kernel(one.outputs[i], one.outputs[j], one.prior[i], one.prior[j]) for j in range(size)]
@@ -288,7 +288,7 @@ def test_siblings_of_like_shapes_count_more():
 
 
 def test_what_was_pickled_or_saved_is_what_is_loaded(tmp_path):
-    ranker = fitted("sibling", known(), rounds=5, **QUICK)
+    ranker = fitted("sibling", known(), rounds=5, **SIBLING)
     pickled = pickle.loads(pickle.dumps(ranker))  # before its priors are fitted, from graphs that cannot be pickled
     ranker.save(tmp_path)
     graph = graph_of("f3__b", 3, 12)

@@ -221,7 +221,6 @@ def test_no_graph_is_begun_after_the_time_and_the_next_call_goes_on(tree, tmp_pa
 
 
 @pytest.mark.exhaustive
-@pytest.mark.skipif(os.name == "nt", reason="process groups of POSIX")
 def test_a_killed_build_leaves_no_workers(tmp_path):
     """Each worker would hold its memory until the machine is started again."""
     trees.write_tree(tmp_path / "tree", {TILE: {"train": [f"family{n % 9}__{n}" for n in range(320)]}})

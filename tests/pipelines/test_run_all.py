@@ -120,7 +120,6 @@ def start(tree, folder, *words):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.name == "nt", reason="kills like a system without memory")
 @pytest.mark.parametrize(
     ("number", "mark", "trials"),
     [

@@ -94,7 +94,6 @@ def test_a_build_of_another_root_meanwhile_is_not_undone_and_no_model_saved_of_i
     assert stored_roots(Workspace(built)) == {str(second.resolve())}
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
 def test_only_a_file_of_the_workspace_is_its_lock(tmp_path):
     (tmp_path / "precious").write_text("kept")
     workspace, lock = Workspace(tmp_path), tmp_path / LOCK
