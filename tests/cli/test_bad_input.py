@@ -13,7 +13,6 @@ import time
 from pathlib import Path
 from unittest import mock
 
-import polars as pl
 import pytest
 
 from tests.cli.conftest import LAYOUT, ROOT, TILE, Outcome, ended, environment, here, refused, start
@@ -77,24 +76,6 @@ def test_usage_errors_exit_with_2(tmp_path, monkeypatch):
         assert (outcome.code, outcome.out) == (2, "") and "Error" in outcome.err, words
         assert ("No such option" in outcome.err) == ("nonsense" in words), words
     assert list(tmp_path.iterdir()) == []
-
-
-def test_broken_files_are_named_while_the_others_are_done(tree, tmp_path):
-    """A file name must not be able to forge a line of the output."""
-    path = graph_path(tree, TILE, "train", "bmm__a")
-    path.write_bytes(path.read_bytes()[:-100])
-    evil = graph_path(tree, TILE, "valid", "expsum__a")
-    evil.rename(evil.with_name("evil\nerror: all is lost.npz"))
-    work = tmp_path / "work"
-    outcome = here("build-features", "--data-root", tree, "--workspace", work, "--tier", "fast")
-    assert outcome.code == 1
-    named, other, summary = outcome.errors
-    assert re.search(rf"{TILE} train bmm__a: cannot be opened", named) and "evil\\nerror" in other
-    assert "2 broken files; the others were dealt with" in summary
-    assert "\nerror: all is lost" not in outcome.out + outcome.err
-    rows = [pl.read_parquet(path)["graph"].n_unique() for path in work.rglob("*.parquet")]
-    assert sum(rows) == 8
-    assert here("info", "--data-root", tree).code == 1
 
 
 def test_a_broken_test_file_makes_a_submission_fail_after_writing_it(tree, trained, tmp_path):

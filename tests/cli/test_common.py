@@ -166,6 +166,7 @@ def test_many_broken_files_take_few_lines(capsys):
         "error: 191 broken files; the others were dealt with",
     ]
     assert len(printed(broken, verbose=True)) == 192
+    assert printed(["\nerror: all is lost"])[0].endswith("\\nerror: all is lost"), "no file name forges a line"
     console.list_lines("cannot be ranked", [f"graph {i}" for i in range(25)])
     listed = capsys.readouterr().out.splitlines()
     assert len(listed) == 21 and listed[-1] == "cannot be ranked: and 5 more"

@@ -152,19 +152,6 @@ def test_the_first_tree_of_ranknet_is_a_newton_step_on_the_loss():
         assert leaf == pytest.approx(plain["learning_rate"] * gradient[rows].sum() / hessian[rows].sum(), rel=1e-5)
 
 
-def test_rows_are_dealt_at_random_by_the_seed_and_the_graph_alone():
-    """Files list configurations in the order of the search: cutting it in two would pair like with like."""
-    graphs = [easy_graph(name, 60, number) for number, name in enumerate(("a__a", "b__a", "c__a"))]
-    data = TrainingData.from_graphs(graphs)
-    shuffled = data.shuffled(3)
-    together, alone, other = (one.orders or [] for one in (shuffled, data.take([1]).shuffled(3), data.shuffled(4)))
-    assert sorted(together[0]) == list(range(60)) and 5 < np.count_nonzero(together[0][:30] < 30) < 25
-    assert np.array_equal(together[1], alone[0])
-    assert not np.array_equal(together[0], together[1]) and not np.array_equal(other[0], together[0])
-    assert np.array_equal(shuffled.group_matrix(1, slice(5, 9)), data.parts[1].matrix()[together[1][5:9]])
-    assert np.array_equal(shuffled.cost[60:120], data.cost[60:120][together[1]])
-
-
 @pytest.mark.parametrize("model", ["lambdarank", "ranknet", "xgb-pairwise"])
 def test_batches_teach_what_one_matrix_teaches(model, monkeypatch, tmp_path):
     # XGBoost draws bins by weights, a little differently from batches

@@ -83,19 +83,6 @@ def mixing():
     return step, ({"h": h, "w": w}, mix)
 
 
-def recurrent():
-    """A state of which no copy can be spared, but when its layout changes with every step."""
-
-    def step(state, mix):
-        numbers = ("NCW", "OIW", "NCW")
-        h = jax.lax.conv_general_dilated(state["h"], state["w"], (1,), "SAME", dimension_numbers=numbers)
-        h = jnp.tanh(h)
-        return {"h": jnp.einsum("ncw,cd->dnw", h, mix).transpose(1, 0, 2), "w": state["w"]}, h.max(2)
-
-    h, w, mix = _arrays((16, 96, 64), (96, 96, 3), (96, 96))
-    return step, ({"h": h, "w": w}, mix)
-
-
 def shapeless():
     return (lambda text: text), ("text",)
 

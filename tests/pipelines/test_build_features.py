@@ -100,17 +100,6 @@ def test_only_what_changed_is_built_again(tree, built):
     assert manifest(built).broken == {} and "beta__a" in stored(built)
 
 
-def test_other_feature_code_and_settings_mean_build_again(tree, built, monkeypatch):
-    for settings in (FeatureSettings(Tier.FULL), FeatureSettings(Tier.FAST, candidates=False)):
-        assert totals(build(tree, built, settings=settings, **VALID)) == (2, 0, 0)
-        assert stored(built, split="valid")["delta__a"].columns == settings.columns("layout")
-    before = manifest(built, split="valid").recipe.code_hash
-    monkeypatch.setattr("xlarank.features.recipe.source_hash", lambda: "other code")
-    assert totals(build(tree, built, settings=settings, **VALID)) == (2, 0, 0)
-    assert manifest(built, split="valid").recipe.code_hash != before
-    assert totals(build(tree, built, settings=settings, **VALID)) == (0, 2, 0)
-
-
 @pytest.mark.slow
 def test_max_configs_thins_out_train_alone(tree, tmp_path, shared_built):
     work, chosen = tmp_path / "work", {**VALID, "splits": ["train", "valid"]}
