@@ -17,7 +17,6 @@ from benchmarks.results.stored import README, in_page, in_readme, path_of, read
 from xlarank.data import errors
 
 ROOT = README.parent
-TUTORIALS = ROOT / "docs" / "tutorials"
 PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(ROOT.glob("*/README.md"))]
 PAGES += [*sorted(ROOT.glob("*/*/README.md")), *stored.PAGES]
 #: A figure of a model may move by so much before the text is wrong: a slowdown@5 less, as it is always near 1.
@@ -70,12 +69,22 @@ def run_blocks(page, folder, languages=("sh", "python"), **variables):
     assert ran
 
 
+#: What the blocks of a page leave: a file, and text in it.
+RUN = {
+    "README.md": ("", ""), "docs/tutorials/first-ranking.md": ("", ""), "docs/tutorials/jax-program.md": ("", ""),
+    "docs/how-to/own-lightgbm.md": ("blend.csv", "ID,TopConfigs"),
+    "docs/how-to/extend.md": ("work/models/layout/cpu/random/model.json", "mine__odd_minor__share"),
+}  # fmt: skip
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("page", ["first-ranking", "jax-program"])
-def test_tutorials_run(page, tmp_path):
-    if page == "jax-program":
+@pytest.mark.parametrize("page", RUN)
+def test_what_pages_show_runs(page, tmp_path):
+    if page.endswith("jax-program.md"):
         pytest.importorskip("libtpu", reason="no libtpu: pip install -e '.[collect]'")
-    run_blocks(TUTORIALS / f"{page}.md", tmp_path)
+    run_blocks(ROOT / page, tmp_path, ("python",) if page == "README.md" else ("sh", "python"))
+    file, text = RUN[page]
+    assert not file or text in (tmp_path / file).read_text()
 
 
 @pytest.mark.slow
@@ -84,34 +93,15 @@ def test_the_public_dataset(tmp_path, real_data):
     folder.mkdir()
     (home / "data").mkdir(parents=True)
     (home / "data" / "tpugraphs").symlink_to(real_data)
-    run_blocks(TUTORIALS / "public-dataset.md", folder, HOME=str(home))
-
-
-@pytest.mark.slow
-def test_your_own_lightgbm_runs_in_about_20_lines(tmp_path):
-    page = ROOT / "docs" / "how-to" / "own-lightgbm.md"
-    run_blocks(page, tmp_path)
-    code = next(text for language, _, text in blocks(page) if language == "python")
-    assert len([line for line in code.splitlines() if line]) <= 20
-    assert (tmp_path / "submission.csv").exists() and (tmp_path / "blend.csv").exists()
-
-
-@pytest.mark.slow
-def test_columns_in_a_file_of_your_own(tmp_path):
-    """From an empty file to a model that ranks a graph."""
-    run_blocks(ROOT / "docs" / "how-to" / "extend.md", tmp_path)
-    assert "mine__odd_minor__share" in (tmp_path / "work/models/layout/cpu/random/model.json").read_text()
-
-
-@pytest.mark.slow
-def test_the_python_of_the_readme(tmp_path):
-    run_blocks(README, tmp_path, ("python",))
+    run_blocks(ROOT / "docs/tutorials/public-dataset.md", folder, HOME=str(home))
 
 
 def test_the_readme_is_short_and_holds_the_figures_of_this_version():
     text = README.read_text(encoding="utf-8")
     (code,) = (code for language, _, code in blocks(README) if language == "python")
     assert len(text.splitlines()) <= 130 and len([line for line in code.splitlines() if line]) <= 10
+    own = next(code for language, _, code in blocks(ROOT / "docs/how-to/own-lightgbm.md") if language == "python")
+    assert len([line for line in own.splitlines() if line]) <= 20, "it is said to take about 20 lines"
     assert in_readme(text, read(path_of())) == text, "run: python -m benchmarks.results"
 
 

@@ -22,16 +22,10 @@ from xlarank.cli.record import Run
 
 
 def test_what_each_step_prints_and_stores(job):
-    assert {step: (outcome.code, outcome.errors) for step, outcome in job.outcomes.items()} == dict.fromkeys(
-        job.outcomes, (0, [])
-    )
+    assert {(outcome.code, *outcome.errors) for outcome in job.outcomes.values()} == {(0,)}
     assert f"data: {Path('tree')} (named by --data-root)" in job.outcomes["info"].out
     parts = json.loads((job.folder / "info.json").read_text())
-    assert [(part["collection"], part["split"], part["graphs"]) for part in parts] == [
-        (collection, split, len(names)) for collection, splits in FILES.items() for split, names in splits.items()
-    ]
-    stored = {name for path in job.work.glob("features/**/*.parquet") for name in pl.read_parquet(path)["graph"]}
-    assert stored == {name for splits in FILES.values() for names in splits.values() for name in names}
+    assert [part["graphs"] for part in parts] == [len(names) for of in FILES.values() for names in of.values()]
     assert re.search(rf"{TILE}\s+train\s+3\s+3\s+0\s+192", job.outcomes["build-features"].out)
     for collection in (LAYOUT, TILE):
         place = Path(*collection.split(":"))

@@ -46,9 +46,7 @@ def pooled_data(graphs=6, configs=40):
 
 
 def trained(data=None, **params):
-    ranker = fitted("sum-pooled", data or pooled_data(), **{"min_data_in_leaf": 2, **params})
-    assert isinstance(ranker, SumPooled)
-    return ranker
+    return fitted("sum-pooled", data or pooled_data(), **{"min_data_in_leaf": 2, **params})
 
 
 def scores_of(ranker, graph):
@@ -67,7 +65,7 @@ def test_the_first_tree_is_a_newton_step_on_the_sums():
     data = pooled_data(graphs=2)
     whole = {"bagging_fraction": 1.0, "feature_fraction": 1.0, "learning_rate": 0.5, "leaf_l2": 0.2}
     ranker, graphs = trained(data, rounds=1, tie_tolerance=0.0, **whole), data.parts
-    tables = [graph.instances.value for graph in graphs if graph.instances is not None]
+    tables = [graph.instances.value for graph in graphs]
     leaves = [ranker._booster.trees.predict(table.values, pred_leaf=True).reshape(-1) for table in tables]
     eye = np.eye(int(max(map(np.max, leaves))) + 1)
     held = [table.counts() @ eye[leaf] for table, leaf in zip(tables, leaves, strict=True)]
@@ -155,7 +153,7 @@ def loss_of(graphs, *, pairs=1, how="rows"):
     return RankNetLoss(np.concatenate(graphs), indptr, row_weights(indptr, how), pairs, 0.0)
 
 
-def test_gradients_by_hand():
+def test_gradients_by_hand(monkeypatch):
     """Two rows draw each other, so their pair counts twice. p = 1 / (1 + e^(ln 3 - 0)) = 1/4."""
     gradient, hessian = loss_of([[10.0, 20.0]]).gradients(np.array([math.log(3), 0.0]), np.random.default_rng(0))
     assert gradient == pytest.approx([-0.5, 0.5]) and hessian == pytest.approx([0.375, 0.375])
@@ -166,13 +164,7 @@ def test_gradients_by_hand():
     assert hessian == pytest.approx([0.75, 0.75, *[0.75 * HESSIAN_FLOOR] * 4])
     gradient, _ = loss_of([[1.0, 2.0]]).gradients(np.array([-1e4, 1e4]), np.random.default_rng(0))
     assert gradient.tolist() == [-2.0, 2.0], "no overflow"
-
-
-def test_gradients_of_a_partner_of_two_by_hand(monkeypatch):
-    """Row 0, the fastest, draws 1; 1 and 2 draw 0. At relevance 0 p is 1/2, p (1 - p) 1/4.
-
-    Pairs: (0, 1) twice and (0, 2) once, so -3 p, 2 p, p, and 3/4, 2/4, 1/4.
-    """
+    # row 0, the fastest, draws 1; 1 and 2 draw 0: (0, 1) twice and (0, 2) once, so -3 p, 2 p, p, and 3/4, 2/4, 1/4
     monkeypatch.setattr(RankNetLoss, "partners", lambda *_: np.array([1, 0, 0]))
     gradient, hessian = loss_of([[10.0, 20.0, 30.0]]).gradients(np.zeros(3), np.random.default_rng(0))
     assert gradient == pytest.approx([-1.5, 1.0, 0.5]) and hessian == pytest.approx([0.75, 0.5, 0.25])
@@ -221,9 +213,7 @@ def scores(ranker, graph):
 
 @pytest.fixture(scope="module")
 def siblings():
-    found = fitted("sibling", known(), rounds=5, **SIBLING)
-    assert isinstance(found, SiblingRanker)
-    return found
+    return fitted("sibling", known(), rounds=5, **SIBLING)
 
 
 def tau(ranker, graph):

@@ -176,9 +176,7 @@ def test_rules_for_tiles():
     assert found[by.LARGEST_OUTPUT]["tau"] == pytest.approx(-1.0)
     assert found[by.LARGEST_TILE]["slowdown@1"] == 0, "5 elements on the logarithmic scale against 3 and 3"
     assert found[by.NEAREST_FIRST]["tau"] == pytest.approx(1.0), "0, 6 and 4 apart"
-
-
-def test_a_repeated_configuration_counts_once():
+    # a repeated configuration counts once
     score, cost, group = each_once(np.array([1.0, 2.0, 1.0]), np.array([12.0, 20.0, 10.0]), np.array([7, 8, 7]))
     assert (score.tolist(), cost.tolist(), group.tolist()) == ([1.0, 2.0], [10.0, 20.0], [7, 8])
 
@@ -229,12 +227,9 @@ def test_sets_are_judged_by_configurations_outside_their_fold(rng):
     assert set_tau(runtime, np.arange(200), np.arange(200)) is None, "no two are of one set"
 
 
-def test_nodes_are_tied_whose_orders_change_together():
+def test_nodes_are_tied_that_change_together_and_additive_terms_explain_what_is_additive(rng):
     codes = np.array([[7, 1, 4, 9], [8, 2, 4, 9], [7, 1, 4, 3], [8, 2, 4, 9]])
     assert tied_groups(codes).T.tolist() == [[0, 1, 0, 1], [0, 0, 1, 0]], "the third node never changes"
-
-
-def test_additive_terms_explain_what_is_additive(rng):
     codes = rng.integers(3, size=(300, 2))
     additive = np.array([0.0, 0.5, 2.0])[codes[:, 0]] + np.array([1.0, 0.0, 0.3])[codes[:, 1]]
     assert additive_r2(additive, codes) == pytest.approx(1.0)

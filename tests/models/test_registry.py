@@ -265,11 +265,8 @@ def test_what_is_not_understood_is_refused():
     for values in ({"rounds": -1}, {"rounds": 2.5}, rounds | {"seed": -1}, rounds | {"threads": -2}):
         with pytest.raises(ModelError, match=r"(rounds|seed|threads) is .*; expected a whole number"):
             FitSettings(**values)
-
-
-def test_checks_make_plain_values_for_json():
     found = Number(0)("one", np.float32(0.5)), Number()("one", -3), Whole(1)("one", np.int64(3))
-    assert found == (0.5, -3.0, 3) and [*map(type, found)] == [float, float, int]
+    assert found == (0.5, -3.0, 3) and [*map(type, found)] == [float, float, int], "plain values for JSON"
 
 
 @pytest.mark.parametrize("kind", ["layout", "tile"])

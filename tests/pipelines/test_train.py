@@ -226,13 +226,13 @@ def test_bad_requests(built, tmp_path, monkeypatch):
             run(built, **options)
     with pytest.raises(CollectionError, match="holds no collections"):
         run(tmp_path / "empty")
-    (tmp_path / "memory.max").write_text("1000\n")  # of a container
-    with monkeypatch.context() as patch:
-        patch.setattr(budget, "_LIMITS", (str(tmp_path / "memory.max"),))
-        with pytest.raises(CollectionError, match=r"takes .* GB; expected no more than the 1e-06 .*`max_configs="):
-            run(built)
-        (tmp_path / "memory.max").write_text("max")
-        assert budget.machine_memory() > 1e6
+    limit = tmp_path / "memory.max"  # of a container
+    monkeypatch.setattr(budget, "_LIMITS", (str(limit),))
+    limit.write_text("1000\n")
+    with pytest.raises(CollectionError, match=r"takes .* GB; expected no more than the 1e-06 .*`max_configs="):
+        run(built)
+    limit.write_text("max")
+    assert budget.machine_memory() > 1e6
     (built / "models").write_text("in the way")
     with pytest.raises(WorkspaceError, match=r"cannot write .*models"):
         run(built, rounds=1)
