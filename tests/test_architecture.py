@@ -64,9 +64,8 @@ def test_imports_point_one_way():
         above = tuple(f"xlarank.{'cli' if name == 'xlarank' else name}" for name in PACKAGES[number + 1 :])
         assert [entry.place for entry in all_of(package) if entry.dotted.startswith(above)] == []
         if package != "xlarank":
-            assert [
-                entry.place for entry in all_of(package) if entry.module.split(".")[0] in ("typer", "rich")
-            ] == []
+            terminal = [entry.place for entry in all_of(package) if entry.module.split(".")[0] in ("typer", "rich")]
+            assert terminal == []
     names = {entry.dotted for entry in all_of("xlarank")}
     assert "xlarank.pipelines.tune.tune" in names, "imports inside a function are seen"
     assert "xlarank.data.root.DataRoot" in names, "imports for types alone are seen"
@@ -110,9 +109,7 @@ def test_messages_name_parameters_and_the_command_line_their_options():
             prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings
             for node in ast.walk(tree):
                 if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
-                    words = set(re.findall(r"--[a-z-]+", node.value)) - {
-                        node.value
-                    }  # an argument of another program
+                    words = {word for word in re.findall(r"--[a-z-]+", node.value) if word != node.value}
                     assert not words & options, f"{path}:{node.lineno} names {words & options}"
                     parameters |= {match[1] for match in _PARAMETER.finditer(node.value)}
     assert len(parameters) > 20

@@ -35,9 +35,8 @@ def require(shown, printed):
     """Every line that is shown was printed, in order; ``...`` stands for anything, decimals for nearly the same."""
     lines = iter(printed.splitlines())
     for wanted in filter(None, map(str.strip, shown.splitlines())):
-        pattern = (
-            re.escape(_NUMBER.sub("NUMBER", wanted)).replace(r"\.\.\.", ".*").replace("NUMBER", r"(-?\d+\.\d+)")
-        )
+        pattern = re.escape(_NUMBER.sub("NUMBER", wanted)).replace(r"\.\.\.", ".*")
+        pattern = pattern.replace("NUMBER", r"(-?\d+\.\d+)")
         for line in lines:
             if found := re.fullmatch(f"{pattern}.*", line.strip()):
                 numbers = zip(map(float, found.groups()), map(float, _NUMBER.findall(wanted)), strict=True)
@@ -112,9 +111,8 @@ def test_a_page_can_be_read_in_the_repository(page):
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", text)
     assert [link for link in links if not (page.parent / link).exists()] == []
     assert in_page(text, read(path_of())) == text, "run: python -m benchmarks.results"
-    assert len(re.findall("^<!-- table: .* -->$", text, re.M)) == len(
-        re.findall("^<!-- end of table -->$", text, re.M)
-    )
+    begun, ended = (re.findall(f"^<!-- {line} -->$", text, re.M) for line in ("table: .*", "end of table"))
+    assert len(begun) == len(ended)
     assert "<!-- table: measured -->\n\n**" in text or page.name != "index.md"
 
 
@@ -141,9 +139,8 @@ CODE = [path.relative_to(ROOT) for name in SUBPACKAGES for path in (ROOT / name)
 
 
 def test_subpackages_are_relative_links_and_every_folder_of_code_is_a_package():
-    assert [str((ROOT / "xlarank" / name).readlink()) for name in SUBPACKAGES] == [
-        f"../{name}" for name in SUBPACKAGES
-    ]
+    links = [str((ROOT / "xlarank" / name).readlink()) for name in SUBPACKAGES]
+    assert links == [f"../{name}" for name in SUBPACKAGES]
     assert [path for path in CODE if not (ROOT / path).with_name("__init__.py").is_file()] == []
 
 
@@ -165,9 +162,8 @@ def test_a_wheel_holds_code_and_data_as_files(tmp_path):
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-    expected = {f"xlarank/{path}" for path in CODE} | {
-        f"xlarank/cli/{path.name}" for path in ROOT.glob("xlarank/cli/*.py")
-    }
+    expected = {f"xlarank/{path}" for path in CODE}
+    expected |= {f"xlarank/cli/{path.name}" for path in ROOT.glob("xlarank/cli/*.py")}
     assert expected | {"xlarank/data/sample/npz/tile/cpu/test/swish__a.npz", "xlarank/py.typed"} <= names
     assert any(name.startswith("xlarank/models/shipped/") for name in names)
     assert not [name for name in names if name.startswith(("tests/", "benchmarks/", "data/", "run.py"))]

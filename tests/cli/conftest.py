@@ -46,9 +46,7 @@ def environment(home):
 
 
 #: A test run in the background of a shell ignores SIGINT, and its children with it: undo that first.
-_HEAR_SIGINT = (
-    "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
-)
+_HEAR_SIGINT = "import os, signal as s, sys; s.signal(s.SIGINT, s.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
 
 
 def start(*words, cwd):

@@ -82,9 +82,8 @@ def test_quiet_verbose_and_the_log(small):
 
 @pytest.mark.slow
 def test_values_of_a_file_are_taken_checked_and_recorded(small):
-    Path("run.toml").write_text(
-        f'data-root = "{small}"\nseed = 3\n[build-features]\ncollection = ["tile:cpu"]\n[train]\nrounds = 9\n'
-    )
+    values = 'seed = 3\n[build-features]\ncollection = ["tile:cpu"]\n[train]\nrounds = 9\n'
+    Path("run.toml").write_text(f'data-root = "{small}"\n{values}')
     done = here("build-features", "--config-file", "run.toml", "-c", "layout:cpu:random")
     assert done.code == 0 and "layout:cpu:random" in done.out and "tile" not in done.out, "words win over the file"
     (line,) = Path("work/reports/runs.jsonl").read_text().splitlines()
@@ -189,9 +188,8 @@ def test_info_of_a_file_shows_the_noise_of_its_labels(small):
         "repeat_std": noise,
     }  # fmt: skip
     assert done.code == 0 and re.search(r"noise of identical configurations +0.7036 ?%", done.out)
-    assert json.loads(here("info", layout, "--json", "-").out).keys() == {
-        field.name for field in fields(LayoutLabels)
-    }
+    names = {field.name for field in fields(LayoutLabels)}
+    assert json.loads(here("info", layout, "--json", "-").out).keys() == names
     refused(["info", tile, "--data-root", small], "tile.npz and a data root or collection are named")
     refused(["info", small], "cannot be opened .*expected a whole npz")
 
@@ -351,8 +349,7 @@ def test_a_short_job_prints_nothing_but_when_verbose():
             progress.step("b\nerror: no")
             progress.end()
     assert short == []
-    assert [line.split(",")[0] for line in verbose] == [f"reading: {n} of 2" for n in ("1", "2")] + [
-        "reading: 2 of 2 in 0 s"
-    ]
+    steps = ["reading: 1 of 2", "reading: 2 of 2", "reading: 2 of 2 in 0 s"]
+    assert [line.split(",")[0] for line in verbose] == steps
     assert verbose[1].endswith("b\\nerror: no")
     assert "reading" in screen.getvalue() and "2/2" in screen.getvalue() and "b\\nerror: no" in screen.getvalue()

@@ -95,9 +95,8 @@ class RankerContract(CombinedRankerContract):
         two = ranker.clone().fit(data, FitSettings(ROUNDS, 0, threads=2))
         first = saved(ranker, tmp_path / "first")
         assert first == saved(again, tmp_path / "again") == saved(two, tmp_path / "two")
-        few = (
-            ranker.clone().fit(data, FitSettings(3, 0, 1, grows=True)).grow(data, FitSettings(7, 0, 1, grows=True))
-        )
+        few = ranker.clone().fit(data, FitSettings(3, 0, 1, grows=True))
+        few.grow(data, FitSettings(7, 0, 1, grows=True))
         assert len([*few.staged(data.matrix(), 1)]) == 7 + ranker.ranks_without_trees
         grown = few.grow(data, FitSettings(ROUNDS, 0, 1))
         assert grown.importance() == ranker.importance()

@@ -304,9 +304,8 @@ def test_pairs_that_the_estimate_settles_pull_no_more(model):
 
 def test_time_trees_without_an_estimate_are_never_without_trees():
     """Else a constant would win wherever trees are worse than chance."""
-    bare = TrainingData.from_graphs(
-        [replace(kernel(f"f{n}__a", n), columns=["size", "x", "wrong"]) for n in range(3)]
-    )
+    graphs = [replace(kernel(f"f{n}__a", n), columns=["size", "x", "wrong"]) for n in range(3)]
+    bare = TrainingData.from_graphs(graphs)
     ranker = fitted("time-trees", bare, rounds=5, kind="layout")
     assert not ranker.ranks_without_trees and not ranker.is_time_model
     assert len(list(ranker.staged(bare.matrix(), 2))) == 3
@@ -343,9 +342,8 @@ def test_time_trees_predict_times_of_kernels_larger_than_any_learned_from(tmp_pa
     data = TrainingData.from_graphs([timed(f"f{n}__a", n, 12 + n) for n in range(5)], TPU)
     ranker, unseen = on_tiles("time-trees", data, 150, min_data_in_leaf=5), timed("unseen__a", 9, 20.0)
     ranker.save(tmp_path)
-    found, loaded = (
-        one.nanoseconds(one.predict(unseen.matrix(), columns)) for one in (ranker, type(ranker).load(tmp_path))
-    )
+    each = (ranker, type(ranker).load(tmp_path))
+    found, loaded = (one.nanoseconds(one.predict(unseen.matrix(), columns)) for one in each)
     assert found is not None and np.array_equal(found, loaded)
     assert np.median(np.abs(found / unseen.runtime - 1)) < 0.05
     assert 2**21 < found.max() < 2**24, "the largest that it learned from takes a tenth of it"

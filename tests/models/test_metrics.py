@@ -33,9 +33,7 @@ RANKINGS = st.lists(st.tuples(_SCORES, _COSTS), min_size=1, max_size=12).map(lam
 
 def taus_by_pairs(score, cost):
     """Tau with ties of the score broken at random, in expectation, accuracy likewise, and tau-b."""
-    pairs = [
-        (np.sign(score[i] - score[j]), np.sign(cost[i] - cost[j])) for i, j in combinations(range(len(cost)), 2)
-    ]
+    pairs = [np.sign([score[i] - score[j], cost[i] - cost[j]]) for i, j in combinations(range(len(cost)), 2)]
     scores, costs = (sum(pair[side] != 0 for pair in pairs) for side in (0, 1))
     if not scores or not costs:
         return 0.0, 0.5, 0.0
@@ -150,9 +148,8 @@ def test_orders_that_need_no_model():
     picked = baselines(LAYOUTS, rows_of(), np.array([2, 1]))
     assert picked[by.FILE_ORDER]["tau"] == -1, "its places in the file, not in what was picked"
     assert baselines(LAYOUTS, rows_of(LAYOUTS_SET))[by.FEWEST_SET]["tau"] == pytest.approx(1.0)
-    assert baselines(LAYOUTS, rows_of("outputs__all_padded__ratio"))["padded bytes of set outputs"][
-        "tau"
-    ] == pytest.approx(1)
+    padded = baselines(LAYOUTS, rows_of("outputs__all_padded__ratio"))["padded bytes of set outputs"]
+    assert padded["tau"] == pytest.approx(1)
     estimated = rows_of("estimate__sum__log")
     assert baselines(TILES, estimated)[by.ESTIMATED_TIME]["tau"] == pytest.approx(1.0)
     assert by.ESTIMATED_TIME not in baselines(Collection.parse("tile:xla"), estimated), "of another machine"

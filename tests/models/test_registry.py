@@ -305,9 +305,8 @@ BEST = BestParams(
 
 def test_each_ranker_has_its_file_and_members_of_an_ensemble_take_their_own(tmp_path):
     folder = tmp_path / "studies" / "cpu"
-    one, other, defaults = (
-        RANKERS[name].params_class.of("layout") for name in ("lambdarank", "ranknet", "ensemble")
-    )
+    params = (RANKERS[name].params_class.of("layout") for name in ("lambdarank", "ranknet", "ensemble"))
+    one, other, defaults = params
     assert load_best(folder, "lambdarank") is None
     assert params_for(folder, "lambdarank", "layout") == (one, False)
     assert params_for(folder, "ensemble", "layout") == (defaults, False)

@@ -79,9 +79,7 @@ def test_a_held_out_family_is_held_out_everywhere():
 @pytest.mark.parametrize("model", [name for name in RANKERS if name not in ("sibling", "ensemble")])
 def test_the_heavier_of_two_contradicting_sources_is_believed(model):
     own = easy_data(graphs=4, configs=40)
-    turned = [
-        replace(part, name=f"x{part.name}", runtime=part.runtime.max() + 1 - part.runtime) for part in own.parts
-    ]
+    turned = [replace(g, name=f"x{g.name}", runtime=g.runtime.max() + 1 - g.runtime) for g in own.parts]
     also, graph = TrainingData.from_graphs(turned), easy_graph("unseen__a", 40, seed=5)
     rankers = [fitted(model, own.join(also.weighted(weight))) for weight in (0.05, 20.0)]
     taus = [kendall_tau(ranker.predict(graph.matrix(), COLUMNS), graph.row_cost) for ranker in rankers]
@@ -239,9 +237,8 @@ def test_a_lonely_peak_is_not_chosen():
 
 #: Of six graphs of four families; the other collections have one of them and one that is new.
 OTHERS = TrainingData.from_graphs([easy_graph(name, 30, seed=50) for name in ("gan__other", "vae__other")])
-RUNGS = TrainingData.from_graphs(
-    [easy_graph(f"{('cnn', 'mlp', 'rnn', 'gan')[n % 4]}__{n}", 40, seed=n) for n in range(6)]
-)
+NAMED = [f"{family}__{n}" for n, family in enumerate(("cnn", "mlp", "rnn", "gan", "cnn", "mlp"))]
+RUNGS = TrainingData.from_graphs([easy_graph(name, 40, seed=n) for n, name in enumerate(NAMED)])
 
 
 @pytest.mark.parametrize("ranker", [LambdaRank, RankNet])
@@ -252,9 +249,8 @@ def test_the_last_rung_is_a_full_validation_to_the_last_bit(ranker):
     first, _, last = curves.climb(curves.rungs_of(60), data, plan.folds, made, settings)
     assert last == plan.curves(data, made, settings)
     assert (first.rounds, last.rounds) == ([10], [25, 50, 60])
-    (found,) = curves.climb(
-        [10], data, [Fold([0, 1], [0, 1, 2]), Fold([2, 3], [2, 3])], made, FitSettings(10, 0, 1)
-    )
+    folds = [Fold([0, 1], [0, 1, 2]), Fold([2, 3], [2, 3])]
+    (found,) = curves.climb([10], data, folds, made, FitSettings(10, 0, 1))
     assert [*found.metrics] == RUNGS.names[:4]
     alone = validate_fold(data, Fold([2, 3], [2, 3]), made, FitSettings(10, 0, 1))
     assert found.metrics[RUNGS.names[2]] == alone.metrics[RUNGS.names[2]]

@@ -173,9 +173,8 @@ def test_rounds_of_a_journal_count_and_programs_that_fail_are_named(tmp_path):
     for rounds, known in ((2, 0), (ROUNDS, 2), (ROUNDS, ROUNDS)):
         with Journal(tmp_path / "j", {}) as journal:
             assert len(journal.rounds) == known
-            timings = time_programs(
-                device, PLAIN, programs("0", "5"), minutes=0 if rounds == 2 else 1, journal=journal
-            )
+            minutes = 0 if rounds == 2 else 1
+            timings = time_programs(device, PLAIN, programs("0", "5"), minutes=minutes, journal=journal)
         assert timings.seconds.shape == (1, rounds) and timings.problems == {"0": "no memory"}
     assert device.measured == ROUNDS, "the last of them measured nothing"
 
@@ -201,9 +200,8 @@ def test_a_search_is_guided_by_times_beside_the_default(tmp_path):
         stopwatch = Stopwatch(device, journal)
         outcomes = [[Outcome(Status.OK, fingerprint=name) for name in batch] for batch in ("8", "480", "88")]
         timed = [outcome for batch in outcomes for outcome in stopwatch.time(batch, lambda _: PLAIN)]
-    assert [outcome.estimate for outcome in timed if outcome.status is Status.OK] == [
-        Estimate(ms * 10**6) for ms in (8, 4, 8, 8, 8)
-    ]
+    estimates = [outcome.estimate for outcome in timed if outcome.status is Status.OK]
+    assert estimates == [Estimate(ms * 10**6) for ms in (8, 4, 8, 8, 8)]
     assert [outcome.message for outcome in timed if outcome.status is Status.FAILED] == ["no memory"]
     assert device.asked == [["8"], ["8", "4", "0"]], "nothing is measured twice"
 

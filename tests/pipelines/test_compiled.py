@@ -29,10 +29,8 @@ from xlarank.pipelines.collect_tiles import TileSettings, collect_tiles
 from xlarank.pipelines.programs.sources import load_program
 
 INSTALLED = all(importlib.util.find_spec(name) for name in ("jax", "libtpu"))
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not INSTALLED, reason="needs the extra collect: jax and libtpu"),
-]
+needs_compiler = pytest.mark.skipif(not INSTALLED, reason="needs the extra collect: jax and libtpu")
+pytestmark = [pytest.mark.slow, needs_compiler]
 PROGRAMS = "tests.pipelines.compiled_programs"
 _DEVICE = 'topologies.get_topology_desc(platform="tpu", topology_name="v3:2x2").devices[0]'
 PRODUCTS, TEXTS = f"{PROGRAMS}:products", f"{PROGRAMS}:texts"
@@ -230,9 +228,8 @@ def _pasted_ns(lines, module, function):
         + text.replace("jax.device_put(arguments, in_formats)", shapes)
         + "\nprint(step.lower(*arguments).compile().as_text())\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, env=os.environ | ENVIRONMENT, check=True
-    )
+    command, env = [sys.executable, "-c", script], os.environ | ENVIRONMENT
+    done = subprocess.run(command, capture_output=True, text=True, env=env, check=True)
     return target_of("tpu-v3").nanoseconds(read_estimate(done.stdout).cycles)
 
 

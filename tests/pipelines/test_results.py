@@ -76,9 +76,8 @@ def test_the_leaderboard_is_paired_by_hand(tmp_path):
         for ranker, values in scores.items()
     ]  # fmt: skip
     write_results(workspace, tables)
-    write_results(
-        workspace, [results_table({"a": {"score": 0.1}}, "y", place=(TILE, "train", "kind"), tuned=False)]
-    )
+    of_train = results_table({"a": {"score": 0.1}}, "y", place=(TILE, "train", "kind"), tuned=False)
+    write_results(workspace, [of_train])
     board = leaderboard(workspace)
     assert board["split", "ranker", "graphs"].rows() == [
         ("train", "y", 1), ("valid", "y", 3), ("valid", "z", 2), ("valid", "x", 3)
@@ -293,9 +292,8 @@ def test_rows_are_those_of_the_store_with_the_folds_of_train(shared_built, colle
     keys = ["collection", "graph", "family", "split", "configuration", "repeats", "runtime_ns", "label"]
     columns = next(iter(graphs.values())).columns
     assert rows.columns == [*keys, "fold", "held_out", *columns]
-    np.testing.assert_array_equal(
-        rows[:, 10:].to_numpy(), np.concatenate([graph.matrix() for graph in graphs.values()])
-    )
+    matrix = np.concatenate([graph.matrix() for graph in graphs.values()])
+    np.testing.assert_array_equal(rows[:, 10:].to_numpy(), matrix)
     assert rows["label"].to_list() == [cost for graph in graphs.values() for cost in graph.row_cost.tolist()]
     data = read_training_set(Workspace(shared_built), Collection.parse(collection)).data
     plan = FoldPlan.of(data)
@@ -311,14 +309,11 @@ def test_all_splits_some_columns_and_lazily(shared_built):
     column = FAST.columns("tile")[-1]
     rows = xlarank.load_rows(shared_built, TILE, columns=[column])
     assert rows.columns[10:] == [column] and set(rows["split"]) == {"train", "valid", "test"}
-    assert rows.filter(pl.col("split") != "train")["fold"].null_count() == len(
-        rows.filter(pl.col("split") != "train")
-    )
+    others = rows.filter(pl.col("split") != "train")
+    assert others["fold"].null_count() == len(others)
     lazy = xlarank.load_rows(shared_built, TILE, columns=[column], lazy=True)
     assert isinstance(lazy, pl.LazyFrame) and lazy.collect().equals(rows)
-    plain = (
-        pl.scan_parquet(shared_built / "features" / "tile" / "**" / "*.parquet").select("graph", column).collect()
-    )
+    plain = pl.read_parquet(shared_built / "features/tile/**/*.parquet", columns=["graph", column])
     assert plain.sort(plain.columns).equals(rows.select("graph", column).sort(plain.columns))
     assert rows.to_pandas()["graph"].tolist() == rows["graph"].to_list()
 

@@ -1,6 +1,5 @@
 """Through all commands: configurations without a runtime, instances, and kinds of kernels never seen."""
 
-import json
 import shutil
 
 import numpy as np
@@ -18,7 +17,6 @@ from xlarank.models.trained import load_model
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.folds import Fallback
 from xlarank.models.validation.metrics import kendall_tau
-from xlarank.pipelines.calibrate import calibrate
 from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.explain import explain
@@ -28,7 +26,6 @@ from xlarank.pipelines.submit import submit
 from xlarank.pipelines.train import train
 from xlarank.pipelines.training.fitting import TrainRequest
 from xlarank.pipelines.training.training_sets import read_training_set
-from xlarank.pipelines.tune import tune
 
 FAILED = (3, 5, 8)
 
@@ -121,9 +118,8 @@ def test_a_kind_never_seen_falls_back_and_is_named(kernels, tmp_path):
     workspace, _ = kernels
     path = graph_path(SAMPLE, TILE, "test", "transpose__b")
     unseen, explained = rank(workspace, path), explain(workspace, path)
-    assert unseen.fallback == (
-        "unseen kernel family (transpose): weight 0.5 on the compiler's default, the rest on the model"
-    )
+    said = "unseen kernel family (transpose): weight 0.5 on the compiler's default, the rest on the model"
+    assert unseen.fallback == said
     assert unseen.as_json(1)["fallback"] == unseen.fallback and unseen.order[0] == 0
     assert rank(workspace, graph_path(SAMPLE, TILE, "train", "conv3x3__a")).fallback == ""
     assert explained.notes[0] == f"{unseen.fallback}; ranks are of both, contributions of the model alone"
@@ -136,16 +132,3 @@ def test_a_kind_never_seen_falls_back_and_is_named(kernels, tmp_path):
         assert lines[f"{TILE}:{name}"] == ";".join(str(entry.configuration) for entry in best)
     score = evaluate(workspace, collections=[TILE]).report[TILE]["score"]["graphs"]["expsum__b"]
     assert score == rank(workspace, graph_path(SAMPLE, TILE, "valid", "expsum__b")).metrics["score"]
-
-
-@pytest.mark.slow
-def test_calibration_and_studies_go_by_kind(kernels, tmp_path):
-    place = Workspace(shutil.copytree(kernels[0].root, tmp_path / "work"))
-    train(place, TrainRequest(seeds=2, rounds=3, threads=1))
-    found = calibrate(place, threads=1)[0][TILE]
-    assert (found.by, found.graphs, found.families, found.seeds) == ("kind", 4, 3, 2)
-    assert found.threshold < 1e6, "seeds differ"
-    assert load_model(place.model(COLLECTION)).calibration == found
-    tune(place, trials=1, fit=FitSettings(3, threads=1))
-    best = json.loads((place.study(COLLECTION) / "best-lambdarank.json").read_text(encoding="utf-8"))
-    assert sorted(best["folds"]) == [["bmm"], ["conv3x3"], ["matmul"]] and set(best["graphs"]) == set(LEARNED)

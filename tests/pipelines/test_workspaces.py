@@ -163,10 +163,9 @@ def test_rows_of_other_feature_code_are_refused_and_built_again(tree, trained, t
         lambda: calibrate(work, collections=[TILE]),
         lambda: tune(work, trials=1, collections=[TILE]),
     ]
+    said = r"rows of .* by other feature code; .*; run build-features `data_root="
     for command in commands:
-        with pytest.raises(
-            FeatureStoreError, match=r"rows of .* by other feature code; .*; run build-features `data_root="
-        ):
+        with pytest.raises(FeatureStoreError, match=said):
             command()
     path = graph_path(tree, TILE, "valid", "pool__a")
     with pytest.raises(ModelError, match="run build-features, then train again"):
