@@ -126,14 +126,6 @@ def test_the_examples_of_the_python_page_are_sections():
     assert [text for text in texts if re.search("^>>>", text, re.M)] == []
 
 
-def test_what_is_shown_is_compared():
-    printed = "first\ntau 0.70\nslowdown@5 0.95\nseen 3 times"
-    require("tau 0.66\nslowdown@5 0.95\nseen ... times", printed)
-    for wrong in ("tau 0.60", "slowdown@5 0.97", "never", "seen 3 times\ntau 0.70"):
-        with pytest.raises(AssertionError):
-            require(wrong, printed)
-
-
 SUBPACKAGES = ("data", "features", "models", "pipelines")
 CODE = [path.relative_to(ROOT) for name in SUBPACKAGES for path in (ROOT / name).rglob("*.py")]
 

@@ -14,7 +14,6 @@ from tests.features.helpers import graph_of
 from tests.graphs import LAYOUT_PROGRAM, layout_arrays, layout_row, program_arrays
 from tests.models.contract import graph_rows
 from xlarank.data.collection import Collection
-from xlarank.data.graph import read_graph
 from xlarank.models.validation import evaluation as by
 from xlarank.models.validation import metrics
 from xlarank.models.validation.evaluation import baselines, each_once
@@ -258,21 +257,3 @@ def test_operands_make_no_set_and_no_labels_make_no_noise():
     labels = describe_labels(graph_of(arrays))
     assert (labels.distinct, labels.output_sets, labels.model_times, labels.measured) == (2, 1, 1, 0)
     assert (labels.repeat_std, labels.set_std, labels.ceiling) == (None, None, None)
-
-
-@pytest.mark.parametrize(
-    ("place", "counts", "taus", "r2"),
-    [
-        ("default/train/alexnet_train_batch_32", (38009, 23924, 26, 26), (0.663, 0.814, 0.773), 0.9999),
-        ("default/train/unet3d", (1159, 681, 8, 9), (0.824, 0.908, 0.55), 0.0),
-        ("default/valid/unet_3d.4x4.bf16", (1965, 1469, 52, 12), (0.298, 0.546, 0.34), 0.9999),
-        ("random/valid/unet_3d.4x4.bf16", (481, 442, 94, 16), (None, None, 0.74), 0.9999),
-    ],
-)
-def test_measured_layouts_are_sums_over_few_sets(place, counts, taus, r2, real_data):
-    """Only unet3d is no sum over outputs: the input of one kernel gradient makes 54 steps three times as long."""
-    labels = describe_labels(read_graph(real_data / f"npz/layout/xla/{place}.npz", "layout"))
-    assert (labels.configurations, labels.distinct, labels.output_sets, labels.model_times) == counts
-    for value, expected in zip((labels.run_tau, labels.ceiling, labels.set_tau), taus, strict=True):
-        assert value == (expected if expected is None else pytest.approx(expected, abs=0.02))
-    assert labels.additive_r2 is not None and labels.additive_r2 >= r2

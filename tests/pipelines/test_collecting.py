@@ -93,15 +93,6 @@ def test_whatever_the_program_every_configuration_is_valid(next_path, arrays, se
     assert np.array_equal(made.graph(graph, codes).table.codes, read.table.codes)
 
 
-def test_random_configurations_are_distinct_seeded_and_begin_with_the_default(graph):
-    candidates = drawn.candidate_rows(graph, rng())
-    codes = random_configurations(candidates, 12, rng(3))
-    assert codes.shape == (12, 2) and not codes[0].any() and len(np.unique(codes, axis=0)) == 12
-    assert np.array_equal(codes, random_configurations(candidates, 12, rng(3)))
-    assert not np.array_equal(codes, random_configurations(candidates, 12, rng(4)))
-    assert len(random_configurations(candidates, 1000, rng())) == candidates.space == 21
-
-
 def test_children_are_new_and_near_a_parent():
     parent = np.zeros((1, 50), np.int32)
     children = breed(free(50), parent, 40, rng())
