@@ -253,6 +253,9 @@ def test_a_kernels_tiles_are_those_met_and_the_first_is_the_compilers_own(tmp_pa
     assert replace(collected, manifest={"kernels": []}).statuses == {}, "a program may have none"
     assert collected.manifest["limits_kib"]["1218"] == "out of vector memory"
     assert not tiles(tmp_path).fresh
+    second = tiles(tmp_path, split="valid", name="other")
+    assert not second.files, "a kernel of another program is one file"
+    assert [kernel["file"] for kernel in second.manifest["kernels"]] == [name, None]
 
 
 def test_interrupted_and_run_again_it_gives_the_same_files(tmp_path):
@@ -265,12 +268,6 @@ def test_interrupted_and_run_again_it_gives_the_same_files(tmp_path):
     written = {path.name: path.read_bytes() for path in (tmp_path / "killed" / place).iterdir()}
     assert written == {path.name: path.read_bytes() for path in (tmp_path / "whole" / place).iterdir()}
     assert len(again.compiled) == 9 - 4
-
-
-def test_a_kernel_of_another_program_is_one_file(tmp_path):
-    first, second = tiles(tmp_path), tiles(tmp_path, split="valid", name="other")
-    assert not second.files
-    assert [one["file"] for one in second.manifest["kernels"]] == [*first.files, None]
 
 
 def test_only_limits_that_may_change_something_are_compiled(tmp_path):

@@ -58,6 +58,10 @@ def test_out_of_fold_scores_are_kept_and_seeds_are_averaged(built, fits):
     scores = [ranker.predict(graph.matrix(), graph.columns, graph.instances) for ranker in model.rankers]
     assert len(scores) == 3 and not np.array_equal(scores[0], scores[1])
     assert np.array_equal(model.score(graph).mean, np.mean(scores, axis=0))
+    each = [ranker.importance() for ranker in model.rankers]
+    shares = {name: np.mean([found.get(name, 0) for found in each]) for name in result.importance}
+    assert result.importance == pytest.approx(shares) and each[0] != each[1]
+    assert [*result.importance.values()] == sorted(result.importance.values(), reverse=True)
 
 
 def test_the_number_of_rounds_is_the_best_of_the_folds(built, fits, monkeypatch):
@@ -76,15 +80,6 @@ def test_the_number_of_rounds_is_the_best_of_the_folds(built, fits, monkeypatch)
         (result,) = run(built, rounds=110, select=select)
         card = model_of(built, TILE).card
         assert (result.rounds, card.rounds, card.select, fits[-1]["rounds"]) == (rounds, rounds, select, rounds)
-
-
-def test_columns_are_as_important_as_the_mean_of_the_seeds_says_as_in_the_report(built):
-    (result,) = run(built, rounds=4, seeds=2)
-    first, second = (ranker.importance() for ranker in model_of(built, TILE).rankers)
-    assert first != second
-    for name, share in result.importance.items():
-        assert share == pytest.approx((first.get(name, 0) + second.get(name, 0)) / 2)
-    assert [*result.importance.values()] == sorted(result.importance.values(), reverse=True)
 
 
 def test_one_family_has_no_folds_and_is_left_to_the_time_model_if_measured_on_a_tpu(tmp_path):

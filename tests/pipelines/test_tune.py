@@ -80,10 +80,22 @@ def by_learning_rate(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_study_leaves_parameters_a_table_and_pictures(built, monkeypatch):
+def test_a_study_in_two_calls_leaves_what_one_does_and_pictures(built, shared_built, tmp_path, monkeypatch):
+    """Same seed, same trials and files; a call with nothing to do trains nothing, and brings lost files back."""
     by_learning_rate(monkeypatch)
+    other = Path(shutil.copytree(shared_built, tmp_path / "other"))
+    run(other, trials=11)
     layout, tile = run(built, trials=2, collections=[])
     (more,) = run(built, trials=11)
+    points = [trial.params for trial in trials_of(built)]
+    assert points == [trial.params for trial in trials_of(other)]
+    assert len({json.dumps(point) for point in points}) == 11, "nothing is tried twice"
+    path = folder(built) / "best-lambdarank.json"
+    before = path.read_bytes()
+    assert before == (folder(other) / path.name).read_bytes()
+    path.unlink()
+    (nothing,) = run(built, trials=3)
+    assert (nothing.trials, nothing.fresh, path.read_bytes()) == (11, 0, before)
     counts = [(result.collection, result.trials, result.fresh) for result in (layout, tile, more)]
     assert counts == [(LAYOUT, 2, 2), (TILE, 2, 2), (TILE, 11, 9)]
     for result in (layout, more):
@@ -112,26 +124,6 @@ def test_the_score_is_the_mean_over_graphs_at_the_best_rounds_of_unseen_families
     *_, curves = climb(rungs_of(30), training.data, plan.folds, LambdaRank(kind="layout"), settings)
     assert best.rounds == curves.rounds[curves.best_stage()]
     assert best.mean == pytest.approx(curves.column("score")[:, curves.best_stage()].mean(), abs=0.05)
-
-
-@pytest.mark.slow
-def test_a_study_in_two_calls_is_the_study_of_one(built, shared_built, tmp_path, monkeypatch):
-    """Same seed, same trials and files; a call with nothing to do trains nothing, and brings lost files back."""
-    by_learning_rate(monkeypatch)
-    other = Path(shutil.copytree(shared_built, tmp_path / "other"))
-    run(other, trials=4)
-    run(built, trials=2)
-    (more,) = run(built, trials=4)
-    assert (more.trials, more.fresh) == (4, 2)
-    points = [trial.params for trial in trials_of(built)]
-    assert points == [trial.params for trial in trials_of(other)]
-    assert len({json.dumps(point) for point in points}) == 4, "nothing is tried twice"
-    best = folder(built) / "best-lambdarank.json"
-    before = best.read_bytes()
-    assert before == (folder(other) / best.name).read_bytes()
-    best.unlink()
-    (nothing,) = run(built, trials=3)
-    assert (nothing.trials, nothing.fresh, best.read_bytes()) == (4, 0, before)
 
 
 def test_an_interrupted_study_keeps_its_best_and_repeats_the_trial(built, monkeypatch):
