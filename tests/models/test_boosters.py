@@ -92,6 +92,8 @@ def test_larger_graphs_are_dealt_into_query_groups_by_the_seed(fits):
     of_row = {tuple(row): label for row, label in zip(data.matrix(), labels, strict=True)}
     assert [of_row[tuple(row)] for row in call["rows"]] == call["label"].tolist()
     assert np.array_equal(call["rows"], again["rows"]) and not np.array_equal(call["rows"], other["rows"])
+    alone = data.take([1]).shuffled(3).orders[0]
+    assert np.array_equal(data.shuffled(3).orders[1], alone), "by the seed and the graph alone"
 
 
 def test_the_first_none_of_the_trees_are_none():
