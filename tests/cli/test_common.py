@@ -233,19 +233,16 @@ def test_help_has_examples_that_parse_and_no_types_of_python(name, tmp_path, mon
         command.make_context(name, words)
 
 
-def test_every_command_and_every_ranker_has_its_words():
+def test_every_command_and_ranker_has_its_words_and_options_of_one_name_mean_the_same():
+    params = [part for command in commands().commands.values() for part in command.params]
+    for name in ("seed", "threads", "workspace", "data_root"):
+        assert len({part.help for part in params if part.name == name}) == 1
+    assert len({part.default for part in params if part.name == "target"}) == 1
     assert set(GUIDES) == set(commands().commands) and set(LINES) == set(RANKERS)
     shown = here("tune", "--help").out
     assert [name for name in RANKERS if name not in shown] == []
     shown = [here(*shlex.split(example)).out for example in GUIDES["explain-feature"].examples]
     assert len(shown) == 2 and all(shown), "by name and by pattern"
-
-
-def test_options_of_one_name_mean_the_same():
-    params = [part for command in commands().commands.values() for part in command.params]
-    for name in ("seed", "threads", "workspace", "data_root"):
-        assert len({part.help for part in params if part.name == name}) == 1
-    assert len({part.default for part in params if part.name == "target"}) == 1
 
 
 TUNE = ("collection", ">trials", ">new", ">pruned", ">out-of-fold score", ">rounds", "~best parameters", ">s")

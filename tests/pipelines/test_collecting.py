@@ -270,12 +270,9 @@ def test_interrupted_and_run_again_it_gives_the_same_files(tmp_path):
     assert len(again.compiled) == 9 - 4
 
 
-def test_only_limits_that_may_change_something_are_compiled(tmp_path):
+def test_only_limits_that_may_change_something_are_compiled_in_time_and_for_tpus(tmp_path):
     (tmp_path / "0.pb").write_bytes(module().SerializeToString())  # uses 13,672 KiB
     assert remaining(tmp_path, [0, 1024, 16384, 18000]) == [1024, 16384]
-
-
-def test_a_cpu_has_no_tiles_and_time_may_be_too_short(tmp_path):
     with pytest.raises(CompilerError, match=r"for tpu-v3 \(not compiled within 0 s in all\)"):
         tiles(tmp_path, settings=TileSettings(limit=0.0))
     with pytest.raises(CompilerError, match="no tiles for cpu"):
