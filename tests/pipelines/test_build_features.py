@@ -58,8 +58,6 @@ def test_every_graph_of_every_collection_and_split_is_stored(tree, tmp_path):
     rows, written = stored(work)["beta__a"], manifest(work)
     with np.load(path) as file:
         assert np.array_equal(rows.runtime, file["config_runtime"])
-    assert rows.ids.tolist() == list(range(24)) and rows.group[[0, 22, 23]].tolist() == [0, 0, 0]
-    assert not stored(work, split="test")["omega__a"].labelled
     assert Path(written.data_root) == tree.resolve() and written.recipe == Recipe.of(FAST, "layout")
     assert written.columns == rows.columns == FAST.columns("layout")
     source = Source(path.stat().st_size, path.stat().st_mtime_ns)
