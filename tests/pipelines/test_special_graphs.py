@@ -65,9 +65,7 @@ def test_instances_are_stored_and_scored(tree, built):
     tau, rows = evaluate(work).report[LAYOUT]["tau"], stored(built, split="valid")["delta__a"]
     scores = load_model(work.model(Collection.parse(LAYOUT))).score(rows).mean[rows.group]
     assert tau["mean"] > 0.6 and tau["graphs"]["delta__a"] == pytest.approx(kendall_tau(scores, rows.cost))
-    assert rank(work, graph_path(tree, LAYOUT, "valid", "delta__a")).scores == pytest.approx(scores), (
-        "of instances that are not stored"
-    )
+    assert rank(work, graph_path(tree, LAYOUT, "valid", "delta__a")).scores == pytest.approx(scores)
     build(tree, built, max_configs=20, collections=[LAYOUT], splits=["train"])
     graph = stored(built)["alpha__a"]
     assert graph.instances.value.configs == len(graph) == 20
