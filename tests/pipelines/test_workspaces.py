@@ -170,7 +170,7 @@ def test_rows_of_other_feature_code_are_refused_and_built_again(tree, trained, t
     path = graph_path(tree, TILE, "valid", "pool__a")
     with pytest.raises(ModelError, match="run build-features, then train again"):
         rank(work, path)
-    build(tree, trained)
+    assert {part.kept for part in build(tree, trained).splits} == {0}, "all are built again"
     train(work, request)
     rank(work, path)
     evaluate(work, collections=[TILE])
