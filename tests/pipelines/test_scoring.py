@@ -16,9 +16,10 @@ from xlarank.features.block import Tier
 from xlarank.features.layout.change import InnerChange
 from xlarank.features.layout.padding import Padding
 from xlarank.features.recipe import FeatureSettings
+from xlarank.models.rankers.wide_rows import LambdaRank
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation import evaluation
-from xlarank.models.validation.curves import validate_fold
+from xlarank.models.validation.curves import FoldPlan, validate_fold
 from xlarank.models.validation.folds import Fold
 from xlarank.models.validation.metrics import METRICS, graph_metrics, kendall_tau, summarise
 from xlarank.pipelines.cross_validate import cross_validate, worth_of_blocks
@@ -252,6 +253,16 @@ def test_the_graphs_are_those_that_the_model_learned_from(tree, built):
     ):
         with pytest.raises(CollectionError, match=f"nothing to hold out by {by} {message}; pass another `by`"):
             held_out(built, by=by, collections=[collection], model="ranknet")
+
+
+def test_a_ranker_by_name_needs_no_model_and_is_scored_at_its_best_number_of_rounds(built):
+    found = held_out(built, model="lambdarank", rounds=110, collections=[TILE])
+    data = read_training_set(Workspace(built), Collection.parse(TILE)).data
+    curves = FoldPlan.of(data).curves(data, LambdaRank(kind="tile"), FitSettings(110, threads=1))
+    stage = curves.best_stage()
+    assert stage < len(curves.rounds) - 1 and found.report[TILE] == summarise(curves.at(stage))
+    rounds = f"{curves.rounds[stage]} rounds, the best on these folds"
+    assert found.notes == [f"{TILE}: lambdarank with default parameters, {rounds}"]
 
 
 @pytest.mark.slow
