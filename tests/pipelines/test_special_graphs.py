@@ -69,6 +69,10 @@ def test_instances_are_stored_and_scored(tree, built):
     build(tree, built, max_configs=20, collections=[LAYOUT], splits=["train"])
     graph = stored(built)["alpha__a"]
     assert graph.instances.value.configs == len(graph) == 20
+    for path in built.rglob("*.instances.npz"):
+        path.write_bytes(b"nothing")
+    train(work, TrainRequest(collections=[LAYOUT], seeds=1, rounds=3, threads=1))
+    evaluate(work, collections=[LAYOUT])  # nobody reads instances who needs none
 
 
 COLLECTION = Collection.parse(TILE)
