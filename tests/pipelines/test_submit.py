@@ -20,6 +20,7 @@ from xlarank.features.recipe import FeatureSettings
 from xlarank.models.rankers.wide_rows import LambdaRank
 from xlarank.models.trained import CARD
 from xlarank.pipelines import submit as module
+from xlarank.pipelines.rank import rank
 from xlarank.pipelines.submit import submit
 
 
@@ -114,6 +115,16 @@ def test_the_model_of_each_collection_is_chosen_as_by_rank(trained, tmp_path):
     shutil.rmtree(trained / "features/layout/xla/random/test")
     several = run(trained, out, collections=["layout:*"])
     assert several.models == {default: default, LAYOUT: LAYOUT} and set(several.left_out) == {another}
+
+
+def test_layouts_without_any_model_are_ranked_as_rank_does(tree, tmp_path):
+    work, out = tmp_path / "work", tmp_path / "out.csv"
+    build(tree, work, collections=[LAYOUT], splits=["test"], settings=FeatureSettings())
+    report = run(work, out, collections=[LAYOUT])
+    assert report.models == {LAYOUT: "the shipped ranker"}
+    for name in TREE[LAYOUT]["test"]:
+        ranking = rank(Workspace(work), graph_path(tree, LAYOUT, "test", name))
+        assert rows_of(out)[f"{LAYOUT}:{name}"] == ranking.order.tolist() and ranking.shipped
 
 
 @pytest.mark.slow
