@@ -162,6 +162,24 @@ def test_a_terminated_build_keeps_what_is_done(tmp_path):
     assert list(folder.glob(".partial-*")) == []
 
 
+@pytest.mark.exhaustive
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for worker processes in /proc")
+def test_ctrl_c_while_workers_start(tmp_path):
+    """The workers hear it too, in the middle of their imports."""
+    many_graphs(tmp_path / "tree")
+    process = start("build-features", "--data-root", "tree", "--jobs", "2", cwd=tmp_path)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+
+    def workers_are_importing():
+        if len(children.read_text().split()) < 3:  # two workers and the tracker of resources
+            return False
+        time.sleep(0.25)
+        return True
+
+    outcome = interrupt(process, workers_are_importing)
+    assert outcome.code == 130 and len(outcome.errors) == 1
+
+
 @pytest.mark.slow
 def test_ctrl_c_while_tuning_keeps_the_best(job, tmp_path):
     shutil.copytree(job.work, tmp_path / "work")
@@ -260,7 +278,7 @@ def test_killed_at_random_moments_and_run_again_every_command_gives_the_same(tmp
     for command, words in COMMANDS.items():
         rng, seconds, expected = random.Random(command), 0.0, None
         shutil.copytree(place, before)
-        for which in (None, *(signal.SIGKILL, signal.SIGTERM, signal.SIGINT) * KILLS):
+        for which in (None, *(signal.SIGKILL, signal.SIGTERM) * KILLS):
             shutil.rmtree(place)
             shutil.copytree(before, place)
             began = time.monotonic()
