@@ -78,9 +78,12 @@ def test_usage_errors_exit_with_2(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_broken_test_file_makes_a_submission_fail_after_writing_it(tree, trained, tmp_path):
+def test_a_broken_file_makes_commands_fail_after_their_work(tree, trained, tmp_path):
     graph_path(tree, TILE, "test", "swish__a").write_bytes(b"no zip")
-    here("build-features", "--data-root", tree, "--workspace", trained, "--tier", "fast")
+    for words in (["info"], ["build-features", "--workspace", trained, "--tier", "fast"]):
+        outcome = here(*words, "--data-root", tree)
+        assert outcome.code == 1 and "swish__a: cannot be opened" in outcome.errors[0]
+        assert "1 broken file; the others were dealt with" in outcome.errors[-1]
     outcome = here("submit", "--workspace", trained, "--out", tmp_path / "out.csv")
     assert outcome.code == 1 and "swish__a" in outcome.errors[0]
     assert f"{LAYOUT}:gru__a" in (tmp_path / "out.csv").read_text()
