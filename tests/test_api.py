@@ -14,7 +14,6 @@ from tests.graphs import save_npz
 from tests.pipelines.trees import layout_graph, tile_graph
 from xlarank.data.collection import SAMPLE
 from xlarank.data.errors import GraphFileError, ModelError, XlarankError
-from xlarank.data.graph import LayoutGraph, TileGraph
 from xlarank.features.assemble import assemble
 from xlarank.features.block import Tier
 from xlarank.features.recipe import FeatureSettings
@@ -29,16 +28,16 @@ LAYOUT = SAMPLE / "npz" / "layout" / "cpu" / "random" / "valid" / "mlp__a.npz"
 
 
 @pytest.fixture(scope="module")
-def kernels() -> list[LayoutGraph | TileGraph]:
+def kernels():
     return [xlarank.read_graph(TILES / f"{name}.npz") for name in ("bmm__a", "bmm__b", "matmul__a", "matmul__b")]
 
 
 @pytest.fixture(scope="module")
-def fitted(kernels: list[LayoutGraph | TileGraph]) -> xlarank.GraphRanker:
+def fitted(kernels):
     return xlarank.GraphRanker("ranknet", n_estimators=20, n_jobs=1, tier="fast", target="cpu").fit(kernels[:3])
 
 
-def test_features_are_a_row_for_each_distinct_configuration_and_graphs_are_shown_in_a_line(tmp_path: Path) -> None:
+def test_features_are_a_row_for_each_distinct_configuration_and_graphs_are_shown_in_a_line(tmp_path):
     graph = xlarank.read_graph(save_npz(tmp_path / "x__a.npz", layout_graph(3)))
     rows = assemble(graph)
     columns = f"{len(rows.graph_columns)} graph columns + {len(rows.config_columns)} configuration columns"
@@ -59,7 +58,7 @@ def test_features_are_a_row_for_each_distinct_configuration_and_graphs_are_shown
     assert set(table.dtypes[len(KEYS) :]) == {pl.Float32}
 
 
-def test_a_tier_and_no_candidates_make_fewer_features(tmp_path: Path) -> None:
+def test_a_tier_and_no_candidates_make_fewer_features(tmp_path):
     path = save_npz(tmp_path / "x__a.npz", tile_graph(3, labelled=False))
     table = xlarank.compute_features(path, tier="fast")
     whole = xlarank.compute_features(str(path))
@@ -70,7 +69,7 @@ def test_a_tier_and_no_candidates_make_fewer_features(tmp_path: Path) -> None:
         xlarank.compute_features(path, tier="most")
 
 
-def test_it_is_the_ranker_by_that_name(kernels: list[TileGraph], fitted: xlarank.GraphRanker) -> None:
+def test_it_is_the_ranker_by_that_name(kernels, fitted):
     rows = [assemble(graph, FeatureSettings(Tier.FAST)) for graph in kernels]
     data = TrainingData.from_graphs(rows[:3], TARGETS["cpu"])
     ranker = RankNet(kind="tile").fit(data, FitSettings(20, threads=1))
@@ -83,7 +82,7 @@ def test_it_is_the_ranker_by_that_name(kernels: list[TileGraph], fitted: xlarank
     assert fitted.feature_names_in_.tolist() == data.columns and fitted.n_features_in_ == len(data.columns)
 
 
-def test_graphs_from_which_nothing_can_be_learned_are_named(kernels: list[TileGraph], tmp_path: Path) -> None:
+def test_graphs_from_which_nothing_can_be_learned_are_named(kernels, tmp_path):
     ranker = xlarank.GraphRanker("ranknet", n_estimators=2, n_jobs=1, tier="fast")
     withheld = save_npz(tmp_path / "withheld.npz", tile_graph(1, labelled=False))
     arrays = tile_graph(2)
@@ -100,7 +99,7 @@ def test_graphs_from_which_nothing_can_be_learned_are_named(kernels: list[TileGr
             ranker.score([graph])
 
 
-def test_bad_graphs(kernels: list[TileGraph], fitted: xlarank.GraphRanker, tmp_path: Path) -> None:
+def test_bad_graphs(kernels, fitted, tmp_path):
     fresh = xlarank.GraphRanker("ranknet")
     for method, given, said in (
         (fresh.predict, kernels[0], "was not fitted; call fit first"),
@@ -116,12 +115,12 @@ def test_bad_graphs(kernels: list[TileGraph], fitted: xlarank.GraphRanker, tmp_p
             method(given)
     for given, said in ((kernels[0], "TileGraph bmm__a is one graph"), (None, "are None"), (3, "are 3")):
         with pytest.raises(TypeError, match=f"{said}; expected a list of graphs") as error:
-            fresh.fit(given)  # type: ignore[arg-type]
+            fresh.fit(given)
         assert isinstance(error.value, XlarankError)
 
 
 @pytest.mark.slow
-def test_every_name_is_there_and_importing_it_is_cheap() -> None:
+def test_every_name_is_there_and_importing_it_is_cheap():
     assert all(getattr(xlarank, name) is not None for name in xlarank.__all__)
     assert set(xlarank.__all__) <= set(dir(xlarank))
     with pytest.raises(AttributeError, match="'xlarank' has no attribute 'rnak'"):
@@ -130,7 +129,7 @@ def test_every_name_is_there_and_importing_it_is_cheap() -> None:
     subprocess.run([sys.executable, "-c", code], cwd=Path(xlarank.__file__).parent.parent, check=True)
 
 
-def test_seed_and_target_matter_and_nothing_else(kernels: list[TileGraph], fitted: xlarank.GraphRanker) -> None:
+def test_seed_and_target_matter_and_nothing_else(kernels, fitted):
     expected = fitted.predict(kernels[3]).tolist()
     again = xlarank.GraphRanker(**fitted.get_params()).fit(kernels[:3])
     for ranker in (pickle.loads(pickle.dumps(fitted)), again):
@@ -143,7 +142,7 @@ def test_seed_and_target_matter_and_nothing_else(kernels: list[TileGraph], fitte
     assert [name for name in fitted.ranker_.importance() if name.startswith(cpu_columns)]
 
 
-def test_parameters_are_given_back_and_can_be_changed() -> None:
+def test_parameters_are_given_back_and_can_be_changed():
     ranker = xlarank.GraphRanker("ranknet", n_estimators=7, num_leaves=5)
     common = {"ranker": "ranknet", "random_state": 0, "n_jobs": -1, "candidates": True, "target": "tpu"}
     assert ranker.get_params() == {**common, "n_estimators": 7, "tier": "full", "num_leaves": 5}
@@ -153,7 +152,7 @@ def test_parameters_are_given_back_and_can_be_changed() -> None:
     assert eval(repr(ranker), {"GraphRanker": xlarank.GraphRanker}).get_params() == ranker.get_params()
 
 
-def test_what_it_does_not_know_is_refused() -> None:
+def test_what_it_does_not_know_is_refused():
     ranker = xlarank.GraphRanker("ranknet", n_estimators=7)
     for params, said in (
         ({"num_leafs": 5}, "'num_leafs' is not a parameter of ranknet; .*did you mean num_leaves"),
@@ -168,14 +167,14 @@ def test_what_it_does_not_know_is_refused() -> None:
         ({"target": "gpu"}, "target is 'gpu'; expected cpu, tpu"),
     ):
         with pytest.raises(ValueError, match=said) as error:
-            xlarank.GraphRanker(**{"ranker": "ranknet", **params})  # type: ignore[arg-type]
+            xlarank.GraphRanker(**{"ranker": "ranknet", **params})
         assert isinstance(error.value, XlarankError)
         with pytest.raises(ValueError, match=said):
             ranker.set_params(**params)
         assert ranker.get_params() == xlarank.GraphRanker("ranknet", n_estimators=7).get_params()
 
 
-def test_scikit_learn_clones_it_and_searches_its_parameters(kernels: list[TileGraph]) -> None:
+def test_scikit_learn_clones_it_and_searches_its_parameters(kernels):
     selection = pytest.importorskip("sklearn.model_selection")
     ranker = xlarank.GraphRanker("ranknet", n_estimators=3, n_jobs=1, tier="fast")
     found = selection.GridSearchCV(ranker, {"num_leaves": [3, 7]}, cv=2).fit(kernels)

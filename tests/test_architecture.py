@@ -33,7 +33,7 @@ class Import(NamedTuple):
 
 
 @cache
-def all_of(package: str) -> list[Import]:
+def all_of(package):
     """Everything that the files of a package import, wherever the statement stands."""
     found = []
     for path in sorted((ROOT / package).rglob("*.py")):
@@ -50,7 +50,7 @@ def all_of(package: str) -> list[Import]:
     return found
 
 
-def test_no_import_leads_back_to_where_it_came_from() -> None:
+def test_no_import_leads_back_to_where_it_came_from():
     imports = [entry for package in PACKAGES for entry in all_of(package)]
     modules = {entry.importer for entry in imports}
     targets = ((entry.importer, entry.dotted if entry.dotted in modules else entry.module) for entry in imports)
@@ -59,20 +59,19 @@ def test_no_import_leads_back_to_where_it_came_from() -> None:
     assert next(nx.simple_cycles(graph), None) is None
 
 
-def test_imports_point_one_way() -> None:
+def test_imports_point_one_way():
     for number, package in enumerate(PACKAGES):
         above = tuple(f"xlarank.{'cli' if name == 'xlarank' else name}" for name in PACKAGES[number + 1 :])
         assert [entry.place for entry in all_of(package) if entry.dotted.startswith(above)] == []
         if package != "xlarank":
-            assert [
-                entry.place for entry in all_of(package) if entry.module.split(".")[0] in ("typer", "rich")
-            ] == []
+            terminal = [entry.place for entry in all_of(package) if entry.module.split(".")[0] in ("typer", "rich")]
+            assert terminal == []
     names = {entry.dotted for entry in all_of("xlarank")}
     assert "xlarank.pipelines.tune.tune" in names, "imports inside a function are seen"
     assert "xlarank.data.collection.DataRoot" in names, "imports for types alone are seen"
 
 
-def test_what_no_extra_brings_is_installed_with_the_package() -> None:
+def test_what_no_extra_brings_is_installed_with_the_package():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     known = {re.split("[^a-z0-9]", requirement)[0] for requirement in project["dependencies"]}
     known |= {"google", "sqlalchemy"} if {"protobuf", "optuna"} <= known else set()
@@ -80,7 +79,7 @@ def test_what_no_extra_brings_is_installed_with_the_package() -> None:
     assert imported - known - EXTRAS == {"xlarank"} | imported & sys.stdlib_module_names
 
 
-def test_no_pipeline_imports_another() -> None:
+def test_no_pipeline_imports_another():
     """Commands are the files in pipelines/ itself; what they share lies in folders below."""
     commands = {f"xlarank.pipelines.{path.stem}" for path in (ROOT / "pipelines").glob("*.py")}
     assert {f"xlarank.pipelines.{name}" for name in ("build_features", "tune", "train", "rank")} <= commands
@@ -94,20 +93,13 @@ def test_no_pipeline_imports_another() -> None:
     assert sideways == []
 
 
-def test_models_know_nothing_of_files_of_the_dataset() -> None:
-    names = (
-        "npz",
-        "collection.DataRoot",
-        "collection.find_data_root",
-        "submission",
-        "config_table",
-        "graph.read_graph",
-    )
+def test_models_know_nothing_of_files_of_the_dataset():
+    names = "npz collection.DataRoot collection.find_data_root submission config_table graph.read_graph".split()
     hidden = tuple(f"xlarank.data.{name}" for name in names)
     assert [entry.place for entry in all_of("models") if entry.dotted.startswith(hidden)] == []
 
 
-def test_messages_name_parameters_and_the_command_line_their_options() -> None:
+def test_messages_name_parameters_and_the_command_line_their_options():
     parts = [part for command in commands().commands.values() for part in command.params]
     options = {option for part in parts for option in part.opts}
     parameters = set()
@@ -117,9 +109,7 @@ def test_messages_name_parameters_and_the_command_line_their_options() -> None:
             prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings
             for node in ast.walk(tree):
                 if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
-                    words = set(re.findall(r"--[a-z-]+", node.value)) - {
-                        node.value
-                    }  # an argument of another program
+                    words = {word for word in re.findall(r"--[a-z-]+", node.value) if word != node.value}
                     assert not words & options, f"{path}:{node.lineno} names {words & options}"
                     parameters |= {match[1] for match in _PARAMETER.finditer(node.value)}
     assert len(parameters) > 20

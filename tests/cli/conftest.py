@@ -1,7 +1,5 @@
 """The command line as tests call it, as a user types it or within this process; and the whole job, done once."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os
@@ -10,9 +8,9 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -37,39 +35,37 @@ class Outcome:
     err: str
 
     @property
-    def errors(self) -> list[str]:
+    def errors(self):
         return [line for line in self.err.splitlines() if line.startswith("error:")]
 
 
-def environment(home: Path) -> dict[str, str]:
+def environment(home):
     """No data root from outside; one thread, so that small jobs do not wait for each other."""
     kept = {name: value for name, value in os.environ.items() if name != "XLARANK_DATA"}
     return {**kept, "HOME": str(home), "OMP_NUM_THREADS": "1"}
 
 
 #: A test run in the background of a shell ignores SIGINT, and its children with it: undo that first.
-_HEAR_SIGINT = (
-    "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
-)
+_HEAR_SIGINT = "import os, signal as s, sys; s.signal(s.SIGINT, s.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
 
 
-def start(*words: object, cwd: Path, home: Path | None = None) -> subprocess.Popen[str]:
+def start(*words, cwd):
     """``python run.py ...`` as a user types it, in a process group of its own, as a terminal makes it."""
     return subprocess.Popen(
         [sys.executable, "-c", _HEAR_SIGINT, sys.executable, str(ROOT / "run.py"), *map(str, words)],
-        cwd=cwd, env=environment(home or cwd), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        cwd=cwd, env=environment(cwd), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         start_new_session=True,
     )  # fmt: skip
 
 
-def ended(process: subprocess.Popen[str], timeout: float = 300) -> Outcome:
+def ended(process, timeout=300):
     """The outcome of a started command."""
     out, err = process.communicate(timeout=timeout)
     assert "Traceback" not in out + err, err
     return Outcome(process.returncode, out, err)
 
 
-def here(*words: object) -> Outcome:
+def here(*words):
     """The same in this process: an exception that would be a traceback reaches the test."""
     out, err = io.StringIO(), io.StringIO()
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -82,11 +78,10 @@ def here(*words: object) -> Outcome:
     finally:  # pytest listens to signals again
         for number, handler in handlers.items():
             signal.signal(number, handler)
-    assert stopped.value.code is None or isinstance(stopped.value.code, int)
     return Outcome(stopped.value.code or 0, out.getvalue(), err.getvalue())
 
 
-def refused(command: Outcome | Sequence[object], said: str) -> None:
+def refused(command, said):
     """The words of a command, or what came of it, end in exit code 1 and one clear line."""
     outcome = command if isinstance(command, Outcome) else here(*command)
     assert outcome.code == 1
@@ -97,18 +92,9 @@ def refused(command: Outcome | Sequence[object], said: str) -> None:
     assert len(after.strip().splitlines()) == 1, "one line, whatever the library behind it has to say"
 
 
-@dataclass(frozen=True)
-class Job:
-    """The whole job, done once from a folder that is not the repository."""
-
-    folder: Path
-    tree: Path
-    work: Path
-    outcomes: dict[str, Outcome]
-
-
 @pytest.fixture(scope="session")
-def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
+def job(tmp_path_factory):
+    """The whole job, done once from a folder that is not the repository."""
     folder = tmp_path_factory.mktemp("elsewhere")
     tree = folder / "tree"
     for collection, splits in FILES.items():
@@ -117,7 +103,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
                 path = graph_path(tree, collection, split, name)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(graph_path(SAMPLE, collection, split, name), path)
-    commands: tuple[list[object], ...] = (
+    commands = (
         ["info", "--data-root", "tree", "--json", "info.json"],
         ["build-features", "--data-root", "tree", "--tier", "fast"],
         ["tune", "--trials", "2", "--rounds", "10", "--threads", "1"],
@@ -128,14 +114,14 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
     )
     with contextlib.chdir(folder):
         outcomes = {str(words[0]): here(*words) for words in commands}
-    return Job(folder, tree, folder / "work", outcomes)
+    return SimpleNamespace(folder=folder, tree=tree, work=folder / "work", outcomes=outcomes)
 
 
 @pytest.fixture
-def trained(job: Job, tmp_path: Path) -> Path:
+def trained(job, tmp_path):
     return Path(shutil.copytree(job.work, tmp_path / "trained"))
 
 
 @pytest.fixture
-def tree(job: Job, tmp_path: Path) -> Path:
+def tree(job, tmp_path):
     return Path(shutil.copytree(job.tree, tmp_path / "tree"))

@@ -1,20 +1,25 @@
-"""Bad input ends in one clear line and an exit code that tells."""
+"""Bad input and interruptions: one clear line, an exit code that tells, and what is finished is kept."""
 
 import contextlib
+import json
 import os
+import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from unittest import mock
 
-import polars as pl
 import pytest
 
-from tests.cli.conftest import LAYOUT, ROOT, TILE, Outcome, environment, here, refused
+from tests.cli.conftest import LAYOUT, ROOT, TILE, Outcome, ended, environment, here, refused, start
 from tests.graphs import save_npz
-from tests.pipelines.trees import graph_path, layout_graph
+from tests.pipelines.conftest import need
+from tests.pipelines.trees import graph_path, layout_graph, tile_graph, write_tree
+from xlarank.cli import app
 
 #: Commands that read the data root and write to the workspace.
 VERBS = ("build-features", "tune", "train", "evaluate", "submit")
@@ -27,8 +32,6 @@ def test_data_roots_that_hold_nothing(tmp_path, monkeypatch):
         said = r"absent \(--data-root\) does not exist; .*pass --data-root or set XLARANK_DATA"
         refused([*words, "--data-root", absent], said)
     assert not (tmp_path / "work").exists()
-    (tmp_path / "bare" / "npz" / "layout").mkdir(parents=True)
-    refused(["build-features", *work, "--data-root", tmp_path / "bare"], "has no graph files; expected npz/layout/")
     monkeypatch.setenv("XLARANK_DATA", str(absent))
     refused(["info"], r"absent \(XLARANK_DATA\) does not exist")
 
@@ -50,6 +53,8 @@ def test_names_and_places_that_cannot_be_used(job, trained, tmp_path, monkeypatc
         (["build-features", "--tier", "nonsense"], "--tier is 'nonsense'; expected fast or full"),
         (["info", *root, "--json", result], r"cannot write .*result"),
         (["submit", *there, "--out", result], r"cannot write .*result"),
+        (["leaderboard", "--csv", "-"], "--csv is -; expected the name of a file"),
+        (["explain", "x.npz", "--svg", "-"], "--svg is -"),
         (["submit", "--workspace", "wrok"], "the workspace wrok does not exist"),
         (["tune", *there, "--storage", "nonsense://x"], "storage .*cannot be used .*check --storage"),
     ):
@@ -73,27 +78,12 @@ def test_usage_errors_exit_with_2(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_broken_files_are_named_while_the_others_are_done(tree, tmp_path):
-    """A file name must not be able to forge a line of the output."""
-    path = graph_path(tree, TILE, "train", "bmm__a")
-    path.write_bytes(path.read_bytes()[:-100])
-    evil = graph_path(tree, TILE, "valid", "expsum__a")
-    evil.rename(evil.with_name("evil\nerror: all is lost.npz"))
-    work = tmp_path / "work"
-    outcome = here("build-features", "--data-root", tree, "--workspace", work, "--tier", "fast")
-    assert outcome.code == 1
-    named, other, summary = outcome.errors
-    assert re.search(rf"{TILE} train bmm__a: cannot be opened", named) and "evil\\nerror" in other
-    assert "2 broken files; the others were dealt with" in summary
-    assert "\nerror: all is lost" not in outcome.out + outcome.err
-    rows = [pl.read_parquet(path)["graph"].n_unique() for path in work.rglob("*.parquet")]
-    assert sum(rows) == 8
-    assert here("info", "--data-root", tree).code == 1
-
-
-def test_a_broken_test_file_makes_a_submission_fail_after_writing_it(tree, trained, tmp_path):
+def test_a_broken_file_makes_commands_fail_after_their_work(tree, trained, tmp_path):
     graph_path(tree, TILE, "test", "swish__a").write_bytes(b"no zip")
-    here("build-features", "--data-root", tree, "--workspace", trained, "--tier", "fast")
+    for words in (["info"], ["build-features", "--workspace", trained, "--tier", "fast"]):
+        outcome = here(*words, "--data-root", tree)
+        assert outcome.code == 1 and "swish__a: cannot be opened" in outcome.errors[0]
+        assert "1 broken file; the others were dealt with" in outcome.errors[-1]
     outcome = here("submit", "--workspace", trained, "--out", tmp_path / "out.csv")
     assert outcome.code == 1 and "swish__a" in outcome.errors[0]
     assert f"{LAYOUT}:gru__a" in (tmp_path / "out.csv").read_text()
@@ -109,7 +99,6 @@ def test_names_are_not_markup_of_the_terminal(job, trained, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.name != "posix", reason="limits of a process are POSIX's")
 def test_a_disk_that_is_full_while_a_library_writes(trained, tmp_path):
     """Optuna's journal is written by Optuna. A limit on the size of files fails as a full disk does."""
     kilobytes = max(journal.stat().st_size for journal in trained.glob("studies/**/journal.log")) // 1024 + 1
@@ -137,3 +126,172 @@ def test_a_closed_standard_output_is_an_error_and_no_columns_are_those_of_a_file
     # as Python finds it with `>&-`
     monkeypatch.setattr(contextlib, "redirect_stdout", lambda _: mock.patch.object(sys, "stdout", None))
     refused(["info", "--data-root", tree], "standard output is closed")
+
+
+KEPT = "error: interrupted; finished work is kept, run the same command again to resume"
+
+
+def interrupt(process, when, number=signal.SIGINT):
+    """Send the signal to the whole group, as Ctrl-C does."""
+    deadline = time.monotonic() + 240
+    try:
+        while not when():
+            assert process.poll() is None, "it was over too early"
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        os.killpg(process.pid, number)
+        return ended(process, timeout=60)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+
+
+def many_graphs(root):
+    first = save_npz(graph_path(root, LAYOUT, "train", "family0__0"), layout_graph(0))
+    for number in range(1, 400):
+        os.link(first, graph_path(root, LAYOUT, "train", f"family{number % 7}__{number}"))
+    return root
+
+
+@pytest.mark.slow
+def test_a_terminated_build_keeps_what_is_done(tmp_path):
+    many_graphs(tmp_path / "tree")
+    folder = tmp_path / "work" / "features" / "layout" / "cpu" / "random" / "train"
+    process = start("build-features", "--data-root", "tree", "--jobs", "1", cwd=tmp_path)
+    outcome = interrupt(process, lambda: len(list(folder.glob("[!.]*.parquet"))) >= 3, signal.SIGTERM)
+    assert (outcome.code, outcome.errors) == (143, [KEPT])
+    assert 3 <= len(list(folder.glob("[!.]*.parquet"))) < 400
+    assert list(folder.glob(".partial-*")) == []
+
+
+@pytest.mark.exhaustive
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for worker processes in /proc")
+def test_ctrl_c_while_workers_start(tmp_path):
+    """The workers hear it too, in the middle of their imports."""
+    many_graphs(tmp_path / "tree")
+    process = start("build-features", "--data-root", "tree", "--jobs", "2", cwd=tmp_path)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+
+    def workers_are_importing():
+        if len(children.read_text().split()) < 3:  # two workers and the tracker of resources
+            return False
+        time.sleep(0.25)
+        return True
+
+    outcome = interrupt(process, workers_are_importing)
+    assert outcome.code == 130 and len(outcome.errors) == 1
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_tuning_keeps_the_best(job, tmp_path):
+    shutil.copytree(job.work, tmp_path / "work")
+    shutil.rmtree(tmp_path / "work" / "studies")
+    best = tmp_path / "work" / "studies" / "tile" / "cpu" / "best-lambdarank.json"
+    process = start("tune", "--trials", "100000", "--rounds", "10", "--threads", "1", "-c", TILE, cwd=tmp_path)
+    outcome = interrupt(process, best.exists)
+    assert (outcome.code, outcome.errors) == (130, [KEPT])
+    assert json.loads(best.read_text())["model"] == "lambdarank"
+    again = here("tune", "--trials", "1", "--rounds", "10", "--workspace", tmp_path / "work", "-c", TILE)
+    assert again.code == 0
+    assert re.search(rf"{TILE}\s+\d+\s+0", again.out), "nothing left to do"
+
+
+@pytest.mark.slow
+def test_an_interruption_that_a_library_hides_is_still_one(monkeypatch, capfd):
+    """The exception that Ctrl-C raises may turn up in the middle of any library; a second press is final."""
+
+    def hides_it(*_, **named):  # as a finally block with an error of its own does
+        try:
+            signal.raise_signal(signal.SIGINT)
+        finally:
+            raise UnboundLocalError("made up")
+
+    def loses_it(*_, **named):  # as a destructor or a library's bare except does
+        with contextlib.suppress(BaseException):
+            signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        raise AssertionError("a second press ends the program")
+
+    monkeypatch.setattr(app, "_GRACE", 1000.0)
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    for library in (hides_it, loses_it):
+        monkeypatch.setattr("xlarank.pipelines.info.info", library)
+        monkeypatch.setattr(app, "_received", [])
+        assert here("info", "--collection", TILE).code == 130
+        assert "error: interrupted" in capfd.readouterr().err
+
+
+@pytest.mark.slow
+def test_an_interruption_of_a_cluster_is_one_line(tmp_path):
+    need("distributed")
+    for number in range(150):
+        save_npz(graph_path(tmp_path / "data", TILE, "train", f"family__{number}"), tile_graph(number))
+    process = start(
+        "build-features", "--data-root", "data", "--workspace", "work", "--tier", "fast", "--scheduler", "local",
+        "--jobs", 2, cwd=tmp_path,
+    )  # fmt: skip
+    # a busy machine takes its time to start workers
+    done = interrupt(process, lambda: any(tmp_path.glob("work/**/[!.]*.parquet")))
+    assert done.code == 128 + signal.SIGINT and len(done.errors) == 1
+
+
+KILLS = int(os.environ.get("XLARANK_KILLS", "2"))
+TREE = ("--data-root", "tree", "--workspace", "work")
+SMALL = ("--rounds", "10", "--threads", "1")
+#: Command -> its words; the last stands alone, in a workspace of its own.
+COMMANDS = {
+    "build-features": ["build-features", *TREE, "--tier", "fast"],
+    "tune": ["tune", *TREE, "--trials", "3", *SMALL],
+    "train": ["train", *TREE, "--seeds", "1", *SMALL],
+    "evaluate": ["evaluate", *TREE, "--json", "out.json"],
+    "submit": ["submit", *TREE, "--out", "out.csv"],
+    "run-all": ["run-all", *TREE[:3], "all", "--budget-hours", "0.05", "--seeds", "1", "--trials", "0"],
+}
+
+
+def finish(words, folder):
+    outcome = ended(start(*words, cwd=folder))
+    assert outcome.code == 0, outcome.err
+
+
+def result(command, folder):
+    """Return the result of the command, without times."""
+    work = folder / "work"
+    if command == "build-features":
+        # A parquet file holds the time of its npz file, which is another in each copy of the tree. What a SIGKILL
+        # left half written has a hidden name beside it, is read by nobody and swept away when it is a day old.
+        files = [path for path in work.rglob("*.parquet") if not path.name.startswith(".")]
+        return sorted((str(path.relative_to(work)), path.stat().st_size) for path in files)
+    if command == "tune":
+        best = [json.loads(path.read_text()) for path in sorted(work.rglob("best-*.json"))]
+        return [(params["params"], params["mean"], params["graphs"]) for params in best]
+    if command == "train":
+        return [path.read_text() for path in sorted(work.rglob("booster.txt"))]
+    name = {"evaluate": "out.json", "submit": "out.csv", "run-all": "submission.csv"}[command]
+    return sorted((folder / name).read_text().splitlines())
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+def test_killed_at_random_moments_and_run_again_every_command_gives_the_same(tmp_path):
+    """As if nobody had disturbed it. `XLARANK_KILLS` says how often each signal kills each command (2)."""
+    place, before = tmp_path / "place", tmp_path / "before"  # in another place all graphs would be built again
+    write_tree(place / "tree")
+    for command, words in COMMANDS.items():
+        rng, seconds, expected = random.Random(command), 0.0, None
+        shutil.copytree(place, before)
+        for which in (None, *(signal.SIGKILL, signal.SIGTERM) * KILLS):
+            shutil.rmtree(place)
+            shutil.copytree(before, place)
+            began = time.monotonic()
+            if which is not None:
+                process = start(*words, cwd=place)
+                time.sleep(rng.uniform(0.2, 1.0) * seconds)
+                os.killpg(process.pid, which)
+                ended(process, timeout=60)
+            finish(words, place)
+            if which is None:
+                seconds, expected = time.monotonic() - began, result(command, place)
+            assert result(command, place) == expected, (command, which)
+        shutil.rmtree(before)

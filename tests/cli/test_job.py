@@ -1,9 +1,11 @@
-"""All commands on a few graphs: what each stores and prints."""
+"""All commands on a few graphs: what each stores and prints, and the next command, which works as it is."""
 
-import csv
+from __future__ import annotations
+
 import json
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import polars as pl
@@ -12,20 +14,17 @@ import pytest
 from tests.cli.conftest import FILES, LAYOUT, SAMPLE, TILE, ended, here, start
 from tests.data.hlo.programs import matmul_module
 from tests.data.hlo.test_reading import TEXT
+from tests.graphs import save_npz, tile_arrays
 from tests.pipelines.trees import graph_path
+from xlarank.cli.app import GUIDES, commands
+from xlarank.cli.record import Run
 
 
 def test_what_each_step_prints_and_stores(job):
-    assert {step: (outcome.code, outcome.errors) for step, outcome in job.outcomes.items()} == dict.fromkeys(
-        job.outcomes, (0, [])
-    )
+    assert {(outcome.code, *outcome.errors) for outcome in job.outcomes.values()} == {(0,)}
     assert f"data: {Path('tree')} (named by --data-root)" in job.outcomes["info"].out
     parts = json.loads((job.folder / "info.json").read_text())
-    assert [(part["collection"], part["split"], part["graphs"]) for part in parts] == [
-        (collection, split, len(names)) for collection, splits in FILES.items() for split, names in splits.items()
-    ]
-    stored = {name for path in job.work.glob("features/**/*.parquet") for name in pl.read_parquet(path)["graph"]}
-    assert stored == {name for splits in FILES.values() for names in splits.values() for name in names}
+    assert [part["graphs"] for part in parts] == [len(names) for of in FILES.values() for names in of.values()]
     assert re.search(rf"{TILE}\s+train\s+3\s+3\s+0\s+192", job.outcomes["build-features"].out)
     for collection in (LAYOUT, TILE):
         place = Path(*collection.split(":"))
@@ -39,13 +38,8 @@ def test_what_each_step_prints_and_stores(job):
 
 def test_scores_submission_and_ranking_are_as_promised(job):
     report = json.loads((job.folder / "scores.json").read_text())
-    graphs = {name: tuple(metrics["tau"]["graphs"]) for name, metrics in report.items()}
-    assert graphs == {name: FILES[name]["valid"] for name in (LAYOUT, TILE)}
     assert json.loads(here("evaluate", "--workspace", job.work, "--json", "-").out) == report, "the same again"
     assert re.search(rf"mean\s+{report[LAYOUT]['tau']['mean']:.3f}", job.outcomes["evaluate"].out)
-    with (job.folder / "out" / "submission.csv").open(newline="") as stream:
-        listed = {row["ID"]: len(row["TopConfigs"].split(";")) for row in csv.DictReader(stream)}
-    assert listed == {f"{LAYOUT}:gru__a": 64, f"{TILE}:swish__a": 5}
     assert "2 rows, checked" in job.outcomes["submit"].out
     ranking = json.loads((job.folder / "rank.json").read_text())
     assert (ranking["graph"], ranking["collection"], len(ranking["best"])) == ("mlp__a", LAYOUT, 3)
@@ -116,7 +110,8 @@ def test_calibrate_then_rank_and_report_tell(trained, job, tmp_path):
     assert here("train", "--workspace", trained, "--seeds", 2, "--rounds", 30, "--threads", 1).code == 0
     done = here("calibrate", "--workspace", trained, "--threads", 1, "--json", tmp_path / "found.json")
     assert done.code == 0, done.err
-    assert set(json.loads((tmp_path / "found.json").read_text())) == {LAYOUT, TILE}
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert {name: value["by"] for name, value in found.items()} == {LAYOUT: "family", TILE: "kind"}
     ranked = here("rank", graph_path(job.tree, LAYOUT, "valid", "mlp__a"), "--workspace", trained)
     assert "the best is among the first" in ranked.out
     page = tmp_path / "page.html"
@@ -133,6 +128,8 @@ def test_other_rankers_alone_and_side_by_side(trained):
     done = here(*words, "--model", "ranknet", "--model", "lambdarank", "-c", LAYOUT)
     report = json.loads(done.out)[LAYOUT]
     assert done.code == 0 and list(report) == ["ranknet", "lambdarank"]
+    first, second = (metrics["tau"] for metrics in report.values())
+    assert second["difference"]["mean"] == pytest.approx(second["mean"] - first["mean"]) != 0
     between = report["lambdarank"]["slowdown@5"]["difference"]
     assert "lambdarank minus ranknet" in done.err and "slowdown@5" in done.err
     assert f"{between['low']:+.3f} to {between['high']:+.3f}" in done.err
@@ -150,13 +147,9 @@ def test_programs_are_imported_and_get_configurations(tmp_path):
     program.write_bytes(matmul_module().SerializeToString())
     broken.write_bytes(b"\x0a\xff")
     outcome = here("import-hlo", broken, program, "--out", tmp_path / "own", "--json", tmp_path / "report.json")
-    assert outcome.code == 1
-    assert f"wrote 1 graph below {tmp_path / 'own'}" in outcome.out
-    named, summary = outcome.errors
-    assert "broken.pb: the file is cut off" in named and "1 broken file" in summary
-    report = json.loads((tmp_path / "report.json").read_text())
-    assert [graph["graph"] for graph in report["graphs"]] == ["f"] and list(report["broken"]) == [str(broken)]
-
+    assert outcome.code == 1 and f"wrote 1 graph below {tmp_path / 'own'}" in outcome.out
+    assert "broken.pb: the file is cut off" in outcome.errors[0]
+    assert list(json.loads((tmp_path / "report.json").read_text())["broken"]) == [str(broken)]
     outcome = here("propose", program, "--configs", 9, "--out", tmp_path / "p.npz", "--tie", "none")
     assert "2 of 2 configurable nodes have a choice, in 2 groups of 3 to 7 rows each" in outcome.out
     assert outcome.code == 0 and "9 configurations (random)" in outcome.out
@@ -171,3 +164,73 @@ def test_text_without_a_parser_says_what_to_install(monkeypatch, tmp_path):
     (tmp_path / "f.hlo").write_text(TEXT)
     outcome = here("import-hlo", tmp_path / "f.hlo", "--out", tmp_path / "own")
     assert outcome.code == 1 and "pip install 'xlarank[hlo]'" in outcome.errors[0]
+
+
+def next_words(done):
+    """Return the arguments of the next command, without the remark; none if there is no such line."""
+    lines = [line for line in done.out.splitlines() if line.startswith("next: ")]
+    assert len(lines) <= 1
+    return shlex.split(lines[0].removeprefix("next: python run.py "), comments=True) if lines else []
+
+
+@pytest.mark.parametrize("name", sorted(name for name, guide in GUIDES.items() if guide.then))
+def test_the_next_command_parses(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = Run().words | {"work": " --workspace w", "collection": " -c tile:cpu", "model": " --model ranknet"}
+    line = GUIDES[name].then.format(**words, file="x.npz")
+    command, *arguments = shlex.split(line, comments=True)
+    commands().commands[command].make_context(command, arguments)
+
+
+@pytest.mark.parametrize(
+    ("first", "then"), [("train", "evaluate leaderboard"), ("rank", "explain explain-feature")]
+)
+def test_the_next_commands_work(first, then, job, tmp_path, monkeypatch):
+    monkeypatch.chdir(shutil.copytree(job.folder, tmp_path / "elsewhere"))
+    words = next_words(job.outcomes[first])
+    for name in then.split():
+        assert words[0] == name
+        done = here(*words)
+        assert done.code == 0, done.err
+        words = next_words(done)
+    assert words == []
+
+
+def test_options_are_kept(job, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    expected = {"info": ["build-features", "--data-root", "tree"], "tune": ["train", "--model", "lambdarank"]}
+    assert {name: next_words(job.outcomes[name]) for name in expected} == expected
+    done = here("info", "--data-root", job.tree, "-c", "tile:*")
+    assert next_words(done) == ["build-features", "--data-root", str(job.tree), "-c", "tile:*"]
+    done = here(*next_words(done), "--tier", "fast", "--workspace", "my work")
+    assert next_words(done) == ["train", "--workspace", "my work", "-c", "tile:*"]
+    graph = graph_path(SAMPLE, TILE, "valid", "bmm_tb__a")
+    done = here("rank", graph, "--workspace", job.work, "-c", TILE)
+    assert next_words(done) == ["explain", str(graph), "--workspace", str(job.work), "-c", TILE]
+    assert next_words(here("rank", graph.parent, "--workspace", job.work)) == [], "explain takes one graph"
+
+
+def test_a_narrow_leaderboard_is_a_table(job, monkeypatch):
+    monkeypatch.chdir(job.folder)
+    names = {}
+    for width in ("120", "200"):
+        monkeypatch.setenv("COLUMNS", width)
+        out = here("leaderboard", "-c", LAYOUT).out
+        assert f"collection: {LAYOUT}" not in out and "  scored on: " not in out
+        names[width] = next(line for line in out.splitlines() if "ranker" in line).split()
+    assert {"version", "when"}.isdisjoint(names["120"]) and {"version", "when"} <= set(names["200"])
+
+
+def test_graphs_that_cannot_be_ranked_share_a_line(tmp_path):
+    """Hundreds of tile kernels have one configuration only; they must not hide the table."""
+    arrays = tile_arrays()
+    arrays["config_feat"][:] = arrays["config_feat"][0]
+    for number in range(25):
+        save_npz(tmp_path / f"npz/tile/cpu/train/k__{number:02}.npz", arrays)
+    listed = tmp_path / "info.json"
+    build = ["build-features", "--tier", "fast", "--workspace", tmp_path / "work"]
+    for words in (["info", "--json", listed], build):
+        out = here(*words, "--data-root", tmp_path).out
+        (line,) = [line for line in out.splitlines() if line.startswith("cannot be ranked")]
+        assert "(tile:cpu train): k__00, k__01, k__02 and 22 more: one distinct configuration" in line
+    assert [len(part["unrankable"]) for part in json.loads(listed.read_text())] == [25]

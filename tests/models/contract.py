@@ -3,43 +3,37 @@
 import json
 import pickle
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import optuna
 import pytest
 
 from xlarank.data.errors import ModelError
-from xlarank.data.graph import Kind
 from xlarank.data.schema import MAX_RANK, TILE_SLOTS
 from xlarank.features.instances.graph_instances import Instances
 from xlarank.features.rows import GraphRows
-from xlarank.models.base import Ranker
 from xlarank.models.registry import RANKERS, ranker_class
 from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.validation.metrics import kendall_tau
 
 ROUNDS = 20
-KINDS: tuple[Kind, ...] = ("layout", "tile")
+KINDS = ("layout", "tile")
 
 
-def fitted(
-    model: str, data: TrainingData, *, seed: int = 0, rounds: int = ROUNDS, kind: Kind = "layout", **params: Any
-) -> Ranker[Any]:
+def fitted(model, data, *, seed=0, rounds=ROUNDS, kind="layout", **params):
     """One thread: on data this small more threads only wait for each other."""
     return ranker_class(model)(params, kind=kind).fit(data, FitSettings(rounds, seed, threads=1))
 
 
-def saved(ranker: Ranker[Any], folder: Path) -> dict[str, bytes]:
+def saved(ranker, folder):
     folder.mkdir()
     ranker.save(folder)
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def scores_of(ranker: Ranker[Any], data: TrainingData) -> np.ndarray:
+def scores_of(ranker, data):
     return ranker.predict(data.matrix(), COLUMNS)
 
 
@@ -48,17 +42,15 @@ class CombinedRankerContract:
 
     @pytest.fixture(scope="class")
     @classmethod
-    def data(cls) -> TrainingData:
+    def data(cls):
         return easy_data()
 
     @pytest.fixture(scope="class")
     @classmethod
-    def ranker(cls, model: str, data: TrainingData) -> Ranker[Any]:
+    def ranker(cls, model, data):
         return fitted(model, data)
 
-    def test_pickled_and_saved_as_text_it_gives_equal_scores(
-        self, ranker: Ranker[Any], data: TrainingData, tmp_path: Path
-    ) -> None:
+    def test_pickled_and_saved_as_text_it_gives_equal_scores(self, ranker, data, tmp_path):
         scores = scores_of(ranker, data)
         assert np.array_equal(scores_of(pickle.loads(pickle.dumps(ranker)), data), scores)
         files = saved(ranker, tmp_path / "model")
@@ -71,7 +63,7 @@ class CombinedRankerContract:
         assert loaded.importance() == pytest.approx(ranker.importance())
         assert saved(loaded, tmp_path / "again").keys() == files.keys()
 
-    def test_stages_are_shorter_models_and_end_with_predict(self, ranker: Ranker[Any], data: TrainingData) -> None:
+    def test_stages_are_shorter_models_and_end_with_predict(self, ranker, data):
         """The number of rounds is chosen on a stage, then a model of that many rounds is fitted."""
         stages, scores = list(ranker.staged(data.matrix(), 8)), scores_of(ranker, data)
         if ranker.ranks_without_trees:
@@ -87,9 +79,7 @@ class CombinedRankerContract:
 class RankerContract(CombinedRankerContract):
     """All promises of `xlarank.models.base.Ranker`, for rankers that are not made of others."""
 
-    def test_it_learns_an_easy_order_and_the_lower_score_is_the_faster(
-        self, model: str, data: TrainingData
-    ) -> None:
+    def test_it_learns_an_easy_order_and_the_lower_score_is_the_faster(self, model, data):
         grown = fitted(model, data, rounds=100)
         graphs = [easy_graph(f"unseen{number}__a", 60, seed=900 + number) for number in range(3)]
         taus = [kendall_tau(grown.predict(graph.matrix(), graph.columns), graph.row_cost) for graph in graphs]
@@ -99,24 +89,21 @@ class RankerContract(CombinedRankerContract):
         assert sum(shares) == pytest.approx(1) and [*shares] == sorted(shares, reverse=True) and min(shares) > 0
 
     def test_same_seed_same_bytes_on_any_cores_and_grown_in_steps_another_seed_another_model(
-        self, ranker: Ranker[Any], data: TrainingData, tmp_path: Path
-    ) -> None:
+        self, ranker, data, tmp_path
+    ):
         again, other = fitted(ranker.name, easy_data()), fitted(ranker.name, data, seed=1)
         two = ranker.clone().fit(data, FitSettings(ROUNDS, 0, threads=2))
         first = saved(ranker, tmp_path / "first")
         assert first == saved(again, tmp_path / "again") == saved(two, tmp_path / "two")
-        few = (
-            ranker.clone().fit(data, FitSettings(3, 0, 1, grows=True)).grow(data, FitSettings(7, 0, 1, grows=True))
-        )
+        few = ranker.clone().fit(data, FitSettings(3, 0, 1, grows=True))
+        few.grow(data, FitSettings(7, 0, 1, grows=True))
         assert len([*few.staged(data.matrix(), 1)]) == 7 + ranker.ranks_without_trees
         grown = few.grow(data, FitSettings(ROUNDS, 0, 1))
         assert grown.importance() == ranker.importance()
         same = [np.array_equal(scores_of(ranker, data), scores_of(one, data)) for one in (two, grown, other)]
         assert same == [True, True, False]
 
-    def test_scores_are_one_finite_number_a_row_in_any_order_of_rows(
-        self, ranker: Ranker[Any], data: TrainingData
-    ) -> None:
+    def test_scores_are_one_finite_number_a_row_in_any_order_of_rows(self, ranker, data):
         scores, rows = scores_of(ranker, data), data.matrix()
         assert (scores.dtype, scores.shape) == (np.float64, (len(rows),))
         assert np.isfinite(scores).all() and np.unique(scores).size > 10
@@ -124,7 +111,7 @@ class RankerContract(CombinedRankerContract):
         alone = ranker.predict(rows[7:8], COLUMNS)
         assert alone[0] == scores[7], "each row is scored by itself"
 
-    def test_graphs_larger_than_lightgbm_takes_and_of_two_rows(self, model: str) -> None:
+    def test_graphs_larger_than_lightgbm_takes_and_of_two_rows(self, model):
         large, small = easy_data(graphs=1, configs=10_001), easy_data(graphs=2, configs=2)
         first = large.matrix()[:400]
         assert kendall_tau(fitted(model, large, rounds=2).predict(first, COLUMNS), large.cost[:400]) > 0.5
@@ -132,7 +119,7 @@ class RankerContract(CombinedRankerContract):
         assert np.isfinite(scores_of(ranker, small)).all()
         assert np.allclose(list(ranker.staged(small.matrix(), 1))[-1], scores_of(ranker, small))
 
-    def test_rows_with_other_columns_are_refused_with_the_difference(self, ranker: Ranker[Any]) -> None:
+    def test_rows_with_other_columns_are_refused_with_the_difference(self, ranker):
         for columns, said in (
             ([*COLUMNS[:-1], "new"], r"lack 1 \(noise\) and add 1 \(new\)"),
             ([*COLUMNS, *(f"x{i}" for i in range(8))], r"add 8 \(x0, x1, x2, x3, x4 and 3 more\)"),
@@ -141,14 +128,14 @@ class RankerContract(CombinedRankerContract):
             with pytest.raises(ModelError, match=said):
                 ranker.predict(np.zeros((3, len(columns)), np.float32), columns)
 
-    def test_before_fit_it_says_that_it_was_not_trained(self, model: str, tmp_path: Path) -> None:
+    def test_before_fit_it_says_that_it_was_not_trained(self, model, tmp_path):
         ranker, rows = ranker_class(model)(kind="layout"), np.zeros((3, 4), np.float32)
         calls = [lambda one=one: one.predict(rows, COLUMNS) for one in (ranker, ranker.clone())]
         for call in (*calls, lambda: [*ranker.staged(rows, 5)], ranker.importance, lambda: ranker.save(tmp_path)):
             with pytest.raises(ModelError, match="was not trained"):
                 call()
 
-    def test_a_damaged_model_is_an_error_not_a_crash(self, ranker: Ranker[Any], tmp_path: Path) -> None:
+    def test_a_damaged_model_is_an_error_not_a_crash(self, ranker, tmp_path):
         files = saved(ranker, tmp_path / "model")
         state = json.loads(files["ranker.json"])
         wrong = {"ranker": "other", "kind": "program", "params": {"depth": 3}, "parts": ["../model"], "columns": 3}
@@ -163,9 +150,7 @@ class RankerContract(CombinedRankerContract):
                 type(ranker).load(tmp_path / "model")
             path.write_bytes(files[name])
 
-    def test_parameters_are_those_of_the_kind_and_survive_json_and_a_study(
-        self, model: str, data: TrainingData
-    ) -> None:
+    def test_parameters_are_those_of_the_kind_and_survive_json_and_a_study(self, model, data):
         made = ranker_class(model)
         params = made.params_class
         assert made.name == params.ranker == model and params.of("layout") != params.of("tile")
@@ -180,7 +165,7 @@ class RankerContract(CombinedRankerContract):
             assert json.loads(json.dumps(values)) == values
             assert np.isfinite(scores_of(fitted(model, data, rounds=2, **values), data)).all()
 
-    def test_nonsense_is_refused_by_name(self, model: str) -> None:
+    def test_nonsense_is_refused_by_name(self, model):
         declared = [*ranker_class(model).params_class.declared()]
         said = f"'{declared[-1]}s' is not a parameter of {model}; .*did you mean {declared[-1]}"
         with pytest.raises(ModelError, match=said):
@@ -198,9 +183,9 @@ COLUMNS = ["size", "waste", "clash", "noise"]
 
 
 def graph_rows(
-    name: str, costs: Sequence[float], *, features: np.ndarray | None = None, copies: Sequence[int] | None = None,
-    columns: Sequence[str] = COLUMNS,
-) -> GraphRows:  # fmt: skip
+    name, costs, *, features = None, copies = None,
+    columns = COLUMNS,
+):  # fmt: skip
     """A stored graph: distinct row ``i`` costs ``costs[i]`` ns; ``copies[i]`` slower repeats come after all rows.
 
     A repeat is one nanosecond slower than the one before. The first column is constant within the graph.
@@ -219,9 +204,9 @@ def graph_rows(
 
 
 def instance_table(
-    columns: list[str], values: np.ndarray, codes: np.ndarray, rows: np.ndarray, sizes: np.ndarray,
-    *, first_node: int = 0, structure: int = 0,
-) -> Instances:  # fmt: skip
+    columns, values, codes, rows, sizes,
+    *, first_node = 0, structure = 0,
+):  # fmt: skip
     """Instances of nodes of as many rows each, without pairs; ``codes (configs, nodes)`` choose among the rows."""
     nodes = codes.shape[1]
     return Instances(
@@ -234,7 +219,7 @@ def instance_table(
     )  # fmt: skip
 
 
-def easy_graph(name: str, configs: int, seed: int) -> GraphRows:
+def easy_graph(name, configs, seed):
     """Runtime grows with waste and with clash, on another scale in every graph; the last column is noise."""
     rng = np.random.default_rng(seed)
     features = rng.random((configs, 3))
@@ -243,7 +228,7 @@ def easy_graph(name: str, configs: int, seed: int) -> GraphRows:
     return graph_rows(name, costs.tolist(), features=features)
 
 
-def easy_data(graphs: int = 6, configs: int = 60, seed: int = 0) -> TrainingData:
+def easy_data(graphs=6, configs=60, seed=0):
     """Graphs of ``easy_graph``, two of each family."""
     names = [f"family{number // 2}__{'ab'[number % 2]}" for number in range(graphs)]
     return TrainingData.from_graphs([easy_graph(name, configs, 100 * seed + i) for i, name in enumerate(names)])
@@ -254,9 +239,7 @@ BOUNDS = [f"bounds__{slot}_{i}__log" for slot in TILE_SLOTS for i in range(MAX_R
 _OUTPUT = BOUNDS.index("bounds__output_0__log")
 
 
-def kernel(
-    name: str, logs: Sequence[float], costs: Sequence[float], *, kinds: Sequence[str] = ("dot",)
-) -> GraphRows:
+def kernel(name, logs, costs, *, kinds=("dot",)):
     """A kernel whose row ``i`` has log2(1 + output bound 0) of ``logs[i]`` and costs ``costs[i]``."""
     features = np.zeros((len(logs), len(BOUNDS)))
     features[:, _OUTPUT] = logs

@@ -1,20 +1,30 @@
-"""Metrics of one ranked graph and of orders that need no model; speedups, intervals and comparisons."""
+"""Metrics of one ranked graph, orders that need no model, comparisons; what labels say of their own noise."""
 
 import math
 from dataclasses import replace
 from itertools import combinations
+from math import log, sqrt
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.features.helpers import graph_of
+from tests.graphs import LAYOUT_PROGRAM, layout_arrays, layout_row, program_arrays
 from tests.models.contract import graph_rows
 from xlarank.data.collection import Collection
-from xlarank.features.rows import GraphRows
 from xlarank.models.validation import metrics
+from xlarank.models.validation.label_noise import (
+    additive_r2,
+    describe_labels,
+    relative_std,
+    run_tau,
+    set_tau,
+    tau_ceiling,
+    tied_groups,
+)
 from xlarank.models.validation.metrics import LAYOUTS_SET, METRICS, graph_metrics, slowdown_at
-from xlarank.pipelines.support import evaluation as by
 from xlarank.pipelines.support.evaluation import baselines, each_once
 
 #: Few values, so that ties are common on both sides; costs are above 0, as runtimes are.
@@ -26,21 +36,20 @@ _COSTS = st.sampled_from((0.5, 1.0, 2.0, 20_000_001.0, 20_000_002.0, 2.0**40))
 RANKINGS = st.lists(st.tuples(_SCORES, _COSTS), min_size=1, max_size=12).map(lambda of: np.array(of).T)
 
 
-def taus_by_pairs(score: np.ndarray, cost: np.ndarray) -> tuple[float, float]:
-    """Tau with ties of the score broken at random, in expectation, and tau-b."""
-    pairs = [
-        (np.sign(score[i] - score[j]), np.sign(cost[i] - cost[j])) for i, j in combinations(range(len(cost)), 2)
-    ]
+def taus_by_pairs(score, cost):
+    """Tau with ties of the score broken at random, in expectation, accuracy likewise, and tau-b."""
+    pairs = [np.sign([score[i] - score[j], cost[i] - cost[j]]) for i, j in combinations(range(len(cost)), 2)]
     scores, costs = (sum(pair[side] != 0 for pair in pairs) for side in (0, 1))
     if not scores or not costs:
-        return 0.0, 0.0
+        return 0.0, 0.5, 0.0
     surplus = float(sum(one * other for one, other in pairs))
-    return surplus / math.sqrt(len(pairs) * costs), surplus / math.sqrt(scores * costs)
+    right = sum(0.5 + one * other / 2 for one, other in pairs if other)
+    return surplus / math.sqrt(len(pairs) * costs), right / costs, surplus / math.sqrt(scores * costs)
 
 
-def tries_one_by_one(k: int, score: np.ndarray, group: np.ndarray) -> list[int]:
+def tries_one_by_one(k, score, group):
     best_first = sorted(range(len(score)), key=lambda config: (score[config], config))
-    tried: list[int] = []
+    tried = []
     while len(tried) < min(k, len(score)):
         left = [config for config in best_first if config not in tried]
         new = [config for config in left if all(group[config] != group[other] for other in tried)]
@@ -50,17 +59,15 @@ def tries_one_by_one(k: int, score: np.ndarray, group: np.ndarray) -> list[int]:
 
 @pytest.mark.parametrize("few", [2, 256])
 @given(ranking=RANKINGS)
-def test_few_and_many_configurations_are_counted_pair_by_pair(few: int, ranking: np.ndarray) -> None:
+def test_few_and_many_configurations_are_counted_pair_by_pair(few, ranking):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("xlarank.models.validation.metrics._FEW", few)
         counts = metrics.pair_counts(*ranking)
-        assert (counts.tau, counts.tau_b) == pytest.approx(taus_by_pairs(*ranking), abs=1e-12)
+        assert (counts.tau, counts.accuracy, counts.tau_b) == pytest.approx(taus_by_pairs(*ranking), abs=1e-12)
 
 
 @given(RANKINGS, st.integers(1, 14), st.lists(st.integers(0, 4), min_size=12, max_size=12))
-def test_the_first_k_and_identical_configurations_after_all_distinct_ones(
-    ranking: np.ndarray, k: int, groups: list[int]
-) -> None:
+def test_the_first_k_and_identical_configurations_after_all_distinct_ones(ranking, k, groups):
     score, cost = ranking
     group = np.array(groups[: len(score)])
     top = metrics.top_of(k, score, group)
@@ -72,27 +79,7 @@ def test_the_first_k_and_identical_configurations_after_all_distinct_ones(
     assert slowdown_at(k, score, cost) == min(cost[config] for config in best_first[:k]) / min(cost) - 1
 
 
-def test_values_by_hand() -> None:
-    """Costs 1 < 2 < 3 = 3; scores put the best last but one.
-
-    Pairs: (0,1) wrong, (0,2) right, (0,3) right, (1,2) right, (1,3) right, (2,3) equal cost. So S = 4 - 1 = 3,
-    five pairs differ in cost, all six in score: tau = 3 / sqrt(6 * 5), accuracy 4 / 5. The best-scored
-    configuration is 1: slowdown@1 = 2/1 - 1.
-    """
-    near = np.array([2**31, 2**31 + 1, 2**31 + 2], np.float64)  # a nanosecond apart, beyond float32
-    cost = np.array([1.0, 2.0, 3.0, 3.0])
-    assert [slowdown_at(k, np.array([2.0, 1.0, 3.0, 4.0]), cost) for k in (1, 2, 9)] == [1, 0, 0]
-    for told, of, tau, accuracy in (
-        ([2.0, 1.0, 3.0, 4.0], cost, 3 / np.sqrt(30), 0.8), (-cost, cost, -5 / np.sqrt(30), 0.0),
-        (range(3), near, 1.0, 1.0),
-        # nothing known: as chance
-        ([1.0], [7.0], 0.0, 0.5), ([0.0, 0.0], [1.0, 2.0], 0.0, 0.5), ([1.0, 2.0], [4.0, 4.0], 0.0, 0.5),
-    ):  # fmt: skip
-        found = graph_metrics("layout", np.array(told, float), np.array(of, float))
-        assert (found["tau"], found["ordered_pair_accuracy"]) == pytest.approx((tau, accuracy))
-
-
-def test_score_is_tau_for_layouts_and_the_top_five_for_tiles() -> None:
+def test_score_is_tau_for_layouts_and_the_top_five_for_tiles():
     """Seven configurations scored worst first: the five best-scored cost 7, 6, 5, 4, 3; the best costs 2."""
     cost, score = np.array([7.0, 6.0, 5.0, 4.0, 3.0, 2.5, 2.0]), np.arange(7.0)
     layout, tile = graph_metrics("layout", score, cost), graph_metrics("tile", score, cost)
@@ -103,7 +90,7 @@ def test_score_is_tau_for_layouts_and_the_top_five_for_tiles() -> None:
     assert {type(value) for value in tile.values()} == {float}, "plain ones, for JSON"
 
 
-def test_summary_has_mean_spread_and_every_graph() -> None:
+def test_summary_has_mean_spread_and_every_graph():
     first, second = ({metric: base + i for i, metric in enumerate(METRICS)} for base in (0.0, 2.0))
     # the std is divided by 2: not the estimate for a larger population; a quarter of the resamples is alpha twice
     assert metrics.summarise({"alpha": first, "beta": second}) == {
@@ -112,7 +99,7 @@ def test_summary_has_mean_spread_and_every_graph() -> None:
     }
 
 
-def test_cost_of_the_compilers_own_choice() -> None:
+def test_cost_of_the_compilers_own_choice():
     rows = graph_rows("a__a", [30, 20, 40], features=np.array([[0.5], [0.0], [1.0]]), columns=["size", LAYOUTS_SET])
     plain = graph_rows("a__a", [30, 20])
     for kind, of, cost in (
@@ -120,10 +107,10 @@ def test_cost_of_the_compilers_own_choice() -> None:
         ("layout", replace(rows, runtime=np.array([30, 0, 40])), None), ("layout", plain, None),  # not measured
         ("tile", replace(plain, normalizer=np.array([25, 25])), 1), ("tile", plain, None),
     ):  # fmt: skip
-        assert metrics.compiler_cost(kind, of) == cost  # type: ignore[arg-type]
+        assert metrics.compiler_cost(kind, of) == cost
 
 
-def test_speedups_count_the_best_of_the_first_and_average_geometrically() -> None:
+def test_speedups_count_the_best_of_the_first_and_average_geometrically():
     score = np.arange(7.0)
     cost = np.array([np.inf, 50.0, 40.0, 80.0, 30.0, 25.0, 1.0])  # the first was never measured
     assert metrics.speedups(score, cost, 100.0) == {"speedup@1": 2.0, "speedup@5": 4.0}
@@ -136,7 +123,7 @@ def test_speedups_count_the_best_of_the_first_and_average_geometrically() -> Non
     assert metrics.summarise({}) == {}
 
 
-def test_differences_are_those_of_the_graphs_of_both() -> None:
+def test_differences_are_those_of_the_graphs_of_both():
     ours, theirs = ({graph: {"tau": value} for graph, value in of.items()} for of in (
         {"a": 0.6, "b": 0.8, "c": 0.0}, {"b": 0.5, "d": 0.9, "a": 0.5}
     ))  # fmt: skip
@@ -148,33 +135,32 @@ def test_differences_are_those_of_the_graphs_of_both() -> None:
 LAYOUTS, TILES = Collection.parse("layout:cpu:random"), Collection.parse("tile:cpu")
 
 
-def rows_of(column: str = "size", values: tuple[float, ...] = (0, 2, 1, 0)) -> GraphRows:
+def rows_of(column="size", values=(0, 2, 1, 0)):
     """Four configurations of 10, 40 and 20 ns, the last not measured."""
     found = graph_rows("graph", [10, 40, 20, 0], features=np.array(values)[:, None])
     return replace(found, columns=[column], graph_values=np.empty(0, np.float32))
 
 
-def test_orders_that_need_no_model() -> None:
+def test_orders_that_need_no_model():
     """Pairs (10, 40) and (10, 20) are in order, (40, 20) is not: tau = (2 - 1) / 3; the first is the best.
 
     The mean slowdown of the first of a random order is (0 + 3 + 1) / 3; five tries find the best of three.
     """
     found = baselines(TILES, rows_of())
-    assert set(found) == {by.FILE_ORDER, by.RANDOM} and [*found[by.RANDOM]] == [*METRICS]
-    assert (found[by.FILE_ORDER]["tau"], found[by.FILE_ORDER]["slowdown@1"]) == (pytest.approx(1 / 3), 0)
-    assert [*found[by.RANDOM].values()] == pytest.approx([0, 0.5, 4 / 3, 0, 1, 0])
+    assert set(found) == {"file order", "random"} and [*found["random"]] == [*METRICS]
+    assert (found["file order"]["tau"], found["file order"]["slowdown@1"]) == (pytest.approx(1 / 3), 0)
+    assert [*found["random"].values()] == pytest.approx([0, 0.5, 4 / 3, 0, 1, 0])
     picked = baselines(LAYOUTS, rows_of(), np.array([2, 1]))
-    assert picked[by.FILE_ORDER]["tau"] == -1, "its places in the file, not in what was picked"
+    assert picked["file order"]["tau"] == -1, "its places in the file, not in what was picked"
     assert baselines(LAYOUTS, rows_of(LAYOUTS_SET))["fewest layouts set"]["tau"] == pytest.approx(1.0)
-    assert baselines(LAYOUTS, rows_of("outputs__all_padded__ratio"))["padded bytes of set outputs"][
-        "tau"
-    ] == pytest.approx(1)
+    padded = baselines(LAYOUTS, rows_of("outputs__all_padded__ratio"))["padded bytes of set outputs"]
+    assert padded["tau"] == pytest.approx(1)
     estimated = rows_of("estimate__sum__log")
-    assert baselines(TILES, estimated)[by.ESTIMATED_TIME]["tau"] == pytest.approx(1.0)
-    assert by.ESTIMATED_TIME not in baselines(Collection.parse("tile:xla"), estimated), "of another machine"
+    assert baselines(TILES, estimated)["estimated time"]["tau"] == pytest.approx(1.0)
+    assert "estimated time" not in baselines(Collection.parse("tile:xla"), estimated), "of another machine"
 
 
-def test_a_robust_difference_and_its_error_by_hand() -> None:
+def test_a_robust_difference_and_its_error_by_hand():
     """0, 0, 0.8 against 0: the mean is 0.8 / 3, less a quarter of the standard deviation 0.8 * sqrt(2) / 3.
 
     Without one graph each it is 0.4 - 0.4 / 4 = 0.3, 0.3 and 0. The jackknife's squared error is 2/3 of the sum of
@@ -184,7 +170,7 @@ def test_a_robust_difference_and_its_error_by_hand() -> None:
     assert found == pytest.approx((0.8 / 3 - 0.25 * 0.8 * np.sqrt(2) / 3, 0.2))
 
 
-def test_rules_for_tiles() -> None:
+def test_rules_for_tiles():
     """Volumes 1, 3, 2, 0 of the output and 4, 0, 1, 0 of the kernel; costs 10, 40, 20."""
     volumes = np.array([[1, 4], [3, 0], [2, 1], [0, 0]], np.float32)
     names = ["bounds__output_volume__log", "bounds__kernel_volume__log"]
@@ -192,8 +178,88 @@ def test_rules_for_tiles() -> None:
     assert found["largest output tile"]["tau"] == pytest.approx(-1.0)
     assert found["largest tile"]["slowdown@1"] == 0, "5 elements on the logarithmic scale against 3 and 3"
     assert found["nearest to the first configuration"]["tau"] == pytest.approx(1.0), "0, 6 and 4 apart"
-
-
-def test_a_repeated_configuration_counts_once() -> None:
+    # a repeated configuration counts once
     score, cost, group = each_once(np.array([1.0, 2.0, 1.0]), np.array([12.0, 20.0, 10.0]), np.array([7, 8, 7]))
     assert (score.tolist(), cost.tolist(), group.tolist()) == ([1.0, 2.0], [10.0, 20.0], [7, 8])
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+def test_noise_is_the_deviation_from_the_mean_of_equals():
+    """Logarithms 0 and 2 around 1, three of 5 without deviation: squares 2 over 1 + 2 degrees of freedom."""
+    logs = np.array([0.0, 2.0, 5.0, 5.0, 5.0, 9.0])
+    assert relative_std(np.exp(logs), np.array([0, 0, 1, 1, 1, 2])) == pytest.approx(sqrt(2 / 3))
+    assert relative_std(np.exp(logs), np.arange(6)) is None, "nothing repeats"
+
+
+def test_runs_that_agree_allow_any_order_and_runs_at_random_none():
+    once = np.arange(1.0, 41.0)
+    twice, group = np.concatenate([once, once + 0.1]), np.tile(np.arange(40), 2)
+    assert (run_tau(twice, group), tau_ceiling(twice, group)) == (1.0, 1.0)
+    backwards = np.concatenate([once, once[::-1]])
+    assert (run_tau(backwards, group), tau_ceiling(backwards, group)) == (-1.0, 0.0)
+    some = twice.copy()
+    some[40:42] = 2.1, 1.1  # one of 780 pairs changes places between the runs
+    assert run_tau(some, group) == pytest.approx(1 - 2 / 780)
+    assert tau_ceiling(some, group) == pytest.approx(sqrt(1 - 2 / 780))
+
+
+def test_the_ceiling_needs_enough_repeats_that_were_measured(rng):
+    group = np.tile(np.arange(40), 2)
+    assert tau_ceiling(rng.random(80), np.arange(80)) is None
+    assert tau_ceiling(np.tile(np.arange(40.0), 2), group) is None, "copied, not measured again"
+    few = rng.random(80)
+    few[:11] = np.inf  # 29 of 40 are left with two runs
+    assert tau_ceiling(few, group) is None
+    few[10] = 0.5
+    assert tau_ceiling(few, group) is not None
+
+
+def test_sets_are_judged_by_configurations_outside_their_fold(rng):
+    """Two sets a factor of 3 apart. Left one out, the mean of the others orders each set backwards: tau 0."""
+    sets = np.arange(200) % 2
+    runtime = np.exp(log(3) * sets + 0.01 * rng.normal(size=200))
+    # 1 - 2 * 45 / 190 pairs or so of a fold of 40 are of equal sets
+    assert set_tau(runtime, np.arange(200), sets) == pytest.approx(0.5, abs=0.03)
+    runtime[:10] *= 100  # few exceptions do not move the middle of a set
+    assert set_tau(runtime, np.arange(200), sets) == pytest.approx(0.45, abs=0.05)
+    assert set_tau(runtime, np.arange(200), np.arange(200)) is None, "no two are of one set"
+
+
+def test_nodes_are_tied_that_change_together_and_additive_terms_explain_what_is_additive(rng):
+    codes = np.array([[7, 1, 4, 9], [8, 2, 4, 9], [7, 1, 4, 3], [8, 2, 4, 9]])
+    assert tied_groups(codes).T.tolist() == [[0, 1, 0, 1], [0, 0, 1, 0]], "the third node never changes"
+    codes = rng.integers(3, size=(300, 2))
+    additive = np.array([0.0, 0.5, 2.0])[codes[:, 0]] + np.array([1.0, 0.0, 0.3])[codes[:, 1]]
+    assert additive_r2(additive, codes) == pytest.approx(1.0)
+    either = 1.0 * (codes[:, 0] == codes[:, 1])
+    r2 = additive_r2(either, codes)
+    assert r2 is not None and r2 < 0.1
+    assert additive_r2(additive[:8], codes[:8]) is None, "five terms and eight configurations"
+    assert additive_r2(np.ones(300), codes) is None, "nothing to explain"
+
+
+def test_a_small_graph_is_counted():
+    """`layout_arrays`: of six configurations 1 and 3 are equal; the convolution has three orders.
+
+    Its (3, 0) completes to (3, 0, 2, 1), unlike the default (3, 2, 1, 0); the reshape's (1,) is its default (1, 0).
+    So configurations 0 and 4 are of one set: default and default. 2 and 5 differ in the reshape.
+    """
+    labels = describe_labels(graph_of(layout_arrays()))
+    assert (labels.configurations, labels.measured, labels.distinct, labels.output_sets) == (6, 6, 5, 4)
+    assert labels.repeat_std == pytest.approx(1 / 20000002 / sqrt(2), rel=1e-6)
+    assert labels.set_std == pytest.approx(sqrt((log(2) ** 2 / 2) / 2), rel=1e-6)
+    assert (labels.run_tau, labels.ceiling, labels.set_tau, labels.additive_r2) == (None,) * 4
+
+
+def test_operands_make_no_set_and_no_labels_make_no_noise():
+    row, operands = layout_row(output=(3, 0)), layout_row(output=(3, 0), input=(0, 3))
+    arrays = layout_arrays() | program_arrays(LAYOUT_PROGRAM)
+    arrays["node_config_feat"] = np.array([[row, layout_row()], [operands, layout_row()]], np.float32)
+    arrays["config_runtime"] = np.zeros(2, np.int64)
+    labels = describe_labels(graph_of(arrays))
+    assert (labels.distinct, labels.output_sets, labels.model_times, labels.measured) == (2, 1, 1, 0)
+    assert (labels.repeat_std, labels.set_std, labels.ceiling) == (None, None, None)

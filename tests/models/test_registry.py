@@ -1,4 +1,4 @@
-"""Every registered ranker keeps the contract; what is particular to an ensemble and to warm starts."""
+"""Every registered ranker keeps the contract; parameters, ensembles and warm starts."""
 
 import json
 import os
@@ -6,44 +6,42 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import optuna
 import pytest
 
 import xlarank
-from tests.models.contract import (
-    COLUMNS,
-    CombinedRankerContract,
-    RankerContract,
-    easy_data,
-    easy_graph,
-    fitted,
-    graph_rows,
-    saved,
-)
+from tests.models import contract
+from tests.models.contract import COLUMNS, easy_data, easy_graph, fitted, graph_rows, saved
 from xlarank.data.errors import ModelError
-from xlarank.features.rows import GraphRows
-from xlarank.models.base import Ranker
+from xlarank.features.block import Scope
+from xlarank.features.catalogue import blocks_of
+from xlarank.features.recipe import FeatureSettings
+from xlarank.features.targets import CPU, TPU
+from xlarank.models.params import Number, Whole
+from xlarank.models.rankers.boosted import chosen_columns
 from xlarank.models.rankers.ensemble import MEMBERS, Ensemble, EnsembleParams, blend
-from xlarank.models.registry import RANKERS
+from xlarank.models.rankers.sibling import SiblingParams
+from xlarank.models.rankers.wide_rows import LambdaRank
+from xlarank.models.registry import RANKERS, BestParams, load_best, params_for
 from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.validation.metrics import kendall_tau
 
 COMBINED = {"ensemble", "sibling"}
 
 
-class TestBaseRankers(RankerContract):
+class TestBaseRankers(contract.RankerContract):
     @pytest.fixture(scope="class", params=sorted({*RANKERS} - COMBINED))
     @classmethod
-    def model(cls, request: pytest.FixtureRequest) -> str:
+    def model(cls, request):
         return str(request.param)
 
 
-class TestCombinedRankers(CombinedRankerContract):
+class TestCombinedRankers(contract.CombinedRankerContract):
     @pytest.fixture(scope="class", params=sorted(COMBINED))
     @classmethod
-    def model(cls, request: pytest.FixtureRequest) -> str:
+    def model(cls, request):
         return str(request.param)
 
 
@@ -69,7 +67,7 @@ for name in sys.argv[1:]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
-def test_a_forked_child_of_a_process_that_used_threads_ends() -> None:
+def test_a_forked_child_of_a_process_that_used_threads_ends():
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", SCRIPT, "lambdarank", "xgb-pairwise"],
         cwd=Path(xlarank.__file__).parent.parent, capture_output=True, text=True,
@@ -81,7 +79,7 @@ def test_a_forked_child_of_a_process_that_used_threads_ends() -> None:
 _NONE = {f"weight_{name.replace('-', '_')}": 0.0 for name in MEMBERS}
 
 
-def test_scores_are_the_blend_of_the_members_of_positive_weight(tmp_path: Path) -> None:
+def test_scores_are_the_blend_of_the_members_of_positive_weight(tmp_path):
     data, graph = easy_data(), easy_graph("unseen__a", 40, seed=9).matrix()
     ranker = fitted("ensemble", data, **{**_NONE, "weight_xgb_pairwise": 1.0, "weight_ranknet": 3.0})
     each = [fitted(name, data).predict(graph, COLUMNS) for name in ("xgb-pairwise", "ranknet")]
@@ -90,7 +88,7 @@ def test_scores_are_the_blend_of_the_members_of_positive_weight(tmp_path: Path) 
     assert {Path(name).parts[0] for name in files} == {"ranker.json", "ranknet", "xgb-pairwise"}
 
 
-def test_a_member_that_runs_out_of_stages_stays_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_member_that_runs_out_of_stages_stays_where_it_is(monkeypatch):
     data, first = easy_data(graphs=2), np.arange(120.0)
     ranker = fitted("ensemble", data, rounds=6, **{**_NONE, "weight_lambdarank": 1.0, "weight_ranknet": 1.0})
     monkeypatch.setattr(MEMBERS["ranknet"], "staged", lambda self, rows, every, instances: iter([first]))
@@ -99,7 +97,7 @@ def test_a_member_that_runs_out_of_stages_stays_where_it_is(monkeypatch: pytest.
         assert stage == pytest.approx(blend([one, first], [1, 1]))
 
 
-def test_senseless_weights_and_members_are_refused() -> None:
+def test_senseless_weights_and_members_are_refused():
     for params, said in (
         (_NONE, "the weights are all 0; expected one member"),
         ({"members": {"sibling": {}}}, "'sibling' is not a member of an ensemble; expected lambdarank"),
@@ -109,7 +107,7 @@ def test_senseless_weights_and_members_are_refused() -> None:
             EnsembleParams.of("layout", params)
 
 
-def test_members_of_other_columns_and_missing_ones_are_refused(tmp_path: Path) -> None:
+def test_members_of_other_columns_and_missing_ones_are_refused(tmp_path):
     folder = tmp_path / "model"
     saved(fitted("ensemble", easy_data(graphs=2), rounds=2), folder)
     path, member = folder / "ranker.json", folder / "ranknet" / "ranker.json"
@@ -130,14 +128,14 @@ def test_members_of_other_columns_and_missing_ones_are_refused(tmp_path: Path) -
 
 
 #: Those that can; an ensemble of LightGBM's.
-GOING_ON: dict[str, dict[str, Any]] = {
+GOING_ON = {
     "lambdarank": {}, "ranknet": {}, "sum-pooled": {},
     "ensemble": {"weight_lambdarank": 1.0, "weight_ranknet": 3.0, "weight_sum_pooled": 0.0},
 }  # fmt: skip
 UNSEEN = easy_graph("unseen__a", 60, seed=5).matrix()
 
 
-def clashing(name: str, configs: int, seed: int) -> GraphRows:
+def clashing(name, configs, seed):
     """Waste counts as everywhere, clash the other way round."""
     features = np.random.default_rng(seed).random((configs, 3))
     costs = np.rint(1e6 * (3 + 3 * features[:, 0] - 2 * features[:, 1])).astype(np.int64)
@@ -148,17 +146,17 @@ MORE = TrainingData.from_graphs([clashing(f"more{i}__a", 40, 50 + i) for i in ra
 JUDGED = clashing("judged__a", 60, 77)
 
 
-def scores(ranker: Ranker[Any], rows: np.ndarray | None = None) -> np.ndarray:
+def scores(ranker, rows=None):
     return ranker.predict(JUDGED.matrix() if rows is None else rows, COLUMNS)
 
 
 @pytest.fixture(params=GOING_ON)
-def base(request: pytest.FixtureRequest) -> Ranker[Any]:
+def base(request):
     return fitted(request.param, easy_data(), rounds=40, **GOING_ON[request.param])
 
 
 @pytest.mark.parametrize("model", ["lambdarank", "ranknet", "sum-pooled"])
-def test_new_trees_learn_what_the_first_left(model: str) -> None:
+def test_new_trees_learn_what_the_first_left(model):
     """On what they have learned already there is little: a first tree of their own would move scores by more."""
     data, plain = easy_data(graphs=4), {"bagging_fraction": 1.0, "feature_fraction": 1.0}
     fresh, many = (fitted(model, data, rounds=rounds, **plain) for rounds in (1, 150))
@@ -167,7 +165,7 @@ def test_new_trees_learn_what_the_first_left(model: str) -> None:
     assert 0 < np.std(after - before) < 0.8 * np.std(one)
 
 
-def test_stages_are_the_rounds_that_were_added_and_few_slow_ones_change_little(base: Ranker[Any]) -> None:
+def test_stages_are_the_rounds_that_were_added_and_few_slow_ones_change_little(base):
     slow, fast, tuned, short = (
         base.continuing(rate).fit(MORE, FitSettings(rounds, 0, 1))
         for rate, rounds in ((0.1, 4), (1.0, 4), (1.0, 20), (1.0, 8))
@@ -181,7 +179,7 @@ def test_stages_are_the_rounds_that_were_added_and_few_slow_ones_change_little(b
         assert np.allclose(stage, scores(ranker), rtol=1e-6, atol=1e-9)
 
 
-def test_saved_and_read_back_it_can_be_fitted_again_from_the_same_start(base: Ranker[Any], tmp_path: Path) -> None:
+def test_saved_and_read_back_it_can_be_fitted_again_from_the_same_start(base, tmp_path):
     settings = FitSettings(15, 3, 1)
     tuned = base.continuing(0.5).fit(MORE, settings)
     tuned.save(tmp_path)
@@ -195,7 +193,7 @@ def test_saved_and_read_back_it_can_be_fitted_again_from_the_same_start(base: Ra
     assert np.array_equal(scores(type(longer).load(tmp_path / "longer")), scores(longer))
 
 
-def test_columns_are_found_by_name_and_others_left_alone(base: Ranker[Any]) -> None:
+def test_columns_are_found_by_name_and_others_left_alone(base):
     wider = [
         replace(graph, columns=[*COLUMNS, "answer"], config_values=np.c_[graph.config_values, graph.row_cost])
         for graph in (*MORE.parts, JUDGED)
@@ -206,7 +204,7 @@ def test_columns_are_found_by_name_and_others_left_alone(base: Ranker[Any]) -> N
     assert np.allclose(tuned.predict(wider[-1].matrix(), tuned.columns), scores(same), atol=1e-9)
 
 
-def test_what_does_not_fit_and_a_damaged_start_are_refused(tmp_path: Path) -> None:
+def test_what_does_not_fit_and_a_damaged_start_are_refused(tmp_path):
     with pytest.raises(ModelError, match="xgb-pairwise cannot be fine-tuned; expected trees of Light"):
         fitted("xgb-pairwise", easy_data(graphs=2, configs=20), rounds=2).continuing()
     base = fitted("ranknet", easy_data(), rounds=40)
@@ -225,3 +223,115 @@ def test_what_does_not_fit_and_a_damaged_start_are_refused(tmp_path: Path) -> No
         path.write_text(json.dumps(state | {f"start_{name}": value}), "utf-8")
         with pytest.raises(ModelError, match=f"{name} is {value}"):
             type(tuned).load(tmp_path)
+
+
+#: What a study draws, in the order in which it draws it. A study goes on only in the space that it began in:
+#: after a change every study begins anew, and this file is to be written again.
+SEARCH_SPACE = Path(__file__).parent / "search_space.txt"
+
+
+def test_the_search_space_is_the_one_that_studies_began_in():
+    """``ranker kind name distribution``, one line a parameter."""
+    lines = []
+    for name, ranker in RANKERS.items():
+        for kind in ("layout", "tile"):
+            trial = optuna.create_study().ask()
+            ranker.params_class.suggest(trial, kind)
+            lines += [f"{name} {kind} {one} {found}" for one, found in trial.distributions.items()]
+    assert lines == SEARCH_SPACE.read_text(encoding="utf-8").splitlines()
+
+
+def test_what_is_not_understood_is_refused():
+    for name, value, said in (
+        ("labels", "nope", "labels is 'nope'; expected rank, log"),
+        ("learning_rate", 0, "learning_rate is 0; expected a number above 0"),
+        ("feature_fraction", 1.5, "feature_fraction is 1.5; expected a number above 0 to 1"),
+        ("num_leaves", 1, "num_leaves is 1; expected a whole number, 2 to 131072"),
+        ("num_leaves", 15.5, r"num_leaves is 15.5; expected a whole number"),
+        ("num_leaves", True, "num_leaves is True; expected a whole number"),
+        ("lambda_l2", "1", "lambda_l2 is '1'; expected a number from 0"),
+        ("lambdarank_norm", 1, "lambdarank_norm is 1; expected True, False"),
+        ("labls", "rank", "'labls' is not a parameter of lambdarank; .*; did you mean labels"),
+    ):
+        with pytest.raises(ModelError, match=said):
+            LambdaRank({name: value}, kind="layout")
+    for value in (3, None, [], "nope"):
+        with pytest.raises(ModelError, match=r"general is .*; expected parameters by name"):
+            SiblingParams.of("layout", {"general": value})
+    with pytest.raises(ModelError, match=r"'leaf_l3' is not a parameter of sum-pooled; .*did you mean leaf_l2"):
+        SiblingParams.of("layout", {"general": {"members": {"sum-pooled": {"leaf_l3": 1.0}}}})
+    rounds = {"rounds": 5}
+    for values in ({"rounds": -1}, {"rounds": 2.5}, rounds | {"seed": -1}, rounds | {"threads": -2}):
+        with pytest.raises(ModelError, match=r"(rounds|seed|threads) is .*; expected a whole number"):
+            FitSettings(**values)
+    found = Number(0)("one", np.float32(0.5)), Number()("one", -3), Whole(1)("one", np.int64(3))
+    assert found == (0.5, -3.0, 3) and [*map(type, found)] == [float, float, int], "plain values for JSON"
+
+
+@pytest.mark.parametrize("kind", ["layout", "tile"])
+def test_choices_leave_out_what_they_say(kind):
+    columns = FeatureSettings().columns(kind)
+    for choice, graph, candidates in (
+        ("all", True, True), ("no_graph", False, True), ("no_candidates", True, False), ("alone", False, False),
+    ):  # fmt: skip
+        kept = [
+            block
+            for block in blocks_of(kind)
+            if (graph or block.scope is not Scope.GRAPH) and (candidates or not block.transductive)
+        ]
+        expected = [name for block in kept for name in block.columns]
+        assert [columns[i] for i in chosen_columns(columns, choice)] == expected
+        assert expected and (choice == "all") == (expected == columns)
+
+
+def test_a_target_leaves_out_the_columns_of_others():
+    columns, layouts = FeatureSettings().columns("tile"), FeatureSettings().columns("layout")
+    for target, dropped in ((TPU, CPU), (CPU, TPU)):
+        for choice in ("all", "alone"):
+            both = {columns[i] for i in chosen_columns(columns, choice)}
+            found = {columns[i] for i in chosen_columns(columns, choice, target)}
+            assert both - found == both & dropped.columns != set()
+            assert both & target.columns <= found
+        assert chosen_columns(layouts, "all", target).tolist() == list(range(len(layouts)))
+
+
+BEST = BestParams(
+    model="lambdarank", params={"learning_rate": 0.125, "labels": "log"}, rounds=75, mean=0.5, std=0.25,
+    select="robust", graphs={"cnn__a": 0.25, "mlp__a": 0.75}, trial=3, folds=[["cnn"], ["mlp"]],
+    code_hash="0123456789abcdef",
+)  # fmt: skip
+
+
+def test_each_ranker_has_its_file_and_members_of_an_ensemble_take_their_own(tmp_path):
+    folder = tmp_path / "studies" / "cpu"
+    params = (RANKERS[name].params_class.of("layout") for name in ("lambdarank", "ranknet", "ensemble"))
+    one, other, defaults = params
+    assert load_best(folder, "lambdarank") is None
+    assert params_for(folder, "lambdarank", "layout") == (one, False)
+    assert params_for(folder, "ensemble", "layout") == (defaults, False)
+    BEST.save(folder)
+    assert load_best(folder, "lambdarank") == BEST
+    assert [path.name for path in folder.iterdir()] == ["best-lambdarank.json"]
+    tuned = replace(one, learning_rate=0.125, labels="log")
+    assert params_for(folder, "lambdarank", "layout") == (tuned, True), "the others keep their defaults"
+    assert params_for(folder, "ranknet", "layout") == (other, False)
+    members = {**defaults.members, "lambdarank": tuned}
+    assert params_for(folder, "ensemble", "layout") == (replace(defaults, members=members), True)
+    stale = {"ranknet": {"pairs": 3}, "lambdarank": {"num_leaves": 3}}
+    replace(BEST, model="ensemble", params={"members": stale, "weight_ranknet": 0.5}).save(folder)
+    expected = {"members": {**members, "ranknet": replace(other, pairs=3)}, "weight_ranknet": 0.5}
+    assert params_for(folder, "ensemble", "layout") == (replace(defaults, **expected), True)
+
+
+def test_files_that_cannot_be_used_are_named(tmp_path):
+    path = tmp_path / "best-lambdarank.json"
+    for params in ({"head_start": 2.0}, {"num_leaves": 0}):
+        replace(BEST, params=params).save(tmp_path)
+        with pytest.raises(ModelError, match=r"best-lambdarank\.json cannot be used: .*tune again"):
+            params_for(tmp_path, "lambdarank", "tile")
+    replace(BEST, model="ranknet").save(tmp_path)
+    other = (tmp_path / "best-ranknet.json").read_bytes()
+    for content in (other, b"", b"{", b"[]", b'{"model": "lambdarank"}', b"\xff\xfe"):
+        path.write_bytes(content)
+        with pytest.raises(ModelError, match=r"best-lambdarank\.json cannot be read .*remove it, or tune again"):
+            load_best(tmp_path, "lambdarank")

@@ -5,8 +5,6 @@ import os
 import shutil
 import stat
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,16 +19,7 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.recipe import FeatureSettings, Recipe
 from xlarank.features.store import Manifest
 from xlarank.models import trained
-from xlarank.models.base import Ranker
-from xlarank.models.trained import (
-    CARD,
-    SHIPPED,
-    SHIPPED_COLLECTION,
-    ModelCard,
-    load_model,
-    pretrained_model,
-    save_model,
-)
+from xlarank.models.trained import CARD, SHIPPED, ModelCard, load_model, pretrained_model, save_model
 from xlarank.models.training_data import TrainingData
 from xlarank.models.validation.folds import Fallback, learned_kinds, unseen_kinds
 from xlarank.pipelines.rank import rank
@@ -40,8 +29,8 @@ DATA = easy_data(graphs=4, configs=20)
 RECIPE = Recipe("a" * 16, FeatureSettings(), max_configs=0, seed=0)
 
 
-def card(**changes: Any) -> ModelCard:
-    values: dict[str, Any] = {
+def card(**changes):
+    values = {
         "collection": "layout:cpu:random", "model": "lambdarank", "params": {"learning_rate": 0.1}, "rounds": 3,
         "tuned": False, "recipe": RECIPE, "columns": COLUMNS, "trained_on": {"train": DATA.names},
         "folds": {name: {"tau": 0.5} for name in DATA.names},
@@ -49,22 +38,22 @@ def card(**changes: Any) -> ModelCard:
     return ModelCard(**{**values, **changes})
 
 
-def boosters(*seeds: int) -> list[Ranker]:
+def boosters(*seeds):
     return [fitted("lambdarank", DATA, seed=seed, rounds=3) for seed in seeds]
 
 
-def scores(folder: Path) -> np.ndarray:
+def scores(folder):
     return load_model(folder).score(DATA.parts[0]).mean
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     save_model(tmp_path / "model", card(), boosters(0, 1))
     return tmp_path / "model"
 
 
-def test_a_saved_model_is_the_mean_of_its_seeds_and_replaced_as_a_whole(folder: Path) -> None:
-    before = scores(folder)
+def test_a_saved_model_is_the_mean_of_its_seeds_and_replaced_as_a_whole(folder, monkeypatch):
+    before, cards, read_card = scores(folder), [trained.read_card(folder)], trained.read_card
     expected = np.mean([ranker.predict(DATA.parts[0].matrix(), COLUMNS) for ranker in boosters(0, 1)], axis=0)
     assert np.array_equal(before, expected)
     loaded = load_model(folder).card
@@ -78,23 +67,15 @@ def test_a_saved_model_is_the_mean_of_its_seeds_and_replaced_as_a_whole(folder: 
     assert {path.name for path in folder.iterdir()} == {CARD, fresh.name}, "no stale folders"
     again = load_model(folder)
     assert (len(again.rankers), again.card.rounds) == (1, 4) and not np.array_equal(scores(folder), before)
-
-
-def test_a_model_replaced_while_it_is_read_is_read_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cards = [trained.read_card(folder)]
-    save_model(folder, card(rounds=4), boosters(2))
-    read_card = trained.read_card
     monkeypatch.setattr(trained, "read_card", lambda folder: cards.pop() if cards else read_card(folder))
-    assert load_model(folder).card.rounds == 4
+    assert load_model(folder).card.rounds == 4, "one that is replaced while it is read is read again"
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
-def test_a_failure_in_the_middle_keeps_the_old_model_whole(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
-) -> None:
+def test_a_failure_in_the_middle_keeps_the_old_model_whole(folder, monkeypatch, error):
     before, old_card = scores(folder), (folder / CARD).read_text()
 
-    def failing(path: Path, value: Any) -> None:
+    def failing(path, value):
         raise error
 
     monkeypatch.setattr(trained, "write_json", failing)
@@ -107,17 +88,17 @@ def test_a_failure_in_the_middle_keeps_the_old_model_whole(
         save_model(folder.parent / "file" / "layout", card(), [])
 
 
-def edit_card(folder: Path, **changes: Any) -> None:
+def edit_card(folder, **changes):
     (folder / CARD).write_text(json.dumps({**json.loads((folder / CARD).read_text()), **changes}))
 
 
-def accept_change(folder: Path) -> None:
+def accept_change(folder):
     """Someone who knows the format also mends the checksums."""
     names = json.loads((folder / CARD).read_text())["seeds"]
     edit_card(folder, seeds={name: trained._checksum(folder / name) for name in names})
 
 
-def test_a_changed_booster_is_refused(folder: Path) -> None:
+def test_a_changed_booster_is_refused(folder):
     path, before = sorted(folder.rglob("booster.txt"))[0], json.loads((folder / CARD).read_text())
     content = path.read_bytes()
     for harmed in (content.replace(b"leaf_value=", b"leaf_valuf=", 1), content[: len(content) // 2], None):
@@ -140,7 +121,7 @@ def test_a_changed_booster_is_refused(folder: Path) -> None:
             load_model(folder)
 
 
-def test_a_card_cannot_name_a_folder_outside(folder: Path, tmp_path: Path) -> None:
+def test_a_card_cannot_name_a_folder_outside(folder, tmp_path):
     own = tmp_path / "other" / "seed-0"
     own.mkdir(parents=True)
     boosters(0)[0].save(own)
@@ -156,7 +137,7 @@ def test_a_card_cannot_name_a_folder_outside(folder: Path, tmp_path: Path) -> No
         load_model(folder)  # whole, but packages and copies of it would not be
 
 
-def test_the_folder_of_boosters_follows_the_mask_of_the_process(folder: Path) -> None:
+def test_the_folder_of_boosters_follows_the_mask_of_the_process(folder):
     before = os.umask(0o027)
     try:
         save_model(folder, card(), boosters(0))
@@ -167,7 +148,7 @@ def test_the_folder_of_boosters_follows_the_mask_of_the_process(folder: Path) ->
     assert modes == {0o750}
 
 
-def test_a_damaged_card_is_refused(folder: Path) -> None:
+def test_a_damaged_card_is_refused(folder):
     content = (folder / CARD).read_text()
     for change, said in (
         ({"model": "pickle"}, "'pickle' is not a model"), ({"seeds": {}}, "no boosters"),
@@ -191,10 +172,10 @@ def test_a_damaged_card_is_refused(folder: Path) -> None:
         load_model(folder)
 
 
-def test_rows_of_other_columns_or_other_code_are_refused(folder: Path) -> None:
+def test_rows_of_other_columns_or_other_code_are_refused(folder):
     model, rows = load_model(folder), DATA.parts[0]
 
-    def stored(columns: list[str], code: str = "a") -> Manifest:
+    def stored(columns, code="a"):
         return Manifest(replace(RECIPE, code_hash=code * 16), "", [], columns)
 
     model.require(stored(COLUMNS))
@@ -215,7 +196,7 @@ def test_rows_of_other_columns_or_other_code_are_refused(folder: Path) -> None:
             fitting.require(manifest)
 
 
-def test_only_kinds_never_seen_fall_back(tmp_path: Path) -> None:
+def test_only_kinds_never_seen_fall_back(tmp_path):
     """A model of one kind: the greater the bound, the slower."""
     data = TrainingData.from_graphs([kernel(f"{family}__a", range(1, 9), range(10, 90, 10)) for family in "ab"])
     plain = {"min_data_in_leaf": 1, "feature_fraction": 1.0}
@@ -237,7 +218,7 @@ def test_only_kinds_never_seen_fall_back(tmp_path: Path) -> None:
     assert model.score(unseen.take(np.array([1, 2]))).fallback == "", "the compiler's choice is not among them"
 
 
-def test_the_compilers_own_choice_is_blended_with_the_models_order() -> None:
+def test_the_compilers_own_choice_is_blended_with_the_models_order():
     """The model's ranks are 1, 1/3, 0, 2/3."""
     rows, scores = kernel("a__a", [4.0, 1.0, 5.0, 6.0], [10, 20, 30, 40]), np.array([9.0, -1.0, -7.0, 2.0])
     assert Fallback().places(rows) == pytest.approx([0, 1, 1, 1])
@@ -246,7 +227,7 @@ def test_the_compilers_own_choice_is_blended_with_the_models_order() -> None:
     blended = Fallback(0.5).blend(rows, scores)
     assert np.argsort(blended, kind="stable").tolist() == [0, 2, 1, 3], "first, the rest as the model has them"
     moved = replace(rows, group=np.array([2, 0, 1, 3]))  # the first configuration repeats that of the third row
-    assert Fallback().places(moved).tolist() == [1, 1, 0, 1]  # type: ignore[union-attr]
+    assert Fallback().places(moved).tolist() == [1, 1, 0, 1]
     assert Fallback(0.0).blend(rows, scores) is scores
     sampled = rows.take(np.array([1, 2, 3]))
     assert Fallback().blend(sampled, scores[1:]).tolist() == scores[1:].tolist(), "it is not among them"
@@ -255,7 +236,7 @@ def test_the_compilers_own_choice_is_blended_with_the_models_order() -> None:
             Fallback(weight)
 
 
-def test_a_kind_is_learned_where_a_kernel_can_be_of_no_other() -> None:
+def test_a_kind_is_learned_where_a_kernel_can_be_of_no_other():
     kinds = (("dot", "dot left-transposed"), ("dot",), ("copy",))
     graphs = [*(kernel("a__a", [1], [1], kinds=of) for of in kinds), graph_rows("d__a", [1])]
     learned = learned_kinds(graphs)
@@ -263,12 +244,12 @@ def test_a_kind_is_learned_where_a_kernel_can_be_of_no_other() -> None:
     assert [unseen_kinds(graph, learned) for graph in graphs] == [("dot left-transposed",), (), (), ()]
 
 
-def test_they_are_small_text_and_know_no_measurements() -> None:
+def test_they_are_small_text_and_know_no_measurements():
     files = [path for path in SHIPPED.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) < 1_500_000
     assert {path.suffix for path in files} <= {".json", ".txt", ".md"}
     layouts, tiles = (pretrained_model(kind).card for kind in ("layout", "tile"))
-    assert (layouts.collection, layouts.rounds, layouts.known_graphs) == (SHIPPED_COLLECTION, 0, set())
+    assert (layouts.collection, layouts.rounds, layouts.known_graphs) == (trained.SHIPPED_COLLECTION, 0, set())
     known = {path.stem for path in (SAMPLE / "npz/tile/tpu-estimate").glob("train/*.npz")}
     assert tiles.collection == "tile:tpu-estimate" and [*tiles.trained_on] == ["train"]
     assert set(tiles.trained_on["train"]) <= known
@@ -285,15 +266,15 @@ MEASURED_LAYOUTS = {
 
 
 @pytest.mark.parametrize("place", MEASURED_LAYOUTS)
-def test_the_time_model_ranks_measured_layouts(place: str, real_data: Path, tmp_path: Path) -> None:
+def test_the_time_model_ranks_measured_layouts(place, real_data, tmp_path):
     ranking = rank(Workspace(tmp_path), real_data / "npz/layout/xla" / f"{place}.npz")
-    assert ranking.shipped and ranking.metrics is not None and ranking.estimated is not None
+    assert ranking.shipped and ranking.estimated is not None
     found = ranking.metrics["tau"], ranking.metrics["tau_b"]
     assert all(value >= least for value, least in zip(found, MEASURED_LAYOUTS[place], strict=True)), found
     assert ranking.metrics["slowdown@1"] < 0.002
 
 
-def test_tiles_are_ranked_for_tpus_alone(tmp_path: Path) -> None:
+def test_tiles_are_ranked_for_tpus_alone(tmp_path):
     with pytest.raises(ModelError, match=r"there is no trained tile model.* is for TPUs"):
         rank(Workspace(tmp_path), read_graph(SAMPLE / "npz" / "tile" / "cpu" / "valid" / "bmm_tb__a.npz"))
     found = model_for_collection(Workspace(tmp_path), Collection.parse("tile:xla"))
@@ -302,11 +283,11 @@ def test_tiles_are_ranked_for_tpus_alone(tmp_path: Path) -> None:
         model_for_collection(Workspace(tmp_path), Collection.parse("tile:cpu"))
 
 
-def test_tiles_that_it_never_saw_are_ranked_with_times(tmp_path: Path) -> None:
+def test_tiles_that_it_never_saw_are_ranked_with_times(tmp_path):
     paths = sorted((SAMPLE / "npz/tile/tpu-estimate/valid").glob("*.npz"))[:12]
     found = [rank(Workspace(tmp_path), path) for path in paths]
-    times = [(ranking.estimated, ranking.runtime) for ranking in found if ranking.estimated is not None]
+    times = [(ranking.estimated, ranking.runtime) for ranking in found]
     assert len(times) == 12 and all(ranking.shipped for ranking in found)
-    assert np.mean([(ranking.metrics or {})["tau"] for ranking in found]) > 0.9
+    assert np.mean([ranking.metrics["tau"] for ranking in found]) > 0.9
     assert np.median([np.median(np.abs(estimated / runtime - 1)) for estimated, runtime in times]) < 0.2
     assert found[0].best(1)[0].estimated_ns == times[0][0][found[0].order[0]]

@@ -2,16 +2,16 @@
 
 import os
 
+import jax
+import jax.numpy as jnp
+
 
 def _arrays(*shapes):
-    import jax
-
     return tuple(jax.ShapeDtypeStruct(shape, "float32") for shape in shapes)
 
 
 def products():
     """Two products: the hidden layout matters, and all compile within seconds."""
-    import jax
 
     def function(x, first, second):
         return jax.nn.gelu(x @ first) @ second
@@ -21,8 +21,6 @@ def products():
 
 def loop():
     """The same product seven times, in a loop's body, and all results: its counter says where each is put."""
-    import jax
-    import jax.numpy as jnp
 
     def function(x, weight):
         return jax.lax.scan(lambda h, _: (jnp.tanh(h @ weight),) * 2, x, None, length=7)
@@ -32,14 +30,11 @@ def loop():
 
 def softmax():
     """Two reductions and a division."""
-    import jax
-
     return jax.nn.softmax, _arrays((2048, 1024))
 
 
 def texts():
     """Convolutions over a text as PyTorch has them: the default layouts of its inputs are not what they need."""
-    import jax
 
     def function(weights, x):
         def convolve(w):
@@ -54,8 +49,6 @@ def texts():
 
 def cross_entropy():
     """The usual loss of a classifier: the compiler has no code to pick single elements."""
-    import jax
-    import jax.numpy as jnp
 
     def loss(weights, x, labels):
         logits = jax.nn.relu(x @ weights["hidden"]) @ weights["out"]
@@ -71,8 +64,6 @@ def cross_entropy():
 
 def picked():
     """The same by indices, which nothing replaces."""
-    import jax
-    import jax.numpy as jnp
 
     def loss(x, labels):
         return jax.nn.log_softmax(x)[jnp.arange(128), labels].sum()
@@ -82,8 +73,6 @@ def picked():
 
 def mixing():
     """A state that comes back: by itself the compiler lays it out otherwise than it came in."""
-    import jax
-    import jax.numpy as jnp
 
     def step(state, mix):
         h = jnp.einsum("bkd,de->bke", state["h"], state["w"])
@@ -91,21 +80,6 @@ def mixing():
         return {"h": h, "w": state["w"]}, h.sum()
 
     h, w, mix = _arrays((32, 12, 128), (128, 128), (12, 12))
-    return step, ({"h": h, "w": w}, mix)
-
-
-def recurrent():
-    """A state of which no copy can be spared, but when its layout changes with every step."""
-    import jax
-    import jax.numpy as jnp
-
-    def step(state, mix):
-        numbers = ("NCW", "OIW", "NCW")
-        h = jax.lax.conv_general_dilated(state["h"], state["w"], (1,), "SAME", dimension_numbers=numbers)
-        h = jnp.tanh(h)
-        return {"h": jnp.einsum("ncw,cd->dnw", h, mix).transpose(1, 0, 2), "w": state["w"]}, h.max(2)
-
-    h, w, mix = _arrays((16, 96, 64), (96, 96, 3), (96, 96))
     return step, ({"h": h, "w": w}, mix)
 
 
@@ -123,8 +97,6 @@ def nothing():
 
 def rows():
     """A product in a loop that all else takes by rows: by columns it is transposed in every run of the body."""
-    import jax
-    import jax.numpy as jnp
 
     def function(x, weight):
         def body(_, carry):

@@ -1,18 +1,14 @@
 """A data tree, built and trained, made once and copied by tests that write; a PostgreSQL server of Debian's."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket
 import subprocess
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -20,23 +16,24 @@ import pytest
 from tests.pipelines.trees import build, write_tree
 from xlarank.data.workspace import Workspace
 from xlarank.models.rankers.boosted import BoostedRanker
-from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.pipelines.train import train
 from xlarank.pipelines.training.fitting import TrainRequest
 
 #: Set where servers were installed on purpose: what would be skipped without one is a failure then.
 REQUIRED = "XLARANK_REQUIRE_SERVERS"
 PASSWORD = "s3cret@of/tests"
+#: Imports JAX, which only the process of the compiler has.
+collect_ignore = ["compiled_programs.py"]
 
 
 @pytest.fixture(scope="session")
-def shared_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shared_tree(tmp_path_factory):
     """Root of a data tree; not to be written to."""
     return write_tree(tmp_path_factory.mktemp("tree")).path
 
 
 @pytest.fixture(scope="session")
-def shared_built(shared_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shared_built(shared_tree, tmp_path_factory):
     """Workspace with the rows of the tree; not to be written to."""
     workspace = tmp_path_factory.mktemp("built")
     assert not build(shared_tree, workspace).broken
@@ -44,17 +41,17 @@ def shared_built(shared_tree: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture(scope="session")
-def shared_trained(shared_built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shared_trained(shared_built, tmp_path_factory):
     """Workspace with rows and models of two seeds; not to be written to."""
     workspace = Path(shutil.copytree(shared_built, tmp_path_factory.mktemp("trained") / "work"))
     train(Workspace(workspace), TrainRequest(seeds=2, rounds=30, threads=1))
     return workspace
 
 
-def copy_of(name: str) -> Callable[..., Path]:
+def copy_of(name):
     """A copy of the shared one of the name, which may be written to."""
 
-    def copied(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    def copied(request, tmp_path):
         return Path(shutil.copytree(request.getfixturevalue(f"shared_{name}"), tmp_path / name))
 
     return pytest.fixture(name=name)(copied)
@@ -63,20 +60,13 @@ def copy_of(name: str) -> Callable[..., Path]:
 tree, built, trained = map(copy_of, ("tree", "built", "trained"))
 
 
-def programs() -> Path | None:
-    """The folder of ``initdb`` and ``pg_ctl``; Debian keeps them off the path."""
-    if found := shutil.which("initdb"):
-        return Path(found).resolve().parent
-    return max((path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/initdb")), default=None)
-
-
 @pytest.fixture
-def fits(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+def fits(monkeypatch):
     """Data, parameters and settings of every fit of boosted trees."""
-    calls: list[dict[str, Any]] = []
+    calls = []
     fit = BoostedRanker.fit
 
-    def spy(self: Any, data: TrainingData, settings: FitSettings) -> Any:
+    def spy(self, data, settings):
         calls.append({"data": data, "params": self.params.values(), **asdict(settings)})
         return fit(self, data, settings)
 
@@ -84,13 +74,13 @@ def fits(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return calls
 
 
-def skip_or_fail(why: str) -> None:
+def skip_or_fail(why):
     if os.environ.get(REQUIRED) == "1":
         pytest.fail(f"{why}, and {REQUIRED} is 1")
     pytest.skip(why)
 
 
-def need(package: str) -> None:
+def need(package):
     """Skip the test where a package of the extra for Dask is missing, or fail it where nothing may be skipped."""
     if find_spec(package) is None:
         skip_or_fail(f"{package} is not installed (pip install 'xlarank[dask]')")
@@ -99,12 +89,12 @@ def need(package: str) -> None:
 class PostgresServer:
     """A running server on a free port of this machine; it refuses to run as root, who starts it as ``postgres``."""
 
-    def __init__(self) -> None:
-        folder = programs()
-        if folder is None:
+    def __init__(self):
+        path = ":".join([os.environ["PATH"], *map(str, Path("/usr/lib/postgresql").glob("*/bin"))])  # of Debian
+        if (initdb := shutil.which("initdb", path=path)) is None:
             skip_or_fail("PostgreSQL is not installed (Debian: apt-get install postgresql)")
-        self._bin, root = folder or Path(), os.geteuid() == 0
-        self._as: dict[str, Any] = {"user": "postgres", "group": "postgres", "extra_groups": []} if root else {}
+        self._bin, root = Path(initdb).resolve().parent, os.geteuid() == 0
+        self._as = {"user": "postgres", "group": "postgres", "extra_groups": []} if root else {}
         # Not below pytest's folder, which nobody else may enter; and the path of a socket is short.
         self.folder = Path(tempfile.mkdtemp(prefix="xlarank-pg-"))
         with socket.socket() as probe:
@@ -114,37 +104,34 @@ class PostgresServer:
         word.write_text(PASSWORD + "\n")
         for path in (self.folder, word) if root else ():
             shutil.chown(path, "postgres", "postgres")
-        self._run(
-            "initdb", "--pgdata", "data", "--username", "tuner", "--pwfile", "password", "--auth-local", "trust",
-            "--auth-host", "scram-sha-256", "--encoding", "UTF8", "--no-sync", "--no-locale",
-        )  # fmt: skip
+        self._run("initdb", "--pgdata=data", "--username=tuner", "--pwfile=password", "--auth-local=trust",
+                  "--auth-host=scram-sha-256", "--encoding=UTF8", "--no-sync", "--no-locale")  # fmt: skip
         self.start()
 
-    def _run(self, program: str, *arguments: str) -> None:
-        done = subprocess.run(
-            [self._bin / program, *arguments], cwd=self.folder, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120, check=False, **self._as,
-        )  # fmt: skip
+    def _run(self, program, *arguments):
+        command, pipe = [self._bin / program, *arguments], subprocess.PIPE
+        done = subprocess.run(command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=pipe, timeout=120,
+                              stderr=subprocess.STDOUT, text=True, check=False, **self._as)  # fmt: skip
         assert done.returncode == 0, f"{program}: {done.stdout}"
 
-    def start(self) -> None:
+    def start(self):
         options = f"-c listen_addresses=127.0.0.1 -p {self.port} -k {self.folder} -c fsync=off"
         # its log goes to a file: a pipe would stay open as long as the server runs
-        self._run("pg_ctl", "--pgdata", "data", "--log", "log", "-w", "-o", options, "start")
+        self._run("pg_ctl", "--pgdata=data", "--log=log", "-w", "-o", options, "start")
 
-    def stop(self) -> None:
-        self._run("pg_ctl", "--pgdata", "data", "-w", "-m", "immediate", "stop")
+    def stop(self):
+        self._run("pg_ctl", "--pgdata=data", "-w", "-m", "immediate", "stop")
 
-    def create(self, database: str) -> None:
+    def create(self, database):
         self._run("createdb", "-h", str(self.folder), "-p", str(self.port), "-U", "tuner", database)
 
-    def remote(self, database: str, password: str = PASSWORD) -> str:
+    def remote(self, database, password=PASSWORD):
         """Its address over the network, with a password."""
         return f"postgresql+psycopg://tuner:{quote(password, safe='')}@127.0.0.1:{self.port}/{database}"
 
 
 @pytest.fixture(scope="session")
-def postgres_server() -> Iterator[PostgresServer]:
+def postgres_server():
     """A running PostgreSQL server; skips the test, visibly, where none is installed."""
     server = PostgresServer()
     yield server
@@ -153,7 +140,7 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture
-def database(postgres_server: PostgresServer, request: pytest.FixtureRequest) -> str:
+def database(postgres_server, request):
     """The name of a new database of it."""
     name = f"tuning{zlib.crc32(request.node.nodeid.encode()):08x}"
     postgres_server.create(name)

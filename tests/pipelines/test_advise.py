@@ -327,10 +327,8 @@ def test_outputs_that_lie_otherwise_than_the_inputs_they_become_are_no_advice():
     start = space.entry(True, False)[0]
     assert not space.tied(text) and space.tied(text.replace("{0,1}", "{1,0}"))
     grown, codes = space.tie(start, text)
-    assert [grown.modes(code) for code in codes] == [
-        (["{1,0}", "{0,1}"], ["{0,1}"]),
-        (["{1,0}", "{1,0}"], ["{1,0}"]),
-    ]
+    modes = [(["{1,0}", "{0,1}"], ["{0,1}"]), (["{1,0}", "{1,0}"], ["{1,0}"])]
+    assert [grown.modes(code) for code in codes] == modes
     assert grown.modes(start) == space.modes(start) == (["auto", "auto"], ["default"])
 
 

@@ -14,19 +14,7 @@ import pytest
 from tests.cli import conftest as cli
 from tests.graphs import save_npz
 from tests.pipelines import trees
-from tests.pipelines.trees import (
-    FAST,
-    FILES,
-    LAYOUT,
-    TILE,
-    TREE,
-    Listener,
-    build,
-    contents,
-    data_root,
-    graph_path,
-    stored,
-)
+from tests.pipelines.trees import FAST, FILES, LAYOUT, TILE, TREE, Listener, build, contents, graph_path, stored
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, DataRootError, WorkspaceError, XlarankError
 from xlarank.data.graph import Kind
@@ -69,8 +57,6 @@ def test_every_graph_of_every_collection_and_split_is_stored(tree, tmp_path):
     rows, written = stored(work)["beta__a"], manifest(work)
     with np.load(path) as file:
         assert np.array_equal(rows.runtime, file["config_runtime"])
-    assert rows.ids.tolist() == list(range(24)) and rows.group[[0, 22, 23]].tolist() == [0, 0, 0]
-    assert not stored(work, split="test")["omega__a"].labelled
     assert Path(written.data_root) == tree.resolve() and written.recipe == Recipe.of(FAST, "layout")
     assert written.columns == rows.columns == FAST.columns("layout")
     source = Source(path.stat().st_size, path.stat().st_mtime_ns)
@@ -109,17 +95,6 @@ def test_only_what_changed_is_built_again(tree, built):
     changed.write_bytes(whole)
     assert totals(build(tree, built)) == (1, FILES - 2, 0)
     assert manifest(built).broken == {} and "beta__a" in stored(built)
-
-
-def test_other_feature_code_and_settings_mean_build_again(tree, built, monkeypatch):
-    for settings in (FeatureSettings(Tier.FULL), FeatureSettings(Tier.FAST, candidates=False)):
-        assert totals(build(tree, built, settings=settings, **VALID)) == (2, 0, 0)
-        assert stored(built, split="valid")["delta__a"].columns == settings.columns("layout")
-    before = manifest(built, split="valid").recipe.code_hash
-    monkeypatch.setattr("xlarank.features.recipe.source_hash", lambda: "other code")
-    assert totals(build(tree, built, settings=settings, **VALID)) == (2, 0, 0)
-    assert manifest(built, split="valid").recipe.code_hash != before
-    assert totals(build(tree, built, settings=settings, **VALID)) == (0, 2, 0)
 
 
 @pytest.mark.slow
@@ -232,7 +207,6 @@ def test_no_graph_is_begun_after_the_time_and_the_next_call_goes_on(tree, tmp_pa
 
 
 @pytest.mark.exhaustive
-@pytest.mark.skipif(os.name == "nt", reason="process groups of POSIX")
 def test_a_killed_build_leaves_no_workers(tmp_path):
     """Each worker would hold its memory until the machine is started again."""
     trees.write_tree(tmp_path / "tree", {TILE: {"train": [f"family{n % 9}__{n}" for n in range(320)]}})
@@ -251,7 +225,7 @@ def test_a_killed_build_leaves_no_workers(tmp_path):
 def test_what_a_build_takes_is_said_before_it(tree, tmp_path):
     plans, request = [], BuildRequest(settings=FAST, **VALID)
     for _ in range(2):
-        build_features(data_root(tree), Workspace(tmp_path), request, on_plan=plans.append)
+        build_features(trees.data_root(tree), Workspace(tmp_path), request, on_plan=plans.append)
     (plan,) = plans  # nothing is left to build the second time
     assert re.fullmatch(r"2 graphs, at most 48 rows: about .* GB of memory, .* MB of disk and .* s", plan)
 

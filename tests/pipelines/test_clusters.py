@@ -1,7 +1,5 @@
 """A real Dask cluster of worker processes: the same rows and good models, whatever happens to a worker."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -11,7 +9,6 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -33,9 +30,6 @@ from xlarank.pipelines.support import processes
 from xlarank.pipelines.support.processes import connected, local_cluster
 from xlarank.pipelines.train import train
 from xlarank.pipelines.training.fitting import TrainRequest
-
-if TYPE_CHECKING:
-    pass
 
 slow = pytest.mark.slow
 
@@ -124,7 +118,6 @@ def test_two_workers_grow_the_same_trees_again_and_a_model_like_any_other(client
 
 
 @slow
-@pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
 def test_workers_that_are_killed(client, tmp_path, monkeypatch):
     monkeypatch.setattr("xlarank.pipelines.support.building._PART_GRAPHS", 1)  # a job for each graph
     victim, other = pids(client)

@@ -106,9 +106,8 @@ def test_a_broken_file_or_a_name_taken_does_not_stop_the_others(tmp_path):
     (graph,) = report.graphs
     assert graph.graph == "good"
     assert graph.notes == ("opcodes that the format does not know, written as unknown: ragged-dot (1)",)
-    assert list(report.broken) == [
-        str(tmp_path / name) for name in ("cut.pb", "cyclic.pb", "absent.pb", "good.hlo")
-    ]
+    names = ("cut.pb", "cyclic.pb", "absent.pb", "good.hlo")
+    assert list(report.broken) == [str(tmp_path / name) for name in names]
     said = "cut off", "cycle", "cannot be read", "good.npz was written from"
     assert [words in why for words, why in zip(said, report.broken.values(), strict=True)] == [True] * 4
     assert [path.name for path in (tmp_path / "npz").rglob("*.npz")] == ["good.npz"]
@@ -118,9 +117,8 @@ def test_a_broken_file_or_a_name_taken_does_not_stop_the_others(tmp_path):
 
 def test_real_tuning_data_gives_google_s_files(real_data, tmp_path):
     pb = real_data / "pb"
-    report = import_hlo(
-        [pb / "op_tuning_data.pb"], tmp_path, collection="tile:xla", split="train", name="alexnet_train_batch_32"
-    )
+    chosen = {"collection": "tile:xla", "split": "train", "name": "alexnet_train_batch_32"}
+    report = import_hlo([pb / "op_tuning_data.pb"], tmp_path, **chosen)
     assert not report.broken and not report.left_out and len(report.graphs) == 15
     for graph in report.graphs:
         place = Path(graph.path).relative_to(tmp_path)
@@ -151,21 +149,11 @@ def proposed(path, folder, **settings):
     return proposal, read_graph(out)
 
 
-def test_random_configurations_are_a_graph_file(program, tmp_path):
-    proposal, graph = proposed(program, tmp_path, configs=10, tie="none")
-    assert (proposal.graph, proposal.search, proposal.configs) == ("matmul", "random", 10)
-    assert (proposal.configurable, proposal.free, proposal.groups, proposal.choices) == (2, 2, 2, (3, 7))
-    assert proposal.space == pytest.approx(np.log10(3 * 7))
-    assert proposal.guided_by is None and proposal.default_place is None
-    assert graph.configs == graph.duplicates.distinct == 10 and not graph.labelled
-    rows = graph.table.rows[graph.table.codes]
-    assert (rows[0] == -1).all() and (rows[1:] >= 0).any(axis=(1, 2)).all()
-    assert (rows[:, :, 6:] == -1).all()  # outputs only
-
-
 def test_the_program_of_a_graph_file_stays_as_it_was(shared_tree, tmp_path):
     path = next((shared_tree / "npz" / "layout").rglob("test/*.npz"))
-    before, (_, after) = read_graph(path), proposed(path, tmp_path, configs=5, min_elements=0)
+    before, (proposal, after) = read_graph(path), proposed(path, tmp_path, configs=5, min_elements=0)
+    assert proposal.configs == after.configs == after.duplicates.distinct == 5 and not after.labelled
+    assert proposal.guided_by is None and proposal.default_place is None
     for name in ("node_feat", "opcode", "edges", "splits", "configurable"):
         assert np.array_equal(getattr(before, name), getattr(after, name)), name
 

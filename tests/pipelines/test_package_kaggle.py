@@ -155,10 +155,8 @@ def test_the_rehearsal_takes_a_python_relative_to_where_it_is_started(tmp_path):
 
 @pytest.mark.slow
 def test_the_source_runs_from_a_package(tmp_path):
-    tree = {
-        LAYOUT: {"test": ["omega__a"]},
-        TILE: {"train": ["conv__a", "conv__b", "dot__a", "dot__b"], "valid": ["pool__a"], "test": ["sort__a"]},
-    }
+    splits = {"train": ["conv__a", "conv__b", "dot__a", "dot__b"], "valid": ["pool__a"], "test": ["sort__a"]}
+    tree = {LAYOUT: {"test": ["omega__a"]}, TILE: splits}
     write_tree(tmp_path / "input" / "predict-ai-model-runtime" / "npz_all", tree)
     package_kaggle(tmp_path / "input" / "xlarank")
     out = execute(tmp_path, "working", HOURS=0.05)

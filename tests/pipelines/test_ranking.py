@@ -52,15 +52,12 @@ def test_the_order_is_that_of_the_scores_of_the_stored_rows(path, shared_trained
     assert ranking.order.tolist() == sorted(range(24), key=lambda config: (score[config], config))
     assert (ranking.graph, ranking.collection) == ("delta__a", LAYOUT)
     assert ranking.metrics == graph_metrics("layout", score, graph.cost, graph.group)
-    assert ranking.metrics["tau"] > 0.6
-
     best = ranking.best()
     assert [entry.rank for entry in best] == list(range(1, 23))
     assert sorted(config for entry in best for config in (entry.configuration, *entry.identical)) == list(range(24))
     ((configuration, identical),) = ((entry.configuration, entry.identical) for entry in best if entry.identical)
     assert (configuration, identical) == (0, [22, 23])
-    assert [entry.score for entry in best] == sorted(entry.score for entry in best)
-    assert all(entry.score == ranking.scores[entry.configuration] for entry in best)
+    assert [entry.score for entry in best] == sorted(ranking.scores[entry.configuration] for entry in best)
     assert ranking.best(3) == best[:3] and ranking.best(100) == best
 
 
@@ -138,9 +135,12 @@ def test_without_labels_or_default(shared_tree, shared_trained, tmp_path):
 
 
 def test_which_model_is_taken(trained, tmp_path, monkeypatch):
-    """The collection asked for, that of the file's folder, or the only one of the kind; no features are needed."""
+    """The collection asked for, that of the file's folder, or the only one of kind and target; features no more."""
     other = "layout:cpu:default"
     shutil.rmtree(trained / "features")
+    for collection, shipped in (("layout:tpu-estimate:random", True), (other, False)):
+        path = save_npz(graph_path(tmp_path, collection, "valid", "x__a"), layout_graph(5))
+        assert run(trained, path).shipped is shipped, "the only layout model is of a CPU"
     layout, tile = save_npz(tmp_path / "x.npz", layout_graph(5)), save_npz(tmp_path / "b.npz", tile_graph(5))
     assert (run(trained, layout).collection, run(trained, tile).collection) == (LAYOUT, TILE)
     with pytest.raises(ModelError, match=rf"x is a layout graph; expected a tile graph for {TILE}"):
@@ -161,13 +161,6 @@ def test_which_model_is_taken(trained, tmp_path, monkeypatch):
         run(trained, layout)
     given = rank(Workspace(tmp_path / "nothing"), tile, model=model_of(trained, TILE))
     assert given.order.tolist() == run(trained, tile).order.tolist()
-
-
-def test_a_model_of_another_target_is_not_taken(trained, tmp_path):
-    path = save_npz(graph_path(tmp_path, "layout:tpu-estimate:random", "valid", "x__a"), layout_graph(5))
-    assert run(trained, path).shipped, "the only layout model is of a CPU"
-    path = save_npz(graph_path(tmp_path, "layout:cpu:default", "valid", "x__a"), layout_graph(5))
-    assert run(trained, path).collection == LAYOUT
 
 
 def test_without_a_model_of_the_kind(trained, tmp_path):
@@ -227,8 +220,11 @@ def explained(workspace, path, **asked):
     return explain(Workspace(workspace), path, collection=LAYOUT, **asked)
 
 
-def test_nodes_causes_and_columns_add_up_to_the_difference(shared_trained, path):
+def test_nodes_causes_and_columns_add_up_to_the_difference(shared_trained, path, capsys):
     ranking = run(shared_trained, path)
+    explain_command(path, config=2, against="13", workspace=shared_trained)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert re.search(r" 13 \(rank \d+\), by the ", shown) and "configuration 13" not in shown, "named once"
     for config in (0, 5, 11):
         result = explained(shared_trained, path, config=config, against=20)
         assert result.difference == pytest.approx(ranking.scores[config] - ranking.scores[20])
@@ -272,12 +268,6 @@ def test_which_configurations_are_compared(shared_trained, path, tmp_path):
     assert (best.then, best.against, best.ranks[0]) == (7, "the compiler's default", 1) and best.difference < 0
     assert explained(shared_trained, with_default, against="default").then == 7
     assert explained(shared_trained, with_default, config=9).against == middle.against
-
-
-def test_the_other_configuration_is_named_once(shared_trained, path, capsys):
-    explain_command(path, config=2, against="13", workspace=shared_trained)
-    shown = " ".join(capsys.readouterr().out.split())
-    assert re.search(r" 13 \(rank \d+\), by the ", shown) and "configuration 13" not in shown
 
 
 def test_segments_are_drawn_and_nodes_named(shared_trained, path, tmp_path):

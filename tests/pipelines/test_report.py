@@ -29,14 +29,10 @@ def read(page):
     return text, re.sub(r"\s+", " ", " ".join(ElementTree.fromstring(plain).itertext()))
 
 
-@pytest.fixture(scope="module")
-def page(shared_trained, tmp_path_factory):
-    return report(Workspace(shared_trained), tmp_path_factory.mktemp("report") / "report.html").out
-
-
 @pytest.mark.slow
-def test_the_page_needs_nothing_from_elsewhere(page):
-    text, _ = read(page)
+def test_the_page_needs_nothing_from_elsewhere_and_shows_the_scores_of_evaluate(shared_trained, tmp_path):
+    page = report(Workspace(shared_trained), tmp_path / "report.html").out
+    text, words = read(page)
     assert set(re.findall(r"https?://[^\s\"'<>)/]+", text)) == {"http://www.w3.org"}, "names of XML, never fetched"
     assert not re.search(r"<(script|img|iframe|link)[^>]+(src|href)=\"(?!data:)", text)
     assert "prefers-color-scheme:dark" in text and "width=device-width" in text
@@ -44,10 +40,6 @@ def test_the_page_needs_nothing_from_elsewhere(page):
     ids = re.findall(r'\bid="([^"]+)"', text)
     assert len(ids) == len(set(ids)) and set(re.findall(r'href="#([^"]+)"', text)) <= set(ids)
 
-
-@pytest.mark.slow
-def test_the_page_shows_the_scores_of_evaluate_and_why_the_best_is_first(page, shared_trained):
-    text, words = read(page)
     assert str(shared_trained.parent) not in text.split("Time and memory")[0], "no local path"
     assert "Not calibrated" in words and "withheld" in words, "labels of the test split"
     assert "Beside the best rule without learning, of 2 models: " in words
@@ -147,8 +139,7 @@ def test_broken_and_unrankable_files_are_named(tree):
         (TILE, "valid", "even", tile), (TILE, "valid", "without", tile_graph(3, labelled=False)),
     ):  # fmt: skip
         save_npz(graph_path(tree, collection, split, name), arrays)
-    if piped := hasattr(os, "mkfifo"):
-        os.mkfifo(graph_path(tree, TILE, "valid", "pipe__a"))
+    os.mkfifo(graph_path(tree, TILE, "valid", "pipe__a"))
     part = splits_of(tree)[LAYOUT, "train"]
     assert set(part.broken) == {"alpha__a", "folder"}
     assert "alpha__a.npz cannot be opened" in part.broken["alpha__a"]
@@ -160,7 +151,7 @@ def test_broken_and_unrankable_files_are_named(tree):
     assert {collection for collection, _ in parts} == {TILE}
     part = parts[TILE, "valid"]
     assert (part.graphs - len(part.broken), part.labelled, part.unrankable) == (3, 2, ["even"])
-    assert list(part.broken) == ["pipe__a"] * piped
+    assert list(part.broken) == ["pipe__a"]
 
 
 def test_siblings_are_graphs_of_the_structure_of_a_train_graph(tmp_path):

@@ -55,7 +55,10 @@ def right(folder, tree):
     return check_submission(folder / "out.csv", data_root=data_root(tree)).problems == []
 
 
-def test_no_time_at_all_leaves_the_default_order(tree, tmp_path):
+def test_no_time_at_all_leaves_the_default_order(tree, tmp_path, monkeypatch):
+    def stopped(function, *arguments, **named):
+        raise XlarankError(f"{function.__name__} was not done in time")
+
     plans = []
     summary = job(tree, tmp_path, hours=1e-9, on_plan=plans.append)
     assert right(tmp_path, tree)
@@ -67,6 +70,8 @@ def test_no_time_at_all_leaves_the_default_order(tree, tmp_path):
     write_tree(tmp_path / "tree", {TILE: {"train": ["dot__a"]}})
     with pytest.raises(CollectionError, match="has no test graphs that can be read"):
         job(tmp_path / "tree", tmp_path)
+    monkeypatch.setattr("xlarank.pipelines.run_all.isolated", stopped)
+    assert job(tree, tmp_path).outcomes[0].notes == ["build_features was not done in time"], "reported once"
 
 
 @pytest.mark.slow
@@ -120,7 +125,6 @@ def start(tree, folder, *words):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.name == "nt", reason="kills like a system without memory")
 @pytest.mark.parametrize(
     ("number", "mark", "trials"),
     [
@@ -226,14 +230,6 @@ def double(value, *, progress, fail=""):
     progress.step("done")
     progress.end()
     return 2 * value
-
-
-def test_a_step_that_takes_too_long_is_reported_once(tree, tmp_path, monkeypatch):
-    def stopped(function, *arguments, **named):
-        raise XlarankError(f"{function.__name__} was not done in time")
-
-    monkeypatch.setattr("xlarank.pipelines.run_all.isolated", stopped)
-    assert job(tree, tmp_path).outcomes[0].notes == ["build_features was not done in time"]
 
 
 @pytest.mark.slow

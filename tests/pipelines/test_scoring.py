@@ -16,7 +16,7 @@ from xlarank.features.block import Tier
 from xlarank.features.layout.change import InnerChange
 from xlarank.features.layout.padding import Padding
 from xlarank.features.recipe import FeatureSettings
-from xlarank.models.rankers.wide_rows import RankNet
+from xlarank.models.rankers.wide_rows import LambdaRank
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.folds import Fold, FoldPlan, validate_fold
 from xlarank.models.validation.metrics import METRICS, graph_metrics, kendall_tau, summarise
@@ -40,41 +40,26 @@ def held_out(workspace, rounds=300, **options):
     return cross_validate(Workspace(workspace), fit=FitSettings(rounds, threads=1), **options)
 
 
-def is_by_hand(metrics, workspace, model, collection, split="valid"):
+def is_by_hand(metrics, workspace, model, collection):
     """Whether a report is that of each graph's rows and the model, all configurations."""
     expected = {
         name: graph_metrics(model.card.kind, model.score(graph).mean[graph.group], graph.cost, graph.group)
-        for name, graph in stored(workspace, collection, split).items()
+        for name, graph in stored(workspace, collection, "valid").items()
     }
     own = {name: {key: about[key] for key in about.keys() - BESIDE} for name, about in metrics.items()}
     own = {name: about for name, about in own.items() if name in METRICS}
     return own == summarise(expected)
 
 
-@pytest.mark.parametrize("split", ["valid", "train"])
-def test_the_report_has_every_metric_of_every_graph(trained, split):
-    def files():
-        folders = ("features", "models", "studies")
-        return {path: path.stat().st_mtime_ns for folder in folders for path in (trained / folder).rglob("*")}
-
-    before = files()
-    listener = Listener()
-    found = run(trained, split=split, progress=listener)
-    assert list(found.report) == [LAYOUT, TILE]
-    for collection, metrics in found.report.items():
-        assert is_by_hand(metrics, trained, model_of(trained, collection), collection, split)
-        for metric in METRICS:
-            assert {"ceiling", *metrics[metric]} == {"mean", "std", "low", "high", "graphs", *BESIDE}
-            assert list(metrics[metric]["graphs"]) == list(TREE[collection][split])
-    assert (found.graphs, found.left_out, found.notes) == (split, {}, [])
-    assert json.loads(json.dumps(found.report)) == found.report
-    assert (listener.jobs, listener.notes, listener.ended) == ([(f"evaluating on {split}", 2)], [LAYOUT, TILE], 1)
-    assert files() == before, "models and rows are only read"
-
-
 def test_what_stands_beside_a_score(shared_trained):
     """Baselines, each of identical configurations with its own runtime or counted once, and the spread of seeds."""
-    report, model = run(shared_trained).report, model_of(shared_trained)
+    listener = Listener()
+    found, model = run(shared_trained, progress=listener), model_of(shared_trained)
+    assert (listener.jobs, listener.notes, listener.ended) == ([("evaluating on valid", 2)], [LAYOUT, TILE], 1)
+    report = found.report
+    assert json.loads(json.dumps(report)) == report and (found.left_out, found.notes) == ({}, [])
+    for collection, metrics in report.items():
+        assert is_by_hand(metrics, shared_trained, model_of(shared_trained, collection), collection)
     tau, graphs = report[LAYOUT]["tau"], stored(shared_trained, LAYOUT, "valid").values()
     assert set(tau["baselines"]) == {
         "file order", "random", "fewest layouts set", "padded bytes of set outputs", "bytes of changed layouts",
@@ -269,29 +254,14 @@ def test_the_graphs_are_those_that_the_model_learned_from(tree, built):
             held_out(built, by=by, collections=[collection], model="ranknet")
 
 
-@pytest.mark.slow
-def test_rankers_by_name_need_no_model_and_are_compared_on_the_same_graphs(built, fits):
-    names, layouts, fit = ("ranknet", "lambdarank"), {"collections": [LAYOUT]}, FitSettings(25, threads=1)
-    alone = {name: held_out(built, model=name, rounds=25, **layouts) for name in names}
-    data = read_training_set(Workspace(built), Collection.parse(LAYOUT)).data
-    plan = FoldPlan.of(data)
-    assert len(fits) == 2 * len(plan.folds)
-    curves = plan.curves(data, RankNet(kind="layout"), fit)
-    assert alone["ranknet"].report[LAYOUT] == summarise(curves.at(curves.best_stage()))
-    assert alone["ranknet"].notes[0].startswith(f"{LAYOUT}: ranknet with default parameters, ")
-    assert not (built / "models").exists()
-
-    found = cross_validate(Workspace(built), [*names, "ranknet"], fit=fit, **layouts)
-    comparison = found.comparison[LAYOUT]
-    gap = comparison["lambdarank"]["slowdown@1"]["difference"]
-    for metrics in comparison.values():
-        for values in metrics.values():
-            values.pop("difference", None)
-    assert comparison == {name: ranker.report[LAYOUT] for name, ranker in alone.items()}
-    means = [ranker.report[LAYOUT]["slowdown@1"]["mean"] for ranker in alone.values()]
-    assert gap["mean"] == pytest.approx(means[1] - means[0]) and gap["low"] <= gap["mean"] <= gap["high"]
-    assert found.graphs == "out of fold, unseen families"
-    assert found.notes == [*alone["ranknet"].notes, *alone["lambdarank"].notes]
+def test_a_ranker_by_name_needs_no_model_and_is_scored_at_its_best_number_of_rounds(built):
+    found = held_out(built, model="lambdarank", rounds=110, collections=[TILE])
+    data = read_training_set(Workspace(built), Collection.parse(TILE)).data
+    curves = FoldPlan.of(data).curves(data, LambdaRank(kind="tile"), FitSettings(110, threads=1))
+    stage = curves.best_stage()
+    assert stage < len(curves.rounds) - 1 and found.report[TILE] == summarise(curves.at(stage))
+    rounds = f"{curves.rounds[stage]} rounds, the best on these folds"
+    assert found.notes == [f"{TILE}: lambdarank with default parameters, {rounds}"]
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """Through all commands: configurations without a runtime, instances, and kinds of kernels never seen."""
 
-import json
 import shutil
 
 import numpy as np
@@ -9,15 +8,11 @@ import pytest
 from tests.graphs import save_npz
 from tests.pipelines.trees import LAYOUT, TILE, TREE, build, data_root, graph_path, layout_graph, stored, tile_graph
 from xlarank.data.collection import SAMPLE, Collection
-from xlarank.data.graph import read_graph
 from xlarank.data.workspace import Workspace
-from xlarank.features.assemble import instance_table
-from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.models.trained import load_model
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.folds import Fallback
 from xlarank.models.validation.metrics import kendall_tau
-from xlarank.pipelines.calibrate import calibrate
 from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.explain import explain
@@ -28,7 +23,6 @@ from xlarank.pipelines.support.results import read_results
 from xlarank.pipelines.train import train
 from xlarank.pipelines.training.fitting import TrainRequest
 from xlarank.pipelines.training.training_sets import read_training_set
-from xlarank.pipelines.tune import tune
 
 FAILED = (3, 5, 8)
 
@@ -59,9 +53,6 @@ def test_the_measured_are_learned_from_and_all_are_ranked(tree, tmp_path):
     assert ranking.metrics is not None and np.isfinite(ranking.metrics["tau"])
     assert {entry.configuration for entry in ranking.best() if entry.runtime_ns is None} == set(FAILED)
     assert submit(work, tmp_path / "submission.csv").rows == {LAYOUT: 2, TILE: 2}
-    build(tree, tmp_path / "drawn", max_configs=6, collections=[LAYOUT], splits=["train"])
-    graph = stored(tmp_path / "drawn", LAYOUT, "train")["alpha__a"]
-    assert len(graph) == 6 and np.isfinite(graph.row_cost).all(), "only measured configurations are drawn"
 
 
 def test_a_program_without_configurable_nodes_is_explained(tmp_path):
@@ -74,33 +65,23 @@ def test_a_program_without_configurable_nodes_is_explained(tmp_path):
 
 
 @pytest.mark.slow
-def test_instances_are_stored_and_scored(shared_tree, built, tmp_path):
+def test_instances_are_stored_and_scored(tree, built):
     work = Workspace(built)
     train(work, TrainRequest(model="sum-pooled", seeds=2, rounds=30, threads=1))
-    graph = read_graph(graph_path(shared_tree, LAYOUT, "train", "alpha__a"))
-    expected, found = instance_table(LayoutContext(graph)), stored(built)["alpha__a"].instances
-    assert found is not None and found.value.columns == expected.columns
-    assert np.array_equal(found.value.counts().toarray(), expected.counts().toarray())
     assert len(list(built.rglob("*.instances.npz"))) == sum(map(len, TREE[LAYOUT].values()))
     assert {graph.instances for graph in stored(built, TILE).values()} == {None}
 
     tau, rows = evaluate(work).report[LAYOUT]["tau"], stored(built, split="valid")["delta__a"]
     scores = load_model(work.model(Collection.parse(LAYOUT))).score(rows).mean[rows.group]
     assert tau["mean"] > 0.6 and tau["graphs"]["delta__a"] == pytest.approx(kendall_tau(scores, rows.cost))
-    assert rank(work, graph_path(shared_tree, LAYOUT, "valid", "delta__a")).scores == pytest.approx(scores)
-    assert set(submit(work, tmp_path / "submission.csv").rows) == {LAYOUT, TILE}
-
-
-@pytest.mark.slow
-def test_nobody_reads_instances_who_needs_none(tree, trained):
-    build(tree, trained, max_configs=20, collections=[LAYOUT], splits=["train"])
-    graph = stored(trained)["alpha__a"]
-    assert graph.instances is not None and graph.instances.value.configs == len(graph) == 20
-    for path in trained.rglob("*.instances.npz"):
+    assert rank(work, graph_path(tree, LAYOUT, "valid", "delta__a")).scores == pytest.approx(scores)
+    build(tree, built, max_configs=20, collections=[LAYOUT], splits=["train"])
+    graph = stored(built)["alpha__a"]
+    assert graph.instances.value.configs == len(graph) == 20
+    for path in built.rglob("*.instances.npz"):
         path.write_bytes(b"nothing")
-    train(Workspace(trained), TrainRequest(collections=[LAYOUT], seeds=1, rounds=3, threads=1))
-    evaluate(Workspace(trained))
-    submit(Workspace(trained), trained / "submission.csv")
+    train(work, TrainRequest(collections=[LAYOUT], seeds=1, rounds=3, threads=1))
+    evaluate(work, collections=[LAYOUT])  # nobody reads instances who needs none
 
 
 COLLECTION = Collection.parse(TILE)
@@ -141,9 +122,8 @@ def test_a_kind_never_seen_falls_back_and_is_named(kernels, tmp_path):
     workspace, _ = kernels
     path = graph_path(SAMPLE, TILE, "test", "transpose__b")
     unseen, explained = rank(workspace, path), explain(workspace, path)
-    assert unseen.fallback == (
-        "unseen kernel family (transpose): weight 0.5 on the compiler's default, the rest on the model"
-    )
+    said = "unseen kernel family (transpose): weight 0.5 on the compiler's default, the rest on the model"
+    assert unseen.fallback == said
     assert unseen.as_json(1)["fallback"] == unseen.fallback and unseen.order[0] == 0
     assert rank(workspace, graph_path(SAMPLE, TILE, "train", "conv3x3__a")).fallback == ""
     assert explained.notes[0] == f"{unseen.fallback}; ranks are of both, contributions of the model alone"
@@ -156,16 +136,3 @@ def test_a_kind_never_seen_falls_back_and_is_named(kernels, tmp_path):
         assert lines[f"{TILE}:{name}"] == ";".join(str(entry.configuration) for entry in best)
     score = evaluate(workspace, collections=[TILE]).report[TILE]["score"]["graphs"]["expsum__b"]
     assert score == rank(workspace, graph_path(SAMPLE, TILE, "valid", "expsum__b")).metrics["score"]
-
-
-@pytest.mark.slow
-def test_calibration_and_studies_go_by_kind(kernels, tmp_path):
-    place = Workspace(shutil.copytree(kernels[0].root, tmp_path / "work"))
-    train(place, TrainRequest(seeds=2, rounds=3, threads=1))
-    found = calibrate(place, threads=1)[0][TILE]
-    assert (found.by, found.graphs, found.families, found.seeds) == ("kind", 4, 3, 2)
-    assert found.threshold < 1e6, "seeds differ"
-    assert load_model(place.model(COLLECTION)).calibration == found
-    tune(place, trials=1, fit=FitSettings(3, threads=1))
-    best = json.loads((place.study(COLLECTION) / "best-lambdarank.json").read_text(encoding="utf-8"))
-    assert sorted(best["folds"]) == [["bmm"], ["conv3x3"], ["matmul"]] and set(best["graphs"]) == set(LEARNED)

@@ -41,9 +41,7 @@ def test_every_test_graph_stands_there_the_best_first(shared_trained, tmp_path):
     report = run(shared_trained, out)
     rows = rows_of(out)
     assert list(rows) == [f"{of}:{name}" for of in (LAYOUT, TILE) for name in TREE[of]["test"]]
-    assert report.rows == {LAYOUT: 2, TILE: 2}
-    assert (report.out, report.left_out, report.broken) == (out, {}, {})
-    check_submission(out, dict.fromkeys(rows, 24))
+    assert (report.rows, report.out, report.left_out, report.broken) == ({LAYOUT: 2, TILE: 2}, out, {}, {})
     for row_id, order in rows.items():
         collection, _, name = row_id.rpartition(":")
         graph = stored(shared_trained, collection, "test")[name]
@@ -52,7 +50,6 @@ def test_every_test_graph_stands_there_the_best_first(shared_trained, tmp_path):
         if collection == LAYOUT:
             assert sorted(order) == list(range(24)), "repeated configurations too"
             assert (np.diff(score[order]) >= 0).all() and score[order[0]] < score[order[-1]]
-            assert group[[0, 22, 23]].tolist() == [0, 0, 0]
         else:
             assert len(set(group[order].tolist())) == len(order) == 5, "no repeat among them"
             distinct = sorted({int(g): score[group == g].min() for g in group}.values())
@@ -77,7 +74,6 @@ def test_files_without_features_are_named_and_stand_there_as_far_as_they_can_be_
     build(tree, trained)
     report = run(trained, tmp_path / "out.csv")
     assert sorted(report.broken) == [f"{LAYOUT} omega__a", f"{TILE} not UTF-8 \udcff", f"{TILE} {odd}"]
-    assert "omega__a.npz" in report.broken[f"{LAYOUT} omega__a"]
     rows, before = (rows_of(tmp_path / name) for name in ("out.csv", "before.csv"))
     assert f"{LAYOUT}:omega__a" not in rows and report.rows == {LAYOUT: 1, TILE: 7}
     assert rows[f"{TILE}:{odd}"] == [0, 1, 2, 3, 4] and report.origin[f"{TILE}:{odd}"] == "default"
@@ -86,8 +82,8 @@ def test_files_without_features_are_named_and_stand_there_as_far_as_they_can_be_
     for configs, count in listed.items():
         order = rows[f"{TILE}:tiny__{configs}"]
         assert len(order) == len(set(order)) == count and set(order) <= set(range(configs))
-    named = run(trained, tmp_path / "named.csv", collections=[TILE])
-    assert rows_of(tmp_path / "named.csv").keys() == named.origin.keys() == {row for row in rows if TILE in row}
+    named = run(trained, tmp_path / "out.csv", collections=[TILE])
+    assert rows_of(tmp_path / "out.csv").keys() == named.origin.keys() == {row for row in rows if TILE in row}
 
 
 @pytest.mark.slow
@@ -261,23 +257,23 @@ def test_a_file_is_completed_from_what_is_there(tmp_path):
 def test_against_the_test_graphs_or_a_sample(tmp_path):
     """A tile may list more than the five that count; all problems are found, not only the first."""
     root = trees.write_tree(tmp_path / "tree", {LAYOUT: {"test": ["net__a"]}, TILE: {"test": ["dot__a"]}})
-    other = "tile:cpu:other"
+    other, cut = "tile:cpu:other", f"{TILE}:dot__b"
+
+    def checked(rows, **against):
+        return module.check_submission(write(tmp_path / "a.csv", {**RIGHT, **rows}), **against)
+
     for rows, expected in (
-        (RIGHT, []),
-        ({**RIGHT, DOT: range(24)}, []),
-        ({**RIGHT, DOT: [0, 1, 2, 24, 3]}, [f"{DOT} lists configuration 24; expected 0 to 23"]),
+        ({}, []),
+        ({DOT: range(24)}, []),
+        ({DOT: [0, 1, 2, 24, 3]}, [f"{DOT} lists configuration 24; expected 0 to 23"]),
         ({NET: [*range(23), 22], DOT: [1, 2], other: [0, 1, 2, 3, 4]}, [NET, DOT, other]),
     ):
-        checked = module.check_submission(write(tmp_path / "a.csv", rows), data_root=root)
-        assert (checked.rows, checked.against, checked.unknown) == (2, "2 test graphs", {})
-        assert [
-            problem[: len(start)] for problem, start in zip(checked.problems, expected, strict=True)
-        ] == expected
-
+        found = checked(rows, data_root=root)
+        assert (found.rows, found.against, found.unknown) == (2, "2 test graphs", {})
+        assert all(map(str.startswith, found.problems, expected)) and len(found.problems) == len(expected)
     graph_path(tmp_path / "tree", TILE, "test", "dot__b").write_bytes(b"cut")
-    rows = {**RIGHT, f"{TILE}:dot__b": [0, 1, 2, 3, 99]}
-    checked = module.check_submission(write(tmp_path / "a.csv", rows), data_root=root)
-    assert checked.problems == [] and list(checked.unknown) == [f"{TILE}:dot__b"], "as far as possible"
+    found = checked({cut: [0, 1, 2, 3, 99]}, data_root=root)
+    assert found.problems == [] and list(found.unknown) == [cut], "as far as possible"
 
     # the ids of a sample count; layouts list as many as it does, tiles five different ones or as many as it does
     sample, few = write(tmp_path / "sample.csv", RIGHT), write(tmp_path / "few.csv", {**RIGHT, DOT: [2, 0, 1]})
@@ -289,7 +285,7 @@ def test_against_the_test_graphs_or_a_sample(tmp_path):
         ({DOT: [-1, 1, 2, 3, 4]}, sample, "-1"),
         ({DOT: [2, 0]}, few, f"{DOT} lists 2 configurations; expected 3"),
     ):
-        problems = module.check_submission(write(tmp_path / "a.csv", {**RIGHT, **rows}), sample=against).problems
+        problems = checked(rows, sample=against).problems
         assert len(problems) == bool(said) and said in "".join(problems)
     with pytest.raises(SubmissionError, match=r"none\.csv cannot be read"):
         module.check_submission(sample, sample=tmp_path / "none.csv")

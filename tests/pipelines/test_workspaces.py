@@ -13,18 +13,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tests.pipelines.trees import (
-    LAYOUT,
-    TILE,
-    TREE,
-    Listener,
-    build,
-    data_root,
-    graph_path,
-    parquet_bytes,
-    stored,
-    write_tree,
-)
+from tests.pipelines import trees
+from tests.pipelines.trees import LAYOUT, TILE, TREE, Listener, build, graph_path, stored
 from xlarank.cli import record
 from xlarank.data.collection import Collection
 from xlarank.data.errors import FeatureStoreError, ModelError, WorkspaceError, XlarankError
@@ -58,7 +48,7 @@ def fit(workspace):
 def second(tmp_path):
     """Another data root: one collection of its own and one of the same name."""
     collections = {"layout:cpu:default": {"test": ["x__a"]}, TILE: {"train": ["y__a"], "test": ["z__a"]}}
-    return write_tree(tmp_path / "second", collections).path
+    return trees.write_tree(tmp_path / "second", collections).path
 
 
 def once(monkeypatch, place, name, first):
@@ -104,7 +94,6 @@ def test_a_build_of_another_root_meanwhile_is_not_undone_and_no_model_saved_of_i
     assert stored_roots(Workspace(built)) == {str(second.resolve())}
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
 def test_only_a_file_of_the_workspace_is_its_lock(tmp_path):
     (tmp_path / "precious").write_text("kept")
     workspace, lock = Workspace(tmp_path), tmp_path / LOCK
@@ -135,12 +124,12 @@ def test_the_lock_of_a_killed_process_is_free_and_others_say_that_they_wait(tmp_
 
 
 def test_rows_of_a_second_root_are_refused_or_replace_all(trained, second, tmp_path):
-    before = parquet_bytes(trained)
+    before = trees.parquet_bytes(trained)
     with pytest.raises(WorkspaceError, match=r"holds layout:cpu:random of .*; expected one data root a workspace"):
         build(second, trained)
     with pytest.raises(WorkspaceError, match="`replace`"):
-        run_all(data_root(second), Workspace(trained), tmp_path / "out.csv", RunSettings(0.01, 1, 1))
-    assert parquet_bytes(trained) == before and not (tmp_path / "out.csv").exists()
+        run_all(trees.data_root(second), Workspace(trained), tmp_path / "out.csv", RunSettings(0.01, 1, 1))
+    assert trees.parquet_bytes(trained) == before and not (tmp_path / "out.csv").exists()
     build(second, trained, replace=True)
     assert stored_roots(Workspace(trained)) == {str(second.resolve())}
     names = {name for path in trained.rglob("*.parquet") for name in pl.read_parquet(path)["graph"]}
@@ -174,15 +163,14 @@ def test_rows_of_other_feature_code_are_refused_and_built_again(tree, trained, t
         lambda: calibrate(work, collections=[TILE]),
         lambda: tune(work, trials=1, collections=[TILE]),
     ]
+    said = r"rows of .* by other feature code; .*; run build-features `data_root="
     for command in commands:
-        with pytest.raises(
-            FeatureStoreError, match=r"rows of .* by other feature code; .*; run build-features `data_root="
-        ):
+        with pytest.raises(FeatureStoreError, match=said):
             command()
     path = graph_path(tree, TILE, "valid", "pool__a")
     with pytest.raises(ModelError, match="run build-features, then train again"):
         rank(work, path)
-    build(tree, trained)
+    assert {part.kept for part in build(tree, trained).splits} == {0}, "all are built again"
     train(work, request)
     rank(work, path)
     evaluate(work, collections=[TILE])

@@ -29,18 +29,14 @@ FAST = FeatureSettings(Tier.FAST)
 #: What the convolution and the reshape of `LAYOUT_PROGRAM` can take; later in the list is slower.
 _CONVOLUTION = (
     layout_row(output=(3, 2, 1, 0), input=(3, 2, 1, 0), kernel=(3, 2, 1, 0)),
-    layout_row(output=(3, 0), input=(3, 0), kernel=(3, 2)),
-    layout_row(),
-    layout_row(output=(0, 3), input=(3, 0)),
+    layout_row(output=(3, 0), input=(3, 0), kernel=(3, 2)), layout_row(), layout_row(output=(0, 3), input=(3, 0)),
     layout_row(output=(1, 3), input=(1, 3), kernel=(0, 1)),
     layout_row(output=(0, 1, 2, 3), input=(0, 1, 2, 3), kernel=(0, 1, 2, 3)),
-)
+)  # fmt: skip
 _RESHAPE = (
-    layout_row(output=(1, 0), input=(3, 2, 1, 0)),
-    layout_row(),
-    layout_row(output=(0, 1)),
-    layout_row(output=(0, 1), input=(0, 1, 2, 3)),
-)
+    layout_row(output=(1, 0), input=(3, 2, 1, 0)), layout_row(),
+    layout_row(output=(0, 1)), layout_row(output=(0, 1), input=(0, 1, 2, 3)),
+)  # fmt: skip
 _CHOICES = tuple(product(range(len(_CONVOLUTION)), range(len(_RESHAPE))))
 _TILE_CHOICES = tuple(product((8, 32, 64, 256), (16, 128, 1024), (64, 512)))
 

@@ -1,22 +1,25 @@
-"""What is particular to sum-pooled: sums over instances, and a Newton step on all pairs; and RankNet's loss."""
+"""What is particular to rankers of instances, sum-pooled and sibling; and RankNet's loss."""
 
+import json
 import math
+import pickle
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.models.contract import fitted, graph_rows, instance_table, saved
+from tests.models.contract import KINDS, fitted, graph_rows, instance_table, saved
 from xlarank.data.errors import ModelError
 from xlarank.features.instances.graph_instances import LazyInstances
-from xlarank.features.rows import GraphRows
-from xlarank.models.objectives import HESSIAN_FLOOR, RankNetLoss, faster_by_sign, merge_ties, row_weights
+from xlarank.models.objectives import HESSIAN_FLOOR, RankNetLoss, faster_by_sign, mean_rank, merge_ties, row_weights
+from xlarank.models.rankers import sibling
+from xlarank.models.rankers.ensemble import Ensemble
+from xlarank.models.rankers.sibling import Sibling, SiblingRanker, nearness
 from xlarank.models.rankers.sum_pooled import SumPooled, newton_step, pair_terms
 from xlarank.models.training_data import TrainingData
+from xlarank.models.validation.folds import out_of_fold_scores
 from xlarank.models.validation.metrics import kendall_tau
 
 NODES, ROWS = 6, 3
@@ -24,7 +27,7 @@ NAMES = ["size", "penalty", "noise"]
 QUICK = {"learning_rate": 0.3, "leaf_l2": 0.001, "feature_fraction": 1.0}
 
 
-def pooled_graph(name: str, configs: int, seed: int, columns: list[str] = NAMES) -> GraphRows:
+def pooled_graph(name, configs, seed, columns=NAMES):
     """Each node has a size and rows with a penalty; runtime is the sum of size * penalty, which no row tells."""
     rng = np.random.default_rng(seed)
     size, penalty = np.repeat(rng.integers(1, 9, NODES), ROWS), np.tile(np.arange(ROWS), NODES)
@@ -38,21 +41,19 @@ def pooled_graph(name: str, configs: int, seed: int, columns: list[str] = NAMES)
     return replace(wide, instances=LazyInstances(lambda: instances))
 
 
-def pooled_data(graphs: int = 6, configs: int = 40) -> TrainingData:
+def pooled_data(graphs=6, configs=40):
     return TrainingData.from_graphs([pooled_graph(f"f{i // 2}__{i}", configs, i) for i in range(graphs)])
 
 
-def trained(data: TrainingData | None = None, **params: Any) -> SumPooled:
-    ranker = fitted("sum-pooled", data or pooled_data(), **{"min_data_in_leaf": 2, **params})
-    assert isinstance(ranker, SumPooled)
-    return ranker
+def trained(data=None, **params):
+    return fitted("sum-pooled", data or pooled_data(), **{"min_data_in_leaf": 2, **params})
 
 
-def scores_of(ranker: SumPooled, graph: GraphRows) -> np.ndarray:
+def scores_of(ranker, graph):
     return ranker.predict(graph.matrix(), graph.columns, graph.instances)
 
 
-def test_it_learns_what_only_instances_tell() -> None:
+def test_it_learns_what_only_instances_tell():
     graph, data = pooled_graph("unseen__a", 60, 99), pooled_data(graphs=12, configs=60)
     drawn = {"configs": 40, "round_configs": 16}
     every, some = (scores_of(trained(data, rounds=60, **QUICK, **few), graph) for few in ({}, drawn))
@@ -60,11 +61,11 @@ def test_it_learns_what_only_instances_tell() -> None:
     assert not np.array_equal(every, some)
 
 
-def test_the_first_tree_is_a_newton_step_on_the_sums() -> None:
+def test_the_first_tree_is_a_newton_step_on_the_sums():
     data = pooled_data(graphs=2)
     whole = {"bagging_fraction": 1.0, "feature_fraction": 1.0, "learning_rate": 0.5, "leaf_l2": 0.2}
     ranker, graphs = trained(data, rounds=1, tie_tolerance=0.0, **whole), data.parts
-    tables = [graph.instances.value for graph in graphs if graph.instances is not None]
+    tables = [graph.instances.value for graph in graphs]
     leaves = [ranker._booster.trees.predict(table.values, pred_leaf=True).reshape(-1) for table in tables]
     eye = np.eye(int(max(map(np.max, leaves))) + 1)
     held = [table.counts() @ eye[leaf] for table, leaf in zip(tables, leaves, strict=True)]
@@ -74,7 +75,7 @@ def test_the_first_tree_is_a_newton_step_on_the_sums() -> None:
         assert scores_of(ranker, graph) == pytest.approx(-counts @ values)
 
 
-def test_saved_and_loaded_it_keeps_scores_stages_and_instances(tmp_path: Path) -> None:
+def test_saved_and_loaded_it_keeps_scores_stages_and_instances(tmp_path):
     ranker, graph = trained(), pooled_graph("unseen__a", 30, 99)
     saved(ranker, tmp_path / "model")
     loaded, scores = SumPooled.load(tmp_path / "model"), scores_of(ranker, graph)
@@ -84,7 +85,7 @@ def test_saved_and_loaded_it_keeps_scores_stages_and_instances(tmp_path: Path) -
     assert len(stages) == 3 and stages[-1] == pytest.approx(scores)
 
 
-def test_rows_without_their_instances_and_other_instances_are_refused() -> None:
+def test_rows_without_their_instances_and_other_instances_are_refused():
     ranker, graph = trained(rounds=2), pooled_graph("unseen__a", 30, 99)
     other = pooled_graph("unseen__a", 30, 99, ["size", "penalty", "other"])
     matrix = graph.matrix()
@@ -96,11 +97,11 @@ def test_rows_without_their_instances_and_other_instances_are_refused() -> None:
         trained(TrainingData.from_graphs(graphs))
 
 
-def terms_of(relevance: np.ndarray, cost: np.ndarray, tolerance: float = 0.0, weight: float = 1.0) -> Any:
+def terms_of(relevance, cost, tolerance=0.0, weight=1.0):
     return pair_terms(relevance, faster_by_sign(cost[:, None], cost, tolerance), weight)
 
 
-def test_pairs_by_hand() -> None:
+def test_pairs_by_hand():
     """Relevances ln 3 apart the wrong way: p = 3/4. One row faster than two that tie: a mean of two pairs."""
     pair = np.array([[0, 1], [1, 0]])
     for relevance, cost, gradient, weight in (
@@ -115,7 +116,7 @@ def test_pairs_by_hand() -> None:
     assert not ties[0].any() and not ties[1].any()
 
 
-def test_leaves_in_one_step_by_hand() -> None:
+def test_leaves_in_one_step_by_hand():
     """gradient (-1/2, 1/2), L = [[1, -1], [-1, 1]] / 4.
 
     The slower one holds two instances of the only leaf: slope 1, curve 4 / 4 = 1, so v = -1 / (1 + ridge). If the
@@ -132,7 +133,7 @@ _COSTS = st.lists(st.floats(0.1, 1e12), min_size=1, max_size=30).map(np.array)
 
 
 @given(_COSTS, st.sampled_from((1e-4, 0.01, 0.5)))
-def test_merged_costs_lie_within_the_tolerance_and_keep_their_order(cost: np.ndarray, tolerance: float) -> None:
+def test_merged_costs_lie_within_the_tolerance_and_keep_their_order(cost, tolerance):
     merged = merge_ties(cost, tolerance)
     assert (np.diff(merged[np.argsort(cost, kind="stable")]) >= 0).all()
     for level in np.unique(merged):
@@ -142,12 +143,12 @@ def test_merged_costs_lie_within_the_tolerance_and_keep_their_order(cost: np.nda
     assert merge_ties(cost, 0.0) is cost
 
 
-def loss_of(graphs: list[list[float]], *, pairs: int = 1, how: str = "rows") -> RankNetLoss:
+def loss_of(graphs, *, pairs=1, how="rows"):
     indptr = np.cumsum([0, *map(len, graphs)])
     return RankNetLoss(np.concatenate(graphs), indptr, row_weights(indptr, how), pairs, 0.0)
 
 
-def test_gradients_by_hand() -> None:
+def test_gradients_by_hand(monkeypatch):
     """Two rows draw each other, so their pair counts twice. p = 1 / (1 + e^(ln 3 - 0)) = 1/4."""
     gradient, hessian = loss_of([[10.0, 20.0]]).gradients(np.array([math.log(3), 0.0]), np.random.default_rng(0))
     assert gradient == pytest.approx([-0.5, 0.5]) and hessian == pytest.approx([0.375, 0.375])
@@ -158,19 +159,13 @@ def test_gradients_by_hand() -> None:
     assert hessian == pytest.approx([0.75, 0.75, *[0.75 * HESSIAN_FLOOR] * 4])
     gradient, _ = loss_of([[1.0, 2.0]]).gradients(np.array([-1e4, 1e4]), np.random.default_rng(0))
     assert gradient.tolist() == [-2.0, 2.0], "no overflow"
-
-
-def test_gradients_of_a_partner_of_two_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Row 0, the fastest, draws 1; 1 and 2 draw 0. At relevance 0 p is 1/2, p (1 - p) 1/4.
-
-    Pairs: (0, 1) twice and (0, 2) once, so -3 p, 2 p, p, and 3/4, 2/4, 1/4.
-    """
+    # row 0, the fastest, draws 1; 1 and 2 draw 0: (0, 1) twice and (0, 2) once, so -3 p, 2 p, p, and 3/4, 2/4, 1/4
     monkeypatch.setattr(RankNetLoss, "partners", lambda *_: np.array([1, 0, 0]))
     gradient, hessian = loss_of([[10.0, 20.0, 30.0]]).gradients(np.zeros(3), np.random.default_rng(0))
     assert gradient == pytest.approx([-1.5, 1.0, 0.5]) and hessian == pytest.approx([0.75, 0.5, 0.25])
 
 
-def test_partners_are_others_of_the_same_graph_all_as_likely() -> None:
+def test_partners_are_others_of_the_same_graph_all_as_likely():
     loss, rng = loss_of([[1.0] * size for size in (1, 2, 5)]), np.random.default_rng(0)
     graph, drawn = np.repeat([0, 1, 2], (1, 2, 5)), np.array([loss.partners(rng) for _ in range(4000)])
     assert (graph[drawn] == graph).all()
@@ -178,3 +173,114 @@ def test_partners_are_others_of_the_same_graph_all_as_likely() -> None:
     for row in range(3, 8):
         counts = np.bincount(drawn[:, row], minlength=8)[3:]
         assert np.delete(counts, row - 3) == pytest.approx([1000] * 4, rel=0.15)
+
+
+SIBLING_NODES, INSTANCES = 5, 4
+#: Row 0 sets nothing.
+LAYOUTS = ((-1, -1, -1), (2, 1, 0), (0, 1, 2), (1, 0, 2))
+GENERAL = {"weight_sum_pooled": 0.0}
+SIBLING = {"general": GENERAL, "folds": 2, "sibling_weight": 1.0, "prior_weight": 0.5}
+
+
+def graph_of(name, structure, seed, *, configs=60, batch=8):
+    """Runtime is a sum over nodes of what a row costs there: drawn per structure, so that only siblings tell."""
+    effect = np.random.default_rng(structure).integers(0, 100, SIBLING_NODES * INSTANCES)
+    codes = np.random.default_rng([seed, 1]).integers(0, INSTANCES, (configs, SIBLING_NODES)).astype(np.uint8)
+    first = np.arange(0, SIBLING_NODES * INSTANCES, INSTANCES)
+    rows = np.full((SIBLING_NODES * INSTANCES, 18), -1, np.int8)
+    rows[:, :3] = np.tile(np.array(LAYOUTS, np.int8), (SIBLING_NODES, 1))
+    cost = 1000 * batch + batch * effect[first + codes].sum(axis=1)
+    instances = instance_table(
+        ["noise"], np.random.default_rng(seed).random((SIBLING_NODES * INSTANCES, 1)), codes, rows,
+        np.tile([batch, 4, 4, 0, 0, 0], (SIBLING_NODES, 1)), first_node=3, structure=structure,
+    )  # fmt: skip
+    wide = graph_rows(name, cost.tolist(), features=np.random.default_rng(seed).random((configs, 3)))
+    return replace(wide, instances=LazyInstances(lambda: instances))
+
+
+def known(count=4):
+    return TrainingData.from_graphs([graph_of(f"f{number}__a", number, number) for number in range(count)])
+
+
+def scores(ranker, graph):
+    return ranker.predict(graph.matrix(), graph.columns, graph.instances)
+
+
+@pytest.fixture(scope="module")
+def siblings():
+    return fitted("sibling", known(), rounds=5, **SIBLING)
+
+
+def tau(ranker, graph):
+    return kendall_tau(scores(ranker, graph), graph.row_cost)
+
+
+def test_siblings_correct_the_general_ranker_where_there_are_any(siblings):
+    assert tau(siblings, graph_of("f2__b", 2, 99, batch=16)) > 0.8
+    graph = graph_of("new__a", 77, 99)
+    assert abs(tau(siblings, graph)) < 0.4, "of no known structure: the rows are noise"
+    assert np.array_equal(scores(siblings, graph), scores(siblings._general, graph))
+    for kind in KINDS:
+        assert SiblingRanker(kind=kind).params.general == Ensemble(kind=kind).params
+
+
+def test_priors_are_learned_when_a_sibling_is_asked_for(monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr(sibling, "out_of_fold_scores", lambda *of: asked.append(1) or out_of_fold_scores(*of))
+    first, second = known(3), known(3)
+    made = ((first, 0), (second, 0), (first, 1))
+    early, late, other_seed = (fitted("sibling", data, rounds=5, seed=seed, **SIBLING) for data, seed in made)
+    tau(early, graph_of("new__a", 77, 99))
+    assert not asked, "no family held out has siblings among the others"
+    tau(early, graph_of("f2__b", 2, 99))
+    tau(early, graph_of("f1__b", 1, 99))
+    other_seed.finish()
+    assert len(asked) == 1, "all seeds have the same priors"
+    late.finish()
+    before, after = (saved(one, tmp_path / name)["siblings.json"] for one, name in ((early, "0"), (late, "1")))
+    assert before == after and len(asked) == 2, "whenever they are learned, they are the same"
+
+
+def test_the_solution_is_that_of_kernel_ridge_regression(siblings):
+    """Against the formula entry by entry: f = K* (K + ridge I)^-1 t, K = w p p' + k + 1."""
+    graph = graph_of("f1__b", 1, 50, configs=7)
+    (one,) = siblings.siblings_of(graph.instances.value)
+    prior = 2 * mean_rank(scores(siblings._general, graph)) - 1
+    asked, size = graph.instances.value.outputs(), len(one.target)
+
+    def kernel(a, b, p, q):
+        same = sum(0.5 * (x[0] == y[0]) + 0.5 * (x == y).all() for x, y in zip(a, b, strict=True))
+        return float(0.5 * same / SIBLING_NODES + 0.5 * np.exp(-(SIBLING_NODES - same) / 2) + 0.5 * p * q + 1)
+
+    full = np.array([
+        [kernel(one.outputs[i], one.outputs[j], one.prior[i], one.prior[j]) for j in range(size)]
+        for i in range(size)
+    ])  # fmt: skip
+    solution = np.linalg.inv(full + 0.03 * np.eye(size)) @ one.target
+    expected = [
+        sum(kernel(asked[c], one.outputs[i], prior[c], one.prior[i]) * solution[i] for i in range(size))
+        for c in range(7)
+    ]
+    assert scores(siblings, graph) == pytest.approx(mean_rank(np.array(expected)))
+
+
+def test_siblings_of_like_shapes_count_more():
+    asked = graph_of("f0__a", 0, 0, batch=8).instances.value
+    for batch, expected in ((8, 1.0), (16, 0.5), (4, 0.5), (32, 0.25)):
+        other = graph_of("f0__b", 0, 0, batch=batch).instances.value
+        known = Sibling(0, other.node, other.sizes, other.outputs(), np.zeros(60), np.zeros(60))
+        assert nearness(known, asked) == pytest.approx(expected)
+
+
+def test_what_was_pickled_or_saved_is_what_is_loaded(tmp_path):
+    ranker = fitted("sibling", known(), rounds=5, **SIBLING)
+    pickled = pickle.loads(pickle.dumps(ranker))  # before its priors are fitted, from graphs that cannot be pickled
+    ranker.save(tmp_path)
+    graph = graph_of("f3__b", 3, 12)
+    for again in (pickled, SiblingRanker.load(tmp_path)):
+        assert np.array_equal(scores(again, graph), scores(ranker, graph))
+    damaged = json.loads((tmp_path / "siblings.json").read_text())
+    damaged[0]["target"].pop()
+    (tmp_path / "siblings.json").write_text(json.dumps(damaged))
+    with pytest.raises(ModelError, match="differ in number"):
+        SiblingRanker.load(tmp_path)

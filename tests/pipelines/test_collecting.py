@@ -1,0 +1,278 @@
+"""Candidate configurations, rounds of made-up times, and tiles by a compiler that writes modules down."""
+
+import json
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.data.hlo.programs import instruction, matmul_module
+from tests.features.helpers import SCRAMBLED_GRAPHS
+from tests.graphs import Node, examples, parameter, unconfigured
+from xlarank.data.errors import CompilerError
+from xlarank.data.graph import read_graph
+from xlarank.data.hlo.compiler.cycles import Estimate
+from xlarank.data.hlo.compiler.outcome import Journal, Outcome, Status
+from xlarank.data.hlo.compiler.xla import Lowered
+from xlarank.data.hlo.messages import HloModuleProto
+from xlarank.data.hlo.reading import module_graph
+from xlarank.data.writing import write_graph
+from xlarank.pipelines.collect_tiles import NO_ESTIMATE, TileSettings, collect_tiles, remaining
+from xlarank.pipelines.programs import candidates as drawn
+from xlarank.pipelines.programs.candidates import Candidates, breed, evolve, random_configurations, tied_candidates
+from xlarank.pipelines.programs.timing import ROUNDS, Stopwatch, Timings, fastest, time_programs
+
+
+def test_random_tied_configurations_set_dots_always_and_reshapes_sometimes():
+    graph = unconfigured(
+        parameter(256, 512), parameter(512, 1024), Node("dot", (256, 1024), (0, 1)),
+        Node("reshape", (4, 64, 1024), (2,)), Node("dot", (256, 1024), (0, 1)), Node("reshape", (4, 2), (3,)),
+        configurable=(2, 3, 4, 5),
+    )  # fmt: skip
+    candidates = tied_candidates(graph)
+    assert candidates.of_node.tolist() == [0, 1, 0, -1]  # 8 elements: left alone
+    assert candidates.free.tolist() == [0, 1] and candidates.nodes == 4
+    codes = random_configurations(candidates, 100, np.random.default_rng(0))
+    assert len(codes) == 1 + 2 * 3  # two orders of the dots, three rows of the reshape, and the compiler's choice
+    assert (codes[1:, 0] > 0).all() and set(codes[1:, 1].tolist()) == {0, 1, 2}
+    children = breed(candidates, codes[:1], 100, np.random.default_rng(0))
+    assert len(children) == candidates.space - 1 == 8
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+@pytest.fixture(scope="module")
+def graph():
+    """Configurable are a dot (8, 128) of (8, 64) and (64, 128), and its reshape to (8, 16, 8)."""
+    return module_graph(matmul_module(), Path("matmul.pb"))
+
+
+def free(nodes):
+    """Nodes with five rows each."""
+    return Candidates((np.arange(-1, 4, dtype=np.int8).repeat(18).reshape(5, 18),) * nodes)
+
+
+def test_rows_are_orders_of_the_output_s_dimensions(graph):
+    candidates = drawn.candidate_rows(graph, rng(), per_node=100)
+    dot, reshape = candidates.rows
+    assert sorted(dot[:, :2].tolist()) == [[-1, -1], [0, 1], [1, 0]]
+    assert len({tuple(row[:3]) for row in reshape.tolist()}) == len(reshape) == 7  # 3! and the compiler's choice
+    assert all((rows[0] == -1).all() and (rows[:, 3:] == -1).all() for rows in candidates.rows)
+    assert candidates.space == 3 * 7
+    small = drawn.candidate_rows(graph, rng(), min_elements=1025)  # left to the compiler
+    assert small.choices.tolist() == [1, 1] and random_configurations(small, 10, rng()).tolist() == [[0, 0]]
+    # a default layout that is stated comes first
+    columns = graph.node_feat.copy()
+    columns[5, 134:137] = (1, 2, 0)
+    for program, order in ((graph, [2, 1, 0]), (replace(graph, node_feat=columns), [1, 2, 0])):
+        assert drawn.candidate_rows(program, rng(), per_node=2).rows[1][1, :3].tolist() == order
+
+
+@examples(20)
+@given(arrays=SCRAMBLED_GRAPHS, seed=st.integers(0, 99), tie=st.booleans())
+def test_whatever_the_program_every_configuration_is_valid(next_path, arrays, seed, tie):
+    graph = write_graph(next_path(), **arrays)
+    made = tied_candidates(graph, min_elements=0) if tie else drawn.candidate_rows(graph, rng(seed), min_elements=0)
+    codes = random_configurations(made, 6, rng(seed))
+    assert (codes >= 0).all() and (codes < made.choices).all() and not codes[0].any()
+    rows = made.expand(codes)
+    for node, group in enumerate(made.of_node.tolist()):
+        expected = np.full((len(codes), 18), -1) if group < 0 else made.rows[group][codes[:, group]]
+        assert np.array_equal(rows[:, node], expected), "nodes of a group change together"
+    arrays |= {"node_config_ids": graph.configurable, "node_config_feat": rows}
+    arrays["config_runtime"] = np.zeros(len(codes), np.int64)
+    read = write_graph(next_path(), **arrays)  # refuses what is no permutation of the tensor's dimensions
+    assert np.array_equal(made.graph(graph, codes).table.codes, read.table.codes)
+
+
+def test_children_are_new_and_near_a_parent():
+    parent = np.zeros((1, 50), np.int32)
+    children = breed(free(50), parent, 40, rng())
+    assert len(np.unique(children, axis=0)) == len(children) == 40
+    assert children.any(axis=1).all() and ((children > 0).sum(axis=1) <= 5).all()
+    again = breed(free(50), parent, 40, rng(), known=children)
+    assert not {row.tobytes() for row in children} & {row.tobytes() for row in again}
+
+
+@pytest.mark.slow
+def test_evolving_finds_the_best_rows_that_a_score_prefers():
+    wanted = rng(9).integers(0, 5, 12)
+
+    def distance(codes):
+        return (codes != wanted[: codes.shape[1]]).sum(axis=1).astype(float)
+
+    evolved = evolve(free(12), distance, 20, rng(), population=40, generations=25)
+    assert not evolved[0].any() and len(np.unique(evolved, axis=0)) == len(evolved) == 20
+    assert distance(evolved[1:2])[0] == 0  # random draws of this many would reach about 6 of 12
+    assert (np.diff(distance(evolved[1:])) >= 0).all()
+    assert np.array_equal(evolved, evolve(free(12), distance, 20, rng(), population=40, generations=25))
+    assert len(evolve(free(2), distance, 100, rng(), population=64, generations=2)) == 25, "everything is seen"
+
+
+PLAIN = matmul_module()
+
+
+class Device:
+    """Runs programs named by their milliseconds; ``noise`` is relative to them."""
+
+    def __init__(self, noise=0.0):
+        self.noise, self.measured, self.asked = noise, 0, list[list[str]]()
+
+    def measure(self, _, programs, *, seed, done):
+        rng = np.random.default_rng([seed, done])
+        self.asked.append(list(programs))
+        for _ in count():
+            self.measured += 1
+            yield {
+                name: "no memory" if name == "0" else int(name) / 1e3 * (1 + self.noise * rng.exponential())
+                for name in programs
+            }
+
+
+def programs(*names):
+    return dict.fromkeys(names, PLAIN)
+
+
+def test_measuring_stops_when_the_order_of_the_fastest_no_longer_changes(tmp_path):
+    steady, noisy = Device(), Device(noise=0.5)
+    timings = time_programs(steady, PLAIN, programs("1", "2", "3"), minutes=1)
+    assert steady.measured == ROUNDS == timings.seconds.shape[1]
+    assert timings.nanoseconds() == {"1": 10**6, "2": 2 * 10**6, "3": 3 * 10**6}
+    close = programs(*map(str, range(1000, 1040)))
+    timings = time_programs(noisy, PLAIN, close, minutes=1)
+    assert noisy.measured > ROUNDS and noisy.measured % 8 == 0
+    best = [
+        sorted(timings.names, key=dict(zip(timings.names, fastest(timings.seconds[:, :n]), strict=True)).get)[:5]
+        for n in (noisy.measured - 16, noisy.measured - 8, noisy.measured)
+    ]
+    assert best[0] == best[1] == best[2]
+    short = Device()
+    time_programs(short, PLAIN, programs("1", "2"), minutes=0)
+    assert short.measured == 2
+
+
+def test_rounds_of_a_journal_count_and_programs_that_fail_are_named(tmp_path):
+    device = Device()
+    for rounds, known in ((2, 0), (ROUNDS, 2), (ROUNDS, ROUNDS)):
+        with Journal(tmp_path / "j", {}) as journal:
+            assert len(journal.rounds) == known
+            minutes = 0 if rounds == 2 else 1
+            timings = time_programs(device, PLAIN, programs("0", "5"), minutes=minutes, journal=journal)
+        assert timings.seconds.shape == (1, rounds) and timings.problems == {"0": "no memory"}
+    assert device.measured == ROUNDS, "the last of them measured nothing"
+
+
+def test_standard_errors_and_intervals_are_those_of_repeated_measurements():
+    labels, errors, covered = [], [], 0
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        rounds = [dict(zip("ab", (1 + 0.2 * rng.exponential(size=2)).tolist(), strict=True)) for _ in range(96)]
+        timings = Timings(rounds)
+        labels.append(timings.nanoseconds()["a"])
+        errors.append(timings.standard_errors()["a"])
+        _, low, high = timings.speedup("a", "b")
+        covered += low <= 1 <= high
+    assert np.mean(errors) == pytest.approx(np.std(labels), rel=0.25)
+    assert 0.9 <= covered / 200 <= 1
+    assert Timings([{"a": 2.0, "b": 1.0}] * 9).speedup("a", "b") == (2, 2, 2)
+
+
+def test_a_search_is_guided_by_times_beside_the_default(tmp_path):
+    device = Device()
+    with Journal(tmp_path / "j", {}) as journal:
+        stopwatch = Stopwatch(device, journal)
+        outcomes = [[Outcome(Status.OK, fingerprint=name) for name in batch] for batch in ("8", "480", "88")]
+        timed = [outcome for batch in outcomes for outcome in stopwatch.time(batch, lambda _: PLAIN)]
+    estimates = [outcome.estimate for outcome in timed if outcome.status is Status.OK]
+    assert estimates == [Estimate(ms * 10**6) for ms in (8, 4, 8, 8, 8)]
+    assert [outcome.message for outcome in timed if outcome.status is Status.FAILED] == ["no memory"]
+    assert device.asked == [["8"], ["8", "4", "0"]], "nothing is measured twice"
+
+
+SETTINGS = TileSettings(limits=8)
+
+
+def module(limit=0):
+    """A product whose tile has as many rows as fit, and a copy with the same tile under all limits."""
+    made = HloModuleProto(name="jit_f", entry_computation_id=2, entry_computation_name="main")
+    main = made.computations.add(name="main", id=2)
+    instruction(main, "parameter", (4096, 128), id=20)
+    rows = (limit or 16384) // 64
+    for number, opcode, bound in ((21, "negate", rows), (22, "copy", 4)):
+        cycles = NO_ESTIMATE + 7 if rows < 10 else 940 + 94000 // bound
+        tile = {"output_window_bounds": [str(bound), "1"], "estimated_cycles": str(cycles)}
+        used = [{"memory_space": "1", "offset": "0", "size": "14000000"}]
+        text = json.dumps({"window_config": tile, "used_scoped_memory_configs": used}, separators=(",", ":"))
+        instruction(main, opcode, (4096, 128), (20,), id=number, backend_config=text.encode())
+    return made
+
+
+class Compiler:
+    """``dies`` after so many limits, once."""
+
+    versions = MappingProxyType({"jax": "0"})
+
+    def __init__(self, dies=99):
+        self.dies, self.compiled = dies, []
+
+    def lower(self, **_):
+        return Lowered(module().SerializeToString())
+
+    def under_limit(self, program, kib, seconds):
+        assert 0 < seconds <= 9 * SETTINGS.limit
+        if len(self.compiled) == self.dies:
+            raise KeyboardInterrupt
+        self.compiled.append(kib)
+        return "out of vector memory" if kib in (790, 1218) else module(kib).SerializeToString()
+
+
+def tiles(out, compiler=None, settings=SETTINGS, **given):
+    return collect_tiles("mine:prog", out, settings, compiler=compiler or Compiler(), **given)
+
+
+def test_a_kernels_tiles_are_those_met_and_the_first_is_the_compilers_own(tmp_path):
+    collected = tiles(tmp_path)
+    (name,) = collected.files
+    graph = read_graph(collected.path.parent / f"{name}.npz", "tile")
+    assert graph.config_feat[0, 8:10].tolist() == [256, 1]
+    rows = graph.config_feat[:, 8]
+    assert graph.runtime.tolist() == [round((940 + 94000 // int(row)) / 0.94) for row in rows]
+    assert (graph.normalizers == graph.runtime[0]).all()
+    assert len(np.unique(rows)) == len(rows)
+    written, copy = collected.manifest["kernels"]
+    assert copy["status"] == "fewer than 5 tiles" and written["tiles_without_estimate"] == 1
+    assert collected.statuses == {"written": 1, "fewer than 5 tiles": 1}
+    assert replace(collected, manifest={"kernels": []}).statuses == {}, "a program may have none"
+    assert collected.manifest["limits_kib"]["1218"] == "out of vector memory"
+    assert not tiles(tmp_path).fresh
+    second = tiles(tmp_path, split="valid", name="other")
+    assert not second.files, "a kernel of another program is one file"
+    assert [kernel["file"] for kernel in second.manifest["kernels"]] == [name, None]
+
+
+def test_interrupted_and_run_again_it_gives_the_same_files(tmp_path):
+    tiles(tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        tiles(tmp_path / "killed", Compiler(dies=4))
+    again = Compiler()
+    tiles(tmp_path / "killed", again)
+    place = "npz/tile/tpu-estimate/train"
+    written = {path.name: path.read_bytes() for path in (tmp_path / "killed" / place).iterdir()}
+    assert written == {path.name: path.read_bytes() for path in (tmp_path / "whole" / place).iterdir()}
+    assert len(again.compiled) == 9 - 4
+
+
+def test_only_limits_that_may_change_something_are_compiled_in_time_and_for_tpus(tmp_path):
+    (tmp_path / "0.pb").write_bytes(module().SerializeToString())  # uses 13,672 KiB
+    assert remaining(tmp_path, [0, 1024, 16384, 18000]) == [1024, 16384]
+    with pytest.raises(CompilerError, match=r"for tpu-v3 \(not compiled within 0 s in all\)"):
+        tiles(tmp_path, settings=TileSettings(limit=0.0))
+    with pytest.raises(CompilerError, match="no tiles for cpu"):
+        tiles(tmp_path, settings=TileSettings("cpu"))
