@@ -53,12 +53,12 @@ class Collection:
     @property
     def label_source(self) -> str:
         """Return the source of the labels, by the collection's name."""
-        if "estimate" in self.parts[1]:
+        source = self.parts[1]
+        if "estimate" in source:
             return "estimated by the TPU's compiler, not measured"
-        known = {"cpu": "measured on CPU", "xla": "measured on TPU", "nlp": "measured on TPU"}
-        if self.parts[1].startswith(("tpu-", *GPUS)):
-            return f"measured on {self.parts[1]}"
-        return known.get(self.parts[1], "as the files say")
+        named = source if source.startswith(("tpu-", *GPUS)) else ""
+        hardware = {"cpu": "CPU", "xla": "TPU", "nlp": "TPU"}.get(source, named)
+        return f"measured on {hardware}" if hardware else "as the files say"
 
     def __str__(self) -> str:
         return ":".join(self.parts)
@@ -96,18 +96,14 @@ def graph_files(npz: Path, names: Sequence[str], *, where: str) -> list[GraphFil
     """Return the files of the named collections, by default all; raises `DataRootError` or `CollectionError`."""
     files = discover(npz)
     if not files:
-        raise DataRootError(
-            f"{where} has no graph files",
-            expected="npz/layout/<source>/<search>/<split>/*.npz or npz/tile/<source>/<split>/*.npz",
-            do="check what was unpacked, or pass another `data_root`",
-        )
+        expected = " or ".join(f"npz/{kind}/{levels}/*.npz" for kind, levels in _LEVELS.items())
+        do = "check what was unpacked, or pass another `data_root`"
+        raise DataRootError(f"{where} has no graph files", expected=expected, do=do)
     wanted = set(choose(names, (file.collection for file in files), where=where))
     return [file for file in files if file.collection in wanted]
 
 
-def choose(
-    names: Sequence[str], available: Iterable[Collection], *, where: str = "the data root"
-) -> list[Collection]:
+def choose(names: Sequence[str], available: Iterable[Collection], where: str = "the data root") -> list[Collection]:
     """Return the collections by name or pattern, by default all; raises `CollectionError` without a match."""
     known = {str(collection): collection for collection in sorted(set(available))}
     if not known:
@@ -145,17 +141,17 @@ def skipped_files(npz: Path) -> tuple[dict[Path, str], dict[Path, str]]:
             visible = sorted(name for name in folders if not name.startswith(".") and not name.endswith(".npz"))
             folders[:] = visible if level < _DEEPEST else []
             graphs = [file for file in files if file.lower().endswith(".npz") and not file.startswith(".")]
-            why = ""
             if level != levels.count("/") + 1:
-                why = f"expected {kind}/{levels}/*.npz"
+                reason = f"expected {kind}/{levels}/*.npz"
             elif folder.name not in SPLITS:
                 close = difflib.get_close_matches(folder.name.lower(), SPLITS, 1)
                 hint = f"rename the folder{f' to {close[0]}' if close else ''}"
-                why = f"{folder.name} is not a split ({', '.join(SPLITS)}); {hint}"
-            elif graphs := [file for file in graphs if not file.endswith(".npz")]:
-                why = "not called .npz in small letters; rename"
-            if graphs and why:
-                skipped[folder] = f"{counted(len(graphs), 'file')} not read: {why}"
+                reason = f"{folder.name} is not a split ({', '.join(SPLITS)}); {hint}"
+            else:
+                graphs = [file for file in graphs if not file.endswith(".npz")]
+                reason = "not called .npz in small letters; rename"
+            if graphs:
+                skipped[folder] = f"{counted(len(graphs), 'file')} not read: {reason}"
     return skipped, locked
 
 
@@ -225,16 +221,15 @@ def find_data_root(named: Path | None = None) -> DataRoot:
     ``XLARANK_DATA`` has no data.
     """
     if named is not None:
-        return DataRoot(named, _require(named, "`data_root`"), "named by `data_root`")
+        return _named_root(named, "`data_root`")
     if from_environment := os.environ.get(ENVIRONMENT):
-        path = Path(os.path.expanduser(from_environment))
-        return DataRoot(path, _require(path, ENVIRONMENT), f"named by {ENVIRONMENT}")
+        return _named_root(Path(os.path.expanduser(from_environment)), ENVIRONMENT)
     home = Path(os.path.expanduser(HOME))  # unlike Path.expanduser, does not fail without a home
-    for path, why in ((KAGGLE, "Kaggle's mount"), (home, f"the default place {HOME}")):
+    sample = f"the embedded sample: no `data_root`, no {ENVIRONMENT}, nothing at {KAGGLE} or {HOME}"
+    for path, why in ((KAGGLE, "Kaggle's mount"), (home, f"the default place {HOME}"), (SAMPLE, sample)):
         if npz := _tree_below(path):
             return DataRoot(path, npz, why)
-    why = f"the embedded sample: no `data_root`, no {ENVIRONMENT}, nothing at {KAGGLE} or {HOME}"
-    return DataRoot(SAMPLE, _require(SAMPLE, "the embedded sample"), why)
+    return _named_root(SAMPLE, "the embedded sample")
 
 
 def _tree_below(path: Path) -> Path | None:
@@ -245,9 +240,9 @@ def _tree_below(path: Path) -> Path | None:
     return None
 
 
-def _require(path: Path, origin: str) -> Path:
+def _named_root(path: Path, origin: str) -> DataRoot:
     if npz := _tree_below(path):
-        return npz
+        return DataRoot(path, npz, f"named by {origin}")
     what = "is not a TpuGraphs root: found no layout/ or tile/ in it"
     if not os.path.isdir(path):
         what = "is not a folder" if os.path.exists(path) else "does not exist"

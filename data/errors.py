@@ -174,12 +174,6 @@ def require_ranges(**values: Any) -> None:
             raise XlarankError(f"`{name}` is {value!r}", expected=f"a whole number from {low} to {high}")
 
 
-def thread_count(threads: int) -> int:
-    """Return the number of threads for the boosters; -1 becomes 0, all cores."""
-    require_ranges(threads=threads)
-    return max(0, int(threads))
-
-
 def require_seconds(name: str, value: float | None) -> None:
     """Raise `XlarankError` unless the value is a non-negative number or None."""
     number = isinstance(value, int | float) and not isinstance(value, bool)

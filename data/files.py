@@ -64,20 +64,19 @@ def output_target(path: Path) -> Path:
     Raises `OutputError` if it is not a regular file (a folder, device, pipe or socket), is write-protected, or its
     links form a cycle.
     """
-    why = ""
+    reason = ""
     try:
         mode = os.stat(path).st_mode
-    except OSError as error:  # a new file, or an unreadable folder, for which writing will fail
-        why = "its links go in a circle" if error.errno == errno.ELOOP else ""
-    else:
         if not stat.S_ISREG(mode):
-            why = "it is a folder, a device or a pipe"
+            reason = "it is a folder, a device or a pipe"
         # root can write to any file, but one without write bits is protected on purpose
         elif not mode & 0o222 or not os.access(path, os.W_OK):
-            why = "it is read-only"
-    if why:
+            reason = "it is read-only"
+    except OSError as error:  # a new file, or an unreadable folder, for which writing will fail
+        reason = "its links go in a circle" if error.errno == errno.ELOOP else ""
+    if reason:
         do = "name another file (- is standard output for `json`)"
-        raise OutputError(f"cannot write {path} ({why})", expected="a file that may be replaced", do=do)
+        raise OutputError(f"cannot write {path} ({reason})", expected="a file that may be replaced", do=do)
     return Path(os.path.realpath(path))
 
 
@@ -100,7 +99,10 @@ def atomic_write(path: Path) -> Iterator[Path]:
     partial = Path(name)
     try:
         yield partial
-        partial.chmod(_mode_of(target))
+        mode = new_mode(0o666)  # mkstemp makes private files
+        with suppress(OSError):  # a new file
+            mode = stat.S_IMODE(target.stat().st_mode)
+        partial.chmod(mode)
         output_target(path)  # check again: the block may have taken hours
         partial.replace(target)
     except OSError as error:
@@ -119,14 +121,6 @@ def write_parquet(partial: Path, table: pl.DataFrame, **options: Any) -> None:
     stream = io.BytesIO()
     table.write_parquet(stream, **options)
     partial.write_bytes(stream.getbuffer())
-
-
-def _mode_of(target: Path) -> int:
-    """Return the mode of the existing file, or the default for new files (mkstemp makes private ones)."""
-    try:
-        return stat.S_IMODE(target.stat().st_mode)
-    except OSError:
-        return new_mode(0o666)
 
 
 def new_mode(most: int) -> int:

@@ -17,15 +17,7 @@ from numpy.typing import NDArray
 from xlarank.data.config_table import ConfigTable, Duplicates, group_codes
 from xlarank.data.errors import GraphFileError, counted, naming
 from xlarank.data.npz import NpzReader
-from xlarank.data.schema import (
-    LAYOUT_COLUMNS,
-    LAYOUT_SLOTS,
-    MAX_RANK,
-    NODE_COLUMN,
-    NODE_COLUMNS,
-    OPCODES,
-    TILE_COLUMNS,
-)  # fmt: skip
+from xlarank.data.schema import LAYOUT_COLUMNS, LAYOUT_SLOTS, MAX_RANK, NODE_COLUMNS, OPCODES, TILE_COLUMNS
 
 Kind = Literal["layout", "tile"]
 
@@ -41,11 +33,9 @@ MAX_FEATURE = 1e18
 _MEASURED_IN = "write whole nanoseconds (milliseconds times 1,000,000, rounded to int64)"
 _MEND = "mend or remove the file"
 
-_SIZES, _DEFAULT_LAYOUT = (
-    slice(NODE_COLUMN[f"{stem}_0"], NODE_COLUMN[f"{stem}_0"] + MAX_RANK)
-    for stem in ("shape_dimensions", "layout_minor_to_major")
-)
-_CONVOLUTION = [at for name, at in NODE_COLUMN.items() if name.startswith("convolution_dim_numbers")]
+_FIRST_COLUMNS = map(NODE_COLUMNS.index, ("shape_dimensions_0", "layout_minor_to_major_0"))
+_SIZES, _DEFAULT_LAYOUT = (slice(column, column + MAX_RANK) for column in _FIRST_COLUMNS)
+_CONVOLUTION = [i for i, name in enumerate(NODE_COLUMNS) if name.startswith("convolution_dim_numbers")]
 #: Columns of ``node_feat`` that are whole numbers, and their maximum.
 _WHOLE: Final[tuple[tuple[str, Any, int | None], ...]] = (
     ("the dimensions", _SIZES, None),
@@ -222,9 +212,8 @@ def _shape(
     if header.dtype.kind not in kinds:
         expected = "integers or floats" if "f" in kinds else "integers"
         raise GraphFileError(f"{name} has type {header.dtype}", expected=expected, do=do)
-    if len(header.shape) != len(shape) or any(
-        want not in (None, have) for want, have in zip(shape, header.shape, strict=True)
-    ):
+    wanted = tuple(have if want is None else want for want, have in zip(shape, header.shape, strict=False))
+    if len(header.shape) != len(shape) or wanted != header.shape:
         want = ", ".join("any" if extent is None else str(extent) for extent in shape)
         raise GraphFileError(f"{name} has shape {header.shape}", expected=f"({want})")
     return header.shape
@@ -240,12 +229,11 @@ def _read_layout(archive: NpzReader) -> LayoutGraph:
     if (np.diff(splits) < 0).any():
         raise GraphFileError("node_splits goes down", expected="starts of computations in order")
     order = np.argsort(listed)  # features must not depend on the order in the file
-    configurable = listed[order]
-    in_order = np.array_equal(configurable, listed)
+    in_order = (np.diff(order) > 0).all()
     with closing(archive.stream("node_config_feat")) as blocks:  # or an error would leave the file open
         rows = (block if in_order else block[:, order] for block in blocks)
         table = ConfigTable.from_blocks(rows, configs=len(program["runtime"]), nodes=len(order))
-    graph = LayoutGraph(**program, splits=splits, configurable=configurable, table=table)
+    graph = LayoutGraph(**program, splits=splits, configurable=listed[order], table=table)
     _check_layouts(graph)
     return graph
 

@@ -110,8 +110,10 @@ class NpzReader:
             return
         row = math.prod(header.shape[1:])
         rows = max(1, _BLOCK_BYTES // (row * header.dtype.itemsize))
-        with closing(_ahead(self._pieces(name, rows * row))) as blocks:
-            for block in blocks:
+        with closing(self._pieces(name, rows * row)) as blocks, ThreadPoolExecutor(1, "npz-reader") as pool:
+            ready = pool.submit(next, blocks, None)
+            while (block := ready.result()) is not None:
+                ready = pool.submit(next, blocks, None)
                 yield block.reshape(-1, *header.shape[1:])
 
     def _pieces(self, name: str, most: int) -> Generator[NDArray[Any], None, None]:
@@ -178,12 +180,3 @@ def _refusing(got: str, expected: str) -> Iterator[None]:
         yield
     except _UNREADABLE as error:
         raise GraphFileError(f"{got} ({error})", expected=expected, do=_COPY_AGAIN) from error
-
-
-def _ahead(blocks: Generator[NDArray[Any], None, None]) -> Generator[NDArray[Any], None, None]:
-    """Yield the blocks while a thread prepares the next one."""
-    with closing(blocks), ThreadPoolExecutor(1, "npz-reader") as pool:
-        ready = pool.submit(next, blocks, None)
-        while (block := ready.result()) is not None:
-            ready = pool.submit(next, blocks, None)
-            yield block

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar
 
@@ -33,27 +34,14 @@ from xlarank.models.training_data import FitSettings, Task, TrainingData
 CHOICES: Final = ("all", "no_graph", "no_candidates", "alone")
 
 
-def leaves_param(layout: int, *, tile: int | None = None) -> Any:
-    return param(layout, Whole(2, MOST_LEAVES), Between(4, 48, log=True), tile=tile)
-
-
-def columns_param() -> Any:
-    """Declare the choice of columns; ranks among the few candidates of a kernel do not transfer to others."""
-    return param("all", OneOf(CHOICES), OneOf(CHOICES), tile="no_candidates")
-
-
-def init_score_param() -> Any:
-    """Declare the weight of `InitScore`."""
-    return param(0.0, Number(0), OneOf((0.0, 1.0, 2.0, 4.0)), tile=2.0, searched_for=("tile",))
-
-
-def tie_tolerance_param(default: float = 0.0) -> Any:
-    """Declare the maximum relative difference of tied costs; runs differ by 0.001 on a TPU, 0.03 on a busy CPU."""
-    return param(default, Number(0), OneOf((0.0, 0.001, 0.003, 0.01, 0.03)))
-
-
-def graph_weight_param() -> Any:
-    return param("equal", OneOf(tuple(GRAPH_WEIGHTS)), OneOf(tuple(GRAPH_WEIGHTS)))
+#: Parameters of several rankers. Ranks among the few candidates of a kernel do not transfer to other kernels.
+columns_param = partial(param, "all", OneOf(CHOICES), OneOf(CHOICES), tile="no_candidates")
+leaves_param = partial(param, check=Whole(2, MOST_LEAVES), search=Between(4, 48, log=True))
+#: Weight of `InitScore`.
+init_score_param = partial(param, 0.0, Number(0), OneOf((0.0, 1.0, 2.0, 4.0)), tile=2.0, searched_for=("tile",))
+#: Maximum relative difference of tied costs; runs differ by 0.001 on a TPU, 0.03 on a busy CPU.
+tie_tolerance_param = partial(param, check=Number(0), search=OneOf((0.0, 0.001, 0.003, 0.01, 0.03)))
+graph_weight_param = partial(param, "equal", *[OneOf(tuple(GRAPH_WEIGHTS))] * 2)
 
 
 class BoostedParams(RankerParams):
@@ -103,7 +91,7 @@ class PairLossParams(BoostedParams):
 
     init_score_weight: float = init_score_param()
     pairs: int = param(8, Whole(1), Between(2, 32, log=True))
-    tie_tolerance: float = tie_tolerance_param()
+    tie_tolerance: float = tie_tolerance_param(0.0)
     graph_weight: str = graph_weight_param()
     columns: str = columns_param()
 

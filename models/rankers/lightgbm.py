@@ -87,9 +87,8 @@ class LightGBMBooster:
         silence_lightgbm(settings.threads)
         for _ in range(settings.rounds - rounds):
             grown.update(fobj=objective)
-        if settings.grows:
-            return self.appended(grown, self.threads, self.base, (grown, objective, settings.rounds))
-        return self.appended(reread(grown), self.threads, self.base)
+        growing = (grown, objective, settings.rounds) if settings.grows else None
+        return self.appended(grown if growing else reread(grown), self.threads, self.base, growing)
 
     def first(self, trees: int | None = None) -> Self:
         """Return the first ``trees`` trees, by default all, as a warm start."""

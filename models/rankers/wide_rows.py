@@ -35,7 +35,7 @@ class LambdaRankParams(boosted.TreeParams):
     # The cost of the loss is quadratic in the group size. On 5000 configurations of a real graph, groups of 250
     # reached the tau of groups of 1000 (0.855 and 0.851 after 100 rounds) in less than half the time.
     max_group: int = param(250, Whole(2, MAX_GROUP), OneOf((30, 100, 250, 1000)))
-    tie_tolerance: float = boosted.tie_tolerance_param()
+    tie_tolerance: float = boosted.tie_tolerance_param(0.0)
 
 
 class LambdaRank(boosted.BoostedRanker[LambdaRankParams]):

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from xlarank.data import errors
-from xlarank.data.errors import ClusterError, CollectionError, ModelError, counted
+from xlarank.data.errors import ClusterError, CollectionError, ModelError, counted, require_ranges
 from xlarank.data.workspace import Workspace
 from xlarank.features.targets import target_of
 from xlarank.models.arrays import Floats
@@ -94,7 +93,7 @@ class TrainRequest:
         return ("train", "valid") if self.with_valid else ("train",)
 
     def __post_init__(self) -> None:
-        errors.require_ranges(seeds=self.seeds, rounds=self.rounds, seed=self.seed)
+        require_ranges(seeds=self.seeds, rounds=self.rounds, seed=self.seed, threads=self.threads)
         require_selection(self.select)
         if self.engine not in ("local", "dask"):
             raise ModelError(f"`engine` is {self.engine!r}", expected="local or dask")
@@ -111,7 +110,7 @@ class TrainRequest:
 @contextmanager
 def fit_settings(request: TrainRequest) -> Iterator[FitSettings]:
     """Yield the settings of all fits, connected to a cluster if requested; raises `ClusterError`."""
-    settings = FitSettings(request.rounds, request.seed, errors.thread_count(request.threads))
+    settings = FitSettings(request.rounds, request.seed, request.threads)
     if request.scheduler is None:
         yield settings
         return
@@ -185,7 +184,7 @@ def fit_seeds(job: TrainingJob, choice: Candidate, step: Callable[[str], None]) 
     """Fit a ranker for each seed on all rows."""
     data, fitted = job.training.data.whole(), []
     for number in range(job.request.seeds):
-        seed = (job.request.seed + number) % (errors.MAX_SEED + 1)
+        seed = (job.request.seed + number) % (MAX_SEED + 1)
         settings = replace(job.settings, rounds=choice.rounds, seed=seed)
         fitted.append(choice.rankers[number % len(choice.rankers)].clone().fit(data, settings).finish())
         step(f"seed {seed}, {counted(choice.rounds, 'round')}")

@@ -264,6 +264,7 @@ def test_what_is_not_understood_is_refused():
     for values in ({"rounds": -1}, {"rounds": 2.5}, rounds | {"seed": -1}, rounds | {"threads": -2}):
         with pytest.raises(ModelError, match=r"(rounds|seed|threads) is .*; expected a whole number"):
             FitSettings(**values)
+    assert [FitSettings(5, 0, n).threads for n in (-1, 0, 1)] == [0, 0, 1], "-1: all cores"
     found = Number(0)("one", np.float32(0.5)), Number()("one", -3), Whole(1)("one", np.int64(3))
     assert found == (0.5, -3.0, 3) and [*map(type, found)] == [float, float, int], "plain values for JSON"
 
