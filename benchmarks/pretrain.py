@@ -29,7 +29,7 @@ from xlarank.features.rows import GraphRows
 from xlarank.features.targets import TPU
 from xlarank.models.base import Ranker
 from xlarank.models.rankers.time_trees import TimeTrees
-from xlarank.models.trained import SHIPPED_COLLECTION, SHIPPED_FOLDERS, ModelCard, save_model
+from xlarank.models.trained import SHIPPED, SHIPPED_COLLECTION, ModelCard, save_model
 from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.validation.folds import family_folds
 from xlarank.models.validation.metrics import LAYOUTS_SET, graph_metrics
@@ -118,7 +118,7 @@ def main() -> None:
     args = parser.parse_args()
     tile = args.kind == "tile"
     card, rankers = tile_ranker(args.data_root, args.rounds, args.seeds, args.threads) if tile else time_model()
-    out = args.out or SHIPPED_FOLDERS[args.kind]
+    out = args.out or SHIPPED / args.kind
     save_model(out, card, rankers)
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     print(f"wrote {out}: {size / 1e6:.2f} MB")

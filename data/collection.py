@@ -1,4 +1,4 @@
-"""The data root and its collections, discovered from its folders.
+"""The data root, its collections, discovered from its folders.
 
 npz/layout/<source>/<search>/<split>/*.npz    ->  layout:<source>:<search>
 npz/tile/<source>/<split>/*.npz               ->  tile:<source>

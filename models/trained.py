@@ -292,9 +292,8 @@ def _version(name: str) -> str:
         return "not installed"
 
 
-SHIPPED: Final = Path(__file__).parent / "shipped"
 #: Rankers for collections without a model, made by ``python -m benchmarks.pretrain``; see ``shipped/README.md``.
-SHIPPED_FOLDERS: Final[dict[Kind, Path]] = {"layout": SHIPPED / "layout", "tile": SHIPPED / "tile"}
+SHIPPED: Final = Path(__file__).parent / "shipped"
 #: Nominal collection of the shipped layout model; it has no data.
 SHIPPED_COLLECTION: Final = "layout:tpu:any"
 
@@ -302,4 +301,4 @@ SHIPPED_COLLECTION: Final = "layout:tpu:any"
 @cache
 def pretrained_model(kind: Kind = "layout") -> TrainedModel:
     """Load the shipped model of a kind of graphs; raises `ModelError` if the installation lacks it."""
-    return replace(load_model(SHIPPED_FOLDERS[kind]), shipped=True)
+    return replace(load_model(SHIPPED / kind), shipped=True)

@@ -37,13 +37,10 @@ def family_folds(families: Sequence[str], most: int) -> list[list[int]]:
     sizes = Counter(families)
     if len(sizes) < 2:
         return []
-    folds: list[list[str]] = [[] for _ in range(min(most, len(sizes)))]
-    load = [0] * len(folds)
-    for family, size in sorted(sizes.items(), key=lambda item: (-item[1], item[0])):
-        lightest = load.index(min(load))
-        folds[lightest].append(family)
-        load[lightest] += size
-    return [[i for i, family in enumerate(families) if family in held] for held in folds]
+    folds: list[list[int]] = [[] for _ in range(min(most, len(sizes)))]
+    for held in sorted(sizes, key=lambda family: (-sizes[family], family)):
+        min(folds, key=len).extend(i for i, family in enumerate(families) if family == held)
+    return [sorted(fold) for fold in folds]
 
 
 def graph_folds(families: Sequence[str], most: int) -> list[list[int]]:
@@ -60,8 +57,7 @@ def graph_folds(families: Sequence[str], most: int) -> list[list[int]]:
     []
     """
     sizes = Counter(families)
-    related = [i for i, family in enumerate(families) if sizes[family] > 1]
-    related.sort(key=lambda i: families[i])
+    related = sorted((i for i, family in enumerate(families) if sizes[family] > 1), key=lambda i: families[i])
     return [related[start::most] for start in range(min(most, len(related)))]
 
 
@@ -77,14 +73,14 @@ def whole_folds(held: Sequence[Sequence[int]]) -> list[Fold]:
     return [Fold([*groups], [*groups]) for groups in held]
 
 
-def kind_folds(kinds: Sequence[Sequence[str]], most: int | None = None) -> list[Fold]:
+def kind_folds(kinds: Sequence[Sequence[str]], most: int) -> list[Fold]:
     """Return folds that hold out kernels together with all others possibly of their family.
 
     ``kinds`` are the possible families of each kernel; kernels with the same ones are scored together. Kernels of
     unknown family, and folds without training data, are omitted. Until at most ``most`` folds are left, the two
     that hold out the fewest graphs together are merged.
 
-    >>> kind_folds([["dot"], ["reduce"], ["dot", "dot transposed"], ["dot transposed"]])
+    >>> kind_folds([["dot"], ["reduce"], ["dot", "dot transposed"], ["dot transposed"]], most=10)
     [Fold(scored=[0], held=[0, 2]), Fold(scored=[2], held=[0, 2, 3]), \
 Fold(scored=[3], held=[2, 3]), Fold(scored=[1], held=[1])]
     >>> kind_folds([["dot"], ["reduce"], ["slice"]], most=2)
@@ -96,19 +92,13 @@ Fold(scored=[3], held=[2, 3]), Fold(scored=[1], held=[1])]
         held = [i for i, possible in enumerate(kinds) if set(possible) & set(together)]
         if len(held) < len(kinds):
             folds.append(Fold(scored, held))
-    return folds if most is None else _merged(folds, most, len(kinds))
-
-
-def _merged(folds: list[Fold], most: int, graphs: int) -> list[Fold]:
-    merged = [(set(fold.scored), set(fold.held)) for fold in folds]
-    while len(merged) > most:
-        pairs = combinations(range(len(merged)), 2)
-        held, a, b = min((len(merged[a][1] | merged[b][1]), a, b) for a, b in pairs)
-        if held == graphs:
+    while len(folds) > most:
+        pairs = combinations(range(len(folds)), 2)
+        count, a, b = min((len({*folds[a].held, *folds[b].held}), a, b) for a, b in pairs)
+        if count == len(kinds):
             break
-        scored, out = merged.pop(b)
-        merged[a] = (merged[a][0] | scored, merged[a][1] | out)
-    return [Fold(sorted(scored), sorted(out)) for scored, out in merged]
+        folds[a] = Fold(*(sorted({*first, *second}) for first, second in zip(folds[a], folds.pop(b), strict=True)))
+    return folds
 
 
 @dataclass(frozen=True)

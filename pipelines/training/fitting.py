@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from xlarank.data.errors import ClusterError, CollectionError, ModelError, counted, require_ranges
+from xlarank.data.errors import MAX_SEED, ClusterError, CollectionError, ModelError, counted, require_ranges
 from xlarank.data.workspace import Workspace
 from xlarank.features.targets import target_of
 from xlarank.models.arrays import Floats
