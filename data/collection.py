@@ -12,12 +12,8 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Final
-
-import numpy as np
-from numpy.typing import NDArray
 
 from xlarank.data.errors import CollectionError, DataRootError, GraphFileError, counted, did_you_mean
 from xlarank.data.family import program_family
@@ -166,11 +162,6 @@ class CollectionSize:
     collection: Collection
     graphs: Mapping[str, Sequence[GraphCounts]]
     families: int
-
-    @cached_property
-    def table(self) -> dict[str, NDArray[np.int64]]:
-        """Split -> ``(graphs, 3)``: configurations, nodes, configurable nodes of each graph."""
-        return {split: np.array(graphs, np.int64).reshape(-1, 3) for split, graphs in self.graphs.items()}
 
     def rows(self, split: str, most: int = 0) -> int:
         """Return the number of configurations of a split, at most ``most`` of each graph (0: all)."""

@@ -49,7 +49,7 @@ class ArrayHeader:
 
 
 class NpzReader:
-    """An open npz archive.
+    """An open npz archive with the arrays ``names``.
 
     Raises `GraphFileError` unless it is a valid archive of plain arrays. Messages after opening omit the file name,
     which `xlarank.data.errors.naming` adds.
@@ -70,17 +70,13 @@ class NpzReader:
         self._headers: dict[str, ArrayHeader] = {}
         arrays = (info for info in self._zip.infolist() if info.filename.endswith(".npy"))
         self._members = {info.filename.removesuffix(".npy"): info for info in arrays}
+        self.names = frozenset(self._members)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._zip.close()
-
-    @property
-    def names(self) -> frozenset[str]:
-        """Names of the arrays in the archive."""
-        return frozenset(self._members)
 
     def header(self, name: str) -> ArrayHeader:
         """Return the validated header of one array without reading the array."""

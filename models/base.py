@@ -27,8 +27,8 @@ P = TypeVar("P", bound=RankerParams)
 class Ranker(ABC, Generic[P]):
     """Model fitted to query groups; a lower score means a faster configuration.
 
-    Each call of `predict` or `staged` takes the rows of one graph: a score may depend on a row's rank among them.
-    Scores are deterministic given the data, parameters and seed.
+    Each call of `predict` or `staged` takes the rows of one graph, and their instances, if any: a score may depend
+    on a row's rank among them. Scores are deterministic given the data, parameters and seed.
 
     Attributes:
         row_by_row: whether a score depends on its row alone, not on other rows of the graph or on instances.
@@ -82,11 +82,8 @@ class Ranker(ABC, Generic[P]):
         matched by name; extra columns are ignored.
         """
         self._require_fitted()
-        raise ModelError(
-            f"{self.name} cannot be fine-tuned",
-            expected="trees of LightGBM, or an ensemble of them",
-            do="fine-tune another model, or train with `also_from`",
-        )
+        got, do = f"{self.name} cannot be fine-tuned", "fine-tune another model, or train with `also_from`"
+        raise ModelError(got, expected="trees of LightGBM, or an ensemble of them", do=do)
 
     @abstractmethod
     def fit(self, data: TrainingData, settings: FitSettings) -> Self:
@@ -102,10 +99,7 @@ class Ranker(ABC, Generic[P]):
 
     @abstractmethod
     def predict(self, rows: Matrix, columns: list[str], instances: LazyInstances | None = None) -> Floats:
-        """Return scores, ``(rows,)``, of one graph's rows; raises `ModelError` for columns other than in `fit`.
-
-        ``instances`` belong to the same configurations; most rankers ignore them.
-        """
+        """Return scores, ``(rows,)``, of one graph's rows; raises `ModelError` for columns other than in `fit`."""
 
     @abstractmethod
     def staged(self, rows: Matrix, every: int, instances: LazyInstances | None = None) -> Iterator[Floats]:

@@ -89,12 +89,12 @@ def graph_weights(indptr: Integers, how: str) -> Floats:
     return np.asarray(total / total.mean())
 
 
-def row_weights(indptr: Integers, how: str, factor: Floats) -> Floats:
-    """Return weights of rows, ``(rows,)``, equal within a graph, for a loss that sums over rows.
+def row_weights(indptr: Integers, how: str, factor: Floats | None = None) -> Floats:
+    """Return weights of rows, ``(rows,)``, equal within a graph and 1 on average, for a loss that sums over rows.
 
-    They are 1 on average, times the ``factor`` of each graph, ``(graphs,)``.
+    ``factor`` ``(graphs,)`` then multiplies the weights of each graph.
 
-    >>> row_weights(np.array([0, 1, 4]), "equal", np.ones(2)).round(3).tolist()
+    >>> row_weights(np.array([0, 1, 4]), "equal").round(3).tolist()
     [2.0, 0.667, 0.667, 0.667]
     >>> row_weights(np.array([0, 1, 4]), "rows", np.array([1.0, 0.5])).tolist()
     [1.0, 0.5, 0.5, 0.5]
@@ -102,7 +102,7 @@ def row_weights(indptr: Integers, how: str, factor: Floats) -> Floats:
     sizes = np.diff(indptr).astype(np.float64)
     total = sizes ** GRAPH_WEIGHTS[how]
     weights: Floats = np.repeat(total / sizes, np.diff(indptr)) * (sizes.sum() / total.sum())
-    return weights * np.repeat(factor, np.diff(indptr))
+    return weights if factor is None else weights * np.repeat(factor, np.diff(indptr))
 
 
 #: Minimum hessian of a row of weight 1: without it a Newton step would divide by zero if all pairs are ties.

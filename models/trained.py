@@ -144,11 +144,9 @@ class TrainedModel:
         code_hash = manifest.recipe.code_hash if manifest else settings.code_hash(card.kind)
         require_columns(columns, card.columns)
         if code_hash != card.recipe.code_hash:
+            got = f"the rows were computed by version {code_hash} of the feature code"
             expected = f"{card.recipe.code_hash}, which the model of {card.collection} was trained on"
-            do = "run build-features, then train again"
-            raise ModelError(
-                f"the rows were computed by version {code_hash} of the feature code", expected=expected, do=do
-            )
+            raise ModelError(got, expected=expected, do="run build-features, then train again")
 
     def select(self, rows: GraphRows) -> GraphRows:
         """Return rows with only the model's columns; raises `ModelError` if any is missing."""
@@ -165,9 +163,8 @@ class TrainedModel:
         if not np.isfinite(scores).all():
             got = f"the model of {self.card.collection} returned scores that are not finite"
             raise ModelError(got, do="train again, or use a model from somebody you trust")
-        fallback = self.card.fallback
-        unseen = unseen_kinds(graph, self.card.kinds) if fallback else ()
-        if fallback is None or not fallback.weight or not unseen or fallback.places(graph) is None:
+        fallback, unseen = self.card.fallback, unseen_kinds(graph, self.card.kinds)
+        if not (fallback and fallback.weight and unseen) or fallback.places(graph) is None:
             return Scores(scores)
         note = f"unseen kernel family ({' or '.join(unseen)}): {fallback}, the rest on the model"
         return Scores(np.stack([fallback.blend(graph, seed_scores) for seed_scores in scores]), note)

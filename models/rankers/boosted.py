@@ -103,11 +103,10 @@ def chosen_columns(columns: list[str], choice: str, target: Target | None = None
     [2]
     """
     omitted: set[str] = {*foreign_columns(target)}
+    no_graph, no_candidates = (choice in (name, "alone") for name in ("no_graph", "no_candidates"))
     for block in [*every_block("layout"), *every_block("tile")]:
         constant = block.scope is Scope.GRAPH or isinstance(block, InstanceGraph)
-        if (constant and choice in ("no_graph", "alone")) or (
-            block.transductive and choice in ("no_candidates", "alone")
-        ):
+        if (constant and no_graph) or (block.transductive and no_candidates):
             omitted.update(block.columns)
     return np.array([i for i, name in enumerate(columns) if name not in omitted], np.intp)
 
@@ -137,8 +136,8 @@ class InitScore:
 
     def of_all(self, data: TrainingData) -> Floats:
         """Return the `relevance` of all training rows, ``(rows,)``, copying only the columns needed."""
-        used = np.sort(np.array(self.columns, np.intp))
-        return np.asarray(-self.weight * data.matrix(used).astype(np.float64).sum(axis=1))
+        rows = data.matrix(np.sort(np.array(self.columns, np.intp)))
+        return np.asarray(-self.weight * rows.astype(np.float64).sum(axis=1))
 
 
 def centred(values: Floats, data: TrainingData) -> Floats:
@@ -258,10 +257,8 @@ class BoostedRanker(Ranker[B]):
         parts, total = self._booster.contributions(values), self._booster.relevance(values)
         error = float(np.abs(parts.sum(axis=1) - total).max(initial=0.0))
         if not error <= 1e-3 * float(np.abs(total).max(initial=1.0)):  # XGBoost computes in float32
-            raise ModelError(
-                f"the trees of {self.name} are too deep for their contributions (off by {error:.3g})",
-                do="train with fewer leaves; rank works with it as it is",
-            )
+            got = f"the trees of {self.name} are too deep for their contributions (off by {error:.3g})"
+            raise ModelError(got, do="train with fewer leaves; rank works with it as it is")
         contributions = np.zeros(rows.shape)
         contributions[:, self._used] = -parts[:, :-1]
         if init := self._init_score:

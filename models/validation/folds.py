@@ -230,11 +230,7 @@ class FoldPlan:
         return f"{len(self.folds)} folds by {self.by}"
 
     def curves(
-        self,
-        data: TrainingData,
-        ranker: Ranker[Any],
-        settings: FitSettings,
-        step: Callable[[Fold], None] = lambda fold: None,
+        self, data: TrainingData, ranker: Ranker[Any], settings: FitSettings, step: Callable[[Fold], object]
     ) -> Curves:
         """Return the out-of-fold curves of the scored graphs, in the order of the data; call ``step`` per fold."""
         fallback, parts = Fallback() if self.by == KIND else None, []
@@ -335,9 +331,8 @@ def climb(
 
     def run(clone: tuple[Fold, Ranker[Any]], settings: FitSettings) -> Curves:
         fold, ranker = clone
-        rest = data.without(fold.held)
-        fitted = ranker.grow(rest, settings) if ranker.columns else ranker.fit(rest, settings)
-        return _evaluated(data, fold.scored, fitted, settings.rounds)
+        grow = ranker.grow if ranker.columns else ranker.fit
+        return _evaluated(data, fold.scored, grow(data.without(fold.held), settings), settings.rounds)
 
     clones = [(fold, ranker.clone()) for fold in folds]
     for rounds in rungs:

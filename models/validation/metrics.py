@@ -45,8 +45,8 @@ LAYOUTS_SET: Final = "change__nodes_set__share"
 def kendall_tau(score: Floats, cost: Floats) -> float:
     """Return the expected Kendall's tau between two ``(configs,)`` arrays if tied scores are ordered at random.
 
-    Computed as S / sqrt(n0 (n0 - n2)) in the notation of `PairCounts`; 0 if either array is constant. Tau-b
-    divides by fewer pairs if scores tie, which flatters coarse scores.
+    Computed as S / sqrt(n0 (n0 - n2)): S is concordant minus discordant pairs, n0 all pairs and n0 - n2 those with
+    different costs. 0 if an array is constant. Tau-b divides by fewer pairs if scores tie, which flatters them.
 
     >>> kendall_tau(np.array([1.0, 2.0, 3.0]), np.array([10.0, 20.0, 30.0]))
     1.0
@@ -56,49 +56,31 @@ def kendall_tau(score: Floats, cost: Floats) -> float:
     return pair_counts(score, cost).tau
 
 
-class PairCounts(NamedTuple):
-    """Counts of the pairs of a graph's configurations.
+class PairMetrics(NamedTuple):
+    """`kendall_tau`, share of concordant pairs among those with different costs (tied scores: half), and tau-b."""
 
-    Attributes:
-        surplus: S, concordant minus discordant pairs.
-        pairs: n0, all pairs.
-        scores, costs: n0 - n1 and n0 - n2, pairs with different scores and with different costs.
-    """
-
-    surplus: float
-    pairs: float
-    scores: float
-    costs: float
-
-    @property
-    def tau(self) -> float:
-        return self.surplus / math.sqrt(self.pairs * self.costs) if self.scores and self.costs else 0.0
-
-    @property
-    def tau_b(self) -> float:
-        return self.surplus / math.sqrt(self.scores * self.costs) if self.scores and self.costs else 0.0
-
-    @property
-    def accuracy(self) -> float:
-        """Share of concordant pairs among those with different costs; tied scores count half."""
-        return (1 + self.surplus / self.costs) / 2 if self.costs else 0.5
+    tau: float = 0.0
+    accuracy: float = 0.5
+    tau_b: float = 0.0
 
 
-def pair_counts(score: Floats, cost: Floats) -> PairCounts:
+def pair_counts(score: Floats, cost: Floats) -> PairMetrics:
     """Compare two ``(configs,)`` arrays pair by pair."""
     pairs = len(cost) * (len(cost) - 1) / 2
     scores, costs = pairs - _tied_pairs(score), pairs - _tied_pairs(cost)
-    surplus = 0.0
-    if scores and costs and len(cost) > _FEW:
+    if not (scores and costs):
+        return PairMetrics()
+    if len(cost) > _FEW:
         from scipy.stats import kendalltau  # slow to import
 
-        tau_b = kendalltau(score, cost, variant="b", method="asymptotic").statistic  # the exact p-value is slow
-        surplus = float(tau_b) * math.sqrt(scores * costs)
-    elif scores and costs:
+        by_scipy = kendalltau(score, cost, variant="b", method="asymptotic")  # the exact p-value is slow
+        surplus = float(by_scipy.statistic) * math.sqrt(scores * costs)
+    else:
         above = score[:, None] > score
         concordant = np.count_nonzero(above & (cost[:, None] > cost))
         surplus = float(concordant - np.count_nonzero(above & (cost[:, None] < cost)))
-    return PairCounts(surplus, pairs, scores, costs)
+    tau, tau_b = (surplus / math.sqrt(compared * costs) for compared in (pairs, scores))
+    return PairMetrics(tau, (1 + surplus / costs) / 2, tau_b)
 
 
 def _tied_pairs(values: Floats) -> float:
@@ -141,9 +123,10 @@ def graph_metrics(kind: Kind, score: Floats, cost: Floats, group: Integers | Non
     """
     known = np.isfinite(cost)
     score, cost, group = score[known], cost[known], None if group is None else group[known]
-    counts, (first, fifth) = pair_counts(score, cost), (slowdown_at(k, score, cost, group) for k in (1, 5))
-    kaggle = counts.tau if kind == "layout" else 1 - fifth
-    return dict(zip(METRICS, (counts.tau, counts.accuracy, first, fifth, kaggle, counts.tau_b), strict=True))
+    tau, accuracy, tau_b = pair_counts(score, cost)
+    first, fifth = (slowdown_at(k, score, cost, group) for k in (1, 5))
+    kaggle = tau if kind == "layout" else 1 - fifth
+    return dict(zip(METRICS, (tau, accuracy, first, fifth, kaggle, tau_b), strict=True))
 
 
 def summarise(per_graph: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, Any]]:
@@ -176,8 +159,7 @@ def compiler_cost(kind: Kind, rows: GraphRows) -> float | None:
         return 1.0 if (rows.normalizer > 1).all() else None
     if LAYOUTS_SET not in rows.columns:
         return None
-    nothing_set = np.flatnonzero(rows.matrix(used=np.array([rows.columns.index(LAYOUTS_SET)]))[:, 0] == 0)
-    cost = rows.row_cost[nothing_set]
+    cost = rows.row_cost[rows.matrix(used=np.array([rows.columns.index(LAYOUTS_SET)]))[:, 0] == 0]
     return float(cost[0]) if len(cost) and np.isfinite(cost[0]) else None
 
 
@@ -226,13 +208,12 @@ def paired_difference(
     [0.2, 0.1]
     """
     both = np.array([[challenger[graph], score] for graph, score in incumbent.items()])
-    graphs, whole = len(both), objective_value(both, how)
-    if graphs == 1:
-        return float(whole[0] - whole[1]), float("inf")
-    without = np.array([objective_value(np.delete(both, graph, axis=0), how) for graph in range(graphs)])
-    added = graphs * whole - (graphs - 1) * without  # (graphs, 2) pseudo-values
-    error = (added[:, 0] - added[:, 1]).std(ddof=1) / np.sqrt(graphs)
-    return float(whole[0] - whole[1]), float(error)
+    graphs, total, error = len(both), objective_value(both, how), float("inf")
+    if graphs > 1:
+        without = np.array([objective_value(np.delete(both, graph, axis=0), how) for graph in range(graphs)])
+        added = graphs * total - (graphs - 1) * without  # (graphs, 2) pseudo-values
+        error = float((added[:, 0] - added[:, 1]).std(ddof=1) / np.sqrt(graphs))
+    return float(total[0] - total[1]), error
 
 
 def difference(

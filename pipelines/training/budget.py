@@ -119,7 +119,8 @@ def plan_collection(size: CollectionSize, settings: RunSettings, collections: in
     """Limit the rows of a collection to the memory and to an equal share of the time of all ``collections``."""
     cost = _COSTS[size.collection.kind]
     usable = 1e9 * settings.ram_gb * _MEMORY_SHARE - _PROCESS
-    configs, _, configurable = np.concatenate([*size.table.values()]).T
+    counts = [graph for graphs in size.graphs.values() for graph in graphs]
+    configs, _, configurable = np.array(counts, np.int64).reshape(-1, 3).T
     largest = _PROCESS + (configs * (cost.config_bytes + cost.choice_bytes * configurable)).max(initial=0.0)
     jobs = max(1, min(settings.jobs or settings.cores, int(usable / largest)))
     row_bytes = cost.row_bytes + min(settings.cores, max(1, size.families)) * cost.fold_bytes

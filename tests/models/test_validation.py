@@ -139,7 +139,7 @@ def test_tiles_go_by_kind_where_there_are_two_and_layouts_by_family(monkeypatch)
         return Curves([25], {data.names[group]: [{"score": plan.folds.index(fold)}] for group in fold.scored})
 
     monkeypatch.setattr(folds, "validate_fold", numbered)
-    found = plan.curves(training, SPY, FitSettings(25)).metrics
+    found = plan.curves(training, SPY, FitSettings(25), id).metrics
     own = {fold.scored[0]: number for number, fold in enumerate(plan.folds)}
     assert found == {training.names[group]: [{"score": own[group]}] for group in range(4)}, "held out, not scored"
 
@@ -181,7 +181,7 @@ def test_folds_come_in_order_and_stop_with_the_caller(monkeypatch):
     """Two boosting libraries at work at once is what this project does without: who is left is waited for."""
     monkeypatch.setattr(Spy, "fits", [])
     plan = FoldPlan.of_families(family_folds(TRAINING.families, 4))
-    found = plan.curves(TRAINING, SPY, FitSettings(30, 5, 2)).metrics
+    found = plan.curves(TRAINING, SPY, FitSettings(30, 5, 2), id).metrics
     assert [settings for _, settings in Spy.fits] == [FitSettings(30, 5, 1)] * 4
     assert [*found] == TRAINING.names
     for fold in plan.folds:
@@ -254,7 +254,7 @@ def test_the_last_rung_is_a_full_validation_to_the_last_bit(ranker):
     data, plan = replace(RUNGS, also=OTHERS), FoldPlan.of_families(family_folds(RUNGS.families, 3))
     made, settings = ranker({"learning_rate": 0.1, "min_data_in_leaf": 5}, kind="layout"), FitSettings(60, 3, 1)
     first, _, last = folds.climb(folds.rungs_of(60), data, plan.folds, made, settings)
-    assert last == plan.curves(data, made, settings)
+    assert last == plan.curves(data, made, settings, id)
     assert (first.rounds, last.rounds) == ([10], [25, 50, 60])
     held_out = [Fold([0, 1], [0, 1, 2]), Fold([2, 3], [2, 3])]
     (found,) = folds.climb([10], data, held_out, made, FitSettings(10, 0, 1))

@@ -16,7 +16,7 @@ from xlarank.features.block import Tier
 from xlarank.features.layout.change import InnerChange
 from xlarank.features.layout.padding import Padding
 from xlarank.features.recipe import FeatureSettings
-from xlarank.models.rankers.wide_rows import LambdaRank
+from xlarank.models.rankers.wide_rows import LambdaRank, RankNet
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.folds import Fold, FoldPlan, validate_fold
 from xlarank.models.validation.metrics import METRICS, graph_metrics, kendall_tau, summarise
@@ -257,11 +257,36 @@ def test_the_graphs_are_those_that_the_model_learned_from(tree, built):
 def test_a_ranker_by_name_needs_no_model_and_is_scored_at_its_best_number_of_rounds(built):
     found = held_out(built, model="lambdarank", rounds=110, collections=[TILE])
     data = read_training_set(Workspace(built), Collection.parse(TILE)).data
-    curves = FoldPlan.of(data).curves(data, LambdaRank(kind="tile"), FitSettings(110, threads=1))
+    curves = FoldPlan.of(data).curves(data, LambdaRank(kind="tile"), FitSettings(110, threads=1), id)
     stage = curves.best_stage()
     assert stage < len(curves.rounds) - 1 and found.report[TILE] == summarise(curves.at(stage))
     rounds = f"{curves.rounds[stage]} rounds, the best on these folds"
     assert found.notes == [f"{TILE}: lambdarank with default parameters, {rounds}"]
+
+
+@pytest.mark.slow
+def test_rankers_by_name_need_no_model_and_are_compared_on_the_same_graphs(built, fits):
+    names, layouts, fit = ("ranknet", "lambdarank"), {"collections": [LAYOUT]}, FitSettings(25, threads=1)
+    alone = {name: held_out(built, model=name, rounds=25, **layouts) for name in names}
+    data = read_training_set(Workspace(built), Collection.parse(LAYOUT)).data
+    plan = FoldPlan.of(data)
+    assert len(fits) == 2 * len(plan.folds)
+    curves = plan.curves(data, RankNet(kind="layout"), fit, id)
+    assert alone["ranknet"].report[LAYOUT] == summarise(curves.at(curves.best_stage()))
+    assert alone["ranknet"].notes[0].startswith(f"{LAYOUT}: ranknet with default parameters, ")
+    assert not (built / "models").exists()
+
+    found = cross_validate(Workspace(built), [*names, "ranknet"], fit=fit, **layouts)
+    comparison = found.comparison[LAYOUT]
+    gap = comparison["lambdarank"]["slowdown@1"]["difference"]
+    for metrics in comparison.values():
+        for values in metrics.values():
+            values.pop("difference", None)
+    assert comparison == {name: ranker.report[LAYOUT] for name, ranker in alone.items()}
+    means = [ranker.report[LAYOUT]["slowdown@1"]["mean"] for ranker in alone.values()]
+    assert gap["mean"] == pytest.approx(means[1] - means[0]) and gap["low"] <= gap["mean"] <= gap["high"]
+    assert found.graphs == "out of fold, unseen families"
+    assert found.notes == [*alone["ranknet"].notes, *alone["lambdarank"].notes]
 
 
 @pytest.mark.slow
