@@ -136,15 +136,12 @@ def write_json(path: Path, value: Any) -> None:
         partial.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
 
-def sweep_partial(folder: Path) -> list[Path]:
-    """Remove temporary files below ``folder`` older than a day, if possible, and return their paths."""
-    removed = []
+def sweep_partial(folder: Path) -> None:
+    """Remove temporary files below ``folder`` older than a day, if possible."""
     for path in sorted(folder.rglob(f"{_PARTIAL}*")):
         with suppress(OSError):
             if path.is_file() and time.time() - path.lstat().st_mtime > _ABANDONED:
                 path.unlink()
-                removed.append(path)
-    return removed
 
 
 def from_json(kind: type[T], value: Any, where: str = "it") -> T:

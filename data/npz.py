@@ -148,8 +148,8 @@ class NpzReader:
                 raise ValueError(f"npy format version {version}")
             shape, fortran, dtype = _HEADER_READERS[version](stream)
         except Exception as error:  # numpy's parser may raise any error on hostile text
-            why = (str(error) or repr(error)).splitlines()[0][:200]
-            got = f"array {name} has an unreadable header ({why})"
+            reason = (str(error) or repr(error)).splitlines()[0][:200]
+            got = f"array {name} has an unreadable header ({reason})"
             raise GraphFileError(got, expected="a plain npy array", do=_SAVE_AGAIN) from error
         if dtype.hasobject:
             expected = "plain numbers (pickles can run code, so they are never opened)"

@@ -52,17 +52,15 @@ class LightGBMBooster:
     @classmethod
     def fit(cls, task: Task, used: Indices, settings: FitSettings, base: Self | None = None) -> Self:
         """Grow a tree per round on the columns ``used``, ascending, and append them to the trees of ``base``."""
-        params, growing = task.params, None
         if settings.cluster is not None:
-            grown = settings.cluster.grow(task, used, settings.rounds)
-        else:
-            train = bin_rows(task, used, settings.threads)
-            objective: Objective | None = params["objective"] if callable(params["objective"]) else None
-            # If no column can be split, LightGBM refuses custom objectives; built-in ones grow empty stumps.
-            if objective and not can_split(train):
-                params, objective = params | {"objective": "regression", "boost_from_average": False}, None
-            grown = train_booster(params, train, settings)
-            growing = (grown, objective, settings.rounds) if settings.grows else None
+            return cls.appended(settings.cluster.grow(task, used, settings.rounds), settings.threads, base)
+        params, train = task.params, bin_rows(task, used, settings.threads)
+        objective: Objective | None = params["objective"] if callable(params["objective"]) else None
+        # If no column can be split, LightGBM refuses custom objectives; built-in ones grow empty stumps.
+        if objective and not can_split(train):
+            params, objective = params | {"objective": "regression", "boost_from_average": False}, None
+        grown = train_booster(params, train, settings)
+        growing = (grown, objective, settings.rounds) if settings.grows else None
         return cls.appended(grown, settings.threads, base, growing)
 
     @classmethod

@@ -89,9 +89,10 @@ def test_only_what_was_left_behind_long_ago_is_swept(tmp_path: Path) -> None:
         os.utime(tmp_path / name, (time.time() - 24 * 3600 + (60 if name in young else -60),) * 2)
     (tmp_path / ".partial-folder").mkdir()
     os.utime(tmp_path / ".partial-folder", (0, 0))
-    assert {str(path.relative_to(tmp_path)) for path in sweep_partial(tmp_path)} == old
+    sweep_partial(tmp_path)
     assert all((tmp_path / name).exists() == (name not in old) for name in (*old, *young, "deep/result.json"))
-    assert sweep_partial(tmp_path / "not there") == []
+    assert (tmp_path / ".partial-folder").exists()
+    sweep_partial(tmp_path / "not there")
 
 
 @POSIX
