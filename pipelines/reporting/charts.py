@@ -52,8 +52,8 @@ _FASTER, _SLOWER, _CLASH = _LEGEND.values()
 #: Maximum number of nodes in total and, outside the segment, per row; maximum distance from the segment in edges.
 _MOST_NODES, _MOST_ABREAST, _REACH = 18, 5, 2
 _SWEEPS, _CHARACTERS = 4, 22
-#: Distance of nodes and of rows in inches, and height of a node.
-_COLUMN, _ROW, _HIGH = 1.7, 0.8, 0.42
+#: Distances of nodes and of rows in inches, and the width and height of a node.
+_COLUMN, _ROW, _WIDE, _HIGH = 1.8, 0.9, 1.5, 0.48
 #: Style of a stand-alone picture.
 _ALONE: Final = (
     "<style>svg{color:#1f2d3d;background:#fff;--page:#fff;--soft:#5c6a79}@media (prefers-color-scheme:dark)"
@@ -234,19 +234,26 @@ def _draw_edges(axes: Axes, graph: LayoutGraph, explanation: Explanation, centre
         bend, aside = (y2 - y1) / 2, (right - (x1 + x2) / 2) / 0.75 if y2 - y1 > _ROW else 0.0
         curve = Path([(x1, y1), (x1 + aside, y1 + bend), (x2 + aside, y2 - bend), (x2, y2)], [1, 4, 4, 4])
         axes.add_patch(PathPatch(curve, fill=False, edgecolor=colour))
-        axes.text((x1 + x2) / 2 + 0.75 * aside, (y1 + y2) / 2, text, fontsize=6, ha="center", va="center",
-                  color=colour, bbox={"facecolor": PAGE, "edgecolor": "none", "pad": 1})  # fmt: skip
+        # labels near the producer: those of one consumer's operands would overlap
+        share, down = (0.5, 0.5) if aside else (0.2, 0.33)
+        axes.text(x1 + (x2 - x1) * share + 0.75 * aside, y1 + (y2 - y1) * down, text, fontsize=6, ha="center",
+                  va="center", color=colour, bbox={"facecolor": PAGE, "edgecolor": "none", "pad": 0.5})  # fmt: skip
 
 
 def _draw_nodes(axes: Axes, graph: LayoutGraph, explanation: Explanation, centres: Places) -> None:
+    from matplotlib.patches import FancyBboxPatch
+
     values = {part.node: part.value for part in explanation.nodes}
     largest = max(abs(value) for value in values.values())
     for node, (x, y) in centres.items():
         value, (opcode, shape) = values.get(node, 0.0), describe_node(graph, node)
         name = explanation.names[node].name if explanation.names else f"{opcode} {node}"
         lines = [name, shape, *([f"{value:+.3f}"] if value else [])]
-        face = (_FASTER if value < 0 else _SLOWER, 0.15 + 0.7 * abs(value) / largest) if value else PAGE
+        shade = (_FASTER if value < 0 else _SLOWER, 0.15 + 0.7 * abs(value) / largest) if value else "none"
         border = {"linewidth": 1.2} if node in graph.configurable else {"linewidth": 0.5, "linestyle": "--"}
-        box = {"boxstyle": "round", "facecolor": face, "edgecolor": INK, **border}
+        for face, edge in ((PAGE, "none"), (shade, INK)):  # shades are translucent: edges must not show through
+            box = FancyBboxPatch((x - _WIDE / 2, y - _HIGH / 2), _WIDE, _HIGH, "round,pad=0,rounding_size=0.06",
+                                 facecolor=face, edgecolor=edge, **border)  # fmt: skip
+            axes.add_patch(box)
         text = "\n".join(short(line, _CHARACTERS) for line in lines)
-        axes.text(x, y, text, fontsize=7, ha="center", va="center", parse_math=False, bbox=box)
+        axes.text(x, y, text, fontsize=7, ha="center", va="center", color=INK, parse_math=False)
