@@ -8,8 +8,9 @@ from __future__ import annotations
 import io
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final, ParamSpec
 
 import networkx as nx
 import numpy as np
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Floats = NDArray[np.float64]
+P = ParamSpec("P")
 Places = Mapping[int, tuple[float, float]]
 
 INK, SOFT, LINE, PAGE = "#010203", "#040506", "#070809", "#0a0b0c"
@@ -70,21 +72,32 @@ def short(name: str, most: int = 26) -> str:
     return name if len(name) <= most else f"{name[: most // 2]}…{name[len(name) - most // 2 + 1 :]}"
 
 
-def new_axes(width: float, height: float) -> Axes:
+def _styled(draw: Callable[P, str]) -> Callable[P, str]:
+    """Apply `_STYLE` to all that a function draws."""
+
+    @wraps(draw)
+    def styled(*args: P.args, **kwargs: P.kwargs) -> str:
+        import matplotlib as mpl  # slow
+
+        with mpl.rc_context(_STYLE):
+            return draw(*args, **kwargs)
+
+    return styled
+
+
+def _new_axes(width: float, height: float) -> Axes:
     """Return the axes of a new figure of this size in inches."""
-    import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(width, height), layout="constrained")
-        engine: Any = figure.get_layout_engine()
-        engine.set(w_pad=0.1, h_pad=0.1)  # the reader's font may be larger than the one that was measured with
-        axes = figure.subplots()
-        axes.grid(visible=True, linewidth=0.6)
+    figure = Figure(figsize=(width, height), layout="constrained")
+    engine: Any = figure.get_layout_engine()
+    engine.set(w_pad=0.1, h_pad=0.1)  # the reader's font may be larger than the one that was measured with
+    axes = figure.subplots()
+    axes.grid(visible=True, linewidth=0.6)
     return axes
 
 
-def to_svg(axes: Axes, name: str) -> str:
+def _to_svg(axes: Axes, name: str) -> str:
     """Return the figure as an element of a page; ``name`` makes its ids unique."""
     import matplotlib as mpl
 
@@ -112,10 +125,11 @@ def in_fixed_colours(svg: str) -> str:
     return svg.replace('style="', 'style="background:#ffffff;', 1)
 
 
+@_styled
 def scores_chart(name: str, graphs: Sequence[str], values: Mapping[str, Floats], label: str) -> str:
     """Draw a line for each graph with a mark for each ranking; the model is the first of ``values``."""
     order = np.argsort(next(iter(values.values())))[-_MOST_NAMES:]
-    axes = new_axes(5.2, max(1.9, 0.9 + 0.2 * len(order)))
+    axes = _new_axes(5.2, 0.9 + 0.2 * max(5, len(order)) + 0.1 * len(values))  # half of the legend in each column
     for number, (ranking, column) in reversed([*enumerate(values.items())]):
         marker, colour = _MARKERS[number % len(_MARKERS)], _SERIES[number % len(_SERIES)]
         size, alpha = (4, 0.75) if number else (6, 1.0)
@@ -124,27 +138,29 @@ def scores_chart(name: str, graphs: Sequence[str], values: Mapping[str, Floats],
     axes.set(ylim=(-0.8, len(order) - 0.2), xlabel=label)
     handles, _ = axes.get_legend_handles_labels()
     axes.figure.legend(handles=handles[::-1], loc="outside upper left", ncols=2, frameon=False, labelcolor=INK)
-    return to_svg(axes, name)
+    return _to_svg(axes, name)
 
 
+@_styled
 def ranks_chart(name: str, title: str, predicted: Floats, measured: Floats) -> str:
     """Draw predicted ranks against ranks by label (0 to 1, 0 is the fastest)."""
-    axes = new_axes(2.7, 2.9)
+    axes = _new_axes(2.7, 2.9)
     step = max(1, len(predicted) // _MOST_POINTS)
     axes.plot([0, 1], [0, 1], color=SOFT, linewidth=0.8)
     axes.plot(measured[::step], predicted[::step], "o", markersize=3, color=BLUE, alpha=0.6)
     axes.set(title=title, xlabel="rank by label", ylabel="predicted rank", aspect="equal")
     axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
-    return to_svg(axes, name)
+    return _to_svg(axes, name)
 
 
+@_styled
 def bars_chart(name: str, bars: Iterable[tuple[str, float, str]], width: float = 5.2, **texts: str) -> str:
     """Draw shares as horizontal bars, the largest on top, each with its label and note.
 
     Bars with a note are highlighted. ``texts`` are those of the axes, such as ``title``.
     """
     bars = sorted(bars, key=lambda bar: bar[1])
-    axes = new_axes(width, max(1.4, 0.7 + 0.24 * len(bars)))
+    axes = _new_axes(width, max(1.4, 0.7 + 0.24 * len(bars)))
     drawn = axes.barh(
         range(len(bars)), [share for _, share, _ in bars], height=0.7,
         tick_label=[label.replace("$", r"\$") for label, _, _ in bars],  # not mathematics
@@ -154,9 +170,10 @@ def bars_chart(name: str, bars: Iterable[tuple[str, float, str]], width: float =
     axes.grid(visible=False, axis="y")
     axes.margins(x=0.12)
     axes.set(**texts)
-    return to_svg(axes, name)
+    return _to_svg(axes, name)
 
 
+@_styled
 def segment_picture(graph: Graph, explanation: Explanation, *, alone: bool = True) -> str:
     """Draw the largest segment as SVG, ``alone`` or styled by its page; raises `XlarankError` if there is none."""
     from matplotlib.patches import Patch
@@ -166,7 +183,7 @@ def segment_picture(graph: Graph, explanation: Explanation, *, alone: bool = Tru
         raise XlarankError(got, expected="a layout graph with two configurations that differ")
     centres = _placed(graph, explanation)
     right, low = (max(values) for values in zip(*centres.values(), strict=True))
-    axes = new_axes(max(4.2, right + 1.3 * _COLUMN), low + 1.2)
+    axes = _new_axes(max(4.2, right + 1.3 * _COLUMN), low + 1.2)
     axes.set_axis_off()
     axes.set(xlim=(-_COLUMN / 2, right + _COLUMN * 0.8), ylim=(low + _ROW / 2, -_ROW / 2))
     title = f"{explanation.graph}\nconfiguration {explanation.now} against {explanation.then}, segment 1"
@@ -175,7 +192,7 @@ def segment_picture(graph: Graph, explanation: Explanation, *, alone: bool = Tru
     _draw_nodes(axes, graph, explanation, centres)
     keys = [Patch(color=colour, label=text) for text, colour in _LEGEND.items()]
     axes.figure.legend(handles=keys, loc="outside lower left", ncols=3, fontsize=7, frameon=False, labelcolor=INK)
-    svg = to_svg(axes, f"segment-{explanation.collection}")
+    svg = _to_svg(axes, f"segment-{explanation.collection}")
     return svg.replace(">", f">{_ALONE}", 1) if alone else svg
 
 
