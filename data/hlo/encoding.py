@@ -281,10 +281,10 @@ def tile_arrays(kernel: Message) -> Arrays:
         raise HloError("the kernel has no measured default run", expected="a runtime to divide the others by")
     tiles = [run.op_config.tile_size_config for run in runs]
     rows = [tile_row(*(getattr(tile, f"{slot}_bounds") for slot in TILE_SLOTS)) for tile in tiles]
-    return encode_kernel(kernel.module) | _runtimes(runs) | {
-        "config_feat": np.array(rows, np.int64).astype(np.float32),
-        "config_runtime_normalizers": np.full(len(runs), default.profile.compute_time_ns, np.int64),
-    }  # fmt: skip
+    features = {"config_feat": np.array(rows, np.int64).astype(np.float32)}
+    normalizers = np.full(len(runs), default.profile.compute_time_ns, np.int64)
+    arrays = encode_kernel(kernel.module) | features | _runtimes(runs)
+    return arrays | {"config_runtime_normalizers": normalizers}
 
 
 def tile_row(kernel: Sequence[int] = (), output: Sequence[int] = (), input: Sequence[int] = ()) -> list[int]:
