@@ -14,6 +14,7 @@ from tests.features.helpers import graph_of
 from tests.graphs import LAYOUT_PROGRAM, layout_arrays, layout_row, program_arrays
 from tests.models.contract import graph_rows
 from xlarank.data.collection import Collection
+from xlarank.data.graph import read_graph
 from xlarank.models.validation import metrics
 from xlarank.models.validation.label_noise import (
     additive_r2,
@@ -24,7 +25,7 @@ from xlarank.models.validation.label_noise import (
     tau_ceiling,
     tied_groups,
 )
-from xlarank.models.validation.metrics import LAYOUTS_SET, METRICS, graph_metrics, slowdown_at
+from xlarank.models.validation.metrics import LAYOUTS_SET, METRICS, graph_metrics, kendall_tau, slowdown_at
 from xlarank.pipelines.support.evaluation import baselines, each_once
 
 #: Few values, so that ties are common on both sides; costs are above 0, as runtimes are.
@@ -218,6 +219,17 @@ def test_the_ceiling_needs_enough_repeats_that_were_measured(rng):
     assert tau_ceiling(few, group) is not None
 
 
+@pytest.mark.parametrize("noise", [0.5, 1.0, 2.0])
+def test_no_order_passes_the_ceiling_and_the_true_one_passes_one_run(noise, rng):
+    """The true order agrees with a run more than another run does, and less than the root of that."""
+    true = rng.normal(size=4000)
+    runs = np.exp(np.concatenate([true + noise * rng.normal(size=4000) for _ in range(2)]))
+    group = np.tile(np.arange(4000), 2)
+    between, most = run_tau(runs, group), tau_ceiling(runs, group)
+    assert between is not None and most is not None
+    assert between < kendall_tau(true[group], runs) < most < between + 0.3
+
+
 def test_sets_are_judged_by_configurations_outside_their_fold(rng):
     """Two sets a factor of 3 apart. Left one out, the mean of the others orders each set backwards: tau 0."""
     sets = np.arange(200) % 2
@@ -263,3 +275,21 @@ def test_operands_make_no_set_and_no_labels_make_no_noise():
     labels = describe_labels(graph_of(arrays))
     assert (labels.distinct, labels.output_sets, labels.model_times, labels.measured) == (2, 1, 1, 0)
     assert (labels.repeat_std, labels.set_std, labels.ceiling) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("place", "counts", "taus", "r2"),
+    [
+        ("default/train/alexnet_train_batch_32", (38009, 23924, 26, 26), (0.663, 0.814, 0.773), 0.9999),
+        ("default/train/unet3d", (1159, 681, 8, 9), (0.824, 0.908, 0.55), 0.0),
+        ("default/valid/unet_3d.4x4.bf16", (1965, 1469, 52, 12), (0.298, 0.546, 0.34), 0.9999),
+        ("random/valid/unet_3d.4x4.bf16", (481, 442, 94, 16), (None, None, 0.74), 0.9999),
+    ],
+)
+def test_measured_layouts_are_sums_over_few_sets(place, counts, taus, r2, real_data):
+    """Only unet3d is no sum over outputs: the input of one kernel gradient makes 54 steps three times as long."""
+    labels = describe_labels(read_graph(real_data / f"npz/layout/xla/{place}.npz", "layout"))
+    assert (labels.configurations, labels.distinct, labels.output_sets, labels.model_times) == counts
+    for value, expected in zip((labels.run_tau, labels.ceiling, labels.set_tau), taus, strict=True):
+        assert value == (expected if expected is None else pytest.approx(expected, abs=0.02))
+    assert labels.additive_r2 is not None and labels.additive_r2 >= r2

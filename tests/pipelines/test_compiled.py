@@ -71,6 +71,13 @@ def kill(program, out, settings, lines):
     return journal
 
 
+def test_killed_and_run_again_it_gives_the_same_file(tmp_path):
+    settings = CollectSettings("tpu-v3", configs=6)
+    journal = kill(PRODUCTS, tmp_path / "killed", settings, 2)
+    whole, again = (collect(PRODUCTS, tmp_path / name, settings).path for name in ("whole", "killed"))
+    assert whole.read_bytes() == again.read_bytes() and not journal.exists()
+
+
 def test_killed_at_random_moments_a_measured_collection_is_completed(tmp_path):
     program, settings = f"{PROGRAMS}:rows", CollectSettings("cpu", configs=3)
     for lines in (1, 3, 6, 12):  # compiled first, then measured

@@ -40,15 +40,27 @@ def held_out(workspace, rounds=300, **options):
     return cross_validate(Workspace(workspace), fit=FitSettings(rounds, threads=1), **options)
 
 
-def is_by_hand(metrics, workspace, model, collection):
+def is_by_hand(metrics, workspace, model, collection, split="valid"):
     """Whether a report is that of each graph's rows and the model, all configurations."""
     expected = {
         name: graph_metrics(model.card.kind, model.score(graph).mean[graph.group], graph.cost, graph.group)
-        for name, graph in stored(workspace, collection, "valid").items()
+        for name, graph in stored(workspace, collection, split).items()
     }
     own = {name: {key: about[key] for key in about.keys() - BESIDE} for name, about in metrics.items()}
     own = {name: about for name, about in own.items() if name in METRICS}
     return own == summarise(expected)
+
+
+def test_models_and_rows_are_only_read(trained):
+    def files():
+        folders = ("features", "models", "studies")
+        return {path: path.stat().st_mtime_ns for folder in folders for path in (trained / folder).rglob("*")}
+
+    before = files()
+    for collection, metrics in run(trained, split="train").report.items():
+        assert is_by_hand(metrics, trained, model_of(trained, collection), collection, "train")
+        assert list(metrics["tau"]["graphs"]) == list(TREE[collection]["train"])
+    assert files() == before
 
 
 def test_what_stands_beside_a_score(shared_trained):
