@@ -81,10 +81,15 @@ class HloWarning(UserWarning):
 
 @dataclass(frozen=True)
 class NodeName:
-    """A node's names."""
+    """A node's names.
 
-    name: str  # of the instruction, such as ``dot.22``
-    op_name: str  # its place in the framework's program, such as ``jit(f)/dot_general``; may be empty
+    Attributes:
+        name: of the instruction, such as ``dot.22``.
+        op_name: its place in the framework's program, such as ``jit(f)/dot_general``; may be empty.
+    """
+
+    name: str
+    op_name: str
 
 
 def read_hlo(path: Path | str) -> LayoutGraph:

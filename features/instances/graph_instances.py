@@ -42,23 +42,40 @@ class Instances:
     """The instances of one graph, for its distinct configurations.
 
     Nodes with one row and pairs with one combination are left out, as they are constant.
+
+    Attributes:
+        columns: names of the columns of ``values``.
+        values: ``(instances, columns)`` float32.
+        codes: ``(configs, nodes)`` unsigned; row of each node, from ``first`` on.
+        node: ``(nodes,)`` number in the graph of each configurable node.
+        opcode: ``(nodes,)`` its opcode.
+        first: ``(nodes,)`` index of each node's first row.
+        rows: ``(R, 18)`` int8 the distinct rows, as in `xlarank.data.config_table.ConfigTable`.
+        row_instance: ``(R,)`` instance of each row; -1 for none.
+        request: ``(R, 3)`` index of the layout that a row requests for each slot.
+        pairs: ``(pairs, 5)`` left node and slot, right node and slot, index into `PAIR_RELATIONS`.
+        pair_first: ``(pairs,)`` start of each pair's combinations (left request * width + right request).
+        pair_width: ``(pairs,)`` requested layouts of its right side.
+        pair_instance: ``(combinations,)`` instance of each; -1 for none.
+        structure: ``(1,)`` uint64 `xlarank.data.graph.structure_hash` of the graph.
+        sizes: ``(nodes, 6)`` output shape of each configurable node, 0 past the rank.
     """
 
-    columns: list[str]  # names of the columns of ``values``
-    values: NDArray[np.float32]  # ``(instances, columns)`` float32
-    codes: NDArray[np.unsignedinteger[Any]]  # ``(configs, nodes)`` unsigned; row of each node, from ``first`` on
-    node: Ints  # ``(nodes,)`` number in the graph of each configurable node
-    opcode: Ints  # ``(nodes,)`` its opcode
-    first: Ints  # ``(nodes,)`` index of each node's first row
-    rows: NDArray[np.int8]  # ``(R, 18)`` int8 the distinct rows, as in `xlarank.data.config_table.ConfigTable`
-    row_instance: Ints  # ``(R,)`` instance of each row; -1 for none
-    request: Ints  # ``(R, 3)`` index of the layout that a row requests for each slot
-    pairs: Ints  # ``(pairs, 5)`` left node and slot, right node and slot, index into `PAIR_RELATIONS`
-    pair_first: Ints  # ``(pairs,)`` start of each pair's combinations (left request * width + right request)
-    pair_width: Ints  # ``(pairs,)`` requested layouts of its right side
-    pair_instance: Ints  # ``(combinations,)`` instance of each; -1 for none
-    structure: NDArray[np.uint64]  # ``(1,)`` uint64 `xlarank.data.graph.structure_hash` of the graph
-    sizes: Ints  # ``(nodes, 6)`` output shape of each configurable node, 0 past the rank
+    columns: list[str]
+    values: NDArray[np.float32]
+    codes: NDArray[np.unsignedinteger[Any]]
+    node: Ints
+    opcode: Ints
+    first: Ints
+    rows: NDArray[np.int8]
+    row_instance: Ints
+    request: Ints
+    pairs: Ints
+    pair_first: Ints
+    pair_width: Ints
+    pair_instance: Ints
+    structure: NDArray[np.uint64]
+    sizes: Ints
 
     def __len__(self) -> int:
         return len(self.values)

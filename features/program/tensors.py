@@ -24,12 +24,18 @@ TypeIndex = Ints
 
 @dataclass(frozen=True)
 class Tiling:
-    """The register tile that arrays are stored in: rows (sublanes) by columns (lanes), in elements."""
+    """The register tile that arrays are stored in: rows (sublanes) by columns (lanes), in elements.
 
-    sublanes: int = 8  # for elements of one word
+    Attributes:
+        sublanes: for elements of one word.
+        word_bytes: narrower elements are packed into more rows.
+        fewest_sublanes: minimum, to which tiles of tensors with few rows are halved.
+    """
+
+    sublanes: int = 8
     lanes: int = 128
-    word_bytes: int = 4  # narrower elements are packed into more rows
-    fewest_sublanes: int = 2  # minimum, to which tiles of tensors with few rows are halved
+    word_bytes: int = 4
+    fewest_sublanes: int = 2
 
 
 #: TPU v2/v3 and later for 32-bit elements (XLA's tiled layout T(8,128)).

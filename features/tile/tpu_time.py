@@ -37,22 +37,39 @@ _REGISTER: Final = 1024.0
 
 @dataclass(frozen=True, eq=False)
 class WindowLoop:
-    """Totals over all steps of a kernel; arrays are ``(configs,)``."""
+    """Totals over all steps of a kernel; arrays are ``(configs,)``.
 
-    kind: str  # "product", "reduction", "move" (nothing is computed) or "elementwise"
-    steps: Floats  # iterations of the loop
-    fused: Floats  # steps of further products that are fused into the kernel
-    tiles: Floats  # output tiles
-    moved: Floats  # bytes between memory and vector memory, padded to hardware tiles
-    runs: Floats  # contiguous runs of tiles of the output and of arrays of similar size
-    kernel_runs: Floats  # contiguous runs of tiles of a product's kernel tensor
-    passes: Floats  # loads of 128 x 128 weights into the matrix unit
-    rows: Floats  # rows of 128 elements that go through the matrix unit
-    summed: Floats  # output elements that a product of several steps accumulates in vector memory
-    computed: Floats  # elements of elementwise operations and reductions, padded
-    copied: Floats  # elements of a copy
-    packed: Floats  # elements of the output if an array of its size has several elements in a word
-    tile: Floats  # elements of one output tile, padded
+    Attributes:
+        kind: "product", "reduction", "move" (nothing is computed) or "elementwise".
+        steps: iterations of the loop.
+        fused: steps of further products that are fused into the kernel.
+        tiles: output tiles.
+        moved: bytes between memory and vector memory, padded to hardware tiles.
+        runs: contiguous runs of tiles of the output and of arrays of similar size.
+        kernel_runs: contiguous runs of tiles of a product's kernel tensor.
+        passes: loads of 128 x 128 weights into the matrix unit.
+        rows: rows of 128 elements that go through the matrix unit.
+        summed: output elements that a product of several steps accumulates in vector memory.
+        computed: elements of elementwise operations and reductions, padded.
+        copied: elements of a copy.
+        packed: elements of the output if an array of its size has several elements in a word.
+        tile: elements of one output tile, padded.
+    """
+
+    kind: str
+    steps: Floats
+    fused: Floats
+    tiles: Floats
+    moved: Floats
+    runs: Floats
+    kernel_runs: Floats
+    passes: Floats
+    rows: Floats
+    summed: Floats
+    computed: Floats
+    copied: Floats
+    packed: Floats
+    tile: Floats
 
 
 class _Cut:
@@ -233,21 +250,37 @@ class _Spatial:
 
 @dataclass(frozen=True)
 class Costs:
-    """Costs in cycles of TPU v3 (940 MHz); fitted by `benchmarks.tile_time`."""
+    """Costs in cycles of TPU v3 (940 MHz); fitted by `benchmarks.tile_time`.
 
-    fixed: float  # per kernel
-    step: float  # per step of the loop
-    fused: float  # per step and further product
-    tile: float  # per output tile
-    run: float  # per contiguous run of memory
-    kernel_run: float  # per contiguous run of the kernel tensor
-    byte: float  # per byte moved
-    computed: float  # per register of computed elements
-    row: float  # per row in the matrix unit
-    summed: float  # per register of summed elements
-    copied: float  # per register of copied elements
-    packed: float  # per register of output of kernels on narrow elements; not overlapped
-    drain: float  # per register of one output tile; not overlapped
+    Attributes:
+        fixed: per kernel.
+        step: per step of the loop.
+        fused: per step and further product.
+        tile: per output tile.
+        run: per contiguous run of memory.
+        kernel_run: per contiguous run of the kernel tensor.
+        byte: per byte moved.
+        computed: per register of computed elements.
+        row: per row in the matrix unit.
+        summed: per register of summed elements.
+        copied: per register of copied elements.
+        packed: per register of output of kernels on narrow elements; not overlapped.
+        drain: per register of one output tile; not overlapped.
+    """
+
+    fixed: float
+    step: float
+    fused: float
+    tile: float
+    run: float
+    kernel_run: float
+    byte: float
+    computed: float
+    row: float
+    summed: float
+    copied: float
+    packed: float
+    drain: float
 
     def moving(self, loop: WindowLoop) -> Floats:
         """Return the cycles of copies from and to memory, ``(configs,)``."""
