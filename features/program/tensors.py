@@ -27,9 +27,9 @@ class Tiling:
     """The register tile that arrays are stored in: rows (sublanes) by columns (lanes), in elements.
 
     Attributes:
-        sublanes: for elements of one word.
-        word_bytes: narrower elements are packed into more rows.
-        fewest_sublanes: minimum, to which tiles of tensors with few rows are halved.
+        sublanes: number of rows for elements of one word.
+        word_bytes: bytes of a word; narrower elements are packed into more rows.
+        fewest_sublanes: minimum number of rows, to which the tiles of tensors with few rows are halved.
     """
 
     sublanes: int = 8
@@ -50,7 +50,7 @@ def complete_layout(layout: NDArray[np.integer], default: NDArray[np.integer]) -
     >>> complete_layout(np.array([[0, 3, -1, -1, -1, -1]]), np.array([[3, 2, 1, 0, -1, -1]])).tolist()
     [[0, 3, 2, 1, -1, -1]]
     """
-    position = np.full((len(layout), MAX_RANK + 1), 3 * MAX_RANK)  # the last column swallows the -1 entries
+    position = np.full((len(layout), MAX_RANK + 1), 3 * MAX_RANK)  # entries of -1 write to the last column
     rows = np.arange(len(layout))[:, None]
     position[rows, default] = np.arange(MAX_RANK) + MAX_RANK
     position[rows, layout] = np.arange(MAX_RANK)
