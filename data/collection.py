@@ -1,4 +1,4 @@
-"""The data root, its collections, discovered from its folders.
+"""The data root and its collections, discovered from its folders.
 
 npz/layout/<source>/<search>/<split>/*.npz    ->  layout:<source>:<search>
 npz/tile/<source>/<split>/*.npz               ->  tile:<source>
@@ -20,12 +20,17 @@ from xlarank.data.family import program_family
 from xlarank.data.graph import GraphCounts, Kind, graph_size
 
 SPLITS: Final = ("train", "valid", "test")
-#: How the sources of labels measured on GPUs begin.
+#: Prefixes of label sources measured on GPUs.
 GPUS: Final = ("nvidia-", "amd-", "gpu-")
 #: Folders from ``layout/`` or ``tile/`` down to the files.
 _LEVELS: Final = {"layout": "<source>/<search>/<split>", "tile": "<source>/<split>"}
-#: Deepest level that is searched for skipped files: a tree of links may have no end.
+#: Deepest level that is searched for skipped files, as links may form a cycle.
 _DEEPEST: Final = 7
+
+ENVIRONMENT: Final = "XLARANK_DATA"
+KAGGLE: Final = Path("/kaggle/input/predict-ai-model-runtime")
+HOME: Final = Path("~/data/tpugraphs")
+SAMPLE: Final = Path(__file__).parent / "sample"
 
 
 @dataclass(frozen=True, order=True)
@@ -48,7 +53,7 @@ class Collection:
 
     @property
     def label_source(self) -> str:
-        """Return the source of the labels, by the collection's name."""
+        """Source of the labels, inferred from the collection's name."""
         source = self.parts[1]
         if "estimate" in source:
             return "estimated by the TPU's compiler, not measured"
@@ -78,12 +83,12 @@ class GraphFile:
 
 
 def discover(npz: Path) -> list[GraphFile]:
-    """Return all graph files below an ``npz`` folder, in a stable order."""
+    """Return all graph files below an ``npz`` folder, sorted by collection, split and name."""
     files = []
     for pattern in ("layout/*/*/*/*.npz", "tile/*/*/*.npz"):
         for path in npz.glob(pattern):
             *parts, split, name = path.relative_to(npz).parts
-            if split in SPLITS and not name.startswith("."):  # half-written, or litter of a file manager
+            if split in SPLITS and not name.startswith("."):  # neither temporary nor hidden
                 files.append(GraphFile(Collection(tuple(parts)), split, path))
     return sorted(files, key=lambda file: (file.collection, SPLITS.index(file.split), file.name))
 
@@ -95,23 +100,23 @@ def graph_files(npz: Path, names: Sequence[str], *, where: str) -> list[GraphFil
         expected = " or ".join(f"npz/{kind}/{levels}/*.npz" for kind, levels in _LEVELS.items())
         do = "check what was unpacked, or pass another `data_root`"
         raise DataRootError(f"{where} has no graph files", expected=expected, do=do)
-    wanted = set(choose(names, (file.collection for file in files), where=where))
-    return [file for file in files if file.collection in wanted]
+    selected = set(choose(names, (file.collection for file in files), where=where))
+    return [file for file in files if file.collection in selected]
 
 
 def choose(names: Sequence[str], available: Iterable[Collection], where: str = "the data root") -> list[Collection]:
     """Return the collections by name or pattern, by default all; raises `CollectionError` without a match."""
-    known = {str(collection): collection for collection in sorted(set(available))}
-    if not known:
+    by_name = {str(collection): collection for collection in sorted(set(available))}
+    if not by_name:
         raise CollectionError(f"{where} holds no collections", do="run build-features with a `data_root`")
     chosen: list[str] = []
     for name in names:
-        matches = [name] if name in known else fnmatch.filter(known, name)
+        matches = [name] if name in by_name else fnmatch.filter(by_name, name)
         chosen += matches
         if not matches:
-            hint = did_you_mean(name, known, cutoff=0.4) or "name one of these"
-            raise CollectionError(f"collection {name!r} is not in {where}", expected=", ".join(known), do=hint)
-    return [known[name] for name in dict.fromkeys(chosen)] if names else list(known.values())
+            hint = did_you_mean(name, by_name, cutoff=0.4) or "name one of these"
+            raise CollectionError(f"collection {name!r} is not in {where}", expected=", ".join(by_name), do=hint)
+    return [by_name[name] for name in dict.fromkeys(chosen)] if names else list(by_name.values())
 
 
 def choose_splits(names: Sequence[str]) -> list[str]:
@@ -127,7 +132,7 @@ def skipped_files(npz: Path) -> tuple[dict[Path, str], dict[Path, str]]:
     skipped, locked = dict[Path, str](), dict[Path, str]()
 
     def unreadable(error: OSError) -> None:
-        if not isinstance(error, FileNotFoundError):  # a tree of one kind
+        if not isinstance(error, FileNotFoundError):  # no folder of this kind
             locked[Path(error.filename)] = f"cannot be read ({error.strerror or error})"
 
     for kind, levels in _LEVELS.items():
@@ -163,14 +168,14 @@ class CollectionSize:
     graphs: Mapping[str, Sequence[GraphCounts]]
     families: int
 
-    def rows(self, split: str, most: int = 0) -> int:
-        """Return the number of configurations of a split, at most ``most`` of each graph (0: all)."""
+    def rows(self, split: str, limit: int = 0) -> int:
+        """Return the number of configurations of a split, at most ``limit`` of each graph (0: all)."""
         configs = [graph.configs for graph in self.graphs.get(split, ())]
-        return sum(min(count, most) if most else count for count in configs)
+        return sum(min(count, limit) if limit else count for count in configs)
 
 
 def survey(files: Sequence[GraphFile]) -> list[CollectionSize]:
-    """Return the sizes of all collections without the unreadable files, in about a millisecond a file."""
+    """Return the sizes of all collections, without unreadable files; takes about a millisecond per file."""
     sizes = []
     for collection in sorted({file.collection for file in files}):
         members = [file for file in files if file.collection == collection]
@@ -184,19 +189,13 @@ def survey(files: Sequence[GraphFile]) -> list[CollectionSize]:
     return sizes
 
 
-ENVIRONMENT: Final = "XLARANK_DATA"
-KAGGLE: Final = Path("/kaggle/input/predict-ai-model-runtime")
-HOME: Final = Path("~/data/tpugraphs")
-SAMPLE: Final = Path(__file__).parent / "sample"
-
-
 @dataclass(frozen=True)
 class DataRoot:
     """The location of the data.
 
     Attributes:
         npz: folder with ``layout/`` or ``tile/``: ``path`` or a folder below it.
-        why: why it was chosen.
+        why: reason for the choice.
     """
 
     path: Path
@@ -234,9 +233,9 @@ def _tree_below(path: Path) -> Path | None:
 def _named_root(path: Path, origin: str) -> DataRoot:
     if npz := _tree_below(path):
         return DataRoot(path, npz, f"named by {origin}")
-    what = "is not a TpuGraphs root: found no layout/ or tile/ in it"
+    problem = "is not a TpuGraphs root: found no layout/ or tile/ in it"
     if not os.path.isdir(path):
-        what = "is not a folder" if os.path.exists(path) else "does not exist"
+        problem = "is not a folder" if os.path.exists(path) else "does not exist"
     expected = "a folder with npz/layout or npz/tile (or npz_all/npz/...) below it"
     do = f"pass `data_root` or set {ENVIRONMENT} to the folder that holds npz/"
-    raise DataRootError(f"{path} ({origin}) {what}", expected=expected, do=do)
+    raise DataRootError(f"{path} ({origin}) {problem}", expected=expected, do=do)

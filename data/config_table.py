@@ -73,10 +73,10 @@ class ConfigTable:
     def from_blocks(cls, blocks: Iterable[NDArray[Any]], *, configs: int, nodes: int) -> ConfigTable:
         """Build from blocks ``(configs, nodes, 18)``; raises `GraphFileError` unless entries are -1 to 5."""
         keys = np.full(1, -1)  # sorted keys of the distinct rows so far, after the sentinel -1
-        seen = keys  # the same in order of arrival; codes index it
+        seen = keys  # the same keys in order of appearance, indexed by codes
         order = np.zeros(1, np.int32)  # keys[i] == seen[order[i]]
         codes = np.empty((configs, nodes), np.int32)
-        done = 0
+        filled = 0
         for block in blocks:
             key = _row_keys(block)
             at = np.minimum(np.searchsorted(keys, key), len(keys) - 1)
@@ -85,40 +85,40 @@ class ConfigTable:
                 order = np.argsort(seen).astype(np.int32)
                 keys = seen[order]
                 at = np.searchsorted(keys, key)
-            codes[done : done + len(block)] = order[at].reshape(len(block), nodes)
-            done += len(block)
-        if done != configs:
-            raise GraphFileError(f"{done} configurations were read", expected=f"{configs}")
+            codes[filled : filled + len(block)] = order[at].reshape(len(block), nodes)
+            filled += len(block)
+        if filled != configs:
+            raise GraphFileError(f"{filled} configurations were read", expected=f"{configs}")
         return cls._renumber(codes, keys, np.argsort(order).astype(np.int32))
 
     @classmethod
-    def _renumber(cls, codes: NDArray[np.int32], keys: NDArray[np.int64], place: NDArray[np.int32]) -> ConfigTable:
-        """Convert codes shared by all nodes to codes of (node, row); ``place`` maps shared codes to ``keys``."""
+    def _renumber(cls, codes: NDArray[np.int32], keys: NDArray[np.int64], rank: NDArray[np.int32]) -> ConfigTable:
+        """Convert codes shared by all nodes to codes of (node, row); ``rank`` maps shared codes to ``keys``."""
         configs, nodes = codes.shape
         step = max(1, _PIECE // max(1, nodes))
         repeating = len(keys) <= 16 * configs  # otherwise sorting is cheaper than a table of all rows per node
         at_once = max(1, 4 * _PIECE // (len(keys) if repeating else max(1, configs)))  # nodes
-        owners, rows, done = [np.empty(0, np.int64)], [np.empty(0, np.int64)], 0
+        owners, rows, total = [np.empty(0, np.int64)], [np.empty(0, np.int64)], 0
         for first in range(0, nodes, at_once):
-            own = codes[:, first : first + at_once]
+            part = codes[:, first : first + at_once]
             if repeating:
-                pieces = [own[at : at + step] for at in range(0, configs, step)]
-                base = np.arange(own.shape[1], dtype=np.int32) * np.int32(len(keys))
+                pieces = [part[at : at + step] for at in range(0, configs, step)]
+                base = np.arange(part.shape[1], dtype=np.int32) * np.int32(len(keys))
                 present = np.zeros(len(base) * len(keys), bool)
                 for piece in pieces:
-                    piece[...] = place[piece] + base
+                    piece[...] = rank[piece] + base
                     present[piece] = True
                 number = np.cumsum(present, dtype=np.int32)
-                number += done - 1
+                number += total - 1
                 for piece in pieces:
                     piece[...] = number[piece]
                 pairs = np.flatnonzero(present)
             else:
-                pairs, inverse = np.unique(place[own] + np.arange(own.shape[1]) * len(keys), return_inverse=True)
-                own[...] = inverse.reshape(own.shape) + done
+                pairs, inverse = np.unique(rank[part] + np.arange(part.shape[1]) * len(keys), return_inverse=True)
+                part[...] = inverse.reshape(part.shape) + total
             owners.append(pairs // len(keys) + first)
             rows.append(pairs % len(keys))
-            done += len(pairs)
+            total += len(pairs)
         node = np.concatenate(owners).astype(np.int32)
         start = np.searchsorted(node, np.arange(nodes + 1)).astype(np.int32)
         return cls(codes, _rows_of(keys[np.concatenate(rows)]), node, start)
@@ -174,29 +174,29 @@ def code_counts(codes: NDArray[np.integer], width: int) -> sparse.csr_array:
 
 
 def _row_keys(block: NDArray[Any]) -> NDArray[np.int64]:
-    """Return each row of 18 entries as one number, ``(configs * nodes,)``: digits in base 7, first entry lowest."""
+    """Return each row of 18 entries as a number in base 7, ``(configs * nodes,)``, lowest digit first."""
     low, high = (block.min(), block.max()) if block.size else (-1, -1)
     if not (low >= -1 and high < MAX_RANK):  # also false for NaN
         bad = low if not low >= -1 else high
         raise GraphFileError(f"node_config_feat holds {bad}", expected=f"dimensions 0-{MAX_RANK - 1}, or -1")
-    whole = block.astype(np.int8, copy=False)
-    if whole is not block and not np.array_equal(whole, block):
-        raise GraphFileError(f"node_config_feat holds {block[whole != block][0]}", expected="whole numbers")
+    integers = block.astype(np.int8, copy=False)
+    if integers is not block and not np.array_equal(integers, block):
+        raise GraphFileError(f"node_config_feat holds {block[integers != block][0]}", expected="whole numbers")
     # Two digits at a time: a row of 18 bytes is read as 9 little-endian numbers low + 256 * high.
-    pairs = np.ascontiguousarray(whole + np.int8(1)).reshape(-1, _WIDTH).view("<u2")
+    pairs = np.ascontiguousarray(integers + np.int8(1)).reshape(-1, _WIDTH).view("<u2")
     digits = pairs - (256 - _BASE) * (pairs >> 8)
     key: NDArray[np.int64] = digits[:, -1].astype(np.int64)
-    for place in range(_WIDTH // 2 - 2, -1, -1):
+    for digit in range(_WIDTH // 2 - 2, -1, -1):
         key *= _BASE * _BASE
-        key += digits[:, place]
+        key += digits[:, digit]
     return key
 
 
 def _rows_of(keys: NDArray[np.int64]) -> NDArray[np.int8]:
     """Return the rows ``(R, 18)`` of keys; inverse of `_row_keys`."""
-    left = keys
+    quotient = keys
     rows = np.empty((len(keys), _WIDTH), np.int8)
     for entry in range(_WIDTH):
-        left, digit = np.divmod(left, _BASE)
+        quotient, digit = np.divmod(quotient, _BASE)
         rows[:, entry] = digit - 1
     return rows

@@ -52,20 +52,22 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}"
 
 
-def reasons(why: Mapping[str, str], most: int = 3) -> list[str]:
-    """Return lines ``names: reason`` with at most ``most`` names each; without names if the reason begins with one.
+def reasons(reason_of: Mapping[str, str], limit: int = 3) -> list[str]:
+    """Return a line ``names: reason`` for each reason, with at most ``limit`` names.
+
+    Names are left out if the reason begins with the first of them.
 
     >>> reasons({"tile:cpu": "tile:cpu has no test graphs", **dict.fromkeys("abcd", "its labels are withheld")})
     ['tile:cpu has no test graphs', 'a, b, c and 1 more: its labels are withheld']
     """
     alike: dict[str, list[str]] = {}
-    for name, text in why.items():
+    for name, text in reason_of.items():
         alike.setdefault(text, []).append(name)
-    more = {text: f" and {len(names) - most:,} more" if len(names) > most else "" for text, names in alike.items()}
-    return [
-        text if text.startswith(names[0]) else f"{', '.join(names[:most])}{more[text]}: {text}"
-        for text, names in alike.items()
-    ]
+    lines = []
+    for text, names in alike.items():
+        omitted = f" and {len(names) - limit:,} more" if len(names) > limit else ""
+        lines.append(text if text.startswith(names[0]) else f"{', '.join(names[:limit])}{omitted}: {text}")
+    return lines
 
 
 @contextmanager
@@ -152,7 +154,7 @@ MAX_HOURS: Final = 24.0 * 366  # a year; more is probably a wrong unit
 #: More threads (or processes) do not help, and thousands crash the underlying libraries.
 MAX_THREADS: Final = max(64, 4 * (os.cpu_count() or 1))
 
-_WHOLE: Final[dict[str, tuple[int, int]]] = {
+_RANGES: Final[dict[str, tuple[int, int]]] = {
     "seed": (0, MAX_SEED), "threads": (-1, MAX_THREADS), "jobs": (0, MAX_THREADS), "rounds": (1, MAX_ROUNDS),
     "trials": (1, MAX_TRIALS), "seeds": (1, MAX_SEEDS), "max_configs": (0, 2**31 - 1),
 }  # fmt: skip
@@ -168,9 +170,9 @@ def require_ranges(**values: Any) -> None:
     xlarank.data.errors.XlarankError: `seed` is -1; expected a whole number from 0 to 2147483647
     """
     for name, value in values.items():
-        low, high = _WHOLE[name]
-        whole = isinstance(value, Integral) and not isinstance(value, bool)
-        if not (whole and low <= value <= high):
+        low, high = _RANGES[name]
+        integral = isinstance(value, Integral) and not isinstance(value, bool)
+        if not (integral and low <= value <= high):
             raise XlarankError(f"`{name}` is {value!r}", expected=f"a whole number from {low} to {high}")
 
 

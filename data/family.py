@@ -1,26 +1,26 @@
 """Program families: which graphs are the same program at another size, precision or batch.
 
-Folds are made of families, so a family drawn too narrowly flatters a score. Where a name leaves
-doubt, the rules here join rather than split (every BERT is one family).
+Folds are made of families, so families drawn too narrowly inflate scores. If a name is ambiguous, the rules
+here join rather than split (every BERT is one family).
 """
 
 from __future__ import annotations
 
 import re
 
-#: The first match wins, so a name built from two (``mask_rcnn_resnet50``) stands at the one that makes it special.
+#: The first match wins: compound names (``mask_rcnn_resnet50``) belong to the more specific architecture.
 _ARCHITECTURES = (
     "maskrcnn", "albert", "talking_heads", "bert", "retinanet", "efficientnet", "mobilenet", "mnasnet", "shapemask",
     "resnet", "unet", "inception", "xception", "alexnet", "transformer", "magenta", "ssd", "nmt",
 )  # fmt: skip
-#: How those are spelled that have several spellings.
+#: Patterns of architectures with several spellings.
 _SPELLINGS = {
     "maskrcnn": "mask_?rcnn",
     "talking_heads": "talking_heads?",
     # ELECTRA and TensorFlow Hub's experts/bert/* are BERT with other weights
     "bert": "(?:bert|electra|experts_(?:pubmed|wiki))",
 }
-#: Words that say how a program is run, not which program it is; a name is cut at the first of them.
+#: Words for how a program is run, not which program it is; a name is cut at the first of them.
 _SETTING = re.compile(
     r"[._](?:batch|bs|train|eval|test|inference|fp16|fp32|bf16|f16|f32|\d+x\d+|l_\d+|v\d+|\d+|dynamic|optimized|natural"
     r"|official|imagenet|size|shard|seq|sequence)(?=[._]|\d|$)"

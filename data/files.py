@@ -33,7 +33,7 @@ _ABANDONED: Final = 24 * 3600.0
 
 
 def regular_only(path: str, flags: int) -> int:
-    """Opener for `open` that raises `OSError` unless the file is regular; a pipe would block."""
+    """Open a regular file, as an opener of `open`; raises `OSError` for others, as a pipe would block."""
     handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
@@ -42,7 +42,7 @@ def regular_only(path: str, flags: int) -> int:
 
 
 def regular_no_link(path: str, flags: int) -> int:
-    """Opener for `open` like `regular_only` that also refuses symbolic links."""
+    """Open a file like `regular_only`, and refuse symbolic links as well."""
     return regular_only(path, flags | getattr(os, "O_NOFOLLOW", 0))
 
 
@@ -107,7 +107,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
         partial.replace(target)
     except OSError as error:
         if error.filename is not None and str(error.filename) not in (str(partial), str(target)):
-            raise  # about another file, named in the error
+            raise  # it concerns another file and names it
         raise OutputError(f"cannot write {path} ({error.strerror or error})", expected=expected, do=do) from error
     finally:
         partial.unlink(missing_ok=True)
@@ -123,11 +123,11 @@ def write_parquet(partial: Path, table: pl.DataFrame, **options: Any) -> None:
     partial.write_bytes(stream.getbuffer())
 
 
-def new_mode(most: int) -> int:
-    """Return ``most`` permissions restricted by the umask."""
+def new_mode(mode: int) -> int:
+    """Return the permissions ``mode`` without those that the umask removes."""
     umask = os.umask(0)
     os.umask(umask)
-    return most & ~umask
+    return mode & ~umask
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -21,7 +21,7 @@ from xlarank.data.schema import LAYOUT_COLUMNS, LAYOUT_SLOTS, MAX_RANK, NODE_COL
 
 Kind = Literal["layout", "tile"]
 
-#: Far above the largest of the dataset (43,615 nodes, 100,040 configurations). A few compressed megabytes can
+#: Limits, far above the dataset's maxima (43,615 nodes, 100,040 configurations). A few compressed megabytes can
 #: unpack to more; such files are refused before they are decompressed.
 MAX_NODES = 1_000_000
 MAX_EDGES = 8_000_000
@@ -37,7 +37,7 @@ _FIRST_COLUMNS = map(NODE_COLUMNS.index, ("shape_dimensions_0", "layout_minor_to
 _SIZES, _DEFAULT_LAYOUT = (slice(column, column + MAX_RANK) for column in _FIRST_COLUMNS)
 _CONVOLUTION = [i for i, name in enumerate(NODE_COLUMNS) if name.startswith("convolution_dim_numbers")]
 #: Columns of ``node_feat`` that are whole numbers, and their maximum.
-_WHOLE: Final[tuple[tuple[str, Any, int | None], ...]] = (
+_INTEGER_COLUMNS: Final[tuple[tuple[str, Any, int | None], ...]] = (
     ("the dimensions", _SIZES, None),
     ("the default layouts", _DEFAULT_LAYOUT, MAX_RANK - 1),
     ("the convolution's dimension numbers", _CONVOLUTION, MAX_RANK - 1),
@@ -195,12 +195,12 @@ def _check_headers(archive: NpzReader, kind: Kind) -> GraphCounts:
         splits = archive.header("node_splits").size
         _shape(archive, "node_splits", archive.header("node_splits").shape)
         _shape(archive, "node_config_feat", (configs, ids, len(LAYOUT_COLUMNS)), "fiu")
-    for what, count, least, most in (
+    for noun, count, low, high in (
         ("nodes", nodes, 1, MAX_NODES), ("edges", edges, 0, MAX_EDGES), ("configurations", configs, 1, MAX_CONFIGS),
         ("configurable nodes", ids, 0, nodes), ("entries of node_splits", splits, 0, MAX_NODES),
     ):  # fmt: skip
-        if not least <= count <= most:
-            raise GraphFileError(f"the file has {count:,} {what}", expected=f"{least} to {most:,}")
+        if not low <= count <= high:
+            raise GraphFileError(f"the file has {count:,} {noun}", expected=f"{low} to {high:,}")
     return GraphCounts(configs, nodes, ids)
 
 
@@ -212,8 +212,8 @@ def _shape(
     if header.dtype.kind not in kinds:
         expected = "integers or floats" if "f" in kinds else "integers"
         raise GraphFileError(f"{name} has type {header.dtype}", expected=expected, do=do)
-    wanted = tuple(have if want is None else want for want, have in zip(shape, header.shape, strict=False))
-    if len(header.shape) != len(shape) or wanted != header.shape:
+    expected_shape = tuple(have if want is None else want for want, have in zip(shape, header.shape, strict=False))
+    if len(header.shape) != len(shape) or expected_shape != header.shape:
         want = ", ".join("any" if extent is None else str(extent) for extent in shape)
         raise GraphFileError(f"{name} has shape {header.shape}", expected=f"({want})")
     return header.shape
@@ -249,11 +249,11 @@ def _read_tile(archive: NpzReader) -> TileGraph:
 def _read_program(archive: NpzReader) -> dict[str, Any]:
     node_feat = _float32(archive, "node_feat")
     nodes = len(node_feat)
-    for what, columns, high in _WHOLE:
+    for title, columns, high in _INTEGER_COLUMNS:
         part = node_feat[:, columns]
-        _check_range(f"{what} in node_feat", part, 0, high)
+        _check_range(f"{title} in node_feat", part, 0, high)
         if (part % 1 != 0).any():
-            raise GraphFileError(f"{what} in node_feat hold {part[part % 1 != 0][0]}", expected="whole numbers")
+            raise GraphFileError(f"{title} in node_feat hold {part[part % 1 != 0][0]}", expected="whole numbers")
     elements = np.maximum(node_feat[:, _SIZES], 1).prod(axis=1, dtype=np.float64)
     if elements.max() > MAX_ELEMENTS:
         got = f"node {int(elements.argmax())} in node_feat has {elements.max():.3g} elements"
@@ -271,9 +271,9 @@ def _integers(archive: NpzReader, name: str, low: int, high: int | None = None) 
     values = archive.read(name)
     if values.dtype == np.uint64 and (values > np.uint64(np.iinfo(np.int64).max)).any():
         raise GraphFileError(f"{name} holds {values.max()}", expected="numbers that fit 64 signed bits")
-    whole = values.astype(np.int64)
-    _check_range(name, whole, low, high)
-    return whole
+    integers = values.astype(np.int64)
+    _check_range(name, integers, low, high)
+    return integers
 
 
 def _float32(archive: NpzReader, name: str) -> NDArray[np.float32]:
@@ -300,9 +300,10 @@ def tensor_ranks(node_feat: NDArray[np.float32]) -> NDArray[np.int64]:
     default layout names (a dimension of size 0 is legal in HLO).
     """
     layout = node_feat[:, _DEFAULT_LAYOUT]
-    places = np.arange(1, MAX_RANK + 1)
+    positions = np.arange(1, MAX_RANK + 1)
     named = np.where(layout.any(axis=1), layout.max(axis=1) + 1, 0)
-    rank: NDArray[np.int64] = np.maximum(((node_feat[:, _SIZES] > 0) * places).max(axis=1), named).astype(np.int64)
+    last = ((node_feat[:, _SIZES] > 0) * positions).max(axis=1)
+    rank: NDArray[np.int64] = np.maximum(last, named).astype(np.int64)
     return rank
 
 
@@ -320,7 +321,7 @@ def _check_layouts(graph: LayoutGraph) -> None:
         twice = ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any(axis=1)
         gap = (named[:, 1:] & ~named[:, :-1]).any(axis=1)
         beyond = layout.max(axis=1, initial=-1) >= limit[owner]
-        for wrong, what, expected in (
+        for wrong, problem, expected in (
             (twice, "names a dimension twice", "every dimension at most once"),
             (gap, "has -1 before a dimension", "the padding at the end"),
             (beyond, "names a dimension beyond the rank", "dimensions of that tensor"),
@@ -328,7 +329,8 @@ def _check_layouts(graph: LayoutGraph) -> None:
             if wrong.any():
                 row = int(wrong.argmax())
                 text = ", ".join(str(entry) for entry in layout[row] if entry >= 0)
-                raise GraphFileError(f"the {slot} layout ({text}) of node {owner[row]} {what}", expected=expected)
+                got = f"the {slot} layout ({text}) of node {owner[row]} {problem}"
+                raise GraphFileError(got, expected=expected)
 
 
 def has_cycle(edges: NDArray[np.int64], nodes: int) -> bool:
@@ -351,13 +353,14 @@ def node_levels(edges: NDArray[np.int64], nodes: int) -> NDArray[np.int64]:
         users[operand].append(consumer)
     missing = np.bincount(edges[:, 0], minlength=nodes).tolist()
     level = [-1 if missing[node] else 0 for node in range(nodes)]
-    done = [node for node in range(nodes) if not missing[node]]
-    for node in done:  # Kahn's algorithm; nodes finish in order of level, so a node's last operand is its deepest
+    finished = [node for node in range(nodes) if not missing[node]]
+    # Kahn's algorithm; nodes finish in order of level, so a node's last operand is its deepest
+    for node in finished:
         for user in users[node]:
             missing[user] -= 1
             if not missing[user]:
                 level[user] = level[node] + 1
-                done.append(user)
+                finished.append(user)
     return np.array(level, np.int64)
 
 

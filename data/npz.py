@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.errors import GraphFileError
 
-#: Deflate cannot expand a byte to more than this many (zlib's technical notes).
+#: Maximum expansion of a byte by deflate (zlib's technical notes).
 _MAX_DEFLATE_RATIO = 1032
 #: Blocks of about this size keep a pass over one block inside the processor's cache.
 _BLOCK_BYTES = 1 << 20
@@ -112,17 +112,17 @@ class NpzReader:
                 ready = pool.submit(next, blocks, None)
                 yield block.reshape(-1, *header.shape[1:])
 
-    def _pieces(self, name: str, most: int) -> Generator[NDArray[Any], None, None]:
-        """Yield the stored values of an array in pieces of at most ``most``."""
+    def _pieces(self, name: str, limit: int) -> Generator[NDArray[Any], None, None]:
+        """Yield the stored values of an array in pieces of at most ``limit``."""
         header = self.header(name)
         with _refusing(f"array {name} is damaged", "a complete array"), self._open(name) as stream:
             stream.read(header.length)
-            left = header.size
-            while left:
-                piece = np.frombuffer(stream.read(min(left, most) * header.dtype.itemsize), header.dtype)
+            remaining = header.size
+            while remaining:
+                piece = np.frombuffer(stream.read(min(remaining, limit) * header.dtype.itemsize), header.dtype)
                 if not len(piece):
-                    raise EOFError(f"{left:,} values are missing")
-                left -= len(piece)
+                    raise EOFError(f"{remaining:,} values are missing")
+                remaining -= len(piece)
                 yield piece
 
     def _open(self, name: str) -> IO[bytes]:

@@ -1,4 +1,4 @@
-"""Names of everything in a TpuGraphs file: node columns, configuration columns, opcodes.
+"""Names in TpuGraphs files: node columns, configuration columns, opcodes.
 
 Source: the dataset description and opcode list of google-research-datasets/tpu_graphs.
 """

@@ -23,7 +23,7 @@ def submission_id(collection: Collection, graph: str) -> str:
     return f"{collection}:{graph}"
 
 
-def wanted_count(row_id: str, configs: int) -> int:
+def required_count(row_id: str, configs: int) -> int:
     """Return how many configurations a row must list: all for a layout graph, at most 5 for a tile graph."""
     return min(TILE_TOP, configs) if row_id.startswith("tile:") else configs
 
@@ -99,7 +99,7 @@ def complete_submission(
         before = {}
     rows, origin = dict[str, Sequence[int]](), {}
     for row_id, count in configs.items():
-        rows[row_id], origin[row_id] = range(wanted_count(row_id, count)), "default"
+        rows[row_id], origin[row_id] = range(required_count(row_id, count)), "default"
         if row_id in ranked:
             rows[row_id], origin[row_id] = ranked[row_id], "ranked"
         elif row_id in before and _order_problem(row_id, before[row_id], count) is None:
@@ -133,7 +133,7 @@ def _order(listed: str) -> list[int] | None:
 def _order_problem(
     row_id: str, order: Sequence[int], configs: int | None, fewest: int = TILE_TOP
 ) -> SubmissionError | None:
-    """Return what is wrong with a row; ``fewest`` as in `submission_problems`."""
+    """Return the problem of a row, if any; ``fewest`` as in `submission_problems`."""
     if len(set(order)) != len(order):
         return SubmissionError(f"{row_id} lists a configuration twice", expected="every one at most once")
     tile = row_id.startswith("tile:")
@@ -141,9 +141,9 @@ def _order_problem(
         configs = max(order) + 1
     for wrong in (min(order), max(order)):
         if wrong < 0 or (configs is not None and wrong >= configs):
-            most = "0 or more" if configs is None else f"0 to {configs - 1}"
-            return SubmissionError(f"{row_id} lists configuration {wrong}", expected=most)
-    wanted = fewest if configs is None else wanted_count(row_id, configs)
-    if len(order) == wanted or (tile and len(order) > wanted):
+            valid = "0 or more" if configs is None else f"0 to {configs - 1}"
+            return SubmissionError(f"{row_id} lists configuration {wrong}", expected=valid)
+    required = fewest if configs is None else required_count(row_id, configs)
+    if len(order) == required or (tile and len(order) > required):
         return None
-    return SubmissionError(f"{row_id} lists {counted(len(order), 'configuration')}", expected=f"{wanted}")
+    return SubmissionError(f"{row_id} lists {counted(len(order), 'configuration')}", expected=f"{required}")

@@ -26,8 +26,8 @@ _LONGEST_NAME: Final = 255
 class Workspace:
     """Paths below the workspace folder.
 
-    ``features/``, ``studies/``, ``models/`` and ``predictions/`` repeat the tree of collections; ``reports/`` holds
-    what people read. Every name is checked, so that a hostile file name cannot leave the folder.
+    ``features/``, ``studies/``, ``models/`` and ``predictions/`` mirror the tree of collections; ``reports/`` holds
+    reports for users. Every name is checked, so that a hostile file name cannot leave the folder.
     """
 
     root: Path

@@ -1,4 +1,4 @@
-"""Writing a graph file, for programs that were measured elsewhere."""
+"""Writing of graph files, for programs that were measured elsewhere."""
 
 from __future__ import annotations
 

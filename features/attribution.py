@@ -65,23 +65,23 @@ def walk_between(graph: LayoutGraph, rows: GraphRows, settings: FeatureSettings,
         if name in computed:
             columns.append(computed[name])
         elif name in sources:
-            among = rows.config_values[:, rows.config_columns.index(sources[name])]
-            columns.append(place_among(computed[sources[name]], among, name.startswith("rank__")))
+            stored = rows.config_values[:, rows.config_columns.index(sources[name])]
+            columns.append(position_among(computed[sources[name]], stored, name.startswith("rank__")))
         else:  # a user's block is computed for candidates only: interpolate
             first, last = candidates[ends].tolist()
             columns.append(np.tile(np.linspace(first, last, half), 2))
     steps = np.stack(columns, axis=1).astype(np.float32)
-    steps[[0, half]], steps[[half - 1, -1]] = rows.config_values[ends]  # candidates: take their exact rows
+    steps[[0, half]], steps[[half - 1, -1]] = rows.config_values[ends]  # both are candidates, whose rows are exact
     constant = np.broadcast_to(rows.graph_values, (len(codes), len(rows.graph_values)))
     return Walk(graph.configurable[changed], np.concatenate([constant, steps], axis=1))
 
 
-def place_among(values: NDArray[np.floating[Any]], candidates: NDArray[np.floating[Any]], rank: bool) -> Floats:
+def position_among(values: NDArray[np.floating[Any]], candidates: NDArray[np.floating[Any]], rank: bool) -> Floats:
     """Return the rank of each value among candidates, 0 to 1 (halfway if between two), or its standard score.
 
-    >>> place_among(np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0, 5.0]), True).tolist()
+    >>> position_among(np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0, 5.0]), True).tolist()
     [0.0, 0.25, 0.5]
-    >>> place_among(np.array([3.0, 4.0]), np.array([1.0, 3.0]), False).tolist()
+    >>> position_among(np.array([3.0, 4.0]), np.array([1.0, 3.0]), False).tolist()
     [1.0, 2.0]
     """
     if not rank:

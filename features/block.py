@@ -30,12 +30,15 @@ class Scope(Enum):
 
 
 class Cause(StrEnum):
-    """Physical cause behind a column, as shown by `explain` and the report."""
+    """Physical cause behind a column, as shown by `explain` and the report.
+
+    A layout that is set is a fusion barrier: its tensor cannot be fused away.
+    """
 
     COPIES = "copies between unlike layouts"
     PADDING = "padding to hardware tiles"
     VIOLATION = "dimensions that misfit lanes and sublanes"
-    FUSION = "fusion barriers"  # a set layout keeps its tensor from being fused away
+    FUSION = "fusion barriers"
     CHANGE = "layouts unlike the compiler's default"
     MINOR = "which dimension lies minor-most"
     SURROUNDINGS = "what surrounds the changed nodes"
@@ -67,7 +70,7 @@ class Block(ABC):
     user's file. Missing docstrings, columns without a meaning, and malformed or duplicate names are refused.
 
     Attributes:
-        transductive: whether the block looks at all candidates of the graph (without labels).
+        transductive: whether the columns depend on all candidates of the graph (without labels).
         cause: physical cause behind the columns, unless a `Column` declares its own.
         columns: name (``block__what__how``) -> meaning with its unit, in column order.
     """

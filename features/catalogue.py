@@ -1,4 +1,4 @@
-"""All blocks in column order, users' own included, and the hash of their source code."""
+"""All blocks in column order, those of users' files, and the hash of the feature code."""
 
 from __future__ import annotations
 
@@ -126,9 +126,15 @@ class BlockFile:
 
 
 class _Loaded(NamedTuple):
+    """A file of blocks that was run.
+
+    Attributes:
+        source: its source code; empty for an entry point.
+    """
+
     file: BlockFile
     blocks: tuple[Block, ...]
-    source: str  # empty for an entry point
+    source: str
 
 
 #: Files that this process has loaded, by hash.
@@ -194,8 +200,9 @@ def _check(blocks: Sequence[Block], name: str) -> None:
         checked(*BLOCKS, *blocks)
         for block in blocks:
             if block.scope is Scope.INSTANCE or not {*block.kinds} <= {*get_args(Kind)}:
-                known = f"{Scope.GRAPH} or {Scope.CONFIG}, and kinds among {', '.join(get_args(Kind))}"
-                raise TypeError(f"{type(block).__name__} is of {block.scope} and kinds {block.kinds}, not {known}")
+                allowed = f"{Scope.GRAPH} or {Scope.CONFIG}, and kinds among {', '.join(get_args(Kind))}"
+                title = type(block).__name__
+                raise TypeError(f"{title} is of {block.scope} and kinds {block.kinds}, not {allowed}")
     except (TypeError, AttributeError) as error:
         raise BlockError(f"{name} cannot be used ({error})") from error
 
@@ -238,8 +245,8 @@ def source_hash(root: Path = _ROOT) -> str:
             tree = ast.parse(root.joinpath(name).read_bytes())
             texts[name] = _text(tree)
             reached += _imported(tree, root)
-    others = features - {*texts, *_PRESENTATION}
-    texts |= {name: _text(ast.parse(root.joinpath(name).read_bytes())) for name in others}
+    remaining = features - {*texts, *_PRESENTATION}
+    texts |= {name: _text(ast.parse(root.joinpath(name).read_bytes())) for name in remaining}
     return hashlib.sha256("".join(f"{name}\0{texts[name]}\0" for name in sorted(texts)).encode()).hexdigest()
 
 
@@ -252,9 +259,9 @@ def _imported(tree: ast.Module, root: Path) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
     for name in names:
-        package, _, rest = name.partition(".")
-        file = rest.replace(".", "/") + ".py"
-        if package == "xlarank" and rest.startswith(("data.", "features.")) and root.joinpath(file).exists():
+        package, _, module = name.partition(".")
+        file = module.replace(".", "/") + ".py"
+        if package == "xlarank" and module.startswith(("data.", "features.")) and root.joinpath(file).exists():
             yield file
 
 

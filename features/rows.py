@@ -32,13 +32,13 @@ class GraphRows:
     Attributes:
         columns: names of the graph columns, then of the configuration columns.
         graph_values: ``(graph columns,)`` constants.
-        config_values: ``(distinct, configuration columns)``.
+        config_values: ``(distinct, configuration columns)`` values of each row.
         group: ``(configs,)`` row of each configuration.
         ids: ``(configs,)`` index of each configuration in the npz file.
         runtime: ``(configs,)`` nanoseconds; 0 if not measured or withheld.
-        normalizer: ``(configs,)``; 1 for layouts.
-        instances: None for tiles.
-        kinds: `xlarank.features.tile.tile_context.kernel_kinds`; empty for layouts.
+        normalizer: ``(configs,)`` divisor of each runtime; 1 for layouts.
+        instances: instances of the configurations; None for tiles.
+        kinds: kernel kinds by `xlarank.features.tile.tile_context.kernel_kinds`; empty for layouts.
     """
 
     name: str
@@ -81,7 +81,7 @@ class GraphRows:
 
     @property
     def row_cost(self) -> NDArray[np.float64]:
-        """``(distinct,)`` the smallest cost of the configurations behind each row."""
+        """``(distinct,)`` smallest cost of the configurations of each row."""
         return group_minimum(self.cost, self.group, len(self))
 
     @property
@@ -92,14 +92,14 @@ class GraphRows:
 
     def measured(self) -> GraphRows:
         """Return the rows with a measured configuration."""
-        known = np.isfinite(self.row_cost)
-        return self if known.all() else self.take(np.flatnonzero(known))
+        is_measured = np.isfinite(self.row_cost)
+        return self if is_measured.all() else self.take(np.flatnonzero(is_measured))
 
     def matrix(
-        self, which: NDArray[np.intp] | slice | None = None, used: NDArray[np.intp] | None = None
+        self, rows: NDArray[np.intp] | slice | None = None, used: NDArray[np.intp] | None = None
     ) -> NDArray[np.float32]:
-        """Return ``(rows, columns)`` values: all rows or ``which``, all columns or ``used`` (ascending)."""
-        graph, config = self.graph_values, self.config_values if which is None else self.config_values[which]
+        """Return ``(rows, columns)`` values: all rows or ``rows``, all columns or ``used`` (ascending)."""
+        graph, config = self.graph_values, self.config_values if rows is None else self.config_values[rows]
         if used is not None and len(used) < len(self.columns):
             graph, config = graph[used[used < len(graph)]], config[:, used[used >= len(graph)] - len(graph)]
         wide = np.empty((len(config), len(graph) + config.shape[1]), np.float32)
@@ -164,12 +164,12 @@ def row_starts(graphs: Sequence[GraphRows]) -> list[int]:
     return [0, *accumulate(map(len, graphs[:-1]))]
 
 
-def draw_of_graph(seed: int, name: str) -> np.random.Generator:
+def graph_generator(seed: int, name: str) -> np.random.Generator:
     """Return a random generator for a seed and a graph."""
     return np.random.default_rng([seed, zlib.crc32(name.encode())])
 
 
-def even_ranks(cost: NDArray[np.float64], most: int, rng: np.random.Generator) -> NDArray[np.intp]:
+def even_ranks(cost: NDArray[np.float64], count: int, rng: np.random.Generator) -> NDArray[np.intp]:
     """Return sorted indices, ``(min(most, configs),)``, evenly spaced by rank of ``cost``, ``(configs,)``.
 
     Equal costs are taken in random order.
@@ -177,17 +177,17 @@ def even_ranks(cost: NDArray[np.float64], most: int, rng: np.random.Generator) -
     >>> even_ranks(np.array([5.0, 1.0, 4.0, 2.0, 3.0]), 3, np.random.default_rng(0)).tolist()
     [0, 1, 4]
     """
-    if most >= len(cost):
+    if count >= len(cost):
         return np.arange(len(cost))
     shuffled = rng.permutation(len(cost))
     order = shuffled[np.argsort(cost[shuffled], kind="stable")]
-    return np.sort(order[np.rint(np.linspace(0, len(order) - 1, most)).astype(np.intp)])
+    return np.sort(order[np.rint(np.linspace(0, len(order) - 1, count)).astype(np.intp)])
 
 
-def at_most(rows: GraphRows, recipe: Recipe) -> GraphRows:
+def sample_rows(rows: GraphRows, recipe: Recipe) -> GraphRows:
     """Sample rows of a graph with more than ``max_configs``, from the measured ones if there are any."""
-    most = recipe.max_configs or len(rows)
-    rows = rows.measured() if len(rows) > most and rows.labelled else rows
-    if len(rows) <= most:
+    limit = recipe.max_configs or len(rows)
+    rows = rows.measured() if len(rows) > limit and rows.labelled else rows
+    if len(rows) <= limit:
         return rows
-    return rows.take(np.sort(draw_of_graph(recipe.seed, rows.name).choice(len(rows), most, replace=False)))
+    return rows.take(np.sort(graph_generator(recipe.seed, rows.name).choice(len(rows), limit, replace=False)))

@@ -2,8 +2,9 @@
 
 A row is a *distinct* configuration, with the columns of `xlarank.features.rows.rows_table`. Between its keys and
 its features, lists hold the ids of all configurations identical to it and their measurements, 0 if there is none.
-A column costs a file 300 bytes, more than its values in a graph of 64 rows: hence many graphs a file. The metadata
-holds a CRC-32 of the whole file: Parquet's own checksums leave out the footer, a zip's are of members.
+A column costs 300 bytes per file, more than its values in a graph of 64 rows, so a file has many graphs. The
+metadata holds a CRC-32 of the whole file, because Parquet's own checksums omit the footer, and those of zip
+archives cover single members.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from xlarank.features.instances.graph_instances import ARRAYS, Instances, LazyIn
 from xlarank.features.recipe import Recipe, Source
 from xlarank.features.rows import KEYS, GraphRows, row_starts, rows_table
 
-#: Columns of lists, with an entry for each of the identical configurations -> array of `GraphRows`.
+#: List columns, with an entry for each of the identical configurations -> array of `GraphRows`.
 _LISTS: Final = {"configurations": "ids", "runtimes_ns": "runtime", "normalizers_ns": "normalizer"}
 MANIFEST: Final = "manifest.json"
 #: Placeholder of a checksum, and the JSON before it in a file.
@@ -111,7 +112,7 @@ def _seal(path: Path) -> None:
 
 
 def _intact(path: Path) -> bytes:
-    """Return the content of a file; raise `ValueError` unless it is as it was written."""
+    """Return the content of a file; raise `ValueError` if it has changed since it was written."""
     content = read_bytes(path)
     start, checksum = _checksum(content)
     if content[start : start + len(_BLANK)] != checksum:
@@ -141,12 +142,12 @@ def write_rows(
     arrays = {"row": np.concatenate([graph.group + start for graph, start in zip(graphs, starts, strict=True)])}
     arrays |= {name: np.concatenate([getattr(graph, array) for graph in graphs]) for name, array in _LISTS.items()}
     lists = pl.DataFrame(arrays).sort("row", maintain_order=True).group_by("row", maintain_order=True).agg(pl.all())
-    places = zip(graphs, starts, strict=True)
-    members = {graph.name: {"start": start, **asdict(entries[graph.name])} for graph, start in places}
+    with_starts = zip(graphs, starts, strict=True)
+    members = {graph.name: {"start": start, **asdict(entries[graph.name])} for graph, start in with_starts}
     metadata = {"recipe": asdict(recipe), "graph_columns": len(graphs[0].graph_columns), "graphs": members}
     table = pl.concat([table[:, : len(KEYS)], lists.drop("row"), table[:, len(KEYS) :]], how="horizontal")
     with atomic_write(path) as partial:
-        str(partial).encode()  # readers take no path that is not UTF-8
+        str(partial).encode()  # readers reject paths that are not UTF-8
         write_parquet(partial, table, statistics=False, metadata={"xlarank": _sealable(metadata)})
         _seal(partial)
 
@@ -160,7 +161,7 @@ def read_rows(path: Path, recipe: Recipe | None = None) -> dict[str, tuple[Graph
         table = pl.read_parquet(io.BytesIO(content), columns=[*_LISTS, *features[width:]])
         entries: dict[str, dict[str, Any]] = metadata["graphs"]
         starts = [int(entry["start"]) for entry in entries.values()]
-        # a graph's first row has its constants: those of one large graph are not read row by row
+        # constants are read from a graph's first row, so a large graph's are not read row by row
         constants = pl.read_parquet(io.BytesIO(content), columns=features[:width], n_rows=starts[-1] + 1)[starts]
         values, graphs = table.select(features[width:]).to_numpy(order="c"), {}
         for start, graph_values, (name, entry) in zip(starts, constants.to_numpy(), entries.items(), strict=True):
@@ -239,7 +240,7 @@ def scan_rows(
 ) -> pl.LazyFrame:
     """Return the rows of a split; ``verified`` reads all files now.
 
-    Raises `FeatureStoreError` for files that are not there, and if ``verified``, not intact or not of the manifest.
+    Raises `FeatureStoreError` for missing files and, if ``verified``, for damaged ones and those of another recipe.
     """
     sources: list[Any] = [workspace.rows(collection, split, part) for part in sorted(manifest.parts)]
     for number, path in enumerate(sources):
@@ -253,10 +254,10 @@ def scan_rows(
 
 def remove_other_rows(workspace: Workspace, collection: Collection, split: str, manifest: Manifest) -> None:
     """Remove rows and instances of graphs that are not in the manifest."""
-    kept = {workspace.rows(collection, split, part) for part in manifest.parts}
-    kept |= {workspace.graph_instances(collection, split, name) for name in manifest.graphs}
+    current = {workspace.rows(collection, split, part) for part in manifest.parts}
+    current |= {workspace.graph_instances(collection, split, name) for name in manifest.graphs}
     folder = workspace.features(collection, split)
-    for path in {*folder.glob("[!.]*.parquet"), *folder.glob("*.instances.npz")} - kept:
+    for path in {*folder.glob("[!.]*.parquet"), *folder.glob("*.instances.npz")} - current:
         path.unlink(missing_ok=True)
 
 

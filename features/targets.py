@@ -69,5 +69,6 @@ def foreign_columns(target: Target | None) -> frozenset[str]:
 
     Layouts have none: padding to a TPU's tiles also indicates the locality of a CPU's loops.
     """
-    others = [other.columns for other in TARGETS.values() if target is not None and other is not target]
-    return frozenset().union(*others)
+    if target is None:
+        return frozenset()
+    return frozenset().union(*(other.columns for other in TARGETS.values() if other is not target))

@@ -179,27 +179,27 @@ def mean_importance(rankers: Sequence[Ranker[Any]], weights: Sequence[float] | N
     return largest_first(shares)
 
 
-def require_columns(got: list[str], wanted: list[str]) -> None:
+def require_columns(got: list[str], expected: list[str]) -> None:
     """Raise `ModelError` with the difference unless both lists are equal."""
-    if got == wanted:
+    if got == expected:
         return
     differences = []
-    for label, names, others in (("lack", wanted, {*got}), ("add", got, {*wanted})):
-        if extra := [name for name in names if name not in others]:
-            more = f" and {len(extra) - 5} more" if len(extra) > 5 else ""
-            differences.append(f"{label} {len(extra)} ({', '.join(extra[:5])}{more})")
+    for label, names, other_names in (("lack", expected, {*got}), ("add", got, {*expected})):
+        if extra := [name for name in names if name not in other_names]:
+            rest = f" and {len(extra) - 5} more" if len(extra) > 5 else ""
+            differences.append(f"{label} {len(extra)} ({', '.join(extra[:5])}{rest})")
     rows = f"the rows {' and '.join(differences) or 'have the same columns in another order'}"
     do = "run build-features with the settings of the model, or train again"
-    raise ModelError(rows, expected=f"the {len(wanted)} columns that the model was trained on", do=do)
+    raise ModelError(rows, expected=f"the {len(expected)} columns that the model was trained on", do=do)
 
 
-def column_indices(wanted: list[str], columns: Sequence[str], owner: str, do: str) -> Indices:
-    """Return the indices of ``wanted`` in ``columns``; raises `ModelError` if any is missing or out of order."""
+def column_indices(names: list[str], columns: Sequence[str], owner: str, do: str) -> Indices:
+    """Return the indices of ``names`` in ``columns``; raises `ModelError` if any is missing or out of order."""
     index = {name: number for number, name in enumerate(columns)}
-    missing = [name for name in wanted if name not in index]
+    missing = [name for name in names if name not in index]
     if missing:
         raise ModelError(f"the rows lack {len(missing)} columns of {owner} ({missing[0]}, ...)", do=do)
-    indices = np.array([index[name] for name in wanted], np.intp)
+    indices = np.array([index[name] for name in names], np.intp)
     if (np.diff(indices) <= 0).any():
         raise ModelError(f"the rows have the columns of {owner} in another order", do=do)
     return indices

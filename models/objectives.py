@@ -10,6 +10,17 @@ from scipy.special import expit
 
 from xlarank.models.arrays import Floats, Integers
 
+#: Kinds of relevance labels.
+LABELS: Final = ("rank", "log")
+#: LightGBM's limit on a query group.
+MAX_GROUP: Final = 10_000
+#: A graph's total weight is its size to this power. ``equal`` matches the metric, a mean over graphs; with ``rows``
+#: a graph of 100,000 configurations outweighs one of 1000; ``sqrt`` is a compromise, because the few rows of a
+#: small graph are noisy.
+GRAPH_WEIGHTS: Final = {"equal": 0.0, "sqrt": 0.5, "rows": 1.0}
+#: Minimum hessian of a row of weight 1: without it a Newton step would divide by zero if all pairs are ties.
+HESSIAN_FLOOR: Final = 1e-3
+
 
 def faster_by_sign(cost: Floats, other: Floats, tolerance: float) -> Floats:
     """Return 1 if ``cost`` is faster than ``other``, -1 if it is slower, 0 for a tie; shapes broadcast.
@@ -19,9 +30,9 @@ def faster_by_sign(cost: Floats, other: Floats, tolerance: float) -> Floats:
     >>> faster_by_sign(np.array([100.0, 100.0, 100.0]), np.array([101.0, 120.0, 90.0]), 0.01).tolist()
     [0.0, 1.0, -1.0]
     """
-    ahead = other - cost
-    tied = np.abs(ahead) <= tolerance * np.minimum(other, cost)
-    return np.where(tied, 0.0, np.sign(ahead))
+    lead = other - cost
+    tied = np.abs(lead) <= tolerance * np.minimum(other, cost)
+    return np.where(tied, 0.0, np.sign(lead))
 
 
 def merge_ties(cost: Floats, tolerance: float) -> Floats:
@@ -37,12 +48,6 @@ def merge_ties(cost: Floats, tolerance: float) -> Floats:
         return cost
     steps = np.floor(np.log(cost / cost.min()) / np.log1p(tolerance))
     return np.asarray(cost.min() * np.exp(steps * np.log1p(tolerance)))
-
-
-LABELS: Final = ("rank", "log")
-
-#: LightGBM's limit on a query group.
-MAX_GROUP: Final = 10_000
 
 
 def relevance(cost: Floats, how: str) -> Floats:
@@ -73,12 +78,6 @@ def mean_rank(values: Floats) -> Floats:
     return (rankdata(values) - 1) / max(1, len(values) - 1)
 
 
-#: A graph's total weight is its size to this power. ``equal`` matches the metric, a mean over graphs; with ``rows``
-#: a graph of 100,000 configurations outweighs one of 1000; ``sqrt`` is a compromise, because the few rows of a
-#: small graph are noisy.
-GRAPH_WEIGHTS: Final = {"equal": 0.0, "sqrt": 0.5, "rows": 1.0}
-
-
 def graph_weights(indptr: Integers, how: str) -> Floats:
     """Return weights of graphs, ``(graphs,)``, 1 on average, for a loss that is a mean over each graph's pairs.
 
@@ -105,10 +104,6 @@ def row_weights(indptr: Integers, how: str, factor: Floats | None = None) -> Flo
     return weights if factor is None else weights * np.repeat(factor, np.diff(indptr))
 
 
-#: Minimum hessian of a row of weight 1: without it a Newton step would divide by zero if all pairs are ties.
-HESSIAN_FLOOR: Final = 1e-3
-
-
 @dataclass(frozen=True, eq=False)
 class RankNetLoss:
     """Mean over sampled pairs of log(1 + exp(relevance of the slower - relevance of the faster)).
@@ -131,10 +126,10 @@ class RankNetLoss:
     def partners(self, rng: np.random.Generator) -> Integers:
         """Draw another row of the same graph for each row, ``(rows,)``; the row itself if it is the only one."""
         sizes = np.diff(self.indptr)
-        start, others = np.repeat(self.indptr[:-1], sizes), np.repeat(sizes - 1, sizes)
-        drawn: Integers = (rng.random(len(self.cost)) * others).astype(np.int64)
+        start, candidates = np.repeat(self.indptr[:-1], sizes), np.repeat(sizes - 1, sizes)
+        drawn: Integers = (rng.random(len(self.cost)) * candidates).astype(np.int64)
         drawn += start
-        drawn += (drawn >= np.arange(len(drawn))) & (others > 0)  # skip the row itself
+        drawn += (drawn >= np.arange(len(drawn))) & (candidates > 0)  # skip the row itself
         return drawn
 
     def gradients(self, relevance: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:
@@ -146,11 +141,11 @@ class RankNetLoss:
         """
         gradient, hessian = np.zeros(len(self.cost)), np.zeros(len(self.cost))
         for _ in range(self.pairs):
-            other = self.partners(rng)
-            sign = faster_by_sign(self.cost, self.cost[other], self.tie_tolerance)
-            wrong = expit(sign * (relevance[other] - relevance))
+            partner = self.partners(rng)
+            sign = faster_by_sign(self.cost, self.cost[partner], self.tie_tolerance)
+            wrong = expit(sign * (relevance[partner] - relevance))
             pull, curve = -sign * wrong, np.abs(sign) * wrong * (1 - wrong)
-            gradient += pull - np.bincount(other, pull, len(other))
-            hessian += curve + np.bincount(other, curve, len(other))
+            gradient += pull - np.bincount(partner, pull, len(partner))
+            hessian += curve + np.bincount(partner, curve, len(partner))
         floor = HESSIAN_FLOOR * self.weight
         return gradient * self.weight / self.pairs, np.maximum(hessian * self.weight / self.pairs, floor)

@@ -47,8 +47,8 @@ class Whole:
     high: int = _INT_MAX
 
     def __call__(self, name: str, value: Any) -> int:
-        whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-        if whole and self.low <= int(value) <= self.high:
+        integral = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+        if integral and self.low <= int(value) <= self.high:
             return int(value)
         span = f"{self.low} or more" if self.high == _INT_MAX else f"{self.low} to {self.high}"
         raise ParameterError(f"{name} is {value!r}", expected=f"a whole number, {span}")

@@ -32,6 +32,10 @@ from xlarank.models.registry import ranker_class
 from xlarank.models.validation.folds import Fallback, unseen_kinds
 
 CARD: Final = "model.json"
+#: Rankers for collections without a model, made by ``python -m benchmarks.pretrain``; see ``shipped/README.md``.
+SHIPPED: Final = Path(__file__).parent / "shipped"
+#: Nominal collection of the shipped layout model; it has no data.
+SHIPPED_COLLECTION: Final = "layout:tpu:any"
 
 
 @dataclass(frozen=True)
@@ -104,7 +108,7 @@ class Scores:
     """Scores of the distinct configurations of one graph; lower is faster. Not comparable across graphs.
 
     Attributes:
-        per_seed: ``(seeds, rows)``.
+        per_seed: ``(seeds, rows)`` scores of each seed's ranker.
         fallback: description of the fallback for an unseen kernel family; empty if not used.
     """
 
@@ -232,7 +236,7 @@ def load_model(folder: Path) -> TrainedModel:
             return _load(folder, card)
         except ModelError:
             if read_card(folder).seeds == card.seeds:
-                raise  # else another process has replaced the model
+                raise  # otherwise another process has replaced the model
 
 
 def _load(folder: Path, card: ModelCard) -> TrainedModel:
@@ -269,9 +273,9 @@ def model_of(workspace: Workspace, collection: Collection) -> TrainedModel:
         raise ModelError(f"{collection} has no trained model", do="run train first")
     model = load_model(folder)
     if model.card.collection != str(collection):
-        other = model.card.collection
-        do = f"run train for {collection}, or pass `model_from={other}` with that model in its own folder"
-        raise ModelError(f"the model at {folder} is of {other}", expected=f"a model of {collection}", do=do)
+        owner = model.card.collection
+        do = f"run train for {collection}, or pass `model_from={owner}` with that model in its own folder"
+        raise ModelError(f"the model at {folder} is of {owner}", expected=f"a model of {collection}", do=do)
     return model
 
 
@@ -287,12 +291,6 @@ def _version(name: str) -> str:
         return version(name)
     except ModuleNotFoundError:  # run from a clone that was not installed
         return "not installed"
-
-
-#: Rankers for collections without a model, made by ``python -m benchmarks.pretrain``; see ``shipped/README.md``.
-SHIPPED: Final = Path(__file__).parent / "shipped"
-#: Nominal collection of the shipped layout model; it has no data.
-SHIPPED_COLLECTION: Final = "layout:tpu:any"
 
 
 @cache

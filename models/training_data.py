@@ -10,7 +10,7 @@ import numpy as np
 
 from xlarank.data.errors import MAX_ROUNDS, MAX_SEED, MAX_THREADS, ModelError, counted
 from xlarank.data.family import program_family
-from xlarank.features.rows import GraphRows, draw_of_graph
+from xlarank.features.rows import GraphRows, graph_generator
 from xlarank.features.targets import Target
 from xlarank.models.arrays import Floats, Indices, Integers, Matrix
 from xlarank.models.params import Number, Whole
@@ -96,13 +96,13 @@ class TrainingData:
         """Copy the rows with all columns, or with those ``used`` (ascending), ``(rows, columns)``."""
         return np.concatenate([self.group_matrix(group, used=used) for group in range(self.groups)])
 
-    def group_matrix(self, group: int, which: slice = slice(None), used: Indices | None = None) -> Matrix:
+    def group_matrix(self, group: int, rows: slice = slice(None), used: Indices | None = None) -> Matrix:
         """Copy some rows of one group, like `matrix`."""
-        return self.parts[group].matrix(which if self.orders is None else self.orders[group][which], used)
+        return self.parts[group].matrix(rows if self.orders is None else self.orders[group][rows], used)
 
     def shuffled(self, seed: int) -> TrainingData:
         """Shuffle the rows of each group, seeded by ``seed`` and the graph's name; for fitting only."""
-        orders = [draw_of_graph(seed, part.name).permutation(len(part)) for part in self.parts]
+        orders = [graph_generator(seed, part.name).permutation(len(part)) for part in self.parts]
         cost = [self.cost[self.rows_of(group)][order] for group, order in enumerate(orders)]
         return replace(self, cost=np.concatenate(cost), orders=orders)
 
@@ -136,21 +136,21 @@ class TrainingData:
         """Multiply the weight of every group; raises `ModelError` unless ``weight`` is above 0."""
         return replace(self, group_weight=self.group_weight * Number(0, above=True)("weight", weight))
 
-    def without(self, held: Sequence[int]) -> TrainingData:
-        """Return the training groups except the ``held`` ones.
+    def without(self, held_out: Sequence[int]) -> TrainingData:
+        """Return the training groups except those ``held_out``.
 
         Groups of other collections are included unless their program or kernel family is held out.
         """
-        training = self.take([group for group in range(self.groups) if group not in {*held}])
+        training = self.take([group for group in range(self.groups) if group not in {*held_out}])
         if self.also is None:
             return training
-        families = {self.families[group] for group in held}
-        kinds = {kind for group in held for kind in self.parts[group].kinds}
+        families = {self.families[group] for group in held_out}
+        kinds = {kind for group in held_out for kind in self.parts[group].kinds}
         groups = enumerate(zip(self.also.families, self.also.parts, strict=True))
-        others = [g for g, (family, part) in groups if family not in families and kinds.isdisjoint(part.kinds)]
-        return training.join(self.also.take(others)) if others else training
+        extra = [g for g, (family, part) in groups if family not in families and kinds.isdisjoint(part.kinds)]
+        return training.join(self.also.take(extra)) if extra else training
 
-    def whole(self) -> TrainingData:
+    def with_also(self) -> TrainingData:
         """Return all training groups, including those of other collections."""
         return self if self.also is None else self.join(self.also)
 
@@ -161,9 +161,9 @@ class Task:
 
     Attributes:
         data: query groups, shuffled if graphs are split into several groups.
-        label: ``(rows,)``.
+        label: ``(rows,)`` labels.
         params: parameters of the library, including the objective.
-        weight: ``(rows,)``, for XGBoost ``(groups,)``; None for 1.
+        weight: ``(rows,)`` weights, for XGBoost ``(groups,)``; None for 1.
         sizes: number of rows of each query group; None for an objective without groups.
         start: ``(rows,)`` relevance to which trees are added; None for 0.
         residual: whether labels are relative to the initial score; otherwise trees start from it.
@@ -182,6 +182,6 @@ class Task:
     decreasing: Collection[str] = ()
 
 
-def _require_equal_columns(name: str, columns: list[str], first: str, wanted: list[str]) -> None:
-    if columns != wanted:
+def _require_equal_columns(name: str, columns: list[str], first: str, expected: list[str]) -> None:
+    if columns != expected:
         raise ModelError(f"{name} and {first} have different columns", do="run build-features again")

@@ -1,4 +1,4 @@
-"""npz files to stored rows."""
+"""Computation and storage of the rows of graph files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,12 @@ _WORTH_PROCESSES: Final = 20 * 2**20
 
 @dataclass(frozen=True)
 class SplitReport:
-    """Result of one split of a collection; ``left`` graphs were not begun before the time was over."""
+    """Result of one split of a collection.
+
+    Attributes:
+        built, kept: number of graphs computed now, and of those whose stored rows are current.
+        left: number of graphs not begun before the timeout.
+    """
 
     collection: str
     split: str
@@ -52,8 +57,8 @@ class BuildReport:
     @property
     def broken(self) -> dict[str, str]:
         return {
-            f"{part.collection} {part.split} {name}": why
-            for part in self.splits for name, why in part.broken.items()
+            f"{part.collection} {part.split} {name}": reason
+            for part in self.splits for name, reason in part.broken.items()
         }  # fmt: skip
 
 
@@ -63,8 +68,8 @@ class BuildRequest:
 
     Attributes:
         max_configs: distinct configurations kept of each train graph, drawn at random with ``seed``; 0 keeps all.
-            Validation and test graphs are always whole: every configuration must be ranked.
-        jobs: processes; 0 chooses by the size of the files.
+            Validation and test graphs are always complete, as every configuration must be ranked.
+        jobs: number of processes; 0 chooses by the size of the files.
         timeout: seconds after which no further graph is begun. A second call continues; without it, later commands
             work on the graphs that were built.
         replace: drop the rows, studies and models of another data root.
@@ -89,8 +94,8 @@ def build_features(
 ) -> BuildReport:  # fmt: skip
     """Compute and store the rows of every graph of the chosen collections and splits.
 
-    Whole and current rows are kept, so an interrupted build continues. A broken file is recorded and does not stop
-    the others. ``on_plan`` gets a line about rows, memory, disk and time before the work begins.
+    Complete, current rows are kept, so an interrupted build can be continued. A broken file is recorded and does
+    not stop the others. ``on_plan`` gets a line about rows, memory, disk and time before the work begins.
 
     Raises `DataRootError` and `CollectionError` for missing input, `WorkspaceError`, also if the workspace holds
     rows of another data root, and `ClusterError` for a cluster that cannot be used or is lost.
@@ -109,8 +114,8 @@ def build_features(
     chosen = [replace(file, path=file.path.absolute()) for file in files if file.split in splits]
     work: list[PartJob] = []
     for (collection, split), members in groupby(chosen, key=lambda file: (file.collection, file.split)):
-        most = request.max_configs if split == "train" else 0
-        recipe = Recipe.of(settings, collection.kind, max_configs=most, seed=request.seed)
+        max_configs = request.max_configs if split == "train" else 0
+        recipe = Recipe.of(settings, collection.kind, max_configs=max_configs, seed=request.seed)
         work += part_jobs([*members], workspace, recipe)
     large = request.scheduler is not None or sum(job.size for job in work) >= _WORTH_PROCESSES
     processes = min(request.jobs or (os.cpu_count() or 1 if large else 1), max(1, len(work)))
@@ -121,7 +126,7 @@ def build_features(
     with workspace_lock(workspace, progress):
         require_one_root(data_root, workspace, discovered)  # another command may have replaced it meanwhile
         reports = _write_manifests(data_root, workspace, work, outcomes)
-    kinds = sorted({job.place[0].kind for job in work})
+    kinds = sorted({job.collection_split[0].kind for job in work})
     widths = {str(kind): (len(settings.graph_columns(kind)), len(settings.config_columns(kind))) for kind in kinds}
     return BuildReport(reports, widths, time.monotonic() - started)
 
@@ -135,35 +140,36 @@ def _run(
         outcomes = cluster_outcomes(work, request.scheduler, request.jobs, end)
     else:
         outcomes = local_outcomes(work, processes, end)
-    done: dict[GraphFile, Outcome] = {}
+    finished: dict[GraphFile, Outcome] = {}
     files = sum(len(job.files) for job in work)
     with steps_of(progress, "building features", files) as step, closing(outcomes):
         for job, results in outcomes:
             for file in job.files:
-                done[file] = results[file.name]
+                finished[file] = results[file.name]
                 step(f"{file.collection} {file.split} {file.name}")
-    return done
+    return finished
 
 
 def _write_manifests(
     data_root: DataRoot, workspace: Workspace, work: list[PartJob], outcomes: dict[GraphFile, Outcome]
 ) -> list[SplitReport]:
     reports: list[SplitReport] = []
-    for (collection, split), members in groupby(work, key=lambda job: job.place):
+    for (collection, split), members in groupby(work, key=lambda job: job.collection_split):
         jobs = [*members]
         recipe, files = jobs[0].recipe, [file for job in jobs for file in job.files]
-        done = {file.name: outcomes[file] for file in files if file in outcomes}
-        stored = {name: outcome.stored for name, outcome in done.items() if outcome.stored is not None}
+        begun = {file.name: outcomes[file] for file in files if file in outcomes}
+        stored = {name: outcome.stored for name, outcome in begun.items() if outcome.stored is not None}
         manifest = Manifest(
             recipe, str(data_root.path.resolve()), recipe.settings.graph_columns(collection.kind),
             recipe.settings.config_columns(collection.kind), stored,
-            {name: outcome.broken for name, outcome in done.items() if outcome.stored is None},
+            {name: outcome.broken for name, outcome in begun.items() if outcome.stored is None},
         )  # fmt: skip
-        kept = sum(outcome.kept for outcome in done.values())
+        kept = sum(outcome.kept for outcome in begun.values())
         report = SplitReport(
             str(collection), split, len(files), sum(graph.configs for graph in stored.values()),
             sum(graph.rows for graph in stored.values()), len(stored) - kept, kept,
-            [name for name, graph in stored.items() if not graph.rankable], manifest.broken, len(files) - len(done),
+            [name for name, graph in stored.items() if not graph.rankable], manifest.broken,
+            len(files) - len(begun),
         )  # fmt: skip
         reports.append(report)
         try:

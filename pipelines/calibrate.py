@@ -1,4 +1,4 @@
-"""Calibrate the certainty of trained models on out-of-fold scores."""
+"""Calibration of the certainty of trained models on out-of-fold scores."""
 
 from __future__ import annotations
 

@@ -31,13 +31,13 @@ from xlarank.data.writing import write_graph
 from xlarank.pipelines.programs.sources import Collected, digest_of, existing_manifest, label_settings, load_program
 
 #: Minimum number of tiles of a kernel.
-LEAST_TILES: Final = 5
+MIN_TILES: Final = 5
 #: Cycles from here on mean no estimate: the compiler writes 2^63 - 1, or adds 2^60 to a sum.
 NO_ESTIMATE: Final = 2**60
-#: In place of a limit: the compiler's own.
+#: Stands for the compiler's default limit.
 _DEFAULT: Final = 0
 #: Smallest and largest limit in KiB: below, nearly nothing compiles; above, the default of v3 and v4 begins.
-_LEAST, _MOST = 512, 16384
+_MIN_LIMIT, _MAX_LIMIT = 512, 16384
 _USED: Final = re.compile(rb'"used_scoped_memory_configs":\[\{"memory_space":"1","offset":"\d+","size":"(\d+)"')
 #: Kernels that use less than this share of a limit would choose no other tile under it.
 _UNTOUCHED: Final = 0.8
@@ -83,9 +83,9 @@ def collect_tiles(
     """Write ``npz/tile/<source>/<split>/NAME_DIGEST.npz`` below ``out`` for every kernel, and a manifest.
 
     ``program`` is a file of HLO or ``module:function`` as for `xlarank.pipelines.collect.collect`. It is compiled
-    under limits of vector memory; a kernel's tiles are those met, the first row being the compiler's default
-    under the largest limit, whose estimate (ns) is the normalizer, the others in shuffled order. A kernel that is
-    there already, from another program or split, stays as it is; one with fewer than `LEAST_TILES` is left out.
+    under limits of vector memory; a kernel's tiles are those that the compiler chose. The first row is the default
+    under the largest limit, whose estimate (ns) is the normalizer; the others are shuffled. A kernel that is
+    there already, from another program or split, stays as it is; one with fewer than `MIN_TILES` is left out.
     An interrupted run can be repeated: it continues and writes the same files.
     Raises `CompilerError` if the compiler is missing, or the program does not compile at its default.
     """
@@ -103,7 +103,7 @@ def collect_tiles(
     if (done := existing_manifest(path, identity)) is not None:
         return Collected(path, done, fresh=False)
     # the default, then limits that grow geometrically: what takes longest comes last
-    limits = [_DEFAULT, *map(round, np.geomspace(_LEAST, _MOST, settings.limits + 1)[:-1].tolist())]
+    limits = [_DEFAULT, *map(round, np.geomspace(_MIN_LIMIT, _MAX_LIMIT, settings.limits + 1)[:-1].tolist())]
     scratch = folder / f".{loaded.name}.{digest_of(identity)}.sweep"
     _sweep(compiler, loaded.module, scratch, limits, settings.limit * len(limits))
     if not (scratch / f"{_DEFAULT}.pb").exists():
@@ -126,21 +126,21 @@ def collect_tiles(
 
 
 def _sweep(compiler: Compiler, module: Message, folder: Path, limits: list[int], seconds: float) -> None:
-    """Compile under each limit without a file: ``LIMIT.pb``, the compiled module, or ``LIMIT.txt``, why none."""
+    """Compile under each limit that has no file; write ``LIMIT.pb``, or the error to ``LIMIT.txt``."""
     end = time.monotonic() + seconds
-    while left := remaining(folder, limits):
+    while limits_left := remaining(folder, limits):
         result: bytes | str = f"not compiled within {seconds:.3g} s in all"
-        if (rest := end - time.monotonic()) > 0:
-            result = compiler.under_limit(module, left[0], rest)
-        with atomic_write(folder / f"{left[0]}.{'txt' if isinstance(result, str) else 'pb'}") as partial:
+        if (seconds_left := end - time.monotonic()) > 0:
+            result = compiler.under_limit(module, limits_left[0], seconds_left)
+        with atomic_write(folder / f"{limits_left[0]}.{'txt' if isinstance(result, str) else 'pb'}") as partial:
             partial.write_bytes(result.encode() if isinstance(result, str) else result)
 
 
 def remaining(folder: Path, limits: list[int]) -> list[int]:
     """Return the limits without a file that may change something, given what the kernels use at the default."""
-    first, done = folder / f"{_DEFAULT}.pb", {path.stem for path in folder.glob("*.*")}
-    used = max(map(int, _USED.findall(first.read_bytes())), default=0) / 1024 if first.exists() else _MOST
-    return [limit for limit in limits if limit * _UNTOUCHED <= used and str(limit) not in done]
+    first, compiled = folder / f"{_DEFAULT}.pb", {path.stem for path in folder.glob("*.*")}
+    used = max(map(int, _USED.findall(first.read_bytes())), default=0) / 1024 if first.exists() else _MAX_LIMIT
+    return [limit for limit in limits if limit * _UNTOUCHED <= used and str(limit) not in compiled]
 
 
 def _result(folder: Path, limit: int) -> str:
@@ -181,11 +181,11 @@ def add_tiles(kernels: dict[str, Kernel], module: Message) -> None:
 def _cut_out(module: Message, computation: Message, instruction: Message) -> Message:
     """Return a module with one instruction, the computations it calls, and a parameter per operand."""
     computations = {computation.id: computation for computation in module.computations}
-    waiting, needed = list(instruction.called_computation_ids), set[int]()
-    while waiting:
-        if (number := waiting.pop()) not in needed:
+    pending, needed = list(instruction.called_computation_ids), set[int]()
+    while pending:
+        if (number := pending.pop()) not in needed:
             needed.add(number)
-            waiting += [id for inner in computations[number].instructions for id in inner.called_computation_ids]
+            pending += [id for inner in computations[number].instructions for id in inner.called_computation_ids]
     cut = HloModuleProto(name=instruction.name)
     cut.computations.extend(computations[number] for number in computations if number in needed)
     entry = cut.computations.add(name="main", id=1 + max(computations, default=0), root_id=instruction.id)
@@ -220,7 +220,7 @@ def _write(kernel: Kernel, program: str, folder: Path, target: Target) -> dict[s
     tiles = list(kernel.tiles)
     entry = {"digest": kernel.digest, "opcode": kernel.opcode, "tiles": len(tiles),
              "tiles_without_estimate": kernel.unknown}  # fmt: skip
-    if len(tiles) < LEAST_TILES:
+    if len(tiles) < MIN_TILES:
         return entry | {"status": "fewer than 5 tiles", "file": None}
     path = folder / f"{program}_{kernel.digest}.npz"
     existing = sorted(folder.parent.glob(f"*/*_{kernel.digest}.npz"))

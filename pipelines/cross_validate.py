@@ -95,9 +95,11 @@ def worth_of_blocks(evaluation: Evaluation, blocks: Sequence[str]) -> dict[str, 
     """Describe the paired difference made by the columns of the blocks, for each collection."""
     texts = {}
     for collection, rankings in evaluation.rankings.items():
-        complete, rest = ({graph: values["score"] for graph, values in of.items()} for of in rankings.values())
-        worth, error = paired_difference(complete, rest)
-        added = f"{worth:+.4f} of {score_name(collection)} (standard error {error:.4f})"
+        complete, reduced = (
+            {graph: values["score"] for graph, values in metrics.items()} for metrics in rankings.values()
+        )
+        gain, error = paired_difference(complete, reduced)
+        added = f"{gain:+.4f} of {score_name(collection)} (standard error {error:.4f})"
         texts[collection] = f"columns of {' and '.join(blocks)} add {added}"
     return texts
 
@@ -148,13 +150,13 @@ class _Job:
             rounds = f"{counted(curves.rounds[stage], 'round')}, the best on these folds"
             self._note(f"{label} with {'tuned' if tuned else 'default'} parameters, {rounds}")
         elif card.folds and not self.without:
-            apart = np.mean([card.folds[graph]["score"] for graph in curves.metrics])
+            mean_score = np.mean([card.folds[graph]["score"] for graph in curves.metrics])
             graphs = "this graph" if len(curves.metrics) == 1 else f"these {len(curves.metrics)} graphs"
-            self._note(f"{graphs} by folds of {FOLDS_OF[card.folds_by]}: score {apart:.3f}")
-        place, seconds = (str(self.collection), "train", plan.by), time.perf_counter() - began
+            self._note(f"{graphs} by folds of {FOLDS_OF[card.folds_by]}: score {mean_score:.3f}")
+        scope, seconds = (str(self.collection), "train", plan.by), time.perf_counter() - began
 
         def write() -> None:
-            table = results_table(curves.at(stage), label, place=place, tuned=tuned, seconds=seconds)
+            table = results_table(curves.at(stage), label, scope=scope, tuned=tuned, seconds=seconds)
             write_results(self.workspace, [table])
             if not self.without:
                 scores = curves.scores_at(stage)
@@ -167,13 +169,14 @@ class _Job:
         """Return the training set without the columns of the blocks; raises `XlarankError` for unknown ones."""
         if not self.without:
             return training
-        known = {type(block).__name__: [*block.columns] for block in BLOCKS}
+        columns_of = {type(block).__name__: [*block.columns] for block in BLOCKS}
         for file in training.manifest.recipe.settings.block_files:
-            known |= file.columns
-        for name in {*self.without} - known.keys():
-            close = did_you_mean(name, known, cutoff=0.5)
-            raise XlarankError(f"there is no block {name}", expected="" if close else ", ".join(known), do=close)
-        columns = {column for name in self.without for column in known[name]}
+            columns_of |= file.columns
+        for name in {*self.without} - columns_of.keys():
+            close = did_you_mean(name, columns_of, cutoff=0.5)
+            expected = "" if close else ", ".join(columns_of)
+            raise XlarankError(f"there is no block {name}", expected=expected, do=close)
+        columns = {column for name in self.without for column in columns_of[name]}
         if columns.isdisjoint(training.data.columns):
             raise CollectionError(f"{self.collection} has no columns of {' or '.join(self.without)}")
         return replace(training, data=training.data.drop(columns))

@@ -108,9 +108,9 @@ def _evaluate(
         if model.name == str(collection):
             write = partial(write_predictions, workspace, collection, name, predictions)
             write_or_note(workspace, Silent(), evaluation.notes, write)
-    place = str(collection), split if official is None else f"{split}, official configurations", None
+    scope = str(collection), split if official is None else f"{split}, official configurations", None
     return [
-        results_table(metrics, label, place=place, tuned=model.card.tuned if model and label == name else None,
+        results_table(metrics, label, scope=scope, tuned=model.card.tuned if model and label == name else None,
                       seed=seed, seconds=seconds if model and (label, seed) == (name, None) else None)
         for (label, seed), metrics in rankings.items()
     ]  # fmt: skip
@@ -131,8 +131,8 @@ def _known_graphs(model: TrainedModel, collection: Collection, split: str, graph
     seen, source = len(model.card.known_graphs & graphs), model.card.collection
     if source != str(collection):
         related = len(graphs) - count_unseen(model, graphs)
-        known = f"{seen} of these {len(graphs)} programs (by name) and on the families of {related}"
-        return [f"{collection}: scored by the model of {source}, which was trained on {known}"]
+        overlap = f"{seen} of these {len(graphs)} programs (by name) and on the families of {related}"
+        return [f"{collection}: scored by the model of {source}, which was trained on {overlap}"]
     if seen and split != "train":
         return [f"{collection}: the model was trained on {seen} of the {counted(len(graphs), 'graph')} scored here"]
     return []

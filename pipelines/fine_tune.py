@@ -101,7 +101,7 @@ def new_families(model: TrainedModel, training: StoredTrainingSet) -> FoldPlan:
     new = [group for group, family in enumerate(training.data.families) if family not in known]
     families = [training.data.families[group] for group in new]
     folds = family_folds(families, MOST_FOLDS) if len(set(families)) >= FEWEST_FAMILIES else []
-    return FoldPlan.of_families([[new[index] for index in held] for held in folds])
+    return FoldPlan.of_families([[new[index] for index in fold] for fold in folds])
 
 
 def _continue(job: TrainingJob, model: TrainedModel, source: str, progress: Progress | None) -> TrainResult:
@@ -122,10 +122,10 @@ def _continue(job: TrainingJob, model: TrainedModel, source: str, progress: Prog
     continues = Continued(source, card.collection, trained.fingerprint(card), rate, sorted(card.known_graphs))
     result = fitting.save(job, choice, rankers, [choice], progress, continues=continues, kinds=card.kinds)
     name = "the shipped ranker" if source == SHIPPED else f"the model at {source}"
-    why = f"fine-tuned from {name} ({card.collection}, {counted(len(continues.graphs), 'program')})"
+    reason = f"fine-tuned from {name} ({card.collection}, {counted(len(continues.graphs), 'program')})"
     if choice.metrics:
-        why += _improvement(job, model, rate, choice)
-    return replace(result, why=why)
+        reason += _improvement(job, model, rate, choice)
+    return replace(result, why=reason)
 
 
 def _improvement(job: TrainingJob, model: TrainedModel, rate: float, choice: Candidate) -> str:

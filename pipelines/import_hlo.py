@@ -30,7 +30,7 @@ class Imported:
 
     Attributes:
         nodes, edges, configurable, configs: counts; ``configurable`` is 0 for a kernel.
-        notes: what the format could not hold.
+        notes: parts of the program that the format cannot express.
     """
 
     source: str
@@ -62,12 +62,12 @@ def import_hlo(
     """Write a graph file below ``out`` for every program in ``files``.
 
     An HLO program gets one configuration, the compiler's default, without a runtime; a ``ModuleTuningData`` its own
-    configurations and runtimes; a ``TuningData`` becomes one tile graph a kernel. ``collection`` is
-    ``layout:own:default``, or ``tile:own`` for kernels, unless given. ``name`` takes the place of the file's
-    name; it needs a single file. A graph file that is there already is written anew, and each is read back before
-    it counts. A broken file is named in the report and does not stop the others.
+    configurations and runtimes; a ``TuningData`` becomes one tile graph per kernel. ``collection`` is
+    ``layout:own:default``, or ``tile:own`` for kernels, unless given. ``name`` replaces the file's
+    name and requires a single file. Existing graph files are overwritten, and each graph is read back before it is
+    counted. A broken file is named in the report and does not stop the others.
 
-    Raises `xlarank.data.errors.CollectionError` for a collection or split that cannot be.
+    Raises `xlarank.data.errors.CollectionError` for an invalid collection or split.
     """
     requested = Collection.parse(collection) if collection is not None else None
     if requested is not None and any(not _is_plain(part) for part in requested.parts):

@@ -64,9 +64,11 @@ def info(
                 if graph.duplicates.distinct < 2 or (graph.labelled and graph.cost.min() == graph.cost.max()):
                     part.unrankable.append(file.name)
             step(f"{file.collection} {file.split} {file.name}")
-    known = Counter((collection, structure) for collection, split, structure in structures if split == "train")
+    train_structures = Counter(
+        (collection, structure) for collection, split, structure in structures if split == "train"
+    )
     for collection, split, structure in structures:  # a train graph does not count as its own sibling
-        splits[collection, split].siblings += known[collection, structure] > (split == "train")
+        splits[collection, split].siblings += train_structures[collection, structure] > (split == "train")
     return list(splits.values())
 
 

@@ -70,14 +70,14 @@ def package_kaggle(
     for name in _tracked():  # links would not survive: sub-packages are real folders there
         folder = "xlarank/" if name.startswith(SUBPACKAGES) else ""
         content[folder + name] = _content(ROOT / name, ROOT)
-    brought = _add_models(models, content) if models is not None else ()
+    included = _add_models(models, content) if models is not None else ()
     if wheelhouse:
         content |= _wheels()
     content[METADATA] = (json.dumps({**_DATASET, "id": f"{owner}/xlarank"}, indent=2) + "\n").encode()
     content[KERNEL] = content[KERNEL].replace(NOBODY.encode(), owner.encode())
     (_write_zip if out.suffix == ".zip" else _write_folder)(out, content)
     size = sum(map(len, content.values()))
-    return Package(out, len(content), size, brought, LACKING if wheelhouse else ())
+    return Package(out, len(content), size, included, LACKING if wheelhouse else ())
 
 
 def _tracked() -> list[str]:
@@ -125,9 +125,9 @@ def _wheels() -> dict[str, bytes]:
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
     command += ["--only-binary", ":all:", "--python-version", "3.12", "--platform", "manylinux2014_x86_64"]
     with tempfile.TemporaryDirectory(prefix="xlarank-wheels-") as folder:
-        done = subprocess.run([*command, "--dest", folder, *LACKING], capture_output=True, text=True)
-        if done.returncode:
-            got = f"pip cannot download {', '.join(LACKING)} ({' '.join(done.stderr.split())[-300:]})"
+        download = subprocess.run([*command, "--dest", folder, *LACKING], capture_output=True, text=True)
+        if download.returncode:
+            got = f"pip cannot download {', '.join(LACKING)} ({' '.join(download.stderr.split())[-300:]})"
             do = "connect, or leave `wheelhouse` out: the notebook does not need these, only run.py does"
             raise XlarankError(got, expected="a connection to a package index", do=do)
         return {f"wheelhouse/{path.name}": path.read_bytes() for path in sorted(Path(folder).glob("*.whl"))}

@@ -1,4 +1,4 @@
-"""Propose configurations for a program: random ones, or the best by a model's scores."""
+"""Proposal of configurations for a program: random ones, or the best by a model's scores."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Proposal:
     Attributes:
         configurable, free: number of configurable nodes, and of those that have a choice.
         groups: number of groups of tied free nodes; ``free`` if none are tied.
-        choices: (fewest, most) rows that a free node may take, the default included.
+        choices: minimum and maximum number of rows of a free node, including the default.
         space: logarithm to base 10 of the number of possible configurations.
         guided_by: collection of the model whose scores guided the search.
         default_place: number of configurations that the model ranks ahead of the default.
@@ -94,10 +94,10 @@ def propose(
         scores = score(codes)
         rank = int((scores < scores[0]).sum())
     write_configurations(out, graph, candidates.expand(codes), np.zeros(len(codes), np.int64))
-    several = candidates.choices[candidates.free]
+    row_counts = candidates.choices[candidates.free]
     return Proposal(
         graph.name, str(out), settings.search, len(codes), configurable=candidates.nodes,
         free=int(np.isin(candidates.of_node, candidates.free).sum()), groups=len(candidates.free),
-        choices=(int(several.min()), int(several.max())), space=float(np.log10(candidates.choices).sum()),
+        choices=(int(row_counts.min()), int(row_counts.max())), space=float(np.log10(candidates.choices).sum()),
         guided_by=model.card.collection if model else None, default_place=rank, seconds=time.perf_counter() - start,
     )  # fmt: skip

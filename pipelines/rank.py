@@ -1,4 +1,4 @@
-"""Rank the configurations of one graph, or of every graph in a folder."""
+"""Rankings of the configurations of one graph, or of every graph in a folder."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def rank(
     """Rank every configuration of a graph or of an npz file, with ``model`` or a model of the workspace.
 
     Without ``collection`` the model is chosen by the rule of `model_for_collection`. Raises `GraphFileError` for
-    the file, `WorkspaceError` for a workspace that does not exist, `ModelError` if the model is missing or not
-    clear, and `ArgumentError` for what is no graph.
+    the file, `WorkspaceError` for a workspace that does not exist, `ModelError` if the model is missing or
+    ambiguous, and `ArgumentError` for an argument that is not a graph.
     """
     if not isinstance(graph, Path | LayoutGraph | TileGraph):
         raise ArgumentError(f"{graph!r:.60} is no graph", expected="a LayoutGraph, a TileGraph or a path")
@@ -113,7 +113,7 @@ class Ranking:
         scores: ``(configs,)`` by configuration id; lower is faster; only comparable within the graph.
         same_as: ``(configs,)`` lowest id of an identical configuration.
         runtime: ``(configs,)`` measured nanoseconds, 0 if not measured.
-        metrics, trust: None without runtimes in the file or without calibration.
+        metrics, trust: metrics, None without runtimes in the file, and certainty, None without calibration.
         fallback: description of the rule that ranks a kernel of an unseen kind; else empty.
         speedup: ``(configs,)`` runtime of the compiler's default over that of each configuration, each the minimum
             of its repeats (tiles: of runtime / normalizer), NaN if not measured; None if the default is unknown.
@@ -149,15 +149,15 @@ class Ranking:
         compiler = compiler_cost(kind, rows) if rows.labelled else None
         calibration = None if scored.fallback else model.calibration  # does not apply to fallback scores
         times = model.nanoseconds(scored)
-        least = rows.row_cost[rows.group]
+        row_cost = rows.row_cost[rows.group]
         return cls(
             graph=graph.name, collection=model.card.collection, order=order_of(scores), scores=scores,
             same_as=graph.duplicates.first[rows.group], runtime=graph.runtime,
             metrics=graph_metrics(kind, scores, rows.cost, rows.group) if rows.labelled and rows.rankable else None,
             trust=Trust(calibration, scored.per_seed, rows.group) if calibration else None,
             fallback=scored.fallback, shipped=model.shipped,
-            speedup=None if compiler is None else np.where(np.isfinite(least), compiler / least, np.nan),
-            speedups=None if compiler is None else speedups(scores, least, compiler, rows.group),
+            speedup=None if compiler is None else np.where(np.isfinite(row_cost), compiler / row_cost, np.nan),
+            speedups=None if compiler is None else speedups(scores, row_cost, compiler, rows.group),
             estimated=None if times is None else times[rows.group], source=(graph, model),
         )  # fmt: skip
 

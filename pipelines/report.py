@@ -54,9 +54,11 @@ _FEW_FOR_A_TEST: Final = 6
 
 @dataclass
 class CollectionFacts:
-    """Results of a collection; ``left_out`` and ``reason`` say why there are no scores of a graph, or at all.
+    """Results of a collection.
 
     Attributes:
+        reason: why there are no scores; empty if there are some.
+        left_out: graph -> why it has no scores.
         rankings: metrics on the valid split, the model's first.
         ranks: graph -> ``(configs,)`` ranks by the model and by cost, from 0 (fastest) to 1.
         certain: graph -> share of certain pairs; empty without calibration.
@@ -126,12 +128,12 @@ def report(
     """
     chosen = chosen_collections(workspace, collections)
     all_facts: list[CollectionFacts] = []
-    others: dict[str, CollectionFacts] = {}
+    compared_facts: dict[str, CollectionFacts] = {}
     with steps_of(progress, "reporting", len(chosen)) as step:
         for collection in chosen:
             all_facts.append(gather(workspace, collection))
             if compare is not None:
-                others[str(collection)] = gather(compare, collection, explained=False)
+                compared_facts[str(collection)] = gather(compare, collection, explained=False)
             step(str(collection))
     evaluated = [facts for facts in all_facts if facts.metrics]
     verdicts = {facts.name: evaluation.verdict(facts.name, facts.rankings) for facts in evaluated}
@@ -141,7 +143,7 @@ def report(
         summary=evaluation.count_verdicts(verdicts.values()), verdicts=verdicts, data=data, left_out=left_out,
         trained=[facts for facts in all_facts if facts.model],
         untrained={facts.name: facts.reason for facts in all_facts if not facts.model},
-        others=others, other_name=compare.root.name if compare else "",
+        others=compared_facts, other_name=compare.root.name if compare else "",
         studies=[picture for facts in all_facts for picture in facts.studies],
         board=_board(workspace, [facts.name for facts in all_facts]), runs=_runs(workspace),
         meanings=column_meanings(), no_model=_NO_MODEL,
@@ -231,9 +233,9 @@ def ranks_charts(facts: CollectionFacts) -> str:
     """Draw predicted against measured ranks of the best, the median and the worst graph."""
     names, pages = facts.worst_first(), []
     shown = {names[0]: "worst", names[len(names) // 2]: "median", names[-1]: "best"}
-    for name, which in reversed(shown.items()):
-        title = f"{which}: {charts.short(name)}\n{facts.metrics[name]['score']:.3f}"
-        pages.append(charts.ranks_chart(f"ranks-{facts.name}-{which}", title, *facts.ranks[name]))
+    for name, position in reversed(shown.items()):
+        title = f"{position}: {charts.short(name)}\n{facts.metrics[name]['score']:.3f}"
+        pages.append(charts.ranks_chart(f"ranks-{facts.name}-{position}", title, *facts.ranks[name]))
     return "".join(pages)
 
 
@@ -263,8 +265,8 @@ def compared(ours: CollectionFacts, theirs: CollectionFacts) -> tuple[list[Row],
     for name in [name for name in ours.metrics if name in theirs.metrics]:
         row: Row = {"graph": name}
         for metric in _METRICS:
-            this, other = (facts.metrics[name][metric] for facts in (ours, theirs))
-            row |= dict(zip(heads[metric], (this, other, this - other), strict=True))
+            first, second = (facts.metrics[name][metric] for facts in (ours, theirs))
+            row |= dict(zip(heads[metric], (first, second, first - second), strict=True))
         rows.append(row)
     return rows, np.array([row["difference"] for row in rows])
 
@@ -296,7 +298,7 @@ def _data_rows(all_facts: Iterable[CollectionFacts]) -> tuple[list[Row], list[Ro
                 "distinct rows": sum(graph.rows for graph in graphs.values()),
                 "not rankable": len(same), "broken": len(manifest.broken),
             })  # fmt: skip
-            left_out += [{**key, "graph": name, "why": why} for name, why in (manifest.broken | same).items()]
+            left_out += [{**key, "graph": name, "why": reason} for name, reason in (manifest.broken | same).items()]
     return rows, left_out
 
 

@@ -68,7 +68,7 @@ class CollectionOutcome:
     seconds: float = 0.0
 
     def add_reason(self, error: Exception) -> None:
-        """Note the end of an error's message on one line, after the type if the error is unexpected."""
+        """Add the end of an error's message to the notes, on one line, with its type if the error is unexpected."""
         kind = "" if isinstance(error, XlarankError) else f"{type(error).__name__}: "
         reason = f"{kind}{' '.join(str(error).split())[-600:]}"
         if reason not in self.notes:
@@ -148,9 +148,9 @@ class _Job:
             got = f"{self.data_root.path} has no test graphs that can be read"
             raise CollectionError(got, expected="npz files in a folder called test")
         origins = complete_submission(self.out, {}, self.cover)
-        kept = [row for row, origin in origins.items() if origin == "kept"]
+        kept_rows = [row for row, origin in origins.items() if origin == "kept"]
         for collection, outcome in self.outcomes.items():
-            if any(row.startswith(f"{collection}:") for row in kept):
+            if any(row.startswith(f"{collection}:") for row in kept_rows):
                 outcome.ranked_by = EARLIER
 
     def run(self, function: Callable[..., Any], *arguments: Any, end: float, **named: Any) -> Any:
@@ -171,9 +171,10 @@ class _Job:
             raise CollectionError("no training graphs, no test graphs, or not enough memory")
         manifest = read_manifest(workspace, part.collection, "train")
         stored = 0 if manifest is None else manifest.recipe.max_configs
-        kept = stored if 0 < stored <= part.most_configs else part.max_configs  # reused if it fits
+        reusable = 0 < stored <= part.most_configs
+        max_configs = stored if reusable else part.max_configs
         for splits in (("test",), ("train", "valid")):
-            self.build(part, *splits, end=end, max_configs=kept, seed=settings.seed)
+            self.build(part, *splits, end=end, max_configs=max_configs, seed=settings.seed)
         names = [str(part.collection)]
         request = TrainRequest(collections=names, seeds=1, seed=settings.seed, threads=settings.cores)
         card, first = self.card(part), read_first_scores(workspace, part.collection)
@@ -223,11 +224,11 @@ class _Job:
                 notes.append(f"not built before the time was over: {counted(split.left, f'{split.split} graph')}")
             notes += [f"{name} ({split.split}) is broken: {reason}" for name, reason in split.broken.items()]
 
-    def rank(self, part: CollectionPlan, by: str) -> None:
+    def rank(self, part: CollectionPlan, source: str) -> None:
         """Update the collection's rows in the submission, and its outcome."""
         self.put_rows(part.collection, max(self.last, time.monotonic() + 60))
         folds, outcome = read_card(self.workspace.model(part.collection)).folds, self.outcomes[part.collection]
-        outcome.ranked_by, outcome.folds = by, summarise(folds) if folds else {}
+        outcome.ranked_by, outcome.folds = source, summarise(folds) if folds else {}
         outcome.valid = read_first_scores(self.workspace, part.collection).get("report", {})
 
     def put_rows(self, collection: Collection, end: float) -> Submission:
@@ -260,7 +261,7 @@ class _Job:
 def first_model(
     workspace: Workspace, collection: Collection, request: TrainRequest | None, *, progress: Progress
 ) -> None:
-    """Train unless an interrupted run has, store metrics on valid and plot the ranks of the median-score graph."""
+    """Train unless ``request`` is None, store metrics on valid and plot the ranks of the median-score graph."""
     path, first = budget.first_scores(workspace, collection), read_first_scores(workspace, collection)
     if request is not None:
         (result,) = train(workspace, request, progress=progress)

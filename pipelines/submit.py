@@ -30,10 +30,10 @@ class Submission:
     Attributes:
         rows: collection -> number of ranked test graphs.
         models: collection -> name of the model, or of the files of scores.
-        left_out: collection -> why no model ranked its test graphs.
-        broken: ``collection graph`` -> why it has no features.
+        left_out: collection -> reason why no model ranked its test graphs.
+        broken: ``collection graph`` -> reason why it has no features.
         origin: id -> "ranked", "kept" or "default".
-        notes: why predictions were not kept in the workspace.
+        notes: reasons why predictions were not kept in the workspace.
     """
 
     out: Path
@@ -66,11 +66,11 @@ def submit(
     index exactly once or the 5 best) before it is moved into place.
 
     Args:
-        cover: id -> number of configurations, of the graphs to cover in place of those of the data root.
-        model_from: the collection whose model ranks those of its kind that have none of their own; "shipped" for
-            the shipped ranker.
-        scores: of the configurations, in place of those of models; graphs without any are not ranked.
-        keep: keep the valid rows of an existing file for graphs that no model ranks.
+        cover: id -> number of configurations, for the graphs to cover instead of those of the data root.
+        model_from: collection whose model ranks collections of its kind without a model; "shipped" for the
+            shipped ranker.
+        keep: whether to keep the valid rows of an existing file for graphs that no model ranks.
+        scores: scores to rank by instead of models; graphs without scores are not ranked.
 
     Raises `CollectionError` if there is nothing to rank, if ``model_from`` has no model, or for a named
     collection without test graphs; `ModelError` for a named collection without a model that fits.
@@ -106,7 +106,7 @@ def _rank_collection(
     if manifest is None or not (manifest.graphs or manifest.broken):
         raise CollectionError(f"{collection} has no test graphs in {workspace.root}")
     configs |= {submission_id(collection, name): graph.configs for name, graph in manifest.graphs.items()}
-    report.broken |= {f"{collection} {name}": why for name, why in manifest.broken.items()}
+    report.broken |= {f"{collection} {name}": reason for name, reason in manifest.broken.items()}
     if scores is None:
         model = model_for_collection(workspace, collection, model_from=model_from)
         model.require(manifest)
@@ -165,12 +165,13 @@ class Checked:
 def check_submission(
     path: Path, *, sample: Path | None = None, data_root: DataRoot | None = None, collections: Sequence[str] = ()
 ) -> Checked:
-    """Find all problems of a submission.
+    """Return all problems of a submission.
 
     Its ids must be those of the ``sample``, else those of the test graphs of the ``data_root``, in all or the named
-    collections. A layout row lists every configuration once; a tile row at least 5 different ones, of which 5 count
-    (all if there are fewer). How many a graph has is read from the data root; without one, a layout graph has as
-    many as its sample row lists, and a tile row needs as many as its sample row if that has fewer than 5.
+    collections. A layout row lists every configuration once; a tile row at least 5 different ones, of which the
+    first 5 count (all if the graph has fewer). The number of configurations is read from the data root; without
+    one, a layout graph has as many as its sample row lists, and a tile row needs as many as its sample row if that
+    has fewer than 5.
 
     Raises `SubmissionError` for a sample that cannot be read, `DataRootError` for a data root without graphs.
     """
@@ -195,6 +196,6 @@ def check_submission(
             for row_id, order in listed.items()
         }
         fewest = {row_id: min(TILE_TOP, len(order)) for row_id, order in listed.items()}
-        unknown = {row_id: why for row_id, why in unknown.items() if row_id in configs}
+        unknown = {row_id: reason for row_id, reason in unknown.items() if row_id in configs}
     problems = list(map(str, submission.submission_problems(path, configs, fewest=fewest)))
     return Checked(len(configs), against, problems, unknown)

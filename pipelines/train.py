@@ -1,4 +1,4 @@
-"""Train the rankers of each collection from scratch."""
+"""Training of the rankers of each collection from scratch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from xlarank.pipelines.training import fitting
 from xlarank.pipelines.training.fitting import Candidate, TrainingJob, TrainRequest, TrainResult
 from xlarank.pipelines.training.training_sets import extra_collections, read_training_set
 
-#: In place of a ranker's name: the one with the best out-of-fold score, for each collection.
+#: Name that selects the ranker with the best out-of-fold score, for each collection.
 AUTO: Final = "auto"
 #: Number of rounds without folds.
 _DEFAULT_ROUNDS: Final = 150
@@ -29,8 +29,8 @@ def train(
 ) -> list[TrainResult]:
     """Fit ``seeds`` rankers per collection, with tuned parameters if there is a study.
 
-    The number of rounds is the best on folds that hold out program families, or kernel families of tiles, where
-    unseen ones are ranked with the fallback; the out-of-fold scores are stored in the model.
+    The number of rounds is the best on folds that hold out program families, or kernel families of tiles. Unseen
+    kernel families are ranked with the fallback. The out-of-fold scores are stored in the model.
 
     With ``model`` "auto", every ranker is validated on the same folds, each with its tuned parameters or else its
     defaults, and the best is trained, per collection. A ranker that cannot run here (no xgboost) is left out. The
@@ -93,8 +93,8 @@ def _train(job: TrainingJob, progress: Progress | None) -> TrainResult:
     if not auto:
         return result
     if not job.plan.folds:
-        why = f"{choice.name}: one program family, so there are no folds to compare rankers by"
-        return replace(result, why=why)
+        reason = f"{choice.name}: one program family, so there are no folds to compare rankers by"
+        return replace(result, why=reason)
     scores = [
         f"{candidate.name}{' (tuned)' if candidate.tuned else ''} {candidate.value:.3f}"
         for candidate in sorted(candidates, key=lambda candidate: -candidate.value)

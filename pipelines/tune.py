@@ -1,4 +1,4 @@
-"""Search for the parameters of each collection with the best cross-validated score."""
+"""Search for the parameters with the best cross-validated score, for each collection."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ RESULT: Final = "result"
 
 @dataclass(frozen=True)
 class TuneResult:
-    """The best parameters of one collection, or why there are none.
+    """The best parameters of one collection, or the reason why there are none.
 
     Attributes:
         trials, fresh, pruned: finished trials of the study, those of this call, and those stopped early.
         mean, std: out-of-fold score over graphs of the chosen trial (tau; tiles: 1 - slowdown@5).
-        note: why the chosen trial is not the best one.
-        pictures: SVG files: optimization history and parameter importances.
+        note: reason why the chosen trial is not the best one.
+        pictures: SVG files of the optimization history and the parameter importances.
     """
 
     collection: str
@@ -71,7 +71,7 @@ def tune(
     model: str = DEFAULT, fit: FitSettings | None = None, study: StudyOptions | None = None,
     progress: Progress | None = None,
 ) -> list[TuneResult]:  # fmt: skip
-    """Bring the study of each collection to ``trials`` finished trials and write the best parameters.
+    """Continue the study of each collection up to ``trials`` finished trials and write the best parameters.
 
     The value of a trial is the mean score over graphs, each ranked by a model that never saw its family (tiles: a
     kernel of its kind), at the best number of rounds; with ``study.select`` "robust" minus a quarter of the spread.
@@ -91,7 +91,7 @@ def tune(
     for collection in chosen_collections(workspace, collections):
         with skip_unless_named(collection, collections, left_out):
             training = read_training_set(workspace, collection, fit=fit)
-            plan = FoldPlan.of(training.data, most=5)
+            plan = FoldPlan.of(training.data, limit=5)
             if not plan.folds:
                 got = f"{collection} has one program family ({training.data.families[0]}) in train"
                 expected = "two or more, to train on one and score another"
@@ -145,7 +145,7 @@ class Objective:
         with closing(climb(rungs, self.training.data, self.plan.folds, ranker, self.settings)) as scored:
             for number, curves in enumerate(scored):
                 trial.report(float(curves.smooth_score(self.select).max()), FACTOR**number)
-                # asked for the defaults, too: the pruner compares other trials with them
+                # called for the defaults, too, because the pruner compares other trials with them
                 poor = number + 1 < len(rungs) and trial.should_prune()
                 if poor and trial.params != self.defaults:
                     raise optuna.TrialPruned
@@ -159,7 +159,7 @@ class Objective:
         return float(curves.smooth_score(self.select)[stage])
 
     def identity(self) -> dict[str, str]:
-        """Return the values that all trials of a study have in common, by the words for an error."""
+        """Return the values that all trials of a study share, by their description in error messages."""
         data = self.training.data
         rows = repr((data.names, data.indptr.tolist())).encode() + data.cost.tobytes()
         members = json.dumps(self.members, sort_keys=True).encode()
@@ -212,7 +212,7 @@ def _save(workspace: Workspace, objective: Objective, study: Study) -> tuple[Fro
     if chosen is not None:
         training, model = objective.training, objective.model
         folder = workspace.study(training.collection)
-        folds = [sorted({training.data.families[g] for g in held}) for held in objective.plan.held]
+        folds = [sorted({training.data.families[g] for g in fold}) for fold in objective.plan.held]
         best = BestParams(
             model, **chosen.user_attrs[RESULT], select=objective.select, trial=chosen.number, folds=folds,
             code_hash=training.manifest.recipe.code_hash,
@@ -227,10 +227,10 @@ def _save(workspace: Workspace, objective: Objective, study: Study) -> tuple[Fro
 
 
 def choose(study: Study, objective: Objective) -> tuple[FrozenTrial | None, str]:
-    """Return the trial to train with, None before any is complete, and why it is not the best one.
+    """Return the trial to train with, None before any is complete, and the reason if it is not the best one.
 
-    The best of many trials is partly the luckiest, the more so with few graphs: the defaults stay unless the best
-    trial beats them, paired by graph, by two standard errors.
+    The best of many trials is partly luck, especially with few graphs. So the defaults stay unless the best trial
+    beats them, paired by graph, by two standard errors.
     """
     complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     if not complete:

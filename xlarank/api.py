@@ -12,7 +12,7 @@ from xlarank.data.errors import CollectionError, FeatureStoreError, did_you_mean
 from xlarank.data.graph import Graph, Kind, LayoutGraph, TileGraph
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace
 
-if TYPE_CHECKING:  # slow; imported inside functions, so that a graph is read at once
+if TYPE_CHECKING:  # slow; imported inside functions, so that reading a graph stays fast
     import polars as pl
 
     from xlarank.features.store import Manifest
@@ -96,9 +96,9 @@ def load_rows(
     from xlarank.pipelines.support.workspaces import chosen_collections
 
     store = Workspace(Path(workspace))
-    chosen, *others = chosen_collections(store, [] if collection is None else [collection])
-    if others:
-        names = ", ".join(map(str, (chosen, *others)))
+    chosen, *further = chosen_collections(store, [] if collection is None else [collection])
+    if further:
+        names = ", ".join(map(str, (chosen, *further)))
         raise CollectionError("no collection was named", expected=names, do="pass collection=")
     frames, features = [], list[str]()
     for name in choose_splits([] if split is None else [split]):
@@ -133,6 +133,6 @@ def _fold_table(manifest: Manifest | None) -> pl.LazyFrame:
     names = [name for name, graph in entries.items() if graph.labelled and graph.rankable]
     plan = FoldPlan.of_graphs(names, [entries[name].kinds for name in names])
     scored = {number: fold for fold, (members, _) in enumerate(plan.folds) for number in members}
-    held_out = [[fold for fold, held in enumerate(plan.held) if number in held] for number in range(len(names))]
+    held_out = [[fold for fold, groups in enumerate(plan.held) if number in groups] for number in range(len(names))]
     schema = pl.Schema({"graph": pl.String(), "fold": pl.Int32(), "held_out": pl.List(pl.Int32)})
     return pl.LazyFrame([names, [scored.get(number) for number in range(len(names))], held_out], schema)

@@ -58,7 +58,7 @@ class GraphRanker:
         kind_: "layout" or "tile".
         feature_names_in_, n_features_in_: columns that it was fitted on.
         graphs_: names of the graphs that it was fitted on.
-        left_out_: graph -> why it was not used.
+        left_out_: graph -> reason why it was not used.
 
     Examples:
         >>> import xlarank
@@ -105,9 +105,9 @@ class GraphRanker:
         `TypeError`, for anything but graphs, and `ModelError` for graphs of two kinds or none to fit on.
         """
         self._check()
-        loaded = [_graph(graph) for graph in _several(graphs)]
-        kind, *others = {graph_kind(graph) for graph in loaded}
-        if others:
+        loaded = [_graph(graph) for graph in _graph_list(graphs)]
+        kind, *other_kinds = {graph_kind(graph) for graph in loaded}
+        if other_kinds:
             raise ModelError("the graphs are layout and tile graphs", expected="graphs of one kind")
         rows = [self._rows(graph) for graph in loaded]
         data = TrainingData.from_graphs(rows, TARGETS[self.target])
@@ -136,7 +136,7 @@ class GraphRanker:
         `fit`, and for a graph without runtimes that differ.
         """
         scores = []
-        for rows in map(self._rows_of_kind, _several(graphs)):
+        for rows in map(self._rows_of_kind, _graph_list(graphs)):
             if not (rows.labelled and rows.rankable):
                 raise ModelError(f"{rows.name} cannot be scored", expected="runtimes that differ")
             scores.append(graph_metrics(self.kind_, self._predict(rows), rows.cost, rows.group)["score"])
@@ -189,7 +189,7 @@ class GraphRanker:
 _COMMON: Final = tuple(inspect.signature(GraphRanker).parameters)[:-1]
 
 
-def _several(graphs: Iterable[GraphLike]) -> list[GraphLike]:
+def _graph_list(graphs: Iterable[GraphLike]) -> list[GraphLike]:
     if isinstance(graphs, Graph | str | Path):
         raise ArgumentError(f"{_brief(graphs)} is one graph", expected=_GRAPHS, do="put it into a list")
     if not isinstance(graphs, Iterable):

@@ -34,7 +34,7 @@ _INT64: Final = np.iinfo(np.int64)
 #: Element types by XLA's PrimitiveType number, in the order of the dataset's one-hot columns.
 _NUMBERS: Final = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 16, 15, 18, 13, 14, 17)
 ELEMENT_TYPES: Final = dict(zip(_NUMBERS, ELEMENT_BYTES, strict=True))
-#: Parts of names of computations that end a split, as in the extractor.
+#: A computation ends a split if its name contains one of these, as in the extractor.
 _MAJOR: Final = ("cluster", "while", "cond")
 #: Roles of a convolution's dimensions: ``<role>_dim`` in columns, ``<role>_dimension`` in messages.
 _ROLES: Final = (
@@ -98,16 +98,16 @@ def _edges(module: Message) -> NDArray[np.int64]:
     pairs: set[tuple[int, int]] = set()
     for node, (computation, instruction) in enumerate(instructions(module)):
         inside = node_of[computation.id]
-        for role, ids, known in (
+        for role, ids, nodes in (
             ("operand", instruction.operand_ids, inside),
             ("control predecessor", instruction.control_predecessor_ids, inside),
             ("called computation", instruction.called_computation_ids, root),
         ):
-            if unknown := [number for number in ids if number not in known]:
+            if unknown := [number for number in ids if number not in nodes]:
                 got = f"{_label(instruction)} names {role} {unknown[0]}, which does not exist"
                 raise HloError(got, expected="a known id")
             if role != "control predecessor":
-                pairs.update((node, known[number]) for number in ids)
+                pairs.update((node, nodes[number]) for number in ids)
     return np.array(sorted(pairs), np.int64).reshape(-1, 2)
 
 
@@ -217,16 +217,16 @@ def unexpressed(module: Message) -> tuple[str, ...]:
             [str(rank) for rank in ranks if rank > MAX_RANK],
     }  # fmt: skip
     counts = {
-        phrase: sorted(Counter(names).items(), key=lambda item: (-item[1], item[0]))[:20]
-        for phrase, names in unknown.items() if names
+        phrase: sorted(Counter(values).items(), key=lambda item: (-item[1], item[0]))[:20]
+        for phrase, values in unknown.items() if values
     }  # fmt: skip
     return tuple(
-        f"{phrase}: {', '.join(f'{name} ({times})' for name, times in most)}" for phrase, most in counts.items()
+        f"{phrase}: {', '.join(f'{name} ({times})' for name, times in names)}" for phrase, names in counts.items()
     )
 
 
 def layout_arrays(data: Message) -> Arrays:
-    """Convert a ``ModuleTuningData`` to the arrays of a layout file with the measured runs in their order.
+    """Convert a ``ModuleTuningData`` to the arrays of a layout file, measured runs in their order.
 
     Raises `HloError` if no run is usable or a configuration does not fit the program.
     """
@@ -235,8 +235,8 @@ def layout_arrays(data: Message) -> Arrays:
     ids = np.array(data.config_index_to_node, np.uint64)
     if (ids > last).any():
         raise HloError(f"config_index_to_node names node {ids[ids > last][0]}", expected=f"0 to {last}")
-    done = [run for run in data.runs if run.HasField("module_config") and not run.error]
-    runs = [run for run in done if run.profile.compute_time_ns > 0]
+    configured = [run for run in data.runs if run.HasField("module_config") and not run.error]
+    runs = [run for run in configured if run.profile.compute_time_ns > 0]
     if not runs:
         raise HloError(f"none of {len(data.runs)} runs has layouts and a runtime", expected="at least one")
     rows = np.full((len(runs), len(ids), len(schema.LAYOUT_SLOTS), MAX_RANK), -1, np.float32)
@@ -244,12 +244,12 @@ def layout_arrays(data: Message) -> Arrays:
         nodes = run.module_config.layout_config.nodes
         if len(nodes) != len(ids):
             raise HloError(f"run {number} configures {len(nodes)} nodes", expected=f"{len(ids)}")
-        for at, node in enumerate(nodes):
+        for column, node in enumerate(nodes):
             if len(node.tensors) > len(schema.LAYOUT_SLOTS):
                 got = f"run {number} configures {len(node.tensors)} tensors of a node"
                 raise HloError(got, expected="at most 3")
             for slot, tensor in enumerate(node.tensors):
-                rows[number, at, slot, : len(tensor.dims)] = tensor.dims[:MAX_RANK]
+                rows[number, column, slot, : len(tensor.dims)] = tensor.dims[:MAX_RANK]
     features = rows.reshape(*rows.shape[:2], len(schema.LAYOUT_COLUMNS))
     return arrays | {"node_config_ids": ids.astype(np.int64), "node_config_feat": features} | _runtimes(runs)
 

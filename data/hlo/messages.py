@@ -1,12 +1,12 @@
 """Protobuf messages of HLO programs and of TpuGraphs' tuning data, created at run time.
 
-The fields that xlarank reads or writes are declared below, in the words of a ``.proto`` file. Protobuf keeps every
+The fields that xlarank reads or writes are declared below, in the syntax of ``.proto`` files. Protobuf keeps every
 other field, so a module that is parsed, edited and serialized loses nothing. Do not remove declarations: bytes of
 fields that are not declared follow the others, so digests of programs would change.
 
 Field numbers: ``xla/service/hlo.proto`` and ``xla/xla_data.proto`` of openxla/xla, and ``proto/tuning.proto`` of
 google-research-datasets/tpu_graphs; protobuf's rules keep them stable. Enumerations are declared as int32 (the
-same bytes), a message of which only the presence matters as an empty one.
+same bytes), and messages whose presence alone matters as empty ones.
 """
 
 from __future__ import annotations

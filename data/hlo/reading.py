@@ -34,8 +34,8 @@ from xlarank.data.schema import LAYOUT_COLUMNS, OPCODE, OPCODES
 _MAX_BYTES: Final = 2**31 - 1
 _HLO_TEXT: Final = re.compile(rb"\s*(?://[^\n]*\n\s*)*HloModule\b")
 _MLIR_TEXT: Final = re.compile(rb"\s*(?:(?://|#)[^\n]*\n\s*)*(?:module|func\.func|builtin\.module)\b")
-#: A hostile file may have millions of parts: only so many are looked at to recognise its kind.
-_LOOKED_AT: Final = 100
+#: Maximum parts examined to recognise the kind of a file; a hostile file may have millions.
+_EXAMINED: Final = 100
 _OPCODE: Final = re.compile(r"[a-z][a-z0-9-]*")
 _EXPECTED: Final = "an HloProto or HloModuleProto, HLO text, or TpuGraphs' ModuleTuningData or TuningData"
 #: Longer names are cut.
@@ -44,11 +44,11 @@ _SAME_MODULE: Final = "the module that the graph was made from"
 #: Modules of jaxlib that may have the parser: since 0.8, and before.
 _PARSERS: Final = ("jaxlib._hlo", "jaxlib._jax")
 #: Maximum nesting of brackets: protobuf refuses 100 levels, and the parser crashes at a few thousand.
-_MOST_NESTED: Final = 64
+_MAX_NESTING: Final = 64
 #: Maximum number of values of all constants; the parser allocates 16 bytes for each, even if elided (``{...}``).
-_MOST_VALUES: Final = 2**26
+_MAX_VALUES: Final = 2**26
 #: Timeout of the parser in seconds.
-_PATIENCE: Final = 600
+_TIMEOUT: Final = 600
 _DUMP: Final = "dump it as binary: XLA_FLAGS='--xla_dump_to=DIR --xla_dump_hlo_as_proto'"
 #: Strings and comments; each alternative matches to the end of the text if its own end is missing.
 _NO_CODE: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|/\*(?:[^*]++|\*(?!/))*+(?:\*/)?|//[^\n]*+', re.DOTALL)
@@ -81,19 +81,24 @@ class HloWarning(UserWarning):
 
 @dataclass(frozen=True)
 class NodeName:
-    """A node's names."""
+    """A node's names.
 
-    name: str  # of the instruction, such as ``dot.22``
-    op_name: str  # its place in the framework's program, such as ``jit(f)/dot_general``; may be empty
+    Attributes:
+        name: name of the instruction, such as ``dot.22``.
+        op_name: name of the operation in the framework's program, such as ``jit(f)/dot_general``; may be empty.
+    """
+
+    name: str
+    op_name: str
 
 
 def read_hlo(path: Path | str) -> LayoutGraph:
     """Read a program: an HLO binary or text, or the program of TpuGraphs' tuning data.
 
     The graph has the dataset's columns and one configuration: the compiler's default for every configurable node
-    (a row of -1). Its runtime is 0, unknown. Configurable is every convolution, dot and reshape outside the
-    bodies of fusions. Warns (`HloWarning`) about what the format cannot hold, such as opcodes that it does not
-    know. Raises `xlarank.data.errors.HloError` naming the file.
+    (a row of -1). Its runtime is 0, unknown. Every convolution, dot and reshape outside the
+    bodies of fusions is configurable. Warns (`HloWarning`) about parts that the format cannot express, such as
+    opcodes that it does not know. Raises `xlarank.data.errors.HloError` naming the file.
     """
     path = Path(path)
     message = read_program(path)
@@ -115,7 +120,7 @@ def module_graph(module: Message, path: Path) -> LayoutGraph:
 
 
 def unlabelled_arrays(module: Message) -> Arrays:
-    """Return what `xlarank.data.writing.write_graph` takes: the compiler's default alone, without a runtime."""
+    """Return arrays for `xlarank.data.writing.write_graph`: one default configuration, without a runtime."""
     arrays = encode_program(module)
     shape = (1, len(arrays["node_config_ids"]), len(LAYOUT_COLUMNS))
     return arrays | {"node_config_feat": np.full(shape, -1, np.float32), "config_runtime": np.zeros(1, np.int64)}
@@ -152,8 +157,8 @@ def node_names(path: Path | str, graph: Graph) -> tuple[NodeName, ...]:
     return tuple(names)
 
 
-def _shown(text: str, most: int) -> str:
-    return "".join(letter if letter.isprintable() else "?" for letter in text[:most])
+def _shown(text: str, length: int) -> str:
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:length])
 
 
 def read_program(path: Path) -> Message:
@@ -174,7 +179,7 @@ def parse_program(data: bytes) -> Message:
     """Return the message in ``data``: an ``HloModuleProto``, a ``ModuleTuningData`` or a ``TuningData``.
 
     Every kind of message starts with field 1, so each is tried, and the first that holds a program is
-    taken. Raises `HloError` when there is none.
+    returned. Raises `HloError` if there is none.
     """
     if not data:
         raise HloError("the file is empty", expected=_EXPECTED)
@@ -213,18 +218,18 @@ def _parse_text(text: bytes) -> Message:
     _require_bounds(_NO_CODE.sub(b" ", text))
     command, expected = [sys.executable, "-P", "-c", _PARSE, *_PARSERS], "HLO text of one module"
     try:
-        done = subprocess.run(command, input=text, capture_output=True, timeout=_PATIENCE, check=False)
-        if done.returncode == 0:
-            return messages.HloModuleProto.FromString(done.stdout)
+        parser = subprocess.run(command, input=text, capture_output=True, timeout=_TIMEOUT, check=False)
+        if parser.returncode == 0:
+            return messages.HloModuleProto.FromString(parser.stdout)
     except (subprocess.TimeoutExpired, DecodeError) as error:
         raise HloError(f"XLA cannot parse the text ({error})", expected=expected, do=_DUMP) from error
-    if done.returncode == _ABSENT:
+    if parser.returncode == _ABSENT:
         got = "this is HLO text, and XLA's parser for it (jaxlib 0.7 or later) is not installed"
         do = f"pip install 'xlarank[hlo]', or {_DUMP}"
         raise HloError(got, expected="a binary dump, which needs nothing", do=do)
-    reason = f"its parser ended with {done.returncode}, out of memory or by a crash"
-    if done.returncode == _REFUSED:
-        reason = " ".join(done.stdout.decode(errors="replace").split())[:300]
+    reason = f"its parser ended with {parser.returncode}, out of memory or by a crash"
+    if parser.returncode == _REFUSED:
+        reason = " ".join(parser.stdout.decode(errors="replace").split())[:300]
     raise HloError(f"XLA cannot parse the text ({reason})", expected=expected)
 
 
@@ -232,17 +237,17 @@ def _require_bounds(code: bytes) -> None:
     """Raise `HloError` if the parser might crash; strings and comments must have been removed."""
     opens = (bracket[0] in b"([{" for bracket in re.finditer(rb"[][(){}]", code))
     depths = accumulate(opens, lambda depth, opened: depth + 1 if opened else max(0, depth - 1), initial=0)
-    if (deepest := max(depths)) > _MOST_NESTED:
-        raise HloError(f"its brackets are nested {deepest:,} deep", expected=f"at most {_MOST_NESTED}")
+    if (deepest := max(depths)) > _MAX_NESTING:
+        raise HloError(f"its brackets are nested {deepest:,} deep", expected=f"at most {_MAX_NESTING}")
     shapes = (shape for constant in _CONSTANT.finditer(code) for shape in _DIMENSIONS.findall(constant[1]))
     extents = ([int(extent[:20]) for extent in shape.split(b",") if extent.strip()] for shape in shapes)
     values = sum(map(math.prod, extents))
-    if values > _MOST_VALUES:
-        raise HloError(f"its constants have {values:,} values", expected=f"at most {_MOST_VALUES:,}", do=_DUMP)
+    if values > _MAX_VALUES:
+        raise HloError(f"its constants have {values:,} values", expected=f"at most {_MAX_VALUES:,}", do=_DUMP)
 
 
 def _has_program(module: Message) -> bool:
-    computations = module.computations[:_LOOKED_AT]
+    computations = module.computations[:_EXAMINED]
     first = (computation.instructions[0] for computation in computations if computation.instructions)
     return any(_OPCODE.fullmatch(instruction.opcode) for instruction in first)
 
@@ -250,17 +255,17 @@ def _has_program(module: Message) -> bool:
 def _is_layout_tuning(message: Message) -> bool:
     configured = message.config_index_to_node or any(
         run.module_config.HasField("layout_config") or run.op_config.HasField("tile_size_config")
-        for run in message.runs[:_LOOKED_AT]
+        for run in message.runs[:_EXAMINED]
     )
     return bool(configured) and _has_program(message.module)
 
 
 def _is_tile_tuning(message: Message) -> bool:
-    return any(part.runs and _has_program(part.module) for part in message.modules[:_LOOKED_AT])
+    return any(part.runs and _has_program(part.module) for part in message.modules[:_EXAMINED])
 
 
-#: Kinds of messages, the part of each that `parse_program` returns, and how that part is recognised. Tuning data,
-#: known by its runs, is tried before what has its program at the same place.
+#: Kinds of messages, the part of each that `parse_program` returns, and the test that recognises it. Tuning data,
+#: recognised by its runs, precedes messages with a program in the same field.
 _KINDS: Final[tuple[tuple[type[Message], str, Callable[[Message], bool]], ...]] = (
     (messages.HloModuleProto, "", _has_program),
     (messages.ModuleTuningData, "", _is_layout_tuning),

@@ -1,8 +1,9 @@
 """Instances: the parts of the configurations of a layout graph.
 
 A configuration consists of one row per node and of the pairs of rows that lay out one tensor. Each distinct
-(node, row) and (pair, combination of rows) is an *instance*; those of equal nodes are one. A score that is a sum
-over instances is learned on thousands of them, for any number of configurations, and shows which node is slow.
+(node, row) and (pair, combination of rows) is an *instance*; instances with equal columns are merged. A score that
+is a sum over instances is learned from thousands of them, for any number of configurations, and shows which nodes
+are slow.
 
 The instances of a configuration follow from the codes of its nodes, so only the codes are stored.
 """
@@ -42,23 +43,40 @@ class Instances:
     """The instances of one graph, for its distinct configurations.
 
     Nodes with one row and pairs with one combination are left out, as they are constant.
+
+    Attributes:
+        columns: names of the columns of ``values``.
+        values: ``(instances, columns)`` float32; the distinct instances.
+        codes: ``(configs, nodes)`` unsigned; row of each node, counted from ``first``.
+        node: ``(nodes,)`` number in the graph of each configurable node.
+        opcode: ``(nodes,)`` opcode of each configurable node.
+        first: ``(nodes,)`` index of each node's first row.
+        rows: ``(R, 18)`` int8; distinct rows, as in `xlarank.data.config_table.ConfigTable`.
+        row_instance: ``(R,)`` instance of each row; -1 for none.
+        request: ``(R, 3)`` index of the layout that a row requests for each slot.
+        pairs: ``(pairs, 5)``; left node and slot, right node and slot, index into `PAIR_RELATIONS`.
+        pair_first: ``(pairs,)`` start of each pair's combinations (left request * width + right request).
+        pair_width: ``(pairs,)`` number of layouts requested by the right side.
+        pair_instance: ``(combinations,)`` instance of each combination; -1 for none.
+        structure: ``(1,)`` uint64; `xlarank.data.graph.structure_hash` of the graph.
+        sizes: ``(nodes, 6)`` output shape of each configurable node, 0 past the rank.
     """
 
-    columns: list[str]  # names of the columns of ``values``
-    values: NDArray[np.float32]  # ``(instances, columns)`` float32
-    codes: NDArray[np.unsignedinteger[Any]]  # ``(configs, nodes)`` unsigned; row of each node, from ``first`` on
-    node: Ints  # ``(nodes,)`` number in the graph of each configurable node
-    opcode: Ints  # ``(nodes,)`` its opcode
-    first: Ints  # ``(nodes,)`` index of each node's first row
-    rows: NDArray[np.int8]  # ``(R, 18)`` int8 the distinct rows, as in `xlarank.data.config_table.ConfigTable`
-    row_instance: Ints  # ``(R,)`` instance of each row; -1 for none
-    request: Ints  # ``(R, 3)`` index of the layout that a row requests for each slot
-    pairs: Ints  # ``(pairs, 5)`` left node and slot, right node and slot, index into `PAIR_RELATIONS`
-    pair_first: Ints  # ``(pairs,)`` start of each pair's combinations (left request * width + right request)
-    pair_width: Ints  # ``(pairs,)`` requested layouts of its right side
-    pair_instance: Ints  # ``(combinations,)`` instance of each; -1 for none
-    structure: NDArray[np.uint64]  # ``(1,)`` uint64 `xlarank.data.graph.structure_hash` of the graph
-    sizes: Ints  # ``(nodes, 6)`` output shape of each configurable node, 0 past the rank
+    columns: list[str]
+    values: NDArray[np.float32]
+    codes: NDArray[np.unsignedinteger[Any]]
+    node: Ints
+    opcode: Ints
+    first: Ints
+    rows: NDArray[np.int8]
+    row_instance: Ints
+    request: Ints
+    pairs: Ints
+    pair_first: Ints
+    pair_width: Ints
+    pair_instance: Ints
+    structure: NDArray[np.uint64]
+    sizes: Ints
 
     def __len__(self) -> int:
         return len(self.values)
@@ -88,7 +106,9 @@ class Instances:
 
     def sums(self, scores: Floats) -> Floats:
         """Return ``counts() @ scores``, ``(configs,)``, or ``(configs, n)`` for scores ``(instances, n)``."""
-        padded = np.concatenate([scores, np.zeros((1, *scores.shape[1:]))])  # -1 is the last one
+        padded = np.concatenate(
+            [scores, np.zeros((1, *scores.shape[1:]))]
+        )  # index -1, no instance, is the zero at the end
         # same order of summation as `counts() @ scores`, for bitwise equal results
         parts = [padded[instances].sum(axis=1) for instances in self._lookup(np.arange(self.configs))]
         return np.concatenate([padded[:0], *parts])
@@ -143,7 +163,7 @@ class LazyInstances:
 
     @cached_property
     def value(self) -> Instances:
-        """The instances; raises what reading them raises."""
+        """The instances; errors of reading them are not caught."""
         return self._load()
 
     def take(self, configs: NDArray[np.integer[Any]]) -> LazyInstances:

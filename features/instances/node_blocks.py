@@ -50,8 +50,8 @@ class _Rows:
         """Return a quantity of `xlarank.features.layout.row_types.SlotRows` or `_SLOT`; sizes as log2(1 + size)."""
         if name == "kept":
             fused, bytes_, tensor = self.context.fused, self.context.bytes, self.related[slot]
-            kept = np.where(self.of_slot(slot, "given") & fused[tensor], bytes_[tensor], 0)
-            return millionths(kept, float(bytes_[~fused].sum()))
+            unfused_bytes = np.where(self.of_slot(slot, "given") & fused[tensor], bytes_[tensor], 0)
+            return millionths(unfused_bytes, float(bytes_[~fused].sum()))
         values = getattr(self.context.slots[slot], "is_set" if name == "given" else name)[self.context.row_type]
         return log2p(values) if name in ("minor", "default_minor") else np.asarray(values)
 
@@ -97,11 +97,11 @@ _QUANTITIES: Final[dict[str, Callable[[LayoutContext], Values]]] = {
 }
 
 
-def _related(which: str, quantity: str, meaning: str) -> Column:
+def _related(relation: str, quantity: str, meaning: str) -> Column:
     """Return a column with a quantity of each row's related node; `ABSENT` if there is none."""
 
     def formula(rows: _Rows) -> Values:
-        nodes = rows.related[which]
+        nodes = rows.related[relation]
         return np.where(nodes >= 0, _QUANTITIES[quantity](rows.context)[nodes], ABSENT)
 
     return Column(meaning, Cause.FUSION if quantity == "fused" else None, formula)

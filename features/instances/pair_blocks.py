@@ -12,10 +12,10 @@ from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.slot_pairs import Combinations, PairLayouts
 from xlarank.features.program.tensors import Floats, Ints, log2p, millionths
 
-#: Maximum number of combinations of a graph; pairs with most are dropped first, to bound memory.
-_MOST_COMBINATIONS: Final = 1 << 21
+#: Maximum number of combinations of a graph; to bound memory, pairs with the most combinations are dropped first.
+_MAX_COMBINATIONS: Final = 1 << 21
 #: Batch sizes for counting and for describing combinations.
-_COUNTED, _BATCH = 1 << 20, 1 << 16
+_COUNT_BATCH, _VALUE_BATCH = 1 << 20, 1 << 16
 #: Value of a column that does not apply; all others are 0 or more.
 ABSENT: Final = -1.0
 _SIDE: Final = {
@@ -28,7 +28,7 @@ _SIDE: Final = {
 
 
 class InstanceContext:
-    """Instances of a graph: all rows, then all combinations of rows, except those without an alternative.
+    """Instances of a graph: all rows, then all combinations of rows, except constant ones.
 
     Attributes:
         rows, taken: rows of the table, and combinations, that are instances.
@@ -47,7 +47,7 @@ class InstanceContext:
         self.total = 0
         for relation, pairs in enumerate([*layout.pairs, layout.siblings]):
             varying = pairs.take(np.flatnonzero(varies[pairs.left] | varies[pairs.right]))
-            combinations = Combinations(layout.requested, varying, _MOST_COMBINATIONS - self.total)
+            combinations = Combinations(layout.requested, varying, _MAX_COMBINATIONS - self.total)
             kept = combinations.pairs
             ends = kept.left, kept.left_slot, kept.right, kept.right_slot, np.full(len(kept), relation)
             parts.append((np.stack(ends, axis=1), combinations.pair_first + self.total, combinations.pair_width))
@@ -57,7 +57,7 @@ class InstanceContext:
         left, left_slot, right, right_slot, _ = self.pairs.T
         request, codes = layout.requested.by_row(layout), layout.table.codes
         self.frequency = np.zeros(self.total, np.int64)
-        step = max(1, _COUNTED // max(1, len(self.pairs)))
+        step = max(1, _COUNT_BATCH // max(1, len(self.pairs)))
         for at in range(0, len(codes) if self.total else 0, step):
             row = codes[at : at + step]
             requests = request[row[:, left], left_slot], request[row[:, right], right_slot]
@@ -98,8 +98,8 @@ class InstancePair(InstanceBlock):
         for relation, combinations in enumerate(context.by_relation):
             end = start + combinations.total
             taken = context.taken[(context.taken >= start) & (context.taken < end)] - start
-            for at in range(0, len(taken), _BATCH):
-                parts.append(self._values(context.layout, combinations, relation, taken[at : at + _BATCH]))
+            for at in range(0, len(taken), _VALUE_BATCH):
+                parts.append(self._values(context.layout, combinations, relation, taken[at : at + _VALUE_BATCH]))
             start = end
         return np.concatenate(parts)
 

@@ -1,8 +1,8 @@
 """One pass over the configurations for all blocks.
 
 Blocks request sums and maxima over the nodes and pairs of every configuration. They are computed together, batch by
-batch: one product ``counts (configs, T) @ quantities (T, n)`` a batch instead of one a column, and no
-intermediate result as long as the graph has configurations.
+batch: one product ``counts (configs, T) @ quantities (T, n)`` per batch instead of one per column, and no
+intermediate result for all configurations of the graph.
 """
 
 from __future__ import annotations
@@ -38,17 +38,26 @@ _SPARSE_NS, _DENSE_NS, _COUNT_NS, _ENTRY_NS = 0.18, 0.05, 1.5, 2.0
 
 
 class Request(NamedTuple):
-    """Slice of the quantities of one kind of aggregation: its function, and what it is over."""
+    """Slice of the quantities of one kind of aggregation.
+
+    Attributes:
+        kind: function that plans the aggregation, and the pairs that it covers (for nodes: `Aggregation.sum`'s
+            ``each_node``).
+    """
 
     kind: tuple[Callable[..., Callable[[Batch], Floats]], Pairs | bool]
     columns: slice
 
 
 class Batch:
-    """Aggregates of a batch of configurations; index it with a `Request` to get ``(configs, quantities)``."""
+    """Aggregates of a batch of configurations; index it with a `Request` to get ``(configs, quantities)``.
+
+    Attributes:
+        codes, types: ``(configs, nodes)`` row of each node, and its type.
+    """
 
     def __init__(self, codes: Codes, types: Codes, functions: dict[Any, Callable[[Batch], Floats]]) -> None:
-        self.codes, self.types = codes, types  # ``(configs, nodes)`` row and type of row that each node takes
+        self.codes, self.types = codes, types
         self._functions, self._results = functions, dict[Any, Floats]()
 
     def __getitem__(self, request: Request) -> Floats:
@@ -83,7 +92,7 @@ class Aggregation:
     ) -> Request:
         """Request sums over nodes of quantities ``(T,)`` of the types of rows, divided by ``over``.
 
-        With ``each_node``, of quantities ``(R,)`` of the distinct rows, where nodes of one signature may differ.
+        With ``each_node``, quantities are ``(R,)``, per distinct row, and may differ for nodes of one signature.
         """
         table = np.stack(values, axis=1).astype(np.float64)
         table /= np.asarray(over, np.float64)
@@ -163,9 +172,9 @@ def _maxima(context: LayoutContext, each_node: bool, tables: Sequence[Floats]) -
         floor, nodes = 0.0, np.zeros(0, np.int64)
         if context.table.nodes:
             row_values = values if each_node else values[context.row_type]
-            least, most = (reduce.reduceat(row_values, start) for reduce in (np.minimum, np.maximum))
-            floor = max(0.0, float(least.max()))
-            nodes = np.flatnonzero(most > floor)
+            row_min, row_max = (reduce.reduceat(row_values, start) for reduce in (np.minimum, np.maximum))
+            floor = max(0.0, float(row_min.max()))
+            nodes = np.flatnonzero(row_max > floor)
         of_column.append((ascending, rank.astype(np.min_scalar_type(max(0, len(ascending) - 1))), floor, nodes))
 
     def largest(batch: Batch) -> Floats:
@@ -183,8 +192,8 @@ def _pair_sums(
 ) -> Callable[[Batch], Floats]:
     """Return the function that sums over one set of pairs.
 
-    A pair takes few distinct combinations of requested layouts; the quantities of every combination are computed
-    once and looked up.
+    Pairs have few distinct combinations of requested layouts, so quantities are computed once per combination and
+    looked up.
     """
     over = np.concatenate([divisors for _, divisors in requests])
     combinations, types = Combinations(context.requested, pairs), len(context.type_configurable)
@@ -196,12 +205,12 @@ def _pair_sums(
         sides = combinations.sides(combination)
         return np.asarray(np.concatenate([function(*sides) for function, _ in requests], axis=1) / over)
 
-    known: Floats | None = None
+    values_of_all: Floats | None = None
     used = np.arange(len(over))
     if 0 < combinations.total <= _COMBINATIONS:  # indices fit int32, which halves the lookups
-        known = quantities(np.arange(combinations.total))
-        used = np.flatnonzero(known.any(axis=0))
-        known = np.ascontiguousarray(known[:, used])
+        values_of_all = quantities(np.arange(combinations.total))
+        used = np.flatnonzero(values_of_all.any(axis=0))
+        values_of_all = np.ascontiguousarray(values_of_all[:, used])
         number, width, base = (array.astype(np.int32) for array in (number, width, base))
 
     def summed(batch: Batch) -> Floats:
@@ -211,10 +220,10 @@ def _pair_sums(
         combination = number[batch.types[:, pairs.left] + pairs.left_slot * types] * width
         combination += number[batch.types[:, pairs.right] + pairs.right_slot * types]
         combination += base
-        table = known
+        table = values_of_all
         if table is None:
-            taken, index = np.unique(combination, return_inverse=True)
-            table, combination = quantities(taken), index.reshape(combination.shape)
+            present, index = np.unique(combination, return_inverse=True)
+            table, combination = quantities(present), index.reshape(combination.shape)
         total[:, used] = _sum_entries(combination, table)
         return total
 
@@ -238,7 +247,7 @@ def compute_together(
     """Compute the columns of the layout blocks among ``blocks``, ``(configs, names)``, 0 in all others.
 
     ``codes`` ``(configs, nodes)`` are other configurations than the graph's candidates; transductive columns still
-    look at the candidates.
+    refer to the candidates.
     """
     codes = context.table.codes if codes is None else codes
     target = np.zeros((len(names), len(codes)), np.float32).T

@@ -36,7 +36,7 @@ Shape = tuple[int, ...]
 #: Dimensions, minor-most first.
 Order = tuple[int, ...]
 
-#: Roles of the dimensions at stake; the one preferred minor-most first.
+#: Roles of the dimensions at stake; the first is preferred minor-most.
 _AT_STAKE: Final = {
     "convolution": tuple(map(CONVOLUTION_ROLES.index, ("feature", "batch"))),
     "dot": tuple(map(DOT_ROLES.index, ("contracted", "rows"))),
@@ -102,11 +102,14 @@ def _tied(facts: LayoutFacts, k: int, operand_ranks: tuple[int, ...]) -> Tied:
         first = cheaper(output, tuple(reversed(range(len(output))))[:2])
         key: tuple[Any, ...] = (operand_ranks, first)
     else:
-        first, *others = key = tuple(map(cheaper, (output, *operands), pairs))
+        first, *operand_orders = key = tuple(map(cheaper, (output, *operands), pairs))
         if opcode == "dot" and {len(output), *map(len, operands)} == {2}:
             key = (first,)
         elif opcode == "dot":  # either operand may come first
-            key = first, *sorted((len(shape), *order) for shape, order in zip(operands, others, strict=True))
+            key = (
+                first,
+                *sorted((len(shape), *order) for shape, order in zip(operands, operand_orders, strict=True)),
+            )
     return Tied((opcode, len(output), *key), tuple(dict.fromkeys([first, first[::-1]])))
 
 

@@ -87,9 +87,9 @@ class DisagreementByClass(LayoutBlock):
         classes, of_node = np.arange(len(OPCODE_CLASSES)), context.configurable_class[:, None]
 
         def mismatched_bytes(layouts: PairLayouts, pair: Ints, left: Ints, right: Ints) -> Floats:
-            wanted, made, _ = layouts.layouts(pair, left, right)
+            requested, produced, _ = layouts.layouts(pair, left, right)
             sides = (of_node[side[pair]] == classes for side in (layouts.pairs.left, layouts.pairs.right))
-            moved = (wanted != made) * layouts.pairs.bytes[pair]
+            moved = (requested != produced) * layouts.pairs.bytes[pair]
             return np.asarray(moved[:, None] * np.concatenate([*sides], axis=1))
 
         requests = []
@@ -121,31 +121,33 @@ class Propagation(LayoutBlock):
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
         pairs = context.straight_pairs.take(np.argsort(context.straight_pairs.right, kind="stable"))
         left, right, bytes_ = pairs.left, pairs.right, pairs.bytes
-        makers, first = np.unique(right, return_index=True)
+        producers, first = np.unique(right, return_index=True)
         set_key = np.concatenate([rows.is_set * rows.key for rows in context.slots.values()]).astype(np.int32)
         offset = (pairs.left_slot * len(context.type_configurable))[:, None].astype(np.int32)
         passing, ids = context.configurable_class[left] == _ELEMENTWISE, context.graph.configurable
         passing &= (context.dims[ids[left]] == context.dims[ids[right]]).all(axis=1)
-        passed, first_passed = np.unique(left[passing], return_index=True)
-        maker = right[np.flatnonzero(passing)[first_passed]]
+        receivers, first_of_receiver = np.unique(left[passing], return_index=True)
+        source = right[np.flatnonzero(passing)[first_of_receiver]]
         default, node_bytes = layout_key(context.default_layout[ids])[:, None], context.bytes[ids]
         count, total = max(1, len(left)), max(1.0, float(bytes_.sum()))
         nodes, output_bytes = context.configurable_nodes, context.slots["output"].total_bytes
-        rounds = (3 if len(passed) else 1) if len(left) else 0  # one round suffices without elementwise nodes
+        rounds = (3 if len(receivers) else 1) if len(left) else 0  # one round suffices without elementwise nodes
 
         def finalize(batch: Batch) -> Floats:
-            made = set_key[batch.by_node]
+            output_key = set_key[batch.by_node]
             set_by_consumer = set_key[batch.by_node[left] + offset]
             free = (set_by_consumer == 0) & passing[:, None]
             for _ in range(rounds):
-                requested = np.where(free, made[left], set_by_consumer)
-                most = np.maximum.reduceat(requested, first, axis=0)
-                made[makers] = np.where(made[makers] == 0, most, made[makers])
-                made[passed] = np.where(made[passed] == 0, made[maker], made[passed])
-            requested = np.where(free, made[left], set_by_consumer)
-            settled = made[right]
-            copied = (requested > 0) & (settled > 0) & (requested != settled)
-            unlike = (made > 0) & (made != default)
+                requested = np.where(free, output_key[left], set_by_consumer)
+                winner = np.maximum.reduceat(requested, first, axis=0)
+                output_key[producers] = np.where(output_key[producers] == 0, winner, output_key[producers])
+                output_key[receivers] = np.where(
+                    output_key[receivers] == 0, output_key[source], output_key[receivers]
+                )
+            requested = np.where(free, output_key[left], set_by_consumer)
+            final = output_key[right]
+            copied = (requested > 0) & (final > 0) & (requested != final)
+            unlike = (output_key > 0) & (output_key != default)
             moved, turned = bytes_ @ copied / total, node_bytes @ unlike / output_bytes
             return np.stack([copied.sum(axis=0) / count, moved, unlike.sum(axis=0) / nodes, turned], axis=1)
 
@@ -259,9 +261,9 @@ class Boundary(LayoutBlock):
             for matrix in near:
                 count, around = max(1.0, float(matrix.nnz)), matrix @ changed
                 ends = around.sum(axis=0, dtype=np.float64)
-                inside, wasted = (np.einsum("nc,nc->c", q, around, dtype=np.float64) for q in (changed, waste))
-                met = np.einsum("pc,pc->c", mismatch, around[left], dtype=np.float64)
-                columns += [2 * (ends - inside) / count, inside / count, wasted, met]
+                inside, padding = (np.einsum("nc,nc->c", q, around, dtype=np.float64) for q in (changed, waste))
+                mismatched = np.einsum("pc,pc->c", mismatch, around[left], dtype=np.float64)
+                columns += [2 * (ends - inside) / count, inside / count, padding, mismatched]
             return np.stack(columns, axis=1)
 
         return finalize

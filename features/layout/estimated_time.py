@@ -38,7 +38,7 @@ class FastestTime(Block):
 class EstimatedTime(LayoutBlock):
     """Time of the configurable nodes by `TimeModel`, relative to other times, and its parts; log is log2.
 
-    Nothing in it is learned. The time itself is `FastestTime` times ``over_fastest``.
+    No parameter is learned. The time itself is `FastestTime` times ``over_fastest``.
     """
 
     cause = Cause.ESTIMATE
@@ -46,8 +46,8 @@ class EstimatedTime(LayoutBlock):
         OVER_FASTEST: "estimated time over the least that layouts allow, log2",
         "time__over_default__log": "estimated time over that of the compiler's default, log2",
         **{
-            f"time__{kind}_change__ratio": f"change of the time of {words} over the default's time of all nodes"
-            for kind, words in KINDS.items()
+            f"time__{kind}_change__ratio": f"change of the time of {nodes} over the default's time of all nodes"
+            for kind, nodes in KINDS.items()
         },
         "time__node_change__ratio": "largest change of a node's time over the default's time of all nodes",
         "time__idle__share": "share of the estimated time beyond the unpadded work at the peak rate",
@@ -68,7 +68,7 @@ class EstimatedTime(LayoutBlock):
             padding, total = total - unpadded, np.maximum(total, _SHORTEST)
             idle = np.maximum(padding / total, 0.0).round(12)
             # rounded, so that the order of summation does not break ties
-            logs = (np.log2(total / other).round(12) + 0.0 for other in (fastest, default))
+            logs = (np.log2(total / reference).round(12) + 0.0 for reference in (fastest, default))
             return np.stack([*logs, *changes, batch[largest][:, 0], idle, np.log2(1 + slower)], axis=1)
 
         return finalize

@@ -35,8 +35,8 @@ class Regions:
     """The regions of one graph; arrays are ``(regions, ...)`` except ``of``.
 
     Attributes:
-        of: region of each node's output, ``(nodes,)``.
-        tensors, makers: number of tensors, and of configurable nodes that make them.
+        of: ``(nodes,)`` region of each node's output.
+        tensors, makers: number of tensors, and of configurable nodes that produce them.
         bytes: unpadded bytes of the tensors that a fusing compiler stores.
         made, read: ``(regions, ROLE_NAMES, 6)`` whether a dimension has a role to a configurable node that makes or
             reads a tensor.

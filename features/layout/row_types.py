@@ -1,8 +1,8 @@
-"""Facts of a layout graph: the tensors behind slots, and physics per type of row.
+"""Facts of a layout graph: the tensors of slots, and physical quantities per type of row.
 
 Nodes repeat (a transformer has its layers many times over), so distinct rows of equal nodes are one *type*.
-Quantities that depend only on the operation, its tensors and their layouts are computed once per type; the codes of
-a configuration lead from rows to types. Five index spaces meet here:
+Quantities that depend only on the operation, its tensors and their layouts are computed once per type. There are
+five index spaces:
 
 - `NodeIndex` (nodes): a node of the graph, and its output tensor;
 - `ConfigurableIndex` (K): a configurable node, in the order of ``graph.configurable``;
@@ -63,9 +63,9 @@ class SlotRows:
         bytes: size of the tensor; 0 if the node has none.
         is_set: whether the row sets a layout.
         layout, key: the full layout, ``(T, 6)``, and its `layout_key`.
-        minor, minor_place, minor_role: size of its minor-most dimension, 0 for none; its place, counted from the
-            last dimension, and its role, -1 for none.
-        total_bytes, bytes_of_class: of all configurable nodes, and of those of each coarse class.
+        minor, minor_place, minor_role: size of its minor-most dimension, 0 for none; its position, counted
+            from the last dimension, and its role, -1 for none.
+        total_bytes, bytes_of_class: bytes over all configurable nodes, and over those of each coarse class.
     """
 
     def __init__(self, facts: LayoutFacts, number: int) -> None:
@@ -149,7 +149,7 @@ class LayoutFacts(ProgramContext):
 
     @cached_property
     def slots(self) -> dict[str, SlotRows]:
-        """Physics of each slot, ``(T,)``."""
+        """Physical quantities of each slot, ``(T,)``."""
         return {slot: SlotRows(self, number) for number, slot in enumerate(LAYOUT_SLOTS)}
 
     @cached_property

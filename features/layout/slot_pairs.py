@@ -1,7 +1,7 @@
 """Pairs of slots that lay out one tensor (consumer and producer, or two readers), and the layouts they request.
 
 Layouts pass unchanged through elementwise operations and, permuted, through transposes; all others (reshape, dot,
-reduce, ...) choose anew. Operands are followed through such nodes from a slot to the configurable nodes behind it.
+reduce, ...) choose anew. Operands are followed through such nodes from a slot to the configurable nodes before it.
 """
 
 from __future__ import annotations
@@ -107,10 +107,10 @@ def _passing(facts: ProgramContext) -> Callable[[Ints, NodeIndex, Ints], tuple[I
     keeps = (facts.opcode_class == OPCODE_CLASSES.index("elementwise")) | np.isin(opcode, _PASSING)
     listed = facts.column("dimensions_0", MAX_RANK).astype(np.int64).clip(0, MAX_RANK - 1)
     inside = transposes[:, None] & (np.arange(MAX_RANK) < facts.rank[:, None])
-    turn = np.where(inside, listed, np.arange(MAX_RANK))
-    proper = (np.sort(turn, axis=1) == np.arange(MAX_RANK)).all(axis=1)  # a valid permutation
+    axes = np.where(inside, listed, np.arange(MAX_RANK))
+    proper = (np.sort(axes, axis=1) == np.arange(MAX_RANK)).all(axis=1)  # a valid permutation
     nodes, operands = edges.T
-    turned_dims = np.take_along_axis(dims[operands], turn[nodes], axis=1)
+    turned_dims = np.take_along_axis(dims[operands], axes[nodes], axis=1)
     passes = ((keeps | transposes) & proper & (facts.rank > 0))[nodes] & (turned_dims == dims[nodes]).all(axis=1)
     passes &= facts.rank[nodes] == facts.rank[operands]  # ranks differ only if sizes are 0
     order = np.lexsort((operands[passes], nodes[passes]))
@@ -121,7 +121,7 @@ def _passing(facts: ProgramContext) -> Callable[[Ints, NodeIndex, Ints], tuple[I
         offset = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
         operand = operands[np.repeat(first_edge[node], count) + offset]
         start = np.repeat(start, count)
-        turned = np.take_along_axis(turn[node], permutation, axis=1).repeat(count, axis=0)
+        turned = np.take_along_axis(axes[node], permutation, axis=1).repeat(count, axis=0)
         end = start * len(dims) + operand
         order = np.lexsort((turned @ MAX_RANK ** np.arange(MAX_RANK - 1, -1, -1), end))
         first = order[np.unique(end[order], return_index=True)[1]]
@@ -142,21 +142,21 @@ class PairLayouts:
     def layouts(self, pair: Ints, left: TypeIndex, right: TypeIndex) -> tuple[Ints, Ints, Ints]:
         """Return the keys of both full layouts in the left tensor's dimensions, and how many are set, 0 to 2."""
         left_slot, right_slot = self.pairs.left_slot[pair], self.pairs.right_slot[pair]
-        made = self._key[right_slot, right]
+        right_key = self._key[right_slot, right]
         turned = np.flatnonzero(self._turned[pair])
         if len(turned):
             layout = self._layout[right_slot[turned], right[turned]]
             # dimension of the right tensor -> of the left one
             back = np.argsort(self.pairs.permutation[pair[turned]], axis=1)
             turned_back = np.take_along_axis(back, np.maximum(layout, 0), axis=1)
-            made[turned] = layout_key(np.where(layout >= 0, turned_back, -1))
+            right_key[turned] = layout_key(np.where(layout >= 0, turned_back, -1))
         sides_set = self._is_set[left_slot, left].astype(np.int64) + self._is_set[right_slot, right]
-        return self._key[left_slot, left], made, sides_set
+        return self._key[left_slot, left], right_key, sides_set
 
     def disagreement(self, pair: Ints, left: TypeIndex, right: TypeIndex) -> Floats:
         """Return clash, mismatch and half, each with its bytes, and agreement: ``(combinations, 7)``."""
-        wanted, made, sides_set = self.layouts(pair, left, right)
-        unlike = wanted != made
+        left_key, right_key, sides_set = self.layouts(pair, left, right)
+        unlike = left_key != right_key
         bytes_ = self.pairs.bytes[pair]
         clash, half = unlike & (sides_set == 2), unlike & (sides_set == 1)
         columns = [clash, clash * bytes_, unlike, unlike * bytes_, half, half * bytes_, ~unlike & (sides_set == 2)]
@@ -198,17 +198,18 @@ class RequestedLayouts:
 class Combinations:
     """All combinations of requested layouts of pairs; equal pairs share theirs.
 
-    A combination is ``pair_first + left * pair_width + right``, where left and right are indices of requested
-    layouts. If ``total`` would exceed ``most``, the groups of equal pairs with most combinations are left out.
+    A combination is numbered ``pair_first + left * pair_width + right``, with indices of requested layouts on the
+    left and right. If ``total`` would exceed ``limit``, the groups of equal pairs with the most combinations are
+    left out.
     """
 
-    def __init__(self, requested: RequestedLayouts, pairs: Pairs, most: int | None = None) -> None:
+    def __init__(self, requested: RequestedLayouts, pairs: Pairs, limit: int | None = None) -> None:
         self._requested = requested
         group, sizes = self._grouped(pairs)
-        if most is not None and sizes.sum() > most:
+        if limit is not None and sizes.sum() > limit:
             ascending = np.argsort(sizes, kind="stable")
-            kept = ascending[np.cumsum(sizes[ascending]) <= most]
-            pairs = pairs.take(np.flatnonzero(np.isin(group, kept)))
+            selected = ascending[np.cumsum(sizes[ascending]) <= limit]
+            pairs = pairs.take(np.flatnonzero(np.isin(group, selected)))
             group, sizes = self._grouped(pairs)
         self.pairs, self.total = pairs, int(sizes.sum())
         self._width, self._first = requested.count[self._right], np.cumsum(sizes) - sizes

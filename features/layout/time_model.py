@@ -1,8 +1,8 @@
-"""A physical model of a program's time on a TPU: the work of its matrix unit, from the layouts of outputs.
+"""Physical model of a program's time on a TPU: the work of its matrix unit, from the layouts of outputs.
 
 The matrix unit multiplies tiles of 128 x 128. An output of 64 features along 128 lanes takes as long as one of 128,
 so the time of a convolution or dot is its floating-point operations times the padded over the true size of its
-output. Measured layouts of TPU v3 follow this model with nothing fitted (docs/explanation/tpu-time.md).
+output. Measured layouts of TPU v3 follow this model without fitted parameters (docs/explanation/tpu-time.md).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from xlarank.features.layout.row_types import LayoutFacts
 from xlarank.features.program.tensors import TPU, ConfigurableIndex, Floats, Ints, complete_layout, tile_sublanes
 
 # A core of TPU v3 (Google Cloud, *TPU v3*).
-#: Operations a second of two matrix units of 128 x 128 at 940 MHz: bfloat16, as XLA multiplies float32 by default.
+#: Operations per second of two matrix units of 128 x 128 at 940 MHz, in bfloat16, XLA's default for float32.
 PEAK_FLOPS: Final = 2 * 2 * 128 * 128 * 940e6
-#: Bytes a second between memory and the core, half of the chip's.
+#: Bytes per second between memory and the core, half of the chip's.
 BANDWIDTH: Final = 450e9
 
 #: Kinds of configurable nodes -> description.
@@ -56,16 +56,16 @@ def output_padding(
     first = (sizes != 1).argmax(axis=1) if skip else np.zeros(len(dims), np.int64)  # 0 if all are 1
     packing = np.maximum(1.0, TPU.word_bytes / np.maximum(element_bytes, 1.0))
     has_second = first + 1 < (layout >= 0).sum(axis=1)
-    lanes = _up(sizes[tensors, first], TPU.lanes) / sizes[tensors, first]
+    lanes = _round_up(sizes[tensors, first], TPU.lanes) / sizes[tensors, first]
     second = sizes[tensors, first + 1]
-    sublanes = np.where(has_second, _up(second, TPU.sublanes * packing) / second, 1.0)
+    sublanes = np.where(has_second, _round_up(second, TPU.sublanes * packing) / second, 1.0)
     if batch is not None:
         dimension = layout[tensors, np.minimum(first + 1, layout.shape[1] - 1)]
         sublanes[has_second & (dimension == batch)] = 1.0
     return np.where(layout[:, 0] < 0, 1.0, lanes * sublanes)
 
 
-def _up(size: Ints, multiple: Floats | float) -> Floats:
+def _round_up(size: Ints, multiple: Floats | float) -> Floats:
     return np.asarray(np.ceil(size / multiple) * multiple)
 
 
@@ -102,9 +102,8 @@ class TimeModel:
     - Otherwise those of a forward convolution are rounded up to the sublanes, those of a kernel's gradient are not.
 
     A batch along the sublanes of a forward convolution is not padded: the rows of other positions fill its tiles.
-    The compiler chooses the layout of an operand with less padding, so that operand layouts matter only where both
-    pad alike. Any other node does one operation for each padded element of its output, to order what is equal to
-    the matrix unit.
+    The compiler chooses the layout of an operand with less padding, so that operand layouts matter only if both
+    pad alike. Any other node does one operation for each padded element of its output, to break ties.
 
     Attributes:
         kind, work: ``(configurable nodes,)`` index into `KINDS`, and operations without padding.
@@ -130,7 +129,7 @@ class TimeModel:
         return self._facts.column(f"convolution_dim_numbers_{role}_dim")[self._nodes].astype(np.int64)
 
     def _size(self, role: str) -> Ints:
-        """Return the size of this dimension, ``(K,)``, 1 if there is no such tensor."""
+        """Return the size of the dimension of this role, ``(K,)``; 1 if there is no such tensor."""
         tensor = self._facts.slot_tensor[:, LAYOUT_SLOTS.index(role.partition("_")[0])]
         return np.where(tensor >= 0, np.maximum(self._facts.dims[tensor, self._dimension(role)], 1), 1)
 
@@ -155,14 +154,14 @@ class TimeModel:
         alike; None decides for the faster one.
         """
         result, contracted = np.zeros(len(node), bool), self._size("input_feature")[node]
-        for operand, (supplied, kept, summed) in enumerate((
+        for operand, (supplied, free_role, contracted_role) in enumerate((
             ("output_batch", "input_batch", "input_feature"),
             ("output_feature", "kernel_output_feature", "kernel_input_feature"),
         )):  # fmt: skip
-            other = self._size(kept)[node]
-            in_lanes = _up(contracted, TPU.lanes) * _up(other, tile_sublanes(other, TPU))
-            across = _up(other, TPU.lanes) * _up(contracted, tile_sublanes(contracted, TPU))
-            chosen = minor is not None and minor[:, operand] == self._dimension(summed)[node]
+            free = self._size(free_role)[node]
+            in_lanes = _round_up(contracted, TPU.lanes) * _round_up(free, tile_sublanes(free, TPU))
+            across = _round_up(free, TPU.lanes) * _round_up(contracted, tile_sublanes(contracted, TPU))
+            chosen = minor is not None and minor[:, operand] == self._dimension(contracted_role)[node]
             result |= (dimension == self._dimension(supplied)[node]) & (
                 (in_lanes < across) | ((in_lanes == across) & chosen)
             )
@@ -178,13 +177,13 @@ class TimeModel:
         batch = np.where(kind == 0, self._dimension("output_batch")[node], -2)
         padding = output_padding(dims, layout, element, batch)
         sizes = np.where(layout >= 0, np.take_along_axis(dims, np.maximum(layout, 0), axis=1), 1)
-        along = layout[np.arange(len(node)), (sizes != 1).argmax(axis=1)]  # dimension along the lanes
+        in_lanes = layout[np.arange(len(node)), (sizes != 1).argmax(axis=1)]  # dimension along the lanes
         contracted = self._size("input_feature")[node]
-        to_lanes = _up(contracted, TPU.lanes) / contracted
-        packed = np.where(kind == 0, _up(contracted, TPU.sublanes) / contracted, 1.0)
-        at_first, at_along = (self._contracted_in_lanes(dim, node, minor) for dim in (layout[:, 0], along))
+        to_lanes = _round_up(contracted, TPU.lanes) / contracted
+        packed = np.where(kind == 0, _round_up(contracted, TPU.sublanes) / contracted, 1.0)
+        by_first, by_lanes = (self._contracted_in_lanes(dim, node, minor) for dim in (layout[:, 0], in_lanes))
         with_ones = output_padding(dims, layout, element, batch, skip=False)
-        total = np.select([at_first, at_along], [with_ones * to_lanes, padding * to_lanes], padding * packed)
+        total = np.select([by_first, by_lanes], [with_ones * to_lanes, padding * to_lanes], padding * packed)
         operands = facts.slot_tensor[node, 1:]
         moved = padding * facts.bytes[tensor] + np.where(operands >= 0, facts.bytes[operands], 0.0).sum(axis=1)
         moving = np.where(kind == _OTHER, 0.0, moved / BANDWIDTH)
@@ -200,30 +199,30 @@ class TimeModel:
         """Return `fastest_ns` and `fastest_order`.
 
         Padding depends on two dimensions alone, the minor-most one that is not of size 1 and the next; for tensors
-        with a single dimension that is not of size 1, all others may be skipped. Of a convolution's output, batch
-        and feature lie along lanes and sublanes: the compiler copies the result into any other order.
+        with a single dimension that is not of size 1, all others may be skipped. Batch and feature of a
+        convolution's output lie along lanes and sublanes: the compiler copies the result into any other order.
         """
         # computed once per signature
         example, of_node = np.unique(self._facts.signature, return_index=True, return_inverse=True)[1:]
         facts, nodes = self._facts, self._nodes[example]
         rank, sizes = facts.rank[nodes], np.maximum(facts.dims[nodes], 1)
-        line = (sizes != 1).sum(axis=1) <= 1
+        single = (sizes != 1).sum(axis=1) <= 1
         free = np.tile(self.kind[example] > _GRADIENT, (MAX_RANK, 1)).T
         for role in ("output_batch", "output_feature"):
             free[np.arange(len(nodes)), self._dimension(role)[example]] = True
         minor, second = _PAIRS.T
-        fits = (rank[:, None] > _PAIRS.max(axis=1)) & (line[:, None] | (sizes[:, minor] != 1))
-        at, pair = np.nonzero(fits & free[:, minor] & free[:, second])
+        allowed = (rank[:, None] > _PAIRS.max(axis=1)) & (single[:, None] | (sizes[:, minor] != 1))
+        at, pair = np.nonzero(allowed & free[:, minor] & free[:, second])
         layout = np.full((len(at), MAX_RANK), -1)
         layout[:, :2] = _PAIRS[pair]
-        layout[line[at], 1] = -1
+        layout[single[at], 1] = -1
         times = self.nanoseconds(example[at], layout)
-        least, order = self.default_ns[example], facts.default_layout[nodes][:, :2]
+        fastest, order = self.default_ns[example], facts.default_layout[nodes][:, :2]
         by_time = np.lexsort((times, at))
         first = by_time[np.unique(at[by_time], return_index=True)[1]]
-        first = first[times[first] < least[at[first]]]
-        least[at[first]], order[at[first]] = times[first], layout[first, :2]
-        return least[of_node], order[of_node]
+        first = first[times[first] < fastest[at[first]]]
+        fastest[at[first]], order[at[first]] = times[first], layout[first, :2]
+        return fastest[of_node], order[of_node]
 
 
 def config_times(graph: LayoutGraph, config: int) -> list[NodeTime]:

@@ -1,4 +1,4 @@
-"""Tensors behind the slots of configurable nodes, and the role of each of their dimensions.
+"""Tensors of the slots of configurable nodes, and the role of each of their dimensions.
 
 The input and kernel slots lay out the first and second operand. The dataset's edges are not in operand order (half
 of real convolutions list the kernel first), so it is inferred from shapes, then from the order of the edges.
@@ -28,7 +28,7 @@ CONVOLUTION_ROLES: Final = ("batch", "feature", "spatial")
 DOT_ROLES: Final = ("batch", "rows", "contracted")
 RESHAPE_ROLES: Final = ("kept", "split", "merged")
 _DOT, _RESHAPE, _REDUCE = (OPCODE_CLASSES.index(name) for name in ("dot", "reshape", "reduce"))
-#: Weights of evidence: ranks implied by layouts outweigh shapes.
+#: Weights in `_fit`: ranks implied by layouts outweigh shapes.
 _RANK_FITS, _SHAPE_FITS = 4.0, 1.0
 #: Opcodes that compute nothing.
 _FREE: Final = [OPCODE[name] for name in "parameter constant tuple get-tuple-element bitcast after-all".split()]
@@ -195,10 +195,10 @@ def _reshape(facts: ProgramContext, tensors: Ints) -> Ints:
     """Return the roles of reshapes: blocks of one dimension are kept, those with more in the output are split."""
     blocks = reshape_blocks(facts, tensors)
     of_output, of_input = ((blocks[:, side, None, None, :] == blocks[:, :, :, None]).sum(axis=3) for side in (0, 1))
-    kept = (blocks < 0) | ((of_output == 1) & (of_input == 1))
+    is_kept = (blocks < 0) | ((of_output == 1) & (of_input == 1))
     kept_role, split_role, merged_role = range(len(RESHAPE_ROLES))
     roles = np.full((len(tensors), 3, MAX_RANK), kept_role)
-    roles[:, :2] = np.select([kept, of_output > of_input], [kept_role, split_role], merged_role)
+    roles[:, :2] = np.select([is_kept, of_output > of_input], [kept_role, split_role], merged_role)
     return roles
 
 
@@ -211,8 +211,8 @@ def node_flops(context: ProgramContext) -> Floats:
     """
     work = np.where(context.element_bytes > 0, context.volume, 0.0)
     work[np.isin(context.graph.opcode, _FREE)] = 0.0
-    reads, read = context.graph.edges[context.opcode_class[context.graph.edges[:, 0]] == _REDUCE].T
-    np.maximum.at(work, reads, context.volume[read])
+    consumer, operand = context.graph.edges[context.opcode_class[context.graph.edges[:, 0]] == _REDUCE].T
+    np.maximum.at(work, consumer, context.volume[operand])
     convolutions, dots = (np.flatnonzero(context.graph.opcode == OPCODE[name]) for name in ("convolution", "dot"))
     kernel = slot_tensors(context, convolutions)[:, 2]
     feature = context.column("convolution_dim_numbers_kernel_output_feature_dim")[convolutions].astype(np.int64)

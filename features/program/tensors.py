@@ -24,12 +24,18 @@ TypeIndex = Ints
 
 @dataclass(frozen=True)
 class Tiling:
-    """The register tile that arrays are stored in: rows (sublanes) by columns (lanes), in elements."""
+    """The register tile that arrays are stored in: rows (sublanes) by columns (lanes), in elements.
 
-    sublanes: int = 8  # for elements of one word
+    Attributes:
+        sublanes: number of rows for elements of one word.
+        word_bytes: bytes of a word; narrower elements are packed into more rows.
+        fewest_sublanes: minimum number of rows, to which the tiles of tensors with few rows are halved.
+    """
+
+    sublanes: int = 8
     lanes: int = 128
-    word_bytes: int = 4  # narrower elements are packed into more rows
-    fewest_sublanes: int = 2  # minimum, to which tiles of tensors with few rows are halved
+    word_bytes: int = 4
+    fewest_sublanes: int = 2
 
 
 #: TPU v2/v3 and later for 32-bit elements (XLA's tiled layout T(8,128)).
@@ -44,7 +50,7 @@ def complete_layout(layout: NDArray[np.integer], default: NDArray[np.integer]) -
     >>> complete_layout(np.array([[0, 3, -1, -1, -1, -1]]), np.array([[3, 2, 1, 0, -1, -1]])).tolist()
     [[0, 3, 2, 1, -1, -1]]
     """
-    position = np.full((len(layout), MAX_RANK + 1), 3 * MAX_RANK)  # the last column swallows the -1 entries
+    position = np.full((len(layout), MAX_RANK + 1), 3 * MAX_RANK)  # entries of -1 write to the last column
     rows = np.arange(len(layout))[:, None]
     position[rows, default] = np.arange(MAX_RANK) + MAX_RANK
     position[rows, layout] = np.arange(MAX_RANK)

@@ -168,7 +168,7 @@ class Traffic(Block):
         moved = volume + left + right
         full = np.where(extents > 0, extents * unit, 1.0)
         full_left, full_right = full[: rank - 1].prod() * depth, full[rank - 1] * depth
-        least = full.prod() + (full_left + full_right if depth else full.prod())
+        minimum = full.prod() + (full_left + full_right if depth else full.prod())
         work = volume * max(depth, 1.0)
         size, tiling = float(max(1.0, context.element_bytes[context.walked])), context.tiling
         padded = np.ceil(columns / tiling.lanes) * tiling.lanes * rows
@@ -177,7 +177,7 @@ class Traffic(Block):
             padded *= np.ceil(second / tiling.sublanes) * tiling.sublanes / second
         memory = [log2p(volume * size), log2p(moved * size), np.minimum(2 * moved * size / VMEM_BYTES, 4.0)]
         memory += [log2p(padded * size), padded / volume - 1.0, np.minimum(2 * padded * size / VMEM_BYTES, 4.0)]
-        total = [log2p(count * moved * size), np.log2(count * moved / max(least, 1.0))]
+        total = [log2p(count * moved * size), np.log2(count * moved / max(minimum, 1.0))]
         of_tile = (work / (moved * size), work, left * size, right * size)
         inner = (inner_rows * step, inner_columns * step, inner_rows * inner_columns * step)
         balance = inner_rows * inner_columns / (inner_rows + inner_columns)
@@ -216,7 +216,7 @@ class Kernel(Block):
         classes, reduces_minor = [context.main_class == name for name in OPCODE_CLASSES], False
         if context.graph.opcode[main] == OPCODE["reduce"] and len(operands):
             # the output's shape is a prefix of the operand's
-            operand, kept = context.main_operands[0], int(context.rank[main])
-            reduces_minor = (context.dims[operand, :kept] == context.dims[main, :kept]).all()
-            reduces_minor &= context.default_layout[operand, 0] >= kept
+            operand, output_rank = context.main_operands[0], int(context.rank[main])
+            reduces_minor = (context.dims[operand, :output_rank] == context.dims[main, :output_rank]).all()
+            reduces_minor &= context.default_layout[operand, 0] >= output_rank
         return np.array([*classes, *log2p(np.array(sizes)), reduces_minor, context.physical], np.float64)

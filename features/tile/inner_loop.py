@@ -35,6 +35,19 @@ class InnerLoop:
 
     A vector tile of m x n elements (n along the last dimension, m the product of the others) takes
     r = ceil(n / lanes) registers a row, and m * r of them hold partial sums.
+
+    Attributes:
+        lanes: elements of a register.
+        n, elements, registers: n, m * n and m * r.
+        divides: 1 if vector tiles divide the output tile; otherwise IREE computes element by element.
+        depth: elements summed over for one output element.
+        chains: independent multiply-adds. If operands are shared (products, convolutions over input features),
+            there is one chain per element, otherwise each step of the reduction starts a new one.
+        loads: registers loaded for one step of the reduction: m rows and r columns if operands are shared, else one
+            per element (and r weights of a depthwise convolution).
+        lines: cache lines that one row of the vector tile touches.
+        line_cycles: cycles to fetch one of them.
+        spilled: registers beyond those of the core.
     """
 
     def __init__(self, facts: TileContext) -> None:
@@ -42,24 +55,19 @@ class InnerLoop:
         output = facts.tiles["output"]
         vector = np.minimum(facts.tiles["input"], output)
         size = float(max(1.0, facts.element_bytes[facts.walked]))
-        self.lanes = max(1.0, _REGISTER / size)  # elements of a register
+        self.lanes = max(1.0, _REGISTER / size)
         n, m = vector[:, rank - 1], vector[:, : rank - 1].prod(axis=1)
         row = np.ceil(n / self.lanes)
         self.n, self.elements, self.registers = n, m * n, m * row
-        # otherwise IREE computes element by element
         self.divides = (np.fmod(output, vector) == 0).all(axis=1).astype(np.float64)
-        self.depth = facts.depth or 1.0  # elements summed over for one output element
+        self.depth = facts.depth or 1.0
         convolution, window = facts.main_class == "convolution", facts.column("window_size_0", MAX_RANK)[facts.main]
         shared = facts.main_class == "dot" or (convolution and self.depth > np.prod(window[window > 0]))
-        # independent multiply-adds: if operands are shared (products, convolutions over input features), there is
-        # one chain per element, otherwise each step of the reduction starts a new one
         step = facts.tiles["kernel"].prod(axis=1) if facts.depth else np.ones(facts.configs)
         self.chains = m * row * (1.0 if shared else step)
-        # registers loaded for one step of the reduction: m rows and r columns if shared, else one per element (and
-        # r weights of a depthwise convolution)
         self.loads = m + row if shared else m * row + (row if convolution else 0.0)
-        self.lines = np.ceil(n * size / _LINE)  # cache lines that one row of the vector tile touches
-        # cycles to fetch one of them: the rows of a panel fall into sets / gcd(sets, stride) sets of a cache
+        self.lines = np.ceil(n * size / _LINE)
+        # the rows of a panel fall into sets / gcd(sets, stride) sets of a cache
         stride = max(1, round(facts.extents["output"][rank - 1] * size / _LINE))
         fits = [self.depth <= ways * sets / gcd(sets, stride) for sets, ways in _CACHES]
         self.line_cycles = _LINE_CYCLES[[*fits, True].index(True)] if shared else 0.0
@@ -122,7 +130,7 @@ class TileInner(Block):
         run = contiguous(context.tiles["output"][:, :rank], context.extents["output"][:rank])
         size = float(max(1.0, context.element_bytes[context.walked]))
         moved = float(context.bytes[main] + context.bytes[context.main_operands].sum())
-        bandwidth = next(speed for most, speed in _BANDWIDTH if moved < most)
+        bandwidth = next(speed for limit, speed in _BANDWIDTH if moved < limit)
         memory = moved / max(1.0, float(context.volume[main])) / bandwidth * (1 + _RUN_START / (run * size))
         computing = loop.cycles / loop.lanes * loop.depth
         # a node without elements moves nothing: at least a millionth of a cycle keeps logarithms finite

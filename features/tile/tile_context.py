@@ -2,7 +2,8 @@
 
 Bounds in Google's TPU files are in physical order (major to minor), the two minor-most in hardware tiles of 8 x
 128: `copy` of ``[32, 5, 5, 256]`` with layout {3,0,2,1} has bounds up to ``(5, 5, 4, 2)``. Other bounds count
-elements of logical dimensions. The kind is inferred from the extents, which bounds never exceed. 0 means whole.
+elements of logical dimensions. Which of the two is inferred from the extents, as bounds never exceed them. A bound
+of 0 is the whole dimension.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class TileContext(ProgramContext):
 
     Attributes:
         bounds: slot -> ``(configs, 6)`` bounds of the file.
-        vectorised: whether the input bounds are given, as a vector tile inside the output tile; 0 in TPU files.
+        vectorised: whether input bounds describe a vector tile inside the output tile; they are 0 in TPU files.
         main: most expensive node: by class (convolution first), then by bytes; the last one wins ties.
         main_operands: operands of the main node, larger ones first.
         kernel_tensor: node of a convolution's kernel or a dot's right operand; -1 for other operations.
@@ -41,7 +42,7 @@ class TileContext(ProgramContext):
         extents: slot -> ``(6,)`` sizes that the bounds divide, in their unit; 0 past the rank. The kernel slot
             divides the kernel tensor on TPU and the contracted dimensions elsewhere.
         output_rank: number of dimensions that the output bounds divide.
-        unit: ``(6,)`` elements that one unit of the output bounds stands for, by dimension.
+        unit: ``(6,)`` elements per unit of the output bounds, by dimension.
         tiles: slot -> ``(configs, 6)`` bounds with 0 replaced by the extent; 1 past the rank.
     """
 
@@ -98,26 +99,26 @@ class TileContext(ProgramContext):
     def _walked(self) -> int:
         """Return the node whose output the output bounds divide.
 
-        With a vector tile, the result of a root or the main node. Otherwise the tensor with most extents equal to
-        the largest bounds, among those that no bound exceeds; roots and larger tensors win ties.
+        With a vector tile, this is a root or the main node. Otherwise it is the tensor with the most extents equal
+        to the largest bounds, among those that no bound exceeds; roots and larger tensors win ties.
         """
         roots = np.flatnonzero((self.column("is_root") > 0) & (self.rank > 0))
         tensors = np.flatnonzero(self.rank > 0)
         candidates = np.array([*roots[::-1], self.main, *tensors[np.argsort(-self.bytes[tensors], kind="stable")]])
-        most = self.bounds["output"].max(axis=0)
+        largest_bounds = self.bounds["output"].max(axis=0)
         if self.vectorised:
             results = candidates[: len(roots) + 1]
-            admitted = results[~(most > self.dims[results]).any(axis=1)]
+            admitted = results[~(largest_bounds > self.dims[results]).any(axis=1)]
             if len(admitted):
                 return int(admitted[0])
-        used = int(np.max(np.flatnonzero(most > 0), initial=-1)) + 1
+        used = int(np.max(np.flatnonzero(largest_bounds > 0), initial=-1)) + 1
         rank = self.rank[candidates][:, None]
         inside = np.arange(MAX_RANK) < rank
         scores: list[Floats] = []
         for extents in (self.physical_extents[candidates], self.dims[candidates].astype(np.float64)):
-            fits = (rank[:, 0] >= used) & ~(inside & (most > extents)).any(axis=1)
+            fits = (rank[:, 0] >= used) & ~(inside & (largest_bounds > extents)).any(axis=1)
             # the bounds of real searches reach the extents
-            score = (inside & (most == extents)).sum(axis=1) + (rank[:, 0] == used)
+            score = (inside & (largest_bounds == extents)).sum(axis=1) + (rank[:, 0] == used)
             scores.append(np.where(fits, score, -1.0))
         best = np.maximum(*scores)
         return int(candidates[best.argmax()]) if best.max() >= 0 else self.main
@@ -156,7 +157,7 @@ def kernel_kinds(context: TileContext) -> tuple[str, ...]:
     """Return the possible kinds of the kernel, sorted; usually one.
 
     Cross-validation holds out kernels by kind. A kind is a loop nest: sizes, names and operations around the main
-    one are ignored. The file does not tell which dimensions a dot contracts or a reduction sums along, so a square
+    one are ignored. The file does not say which dimensions a dot contracts or a reduction sums along, so a square
     operand may have several kinds.
 
     Convolutions are depthwise (several feature groups), strided, dilated (input) or pointwise (a window of 1); dots
@@ -211,8 +212,8 @@ def _reduce(context: TileContext) -> tuple[str, ...]:
         return ("reduce",)
     operand, output = context.main_operands[0], context.dims[context.main, : context.rank[context.main]]
     kinds = {
-        "reduce" if context.default_layout[operand, 0] in kept else "reduce minor"
-        for kept in combinations(range(context.rank[operand]), len(output))
-        if (context.dims[operand, list(kept)] == output).all()
+        "reduce" if context.default_layout[operand, 0] in remaining else "reduce minor"
+        for remaining in combinations(range(context.rank[operand]), len(output))
+        if (context.dims[operand, list(remaining)] == output).all()
     }
     return tuple(sorted(kinds or {"reduce"}))

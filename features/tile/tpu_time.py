@@ -1,7 +1,7 @@
-"""A physical estimate of a kernel's time on a TPU, from its loop over windows.
+"""Physical estimate of a kernel's time on a TPU, from its loop over windows.
 
-A kernel walks over its output in tiles; a product (a convolution, or a dot written as one) walks over the tiles of
-its kernel tensor for each of them. Every step computes while the next windows are copied from memory.
+A kernel loops over the tiles of its output; a product (a convolution, or a dot written as one) loops over the tiles
+of its kernel tensor for each of them. Every step computes while the next windows are copied from memory.
 """
 
 from __future__ import annotations
@@ -37,35 +37,56 @@ _REGISTER: Final = 1024.0
 
 @dataclass(frozen=True, eq=False)
 class WindowLoop:
-    """Totals over all steps of a kernel; arrays are ``(configs,)``."""
+    """Totals over all steps of a kernel; arrays are ``(configs,)``.
 
-    kind: str  # "product", "reduction", "move" (nothing is computed) or "elementwise"
-    steps: Floats  # iterations of the loop
-    fused: Floats  # steps of further products that are fused into the kernel
-    tiles: Floats  # output tiles
-    moved: Floats  # bytes between memory and vector memory, padded to hardware tiles
-    runs: Floats  # contiguous runs of tiles of the output and of arrays of similar size
-    kernel_runs: Floats  # contiguous runs of tiles of a product's kernel tensor
-    passes: Floats  # loads of 128 x 128 weights into the matrix unit
-    rows: Floats  # rows of 128 elements that go through the matrix unit
-    summed: Floats  # output elements that a product of several steps accumulates in vector memory
-    computed: Floats  # elements of elementwise operations and reductions, padded
-    copied: Floats  # elements of a copy
-    packed: Floats  # elements of the output if an array of its size has several elements in a word
-    tile: Floats  # elements of one output tile, padded
+    Attributes:
+        kind: "product", "reduction", "move" (nothing is computed) or "elementwise".
+        steps: number of iterations of the loop.
+        fused: number of steps of additional products that are fused into the kernel.
+        tiles: number of output tiles.
+        moved: bytes between memory and vector memory, padded to hardware tiles.
+        runs: number of contiguous runs of tiles of the output and of arrays of similar size.
+        kernel_runs: number of contiguous runs of tiles of a product's kernel tensor.
+        passes: number of loads of 128 x 128 weights into the matrix unit.
+        rows: rows of 128 elements that go through the matrix unit.
+        summed: output elements that a product of several steps accumulates in vector memory.
+        computed: elements of elementwise operations and reductions, padded.
+        copied: elements of a copy.
+        packed: elements of the output if an array of its size has several elements in a word.
+        tile: elements of one output tile, padded.
+    """
+
+    kind: str
+    steps: Floats
+    fused: Floats
+    tiles: Floats
+    moved: Floats
+    runs: Floats
+    kernel_runs: Floats
+    passes: Floats
+    rows: Floats
+    summed: Floats
+    computed: Floats
+    copied: Floats
+    packed: Floats
+    tile: Floats
 
 
 class _Cut:
-    """The output of a node cut into tiles, its dimensions from major to minor."""
+    """The output of a node, cut into tiles; dimensions are ordered from major to minor.
+
+    Attributes:
+        logical: ``(rank,)`` dimensions.
+        extents, unit: ``(rank,)`` sizes in units, and elements per unit.
+        tile, count: ``(configs, rank)`` bounds in units, and number of tiles.
+    """
 
     def __init__(self, facts: TileContext, node: int, slot: str) -> None:
         rank = max(1, int(facts.rank[node]))
         bounds = facts.bounds[slot][:, :rank]
         self.node = node
-        self.logical: list[int] = facts.default_layout[node, :rank][::-1].tolist()  # dimensions
-        # ``(rank,)`` sizes in units, and elements of a unit
+        self.logical: list[int] = facts.default_layout[node, :rank][::-1].tolist()
         self.extents, self.unit = np.maximum(facts.physical_extents[node, :rank], 1.0), facts.physical_unit(rank)
-        # ``(configs, rank)`` bounds in units, and how many tiles there are
         self.tile = np.where(bounds > 0, np.minimum(bounds, self.extents), self.extents)
         self.count = np.ceil(self.extents / self.tile)
 
@@ -87,12 +108,12 @@ def window_loop(facts: TileContext) -> WindowLoop:
     size = float((output.extents * output.unit).prod())
     padding = size / max(1.0, float(facts.volume[output.node]))
     computed = facts.volume[~np.isin(opcode, _FREE) & (facts.volume > 1)].sum() * padding
-    others, steps, most = parameters, tiles, np.inf
+    inputs, steps, limit = parameters, tiles, np.inf
     none = moved = kernel_runs = passes = rows = summed = np.zeros(facts.configs)
     if product is not None:
         kind = "product"
         shapes = {tuple(facts.dims[tensor]) for tensor in product.operands}
-        others = [tensor for tensor in parameters if tuple(facts.dims[tensor]) not in shapes]
+        inputs = [tensor for tensor in parameters if tuple(facts.dims[tensor]) not in shapes]
         steps, moved = tiles * product.steps, product.moved
         kernel_runs, passes, rows = product.kernel.runs() * steps, product.passes * steps, product.rows * steps
         summed = np.where(product.steps > 1, steps * elements, 0.0)
@@ -100,15 +121,15 @@ def window_loop(facts: TileContext) -> WindowLoop:
         kind = "move" if np.isin(opcode, [*_FREE, *_MOVES]).all() else "elementwise"
         kind = "reduction" if np.isin(opcode, _REDUCTIONS).any() else kind
         if facts.main_class == "slice":
-            most = padded_bytes(facts, output.node)
-    around = sum(min(padded_bytes(facts, tensor), most) for tensor in others)
-    around += sum(padded_bytes(facts, tensor) for tensor in results)
-    alike = [tensor for tensor in (*others, *results) if facts.volume[tensor] >= facts.volume[output.node] / 2]
+            limit = padded_bytes(facts, output.node)
+    transferred = sum(min(padded_bytes(facts, tensor), limit) for tensor in inputs)
+    transferred += sum(padded_bytes(facts, tensor) for tensor in results)
+    alike = [tensor for tensor in (*inputs, *results) if facts.volume[tensor] >= facts.volume[output.node] / 2]
     packed = size * any(facts.element_bytes[tensor] < facts.tiling.word_bytes for tensor in alike)
     return WindowLoop(
         kind=kind, steps=steps, tiles=tiles,
         fused=steps * max(0, int((opcode == OPCODE["convolution"]).sum()) - 1),
-        moved=moved + around, runs=output.runs() * tiles * len(alike), kernel_runs=kernel_runs,
+        moved=moved + transferred, runs=output.runs() * tiles * len(alike), kernel_runs=kernel_runs,
         passes=passes, rows=rows, summed=summed, computed=none + computed,
         copied=none + size * (opcode[-1] in _COPIES), packed=none + packed, tile=elements,
     )  # fmt: skip
@@ -142,29 +163,32 @@ def _operands(facts: TileContext, node: int) -> list[int]:
 
 def _product(facts: TileContext) -> _Product | None:
     """Return the convolution whose output and operand fit the bounds best; None for kernels without products."""
-    most, least = facts.bounds["kernel"].max(axis=0), facts.bounds["output"].max(axis=0)
+    kernel_bounds, output_bounds = facts.bounds["kernel"].max(axis=0), facts.bounds["output"].max(axis=0)
     convolutions = np.flatnonzero(facts.graph.opcode == OPCODE["convolution"]).tolist()
-    if not most.any() or not convolutions:
+    if not kernel_bounds.any() or not convolutions:
         return None
     products = []
     for node in convolutions:
-        named = dict.fromkeys((int(facts.slots_of(node)[2]), *_operands(facts, node)))
-        if operands := [tensor for tensor in named if tensor >= 0]:
-            fits = [_fit(facts, tensor, most) for tensor in operands]
+        candidates = dict.fromkeys((int(facts.slots_of(node)[2]), *_operands(facts, node)))
+        if operands := [tensor for tensor in candidates if tensor >= 0]:
+            fits = [_fit(facts, tensor, kernel_bounds) for tensor in operands]
             at = int(np.argmax(fits))
-            other = operands[1 - at] if len(operands) == 2 else operands[at]
-            products.append((_fit(facts, node, least) + fits[at], node, other, operands[at]))
+            input_ = operands[1 - at] if len(operands) == 2 else operands[at]
+            products.append((_fit(facts, node, output_bounds) + fits[at], node, input_, operands[at]))
     return _Product(facts, *max(products)[1:]) if products else None
 
 
-def _fit(facts: TileContext, node: int, most: Floats) -> float:
+def _fit(facts: TileContext, node: int, largest_bounds: Floats) -> float:
     """Return 10 plus the number of extents that the largest bounds equal; -5 if a bound exceeds its extent."""
     extents = facts.physical_extents[node]
-    return 10.0 + float((most == extents).sum()) if bool((most <= extents).all()) else -5.0
+    return 10.0 + float((largest_bounds == extents).sum()) if bool((largest_bounds <= extents).all()) else -5.0
 
 
 class _Product:
-    """Kernel tiles per output tile (``steps``) and bytes of both operands (``moved``), ``(configs,)``."""
+    """Kernel tiles per output tile (``steps``) and bytes of both operands (``moved``), ``(configs,)``.
+
+    ``passes`` and ``rows`` are as in `WindowLoop`, per step.
+    """
 
     def __init__(self, facts: TileContext, node: int, input_: int, kernel: int) -> None:
         self.output, self.kernel = out, weights = _Cut(facts, node, "output"), _Cut(facts, kernel, "kernel")
@@ -200,7 +224,6 @@ class _Product:
                  for count, other in ((column_tiles, row_tiles), (row_tiles, column_tiles))]  # fmt: skip
         self.moved = np.minimum(first * inner[0] + second * outer[1], first * outer[0] + second * inner[1])
         self.operands, self.steps = (input_, kernel), steps
-        # per step; totals are in `WindowLoop`
         self.passes = batches * np.ceil(depth / facts.tiling.lanes) * np.ceil(columns / facts.tiling.lanes)
         self.rows = self.passes * rows
 
@@ -233,21 +256,37 @@ class _Spatial:
 
 @dataclass(frozen=True)
 class Costs:
-    """Costs in cycles of TPU v3 (940 MHz); fitted by `benchmarks.tile_time`."""
+    """Costs in cycles of TPU v3 (940 MHz), fitted by `benchmarks.tile_time`.
 
-    fixed: float  # per kernel
-    step: float  # per step of the loop
-    fused: float  # per step and further product
-    tile: float  # per output tile
-    run: float  # per contiguous run of memory
-    kernel_run: float  # per contiguous run of the kernel tensor
-    byte: float  # per byte moved
-    computed: float  # per register of computed elements
-    row: float  # per row in the matrix unit
-    summed: float  # per register of summed elements
-    copied: float  # per register of copied elements
-    packed: float  # per register of output of kernels on narrow elements; not overlapped
-    drain: float  # per register of one output tile; not overlapped
+    Attributes:
+        fixed: cycles per kernel.
+        step: cycles per step of the loop.
+        fused: cycles per step and additional fused product.
+        tile: cycles per output tile.
+        run: cycles per contiguous run of memory.
+        kernel_run: cycles per contiguous run of the kernel tensor.
+        byte: cycles per byte moved.
+        computed: cycles per register of computed elements.
+        row: cycles per row in the matrix unit.
+        summed: cycles per register of summed elements.
+        copied: cycles per register of copied elements.
+        packed: cycles per register of output of kernels on narrow elements; not overlapped.
+        drain: cycles per register of one output tile; not overlapped.
+    """
+
+    fixed: float
+    step: float
+    fused: float
+    tile: float
+    run: float
+    kernel_run: float
+    byte: float
+    computed: float
+    row: float
+    summed: float
+    copied: float
+    packed: float
+    drain: float
 
     def moving(self, loop: WindowLoop) -> Floats:
         """Return the cycles of copies from and to memory, ``(configs,)``."""

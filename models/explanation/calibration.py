@@ -24,7 +24,7 @@ CALIBRATION: Final = "calibration.json"
 CERTAIN: Final = 0.95
 #: Target probability that the best is among the first k.
 AMONG_FIRST: Final = 0.9
-#: Slowdown up to which a configuration counts as good as the best.
+#: Slowdown up to which a configuration counts as nearly the best.
 NEARLY: Final = 0.01
 #: Maximum number of pairs sampled from a graph.
 _PAIRS: Final = 20_000
@@ -32,7 +32,7 @@ _PAIRS: Final = 20_000
 
 @dataclass(frozen=True, eq=False)
 class ScoredGraph:
-    """Out-of-fold scores of a graph, ``(seeds, rows)``, lower is faster, and its ``(rows,)`` cost."""
+    """Out-of-fold scores of a graph, ``(seeds, rows)``, lower is faster, and costs, ``(rows,)``."""
 
     family: str
     scores: Floats
@@ -73,14 +73,15 @@ class Calibration:
         families = np.array([graph.family for graph in graphs])
         pairs = [_pairs(graph, rng) for graph in graphs]
         threshold = _threshold(pairs)
-        called = np.zeros((len(graphs), 2))  # shares of a graph's pairs: certain; certain and correct
+        pair_shares = np.zeros((len(graphs), 2))  # shares of a graph's pairs: certain; certain and correct
         for family in np.unique(families):
-            least = _threshold([pairs[graph] for graph in np.flatnonzero(families != family)])
+            other_threshold = _threshold([pairs[graph] for graph in np.flatnonzero(families != family)])
             for graph in np.flatnonzero(families == family):
                 t, correct = pairs[graph]
-                called[graph] = np.array([(t >= least).sum(), correct[t >= least].sum()]) / max(1, len(t))
+                is_certain = t >= other_threshold
+                pair_shares[graph] = np.array([is_certain.sum(), correct[is_certain].sum()]) / max(1, len(t))
         certain = float(np.mean([(t >= threshold).mean() for t, _ in pairs if len(t)]))
-        right = _right_of(called * np.isfinite(threshold), rng)
+        right = _right_of(pair_shares * np.isfinite(threshold), rng)
         counts = len(graphs), len(np.unique(families)), len(graphs[0].scores)
         return cls(threshold, certain, *right, _first(graphs, 0.0), _first(graphs, NEARLY), *counts, by)
 
@@ -128,8 +129,8 @@ class Trust:
         mean, distinct = per_seed.mean(axis=0), per_seed.shape[1]
         slower = np.zeros(distinct, np.int64)
         if np.isfinite(calibration.threshold):
-            least = calibration.threshold * disagreement(per_seed)
-            slower = distinct - np.searchsorted(np.sort(mean), mean + least)
+            margin = calibration.threshold * disagreement(per_seed)
+            slower = distinct - np.searchsorted(np.sort(mean), mean + margin)
         self.calibration, self.ahead_of = calibration, slower[group]
         self.certain = float(slower.sum()) / max(1, distinct * (distinct - 1) // 2)
         needed = (int(np.ceil(share * distinct - 1e-9)) for share in (calibration.first, calibration.first_nearly))
@@ -170,15 +171,16 @@ def _pairs(graph: ScoredGraph, rng: np.random.Generator) -> tuple[Floats, Flags]
     if len(left) > _PAIRS:
         chosen = rng.choice(len(left), _PAIRS, replace=False)
         left, right = left[chosen], right[chosen]
-    dearer, mean = graph.cost[left] - graph.cost[right], graph.scores.mean(axis=0)
-    gap = (mean[left] - mean[right])[dearer != 0]
-    return np.abs(gap) / disagreement(graph.scores), np.sign(gap) == np.sign(dearer[dearer != 0])
+    cost_gap, mean = graph.cost[left] - graph.cost[right], graph.scores.mean(axis=0)
+    gap = (mean[left] - mean[right])[cost_gap != 0]
+    return np.abs(gap) / disagreement(graph.scores), np.sign(gap) == np.sign(cost_gap[cost_gap != 0])
 
 
 def _threshold(pairs: Sequence[tuple[Floats, Flags]]) -> float:
     """Return the lowest ``t`` above which `CERTAIN` of the pairs are concordant; infinite if there is none.
 
-    At least 5 % of the pairs lie above it. Graphs have equal weight."""
+    At least 5 % of the pairs lie above it. Graphs have equal weight.
+    """
     if not any(len(t) for t, _ in pairs):
         return float("inf")
     t, correct = (np.concatenate(values) for values in zip(*pairs, strict=True))
@@ -202,11 +204,11 @@ def _first(graphs: Sequence[ScoredGraph], slowdown: float) -> float:
     return sorted(shares)[needed - 1] if needed <= len(shares) else 1.0
 
 
-def _right_of(called: Floats, rng: np.random.Generator) -> tuple[float, float, float]:
+def _right_of(pair_shares: Floats, rng: np.random.Generator) -> tuple[float, float, float]:
     """Return the share of correct pairs among certain ones and its 95 % interval; NaN without certain pairs."""
-    if not called[:, 0].any():
+    if not pair_shares[:, 0].any():
         return float("nan"), float("nan"), float("nan")
-    drawn = called[rng.integers(0, len(called), (1000, len(called)))].sum(axis=1)
+    drawn = pair_shares[rng.integers(0, len(pair_shares), (1000, len(pair_shares)))].sum(axis=1)
     drawn = drawn[drawn[:, 0] > 0]
     low, high = np.quantile(drawn[:, 1] / drawn[:, 0], (0.025, 0.975))
-    return float(called[:, 1].sum() / called[:, 0].sum()), float(low), float(high)
+    return float(pair_shares[:, 1].sum() / pair_shares[:, 0].sum()), float(low), float(high)

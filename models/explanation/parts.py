@@ -20,7 +20,7 @@ _Key = TypeVar("_Key")
 
 @dataclass(frozen=True)
 class Place:
-    """Contribution of a node's instance, or of a pair of nodes that share a tensor, to the difference.
+    """Contribution of a node, or of a pair of nodes that share a tensor, to the difference.
 
     Attributes:
         nodes: the node, or consumer (or first reader) and producer (or next reader), as numbered in the graph.

@@ -24,7 +24,7 @@ from xlarank.models.base import Ranker, column_indices, largest_first
 from xlarank.models.explanation.parts import Parts, Rows
 from xlarank.models.objectives import GRAPH_WEIGHTS
 from xlarank.models.params import Between, Number, OneOf, RankerParams, Whole, param
-from xlarank.models.rankers.booster_text import MOST_DEPTH, MOST_LEAVES
+from xlarank.models.rankers.booster_text import MAX_DEPTH, MAX_LEAVES
 from xlarank.models.rankers.lightgbm import LightGBMBooster
 from xlarank.models.rankers.xgboost import XGBoostBooster
 from xlarank.models.training_data import FitSettings, Task, TrainingData
@@ -36,7 +36,7 @@ CHOICES: Final = ("all", "no_graph", "no_candidates", "alone")
 
 #: Parameters of several rankers. Ranks among the few candidates of a kernel do not transfer to other kernels.
 columns_param = partial(param, "all", OneOf(CHOICES), OneOf(CHOICES), tile="no_candidates")
-leaves_param = partial(param, check=Whole(2, MOST_LEAVES), search=Between(4, 48, log=True))
+leaves_param = partial(param, check=Whole(2, MAX_LEAVES), search=Between(4, 48, log=True))
 #: Weight of `InitScore`.
 init_score_param = partial(param, 0.0, Number(0), OneOf((0.0, 1.0, 2.0, 4.0)), tile=2.0, searched_for=("tile",))
 #: Maximum relative difference of tied costs; runs differ by 0.001 on a TPU, 0.03 on a busy CPU.
@@ -76,7 +76,7 @@ class TreeParams(BoostedParams):
     def of_trees(self, settings: FitSettings) -> dict[str, Any]:
         return {
             **{declared.name: getattr(self, declared.name) for declared in fields(TreeParams)},
-            "metric": "None", "max_depth": MOST_DEPTH, "bagging_freq": 1, "seed": settings.seed,
+            "metric": "None", "max_depth": MAX_DEPTH, "bagging_freq": 1, "seed": settings.seed,
             "deterministic": True, "force_col_wise": True, "num_threads": settings.threads, "verbose": -1,
         }  # fmt: skip
 
@@ -155,15 +155,15 @@ class WarmStart(NamedTuple):
 
 
 class BoostedRanker(Ranker[B]):
-    """Ranker on gradient-boosted trees; a subclass defines `task`, or `fit` itself."""
+    """Ranker on gradient-boosted trees; a subclass defines `task`, or overrides `fit`."""
 
     row_by_row = True
     booster_type: ClassVar[type[LightGBMBooster] | type[XGBoostBooster]] = LightGBMBooster
 
     def __init__(self, params: B | Mapping[str, Any] | None = None, *, kind: Kind) -> None:
         super().__init__(params, kind=kind)
-        self._booster: Any = None  # of the `booster_type`
-        self._used: Indices = np.empty(0, np.intp)  # among `_tree_columns`, ascending
+        self._booster: Any = None  # an instance of `booster_type`
+        self._used: Indices = np.empty(0, np.intp)  # ascending indices into `_tree_columns`
         self._init_score: InitScore | None = None
         self._warm_start: WarmStart | None = None
 
@@ -211,7 +211,7 @@ class BoostedRanker(Ranker[B]):
             self._used = chosen_columns(columns, self.params.columns, target)
 
     def _start(self, task: Task, threads: int) -> Floats | None:
-        """Return the relevance to which new trees are added, ``(rows,)``; None for 0."""
+        """Return the relevance to which new trees are added, ``(rows,)``; None if it is 0."""
         data, start = task.data, None
         if self._init_score and not task.residual:
             start = centred(self._init_score.of_all(data), data)

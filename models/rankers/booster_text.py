@@ -1,8 +1,8 @@
 """Checks of LightGBM's text and XGBoost's JSON before the library reads them, and joins of LightGBM's texts.
 
-The libraries trust their texts: they follow children out of range, believe sizes, and loop for ever over cyclic
-children. Here every count, index and number is checked, and only trees as this project's rankers grow them are
-accepted: one value per leaf, no categories, no linear leaves.
+The libraries trust their texts: they follow children out of range, rely on stated sizes, and loop forever over
+cyclic children. Here every count, index and number is checked, and only trees as this project's rankers grow them
+are accepted: one value per leaf, no categories, no linear leaves.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-#: Count, minimum and maximum of the numbers of an entry; integers if the maximum is one.
+#: Count, minimum and maximum of the numbers of an entry; integers if the maximum is an integer.
 Numbers = tuple[int, float, float]
 
-_MOST_TREES: Final = 100_000
-MOST_LEAVES: Final = 131_072
+_MAX_TREES: Final = 100_000
+MAX_LEAVES: Final = 131_072
 #: Maximum number of splits from the root to a leaf: contributions recurse as deep and take quadratic time.
-MOST_DEPTH: Final = 128
+MAX_DEPTH: Final = 128
 _INT_MAX: Final = 2**31 - 1
 #: Largest value of a leaf, far above any relevance; the sum of all trees stays finite.
 _LARGEST_LEAF: Final = 1e100
@@ -36,7 +36,9 @@ _HEADER: Final = {
     "feature_infos": r"(none|\[[-+.0-9eE]+:[-+.0-9eE]+\])( (none|\[[-+.0-9eE]+:[-+.0-9eE]+\]))*",
     "tree_sizes": "[0-9 ]*",
 }  # fmt: skip
-_WHOLE: Final = re.compile(r"-?[0-9]{1,10}")
+#: Required entries of the learner in XGBoost's JSON.
+_LEARNER: Final = ("feature_names", "feature_types", "gradient_booster", "learner_model_param", "objective")
+_INTEGER: Final = re.compile(r"-?[0-9]{1,10}")
 _NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?")
 
 
@@ -47,15 +49,16 @@ def checked_text(text: str, features: int) -> str:
     head, *blocks = trees.split("\nTree=")
     first, *lines = head.rstrip("\n").split("\n")
     header = dict(line.split("=", 1) for line in lines if "=" in line)
-    wanted = [name for name in _HEADER if name in header or name != "objective"]
-    _require(first == "tree" and [*header] == wanted and len(lines) == len(wanted), "its header has other entries")
+    expected = [name for name in _HEADER if name in header or name != "objective"]
+    same = [*header] == expected and len(lines) == len(expected)
+    _require(first == "tree" and same, "its header has other entries")
     for name, value in header.items():
         _require(re.fullmatch(_HEADER[name], value), f"{name} is {value[:60]!r}")
     columns = {len(header["feature_names"].split(" ")), len(header["feature_infos"].split(" ")), features}
     _require(columns == {int(header["max_feature_idx"]) + 1}, f"it is not of {features} columns")
     blocks = [f"Tree={block}\n" for block in blocks]
     sizes = [len(block) for block in blocks]
-    _require(_listed(header["tree_sizes"]) == sizes and len(blocks) <= _MOST_TREES, "its trees have other sizes")
+    _require(_listed(header["tree_sizes"]) == sizes and len(blocks) <= _MAX_TREES, "its trees have other sizes")
     for number, block in enumerate(blocks):
         _check_lightgbm_tree(block, number, features)
     return trees + _END
@@ -70,7 +73,7 @@ def _check_lightgbm_tree(block: str, number: int, features: int) -> None:
     # optional in a tree of one leaf
     weights, counts = (leaves if leaves > 1 or entries.get(name) else 0 for name in ("leaf_weight", "leaf_count"))
     fields: dict[str, Numbers] = {
-        "num_leaves": (1, 1, MOST_LEAVES), "num_cat": (1, 0, 0), "split_feature": (splits, 0, features - 1),
+        "num_leaves": (1, 1, MAX_LEAVES), "num_cat": (1, 0, 0), "split_feature": (splits, 0, features - 1),
         "split_gain": (splits, -finite, finite), "threshold": (splits, -finite, finite),
         "decision_type": (splits, 0, 10), "left_child": (splits, -leaves, splits - 1),
         "right_child": (splits, -leaves, splits - 1), "leaf_value": (leaves, -_LARGEST_LEAF, _LARGEST_LEAF),
@@ -86,20 +89,20 @@ def _check_lightgbm_tree(block: str, number: int, features: int) -> None:
 
 def _listed(text: str) -> list[Any]:
     """Return the numbers of a line as int or float."""
-    words = text.split(" ") if text else []
-    _require(all(map(_NUMBER.fullmatch, words)), f"it lists {text[:40]!r} where numbers are due")
-    return [int(word) if _WHOLE.fullmatch(word) else float(word) for word in words]
+    entries = text.split(" ") if text else []
+    _require(all(map(_NUMBER.fullmatch, entries)), f"it lists {text[:40]!r} where numbers are due")
+    return [int(entry) if _INTEGER.fullmatch(entry) else float(entry) for entry in entries]
 
 
-def whole(text: str) -> str:
+def without_parameters(text: str) -> str:
     """Return LightGBM's text without the parameters of training, which would change the files of equal trees."""
     text = re.sub(r"\nmonotone_constraints=[-01 ]*(?=\n)", "", text, count=1)
     return f"{text.partition(_END)[0]}{_END}\nparameters:\n{_LAST}"
 
 
-def joined(first: str, then: str) -> str:
+def joined(first: str, second: str) -> str:
     """Return the trees of two boosters on the same columns as one text."""
-    head, trees = _split(then)
+    head, trees = _split(second)
     return _text(head, [*_split(first)[1], *trees])
 
 
@@ -120,9 +123,6 @@ def _text(head: str, trees: list[str]) -> str:
     sizes = f"tree_sizes={' '.join(str(len(block)) for block in blocks)}"
     lines = [sizes if line.startswith("tree_sizes=") else line for line in head.split("\n")]
     return "\n".join([*lines, *(block.removesuffix("\n") for block in blocks)]) + _END
-
-
-_LEARNER: Final = ("feature_names", "feature_types", "gradient_booster", "learner_model_param", "objective")
 
 
 def checked_json(text: str, features: int) -> str:
@@ -171,7 +171,7 @@ def _check_trees(value: Any, features: int) -> None:
     model = _entries(value, ("gbtree_model_param", "iteration_indptr", "tree_info", "trees"), ("cats",))
     cats, trees = _entries(model.get("cats", {}), (), ("enc", "feature_segments", "sorted_idx")), model["trees"]
     _require(not any(cats.values()), "it has categories")
-    _require(isinstance(trees, list) and len(trees) <= _MOST_TREES, "its trees are no list")
+    _require(isinstance(trees, list) and len(trees) <= _MAX_TREES, "its trees are no list")
     counts = {"num_parallel_tree": "1", "num_trees": str(len(trees))}
     _require(model["gbtree_model_param"] == counts, "it has another number of trees than it says")
     _require_numbers(model, {"tree_info": (len(trees), 0, 0), "iteration_indptr": (len(trees) + 1, 0, len(trees))})
@@ -186,7 +186,7 @@ def _check_xgboost_tree(tree: Any, number: int, features: int) -> None:
     _require(texts, "its counts are no numbers")
     nodes, columns = int(param["num_nodes"]), int(param["num_feature"])
     # the leaf vector of a stump has 1 entry, 0 in older versions of XGBoost
-    plain = 1 <= nodes < 2 * MOST_LEAVES and not int(param["num_deleted"]) and int(param["size_leaf_vector"]) <= 1
+    plain = 1 <= nodes < 2 * MAX_LEAVES and not int(param["num_deleted"]) and int(param["size_leaf_vector"]) <= 1
     _require(plain and columns == features, f"it has {nodes} nodes of {columns} columns, or values of another kind")
     numbers = ("base_weights", "loss_changes", "split_conditions", "sum_hessian")
     fields: dict[str, Numbers] = {
@@ -202,8 +202,8 @@ def _check_xgboost_tree(tree: Any, number: int, features: int) -> None:
     pairs = all((left[node] < 0) == (right[node] < 0) for node in range(nodes))
     _require(pairs and (nodes == 1 or left[0] >= 0), "a split has one child")
     splits, leaves = ([node for node in range(nodes) if (left[node] >= 0) == inner] for inner in (True, False))
-    known = all(parents[child] == node for node in splits for child in (left[node], right[node]))
-    _require(parents[0] == _INT_MAX and known, "a child has another parent")
+    consistent = all(parents[child] == node for node in splits for child in (left[node], right[node]))
+    _require(parents[0] == _INT_MAX and consistent, "a child has another parent")
     # numbered as by LightGBM: splits from 0, leaves below
     number_of = {node: i for i, node in enumerate(splits)} | {node: -1 - i for i, node in enumerate(leaves)}
     require_tree([(number_of[left[node]], number_of[right[node]]) for node in splits], len(leaves))
@@ -223,17 +223,17 @@ def _require_numbers(entries: Mapping[str, Any], fields: Mapping[str, Numbers]) 
 
 
 def require_tree(children: Sequence[tuple[int, int]], leaves: int) -> None:
-    """Raise `ValueError` unless every split and leaf is reached from split 0, once, within `MOST_DEPTH` splits.
+    """Raise `ValueError` unless every split and leaf is reached from split 0, once, within `MAX_DEPTH` splits.
 
     ``children`` are splits (0 or more) or leaves, leaf ``i`` as ``-1 - i``.
     """
-    seen, waiting = {0}, [(0, 1)] if children else []
-    while waiting:
-        split, depth = waiting.pop()
-        _require(depth <= MOST_DEPTH, f"it is deeper than {MOST_DEPTH} splits")
+    visited, pending = {0}, [(0, 1)] if children else []
+    while pending:
+        split, depth = pending.pop()
+        _require(depth <= MAX_DEPTH, f"it is deeper than {MAX_DEPTH} splits")
         for child in children[split]:
-            _require(child not in seen, f"{'split' if child >= 0 else 'leaf'} {child} has two parents")
-            seen.add(child)
+            _require(child not in visited, f"{'split' if child >= 0 else 'leaf'} {child} has two parents")
+            visited.add(child)
             if child >= 0:
-                waiting.append((child, depth + 1))
-    _require(not children or len(seen) == len(children) + leaves, "its splits and leaves do not form one tree")
+                pending.append((child, depth + 1))
+    _require(not children or len(visited) == len(children) + leaves, "its splits and leaves do not form one tree")

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.params import Whole
-from xlarank.models.rankers.booster_text import checked_text, first_trees, joined, whole
+from xlarank.models.rankers.booster_text import checked_text, first_trees, joined, without_parameters
 from xlarank.models.training_data import FitSettings, Task, TrainingData, in_batches
 
 Objective = Callable[[Floats, lgb.Dataset], tuple[Floats, Floats]]
-#: Booster with its data attached, its custom objective if any, and its number of rounds.
+#: Booster with its training data, its custom objective if any, and its number of rounds.
 Growing = tuple[lgb.Booster, Objective | None, int]
 
 #: Rows sampled for the bin edges: the standard error of a quantile is at most 0.7 % of the rows; a bin holds 1.6 %.
@@ -119,7 +119,7 @@ class LightGBMBooster:
 
     def text(self) -> str:
         """Return the trees as text for `read`."""
-        return whole(self.trees.model_to_string())
+        return without_parameters(self.trees.model_to_string())
 
     @classmethod
     def read(cls, text: str, features: int, base: int) -> Self:

@@ -84,7 +84,7 @@ class SiblingRanker(Ranker[SiblingParams]):
     """An `Ensemble`, corrected by training graphs of the same structure (siblings).
 
     The ranks of a sibling are regressed on the general ranker's out-of-fold ranks p of the same configurations and
-    on the layouts of its outputs: kernel ridge regression with the kernel ``w p p' + k + 1``, where k compares
+    on the layouts of its outputs: kernel ridge regression with the kernel ``w p p' + k + 1``, in which k compares
     configurations (`alike`). Predictions of several siblings are averaged, weighted by `nearness`, and their ranks
     blended with those of the general ranker, which is used alone for graphs without siblings.
     """
@@ -95,14 +95,14 @@ class SiblingRanker(Ranker[SiblingParams]):
     def __init__(self, params: SiblingParams | Mapping[str, Any] | None = None, *, kind: Kind) -> None:
         super().__init__(params, kind=kind)
         self._general = Ensemble(self.params.general, kind=kind)
-        self._known: list[Sibling] = []
-        self._deferred: tuple[TrainingData, FitSettings] | None = None  # to make `_known` from
+        self._siblings: list[Sibling] = []
+        self._deferred: tuple[TrainingData, FitSettings] | None = None  # for making `_siblings`
         self._structures: set[int] = set()
 
     def fit(self, data: TrainingData, settings: FitSettings) -> Self:
         self._require_rounds(settings)
         self._general.fit(data, settings)
-        self._known, self._deferred = [], (data, settings)
+        self._siblings, self._deferred = [], (data, settings)
         self._structures = {int(part.instances.value.structure[0]) for part in data.parts if part.instances}
         self.columns = data.columns
         return self
@@ -115,12 +115,12 @@ class SiblingRanker(Ranker[SiblingParams]):
         rng = np.random.default_rng(settings.seed)
         groups = [(part.instances.value, data.rows_of(g)) for g, part in enumerate(data.parts) if part.instances]
         priors = self._priors(data, settings) if groups else np.empty(0)
-        self._known, self._deferred = [], None
+        self._siblings, self._deferred = [], None
         for table, rows in groups:
-            kept = even_ranks(data.cost[rows], self.params.configs, rng)
-            ranks = _centred(data.cost[rows][kept]), _centred(priors[rows])[kept]
+            selected = even_ranks(data.cost[rows], self.params.configs, rng)
+            ranks = _centred(data.cost[rows][selected]), _centred(priors[rows])[selected]
             node, sizes = table.node.astype(np.int64), table.sizes.astype(np.int64)
-            self._known.append(Sibling(int(table.structure[0]), node, sizes, table.outputs()[kept], *ranks))
+            self._siblings.append(Sibling(int(table.structure[0]), node, sizes, table.outputs()[selected], *ranks))
         return self
 
     def _priors(self, data: TrainingData, settings: FitSettings) -> Floats:
@@ -139,8 +139,8 @@ class SiblingRanker(Ranker[SiblingParams]):
     def siblings_of(self, instances: Instances) -> list[Sibling]:
         """Return the training graphs with the same structure and common configurable nodes."""
         structure = int(instances.structure[0])
-        known = self.finish()._known if structure in self._structures else []
-        return [s for s in known if s.structure == structure and np.isin(s.node, instances.node).any()]
+        siblings = self.finish()._siblings if structure in self._structures else []
+        return [s for s in siblings if s.structure == structure and np.isin(s.node, instances.node).any()]
 
     def predict(self, rows: Matrix, columns: list[str], instances: LazyInstances | None = None) -> Floats:
         self._require_fitted(columns)
@@ -164,15 +164,15 @@ class SiblingRanker(Ranker[SiblingParams]):
 
     def _regression(self, sibling: Sibling, graph: Instances, prior: Floats) -> Floats:
         """Fit the kernel ridge regression to a sibling and predict a graph's configurations, ``(configs,)``."""
-        _, theirs, ours = np.intersect1d(sibling.node, graph.node, return_indices=True)
-        learned, outputs = sibling.outputs[:, theirs], graph.outputs()[:, ours]
+        _, sibling_nodes, graph_nodes = np.intersect1d(sibling.node, graph.node, return_indices=True)
+        sibling_outputs, outputs = sibling.outputs[:, sibling_nodes], graph.outputs()[:, graph_nodes]
 
         def kernel(outputs: NDArray[np.int8], prior: Floats) -> Floats:
-            return alike(outputs, learned) + self.params.prior_weight * np.outer(prior, sibling.prior) + 1
+            return alike(outputs, sibling_outputs) + self.params.prior_weight * np.outer(prior, sibling.prior) + 1
 
-        noise = self.params.ridge * np.eye(len(learned))
-        solution = np.linalg.solve(kernel(learned, sibling.prior) + noise, sibling.target)
-        step = max(1, (1 << 22) // max(1, learned[..., 0].size))
+        noise = self.params.ridge * np.eye(len(sibling_outputs))
+        solution = np.linalg.solve(kernel(sibling_outputs, sibling.prior) + noise, sibling.target)
+        step = max(1, (1 << 22) // max(1, sibling_outputs[..., 0].size))
         parts = (slice(start, start + step) for start in range(0, len(outputs), step))
         return np.concatenate([kernel(outputs[part], prior[part]) @ solution for part in parts])
 
@@ -183,8 +183,8 @@ class SiblingRanker(Ranker[SiblingParams]):
         parts = self._general.contributions(rows, now, then)
         if rows.instances is not None and (siblings := self.siblings_of(rows.instances.value)):
             by_node = self._of_siblings(siblings, rows.instances.value, now, then)
-            rest = difference - by_node.difference
-            scale = rest / parts.difference if abs(parts.difference) > 1e-12 else 0.0
+            remainder = difference - by_node.difference
+            scale = remainder / parts.difference if abs(parts.difference) > 1e-12 else 0.0
             parts = Parts.total([parts.scaled(scale), by_node])
         return replace(parts, members={self.name: difference})
 
@@ -194,9 +194,13 @@ class SiblingRanker(Ranker[SiblingParams]):
         walk = replace(table, codes=walk_codes(table.codes[then], table.codes[now], nodes))
         steps = walk_steps(self._by_siblings(siblings, walk, np.zeros(walk.configs)))
         pair = (table.parts(now), table.parts(then))
-        ours, theirs = ({part.nodes[0]: part.text for part in parts if len(part.nodes) == 1} for parts in pair)
+        now_texts, then_texts = (
+            {part.nodes[0]: part.text for part in parts if len(part.nodes) == 1} for parts in pair
+        )
         numbered = zip(map(int, table.node[nodes]), steps, strict=True)
-        places = tuple(Place((i,), ours.get(i, ""), theirs.get(i, ""), float(step)) for i, step in numbered)
+        places = tuple(
+            Place((i,), now_texts.get(i, ""), then_texts.get(i, ""), float(step)) for i, step in numbered
+        )
         total = float(steps.sum())
         return Parts(total, {}, places, {SIBLINGS: total} if places else {})
 
@@ -207,8 +211,8 @@ class SiblingRanker(Ranker[SiblingParams]):
     def _write(self, folder: Path) -> dict[str, Any]:
         (folder / _GENERAL).mkdir()
         self._general.save(folder / _GENERAL)
-        known = json.dumps([vars(sibling) for sibling in self.finish()._known], default=np.ndarray.tolist)
-        folder.joinpath(_SIBLINGS).write_text(known, encoding="utf-8")
+        siblings = json.dumps([vars(sibling) for sibling in self.finish()._siblings], default=np.ndarray.tolist)
+        folder.joinpath(_SIBLINGS).write_text(siblings, encoding="utf-8")
         return {"parts": [_GENERAL]}
 
     def _read(self, folder: Path, state: Mapping[str, Any]) -> None:
@@ -222,8 +226,8 @@ class SiblingRanker(Ranker[SiblingParams]):
                 "target": (float, -1), "prior": (float, -1),
             }  # fmt: skip
             arrays = {name: np.array(plain[name], kind).reshape(shape) for name, (kind, shape) in forms.items()}
-            self._known.append(Sibling(int(plain["structure"]), **arrays))
-        self._structures = {sibling.structure for sibling in self._known}
+            self._siblings.append(Sibling(int(plain["structure"]), **arrays))
+        self._structures = {sibling.structure for sibling in self._siblings}
 
 
 def alike(a: NDArray[np.int8], b: NDArray[np.int8]) -> Floats:
@@ -245,8 +249,10 @@ def alike(a: NDArray[np.int8], b: NDArray[np.int8]) -> Floats:
 
 def nearness(sibling: Sibling, instances: Instances) -> float:
     """Return 2^-d, d the mean over nodes of the absolute difference of log2 output sizes; 1 for equal sizes."""
-    _, theirs, ours = np.intersect1d(sibling.node, instances.node, return_indices=True)
-    first, second = (np.log2(np.maximum(s, 1)).sum(axis=1) for s in (sibling.sizes[theirs], instances.sizes[ours]))
+    _, sibling_nodes, graph_nodes = np.intersect1d(sibling.node, instances.node, return_indices=True)
+    first, second = (
+        np.log2(np.maximum(s, 1)).sum(axis=1) for s in (sibling.sizes[sibling_nodes], instances.sizes[graph_nodes])
+    )
     return float(2.0 ** -np.abs(first - second).mean())
 
 

@@ -55,8 +55,8 @@ class _Pool:
 
     Attributes:
         counts: ``(configs, instances)`` number of each instance, one block per graph.
-        values: ``(instances, used columns)``.
-        cost: ``(configs,)``.
+        values: ``(instances, used columns)`` columns of the trees.
+        cost: ``(configs,)`` costs.
         sizes: ``(graphs,)`` number of configurations.
         weight: ``(graphs,)`` factor of the loss.
     """
@@ -71,11 +71,13 @@ class _Pool:
         """Split an array of configurations by graph."""
         return np.split(values, np.cumsum(self.sizes)[:-1])
 
-    def draw(self, most: int, rng: np.random.Generator) -> _Pool:
-        """Draw at most ``most`` configurations of each graph."""
+    def draw(self, limit: int, rng: np.random.Generator) -> _Pool:
+        """Draw at most ``limit`` configurations of each graph."""
         graphs = np.split(np.arange(len(self.cost)), np.cumsum(self.sizes)[:-1])
-        few = (np.sort(rng.choice(rows, most, replace=False)) if len(rows) > most else rows for rows in graphs)
-        drawn, sizes = np.concatenate([*few]), np.minimum(self.sizes, most)
+        selected = (
+            np.sort(rng.choice(rows, limit, replace=False)) if len(rows) > limit else rows for rows in graphs
+        )
+        drawn, sizes = np.concatenate([*selected]), np.minimum(self.sizes, limit)
         return replace(self, counts=self.counts[drawn], cost=self.cost[drawn], sizes=sizes)
 
     def derivatives(self, terms: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
@@ -120,14 +122,14 @@ class SumPooled(boosted.BoostedRanker[SumPooledParams]):
         counts, values, costs = [], [], []
         for group, part in enumerate(data.parts):
             cost = data.cost[data.rows_of(group)]
-            kept = even_ranks(cost, self.params.configs, rng)
-            costs.append(cost[kept])
+            selected = even_ranks(cost, self.params.configs, rng)
+            costs.append(cost[selected])
             if part.instances is None:
-                counts.append(sparse.eye_array(len(kept), format="csr"))
-                values.append(part.matrix(kept, self._used))
+                counts.append(sparse.eye_array(len(selected), format="csr"))
+                values.append(part.matrix(selected, self._used))
             else:
                 table = part.instances.value
-                all_counts = table.counts(kept)
+                all_counts = table.counts(selected)
                 occurring = np.unique(all_counts.indices)
                 counts.append(all_counts[:, occurring])
                 values.append(table.values[occurring][:, self._used])

@@ -84,8 +84,8 @@ def _grow(client: Client, rows: Matrix, task: Task, rounds: int) -> str:
         settings = shared | {"num_threads": threads[worker], "local_listen_port": ports[worker]}
         running.add(executor.submit(_grow_part, scattered, settings, rounds, workers=[worker]))
     while running:
-        done, running = wait(running, _CHECK, FIRST_EXCEPTION)
-        texts = [future.result() for future in done]  # equal on all workers
+        finished, running = wait(running, _CHECK, FIRST_EXCEPTION)
+        texts = [future.result() for future in finished]  # equal on all workers
         if running and (lost := set(workers) - set(client.nthreads())):
             raise ClusterError(f"the worker {min(lost)} died")
     return str(texts[0])
@@ -121,6 +121,6 @@ def partitions(sizes: NDArray[np.integer[Any]], workers: int) -> list[int]:
     [0, 1, 2]
     """
     ends = np.cumsum(sizes)
-    wanted = ends[-1] * np.arange(1, workers) / workers
-    cuts = np.searchsorted(ends, wanted) + 1
+    targets = ends[-1] * np.arange(1, workers) / workers
+    cuts = np.searchsorted(ends, targets) + 1
     return sorted({0, *map(int, np.minimum(cuts, len(sizes))), len(sizes)})

@@ -11,7 +11,7 @@ from xlarank.models.base import Ranker
 from xlarank.models.objectives import LABELS, MAX_GROUP, RankNetLoss, mean_rank, merge_ties, relevance, row_weights
 from xlarank.models.params import Between, Number, OneOf, Whole, param
 from xlarank.models.rankers import boosted
-from xlarank.models.rankers.booster_text import MOST_DEPTH
+from xlarank.models.rankers.booster_text import MAX_DEPTH
 from xlarank.models.rankers.xgboost import XGBoostBooster
 from xlarank.models.training_data import FitSettings, Task, TrainingData
 
@@ -101,7 +101,7 @@ class XGBTreeParams(boosted.BoostedParams):
     def of_trees(self, settings: FitSettings) -> dict[str, Any]:
         return {
             **{declared.name: getattr(self, declared.name) for declared in fields(XGBTreeParams)},
-            "base_score": 0.0, "tree_method": "hist", "grow_policy": "lossguide", "max_depth": MOST_DEPTH,
+            "base_score": 0.0, "tree_method": "hist", "grow_policy": "lossguide", "max_depth": MAX_DEPTH,
             "seed": settings.seed, "nthread": settings.threads, "verbosity": 0,
         }  # fmt: skip
 

@@ -21,78 +21,94 @@ from xlarank.models.objectives import mean_rank
 from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.validation.metrics import graph_metrics, objective_value
 
+S = TypeVar("S")
+T = TypeVar("T")
 
-def family_folds(families: Sequence[str], most: int) -> list[list[int]]:
-    """Return the groups held out by each fold: whole families, in at most ``most`` folds of even size.
+#: Number of rounds between stages.
+STEP: Final = 25
+#: Maximum number of rows of a graph that are scored at once.
+PIECE: Final = 16_384
+FAMILY, KIND = "family", "kind"
+#: Plural names of the units that folds hold out.
+FOLDS_OF: Final = {FAMILY: "families", KIND: "kernel families"}
+MOST_FOLDS: Final = 10
+#: Reduction factor of successive halving.
+FACTOR: Final = 4
+#: Folds still running after their caller stopped early.
+_LEFT_RUNNING: Final[list[Future[Any]]] = []
+
+
+def family_folds(families: Sequence[str], limit: int) -> list[list[int]]:
+    """Return the groups held out by each fold: whole families, in at most ``limit`` folds of even size.
 
     A single family gives no folds.
 
-    >>> family_folds(["a", "b", "a", "c"], most=10)
+    >>> family_folds(["a", "b", "a", "c"], limit=10)
     [[0, 2], [1], [3]]
-    >>> family_folds(["a", "b", "a", "c"], most=2)
+    >>> family_folds(["a", "b", "a", "c"], limit=2)
     [[0, 2], [1, 3]]
-    >>> family_folds(["a", "a"], most=5)
+    >>> family_folds(["a", "a"], limit=5)
     []
     """
     sizes = Counter(families)
     if len(sizes) < 2:
         return []
-    folds: list[list[int]] = [[] for _ in range(min(most, len(sizes)))]
-    for held in sorted(sizes, key=lambda family: (-sizes[family], family)):
-        min(folds, key=len).extend(i for i, family in enumerate(families) if family == held)
+    folds: list[list[int]] = [[] for _ in range(min(limit, len(sizes)))]
+    for largest in sorted(sizes, key=lambda family: (-sizes[family], family)):
+        min(folds, key=len).extend(i for i, family in enumerate(families) if family == largest)
     return [sorted(fold) for fold in folds]
 
 
-def graph_folds(families: Sequence[str], most: int) -> list[list[int]]:
+def graph_folds(families: Sequence[str], limit: int) -> list[list[int]]:
     """Return the graphs held out by each fold; other graphs of their families stay in training.
 
-    Members of a family are spread over at most ``most`` folds of even size. A graph alone in its family is in no
+    Members of a family are spread over at most ``limit`` folds of even size. A graph alone in its family is in no
     fold.
 
-    >>> graph_folds(["a", "b", "a", "c", "b"], most=10)
+    >>> graph_folds(["a", "b", "a", "c", "b"], limit=10)
     [[0], [2], [1], [4]]
-    >>> graph_folds(["a", "b", "a", "c", "b"], most=2)
+    >>> graph_folds(["a", "b", "a", "c", "b"], limit=2)
     [[0, 1], [2, 4]]
-    >>> graph_folds(["a", "b"], most=5)
+    >>> graph_folds(["a", "b"], limit=5)
     []
     """
     sizes = Counter(families)
     related = sorted((i for i, family in enumerate(families) if sizes[family] > 1), key=lambda i: families[i])
-    return [related[start::most] for start in range(min(most, len(related)))]
+    return [related[start::limit] for start in range(min(limit, len(related)))]
 
 
 class Fold(NamedTuple):
-    """Groups ``scored`` by a ranker that is trained without the groups ``held`` out."""
+    """Groups ``scored`` by a ranker that is trained without the ``held`` (held-out) groups."""
 
     scored: list[int]
     held: list[int]
 
 
-def whole_folds(held: Sequence[Sequence[int]]) -> list[Fold]:
+def whole_folds(groups_of_folds: Sequence[Sequence[int]]) -> list[Fold]:
     """Return folds that score all the groups they hold out."""
-    return [Fold([*groups], [*groups]) for groups in held]
+    return [Fold([*groups], [*groups]) for groups in groups_of_folds]
 
 
-def kind_folds(kinds: Sequence[Sequence[str]], most: int) -> list[Fold]:
+def kind_folds(kinds: Sequence[Sequence[str]], limit: int) -> list[Fold]:
     """Return folds that hold out kernels together with all others possibly of their family.
 
     ``kinds`` are the possible families of each kernel; kernels with the same ones are scored together. Kernels of
-    unknown family, and folds without training data, are omitted. Until at most ``most`` folds are left, the two
+    unknown family, and folds without training data, are omitted. Until at most ``limit`` folds are left, the two
     that hold out the fewest graphs together are merged.
 
-    >>> kind_folds([["dot"], ["reduce"], ["dot", "dot transposed"], ["dot transposed"]], most=10)
+    >>> kind_folds([["dot"], ["reduce"], ["dot", "dot transposed"], ["dot transposed"]], limit=10)
     [Fold(scored=[0], held=[0, 2]), Fold(scored=[2], held=[0, 2, 3]), \
 Fold(scored=[3], held=[2, 3]), Fold(scored=[1], held=[1])]
-    >>> kind_folds([["dot"], ["reduce"], ["slice"]], most=2)
+    >>> kind_folds([["dot"], ["reduce"], ["slice"]], limit=2)
     [Fold(scored=[0, 1], held=[0, 1]), Fold(scored=[2], held=[2])]
     """
     folds = []
-    for together in sorted({tuple(sorted(possible)) for possible in kinds if possible}):
-        scored = [i for i, possible in enumerate(kinds) if tuple(sorted(possible)) == together]
-        held = [i for i, possible in enumerate(kinds) if set(possible) & set(together)]
+    for possible_kinds in sorted({tuple(sorted(possible)) for possible in kinds if possible}):
+        scored = [i for i, possible in enumerate(kinds) if tuple(sorted(possible)) == possible_kinds]
+        held = [i for i, possible in enumerate(kinds) if set(possible) & set(possible_kinds)]
         if len(held) < len(kinds):
             folds.append(Fold(scored, held))
-    while len(folds) > most:
+    while len(folds) > limit:
         pairs = combinations(range(len(folds)), 2)
         count, a, b = min((len({*folds[a].held, *folds[b].held}), a, b) for a, b in pairs)
         if count == len(kinds):
@@ -137,19 +153,6 @@ def learned_kinds(graphs: Sequence[GraphRows]) -> list[str]:
 def unseen_kinds(graph: GraphRows, learned: Sequence[str]) -> tuple[str, ...]:
     """Return the kernel's possible families not known to be trained on; with any, the kernel counts as unseen."""
     return tuple(kind for kind in graph.kinds if kind not in set(learned))
-
-
-S = TypeVar("S")
-T = TypeVar("T")
-
-#: Number of rounds between stages.
-STEP: Final = 25
-#: Maximum number of rows of a graph that are scored at once.
-PIECE: Final = 16_384
-FAMILY, KIND = "family", "kind"
-#: Plural names of the units that folds hold out.
-FOLDS_OF: Final = {FAMILY: "families", KIND: "kernel families"}
-MOST_FOLDS: Final = 10
 
 
 @dataclass(frozen=True)
@@ -201,20 +204,20 @@ class FoldPlan:
     folds: list[Fold]
 
     @classmethod
-    def of(cls, data: TrainingData, most: int = MOST_FOLDS) -> FoldPlan:
-        """Return at most ``most`` folds: by kernel family for tiles of several families, else by program family.
+    def of(cls, data: TrainingData, limit: int = MOST_FOLDS) -> FoldPlan:
+        """Return at most ``limit`` folds: by kernel family for tiles of several families, else by program family.
 
         Kernels of one family occur in several programs, so folds by program would not measure how well unseen
         kernel families are ranked.
         """
-        return cls.of_graphs(data.names, [graph.kinds for graph in data.parts], most)
+        return cls.of_graphs(data.names, [graph.kinds for graph in data.parts], limit)
 
     @classmethod
-    def of_graphs(cls, names: Sequence[str], kinds: Sequence[Sequence[str]], most: int = MOST_FOLDS) -> FoldPlan:
+    def of_graphs(cls, names: Sequence[str], kinds: Sequence[Sequence[str]], limit: int = MOST_FOLDS) -> FoldPlan:
         """Return folds from the graphs' names and possible kernel families (empty for layouts)."""
-        by_kind = kind_folds(kinds, most)
+        by_kind = kind_folds(kinds, limit)
         families = [program_family(name) for name in names]
-        return cls(KIND, by_kind) if len(by_kind) > 1 else cls.of_families(family_folds(families, most))
+        return cls(KIND, by_kind) if len(by_kind) > 1 else cls.of_families(family_folds(families, limit))
 
     @classmethod
     def of_families(cls, folds: Sequence[Sequence[int]]) -> FoldPlan:
@@ -278,10 +281,6 @@ def _staged(ranker: Ranker[Any], graph: GraphRows) -> Iterator[Floats]:
     yield from map(np.concatenate, zip(*scores, strict=True))
 
 
-#: Folds still running after their caller stopped early.
-_LEFT_RUNNING: Final[list[Future[Any]]] = []
-
-
 def in_turn(run: Callable[[S, FitSettings], T], folds: Sequence[S], settings: FitSettings) -> Iterator[T]:
     """Yield ``run(fold, settings)`` in order, with ``settings.threads`` folds (0: one per core) in parallel.
 
@@ -291,23 +290,19 @@ def in_turn(run: Callable[[S, FitSettings], T], folds: Sequence[S], settings: Fi
     wait_for(_LEFT_RUNNING)
     _LEFT_RUNNING.clear()
     workers = min(settings.threads or os.cpu_count() or 1, max(1, len(folds)))
-    pool, waiting = ThreadPoolExecutor(workers), iter(folds)
+    pool, pending = ThreadPoolExecutor(workers), iter(folds)
 
     def begin(count: int) -> list[Future[T]]:
-        return [pool.submit(run, fold, replace(settings, threads=1)) for fold in islice(waiting, count)]
+        return [pool.submit(run, fold, replace(settings, threads=1)) for fold in islice(pending, count)]
 
-    begun = deque(begin(workers))
+    running = deque(begin(workers))
     try:
-        while begun:
-            yield begun.popleft().result()
-            begun.extend(begin(1))  # only when the caller continues: folds of a pruned trial would delay the next
+        while running:
+            yield running.popleft().result()
+            running.extend(begin(1))  # only when the caller continues: folds of a pruned trial would delay the next
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-        _LEFT_RUNNING.extend(future for future in begun if not future.cancelled())
-
-
-#: Reduction factor of successive halving.
-FACTOR: Final = 4
+        _LEFT_RUNNING.extend(future for future in running if not future.cancelled())
 
 
 def rungs_of(rounds: int) -> list[int]:
@@ -318,9 +313,9 @@ def rungs_of(rounds: int) -> list[int]:
     """
     rungs = [rounds]
     for share in (1 / 2, 1 / 6, 1 / 30):
-        few = max(10, round(rounds * share))
-        if 2 * few <= rungs[0]:
-            rungs.insert(0, few)
+        fewer = max(10, round(rounds * share))
+        if 2 * fewer <= rungs[0]:
+            rungs.insert(0, fewer)
     return rungs
 
 

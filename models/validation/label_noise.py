@@ -1,6 +1,7 @@
 """Label noise of a graph, the tau it allows, and the numbers of distinct configurations of a layout graph.
 
-Arrays ``cost`` and ``group`` hold a configuration each; identical configurations share a number in ``group``.
+Arrays ``cost`` and ``group`` have an entry per configuration; identical configurations share a number in
+``group``.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from xlarank.models.validation.metrics import kendall_tau, pair_counts
 
 _FOLDS: Final = 5
 #: Minimum number of repeated configurations for a tau; its standard error is then 0.13.
-_FEWEST: Final = 30
+_MIN_REPEATS: Final = 30
 #: Maximum number of configurations in an additive fit.
 _CONFIGS: Final = 10_000
 
@@ -42,14 +43,14 @@ def relative_std(cost: Floats, group: Integers) -> float | None:
 def run_tau(cost: Floats, group: Integers) -> float | None:
     """Return tau-b between the first and second runs of configurations; infinite costs (not measured) are ignored.
 
-    None for fewer than `_FEWEST` configurations with two runs, or if all runs are equal, i.e. labels were copied.
+    None for fewer than `_MIN_REPEATS` configurations with two runs, or if all runs are equal (labels were copied).
     """
-    known = np.flatnonzero(np.isfinite(cost))
-    order = known[np.argsort(group[known], kind="stable")]
+    measured = np.flatnonzero(np.isfinite(cost))
+    order = measured[np.argsort(group[measured], kind="stable")]
     _, start, count = np.unique(group[order], return_index=True, return_counts=True)
     first = start[count > 1]
     runs = cost[order[first]], cost[order[first + 1]]
-    return None if len(first) < _FEWEST or np.array_equal(*runs) else pair_counts(*runs).tau_b
+    return None if len(first) < _MIN_REPEATS or np.array_equal(*runs) else pair_counts(*runs).tau_b
 
 
 def tau_ceiling(cost: Floats, group: Integers) -> float | None:
@@ -65,11 +66,11 @@ def tau_ceiling(cost: Floats, group: Integers) -> float | None:
 def set_tau(cost: Floats, group: Integers, sets: Integers) -> float | None:
     """Return the mean tau over folds if ``sets (distinct,)`` are ordered by their median cost in the other folds.
 
-    Identical configurations share a fold. None if fewer than `_FEWEST` share a set.
+    Identical configurations share a fold. None if fewer than `_MIN_REPEATS` share a set.
     """
     measured, number = np.unique(group, return_inverse=True)
     members = np.bincount(sets[measured])
-    if members[members > 1].sum() < _FEWEST:
+    if members[members > 1].sum() < _MIN_REPEATS:
         return None
     rows = pl.DataFrame({"set": sets[group], "cost": cost})
     taus = []

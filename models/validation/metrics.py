@@ -13,6 +13,16 @@ from xlarank.features.rows import GraphRows
 from xlarank.models.arrays import Floats, Indices, Integers
 from xlarank.models.params import OneOf
 
+#: Maximum number of configurations for which comparing all pairs is faster than sorting.
+_FEW: Final = 256
+#: Metrics reported per graph, in table order.
+METRICS: Final = ("tau", "ordered_pair_accuracy", "slowdown@1", "slowdown@5", "score", "tau_b")
+#: Speedups reported per graph: the best of the first k configurations.
+SPEEDUPS: Final = {"speedup@1": 1, "speedup@5": 5}
+LAYOUTS_SET: Final = "change__nodes_set__share"
+#: ``mean``: the mean score over graphs. ``robust``: the mean minus 0.25 standard deviations over graphs.
+SELECTIONS: Final = ("mean", "robust")
+
 
 def bootstrap_interval(values: Floats) -> tuple[float, float]:
     """Return the 95 % percentile bootstrap interval, (low, high), of the mean of ``values (graphs,)``.
@@ -31,15 +41,6 @@ def bootstrap_interval(values: Floats) -> tuple[float, float]:
     tail = (1 - 0.95) / 2
     low, high = np.quantile(values[drawn].mean(axis=1), [tail, 1 - tail])
     return float(low), float(high)
-
-
-#: Maximum number of configurations for which comparing all pairs is faster than sorting.
-_FEW: Final = 256
-#: Metrics reported per graph, in table order.
-METRICS: Final = ("tau", "ordered_pair_accuracy", "slowdown@1", "slowdown@5", "score", "tau_b")
-#: Speedups reported per graph: the best of the first k configurations.
-SPEEDUPS: Final = {"speedup@1": 1, "speedup@5": 5}
-LAYOUTS_SET: Final = "change__nodes_set__share"
 
 
 def kendall_tau(score: Floats, cost: Floats) -> float:
@@ -121,8 +122,8 @@ def graph_metrics(kind: Kind, score: Floats, cost: Floats, group: Integers | Non
 
     The metric ``score`` is Kaggle's: tau for layouts, 1 - slowdown@5 for tiles. ``group`` is as in `top_of`.
     """
-    known = np.isfinite(cost)
-    score, cost, group = score[known], cost[known], None if group is None else group[known]
+    measured = np.isfinite(cost)
+    score, cost, group = score[measured], cost[measured], None if group is None else group[measured]
     tau, accuracy, tau_b = pair_counts(score, cost)
     first, fifth = (slowdown_at(k, score, cost, group) for k in (1, 5))
     kaggle = tau if kind == "layout" else 1 - fifth
@@ -171,13 +172,9 @@ def speedups(score: Floats, cost: Floats, compiler: float, group: Integers | Non
     >>> speedups(np.array([1.0, 2.0, 3.0]), np.array([30.0, 10.0, 20.0]), 20.0)
     {'speedup@1': 0.6666666666666666, 'speedup@5': 2.0}
     """
-    known = np.isfinite(cost)
-    score, cost, group = score[known], cost[known], None if group is None else group[known]
+    measured = np.isfinite(cost)
+    score, cost, group = score[measured], cost[measured], None if group is None else group[measured]
     return {name: float(compiler / cost[top_of(k, score, group)].min()) for name, k in SPEEDUPS.items()}
-
-
-#: ``mean``: the mean score over graphs. ``robust``: the mean minus 0.25 standard deviations over graphs.
-SELECTIONS: Final = ("mean", "robust")
 
 
 def require_selection(how: str) -> None:

@@ -1,4 +1,4 @@
-"""Diagnose a program and search faster layouts for it, by the TPU compiler without a TPU or by measuring."""
+"""Diagnosis of a program and search for faster layouts, by the TPU compiler without a TPU or by measuring."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from xlarank.pipelines.support.progress import Progress, Silent
 
 #: Seconds for comparing outputs by default, and if requested.
 _CHECK, _REQUESTED_CHECK = 60.0, 900.0
-#: Smallest speedup that is worth changing code.
+#: Minimum speedup that justifies changing code.
 _WORTH = 1.02
 #: Minimum number of rounds of the program as written and as advised.
 _ROUNDS = 96
@@ -39,7 +39,7 @@ _ROUNDS = 96
 class Measurement:
     """Speedup of the program as advised, run in turn with the program as written, with its 95 % interval.
 
-    ``expected`` is the speedup by the estimate, or in the search of a target that is measured.
+    ``expected`` is the estimated speedup, or that of the search if the target is measured.
     """
 
     device: str
@@ -49,13 +49,13 @@ class Measurement:
     high: float
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         interval = f"{self.low:.3f} to {self.high:.3f}, 95 %"
-        words = f"measured on {self.device}: {self.speedup:.3f} times as fast ({interval}); expected "
-        words += f"{self.expected:.3f}, measured {self.speedup / self.expected - 1:+.1%}"
+        text = f"measured on {self.device}: {self.speedup:.3f} times as fast ({interval}); expected "
+        text += f"{self.expected:.3f}, measured {self.speedup / self.expected - 1:+.1%}"
         if self.low > 1:
-            return words
-        return f"{words}; {'slower' if self.high < 1 else 'cannot be told from 1.00'}, nothing is kept"
+            return text
+        return f"{text}; {'slower' if self.high < 1 else 'cannot be told from 1.00'}, nothing is kept"
 
 
 @dataclass(frozen=True)
@@ -66,13 +66,13 @@ class Advice:
         replaced: operations without code in this compiler, and what was compiled instead; empty if none.
         best_ns, module_ns: times of the code to paste and of the module written, which has layouts that no code
             reaches, too; both are the module's if the program is a file.
-        compiled: number of configurations by `xlarank.data.hlo.compiler.outcome.Status`; ``known`` became a program
-            that had an estimate already.
-        inputs, outputs: those with a new layout.
-        difference: largest relative difference of outputs on this CPU, or why there is none.
-        lines: for JAX programs, the calls to put in; empty if they gain nothing.
+        compiled: number of configurations by `xlarank.data.hlo.compiler.outcome.Status`; ``known`` ones became
+            programs that already had an estimate.
+        inputs, outputs: inputs and outputs with a new layout.
+        difference: largest relative difference of outputs on this CPU, or the reason why it is unknown.
+        lines: calls to insert into a JAX program; empty if they gain nothing.
         configuration: rows of the changes by node, as in ``node_config_feat``.
-        measured: None unless requested and there is something to measure.
+        measured: speedup on the device; None if not requested, or if there is nothing to measure.
     """
 
     program: str
@@ -99,37 +99,38 @@ class Advice:
     measured: Measurement | None = None
 
     @property
-    def worth(self) -> bool:
+    def is_worthwhile(self) -> bool:
         """Whether the speedup justifies changing code."""
         return (self.measured or self).speedup >= _WORTH
 
     @property
-    def conversion_words(self) -> str:
-        """Inputs to lay out anew in every call; empty if none."""
+    def conversion_text(self) -> str:
+        """Note on inputs that must be converted in every call; empty if there are none."""
         names = [change.name for change in self.inputs if change.kind == "input" and not change.looped]
         spared = sum(copy.cycles for copy in self.diagnosis.relayouts if copy.tensor in names)
         note = f"; converted on the TPU, that costs about the {spared:,} cycles of the copies spared" * bool(spared)
         return f"not counted: laying out {', '.join(names)} anew in each call{note}" if names else ""
 
     @property
-    def difference_words(self) -> str:
+    def difference_text(self) -> str:
         if not isinstance(self.difference, float):
             return "outputs were not compared" + (f" on this CPU: {self.difference}" if self.difference else "")
-        words = f"on this CPU outputs differ by {self.difference:.2g} of their largest value"
-        more = self.difference > TOLERANCE
-        return f"warning: {words}: more than a different order of additions explains" if more else words
+        text = f"on this CPU outputs differ by {self.difference:.2g} of their largest value"
+        if self.difference <= TOLERANCE:
+            return text
+        return f"warning: {text}: more than a different order of additions explains"
 
 
 @dataclass(frozen=True)
 class AdviceSettings:
-    """How to search.
+    """Settings of `advise`.
 
     Attributes:
-        budget: compilations, the compiler's default included; 1 is the diagnosis alone.
-        per_node: candidate layouts of a node, the default among them.
-        limit: seconds that one configuration may compile.
-        check: compare outputs on this CPU; None: if that takes at most a minute.
-        measure: run the program as written and as advised; always done if the target is measured.
+        budget: number of compilations, including the compiler's default; 1 is the diagnosis alone.
+        per_node: number of candidate layouts of a node, including the default.
+        limit: maximum seconds to compile one configuration.
+        check: whether to compare outputs on this CPU; None: if that takes at most a minute.
+        measure: whether to run the program as written and as advised; always done if the target is measured.
     """
 
     target: str = DEFAULT_TARGET
@@ -220,7 +221,7 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
 def _search(
     compiler: Compiler, program: str, settings: AdviceSettings, out: Path, progress: Progress
 ) -> tuple[LayoutSearch, str]:
-    """Search layouts of the program, without the operations that have no code: return what replaced them, too."""
+    """Search layouts of a program; return the search, and a note on operations replaced for lack of code."""
     replaced = ""
     while True:
         loaded = load_program(program, compiler, one_hot=bool(replaced))
@@ -279,14 +280,14 @@ def _measure(
 ) -> Measurement:
     """Run a program as written and as advised; raises `CompilerError` if the second fails on the device."""
     programs = dict(zip(("written", "advised"), pair, strict=True))
-    timings = time_programs(device, plain, programs, minutes=minutes, least=_ROUNDS)
+    timings = time_programs(device, plain, programs, minutes=minutes, min_rounds=_ROUNDS)
     if problem := timings.problems.get("advised"):
         raise CompilerError(f"the program as advised does not run ({problem})", do="leave the layouts as they are")
     return Measurement(device.target.name, expected, *timings.speedup("written", "advised"))
 
 
 def apply_configuration(program: Path, configuration: str, out: Path) -> tuple[list[Change], list[str], Path]:
-    """Turn ``FILE.npz:N`` into changes and lines for its program, and write the edited module below ``out``.
+    """Convert ``FILE.npz:N`` to changes and lines for its program, and write the edited module below ``out``.
 
     Nothing is compiled. Raises `HloError` if the graph is not the program's, `CompilerError` if it has no such
     configuration.

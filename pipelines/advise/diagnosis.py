@@ -22,15 +22,17 @@ from xlarank.data.hlo.encoding import ELEMENT_TYPES
 from xlarank.data.hlo.messages import Message, instructions
 
 #: Maximum number of operations in a picture.
-_MOST: Final = 24
+_MAX_BARS: Final = 24
 _PLURALS: Final = {
     "weight": "of weights", "input": "of inputs", "output": "of outputs", "between": "between two operations"
 }  # fmt: skip
 #: Opcodes that pass a weight on to the operation that uses it.
-_SAME: Final = frozenset({"convert", "copy", "reshape", "transpose", "bitcast", "reverse", "broadcast", "slice"})
-#: Opcodes that pass an array on between a copy and the operation that it is for.
+_RESHAPING: Final = frozenset(
+    {"convert", "copy", "reshape", "transpose", "bitcast", "reverse", "broadcast", "slice"}
+)
+#: Opcodes between a copy and the operation that it serves.
 _PASSING: Final = FREE | {"copy", "convert", "reshape", "copy-start", "copy-done"}
-_NAMED: Final = re.compile(r"weight|param|kernel|embed|\bbias", re.IGNORECASE)
+_WEIGHT_NAME: Final = re.compile(r"weight|param|kernel|embed|\bbias", re.IGNORECASE)
 _FORMATS = """\
 from jax.experimental.layout import Format, Layout
 
@@ -74,7 +76,7 @@ def leaves_of(module: Message, paths: Sequence[Sequence[str]]) -> tuple[list[Lea
     inputs = []
     for at, parameter in enumerate(sorted(parameters, key=lambda parameter: parameter.parameter_number)):
         name = parameter.metadata.op_name or parameter.name
-        kind = "weight" if _NAMED.search(name) or _multiplies(entry, parameter.id) else "input"
+        kind = "weight" if _WEIGHT_NAME.search(name) or _multiplies(entry, parameter.id) else "input"
         inputs.append(Leaf(kind, name, paths[0][at] if paths[0] else "", shape_text(parameter.shape)))
     outputs = []
     for at, shape in enumerate(map(shape_text, entry_shapes(module)[1])):
@@ -111,11 +113,11 @@ def _multiplies(entry: Message, parameter: int) -> bool:
         for operand in set(instruction.operand_ids):
             users[operand].append(instruction)
     values = [parameter]
-    for value in values:  # and those that only change its form
+    for value in values:  # the parameter, and results of operations that only change its form
         for user in users[value]:
             if user.opcode in ("convolution", "dot", "gather"):
                 return bool((user.operand_ids[0] == value) == (user.opcode == "gather"))
-            if user.opcode in _SAME and user.id not in values:
+            if user.opcode in _RESHAPING and user.id not in values:
                 values.append(user.id)
     return False
 
@@ -187,7 +189,7 @@ def _summary(relayouts: Sequence[Relayout], share: float) -> str:
     if not relayouts:
         return "no copy or transpose is forced by layouts"
     kinds = Counter(copy.kind for copy in relayouts)
-    parts = ", ".join(f"{kinds[kind]} {words}" for kind, words in _PLURALS.items() if kinds[kind])
+    parts = ", ".join(f"{kinds[kind]} {tensors}" for kind, tensors in _PLURALS.items() if kinds[kind])
     number = "is 1 copy" if len(relayouts) == 1 else f"are {len(relayouts)} copies"
     return f"{share:.0%} of the estimate {number} forced by layouts: {parts}"
 
@@ -219,7 +221,7 @@ def picture(diagnosis: Diagnosis, title: str) -> str:
     moved = {copy.name: f", {copy.kind}" for copy in diagnosis.relayouts}
     bars = [
         (f"{cost.origin.rpartition('/')[2] or cost.name} {cost.shape}"[:56], cost.share, moved.get(cost.name, ""))
-        for cost in diagnosis.operations[:_MOST]
+        for cost in diagnosis.operations[:_MAX_BARS]
     ]
     return in_fixed_colours(bars_chart("diagnosis", bars[::-1], 9.0, title=f"{title}\n{diagnosis.summary}"))
 
@@ -345,10 +347,10 @@ def pasted_code(compiler: Compiler, entry: Pasted, best: Version) -> Version:
         text, reached = answer
         cycles = read_estimate(text).cycles if compiler.target.estimated else 0
         if cycles < best.cycles:
-            named = [
+            with_code = [
                 replace(change, code=reached.get(place, "") if (place := change.place) else "")
                 for change in changes
             ]
-            lines = [*entry.lines, *operation_lines([change for change in named if change.code])]
-            best = best._replace(cycles=cycles, text=text, lines=lines, changes=named, pasted=pasted)
+            lines = [*entry.lines, *operation_lines([change for change in with_code if change.code])]
+            best = best._replace(cycles=cycles, text=text, lines=lines, changes=with_code, pasted=pasted)
     return best

@@ -30,13 +30,13 @@ BATCH: Final = 4
 #: Number of fastest configurations from which the genetic search breeds.
 _PARENTS: Final = 8
 #: Time limit of a compilation: a multiple of the default configuration's, and the minimum in seconds.
-_LIMIT_FACTOR, _LEAST_LIMIT = 4.0, 10.0
+_LIMIT_FACTOR, _MIN_LIMIT = 4.0, 10.0
 #: Maximum number of copy-avoiding configurations per round, and distance in operations from a copy.
-_GUIDED, _STEPS = 12, 4
+_MAX_AVOIDING, _STEPS = 12, 4
 #: Consecutive proposals of known or unpromising programs that end the search.
-_IDLE: Final = 24
+_MAX_IDLE: Final = 24
 #: Maximum proposals as a multiple of the budget; one that is screened out takes 1/5 to 2/3 of a compilation.
-_LOOKS: Final = 3
+_MAX_PROPOSALS: Final = 3
 #: The compiler's message if it cannot generate code for an operation.
 _NO_CODE: Final = re.compile(r"Custom emitter .*not found")
 _REMEDIES: Final = {
@@ -92,14 +92,14 @@ class Space:
         return code
 
     def toward(
-        self, start: NDArray[np.int32], wanted: Sequence[Mapping[tuple[int, ...], Order]]
+        self, start: NDArray[np.int32], targets: Sequence[Mapping[tuple[int, ...], Order]]
     ) -> tuple[Space, Codes]:
-        """Return the space extended by the wanted orders, and ``start`` with each, ``(configs, columns)``."""
+        """Return the space extended by the target orders, and ``start`` with each, ``(configs, columns)``."""
         sizes = [tuple(instruction.shape.dimensions) for _, instruction in instructions(self.program.module)]
         nodes = [sizes[node] for node in self.program.graph.configurable.tolist()]
         rows = [candidates.tolist() for candidates in self.candidates.rows]
         codes = {start.tobytes(): start}
-        for orders in wanted:
+        for orders in targets:
             code = start.copy()
             for at, size in enumerate(nodes):
                 if size in orders:
@@ -113,9 +113,9 @@ class Space:
     def modes(self, code: NDArray[np.int32]) -> tuple[list[str], list[str]]:
         """Return the modes of inputs and of outputs in one configuration."""
         inputs, outputs = (list(self.sides[code[side]][side]) for side in (-2, -1))
-        if (most := code[-2:].max()) > 1:
+        if (side := code[-2:].max()) > 1:
             for at, to in self.ties.items():
-                inputs[at] = outputs[to] = self.sides[most][0][at]
+                inputs[at] = outputs[to] = self.sides[side][0][at]
         return inputs, outputs
 
     def tied(self, text: str) -> bool:
@@ -179,7 +179,7 @@ def around_copies(text: str) -> list[dict[tuple[int, ...], Order]]:
             near, reached = {copy.dimensions: order}, [copy]
             orders.append(dict(near))
             for _ in range(_STEPS):
-                reached = [other for last in reached for other in around[last]]
+                reached = [neighbour for op in reached for neighbour in around[op]]
                 near |= {op.dimensions: order for op in reached if len(op.dimensions) == len(order)}
             orders.append(near)
             union |= near | union
@@ -203,7 +203,7 @@ class LayoutSearch:
         self.tied: list[bool] = []
         self.stopped, self._budget, self._end = "", 0, 0.0
         self._stopwatch = None if compiler.target.estimated else Stopwatch(compiler, journal)
-        self.texts = {known.fingerprint: known.text for known in journal.outcomes.values() if known.text}
+        self.texts = {outcome.fingerprint: outcome.text for outcome in journal.outcomes.values() if outcome.text}
 
     @property
     def best(self) -> int:
@@ -212,11 +212,11 @@ class LayoutSearch:
 
     @property
     def statuses(self) -> dict[str, int]:
-        """Number of configurations by status; ``ok`` are distinct programs, ``known`` repeat one of them."""
+        """Number of configurations by status; ``ok`` are distinct programs, ``repeated`` repeat one of them."""
         programs = {outcome.fingerprint for outcome in self.outcomes if outcome.status is Status.OK}
         counts = Counter(str(outcome.status) for outcome in self.outcomes)
-        known = counts[Status.OK] - len(programs)
-        return dict(counts) | {"ok": len(programs)} | ({"known": known} if known else {})
+        repeated = counts[Status.OK] - len(programs)
+        return dict(counts) | {"ok": len(programs)} | ({"known": repeated} if repeated else {})
 
     @property
     def spent(self) -> int:
@@ -234,8 +234,8 @@ class LayoutSearch:
         """
         self._budget, self._end = budget, time.monotonic() + 60 * minutes
         self.compiler.know({key: self.journal.estimates[key] for key in self.texts}, self.texts.values())
-        what = f"compiling {self.space.program.name} for {self.compiler.target.name}"
-        with steps_of(self.progress, what, budget):
+        title = f"compiling {self.space.program.name} for {self.compiler.target.name}"
+        with steps_of(self.progress, title, budget):
             self._compile(self.space.entry(False, False), screen=False)
             self._check_default()
             self.try_entry_layouts()
@@ -261,34 +261,34 @@ class LayoutSearch:
         self.progress.step(f"{default.seconds:.1f} s a compilation")
 
     @property
-    def _goes_on(self) -> bool:
+    def _can_continue(self) -> bool:
         return self.spent < self._budget and time.monotonic() < self._end
 
     def try_entry_layouts(self) -> None:
         """Let the compiler choose the layouts of inputs, outputs or both."""
         for sides in ((True, True), (True, False), (False, True)):
-            if self._goes_on:
+            if self._can_continue:
                 self._compile(self.space.entry(*sides), screen=False)
 
     def avoid_copies(self) -> None:
-        """Try to avoid copies of the best program (`around_copies`); repeat while it improves."""
+        """Compile layouts that may avoid copies of the best program (`around_copies`); repeat while it improves."""
         best = -1
-        while best != self.best and self._goes_on:
+        while best != self.best and self._can_continue:
             best = self.best
-            self.space, codes = self.space.toward(self.codes[best], around_copies(self.text(best))[:_GUIDED])
+            self.space, codes = self.space.toward(self.codes[best], around_copies(self.text(best))[:_MAX_AVOIDING])
             for at in range(0, len(codes), BATCH):
-                if (left := self._budget - self.spent) > 0:
-                    self._compile(codes[at : at + min(BATCH, left)])
+                if (budget_left := self._budget - self.spent) > 0:
+                    self._compile(codes[at : at + min(BATCH, budget_left)])
 
     def propose(self) -> None:
         """Compile proposals until the budget or the time is spent, or nothing promising is left."""
         idle = 0
         while self.spent < self._budget:
             codes = self.proposals(min(BATCH, self._budget - self.spent))
-            if not len(codes) or idle >= _IDLE:
+            if not len(codes) or idle >= _MAX_IDLE:
                 self.stopped = "nothing is left to try: other proposals become known or slower programs"
-            elif len(self.codes) >= _LOOKS * self._budget:
-                self.stopped = f"{_LOOKS} times as many proposals as the budget were looked at"
+            elif len(self.codes) >= _MAX_PROPOSALS * self._budget:
+                self.stopped = f"{_MAX_PROPOSALS} times as many proposals as the budget were looked at"
             elif time.monotonic() >= self._end:
                 self.stopped = "the time is over"
             if self.stopped:
@@ -304,8 +304,8 @@ class LayoutSearch:
         bred = breed(candidates, self.codes[order], (count + 1) // 2, self.rng, known=self.codes)
         drawn = random_configurations(candidates, count - len(bred) + 1, self.rng)[1:]
         drawn[:, -2:] = self.codes[self.best, -2:]
-        known = {code.tobytes() for code in np.concatenate([self.codes, bred])}
-        fresh = {code.tobytes(): code for code in drawn if code.tobytes() not in known}
+        existing = {code.tobytes() for code in np.concatenate([self.codes, bred])}
+        fresh = {code.tobytes(): code for code in drawn if code.tobytes() not in existing}
         return np.concatenate([bred, *(code[None] for code in fresh.values())])
 
     def _compile(self, codes: Codes, *, screen: bool = True) -> None:
@@ -313,7 +313,7 @@ class LayoutSearch:
         settled = tuple(Status) if screen else (Status.OK, Status.FAILED)
         best = min(self._costs(), default=np.inf)
         # a much slower compilation generates much more code, hence a slower program
-        limit = max(_LEAST_LIMIT, _LIMIT_FACTOR * self.outcomes[0].seconds) if self.outcomes else None
+        limit = max(_MIN_LIMIT, _LIMIT_FACTOR * self.outcomes[0].seconds) if self.outcomes else None
         keys = [self.space.key(code) for code in codes]
         outcomes = compile_new(
             self.compiler, self.journal, keys, lambda at: self.space.module(codes[at]), settled=settled,

@@ -27,8 +27,8 @@ Codes = NDArray[np.int32]
 
 #: Shares of the nodes that a random configuration sets.
 _ACTIVITY: Final = (0.05, 0.15, 0.3, 0.6, 1.0)
-#: Draws per requested configuration without a new one that end the search.
-_PATIENCE: Final = 50
+#: The search ends after this many draws per requested configuration without a new one.
+_MAX_IDLE: Final = 50
 _CROSSOVER, _RESET, _CHANGED = 0.4, 0.15, (1, 1, 2, 3, 5)
 _EXPANDED_AT_ONCE: Final = 1 << 24
 _UNSET: Final = np.full((1, len(LAYOUT_COLUMNS)), -1, np.int8)
@@ -40,8 +40,8 @@ class Candidates:
 
     Attributes:
         rows: ``(choices, 18)`` of each group, distinct, the first one all -1.
-        group: ``(configurable nodes,)``, -1 if the compiler chooses; None: each node is a group.
-        least: ``(groups,)`` lowest code of random configurations of tied nodes: 1 for a group that is always set.
+        group: ``(configurable nodes,)`` group of each node, -1 if the compiler chooses; None: each node is a group.
+        least: ``(groups,)`` lowest code in random configurations of tied nodes: 1 for groups that are always set.
     """
 
     rows: tuple[NDArray[np.int8], ...]
@@ -93,9 +93,9 @@ def candidate_rows(
 ) -> Candidates:
     """Draw candidate rows for every configurable node of ``graph``.
 
-    The first row is the compiler's choice. The others are orders of the output's dimensions: the default order, it
-    with another dimension in front, and random ones. Left to the compiler are operands, whose layouts made no
-    difference on a real TPU, and outputs of one dimension or fewer than ``min_elements`` elements.
+    The first row is the compiler's choice. The others are orders of the output's dimensions: the default order, the
+    default order with another dimension first, and random ones. Operands, whose layouts made no difference on a
+    real TPU, and outputs of one dimension or fewer than ``min_elements`` elements are left to the compiler.
     """
     if per_node < 1:
         raise XlarankError(f"per_node is {per_node}", expected="at least 1")
@@ -140,7 +140,7 @@ def _orders(default: tuple[int, ...], rng: np.random.Generator) -> Iterator[tupl
     """Yield orders of dimensions, promising ones first: one dimension of the default order moved ahead."""
     yield default
     for dimension in rng.permutation(len(default)).tolist():
-        yield (dimension, *(other for other in default if other != dimension))
+        yield (dimension, *(rest for rest in default if rest != dimension))
     every = list(permutations(range(len(default))))  # at most 6! = 720
     for at in rng.permutation(len(every)).tolist():
         yield every[at]
@@ -179,8 +179,8 @@ def breed(
     def child() -> NDArray[np.int32]:
         code: NDArray[np.int32] = parents[rng.integers(len(parents))].copy()
         if rng.random() < _CROSSOVER:
-            other = parents[rng.integers(len(parents))]
-            code = np.where(rng.random(len(candidates.rows)) < 0.5, code, other)
+            partner = parents[rng.integers(len(parents))]
+            code = np.where(rng.random(len(candidates.rows)) < 0.5, code, partner)
         if len(free := candidates.free):
             changed = rng.choice(free, min(len(free), int(rng.choice(_CHANGED))), replace=False)
             code[changed] = np.where(
@@ -202,24 +202,24 @@ def evolve(
     """
     population = max(population, count)
     default = np.zeros((1, len(candidates.rows)), np.int32)
-    living = np.concatenate([default, breed(candidates, default, population - 1, rng)])
-    living = living[np.argsort(score(living), kind="stable")]
-    seen = living
+    survivors = np.concatenate([default, breed(candidates, default, population - 1, rng)])
+    survivors = survivors[np.argsort(score(survivors), kind="stable")]
+    evaluated = survivors
     for _ in range(generations):
-        children = breed(candidates, living[: max(2, len(living) // 4)], population, rng, known=seen)
+        children = breed(candidates, survivors[: max(2, len(survivors) // 4)], population, rng, known=evaluated)
         if not len(children):
             break
-        seen = np.concatenate([seen, children])
-        together = np.concatenate([living, children])
-        living = together[np.argsort(score(together), kind="stable")[:population]]
-    return np.concatenate([default, living[living.any(axis=1)]])[:count]
+        evaluated = np.concatenate([evaluated, children])
+        pool = np.concatenate([survivors, children])
+        survivors = pool[np.argsort(score(pool), kind="stable")[:population]]
+    return np.concatenate([default, survivors[survivors.any(axis=1)]])[:count]
 
 
 def _collect(first: Codes, count: int, draw: Callable[[], NDArray[np.int32]]) -> Codes:
     """Return the distinct rows of ``first`` and new draws, up to ``count``; fewer if nothing new is drawn."""
     distinct = {code.tobytes(): code for code in first}
     idle = 0
-    while len(distinct) < count and idle < _PATIENCE * max(10, count - len(first)):
+    while len(distinct) < count and idle < _MAX_IDLE * max(10, count - len(first)):
         code = draw()
         idle = idle + 1 if code.tobytes() in distinct else 0
         distinct[code.tobytes()] = code

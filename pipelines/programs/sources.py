@@ -28,7 +28,7 @@ from xlarank.data.hlo.reading import graph_name, module_graph, module_of, read_p
 from xlarank.data.writing import write_graph
 from xlarank.pipelines.programs.candidates import Candidates, candidate_rows, tied_candidates
 
-_KNOWN: Final = {"search": ("random", "evolve"), "tie": ("rule", "none")}
+_CHOICES: Final = {"search": ("random", "evolve"), "tie": ("rule", "none")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +37,9 @@ class SearchSettings:
 
     Attributes:
         search: ``random``, or ``evolve``: a genetic search around the compiler's default.
-        configs: their number, the compiler's default included.
-        tie: ``rule``: nodes take their layouts together, as in Google's files; ``none``: each by itself.
-        per_node: maximum candidate rows of a node that is not tied, the compiler's default included.
+        configs: number of configurations, including the compiler's default.
+        tie: ``rule``: tied nodes share their layouts, as in Google's files; ``none``: nodes are independent.
+        per_node: maximum number of candidate rows of a node that is not tied, including the compiler's default.
     """
 
     search: str = "random"
@@ -49,9 +49,9 @@ class SearchSettings:
     per_node: int = 8
 
     def __post_init__(self) -> None:
-        for name, known in _KNOWN.items():
-            if (value := getattr(self, name)) not in known:
-                raise XlarankError(f"the {name} is {value!r}", expected=" or ".join(known))
+        for name, choices in _CHOICES.items():
+            if (value := getattr(self, name)) not in choices:
+                raise XlarankError(f"the {name} is {value!r}", expected=" or ".join(choices))
         if self.configs < 1:
             raise XlarankError(f"{self.configs} configurations were asked for", expected="at least 1")
 
@@ -83,10 +83,10 @@ class Program:
 
 
 def load_program(program: str, compiler: Compiler, name: str | None = None, *, one_hot: bool = False) -> Program:
-    """Load a file of HLO, or ``module:function``, as the compiler has it before layout assignment.
+    """Load a file of HLO, or ``module:function``, in its state before layout assignment.
 
-    TpuGraphs' own ``ModuleTuningData`` is taken as it is. Raises `xlarank.data.errors.HloError` for a file that is
-    no program, `CompilerError` if the compiler rejects it.
+    TpuGraphs' own ``ModuleTuningData`` is loaded unchanged. Raises `xlarank.data.errors.HloError` for a file that
+    is not a program, `CompilerError` if the compiler rejects it.
     """
     path = Path(program)
     if ":" in program and not path.exists():
@@ -97,7 +97,7 @@ def load_program(program: str, compiler: Compiler, name: str | None = None, *, o
         name, module = name or graph_name(path), module_of(message)
         is_tuning = isinstance(message, ModuleTuningData)
         lowered = Lowered(module.SerializeToString()) if is_tuning else compiler.lower(module=module)
-        before = HloModuleProto.FromString(lowered.module)  # the compiler's has lost how inputs and outputs lie
+        before = HloModuleProto.FromString(lowered.module)  # the compiler drops layouts of inputs and outputs
         before.input_output_alias.CopyFrom(module.input_output_alias)
         before.frontend_attributes.CopyFrom(module.frontend_attributes)
         lowered = replace(lowered, module=before.SerializeToString())
@@ -111,14 +111,14 @@ def compile_new(
     *, settled: Collection[Status] = tuple(Status), step: Callable[[str], None] = lambda note: None, **options: Any,
 ) -> list[Outcome]:  # fmt: skip
     """Return the outcomes of configurations, from the journal if they are settled there, else compiled."""
-    known = {at: journal.outcomes[key] for at, key in enumerate(keys) if key in journal.outcomes}
-    outcomes = {at: outcome for at, outcome in known.items() if outcome.status in settled}
+    stored = {at: journal.outcomes[key] for at, key in enumerate(keys) if key in journal.outcomes}
+    outcomes = {at: outcome for at, outcome in stored.items() if outcome.status in settled}
     for outcome in outcomes.values():
         step(outcome.message[:60])
-    todo = [at for at in range(len(keys)) if at not in outcomes]
-    for number, outcome in compiler.compile((module(at) for at in todo), **options):
-        journal.add(keys[todo[number]], outcome)
-        outcomes[todo[number]] = outcome
+    missing = [at for at in range(len(keys)) if at not in outcomes]
+    for number, outcome in compiler.compile((module(at) for at in missing), **options):
+        journal.add(keys[missing[number]], outcome)
+        outcomes[missing[number]] = outcome
         step(outcome.message[:60])
     return [outcomes[at] for at in range(len(keys))]
 
@@ -183,7 +183,7 @@ def label_settings(program: Program, compiler: Compiler, settings: Any) -> dict[
 
 
 def digest_of(settings: Mapping[str, Any]) -> str:
-    """Return a short digest of settings, for the name of a file that only they may use."""
+    """Return a short digest of settings, for names of files that belong to them."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
 
 
@@ -195,8 +195,8 @@ def existing_manifest(path: Path, settings: dict[str, Any]) -> dict[str, Any] | 
         manifest: dict[str, Any] = json.loads(read_text(path))
     except (OSError, ValueError) as error:
         raise CompilerError(f"{path} cannot be read ({error})", do="remove it, or pass another `out`") from error
-    if other := [key for key in settings if manifest.get(key) != settings[key]]:
-        got = f"{path} was collected with another {' and '.join(other)}"
+    if changed := [key for key in settings if manifest.get(key) != settings[key]]:
+        got = f"{path} was collected with another {' and '.join(changed)}"
         do = "remove it, or pass another `out` or `name`"
         raise CompilerError(got, expected="the same settings and compiler, or no such file", do=do)
     return manifest

@@ -28,7 +28,13 @@ _BATCH_MINUTES: Final = 1.0
 
 
 class Timings:
-    """Rounds of programs: ``seconds (programs, rounds)`` by ``names``; ``problems`` of those without times."""
+    """Times of programs.
+
+    Attributes:
+        names: programs with times, sorted.
+        seconds: ``(programs, rounds)`` in the order of ``names``.
+        problems: name -> reason, for programs without times.
+    """
 
     def __init__(self, rounds: Sequence[Mapping[str, float | str]]) -> None:
         self.problems = {name: value for times in rounds for name, value in times.items() if isinstance(value, str)}
@@ -36,7 +42,7 @@ class Timings:
         self.seconds = np.array([[times[name] for times in rounds] for name in self.names], np.float64)
 
     def nanoseconds(self) -> dict[str, int]:
-        """Return the label of every program."""
+        """Return the time of every program in whole nanoseconds."""
         return dict(zip(self.names, np.rint(fastest(self.seconds) * 1e9).astype(int).tolist(), strict=True))
 
     def standard_errors(self) -> dict[str, int]:
@@ -50,8 +56,8 @@ class Timings:
         """Return the median speedup over rounds and its 95 % interval."""
         old, new = (self.seconds[self.names.index(name)] for name in (before, after))
         ratios, count = np.sort(old / new), len(old)
-        least = max(0, int((count - 1.96 * count**0.5) / 2))
-        return float(np.median(ratios)), float(ratios[least]), float(ratios[count - 1 - least])
+        low = max(0, int((count - 1.96 * count**0.5) / 2))
+        return float(np.median(ratios)), float(ratios[low]), float(ratios[count - 1 - low])
 
 
 def fastest(times: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -67,31 +73,32 @@ def fastest(times: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def time_programs(
     compiler: Compiler, plain: Message, programs: Mapping[str, Message | Pasted], *, minutes: float,
-    least: int = ROUNDS, seed: int = 0, journal: Journal | None = None,
+    min_rounds: int = ROUNDS, seed: int = 0, journal: Journal | None = None,
     step: Callable[[str], None] = lambda note: None,
 ) -> Timings:  # fmt: skip
     """Run programs until the order of the five fastest no longer changes, or for some minutes.
 
-    Inputs are those of the module ``plain``. Rounds of these programs in the journal count, new ones are added.
+    Inputs are those of the module ``plain``. Rounds of these programs in the journal are reused; new
+    ones are added.
     """
     rounds = [times for times in journal.rounds if times.keys() == programs.keys()] if journal else []
     end = 0.0
-    if not _settled(rounds, least):
+    if not _settled(rounds, min_rounds):
         with closing(compiler.measure(plain, programs, seed=seed, done=len(rounds))) as measured:
             for times in measured:
                 end = end or time.monotonic() + 60 * minutes  # compiling does not count
                 rounds.append(times)
                 if journal:
                     journal.add_round(times)
-                if len(rounds) <= least:
+                if len(rounds) <= min_rounds:
                     step("")
-                if _settled(rounds, least) or (len(rounds) > 1 and time.monotonic() > end):
+                if _settled(rounds, min_rounds) or (len(rounds) > 1 and time.monotonic() > end):
                     break
     return Timings(rounds)
 
 
-def _settled(rounds: Sequence[Mapping[str, float | str]], least: int) -> bool:
-    if len(rounds) < least or len(rounds) % _EVERY:
+def _settled(rounds: Sequence[Mapping[str, float | str]], min_rounds: int) -> bool:
+    if len(rounds) < min_rounds or len(rounds) % _EVERY:
         return False
     times = Timings(rounds).seconds
     counts = (len(rounds) - ago * _EVERY for ago in range(3))
@@ -99,7 +106,7 @@ def _settled(rounds: Sequence[Mapping[str, float | str]], least: int) -> bool:
 
 
 class Stopwatch:
-    """Times of the programs of a search beside the compiler's default, on targets that estimate nothing."""
+    """Times of a search's programs relative to the compiler's default, on targets without estimates."""
 
     def __init__(self, compiler: Compiler, journal: Journal) -> None:
         self.compiler, self.journal = compiler, journal
@@ -107,7 +114,7 @@ class Stopwatch:
         self._results: dict[str, dict[str, Any]] = {}
 
     def time(self, outcomes: Sequence[Outcome], module: Callable[[int], Message]) -> list[Outcome]:
-        """Return outcomes with nanoseconds as their estimate; the first ever is that of the default."""
+        """Return outcomes with nanoseconds as their estimate; the first one timed is the default."""
         results = self._results
         compiled = [(at, outcome.fingerprint) for at, outcome in enumerate(outcomes) if outcome.status is Status.OK]
         if programs := {key: module(at) for at, key in compiled if key not in results}:

@@ -29,7 +29,7 @@ def model_for_graph(
     """Return the model of ``collection``, or the first of these:
 
     1. the model of the graph's own collection, in whose folder its file at ``path`` lies;
-    2. the only model of the kind in the workspace, if the file's folders name a collection only of the same target;
+    2. the only model of the kind in the workspace (of the same target, if the file's folders name a collection);
     3. the shipped ranker of the kind, unless the graph is a tile of a CPU.
 
     Raises `WorkspaceError` for a workspace that does not exist, unless it is the default one, and `ModelError` if
@@ -46,11 +46,11 @@ def model_for_graph(
         if collection_trained.kind == kind and collection_trained.parts in folders:
             return model_of(workspace, collection_trained)
     tree = parts[-5 if kind == "layout" else -4 : -2]
-    known = Collection(tree) if tree[:1] == (kind,) and parts[-2] in SPLITS else None
-    trained = _same_target(workspace, kind, known)
+    named = Collection(tree) if tree[:1] == (kind,) and parts[-2] in SPLITS else None
+    trained = _same_target(workspace, kind, named)
     # a vector tile, which has input bounds, is a CPU's
     vector_tile = isinstance(graph, TileGraph) and graph.config_feat[:, _INPUT_BOUNDS].any()
-    if not trained and not vector_tile and (known is None or _has_shipped(known)):
+    if not trained and not vector_tile and (named is None or _has_shipped(named)):
         return pretrained_model(kind)
     return _only_model(workspace, trained, path.name if path else graph.name)
 
@@ -80,9 +80,11 @@ def model_for_collection(
 
 
 def _same_target(workspace: Workspace, kind: Kind, collection: Collection | None) -> list[Collection]:
-    """Return the trained collections of a kind, if a collection is given only those of its target."""
-    trained = [other for other in trained_collections(workspace) if other.kind == kind]
-    return [other for other in trained if collection is None or target_of(other) is target_of(collection)]
+    """Return the trained collections of a kind, and of the collection's target if one is given."""
+    trained = [candidate for candidate in trained_collections(workspace) if candidate.kind == kind]
+    if collection is None:
+        return trained
+    return [candidate for candidate in trained if target_of(candidate) is target_of(collection)]
 
 
 def _has_shipped(collection: Collection) -> bool:
@@ -90,7 +92,7 @@ def _has_shipped(collection: Collection) -> bool:
 
 
 def _only_model(workspace: Workspace, trained: Sequence[Collection], name: str) -> TrainedModel:
-    """Return the model that ``name`` is ranked by; raise `ModelError` unless there is exactly one."""
+    """Return the only trained model, to rank ``name``; raise `ModelError` for none or several."""
     if not trained:
         got = f"there is no trained tile model in {workspace.root} for CPUs, and the shipped one is for TPUs"
         raise ModelError(got, do="run train first")

@@ -26,8 +26,8 @@ DEFAULT: Final = "default"
 #: Fraction of the sum of absolute contributions that the nodes of segments must cover.
 _COVERED: Final = 0.8
 #: Maximum distance in edges between connected nodes of a segment.
-_APART: Final = 2
-_MOST_SEGMENTS: Final = 5
+_MAX_DISTANCE: Final = 2
+_MAX_SEGMENTS: Final = 5
 #: Attributes of an explanation with other names in its JSON.
 _KEYS: Final = {"now": "configuration", "then": "against", "against": "against_is", "runtime": "runtime_ns"}
 _Key = TypeVar("_Key", int, str)
@@ -35,11 +35,11 @@ _Key = TypeVar("_Key", int, str)
 
 @dataclass(frozen=True)
 class NodePart:
-    """Contribution of one node's layouts to the difference, half of each of its pairs included.
+    """Contribution of one node's layouts to the difference, including half of each of its pairs.
 
     Attributes:
-        name, op_name: in the HLO module and in the framework's program; None without a module.
-        now, then: its layouts in both configurations.
+        name, op_name: names in the HLO module and in the framework's program; None without a module.
+        now, then: layouts in both configurations.
         nanoseconds: contribution to the time, if the model is the time model itself.
     """
 
@@ -126,7 +126,7 @@ def explain_graph(
     order = order_of(scores.mean[rows.group])
     rank = np.argsort(order) + 1
     now = _configuration(graph, int(order[0]) if config is None else config)
-    then, description = _other(graph, now, order, against)
+    then, description = _reference(graph, now, order, against)
     layouts = graph if isinstance(graph, LayoutGraph) else None
     walk = walk_between(layouts, rows, model.card.recipe.settings, now, then) if layouts else None
     parts = model.contributions(Rows.of(rows, walk), int(rows.group[now]), int(rows.group[then]))
@@ -157,7 +157,7 @@ def _configuration(graph: Graph, name: str | int) -> int:
     raise XlarankError(f"{graph.name} has no configuration {name}", expected=expected)
 
 
-def _other(graph: Graph, now: int, order: NDArray[np.intp], against: str | int | None) -> tuple[int, str]:
+def _reference(graph: Graph, now: int, order: NDArray[np.intp], against: str | int | None) -> tuple[int, str]:
     """Return the configuration to compare with, and its description."""
     if against is not None and against != DEFAULT:
         number = _configuration(graph, against)
@@ -187,11 +187,12 @@ def _node_parts(
     """Return contributions by node: its step of the walk and its instances, pairs halved between both ends."""
     shares = ({node: place.value / len(place.nodes)} for place in parts.places for node in place.nodes)
     values = _largest_first(sum_by_key([parts.nodes, *shares]))
-    ours, theirs = set_layouts(graph, now), set_layouts(graph, then)
+    now_layouts, then_layouts = set_layouts(graph, now), set_layouts(graph, then)
     return tuple(
         NodePart(
             node, names[node].name if names else None, names[node].op_name if names else None,
-            *describe_node(graph, node), layout_text(ours[node]), layout_text(theirs[node]), value, times.get(node),
+            *describe_node(graph, node), layout_text(now_layouts[node]), layout_text(then_layouts[node]),
+            value, times.get(node),
         )
         for node, value in values.items()
     )  # fmt: skip
@@ -237,8 +238,10 @@ def segments_of(graph: Graph, values: Mapping[int, float]) -> tuple[Segment, ...
     around = program_graph(graph).to_undirected(as_view=True)
     joined = nx.empty_graph(largest)
     for node in largest:
-        near = nx.single_source_shortest_path_length(around, node, _APART).keys() & largest
-        joined.add_edges_from((node, other) for other in near if (values[other] > 0) == (values[node] > 0))
+        near = nx.single_source_shortest_path_length(around, node, _MAX_DISTANCE).keys() & largest
+        joined.add_edges_from(
+            (node, neighbour) for neighbour in near if (values[neighbour] > 0) == (values[node] > 0)
+        )
     parts = (tuple(sorted(part)) for part in nx.connected_components(joined))
     segments = [Segment(part, sum(values[node] for node in part)) for part in parts]
-    return tuple(sorted(segments, key=_by_size)[:_MOST_SEGMENTS])
+    return tuple(sorted(segments, key=_by_size)[:_MAX_SEGMENTS])

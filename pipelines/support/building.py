@@ -1,4 +1,4 @@
-"""Graph files to stored rows: in this process, in others of this machine or by workers of a Dask cluster."""
+"""Building of rows: in this process, in others of this machine or by workers of a Dask cluster."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from xlarank.data.workspace import Workspace
 from xlarank.features import store
 from xlarank.features.assemble import assemble
 from xlarank.features.recipe import Recipe, Source
-from xlarank.features.rows import GraphRows, at_most
+from xlarank.features.rows import GraphRows, sample_rows
 from xlarank.features.store import StoredGraph
 from xlarank.pipelines.support.processes import (
     SAME_CODE,
@@ -39,8 +39,8 @@ from xlarank.pipelines.support.processes import (
 #: Maximum numbers of configurations and graphs whose rows share a file, unless it is a single graph: a column has a
 #: fixed cost in each file, and an interruption loses a file.
 _PART_CONFIGS, _PART_GRAPHS = 4096, 32
-#: Seconds between checks of the workers, and without any worker of a cluster until the build ends.
-_POLL, _PATIENCE = 0.5, 60.0
+#: Seconds between checks of the workers, and maximum seconds without any worker of a cluster.
+_POLL, _MAX_WAIT = 0.5, 60.0
 _KEPT: Final = "graphs already built are kept"
 #: Environment variables that the libraries behind numpy's matrix product read when they are loaded.
 _MATRIX_THREADS: Final = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
@@ -51,10 +51,10 @@ class Outcome:
     """Result of one graph file.
 
     Attributes:
-        source: of the file as this machine sees it; None if it cannot be read.
-        stored: its entry of the manifest; None if it is not built.
-        kept: whether its stored rows were current.
-        broken: why it cannot be built.
+        source: identity of the file on this machine; None if it cannot be read.
+        stored: entry in the manifest; None if it is not built.
+        kept: whether the stored rows were current.
+        broken: reason why it cannot be built; empty if it can.
     """
 
     source: Source | None = None
@@ -72,7 +72,7 @@ Results: TypeAlias = Generator[tuple["PartJob", Outcomes], None, None]
 
 @dataclass(frozen=True)
 class PartJob:
-    """Graph files of one split whose rows share a stored file, and how they are made.
+    """Graph files of one split whose rows share a stored file, and their recipe.
 
     Attributes:
         sizes: counts of the files that can be read.
@@ -85,7 +85,7 @@ class PartJob:
     sizes: tuple[GraphCounts, ...] = ()
 
     @property
-    def place(self) -> tuple[Collection, str]:
+    def collection_split(self) -> tuple[Collection, str]:
         """Collection and split."""
         return self.files[0].collection, self.files[0].split
 
@@ -97,25 +97,28 @@ class PartJob:
     @property
     def rows(self) -> Path:
         """File of the rows."""
-        return self.workspace.rows(*self.place, self.part)
+        return self.workspace.rows(*self.collection_split, self.part)
 
     def targets(self) -> list[Path]:
         """Return the files of instances and, written last, of rows; raises `WorkspaceError` for a bad name."""
-        return [*(self.workspace.graph_instances(*self.place, file.name) for file in self.files), self.rows]
+        return [
+            *(self.workspace.graph_instances(*self.collection_split, file.name) for file in self.files),
+            self.rows,
+        ]
 
     def stored(self) -> tuple[Outcomes, bool]:
-        """Return what is known before building, and whether nothing is left to build."""
+        """Return the outcomes known before building, and whether nothing is left to build."""
         stored: dict[str, StoredGraph] = {}
         with suppress(WorkspaceError):  # a bad name, which makes each file broken
             stored = store.stored_graphs(self.rows, self.recipe)
         outcomes = {file.name: self._stored_graph(file, stored.get(file.name)) for file in self.files}
-        done = all(outcome.kept or outcome.broken for outcome in outcomes.values())
-        return outcomes, done and stored.keys() <= outcomes.keys()
+        complete = all(outcome.kept or outcome.broken for outcome in outcomes.values())
+        return outcomes, complete and stored.keys() <= outcomes.keys()
 
     def _stored_graph(self, file: GraphFile, stored: StoredGraph | None) -> Outcome:
         try:
             source = Source.of(file.path)
-            instances = self.workspace.graph_instances(*self.place, file.name)
+            instances = self.workspace.graph_instances(*self.collection_split, file.name)
             current = stored is not None and stored.source == source
             if current and file.collection.kind == "layout":
                 current = store.instances_current(instances, self.recipe, source)
@@ -138,24 +141,26 @@ class PartJob:
         for file in self.files:
             outcome = outcomes[file.name]
             if outcome.source is not None:
-                kept = outcome.kept and file.name in stored
+                is_kept = outcome.kept and file.name in stored
                 try:
-                    rows = stored[file.name][0] if kept else self._build_graph(file, outcome.source)
+                    rows = stored[file.name][0] if is_kept else self._build_graph(file, outcome.source)
                     graphs.append(rows)
-                    outcome = replace(outcome, stored=StoredGraph.of(rows, self.part, outcome.source), kept=kept)
+                    outcome = replace(outcome, stored=StoredGraph.of(rows, self.part, outcome.source), kept=is_kept)
                 except Exception as error:
                     outcome = Outcome(broken=_why_broken([file], error))
             built[file.name] = outcome
         if graphs:
             entries = {name: outcome.stored for name, outcome in built.items() if outcome.stored is not None}
-            store.write_rows(self.rows, graphs, self.recipe, entries, (str(self.place[0]), self.place[1]))
+            store.write_rows(
+                self.rows, graphs, self.recipe, entries, (str(self.collection_split[0]), self.collection_split[1])
+            )
         return built
 
     def _build_graph(self, file: GraphFile, source: Source) -> GraphRows:
         """Compute the rows of a graph, as many as the recipe keeps, and write its instances."""
-        rows = at_most(assemble(read_graph(file.path, file.collection.kind), self.recipe.settings), self.recipe)
+        rows = sample_rows(assemble(read_graph(file.path, file.collection.kind), self.recipe.settings), self.recipe)
         if rows.instances is not None:
-            target = self.workspace.graph_instances(*self.place, file.name)
+            target = self.workspace.graph_instances(*self.collection_split, file.name)
             store.write_instances(target, rows.instances.value, self.recipe, source)
         return rows
 
@@ -191,14 +196,14 @@ def part_jobs(files: Sequence[GraphFile], workspace: Workspace, recipe: Recipe) 
 def _bytes(file: GraphFile) -> int:
     try:
         return file.path.stat().st_size
-    except OSError:  # reading it says why
+    except OSError:  # reading it will raise the error
         return 0
 
 
 def local_outcomes(work: Sequence[PartJob], processes: int, end: float | None) -> Results:
     """Yield `_outcomes` of processes here (one: this one); raises `XlarankError` if one dies."""
     spawn = multiprocessing.get_context("spawn")  # a fork of a process with the threads of polars can hang
-    pool = _Here() if processes == 1 else _Processes(processes, spawn, initializer=end_with_parent)
+    pool = _InProcess() if processes == 1 else _Processes(processes, spawn, initializer=end_with_parent)
     try:
         yield from _outcomes(work, pool, build_here, lambda: processes, end)
     except BrokenProcessPool as error:
@@ -217,7 +222,7 @@ def cluster_outcomes(work: Sequence[PartJob], scheduler: str, workers: int, end:
     with connected(scheduler, workers) as client:
         pool = client.get_executor(pure=False)
         try:
-            yield from _outcomes(work, pool, build_remotely, partial(require_workers, client, _PATIENCE), end)
+            yield from _outcomes(work, pool, build_remotely, partial(require_workers, client, _MAX_WAIT), end)
         except ImportError as error:
             raise ClusterError(f"a worker cannot import what it needs ({error})", do=SAME_CODE) from error
         except (CancelledError, OSError) as error:
@@ -228,31 +233,31 @@ def cluster_outcomes(work: Sequence[PartJob], scheduler: str, workers: int, end:
 
 
 def _outcomes(
-    work: Sequence[PartJob], pool: Executor, build: Callable[[PartJob, Outcomes], Built], places: Callable[[], int],
-    end: float | None,
+    work: Sequence[PartJob], pool: Executor, build: Callable[[PartJob, Outcomes], Built],
+    capacity: Callable[[], int], end: float | None,
 ) -> Results:  # fmt: skip
     """Yield the outcomes of the jobs begun before the ``end`` (monotonic), as they are done.
 
-    The largest files are begun first, so that no worker is left alone with one of them; within a limited time they
-    are begun in the order of ``work``. Keeps ``places() + 1`` jobs in flight.
+    The largest files are begun first, so that none is left to a single worker at the end; within a limited time,
+    files are begun in the order of ``work``. Keeps ``capacity() + 1`` jobs in flight.
     """
     queue = deque(work if end is not None else sorted(work, key=lambda job: -job.size))
-    begun: dict[Future[Built], PartJob] = {}
-    most = 0
-    while queue or begun:
-        if not any(map(Future.done, begun)):  # a scheduler that is gone cancels jobs sooner than it fails to answer
-            most = places() + 1
-        while queue and len(begun) < most and (end is None or time.monotonic() < end):
+    running: dict[Future[Built], PartJob] = {}
+    limit = 0
+    while queue or running:
+        if not any(map(Future.done, running)):  # a lost scheduler cancels jobs before it fails to answer
+            limit = capacity() + 1
+        while queue and len(running) < limit and (end is None or time.monotonic() < end):
             job = queue.popleft()
             outcomes, complete = job.stored()
             if complete:
                 yield job, outcomes
             else:
-                begun[pool.submit(build, job, outcomes)] = job
-        if not begun:
+                running[pool.submit(build, job, outcomes)] = job
+        if not running:
             return
-        for future in wait(begun, _POLL, FIRST_COMPLETED).done:
-            job = begun.pop(future)
+        for future in wait(running, _POLL, FIRST_COMPLETED).done:
+            job = running.pop(future)
             try:
                 outcomes, contents = future.result()
                 for path, content in zip(job.targets() if contents else (), contents, strict=True):
@@ -286,8 +291,8 @@ def _why_broken(files: Sequence[GraphFile], error: Exception) -> str:
             raise error
 
 
-class _Here(Executor):
-    """Executor that makes every call at once, in this process."""
+class _InProcess(Executor):
+    """Executor that runs every call immediately, in this process."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -299,7 +304,7 @@ class _Here(Executor):
 
 
 class _Processes(ProcessPoolExecutor):
-    """Processes that leave interrupts to this one; they are started as jobs come."""
+    """Pool of processes that ignore interrupts, which this process handles; processes are started on demand."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         # there is a process for each core already
@@ -313,13 +318,13 @@ def build_here(job: PartJob, outcomes: Outcomes) -> Built:
 
 
 def build_remotely(job: PartJob, outcomes: Outcomes) -> Built:
-    """Build a part if its workspace is out of reach; also returns the contents of the files to write.
+    """Build a part without access to its workspace; return the contents of the files to write, too.
 
-    ``outcomes`` hold the sources of the files as the client sees them: a copy here may have another date.
-    A missing file is broken, the others are not. Raises `ClusterError` for other feature code.
+    ``outcomes`` hold the sources of the files on the client, because a copy here may have another date.
+    Only missing files are broken. Raises `ClusterError` for other feature code.
     """
     worker = f"the worker on {socket.gethostname()}"
-    if (code_hash := job.recipe.settings.code_hash(job.place[0].kind)) != job.recipe.code_hash:
+    if (code_hash := job.recipe.settings.code_hash(job.collection_split[0].kind)) != job.recipe.code_hash:
         raise ClusterError(
             f"{worker} has the feature code {code_hash}", expected=job.recipe.code_hash, do=SAME_CODE
         )
@@ -334,6 +339,6 @@ def build_remotely(job: PartJob, outcomes: Outcomes) -> Built:
             )
             outcomes[file.name] = Outcome(broken=str(error))
     with tempfile.TemporaryDirectory(prefix="xlarank-") as folder:
-        here = replace(job, workspace=Workspace(Path(folder)))
-        built = here.build(outcomes)
-        return built, [path.read_bytes() if path.exists() else None for path in here.targets()]
+        local_job = replace(job, workspace=Workspace(Path(folder)))
+        built = local_job.build(outcomes)
+        return built, [path.read_bytes() if path.exists() else None for path in local_job.targets()]

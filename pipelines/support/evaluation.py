@@ -51,7 +51,7 @@ class Evaluation:
     Attributes:
         graphs: description of the evaluated graphs: a split, or the unit that was held out.
         rankings: metrics by collection; the ranker that is evaluated, or that others are compared with, is first.
-        left_out: collection (or ``collection graph``) -> why it was not evaluated.
+        left_out: collection (or ``collection graph``) -> reason why it was not evaluated.
         notes: caveats.
     """
 
@@ -75,11 +75,11 @@ class Evaluation:
             shown = [name for name in (*METRICS, *SPEEDUPS) if name in summaries]
             reports[collection] = report = {name: summaries[name] for name in shown}
             rules = rules_of(rankings)
-            seeds = [of for (name, seed), of in rankings.items() if name == ranker and seed is not None]
+            seeds = [values for (name, seed), values in rankings.items() if name == ranker and seed is not None]
             for metric in METRICS if rules else ():
                 values = report[metric]
-                values["baselines"] = {rule: float(column(of, metric).mean()) for rule, of in rules.items()}
-                by_seed = [column(of, metric) for of in seeds]
+                values["baselines"] = {rule: float(column(scored, metric).mean()) for rule, scored in rules.items()}
+                by_seed = [column(scored, metric) for scored in seeds]
                 values["seeds_std"] = float(np.stack(by_seed, 1).mean(axis=0).std(ddof=1)) if seeds else None
                 values["repeats_once"] = float(column(metrics, f"{metric}_once").mean())
             if rules and collection.startswith("layout:"):
@@ -95,8 +95,8 @@ class Evaluation:
         compared: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
         for collection, rankings in self.rankings.items():
             compared[collection] = {ranker: summarise(metrics) for (ranker, _), metrics in rankings.items()}
-            first, *others = rankings.items()
-            for (ranker, _), metrics in others:
+            first, *challengers = rankings.items()
+            for (ranker, _), metrics in challengers:
                 for metric, values in compared[collection][ranker].items():
                     values["difference"] = validation_metrics.difference(metrics, first[1], metric)
         return compared
@@ -152,9 +152,9 @@ def baselines(collection: Collection, rows: GraphRows, picked: Indices | slice =
     kind, cost, group = collection.kind, rows.cost[picked], rows.group[picked]
     columns: dict[str, tuple[str, ...]] = {name: (column,) for name, column in _LAYOUT_RULES.items()}
     columns[ESTIMATED_TIME] = target_of(collection).estimate.get(kind, ())
-    known = {name: used for name, used in columns.items() if used and set(used) <= set(rows.columns)}
+    available = {name: used for name, used in columns.items() if used and set(used) <= set(rows.columns)}
     orders = {FILE_ORDER: np.arange(len(rows.cost), dtype=np.float64)}
-    orders |= {name: _values(rows, used).sum(axis=1) for name, used in known.items()}
+    orders |= {name: _values(rows, used).sum(axis=1) for name, used in available.items()}
     if {_OUTPUT_VOLUME, _KERNEL_VOLUME} <= set(rows.columns):
         orders["largest output tile"] = -_values(rows, [_OUTPUT_VOLUME])[:, 0]
         orders["largest tile"] = -_values(rows, [_OUTPUT_VOLUME, _KERNEL_VOLUME]).sum(axis=1)
@@ -173,9 +173,9 @@ def _values(rows: GraphRows, names: Sequence[str]) -> Floats:
 
 def _random(kind: Kind, cost: Floats, group: Integers) -> dict[str, float]:
     """Return the expected metrics of the random order."""
-    known = np.isfinite(cost)
-    least = np.sort(each_once(cost[known], cost[known], group[known])[1])
-    first, fifth = (_expected_least(least, k) / least[0] - 1 for k in (1, 5))
+    measured = np.isfinite(cost)
+    ascending = np.sort(each_once(cost[measured], cost[measured], group[measured])[1])
+    first, fifth = (_expected_least(ascending, k) / ascending[0] - 1 for k in (1, 5))
     return dict(zip(METRICS, (0.0, 0.5, first, fifth, 0.0 if kind == "layout" else 1 - fifth, 0.0), strict=True))
 
 
@@ -198,9 +198,9 @@ def _expected_least(ascending: Floats, k: int) -> float:
 def each_once(score: Floats, cost: Floats, group: Integers) -> tuple[Floats, Floats, Integers]:
     """Return score, smallest cost and number of each distinct configuration."""
     numbers, first, inverse = np.unique(group, return_index=True, return_inverse=True)
-    least = np.full(len(numbers), np.inf)
-    np.minimum.at(least, inverse, cost)
-    return score[first], least, numbers
+    cost_of = np.full(len(numbers), np.inf)
+    np.minimum.at(cost_of, inverse, cost)
+    return score[first], cost_of, numbers
 
 
 def graphs_to_score(
@@ -209,7 +209,7 @@ def graphs_to_score(
 ) -> Iterator[GraphRows]:  # fmt: skip
     """Yield the labelled, rankable graphs of a split; add the reasons for others to ``left_out``.
 
-    ``refuse`` returns why a graph is to be left out by its name, or nothing.
+    ``refuse(name)`` returns the reason for leaving a graph out; empty to score it.
     """
     for rows in each_graph(workspace, collection, split, manifest):
         reason = "all its configurations cost the same" if not rows.rankable else refuse(rows.name)
@@ -228,7 +228,8 @@ def column(metrics: Mapping[str, Mapping[str, float]], metric: str = "score") ->
 
 def rules_of(rankings: Rankings) -> dict[str, Metrics]:
     """Return the rankings that need no model, by rule."""
-    return {ranker.removeprefix(RULE): of for (ranker, _), of in rankings.items() if ranker.startswith(RULE)}
+    rules = {ranker: metrics for (ranker, _), metrics in rankings.items() if ranker.startswith(RULE)}
+    return {ranker.removeprefix(RULE): metrics for ranker, metrics in rules.items()}
 
 
 def ceilings_of(metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
@@ -255,12 +256,12 @@ def with_interval(summary: Mapping[str, Any]) -> str:
 
 def count_unseen(model: TrainedModel, names: Iterable[str]) -> int:
     """Count the graphs of families outside the training set of a model."""
-    known = {program_family(name) for name in model.card.known_graphs}
-    return sum(program_family(name) not in known for name in names)
+    known_families = {program_family(name) for name in model.card.known_graphs}
+    return sum(program_family(name) not in known_families for name in names)
 
 
 def verdict(collection: str, rankings: Rankings) -> str:
-    """Return a sentence: the ranker's score, whether it beats the best rule, and how sure that is.
+    """Return a sentence with the ranker's score and a comparison with the best rule.
 
     >>> model, rule = ({"a": {"score": x}, "b": {"score": x + 0.25}} for x in (0.5, 0.25))
     >>> verdict("layout:cpu:random", {("lambdarank", None): model, ("rule: file order", None): rule})
@@ -270,16 +271,17 @@ def verdict(collection: str, rankings: Rankings) -> str:
     metrics = next(iter(rankings.values()))
     scores = {name: values["score"] for name, values in metrics.items()}
     score = f"{score_name(collection)} {with_interval(validation_metrics.summary(scores))}"
-    rules = {name: column(of) for name, of in rules_of(rankings).items() if name != RANDOM}
+    rules = {name: column(metrics) for name, metrics in rules_of(rankings).items() if name != RANDOM}
     rule = max(rules, key=lambda name: rules[name].mean())
-    ahead = column(metrics) - rules[rule]
-    low, high = validation_metrics.bootstrap_interval(ahead)
-    beside = f"the best rule without learning ({rule}, {rules[rule].mean():.3f})"
+    leads = column(metrics) - rules[rule]
+    low, high = validation_metrics.bootstrap_interval(leads)
+    best_rule = f"the best rule without learning ({rule}, {rules[rule].mean():.3f})"
     if len(metrics) == 1:
-        return f"{SINGLE} {beside}: {score}"
-    sure = BETTER if low > 0 else WORSE if high < 0 else UNSURE
-    count = f"ahead on {(ahead > 0).sum()} of {counted(len(metrics), 'graph')}"
-    return f"{sure} {beside}: {score}, {count}, by {ahead.mean():+.3f} ({low:+.3f} to {high:+.3f}) on average"
+        return f"{SINGLE} {best_rule}: {score}"
+    comparison = BETTER if low > 0 else WORSE if high < 0 else UNSURE
+    count = f"ahead on {(leads > 0).sum()} of {counted(len(metrics), 'graph')}"
+    lead = f"by {leads.mean():+.3f} ({low:+.3f} to {high:+.3f}) on average"
+    return f"{comparison} {best_rule}: {score}, {count}, {lead}"
 
 
 def count_verdicts(verdicts: Iterable[str]) -> str:
@@ -289,6 +291,6 @@ def count_verdicts(verdicts: Iterable[str]) -> str:
     'Beside the best rule without learning, of 2 models: 1 better, 0 worse, 1 too close to tell.'
     """
     texts = list(verdicts)
-    better, worse = (sum(text.startswith(word) for text in texts) for word in (BETTER, WORSE))
+    better, worse = (sum(text.startswith(comparison) for text in texts) for comparison in (BETTER, WORSE))
     counts = f"{better} better, {worse} worse, {len(texts) - better - worse} too close to tell"
     return f"Beside the best rule without learning, of {counted(len(texts), 'model')}: {counts}."

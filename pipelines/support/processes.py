@@ -25,14 +25,14 @@ if TYPE_CHECKING:  # optional dependency, imported only if a cluster is used
 _POLL, _GRACE = 0.5, 10.0
 SAME_CODE: Final = "install the same xlarank on all machines"
 #: Seconds to wait for the scheduler, and for its first worker.
-_PATIENCE: Final = 20.0
+_MAX_WAIT: Final = 20.0
 #: Loggers to silence; they report every lost worker.
 _LOGGERS: Final = ("distributed", "distributed.client", "tornado.application")
 
 
 @contextmanager
 def environment(**variables: str) -> Iterator[None]:
-    """Set environment variables of the processes that are started meanwhile."""
+    """Set environment variables for processes started within the block."""
     before = {name: os.environ[name] for name in variables if name in os.environ}
     os.environ.update(variables)
     try:
@@ -45,11 +45,11 @@ def environment(**variables: str) -> Iterator[None]:
 
 @contextmanager
 def interrupts_held_back() -> Iterator[None]:
-    """Block Ctrl-C, so that processes started meanwhile ignore it; this process receives it afterwards."""
+    """Block Ctrl-C, so that processes started within the block ignore it; this process receives it afterwards."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    # started here, because starting it unblocks the signal; it frees, silently, what a killed process leaves behind
+    # started first, because starting it unblocks the signal; it silently frees resources of killed processes
     with environment(PYTHONWARNINGS="ignore::UserWarning:multiprocessing.resource_tracker"):
         resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -154,19 +154,19 @@ def connected(scheduler: str, workers: int = 0) -> Iterator[Client]:
             address = scheduler
             if scheduler == "local":
                 address = stack.enter_context(local_cluster(workers or os.cpu_count() or 1)).scheduler_address
-            client = stack.enter_context(Client(address, timeout=_PATIENCE, set_as_default=False))
+            client = stack.enter_context(Client(address, timeout=_MAX_WAIT, set_as_default=False))
         except (OSError, RuntimeError, ValueError, TypeError, ImportError) as error:
             got = f"no Dask scheduler answers at {scheduler} ({(str(error) or repr(error)).splitlines()[0]})"
             do = "start one with `dask scheduler`, or check `scheduler`"
             raise ClusterError(got, expected="host:port of a running scheduler, or local", do=do) from error
-        require_workers(client, _PATIENCE)
+        require_workers(client, _MAX_WAIT)
         yield client
 
 
-def require_workers(client: Client, patience: float) -> int:
-    """Return the total threads of all workers; raise `ClusterError` if none reports in ``patience`` seconds."""
+def require_workers(client: Client, timeout: float) -> int:
+    """Return the total threads of all workers; raise `ClusterError` if none reports in ``timeout`` seconds."""
     try:
-        client.wait_for_workers(1, timeout=patience)
+        client.wait_for_workers(1, timeout=timeout)
     except TimeoutError as error:
         address = client.scheduler.address
         do = f"start some with `dask worker {address} --nthreads 1 --nworkers N` and run the same command again"

@@ -10,7 +10,7 @@ from typing import Protocol
 class Progress(Protocol):
     """Progress display. A job calls `begin`, then `step` repeatedly, then `end`; jobs do not nest."""
 
-    def begin(self, what: str, total: int) -> None:
+    def begin(self, title: str, total: int) -> None:
         """Start a job of ``total`` steps."""
 
     def step(self, note: str = "") -> None:
@@ -30,10 +30,10 @@ class Silent:
 
 
 @contextmanager
-def steps_of(progress: Progress | None, what: str, total: int) -> Iterator[Callable[[str], None]]:
+def steps_of(progress: Progress | None, title: str, total: int) -> Iterator[Callable[[str], None]]:
     """Begin a job of ``total`` steps, yield the function that advances it, and end it on exit."""
     progress = progress or Silent()
-    progress.begin(what, total)
+    progress.begin(title, total)
     try:
         yield progress.step
     finally:

@@ -37,17 +37,17 @@ PREDICTIONS: Final = pl.Schema({
 #: Columns of one evaluation: another one replaces its rows.
 _KEY: Final = ("collection", "split", "held_out_by", "ranker", "tuned", "version")
 #: Columns within which rankers are compared.
-_PLACE: Final = ("collection", "split", "held_out_by")
+_SCOPE: Final = ("collection", "split", "held_out_by")
 
 
 def results_table(
-    metrics: Mapping[str, Mapping[str, float]], ranker: str, *, place: tuple[str, str, str | None],
+    metrics: Mapping[str, Mapping[str, float]], ranker: str, *, scope: tuple[str, str, str | None],
     tuned: bool | None = None, seed: int | None = None, seconds: Mapping[str, float] | float | None = None,
 ) -> pl.DataFrame:  # fmt: skip
-    """Return ``{graph: {metric: value}}`` as rows of `SCHEMA`; ``place`` is collection, split and held_out_by."""
+    """Return ``{graph: {metric: value}}`` as rows of `SCHEMA`; ``scope`` is collection, split and held_out_by."""
     time = datetime.now(UTC)
     rows = [
-        (*place, ranker, tuned, seed, graph, program_family(graph), metric, value,
+        (*scope, ranker, tuned, seed, graph, program_family(graph), metric, value,
          seconds.get(graph) if isinstance(seconds, Mapping) else seconds, xlarank.__version__, time)
         for graph, values in metrics.items()
         for metric, value in values.items()
@@ -81,8 +81,8 @@ def read_results(workspace: Workspace) -> pl.DataFrame:
     try:
         return pl.read_parquet(read_bytes(path)).cast(SCHEMA)
     except (OSError, pl.exceptions.PolarsError) as error:
-        why = str(error).splitlines()[0]
-        raise WorkspaceError(f"{path} cannot be read ({why})", do="remove it and evaluate again") from error
+        reason = str(error).splitlines()[0]
+        raise WorkspaceError(f"{path} cannot be read ({reason})", do="remove it and evaluate again") from error
 
 
 def prediction_table(
@@ -132,7 +132,7 @@ def leaderboard(results: pl.DataFrame, metric: str = "score") -> pl.DataFrame:
 
     ``difference`` is the mean difference to the first over the graphs that both scored, with its standard error.
     """
-    key = [*_PLACE, "ranker", "tuned"]
+    key = [*_SCOPE, "ranker", "tuned"]
     means = results.filter(pl.col("metric") == metric, pl.col("seed").is_null())
     means = means.filter(pl.col("time") == pl.col("time").max().over(key))
     seconds, standard_error = pl.col("seconds"), pl.col("value").std() / pl.len().sqrt()
@@ -143,11 +143,11 @@ def leaderboard(results: pl.DataFrame, metric: str = "score") -> pl.DataFrame:
         version=pl.col("version").first(), time=pl.col("time").first(),
     )  # fmt: skip
     higher_is_better = not metric.startswith("slowdown")
-    order = [*_PLACE, "mean", "ranker", "tuned"]
+    order = [*_SCOPE, "mean", "ranker", "tuned"]
     rows = rows.sort(order, descending=[column == "mean" and higher_is_better for column in order], nulls_last=True)
-    first = rows.unique(_PLACE, keep="first", maintain_order=True)
-    best = means.join(first, on=key, nulls_equal=True, how="semi").select(*_PLACE, "graph", best="value")
-    paired = means.join(best, on=[*_PLACE, "graph"], nulls_equal=True).with_columns(
+    first = rows.unique(_SCOPE, keep="first", maintain_order=True)
+    best = means.join(first, on=key, nulls_equal=True, how="semi").select(*_SCOPE, "graph", best="value")
+    paired = means.join(best, on=[*_SCOPE, "graph"], nulls_equal=True).with_columns(
         pl.col("value") - pl.col("best")
     )
     differences = paired.group_by(key).agg(difference=pl.col("value").mean(), difference_error=standard_error)

@@ -34,9 +34,9 @@ _READ: Final = pl.Schema({
 class ScoreFiles:
     """Scores of configurations, lower is faster, from parquet or CSV files with `_REQUIRED` columns.
 
-    Optional columns: ``collection`` and ``split`` select rows; rows of a configuration that differ in ``seed`` are
-    averaged. If a file has both out-of-fold scores (``held_out_by``) and others, the train split uses the former,
-    by family if possible, and other splits use the latter.
+    The optional columns ``collection`` and ``split`` select rows; rows of a configuration that differ in ``seed``
+    are averaged. If a file has both out-of-fold scores (``held_out_by``) and others, the train split uses the
+    former, by family if possible, and other splits use the latter.
 
     Attributes:
         names: file names.
@@ -53,9 +53,9 @@ class ScoreFiles:
         """Read files; raises `ScoreFileError` for unreadable files and invalid ``weights``."""
         used = list(weights) or [1.0] * len(paths)
         if len(used) != len(paths) or not all(np.isfinite(used)) or min(used) <= 0:
-            given = ", ".join(f"{weight:g}" for weight in used)
+            listed = ", ".join(f"{weight:g}" for weight in used)
             expected = f"a weight above 0 for each of {counted(len(paths), 'file')}"
-            raise ScoreFileError(f"`weights` are {given}", expected=expected)
+            raise ScoreFileError(f"`weights` are {listed}", expected=expected)
         return cls(list(map(str, paths)), used, [_read(path, split) for path in paths])
 
     @property
@@ -87,21 +87,21 @@ def require_known_graphs(
     files: ScoreFiles, workspace: Workspace, collections: Sequence[Collection], split: str
 ) -> None:
     """Raise `ScoreFileError` for the first row whose graph is unknown, or in several collections."""
-    places: dict[str, list[str]] = {}
+    collections_of: dict[str, list[str]] = {}
     for collection in collections:
         manifest = read_manifest(workspace, collection, split)
         for name in manifest.graphs if manifest else ():
-            places.setdefault(name, []).append(str(collection))
+            collections_of.setdefault(name, []).append(str(collection))
     for file, table in zip(files.names, files.tables, strict=True):
         if "collection" in table.columns:
             table = table.filter(pl.col("collection").is_in([str(collection) for collection in collections]))
         firsts = table.group_by("graph", maintain_order=True).agg(pl.col("row").first())
         for graph, row in firsts.iter_rows():
             got = f"row {row} of {file} scores {graph!r}"
-            if graph not in places:
+            if graph not in collections_of:
                 raise ScoreFileError(got, expected=f"{split} graphs of {', '.join(map(str, collections))}")
-            if len(places[graph]) > 1 and "collection" not in table.columns:
-                expected = f"a column collection: {' or '.join(places[graph])}"
+            if len(collections_of[graph]) > 1 and "collection" not in table.columns:
+                expected = f"a column collection: {' or '.join(collections_of[graph])}"
                 raise ScoreFileError(got, expected=expected, do="add it, or pass `collection`")
 
 
@@ -119,9 +119,9 @@ def _read(path: Path, split: str) -> pl.DataFrame:
         columns = pl.Schema({name: kind for name, kind in _READ.items() if name in table.columns})
         table = table.select(*columns).cast(columns).with_row_index("row", 1)
     except (OSError, ValueError, pl.exceptions.PolarsError) as error:
-        why = str(error).splitlines()[0]
+        reason = str(error).splitlines()[0]
         expected = "parquet or csv with the columns graph, configuration, score"
-        raise ScoreFileError(f"{path} cannot be read ({why})", expected=expected) from error
+        raise ScoreFileError(f"{path} cannot be read ({reason})", expected=expected) from error
     if "split" in table.columns:
         table = table.filter(pl.col("split") == split)
     if "held_out_by" in table.columns:

@@ -30,6 +30,10 @@ from xlarank.features.store import read_manifest, stored_collections
 from xlarank.models.trained import CARD
 from xlarank.pipelines.support.progress import Progress, steps_of
 
+LOCK: Final = ".lock"
+#: Errors of file systems without locks; there, as on Windows, locking is skipped.
+_NO_LOCKS: Final = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+
 
 def chosen_collections(workspace: Workspace, names: Sequence[str]) -> list[Collection]:
     """Return the named collections with stored features, or all; raises `CollectionError` for others."""
@@ -64,22 +68,22 @@ def require_one_root(
     """
     paths = {(file.collection, file.split, file.name): file.path for file in files}
     for collection in stored_collections(workspace):
-        other, known, stored = "", 0, 0
+        other_root, unchanged, stored = "", 0, 0
         for split in SPLITS:
             manifest = None
             with suppress(FeatureStoreError):  # rebuilt with the features
                 manifest = read_manifest(workspace, collection, split)
             if manifest is None or manifest.data_root == str(data_root.path.resolve()):
                 continue
-            other = manifest.data_root
+            other_root = manifest.data_root
             for name, graph in manifest.graphs.items():
                 stored += 1
                 with suppress(OSError, KeyError):
-                    known += paths[collection, split, name].stat().st_size == graph.source.size
-        if 2 * known >= stored:
+                    unchanged += paths[collection, split, name].stat().st_size == graph.source.size
+        if 2 * unchanged >= stored:
             continue
         if not replace:
-            got = f"the workspace {workspace.root} holds {collection} of {other}, not of {data_root.path}"
+            got = f"the workspace {workspace.root} holds {collection} of {other_root}, not of {data_root.path}"
             do = "pass another `workspace`, or build features with `replace`, which drops those rows"
             raise WorkspaceError(got, expected="one data root a workspace", do=do)
         workspace.results().unlink(missing_ok=True)
@@ -88,11 +92,6 @@ def require_one_root(
         folders = [workspace.model(collection), workspace.study(collection), predictions]
         for folder in [*folders, *(workspace.features(collection, split) for split in SPLITS)]:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-LOCK: Final = ".lock"
-#: Errors of file systems without locks; there, as on Windows, locking is skipped.
-_NO_LOCKS: Final = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 @contextmanager

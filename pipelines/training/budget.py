@@ -55,7 +55,7 @@ _MEMORY_SHARE, _PROCESS = 0.75, 350e6
 #: Files with the memory limit of a container in bytes; a word or a huge number without one.
 _LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 #: Minimum number of configurations per graph; with fewer, a model ranks no better than the default order.
-_LEAST: Final = 16
+_MIN_CONFIGS: Final = 16
 
 
 def machine_memory() -> float:
@@ -73,9 +73,9 @@ class RunSettings:
 
     Attributes:
         ram_gb: memory in 1e9 bytes; 0 for nine tenths of the machine's.
-        cores: of the processor; 0 for all that this process may use.
-        jobs: processes that build features; 0 chooses by cores and memory.
-        models: workspace whose trained models rank the test graphs; nothing is tuned or trained then.
+        cores: number of cores; 0 for all that this process may use.
+        jobs: number of processes that build features; 0 chooses by cores and memory.
+        models: workspace whose trained models rank the test graphs, without tuning or training.
     """
 
     hours: float = 12.0
@@ -126,31 +126,31 @@ def plan_collection(size: CollectionSize, settings: RunSettings, collections: in
     row_bytes = cost.row_bytes + min(settings.cores, max(1, size.families)) * cost.fold_bytes
     row_seconds = _SAFETY * cost.fit_seconds / settings.cores
     graphs = max(1, len(size.graphs.get("train", ())) + len(size.graphs.get("valid", ())))
-    most = int(usable / row_bytes / graphs)
+    in_memory = int(usable / row_bytes / graphs)
     in_time = int(3600 * settings.hours / collections / (_ALL_FITS * row_seconds * graphs))
-    kept = max(_LEAST, min(cost.max_configs, most, in_time))
-    rows = size.rows("train", kept) + size.rows("valid", kept)
-    useful = most >= _LEAST and size.rows("train") and size.rows("test")
+    max_configs = max(_MIN_CONFIGS, min(cost.max_configs, in_memory, in_time))
+    rows = size.rows("train", max_configs) + size.rows("valid", max_configs)
+    useful = in_memory >= _MIN_CONFIGS and size.rows("train") and size.rows("test")
     seconds, memory = _FIRST_FITS * row_seconds * rows, 1e-9 * (rows * row_bytes + _PROCESS)
-    return CollectionPlan(size.collection, kept, most, rows if useful else 0, seconds, memory, jobs)
+    return CollectionPlan(size.collection, max_configs, in_memory, rows if useful else 0, seconds, memory, jobs)
 
 
 def forecast_building(jobs: Sequence[PartJob], processes: int) -> str:
     """Describe the rows of graph files, with approximate memory, disk and time; empty without any."""
     rows, seconds, disk, largest = 0, 0.0, 0.0, 0.0
     for job in jobs:
-        cost = _COSTS[job.place[0].kind]
+        cost = _COSTS[job.collection_split[0].kind]
         configs, nodes, configurable = np.array(job.sizes).T
-        choices, kept = configs * configurable, np.minimum(configs, job.recipe.max_configs or configs)
-        rows += int(kept.sum())
+        choices, kept_configs = configs * configurable, np.minimum(configs, job.recipe.max_configs or configs)
+        rows += int(kept_configs.sum())
         seconds += float((cost.file_seconds + nodes * cost.node_seconds).sum())
         seconds += float((configs * cost.config_seconds + choices * cost.choice_seconds).sum())
         largest = max(largest, float((configs * cost.config_bytes + choices * cost.choice_bytes).max()))
-        disk += cost.part_disk + float((kept * (cost.row_disk + configurable * cost.choice_disk)).sum())
+        disk += cost.part_disk + float((kept_configs * (cost.row_disk + configurable * cost.choice_disk)).sum())
     graphs = sum(len(job.sizes) for job in jobs)
     memory = f"{1e-9 * processes * (largest + _PROCESS):.1f} GB of memory"
-    about = f"{memory}, {max(1e-6 * disk, 1):,.0f} MB of disk and {_duration(seconds / processes)}"
-    return f"{counted(graphs, 'graph')}, at most {counted(rows, 'row')}: about {about}" if graphs else ""
+    costs = f"{memory}, {max(1e-6 * disk, 1):,.0f} MB of disk and {_duration(seconds / processes)}"
+    return f"{counted(graphs, 'graph')}, at most {counted(rows, 'row')}: about {costs}" if graphs else ""
 
 
 def _duration(seconds: float) -> str:
@@ -179,21 +179,21 @@ def required_memory(
 ) -> tuple[int, float]:
     """Return the number of labelled rows and the bytes to train on them, or to read them if ``fit`` is None.
 
-    Raises `CollectionError`, with the setting that would fit, if that is more memory than there is.
+    Raises `CollectionError`, with a setting that would fit, if this exceeds the memory.
     """
     graphs = [(name, graph) for manifest in manifests for name, graph in manifest.graphs.items() if graph.labelled]
     if not graphs:
         return 0, 0.0
-    cost, memory, most = _COSTS[collection.kind], machine_memory(), manifests[0].recipe.max_configs
-    rows = sum(min(graph.rows, most or graph.rows) for _, graph in graphs)
+    cost, memory, max_configs = _COSTS[collection.kind], machine_memory(), manifests[0].recipe.max_configs
+    rows = sum(min(graph.rows, max_configs or graph.rows) for _, graph in graphs)
     families = len({program_family(name) for name, _ in graphs})
     folds = min(fit.threads or os.cpu_count() or 1, families, MOST_FOLDS) if fit and fit.cluster is None else 0
     row_bytes = cost.row_bytes + folds * cost.fold_bytes
     size = rows * row_bytes + _PROCESS
     if size > memory:
-        kept = int((memory - _PROCESS) / row_bytes / len(graphs))
+        affordable = int((memory - _PROCESS) / row_bytes / len(graphs))
         got = f"training on the {counted(rows, 'row')} of {collection} takes about {1e-9 * size:.3g} GB"
-        do = f"run build-features with `max_configs={max(kept, _LEAST)}`, or train with fewer `threads`"
+        do = f"run build-features with `max_configs={max(affordable, _MIN_CONFIGS)}`, or train with fewer `threads`"
         raise CollectionError(got, expected=f"no more than the {1e-9 * memory:.3g} GB of memory", do=do)
     return rows, size
 

@@ -34,7 +34,7 @@ class TrainResult:
     """Result of training on one collection; ``skipped`` has the reason if it was left out.
 
     Attributes:
-        why: how the ranker was chosen, or which model was continued.
+        why: description of how the ranker was chosen, or of the model that was continued.
         note: warning about the training.
         rounds: trees per seed; ``chosen_by`` says how the number was chosen.
         fallback: description of the fallback for unseen kernel families; empty for none.
@@ -182,7 +182,7 @@ def validate(
 
 def fit_seeds(job: TrainingJob, choice: Candidate, step: Callable[[str], None]) -> list[Ranker[Any]]:
     """Fit a ranker for each seed on all rows."""
-    data, fitted = job.training.data.whole(), []
+    data, fitted = job.training.data.with_also(), []
     for number in range(job.request.seeds):
         seed = (job.request.seed + number) % (MAX_SEED + 1)
         settings = replace(job.settings, rounds=choice.rounds, seed=seed)
@@ -197,10 +197,10 @@ def save(
 ) -> TrainResult:  # fmt: skip
     """Replace the model of the collection and write the out-of-fold results of the ``evaluated`` candidates.
 
-    ``continues`` is the model that the rankers were warm-started from, ``kinds`` the kernel families it was trained
-    on. Raises `CollectionError`, before anything is replaced, if all scores are equal.
+    ``continues`` is the model that the rankers were warm-started from, and ``kinds`` are its kernel families.
+    Raises `CollectionError`, before anything is replaced, if all scores are equal.
     """
-    training, data, by = job.training, job.training.data.whole(), job.plan.by
+    training, data, by = job.training, job.training.data.with_also(), job.plan.by
     importance = mean_importance(rankers)
     may_be_constant = job.request.allow_constant or continues is not None
     note = "" if importance else _require_scores_that_differ(training, rankers[0], may_be_constant)
@@ -213,7 +213,7 @@ def save(
         fallback=Fallback() if by == KIND else None, select=job.request.select,
     )  # fmt: skip
     tables = [
-        results_table(candidate.metrics, candidate.name, place=(card.collection, "train", by),
+        results_table(candidate.metrics, candidate.name, scope=(card.collection, "train", by),
                       tuned=candidate.tuned, seconds=candidate.seconds)
         for candidate in evaluated if candidate.metrics
     ]  # fmt: skip
@@ -221,7 +221,7 @@ def save(
         training.require_current(job.workspace)
         save_model(job.workspace.model(training.collection), card, rankers)
         write_results(job.workspace, tables)
-        with suppress(OSError):  # predictions of the model before; missing, or writing will raise
+        with suppress(OSError):  # of the previous model; if they cannot be removed, writing will raise
             job.workspace.predictions(training.collection, choice.name).unlink()
         write_out_of_fold(job.workspace, training, job.plan, choice.name, choice.scores, job.settings.seed)
     return TrainResult(
@@ -234,9 +234,9 @@ def save(
 
 def _require_scores_that_differ(training: StoredTrainingSet, ranker: Ranker[Any], may_be_constant: bool) -> str:
     """Return a warning about a ranker without splits; raise `CollectionError` if its scores are all equal."""
-    data = training.data.whole()
-    few = f"too few rows to train {ranker.name} ({counted(len(data.cost), 'row')})"
-    note = "" if ranker.is_time_model else f"{training.collection}: no tree has a split: {few}"
+    data = training.data.with_also()
+    reason = f"too few rows to train {ranker.name} ({counted(len(data.cost), 'row')})"
+    note = "" if ranker.is_time_model else f"{training.collection}: no tree has a split: {reason}"
     scores = (ranker.predict(part.matrix(), data.columns, part.instances) for part in data.parts)
     if not may_be_constant and all(np.ptp(graph_scores) == 0 for graph_scores in scores):
         raise CollectionError(

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 #: States of finished trials.
 FINISHED: Final = (TrialState.COMPLETE, TrialState.PRUNED)
-#: Attribute of a trial with its process, ``host:number``: if the process is killed, the trial is run again.
+#: Attribute of a trial with its process, ``host:number``; trials of killed processes are run again.
 PROCESS: Final = "process"
 #: Seconds between heartbeats of a trial in a database, and without one until it is run again.
 HEARTBEAT, GRACE = 10, 60
-#: Seconds after which a journal's lock is taken from a process that was killed while it held it.
+#: Seconds after which a journal's lock is taken from a killed process.
 LOCK_GRACE: Final = 30
 #: Maximum number of retries of a trial whose process was lost.
 _MAX_RETRIES: Final = 3
@@ -50,7 +50,7 @@ class StudyOptions:
     """Storage of a study and the comparison of its trials; raises `XlarankError` for invalid settings.
 
     Attributes:
-        storage: ``journal:PATH`` or a database URL; None is a journal in the workspace.
+        storage: ``journal:PATH`` or a database URL; None for a journal in the workspace.
         worker: whether to join a study that several machines share.
         select: one of `xlarank.models.validation.metrics.SELECTIONS`.
     """
@@ -116,7 +116,7 @@ def _journal(path: Path) -> BaseStorage:
     path = path.absolute()
 
     class Lock(JournalFileOpenLock):
-        """Lock of Optuna that also drops a last line that another process left incomplete."""
+        """Optuna's lock, which also drops an incomplete last line of another process."""
 
         def acquire(self) -> bool:
             super().acquire()
@@ -198,10 +198,10 @@ class NumberedTPESampler(TPESampler):
         super().__init__(seed=numbered, multivariate=True, n_startup_trials=20)
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
-        before = [other for other in study.get_trials(deepcopy=False) if other.number < trial.number]
-        failed = (other for other in before if other.state == TrialState.FAIL)
-        retries = [len(other.system_attrs.get("retry_history", ())) for other in failed]
-        self._start(len(before) - len(retries) + retries.count(_MAX_RETRIES))
+        earlier = [before for before in study.get_trials(deepcopy=False) if before.number < trial.number]
+        failed = (before for before in earlier if before.state == TrialState.FAIL)
+        retries = [len(before.system_attrs.get("retry_history", ())) for before in failed]
+        self._start(len(earlier) - len(retries) + retries.count(_MAX_RETRIES))
         super().before_trial(study, trial)
 
 
@@ -211,16 +211,17 @@ def open_study(
 ) -> Study:  # fmt: skip
     """Load or create the study of these rows and settings; the default parameters are its first trial.
 
-    ``family`` is the prefix of the names of studies that differ in ``identity`` only: values that all trials of a
-    study have in common, by the words for an error. Raises `XlarankError` for a worker if there are studies of the
-    family, but none of this identity.
+    ``family`` is the common prefix of the names of studies that differ in ``identity`` only: the values that all
+    trials of a study share, by their description in error messages. Raises `XlarankError` for a worker if there
+    are studies of the family, but none of this identity.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     name = family + "/".join(identity.values())
     names = [study for study in optuna.get_all_study_names(storage) if study.startswith(family)]
     if options.worker and names and name not in names:
-        others = names[-1].removeprefix(family).split("/")
-        differ = [words for (words, ours), theirs in zip(identity.items(), others, strict=False) if ours != theirs]
+        existing = names[-1].removeprefix(family).split("/")
+        pairs = zip(identity.items(), existing, strict=False)
+        differ = [title for (title, value), existing_value in pairs if value != existing_value]
         got = f"this worker cannot join the study {names[-1]} at {options.shown}: other {' and '.join(differ)}"
         do = "build its rows as the others' were and pass the same options, or run it once without `worker`"
         raise XlarankError(got, expected="the same rows and settings in all workers of a study", do=do)
@@ -255,7 +256,7 @@ def _retry_lost(study: Study) -> None:
 
 
 def _other_process(number: int) -> bool:
-    """Return whether another process of this number runs."""
+    """Return whether another process with this number is running."""
     try:
         os.kill(number, 0)  # signal 0 only checks
     except OSError as error:

@@ -11,7 +11,7 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, FeatureStoreError, ModelError, counted
 from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace
-from xlarank.features.rows import GraphRows, at_most
+from xlarank.features.rows import GraphRows, sample_rows
 from xlarank.features.store import Manifest, each_graph, read_manifest
 from xlarank.features.targets import target_of
 from xlarank.models.trained import TrainedModel
@@ -78,9 +78,9 @@ def extra_collections(workspace: Workspace, names: Sequence[str]) -> dict[Collec
             do = f"write {name}=0.5, or leave the collection out"
             raise CollectionError(f"the weight of {name} is {text!r}", expected=expected, do=do)
         if weights.setdefault(name, weight) != weight:
-            both = f"{weights[name]:g} and {weight:g}"
-            raise CollectionError(f"{name} is given two weights, {both}", do="name it once")
-    return {other: weight for name, weight in weights.items() for other in chosen_collections(workspace, [name])}
+            listed = f"{weights[name]:g} and {weight:g}"
+            raise CollectionError(f"{name} is given two weights, {listed}", do="name it once")
+    return {extra: weight for name, weight in weights.items() for extra in chosen_collections(workspace, [name])}
 
 
 def read_training_set(
@@ -91,16 +91,16 @@ def read_training_set(
 
     ``extra`` has the weights of collections of the same kind to train on but not to score; the collection itself is
     skipped. The maximum number of configurations that the first split was built with also limits the graphs of the
-    other splits, which are stored whole: otherwise a few validation graphs of 100,000 rows would dominate.
+    other splits, which are stored completely: otherwise a few validation graphs of 100,000 rows would dominate.
 
     Raises `CollectionError` if the first split was not built, nothing in it can be trained on, ``fit`` would need
     more memory than there is, or the rows were made by different feature code.
     """
-    weights = {other: weight for other, weight in (extra or {}).items() if other != collection}
-    for other in weights:
-        if other.kind != collection.kind:
+    weights = {name: weight for name, weight in (extra or {}).items() if name != collection}
+    for name in weights:
+        if name.kind != collection.kind:
             expected, do = f"a {collection.kind} collection", "choose the collections to train with `collections`"
-            raise CollectionError(f"{collection} cannot also be trained on {other}", expected=expected, do=do)
+            raise CollectionError(f"{collection} cannot also be trained on {name}", expected=expected, do=do)
     manifests = {name: _read_manifests(workspace, name, splits) for name in (collection, *weights)}
     stored = [manifest for by_split in manifests.values() for manifest in by_split.values()]
     if len({manifest.recipe.code_hash for manifest in stored}) > 1:
@@ -110,12 +110,12 @@ def read_training_set(
         required_memory(name, [*by_split.values()], fit)
     data, names = _read_graphs(workspace, collection, splits, manifests[collection])
     also, also_from = None, dict[str, list[str]]()
-    for other, weight in weights.items():
-        groups, _ = _read_graphs(workspace, other, splits, manifests[other])
-        also_from[str(other)] = groups.names
+    for name, weight in weights.items():
+        groups, _ = _read_graphs(workspace, name, splits, manifests[name])
+        also_from[str(name)] = groups.names
         groups = groups if weight == 1 else groups.weighted(weight)
         also = groups if also is None else also.join(groups)
-    also_weights = {str(other): weight for other, weight in weights.items()}
+    also_weights = {str(name): weight for name, weight in weights.items()}
     return StoredTrainingSet(replace(data, also=also), collection, names, manifests, also_from, also_weights)
 
 
@@ -148,8 +148,8 @@ def _read_graphs(
             if graph.labelled and graph.rankable:
                 if usable and graph.columns == usable[0].columns:  # share one list of names
                     graph = replace(graph, columns=usable[0].columns)
-                kept = at_most(graph.measured(), recipe)
-                usable.append(kept if kept.rankable else graph.measured())
+                sampled = sample_rows(graph.measured(), recipe)
+                usable.append(sampled if sampled.rankable else graph.measured())
                 names[split].append(graph.name)
     if not usable:
         count = f"{counted(graphs, 'graph')} in {' and '.join(splits)}"

@@ -30,7 +30,7 @@ from xlarank.features.catalogue import INSTANCE_BLOCKS, blocks_of, source_hash
 from xlarank.features.meanings import cause_of
 from xlarank.features.program.tensors import Tiling
 from xlarank.features.recipe import FeatureSettings, Recipe
-from xlarank.features.rows import at_most, even_ranks
+from xlarank.features.rows import even_ranks, sample_rows
 from xlarank.features.targets import CPU, GPU, TARGETS, TPU, foreign_columns, target_of
 
 SETTINGS = [FeatureSettings(tier, candidates) for tier in Tier for candidates in (True, False)]
@@ -130,12 +130,12 @@ def test_a_recipe_draws_of_the_measured_rows_by_the_graphs_name():
         return Recipe.of(FeatureSettings(), "layout", max_configs=most, seed=1)
 
     graph = graph_rows("a", [50, 10, 40, 20, 30])
-    assert at_most(graph, recipe(5)) is graph and at_most(graph, recipe(0)) is graph
+    assert sample_rows(graph, recipe(5)) is graph and sample_rows(graph, recipe(0)) is graph
     broken = replace(graph, runtime=np.where(graph.runtime > 30, 0, graph.runtime))
-    assert at_most(broken, recipe(4)).row_cost.tolist() == [10, 20, 30], "the two that failed go first"
-    assert len(at_most(broken, recipe(2))) == 2 and np.isfinite(at_most(broken, recipe(2)).row_cost).all()
+    assert sample_rows(broken, recipe(4)).row_cost.tolist() == [10, 20, 30], "the two that failed go first"
+    assert len(sample_rows(broken, recipe(2))) == 2 and np.isfinite(sample_rows(broken, recipe(2)).row_cost).all()
     unlabelled = replace(graph_rows("a", range(1, 101)), runtime=np.zeros(100, np.int64))
-    kept = [at_most(replace(unlabelled, name=name), recipe(10)).ids.tolist() for name in "aab"]
+    kept = [sample_rows(replace(unlabelled, name=name), recipe(10)).ids.tolist() for name in "aab"]
     assert len(kept[0]) == 10 and kept[0] == sorted(kept[0]) and kept[0] == kept[1] != kept[2]
 
 

@@ -116,12 +116,12 @@ def test_splits_that_are_no_tree_are_refused():
 def test_no_tree_grows_deeper_than_can_be_read(model, monkeypatch, tmp_path):
     """Contributions of a chain of 10,000 leaves take a minute and have no correct digit; longer ones crash."""
     for module in ("booster_text", "boosted", "wide_rows"):
-        monkeypatch.setattr(f"xlarank.models.rankers.{module}.MOST_DEPTH", 3)
+        monkeypatch.setattr(f"xlarank.models.rankers.{module}.MAX_DEPTH", 3)
     leaves = {"lambdarank": "num_leaves", "xgb-pairwise": "max_leaves"}[model]
     ranker = fitted(model, easy_data(), **{leaves: 30})
     saved(ranker, tmp_path / "model")
     type(ranker).load(tmp_path / "model")
-    monkeypatch.setattr("xlarank.models.rankers.booster_text.MOST_DEPTH", 2)
+    monkeypatch.setattr("xlarank.models.rankers.booster_text.MAX_DEPTH", 2)
     with pytest.raises(ModelError, match="deeper than 2 splits"):
         type(ranker).load(tmp_path / "model")
 

@@ -78,9 +78,9 @@ def test_a_held_out_family_is_held_out_everywhere():
     training = replace(DATA, also=ALSO)
     assert training.without([2]).names == [DATA.names[g] for g in (0, 1, 3, 4, 5)] + ["other__a"]
     assert training.without([0, 1]).names == [*DATA.names[2:], "family1__z", "other__a"]
-    assert training.whole().names == [*DATA.names, *ALSO.names]
+    assert training.with_also().names == [*DATA.names, *ALSO.names]
     assert DATA.without([2]).names == [DATA.names[g] for g in (0, 1, 3, 4, 5)]
-    assert DATA.whole() is DATA
+    assert DATA.with_also() is DATA
 
 
 @pytest.mark.parametrize("model", [name for name in RANKERS if name not in ("sibling", "ensemble")])

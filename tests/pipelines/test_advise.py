@@ -146,7 +146,7 @@ def test_entry_layouts_come_first_then_the_search_goes_on_from_the_best(made, tm
     ]
     assert (change.code, found.module_ns) == ("x @ w", clock(50))
     assert len(made.pasted) == 2 and made.pasted[1][1] == 0
-    assert not found.conversion_words  # a weight alone
+    assert not found.conversion_text  # a weight alone
     assert "nothing is left to try" in run(tmp_path / "more", budget=20).stopped
     edited = HloModuleProto.FromString((tmp_path / "program.advised.pb").read_bytes())
     assert entry_modes(edited) == [["default", "{0,1}"], ["default"]]
@@ -181,16 +181,16 @@ def test_what_is_printed_tells_code_from_module_and_what_is_not_counted(made, tm
 def test_what_measuring_does_not_confirm_is_not_kept(made, tmp_path, capsys, seconds, said, kept):
     made.advised_seconds = seconds
     found = run(tmp_path, budget=8, measure=True)
-    assert found.measured is not None and said in found.measured.words and found.measured.expected == 8
-    assert (found.speedup > 1) == bool(found.lines) == bool(found.inputs) == found.worth == kept
+    assert found.measured is not None and said in found.measured.text and found.measured.expected == 8
+    assert (found.speedup > 1) == bool(found.lines) == bool(found.inputs) == found.is_worthwhile == kept
     assert (tmp_path / "program.advised.pb").exists() == kept
     if kept:
-        assert "expected 8.000, measured -7" in found.measured.words
+        assert "expected 8.000, measured -7" in found.measured.text
     made.advised_seconds = "no memory"
     with pytest.raises(CompilerError, match=r"as advised does not run .no memory"):
         run(tmp_path / "again", budget=8, measure=True)
     _show_advice(found)
-    assert found.measured.words.partition(":")[0] in capsys.readouterr().out
+    assert found.measured.text.partition(":")[0] in capsys.readouterr().out
 
 
 def test_an_interrupted_search_goes_on_where_it_was(made, tmp_path):
@@ -253,7 +253,7 @@ def test_estimates_counted_otherwise_are_not_used_again_and_old_modules_go(made,
 def test_the_compilers_own_choice_stands_where_nothing_beats_it(made, tmp_path):
     made.useless, made.slow = True, "given up"
     found = run(tmp_path, budget=20)
-    assert found.speedup == 1 and not found.worth and not found.lines and found.difference is None
+    assert found.speedup == 1 and not found.is_worthwhile and not found.lines and found.difference is None
     assert found.compiled["given up"] >= 1 and "failed" not in found.compiled
     assert not (tmp_path / "program.advised.pb").exists()
     assert run(tmp_path / "one", budget=1).compiled == {"ok": 1}

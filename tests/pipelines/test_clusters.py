@@ -166,7 +166,7 @@ def test_one_worker_a_graph_that_kills_it_and_a_scheduler_that_goes_away(tree, t
 
 @slow
 def test_clusters_that_cannot_be_used(tree, tmp_path, monkeypatch):
-    monkeypatch.setattr(processes, "_PATIENCE", 0.5)
+    monkeypatch.setattr(processes, "_MAX_WAIT", 0.5)
     with local_cluster(0) as idle, pytest.raises(ClusterError, match=r"has no workers.*dask worker tcp://"):
         build(tree, tmp_path / "work", scheduler=idle.scheduler_address)
     for nobody in ("tcp://127.0.0.1:1", "nonsense://x"):

@@ -143,8 +143,8 @@ def test_advice_is_measured_on_targets_without_estimates(tmp_path):
     path.write_bytes(with_entry_modes(module, ["{0,1}", "{1,0}"], ["{1,0}"]).SerializeToString())
     advice = advise(str(path), AdviceSettings("device", budget=4), out=tmp_path)
     assert [(change.before, change.minor_to_major) for change in advice.inputs] == [((0, 1), (1, 0))]
-    assert advice.measured is not None and advice.measured.low > 1 and advice.worth
-    assert "measured on cpu" in advice.measured.words
+    assert advice.measured is not None and advice.measured.low > 1 and advice.is_worthwhile
+    assert "measured on cpu" in advice.measured.text
     again = advise(str(tmp_path / "sums.advised.pb"), AdviceSettings("device", budget=4), out=tmp_path)
     assert not again.inputs and not again.lines and again.speedup == 1, "there is nothing more to gain"
 

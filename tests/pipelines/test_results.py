@@ -71,12 +71,12 @@ def test_the_leaderboard_is_paired_by_hand(tmp_path):
     tables = [
         results_table(
             {graph: {"score": value, "slowdown@1": 1 - value} for graph, value in zip("abc", values, strict=False)},
-            ranker, place=(TILE, "valid", None), tuned=False, seconds={"a": 0.5, "b": 1.0, "c": 1.5},
+            ranker, scope=(TILE, "valid", None), tuned=False, seconds={"a": 0.5, "b": 1.0, "c": 1.5},
         )
         for ranker, values in scores.items()
     ]  # fmt: skip
     write_results(workspace, tables)
-    of_train = results_table({"a": {"score": 0.1}}, "y", place=(TILE, "train", "kind"), tuned=False)
+    of_train = results_table({"a": {"score": 0.1}}, "y", scope=(TILE, "train", "kind"), tuned=False)
     write_results(workspace, [of_train])
     board = leaderboard(workspace)
     assert board["split", "ranker", "graphs"].rows() == [
@@ -112,7 +112,7 @@ def test_without_results(built, tmp_path):
     with pytest.raises(CollectionError, match="has no results; run train, evaluate or cross-validate first"):
         leaderboard(Workspace(tmp_path))
     workspace = Workspace(tmp_path)
-    write_results(workspace, [results_table({"a": {"score": 0.1}}, "y", place=(TILE, "valid", None))])
+    write_results(workspace, [results_table({"a": {"score": 0.1}}, "y", scope=(TILE, "valid", None))])
     with pytest.raises(XlarankError, match="`metric` is 'taw'; expected tau, "):
         leaderboard(workspace, metric="taw")
     with pytest.raises(CollectionError, match="did you mean tile:cpu"):

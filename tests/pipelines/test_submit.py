@@ -197,7 +197,7 @@ def test_the_file_is_what_kaggle_asks_for(tmp_path):
     header, *lines = GOOD.splitlines()
     marked.write_bytes("\r\n".join([header, *reversed(lines)]).encode())
     check_submission(marked, CONFIGS)
-    assert [submission.wanted_count(row_id, 7) for row_id in (NET, DOT)] == [7, 5]
+    assert [submission.required_count(row_id, 7) for row_id in (NET, DOT)] == [7, 5]
     ids = [f"tile:xla:{name}" for name in ('a,b "c" d', '"', "\r", "\n", "\t", ";", "ü✓", "=1+1", " ")]
     marked.write_bytes(b"\xef\xbb\xbf" + write(out, {row_id: [1, 0] for row_id in ids}).read_bytes())
     for path in (out, marked):

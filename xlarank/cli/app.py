@@ -31,6 +31,18 @@ RANKERS: Final = {
     "sibling": "uses the same program at another batch size; trains for minutes",
     "time-trees": "trees that begin at an estimated time, of TPU layouts or of tiles",
 }
+#: Placeholders of option values in help, by type; a flag has none.
+_PLACEHOLDERS: Final = {"Path": "PATH", "str": "TEXT", "bool": "", "int": "N", "float": "N"}
+#: Errors of any write, in libraries too: a full disk, a quota, a limit on the size of files.
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+#: Messages of errors that libraries raise instead of `MemoryError`.
+_NO_MEMORY = ("can't start new thread", "error return without exception", "allocate memory", "map segment")
+#: Signals received so far: a library may swallow the exception of a handler.
+_received: list[int] = []
+#: Seconds to remove partial files; a second signal ends the program at once.
+_GRACE = 10.0
+_MEMORY = b"error: not enough memory; raise the limit (ulimit -v), or use fewer --jobs or --threads\n"
+_INTERRUPTED = b"error: interrupted; finished work is kept, run the same command again to resume\n"
 
 
 class Guide(NamedTuple):
@@ -106,7 +118,7 @@ for group in (dataset, learning, scoring, ranking, explaining, programs, run_all
 
 def _say_next(result: object, **options: object) -> None:
     """Print the next command after one that succeeded."""
-    with suppress(KeyError):  # no file to go on with
+    with suppress(KeyError):  # no file was recorded
         if then := GUIDES[record.run.command].then.format_map(record.run.words):
             console.say(f"next: python run.py {then}", "dim")
 
@@ -144,12 +156,8 @@ def common(
         record.run.config = {"file": str(config_file), "values": values}
 
 
-#: Placeholders of option values in help, by type; a flag has none.
-_WORDS: Final = {"Path": "PATH", "str": "TEXT", "bool": "", "int": "N", "float": "N"}
-
-
 def commands() -> Any:
-    """Return all commands; their help has plain words in the place of Python's types, and examples."""
+    """Return all commands; their help has plain words instead of Python's types, and examples."""
     group: Any = get_command(app)
     for name, command in {"": group, **group.commands}.items():
         hints = get_type_hints(command.callback)
@@ -158,7 +166,7 @@ def commands() -> Any:
                 part.display_type_rich = lambda ctx: None
             else:
                 hint = str(hints.get(part.name, bool))
-                part.metavar = next(word for kind, word in _WORDS.items() if kind in hint)
+                part.metavar = next(word for kind, word in _PLACEHOLDERS.items() if kind in hint)
             part._get_number_range_help_str = partial(number_span, part)
         if guide := GUIDES.get(name):
             lines = ["Examples:", *(f"python run.py {example}" for example in guide.examples)]
@@ -168,7 +176,7 @@ def commands() -> Any:
 
 
 def number_span(part: Any) -> str | None:
-    """Return the values that an option of numbers takes, in words; None without limits.
+    """Return the valid values of a numeric option as text; None without limits.
 
     >>> from types import SimpleNamespace as Option
     >>> number_span(Option(min=1, max=64)), number_span(Option(min=0, max=2**31 - 1)), number_span(Option())
@@ -178,18 +186,6 @@ def number_span(part: Any) -> str | None:
     if low is None:
         return None
     return f"{low:g} or more" if high is None or high >= MAX_ROUNDS else f"{low:g} to {high:g}"
-
-
-#: A full disk, a quota, a limit on the size of files: any write may fail so, those within libraries too.
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-#: Messages of errors that libraries raise instead of `MemoryError`.
-_NO_MEMORY = ("can't start new thread", "error return without exception", "allocate memory", "map segment")
-#: Signals received so far: a library may swallow the exception of a handler.
-_received: list[int] = []
-#: Seconds to remove partial files; a second signal ends the program at once.
-_GRACE = 10.0
-_MEMORY = b"error: not enough memory; raise the limit (ulimit -v), or use fewer --jobs or --threads\n"
-_INTERRUPTED = b"error: interrupted; finished work is kept, run the same command again to resume\n"
 
 
 def main() -> None:
@@ -207,7 +203,7 @@ def main() -> None:
             _leave(_received[0])
         if isinstance(error, SystemExit):
             code = error.code or 0
-        if _out_of_memory(error):  # too little perhaps for all that prints a line
+        if _out_of_memory(error):  # perhaps too little for the console
             os.write(2, _MEMORY)
             sys.exit(1)
         if (user_error := _user_error(error)) is None:

@@ -27,14 +27,22 @@ from xlarank.cli.progress import JobProgress, bars, plain
 from xlarank.data import files
 from xlarank.data.errors import WorkspaceError, counted, reasons
 
-#: Least width of a column of prose, and cells between columns.
+#: Minimum width of a column of prose, and cells between columns.
 _PROSE, _GAP = 20, 2
+#: Maximum number of lines of a list, and width in characters if the output is not a terminal.
+_MAX_LINES, _FILE_WIDTH = 20, 150
+#: A parameter in a message, perhaps with a value.
+_PARAMETER: Final = re.compile(r"`([a-z][a-z_]*)(?:=([^`]*))?`")
+#: Parameters whose options have another name.
+_OPTIONS: Final = {"collections": "collection", "hours": "budget-hours", "ram_gb": "budget-ram-gb"}
+#: Value of ``--json`` for standard output.
+STDOUT: Final = Path("-")
 
 
 def new_table(*heads: str) -> Table:
     """Return an empty table; a head that starts with > is aligned right, one that starts with ~ is prose.
 
-    Prose may take several lines; everything else is shown whole. The first column names the row.
+    Prose may take several lines; other columns are not wrapped. The first column names the row.
     """
     return _grid(
         Column(head.lstrip(">~"), justify="right" if head[0] == ">" else "left", no_wrap=head[0] != "~")
@@ -43,31 +51,31 @@ def new_table(*heads: str) -> Table:
 
 
 def print_table(table: Table, console: Console) -> None:
-    """Show a table as a grid; in a window too narrow for it by groups of equal first cells, or as blocks."""
-    first, *others = table.columns
+    """Show a table as a grid; in a narrow window, grouped by the first column or as blocks."""
+    first, *other_columns = table.columns
     for column in table.columns:
-        column.min_width = _least(column)
+        column.min_width = _min_width(column)
     if _width(table.columns) <= console.width:
         console.print(table)
         return
-    grouped = first.justify == "left" and _width(others) <= console.width
+    grouped = first.justify == "left" and _width(other_columns) <= console.width
     rows = zip(table.rows, *(column.cells for column in table.columns), strict=True)
     for number, (name, group) in enumerate(groupby(rows, key=lambda row: str(row[1]))):
         if grouped:
-            part = _grid((column.copy() for column in others), head=number == 0)
+            part = _grid((column.copy() for column in other_columns), head=number == 0)
             for row, _, *cells in group:
                 part.add_row(*cells, style=row.style)
             console.print(name, highlight=False, soft_wrap=True)
             console.print(part)
             continue
         for row, _, *cells in group:
-            pairs = [f"{column.header}: {cell}" for column, cell in zip(others, cells, strict=True) if cell]
+            pairs = [f"{column.header}: {cell}" for column, cell in zip(other_columns, cells, strict=True) if cell]
             text = block(f"{first.header}: {name}" if first.justify == "right" else name, pairs, console.width)
             console.print(text, style=row.style, highlight=False, soft_wrap=True)
 
 
 def block(name: str, pairs: Iterable[str], width: int) -> str:
-    """Return one row as lines: its name, then ``key: value`` pairs, as many a line as fit.
+    """Return one row as lines: its name, then ``key: value`` pairs, as many per line as fit.
 
     >>> print(block("tile:cpu", ["graphs: 30", "rows: 1,920", "why: these are more words than fit"], 30))
     tile:cpu
@@ -76,9 +84,9 @@ def block(name: str, pairs: Iterable[str], width: int) -> str:
         than fit
     """
     # a pair that fits a line is not broken, a longer one has lines of its own
-    kept = [pair.replace(" ", "\xa0") if cell_len(pair) + 2 <= width else f"\n{pair}\n" for pair in pairs]
+    cells = [pair.replace(" ", "\xa0") if cell_len(pair) + 2 <= width else f"\n{pair}\n" for pair in pairs]
     lines = [name]
-    for text in "  ".join(kept).splitlines():
+    for text in "  ".join(cells).splitlines():
         indent = "  " if "\xa0" in text else "    "
         lines += textwrap.wrap(text.strip(" "), width, initial_indent="  ", subsequent_indent=indent,
                                break_long_words=False, break_on_hyphens=False)  # fmt: skip
@@ -90,25 +98,15 @@ def _grid(columns: Iterable[Column], head: bool = True) -> Table:
                  pad_edge=False, padding=(0, 1, 0, 0))  # fmt: skip
 
 
-def _least(column: Column) -> int:
-    """Return the least width of a column in cells; prose wraps between words."""
+def _min_width(column: Column) -> int:
+    """Return the minimum width of a column in cells; prose wraps between words."""
     texts = [str(column.header), *map(str, column.cells)]
-    most = max(map(cell_len, texts))
-    return most if column.no_wrap else max([min(most, _PROSE), *map(cell_len, " ".join(texts).split())])
+    longest = max(map(cell_len, texts))
+    return longest if column.no_wrap else max([min(longest, _PROSE), *map(cell_len, " ".join(texts).split())])
 
 
 def _width(columns: Sequence[Column]) -> int:
-    return sum(_least(column) + _GAP for column in columns) - _GAP
-
-
-#: Maximum number of lines of a list, and width in characters if the output is not a terminal.
-_LISTED, _FILE_WIDTH = 20, 150
-#: A parameter in a message, perhaps with a value.
-_PARAMETER: Final = re.compile(r"`([a-z][a-z_]*)(?:=([^`]*))?`")
-#: Parameters whose options have another name.
-_OPTIONS: Final = {"collections": "collection", "hours": "budget-hours", "ram_gb": "budget-ram-gb"}
-#: What ``--json`` takes for standard output.
-STDOUT: Final = Path("-")
+    return sum(_min_width(column) + _GAP for column in columns) - _GAP
 
 
 @dataclass
@@ -168,9 +166,9 @@ def progress_bars() -> Iterator[JobProgress]:
 def console(*, stderr: bool = False) -> Console:
     """Return a console with the terminal's width, or a fixed width for files."""
     stream = sys.stderr if stderr or settings.json_on_stdout else sys.stdout
-    known = stream.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    has_width = stream.isatty() or os.environ.get("COLUMNS", "").isdigit()
     # names of files and folders are not markup
-    return Console(file=stream, width=None if known else _FILE_WIDTH, markup=False)
+    return Console(file=stream, width=None if has_width else _FILE_WIDTH, markup=False)
 
 
 def as_options(text: str) -> str:
@@ -202,15 +200,15 @@ def headline(text: str) -> None:
 
 
 def list_lines(title: str, lines: list[str]) -> None:
-    shown = lines if settings.verbose else lines[:_LISTED]
-    rest = [f"and {len(lines) - len(shown):,} more"] if len(lines) > len(shown) else []
-    for line in shown + rest:
+    shown = lines if settings.verbose else lines[:_MAX_LINES]
+    omitted = [f"and {len(lines) - len(shown):,} more"] if len(lines) > len(shown) else []
+    for line in shown + omitted:
         say(line, "yellow", label=f"{title}: ")
 
 
-def list_reasons(title: str, why: Mapping[str, str]) -> None:
+def list_reasons(title: str, reason_of: Mapping[str, str]) -> None:
     """Print why names are left out, grouped by reason."""
-    list_lines(title, reasons(why, len(why)) if settings.verbose else reasons(why))
+    list_lines(title, reasons(reason_of, len(reason_of)) if settings.verbose else reasons(reason_of))
 
 
 def error_line(text: str) -> None:
@@ -246,16 +244,16 @@ def finish(broken: dict[str, str]) -> None:
     if not broken:
         return
     alike: dict[str, list[str]] = {}
-    for name, why in broken.items():
+    for name, reason in broken.items():
         file = f"{name.rsplit(' ', 1)[-1]}.npz"  # the reason often begins with the name again
-        alike.setdefault(why.removeprefix(f"{file}: ").removeprefix(f"{file} "), []).append(name)
+        alike.setdefault(reason.removeprefix(f"{file}: ").removeprefix(f"{file} "), []).append(name)
     lines = []
-    for why, names in alike.items():
+    for reason, names in alike.items():
         if settings.verbose or len(names) <= 3:
-            lines += [f"{name}: {why}" for name in names]
+            lines += [f"{name}: {reason}" for name in names]
         else:
-            lines.append(f"{len(names):,} files, such as {', '.join(names[:3])}: {why}")
-    shown = lines if settings.verbose else lines[:_LISTED]
+            lines.append(f"{len(names):,} files, such as {', '.join(names[:3])}: {reason}")
+    shown = lines if settings.verbose else lines[:_MAX_LINES]
     for line in shown:
         error_line(line)
     if len(lines) > len(shown):

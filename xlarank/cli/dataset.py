@@ -19,6 +19,22 @@ app = Typer()
 #: Heads of the table of `info`.
 INFO: Final = ("collection", "split", ">graphs", ">labelled", ">families", ">configs", ">distinct", ">nodes",
                ">configurable", ">siblings", ">MB")  # fmt: skip
+#: Heads and formats of the quantities of a graph file.
+_LABELS: Final = {
+    "configurations": ("configurations", ","),
+    "measured": ("measured", ","),
+    "distinct": ("distinct", ","),
+    "best_ns": ("runtime of the fastest, ns", ","),
+    "default_ns": ("runtime of the compiler's default, ns", ","),
+    "output_sets": ("distinct layouts of outputs", ","),
+    "model_times": ("distinct times of the time model", ","),
+    "repeat_std": ("noise of identical configurations", ".4%"),
+    "set_std": ("noise of equal layouts of outputs", ".4%"),
+    "run_tau": ("tau of one measurement with another", ".3f"),
+    "ceiling": ("ceiling of tau", ".3f"),
+    "set_tau": ("tau of layouts of outputs, learned from the same graph", ".3f"),
+    "additive_r2": ("R2 of a sum over tied outputs", ".6f"),
+}
 
 
 @app.command()
@@ -47,30 +63,14 @@ def info(
         parts = run(root, collections=collection or [], progress=progress)
     show_rows(INFO, map(info_row, parts))
     for part in parts:
-        why = dict.fromkeys(part.unrankable, options.UNRANKABLE)
-        list_reasons(f"cannot be ranked ({part.collection} {part.split})", why)
-    broken = {f"{part.collection} {part.split} {name}": why for part in parts for name, why in part.broken.items()}
+        unrankable = dict.fromkeys(part.unrankable, options.UNRANKABLE)
+        list_reasons(f"cannot be ranked ({part.collection} {part.split})", unrankable)
+    broken = {
+        f"{part.collection} {part.split} {name}": text for part in parts for name, text in part.broken.items()
+    }
     broken |= options.warn_of_skipped_files(root)
     write_json(json_file, parts)
     finish(broken)
-
-
-#: Heads and formats of the quantities of a graph file.
-_LABELS: Final = {
-    "configurations": ("configurations", ","),
-    "measured": ("measured", ","),
-    "distinct": ("distinct", ","),
-    "best_ns": ("runtime of the fastest, ns", ","),
-    "default_ns": ("runtime of the compiler's default, ns", ","),
-    "output_sets": ("distinct layouts of outputs", ","),
-    "model_times": ("distinct times of the time model", ","),
-    "repeat_std": ("noise of identical configurations", ".4%"),
-    "set_std": ("noise of equal layouts of outputs", ".4%"),
-    "run_tau": ("tau of one measurement with another", ".3f"),
-    "ceiling": ("ceiling of tau", ".3f"),
-    "set_tau": ("tau of layouts of outputs, learned from the same graph", ".3f"),
-    "additive_r2": ("R2 of a sum over tied outputs", ".6f"),
-}
 
 
 def info_row(part: SplitInfo) -> list[str]:

@@ -37,17 +37,18 @@ def explain(
 
     result = run(workspace_at(workspace), graph, config=config, against=against, collection=collection, svg=svg,
                  module=module)  # fmt: skip
-    ahead = "ahead of" if result.difference < 0 else "behind" if result.difference > 0 else "level with"
+    relation = "ahead of" if result.difference < 0 else "behind" if result.difference > 0 else "level with"
     first, second = result.ranks
     against = f", {result.against}" if result.against != f"configuration {result.then}" else ""
-    say(f"{result.graph}: configuration {result.now} (rank {first} of {result.configurations:,}) is ranked {ahead} "
-        f"{result.then} (rank {second}{against}), by the {result.model} of {result.collection}")  # fmt: skip
+    say(f"{result.graph}: configuration {result.now} (rank {first} of {result.configurations:,}) is ranked "
+        f"{relation} {result.then} (rank {second}{against}), by the {result.model} of "
+        f"{result.collection}")  # fmt: skip
     say(f"score difference {result.difference:+.4f} (below 0: configuration {result.now} is faster)")
     for title, pair in (("estimated", result.estimated), ("runtimes", result.runtime)):
         if pair:
             say(f"{title} {pair[0] / 1e6:.4f} against {pair[1] / 1e6:.4f} ms")
     show_rows((">contribution", "cause"), ((f"{value:+.4f}", name) for name, value in result.causes.items()))
-    nodes, others = result.nodes[:top], result.nodes[top:]
+    nodes, other_nodes = result.nodes[:top], result.nodes[top:]
     timed = [">estimated µs"] if result.estimated else []
     rows = []
     for node in nodes:
@@ -56,10 +57,12 @@ def explain(
         if node.name:
             text = f"{node.name}: {text} {node.op_name}".rstrip()
         rows.append((f"{node.value:+.4f}", *times, str(node.node), text, node.now, node.then))
-    rest = {counted(len(others), "other node"): sum(node.value for node in others)} if others else {}
+    remaining = {}
+    if other_nodes:
+        remaining[counted(len(other_nodes), "other node")] = sum(node.value for node in other_nodes)
     if nodes and abs(result.rest) >= 5e-5:
-        rest["not attributed to a single node"] = result.rest
-    rows += [(f"{value:+.4f}", *[""] * len(timed), "", text, "", "") for text, value in rest.items()]
+        remaining["not attributed to a single node"] = result.rest
+    rows += [(f"{value:+.4f}", *[""] * len(timed), "", text, "", "") for text, value in remaining.items()]
     show_rows((">contribution", *timed, ">node", "operation", "now", "then"), rows)
     pairs = ((f"{pair.value:+.4f}", pair.now, pair.then) for pair in result.pairs[:top])
     show_rows((">contribution", "pair now", "pair then"), pairs)

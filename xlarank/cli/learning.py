@@ -140,8 +140,8 @@ def train(
     from xlarank.pipelines.train import train as run
     from xlarank.pipelines.training.fitting import TrainRequest
 
-    others = [name.partition("=")[0] for name in also_from or ()]
-    work = built_workspace(data_root, workspace, [*collection, *others] if collection else None)
+    extra = [name.partition("=")[0] for name in also_from or ()]
+    work = built_workspace(data_root, workspace, [*collection, *extra] if collection else None)
     request = TrainRequest(
         collections=collection or (), also_from=also_from or (), model=model, seeds=seeds,
         with_valid=with_valid, rounds=rounds, select=select, seed=seed, threads=threads, engine=engine,

@@ -124,18 +124,18 @@ def moved_to_front(arguments: Sequence[str]) -> list[str]:
     ['--quiet', '--log-file', 'x.log', 'train', '--seeds', '3']
     """
     front: list[str] = []
-    rest: list[str] = []
-    words = iter(arguments)
-    for word in words:
-        if word == "--":
-            rest += [word, *words]
-        elif word in _VALUED:
-            front += [word, *islice(words, 1)]
-        elif word in _FLAGS or word.partition("=")[0] in _VALUED:
-            front.append(word)
+    back: list[str] = []
+    remaining = iter(arguments)
+    for argument in remaining:
+        if argument == "--":
+            back += [argument, *remaining]
+        elif argument in _VALUED:
+            front += [argument, *islice(remaining, 1)]
+        elif argument in _FLAGS or argument.partition("=")[0] in _VALUED:
+            front.append(argument)
         else:
-            rest.append(word)
-    return front + rest
+            back.append(argument)
+    return front + back
 
 
 def load_config(path: Path, commands: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -163,7 +163,7 @@ def load_config(path: Path, commands: Mapping[str, Any], name: str) -> dict[str,
         if isinstance(value, dict):
             checked(key, commands, "a command", f"[{key}]")
         elif (option := checked(key.replace("-", "_"), everywhere, "an option of any command", key)) in options:
-            values[options[option]] = value  # others are for other commands
+            values[options[option]] = value  # the others belong to other commands
     for key, value in settings.get(name, {}).items():
         values[options[checked(key.replace("-", "_"), options, f"an option of {name}", key)]] = value
     flags = {part.name for part in commands[name].params if getattr(part, "is_flag", False)}
@@ -195,8 +195,8 @@ def warn_of_skipped_files(root: DataRoot) -> dict[str, str]:
     from xlarank.data.collection import skipped_files
 
     skipped, unreadable = skipped_files(root.npz)
-    list_lines("skipped", [f"{path}: {why}" for path, why in skipped.items()])
-    return {str(path): why for path, why in unreadable.items()}
+    list_lines("skipped", [f"{path}: {reason}" for path, reason in skipped.items()])
+    return {str(path): reason for path, reason in unreadable.items()}
 
 
 def workspace_at(path: Path) -> Workspace:
@@ -207,11 +207,11 @@ def workspace_at(path: Path) -> Workspace:
 def built_workspace(
     data_root: Path | None, workspace: Path, collections: Sequence[str] | None = None, *, trained: bool = False
 ) -> Workspace:
-    """Return the workspace, after building features of the collections that it lacks (none named: of all).
+    """Return the workspace, after building features of the collections that it lacks (all if none is named).
 
-    Nothing is built beside features of the data root, unless a collection is named that they lack. Stored features
-    keep the settings they were built with. With ``trained`` nothing is built into a workspace without a model:
-    raises `ModelError`. Raises `CollectionError` for a collection that is in neither the workspace nor a data root.
+    If the workspace has features of the data root, only named collections that it lacks are built. Stored features
+    keep the settings they were built with. With ``trained``, a workspace without a model raises `ModelError`
+    instead. Raises `CollectionError` for a collection that is in neither the workspace nor a data root.
     """
     from xlarank.data.collection import SAMPLE
     from xlarank.data.errors import CollectionError, ModelError

@@ -149,11 +149,11 @@ def collect(
             labels = run(program, out, settings, split=split, name=name, jobs=jobs, progress=progress)
     record.run.keep(out)
     counts = ", ".join(f"{count} {status}" for status, count in labels.statuses.items())
-    done = "wrote" if labels.fresh else "there already:"
-    say(f"{done} {labels.path} ({'kernels: ' if tiles else ''}{counts}); labels are {labels.manifest['source']}")
-    made = sum(labels.statuses.values())
-    if not tiles and made < configs:
-        say(f"{made} of {counted(configs, 'configuration')}: no others of this program differ")
+    status = "wrote" if labels.fresh else "there already:"
+    say(f"{status} {labels.path} ({'kernels: ' if tiles else ''}{counts}); labels are {labels.manifest['source']}")
+    labelled = sum(labels.statuses.values())
+    if not tiles and labelled < configs:
+        say(f"{labelled} of {counted(configs, 'configuration')}: no others of this program differ")
     list_lines("kernels, with their tiles", [f"{file}: {count}" for file, count in labels.files.items()])
     if (tau := labels.manifest.get("retest_tau")) is not None:
         say(f"two halves of the rounds agree with Kendall tau {tau:.3f}, an upper bound for any ranker")
@@ -220,11 +220,11 @@ def _show_advice(advice: Advice) -> None:
         (name, laid_out, f"{ns / 1e6:.4f}", f"{advice.default_ns / ns:.3f}") for name, laid_out, ns in variants
     ))  # fmt: skip
     if advice.function and reached < len(advice.changes):
-        rest = counted(len(advice.changes) - reached, "operation")
-        say(f"{rest} cannot be laid out by code: no value of the source is known to be theirs")
+        unreached = counted(len(advice.changes) - reached, "operation")
+        say(f"{unreached} cannot be laid out by code: no value of the source is known to be theirs")
     if advice.measured:
-        say(advice.measured.words)
-    if not advice.worth:
+        say(advice.measured.text)
+    if not advice.is_worthwhile:
         say(f"{advice.speedup:.3f}: nothing worth doing (less than 2 %); leave the layouts to the compiler")
     else:
         heads = ("lay out", "name", "shape", "minor to major now", "then", "major to minor")
@@ -234,11 +234,11 @@ def _show_advice(advice: Advice) -> None:
             for entry in (*advice.inputs, *advice.outputs)
         ))  # fmt: skip
         _show_changes(advice.changes)
-        moved, then = advice.diagnosis.moved_cycles, advice.diagnosis_after.moved_cycles
-        say(f"copies forced by layouts: {moved:,} cycles before, {then:,} after")
-        say(advice.difference_words)
-        if advice.conversion_words:
-            say(advice.conversion_words)
+        before, after = advice.diagnosis.moved_cycles, advice.diagnosis_after.moved_cycles
+        say(f"copies forced by layouts: {before:,} cycles before, {after:,} after")
+        say(advice.difference_text)
+        if advice.conversion_text:
+            say(advice.conversion_text)
         for line in advice.lines:
             say(line)
         say("measure before you keep a layout: docs/advise.md")

@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Column
 
-#: Seconds before the first line of a job, and between later ones at most.
-_FIRST, _MOST = 2.0, 15.0
-#: Maximum characters of a line, and minimum of its note (a score with its spread), which alone is cut.
-_WIDTH, _LEAST = 80, 21
+#: Seconds before the first line of a job, and maximum seconds between later ones.
+_FIRST, _MAX_PAUSE = 2.0, 15.0
+#: Maximum characters of a line, and minimum characters of its note, the only part that is cut.
+_WIDTH, _MIN_NOTE = 80, 21
 
 
 def plain(text: str) -> str:
@@ -32,15 +32,15 @@ class JobProgress:
         self.write, self.drawn, self.every = write, drawn, every
         self._over: threading.Event | None = None
 
-    def begin(self, what: str, total: int) -> None:
+    def begin(self, title: str, total: int) -> None:
         self.close()
-        self.what, self.total, self.done, self.note = what, total, 0, ""
+        self.title, self.total, self.done, self.note = title, total, 0, ""
         self.began, self.printed = time.monotonic(), False
         self._over = threading.Event()
         self._clock = threading.Thread(target=self._watch, args=(self._over,), daemon=True)
         self._clock.start()
         if self.drawn is not None:
-            self._task = self.drawn.add_task(what, total=total, note="")
+            self._task = self.drawn.add_task(title, total=total, note="")
 
     def step(self, note: str = "") -> None:
         self.done += 1
@@ -56,7 +56,7 @@ class JobProgress:
         self.close()
         seconds = time.monotonic() - self.began
         if self.printed or self.every or seconds >= _FIRST:
-            self.write(f"{self.what}: {self.done} of {self.total} in {seconds:.0f} s")
+            self.write(f"{self.title}: {self.done} of {self.total} in {seconds:.0f} s")
         if self.drawn is not None:
             self.drawn.stop_task(self._task)
 
@@ -72,40 +72,40 @@ class JobProgress:
         while not over.wait(pause):
             self.printed = True
             self.write(self._line())
-            pause = min(pause * 1.5, _MOST)
+            pause = min(pause * 1.5, _MAX_PAUSE)
 
     def _line(self) -> str:
         passed = time.monotonic() - self.began
-        line = f"{self.what}: {self.done} of {self.total}, {passed:.0f} s"
+        line = f"{self.title}: {self.done} of {self.total}, {passed:.0f} s"
         if 0 < self.done < self.total:
             line += f", about {passed / self.done * (self.total - self.done):.0f} s left"
-        return f"{line}; last: {_tail(self.note, max(_WIDTH - len(line) - 8, _LEAST))}" if self.note else line
+        return f"{line}; last: {_tail(self.note, max(_WIDTH - len(line) - 8, _MIN_NOTE))}" if self.note else line
 
 
-def _tail(note: str, room: int) -> str:
+def _tail(note: str, width: int) -> str:
     """Return the end of a note, which has the names, cut at a word boundary if possible.
 
     >>> _tail("out-of-fold score 0.641 ± 0.200", 20), _tail("tile:cpu train k09_3677bcf40868", 12)
     ('…score 0.641 ± 0.200', '…677bcf40868')
     """
-    if len(note) <= room:
+    if len(note) <= width:
         return note
-    cut = note[1 - room :]
-    whole = cut if note[-room].isspace() else cut.partition(" ")[2]
-    return f"…{whole or cut}"
+    cut = note[1 - width :]
+    words = cut if note[-width].isspace() else cut.partition(" ")[2]
+    return f"…{words or cut}"
 
 
 def bars(console: Console) -> Progress:
     """Return bars with description, count, time and note; names are cut in a narrow window."""
-    what, note = (Column(ratio=ratio, no_wrap=True, overflow="ellipsis") for ratio in (3, 2))
-    whole = Column(no_wrap=True)
+    description, note = (Column(ratio=ratio, no_wrap=True, overflow="ellipsis") for ratio in (3, 2))
+    fixed = Column(no_wrap=True)
     columns = (
-        progress.TextColumn("{task.description}", table_column=what),
+        progress.TextColumn("{task.description}", table_column=description),
         progress.BarColumn(bar_width=12),
-        progress.MofNCompleteColumn(table_column=whole),
-        progress.TimeElapsedColumn(table_column=whole),
-        progress.TextColumn("left", table_column=whole),
-        progress.TimeRemainingColumn(table_column=whole),
+        progress.MofNCompleteColumn(table_column=fixed),
+        progress.TimeElapsedColumn(table_column=fixed),
+        progress.TextColumn("left", table_column=fixed),
+        progress.TimeRemainingColumn(table_column=fixed),
         progress.TextColumn("{task.fields[note]}", style="dim", markup=False, table_column=note),
     )
     return Progress(*columns, console=console, refresh_per_second=4, expand=True)

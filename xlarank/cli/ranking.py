@@ -116,8 +116,8 @@ def _identical(entry: Ranked) -> str:
         str(config) if runtime is None else f"{config} ({_milliseconds(runtime)} ms)"
         for config, runtime in zip(entry.identical, entry.identical_runtime_ns, strict=True)
     ]
-    more = f" and {len(configurations) - 8} more" if len(configurations) > 8 else ""
-    return ", ".join(configurations[:8]) + more
+    rest = f" and {len(configurations) - 8} more" if len(configurations) > 8 else ""
+    return ", ".join(configurations[:8]) + rest
 
 
 def _show_rankings(rankings: dict[str, Ranking], top: int) -> None:

@@ -22,10 +22,10 @@ RUNS: Final = "runs.jsonl"
 
 @dataclass
 class Run:
-    """A command that runs.
+    """A running command.
 
     Attributes:
-        workspace: the one that the command writes to.
+        workspace: workspace that the command writes to.
         words: parts of the line about the next command (`xlarank.cli.app.Guide.then`).
     """
 
@@ -39,7 +39,7 @@ class Run:
     began: float = field(default_factory=time.time)
 
     def keep(self, *words: object) -> None:
-        """Keep a file, a name or an option for the next command."""
+        """Record a file, a name or an option for the next command."""
         self.words["file"] = shlex.join(map(str, words))
 
     def end(self, code: object) -> None:

@@ -85,12 +85,12 @@ def package_kaggle(
     """Make the Kaggle dataset for the notebook in kaggle/; needs a git clone."""
     from xlarank.pipelines.package_kaggle import package_kaggle as run
 
-    made = run(out, models=models, wheelhouse=wheelhouse, owner=owner)
-    size = f"{counted(made.files, 'file')}, {made.size / 1e6:.1f} MB"
-    say(f"wrote {made.out}: {size}; upload it as a dataset: kaggle/README.md")
-    list_lines("model", list(made.models))
-    list_lines("wheel", list(made.wheels))
-    write_json(json_file, made)
+    package = run(out, models=models, wheelhouse=wheelhouse, owner=owner)
+    size = f"{counted(package.files, 'file')}, {package.size / 1e6:.1f} MB"
+    say(f"wrote {package.out}: {size}; upload it as a dataset: kaggle/README.md")
+    list_lines("model", list(package.models))
+    list_lines("wheel", list(package.wheels))
+    write_json(json_file, package)
 
 
 @app.command()
@@ -99,20 +99,20 @@ def demo(workspace: Work = Path("work/demo"), trials: Trials = 8) -> None:
     from xlarank.data.collection import SAMPLE, find_data_root
     from xlarank.pipelines.build_features import BuildRequest
 
-    root, place = find_data_root(SAMPLE), options.workspace_at(workspace)
+    root, work = find_data_root(SAMPLE), options.workspace_at(workspace)
     headline("1. info and build-features")
     say("layouts and tiles measured on a CPU (data/sample/README.md)")
-    options.build(root, place, BuildRequest(collections=DEMO))
+    options.build(root, work, BuildRequest(collections=DEMO))
     names = list(DEMO)
     headline("2. tune")
     tune(trials=trials, workspace=workspace, collection=names)
     headline("3. train")
     models = train(workspace=workspace, collection=names)
     headline("4. evaluate on valid (families that were never trained on)")
-    json_file = place.reports() / "valid.json"
+    json_file = work.reports() / "valid.json"
     verdicts = evaluate(workspace=workspace, collection=names, json_file=json_file, graphs=False).verdicts
     headline("5. submit")
-    submit(out=place.reports() / "submission.csv", workspace=workspace, collection=names)
+    submit(out=work.reports() / "submission.csv", workspace=workspace, collection=names)
     headline("6. rank one graph")
     rank(root.npz / f"layout/cpu/random/valid/{DEMO_GRAPH}.npz", top=5, workspace=workspace)
     headline("7. report")

@@ -128,8 +128,8 @@ def comparison_table(collection: str, rankers: dict[str, dict[str, Any]]) -> Tab
     table = new_table("ranker", *(f">{metric}" for metric in metrics))
     for name, report in rankers.items():
         table.add_row(name, *(f"{report[metric]['mean']:.3f}" for metric in metrics))
-    first, *others = rankers
-    for name in others:
+    first, *challengers = rankers
+    for name in challengers:
         table.add_section()
         gaps = [rankers[name][metric]["difference"] for metric in metrics]
         table.add_row(f"{name} minus {first}", *(f"{gap['mean']:+.3f}" if gap else "-" for gap in gaps))

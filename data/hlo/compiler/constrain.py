@@ -1,4 +1,4 @@
-"""Layouts set in a module, as layout assignment sees it (what TpuGraphs stores).
+"""Layouts set in a module before layout assignment, the state that TpuGraphs stores.
 
 A ``LayoutConstraint`` custom call takes the place of the value it constrains, in every later use and as the root;
 `with_layout_constraint` of JAX becomes the same call. Two attributes of the module hold the modes of the program's
@@ -20,7 +20,7 @@ from xlarank.data.errors import CompilerError
 from xlarank.data.hlo.messages import Message, instructions
 from xlarank.data.schema import MAX_RANK
 
-#: Identities of newer modules hold their computation's in the upper half.
+#: Instruction ids of newer modules hold the id of their computation in the upper half.
 _COMPOSITE: Final = 1 << 32
 DEFAULT: Final = "default"
 AUTO: Final = "auto"
@@ -34,7 +34,7 @@ Order = tuple[int, ...]
 def layouts_of(module: Message, nodes: Sequence[int] | NDArray[np.int64], rows: NDArray[Any]) -> dict[int, Order]:
     """Return the output layouts that a configuration ``rows (nodes, 18)`` sets: node id -> minor-to-major order.
 
-    Dimensions that a row does not name follow, the last ones first. Operands are left to the compiler: if
+    Dimensions that a row does not name follow in descending order. Operands are left to the compiler: if
     constrained too, copies cancel one another and the estimate no longer follows measurements. Raises
     `CompilerError` for a node that is not in the module or an order of another rank.
     """
@@ -49,7 +49,7 @@ def layouts_of(module: Message, nodes: Sequence[int] | NDArray[np.int64], rows: 
                 got = f"the layout {list(named)} of {name} does not fit its {rank} dimensions"
                 do = "take configurations that were made for this module"
                 raise CompilerError(got, expected="every dimension at most once", do=do)
-            orders[int(node)] = (*named, *(other for other in reversed(range(rank)) if other not in named))
+            orders[int(node)] = (*named, *(entry for entry in reversed(range(rank)) if entry not in named))
     return orders
 
 
@@ -59,12 +59,12 @@ def constrain(module: Message, layouts: Mapping[int, Order]) -> Message:
     last = max((instruction.id for _, instruction in instructions(module)), default=0)
     fresh, node = count(last + 1), 0  # unique in the module
     for computation in edited.computations:
-        here = {at: layouts[node + at] for at in range(len(computation.instructions)) if node + at in layouts}
+        selected = {at: layouts[node + at] for at in range(len(computation.instructions)) if node + at in layouts}
         node += len(computation.instructions)
-        if here:
+        if selected:
             if last >= _COMPOSITE:
                 fresh = count(max(instruction.id for instruction in computation.instructions) + 1)
-            _constrain_computation(computation, here, fresh)
+            _constrain_computation(computation, selected, fresh)
     return edited
 
 
@@ -94,13 +94,13 @@ def _set_layout(shape: Message, order: Order) -> None:
 
 
 def entry_shapes(module: Message) -> tuple[list[Message], list[Message]]:
-    """Return the shapes of inputs and outputs; those of a tuple that is the result count one by one."""
+    """Return the shapes of inputs and outputs; a tuple as result counts as its elements."""
     result = module.host_program_shape.result
     return list(module.host_program_shape.parameters), list(result.tuple_shapes or [result])
 
 
 def with_entry_modes(module: Message, inputs: Sequence[str], outputs: Sequence[str]) -> Message:
-    """Return a copy of the module with a mode for each input and output; orders stand in its entry layout too."""
+    """Return a copy of the module with a mode for each input and output; its entry layout has the orders."""
     edited = deepcopy(module)
     drop_entry_modes(edited)
     for key, modes, shapes in zip(_MODES, (inputs, outputs), entry_shapes(edited), strict=True):
@@ -113,9 +113,9 @@ def with_entry_modes(module: Message, inputs: Sequence[str], outputs: Sequence[s
 
 def drop_entry_modes(module: Message) -> None:
     """Remove the modes of inputs and outputs from a module."""
-    others = [attribute for attribute in module.frontend_attributes.map if attribute.key not in _MODES]
+    remaining = [attribute for attribute in module.frontend_attributes.map if attribute.key not in _MODES]
     del module.frontend_attributes.map[:]
-    module.frontend_attributes.map.extend(others)
+    module.frontend_attributes.map.extend(remaining)
 
 
 def entry_modes(module: Message) -> list[list[str]] | None:
@@ -131,7 +131,7 @@ def mode_of(order: Order) -> str:
 
 
 def compiled_entry_layouts(text: str) -> tuple[list[Order], list[Order]]:
-    """Return how inputs and outputs lie in a compiled program, minor to major, from its text.
+    """Return the minor-to-major layouts of inputs and outputs in the text of a compiled program.
 
     >>> compiled_entry_layouts("HloModule m, entry_computation_layout={(f32[8,4]{0,1:T(8)}, s32[])->bf16[8]{0}}")
     ([(0, 1), ()], [(0,)])

@@ -1,7 +1,7 @@
 """The text of a compiled program: its operations, the compiler's own estimate of their cycles, and predictions.
 
 XLA:TPU writes ``"estimated_cycles":"N"`` into the backend configuration of fusions, convolutions, copies, ... once
-their code is generated. Reshape, select-and-scatter and collectives carry none and count as nothing.
+their code is generated. Reshape, select-and-scatter and collectives have none and count as 0.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from xlarank.data.errors import CompilerError
 from xlarank.data.hlo.compiler.outcome import NAME, PROVENANCE, Estimate, numbered
 
-#: Version of the way in which cycles are counted: labels of two versions never meet in one file.
+#: Version of the counting of cycles: labels of different versions are never mixed in one file.
 COUNTING: Final = 2
 
 _HEADER: Final = re.compile(r"(ENTRY )?%?([\w.\-]+) \(")
@@ -27,11 +27,11 @@ _CYCLES: Final = re.compile(r'"estimated_cycles":"(\d+)"')
 _BRANCHES: Final = re.compile(r"\bbranch_computations=\{([^}]*)\}|\b(?:true|false)_computation=%?([\w.\-]+)")
 #: Attribute with the computation that an operation runs, by opcode.
 _CALLED: Final = {"while": "body", "call": "to_apply"}
-_KNOWN: Final = re.compile(r'known_trip_count\\?":\s*\{\\?"n\\?":\\?"(\d+)')
+_TRIP_COUNT: Final = re.compile(r'known_trip_count\\?":\s*\{\\?"n\\?":\\?"(\d+)')
 _CONSTANT: Final = re.compile(r"\((-?\d+)\)")
 _OPERANDS: Final = re.compile(r"%([\w.\-]+)")
 #: Opcodes that return a counter unchanged.
-_SAME: Final = frozenset({"copy", "bitcast", "copy-done", "copy-start"})
+_IDENTITIES: Final = frozenset({"copy", "bitcast", "copy-done", "copy-start"})
 
 #: Opcodes in the body of a fusion that only moves data.
 _MOVES: Final = frozenset({"parameter", "copy", "transpose", "bitcast", "convert", "reshape", "tuple"})
@@ -46,7 +46,7 @@ _BACKEND: Final = re.compile(r", backend_config=\{.*")
 _TILE: Final = re.compile(r"T\(([\d,]+)\)")
 #: Quantile of an opcode's cycles per byte used for an unseen kernel, and factor applied to predictions. Both are
 #: low: a program screened out by mistake is lost, one kept by mistake only costs a compilation.
-_QUANTILE, _HOPE = 0.25, 0.7
+_QUANTILE, _OPTIMISM = 0.25, 0.7
 
 
 class Line(NamedTuple):
@@ -80,14 +80,15 @@ Lines = Mapping[str, Line]
 def read_estimate(text: str) -> Estimate:
     """Return the estimate in a compiled program's text.
 
-    Bodies of ``while`` count by their trip count (once if unknown), a ``conditional`` by its dearest branch,
-    computations of a ``fusion`` not. Raises `CompilerError` if the text has no entry computation.
+    The cycles of ``while`` bodies are multiplied by their trip count (1 if unknown), a ``conditional`` counts as
+    its most expensive branch, and computations of a ``fusion`` are ignored. Raises `CompilerError` if the text has
+    no entry computation.
     """
     return _read(text)[0]
 
 
 def _read(text: str) -> tuple[Estimate, Mapping[str, int], Mapping[str, Lines]]:
-    """Return the estimate, the number of runs of computations that are no fusion's, and all computations."""
+    """Return the estimate, the number of runs of each computation outside fusions, and all computations."""
     computations: dict[str, dict[str, Line]] = {}
     entry, lines = "", dict[str, Line]()
     for row in text.splitlines():
@@ -108,31 +109,31 @@ def _run(name: str, computations: Mapping[str, Lines]) -> tuple[Estimate, Counte
     for line in lines.values():
         cycles += line.cycles
         if called := _called(line):
-            branch, inner = max((_run(other, computations) for other in called), key=lambda run: run[0].cycles)
+            estimate, inner = max((_run(branch, computations) for branch in called), key=lambda run: run[0].cycles)
             trips = trip_count(line, lines, computations) if line.opcode == "while" else 1
             times = 1 if trips is None else trips
-            cycles += branch.cycles * times
-            unknown += branch.unknown_loops + (trips is None)
+            cycles += estimate.cycles * times
+            unknown += estimate.unknown_loops + (trips is None)
             runs.update({computation: count * times for computation, count in inner.items()})
     return Estimate(cycles, unknown), runs
 
 
 def _called(line: Line) -> list[str]:
-    """Return the computation that an operation runs, or those of which a ``conditional`` runs one."""
+    """Return the computation that an operation runs, or the branches of a ``conditional``."""
     if line.opcode != "conditional":
         return [line.attribute(_CALLED[line.opcode])] if line.opcode in _CALLED else []
-    names = [name for many, single in _BRANCHES.findall(line.rest) for name in (many or single).split(",")]
+    names = [name for branches, single in _BRANCHES.findall(line.rest) for name in (branches or single).split(",")]
     return [name.strip().lstrip("%") for name in names]
 
 
 def trip_count(loop: Line, outside: Lines, computations: Mapping[str, Lines]) -> int | None:
     """Return the trip count of a ``while`` among the lines ``outside``; None if unknown.
 
-    The compiler's note comes first; else the usual form is recognized: a counter that starts at a constant, grows
-    or shrinks by a constant and is compared with a constant.
+    The compiler's annotation takes precedence. Otherwise the usual form is recognized: a counter that starts
+    at a constant, grows or shrinks by a constant and is compared with a constant.
     """
-    if known := _KNOWN.search(loop.rest):
-        return int(known[1])
+    if annotation := _TRIP_COUNT.search(loop.rest):
+        return int(annotation[1])
     condition, body = (computations[loop.attribute(role)] for role in ("condition", "body"))
     test, result = (list(lines.values())[-1] for lines in (condition, body))
     direction = test.attribute("direction")
@@ -162,7 +163,7 @@ def _step(added: Line | None, index: int, body: Lines) -> int | None:
 
 def _behind_copies(name: str, lines: Lines) -> Line | None:
     line = lines.get(name)
-    while line is not None and line.opcode in _SAME:
+    while line is not None and line.opcode in _IDENTITIES:
         line = lines.get(line.operands[0])
     return line
 
@@ -245,10 +246,10 @@ def read_operations(text: str) -> list[Operation]:
             after, before = _parts(line.shape), _parts(inputs[0]) if inputs else ("", ())
             origin, number = _OP_NAME.search(line.rest), _PARAMETER.match(line.rest)
             source = _SOURCE.search(line.rest)
-            place = ":".join(source.groups()) if source else sources.get(line.attribute("stack_frame_id"), "")
+            location = ":".join(source.groups()) if source else sources.get(line.attribute("stack_frame_id"), "")
             operations.append(Operation(
                 line.name, line.opcode, computation, *after, tuple(operands), before[1], line.cycles, runs,
-                origin[1] if origin else "", place, _relayout(line, body, before, after),
+                origin[1] if origin else "", location, _relayout(line, body, before, after),
                 hash(layouts), hash(_SHAPE.sub(r"\1[\2]", layouts)),
                 sum(map(padded_bytes, (line.shape, *inputs))),
                 int(number[1]) if number and line.opcode == "parameter" else -1,
@@ -342,6 +343,6 @@ class Kernels:
         if op.kernel in self.exact:
             return self.exact[op.kernel]
         if op.likeness in self.alike:
-            return _HOPE * self.alike[op.likeness]
+            return _OPTIMISM * self.alike[op.likeness]
         rates = self.rates[op.opcode]
-        return _HOPE * op.bytes * float(np.quantile(rates, _QUANTILE)) if rates else 0.0
+        return _OPTIMISM * op.bytes * float(np.quantile(rates, _QUANTILE)) if rates else 0.0

@@ -1,6 +1,6 @@
 """JAX functions of the user's modules: imported, lowered, and compiled with the code of an advice pasted.
 
-Runs in children of the process of `xlarank.data.hlo.compiler.xla`, where none of these modules is loaded yet.
+Runs in child processes of `xlarank.data.hlo.compiler.xla`, which have not loaded any of these modules yet.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def compile_pasted(xla: Xla, folder: Path, *, pasted: Pasted) -> tuple[str, dict
 
 
 def _constrain_sources(places: Sequence[Place]) -> dict[Place, str]:
-    """Constrain values in modules from now on imported; return expressions, filled as they are evaluated."""
+    """Constrain values in modules imported later; return the expressions, filled in as they are evaluated."""
     import builtins
 
     import jax
@@ -78,8 +78,8 @@ def _constrain_sources(places: Sequence[Place]) -> dict[Place, str]:
 
     def hook(value: Any, file: str, first: int, last: int, text: str) -> Any:
         for place in places if isinstance(value, jax.core.Tracer) else ():
-            here = place.file == file and first <= place.line <= last and value.shape == place.dimensions
-            if here and reached.setdefault(place, text) == text:
+            matches = place.file == file and first <= place.line <= last and value.shape == place.dimensions
+            if matches and reached.setdefault(place, text) == text:
                 value = with_layout_constraint(value, Layout(place.major_to_minor))
         return value
 
@@ -88,11 +88,11 @@ def _constrain_sources(places: Sequence[Place]) -> dict[Place, str]:
         lines = [place.line for place in places if place.file == path]
         source = loader.get_source(name) if lines else None
         if source is None:
-            return plain(loader, name)
+            return original(loader, name)
         tree = ast.fix_missing_locations(_Hooks(source, path, lines).visit(ast.parse(source)))
         return compile(tree, path, "exec", dont_inherit=True)
 
-    plain = SourceFileLoader.get_code
+    original = SourceFileLoader.get_code
     setattr(builtins, _HOOK, hook)
     setattr(SourceFileLoader, "get_code", get_code)  # noqa: B010, mypy
     return reached

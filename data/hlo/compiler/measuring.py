@@ -1,4 +1,4 @@
-"""Programs run on the target's device; runs in children of the process of `xlarank.data.hlo.compiler.xla`."""
+"""Measurement of programs on the target's device, in child processes of `xlarank.data.hlo.compiler.xla`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from xlarank.data.hlo.compiler.functions import Pasted
 from xlarank.data.hlo.compiler.xla import Xla, first_line
 from xlarank.data.hlo.messages import HloModuleProto
 
-#: Largest relative difference of outputs: another layout adds up in another order.
+#: Maximum relative difference of outputs: another layout sums in another order.
 TOLERANCE: Final = 2e-2
 #: File with the name of the program that is being loaded or run for the first time, which may end the process.
 PROGRAM_FILE: Final = "program"
@@ -87,9 +87,9 @@ def measure(
 ) -> str:  # fmt: skip
     """Write rounds to a file as they end, one line of JSON each: the seconds of every program.
 
-    The programs of a round run in shuffled order. A program that fails or whose outputs are not those of the first
-    has the reason in place of its seconds; one that takes ``limit`` seconds to load or run ends the process. Inputs
-    are those of the module ``plain``; ``done`` rounds went before.
+    The programs of a round run in shuffled order. If a program fails, or its outputs differ from those of the
+    first, the reason replaces its seconds; one that takes ``limit`` seconds to load or run ends the process. Inputs
+    are those of the module ``plain``; ``done`` rounds were measured before.
     """
     import jax
 
@@ -109,13 +109,13 @@ def measure(
     for name in reversed(list(programs)):  # the first has no constraints in its source, which is imported once
         with attempt(name):
             loaded[name] = inputs.load(programs[name])
-    first, right = next(iter(programs)), None
+    first, reference = next(iter(programs)), None
     for name in [first, *loaded] if first in loaded else []:
         with attempt(name):
             execute, arrays = loaded[name]
             outputs = _floats(execute(arrays))
-            right = right or outputs
-            if (largest := difference(outputs, right)) > TOLERANCE:
+            reference = reference or outputs
+            if (largest := difference(outputs, reference)) > TOLERANCE:
                 problems[name] = f"outputs differ by {largest:.2g} of their largest value"
     (folder / PROGRAM_FILE).unlink()
     if first in problems:
@@ -130,9 +130,9 @@ def measure(
             for name in rng.permutation([name for name in programs if name not in problems]).tolist():
                 execute, arrays = loaded[name]
                 signal.setitimer(signal.ITIMER_REAL, limit)
-                begun = time.perf_counter()
+                start = time.perf_counter()
                 jax.block_until_ready(execute(arrays))
-                line[name] = time.perf_counter() - begun
+                line[name] = time.perf_counter() - start
             stream.write(json.dumps(line) + "\n")
             stream.flush()
     return f"{_MAX_ROUNDS} rounds"

@@ -28,7 +28,7 @@ NAME: Final = re.compile(r"%[\w.\-]+")
 
 
 class Status(StrEnum):
-    """Result of a compilation. Given up: much slower than the default. Screened: no improvement was predicted."""
+    """Status of a compilation. Given up: much slower than the default. Screened: no improvement was predicted."""
 
     OK = "ok"
     FAILED = "failed"
@@ -104,10 +104,10 @@ class Journal(AbstractContextManager["Journal", None]):
 
     def _read(self, lines: list[dict[str, Any]], settings: dict[str, Any]) -> None:
         first = lines[0] if lines else settings
-        if other := sorted(key for key in first | settings if first.get(key) != settings.get(key)):
+        if changed := sorted(key for key in first | settings if first.get(key) != settings.get(key)):
             raise WorkspaceError(
-                f"{self.path} was started with another {' and '.join(other)}",
-                expected=", ".join(f"{key} {first.get(key, 'of an earlier version')}" for key in other),
+                f"{self.path} was started with another {' and '.join(changed)}",
+                expected=", ".join(f"{key} {first.get(key, 'of an earlier version')}" for key in changed),
                 do="use those settings, remove the file, or pass another `out`",
             )
         self.rounds: list[dict[str, float | str]] = [line["round"] for line in lines[1:] if "round" in line]

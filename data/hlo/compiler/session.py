@@ -28,19 +28,19 @@ from xlarank.data.hlo.compiler.outcome import Estimate, Outcome, Status, fingerp
 from xlarank.data.hlo.compiler.targets import Target, device_target
 from xlarank.data.hlo.messages import Message
 
-#: Not by -m: what is pickled must belong to the module's own name.
+#: Not run by ``-m``: pickled objects must name the module, not ``__main__``.
 _SERVICE: Final = "from xlarank.data.hlo.compiler.xla import main; main()"
-#: For the other process's PYTHONPATH: it imports this package, installed or not.
+#: Added to the PYTHONPATH of the process, which imports this package, installed or not.
 _ROOT: Final = str(Path(xlarank.__file__).resolve().parents[1])
 #: Seconds for loading jax and libtpu on a busy machine.
 _START: Final = 120.0
-#: Memory as a folder, for the dumps of single compilations.
+#: Folder in memory, for the dumps of single compilations.
 _MEMORY: Final = Path("/dev/shm")
 
 
 @dataclass(eq=False)
 class _Job:
-    """Work in a child; modules that became the same program wait for it."""
+    """Work in a child process; jobs with the same optimised program wait for it."""
 
     folder: Path
     limit: float
@@ -63,9 +63,9 @@ class _Job:
 
 
 class Compiler(AbstractContextManager["Compiler", None]):
-    """XLA for one target, in a process of its own; use as a context.
+    """XLA for one target, in a separate process; a context manager.
 
-    ``jobs`` modules are compiled at a time, each for at most ``limit`` seconds, with an ``effort`` of XLA's own.
+    ``jobs`` modules are compiled at a time, each for at most ``limit`` seconds, with XLA's optimisation ``effort``.
     Raises `CompilerError` if jax or libtpu is missing or does not support the machine.
     """
 
@@ -73,7 +73,7 @@ class Compiler(AbstractContextManager["Compiler", None]):
         if not hasattr(os, "fork"):
             raise CompilerError("this system has no fork", expected="Linux on x86-64", do="run it there, or in WSL")
         self.target, self._jobs, self._limit, self._numbers = target, jobs, limit, count()
-        self._known: dict[str, Estimate] = {}
+        self._estimates: dict[str, Estimate] = {}
         self._kernels = Kernels()
         memory = _MEMORY if _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) else None
         self._scratch = Path(tempfile.mkdtemp(prefix="xlarank-", dir=memory))
@@ -87,7 +87,7 @@ class Compiler(AbstractContextManager["Compiler", None]):
                 env=os.environ | {"PYTHONPATH": path}, start_new_session=True,  # Ctrl-C goes to the client alone
             )  # fmt: skip
         try:
-            self._tell(self._scratch, target, effort)
+            self._send(self._scratch, target, effort)
             if not self._connection.poll(_START):
                 raise CompilerError(f"the compiler did not start within {_START:g} s")
             hello = self._receive()
@@ -99,7 +99,7 @@ class Compiler(AbstractContextManager["Compiler", None]):
         self.versions: dict[str, str] = hello
         if target.name == "device":
             self.target = device_target(hello["device"], hello["platform"])
-            if hello["platform"] != "cpu":  # a TPU is one process's alone, a GPU tries kernels by their time
+            if hello["platform"] != "cpu":  # a TPU allows one process; a GPU chooses kernels by time
                 self._jobs = 1
 
     def __exit__(self, *_: object) -> None:
@@ -114,11 +114,11 @@ class Compiler(AbstractContextManager["Compiler", None]):
             self._process.kill()
             self._process.wait()
         self._stderr.close()
-        shutil.rmtree(self._scratch, ignore_errors=True)  # the process does so, too, unless it was killed
+        shutil.rmtree(self._scratch, ignore_errors=True)  # in case the process was killed
 
     def know(self, estimates: Mapping[str, Estimate], texts: Iterable[str] = ()) -> None:
         """Register estimates by fingerprint, whose code is not generated again, and programs for screening."""
-        self._known |= estimates
+        self._estimates |= estimates
         for text in texts:
             self._kernels.learn(read_operations(text))
 
@@ -151,13 +151,13 @@ class Compiler(AbstractContextManager["Compiler", None]):
                 self._end(job)
 
     def _answer(self, job: _Job, running: list[_Job], screen: float | None) -> Any:
-        """Return the answer of a job, or the known outcome of its optimised module; a twin of another job waits."""
+        """Return the answer of a job, or the known outcome of its optimised module; duplicates of a job wait."""
         answer = job.answer()  # before dumps are read, so that none can be overlooked
         if job.fingerprint or (text := xla.optimised_text(job.folder, self.target)) is None:
             return answer
         job.fingerprint = fingerprint(text)
-        if job.fingerprint in self._known:
-            return Outcome(Status.OK, self._known[job.fingerprint], shared=True)
+        if job.fingerprint in self._estimates:
+            return Outcome(Status.OK, self._estimates[job.fingerprint], shared=True)
         if screen is not None and (predicted := self._kernels.predict(read_operations(text))) >= screen:
             return Outcome(Status.SCREENED, Estimate(round(predicted)))
         for twin in running:
@@ -169,7 +169,7 @@ class Compiler(AbstractContextManager["Compiler", None]):
         return answer
 
     def _outcomes(self, job: _Job, answer: Any) -> Iterator[tuple[int, Outcome]]:
-        """Yield the outcome of a job that is over, and of those that waited for it."""
+        """Yield the outcome of a finished job, and of those that waited for it."""
         if isinstance(answer, XlarankError):
             answer = Outcome(Status.FAILED, message=str(answer))
         key = job.fingerprint or answer.fingerprint
@@ -181,8 +181,9 @@ class Compiler(AbstractContextManager["Compiler", None]):
         if answer.status is Status.OK:
             self.know({key: answer.estimate}, [answer.text] if answer.text else [])
         yield job.position, answer
-        for other in job.waiting:
-            yield other.position, replace(answer, shared=answer.status is Status.OK, seconds=other.seconds, text="")
+        shared = replace(answer, shared=answer.status is Status.OK, text="")
+        for duplicate in job.waiting:
+            yield duplicate.position, replace(shared, seconds=duplicate.seconds)
 
     def lower(self, *, function: str = "", module: Message | None = None, one_hot: bool = False) -> xla.Lowered:
         """Return a program as layout assignment sees it: ``module:function`` or a module in an earlier state.
@@ -202,9 +203,9 @@ class Compiler(AbstractContextManager["Compiler", None]):
     def compare(
         self, plain: Message, edited: Message | Pasted, seconds: float, ties: Mapping[int, int]
     ) -> float | str:
-        """Return the largest relative difference of outputs on random inputs, or why not.
+        """Return the largest relative difference of outputs on random inputs, or the error message.
 
-        With ``ties``, inputs that are outputs of the last step, both run a second step.
+        With ``ties``, positions of inputs and of the outputs that become them, both run a second step.
         """
         work = partial(
             measuring.compare, plain=plain.SerializeToString(), edited=_portable(edited), ties=dict(ties)
@@ -225,8 +226,8 @@ class Compiler(AbstractContextManager["Compiler", None]):
     ) -> Generator[dict[str, float | str], None, None]:
         """Yield rounds: the seconds of every program on the device, or why it has none (`measuring.measure`).
 
-        A program that ends the process, or reaches the limit, when it is loaded or first run is left out, with the
-        reason. Raises `CompilerError` when the first program cannot be run, or the process ends later.
+        A program that ends the process, or reaches the limit, when it is loaded or first run has the reason in
+        every round. Raises `CompilerError` if the first program cannot be run, or the process ends later.
         """
         work = partial(
             measuring.measure, plain=plain.SerializeToString(), seed=seed, done=done, limit=self._limit,
@@ -250,8 +251,8 @@ class Compiler(AbstractContextManager["Compiler", None]):
         if isinstance(answer, XlarankError):
             raise answer
         if crashed in [*programs][1:]:
-            others = {name: program for name, program in programs.items() if name != crashed}
-            for seconds in self.measure(plain, others, seed=seed, done=done):
+            remaining = {name: program for name, program in programs.items() if name != crashed}
+            for seconds in self.measure(plain, remaining, seed=seed, done=done):
                 yield seconds | {crashed: answer.message}
         elif isinstance(answer, Outcome):
             got, expected = f"the programs cannot be measured ({answer.message})", "programs that run on one device"
@@ -259,12 +260,12 @@ class Compiler(AbstractContextManager["Compiler", None]):
             raise CompilerError(got, expected=expected, do=do)
 
     def under_limit(self, module: Message, kib: int, seconds: float) -> bytes | str:
-        """Return the compiled module under a limit of vector memory (0: the compiler's own), or why not."""
+        """Return the module compiled under a limit of vector memory (0: the default), or the error message."""
         answer = self._ask(partial(xla.under_limit, module=module.SerializeToString(), kib=kib), seconds)
         return answer if isinstance(answer, bytes) else answer.message
 
     def _ask(self, work: xla.Work, seconds: float, early: Callable[[Path], Any] = lambda folder: None) -> Any:
-        """Return the answer to a single request, or ``early`` of its dumps once known; raise an error answered."""
+        """Return the answer to a single request, or the first result of ``early`` on its dumps; raise an error."""
         job = self._start(work, seconds)
         try:
             while (answer := job.answer()) is None and (answer := early(job.folder)) is None:
@@ -277,18 +278,18 @@ class Compiler(AbstractContextManager["Compiler", None]):
 
     def _start(self, work: xla.Work, limit: float, position: int = 0) -> _Job:
         job = _Job(self._scratch / str(next(self._numbers)), limit, position)
-        self._tell(job.folder, work)
+        self._send(job.folder, work)
         return job
 
     def _end(self, job: _Job) -> None:
-        with suppress(OSError):  # closed, it has ended everything already
+        with suppress(OSError):  # the process has ended, and its children with it
             self._connection.send((job.folder, None))
 
     def _wait(self) -> None:
-        if self._connection.poll(xla.POLL):  # after its start it has nothing to say
+        if self._connection.poll(xla.POLL):  # only an error, after its start
             self._receive()
 
-    def _tell(self, *message: Any) -> None:
+    def _send(self, *message: Any) -> None:
         try:
             self._connection.send(message)
         except (BrokenPipeError, ConnectionResetError):

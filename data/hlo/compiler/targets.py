@@ -15,9 +15,9 @@ class Target:
     """A chip to compile for.
 
     Attributes:
-        topology: its smallest slice as libtpu calls it; empty if programs are measured on this machine.
-        megahertz: its clock; "cycles" that are measured are nanoseconds.
-        chip: its name in words, if programs are measured.
+        topology: libtpu's name of its smallest slice; empty if programs are measured on this machine.
+        megahertz: clock rate; measured "cycles" are nanoseconds.
+        chip: display name, if programs are measured.
     """
 
     name: str
@@ -32,8 +32,8 @@ class Target:
 
     @property
     def source(self) -> str:
-        """The middle part of a collection's name, ``layout:<source>:<search>``."""
-        if self.name == DEFAULT_TARGET:  # the others name themselves
+        """Middle part of a collection's name, ``layout:<source>:<search>``."""
+        if self.name == DEFAULT_TARGET:
             return "tpu-estimate"
         return f"{self.name}-estimate" if self.estimated else self.name
 
@@ -54,7 +54,8 @@ class Target:
 
 
 #: Clocks: published for v3 (940 MHz) and v4 (1050 MHz); for v5e and v6e they follow from the published peak, 197
-#: and 918 bf16 teraflop/s, over 2 x 4 matrix units of 128 x 128 and of 256 x 256. They scale labels, order nothing.
+#: and 918 bf16 teraflop/s, over 2 x 4 matrix units of 128 x 128 and of 256 x 256. They scale labels, but do not
+#: change their order.
 TARGETS: Final[dict[str, Target]] = {
     target.name: target
     for target in (
@@ -67,7 +68,7 @@ TARGETS: Final[dict[str, Target]] = {
     )
 }
 
-#: TpuGraphs was measured on it, and every shipped ranker is for it.
+#: Target of TpuGraphs' measurements and of all shipped rankers.
 DEFAULT_TARGET: Final = "tpu-v3"
 
 

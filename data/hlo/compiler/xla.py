@@ -1,4 +1,4 @@
-"""The process that owns JAX and XLA, and forks a child for each piece of work, which may crash or hang alone.
+"""Process that owns JAX and XLA, and forks a child for each piece of work, to isolate crashes and hangs.
 
 It never compiles itself: a child forked from a process without compiled programs is cheap and free of locks.
 A module that no JAX function made goes through jaxlib: HLO to StableHLO, parsed, and given to the client of a
@@ -33,11 +33,11 @@ from xlarank.data.hlo.compiler.outcome import Outcome, Status, fingerprint
 from xlarank.data.hlo.compiler.targets import Target
 from xlarank.data.hlo.messages import HloModuleProto, HloProto, Message, instructions
 
-#: The TPU compiler's halves of 64-bit integers. As conversions they keep shapes and almost the cost.
+#: Custom calls of the TPU compiler on halves of 64-bit integers; conversions have the same shapes and similar cost.
 _SPLITS: Final = frozenset({"X64SplitLow", "X64SplitHigh", "X64Combine"})
 
 LEAVES_FILE: Final = "leaves.json"
-#: Seconds between two looks at the children.
+#: Seconds between two checks of the children.
 POLL: Final = 0.02
 ANSWER: Final = "answer.pickle"
 #: The dump of the optimised module for CPUs and GPUs, and for TPUs.
@@ -52,7 +52,7 @@ ENVIRONMENT: Final = {
     "TPU_MIN_LOG_LEVEL": "3",
     "TF_CPP_MIN_LOG_LEVEL": "3",
 }
-#: Where the default device is used: its memory is not taken beforehand, processes follow one another.
+#: For the default device: memory is not preallocated, because several processes use it in turn.
 _DEVICE_ENVIRONMENT: Final = {"TF_CPP_MIN_LOG_LEVEL": "3", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 
 
@@ -61,7 +61,7 @@ class Lowered:
     """A program, serialized, as layout assignment sees it.
 
     Attributes:
-        chosen: the layouts that it chose, minor to major, by the names of instructions, if known.
+        chosen: minor-to-major layouts that layout assignment chose, by instruction name, if known.
         leaves: paths of a function's inputs and outputs; empty for a module.
     """
 
@@ -142,14 +142,16 @@ def _device_facts() -> dict[str, str]:
 
 
 def _set_modes(parsed: Any, key: str, modes: list[str]) -> None:
-    """Give each argument or result of the main function of an MLIR module its mode."""
+    """Set the mode of each argument or result of the main function of an MLIR module."""
     from jaxlib.mlir import ir
 
     (main,) = (op for op in parsed.body.operations if op.attributes["sym_name"] == ir.StringAttr.get("main"))
     old = list(main.attributes[key]) if key in main.attributes else [ir.DictAttr.get({})] * len(modes)
     merged = [
-        ir.DictAttr.get({entry.name: entry.attr for entry in kept} | {"mhlo.layout_mode": ir.StringAttr.get(mode)})
-        for kept, mode in zip(old, modes, strict=True)
+        ir.DictAttr.get(
+            {entry.name: entry.attr for entry in existing} | {"mhlo.layout_mode": ir.StringAttr.get(mode)}
+        )
+        for existing, mode in zip(old, modes, strict=True)
     ]
     main.attributes[key] = ir.ArrayAttr.get(merged)
 
@@ -158,13 +160,13 @@ def compile_module(xla: Xla, folder: Path, *, module: bytes, keep: bool) -> Outc
     """Return the estimate of a module, with the compiled text on ``keep``; the optimised module is dumped."""
     executable = xla.compile(module, {"xla_dump_to": str(folder), "xla_dump_hlo_as_text": True})
     text = str(executable.hlo_modules()[0].to_string())
-    # real TPUs dump under names of their own
+    # dumps of real TPUs have other names
     key = "" if xla.target.estimated else fingerprint(text)
     return Outcome(Status.OK, read_estimate(text), key, text=text if keep else "")
 
 
 def optimised_text(folder: Path, target: Target) -> str | None:
-    """Return the optimised module that was dumped, once it is written to its end: only code is missing."""
+    """Return the dumped optimised module once it is complete; its code may not be generated yet."""
     for path in folder.glob(_OPTIMISED[target.estimated]):
         text = path.read_text(encoding="utf-8")
         if text.rstrip().endswith("}"):
@@ -173,7 +175,7 @@ def optimised_text(folder: Path, target: Target) -> str | None:
 
 
 def under_limit(xla: Xla, folder: Path, *, module: bytes, kib: int) -> bytes:
-    """Return a compiled module, serialized, under a limit of vector memory; 0 is the compiler's own."""
+    """Return a serialized module compiled under a limit of vector memory; 0 is the default."""
     compiled = xla.compile(module, {"xla_tpu_scoped_vmem_limit_kib": str(kib)} if kib else {})
     return cast(bytes, compiled.hlo_modules()[0].as_serialized_hlo_module_proto())
 
@@ -183,11 +185,11 @@ def dumped(folder: Path) -> Lowered | None:
     paths = [sorted(folder.glob(f"*{when}_layout-assignment*.pb")) for when in ("before", "after")]
     if not all(paths):  # the second file shows that the first one is complete
         return None
-    before, after = (HloProto.FromString(found[0].read_bytes()).hlo_module for found in paths)
+    before, after = (HloProto.FromString(matches[0].read_bytes()).hlo_module for matches in paths)
     leaves = folder / LEAVES_FILE
     return Lowered(
         before.SerializeToString(),
-        {made.name: tuple(made.shape.layout.minor_to_major) for _, made in instructions(after)},
+        {op.name: tuple(op.shape.layout.minor_to_major) for _, op in instructions(after)},
         json.loads(leaves.read_text(encoding="utf-8")) if leaves.exists() else ((), ()),
     )
 
@@ -198,9 +200,9 @@ def first_line(error: BaseException) -> str:
 
 
 def repaired(module: Message) -> Message:
-    """Return a copy that XLA compiles again.
+    """Return a copy that XLA can compile again.
 
-    Halves of 64-bit values become conversions, aliases and modes of layouts go, and fusions made before layout
+    Halves of 64-bit values become conversions, aliases and layout modes are removed, and fusions made before layout
     assignment become calls, which the compiler inlines and fuses anew.
     """
     edited = deepcopy(module)
@@ -219,7 +221,7 @@ def repaired(module: Message) -> Message:
     return edited
 
 
-#: Function of the compiler and a folder for dumps that is run in a child and returns the answer.
+#: Function of the compiler and a folder for dumps; runs in a child and returns the answer.
 Work = Callable[[Xla, Path], Any]
 
 
@@ -229,7 +231,7 @@ def main(load: Callable[..., Xla] = Xla) -> None:
     ``(folder, work)`` starts a child, ``(folder, None)`` ends it. The answer, or the error raised, is a file of the
     folder.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the end of the connection is what ends this process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # this process ends with its connection
     connection = Connection(int(sys.argv[1]))
     scratch, *settings = connection.recv()
     running: dict[Path, BaseProcess] = {}
@@ -271,7 +273,7 @@ def _answer(connection: Connection, xla: Xla, folder: Path, work: Work) -> None:
         answer = work(xla, folder)
     except XlarankError as error:
         answer = error
-    except BaseException as error:  # whatever it is, it concerns this configuration alone
+    except BaseException as error:  # any error concerns this configuration alone
         answer = Outcome(Status.FAILED, message=first_line(error))
     with suppress(OSError):
         _keep(folder, answer)

@@ -102,7 +102,7 @@ def test_text_is_parsed_by_jaxlib(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(HloError, match=words):
             reading.parse_program(text)
     assert reading.parse_program(ELIDED.encode()).computations[0].instructions[0].opcode == "constant"
-    monkeypatch.setattr(reading, "_MOST_NESTED", 100_000)
+    monkeypatch.setattr(reading, "_MAX_NESTING", 100_000)
     for depth, words in ((20_000, r"its parser ended with -\d+"), (200, "XLA cannot parse the text")):
         text = TEXT.replace("f32[8,128]{1,0}", "(" * depth + "f32[]" + ")" * depth)
         with pytest.raises(HloError, match=words):  # protobuf reads no 100 levels
