@@ -20,7 +20,7 @@ from xlarank.features.layout.row_types import LayoutFacts
 from xlarank.features.layout.time_model import TimeModel
 from xlarank.features.program.tensors import complete_layout, layout_key
 from xlarank.models.arrays import Floats, Integers
-from xlarank.models.validation.metrics import kendall_tau, pair_counts
+from xlarank.models.validation.metrics import kendall_tau, pair_metrics
 
 _FOLDS: Final = 5
 #: Minimum number of repeated configurations for a tau; its standard error is then 0.13.
@@ -50,7 +50,7 @@ def run_tau(cost: Floats, group: Integers) -> float | None:
     _, start, count = np.unique(group[order], return_index=True, return_counts=True)
     first = start[count > 1]
     runs = cost[order[first]], cost[order[first + 1]]
-    return None if len(first) < _MIN_REPEATS or np.array_equal(*runs) else pair_counts(*runs).tau_b
+    return None if len(first) < _MIN_REPEATS or np.array_equal(*runs) else pair_metrics(*runs).tau_b
 
 
 def tau_ceiling(cost: Floats, group: Integers) -> float | None:

@@ -54,7 +54,7 @@ def kendall_tau(score: Floats, cost: Floats) -> float:
     >>> kendall_tau(np.array([1.0, 1.0, 2.0]), np.array([10.0, 20.0, 30.0]))  # tau-b is 2 / sqrt(2 * 3) = 0.816
     0.6666666666666666
     """
-    return pair_counts(score, cost).tau
+    return pair_metrics(score, cost).tau
 
 
 class PairMetrics(NamedTuple):
@@ -65,7 +65,7 @@ class PairMetrics(NamedTuple):
     tau_b: float = 0.0
 
 
-def pair_counts(score: Floats, cost: Floats) -> PairMetrics:
+def pair_metrics(score: Floats, cost: Floats) -> PairMetrics:
     """Compare two ``(configs,)`` arrays pair by pair."""
     pairs = len(cost) * (len(cost) - 1) / 2
     scores, costs = pairs - _tied_pairs(score), pairs - _tied_pairs(cost)
@@ -124,7 +124,7 @@ def graph_metrics(kind: Kind, score: Floats, cost: Floats, group: Integers | Non
     """
     measured = np.isfinite(cost)
     score, cost, group = score[measured], cost[measured], None if group is None else group[measured]
-    tau, accuracy, tau_b = pair_counts(score, cost)
+    tau, accuracy, tau_b = pair_metrics(score, cost)
     first, fifth = (slowdown_at(k, score, cost, group) for k in (1, 5))
     kaggle = tau if kind == "layout" else 1 - fifth
     return dict(zip(METRICS, (tau, accuracy, first, fifth, kaggle, tau_b), strict=True))

@@ -63,7 +63,7 @@ def tries_one_by_one(k, score, group):
 def test_few_and_many_configurations_are_counted_pair_by_pair(few, ranking):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("xlarank.models.validation.metrics._FEW", few)
-        counts = metrics.pair_counts(*ranking)
+        counts = metrics.pair_metrics(*ranking)
         assert (counts.tau, counts.accuracy, counts.tau_b) == pytest.approx(taus_by_pairs(*ranking), abs=1e-12)
 
 
