@@ -163,7 +163,7 @@ def test_many_broken_files_take_few_lines(capsys):
         "error: 191 files, such as tile:cpu train net__0, tile:cpu train net__1, tile:cpu train net__2: no zip",
         "error: 191 broken files; the others were dealt with",
     ]
-    assert len(printed(broken, verbose=True)) == 192
+    assert len(printed(broken, verbose=True)) == 192 and [len(printed(broken[:n])) for n in (3, 4)] == [4, 2]
     assert printed(["\nerror: all is lost"])[0].endswith("\\nerror: all is lost"), "no file name forges a line"
     console.list_lines("cannot be ranked", [f"graph {i}" for i in range(25)])
     listed = capsys.readouterr().out.splitlines()

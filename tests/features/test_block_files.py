@@ -206,6 +206,9 @@ def test_errors_of_blocks_name_the_line_and_the_graph(tmp_path: Path) -> None:
     text = TEXT.replace("np.full((context.configs, 1), 7.0)", "[1.0][1]")
     with pytest.raises(BlockError, match=rf"^mine.py, line 10, fails on {re.escape(TILE.name)} \(IndexError"):
         assemble(TILE, settings_of(tmp_path, text))
+    text = TEXT.replace("np.full((context.configs, 1), 7.0)", "(0 for _ in ()).throw(MemoryError)")
+    with pytest.raises(MemoryError):  # no fault of theirs
+        assemble(TILE, settings_of(tmp_path, text))
 
 
 def test_an_installed_package_is_found_by_the_name_of_its_entry_point(

@@ -246,6 +246,9 @@ def test_first_of_equal_sizes_of_a_dot_are_free() -> None:
     operands = parameter(16, 32, 32, 192), parameter(16, 32, 32, 192)
     (dot,) = tied_nodes(facts(*operands, Node("dot", (16, 32, 32, 32), (0, 1)), configurable=(2,)))
     assert dot.signature == ("dot", 4, (3, 2), (4, 3, 1), (4, 3, 1))
+    operands = parameter(32, 32, 192), parameter(192, 8)  # two are free, and the second is not the first again
+    (dot,) = tied_nodes(facts(*operands, Node("dot", (32, 32, 8), (0, 1)), configurable=(2,)))
+    assert dot.signature == ("dot", 3, (1, 2), (2, 0, 1), (3, 2, 1))
 
 
 def test_a_convolution_and_a_reshape() -> None:

@@ -13,7 +13,7 @@ from tests.features.test_golden_layout import PROGRAM, A, B, C, D
 from tests.graphs import LAYOUT_PROGRAM, Arrays, examples, layout_arrays, layout_row
 from xlarank.data.schema import OPCODE
 from xlarank.features.assemble import assemble, instance_table
-from xlarank.features.attribution import walk_between, walk_codes, walk_steps
+from xlarank.features.attribution import position_among, walk_between, walk_codes, walk_steps
 from xlarank.features.instances.graph_instances import Instances
 from xlarank.features.instances.pair_blocks import InstanceRarity
 from xlarank.features.layout.layout_context import LayoutContext
@@ -82,6 +82,7 @@ def test_a_walk_goes_in_order_and_in_reverse() -> None:
     assert codes.tolist() == [[0, 1, 2], [5, 1, 2], [5, 1, 7], [0, 1, 2], [0, 1, 7], [5, 1, 7]]
     # forward the first node brings 3 and the second 1, in reverse 2 and 2: on average 2.5 and 1.5
     assert walk_steps(np.array([0.0, 3.0, 4.0, 0.0, 2.0, 4.0])).tolist() == [2.5, 1.5]
+    assert position_among(np.array([2 + 1e-6]), np.array([1.0, 2.0, 3.0]), True) == 0.5, "equal up to rounding"
 
 
 def test_steps_by_hand() -> None:

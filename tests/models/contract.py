@@ -96,8 +96,9 @@ class RankerContract(CombinedRankerContract):
         first = saved(ranker, tmp_path / "first")
         assert first == saved(again, tmp_path / "again") == saved(two, tmp_path / "two")
         few = ranker.clone().fit(data, FitSettings(3, 0, 1, grows=True))
-        few.grow(data, FitSettings(7, 0, 1, grows=True))
-        assert len([*few.staged(data.matrix(), 1)]) == 7 + ranker.ranks_without_trees
+        for rounds in (7, 5):  # and fitted again for fewer
+            few.grow(data, FitSettings(rounds, 0, 1, grows=True))
+            assert len([*few.staged(data.matrix(), 1)]) == rounds + ranker.ranks_without_trees
         grown = few.grow(data, FitSettings(ROUNDS, 0, 1))
         assert grown.importance() == ranker.importance()
         same = [np.array_equal(scores_of(ranker, data), scores_of(one, data)) for one in (two, grown, other)]

@@ -136,6 +136,7 @@ def test_the_first_hold_the_best_of_as_many_graphs_as_promised():
     found, few = Calibration.of([*graphs[:9], *graphs]), Calibration.of(graphs[2:])
     assert (found.first, found.first_nearly) == (0.5, 0.25)
     assert few.first == 1.0, "the worst of 8 is at most the 8/9 quantile of the next one's place"
+    assert Calibration.of(graphs[:9]).first == 0.5, "of 9 it is the 9/10 quantile"
     assert Trust(found, np.zeros((2, 5)), np.arange(5)).first == 3
 
 

@@ -239,6 +239,8 @@ def test_priors_are_learned_when_a_sibling_is_asked_for(monkeypatch, tmp_path):
     late.finish()
     before, after = (saved(one, tmp_path / name)["siblings.json"] for one, name in ((early, "0"), (late, "1")))
     assert before == after and len(asked) == 2, "whenever they are learned, they are the same"
+    fitted("sibling", second, rounds=6, **SIBLING).finish()
+    assert len(asked) == 3, "but of as many rounds"
 
 
 def test_the_solution_is_that_of_kernel_ridge_regression(siblings):

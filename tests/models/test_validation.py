@@ -81,6 +81,9 @@ def test_a_held_out_family_is_held_out_everywhere():
     assert training.with_also().names == [*DATA.names, *ALSO.names]
     assert DATA.without([2]).names == [DATA.names[g] for g in (0, 1, 3, 4, 5)]
     assert DATA.with_also() is DATA
+    also = [kernel(f"g__{of[-1]}", [1, 2], [10, 20], kinds=of) for of in (("copy", "dot"), ("slice",))]
+    training = replace(tiles(("dot",), ("copy",)), also=TrainingData.from_graphs(also))
+    assert training.without([0]).names == ["f1__1", "g__slice"], "kernels, by all kinds that they may be of"
 
 
 @pytest.mark.parametrize("model", [name for name in RANKERS if name not in ("sibling", "ensemble")])
@@ -129,7 +132,7 @@ def test_tiles_go_by_kind_where_there_are_two_and_layouts_by_family(monkeypatch)
     ):  # fmt: skip
         plan = FoldPlan.of(training)
         assert (plan.by, plan.held) == (by, held) and all(fold.scored == fold.held for fold in plan.folds)
-    assert len(FoldPlan.of(several, 2).folds) == 2
+    assert len(FoldPlan.of(several, 2).folds) == len(FoldPlan.of(several, 1).folds) == 2, "one would hold out all"
     training = tiles(("dot",), ("dot", "dot left-transposed"), ("copy",), ("dot left-transposed",))
     plan = FoldPlan.of(training)
     held = {(0,): [0, 1], (1,): [0, 1, 3], (2,): [2], (3,): [1, 3]}

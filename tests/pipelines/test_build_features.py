@@ -15,7 +15,8 @@ from tests.cli import conftest as cli
 from tests.graphs import save_npz
 from tests.pipelines import trees
 from tests.pipelines.trees import FAST, FILES, LAYOUT, TILE, TREE, Listener, build, contents, graph_path, stored
-from xlarank.data.collection import Collection
+from xlarank.api import load_rows
+from xlarank.data.collection import Collection, discover
 from xlarank.data.errors import CollectionError, DataRootError, WorkspaceError, XlarankError
 from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace
@@ -23,6 +24,7 @@ from xlarank.features.block import Tier
 from xlarank.features.recipe import FeatureSettings, Recipe, Source
 from xlarank.features.store import StoredGraph, read_manifest
 from xlarank.pipelines.build_features import BuildRequest, build_features
+from xlarank.pipelines.support import building
 
 ROOT = Path(__file__).parents[2]
 VALID = {"collections": [LAYOUT], "splits": ["valid"]}
@@ -92,9 +94,22 @@ def test_only_what_changed_is_built_again(tree, built):
     assert list(stored(built)) == ["alpha__b", "beta__b", "gamma__a"]
     instances = (built / "features/layout/cpu/random/train").glob("*.instances.npz")
     assert sorted(path.name.partition(".")[0] for path in instances) == ["alpha__b", "beta__b", "gamma__a"]
+    assert [*load_rows(built, LAYOUT, "train")["graph"].unique().sort()] == ["alpha__b", "beta__b", "gamma__a"]
     changed.write_bytes(whole)
     assert totals(build(tree, built)) == (1, FILES - 2, 0)
     assert manifest(built).broken == {} and "beta__a" in stored(built)
+
+
+def test_graphs_share_a_file_up_to_so_many_graphs_and_configurations_that_are_kept(shared_tree, monkeypatch):
+    files = [file for file in discover(shared_tree / "npz") if file.path.match("layout/cpu/random/train/*")]
+    for configs, graphs, kept, sizes in (
+        (47, 9, 0, [1] * 5), (48, 9, 0, [2, 2, 1]), (48, 9, 16, [3, 2]), (9999, 4, 0, [4, 1]),
+    ):  # fmt: skip
+        monkeypatch.setattr(building, "_PART_CONFIGS", configs)
+        monkeypatch.setattr(building, "_PART_GRAPHS", graphs)
+        recipe = Recipe.of(FAST, "layout", max_configs=kept)
+        jobs = building.part_jobs(files, Workspace(shared_tree / "work"), recipe)
+        assert [len(job.files) for job in jobs] == sizes
 
 
 @pytest.mark.slow
@@ -114,7 +129,7 @@ def test_max_configs_thins_out_train_alone(tree, tmp_path, shared_built):
     assert totals(build(tree, work, max_configs=22, **chosen)) == (5, 2, 0), "another recipe"
 
 
-_HARMFUL = ("new\nline__a", "a:b", "back\\slash", 'q"uote', "x" * 250)  # the last is too long as .parquet
+_HARMFUL = ("new\nline__a", "a:b", "back\\slash", 'q"uote', "ü" * 122)  # the last is too long as .instances.npz
 #: Half-written, or the litter of a file manager: not a graph at all.
 _SKIPPED = ("..", "..evil__a", ".hidden__a", "._alpha__a")
 _HARMLESS = ("with space__a", "-dash__a", "ünïcode__a", "dots.in.it__a")

@@ -191,6 +191,14 @@ def test_files_that_commands_wrote_are_scored(built, with_valid, split):
     assert set(predictions(built, LAYOUT)["held_out_by"]) == {"family"}
 
 
+def test_folds_are_chosen_for_each_collection_of_a_file(tmp_path):
+    rows = [("tile:a", "graph"), ("tile:a", "kind"), ("tile:a", "family"), ("tile:b", "graph"), ("tile:b", "kind")]
+    table = pl.DataFrame(rows, ["collection", "held_out_by"], orient="row").with_row_index("configuration")
+    table.with_columns(graph=pl.lit("x"), score=0.0).write_parquet(tmp_path / "scores.parquet")
+    (chosen,) = ScoreFiles.read([tmp_path / "scores.parquet"], "train").tables
+    assert chosen["collection", "held_out_by"].rows() == [("tile:a", "family"), ("tile:b", "kind")]
+
+
 def test_columns_of_other_types_and_names(shared_built, tmp_path):
     path, right = tmp_path / "scores.parquet", scores_of(shared_built)
     for more in ({"row": 1}, {"split": pl.lit("test", pl.Categorical)}, {"seed": 1.0}):

@@ -22,7 +22,7 @@ from xlarank.data.workspace import Workspace
 from xlarank.models.trained import load_model
 from xlarank.pipelines.run_all import ATTACHED, DEFAULT_ORDER, EARLIER, FINAL, FIRST, run_all
 from xlarank.pipelines.submit import check_submission, submit
-from xlarank.pipelines.support.processes import isolated
+from xlarank.pipelines.support.processes import environment, isolated
 from xlarank.pipelines.training.budget import RunSettings, first_scores, plan_collection, read_first_scores
 
 #: One of the kinds is enough where it does not matter which; it has the faster rows.
@@ -259,3 +259,11 @@ def test_results_errors_and_progress_come_back():
             isolated(double, 1, fail=fail, limit=2 if fail == "never done" else 300, progress=listener)
         assert time.monotonic() - started < 300
         assert listener.ended == len(listener.jobs), "no job is left open"
+
+
+def test_variables_of_processes_that_are_started_are_taken_back(monkeypatch):
+    monkeypatch.setenv("XLARANK_OLD", "before")
+    before = dict(os.environ)
+    with environment(XLARANK_OLD="1", XLARANK_NEW="2"):
+        assert dict(os.environ) == before | {"XLARANK_OLD": "1", "XLARANK_NEW": "2"}
+    assert dict(os.environ) == before

@@ -277,6 +277,7 @@ def test_against_the_test_graphs_or_a_sample(tmp_path):
 
     # the ids of a sample count; layouts list as many as it does, tiles five different ones or as many as it does
     sample, few = write(tmp_path / "sample.csv", RIGHT), write(tmp_path / "few.csv", {**RIGHT, DOT: [2, 0, 1]})
+    assert not checked({}, sample=sample, data_root=root).unknown, "of what the sample leaves out nothing is asked"
     for rows, against, said in (
         ({}, sample, ""),
         ({DOT: [2, 0, 1]}, few, ""),

@@ -172,6 +172,13 @@ def test_a_valid_graph_gives_no_more_rows_than_a_train_graph(tree, built):
         whole = whole_graphs[graph.name]
         rows = [int(np.flatnonzero((whole.config_values == row).all(axis=1))[0]) for row in graph.config_values]
         assert rows == sorted(set(rows)) and graph.row_cost.tolist() == whole.row_cost[rows].tolist()
+    odd = trees.layout_graph(9)
+    odd["config_runtime"] = np.where(np.arange(24) == 11, 1, 20_000_000)
+    save_npz(graph_path(tree, LAYOUT, "valid", "odd__a"), odd)
+    build(tree, built, splits=["valid"], collections=[LAYOUT])
+    training = read_training_set(Workspace(built), Collection.parse(LAYOUT), ("train", "valid"))
+    assert training.data.names == training.splits["train"] + training.splits["valid"]
+    assert len(training.data.parts[-1]) == 22, "nine that were drawn cost the same"
 
 
 def test_collections_that_cannot_be_learned_from(tmp_path):

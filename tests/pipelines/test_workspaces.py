@@ -20,6 +20,8 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import FeatureStoreError, ModelError, WorkspaceError, XlarankError
 from xlarank.data.submission import read_submission
 from xlarank.data.workspace import Workspace
+from xlarank.features.block import Tier
+from xlarank.features.recipe import FeatureSettings
 from xlarank.features.store import each_graph, read_instances, read_manifest, read_rows, stored_roots
 from xlarank.models.rankers.wide_rows import LambdaRank
 from xlarank.models.registry import load_best
@@ -80,10 +82,12 @@ def test_a_training_that_saves_while_another_one_does_destroys_nothing(built, mo
 def test_a_build_of_another_root_meanwhile_is_not_undone_and_no_model_saved_of_its_rows(
     tree, built, second, monkeypatch
 ):
-    once(monkeypatch, LambdaRank, "fit", lambda: build(second, built, replace=True))
-    with pytest.raises(FeatureStoreError, match=r"train rows of tile:cpu were replaced .* run the same command"):
-        fit(built)
-    assert not list(built.rglob(CARD))
+    others = FeatureSettings(Tier.FAST, candidates=False)
+    for replaced in (lambda: build(tree, built, settings=others), lambda: build(second, built, replace=True)):
+        once(monkeypatch, LambdaRank, "fit", replaced)
+        with pytest.raises(FeatureStoreError, match=r"train rows of tile:cpu were replaced .* the same command"):
+            fit(built)
+        assert not list(built.rglob(CARD))
     moved = Path(shutil.copytree(tree, second.parent / "moved"))
     for root, replace in ((tree, True), (moved, False)):  # a root that was moved is the same
         build(root, built, replace=replace)

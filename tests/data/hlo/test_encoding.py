@@ -40,6 +40,8 @@ def test_edges_splits_and_configurable_nodes_of_a_program_written_by_hand() -> N
     assert program["node_splits"].tolist() == [[0, 6, 9]]
     # The dot and the reshape of the loop's body; the reshape inside the fusion has no layout of its own.
     assert program["node_config_ids"].tolist() == [4, 5]
+    (marked := matmul_module()).computations[1].is_fusion_computation = True
+    assert not len(encode_program(marked)["node_config_ids"]), "a body is marked, or called by a fusion"
     opcodes = ["parameter", "reshape", "parameter", "parameter", "dot", "reshape", "parameter", "while", "fusion"]
     assert program["node_opcode"].tolist() == [OPCODE[name] for name in opcodes]
     assert program["node_feat"][:, NODE_COLUMN["is_root"]].tolist() == [0, 1, 0, 0, 0, 1, 0, 0, 1]
