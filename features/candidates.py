@@ -63,12 +63,10 @@ class CandidatePlaces(Block):
     """Ranks and standard scores of important columns among the distinct candidates of the graph.
 
     Ranks run from 0 to 1, with ties averaged; a standard score is (x - mean) / standard deviation.
-
-    Attributes:
-        placed: ranked columns, computed by earlier blocks.
     """
 
     transductive = True
+    #: Ranked columns, computed by earlier blocks.
     placed: ClassVar[tuple[str, ...]] = _OF_LAYOUTS
     columns = _placed(_OF_LAYOUTS, "graph")
 
