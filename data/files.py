@@ -106,7 +106,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
         output_target(path)  # check again: the block may have taken hours
         partial.replace(target)
     except OSError as error:
-        if error.filename is not None and str(error.filename) not in (str(partial), str(target)):
+        if error.filename is not None and str(error.filename) != str(partial):
             raise  # it concerns another file and names it
         raise OutputError(f"cannot write {path} ({error.strerror or error})", expected=expected, do=do) from error
     finally:

@@ -136,7 +136,7 @@ def _wheels() -> dict[str, bytes]:
 def _write_zip(out: Path, content: Mapping[str, bytes]) -> None:
     with atomic_write(out) as partial, zipfile.ZipFile(partial, "w", compresslevel=9) as archive:
         for name in sorted(content):
-            info = zipfile.ZipInfo(name)  # of 1980, whatever the file's date
+            info = zipfile.ZipInfo(name)  # dated 1980, so that equal files make equal archives
             info.compress_type, info.create_system, info.external_attr = zipfile.ZIP_DEFLATED, 3, 0o644 << 16
             archive.writestr(info, content[name])
 

@@ -71,9 +71,11 @@ class Evaluation:
         reports = {}
         for collection, rankings in self.rankings.items():
             (ranker, _), metrics = next(iter(rankings.items()))
-            summaries = summarise(metrics)
-            shown = [name for name in (*METRICS, *SPEEDUPS) if name in summaries]
-            reports[collection] = report = {name: summaries[name] for name in shown}
+            shown = {
+                graph: {name: values[name] for name in (*METRICS, *SPEEDUPS) if name in values}
+                for graph, values in metrics.items()
+            }
+            reports[collection] = report = summarise(shown)
             rules = rules_of(rankings)
             seeds = [values for (name, seed), values in rankings.items() if name == ranker and seed is not None]
             for metric in METRICS if rules else ():

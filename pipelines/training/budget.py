@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -28,17 +27,36 @@ if TYPE_CHECKING:
     from xlarank.pipelines.support.building import PartJob
 
 
-#: Measured costs on one core, for a file, part, node, configuration (row) or choice (a node of a configuration).
-#: A graph is built in ``*_seconds`` with ``*_bytes`` of memory into ``*_disk`` bytes. A fit of 300 rounds takes
-#: ``fit_seconds`` and ``row_bytes`` for each row, and ``fold_bytes`` more for each fold fitted in parallel. At most
-#: ``max_configs`` configurations of a graph are trained on.
-_COSTS: Final[dict[Kind, SimpleNamespace]] = {
-    "layout": SimpleNamespace(
+class _Costs(NamedTuple):
+    """Measured costs on one core, per file, part, node, configuration (row) or choice (a node of a configuration).
+
+    A graph is built in ``*_seconds`` with ``*_bytes`` of memory into ``*_disk`` bytes. A fit of 300 rounds takes
+    ``fit_seconds`` and ``row_bytes`` per row, and ``fold_bytes`` more per fold fitted in parallel. At most
+    ``max_configs`` configurations of a graph are trained on.
+    """
+
+    config_bytes: float
+    choice_bytes: float
+    file_seconds: float
+    node_seconds: float
+    config_seconds: float
+    choice_seconds: float
+    part_disk: float
+    row_disk: float
+    choice_disk: float
+    fit_seconds: float
+    row_bytes: float
+    fold_bytes: float
+    max_configs: int
+
+
+_COSTS: Final[dict[Kind, _Costs]] = {
+    "layout": _Costs(
         config_bytes=3_500, choice_bytes=4.8, file_seconds=0.15, node_seconds=2e-5, config_seconds=5e-5,
         choice_seconds=7e-7, part_disk=4e5, row_disk=350, choice_disk=0.2, fit_seconds=1.5e-3, row_bytes=7_200,
         fold_bytes=16_400, max_configs=1000,
     ),
-    "tile": SimpleNamespace(
+    "tile": _Costs(
         config_bytes=1_500, choice_bytes=0.0, file_seconds=0.01, node_seconds=0.0, config_seconds=2e-5,
         choice_seconds=0.0, part_disk=1.8e5, row_disk=100, choice_disk=0.0, fit_seconds=0.25e-3, row_bytes=2_900,
         fold_bytes=9_900, max_configs=100,
