@@ -27,7 +27,7 @@ from xlarank.data.errors import ModelError
 from xlarank.data.files import write_json
 from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
-from xlarank.features.recipe import FeatureSettings
+from xlarank.features.catalogue import FeatureSettings
 from xlarank.features.store import each_graph
 from xlarank.models.trained import CARD, _checksum, load_model
 from xlarank.pipelines.build_features import BuildRequest, build_features

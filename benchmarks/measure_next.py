@@ -28,14 +28,13 @@ from scipy.stats import norm, sem
 
 from xlarank.data.collection import Collection, GraphFile, find_data_root, graph_files
 from xlarank.data.config_table import group_minimum
-from xlarank.data.family import program_family
-from xlarank.data.graph import LayoutGraph, TileGraph, read_graph
+from xlarank.data.graph import LayoutGraph, TileGraph, program_family, read_graph
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace
-from xlarank.features.layout.row_types import LayoutFacts
+from xlarank.features.layout.layout_facts import LayoutFacts
 from xlarank.features.program.tensors import complete_layout, layout_key
-from xlarank.features.targets import TPU, target_of
 from xlarank.graph_ranker import GraphRanker
 from xlarank.models.trained import pretrained_model
+from xlarank.models.training_data import TPU, target_of
 from xlarank.models.validation.folds import family_folds
 from xlarank.models.validation.label_noise import tied_groups
 from xlarank.pipelines.rank import rank

@@ -22,15 +22,13 @@ from scipy.stats import kendalltau
 from benchmarks.adopt import MEASURED
 from xlarank.data.collection import SAMPLE, find_data_root, graph_files
 from xlarank.data.graph import Kind, read_graph
-from xlarank.features.assemble import assemble
-from xlarank.features.layout.estimated_time import FASTEST, OVER_FASTEST
-from xlarank.features.recipe import FeatureSettings, Recipe
-from xlarank.features.rows import GraphRows
-from xlarank.features.targets import TPU
+from xlarank.features.catalogue import FeatureSettings
+from xlarank.features.layout.padding import FASTEST, OVER_FASTEST
+from xlarank.features.rows import GraphRows, Recipe, assemble
 from xlarank.models.base import Ranker
 from xlarank.models.rankers.time_trees import TimeTrees
 from xlarank.models.trained import SHIPPED, SHIPPED_COLLECTION, ModelCard, save_model
-from xlarank.models.training_data import FitSettings, TrainingData
+from xlarank.models.training_data import TPU, FitSettings, TrainingData
 from xlarank.models.validation.folds import family_folds
 from xlarank.models.validation.metrics import LAYOUTS_SET, graph_metrics
 

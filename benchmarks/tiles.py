@@ -18,7 +18,7 @@ from pathlib import Path
 from benchmarks import adopt
 from benchmarks.programs import MODULES, PROGRAMS, kernels
 from xlarank.data.errors import XlarankError
-from xlarank.data.family import program_family
+from xlarank.data.graph import program_family
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import target_of
 from xlarank.pipelines.collect_tiles import TileSettings, collect_tiles

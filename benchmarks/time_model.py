@@ -22,7 +22,7 @@ import matplotlib.pyplot as plt
 from xlarank.data.collection import find_data_root, graph_files
 from xlarank.data.graph import LayoutGraph, read_graph
 from xlarank.data.schema import MAX_RANK
-from xlarank.features.layout.row_types import LayoutFacts
+from xlarank.features.layout.layout_facts import LayoutFacts
 from xlarank.features.layout.time_model import TimeModel
 from xlarank.features.program.tensors import complete_layout
 from xlarank.models.validation.metrics import graph_metrics

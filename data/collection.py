@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from xlarank.data.errors import CollectionError, DataRootError, GraphFileError, counted, did_you_mean
-from xlarank.data.family import program_family
-from xlarank.data.graph import GraphCounts, Kind, graph_size
+from xlarank.data.graph import GraphCounts, Kind, graph_size, program_family
 
 SPLITS: Final = ("train", "valid", "test")
 #: Prefixes of label sources measured on GPUs.

@@ -17,7 +17,7 @@ from mkdocs.structure.files import File, Files
 from docs.columns import pages as column_pages
 from xlarank.cli.app import GUIDES, RANKERS, commands, number_span
 from xlarank.data.errors import ParameterError
-from xlarank.models import registry
+from xlarank.models import trained
 from xlarank.models.params import ParamSpec
 
 _COMMANDS: Final = """# Commands
@@ -84,7 +84,7 @@ def _options(command: Any) -> Iterator[str]:
 def rankers_page() -> str:
     """Return the page of all rankers with their parameters."""
     lines = [_RANKERS]
-    for name, ranker in registry.RANKERS.items():
+    for name, ranker in trained.RANKERS.items():
         meanings = _meanings(ranker.params_class)
         summary = f"{RANKERS[name][:1].upper()}{RANKERS[name][1:]}."
         lines += [f"## {name}", "", summary, "", inspect.cleandoc(ranker.__doc__ or ""), ""]

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from xlarank.data.graph import LayoutGraph
 from xlarank.features.candidates import placed_columns, standard_score
+from xlarank.features.catalogue import FeatureSettings
 from xlarank.features.layout.aggregation import LayoutBlock, compute_together
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.program.tensors import Floats, Ints
-from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
 
 Code = TypeVar("Code", bound=np.integer[Any])

@@ -1,4 +1,4 @@
-"""All blocks in column order, those of users' files, and the hash of the feature code."""
+"""All blocks in column order, those of users' files, the settings that choose columns, and the hash of the code."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import hashlib
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -20,10 +20,10 @@ from xlarank.data.errors import BlockError, XlarankError
 from xlarank.data.graph import Kind
 from xlarank.features.block import Block, Scope, Tier
 from xlarank.features.candidates import CandidatePlaces, Frequency, TileCandidatePlaces
-from xlarank.features.instances import node_blocks, pair_blocks
-from xlarank.features.layout import change, copies, estimated_time, padding
-from xlarank.features.program import composition
-from xlarank.features.tile import bounds, inner_loop, tpu_time
+from xlarank.features.instances import instance_blocks
+from xlarank.features.layout import change, copies, padding
+from xlarank.features.program import composition, tensors
+from xlarank.features.tile import bounds, tpu_time
 
 #: Entry-point group of modules that define blocks.
 GROUP: Final = "xlarank.blocks"
@@ -53,20 +53,20 @@ def checked(*blocks: Block) -> tuple[Block, ...]:
 
 BLOCKS: Final = checked(
     composition.Degrees(), composition.OpcodeHistogram(), composition.OpcodeSizes(), composition.GraphSize(),
-    composition.ElementTypes(), composition.Work(), composition.Computations(), estimated_time.FastestTime(),
+    composition.ElementTypes(), composition.Work(), composition.Computations(), padding.FastestTime(),
     Frequency(), CandidatePlaces(), change.SlotChange(), change.NodeChange(), change.ChangeByClass(),
     change.InnerChange(), copies.Disagreement(), copies.SiblingDisagreement(), copies.DisagreementByClass(),
     copies.ConfigurableNodes(), copies.ChangedSurroundings(), copies.Boundary(), padding.Padding(),
     padding.FinePadding(), padding.Outputs(), copies.Propagation(), change.TiedGroups(), padding.DimensionRoles(),
-    padding.TypeHistogram(), padding.MinorSizes(), padding.Violation(), estimated_time.EstimatedTime(),
-    bounds.Bounds(), bounds.TileCounts(), bounds.TileShape(), TileCandidatePlaces(), inner_loop.TileInner(),
+    padding.TypeHistogram(), padding.MinorSizes(), padding.Violation(), padding.EstimatedTime(),
+    bounds.Bounds(), bounds.TileCounts(), bounds.TileShape(), TileCandidatePlaces(), bounds.TileInner(),
     bounds.Kernel(), bounds.Traffic(), tpu_time.TpuTime(),
 )  # fmt: skip
 #: Blocks of instances, for layout graphs only.
 INSTANCE_BLOCKS: Final = checked(
-    pair_blocks.InstanceGraph(), node_blocks.InstanceNode(), node_blocks.InstanceRow(),
-    node_blocks.InstanceOperands(), node_blocks.InstanceSurroundings(), node_blocks.InstanceOutput(),
-    pair_blocks.InstancePair(), pair_blocks.InstanceRarity(),
+    instance_blocks.InstanceGraph(), instance_blocks.InstanceNode(), instance_blocks.InstanceRow(),
+    instance_blocks.InstanceOperands(), instance_blocks.InstanceSurroundings(), instance_blocks.InstanceOutput(),
+    instance_blocks.InstancePair(), instance_blocks.InstanceRarity(),
 )  # fmt: skip
 
 
@@ -234,12 +234,12 @@ def naming_lines(graph: str, files: Sequence[BlockFile]) -> Iterator[None]:
 def source_hash(root: Path = _ROOT) -> str:
     """Return a hash of the code below ``root`` that computes columns, equal for all versions of Python.
 
-    Covers ``features/`` without presentation, and the modules of ``data/`` that `features.assemble` imports,
+    Covers ``features/`` without presentation, and the modules of ``data/`` that `xlarank.features.rows` imports,
     directly or not.
     """
     features = {path.relative_to(root).as_posix() for path in root.joinpath("features").rglob("*.py")}
     texts: dict[str, str] = {}
-    reached = ["features/assemble.py"]
+    reached = ["features/rows.py"]
     while reached:
         if (name := reached.pop()) not in texts and name not in _PRESENTATION:
             tree = ast.parse(root.joinpath(name).read_bytes())
@@ -278,3 +278,46 @@ def _text(value: Any) -> str:
         fields["body"] = value.body[1:]
     texts = [f"{name}={_text(part)}" for name, part in fields.items() if part is not None and part != []]
     return f"{type(value).__name__}({','.join(texts)})"
+
+
+@dataclass(frozen=True)
+class FeatureSettings:
+    """Settings that determine the columns and their values.
+
+    Attributes:
+        candidates: whether to compute transductive columns, computed from the graph's candidate set.
+        block_files: users' blocks, from `xlarank.features.catalogue.load_blocks`.
+    """
+
+    tier: Tier = Tier.FULL
+    candidates: bool = True
+    tiling: tensors.Tiling = tensors.TPU
+    block_files: tuple[BlockFile, ...] = ()
+
+    @classmethod
+    def of(cls, tier: str, candidates: bool, block_files: Iterable[str | Path] = ()) -> FeatureSettings:
+        """Load the users' blocks; raises `XlarankError` for an unknown tier and `BlockError` for a broken file."""
+        if tier not in (tiers := [*map(str, Tier)]):
+            raise XlarankError(f"`tier` is {tier!r}", expected=" or ".join(tiers))
+        return cls(Tier(tier), candidates, block_files=load_blocks(*block_files))
+
+    def blocks(self, kind: Kind) -> list[Block]:
+        """Return the blocks of one kind of graph, in column order; raises `BlockError` if a file is not loaded."""
+        user_blocks = [block for file in self.block_files for block in file.blocks]
+        return blocks_of(kind, self.tier, candidates=self.candidates, user_blocks=user_blocks)
+
+    def graph_columns(self, kind: Kind) -> list[str]:
+        return [name for block in self.blocks(kind) if block.scope is Scope.GRAPH for name in block.columns]
+
+    def config_columns(self, kind: Kind) -> list[str]:
+        return [name for block in self.blocks(kind) if block.scope is Scope.CONFIG for name in block.columns]
+
+    def columns(self, kind: Kind) -> list[str]:
+        return self.graph_columns(kind) + self.config_columns(kind)
+
+    def code_hash(self, kind: Kind) -> str:
+        """Return a hash of everything that determines the values: code, settings and columns."""
+        names = ",".join(replace(self, block_files=()).columns(kind))
+        user_hashes = [file.source_hash for file in self.block_files]
+        text = "|".join([source_hash(), kind, str(self.tiling), names, *user_hashes])
+        return hashlib.sha256(text.encode()).hexdigest()[:16]

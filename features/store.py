@@ -28,9 +28,8 @@ from xlarank.data.collection import SPLITS, Collection
 from xlarank.data.errors import FeatureStoreError
 from xlarank.data.files import atomic_write, from_json, read_bytes, read_text, write_json, write_parquet
 from xlarank.data.workspace import Workspace
-from xlarank.features.instances.graph_instances import ARRAYS, Instances, LazyInstances
-from xlarank.features.recipe import Recipe, Source
-from xlarank.features.rows import KEYS, GraphRows, row_starts, rows_table
+from xlarank.features.instances.graph_instances import ARRAYS, Instances
+from xlarank.features.rows import KEYS, GraphRows, LazyInstances, Recipe, Source, row_starts, rows_table
 
 #: List columns, with an entry for each of the identical configurations -> array of `GraphRows`.
 _LISTS: Final = {"configurations": "ids", "runtimes_ns": "runtime", "normalizers_ns": "normalizer"}

@@ -13,7 +13,7 @@ import numpy as np
 from xlarank.data.errors import ModelError
 from xlarank.data.files import read_text
 from xlarank.data.graph import Kind
-from xlarank.features.instances.graph_instances import LazyInstances
+from xlarank.features.rows import LazyInstances
 from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.explanation.parts import Parts, Rows
 from xlarank.models.params import OneOf, RankerParams

@@ -146,7 +146,7 @@ class RankerParams:
     def of(cls, kind: Kind, changes: Mapping[str, Any] | None = None) -> Self:
         """Return the defaults of a kind of graphs, updated by ``changes``; raises `ParameterError` for bad values.
 
-        >>> from xlarank.models.rankers.wide_rows import RankNetParams
+        >>> from xlarank.models.rankers.boosted import RankNetParams
         >>> RankNetParams.of("tile").num_leaves, RankNetParams.of("layout", {"num_leaves": 5}).num_leaves
         (7, 5)
         """

@@ -1,4 +1,4 @@
-"""Trained model on disk: boosters of several seeds and a JSON file that describes them."""
+"""Rankers by name, their best parameters, and trained models on disk: boosters and a JSON file about them."""
 
 from __future__ import annotations
 
@@ -17,25 +17,110 @@ from typing import Any, Final
 import numpy as np
 
 from xlarank.data.collection import Collection
-from xlarank.data.errors import CollectionError, ModelError, WorkspaceError
+from xlarank.data.errors import CollectionError, ModelError, ParameterError, WorkspaceError, did_you_mean
 from xlarank.data.files import from_json, new_mode, read_bytes, read_text, write_json
 from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace
-from xlarank.features.recipe import Recipe
-from xlarank.features.rows import GraphRows
+from xlarank.features.rows import GraphRows, Recipe
 from xlarank.features.store import Manifest
 from xlarank.models.arrays import Floats, Indices
 from xlarank.models.base import Ranker, column_indices, require_columns
 from xlarank.models.explanation.calibration import Calibration
 from xlarank.models.explanation.parts import Parts, Rows
-from xlarank.models.registry import ranker_class
-from xlarank.models.validation.folds import Fallback, unseen_kinds
+from xlarank.models.params import RankerParams
+from xlarank.models.rankers.boosted import LambdaRank
+from xlarank.models.rankers.ensemble import MEMBERS, Ensemble
+from xlarank.models.rankers.sibling import SiblingRanker
+from xlarank.models.rankers.time_trees import TimeTrees
+from xlarank.models.validation.folds import Fallback
 
 CARD: Final = "model.json"
 #: Rankers for collections without a model, made by ``python -m benchmarks.pretrain``; see ``shipped/README.md``.
 SHIPPED: Final = Path(__file__).parent / "shipped"
 #: Nominal collection of the shipped layout model; it has no data.
 SHIPPED_COLLECTION: Final = "layout:tpu:any"
+
+RANKERS: Final[dict[str, type[Ranker[Any]]]] = {
+    **MEMBERS,
+    **{ranker.name: ranker for ranker in (Ensemble, SiblingRanker, TimeTrees)},
+}
+DEFAULT: Final = LambdaRank.name
+
+
+def ranker_class(name: str) -> type[Ranker[Any]]:
+    """Return the class of a ranker; raises `ParameterError` for an unknown name."""
+    if name not in RANKERS:
+        do = did_you_mean(str(name), RANKERS)
+        raise ParameterError(f"{name!r} is not a model", expected=", ".join(RANKERS), do=do)
+    return RANKERS[name]
+
+
+@dataclass(frozen=True)
+class BestParams:
+    """Best trial of a study.
+
+    Attributes:
+        mean, std, graphs: out-of-fold scores.
+        select: criterion of the choice, one of `xlarank.models.validation.metrics.SELECTIONS`.
+        folds: families held out in each fold.
+    """
+
+    model: str
+    params: dict[str, Any]
+    rounds: int
+    mean: float
+    std: float
+    select: str
+    graphs: dict[str, float]
+    trial: int
+    folds: list[list[str]]
+    code_hash: str
+
+    def save(self, folder: Path) -> None:
+        write_json(best_file(folder, self.model), asdict(self))
+
+
+def best_file(folder: Path, model: str) -> Path:
+    return folder / f"best-{model}.json"
+
+
+def load_best(folder: Path, model: str) -> BestParams | None:
+    """Return the best parameters of a ranker, or None without a study; raises `ModelError` for a broken file."""
+    path = best_file(folder, model)
+    if not path.exists():
+        return None
+    try:
+        best = from_json(BestParams, json.loads(read_text(path)))
+        if best.model != model:
+            raise ValueError(f"it is about {best.model!r}")
+        return best
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        got = f"{path} cannot be read ({error})"
+        raise ModelError(got, expected="the best parameters", do="remove it, or tune again") from error
+
+
+def params_for(folder: Path, model: str, kind: Kind) -> tuple[RankerParams, bool]:
+    """Return the parameters of a ranker and whether any were tuned; ensemble members have their own studies."""
+    best = load_best(folder, model)
+    values = dict(best.params) if best else {}
+    members = tuned_members(folder, model, kind)
+    if members:
+        values["members"] = {**values.get("members", {}), **members}
+    try:
+        params = ranker_class(model).params_class.of(kind, values)
+    except ModelError as error:
+        got = f"{best_file(folder, model)} cannot be used: {error.got}"
+        do = f"{error.do + ', or ' if error.do else ''}remove it, or tune again"
+        raise ModelError(got, expected=error.expected, do=do) from error
+    return params, best is not None or bool(members)
+
+
+def tuned_members(folder: Path, model: str, kind: Kind) -> dict[str, dict[str, Any]]:
+    """Return the parameters of an ensemble's tuned members; empty for other rankers."""
+    if "members" not in ranker_class(model).params_class.declared():
+        return {}
+    members = {name: params_for(folder, name, kind) for name in ranker_class(model).part_names}
+    return {name: params.values() for name, (params, tuned) in members.items() if tuned}
 
 
 @dataclass(frozen=True)
@@ -64,7 +149,7 @@ class ModelCard:
         trained_on: names of training graphs by split.
         folds: out-of-fold metrics, ``{graph: {metric: value}}``; empty with fewer than two families.
         folds_by: held-out unit, a key of `xlarank.models.validation.folds.FOLDS_OF`.
-        target: name of the hardware to rank for (`xlarank.features.targets`).
+        target: name of the hardware to rank for (`xlarank.features.catalogue`).
         kinds: kernel families known to be in the training data; empty for layouts.
         fallback: fallback for unseen kernel families; None if it was not evaluated.
         select: criterion for choosing the number of rounds, one of `xlarank.models.validation.metrics.SELECTIONS`.
@@ -167,7 +252,7 @@ class TrainedModel:
         if not np.isfinite(scores).all():
             got = f"the model of {self.card.collection} returned scores that are not finite"
             raise ModelError(got, do="train again, or use a model from somebody you trust")
-        fallback, unseen = self.card.fallback, unseen_kinds(graph, self.card.kinds)
+        fallback, unseen = self.card.fallback, graph.unseen_kinds(self.card.kinds)
         if not (fallback and fallback.weight and unseen) or fallback.places(graph) is None:
             return Scores(scores)
         note = f"unseen kernel family ({' or '.join(unseen)}): {fallback}, the rest on the model"
@@ -297,3 +382,9 @@ def _version(name: str) -> str:
 def pretrained_model(kind: Kind = "layout") -> TrainedModel:
     """Load the shipped model of a kind of graphs; raises `ModelError` if the installation lacks it."""
     return replace(load_model(SHIPPED / kind), shipped=True)
+
+
+def trained_collections(workspace: Workspace) -> list[Collection]:
+    """Return the collections with a model in the workspace, sorted."""
+    root = workspace.root / "models"
+    return sorted(Collection(path.relative_to(root).parts[:-1]) for path in root.glob(f"*/**/{CARD}"))

@@ -1,19 +1,85 @@
-"""Training data (rows of many graphs with group boundaries) and fit settings."""
+"""Training data (rows of many graphs with group boundaries), fit settings, and target hardware.
+
+All collections store the same columns; rankers drop those of other hardware, whose physics would mislead.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections import abc
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
 import numpy as np
 
+from xlarank.data.collection import GPUS, Collection
 from xlarank.data.errors import MAX_ROUNDS, MAX_SEED, MAX_THREADS, ModelError, counted
-from xlarank.data.family import program_family
+from xlarank.data.graph import Kind, program_family
+from xlarank.features.layout.padding import FASTEST, OVER_FASTEST, TIMES
 from xlarank.features.rows import GraphRows, graph_generator
-from xlarank.features.targets import Target
+from xlarank.features.tile.bounds import TileInner
+from xlarank.features.tile.tpu_time import TpuTime
 from xlarank.models.arrays import Floats, Indices, Integers, Matrix
 from xlarank.models.params import Number, Whole
+
+
+@dataclass(frozen=True)
+class Target:
+    """Hardware that kernels run on.
+
+    Attributes:
+        columns: columns of tiles that describe this hardware only.
+        estimate: kind of graph -> columns whose sum is the log2 of an estimated time.
+        times: columns of estimated times; larger is slower.
+    """
+
+    name: str
+    columns: frozenset[str] = frozenset()
+    estimate: Mapping[Kind, tuple[str, ...]] = field(default_factory=dict, hash=False)
+    times: frozenset[str] = frozenset()
+
+
+_SUM: Final = "estimate__sum__log"
+_OF_CPU: Final = (*TileInner.columns, "shape__input_registers__log")
+#: A core with AVX2.
+CPU: Final = Target("cpu", frozenset(_OF_CPU), {"tile": (_SUM,)}, frozenset([_SUM]))
+_OF_TPU: Final = (
+    "kernel__physical__flag", "traffic__padded_tile__log", "traffic__padded_tile__ratio",
+    "traffic__padded_vmem__ratio", "traffic__vmem__ratio", *TpuTime.columns,
+)  # fmt: skip
+#: A core with 16 MiB of vector memory and tiles of 8 x 128.
+TPU: Final = Target(
+    "tpu",
+    frozenset(_OF_TPU),
+    {"tile": ("tpu__cycles__log",), "layout": (FASTEST, OVER_FASTEST)},
+    frozenset(["tpu__cycles__log", *TIMES]),
+)
+#: Only layouts are measured on GPUs.
+GPU: Final = Target("gpu")
+TARGETS: Final = {target.name: target for target in (CPU, TPU)}
+
+
+def target_of(collection: Collection) -> Target:
+    """Return the hardware of a collection: a CPU or GPU if its source begins with one, else a TPU.
+
+    >>> [target_of(Collection.parse(name)).name for name in ("tile:cpu", "layout:nvidia-h100:random", "tile:xla")]
+    ['cpu', 'gpu', 'tpu']
+    """
+    source = collection.parts[1]
+    if source.startswith(GPUS):
+        return GPU
+    return CPU if source == "cpu" or source.startswith("cpu-") else TPU
+
+
+def foreign_columns(target: Target | None) -> frozenset[str]:
+    """Return the columns that describe other hardware than the target's; none if the target is not known.
+
+    Layouts have none: padding to a TPU's tiles also indicates the locality of a CPU's loops.
+    """
+    if target is None:
+        return frozenset()
+    return frozenset().union(*(other.columns for other in TARGETS.values() if other is not target))
+
 
 #: Minimum number of values (0.5 GB) for passing rows to boosters in batches; below, one copy is faster.
 BATCHED: Final = 2**27
@@ -106,7 +172,7 @@ class TrainingData:
         cost = [self.cost[self.rows_of(group)][order] for group, order in enumerate(orders)]
         return replace(self, cost=np.concatenate(cost), orders=orders)
 
-    def drop(self, columns: Collection[str]) -> TrainingData:
+    def drop(self, columns: abc.Collection[str]) -> TrainingData:
         """Return the same groups without some columns."""
         used = np.array([i for i, name in enumerate(self.columns) if name not in columns], np.intp)
         names = [self.columns[i] for i in used]
@@ -179,7 +245,7 @@ class Task:
     start: Floats | None = None
     residual: bool = False
     centred: bool = True
-    decreasing: Collection[str] = ()
+    decreasing: abc.Collection[str] = ()
 
 
 def _require_equal_columns(name: str, columns: list[str], first: str, expected: list[str]) -> None:

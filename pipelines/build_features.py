@@ -14,7 +14,8 @@ from xlarank.data.collection import DataRoot, GraphFile, choose_splits, discover
 from xlarank.data.errors import WorkspaceError, require_ranges, require_seconds
 from xlarank.data.files import sweep_partial
 from xlarank.data.workspace import Workspace
-from xlarank.features.recipe import FeatureSettings, Recipe
+from xlarank.features.catalogue import FeatureSettings
+from xlarank.features.rows import Recipe
 from xlarank.features.store import Manifest, remove_other_rows, write_manifest
 from xlarank.pipelines.support.building import Outcome, PartJob, cluster_outcomes, local_outcomes, part_jobs
 from xlarank.pipelines.support.progress import Progress, steps_of

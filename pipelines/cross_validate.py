@@ -14,8 +14,7 @@ from xlarank.data.errors import CollectionError, XlarankError, counted, did_you_
 from xlarank.data.workspace import Workspace
 from xlarank.features.catalogue import BLOCKS
 from xlarank.models.base import Ranker
-from xlarank.models.registry import params_for, ranker_class
-from xlarank.models.trained import model_of
+from xlarank.models.trained import model_of, params_for, ranker_class
 from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.validation.folds import (
     FAMILY,

@@ -8,17 +8,15 @@ from pathlib import Path
 from typing import Final
 
 from xlarank.data.errors import CollectionError, ModelError, counted
-from xlarank.data.family import program_family
-from xlarank.data.graph import Kind
+from xlarank.data.graph import Kind, program_family
 from xlarank.data.workspace import Workspace
 from xlarank.models import trained
-from xlarank.models.registry import DEFAULT
-from xlarank.models.trained import CARD, Continued, TrainedModel
+from xlarank.models.trained import CARD, DEFAULT, Continued, TrainedModel, trained_collections
 from xlarank.models.validation.folds import MOST_FOLDS, FoldPlan, family_folds
 from xlarank.models.validation.metrics import graph_metrics, paired_difference
 from xlarank.pipelines.ranking.model_choice import SHIPPED
 from xlarank.pipelines.support.progress import Progress
-from xlarank.pipelines.support.workspaces import chosen_collections, skip_unless_named, trained_collections
+from xlarank.pipelines.support.workspaces import chosen_collections, skip_unless_named
 from xlarank.pipelines.training import fitting
 from xlarank.pipelines.training.fitting import Candidate, TrainingJob, TrainRequest, TrainResult
 from xlarank.pipelines.training.training_sets import StoredTrainingSet, extra_collections, read_training_set

@@ -16,8 +16,7 @@ from typing import Final
 from xlarank.data.errors import ModelError, WorkspaceError, XlarankError
 from xlarank.data.files import atomic_write
 from xlarank.data.workspace import Workspace
-from xlarank.models.trained import CARD, load_model
-from xlarank.pipelines.support.workspaces import trained_collections
+from xlarank.models.trained import CARD, load_model, trained_collections
 from xlarank.pipelines.training.budget import first_scores
 
 ROOT: Final = Path(__file__).resolve().parents[1]

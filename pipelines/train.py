@@ -8,9 +8,9 @@ from typing import Final
 
 from xlarank.data.errors import CollectionError, ModelError
 from xlarank.data.workspace import Workspace
-from xlarank.features.targets import target_of
 from xlarank.models.rankers.time_trees import TimeTrees
-from xlarank.models.registry import DEFAULT, RANKERS, params_for, ranker_class
+from xlarank.models.trained import DEFAULT, RANKERS, params_for, ranker_class
+from xlarank.models.training_data import target_of
 from xlarank.models.validation.folds import FoldPlan
 from xlarank.pipelines.support.progress import Progress
 from xlarank.pipelines.support.workspaces import chosen_collections, skip_unless_named

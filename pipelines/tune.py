@@ -22,7 +22,7 @@ from optuna.trial import FrozenTrial, TrialState
 from xlarank.data.errors import CollectionError, XlarankError, require_ranges, require_seconds
 from xlarank.data.files import atomic_write
 from xlarank.data.workspace import Workspace
-from xlarank.models.registry import DEFAULT, BestParams, ranker_class, tuned_members
+from xlarank.models.trained import DEFAULT, BestParams, ranker_class, tuned_members
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.folds import FACTOR, FoldPlan, climb, rungs_of
 from xlarank.models.validation.metrics import paired_difference

@@ -14,13 +14,11 @@ from tests.graphs import save_npz
 from tests.pipelines.trees import layout_graph, tile_graph
 from xlarank.data.collection import SAMPLE
 from xlarank.data.errors import GraphFileError, ModelError, XlarankError
-from xlarank.features.assemble import assemble
 from xlarank.features.block import Tier
-from xlarank.features.recipe import FeatureSettings
-from xlarank.features.rows import KEYS
-from xlarank.features.targets import TARGETS
-from xlarank.models.rankers.wide_rows import RankNet
-from xlarank.models.training_data import FitSettings, TrainingData
+from xlarank.features.catalogue import FeatureSettings
+from xlarank.features.rows import KEYS, assemble
+from xlarank.models.rankers.boosted import RankNet
+from xlarank.models.training_data import TARGETS, FitSettings, TrainingData
 from xlarank.models.validation.metrics import graph_metrics
 
 TILES = SAMPLE / "npz" / "tile" / "cpu" / "train"

@@ -18,7 +18,7 @@ __version__ = "0.3.0"
 if _TYPE_CHECKING:
     from xlarank.api import load_rows, rank, read_graph
     from xlarank.data.hlo.reading import read_hlo as read_hlo
-    from xlarank.features.assemble import compute_features as compute_features
+    from xlarank.features.rows import compute_features as compute_features
     from xlarank.graph_ranker import GraphRanker as GraphRanker
     from xlarank.pipelines.rank import Ranking as Ranking
 
@@ -26,7 +26,7 @@ if _TYPE_CHECKING:
 _HOMES = {
     "GraphRanker": "xlarank.graph_ranker",
     "Ranking": "xlarank.pipelines.rank",
-    "compute_features": "xlarank.features.assemble",
+    "compute_features": "xlarank.features.rows",
     **dict.fromkeys(("load_rows", "rank", "read_graph"), "xlarank.api"),
     "read_hlo": "xlarank.data.hlo.reading",
 }

@@ -20,15 +20,13 @@ from xlarank.data.errors import (
     did_you_mean,
 )
 from xlarank.data.graph import Graph, Kind, graph_kind, read_graph
-from xlarank.features.assemble import assemble
 from xlarank.features.block import Tier
-from xlarank.features.recipe import FeatureSettings
-from xlarank.features.rows import GraphRows
-from xlarank.features.targets import TARGETS, TPU
+from xlarank.features.catalogue import FeatureSettings
+from xlarank.features.rows import GraphRows, assemble
 from xlarank.models.base import Ranker
 from xlarank.models.params import OneOf, Whole
-from xlarank.models.registry import ranker_class
-from xlarank.models.training_data import FitSettings, TrainingData
+from xlarank.models.trained import ranker_class
+from xlarank.models.training_data import TARGETS, TPU, FitSettings, TrainingData
 from xlarank.models.validation.metrics import graph_metrics
 
 GraphLike = Graph | str | Path
@@ -42,7 +40,7 @@ class GraphRanker:
     graphs of one ranker are of one kind.
 
     Args:
-        ranker: one of `xlarank.models.registry.RANKERS`.
+        ranker: one of `xlarank.models.trained.RANKERS`.
         n_estimators: number of boosting rounds.
         random_state: seed; the same data, parameters and seed give the same scores.
         n_jobs: number of threads; -1: all cores, None: 1.

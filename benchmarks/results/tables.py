@@ -18,7 +18,7 @@ from xlarank.data.collection import SAMPLE, Collection, DataRoot, GraphFile, dis
 from xlarank.data.errors import DataRootError, ModelError
 from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
-from xlarank.features.recipe import FeatureSettings
+from xlarank.features.catalogue import FeatureSettings
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import each_graph, stored_collections
 from xlarank.models.trained import pretrained_model

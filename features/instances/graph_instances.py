@@ -10,7 +10,7 @@ The instances of a configuration follow from the codes of its nodes, so only the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Final, NamedTuple
@@ -153,18 +153,3 @@ class Instances:
 
 #: Arrays of `Instances`, as they are stored.
 ARRAYS: Final = tuple(field.name for field in fields(Instances) if field.name != "columns")
-
-
-class LazyInstances:
-    """Instances that are read or computed on first use, then kept."""
-
-    def __init__(self, load: Callable[[], Instances]) -> None:
-        self._load = load
-
-    @cached_property
-    def value(self) -> Instances:
-        """The instances; errors of reading them are not caught."""
-        return self._load()
-
-    def take(self, configs: NDArray[np.integer[Any]]) -> LazyInstances:
-        return LazyInstances(lambda: self.value.take(configs))

@@ -27,7 +27,7 @@ from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, OPCODES
 from xlarank.features.block import Cause, Column
 from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock, Request
 from xlarank.features.layout.layout_context import CLASS_ROLES, LayoutContext
-from xlarank.features.layout.row_types import LayoutFacts
+from xlarank.features.layout.layout_facts import LayoutFacts
 from xlarank.features.program.program_context import OPCODE_CLASSES
 from xlarank.features.program.slots import CONVOLUTION_ROLES, DOT_ROLES, reshape_blocks
 from xlarank.features.program.tensors import TPU, Floats

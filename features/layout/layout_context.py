@@ -17,8 +17,13 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
-from xlarank.features.layout.row_types import LayoutFacts
-from xlarank.features.layout.slot_pairs import Pairs, RequestedLayouts, connected_pairs, sibling_pairs
+from xlarank.features.layout.layout_facts import (
+    LayoutFacts,
+    Pairs,
+    RequestedLayouts,
+    connected_pairs,
+    sibling_pairs,
+)
 from xlarank.features.layout.time_model import TimeModel
 from xlarank.features.program.program_context import COARSE_CLASSES, OPCODE_CLASSES
 from xlarank.features.program.slots import CONVOLUTION_ROLES, DOT_ROLES, RESHAPE_ROLES

@@ -1,20 +1,33 @@
-"""Memory lost to padding, and the dimensions along the hardware's lanes and sublanes by role, position and size."""
+"""Memory and time lost to padding, and the dimensions along lanes and sublanes by role, position and size."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from math import log2
 from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
-from xlarank.features.block import Cause, Column, Tier
+from xlarank.features.block import Block, Cause, Column, Scope, Tier
 from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock, Request
 from xlarank.features.layout.layout_context import CLASS_ROLES, ROLE_NAMES, LayoutContext
+from xlarank.features.layout.time_model import KINDS, PEAK_FLOPS
 from xlarank.features.program.program_context import COARSE_CLASSES
 from xlarank.features.program.tensors import Floats
+
+#: Their sum is log2 of the estimated time; two float32 columns keep more digits.
+FASTEST: Final = "work__fastest_time__log"
+OVER_FASTEST: Final = "time__over_fastest__log"
+#: Columns that increase with the estimated time.
+TIMES: Final = (
+    *(OVER_FASTEST, "time__over_default__log", "time__node_change__ratio"),
+    *(f"time__{kind}_change__ratio" for kind in KINDS),
+)
+#: Minimum time in nanoseconds, which keeps logarithms finite.
+_SHORTEST: Final = 1e-3
 
 _WASTE: Final = {
     "waste__log": "sum of the waste over {}, log2(1 + x)",
@@ -26,7 +39,7 @@ _WASTE: Final = {
 }
 
 
-#: A quantity of `xlarank.features.layout.row_types.SlotRows`, and a coarse class or None for all nodes.
+#: A quantity of `xlarank.features.layout.layout_facts.SlotRows`, and a coarse class or None for all nodes.
 _Subset = tuple[str, str | None]
 _MISFITS = {
     "largest": "largest dimension is not minor-most",
@@ -288,3 +301,52 @@ class MinorSizes(LayoutBlock):
                 fits = (rows.minor >= low) & (rows.minor < high)
                 parts += [(fits, context.configurable_nodes), (fits * rows.bytes, rows.total_bytes)]
         return aggregation.shares(parts)
+
+
+class FastestTime(Block):
+    """The least time of a program over all layouts, by `TimeModel`."""
+
+    scope = Scope.GRAPH
+    columns = {FASTEST: "least estimated nanoseconds of all configurable nodes, log2"}
+
+    def compute(self, context: LayoutContext) -> Floats:
+        return np.array([log2(max(float(context.times.fastest_ns.sum()), _SHORTEST))])
+
+
+class EstimatedTime(LayoutBlock):
+    """Time of the configurable nodes by `TimeModel`, relative to other times, and its parts; log is log2.
+
+    No parameter is learned. The time itself is `FastestTime` times ``over_fastest``.
+    """
+
+    cause = Cause.ESTIMATE
+    columns = {
+        OVER_FASTEST: "estimated time over the least that layouts allow, log2",
+        "time__over_default__log": "estimated time over that of the compiler's default, log2",
+        **{
+            f"time__{kind}_change__ratio": f"change of the time of {nodes} over the default's time of all nodes"
+            for kind, nodes in KINDS.items()
+        },
+        "time__node_change__ratio": "largest change of a node's time over the default's time of all nodes",
+        "time__idle__share": "share of the estimated time beyond the unpadded work at the peak rate",
+        "time__slower_nodes__log": "nodes slower than need be by 0.1 % of the fastest program, log2(1 + x)",
+    }
+
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
+        model, node = context.times, context.type_configurable
+        default, fastest = (max(float(ns.sum()), _SHORTEST) for ns in (model.default_ns, model.fastest_ns))
+        change = (model.type_ns - model.default_ns[node]) / default
+        slower = model.type_ns - model.fastest_ns[node] > 1e-3 * fastest
+        by_kind = [change * (model.kind[node] == kind) for kind in range(len(KINDS))]
+        summed, largest = aggregation.sum([model.type_ns, *by_kind, slower]), aggregation.maximum([change])
+        unpadded = float((1e9 * model.work / PEAK_FLOPS).sum())
+
+        def finalize(batch: Batch) -> Floats:
+            total, *changes, slower = batch[summed].T
+            padding, total = total - unpadded, np.maximum(total, _SHORTEST)
+            idle = np.maximum(padding / total, 0.0).round(12)
+            # rounded, so that the order of summation does not break ties
+            logs = (np.log2(total / reference).round(12) + 0.0 for reference in (fastest, default))
+            return np.stack([*logs, *changes, batch[largest][:, 0], idle, np.log2(1 + slower)], axis=1)
+
+        return finalize

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, OPCODE
-from xlarank.features.layout.row_types import LayoutFacts
+from xlarank.features.layout.layout_facts import LayoutFacts
 from xlarank.features.program.tensors import TPU, ConfigurableIndex, Floats, Ints, complete_layout, tile_sublanes
 
 # A core of TPU v3 (Google Cloud, *TPU v3*).

@@ -15,7 +15,7 @@ from xlarank.data.schema import MAX_RANK
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-#: Indices, named by what they index (see `xlarank.features.layout.row_types`).
+#: Indices, named by what they index (see `xlarank.features.layout.layout_facts`).
 NodeIndex = Ints
 ConfigurableIndex = Ints
 RowIndex = Ints

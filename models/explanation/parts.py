@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from xlarank.features.attribution import Walk
-from xlarank.features.instances.graph_instances import LazyInstances
-from xlarank.features.rows import GraphRows
+from xlarank.features.rows import GraphRows, LazyInstances
 from xlarank.models.arrays import Matrix
 
 _Key = TypeVar("_Key")

@@ -12,14 +12,14 @@ import numpy as np
 
 from xlarank.data.errors import ParameterError
 from xlarank.data.graph import Kind
-from xlarank.features.instances.graph_instances import LazyInstances
+from xlarank.features.rows import LazyInstances
 from xlarank.models.arrays import Floats, Matrix
 from xlarank.models.base import Ranker, mean_importance
 from xlarank.models.explanation.parts import Parts, Rows
 from xlarank.models.objectives import mean_rank
 from xlarank.models.params import Between, Number, RankerParams, nested_params, param
+from xlarank.models.rankers.boosted import LambdaRank, RankNet, XGBPairwise
 from xlarank.models.rankers.sum_pooled import SumPooled
-from xlarank.models.rankers.wide_rows import LambdaRank, RankNet, XGBPairwise
 from xlarank.models.training_data import FitSettings, TrainingData
 
 #: Possible members of an ensemble.

@@ -1,13 +1,19 @@
-"""LightGBM: binning, training and the trained trees.
+"""LightGBM: binning, training, the trained trees, and checks of their text.
 
 LightGBM makes several double-precision copies of the rows sampled for the bin edges: its default of 200,000 would
 take more memory than the bins of a million rows. This module draws a smaller sample and bins all rows in batches.
+
+LightGBM trusts its text: it follows children out of range, relies on stated sizes, and loops forever over cyclic
+children. So every count, index and number is checked before, and only trees as this project's rankers grow them are
+accepted: one value per leaf, no categories, no linear leaves. The same holds for XGBoost.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,7 +26,6 @@ from numpy.typing import NDArray
 
 from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.params import Whole
-from xlarank.models.rankers.booster_text import checked_text, first_trees, joined, without_parameters
 from xlarank.models.training_data import FitSettings, Task, TrainingData, in_batches
 
 Objective = Callable[[Floats, lgb.Dataset], tuple[Floats, Floats]]
@@ -229,3 +234,142 @@ def bin_sample(data: TrainingData, used: Indices) -> Matrix | None:
     by_graph = np.split(drawn, np.searchsorted(drawn, data.indptr[1:-1]))
     parts = zip(data.parts, data.indptr[:-1], by_graph, strict=True)
     return np.concatenate([part.matrix(rows - first, used) for part, first, rows in parts])
+
+
+#: Count, minimum and maximum of the numbers of an entry; integers if the maximum is an integer.
+Numbers = tuple[int, float, float]
+
+MAX_TREES: Final = 100_000
+MAX_LEAVES: Final = 131_072
+#: Maximum number of splits from the root to a leaf: contributions recurse as deep and take quadratic time.
+MAX_DEPTH: Final = 128
+INT_MAX: Final = 2**31 - 1
+#: Largest value of a leaf, far above any relevance; the sum of all trees stays finite.
+_LARGEST_LEAF: Final = 1e100
+
+_END: Final = "\nend of trees\n"
+#: End of the text; LightGBM omits it from a booster that was read back.
+_LAST: Final = "\nend of parameters\n"
+#: Patterns of the entries of the header, in order.
+_HEADER: Final = {
+    "version": "v[34]", "num_class": "1", "num_tree_per_iteration": "1", "label_index": "0",
+    "max_feature_idx": "[0-9]{1,9}", "objective": "lambdarank|regression",
+    "feature_names": r"[A-Za-z]+_?[0-9]+( [A-Za-z]+_?[0-9]+)*",
+    "feature_infos": r"(none|\[[-+.0-9eE]+:[-+.0-9eE]+\])( (none|\[[-+.0-9eE]+:[-+.0-9eE]+\]))*",
+    "tree_sizes": "[0-9 ]*",
+}  # fmt: skip
+_INTEGER: Final = re.compile(r"-?[0-9]{1,10}")
+_NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?")
+
+
+def checked_text(text: str, features: int) -> str:
+    """Return the header and trees of LightGBM's text; `ValueError` unless they are on ``features`` columns."""
+    trees, end, _ = text.partition(_END)
+    require(end and _LAST in text and trees.isascii(), "it is cut short, or no text of LightGBM")
+    head, *blocks = trees.split("\nTree=")
+    first, *lines = head.rstrip("\n").split("\n")
+    header = dict(line.split("=", 1) for line in lines if "=" in line)
+    expected = [name for name in _HEADER if name in header or name != "objective"]
+    same = [*header] == expected and len(lines) == len(expected)
+    require(first == "tree" and same, "its header has other entries")
+    for name, value in header.items():
+        require(re.fullmatch(_HEADER[name], value), f"{name} is {value[:60]!r}")
+    columns = {len(header["feature_names"].split(" ")), len(header["feature_infos"].split(" ")), features}
+    require(columns == {int(header["max_feature_idx"]) + 1}, f"it is not of {features} columns")
+    blocks = [f"Tree={block}\n" for block in blocks]
+    sizes = [len(block) for block in blocks]
+    require(_listed(header["tree_sizes"]) == sizes and len(blocks) <= MAX_TREES, "its trees have other sizes")
+    for number, block in enumerate(blocks):
+        _check_lightgbm_tree(block, number, features)
+    return trees + _END
+
+
+def _check_lightgbm_tree(block: str, number: int, features: int) -> None:
+    first, *lines = block.rstrip("\n").split("\n")
+    texts = dict(line.split("=", 1) for line in lines if "=" in line)
+    entries = {name: _listed(text) for name, text in texts.items()}
+    leaves = (entries.get("num_leaves") or [0])[0]
+    splits, finite = leaves - 1, sys.float_info.max
+    # optional in a tree of one leaf
+    weights, counts = (leaves if leaves > 1 or entries.get(name) else 0 for name in ("leaf_weight", "leaf_count"))
+    fields: dict[str, Numbers] = {
+        "num_leaves": (1, 1, MAX_LEAVES), "num_cat": (1, 0, 0), "split_feature": (splits, 0, features - 1),
+        "split_gain": (splits, -finite, finite), "threshold": (splits, -finite, finite),
+        "decision_type": (splits, 0, 10), "left_child": (splits, -leaves, splits - 1),
+        "right_child": (splits, -leaves, splits - 1), "leaf_value": (leaves, -_LARGEST_LEAF, _LARGEST_LEAF),
+        "leaf_weight": (weights, -finite, finite), "leaf_count": (counts, 0, INT_MAX),
+        "internal_value": (splits, -finite, finite), "internal_weight": (splits, -finite, finite),
+        "internal_count": (splits, 0, INT_MAX), "is_linear": (1, 0, 0), "shrinkage": (1, -finite, finite),
+    }  # fmt: skip
+    require(first == f"Tree={number}" and len(lines) == len(fields) and [*entries] == [*fields], "other entries")
+    require_numbers(entries, fields)
+    require(not any(kind % 2 for kind in entries["decision_type"]), "it has categories")
+    require_tree([*zip(entries["left_child"], entries["right_child"], strict=True)], leaves)
+
+
+def _listed(text: str) -> list[Any]:
+    """Return the numbers of a line as int or float."""
+    entries = text.split(" ") if text else []
+    require(all(map(_NUMBER.fullmatch, entries)), f"it lists {text[:40]!r} where numbers are due")
+    return [int(entry) if _INTEGER.fullmatch(entry) else float(entry) for entry in entries]
+
+
+def without_parameters(text: str) -> str:
+    """Return LightGBM's text without the parameters of training, which would change the files of equal trees."""
+    text = re.sub(r"\nmonotone_constraints=[-01 ]*(?=\n)", "", text, count=1)
+    return f"{text.partition(_END)[0]}{_END}\nparameters:\n{_LAST}"
+
+
+def joined(first: str, second: str) -> str:
+    """Return the trees of two boosters on the same columns as one text."""
+    head, trees = _split(second)
+    return _text(head, [*_split(first)[1], *trees])
+
+
+def first_trees(text: str, count: int | None) -> str:
+    """Return the text of the first ``count`` trees, None for all; LightGBM itself takes 0 for all."""
+    head, trees = _split(text)
+    return _text(head, trees[:count])
+
+
+def _split(text: str) -> tuple[str, list[str]]:
+    """Return the header, and each tree without its number."""
+    head, *blocks = text.partition(_END)[0].split("\nTree=")
+    return head, [block.partition("\n")[2] for block in blocks]
+
+
+def _text(head: str, trees: list[str]) -> str:
+    blocks = [f"Tree={number}\n{tree}\n" for number, tree in enumerate(trees)]
+    sizes = f"tree_sizes={' '.join(str(len(block)) for block in blocks)}"
+    lines = [sizes if line.startswith("tree_sizes=") else line for line in head.split("\n")]
+    return "\n".join([*lines, *(block.removesuffix("\n") for block in blocks)]) + _END
+
+
+def require(condition: object, problem: str) -> None:
+    if not condition:
+        raise ValueError(problem)
+
+
+def require_numbers(entries: Mapping[str, Any], fields: Mapping[str, Numbers]) -> None:
+    for name, (count, low, high) in fields.items():
+        values, types = entries[name], (int,) if type(high) is int else (int, float)
+        require(isinstance(values, list) and len(values) == count, f"{name} has not {count} entries")
+        fit = all(type(value) in types and low <= value <= high for value in values)
+        require(fit, f"{name} lists other things than {types[-1].__name__}s from {low} to {high}")
+
+
+def require_tree(children: Sequence[tuple[int, int]], leaves: int) -> None:
+    """Raise `ValueError` unless every split and leaf is reached from split 0, once, within `MAX_DEPTH` splits.
+
+    ``children`` are splits (0 or more) or leaves, leaf ``i`` as ``-1 - i``.
+    """
+    visited, pending = {0}, [(0, 1)] if children else []
+    while pending:
+        split, depth = pending.pop()
+        require(depth <= MAX_DEPTH, f"it is deeper than {MAX_DEPTH} splits")
+        for child in children[split]:
+            require(child not in visited, f"{'split' if child >= 0 else 'leaf'} {child} has two parents")
+            visited.add(child)
+            if child >= 0:
+                pending.append((child, depth + 1))
+    require(not children or len(visited) == len(children) + leaves, "its splits and leaves do not form one tree")

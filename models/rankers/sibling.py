@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from xlarank.data.files import read_text
 from xlarank.data.graph import Kind
 from xlarank.features.attribution import walk_codes, walk_steps
-from xlarank.features.instances.graph_instances import Instances, LazyInstances
-from xlarank.features.rows import even_ranks
+from xlarank.features.instances.graph_instances import Instances
+from xlarank.features.rows import LazyInstances, even_ranks
 from xlarank.models.arrays import Floats, Integers, Matrix
 from xlarank.models.base import Ranker
 from xlarank.models.explanation.parts import Parts, Place, Rows

@@ -14,8 +14,8 @@ from scipy.special import expit
 
 from xlarank.data.errors import ModelError
 from xlarank.data.graph import Kind
-from xlarank.features.instances.graph_instances import Instances, LazyInstances
-from xlarank.features.rows import even_ranks
+from xlarank.features.instances.graph_instances import Instances
+from xlarank.features.rows import LazyInstances, even_ranks
 from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.explanation.parts import Parts, Place, Rows
 from xlarank.models.objectives import faster_by_sign, graph_weights

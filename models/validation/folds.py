@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
-from xlarank.data.family import program_family
+from xlarank.data.graph import program_family
 from xlarank.features.rows import GraphRows
 from xlarank.models.arrays import Floats
 from xlarank.models.base import Ranker
@@ -148,11 +148,6 @@ class Fallback:
 def learned_kinds(graphs: Sequence[GraphRows]) -> list[str]:
     """Return the families known to be trained on, sorted: those of kernels with one possible family."""
     return sorted({graph.kinds[0] for graph in graphs if len(graph.kinds) == 1})
-
-
-def unseen_kinds(graph: GraphRows, learned: Sequence[str]) -> tuple[str, ...]:
-    """Return the kernel's possible families not known to be trained on; with any, the kernel counts as unseen."""
-    return tuple(kind for kind in graph.kinds if kind not in set(learned))
 
 
 @dataclass(frozen=True)

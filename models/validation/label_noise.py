@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.schema import MAX_RANK
-from xlarank.features.layout.row_types import LayoutFacts
+from xlarank.features.layout.layout_facts import LayoutFacts
 from xlarank.features.layout.time_model import TimeModel
 from xlarank.features.program.tensors import complete_layout, layout_key
 from xlarank.models.arrays import Floats, Integers

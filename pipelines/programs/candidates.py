@@ -21,7 +21,7 @@ from xlarank.data.errors import XlarankError
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.schema import LAYOUT_COLUMNS
 from xlarank.features.layout.change import groups_of, tied_nodes
-from xlarank.features.layout.row_types import LayoutFacts
+from xlarank.features.layout.layout_facts import LayoutFacts
 
 Codes = NDArray[np.int32]
 

@@ -11,11 +11,9 @@ from xlarank.data.errors import ModelError, WorkspaceError
 from xlarank.data.graph import Graph, Kind, TileGraph, graph_kind
 from xlarank.data.schema import MAX_RANK, TILE_COLUMNS
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace
-from xlarank.features.assemble import assemble
-from xlarank.features.rows import GraphRows
-from xlarank.features.targets import TPU, target_of
-from xlarank.models.trained import TrainedModel, model_of, pretrained_model
-from xlarank.pipelines.support.workspaces import trained_collections
+from xlarank.features.rows import GraphRows, assemble
+from xlarank.models.trained import TrainedModel, model_of, pretrained_model, trained_collections
+from xlarank.models.training_data import TPU, target_of
 
 #: Name of the shipped ranker, in place of a collection.
 SHIPPED: Final = "shipped"

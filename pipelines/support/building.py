@@ -23,9 +23,7 @@ from xlarank.data.files import atomic_write
 from xlarank.data.graph import GraphCounts, graph_size, read_graph
 from xlarank.data.workspace import Workspace
 from xlarank.features import store
-from xlarank.features.assemble import assemble
-from xlarank.features.recipe import Recipe, Source
-from xlarank.features.rows import GraphRows, sample_rows
+from xlarank.features.rows import GraphRows, Recipe, Source, assemble, sample_rows
 from xlarank.features.store import StoredGraph
 from xlarank.pipelines.support.processes import (
     SAME_CODE,

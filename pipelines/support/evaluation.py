@@ -10,14 +10,13 @@ import numpy as np
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import counted
-from xlarank.data.family import program_family
-from xlarank.data.graph import Kind
+from xlarank.data.graph import Kind, program_family
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest, each_graph
-from xlarank.features.targets import target_of
 from xlarank.models.arrays import Floats, Indices, Integers
 from xlarank.models.trained import Scores, TrainedModel
+from xlarank.models.training_data import target_of
 from xlarank.models.validation import metrics as validation_metrics
 from xlarank.models.validation.label_noise import tau_ceiling
 from xlarank.models.validation.metrics import METRICS, SPEEDUPS, graph_metrics, summarise

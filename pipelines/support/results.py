@@ -13,8 +13,8 @@ import polars as pl
 import xlarank
 from xlarank.data.collection import Collection
 from xlarank.data.errors import WorkspaceError
-from xlarank.data.family import program_family
 from xlarank.data.files import atomic_write, read_bytes, write_parquet
+from xlarank.data.graph import program_family
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
 from xlarank.models.arrays import Floats

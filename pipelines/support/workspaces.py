@@ -27,7 +27,6 @@ from xlarank.data.errors import CollectionError, FeatureStoreError, ModelError, 
 from xlarank.data.files import regular_no_link
 from xlarank.data.workspace import Workspace
 from xlarank.features.store import read_manifest, stored_collections
-from xlarank.models.trained import CARD
 from xlarank.pipelines.support.progress import Progress, steps_of
 
 LOCK: Final = ".lock"
@@ -49,12 +48,6 @@ def skip_unless_named(collection: Collection, named: Sequence[str], left_out: di
         if str(collection) in named:
             raise
         left_out[str(collection)] = str(error)
-
-
-def trained_collections(workspace: Workspace) -> list[Collection]:
-    """Return the collections with a model in the workspace, sorted."""
-    root = workspace.root / "models"
-    return sorted(Collection(path.relative_to(root).parts[:-1]) for path in root.glob(f"*/**/{CARD}"))
 
 
 def require_one_root(

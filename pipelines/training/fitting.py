@@ -12,14 +12,12 @@ import numpy as np
 
 from xlarank.data.errors import MAX_SEED, ClusterError, CollectionError, ModelError, counted, require_ranges
 from xlarank.data.workspace import Workspace
-from xlarank.features.targets import target_of
 from xlarank.models.arrays import Floats
 from xlarank.models.base import Ranker, mean_importance
+from xlarank.models.rankers.boosted import LambdaRank
 from xlarank.models.rankers.tree_cluster import TreeCluster
-from xlarank.models.rankers.wide_rows import LambdaRank
-from xlarank.models.registry import DEFAULT
-from xlarank.models.trained import Continued, ModelCard, save_model
-from xlarank.models.training_data import FitSettings
+from xlarank.models.trained import DEFAULT, Continued, ModelCard, save_model
+from xlarank.models.training_data import FitSettings, target_of
 from xlarank.models.validation.folds import KIND, Fallback, Fold, FoldPlan, learned_kinds
 from xlarank.models.validation.metrics import objective_value, require_selection, summarise
 from xlarank.pipelines.support.processes import connected

@@ -13,9 +13,8 @@ from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows, sample_rows
 from xlarank.features.store import Manifest, each_graph, read_manifest
-from xlarank.features.targets import target_of
 from xlarank.models.trained import TrainedModel
-from xlarank.models.training_data import FitSettings, TrainingData
+from xlarank.models.training_data import FitSettings, TrainingData, target_of
 from xlarank.pipelines.support.workspaces import chosen_collections
 from xlarank.pipelines.training.budget import required_memory
 

@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.adopt import RESERVED as HELD_OUT
-from xlarank.data.family import program_family
+from xlarank.data.graph import program_family
 
 jax = pytest.importorskip("jax")
 programs = pytest.importorskip("benchmarks.programs")

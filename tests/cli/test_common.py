@@ -24,12 +24,11 @@ from tests.pipelines.trees import LAYOUT, TILE, graph_path, write_tree
 from xlarank.cli import console
 from xlarank.cli.app import GUIDES, commands
 from xlarank.cli.app import RANKERS as LINES
-from xlarank.cli.console import new_table, print_table
+from xlarank.cli.console import JobProgress, bars, new_table, print_table
 from xlarank.cli.dataset import INFO, info_row
 from xlarank.cli.options import moved_to_front
-from xlarank.cli.progress import JobProgress, bars
 from xlarank.cli.scoring import score_table
-from xlarank.models.registry import RANKERS
+from xlarank.models.trained import RANKERS
 from xlarank.models.validation.label_noise import LayoutLabels
 from xlarank.pipelines.info import SplitInfo
 from xlarank.pipelines.programs.sources import Collected
@@ -317,7 +316,7 @@ def test_a_wide_window_gets_a_grid_a_narrow_one_groups_or_blocks():
 def test_a_long_step_is_not_silent(monkeypatch):
     before = threading.active_count()
     printed = []
-    monkeypatch.setattr("xlarank.cli.progress._FIRST", 0.02)
+    monkeypatch.setattr("xlarank.cli.console._FIRST", 0.02)
     progress = JobProgress(printed.append)
     progress.end()  # of a job that failed before it began
     progress.begin("tuning tile:cpu", 3)

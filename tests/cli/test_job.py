@@ -17,7 +17,7 @@ from tests.data.hlo.test_reading import TEXT
 from tests.graphs import save_npz, tile_arrays
 from tests.pipelines.trees import graph_path
 from xlarank.cli.app import GUIDES, commands
-from xlarank.cli.record import Run
+from xlarank.cli.options import Run
 
 
 def test_what_each_step_prints_and_stores(job):

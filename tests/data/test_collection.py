@@ -14,8 +14,7 @@ from xlarank.data import collection as root
 from xlarank.data import collection as tree
 from xlarank.data.collection import ENVIRONMENT, SAMPLE, Collection, GraphFile, find_data_root
 from xlarank.data.errors import CollectionError, DataRootError, GraphFileError
-from xlarank.data.family import program_family
-from xlarank.data.graph import GraphCounts, graph_size
+from xlarank.data.graph import GraphCounts, graph_size, program_family
 
 
 def plant(npz: Path, names: Iterable[str]) -> Path:

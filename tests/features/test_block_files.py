@@ -19,12 +19,11 @@ from xlarank.data.errors import BlockError
 from xlarank.data.files import from_json
 from xlarank.data.graph import TileGraph
 from xlarank.features import catalogue
-from xlarank.features.assemble import assemble
 from xlarank.features.attribution import walk_between
 from xlarank.features.block import Cause
-from xlarank.features.catalogue import BLOCKS, load_blocks
+from xlarank.features.catalogue import BLOCKS, FeatureSettings, load_blocks
 from xlarank.features.meanings import cause_of, column_meanings
-from xlarank.features.recipe import FeatureSettings, Recipe
+from xlarank.features.rows import Recipe, assemble
 
 TILE = graph_of(tile_arrays())
 TEXT = '''

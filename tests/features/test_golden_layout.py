@@ -30,7 +30,7 @@ import pytest
 
 from tests.features.helpers import graph_of, layout_file, wrong_columns
 from tests.graphs import Node, layout_row
-from xlarank.features.assemble import assemble
+from xlarank.features.rows import assemble
 
 PROGRAM = (
     Node("parameter", (12, 128)),

@@ -23,8 +23,8 @@ from math import log2
 
 from tests.features.helpers import graph_of, tile_file, wrong_columns
 from tests.graphs import Node, tile_row
-from xlarank.features.assemble import assemble
-from xlarank.features.tile.inner_loop import InnerLoop
+from xlarank.features.rows import assemble
+from xlarank.features.tile.bounds import InnerLoop
 from xlarank.features.tile.tile_context import TileContext
 
 ROOT = {"is_root": 1}

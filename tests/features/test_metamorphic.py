@@ -36,9 +36,8 @@ from tests.graphs import (
 from xlarank.data.errors import GraphFileError
 from xlarank.data.graph import MAX_ELEMENTS, MAX_FEATURE, read_graph
 from xlarank.data.schema import NODE_COLUMNS
-from xlarank.features.assemble import assemble
 from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.rows import GraphRows
+from xlarank.features.rows import GraphRows, assemble
 
 PER_CONFIG = ("node_config_feat", "config_feat", "config_runtime", "config_runtime_normalizers")
 TILE_FILES = ("train/matmul_bias_relu__b", "train/conv3x3_bias_relu__a", "train/maxpool__a", "valid/expsum__a")

@@ -23,11 +23,10 @@ from tests.features.oracle_program import CLASS_OF
 from tests.features.oracle_tile import TileOracle
 from tests.graphs import Arrays, examples
 from xlarank.data.schema import OPCODE
-from xlarank.features.assemble import assemble
 from xlarank.features.layout.change import tied_nodes
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.program.program_context import CLASS_OF_OPCODE, OPCODE_CLASSES
-from xlarank.features.rows import GraphRows
+from xlarank.features.rows import GraphRows, assemble
 from xlarank.features.tile.tpu_time import TpuTime
 
 EXHAUSTIVE = pytest.mark.exhaustive

@@ -10,7 +10,7 @@ from tests.features.helpers import graph_of, layout_file
 from tests.graphs import LAYOUT_PROGRAM, Node, layout_row, parameter, unconfigured
 from xlarank.features.layout.change import groups_of, tied_nodes
 from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.layout.row_types import LayoutFacts
+from xlarank.features.layout.layout_facts import LayoutFacts
 from xlarank.features.program.program_context import ProgramContext
 from xlarank.features.program.slots import (
     CONVOLUTION_ROLES,

@@ -23,18 +23,15 @@ from xlarank.data.collection import Collection
 from xlarank.data.files import from_json
 from xlarank.data.graph import Kind
 from xlarank.features import catalogue
-from xlarank.features import recipe as recipes
-from xlarank.features.assemble import assemble
 from xlarank.features.block import Block, Cause, Scope, Tier
-from xlarank.features.catalogue import INSTANCE_BLOCKS, blocks_of, source_hash
+from xlarank.features.catalogue import INSTANCE_BLOCKS, FeatureSettings, blocks_of, source_hash
 from xlarank.features.meanings import cause_of
 from xlarank.features.program.tensors import Tiling
-from xlarank.features.recipe import FeatureSettings, Recipe
-from xlarank.features.rows import even_ranks, sample_rows
-from xlarank.features.targets import CPU, GPU, TARGETS, TPU, foreign_columns, target_of
+from xlarank.features.rows import Recipe, assemble, even_ranks, sample_rows
+from xlarank.models.training_data import CPU, GPU, TARGETS, TPU, foreign_columns, target_of
 
 SETTINGS = [FeatureSettings(tier, candidates) for tier in Tier for candidates in (True, False)]
-ROOT = Path(recipes.__file__).parents[1]
+ROOT = Path(catalogue.__file__).parents[1]
 
 
 def test_the_hash_changes_with_every_setting_and_with_the_code(monkeypatch):
@@ -43,7 +40,7 @@ def test_the_hash_changes_with_every_setting_and_with_the_code(monkeypatch):
     hashes = [settings.code_hash(kind) for kind in get_args(Kind) for settings in chosen]
     assert len(set(hashes)) == len(hashes) and {len(text) for text in hashes} == {16}
     assert FeatureSettings().code_hash("tile") == FeatureSettings(Tier.FULL, True, Tiling(8, 128)).code_hash("tile")
-    monkeypatch.setattr(recipes, "source_hash", lambda: "another version")
+    monkeypatch.setattr(catalogue, "source_hash", lambda: "another version")
     assert FeatureSettings().code_hash("tile") not in hashes
 
 
@@ -61,7 +58,7 @@ def test_a_recipe_leads_back_to_its_settings():
 
 def test_only_what_can_change_a_number_changes_the_version(tmp_path):
     files = {
-        "features/assemble.py": '"""One."""\nfrom xlarank.data import npz\nimport xlarank.data.errors\nX = 1.0\n',
+        "features/rows.py": '"""One."""\nfrom xlarank.data import npz\nimport xlarank.data.errors\nX = 1.0\n',
         "features/tile/extra.py": "#: Not imported by assemble.\nY: int = 2\n",
         "features/meanings.py": "TITLE = 1\n",
         "data/npz.py": "from xlarank.data import schema\ndef read():\n    'A docstring.'\n    return (1,\n 2)\n",
@@ -81,7 +78,7 @@ def test_only_what_can_change_a_number_changes_the_version(tmp_path):
 
     now = version()
     for file, old, new in (
-        ("features/assemble.py", "One.", "Two."),
+        ("features/rows.py", "One.", "Two."),
         ("features/tile/extra.py", "Not", "Never"),
         ("data/npz.py", "A docstring", "Another"),
         ("data/npz.py", "\n 2", "  2"),
@@ -90,7 +87,7 @@ def test_only_what_can_change_a_number_changes_the_version(tmp_path):
         *((file, "\n", "\r\n") for file in files),  # a checkout on Windows
     ):
         assert version(file, old, new) == now, file
-    changes = "features/assemble.py 1.0 features/tile/extra.py 2 data/npz.py (1 data/schema.py 6".split()
+    changes = "features/rows.py 1.0 features/tile/extra.py 2 data/npz.py (1 data/schema.py 6".split()
     seen = {now, *(version(file, old, f"{old}9") for file, old in zip(changes[::2], changes[1::2], strict=True))}
     (tmp_path / "features/extra.py").write_text("EXTRA = 1\n")
     seen.add(version())
@@ -106,10 +103,10 @@ def test_the_version_is_of_all_files_that_make_numbers(monkeypatch):
     files = {path.relative_to(ROOT).as_posix() for path in read}
     features = {path.relative_to(ROOT).as_posix() for path in (ROOT / "features").rglob("*.py")}
     assert {file for file in files if file.startswith("features")} == features - set(catalogue._PRESENTATION)
-    assert {f"data/{name}.py" for name in ("config_table", "family", "npz", "graph")} < files
+    assert {f"data/{name}.py" for name in ("config_table", "npz", "graph")} < files
     # what only shows columns takes no part: a fresh process, so that nothing else has imported it
     shown = [f"xlarank.{file.removesuffix('.py').replace('/', '.')}" for file in catalogue._PRESENTATION]
-    code = f"import sys, xlarank.features.assemble; print([m for m in {shown} if m in sys.modules])"
+    code = f"import sys, xlarank.features.rows; print([m for m in {shown} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['xlarank.data.errors']", "which says what is wrong, and computes nothing"
 

@@ -16,7 +16,7 @@ from tests.conftest import TEST_DATA
 from tests.features.helpers import SAMPLE, fitting_graph, fitting_kernel, graph_of, load
 from tests.graphs import Arrays
 from xlarank.data.graph import Graph, read_graph
-from xlarank.features.assemble import assemble
+from xlarank.features.rows import assemble
 
 FOLDER = Path(__file__).parent / "snapshots"
 #: Snapshot -> place of the real file below ``npz``.

@@ -13,16 +13,14 @@ from tests.features.helpers import FITTING_GRAPHS, FITTING_KERNELS, SAMPLE, grap
 from tests.graphs import examples, layout_arrays, save_npz, tile_arrays
 from xlarank.data.collection import Collection
 from xlarank.data.errors import FeatureStoreError, WorkspaceError
-from xlarank.data.family import program_family
+from xlarank.data.graph import program_family
 from xlarank.data.workspace import Workspace
 from xlarank.features import store
-from xlarank.features.assemble import assemble
 from xlarank.features.block import Tier
-from xlarank.features.catalogue import BlockFile
+from xlarank.features.catalogue import BlockFile, FeatureSettings
 from xlarank.features.instances.graph_instances import ARRAYS
 from xlarank.features.program.tensors import Tiling
-from xlarank.features.recipe import FeatureSettings, Recipe, Source
-from xlarank.features.rows import GraphRows
+from xlarank.features.rows import GraphRows, Recipe, Source, assemble
 
 RECIPE = Recipe.of(FeatureSettings(), "layout")
 SOURCE = Source(size=2**40 + 1, mtime_ns=1_700_000_000_123_456_789)

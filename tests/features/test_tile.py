@@ -8,7 +8,7 @@ import pytest
 from tests.features.helpers import SAMPLE, graph_of, tile_file
 from tests.graphs import Node, tile_row
 from xlarank.data.graph import read_graph
-from xlarank.features.assemble import assemble
+from xlarank.features.rows import assemble
 from xlarank.features.tile.tile_context import TileContext, kernel_kinds
 from xlarank.features.tile.tpu_time import COSTS, window_loop
 

@@ -9,10 +9,10 @@ from tests.features.helpers import SAMPLE, by_name, constants, graph_of, layout_
 from tests.graphs import Node, layout_row
 from xlarank.data.graph import read_graph
 from xlarank.data.schema import OPCODE
-from xlarank.features.assemble import assemble
-from xlarank.features.layout.estimated_time import FASTEST, OVER_FASTEST
-from xlarank.features.layout.row_types import LayoutFacts
+from xlarank.features.layout.layout_facts import LayoutFacts
+from xlarank.features.layout.padding import FASTEST, OVER_FASTEST
 from xlarank.features.layout.time_model import BANDWIDTH, KINDS, PEAK_FLOPS, TimeModel, config_times
+from xlarank.features.rows import assemble
 
 ROLES = ("output_batch", "output_feature", "input_batch", "input_feature")
 ROLES += ("kernel_input_feature", "kernel_output_feature")

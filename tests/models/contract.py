@@ -14,7 +14,7 @@ from xlarank.data.errors import ModelError
 from xlarank.data.schema import MAX_RANK, TILE_SLOTS
 from xlarank.features.instances.graph_instances import Instances
 from xlarank.features.rows import GraphRows
-from xlarank.models.registry import RANKERS, ranker_class
+from xlarank.models.trained import RANKERS, ranker_class
 from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.validation.metrics import kendall_tau
 

@@ -13,14 +13,11 @@ import xgboost as xgb
 from tests.models.contract import COLUMNS, easy_data, easy_graph, fitted, graph_rows, saved
 from xlarank.data.errors import ModelError
 from xlarank.features.rows import GraphRows
-from xlarank.features.targets import CPU, TPU
 from xlarank.models.objectives import RankNetLoss, row_weights
 from xlarank.models.rankers import lightgbm
-from xlarank.models.rankers.boosted import InitScore, centred
-from xlarank.models.rankers.booster_text import first_trees, require_tree
-from xlarank.models.rankers.lightgbm import bin_rows
-from xlarank.models.rankers.wide_rows import XGBPairwise
-from xlarank.models.training_data import FitSettings, Task, TrainingData
+from xlarank.models.rankers.boosted import InitScore, XGBPairwise, centred
+from xlarank.models.rankers.lightgbm import bin_rows, first_trees, require_tree
+from xlarank.models.training_data import CPU, TPU, FitSettings, Task, TrainingData
 from xlarank.models.validation.metrics import kendall_tau
 
 
@@ -115,13 +112,13 @@ def test_splits_that_are_no_tree_are_refused():
 @pytest.mark.parametrize("model", ["lambdarank", "xgb-pairwise"])
 def test_no_tree_grows_deeper_than_can_be_read(model, monkeypatch, tmp_path):
     """Contributions of a chain of 10,000 leaves take a minute and have no correct digit; longer ones crash."""
-    for module in ("booster_text", "boosted", "wide_rows"):
+    for module in ("lightgbm", "boosted"):
         monkeypatch.setattr(f"xlarank.models.rankers.{module}.MAX_DEPTH", 3)
     leaves = {"lambdarank": "num_leaves", "xgb-pairwise": "max_leaves"}[model]
     ranker = fitted(model, easy_data(), **{leaves: 30})
     saved(ranker, tmp_path / "model")
     type(ranker).load(tmp_path / "model")
-    monkeypatch.setattr("xlarank.models.rankers.booster_text.MAX_DEPTH", 2)
+    monkeypatch.setattr("xlarank.models.rankers.lightgbm.MAX_DEPTH", 2)
     with pytest.raises(ModelError, match="deeper than 2 splits"):
         type(ranker).load(tmp_path / "model")
 

@@ -10,14 +10,14 @@ from tests.models.test_instances import pooled_data, pooled_graph
 from tests.pipelines.trees import layout_graph
 from xlarank.data.errors import ModelError
 from xlarank.data.graph import read_graph
-from xlarank.features.assemble import assemble
 from xlarank.features.attribution import walk_between
 from xlarank.features.block import Tier
-from xlarank.features.recipe import FeatureSettings
+from xlarank.features.catalogue import FeatureSettings
+from xlarank.features.rows import assemble
 from xlarank.models.explanation.calibration import CERTAIN, Calibration, ScoredGraph, Trust, disagreement
 from xlarank.models.explanation.parts import Parts, Place, Rows
 from xlarank.models.rankers.lightgbm import LightGBMBooster
-from xlarank.models.registry import RANKERS
+from xlarank.models.trained import RANKERS
 from xlarank.models.training_data import TrainingData
 
 #: XGBoost's contributions are float32; all other sums differ by the last bits of a float64.

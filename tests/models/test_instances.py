@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.models.contract import KINDS, fitted, graph_rows, instance_table, saved
 from xlarank.data.errors import ModelError
-from xlarank.features.instances.graph_instances import LazyInstances
+from xlarank.features.rows import LazyInstances
 from xlarank.models.objectives import HESSIAN_FLOOR, RankNetLoss, faster_by_sign, mean_rank, merge_ties, row_weights
 from xlarank.models.rankers import sibling
 from xlarank.models.rankers.ensemble import Ensemble

@@ -16,16 +16,13 @@ from tests.models import contract
 from tests.models.contract import COLUMNS, easy_data, easy_graph, fitted, graph_rows, saved
 from xlarank.data.errors import ModelError
 from xlarank.features.block import Scope
-from xlarank.features.catalogue import blocks_of
-from xlarank.features.recipe import FeatureSettings
-from xlarank.features.targets import CPU, TPU
+from xlarank.features.catalogue import FeatureSettings, blocks_of
 from xlarank.models.params import Number, Whole
-from xlarank.models.rankers.boosted import chosen_columns
+from xlarank.models.rankers.boosted import LambdaRank, chosen_columns
 from xlarank.models.rankers.ensemble import MEMBERS, Ensemble, EnsembleParams, blend
 from xlarank.models.rankers.sibling import SiblingParams
-from xlarank.models.rankers.wide_rows import LambdaRank
-from xlarank.models.registry import RANKERS, BestParams, load_best, params_for
-from xlarank.models.training_data import FitSettings, TrainingData
+from xlarank.models.trained import RANKERS, BestParams, load_best, params_for
+from xlarank.models.training_data import CPU, TPU, FitSettings, TrainingData
 from xlarank.models.validation.metrics import kendall_tau
 
 COMBINED = {"ensemble", "sibling"}
@@ -50,7 +47,7 @@ import os, signal, sys
 import numpy as np
 from tests.models.contract import COLUMNS, easy_data
 from xlarank.models.training_data import FitSettings
-from xlarank.models.registry import ranker_class
+from xlarank.models.trained import ranker_class
 
 assert "xgboost" not in sys.modules, "the other rankers do not pay for the import"
 data, settings = easy_data(), FitSettings(3, threads=2)

@@ -13,15 +13,15 @@ from benchmarks.adopt import MEASURED
 from tests.models.contract import COLUMNS, easy_data, fitted, graph_rows, kernel
 from xlarank.data.collection import SAMPLE, Collection
 from xlarank.data.errors import ModelError, WorkspaceError
-from xlarank.data.family import program_family
-from xlarank.data.graph import read_graph
+from xlarank.data.graph import program_family, read_graph
 from xlarank.data.workspace import Workspace
-from xlarank.features.recipe import FeatureSettings, Recipe
+from xlarank.features.catalogue import FeatureSettings
+from xlarank.features.rows import Recipe
 from xlarank.features.store import Manifest
 from xlarank.models import trained
 from xlarank.models.trained import CARD, SHIPPED, ModelCard, load_model, pretrained_model, save_model
 from xlarank.models.training_data import TrainingData
-from xlarank.models.validation.folds import Fallback, learned_kinds, unseen_kinds
+from xlarank.models.validation.folds import Fallback, learned_kinds
 from xlarank.pipelines.rank import rank
 from xlarank.pipelines.ranking.model_choice import model_for_collection
 
@@ -241,7 +241,7 @@ def test_a_kind_is_learned_where_a_kernel_can_be_of_no_other():
     graphs = [*(kernel("a__a", [1], [1], kinds=of) for of in kinds), graph_rows("d__a", [1])]
     learned = learned_kinds(graphs)
     assert learned == ["copy", "dot"]
-    assert [unseen_kinds(graph, learned) for graph in graphs] == [("dot left-transposed",), (), (), ()]
+    assert [graph.unseen_kinds(learned) for graph in graphs] == [("dot left-transposed",), (), (), ()]
 
 
 def test_they_are_small_text_and_know_no_measurements():

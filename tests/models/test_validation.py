@@ -14,8 +14,8 @@ from xlarank.data.errors import ModelError
 from xlarank.features.rows import GraphRows
 from xlarank.models.base import Ranker
 from xlarank.models.objectives import mean_rank
-from xlarank.models.rankers.wide_rows import LambdaRank, LambdaRankParams, RankNet
-from xlarank.models.registry import RANKERS, ranker_class
+from xlarank.models.rankers.boosted import LambdaRank, LambdaRankParams, RankNet
+from xlarank.models.trained import RANKERS, ranker_class
 from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.validation import folds
 from xlarank.models.validation.folds import (

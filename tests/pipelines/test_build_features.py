@@ -21,7 +21,8 @@ from xlarank.data.errors import CollectionError, DataRootError, WorkspaceError, 
 from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
-from xlarank.features.recipe import FeatureSettings, Recipe, Source
+from xlarank.features.catalogue import FeatureSettings
+from xlarank.features.rows import Recipe, Source
 from xlarank.features.store import StoredGraph, read_manifest
 from xlarank.pipelines.build_features import BuildRequest, build_features
 from xlarank.pipelines.support import building

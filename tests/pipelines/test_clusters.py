@@ -20,10 +20,10 @@ from tests.pipelines.trees import FAST, FILES, LAYOUT, TILE, Listener, build, co
 from xlarank.data.collection import discover
 from xlarank.data.errors import ClusterError, ModelError
 from xlarank.data.workspace import Workspace
-from xlarank.features.recipe import Recipe, Source
+from xlarank.features.rows import Recipe, Source
+from xlarank.models.rankers.boosted import LambdaRank
 from xlarank.models.rankers.lightgbm import LightGBMBooster
 from xlarank.models.rankers.tree_cluster import TreeCluster
-from xlarank.models.rankers.wide_rows import LambdaRank
 from xlarank.models.training_data import FitSettings
 from xlarank.pipelines.support import building as module
 from xlarank.pipelines.support import processes
@@ -66,7 +66,7 @@ def test_a_cluster_stores_what_this_machine_would(client, tree, tmp_path, monkey
     again = build(tree, tmp_path / "there", **asked)
     assert (sum(part.built for part in again.splits), sum(part.kept for part in again.splits)) == (0, FILES - 1)
 
-    monkeypatch.setattr("xlarank.features.recipe.source_hash", lambda: "other code")
+    monkeypatch.setattr("xlarank.features.catalogue.source_hash", lambda: "other code")
     with pytest.raises(ClusterError, match=r"worker on .* has the feature code .*install the same xlarank"):
         build(tree, tmp_path / "work", **asked)
 

@@ -9,7 +9,7 @@ from tests.pipelines.trees import LAYOUT, TILE, TREE, build, graph_path, stored,
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError
 from xlarank.data.workspace import Workspace
-from xlarank.features.recipe import FeatureSettings
+from xlarank.features.catalogue import FeatureSettings
 from xlarank.models.trained import fingerprint, load_model, pretrained_model
 from xlarank.models.validation.metrics import kendall_tau
 from xlarank.pipelines.calibrate import calibrate

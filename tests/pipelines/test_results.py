@@ -17,7 +17,7 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, FeatureStoreError, ScoreFileError, WorkspaceError, XlarankError
 from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
-from xlarank.features.recipe import FeatureSettings
+from xlarank.features.catalogue import FeatureSettings
 from xlarank.models.trained import CARD
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.folds import FoldPlan

@@ -13,10 +13,10 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError, XlarankError
 from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
+from xlarank.features.catalogue import FeatureSettings
 from xlarank.features.layout.change import InnerChange
 from xlarank.features.layout.padding import Padding
-from xlarank.features.recipe import FeatureSettings
-from xlarank.models.rankers.wide_rows import LambdaRank, RankNet
+from xlarank.models.rankers.boosted import LambdaRank, RankNet
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.folds import Fold, FoldPlan, validate_fold
 from xlarank.models.validation.metrics import METRICS, graph_metrics, kendall_tau, summarise

@@ -16,8 +16,8 @@ from xlarank.data.errors import CollectionError, ModelError, SubmissionError
 from xlarank.data.submission import check_submission, complete_submission, read_submission, write_submission
 from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
-from xlarank.features.recipe import FeatureSettings
-from xlarank.models.rankers.wide_rows import LambdaRank
+from xlarank.features.catalogue import FeatureSettings
+from xlarank.models.rankers.boosted import LambdaRank
 from xlarank.models.trained import CARD
 from xlarank.pipelines import submit as module
 from xlarank.pipelines.rank import rank

@@ -13,9 +13,9 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError, WorkspaceError, XlarankError
 from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
-from xlarank.features.recipe import FeatureSettings
-from xlarank.models.rankers.wide_rows import LambdaRankParams
-from xlarank.models.registry import DEFAULT, RANKERS, BestParams
+from xlarank.features.catalogue import FeatureSettings
+from xlarank.models.rankers.boosted import LambdaRankParams
+from xlarank.models.trained import DEFAULT, RANKERS, BestParams
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.folds import Curves
 from xlarank.models.validation.metrics import METRICS, summarise

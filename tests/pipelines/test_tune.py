@@ -22,8 +22,8 @@ from tests.pipelines.trees import LAYOUT, TILE, Listener, build, graph_path, til
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError, WorkspaceError, XlarankError
 from xlarank.data.workspace import Workspace
-from xlarank.models.rankers.wide_rows import LambdaRank, LambdaRankParams
-from xlarank.models.registry import DEFAULT, load_best, params_for
+from xlarank.models.rankers.boosted import LambdaRank, LambdaRankParams
+from xlarank.models.trained import DEFAULT, load_best, params_for
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.folds import Curves, FoldPlan, climb, rungs_of
 from xlarank.pipelines.training import studies

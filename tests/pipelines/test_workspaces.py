@@ -15,17 +15,16 @@ import pytest
 
 from tests.pipelines import trees
 from tests.pipelines.trees import LAYOUT, TILE, TREE, Listener, build, graph_path, stored
-from xlarank.cli import record
+from xlarank.cli import options
 from xlarank.data.collection import Collection
 from xlarank.data.errors import FeatureStoreError, ModelError, WorkspaceError, XlarankError
 from xlarank.data.submission import read_submission
 from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
-from xlarank.features.recipe import FeatureSettings
+from xlarank.features.catalogue import FeatureSettings
 from xlarank.features.store import each_graph, read_instances, read_manifest, read_rows, stored_roots
-from xlarank.models.rankers.wide_rows import LambdaRank
-from xlarank.models.registry import load_best
-from xlarank.models.trained import CARD, load_model, model_of
+from xlarank.models.rankers.boosted import LambdaRank
+from xlarank.models.trained import CARD, load_best, load_model, model_of
 from xlarank.pipelines import build_features
 from xlarank.pipelines.calibrate import calibrate
 from xlarank.pipelines.cross_validate import cross_validate
@@ -154,7 +153,7 @@ def test_a_model_in_the_folder_of_another_collection_is_refused(trained, tmp_pat
 
 def test_rows_of_other_feature_code_are_refused_and_built_again(tree, trained, tmp_path, monkeypatch):
     """They fit the model of their time, which `rank` rejects; training on them again would change nothing."""
-    monkeypatch.setattr("xlarank.features.recipe.source_hash", lambda: "edited block")
+    monkeypatch.setattr("xlarank.features.catalogue.source_hash", lambda: "edited block")
     work, request = Workspace(trained), TrainRequest(collections=[TILE], seeds=1, rounds=2, threads=1)
     commands = [
         lambda: train(work, request),
@@ -243,9 +242,9 @@ def test_only_regular_files_are_read_and_building_mends_a_manifest(tree, trained
         read_manifest(workspace, LAYOUTS, "test")
     build(tree, trained, collections=[LAYOUT], splits=["test"])
     assert set(stored(trained, split="test")) == set(TREE[LAYOUT]["test"])
-    runs, precious = trained / "reports" / record.RUNS, trained / "precious"
+    runs, precious = trained / "reports" / options.RUNS, trained / "precious"
     runs.parent.mkdir(exist_ok=True)
     precious.write_text("kept")
     runs.symlink_to(precious)
-    record.Run(workspace=trained).end(0)
+    options.Run(workspace=trained).end(0)
     assert precious.read_text() == "kept"

@@ -15,7 +15,7 @@ from tests.graphs import LAYOUT_PROGRAM, TILE_PROGRAM, Arrays, layout_row, progr
 from xlarank.data.collection import Collection, DataRoot
 from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
-from xlarank.features.recipe import FeatureSettings
+from xlarank.features.catalogue import FeatureSettings
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import each_graph
 from xlarank.models.trained import TrainedModel, load_model

@@ -18,7 +18,7 @@ from typer import Option
 from typer.main import get_command
 
 import xlarank
-from xlarank.cli import console, dataset, explaining, learning, programs, ranking, record, run_all, scoring
+from xlarank.cli import console, dataset, explaining, learning, options, programs, ranking, run_all, scoring
 from xlarank.cli.options import load_config, moved_to_front
 from xlarank.data.errors import MAX_ROUNDS, XlarankError
 
@@ -116,10 +116,10 @@ for group in (dataset, learning, scoring, ranking, explaining, programs, run_all
     app.add_typer(group.app)
 
 
-def _say_next(result: object, **options: object) -> None:
+def _say_next(result: object, **values: object) -> None:
     """Print the next command after one that succeeded."""
     with suppress(KeyError):  # no file was recorded
-        if then := GUIDES[record.run.command].then.format_map(record.run.words):
+        if then := GUIDES[options.current_run.command].then.format_map(options.current_run.words):
             console.say(f"next: python run.py {then}", "dim")
 
 
@@ -149,11 +149,11 @@ def common(
     if quiet and verbose:
         raise typer.BadParameter("--quiet and --verbose exclude each other")
     console.configure(quiet=quiet, verbose=verbose, log_file=log_file)
-    record.run.command = name = context.invoked_subcommand or ""
+    options.current_run.command = name = context.invoked_subcommand or ""
     if config_file is not None and name:
         values = load_config(config_file, context.command.commands, name)  # type: ignore[attr-defined]
         context.default_map = {name: values}
-        record.run.config = {"file": str(config_file), "values": values}
+        options.current_run.config = {"file": str(config_file), "values": values}
 
 
 def commands() -> Any:
@@ -190,7 +190,7 @@ def number_span(part: Any) -> str | None:
 
 def main() -> None:
     """Run a command; errors that a user can act on are printed as one line, without a traceback."""
-    record.run = record.Run()
+    options.current_run = options.Run()
     code: object = 1
     for number in (signal.SIGINT, signal.SIGTERM):  # Typer would exit with 1, without a message
         signal.signal(number, _interrupt)
@@ -211,7 +211,7 @@ def main() -> None:
         console.error_line(str(user_error))
         sys.exit(1)
     finally:
-        record.run.end(code)
+        options.current_run.end(code)
         console.close_log()
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from typer import Argument, Option, Typer
 
-from xlarank.cli import record
+from xlarank.cli import options
 from xlarank.cli.console import list_lines, list_reasons, progress_bars, say, show_rows, write_json
 from xlarank.cli.options import WORK, Blocks, Collections, Json, ModelOf, Threads, Work, out_file, workspace_at
 from xlarank.data.errors import counted
@@ -68,7 +68,7 @@ def explain(
     show_rows((">contribution", "pair now", "pair then"), pairs)
     meanings, columns = column_meanings(), list(result.columns.items())[:top]
     if columns and not blocks:
-        record.run.keep(columns[0][0])
+        options.current_run.keep(columns[0][0])
     named_columns = ((f"{value:+.4f}", name, meanings.get(name, "")) for name, value in columns)
     show_rows((">contribution", "column", "~meaning"), named_columns)
     for number, segment in enumerate(result.segments, 1):

@@ -65,7 +65,7 @@ def tune(
     json_file: options.Json = None,
 ) -> None:
     """Tune parameters with Optuna, cross-validated by family (tiles: kernel family). Rerun to resume."""
-    from xlarank.models.rankers.wide_rows import LambdaRank
+    from xlarank.models.rankers.boosted import LambdaRank
     from xlarank.models.training_data import FitSettings
     from xlarank.pipelines.training.budget import TRIAL_FITS
     from xlarank.pipelines.training.studies import StudyOptions
@@ -133,7 +133,7 @@ def train(
     json_file: options.Json = None,
 ) -> Any:
     """Train the final models, with tuned parameters if there are any."""
-    from xlarank.models.rankers.wide_rows import LambdaRank
+    from xlarank.models.rankers.boosted import LambdaRank
     from xlarank.models.training_data import FitSettings
     from xlarank.models.validation.folds import MOST_FOLDS
     from xlarank.pipelines.fine_tune import fine_tune as run_fine_tune

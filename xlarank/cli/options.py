@@ -1,12 +1,18 @@
-"""Options shared by several commands, their values in a file, and the data root and workspace that they name."""
+"""Options shared by several commands, the data root and workspace that they name, and the record of a run."""
 
 from __future__ import annotations
 
 import fnmatch
+import json
 import math
+import os
 import shlex
+import sys
+import time
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
@@ -14,16 +20,89 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from typer import BadParameter, CallbackParam, Option
 
-from xlarank.cli import console, record
+import xlarank
+from xlarank.cli import console
 from xlarank.cli.console import finish, list_lines, list_reasons, progress_bars, say, show_rows, write_json
 from xlarank.data.errors import MAX_HOURS, MAX_ROUNDS, MAX_SEED, MAX_SEEDS, MAX_THREADS, MAX_TRIALS, XlarankError
-from xlarank.data.files import output_target, read_text
+from xlarank.data.files import output_target, read_text, regular_no_link
+from xlarank.data.passwords import without_password
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace
 
-if TYPE_CHECKING:  # slow; imported inside functions, so that --help stays fast
+if TYPE_CHECKING:
     from xlarank.data.collection import DataRoot
     from xlarank.pipelines.build_features import BuildRequest
     from xlarank.pipelines.support.score_files import ScoreFiles
+
+
+#: File in the workspace's ``reports/``, one JSON object per line.
+RUNS: Final = "runs.jsonl"
+
+
+@dataclass
+class Run:
+    """A running command.
+
+    Attributes:
+        workspace: workspace that the command writes to.
+        words: parts of the line about the next command (`xlarank.cli.app.Guide.then`).
+    """
+
+    command: str = ""
+    config: dict[str, Any] | None = None
+    workspace: Path | None = None
+    words: dict[str, str] = field(
+        default_factory=lambda: dict.fromkeys(("work", "data", "collection", "blocks"), "")
+    )
+    arguments: list[str] = field(default_factory=lambda: sys.argv[1:])
+    began: float = field(default_factory=time.time)
+
+    def keep(self, *words: object) -> None:
+        """Record a file, a name or an option for the next command."""
+        self.words["file"] = shlex.join(map(str, words))
+
+    def end(self, code: object) -> None:
+        """Append the record to the workspace, if there is one; write errors are ignored."""
+        if self.workspace is None or not os.path.isdir(self.workspace):
+            return
+        entry = {
+            "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.began)),
+            "seconds": round(time.time() - self.began, 1),
+            "version": xlarank.__version__,
+            "arguments": without_passwords(self.arguments),
+            "config": without_passwords(self.config),
+            "exit": code,
+        }
+        with suppress(ImportError):  # not on Windows
+            import resource
+
+            processes = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+            peak = max(resource.getrusage(process).ru_maxrss for process in processes)  # the largest single one
+            entry["peak_mb"] = round(peak / (1 << 20 if sys.platform == "darwin" else 1 << 10))
+        reports = self.workspace / "reports"
+        with suppress(OSError):
+            reports.mkdir(exist_ok=True)
+            with open(reports / RUNS, "a", encoding="utf-8", opener=regular_no_link) as stream:
+                stream.write(json.dumps(entry, default=str) + "\n")
+
+
+def without_passwords(value: Any, option: str = "") -> Any:
+    """Hide passwords in command-line words or a configuration.
+
+    >>> without_passwords(["tune", "--storage=mysql://me:secret@host/db", "--storage", "password=x"])
+    ['tune', '--storage=mysql://me:***@host/db', '--storage', '***']
+    """
+    if isinstance(value, dict):
+        return {name: without_passwords(entry, f"--{name}") for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_passwords(entry, str(word)) for word, entry in zip([option, *value], value, strict=False)]
+    if isinstance(value, str) and value.startswith("--storage="):
+        return "--storage=" + without_password(value.removeprefix("--storage="))
+    hidden = isinstance(value, str) and (option == "--storage" or "://" in value)
+    return without_password(value) if hidden else value
+
+
+#: Running command.
+current_run = Run()
 
 
 def _json(part: CallbackParam, path: Path | None) -> Path | None:
@@ -48,7 +127,7 @@ def recorded(word: str, option: str) -> Callable[[Any], Any]:
 
     def record_values(value: Any) -> Any:
         values = value if isinstance(value, list | tuple) else [value] if value not in (None, WORK) else []
-        record.run.words[word] = "".join(f" {option} {shlex.quote(str(entry))}" for entry in values)
+        current_run.words[word] = "".join(f" {option} {shlex.quote(str(entry))}" for entry in values)
         return value
 
     return record_values
@@ -200,7 +279,7 @@ def warn_of_skipped_files(root: DataRoot) -> dict[str, str]:
 
 
 def workspace_at(path: Path) -> Workspace:
-    record.run.workspace = path
+    current_run.workspace = path
     return Workspace(path)
 
 
@@ -216,8 +295,8 @@ def built_workspace(
     from xlarank.data.collection import SAMPLE
     from xlarank.data.errors import CollectionError, ModelError
     from xlarank.features.store import stored_collections, stored_roots
+    from xlarank.models.trained import trained_collections
     from xlarank.pipelines.build_features import BuildRequest
-    from xlarank.pipelines.support.workspaces import trained_collections
 
     work = workspace_at(workspace)
     stored, available = stored_roots(work), list(map(str, stored_collections(work)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from typer import Argument, Option, Typer
 
-from xlarank.cli import record
+from xlarank.cli import options
 from xlarank.cli.console import finish, list_lines, progress_bars, say, show_rows, write_json
 from xlarank.cli.options import WORK, Blocks, Json, ModelOf, Out, Seed, Split, Work, workspace_at
 from xlarank.data.errors import counted
@@ -65,7 +65,7 @@ def import_hlo(
     for graph in report.graphs:
         list_lines(f"note ({graph.graph})", list(graph.notes))
         if graph.configurable:
-            record.run.keep(graph.path)
+            options.current_run.keep(graph.path)
     list_lines("left out", report.left_out)
     if report.graphs:
         say(f"wrote {counted(len(report.graphs), 'graph')} below {out}")
@@ -109,7 +109,7 @@ def propose(
         say(f"only {proposal.configs:,} distinct configurations were found")
     number = counted(proposal.configs, "configuration")
     say(f"wrote {proposal.out}: {number} ({proposal.search}), {proposal.seconds:.1f} s")
-    record.run.keep(out)
+    options.current_run.keep(out)
     write_json(json_file, proposal)
 
 
@@ -147,7 +147,7 @@ def collect(
         )  # fmt: skip
         with progress_bars() as progress:
             labels = run(program, out, settings, split=split, name=name, jobs=jobs, progress=progress)
-    record.run.keep(out)
+    options.current_run.keep(out)
     counts = ", ".join(f"{count} {status}" for status, count in labels.statuses.items())
     status = "wrote" if labels.fresh else "there already:"
     say(f"{status} {labels.path} ({'kernels: ' if tiles else ''}{counts}); labels are {labels.manifest['source']}")
@@ -200,7 +200,7 @@ def advise(
     if budget > 1:
         _show_advice(advice)
     else:
-        record.run.keep(program, "--target", target)
+        options.current_run.keep(program, "--target", target)
     list_lines("wrote", advice.files)
     write_json(json_file, advice)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Exit, Option, Typer
 
-from xlarank.cli import console, options, record
+from xlarank.cli import console, options
 from xlarank.cli.console import error_line, finish, list_lines, list_reasons, say, show_rows, write_json
 from xlarank.data.errors import counted, reasons
 
@@ -50,7 +50,7 @@ def rank(
         ranking = run(work, graph, collection=collection)
         rankings = {ranking.graph: ranking}
         _show_ranking(ranking, top)
-        record.run.keep(graph)
+        options.current_run.keep(graph)
         result = ranking.as_json(top)
     if csv is not None:
         write_rankings(csv, rankings)
@@ -155,7 +155,7 @@ def submit(
         )  # fmt: skip
     ranked = ((name, str(count), report.models[name]) for name, count in report.rows.items())
     show_rows(("collection", ">test graphs", "ranked by" if scores else "ranked by the model of"), ranked)
-    record.run.keep(out)
+    options.current_run.keep(out)
     rows = counted(len(report.origin), "row")
     say(f"wrote {report.out}: {rows}, checked")
     causes = reasons({name: reason for name, reason in report.left_out.items() if report.covers(name)})

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 from typer import Option, Typer
 
-from xlarank.cli import console, options, record
+from xlarank.cli import console, options
 from xlarank.cli.console import finish, headline, list_lines, plain_values, say, show_rows, write_json
 from xlarank.cli.explaining import report
 from xlarank.cli.learning import spread, train, tune
@@ -68,7 +68,7 @@ def run_all(
     for outcome in summary.outcomes:
         list_lines(f"note ({outcome.collection})", outcome.notes)
     say(f"wrote {summary.out}: {counted(summary.rows, 'row')}, checked; {summary.seconds / 60:.1f} min")
-    record.run.keep(out)
+    options.current_run.keep(out)
     write_json(json_file, {**plain_values(summary), "settings": plain_values(settings)})
     finish(summary.broken)
 
