@@ -25,7 +25,7 @@ from xlarank.data.errors import GraphFileError
 
 #: Maximum expansion of a byte by deflate (zlib's technical notes).
 _MAX_DEFLATE_RATIO = 1032
-#: Blocks of about this size keep a pass over one block inside the processor's cache.
+#: Approximate size of a block, which fits the processor's cache.
 _BLOCK_BYTES = 1 << 20
 _HEADER_READERS = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
 _COPY_AGAIN = "copy or download the file again"

@@ -75,7 +75,7 @@ def collect(
             raise CompilerError(f"nothing in {program} can be given a layout", expected=expected)
         count = min(settings.configs, candidates.space)
         with Journal(path.with_name(f".{loaded.name}.journal"), identity) as journal:
-            compiler.know(journal.estimates)
+            compiler.add_estimates(journal.estimates)
             stopwatch = None if target.estimated or settings.search == "random" else Stopwatch(compiler, journal)
             with steps_of(progress, f"compiling {loaded.name} for {target.name}", count) as step:
 

@@ -233,7 +233,7 @@ class LayoutSearch:
         Raises `CompilerError` if the compiler's default does not compile or has no estimate.
         """
         self._budget, self._end = budget, time.monotonic() + 60 * minutes
-        self.compiler.know({key: self.journal.estimates[key] for key in self.texts}, self.texts.values())
+        self.compiler.add_estimates({key: self.journal.estimates[key] for key in self.texts}, self.texts.values())
         title = f"compiling {self.space.program.name} for {self.compiler.target.name}"
         with steps_of(self.progress, title, budget):
             self._compile(self.space.entry(False, False), screen=False)

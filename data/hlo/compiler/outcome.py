@@ -40,7 +40,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Estimate:
-    """Cycles of all operations that have some; bodies of loops without a known trip count are counted once."""
+    """Sum of the estimated cycles of operations; bodies of loops without a known trip count are counted once."""
 
     cycles: int = 0
     unknown_loops: int = 0

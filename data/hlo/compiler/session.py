@@ -40,7 +40,7 @@ _MEMORY: Final = Path("/dev/shm")
 
 @dataclass(eq=False)
 class _Job:
-    """Work in a child process; jobs with the same optimised program wait for it."""
+    """Work in a child process, and jobs that wait for its answer: their optimised programs are the same."""
 
     folder: Path
     limit: float
@@ -116,8 +116,8 @@ class Compiler(AbstractContextManager["Compiler", None]):
         self._stderr.close()
         shutil.rmtree(self._scratch, ignore_errors=True)  # in case the process was killed
 
-    def know(self, estimates: Mapping[str, Estimate], texts: Iterable[str] = ()) -> None:
-        """Register estimates by fingerprint, whose code is not generated again, and programs for screening."""
+    def add_estimates(self, estimates: Mapping[str, Estimate], texts: Iterable[str] = ()) -> None:
+        """Register estimates by fingerprint, so that code is not generated again, and compiled texts for screening."""
         self._estimates |= estimates
         for text in texts:
             self._kernels.learn(read_operations(text))
@@ -128,8 +128,8 @@ class Compiler(AbstractContextManager["Compiler", None]):
     ) -> Iterator[tuple[int, Outcome]]:  # fmt: skip
         """Yield position and outcome of every module in order of completion.
 
-        Each takes at most ``limit`` seconds. ``keep`` requests compiled texts and remembers their kernels, which
-        predict the cycles of a program: from ``screen`` on, no code is generated.
+        Each takes at most ``limit`` seconds. ``keep`` requests compiled texts, whose kernels predict the cycles of
+        later programs; code is not generated for programs predicted to take ``screen`` cycles or more.
         """
         seconds = min(self._limit, limit or self._limit)
         waiting, running = enumerate(modules), list[_Job]()
@@ -179,7 +179,7 @@ class Compiler(AbstractContextManager["Compiler", None]):
             answer = Outcome(Status.CRASHED, message="no optimised module was dumped")
         answer = replace(answer, fingerprint=key, seconds=job.seconds)
         if answer.status is Status.OK:
-            self.know({key: answer.estimate}, [answer.text] if answer.text else [])
+            self.add_estimates({key: answer.estimate}, [answer.text] if answer.text else [])
         yield job.position, answer
         shared = replace(answer, shared=answer.status is Status.OK, text="")
         for duplicate in job.waiting:

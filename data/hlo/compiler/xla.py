@@ -111,7 +111,7 @@ class Xla:
         return jax.devices()[0]
 
     def compile(self, module: bytes, options: dict[str, Any] | None = None) -> Any:
-        """Return the executable of a serialized HLO module, with entry layouts by the module's modes."""
+        """Return the executable of a serialized HLO module, with the entry layouts that its modes request."""
         from jax._src.interpreters import mlir
         from jax._src.lib import xla_client
         from jaxlib import _jax
