@@ -117,7 +117,7 @@ class Compiler(AbstractContextManager["Compiler", None]):
         shutil.rmtree(self._scratch, ignore_errors=True)  # in case the process was killed
 
     def add_estimates(self, estimates: Mapping[str, Estimate], texts: Iterable[str] = ()) -> None:
-        """Register estimates by fingerprint, so that code is not generated again, and compiled texts for screening."""
+        """Register estimates by fingerprint, whose code is not generated again, and texts for screening."""
         self._estimates |= estimates
         for text in texts:
             self._kernels.learn(read_operations(text))
