@@ -6,7 +6,7 @@ Consumers are followed down to the producers of their operands edge by edge.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 
@@ -171,27 +171,25 @@ class Copies:
             values |= self._judged("disagreement", f"_{hop}hop", pairs, config)
         total = max(1, sum(pair.bytes for pair in self.pairs))
         wrong = [pair for pair in self.pairs if unlike(pair, config)]
-        for name in CLASSES:
-            for side, place in (("consumer", "left"), ("producer", "right")):
-                own = sum(pair.bytes for pair in wrong if self.graph.class_of(getattr(pair, place)) == name)
-                values[f"disagreement__{side}_{name}_bytes__share"] = own / total
+        for name, (side, end) in product(CLASSES, (("consumer", "left"), ("producer", "right"))):
+            size = sum(pair.bytes for pair in wrong if self.graph.class_of(getattr(pair, end)) == name)
+            values[f"disagreement__{side}_{name}_bytes__share"] = size / total
         return values
 
     @staticmethod
     def _judged(block: str, mark: str, pairs: Sequence[Pair], config: Configuration) -> dict[str, float]:
-        found: dict[str, list[int]] = {what: [] for what in ("clash", "mismatch", "half", "agree")}
-        for pair in pairs:
-            both = sum(bool(side.given) for side in pair.sides(config))
-            if unlike(pair, config):
-                found["mismatch"].append(pair.bytes)
-                if both:
-                    found["half" if both == 1 else "clash"].append(pair.bytes)
-            elif both == 2:
-                found["agree"].append(pair.bytes)
+        given = [sum(bool(side.given) for side in pair.sides(config)) for pair in pairs]
+        cases = [(unlike(pair, config), count, pair.bytes) for pair, count in zip(pairs, given, strict=True)]
+        sizes = {
+            "clash": [size for differs, count, size in cases if differs and count == 2],
+            "half": [size for differs, count, size in cases if differs and count == 1],
+            "mismatch": [size for differs, _, size in cases if differs],
+        }
+        agree = sum(count == 2 and not differs for differs, count, _ in cases)
         count, total = max(1, len(pairs)), max(1, sum(pair.bytes for pair in pairs))
-        shares = {f"{block}__{what}{mark}__share": len(of) / count for what, of in found.items()}
-        del found["agree"]
-        return shares | {f"{block}__{what}{mark}_bytes__share": sum(of) / total for what, of in found.items()}
+        values = {f"{block}__agree{mark}__share": agree / count}
+        values |= {f"{block}__{what}{mark}__share": len(of) / count for what, of in sizes.items()}
+        return values | {f"{block}__{what}{mark}_bytes__share": sum(of) / total for what, of in sizes.items()}
 
 
 def unlike(pair: Pair, config: Configuration) -> bool:

@@ -219,25 +219,18 @@ def reshape_roles(out: Sizes, given: Sizes) -> tuple[list[str], list[str]]:
     shapes = [out, given]
     roles = [["kept"] * len(out), ["kept"] * len(given)]
     left = [[d for d, size in enumerate(shape) if size > 1 and prod(shape) > 0] for shape in shapes]
-    while left[0] or left[1]:
+    while any(left):
         group: list[list[int]] = [[], []]
         reached = [1, 1]
-        while left[0] or left[1]:
-            # on with the side that is behind, or what is left where the products never meet
-            side = int(reached[1] < reached[0])
-            if not left[side]:
-                side = 1 - side
-            dimension = left[side].pop(0)
-            group[side].append(dimension)
-            reached[side] *= shapes[side][dimension]
-            if reached[0] == reached[1]:
-                break
+        while any(left) and (reached[0] != reached[1] or not any(group)):
+            behind = int(reached[1] < reached[0])
+            side = behind if left[behind] else 1 - behind  # the products never meet
+            group[side].append(left[side].pop(0))
+            reached[side] *= shapes[side][group[side][-1]]
         sizes = len(group[0]), len(group[1])
-        if sizes != (1, 1):
-            for side in (0, 1):
-                for dimension in group[side]:
-                    roles[side][dimension] = "split" if sizes[0] > sizes[1] else "merged"
-    return (roles[0], roles[1])
+        for side, dimension in ((s, d) for s in (0, 1) for d in group[s] if sizes != (1, 1)):
+            roles[side][dimension] = "split" if sizes[0] > sizes[1] else "merged"
+    return roles[0], roles[1]
 
 
 class Program:
@@ -353,7 +346,7 @@ class Program:
         if kind == "dot":
             return 2 * written * dot_split(tensor.dims, left, right)[2]
         features = self.entry(node, "convolution_dim_numbers_kernel_output_feature_dim")
-        return 2 * written * prod(right) / max(1, (_six(right) if right else [1] * 6)[features])
+        return 2 * written * prod(right) / max(1, (six(right) if right else [1] * 6)[features])
 
     def two_operands(self, node: int) -> tuple[int | None, int | None]:
         """Image and kernel of a convolution, left and right of a dot, as the shapes tell."""
@@ -368,8 +361,8 @@ class Program:
 
     def _kernel_fits(self, node: int, _: int, kernel: int) -> float:
         """A convolution's kernel has the window's size and the output's features in the named dimensions."""
-        stem, out = "convolution_dim_numbers", _six(self.tensors[node].dims)
-        dims = _six(self.tensors[kernel].dims)
+        stem, out = "convolution_dim_numbers", six(self.tensors[node].dims)
+        dims = six(self.tensors[kernel].dims)
         for i in range(min(4, self.tensors[node].rank - 2)):
             if dims[self.entry(node, f"{stem}_kernel_spatial_dims_{i}")] != self.entry(node, f"window_size_{i}"):
                 return 0
@@ -378,14 +371,14 @@ class Program:
 
     def _dot_fits(self, node: int, left: int, right: int) -> float:
         """The right operand has the output's last size, the left one its first and the last but one."""
-        dims, (ours, theirs) = self.tensors[node].dims, (_six(self.tensors[side].dims) for side in (left, right))
+        dims, (ours, theirs) = self.tensors[node].dims, (six(self.tensors[side].dims) for side in (left, right))
         if not dims:
             return 0
         return (dims[-1] in theirs) + (dims[0] in ours and dims[max(0, len(dims) - 2)] in ours)
 
 
-def _six(dims: Sequence[int]) -> list[int]:
-    return [*dims, *[0] * (6 - len(dims))]
+def six(sizes: Sequence[float]) -> list[float]:
+    return [*sizes, *[0] * (6 - len(sizes))]
 
 
 def deviation(values: Sequence[float]) -> float:
