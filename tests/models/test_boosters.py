@@ -218,7 +218,7 @@ NAMES, TPU_NAMES = ["size", ESTIMATE, "wrong"], ["size", CYCLES, "wrong"]
 
 
 def kernel(name, seed, shift=0.0, columns=NAMES):
-    """Return a kernel whose estimate is off by a shift and a factor up to four, log2 of which the last column has."""
+    """Return a kernel whose estimate is off by a shift, and by a factor whose log2 is the last column."""
     rng = np.random.default_rng(seed)
     estimate, wrong = rng.uniform(0, 4, 60), rng.uniform(0, 2, 60)
     cost = np.rint(1e5 * 2 ** (estimate + wrong)).astype(np.int64)
