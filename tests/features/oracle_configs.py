@@ -204,7 +204,8 @@ def propagation_columns(copies: Copies, config: Configuration) -> dict[str, floa
     pairs = [pair for pair in copies.pairs if pair.straight]
     outputs = [choice for choice in (slots[0] for slots in config.choices) if choice is not None]
     made = {place: outputs[place].layout if outputs[place].given else None for place in graph.places}
-    operands = {place: _operand_pair(copies, place, pairs) for place in graph.places}
+    through = sorted((pair for pair in pairs if _hands_through(graph, pair)), key=lambda pair: -pair.right)
+    operands = {pair.left: pair.right for pair in through}  # of several producers the first
     for _ in range(ROUNDS):
         requests: dict[int, list[tuple[int, ...]]] = {}
         for pair in pairs:
@@ -212,12 +213,11 @@ def propagation_columns(copies: Copies, config: Configuration) -> dict[str, floa
             if request:
                 requests.setdefault(pair.right, []).append(request)
         for producer, of_consumers in requests.items():
-            if made[producer] is None:
-                made[producer] = max(of_consumers, key=_key)
+            if made[producer] is None:  # the largest key, with the minor-most dimension lowest
+                made[producer] = max(of_consumers, key=lambda layout: layout[::-1])
         before = dict(made)
         for place, operand in operands.items():
-            if made[place] is None and operand is not None:
-                made[place] = before[operand.right]
+            made[place] = before[operand] if made[place] is None else made[place]
     met = [(_requested(graph, pair, config, made), made[pair.right]) for pair in pairs]
     copied = [None not in (request, settled) and request != settled for request, settled in met]
     other = [place for place in graph.places if made[place] not in (None, outputs[place].tensor.default)]
@@ -237,12 +237,6 @@ def _hands_through(graph: Configured, pair: Pair) -> bool:
     return graph.class_of(pair.left) == "elementwise" and len(set(shapes)) == 1
 
 
-def _operand_pair(copies: Copies, place: int, pairs: Sequence[Pair]) -> Pair | None:
-    """Where several operands could hand their layout on, the producer that comes first does."""
-    own = [pair for pair in pairs if pair.left == place and _hands_through(copies.graph, pair)]
-    return min(own, key=lambda pair: pair.right, default=None)
-
-
 def _requested(
     graph: Configured, pair: Pair, config: Configuration, made: Mapping[int, tuple[int, ...] | None]
 ) -> tuple[int, ...] | None:
@@ -250,8 +244,3 @@ def _requested(
     if wanted.given:
         return wanted.layout
     return made[pair.left] if _hands_through(graph, pair) else None
-
-
-def _key(layout: Sequence[int]) -> int:
-    """One number per layout, minor-most lowest."""
-    return int(sum((dimension + 1) * 7**place for place, dimension in enumerate(layout)))

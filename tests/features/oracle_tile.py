@@ -187,14 +187,13 @@ class TileOracle(Program):
             }
         last = max(1, self.output_rank) - 1
         before_out, before_in = (output[last - 1], input_[last - 1]) if self.output_rank > 1 else (1, 1)
-        alignments = {"input_last0": input_[last], "input_last1": before_in, "output_last0": output[last]}
-        alignments["kernel"] = prod(kernel)
+        aligned = {"input_last0": input_[last], "input_last1": before_in, "output_last0": output[last]}
+        aligned["kernel"] = prod(kernel)
+        kernel_share = prod(kernel) / prod(max(1, extent) for extent in self.extents["kernel"])
         return {
             **values,
-            **{f"shape__{what}_alignment__log": _alignment(bound) for what, bound in alignments.items()},
-            "shape__kernel_volume__ratio": min(
-                2**24, prod(kernel) / prod(max(1, e) for e in self.extents["kernel"])
-            ),
+            **{f"shape__{k}_alignment__log": log2(gcd(max(1, round(bound)), 64)) for k, bound in aligned.items()},
+            "shape__kernel_volume__ratio": min(2**24, kernel_share),
             "shape__output_over_input__log": log2(prod(output) / prod(input_)),
             "shape__skew__log": log2(output[last] / before_out),
             "shape__input_last0_mod16__share": input_[last] % 16 / 16,
@@ -279,11 +278,6 @@ class TileOracle(Program):
             "kernel__reduces_minor__flag": self.reduces_minor,
             "kernel__physical__flag": self.physical,
         }
-
-
-def _alignment(bound: float) -> float:
-    """log2 of the largest power of two, up to 64, that divides a bound."""
-    return log2(gcd(max(1, round(bound)), 64))
 
 
 def inner(oracle: TileOracle, row: Mapping[str, Sequence[float]]) -> dict[str, float]:

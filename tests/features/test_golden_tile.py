@@ -79,10 +79,7 @@ PHYSICAL_CONFIG = {
     "traffic__working_set__log": logs(*COPIED),
     "traffic__flops_per_tile__log": logs(200 * 1024, 20 * 1024, 36 * 1024, 200 * 1024),  # one per element
 }
-PHYSICAL_GRAPH = {
-    "kernel__is_transpose__flag": 1,
-    "kernel__physical__flag": 1,
-}
+PHYSICAL_GRAPH = {"kernel__is_transpose__flag": 1, "kernel__physical__flag": 1}
 
 # The innermost loop and the estimate of the time: the product above, K = 64, with its four vector tiles m x n. A
 # register holds 8 elements; rows of the right side lie 256 * 4 / 64 = 16 lines apart. 64 of them do not fit the
@@ -147,9 +144,8 @@ def test_vector_tiles_that_do_not_divide_and_operands_that_no_element_shares():
     depthwise = Node("convolution", (1, 14, 14, 8), (0, 1), window=(3, 3), columns=columns)
     loop = loop_of((image, weights, depthwise), tile_row((3, 3), (1, 2, 2, 8), (1, 1, 2, 8)))
     assert (loop.chains, loop.loads, loop.line_cycles, loop.spilled) == (2 * 9, 2 + 1, 0, 0)
-    loop = loop_of(
-        (Node("parameter", (64, 32)), Node("reduce", (64,), (0,), columns=ROOT)), tile_row((4,), (8,), (8,))
-    )
+    reduction = Node("parameter", (64, 32)), Node("reduce", (64,), (0,), columns=ROOT)
+    loop = loop_of(reduction, tile_row((4,), (8,), (8,)))
     assert (loop.chains, loop.loads, loop.depth) == (4, 1, 32)
 
 
