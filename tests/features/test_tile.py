@@ -26,7 +26,7 @@ THREE = (
 )
 
 
-def test_what_is_walked_over():
+def test_the_tensor_walked_over():
     """f32[32,1000] is 4 x 8 hardware tiles: on a TPU a reduction is walked over its operand."""
     for nodes, outputs, walked, physical, extents in (
         (REDUCTION, [(4, 8), (2, 8)], 0, True, [4, 8]),
@@ -119,8 +119,8 @@ def test_the_time_is_the_longer_of_moving_and_computing_and_a_step_of_the_other(
     costs = COSTS[loop.kind]
     moving, computing = costs.moving(loop), costs.computing(loop)
     bare = replace(costs, fixed=0, step=0, fused=0, tile=0, packed=0, drain=0)
-    for cycles, one, other, steps in zip(bare.cycles(loop), moving, computing, loop.steps, strict=True):
-        assert cycles == pytest.approx(max(one, other) + min(one, other) / steps)
+    expected = np.maximum(moving, computing) + np.minimum(moving, computing) / loop.steps
+    assert bare.cycles(loop) == pytest.approx(expected)
     rows = assemble(graph)
     logs = rows.matrix(used=np.array([rows.columns.index("tpu__cycles__log")]))[:, 0]
     assert logs == pytest.approx(np.log2(costs.cycles(loop)), rel=1e-6)
@@ -140,9 +140,9 @@ KINDS = {family: kind for kind, families in _FAMILIES.items() for family in fami
 
 
 def test_the_sample_is_of_the_kinds_that_it_was_written_as():
-    graphs = {path.stem: read_graph(path, "tile") for path in sorted(SAMPLE.glob("tile/cpu/*/*.npz"))}
-    found = {name: kernel_kinds(TileContext(graph)) for name, graph in graphs.items()}
-    assert {name for name in found if name.split("__")[0] not in KINDS} == set()
-    assert {name: kinds for name, kinds in found.items() if KINDS[name.split("__")[0]] not in kinds} == {}
-    # those with a square operand or result, in which either dimension could be the contracted one
-    assert sum(len(kinds) > 1 for kinds in found.values()) == 13
+    paths = SAMPLE.glob("tile/cpu/*/*.npz")
+    kinds_of = {path.stem: kernel_kinds(TileContext(read_graph(path, "tile"))) for path in paths}
+    wrong = {name: kinds for name, kinds in kinds_of.items() if KINDS[name.split("__")[0]] not in kinds}
+    assert kinds_of and wrong == {}
+    # kernels with a square operand or result, in which either dimension could be the contracted one
+    assert sum(len(kinds) > 1 for kinds in kinds_of.values()) == 13

@@ -37,10 +37,7 @@ FORWARD, GRADIENT = (0, 3, 0, 3, 2, 3), (2, 3, 3, 0, 0, 3)
         # But a batch of 1 that is supplied by features in lanes is not: 128 lanes, and the features rounded up. The
         # output itself has 96 features in 128 lanes and 28 positions in 32 sublanes.
         (
-            FORWARD,
-            (1, 30, 30, 64),
-            (3, 3, 64, 96),
-            (1, 28, 28, 96),
+            *(FORWARD, (1, 30, 30, 64), (3, 3, 64, 96), (1, 28, 28, 96)),
             [(layout_row((0, 3)), 128 * 2, 4 / 3 * 32 / 28)],
         ),
         # The gradient of a kernel: the batch of 36 is contracted, the window is 14 x 14. {3,2}: 64 take 128 lanes,
