@@ -105,9 +105,8 @@ def test_a_file_is_run_only_after_it_was_named(tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     assert recipe.settings.code_hash("tile") == recipe.code_hash
     (file,) = recipe.settings.block_files
-    with pytest.raises(
-        BlockError, match=f"needs the blocks of mine.py; .* {file.source_hash}; pass `blocks=mine.py"
-    ):
+    said = f"needs the blocks of mine.py; .* {file.source_hash}; pass `blocks=mine.py`"
+    with pytest.raises(BlockError, match=said):
         assemble(TILE, recipe.settings)
     assert pickle.loads(pickle.dumps(file)) == file and not catalogue._loaded
     load_blocks(written(tmp_path, TEXT.replace("7.0", "8.0")))
