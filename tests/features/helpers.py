@@ -24,7 +24,6 @@ def graph_of(arrays: Mapping[str, np.ndarray]) -> Any:
 
 
 def load(path: Path) -> Arrays:
-    """The arrays of a file as they are."""
     with np.load(path) as archive:
         return {name: archive[name] for name in archive.files}
 
@@ -35,7 +34,6 @@ def by_name(features: GraphRows) -> dict[str, np.ndarray]:
 
 
 def constants(features: GraphRows) -> dict[str, float]:
-    """Columns of the graph by name."""
     return dict(zip(features.graph_columns, map(float, features.graph_values), strict=True))
 
 

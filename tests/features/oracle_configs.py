@@ -22,7 +22,7 @@ ROUNDS = 3
 
 
 class Configured(Program):
-    """A layout graph with what each slot of each configurable node speaks of, -1 for nothing."""
+    """A layout graph and the tensor of each slot of each configurable node, -1 for none."""
 
     def __init__(self, arrays: Mapping[str, np.ndarray], slot_tensor: Sequence[Sequence[int]]) -> None:
         super().__init__(arrays)
@@ -56,7 +56,7 @@ class Configured(Program):
 
 
 class Configuration:
-    """What each slot of each configurable node is laid out as."""
+    """Layout of each slot of each configurable node."""
 
     def __init__(self, graph: Configured, config: int) -> None:
         self.rows = graph.full[config]
@@ -117,7 +117,7 @@ class Copies:
                     yield place, slot, tensor
 
     def turn_of(self, node: int, operand: int) -> tuple[int, ...] | None:
-        """Dimension of the operand for each of the node's, where the layout is handed on; else None."""
+        """Dimension of the operand for each of the node's, if the layout is handed on; else None."""
         tensors, rank = self.graph.tensors, self.graph.tensors[node].rank
         turn = tuple(range(rank))
         if self.graph.opcodes[node] == "transpose":

@@ -1,7 +1,7 @@
 """All columns of a layout graph the slow and obvious way: one configuration, one node, one pair at a time.
 
-Nothing of the code under test is used, apart from the list of columns that are ranked, which tensor a slot speaks
-of and which nodes are tied; the last two are handed in (they have their own tests). Every column is written from
+Nothing of the code under test is used, apart from the list of columns that are ranked, the tensor of each slot
+and the tied nodes; the last two are arguments (they have their own tests). Every column is written from
 its meaning, on ``node_config_feat`` as it is in the file. Copies have their own file.
 """
 
@@ -185,7 +185,7 @@ def roles_of(graph: Configured, place: int) -> list[list[str]]:
 
 
 def group_columns(graph: Configured, config: Configuration, tied: Sequence[Tied]) -> dict[str, float]:
-    """The rule of ties is handed in: it has its own tests."""
+    """Columns of groups of tied nodes, an argument: ties have their own tests."""
     groups: dict[object, list[int]] = {}
     given, turned = [], []
     for place in graph.places:
@@ -331,8 +331,6 @@ def dot(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 class LayoutOracle(Configured):
-    """A layout graph's columns."""
-
     def __init__(
         self, arrays: Mapping[str, np.ndarray], slot_tensor: Sequence[Sequence[int]], tied: Sequence[Tied]
     ) -> None:

@@ -7,7 +7,7 @@ Nothing of the code under test is used. Every column is written from its meaning
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, takewhile
 from math import ceil, log, log2, prod, sqrt
 
 import networkx as nx
@@ -45,7 +45,7 @@ _MEMBERS = {
 }
 CLASSES = tuple(_MEMBERS)
 CLASS_OF = {opcode: name for name, opcodes in _MEMBERS.items() for opcode in opcodes.split()}
-#: What only names or bundles what is there.
+#: Opcodes that only name or bundle tensors.
 FREE = ("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all")
 
 
@@ -118,12 +118,8 @@ class Tensor:
         elements = prod(max(1, size) for size in self.dims)
         if tuple(layout) == self.default or elements == 1:
             return 1.0
-        run = 1
-        for mine, usual in zip(layout, self.default, strict=True):
-            if mine != usual:
-                break
-            run *= max(1, self.dims[mine])
-        return log(run) / log(elements)
+        same = takewhile(lambda pair: pair[0] == pair[1], zip(layout, self.default, strict=True))
+        return log(prod(max(1, self.dims[dimension]) for dimension, _ in same)) / log(elements)
 
 
 def _padded(size: int, multiple: int) -> float:
@@ -132,7 +128,6 @@ def _padded(size: int, multiple: int) -> float:
 
 
 def tensor_of(row: np.ndarray) -> Tensor:
-    """What a row of ``node_feat`` says."""
     dims = [int(row[NODE_COLUMN[f"shape_dimensions_{i}"]]) for i in range(6)]
     default = [int(row[NODE_COLUMN[f"layout_minor_to_major_{i}"]]) for i in range(6)]
     rank = max((i + 1 for i in range(6) if dims[i] > 0), default=0)
@@ -147,7 +142,7 @@ def tensor_of(row: np.ndarray) -> Tensor:
 
 @dataclass(frozen=True)
 class Choice:
-    """What one slot of one node is laid out as in one configuration."""
+    """Layout of one slot of one node in one configuration."""
 
     tensor: Tensor
     given: tuple[int, ...]
@@ -249,7 +244,6 @@ class Program:
         self.neighbours = self.operands.to_undirected()
 
     def entry(self, node: int, column: str) -> int:
-        """One column of ``node_feat``."""
         return int(self.feat[node, NODE_COLUMN[column]])
 
     def around(self, node: int, hop: int) -> list[int]:
@@ -265,7 +259,6 @@ class Program:
         return sum(self.tensors[node].bytes for node in chosen) / max(1, self.bytes)
 
     def graph_columns(self) -> dict[str, float]:
-        """Columns of any kind of graph."""
         return {**self._sizes(), **self._shares(), **self._degrees(), **self._work()}
 
     def _sizes(self) -> dict[str, float]:
@@ -284,27 +277,23 @@ class Program:
             "size__bytes__max": max(tensor.bytes for tensor in self.tensors) / max(1, self.bytes),
             "size__rank__mean": sum(tensor.rank for tensor in self.tensors) / nodes,
             "size__narrow__share": self.share_of_bytes(
-                [node for node in self.nodes if self.tensors[node].element_bytes <= 2]
+                [n for n in self.nodes if BYTES[self.tensors[n].element] < 4]
             ),
         }
 
     def _shares(self) -> dict[str, float]:
-        """By class, opcode and element type."""
         columns: dict[str, float] = {}
         opcodes = [opcode for opcode in OPCODES if opcode not in ("trace", "tuple-select")]
-        elements = [tensor.element for tensor in self.tensors]
-        for block, kinds, of in (
-            ("size", CLASSES, self.classes),
-            ("opcodes", opcodes, self.opcodes),
-            ("elements", BYTES, elements),
-        ):
+        blocks = {"size": (CLASSES, self.classes), "opcodes": (opcodes, self.opcodes)}
+        blocks["elements"] = (BYTES, [tensor.element for tensor in self.tensors])
+        for block, (kinds, of) in blocks.items():
             for kind in kinds:
-                own, stem = [node for node in self.nodes if of[node] == kind], f"{block}__{kind.replace('-', '_')}"
-                columns[f"{stem}_bytes__share"] = self.share_of_bytes(own)
+                nodes, stem = [n for n in self.nodes if of[n] == kind], f"{block}__{kind.replace('-', '_')}"
+                columns[f"{stem}_bytes__share"] = self.share_of_bytes(nodes)
                 if block != "size":
-                    columns[f"{stem}__share"] = len(own) / len(self.nodes)
+                    columns[f"{stem}__share"] = len(nodes) / len(self.nodes)
                 if block == "opcodes":
-                    columns[f"{stem}__log"] = log2(1 + len(own))
+                    columns[f"{stem}__log"] = log2(1 + len(nodes))
         return columns
 
     def _degrees(self) -> dict[str, float]:
@@ -314,9 +303,9 @@ class Program:
         )
         both = [a + b for a, b in zip(operands, consumers, strict=True)]
         for direction, degrees in (("in", operands), ("out", consumers), ("total", both)):
-            found = {"mean": sum(degrees) / len(degrees), "std": deviation(degrees), "max": max(degrees)}
-            found |= {f"q{percent}": _quantile(degrees, percent / 100) for percent in (25, 50, 75, 90, 99)}
-            columns |= {f"degrees__{direction}__{how}": value for how, value in found.items()}
+            values = {"mean": sum(degrees) / len(degrees), "std": deviation(degrees), "max": max(degrees)}
+            values |= {f"q{percent}": _quantile(degrees, percent / 100) for percent in (25, 50, 75, 90, 99)}
+            columns |= {f"degrees__{direction}__{how}": value for how, value in values.items()}
         return columns
 
     def _work(self) -> dict[str, float]:
@@ -335,7 +324,6 @@ class Program:
         return columns
 
     def flops(self, node: int) -> float:
-        """Operations of one node."""
         tensor, opcode, kind = self.tensors[node], self.opcodes[node], self.classes[node]
         written = 0 if opcode in FREE or tensor.element_bytes == 0 else tensor.elements
         if kind == "reduce":
@@ -372,9 +360,7 @@ class Program:
     def _dot_fits(self, node: int, left: int, right: int) -> float:
         """The right operand has the output's last size, the left one its first and the last but one."""
         dims, (ours, theirs) = self.tensors[node].dims, (six(self.tensors[side].dims) for side in (left, right))
-        if not dims:
-            return 0
-        return (dims[-1] in theirs) + (dims[0] in ours and dims[max(0, len(dims) - 2)] in ours)
+        return bool(dims) and (dims[-1] in theirs) + ({dims[0], dims[max(0, len(dims) - 2)]} <= {*ours})
 
 
 def six(sizes: Sequence[float]) -> list[float]:
@@ -388,10 +374,9 @@ def deviation(values: Sequence[float]) -> float:
 
 def _quantile(values: Sequence[float], q: float) -> float:
     """Linear interpolation between the two nearest values in order."""
-    ordered, place = sorted(values), q * (len(values) - 1)
-    low = int(place)
-    high = min(low + 1, len(values) - 1)
-    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
+    ordered, position = sorted(values), q * (len(values) - 1)
+    low, high = ordered[int(position)], ordered[ceil(position)]
+    return low + position % 1 * (high - low)
 
 
 LOOPS = ("elementwise", "reshape", "transpose", "slice", "broadcast")

@@ -19,8 +19,6 @@ WORK_ORDER = ("convolution", "dot", "reduce", "transpose", "slice", "reshape")
 
 
 class TileOracle(Program):
-    """A tile graph."""
-
     def __init__(self, arrays: Mapping[str, np.ndarray]) -> None:
         super().__init__(arrays)
         rows = [tuple(float(entry) for entry in row) for row in arrays["config_feat"]]
@@ -71,7 +69,7 @@ class TileOracle(Program):
 
     @cached_property
     def depth(self) -> float:
-        """Elements summed over for one output element; 0 where nothing is."""
+        """Elements summed over for one output element; 0 for none."""
         return prod(self.contracted) if self.contracted else 0.0
 
     @cached_property
@@ -99,8 +97,7 @@ class TileOracle(Program):
 
     @cached_property
     def walked(self) -> int:
-        """The tensor whose extents admit all bounds and meet most of them; roots (last first), the main node,
-        larger tensors, in this order, where that is no decision."""
+        """The tensor whose extents admit all bounds and equal most of them; ties: last root, main node, largest."""
         tensors = [node for node in self.nodes if self.tensors[node].rank > 0]
         roots = [node for node in tensors if self.entry(node, "is_root") > 0]
         by_size = sorted(tensors, key=lambda node: (-self.tensors[node].bytes, node))

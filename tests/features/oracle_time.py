@@ -33,8 +33,6 @@ def padding(tensor: Tensor, layout: Sequence[int], batch: int = -1, *, skip: boo
 
 
 class NodeOracle:
-    """One configurable node."""
-
     def __init__(self, graph: Configured, place: int) -> None:
         self.node = node = graph.configurable[place]
         self.tensor = graph.tensors[node]
@@ -90,7 +88,7 @@ class NodeOracle:
 
     @property
     def fastest(self) -> float:
-        """By all orders; of convolutions, by those whose minor-most dimensions are batch and feature."""
+        """Least time of all orders, or for convolutions of those with batch and feature minor-most."""
         dims, rank = self.tensor.dims, self.tensor.rank
         orders = [*permutations(range(rank))] if rank > 1 else []
         if self.kind in ("convolution", "kernel_gradient"):

@@ -124,7 +124,6 @@ class Rewrite:
     layouts: bool = False
 
     def wrong_columns(self, arrays: Arrays, seed: int = 0) -> list[str]:
-        """Columns that moved and may not."""
         random = np.random.default_rng(seed)
         which = self.configs(len(arrays["config_runtime"]), random)
         chosen = {name: array[which] if name in PER_CONFIG else array for name, array in arrays.items()}

@@ -51,7 +51,6 @@ STILL = (
 
 
 def compare(oracle: LayoutOracle | TileOracle, features: GraphRows, without: Iterable[str] = ()) -> None:
-    """All columns of a graph against the slow reference."""
     expected = {**oracle.config_columns(), **oracle.graph_columns()}
     unchecked = set(features.columns) - set(expected) - set(without)
     assert not unchecked, "a column without an independent reference is one nobody checked"

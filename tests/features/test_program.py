@@ -133,7 +133,6 @@ ROLES = {"dot": DOT_ROLES, "reshape": RESHAPE_ROLES, "bitcast": RESHAPE_ROLES, "
 
 
 def context_of(*nodes: Node) -> tuple[ProgramContext, np.ndarray]:
-    """With the tensors of the last node."""
     context = ProgramContext(graph_of(layout_file(nodes, [0], [[layout_row()]])))
     return context, slot_tensors(context, np.array([len(nodes) - 1]))
 

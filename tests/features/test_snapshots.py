@@ -63,7 +63,7 @@ def snapshot(graphs: Iterable[Graph]) -> Arrays:
 
 
 def instance_snapshot(graphs: Iterable[Graph]) -> Arrays:
-    """Instances of graphs, ordered by what they are in words: ``values`` is ``(columns, instances)``."""
+    """Instances of graphs, ordered by their texts: ``values`` is ``(columns, instances)``."""
     tables = [assemble(graph).instances.value for graph in graphs]
     values = []
     for table in tables:
@@ -93,12 +93,12 @@ SMALL: dict[str, Callable[[], Arrays]] = {
 
 
 def now(name: str, root: Path) -> Arrays:
-    """A snapshot of now; of a file below the root of real ones."""
+    """A snapshot by the present code, of random graphs or of a file below the root of real ones."""
     return SMALL[name]() if name in SMALL else snapshot([read_graph(root / "npz" / f"{REAL[name]}.npz")])
 
 
 def moved(before: Arrays, after: Arrays) -> list[str]:
-    """Columns that are new, gone or different; all where the number of rows is another one."""
+    """Columns that are new, gone or different; all if the number of rows differs."""
     names = [arrays["names"].item().decode().split("\n") for arrays in (before, after)]
     old, new = dict(zip(names[0], before["values"], strict=True)), dict(zip(names[1], after["values"], strict=True))
     if not np.array_equal(before["distinct"], after["distinct"]):

@@ -94,7 +94,7 @@ def edit_card(folder, **changes):
 
 
 def accept_change(folder):
-    """Someone who knows the format also mends the checksums."""
+    """Correct the checksums, as someone would who knows the format."""
     names = json.loads((folder / CARD).read_text())["seeds"]
     edit_card(folder, seeds={name: trained._checksum(folder / name) for name in names})
 
