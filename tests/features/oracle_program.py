@@ -268,6 +268,7 @@ class Program:
             level[node] = max((level[operand] + 1 for operand in self.operands.successors(node)), default=0)
         nodes, depth = len(self.nodes), nx.dag_longest_path_length(self.operands)
         widest = max(sum(level[node] == stage for node in self.nodes) for stage in range(depth + 1))
+        narrow = [node for node in self.nodes if self.tensors[node].element_bytes <= 2]
         logs = {"nodes": nodes, "edges": len(self.edges), "depth": depth, "bytes": self.bytes}
         return {
             **{f"size__{what}__log": log2(1 + size) for what, size in logs.items()},
@@ -276,9 +277,7 @@ class Program:
             "size__roots__share": sum(self.entry(node, "is_root") > 0 for node in self.nodes) / nodes,
             "size__bytes__max": max(tensor.bytes for tensor in self.tensors) / max(1, self.bytes),
             "size__rank__mean": sum(tensor.rank for tensor in self.tensors) / nodes,
-            "size__narrow__share": self.share_of_bytes(
-                [n for n in self.nodes if BYTES[self.tensors[n].element] < 4]
-            ),
+            "size__narrow__share": self.share_of_bytes(narrow),
         }
 
     def _shares(self) -> dict[str, float]:

@@ -22,7 +22,7 @@ is a tile of 8 * 128 * 4 = 4096 bytes.
 from math import log2
 
 from tests.features.helpers import graph_of, tile_file, wrong_columns
-from tests.graphs import Node, tile_row
+from tests.graphs import Node, parameter, tile_row
 from xlarank.features.assemble import assemble
 from xlarank.features.tile.inner_loop import InnerLoop
 from xlarank.features.tile.tile_context import TileContext
@@ -140,9 +140,9 @@ def test_vector_tiles_that_do_not_divide_and_operands_that_no_element_shares():
     # 3 x 3 weights of each of 8 features, 2 elements by 8 features at once: two registers, nine steps at once,
     # and a register of weights; then sums over 32 elements, four at once
     columns = {**ROOT, "convolution_dim_numbers_kernel_output_feature_dim": 3}
-    image, weights = Node("parameter", (1, 16, 16, 8)), Node("parameter", (3, 3, 1, 8))
     depthwise = Node("convolution", (1, 14, 14, 8), (0, 1), window=(3, 3), columns=columns)
-    loop = loop_of((image, weights, depthwise), tile_row((3, 3), (1, 2, 2, 8), (1, 1, 2, 8)))
+    nodes = (parameter(1, 16, 16, 8), parameter(3, 3, 1, 8), depthwise)
+    loop = loop_of(nodes, tile_row((3, 3), (1, 2, 2, 8), (1, 1, 2, 8)))
     assert (loop.chains, loop.loads, loop.line_cycles, loop.spilled) == (2 * 9, 2 + 1, 0, 0)
     reduction = Node("parameter", (64, 32)), Node("reduce", (64,), (0,), columns=ROOT)
     loop = loop_of(reduction, tile_row((4,), (8,), (8,)))
@@ -165,6 +165,5 @@ def test_rows_a_power_of_two_apart_do_not_fit_a_cache():
         (512, 1040, 0.5),  # 65 lines apart they spread over all 64 sets
         (513, 1040, 2.0),  # 512 lines are all there are
     ):
-        product = Node("dot", (64, n), (0, 1), columns=ROOT)
-        nodes = (Node("parameter", (64, k)), Node("parameter", (k, n)), product)
+        nodes = (parameter(64, k), parameter(k, n), Node("dot", (64, n), (0, 1), columns=ROOT))
         assert loop_of(nodes, tile_row((8,), (64, 16), (8, 8))).line_cycles == cycles, (k, n)

@@ -173,10 +173,8 @@ def test_partners_are_others_of_the_same_graph_all_as_likely():
 
 
 SIBLING_NODES, INSTANCES = 5, 4
-#: Row 0 sets nothing.
-LAYOUTS = ((-1, -1, -1), (2, 1, 0), (0, 1, 2), (1, 0, 2))
-GENERAL = {"weight_sum_pooled": 0.0}
-SIBLING = {"general": GENERAL, "folds": 2, "sibling_weight": 1.0, "prior_weight": 0.5}
+LAYOUTS = ((-1, -1, -1), (2, 1, 0), (0, 1, 2), (1, 0, 2))  # the first sets nothing
+SIBLING = {"general": {"weight_sum_pooled": 0.0}, "folds": 2, "sibling_weight": 1.0, "prior_weight": 0.5}
 
 
 def graph_of(name, structure, seed, *, configs=60, batch=8):
