@@ -53,9 +53,10 @@ def output_padding(
     tensors = np.arange(len(dims))
     sizes = np.where(layout >= 0, np.take_along_axis(dims, np.maximum(layout, 0), axis=1), 1)
     sizes = np.concatenate([np.maximum(sizes, 1), np.ones((len(dims), 1), np.int64)], axis=1)
-    first = (sizes != 1).argmax(axis=1) if skip else np.zeros(len(dims), np.int64)  # 0 if all are 1
+    rank = (layout >= 0).sum(axis=1)
+    first = np.where((sizes == 1).all(axis=1), np.maximum(rank, 1) - 1, (sizes != 1).argmax(axis=1)) * skip
     packing = np.maximum(1.0, TPU.word_bytes / np.maximum(element_bytes, 1.0))
-    has_second = first + 1 < (layout >= 0).sum(axis=1)
+    has_second = first + 1 < rank
     lanes = _round_up(sizes[tensors, first], TPU.lanes) / sizes[tensors, first]
     second = sizes[tensors, first + 1]
     sublanes = np.where(has_second, _round_up(second, TPU.sublanes * packing) / second, 1.0)

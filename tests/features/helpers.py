@@ -1,4 +1,4 @@
-"""Graphs for the feature tests, random ones that make sense too, and features by the name of their column."""
+"""Graphs for the feature tests, among them random ones that make sense, and columns by name."""
 
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -18,13 +18,12 @@ SAMPLE = Path(__file__).parents[2] / "data" / "sample" / "npz"
 
 
 def graph_of(arrays: Mapping[str, np.ndarray]) -> Any:
-    """The graph that is read back from arrays written as a file."""
+    """The graph read back from arrays written to a file."""
     with tempfile.TemporaryDirectory() as folder:
         return read_graph(save_npz(Path(folder) / "graph.npz", arrays, compressed=False))
 
 
 def load(path: Path) -> Arrays:
-    """The arrays of a file as they are."""
     with np.load(path) as archive:
         return {name: archive[name] for name in archive.files}
 
@@ -35,17 +34,16 @@ def by_name(features: GraphRows) -> dict[str, np.ndarray]:
 
 
 def constants(features: GraphRows) -> dict[str, float]:
-    """Columns of the graph by name."""
     return dict(zip(features.graph_columns, map(float, features.graph_values), strict=True))
 
 
 def wrong_columns(
     features: GraphRows, expected: Mapping[str, object], absolute: float = 1e-7, relative: float = 1e-6
 ) -> list[str]:
-    """Columns of configurations or of the graph whose values are not those expected, with what they are."""
-    found: dict[str, object] = {**by_name(features), **constants(features)}
-    wrong = {n: v for n, v in expected.items() if not np.allclose(found[n], v, rtol=relative, atol=absolute)}
-    return [f"{name}: {found[name]}, expected {values}" for name, values in wrong.items()]
+    """Columns of configurations or of the graph with unexpected values, and these values."""
+    actual: dict[str, Any] = {**by_name(features), **constants(features)}
+    wrong = {n: v for n, v in expected.items() if not np.allclose(actual[n], v, rtol=relative, atol=absolute)}
+    return [f"{name}: {actual[name]}, expected {values}" for name, values in wrong.items()]
 
 
 def layout_file(
@@ -78,16 +76,15 @@ def tile_file(nodes: Sequence[Node], configs: Sequence[np.ndarray]) -> Arrays:
 _SIZES = (1, 2, 2, 4, 4, 6, 8, 12, 16, 128, 130)
 _ELEMENTS = ("f32", "f32", "f32", "bf16", "s8", "f64", "pred")
 _KEEPING = ("tanh", "copy", "convert", "negate", "reverse", "all-reduce", "collective-permute")
-_BINARY = ("add", "multiply", "select")
-_STEM = "convolution_dim_numbers"
+_BINARY, _STEM = ("add", "multiply", "select"), "convolution_dim_numbers"
 #: Most elements of a tensor, so that sizes stay exact in every arithmetic.
 _MOST = 1 << 22
 
 
 class _Draft:
-    """A random program so far, whose shapes follow from operands; a method adds nodes, or none where nothing fits.
+    """Part of a random program with consistent shapes; a method adds nodes, or none if nothing fits.
 
-    A graph follows from a number, not from hypothesis, which would draw the small and the simple far too often.
+    Graphs come from seeds: hypothesis would draw small and simple ones far too often.
     """
 
     def __init__(self, random: Random) -> None:
@@ -95,14 +92,14 @@ class _Draft:
         self.nodes: list[Node] = []
         self.parameter()
 
-    def add(self, opcode: str, dims: Sequence[int], operands: Sequence[int] = (), **more: object) -> int:
+    def add(self, opcode: str, dims: Sequence[int], operands: Sequence[int] = (), **more: Any) -> int:
         dims = (0, 2) if tuple(dims) == (0,) else dims  # the format cannot say that [0] has a dimension
         layout = tuple(self.shuffled(range(len(dims)))) if self.random.random() < 0.3 else None
         layout = () if self.random.random() < 0.1 else layout  # no default known
         if self.random.random() < 0.1:
-            more["columns"] = {**more.get("columns", {}), "is_root": 1.0}  # type: ignore[dict-item]
-        element = str(more.pop("element", None) or self.random.choice(_ELEMENTS))
-        self.nodes.append(Node(opcode, tuple(dims), tuple(operands), element, layout, **more))  # type: ignore[arg-type]
+            more["columns"] = {**more.get("columns", {}), "is_root": 1.0}
+        element = more.pop("element", None) or self.random.choice(_ELEMENTS)
+        self.nodes.append(Node(opcode, tuple(dims), tuple(operands), element, layout, **more))
         return len(self.nodes) - 1
 
     def shuffled(self, values: Sequence[int]) -> list[int]:
@@ -129,11 +126,11 @@ class _Draft:
         self.add(self.random.choice(_KEEPING), self.dims(operand), [operand])
 
     def binary(self) -> None:
-        """Of two tensors of one shape, which may be the same one (x * x has one edge)."""
-        one = self.pick()
-        like = [n for n, node in enumerate(self.nodes) if node.dims == self.dims(one) and node.opcode != "tuple"]
-        other = self.random.choice(like)
-        self.add(self.random.choice(_BINARY), self.dims(one), list(dict.fromkeys((one, other))))
+        """An operation of two tensors of one shape, or of one tensor twice (x * x has one edge)."""
+        left = self.pick()
+        like = [n for n, node in enumerate(self.nodes) if node.dims == self.dims(left) and node.opcode != "tuple"]
+        right = self.random.choice(like)
+        self.add(self.random.choice(_BINARY), self.dims(left), list(dict.fromkeys((left, right))))
 
     def transpose(self) -> None:
         operand = self.pick(least=2)
@@ -147,16 +144,15 @@ class _Draft:
         self.add("transpose", dims, [operand], columns=columns)
 
     def both_ways(self) -> None:
-        """x + transpose(x), the two ways as long."""
+        """copy(x) + transpose(x), over one edge each."""
         squares = [n for n, node in enumerate(self.nodes) if len(node.dims) == 2 and len({*node.dims}) == 1]
-        one = self.random.choice(squares) if squares else self.add("parameter", (4, 4))
-        turned = self.add("transpose", self.dims(one), [one], columns={"dimensions_0": 1, "dimensions_1": 0})
-        ways = [turned, self.add("copy", self.dims(one), [one])]
-        both = self.add("add", self.dims(one), self.shuffled(ways))
-        self.add("negate", self.dims(one), [both])
+        x = self.random.choice(squares) if squares else self.add("parameter", (4, 4))
+        transposed = self.add("transpose", self.dims(x), [x], columns={"dimensions_0": 1, "dimensions_1": 0})
+        copied = self.add("copy", self.dims(x), [x])
+        self.add("negate", self.dims(x), [self.add("add", self.dims(x), self.shuffled([transposed, copied]))])
 
     def reshape(self) -> None:
-        """Sizes are split, merged, kept, or 1s come and go."""
+        """Split, merge or keep sizes, or add or remove a size of 1."""
         operand = self.pick(most=5)
         dims = list(self.dims(operand))
         how = self.random.choice(("split", "merge", "one", "flat", "regroup"))
@@ -176,7 +172,7 @@ class _Draft:
         self.add(self.random.choice(("reshape", "reshape", "bitcast")), dims, [operand])
 
     def dot(self) -> None:
-        """Batch dimensions lead, then the left operand's own and the right one's; the operands list any order."""
+        """Batch dimensions lead, then the left operand's and the right one's; operands have any order."""
         batch, rows, columns, summed = self.sizes(0, 2), self.sizes(0, 2), self.sizes(0, 2), self.sizes(1, 2)
         left, right, out = [*batch, *rows, *summed], [*batch, *columns, *summed], [*batch, *rows, *columns]
         if max(prod(left), prod(right), prod(out)) > _MOST:
@@ -203,10 +199,9 @@ class _Draft:
         ):
             named = [first, second, *((f"spatial_dims_{i}", size) for i, size in enumerate(sizes))]
             order = self.shuffled(range(spatial + 2))
-            placed = dict(zip(order, named, strict=True))
-            shapes.append([placed[at][1] for at in range(spatial + 2)])
-            given = named[:2] if name == "output" else named  # the format leaves the output's out
-            columns |= {f"{_STEM}_{name}_{what}": order[at] for at, (what, _) in enumerate(given)}
+            shapes.append([named[order.index(at)][1] for at in range(spatial + 2)])
+            listed = named[:2] if name == "output" else named  # the format leaves the output's spatial ones out
+            columns |= {f"{_STEM}_{name}_{role}": order[at] for at, (role, _) in enumerate(listed)}
         operands = self.shuffled([self.add("parameter", dims) for dims in shapes[:2]])
         self.add("convolution", shapes[2], operands, window=window, columns=columns)
 
@@ -242,28 +237,26 @@ def _row(random: Random, nodes: Sequence[Node], node: int) -> np.ndarray:
 
 
 def fitting_graph(seed: int) -> Arrays:
-    """The random layout graph of a number; configurations repeat."""
+    """A random layout graph; configurations repeat."""
     random = Random(seed)
     draft = _Draft(random)
     for _ in range(random.choice((0, 2, *[8] * 10))):
         draft.grow()
-    nodes = draft.nodes
-    count = round(random.choice((0, 0.3, 0.4, 0.5, 0.5, 0.6, 0.7, 1)) * len(nodes))
-    configurable = random.sample(range(len(nodes)), count)
+    nodes, share = draft.nodes, random.choice((0, 0.3, 0.4, 0.5, 0.5, 0.6, 0.7, 1))
+    configurable = random.sample(range(len(nodes)), round(share * len(nodes)))
     if random.random() < 0.7:  # as real files have them
         configurable.sort()
     pools = [[_row(random, nodes, node) for _ in range(random.randint(1, 3))] for node in configurable]
     configs = [[random.choice(pool) for pool in pools] for _ in range(random.choice((1, 3, 4, 6)))]
     configs += configs[:2]
     random.shuffle(configs)
-    arrays = layout_file(nodes, configurable, configs)
     cuts = sorted(random.randint(0, len(nodes)) for _ in range(random.randint(0, 3)))
     splits = [0, *cuts, len(nodes)] if random.random() < 0.7 else cuts
-    return {**arrays, "node_splits": np.array([splits], np.int64)}
+    return layout_file(nodes, configurable, configs) | {"node_splits": np.array([splits], np.int64)}
 
 
 def fitting_kernel(seed: int) -> Arrays:
-    """The random tile graph of a number: bounds within some tensor's extents, in one of the two conventions."""
+    """A random tile graph: bounds within some tensor's extents, in one of the two conventions."""
     random = Random(seed)
     draft = _Draft(random)
     for _ in range(random.randint(0, 5)):

@@ -6,7 +6,7 @@ Consumers are followed down to the producers of their operands edge by edge.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 
@@ -22,7 +22,7 @@ ROUNDS = 3
 
 
 class Configured(Program):
-    """A layout graph with what each slot of each configurable node speaks of, -1 for nothing."""
+    """A layout graph and the tensor of each slot of each configurable node, -1 for none."""
 
     def __init__(self, arrays: Mapping[str, np.ndarray], slot_tensor: Sequence[Sequence[int]]) -> None:
         super().__init__(arrays)
@@ -56,7 +56,7 @@ class Configured(Program):
 
 
 class Configuration:
-    """What each slot of each configurable node is laid out as."""
+    """Layout of each slot of each configurable node."""
 
     def __init__(self, graph: Configured, config: int) -> None:
         self.rows = graph.full[config]
@@ -117,7 +117,7 @@ class Copies:
                     yield place, slot, tensor
 
     def turn_of(self, node: int, operand: int) -> tuple[int, ...] | None:
-        """Dimension of the operand for each of the node's, where the layout is handed on; else None."""
+        """Dimension of the operand for each of the node's, if the layout is handed on; else None."""
         tensors, rank = self.graph.tensors, self.graph.tensors[node].rank
         turn = tuple(range(rank))
         if self.graph.opcodes[node] == "transpose":
@@ -171,27 +171,25 @@ class Copies:
             values |= self._judged("disagreement", f"_{hop}hop", pairs, config)
         total = max(1, sum(pair.bytes for pair in self.pairs))
         wrong = [pair for pair in self.pairs if unlike(pair, config)]
-        for name in CLASSES:
-            for side, place in (("consumer", "left"), ("producer", "right")):
-                own = sum(pair.bytes for pair in wrong if self.graph.class_of(getattr(pair, place)) == name)
-                values[f"disagreement__{side}_{name}_bytes__share"] = own / total
+        for name, (side, end) in product(CLASSES, (("consumer", "left"), ("producer", "right"))):
+            size = sum(pair.bytes for pair in wrong if self.graph.class_of(getattr(pair, end)) == name)
+            values[f"disagreement__{side}_{name}_bytes__share"] = size / total
         return values
 
     @staticmethod
     def _judged(block: str, mark: str, pairs: Sequence[Pair], config: Configuration) -> dict[str, float]:
-        found: dict[str, list[int]] = {what: [] for what in ("clash", "mismatch", "half", "agree")}
-        for pair in pairs:
-            both = sum(bool(side.given) for side in pair.sides(config))
-            if unlike(pair, config):
-                found["mismatch"].append(pair.bytes)
-                if both:
-                    found["half" if both == 1 else "clash"].append(pair.bytes)
-            elif both == 2:
-                found["agree"].append(pair.bytes)
+        given = [sum(bool(side.given) for side in pair.sides(config)) for pair in pairs]
+        cases = [(unlike(pair, config), count, pair.bytes) for pair, count in zip(pairs, given, strict=True)]
+        sizes = {
+            "clash": [size for differs, count, size in cases if differs and count == 2],
+            "half": [size for differs, count, size in cases if differs and count == 1],
+            "mismatch": [size for differs, _, size in cases if differs],
+        }
+        agree = sum(count == 2 and not differs for differs, count, _ in cases)
         count, total = max(1, len(pairs)), max(1, sum(pair.bytes for pair in pairs))
-        shares = {f"{block}__{what}{mark}__share": len(of) / count for what, of in found.items()}
-        del found["agree"]
-        return shares | {f"{block}__{what}{mark}_bytes__share": sum(of) / total for what, of in found.items()}
+        values = {f"{block}__agree{mark}__share": agree / count}
+        values |= {f"{block}__{what}{mark}__share": len(of) / count for what, of in sizes.items()}
+        return values | {f"{block}__{what}{mark}_bytes__share": sum(of) / total for what, of in sizes.items()}
 
 
 def unlike(pair: Pair, config: Configuration) -> bool:
@@ -206,7 +204,8 @@ def propagation_columns(copies: Copies, config: Configuration) -> dict[str, floa
     pairs = [pair for pair in copies.pairs if pair.straight]
     outputs = [choice for choice in (slots[0] for slots in config.choices) if choice is not None]
     made = {place: outputs[place].layout if outputs[place].given else None for place in graph.places}
-    operands = {place: _operand_pair(copies, place, pairs) for place in graph.places}
+    through = sorted((pair for pair in pairs if _hands_through(graph, pair)), key=lambda pair: -pair.right)
+    operands = {pair.left: pair.right for pair in through}  # of several producers the first
     for _ in range(ROUNDS):
         requests: dict[int, list[tuple[int, ...]]] = {}
         for pair in pairs:
@@ -214,12 +213,11 @@ def propagation_columns(copies: Copies, config: Configuration) -> dict[str, floa
             if request:
                 requests.setdefault(pair.right, []).append(request)
         for producer, of_consumers in requests.items():
-            if made[producer] is None:
-                made[producer] = max(of_consumers, key=_key)
+            if made[producer] is None:  # the largest key, with the minor-most dimension lowest
+                made[producer] = max(of_consumers, key=lambda layout: layout[::-1])
         before = dict(made)
         for place, operand in operands.items():
-            if made[place] is None and operand is not None:
-                made[place] = before[operand.right]
+            made[place] = before[operand] if made[place] is None else made[place]
     met = [(_requested(graph, pair, config, made), made[pair.right]) for pair in pairs]
     copied = [None not in (request, settled) and request != settled for request, settled in met]
     other = [place for place in graph.places if made[place] not in (None, outputs[place].tensor.default)]
@@ -239,12 +237,6 @@ def _hands_through(graph: Configured, pair: Pair) -> bool:
     return graph.class_of(pair.left) == "elementwise" and len(set(shapes)) == 1
 
 
-def _operand_pair(copies: Copies, place: int, pairs: Sequence[Pair]) -> Pair | None:
-    """Where several operands could hand their layout on, the producer that comes first does."""
-    own = [pair for pair in pairs if pair.left == place and _hands_through(copies.graph, pair)]
-    return min(own, key=lambda pair: pair.right, default=None)
-
-
 def _requested(
     graph: Configured, pair: Pair, config: Configuration, made: Mapping[int, tuple[int, ...] | None]
 ) -> tuple[int, ...] | None:
@@ -252,8 +244,3 @@ def _requested(
     if wanted.given:
         return wanted.layout
     return made[pair.left] if _hands_through(graph, pair) else None
-
-
-def _key(layout: Sequence[int]) -> int:
-    """One number per layout, minor-most lowest."""
-    return int(sum((dimension + 1) * 7**place for place, dimension in enumerate(layout)))

@@ -1,11 +1,12 @@
 """All columns of a layout graph the slow and obvious way: one configuration, one node, one pair at a time.
 
-Nothing of the code under test is used, apart from the list of columns that are ranked, which tensor a slot speaks
-of and which nodes are tied; the last two are handed in (they have their own tests). Every column is written from
+Nothing of the code under test is used, apart from the list of columns that are ranked, the tensor of each slot
+and the tied nodes; the last two are arguments (they have their own tests). Every column is written from
 its meaning, on ``node_config_feat`` as it is in the file. Copies have their own file.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import combinations, permutations, product
 from math import inf, log, log2
 from statistics import fmean
@@ -37,25 +38,23 @@ def change_columns(graph: Configured, config: Configuration) -> dict[str, float]
     values: dict[str, float] = {}
     for slot, name in enumerate(SLOTS):
         present, total = config.present(slot), graph.slot_bytes(slot)
+        size, changed = [c.tensor.bytes for c in present], [c.changed for c in present]
         minor = [c.tensor.rank > 0 and c.layout[0] != c.tensor.default[0] for c in present]
-        size = [choice.tensor.bytes for choice in present]
-        for what, of in {
-            "set__share": [bool(choice.given) for choice in present],
-            "changed__share": [choice.changed for choice in present],
-            "minor_changed__share": minor,
-            "distance__mean": [choice.tensor.distance(choice.layout) for choice in present],
-        }.items():
-            values[f"change__{name}_{what}"] = sum(of) / graph.count
-        for what, shares in {
-            "changed": [choice.changed for choice in present],
-            "minor_changed": minor,
-            "scattered": [1 - choice.tensor.contiguity(choice.layout) for choice in present],
-        }.items():
-            values[f"change__{name}_{what}_bytes__share"] = dot(shares, size) / total
+        distance = [c.tensor.distance(c.layout) for c in present]
+        scattered = [1 - c.tensor.contiguity(c.layout) for c in present]
+        values |= {
+            f"change__{name}_set__share": sum(bool(c.given) for c in present) / graph.count,
+            f"change__{name}_changed__share": sum(changed) / graph.count,
+            f"change__{name}_minor_changed__share": sum(minor) / graph.count,
+            f"change__{name}_distance__mean": sum(distance) / graph.count,
+            f"change__{name}_changed_bytes__share": dot(changed, size) / total,
+            f"change__{name}_minor_changed_bytes__share": dot(minor, size) / total,
+            f"change__{name}_scattered_bytes__share": dot(scattered, size) / total,
+        }
         for kind in CLASSES:
             places = [place for place in graph.places if graph.class_of(place) == kind]
-            own = sum(choice.tensor.bytes for choice in config.present(slot, places) if choice.changed)
-            values[f"change__{kind}_{name}_bytes__share"] = own / total
+            changed_bytes = sum(c.tensor.bytes for c in config.present(slot, places) if c.changed)
+            values[f"change__{kind}_{name}_bytes__share"] = changed_bytes / total
     everything = [choice for slot in range(3) for choice in config.present(slot)]
     nodes_set = sum(any(choice is not None and choice.given for choice in slots) for slots in config.choices)
     nodes_changed = sum(config.changed(place) for place in graph.places)
@@ -73,22 +72,20 @@ def change_columns(graph: Configured, config: Configuration) -> dict[str, float]
 
 
 def _within_nodes(graph: Configured, config: Configuration) -> dict[str, float]:
-    found = dict.fromkeys(("output_unlike_input", "output_unlike_kernel", "input_unlike_kernel"), 0)
-    found |= dict.fromkeys(("output_set_like_input", "input_set_like_kernel"), 0)
+    counts = dict.fromkeys(("output_unlike_input", "output_unlike_kernel", "input_unlike_kernel"), 0)
+    counts |= dict.fromkeys(("output_set_like_input", "input_set_like_kernel"), 0)
     unlike_bytes = 0
     for choices in config.choices:
-        for (one, mine), (other, yours) in combinations(zip(SLOTS, choices, strict=True), 2):
-            if mine is None or yours is None:
+        for (name, left), (other, right) in combinations(zip(SLOTS, choices, strict=True), 2):
+            if left is None or right is None:
                 continue
-            if yours.tensor.bytes and mine.tensor.dims == yours.tensor.dims and mine.layout != yours.layout:
-                found[f"{one}_unlike_{other}"] += 1
-                unlike_bytes += mine.tensor.bytes * ((one, other) == SLOTS[:2])
-            if mine.given and yours.given and mine.layout == yours.layout and (one, other) != ("output", "kernel"):
-                found[f"{one}_set_like_{other}"] += 1
-    return {
-        **{f"change__{what}__share": count / graph.count for what, count in found.items()},
-        "change__output_unlike_input_bytes__share": unlike_bytes / graph.slot_bytes(0),
-    }
+            if right.tensor.bytes and left.tensor.dims == right.tensor.dims and left.layout != right.layout:
+                counts[f"{name}_unlike_{other}"] += 1
+                unlike_bytes += left.tensor.bytes * ((name, other) == SLOTS[:2])
+            if left.given and right.given and left.layout == right.layout and (name, other) != SLOTS[::2]:
+                counts[f"{name}_set_like_{other}"] += 1
+    values = {f"change__{relation}__share": count / graph.count for relation, count in counts.items()}
+    return values | {"change__output_unlike_input_bytes__share": unlike_bytes / graph.slot_bytes(0)}
 
 
 def violation_columns(graph: Configured, config: Configuration) -> dict[str, float]:
@@ -112,24 +109,20 @@ def padding_columns(graph: Configured, config: Configuration) -> dict[str, float
         for slot, name in enumerate(SLOTS):
             for kind in ("", *KINDS):
                 places = graph.of_kind(kind) if kind else list(graph.places)
-                stem, count, total = (
-                    f"{kind}_{name}" if kind else name,
-                    max(1, len(places)),
-                    graph.slot_bytes(slot, places),
-                )
+                stem = f"{block}__{kind}_{name}" if kind else f"{block}__{name}"
+                count, total = max(1, len(places)), graph.slot_bytes(slot, places)
                 present = config.present(slot, places)
-                size = [choice.tensor.bytes for choice in present]
-                now = [waste(choice.tensor, choice.layout) for choice in present]
-                extra = [mine - waste(c.tensor, c.tensor.default) for mine, c in zip(now, present, strict=True)]
-                found = {
-                    "waste__log": log2(1 + sum(now)),
-                    "waste__mean": sum(now) / count,
-                    "waste__max": max(now, default=0.0),
-                    "waste_bytes__ratio": dot(now, size) / total,
-                    "waste_change__mean": sum(extra) / count,
-                    "waste_change_bytes__ratio": dot(extra, size) / total,
+                size = [c.tensor.bytes for c in present]
+                now = [waste(c.tensor, c.layout) for c in present]
+                extra = [after - waste(c.tensor, c.tensor.default) for after, c in zip(now, present, strict=True)]
+                values |= {f"{stem}_waste__log": log2(1 + sum(now))} if kind else {}
+                values |= {
+                    f"{stem}_waste__mean": sum(now) / count,
+                    f"{stem}_waste__max": max(now, default=0.0),
+                    f"{stem}_waste_bytes__ratio": dot(now, size) / total,
+                    f"{stem}_waste_change__mean": sum(extra) / count,
+                    f"{stem}_waste_change_bytes__ratio": dot(extra, size) / total,
                 }
-                values |= {f"{block}__{stem}_{w}": v for w, v in found.items() if kind or w != "waste__log"}
     return values
 
 
@@ -143,9 +136,9 @@ def type_columns(graph: Configured, config: Configuration) -> dict[str, float]:
     for slot, name in enumerate(SLOTS):
         arrays = [choice for choice in config.present(slot) if choice.tensor.rank]
         for low, (least, most) in MINOR_SIZES.items():
-            mine = [c.tensor.bytes for c in arrays if least <= c.tensor.dims[c.layout[0]] <= most]
-            values[f"types__{name}_minor_from{low}__share"] = len(mine) / graph.count
-            values[f"types__{name}_minor_from{low}_bytes__share"] = sum(mine) / graph.slot_bytes(slot)
+            size = [c.tensor.bytes for c in arrays if least <= c.tensor.dims[c.layout[0]] <= most]
+            values[f"types__{name}_minor_from{low}__share"] = len(size) / graph.count
+            values[f"types__{name}_minor_from{low}_bytes__share"] = sum(size) / graph.slot_bytes(slot)
     return values
 
 
@@ -162,16 +155,13 @@ def role_columns(graph: Configured, config: Configuration) -> dict[str, float]:
     for kind, roles in ROLES.items():
         places = graph.of_kind(kind)
         for slot, name in enumerate(SLOTS[:2] if kind == "reshape" else SLOTS):
-            for role, (at, where) in product(roles, enumerate(ENDS)):
-                own = []
-                for place in places:
-                    choice = config.choices[place][slot]
-                    if choice is not None and choice.tensor.rank > at:
-                        if roles_of(graph, place)[slot][choice.layout[at]] == role:
-                            own.append(choice.tensor.bytes)
-                stem = f"roles__{kind}_{name}_{role}_{where}"
-                values[f"{stem}__share"] = len(own) / max(1, len(places))
-                values[f"{stem}_bytes__share"] = sum(own) / graph.slot_bytes(slot, places)
+            choices = [(config.choices[place][slot], roles_of(graph, place)[slot]) for place in places]
+            for role, (at, end) in product(roles, enumerate(ENDS)):
+                ranked = [(c, role_of[c.layout[at]]) for c, role_of in choices if c and c.tensor.rank > at]
+                size = [c.tensor.bytes for c, its_role in ranked if its_role == role]
+                stem = f"roles__{kind}_{name}_{role}_{end}"
+                values[f"{stem}__share"] = len(size) / max(1, len(places))
+                values[f"{stem}_bytes__share"] = sum(size) / graph.slot_bytes(slot, places)
     return values
 
 
@@ -183,21 +173,19 @@ def roles_of(graph: Configured, place: int) -> list[list[str]]:
         return list(dot_roles(out, left, right))
     if graph.kind_of(place) == "reshape":
         return [*reshape_roles(out, left), []]
-    found = []
-    for dims, stem, first, second in (
-        (out, "output", "batch_dim", "feature_dim"),
-        (left, "input", "batch_dim", "feature_dim"),
-        (right, "kernel", "input_feature_dim", "output_feature_dim"),
+    roles = []
+    for dims, names in (
+        (out, ("output_batch", "output_feature")),
+        (left, ("input_batch", "input_feature")),
+        (right, ("kernel_input_feature", "kernel_output_feature")),
     ):
-        named = [
-            graph.entry(graph.configurable[place], f"convolution_dim_numbers_{stem}_{c}") for c in (first, second)
-        ]
-        found.append([{named[0]: "batch", named[1]: "feature"}.get(d, "spatial") for d in range(len(dims))])
-    return found
+        batch, feature = (graph.entry(graph.configurable[place], f"convolution_dim_numbers_{n}_dim") for n in names)
+        roles.append([{batch: "batch", feature: "feature"}.get(d, "spatial") for d in range(len(dims))])
+    return roles
 
 
 def group_columns(graph: Configured, config: Configuration, tied: Sequence[Tied]) -> dict[str, float]:
-    """The rule of ties is handed in: it has its own tests."""
+    """Columns of groups of tied nodes, an argument: ties have their own tests."""
     groups: dict[object, list[int]] = {}
     given, turned = [], []
     for place in graph.places:
@@ -254,11 +242,10 @@ class OutputOracle:
 
     def columns(self, config: Configuration) -> dict[str, float]:
         graph, kinds = self.graph, ("all", *ROLES)
-        whole = product(kinds, ("excess", "own_excess", "padded", "set"))
         names = [f"{kind}_{role}" for kind, roles in ROLES.items() for role in roles]
-        sides = [f"{side}_{end}_{name}" for side, end, name in product(("made", "read"), ENDS, names)]
-        sides += [f"read_{end}_reduced" for end in ENDS]
-        values = {f"outputs__{name}__ratio": 0.0 for name in (*map("_".join, whole), *sides)}
+        sides = [*product(("made", "read"), ENDS, names), *product(["read"], ENDS, ["reduced"])]
+        ratios = map("_".join, [*product(kinds, ("excess", "own_excess", "padded", "set")), *sides])
+        values = {f"outputs__{name}__ratio": 0.0 for name in ratios}
         values |= {f"outputs__{what}__max": 0.0 for what in ("excess", "padded", "waste")}
         for place in graph.places:
             choice = config.choices[place][0]
@@ -268,16 +255,11 @@ class OutputOracle:
             own = choice.tensor.bytes / self.stored
             region = max(choice.tensor.bytes, self.bytes[part]) / self.stored
             waste = choice.tensor.packed(choice.layout)
-            excess, padded = (waste - least(choice.tensor)) * region, (1 + waste) * region
-            sums = {
-                "excess": excess,
-                "own_excess": (waste - least(choice.tensor)) * own,
-                "padded": padded,
-                "set": own,
-            }
+            over, padded = waste - least(choice.tensor), (1 + waste) * region
+            sums = {"excess": over * region, "own_excess": over * own, "padded": padded, "set": own}
             for kind, (what, value) in product({"all", graph.kind_of(place)} & {*kinds}, sums.items()):
                 values[f"outputs__{kind}_{what}__ratio"] += value
-            for what, value in (("excess", excess), ("padded", padded), ("waste", waste)):
+            for what, value in (("excess", over * region), ("padded", padded), ("waste", waste)):
                 values[f"outputs__{what}__max"] = max(values[f"outputs__{what}__max"], value)
             for end, dimension in zip(ENDS, choice.layout, strict=False):
                 for side, name, marked in self.marks[part]:
@@ -298,14 +280,10 @@ class Around:
     def __init__(self, copies: Copies) -> None:
         self.copies = copies
         self.graph = graph = copies.graph
-        quantities = {"bytes": {node: log2(1 + graph.tensors[node].bytes) for node in graph.nodes}}
-        for name in HEAVY:
-            quantities[name] = {node: float(graph.classes[node] == name) for node in graph.nodes}
-        ways = {
-            "down": graph.operands.successors,
-            "up": graph.operands.predecessors,
-            "around": graph.neighbours.neighbors,
-        }
+        quantities = {name: {node: float(graph.classes[node] == name) for node in graph.nodes} for name in HEAVY}
+        quantities["bytes"] = {node: log2(1 + graph.tensors[node].bytes) for node in graph.nodes}
+        ways = {"down": graph.operands.successors, "up": graph.operands.predecessors}
+        ways["around"] = graph.neighbours.neighbors
         #: Column -> the mean for each configurable node.
         self._means: dict[str, list[float]] = {}
         for (direction, near), (what, values) in product(ways.items(), quantities.items()):
@@ -323,30 +301,28 @@ class Around:
     def columns(self, config: Configuration) -> dict[str, float]:
         graph = self.graph
         changed = [config.changed(place) for place in graph.places]
-        values = {}
-        for column, around in self._means.items():
-            met = sum(mean for mean, is_changed in zip(around, changed, strict=True) if is_changed)
-            values[column] = met / (sum(around) or 1)
+        values = {column: dot(around, changed) / (sum(around) or 1) for column, around in self._means.items()}
         waste = [
-            (choice.tensor.waste(choice.layout) - choice.tensor.waste(choice.tensor.default)) * choice.tensor.bytes
-            for choice in config.present(0)
+            (c.tensor.waste(c.layout) - c.tensor.waste(c.tensor.default)) * c.tensor.bytes
+            for c in config.present(0)
         ]
         straight = [pair for pair in self.copies.pairs if pair.straight]
+        handed_on = max(1, sum(pair.bytes for pair in straight))
         mismatch = [0] * len(changed)
         for pair in straight:
             mismatch[pair.left] += pair.bytes * unlike(pair, config)
         for hops, pairs in self._near.items():
-            count = max(1, len(pairs))
-            mark, changed_around = f"_{hops}hop", [0] * len(changed)
-            for one, other in pairs:
-                changed_around[one] += changed[other]
-            cut = sum(changed[one] != changed[other] for one, other in pairs)
-            inside = sum(changed[one] and changed[other] for one, other in pairs)
-            values[f"neighbourhood__cut{mark}__share"] = cut / count
-            values[f"neighbourhood__inside{mark}__share"] = inside / count
-            values[f"neighbourhood__waste{mark}__ratio"] = dot(waste, changed_around) / graph.slot_bytes(0)
-            handed_on = max(1, sum(pair.bytes for pair in straight))
-            values[f"neighbourhood__mismatch{mark}__ratio"] = dot(mismatch, changed_around) / handed_on
+            count, changed_around = max(1, len(pairs)), [0] * len(changed)
+            for left, right in pairs:
+                changed_around[left] += changed[right]
+            cut = sum(changed[left] != changed[right] for left, right in pairs)
+            inside = sum(changed[left] and changed[right] for left, right in pairs)
+            values |= {
+                f"neighbourhood__cut_{hops}hop__share": cut / count,
+                f"neighbourhood__inside_{hops}hop__share": inside / count,
+                f"neighbourhood__waste_{hops}hop__ratio": dot(waste, changed_around) / graph.slot_bytes(0),
+                f"neighbourhood__mismatch_{hops}hop__ratio": dot(mismatch, changed_around) / handed_on,
+            }
         return values
 
 
@@ -355,8 +331,6 @@ def dot(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 class LayoutOracle(Configured):
-    """A layout graph's columns."""
-
     def __init__(
         self, arrays: Mapping[str, np.ndarray], slot_tensor: Sequence[Sequence[int]], tied: Sequence[Tied]
     ) -> None:
@@ -365,32 +339,19 @@ class LayoutOracle(Configured):
 
     def config_columns(self) -> Columns:
         """Every column of single configurations, one value for each distinct one."""
-        columns: Columns = {}
-        copies = Copies(self)
-        around = Around(copies)
-        outputs = OutputOracle(self)
+        rows, copies = [], Copies(self)
+        parts = (copies, OutputOracle(self), Around(copies))
+        blocks = (change_columns, violation_columns, type_columns, role_columns, padding_columns, time_columns)
         for number in self.distinct:
-            config = Configuration(self, number)
-            values = {
-                **change_columns(self, config),
-                **violation_columns(self, config),
-                **type_columns(self, config),
-                **role_columns(self, config),
-                **padding_columns(self, config),
-                **outputs.columns(config),
-                **copies.columns(config),
-                **propagation_columns(copies, config),
-                **around.columns(config),
-                **group_columns(self, config, self.tied),
-                **time_columns(self, config),
-                **self._frequency(number),
-            }
-            for name, value in values.items():
-                columns.setdefault(name, []).append(value)
-        return columns | placed(columns)
+            config, values = Configuration(self, number), self._frequency(number)
+            for columns in (*(partial(block, self) for block in blocks), *(part.columns for part in parts)):
+                values |= columns(config)
+            rows.append(values | propagation_columns(copies, config) | group_columns(self, config, self.tied))
+        return stacked(rows)
 
     def graph_columns(self) -> dict[str, float]:
         chosen, nodes = self.configurable, len(self.nodes)
+        kinds = [self.classes[node] for node in chosen]
         starts = sorted({0, *self.splits} - {nodes})
         sizes = [end - start for start, end in zip(starts, [*starts[1:], nodes], strict=True)]
         columns = {
@@ -404,8 +365,7 @@ class LayoutOracle(Configured):
             "work__fastest_time__log": fastest_time(self),
         }
         for name in CLASSES:
-            own = sum(self.classes[node] == name for node in chosen)
-            columns[f"configurable__{name}__share"] = own / self.count
+            columns[f"configurable__{name}__share"] = kinds.count(name) / self.count
         for hop in range(1, REACH + 1):
             near = [nx.single_source_shortest_path_length(self.neighbours, node, cutoff=hop) for node in chosen]
             columns[f"configurable__within_{hop}hop__share"] = len(set().union(*near)) / nodes
@@ -415,11 +375,11 @@ class LayoutOracle(Configured):
         logs, unlike, minority = [], [], 0
         others = max(1, len(self.distinct) - 1)
         for place in self.places:
-            rows = [tuple(self.full[other, place].tolist()) for other in self.distinct]
-            same = rows.count(tuple(self.full[config, place].tolist()))
+            rows = [self.full[other, place].tolist() for other in self.distinct]
+            same = rows.count(self.full[config, place].tolist())
             logs.append(log(same / len(rows)))
             unlike.append((len(rows) - same) / others)
-            minority += any(rows.count(row) > same for row in set(rows))
+            minority += any(rows.count(row) > same for row in rows)
         return {
             "candidates__log_frequency__mean": sum(logs) / self.count,
             "candidates__log_frequency__sum": sum(logs),
@@ -429,18 +389,24 @@ class LayoutOracle(Configured):
         }
 
 
+def stacked(rows: Sequence[Mapping[str, float]]) -> Columns:
+    """Columns of all rows, and their order among themselves."""
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    return columns | placed(columns)
+
+
 def placed(columns: Columns) -> Columns:
-    """Where the values of columns stand among themselves, as float32 has them.
+    """Order of the values of columns, as float32 has them.
 
     Ranks go from 0 for the smallest to 1, ties at the mean of their places, 0.5 for a lone value. Scores are
     (x - mean) / standard deviation; 0 where all are the same but for arithmetic noise.
     """
-    found: Columns = {}
-    for name in {name for name in placed_columns().values() if name in columns}:
+    ranked: Columns = {}
+    for name in {*placed_columns().values()} & {*columns}:
         values, stem = [float(np.float32(value)) for value in columns[name]], name.replace("__", "_", 1)
         places = [sum(v < value for v in values) + (values.count(value) - 1) / 2 for value in values]
-        found[f"rank__{stem}"] = [place / (len(values) - 1) for place in places] if len(values) > 1 else [0.5]
+        ranked[f"rank__{stem}"] = [place / (len(values) - 1) for place in places] if len(values) > 1 else [0.5]
         spread, mean = deviation(values), fmean(values)
         level = spread <= 1e-6 * max(abs(value) for value in values)
-        found[f"zscore__{stem}"] = [0.0 if level else (value - mean) / spread for value in values]
-    return found
+        ranked[f"zscore__{stem}"] = [0.0 if level else (value - mean) / spread for value in values]
+    return ranked

@@ -7,7 +7,7 @@ Nothing of the code under test is used. Every column is written from its meaning
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, takewhile
 from math import ceil, log, log2, prod, sqrt
 
 import networkx as nx
@@ -45,7 +45,7 @@ _MEMBERS = {
 }
 CLASSES = tuple(_MEMBERS)
 CLASS_OF = {opcode: name for name, opcodes in _MEMBERS.items() for opcode in opcodes.split()}
-#: What only names or bundles what is there.
+#: Opcodes that only name or bundle tensors.
 FREE = ("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all")
 
 
@@ -118,12 +118,8 @@ class Tensor:
         elements = prod(max(1, size) for size in self.dims)
         if tuple(layout) == self.default or elements == 1:
             return 1.0
-        run = 1
-        for mine, usual in zip(layout, self.default, strict=True):
-            if mine != usual:
-                break
-            run *= max(1, self.dims[mine])
-        return log(run) / log(elements)
+        same = takewhile(lambda pair: pair[0] == pair[1], zip(layout, self.default, strict=True))
+        return log(prod(max(1, self.dims[dimension]) for dimension, _ in same)) / log(elements)
 
 
 def _padded(size: int, multiple: int) -> float:
@@ -132,7 +128,6 @@ def _padded(size: int, multiple: int) -> float:
 
 
 def tensor_of(row: np.ndarray) -> Tensor:
-    """What a row of ``node_feat`` says."""
     dims = [int(row[NODE_COLUMN[f"shape_dimensions_{i}"]]) for i in range(6)]
     default = [int(row[NODE_COLUMN[f"layout_minor_to_major_{i}"]]) for i in range(6)]
     rank = max((i + 1 for i in range(6) if dims[i] > 0), default=0)
@@ -147,7 +142,7 @@ def tensor_of(row: np.ndarray) -> Tensor:
 
 @dataclass(frozen=True)
 class Choice:
-    """What one slot of one node is laid out as in one configuration."""
+    """Layout of one slot of one node in one configuration."""
 
     tensor: Tensor
     given: tuple[int, ...]
@@ -219,25 +214,18 @@ def reshape_roles(out: Sizes, given: Sizes) -> tuple[list[str], list[str]]:
     shapes = [out, given]
     roles = [["kept"] * len(out), ["kept"] * len(given)]
     left = [[d for d, size in enumerate(shape) if size > 1 and prod(shape) > 0] for shape in shapes]
-    while left[0] or left[1]:
+    while any(left):
         group: list[list[int]] = [[], []]
         reached = [1, 1]
-        while left[0] or left[1]:
-            # on with the side that is behind, or what is left where the products never meet
-            side = int(reached[1] < reached[0])
-            if not left[side]:
-                side = 1 - side
-            dimension = left[side].pop(0)
-            group[side].append(dimension)
-            reached[side] *= shapes[side][dimension]
-            if reached[0] == reached[1]:
-                break
+        while any(left) and (reached[0] != reached[1] or not any(group)):
+            behind = int(reached[1] < reached[0])
+            side = behind if left[behind] else 1 - behind  # the products never meet
+            group[side].append(left[side].pop(0))
+            reached[side] *= shapes[side][group[side][-1]]
         sizes = len(group[0]), len(group[1])
-        if sizes != (1, 1):
-            for side in (0, 1):
-                for dimension in group[side]:
-                    roles[side][dimension] = "split" if sizes[0] > sizes[1] else "merged"
-    return (roles[0], roles[1])
+        for side, dimension in ((s, d) for s in (0, 1) for d in group[s] if sizes != (1, 1)):
+            roles[side][dimension] = "split" if sizes[0] > sizes[1] else "merged"
+    return roles[0], roles[1]
 
 
 class Program:
@@ -256,7 +244,6 @@ class Program:
         self.neighbours = self.operands.to_undirected()
 
     def entry(self, node: int, column: str) -> int:
-        """One column of ``node_feat``."""
         return int(self.feat[node, NODE_COLUMN[column]])
 
     def around(self, node: int, hop: int) -> list[int]:
@@ -272,7 +259,6 @@ class Program:
         return sum(self.tensors[node].bytes for node in chosen) / max(1, self.bytes)
 
     def graph_columns(self) -> dict[str, float]:
-        """Columns of any kind of graph."""
         return {**self._sizes(), **self._shares(), **self._degrees(), **self._work()}
 
     def _sizes(self) -> dict[str, float]:
@@ -282,6 +268,7 @@ class Program:
             level[node] = max((level[operand] + 1 for operand in self.operands.successors(node)), default=0)
         nodes, depth = len(self.nodes), nx.dag_longest_path_length(self.operands)
         widest = max(sum(level[node] == stage for node in self.nodes) for stage in range(depth + 1))
+        narrow = [node for node in self.nodes if self.tensors[node].element_bytes <= 2]
         logs = {"nodes": nodes, "edges": len(self.edges), "depth": depth, "bytes": self.bytes}
         return {
             **{f"size__{what}__log": log2(1 + size) for what, size in logs.items()},
@@ -290,28 +277,22 @@ class Program:
             "size__roots__share": sum(self.entry(node, "is_root") > 0 for node in self.nodes) / nodes,
             "size__bytes__max": max(tensor.bytes for tensor in self.tensors) / max(1, self.bytes),
             "size__rank__mean": sum(tensor.rank for tensor in self.tensors) / nodes,
-            "size__narrow__share": self.share_of_bytes(
-                [node for node in self.nodes if self.tensors[node].element_bytes <= 2]
-            ),
+            "size__narrow__share": self.share_of_bytes(narrow),
         }
 
     def _shares(self) -> dict[str, float]:
-        """By class, opcode and element type."""
         columns: dict[str, float] = {}
         opcodes = [opcode for opcode in OPCODES if opcode not in ("trace", "tuple-select")]
-        elements = [tensor.element for tensor in self.tensors]
-        for block, kinds, of in (
-            ("size", CLASSES, self.classes),
-            ("opcodes", opcodes, self.opcodes),
-            ("elements", BYTES, elements),
-        ):
+        blocks = {"size": (CLASSES, self.classes), "opcodes": (opcodes, self.opcodes)}
+        blocks["elements"] = (BYTES, [tensor.element for tensor in self.tensors])
+        for block, (kinds, of) in blocks.items():
             for kind in kinds:
-                own, stem = [node for node in self.nodes if of[node] == kind], f"{block}__{kind.replace('-', '_')}"
-                columns[f"{stem}_bytes__share"] = self.share_of_bytes(own)
+                nodes, stem = [n for n in self.nodes if of[n] == kind], f"{block}__{kind.replace('-', '_')}"
+                columns[f"{stem}_bytes__share"] = self.share_of_bytes(nodes)
                 if block != "size":
-                    columns[f"{stem}__share"] = len(own) / len(self.nodes)
+                    columns[f"{stem}__share"] = len(nodes) / len(self.nodes)
                 if block == "opcodes":
-                    columns[f"{stem}__log"] = log2(1 + len(own))
+                    columns[f"{stem}__log"] = log2(1 + len(nodes))
         return columns
 
     def _degrees(self) -> dict[str, float]:
@@ -321,9 +302,9 @@ class Program:
         )
         both = [a + b for a, b in zip(operands, consumers, strict=True)]
         for direction, degrees in (("in", operands), ("out", consumers), ("total", both)):
-            found = {"mean": sum(degrees) / len(degrees), "std": deviation(degrees), "max": max(degrees)}
-            found |= {f"q{percent}": _quantile(degrees, percent / 100) for percent in (25, 50, 75, 90, 99)}
-            columns |= {f"degrees__{direction}__{how}": value for how, value in found.items()}
+            values = {"mean": sum(degrees) / len(degrees), "std": deviation(degrees), "max": max(degrees)}
+            values |= {f"q{percent}": _quantile(degrees, percent / 100) for percent in (25, 50, 75, 90, 99)}
+            columns |= {f"degrees__{direction}__{how}": value for how, value in values.items()}
         return columns
 
     def _work(self) -> dict[str, float]:
@@ -342,7 +323,6 @@ class Program:
         return columns
 
     def flops(self, node: int) -> float:
-        """Operations of one node."""
         tensor, opcode, kind = self.tensors[node], self.opcodes[node], self.classes[node]
         written = 0 if opcode in FREE or tensor.element_bytes == 0 else tensor.elements
         if kind == "reduce":
@@ -353,7 +333,7 @@ class Program:
         if kind == "dot":
             return 2 * written * dot_split(tensor.dims, left, right)[2]
         features = self.entry(node, "convolution_dim_numbers_kernel_output_feature_dim")
-        return 2 * written * prod(right) / max(1, (_six(right) if right else [1] * 6)[features])
+        return 2 * written * prod(right) / max(1, (six(right) if right else [1] * 6)[features])
 
     def two_operands(self, node: int) -> tuple[int | None, int | None]:
         """Image and kernel of a convolution, left and right of a dot, as the shapes tell."""
@@ -368,8 +348,8 @@ class Program:
 
     def _kernel_fits(self, node: int, _: int, kernel: int) -> float:
         """A convolution's kernel has the window's size and the output's features in the named dimensions."""
-        stem, out = "convolution_dim_numbers", _six(self.tensors[node].dims)
-        dims = _six(self.tensors[kernel].dims)
+        stem, out = "convolution_dim_numbers", six(self.tensors[node].dims)
+        dims = six(self.tensors[kernel].dims)
         for i in range(min(4, self.tensors[node].rank - 2)):
             if dims[self.entry(node, f"{stem}_kernel_spatial_dims_{i}")] != self.entry(node, f"window_size_{i}"):
                 return 0
@@ -378,14 +358,12 @@ class Program:
 
     def _dot_fits(self, node: int, left: int, right: int) -> float:
         """The right operand has the output's last size, the left one its first and the last but one."""
-        dims, (ours, theirs) = self.tensors[node].dims, (_six(self.tensors[side].dims) for side in (left, right))
-        if not dims:
-            return 0
-        return (dims[-1] in theirs) + (dims[0] in ours and dims[max(0, len(dims) - 2)] in ours)
+        dims, (ours, theirs) = self.tensors[node].dims, (six(self.tensors[side].dims) for side in (left, right))
+        return bool(dims) and (dims[-1] in theirs) + ({dims[0], dims[max(0, len(dims) - 2)]} <= {*ours})
 
 
-def _six(dims: Sequence[int]) -> list[int]:
-    return [*dims, *[0] * (6 - len(dims))]
+def six(sizes: Sequence[float]) -> list[float]:
+    return [*sizes, *[0] * (6 - len(sizes))]
 
 
 def deviation(values: Sequence[float]) -> float:
@@ -395,10 +373,9 @@ def deviation(values: Sequence[float]) -> float:
 
 def _quantile(values: Sequence[float], q: float) -> float:
     """Linear interpolation between the two nearest values in order."""
-    ordered, place = sorted(values), q * (len(values) - 1)
-    low = int(place)
-    high = min(low + 1, len(values) - 1)
-    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
+    ordered, position = sorted(values), q * (len(values) - 1)
+    low, high = ordered[int(position)], ordered[ceil(position)]
+    return low + position % 1 * (high - low)
 
 
 LOOPS = ("elementwise", "reshape", "transpose", "slice", "broadcast")

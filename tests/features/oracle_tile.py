@@ -10,8 +10,8 @@ from math import ceil, gcd, log2, prod
 import numpy as np
 
 from tests.features.oracle_configs import Columns
-from tests.features.oracle_layout import placed
-from tests.features.oracle_program import LANES, SUBLANES, Program, Tensor, dot_split
+from tests.features.oracle_layout import stacked
+from tests.features.oracle_program import LANES, SUBLANES, Program, Tensor, dot_split, six
 from xlarank.data.schema import NODE_COLUMN
 
 SLOTS = ("kernel", "output", "input")
@@ -19,8 +19,6 @@ WORK_ORDER = ("convolution", "dot", "reduce", "transpose", "slice", "reshape")
 
 
 class TileOracle(Program):
-    """A tile graph."""
-
     def __init__(self, arrays: Mapping[str, np.ndarray]) -> None:
         super().__init__(arrays)
         rows = [tuple(float(entry) for entry in row) for row in arrays["config_feat"]]
@@ -37,11 +35,9 @@ class TileOracle(Program):
     @cached_property
     def main(self) -> int:
         """By class, then by bytes; of several, the last."""
-        for name in WORK_ORDER:
-            nodes = [node for node in self.nodes if self.classes[node] == name]
-            if nodes:
-                return max(nodes, key=lambda node: (self.tensors[node].bytes, node))
-        return max(self.nodes, key=lambda node: (self.tensors[node].bytes, node))
+        by_class = ([node for node in self.nodes if self.classes[node] == name] for name in WORK_ORDER)
+        nodes = next(filter(None, by_class), self.nodes)
+        return max(nodes, key=lambda node: (self.tensors[node].bytes, node))
 
     @cached_property
     def main_operands(self) -> list[int]:
@@ -62,19 +58,18 @@ class TileOracle(Program):
             (features,) = self.entries(self.main, "convolution_dim_numbers_kernel_output_feature_dim", 1)
             dims = self.tensors[self.kernel_tensor].dims
             return [float(size) for number, size in enumerate(dims) if number != features]
-        operands = [self.tensors[node] for node in self.main_operands]
-        if kind == "dot" and operands:
+        if kind == "dot" and self.main_operands:
             sides = [self.tensors[side].dims if side is not None else () for side in self.two_operands(self.main)]
             return [dot_split(main.dims, *sides)[2]]
         if self.opcodes[self.main] == "reduce-window":
             return [float(size) for size in self.entries(self.main, "window_size_0", 6) if size > 1]
-        if kind == "reduce" and operands:
-            return [operands[0].elements / main.elements]
+        if kind == "reduce" and self.main_operands:
+            return [self.tensors[self.main_operands[0]].elements / main.elements]
         return []
 
     @cached_property
     def depth(self) -> float:
-        """Elements summed over for one output element; 0 where nothing is."""
+        """Elements summed over for one output element; 0 for none."""
         return prod(self.contracted) if self.contracted else 0.0
 
     @cached_property
@@ -102,16 +97,14 @@ class TileOracle(Program):
 
     @cached_property
     def walked(self) -> int:
-        """The tensor whose extents admit all bounds and meet most of them; roots (last first), the main node,
-        larger tensors, in this order, where that is no decision."""
+        """The tensor whose extents admit all bounds and equal most of them; ties: last root, main node, largest."""
         tensors = [node for node in self.nodes if self.tensors[node].rank > 0]
         roots = [node for node in tensors if self.entry(node, "is_root") > 0]
         by_size = sorted(tensors, key=lambda node: (-self.tensors[node].bytes, node))
         used = max((i + 1 for i in range(6) if self.most[i] > 0), default=0)
         if self.vectorised:  # a vector tile cuts the result: a root's (last first) or else the main node's
             for node in [*roots[::-1], self.main]:
-                extents = _six(self.tensors[node].dims)
-                if all(most <= extent for most, extent in zip(self.most, extents, strict=True)):
+                if self._admits(self.tensors[node].dims):
                     return node
         best, best_score = self.main, -1
         for node in [*roots[::-1], self.main, *by_size]:
@@ -124,32 +117,29 @@ class TileOracle(Program):
                     best, best_score = node, score
         return best
 
+    def _admits(self, extents: Sequence[int]) -> bool:
+        return all(most <= extent for most, extent in zip(self.most, six(extents), strict=True))
+
     @cached_property
     def physical(self) -> bool:
-        extents = _six(self.physical_extents(self.tensors[self.walked]))
-        return all(most <= extent for most, extent in zip(self.most, extents, strict=True))
+        return self._admits(self.physical_extents(self.tensors[self.walked]))
 
     @cached_property
     def extents(self) -> dict[str, list[float]]:
-        tensor = self.tensors[self.walked]
-        walked = _six(self.physical_extents(tensor) if self.physical else tensor.dims)
-        kernel = _six(self.contracted)
+        tensor, kernel = self.tensors[self.walked], self.contracted
+        walked = six(self.physical_extents(tensor) if self.physical else tensor.dims)
         if self.physical:
-            own = self.kernel_tensor
-            kernel = _six([] if own is None else self.physical_extents(self.tensors[own]))
-        return {"output": walked, "input": walked, "kernel": kernel}
+            kernel = [] if self.kernel_tensor is None else self.physical_extents(self.tensors[self.kernel_tensor])
+        return {"output": walked, "input": walked, "kernel": six(kernel)}
 
     def tile(self, row: Mapping[str, Sequence[float]], slot: str) -> list[float]:
         """Bounds in force."""
         return [bound or extent or 1.0 for bound, extent in zip(row[slot], self.extents[slot], strict=True)]
 
     def config_columns(self) -> Columns:
-        columns: Columns = {}
-        for row in self.bounds:
-            values = {**self._counts(row), **self._shape(row), **self._traffic(row), **inner_columns(self, row)}
-            for name, value in values.items():
-                columns.setdefault(name, []).append(value)
-        return columns | placed(columns)
+        return stacked(
+            [self._counts(row) | self._shape(row) | self._traffic(row) | inner(self, row) for row in self.bounds]
+        )
 
     def _counts(self, row: Mapping[str, Sequence[float]]) -> dict[str, float]:
         values = {}
@@ -158,18 +148,20 @@ class TileOracle(Program):
             values[f"bounds__{slot}_volume__log"] = log2(1 + prod(self.tile(row, slot)))
         for slot in ("output", "kernel"):
             tile, extents = self.tile(row, slot), self.extents[slot]
-            there = [i for i in range(6) if extents[i] > 0]
-            count = [ceil(extents[i] / tile[i]) if i in there else 1 for i in range(6)]
-            covered = prod(count[i] * tile[i] for i in there) / prod(extents[i] for i in there)
-            divides = sum(count[i] * tile[i] == extents[i] for i in there)
+            used = [i for i in range(6) if extents[i] > 0]
+            count = [ceil(extents[i] / tile[i]) if i in used else 1 for i in range(6)]
+            covered = prod(count[i] * tile[i] for i in used) / prod(extents[i] for i in used)
             values |= {f"tiles__{slot}_{i}__log": log2(count[i]) for i in range(6)}
             for i in range(3):
                 begun = (count[i] - 1) * tile[i]  # where the last tile starts
-                values[f"tiles__{slot}_rest_{i}__share"] = (extents[i] - begun) / tile[i] if i in there else 1
-            values[f"tiles__{slot}_all__log"] = log2(prod(count))
-            values[f"tiles__{slot}_edge_waste__ratio"] = covered - 1
-            values[f"tiles__{slot}_divides__share"] = divides / max(1, len(there))
-            values[f"tiles__{slot}_whole__share"] = sum(count[i] == 1 for i in there) / max(1, len(there))
+                values[f"tiles__{slot}_rest_{i}__share"] = (extents[i] - begun) / tile[i] if i in used else 1
+            divides = sum(count[i] * tile[i] == extents[i] for i in used)
+            values |= {
+                f"tiles__{slot}_all__log": log2(prod(count)),
+                f"tiles__{slot}_edge_waste__ratio": covered - 1,
+                f"tiles__{slot}_divides__share": divides / max(1, len(used)),
+                f"tiles__{slot}_whole__share": sum(count[i] == 1 for i in used) / max(1, len(used)),
+            }
         return values
 
     @property
@@ -192,14 +184,13 @@ class TileOracle(Program):
             }
         last = max(1, self.output_rank) - 1
         before_out, before_in = (output[last - 1], input_[last - 1]) if self.output_rank > 1 else (1, 1)
-        alignments = {"input_last0": input_[last], "input_last1": before_in, "output_last0": output[last]}
-        alignments["kernel"] = prod(kernel)
+        aligned = {"input_last0": input_[last], "input_last1": before_in, "output_last0": output[last]}
+        aligned["kernel"] = prod(kernel)
+        kernel_share = prod(kernel) / prod(max(1, extent) for extent in self.extents["kernel"])
         return {
             **values,
-            **{f"shape__{what}_alignment__log": _alignment(bound) for what, bound in alignments.items()},
-            "shape__kernel_volume__ratio": min(
-                2**24, prod(kernel) / prod(max(1, e) for e in self.extents["kernel"])
-            ),
+            **{f"shape__{k}_alignment__log": log2(gcd(max(1, round(bound)), 64)) for k, bound in aligned.items()},
+            "shape__kernel_volume__ratio": min(2**24, kernel_share),
             "shape__output_over_input__log": log2(prod(output) / prod(input_)),
             "shape__skew__log": log2(output[last] / before_out),
             "shape__input_last0_mod16__share": input_[last] % 16 / 16,
@@ -210,18 +201,15 @@ class TileOracle(Program):
     def _panels(self, tile: Sequence[float]) -> tuple[float, float]:
         """Rows m and columns n of a tile in elements."""
         last = max(1, self.output_rank) - 1
-        rows, columns = prod(tile[:last]), tile[last]
-        if self.physical:
-            rows *= SUBLANES if self.output_rank > 1 else 1
-            columns *= LANES if self.output_rank > 0 else 1
-        return rows, columns
+        sublanes = SUBLANES if self.physical and self.output_rank > 1 else 1
+        lanes = LANES if self.physical and self.output_rank > 0 else 1
+        return prod(tile[:last]) * sublanes, tile[last] * lanes
 
     def _moved(self, tile: Sequence[float]) -> tuple[float, float, float]:
         """Elements written, and read from the left and from the right."""
         rows, columns = self._panels(tile)
-        if not self.depth:
-            return rows * columns, rows * columns, 0
-        return rows * columns, rows * self.depth, columns * self.depth
+        left, right = (rows * self.depth, columns * self.depth) if self.depth else (rows * columns, 0)
+        return rows * columns, left, right
 
     def _traffic(self, row: Mapping[str, Sequence[float]]) -> dict[str, float]:
         tile, extents = self.tile(row, "output"), self.extents["output"]
@@ -230,13 +218,13 @@ class TileOracle(Program):
         moved = (written + left + right) * size
         least = sum(self._moved([extent or 1 for extent in extents])) * size
         count = prod(ceil(extents[i] / tile[i]) for i in range(6) if extents[i] > 0)
-        second = 1.0 if self.output_rank < 2 else tile[self.output_rank - 2] * (SUBLANES if self.physical else 1)
         _, columns = self._panels(tile)
         padding = ceil(columns / LANES) * LANES / columns
-        padding *= ceil(second / SUBLANES) * SUBLANES / second if self.output_rank > 1 else 1
+        if self.output_rank > 1:
+            second = tile[self.output_rank - 2] * (SUBLANES if self.physical else 1)
+            padding *= ceil(second / SUBLANES) * SUBLANES / second
         work = written * max(1, self.depth)  # a program that makes no sense may contract less than an element
-        vector = self.tile(row, "input")
-        last = max(1, self.output_rank) - 1
+        vector, last = self.tile(row, "input"), max(1, self.output_rank) - 1
         inner_rows, inner_columns = prod(vector[:last]), vector[last]
         step = prod(self.tile(row, "kernel")) if self.depth else 1
         logs = {
@@ -263,16 +251,14 @@ class TileOracle(Program):
 
     def graph_columns(self) -> dict[str, float]:
         extents, parameters = self.extents["output"], [n for n in self.nodes if self.opcodes[n] == "parameter"]
+        minor_first = [*extents[: self.output_rank][::-1], 0, 0, 0]
         work = self.tensors[self.main].elements * (self.depth or 1)
         read = sum(self.tensors[node].bytes for node in parameters)
         operands = [self.tensors[node].bytes for node in self.main_operands]
         kinds = (*WORK_ORDER, "broadcast", "elementwise", "other")
         logs = {
             **{f"extent_{i}": extents[i] for i in range(6)},
-            **{
-                f"extent_last{i}": extents[self.output_rank - 1 - i] if i < self.output_rank else 0
-                for i in range(3)
-            },
+            **{f"extent_last{i}": minor_first[i] for i in range(3)},
             "contracted": self.depth,
             "work": work,
             "read_bytes": read,
@@ -291,72 +277,50 @@ class TileOracle(Program):
         }
 
 
-def _six(sizes: Sequence[float]) -> list[float]:
-    return [*map(float, sizes), *[0.0] * (6 - len(sizes))]
-
-
-def _alignment(bound: float) -> float:
-    """log2 of the largest power of two, up to 64, that divides a bound."""
-    return log2(gcd(max(1, round(bound)), 64))
-
-
-def inner_columns(oracle: TileOracle, row: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Of one configuration."""
-    output, given = oracle.tile(row, "output"), oracle.tile(row, "input")
+def inner(oracle: TileOracle, row: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """The innermost loop of one configuration."""
+    output = oracle.tile(row, "output")
     size = max(1, oracle.tensors[oracle.walked].element_bytes)
-    vector = [min(pair) for pair in zip(given, output, strict=True)]
-    last = max(1, oracle.output_rank) - 1
+    vector = [min(pair) for pair in zip(oracle.tile(row, "input"), output, strict=True)]
+    last, lanes = max(1, oracle.output_rank) - 1, max(1.0, 32 / size)
     n, m = vector[last], prod(vector[:last])
-    lanes = max(1.0, 32 / size)
     per_row = ceil(n / lanes)
     sums, depth = m * per_row, oracle.depth or 1.0
     kind = oracle.classes[oracle.main]
     window = prod(entry for entry in oracle.entries(oracle.main, "window_size_0", 6) if entry > 0)
     shared = kind == "dot" or (kind == "convolution" and depth > window)
-    if shared:
-        chains, loads = sums, m + per_row
-    else:
-        chains = sums * (prod(oracle.tile(row, "kernel")) if oracle.contracted else 1)
-        loads = sums + (per_row if kind == "convolution" else 0)
-    lines = ceil(n * size / 64)
-    fetch = _fetch(oracle, depth, size) if shared else 0
+    chains = sums * (prod(oracle.tile(row, "kernel")) if oracle.contracted and not shared else 1)
+    loads = m + per_row if shared else sums + per_row * (kind == "convolution")
+    lines, fetch = ceil(n * size / 64), _fetch(oracle, depth, size) if shared else 0
     spilled = max(0, sums + per_row + 1 - 16)
     divides = all(out % part == 0 for out, part in zip(output, vector, strict=True))
     slowest = max(sums / 2, 4 * sums / chains, loads / 2, lines * fetch)
     cycles = (slowest + 1.5 * spilled) * lanes / (m * n) if divides else 4 * lanes
-    odd = int(n)
-    while odd % 2 == 0:
-        odd //= 2
-    run = 1.0
-    for i in reversed(range(oracle.output_rank)):
-        run *= output[i]
-        if output[i] < oracle.extents["output"][i]:
-            break
+    cut = [i for i in range(oracle.output_rank) if output[i] < oracle.extents["output"][i]]
+    run = prod(output[max(cut, default=0) : oracle.output_rank])
     moved = oracle.tensors[oracle.main].bytes + sum(oracle.tensors[node].bytes for node in oracle.main_operands)
     speed = 32 if moved < 2**20 else 12 if moved < 2**24 else 4
     memory = moved / max(1, oracle.tensors[oracle.main].elements) / speed * (1 + 256 / (run * size))
     computing = cycles / lanes * depth
-    inner = {
-        "odd": odd,
-        "chains": max(1, 8 / chains),
-        "loads": loads / (m * n),
-        "spill": 1 + spilled,
-        "cycles": cycles,
-    }
-    inner["lines"] = lines / (m * n if shared else n)
-    times = {"memory": memory, "longer": max(computing, memory), "sum": computing + memory}
     values = {
         "inner__divides__flag": float(divides),
         "inner__lanes__share": n / (lanes * per_row),
+        "inner__odd__log": log2(n / gcd(int(n), 2**30)),
+        "inner__chains__log": log2(max(1, 8 / chains)),
+        "inner__loads__log": log2(loads / (m * n)),
+        "inner__lines__log": log2(lines / (m * n if shared else n)),
+        "inner__spill__log": log2(1 + spilled),
+        "inner__cycles__log": log2(cycles),
         "estimate__run__log": log2(run),
-        **{f"inner__{what}__log": log2(value) for what, value in inner.items()},
-        **{f"estimate__{what}__log": log2(max(1e-6, value)) for what, value in times.items()},
+        "estimate__memory__log": log2(max(1e-6, memory)),
+        "estimate__longer__log": log2(max(1e-6, computing, memory)),
+        "estimate__sum__log": log2(max(1e-6, computing + memory)),
     }
     return values if oracle.vectorised else dict.fromkeys(values, 0.0)
 
 
 def _fetch(oracle: TileOracle, depth: float, size: float) -> float:
-    """Cycles a line: where the rows of a panel, one below the other, find a place."""
+    """Cycles a line: by the cache whose sets hold the rows of a panel, one below the other."""
     apart = max(1, round(oracle.extents["output"][max(1, oracle.output_rank) - 1] * size / 64))
     for sets, cycles in ((64, 0.5), (1024, 2.0)):
         reached = {number * apart % sets for number in range(sets)}

@@ -33,8 +33,6 @@ def padding(tensor: Tensor, layout: Sequence[int], batch: int = -1, *, skip: boo
 
 
 class NodeOracle:
-    """One configurable node."""
-
     def __init__(self, graph: Configured, place: int) -> None:
         self.node = node = graph.configurable[place]
         self.tensor = graph.tensors[node]
@@ -43,27 +41,23 @@ class NodeOracle:
         self.work = graph.flops(node) if opcode in ("convolution", "dot") else float(self.tensor.elements)
         self.kind = opcode if opcode in KINDS else "other"
         if opcode == "convolution":
-            names = ("output_batch", "output_feature", "input_batch", "input_feature")
-            names += ("kernel_output_feature", "kernel_input_feature")
+            names = (
+                "output_batch output_feature input_batch input_feature kernel_output_feature kernel_input_feature"
+            )
             self.batch, self.feature, self.input_batch, self.input_feature, self.to, self.of = (
-                graph.entry(node, f"convolution_dim_numbers_{name}_dim") for name in names
+                graph.entry(node, f"convolution_dim_numbers_{name}_dim") for name in names.split()
             )
             window = prod(graph.entry(node, f"window_size_{axis}") for axis in range(self.tensor.rank - 2))
             sizes = size_of(self.tensor, self.batch) * size_of(self.tensor, self.feature)
             self.kind = "kernel_gradient" if window > self.tensor.elements / sizes else "convolution"
 
     def holds_contracted(self, dimension: int, minor: Sequence[int | None] | None) -> bool:
-        """Whether the operand behind a dimension of the output has the contracted one along its lanes."""
-        if self.batch == dimension:
-            slot, supplied, contracted = 0, self.input_batch, self.input_feature
-        elif self.feature == dimension:
-            slot, supplied, contracted = 1, self.to, self.of
-        else:
-            return False
-        if self.batch == self.feature:  # such a convolution makes no sense: either may supply it
-            both = ((0, self.input_batch, self.input_feature), (1, self.to, self.of))
-            return any(self._in_lanes(*each, minor) for each in both)
-        return self._in_lanes(slot, supplied, contracted, minor)
+        """Whether an operand behind a dimension of the output has the contracted one along its lanes.
+
+        Both supply it if batch and feature are one dimension, which makes no sense.
+        """
+        sides = (self.batch, 0, self.input_batch, self.input_feature), (self.feature, 1, self.to, self.of)
+        return any(self._in_lanes(*side, minor) for output, *side in sides if output == dimension)
 
     def _in_lanes(self, slot: int, supplied: int, contracted: int, minor: Sequence[int | None] | None) -> bool:
         other, size = size_of(self.operands[slot], supplied), size_of(self.operands[0], self.input_feature)
@@ -72,13 +66,10 @@ class NodeOracle:
 
     def time(self, layout: Sequence[int], minor: Sequence[int | None] | None = None) -> float:
         batch = self.batch if self.kind == "convolution" else -1
-        ratio = padding(self.tensor, layout, batch)
-        whole = ratio
+        whole = ratio = padding(self.tensor, layout, batch)
         if self.kind in ("convolution", "kernel_gradient"):
-            size = size_of(self.operands[0], self.input_feature)
-            rounded = up(size, 8) / size if self.kind == "convolution" else 1.0
-            whole = ratio * rounded
-            first = layout[0] if layout else -1
+            size, first = size_of(self.operands[0], self.input_feature), layout[0] if layout else -1
+            whole = ratio * (up(size, 8) / size if self.kind == "convolution" else 1)
             along = next((d for d in layout if self.tensor.dims[d] != 1), first)
             if None not in self.operands and self.holds_contracted(first, minor):
                 whole = padding(self.tensor, layout, batch, skip=False) * up(size, 128) / size
@@ -97,12 +88,11 @@ class NodeOracle:
 
     @property
     def fastest(self) -> float:
-        """By all orders; of convolutions, by those whose minor-most dimensions are batch and feature."""
+        """Least time of all orders, or for convolutions of those with batch and feature minor-most."""
         dims, rank = self.tensor.dims, self.tensor.rank
-        line = sum(size != 1 for size in dims) <= 1
-        orders = [order for order in permutations(range(rank)) if rank > 1]
+        orders = [*permutations(range(rank))] if rank > 1 else []
         if self.kind in ("convolution", "kernel_gradient"):
-            named = {self.batch, self.feature}
+            named, line = {self.batch, self.feature}, sum(size != 1 for size in dims) <= 1
             orders = [order for order in orders if {*order[:2]} == named and (line or dims[order[0]] != 1)]
         return min([self.default, *map(self.time, orders)])
 
@@ -113,28 +103,23 @@ def size_of(tensor: Tensor | None, dimension: int) -> int:
 
 
 def time_columns(graph: Configured, config: Configuration) -> dict[str, float]:
-    total = default = fastest = true = 0.0
-    changes = dict.fromkeys(KINDS, 0.0)
-    largest, lost = 0.0, []
-    for place in graph.places:
-        node, (choice, *operands) = NodeOracle(graph, place), config.choices[place]
+    nodes, now = [NodeOracle(graph, place) for place in graph.places], []
+    for node, (choice, *operands) in zip(nodes, config.choices, strict=True):
         assert choice is not None
-        now = node.time(choice.layout, [slot.layout[0] if slot and slot.layout else None for slot in operands])
-        before, least = node.default, node.fastest
-        changes[node.kind] += now - before
-        largest = max(largest, now - before)
-        lost.append(now - least)
-        total, default, fastest = total + now, default + before, fastest + least
-        true += 1e9 * node.work / FLOPS
-    idle = max(0.0, (total - true) / max(1e-3, total))
-    total, default, fastest = (max(1e-3, value) for value in (total, default, fastest))
+        minor = [slot.layout[0] if slot and slot.layout else None for slot in operands]
+        now.append(node.time(choice.layout, minor))
+    before, least = [node.default for node in nodes], [node.fastest for node in nodes]
+    total, default, fastest = (max(1e-3, sum(times)) for times in (now, before, least))
+    changes = [(node.kind, after - first) for node, after, first in zip(nodes, now, before, strict=True)]
+    useful = sum(1e9 * node.work / FLOPS for node in nodes)
+    slower = sum(after - shortest > 1e-3 * fastest for after, shortest in zip(now, least, strict=True))
     return {
         "time__over_fastest__log": log2(total / fastest),
         "time__over_default__log": log2(total / default),
-        **{f"time__{kind}_change__ratio": value / default for kind, value in changes.items()},
-        "time__node_change__ratio": largest / default,
-        "time__idle__share": idle,
-        "time__slower_nodes__log": log2(1 + sum(value > 1e-3 * fastest for value in lost)),
+        **{f"time__{kind}_change__ratio": sum(c for k, c in changes if k == kind) / default for kind in KINDS},
+        "time__node_change__ratio": max([0, *(change for _, change in changes)]) / default,
+        "time__idle__share": max(0, (sum(now) - useful) / total),
+        "time__slower_nodes__log": log2(1 + slower),
     }
 
 

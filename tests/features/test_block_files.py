@@ -1,4 +1,4 @@
-"""Blocks of users: what is computed, remembered, refused, and sent to other processes."""
+"""Blocks of users: computed, remembered, refused, and sent to other processes."""
 
 import json
 import multiprocessing
@@ -25,7 +25,7 @@ from xlarank.features.catalogue import BLOCKS, FeatureSettings, load_blocks
 from xlarank.features.meanings import cause_of, column_meanings
 from xlarank.features.rows import Recipe, assemble
 
-TILE = graph_of(tile_arrays())
+TILE, LAYOUT = graph_of(tile_arrays()), graph_of(layout_arrays())
 TEXT = '''
 import numpy as np
 from xlarank.features.block import Block, Scope
@@ -66,10 +66,10 @@ def test_own_columns_stand_beside_the_others_which_do_not_change(tmp_path: Path)
     settings = settings_of(tmp_path)
     plain, rows = assemble(TILE), assemble(TILE, settings)
     assert rows.graph_values[-2:].tolist() == [TILE.nodes, 2 * TILE.nodes]
-    own = rows.config_columns.index("mine__most__max")
-    assert (rows.config_values[:, own] == 7).all() and settings.columns("tile") == rows.columns
+    number = rows.config_columns.index("mine__most__max")
+    assert (rows.config_values[:, number] == 7).all() and settings.columns("tile") == rows.columns
     assert [name for name in rows.columns if not name.startswith("mine__")] == plain.columns
-    assert np.array_equal(np.delete(rows.config_values, own, axis=1), plain.config_values)
+    assert np.array_equal(np.delete(rows.config_values, number, axis=1), plain.config_values)
     table = xlarank.compute_features(TILE, blocks=[tmp_path / "mine.py"])
     assert table["mine__most__max"].unique().to_list() == [7.0]
 
@@ -130,9 +130,8 @@ def test_a_worker_gets_the_code_with_the_settings(tmp_path: Path) -> None:
 def test_a_column_of_candidates_alone_moves_in_equal_steps(tmp_path: Path) -> None:
     text = TEXT.replace("np.full((context.configs, 1), 7.0)", "np.arange(context.table.configs)[:, None] * 6.0")
     settings = settings_of(tmp_path, text)
-    graph = graph_of(layout_arrays())
-    rows = assemble(graph, settings)
-    walk = walk_between(graph, rows, settings, 1, 0)
+    rows = assemble(LAYOUT, settings)
+    walk = walk_between(LAYOUT, rows, settings, 1, 0)
     steps = walk.matrix[: len(walk.nodes) + 1, rows.columns.index("mine__most__max")]
     assert steps.tolist() == np.linspace(0.0, 6.0, len(walk.nodes) + 1).astype(np.float32).tolist()
 
@@ -183,9 +182,8 @@ class Sums(LayoutBlock):
     ],
 )
 def test_values_of_another_shape_are_refused(tmp_path: Path, text: str, shapes: str) -> None:
-    graph = graph_of(layout_arrays()) if text is SUMS else TILE
     with pytest.raises(BlockError, match=f"gave values of shape .*{shapes}"):
-        assemble(graph, settings_of(tmp_path, text))
+        assemble(LAYOUT if text is SUMS else TILE, settings_of(tmp_path, text))
 
 
 def test_kinds_that_never_meet_may_share_a_name(tmp_path: Path) -> None:
@@ -194,9 +192,8 @@ def test_kinds_that_never_meet_may_share_a_name(tmp_path: Path) -> None:
 
 
 def test_files_that_cannot_be_used_together_or_read(tmp_path: Path) -> None:
-    one, two = written(tmp_path), written(tmp_path, TEXT + "X = 1\n", "two.py")
     with pytest.raises(BlockError, match=r"mine.py and two.py .*'mine__most__max' is declared by Most and Most"):
-        load_blocks(one, two)
+        load_blocks(written(tmp_path), written(tmp_path, TEXT + "X = 1\n", "two.py"))
     with pytest.raises(BlockError, match=r"cannot be read .*entry point of xlarank.blocks \(none is installed\)"):
         load_blocks(tmp_path / "nowhere.py")
 
@@ -210,9 +207,7 @@ def test_errors_of_blocks_name_the_line_and_the_graph(tmp_path: Path) -> None:
         assemble(TILE, settings_of(tmp_path, text))
 
 
-def test_an_installed_package_is_found_by_the_name_of_its_entry_point(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_entry_point_names_an_installed_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written(tmp_path, name="plugin_of_the_tests.py")
     monkeypatch.syspath_prepend(tmp_path)
     entry = EntryPoint("plugin", "plugin_of_the_tests", catalogue.GROUP)

@@ -22,7 +22,7 @@ is a tile of 8 * 128 * 4 = 4096 bytes.
 from math import log2
 
 from tests.features.helpers import graph_of, tile_file, wrong_columns
-from tests.graphs import Node, tile_row
+from tests.graphs import Node, parameter, tile_row
 from xlarank.features.rows import assemble
 from xlarank.features.tile.bounds import InnerLoop
 from xlarank.features.tile.tile_context import TileContext
@@ -79,10 +79,7 @@ PHYSICAL_CONFIG = {
     "traffic__working_set__log": logs(*COPIED),
     "traffic__flops_per_tile__log": logs(200 * 1024, 20 * 1024, 36 * 1024, 200 * 1024),  # one per element
 }
-PHYSICAL_GRAPH = {
-    "kernel__is_transpose__flag": 1,
-    "kernel__physical__flag": 1,
-}
+PHYSICAL_GRAPH = {"kernel__is_transpose__flag": 1, "kernel__physical__flag": 1}
 
 # The innermost loop and the estimate of the time: the product above, K = 64, with its four vector tiles m x n. A
 # register holds 8 elements; rows of the right side lie 256 * 4 / 64 = 16 lines apart. 64 of them do not fit the
@@ -143,13 +140,12 @@ def test_vector_tiles_that_do_not_divide_and_operands_that_no_element_shares():
     # 3 x 3 weights of each of 8 features, 2 elements by 8 features at once: two registers, nine steps at once,
     # and a register of weights; then sums over 32 elements, four at once
     columns = {**ROOT, "convolution_dim_numbers_kernel_output_feature_dim": 3}
-    image, weights = Node("parameter", (1, 16, 16, 8)), Node("parameter", (3, 3, 1, 8))
     depthwise = Node("convolution", (1, 14, 14, 8), (0, 1), window=(3, 3), columns=columns)
-    loop = loop_of((image, weights, depthwise), tile_row((3, 3), (1, 2, 2, 8), (1, 1, 2, 8)))
+    nodes = (parameter(1, 16, 16, 8), parameter(3, 3, 1, 8), depthwise)
+    loop = loop_of(nodes, tile_row((3, 3), (1, 2, 2, 8), (1, 1, 2, 8)))
     assert (loop.chains, loop.loads, loop.line_cycles, loop.spilled) == (2 * 9, 2 + 1, 0, 0)
-    loop = loop_of(
-        (Node("parameter", (64, 32)), Node("reduce", (64,), (0,), columns=ROOT)), tile_row((4,), (8,), (8,))
-    )
+    reduction = Node("parameter", (64, 32)), Node("reduce", (64,), (0,), columns=ROOT)
+    loop = loop_of(reduction, tile_row((4,), (8,), (8,)))
     assert (loop.chains, loop.loads, loop.depth) == (4, 1, 32)
 
 
@@ -169,6 +165,5 @@ def test_rows_a_power_of_two_apart_do_not_fit_a_cache():
         (512, 1040, 0.5),  # 65 lines apart they spread over all 64 sets
         (513, 1040, 2.0),  # 512 lines are all there are
     ):
-        product = Node("dot", (64, n), (0, 1), columns=ROOT)
-        nodes = (Node("parameter", (64, k)), Node("parameter", (k, n)), product)
+        nodes = (parameter(64, k), parameter(k, n), Node("dot", (64, n), (0, 1), columns=ROOT))
         assert loop_of(nodes, tile_row((8,), (64, 16), (8, 8))).line_cycles == cycles, (k, n)

@@ -1,9 +1,11 @@
-"""What must stay when a graph is written down in another way, and what may move when it changes a little."""
+"""Columns that stay when a graph is written in another way, and that may move when it changes a little."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from functools import partial
 
+import networkx as nx
 import numpy as np
 import pytest
 from hypothesis import given
@@ -21,20 +23,9 @@ from tests.features.helpers import (
     load,
     tile_file,
 )
-from tests.graphs import (
-    TILE_PROGRAM,
-    Arrays,
-    Node,
-    examples,
-    layout_arrays,
-    layout_row,
-    relabelled,
-    save_npz,
-    tile_arrays,
-    tile_row,
-)  # fmt: skip
+from tests.graphs import Arrays, Node, examples, layout_arrays, layout_row, relabelled, tile_arrays, tile_row
 from xlarank.data.errors import GraphFileError
-from xlarank.data.graph import MAX_ELEMENTS, MAX_FEATURE, read_graph
+from xlarank.data.graph import MAX_ELEMENTS, MAX_FEATURE
 from xlarank.data.schema import NODE_COLUMNS
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.rows import GraphRows, assemble
@@ -48,33 +39,21 @@ def named(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatch(name, pattern) for pattern in patterns)
 
 
-def numbering(arrays: Arrays, priority: Sequence[int]) -> np.ndarray:
-    """New ids for the nodes: by priority, but operands before their consumers."""
-    left = {node: set() for node in range(len(priority))}
-    for consumer, operand in arrays["edge_index"].tolist():
-        left[consumer].add(operand)
-    new_id = np.empty(len(priority), np.int64)
-    for number in range(len(priority)):
-        node = min((node for node, operands in left.items() if not operands), key=priority.__getitem__)
-        new_id[node] = number
-        del left[node]
-        for operands in left.values():
-            operands.discard(node)
-    return new_id
-
-
 def renumbered(arrays: Arrays, random: Random) -> Arrays:
-    """In another topological order."""
-    return relabelled(arrays, numbering(arrays, random.permutation(len(arrays["node_feat"])).tolist()))
+    """Number the nodes in another topological order."""
+    graph, priority = nx.DiGraph(), random.permutation(len(arrays["node_feat"])).tolist()
+    graph.add_nodes_from(priority)
+    graph.add_edges_from(arrays["edge_index"][:, ::-1].tolist())  # from operands to consumers
+    return relabelled(arrays, np.argsort([*nx.lexicographical_topological_sort(graph, priority.__getitem__)]))
 
 
 def renumbered_at_random(arrays: Arrays, random: Random) -> Arrays:
-    """In no topological order."""
+    """Number the nodes in no topological order."""
     return relabelled(arrays, random.permutation(len(arrays["node_feat"])))
 
 
 def reordered(arrays: Arrays, random: Random) -> Arrays:
-    """Configurable nodes, and consumers among the edges, in another order."""
+    """Write configurable nodes, and consumers among the edges, in another order."""
     order, edges = random.permutation(len(arrays["node_config_ids"])), arrays["edge_index"]
     consumers = random.permutation(np.unique(edges[:, 0]))
     return {
@@ -89,10 +68,9 @@ def measured_anew(arrays: Arrays, random: Random) -> Arrays:
     return {**arrays, "config_runtime": random.integers(1, 10**9, len(arrays["config_runtime"]))}
 
 
-def completed(arrays: Arrays, *, unset_too: bool) -> Arrays:
-    """The same configurations with full layouts written down; on request where none is set, too."""
-    context = LayoutContext(graph_of(arrays))
-    feat = arrays["node_config_feat"].copy()
+def completed(arrays: Arrays, _: Random, *, unset_too: bool = False) -> Arrays:
+    """Write full layouts for the same configurations, with ``unset_too`` for unset ones, too."""
+    context, feat = LayoutContext(graph_of(arrays)), arrays["node_config_feat"].copy()
     order = np.argsort(arrays["node_config_ids"])  # a graph has its nodes sorted, a file need not
     for place, tensors in zip(order, context.slot_tensor.tolist(), strict=True):
         for slot, tensor in enumerate(tensors):
@@ -105,32 +83,28 @@ def completed(arrays: Arrays, *, unset_too: bool) -> Arrays:
 
 
 def twice(arrays: Arrays, _: Random) -> Arrays:
-    """The graph and its copy side by side, configured alike."""
-    nodes, end = len(arrays["node_feat"]), arrays["node_splits"]
-    again = {name: arrays[name] + nodes for name in ("edge_index", "node_config_ids")}
-    again |= {name: arrays[name] for name in ("node_feat", "node_opcode")}
-    return {
-        **{name: np.concatenate([arrays[name], copy]) for name, copy in again.items()},
-        "node_splits": np.concatenate([end, end + nodes], axis=1),
-        "node_config_feat": np.concatenate([arrays["node_config_feat"]] * 2, axis=1),
-        "config_runtime": arrays["config_runtime"],
-    }
+    """Add a copy of the graph beside it, configured alike."""
+    nodes, axis = len(arrays["node_feat"]), {"node_splits": 1, "node_config_feat": 1}
+    other = {name: arrays[name] + nodes for name in ("edge_index", "node_config_ids", "node_splits")}
+    other |= {name: arrays[name] for name in ("node_feat", "node_opcode", "node_config_feat")}
+    both = {name: np.concatenate([arrays[name], copy], axis.get(name, 0)) for name, copy in other.items()}
+    return {**both, "config_runtime": arrays["config_runtime"]}
 
 
-#: Readers of a tensor stand side by side, and of several producers one hands its layout on, by their ids.
+#: Columns of neighbouring readers of a tensor, and of the producer that hands its layout on, by their ids.
 BY_ID = ("siblings__*", "propagation__*")
-#: What counts layouts that are set, be it to the default.
+#: Columns about set layouts, be they the default.
 ABOUT_SET = (
     *("change__*_set__share", "change__*_set_like_*__share", "propagation__*", "outputs__*", "groups__*"),
     *(f"{block}__{what}_*" for block in ("disagreement", "siblings") for what in ("clash", "half", "agree")),
 )
-#: What counts nodes, bytes or work without dividing by them, or the largest part of a whole.
+#: Numbers of nodes, bytes or operations, or the largest part of a whole.
 OF_SIZE = (
     *("*__log", "candidates__log_frequency__sum", "size__depth__ratio", "size__*__max", "computations__*"),
     *("work__largest_flops__share", "degrees__*__q*", "outputs__excess__max", "outputs__padded__max"),
     "time__node_change__ratio",
 )
-#: What looks at the other candidates.
+#: Columns that depend on the other candidates.
 TRANSDUCTIVE = ("candidates__*", "rank__*", "zscore__*")
 
 
@@ -138,8 +112,8 @@ TRANSDUCTIVE = ("candidates__*", "rank__*", "zscore__*")
 class Rewrite:
     """Another way to write a graph, or a small change of it.
 
-    Columns keep their values but for those that may move: to the bit, or up to the order in which things are added.
-    ``configs`` chooses configurations, in any order and number; ``layouts`` says that other layouts are written.
+    Columns keep their values but for those that may move: to the bit if ``exact``, else up to rounding. ``configs``
+    chooses configurations, in any order and number; ``layouts`` says that other layouts are written.
     """
 
     change: Callable[[Arrays, Random], Arrays] = lambda arrays, _: arrays
@@ -149,27 +123,22 @@ class Rewrite:
     layouts: bool = False
 
     def wrong_columns(self, arrays: Arrays, seed: int = 0) -> list[str]:
-        """Columns that moved and may not."""
         random = np.random.default_rng(seed)
         which = self.configs(len(arrays["config_runtime"]), random)
         chosen = {name: array[which] if name in PER_CONFIG else array for name, array in arrays.items()}
         other = self.change(chosen, random)
-        if (self.layouts or len(which) < len(arrays["config_runtime"])) and not same_slots(arrays, other):
-            return []  # it says something new about which operand a layout is about
-        before, after = (assemble(graph_of(each)) for each in (arrays, other))
-        one, two = before.matrix()[before.group][which], after.matrix()[after.group]
-        same = np.isclose(one, two, rtol=1e-5, atol=1e-6).all(axis=0)
+        graphs = [graph_of(file) for file in (arrays, other)]
+        if "node_config_ids" in arrays and (self.layouts or len(which) < len(arrays["config_runtime"])):
+            if not np.array_equal(*(LayoutContext(graph).slot_tensor for graph in graphs)):
+                return []  # the layouts now belong to other operands
+        before, after = map(assemble, graphs)
+        left, right = before.matrix()[before.group][which], after.matrix()[after.group]
+        same = np.isclose(left, right, rtol=1e-5, atol=1e-6).all(axis=0)
         if self.exact:
             of_graph = len(before.graph_columns)
-            same[of_graph:] = (one == two).all(axis=0)[of_graph:]
+            same[of_graph:] = (left == right).all(axis=0)[of_graph:]
         moved = [name for name, stays in zip(before.columns, same, strict=True) if not stays]
         return [name for name in moved if not named(name, self.may_move)]
-
-
-def same_slots(*graphs: Arrays) -> bool:
-    return "node_config_ids" not in graphs[0] or np.array_equal(
-        *(LayoutContext(graph_of(arrays)).slot_tensor for arrays in graphs)
-    )
 
 
 def some(count: int, *always: int) -> Callable[[int, Random], np.ndarray]:
@@ -177,6 +146,7 @@ def some(count: int, *always: int) -> Callable[[int, Random], np.ndarray]:
 
 
 SHUFFLED = Rewrite(configs=lambda n, random: np.append(random.permutation(n), random.integers(n, size=5)))
+FILLED, MEASURED_ANEW = partial(completed, unset_too=True), Rewrite(measured_anew)
 REWRITES = {
     "nodes renumbered": Rewrite(renumbered, BY_ID, exact=False),
     "nodes in no topological order": Rewrite(renumbered_at_random, BY_ID, exact=False),
@@ -184,21 +154,13 @@ REWRITES = {
     "configurations permuted and repeated": SHUFFLED,
     "a few of the configurations": Rewrite(may_move=TRANSDUCTIVE, configs=some(2)),
     "a single configuration": Rewrite(may_move=TRANSDUCTIVE, configs=some(1)),
-    "measured anew": Rewrite(measured_anew),
-    "layouts written in full": Rewrite(
-        lambda arrays, _: completed(arrays, unset_too=False), TRANSDUCTIVE, layouts=True
-    ),
-    "the default written where nothing is set": Rewrite(
-        lambda arrays, _: completed(arrays, unset_too=True), (*ABOUT_SET, *TRANSDUCTIVE), layouts=True
-    ),
+    "measured anew": MEASURED_ANEW,
+    "layouts written in full": Rewrite(completed, TRANSDUCTIVE, layouts=True),
+    "the default written for unset ones": Rewrite(FILLED, (*ABOUT_SET, *TRANSDUCTIVE), layouts=True),
     "with a copy beside it": Rewrite(twice, OF_SIZE, exact=False),
 }
-#: Of kernels; between equal nodes the numbers decide which one is main.
-TILE_REWRITES = {
-    "nodes renumbered": Rewrite(renumbered),
-    "configurations permuted and repeated": SHUFFLED,
-    "measured anew": Rewrite(measured_anew),
-}
+#: Rewrites of kernels; between equal nodes the numbers decide which one is main.
+TILE_REWRITES = {"renumbered": Rewrite(renumbered), "permuted": SHUFFLED, "measured anew": MEASURED_ANEW}
 
 
 @pytest.mark.slow
@@ -210,15 +172,15 @@ def test_columns_of_a_layout_graph_in_other_words(name, arrays, seed):
 
 
 def test_columns_of_the_sample_in_other_words():
-    """Of kernels, those without two candidates for the main node."""
+    """Rewrite a layout, and kernels without two candidates for the main node."""
     arrays = load(SAMPLE / "layout" / "cpu" / "random" / "valid" / "mlp_train__a.npz")
     assert REWRITES["nodes renumbered"].wrong_columns(arrays) == []
-    for place in TILE_FILES:
-        arrays = load(SAMPLE / "tile" / "cpu" / f"{place}.npz")
-        wrong = {name: rewrite.wrong_columns(arrays) for name, rewrite in TILE_REWRITES.items()}
-        assert wrong == {name: [] for name in TILE_REWRITES}, place
+    for file in TILE_FILES:
+        arrays = load(SAMPLE / "tile" / "cpu" / f"{file}.npz")
         largest = arrays["config_feat"][:, 8:14].argmax(axis=0)  # they decide what the bounds divide
-        assert Rewrite(may_move=TRANSDUCTIVE, configs=some(3, *largest)).wrong_columns(arrays) == [], place
+        few = Rewrite(may_move=TRANSDUCTIVE, configs=some(3, *largest))
+        for name, rewrite in {**TILE_REWRITES, "a few of the configurations": few}.items():
+            assert rewrite.wrong_columns(arrays) == [], (file, name)
 
 
 @given(arrays=FITTING_KERNELS, seed=st.integers(0, 99))
@@ -227,24 +189,26 @@ def test_permuted_configurations_of_any_kernel(arrays, seed):
     assert SHUFFLED.wrong_columns(arrays, seed) == []
 
 
-#: Not shares: differences to the default, and how many standard deviations a share lies off.
+#: Differences to the default and deviations of shares, which are no shares.
 NO_SHARES = ("violation__*_change__share", "zscore__*")
 
 
-def assert_numbers(features: GraphRows) -> None:
-    """Finite float32, and shares from 0 to 1."""
+def assert_numbers(arrays: Arrays) -> GraphRows:
+    """Compute columns that are finite float32, shares from 0 to 1."""
+    features = assemble(graph_of(arrays))
     matrix = features.matrix()
     assert (matrix.dtype, features.config_values.dtype) == (np.float32, np.float32)
     for name, values in zip(features.columns, matrix.T, strict=True):
         assert np.isfinite(values).all(), name
         if name.endswith(("__share", "__flag")) and not named(name, NO_SHARES):
             assert values.min() >= 0 and values.max() <= 1 + 1e-6, name
+    return features
 
 
 @given(arrays=st.one_of(FITTING_GRAPHS, SCRAMBLED_GRAPHS, FITTING_KERNELS, SCRAMBLED_KERNELS))
 @examples(40)
 def test_all_numbers_are_finite_and_shares_lie_between_0_and_1(arrays):
-    assert_numbers(assemble(graph_of(arrays)))
+    assert_numbers(arrays)
 
 
 def test_tensors_without_elements_scalars_and_the_largest_that_can_be_written_down():
@@ -255,21 +219,20 @@ def test_tensors_without_elements_scalars_and_the_largest_that_can_be_written_do
         Node("reshape", (4, 0), (2,), columns=root),
     )
     rows = [[layout_row()] * 3, [layout_row(output=(0, 1)), layout_row(output=(0, 1), input=(0,)), layout_row()]]
-    features = assemble(graph_of(layout_file(nodes, (0, 2, 3), rows)))
-    assert_numbers(features)
+    features = assert_numbers(layout_file(nodes, (0, 2, 3), rows))
     assert by_name(features)["change__nodes_changed__share"].tolist() == pytest.approx([0, 2 / 3])
-    assert_numbers(assemble(graph_of(tile_file(nodes, (tile_row(), tile_row(output=(4, 1)))))))
+    assert_numbers(tile_file(nodes, (tile_row(), tile_row(output=(4, 1)))))
     for dims in ((2**8,) * 6, (2**31, 2**13, 2**4, 1, 1, 1)):
         assert np.prod(dims, dtype=float) == MAX_ELEMENTS
         huge = (Node("parameter", dims), Node("dot", dims, (0,), columns=root))
         rows = [[layout_row()], [layout_row(output=(0, 1, 2, 3, 4, 5), kernel=(3,))]]
-        assert_numbers(assemble(graph_of(layout_file(huge, (1,), rows))))
-    assert_numbers(assemble(graph_of(tile_file(TILE_PROGRAM, (tile_row(kernel=(2**24,) * 6), tile_row())))))
+        assert_numbers(layout_file(huge, (1,), rows))
+    assert_numbers({**tile_arrays(), "config_feat": np.stack([tile_row(kernel=(2**24,) * 6), *[tile_row()] * 4])})
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [14, pytest.param(3, marks=pytest.mark.exhaustive)])
-def test_every_node_column_at_its_limit_gives_finite_columns_or_is_refused(step, tmp_path):
+def test_every_node_column_at_its_limit_gives_finite_columns_or_is_refused(step):
     """Warnings are errors here."""
     for make in (layout_arrays, tile_arrays):
         for value in (MAX_FEATURE * 0.99, -MAX_FEATURE * 0.99):
@@ -279,7 +242,7 @@ def test_every_node_column_at_its_limit_gives_finite_columns_or_is_refused(step,
                 arrays["node_feat"] = arrays["node_feat"].astype(np.float32)
                 arrays["node_feat"][:, number : number + step] = value
                 try:
-                    graph = read_graph(save_npz(tmp_path / "a.npz", arrays))
+                    graph = graph_of(arrays)
                 except GraphFileError:
                     continue
                 read += 1

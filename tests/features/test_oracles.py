@@ -45,12 +45,11 @@ SEEDS = 160
 STILL = (
     *("*__reshape_kernel_*", "change__*_kernel_bytes__share", "*_broadcast_*", "*_slice_*", "types__*_rank*"),
     *("types__kernel_minor_from*", "types__input_minor_from512*"),
-    *("neighbourhood__*_convolution_*", "neighbourhood__*_reduce_*"),
+    *("neighbourhood__*_convolution_*", "neighbourhood__*_reduce_*", "time__kernel_gradient_*"),
 )
 
 
 def compare(oracle: LayoutOracle | TileOracle, features: GraphRows, without: Iterable[str] = ()) -> None:
-    """All columns of a graph against the slow reference."""
     expected = {**oracle.config_columns(), **oracle.graph_columns()}
     unchecked = set(features.columns) - set(expected) - set(without)
     assert not unchecked, "a column without an independent reference is one nobody checked"
@@ -58,15 +57,14 @@ def compare(oracle: LayoutOracle | TileOracle, features: GraphRows, without: Ite
 
 
 def compare_layout(arrays: Arrays) -> GraphRows:
-    graph = graph_of(arrays)
-    features = assemble(graph)
-    context = LayoutContext(graph)
+    context = LayoutContext(graph_of(arrays))
+    features = assemble(context.graph)
     compare(LayoutOracle(arrays, context.slot_tensor.tolist(), tied_nodes(context)), features)
     return features
 
 
 def compare_tile(arrays: Arrays) -> TileOracle:
-    """Of all columns but the estimate of a TPU's time."""
+    """Compare all columns but the estimate of a TPU's time."""
     oracle = TileOracle(arrays)
     compare(oracle, assemble(graph_of(arrays)), TpuTime.columns)
     return oracle
@@ -76,10 +74,10 @@ def compare_tile(arrays: Arrays) -> TileOracle:
 @pytest.mark.parametrize("seeds", [range(10), pytest.param(range(SEEDS), marks=EXHAUSTIVE)])
 def test_programs_that_make_sense(seeds):
     """Together they move nearly every column: else the references would agree on zeros."""
-    found = [compare_layout(fitting_graph(seed)) for seed in seeds]
-    if len(found) > SEEDS / 2:
-        moves = np.any([(features.config_values != 0).any(axis=0) for features in found], axis=0)
-        still = [name for name, some in zip(found[0].config_columns, moves, strict=True) if not some]
+    graphs = [compare_layout(fitting_graph(seed)) for seed in seeds]
+    if len(graphs) > SEEDS / 2:
+        moves = np.any([(features.config_values != 0).any(axis=0) for features in graphs], axis=0)
+        still = [name for name, moved in zip(graphs[0].config_columns, moves, strict=True) if not moved]
         assert [name for name in still if not any(fnmatch(name, pattern) for pattern in STILL)] == []
         assert len(still) < len(moves) / 8
 

@@ -1,4 +1,4 @@
-"""Pairs of slots, followed down by hand; sums over nodes and pairs, however they are added up."""
+"""Pairs of slots, followed down by hand; sums over nodes and pairs, in any batches."""
 
 import numpy as np
 import pytest
@@ -12,6 +12,10 @@ from xlarank.features.layout.layout_facts import FARTHEST, HOPS, Pairs, connecte
 from xlarank.features.rows import assemble
 
 NONE: list[list] = [[], [], []]
+
+
+def columns_of(nodes, configurable, configs) -> dict[str, np.ndarray]:
+    return by_name(assemble(graph_of(layout_file(nodes, configurable, configs))))
 
 
 def pairs_of(nodes, *configurable) -> list[Pairs]:
@@ -41,7 +45,7 @@ def turning(dims, operand, *order) -> Node:
     return Node("transpose", dims, operand, columns={f"dimensions_{i}": dim for i, dim in enumerate(order)})
 
 
-def test_which_operations_hand_a_layout_on():
+def test_operations_that_hand_a_layout_on():
     for opcode in ("tanh", "convert", "select", "copy", "reverse", "all-reduce", "collective-permute"):
         assert ends(chain(opcode), 0, 2) == [[], [(2, 0)], []], opcode
     for node in (
@@ -63,9 +67,8 @@ def test_which_operations_hand_a_layout_on():
 def test_distance():
     assert (HOPS, FARTHEST) == (3, 8)
     for edges in range(1, FARTHEST + 3):
-        expected = [[], [], []]
-        if edges <= FARTHEST:
-            expected[min(edges, HOPS) - 1] = [(edges, 0)]
+        hops = min(edges, HOPS) if edges <= FARTHEST else 0
+        expected = [[(edges, 0)] if hop == hops else [] for hop in (1, 2, 3)]
         assert ends(chain(*["tanh"] * (edges - 1)), 0, edges) == expected, edges
     between = chain("tanh", "tanh")  # a configurable node between stands for itself
     assert ends(between, 0, 2, 3) == [[(3, 2)], [(2, 0)], []]
@@ -75,27 +78,23 @@ def test_layouts_are_compared_in_the_dimensions_of_the_consumer():
     """Dimensions 0, 1 and 2 of what the reshape reads are 2, 0 and 1 of the parameter, whose 0,1,2 is its 1,2,0."""
     nodes = (*chain(turning((16, 4, 8), (0,), 2, 0, 1), dims=(4, 8, 16))[:2], Node("reshape", (16, 32), (1,)))
     rows = [(layout_row((0, 1, 2)), layout_row(input=order)) for order in ((1, 2, 0), (2, 0, 1))]
-    found = by_name(assemble(graph_of(layout_file(nodes, (0, 2), rows))))
-    assert found["disagreement__agree_2hop__share"].tolist() == [1, 0]
-    assert found["disagreement__clash_2hop__share"].tolist() == [0, 1]
+    columns = columns_of(nodes, (0, 2), rows)
+    assert columns["disagreement__agree_2hop__share"].tolist() == [1, 0]
+    assert columns["disagreement__clash_2hop__share"].tolist() == [0, 1]
     # two readers alike, one of them behind a transpose
     sides = turning((4, 4), (0,), 1, 0), Node("copy", (4, 4), (0,))
     nodes = (Node("parameter", (4, 4)), *sides, Node("reshape", (16,), (1,)), Node("reshape", (16,), (2,)))
-    rows = [(layout_row((0, 1)), layout_row(input=(1, 0)), layout_row(input=(1, 0)))]
-    found = by_name(assemble(graph_of(layout_file(nodes, (0, 3, 4), rows))))
-    assert found["disagreement__agree_2hop__share"] == found["disagreement__clash_2hop__share"] == 1 / 2
-
-
-SEEDS = range(200, 212)
+    columns = columns_of(nodes, (0, 3, 4), [(layout_row((0, 1)), *[layout_row(input=(1, 0))] * 2)])
+    assert columns["disagreement__agree_2hop__share"] == columns["disagreement__clash_2hop__share"] == 1 / 2
 
 
 @pytest.mark.slow
 def test_batches_and_ways_to_add_up_do_not_show(monkeypatch):
     sample = load(SAMPLE / "layout" / "cpu" / "default" / "train" / "dlrm__a.npz")
-    graphs = [graph_of(arrays) for arrays in (sample, *map(fitting_graph, SEEDS))]
+    graphs = [graph_of(arrays) for arrays in (sample, *map(fitting_graph, range(200, 212)))]
     whole = [(graph, assemble(graph).config_values) for graph in graphs]
     for settings in (
-        {"_CODES": 1, "_CONFIGS": (1, 1), "_COMBINATIONS": 0},  # of the pairs taken only
+        {"_CODES": 1, "_CONFIGS": (1, 1), "_COMBINATIONS": 0},  # only the combinations that occur
         {"_SPARSE_NS": 0.0},
         {"_SPARSE_NS": 1e9},
     ):
@@ -106,7 +105,7 @@ def test_batches_and_ways_to_add_up_do_not_show(monkeypatch):
                 np.testing.assert_allclose(assemble(graph).config_values, rows, rtol=1e-5, atol=1e-6)
 
 
-def test_the_pairs_with_most_combinations_are_left_out_where_there_are_too_many(monkeypatch):
+def test_the_pairs_with_most_combinations_are_left_out_if_there_are_too_many(monkeypatch):
     layout = LayoutContext(graph_of(load(SAMPLE / "layout" / "cpu" / "random" / "train" / "cnn__nchw_a.npz")))
     every = instance_blocks.InstanceContext(layout)
     near, _, _, siblings = (part.total for part in every.by_relation)
@@ -121,11 +120,10 @@ def test_the_pairs_with_most_combinations_are_left_out_where_there_are_too_many(
 
 def test_convolutions_of_one_shape_with_other_dimension_numbers_are_not_alike():
     """[4,4,4] with the features last or first: the same layout puts features or a batch along the lanes."""
-    stem = "convolution_dim_numbers"
     nodes = [Node("parameter", (4, 4, 4)), Node("parameter", (3, 4, 4))]
-    for batch, feature in ((0, 2), (2, 0)):
-        numbers = {f"{stem}_output_batch_dim": batch, f"{stem}_output_feature_dim": feature}
-        nodes.append(Node("convolution", (4, 4, 4), (0, 1), window=(3,), columns=numbers))
-    found = by_name(assemble(graph_of(layout_file(nodes, (2, 3), [[layout_row(output=(2, 1, 0))] * 2]))))
-    assert found["roles__convolution_output_feature_minor__share"].tolist() == [0.5]
-    assert found["roles__convolution_output_batch_minor__share"].tolist() == [0.5]
+    for numbers in ({"batch": 0, "feature": 2}, {"batch": 2, "feature": 0}):
+        columns = {f"convolution_dim_numbers_output_{role}_dim": number for role, number in numbers.items()}
+        nodes.append(Node("convolution", (4, 4, 4), (0, 1), window=(3,), columns=columns))
+    columns = columns_of(nodes, (2, 3), [[layout_row(output=(2, 1, 0))] * 2])
+    for role in ("feature", "batch"):
+        assert columns[f"roles__convolution_output_{role}_minor__share"].tolist() == [0.5]

@@ -1,6 +1,7 @@
-"""What follows from a program graph: operands of slots, roles of dimensions and tied nodes."""
+"""Operands of slots, roles of dimensions, fused and tied nodes of a program graph."""
 
 from dataclasses import replace
+from itertools import product
 from math import sqrt
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 
 from tests.features.helpers import graph_of, layout_file
 from tests.graphs import LAYOUT_PROGRAM, Node, layout_row, parameter, unconfigured
-from xlarank.features.layout.change import groups_of, tied_nodes
+from xlarank.features.layout.change import Tied, groups_of, tied_nodes
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.layout_facts import LayoutFacts
 from xlarank.features.program.program_context import ProgramContext
@@ -26,7 +27,7 @@ STEM = "convolution_dim_numbers"
 
 
 def given(*dims: tuple[int, ...]) -> list[Node]:
-    return [parameter(*each) for each in dims]
+    return [parameter(*sizes) for sizes in dims]
 
 
 def test_waste_under_other_tiles_than_those_of_a_tpu():
@@ -42,8 +43,8 @@ def test_fusion_by_hand():
 
     root, operands = {"is_root": 1.0}, given((8, 8), (8, 8), (8,))
     loops = Node("add", (8, 8), (0, 1)), Node("dot", (8, 8), (3,)), Node("abs", (8, 8), (4,))
-    stored = [*operands, *loops, Node("negate", (8, 8), (5,), columns=root)]
-    assert fused(*stored)[3:] == [False, False, True, False], "what is no loop needs its operands stored"
+    stored = fused(*operands, *loops, Node("negate", (8, 8), (5,), columns=root))
+    assert stored[3:] == [False, False, True, False], "operands of a node that is no loop are stored"
     readers = [Node(opcode, (8, 8), (3,), columns=root) for opcode in ("negate", "abs")]
     cases = [("negate", (0,), True), ("tanh", (0,), False), ("add", (0, 1), False), ("multiply", (0, 2), True)]
     for opcode, read, expected in cases:
@@ -85,15 +86,11 @@ ASYMMETRIC = [
 
 
 def test_shapes_tell_the_operands_apart_in_any_order():
-    for left, right, node in ASYMMETRIC:
-        for operands in ((0, 1), (1, 0)):
-            assert slots_of((*given(left, right), replace(node, operands=operands))) == (2, 0, 1), (left, right)
-
-
-def test_between_operands_of_one_shape_the_order_of_the_edges_decides():
-    for operands in ((0, 1), (1, 0)):
-        for node in (convolution(operands, out=(3, 3, 64, 64)), Node("dot", (32, 32), operands)):
-            assert slots_of((*given(node.dims, node.dims), node)) == (2, *operands)
+    for (left, right, node), operands in product(ASYMMETRIC, ((0, 1), (1, 0))):
+        assert slots_of((*given(left, right), replace(node, operands=operands))) == (2, 0, 1), (left, right)
+    # between operands of one shape the order of the edges decides
+    for node, operands in product((convolution(out=(3, 3, 64, 64)), Node("dot", (32, 32))), ((0, 1), (1, 0))):
+        assert slots_of((*given(node.dims, node.dims), replace(node, operands=operands))) == (2, *operands)
     # the edges of other nodes in between do not matter
     nodes = (*given((8, 8), (8, 8)), *[Node("add", (8, 8))] * 2)
     mixed = [(2, 0), (3, 2), (2, 1), (3, 0)]
@@ -124,21 +121,18 @@ def test_layouts_say_more_than_shapes():
 
 
 def test_a_reduction_lays_out_its_array_whether_configured_or_not():
-    """Its edges also name the computation that is applied and the initial value, both scalars, in any order."""
-    for kind in ("reduce", "reduce-window"):
-        for place in range(3):
-            nodes = [Node("constant", ()), Node("constant", ())]
-            nodes.insert(place, Node("parameter", (4, 8, 16)))
-            nodes.append(Node(kind, (4, 8), (0, 1, 2)))
-            for rows in ((), (layout_row(), layout_row(input=(2, 0, 1)))):
-                assert slots_of(nodes, *rows)[:2] == (3, place)
+    """Its edges also name the applied computation and the initial value, both scalars, in any order."""
+    rows = layout_row(), layout_row(input=(2, 0, 1))
+    for kind, position in product(("reduce", "reduce-window"), range(3)):
+        nodes = [Node("constant", ()), Node("constant", ()), Node(kind, (4, 8), (0, 1, 2))]
+        nodes.insert(position, parameter(4, 8, 16))
+        assert slots_of(nodes)[:2] == slots_of(nodes, *rows)[:2] == (3, position)
 
 
 ROLES = {"dot": DOT_ROLES, "reshape": RESHAPE_ROLES, "bitcast": RESHAPE_ROLES, "convolution": CONVOLUTION_ROLES}
 
 
 def context_of(*nodes: Node) -> tuple[ProgramContext, np.ndarray]:
-    """With the tensors of the last node."""
     context = ProgramContext(graph_of(layout_file(nodes, [0], [[layout_row()]])))
     return context, slot_tensors(context, np.array([len(nodes) - 1]))
 
@@ -146,12 +140,10 @@ def context_of(*nodes: Node) -> tuple[ProgramContext, np.ndarray]:
 def roles_of(*nodes: Node) -> list[str]:
     """First letters of the output's, input's and kernel's roles of the last node; past the rank they must be -1."""
     context, tensors = context_of(*nodes)
-    found = []
-    for tensor, roles in zip(tensors[0], slot_roles(context, tensors)[0].tolist(), strict=True):
-        rank = context.rank[tensor] if tensor >= 0 else 0
-        assert roles[rank:] == [-1] * (6 - rank)
-        found.append("".join(ROLES[nodes[-1].opcode][role][0] for role in roles[:rank]))
-    return found
+    names, roles = ROLES[nodes[-1].opcode], slot_roles(context, tensors)[0].tolist()
+    ranks = [context.rank[tensor] if tensor >= 0 else 0 for tensor in tensors[0]]
+    assert all(of_slot[rank:] == [-1] * (6 - rank) for of_slot, rank in zip(roles, ranks, strict=True))
+    return ["".join(names[role][0] for role in of_slot if role >= 0) for of_slot in roles]
 
 
 def test_a_dot():
@@ -202,8 +194,7 @@ def test_a_reshape():
         ((4, 0, 8), (0, 32), "kk kkk"),  # nothing is in it
     ):
         for opcode in ("reshape", "bitcast"):
-            found = roles_of(Node("parameter", dims), Node(opcode, out, (0,)))
-            assert " ".join(found[:2]) == roles and found[2] == "", (dims, out)
+            assert roles_of(parameter(*dims), Node(opcode, out, (0,))) == [*roles.split(" "), ""], (dims, out)
 
 
 def test_a_convolution_has_its_dimension_numbers_and_other_operations_no_roles():
@@ -221,38 +212,34 @@ def test_a_convolution_has_its_dimension_numbers_and_other_operations_no_roles()
     assert slot_roles(context, np.zeros((0, 3), np.int64)).shape == (0, 3, 6)
 
 
-def facts(*nodes: Node, configurable: tuple[int, ...]) -> LayoutFacts:
-    return LayoutFacts(unconfigured(*nodes, configurable=configurable))
+def tied_to(*nodes: Node, configurable: tuple[int, ...]) -> list[Tied]:
+    return tied_nodes(LayoutFacts(unconfigured(*nodes, configurable=configurable)))
 
 
 def test_dots_are_tied_by_the_cheaper_order_of_their_output():
-    program = facts(
-        parameter(32, 4096), parameter(4096, 1000), parameter(32, 1000),
-        Node("dot", (32, 1000), (0, 1)),   # 32 x 1024 elements with 1000 on the lanes, 128 x 1000 with 32
-        Node("dot", (32, 4096), (1, 2)),   # 32 x 4096 against 128 x 4096
+    dots = (
+        Node("dot", (32, 1000), (0, 1)),  # 32 x 1024 elements with 1000 on the lanes, 128 x 1000 with 32
+        Node("dot", (32, 4096), (1, 2)),  # 32 x 4096 against 128 x 4096
         Node("dot", (4096, 1000), (0, 2)),  # 4096 x 1024 against 4096 x 1000: the other way around
-        configurable=(3, 4, 5),
-    )  # fmt: skip
-    tied = tied_nodes(program)
+    )
+    tied = tied_to(*given((32, 4096), (4096, 1000), (32, 1000)), *dots, configurable=(3, 4, 5))
     assert groups_of(tied).tolist() == [0, 0, 1]
     assert (tied[0].orders, tied[2].orders) == (((1, 0), (0, 1)), ((0, 1), (1, 0)))
     # square matrices are no batch, and an outer product contracts nothing: the last two dimensions
-    for operand, side in ((parameter(256, 256), 256), (parameter(64), 64)):
-        program = facts(operand, operand, Node("dot", (side, side), (0, 1)), configurable=(2,))
-        assert tied_nodes(program)[0].orders == ((1, 0), (0, 1))
-
-
-def test_first_of_equal_sizes_of_a_dot_are_free() -> None:
-    operands = parameter(16, 32, 32, 192), parameter(16, 32, 32, 192)
-    (dot,) = tied_nodes(facts(*operands, Node("dot", (16, 32, 32, 32), (0, 1)), configurable=(2,)))
-    assert dot.signature == ("dot", 4, (3, 2), (4, 3, 1), (4, 3, 1))
-    operands = parameter(32, 32, 192), parameter(192, 8)  # two are free, and the second is not the first again
-    (dot,) = tied_nodes(facts(*operands, Node("dot", (32, 32, 8), (0, 1)), configurable=(2,)))
-    assert dot.signature == ("dot", 3, (1, 2), (2, 0, 1), (3, 2, 1))
+    for dims, side in (((256, 256), 256), ((64,), 64)):
+        (dot,) = tied_to(*given(dims, dims), Node("dot", (side, side), (0, 1)), configurable=(2,))
+        assert dot.orders == ((1, 0), (0, 1))
+    # the first of equal sizes are free; in the second dot two are, and the second is not the first again
+    for left, right, out, signature in (
+        ((16, 32, 32, 192), (16, 32, 32, 192), (16, 32, 32, 32), ("dot", 4, (3, 2), (4, 3, 1), (4, 3, 1))),
+        ((32, 32, 192), (192, 8), (32, 32, 8), ("dot", 3, (1, 2), (2, 0, 1), (3, 2, 1))),
+    ):
+        (dot,) = tied_to(*given(left, right), Node("dot", out, (0, 1)), configurable=(2,))
+        assert dot.signature == signature
 
 
 def test_a_convolution_and_a_reshape() -> None:
-    convolution, reshape = tied_nodes(facts(*LAYOUT_PROGRAM, configurable=(2, 4)))
+    convolution, reshape = tied_to(*LAYOUT_PROGRAM, configurable=(2, 4))
     # Image and output, batch 8 and 16 features: 8 x 128 with features on the lanes, 16 x 128 with the batch there.
     assert convolution.orders == ((3, 0), (0, 3))
     # Weights, 16 and 16: equal, so the later dimension stays on the lanes.
@@ -261,9 +248,8 @@ def test_a_convolution_and_a_reshape() -> None:
     assert reshape.signature[:5] == ("reshape", 2, 4, ((1, 0), (3, 2, 1, 0)), ((0, 1), (0, 3, 2, 1)))
     # 3 channels instead of 16: 8 on the lanes pad them less than 128, and the node is no longer tied to its like.
     for batch, alike in ((8, True), (32, False)):  # 8 x 128 either way: features on the lanes
-        image, weights = parameter(batch, 32, 32, 3), parameter(3, 3, 3, 16)
         output = replace(LAYOUT_PROGRAM[2], dims=(batch, 32, 32, 16))
-        other = tied_nodes(facts(image, weights, output, configurable=(2,)))[0]
+        (other,) = tied_to(*given((batch, 32, 32, 3), (3, 3, 3, 16)), output, configurable=(2,))
         assert (other.signature == convolution.signature) == alike
 
 
@@ -280,6 +266,6 @@ def test_a_convolution_and_a_reshape() -> None:
     ],
 )
 def test_reshapes_take_the_orders_of_real_files(operand, output, into, out) -> None:
-    (tied,) = tied_nodes(facts(parameter(*operand), Node("reshape", output, (0,)), configurable=(1,)))
+    (tied,) = tied_to(parameter(*operand), Node("reshape", output, (0,)), configurable=(1,))
     pairs = list(zip(out, into, strict=True))
     assert list(tied.orders) == out and list(tied.signature[3 : 3 + len(pairs)]) == pairs

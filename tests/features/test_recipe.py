@@ -1,4 +1,4 @@
-"""Recipes: settings and what is stored of them, the version of the code, kept rows; the catalogue of blocks."""
+"""Recipes: settings and how they are stored, the version of the code, kept rows; the catalogue of blocks."""
 
 import json
 import subprocess
@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
+from string import ascii_lowercase, digits
 from typing import get_args
 
 import numpy as np
@@ -31,13 +32,20 @@ from xlarank.features.rows import Recipe, assemble, even_ranks, sample_rows
 from xlarank.models.training_data import CPU, GPU, TARGETS, TPU, foreign_columns, target_of
 
 SETTINGS = [FeatureSettings(tier, candidates) for tier in Tier for candidates in (True, False)]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+GRAPHS = {"layout": graph_of(layout_arrays()), "tile": graph_of(tile_arrays())}
+BLOCKS = {"layout": blocks_of("layout"), "tile": blocks_of("tile"), "instances": INSTANCE_BLOCKS}
 ROOT = Path(catalogue.__file__).parents[1]
+
+
+def names(blocks):
+    return [name for block in blocks for name in block.columns]
 
 
 def test_the_hash_changes_with_every_setting_and_with_the_code(monkeypatch):
     tilings = [Tiling(), Tiling(sublanes=16), Tiling(lanes=256)]
     chosen = [replace(settings, tiling=tiling) for settings in SETTINGS for tiling in tilings]
-    hashes = [settings.code_hash(kind) for kind in get_args(Kind) for settings in chosen]
+    hashes = [settings.code_hash(kind) for kind in KINDS for settings in chosen]
     assert len(set(hashes)) == len(hashes) and {len(text) for text in hashes} == {16}
     assert FeatureSettings().code_hash("tile") == FeatureSettings(Tier.FULL, True, Tiling(8, 128)).code_hash("tile")
     monkeypatch.setattr(catalogue, "source_hash", lambda: "another version")
@@ -52,8 +60,8 @@ def test_a_recipe_leads_back_to_its_settings():
     for value in ({}, {"code_hash": "a"}, {**whole, "settings": {"tier": "slow"}}, {**whole, "tier": "fast"}):
         with pytest.raises(TypeError):
             from_json(Recipe, value)
-    one, other = (Recipe.of(FeatureSettings(), "tile", seed=seed) for seed in (1, 2))
-    assert one == other, "without a sample another seed would build again what is the same"
+    without_sample = [Recipe.of(FeatureSettings(), "tile", seed=seed) for seed in (1, 2)]
+    assert without_sample[0] == without_sample[1], "another seed gives the same rows"
 
 
 def test_only_what_can_change_a_number_changes_the_version(tmp_path):
@@ -67,32 +75,32 @@ def test_only_what_can_change_a_number_changes_the_version(tmp_path):
         "data/other.py": "NOT_REACHED = 1\n",
         "models/base.py": "Z = 1\n",
     }
+    for file in files:
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
 
     def version(edited="", old="", new=""):
         assert old in files.get(edited, "")
         for file, text in files.items():
-            (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / file).write_bytes((text.replace(old, new) if file == edited else text).encode())
         source_hash.cache_clear()
         return source_hash(tmp_path)
 
     now = version()
     for file, old, new in (
-        ("features/rows.py", "One.", "Two."),
-        ("features/tile/extra.py", "Not", "Never"),
-        ("data/npz.py", "A docstring", "Another"),
-        ("data/npz.py", "\n 2", "  2"),
-        *((file, "1", "2") for file in ("features/meanings.py", "data/other.py", "models/base.py")),
+        *(("features/rows.py", "One.", "Two."), ("features/tile/extra.py", "Not", "Never")),
+        *(("data/npz.py", "A docstring", "Another"), ("data/npz.py", "\n 2", "  2")),
         ("data/errors.py", "Wrong", "Bad"),
+        *((file, "1", "2") for file in ("features/meanings.py", "data/other.py", "models/base.py")),
         *((file, "\n", "\r\n") for file in files),  # a checkout on Windows
     ):
         assert version(file, old, new) == now, file
     changes = "features/rows.py 1.0 features/tile/extra.py 2 data/npz.py (1 data/schema.py 6".split()
-    seen = {now, *(version(file, old, f"{old}9") for file, old in zip(changes[::2], changes[1::2], strict=True))}
+    edits = zip(changes[::2], changes[1::2], strict=True)
+    versions = {now, *(version(file, old, f"{old}9") for file, old in edits)}
     (tmp_path / "features/extra.py").write_text("EXTRA = 1\n")
-    seen.add(version())
+    versions.add(version())
     (tmp_path / "features/extra.py").rename(tmp_path / "features/tile/another.py")
-    assert len(seen | {version()}) == 7, "each change gives another version; so does a new file, by its place"
+    assert len(versions | {version()}) == 7, "each change gives another version; so does a new file, by its place"
 
 
 def test_the_version_is_of_all_files_that_make_numbers(monkeypatch):
@@ -100,11 +108,11 @@ def test_the_version_is_of_all_files_that_make_numbers(monkeypatch):
     monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path) or read_bytes(path))
     source_hash.cache_clear()
     source_hash()
-    files = {path.relative_to(ROOT).as_posix() for path in read}
-    features = {path.relative_to(ROOT).as_posix() for path in (ROOT / "features").rglob("*.py")}
+    modules = (ROOT / "features").rglob("*.py")
+    files, features = ({path.relative_to(ROOT).as_posix() for path in paths} for paths in (read, modules))
     assert {file for file in files if file.startswith("features")} == features - set(catalogue._PRESENTATION)
     assert {f"data/{name}.py" for name in ("config_table", "npz", "graph")} < files
-    # what only shows columns takes no part: a fresh process, so that nothing else has imported it
+    # modules that only show columns take no part: a fresh process, so that nothing else has imported them
     shown = [f"xlarank.{file.removesuffix('.py').replace('/', '.')}" for file in catalogue._PRESENTATION]
     code = f"import sys, xlarank.features.rows; print([m for m in {shown} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -118,30 +126,22 @@ def test_both_ends_and_even_gaps_of_rank_are_kept(size, most, seed):
     assert kept.tolist() == sorted(set(kept.tolist())) and len(kept) == min(most, size)
     ranks = np.sort(cost[kept])
     assert (ranks[0], ranks[-1]) == (1, size) and np.ptp(np.diff(ranks)) <= 1
-    equal = [even_ranks(np.ones(100), 10, np.random.default_rng(each)) for each in (seed, seed + 1)]
+    equal = [even_ranks(np.ones(100), 10, np.random.default_rng(s)) for s in (seed, seed + 1)]
     assert not np.array_equal(*equal) and np.ptp(equal[0]) > 20, "drawn at random, not in the order of the file"
 
 
 def test_a_recipe_draws_of_the_measured_rows_by_the_graphs_name():
-    def recipe(most):
-        return Recipe.of(FeatureSettings(), "layout", max_configs=most, seed=1)
+    def sampled(rows, most):
+        return sample_rows(rows, Recipe.of(FeatureSettings(), "layout", max_configs=most, seed=1))
 
     graph = graph_rows("a", [50, 10, 40, 20, 30])
-    assert sample_rows(graph, recipe(5)) is graph and sample_rows(graph, recipe(0)) is graph
+    assert sampled(graph, 5) is graph and sampled(graph, 0) is graph
     broken = replace(graph, runtime=np.where(graph.runtime > 30, 0, graph.runtime))
-    assert sample_rows(broken, recipe(4)).row_cost.tolist() == [10, 20, 30], "the two that failed go first"
-    assert len(sample_rows(broken, recipe(2))) == 2 and np.isfinite(sample_rows(broken, recipe(2)).row_cost).all()
+    assert sampled(broken, 4).row_cost.tolist() == [10, 20, 30], "the two that failed go first"
+    assert len(sampled(broken, 2)) == 2 and np.isfinite(sampled(broken, 2).row_cost).all()
     unlabelled = replace(graph_rows("a", range(1, 101)), runtime=np.zeros(100, np.int64))
-    kept = [sample_rows(replace(unlabelled, name=name), recipe(10)).ids.tolist() for name in "aab"]
-    assert len(kept[0]) == 10 and kept[0] == sorted(kept[0]) and kept[0] == kept[1] != kept[2]
-
-
-KINDS: tuple[Kind, ...] = get_args(Kind)
-GRAPHS = {"layout": graph_of(layout_arrays()), "tile": graph_of(tile_arrays())}
-
-
-def names(chosen):
-    return [name for block in chosen for name in block.columns]
+    first, again, other = (sampled(replace(unlabelled, name=name), 10).ids.tolist() for name in "aab")
+    assert len(first) == 10 and sorted(first) == first == again != other
 
 
 def test_every_declared_block_is_listed():
@@ -158,26 +158,23 @@ def test_every_declared_block_is_listed():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_names_tiers_and_the_order_of_blocks(kind):
-    """What the settings choose does not depend on each other."""
+    """Settings are independent of each other."""
     everything, whole = names(blocks_of(kind)), assemble(GRAPHS[kind])
+    values_of = by_name(whole)
     assert len(everything) == len(set(everything)) > 100
-    assert set("".join(everything)) <= set("abcdefghijklmnopqrstuvwxyz0123456789_"), "no library minds such a name"
-    rows = by_name(whole)
+    assert set("".join(everything)) <= {*ascii_lowercase, *digits, "_"}, "every library accepts such names"
     for settings in SETTINGS:
-        chosen, found = settings.blocks(kind), assemble(GRAPHS[kind], settings)
+        chosen, rows = settings.blocks(kind), assemble(GRAPHS[kind], settings)
         stage = [(block.scope is Scope.CONFIG) + block.transductive for block in chosen]
         assert stage == sorted(stage) and set(stage) == {0, 1, *[2] * settings.candidates}, "graph columns first"
         assert {block.tier for block in chosen} == {Tier.FAST, settings.tier}
         gone = set(names(blocks_of(kind, settings.tier))) - set(names(chosen))
         assert all(name.startswith(("candidates__", "rank__", "zscore__")) for name in gone)
         assert settings.graph_columns(kind) == names(block for block in chosen if block.scope is Scope.GRAPH)
-        assert found.columns == settings.columns(kind) and found.config_columns == settings.config_columns(kind)
-        assert found.matrix().shape[1] == sum(len(block.columns) for block in chosen)
-        assert constants(found).items() <= constants(whole).items()
-        assert [n for n, values in by_name(found).items() if values.tobytes() != rows[n].tobytes()] == []
-
-
-BLOCKS = {"layout": blocks_of("layout"), "tile": blocks_of("tile"), "instances": INSTANCE_BLOCKS}
+        assert rows.columns == settings.columns(kind) and rows.config_columns == settings.config_columns(kind)
+        assert rows.matrix().shape[1] == len(names(chosen))
+        assert constants(rows).items() <= constants(whole).items()
+        assert [n for n, values in by_name(rows).items() if values.tobytes() != values_of[n].tobytes()] == []
 
 
 def test_every_column_stands_in_the_document_with_its_meaning():
@@ -191,7 +188,7 @@ def test_every_column_has_a_cause():
         of_graph = block.scope is Scope.GRAPH
         wrong = [name for name in block.columns if (cause_of(name) is Cause.PROGRAM) != of_graph]
         assert not wrong, f"set `cause` of {type(block).__name__}, or declare as Column(meaning, Cause...): {wrong}"
-    instances = [name for block in INSTANCE_BLOCKS for name in block.columns if cause_of(name) is Cause.PROGRAM]
+    instances = [name for name in names(INSTANCE_BLOCKS) if cause_of(name) is Cause.PROGRAM]
     assert {name.split("__")[0] for name in instances} == {"graph", "node"}
     for cause, columns in {
         Cause.COPIES: "disagreement__clash_1hop_bytes__share neighbourhood__mismatch_1hop__ratio",
@@ -213,9 +210,8 @@ def test_the_source_says_the_target_and_no_two_own_a_column():
         (TPU, "tile:xla tile:cpus tile:mine layout:tpu-estimate:default layout:nlp:random"),
     ):
         assert {target_of(Collection.parse(text)) for text in collections.split()} == {target}
-    tiles, layouts = ({name for block in BLOCKS[kind] for name in block.columns} for kind in ("tile", "layout"))
-    owned = [name for target in TARGETS.values() for name in target.columns]
-    assert set(owned) <= tiles - layouts and len(owned) == len(set(owned))
+    owned = names(TARGETS.values())
+    assert {*owned} <= {*names(BLOCKS["tile"])} - {*names(BLOCKS["layout"])} and len(owned) == len({*owned})
     for name, target in TARGETS.items():
         assert target.name == name and {*target.estimate["tile"]} <= target.columns
     assert foreign_columns(CPU) == TPU.columns and foreign_columns(TPU) == CPU.columns

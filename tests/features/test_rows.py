@@ -1,4 +1,4 @@
-"""The columns of one graph, with what is constant kept once; walks between its configurations."""
+"""Rows of a graph, with constant columns stored once; walks between its configurations; instances."""
 
 from collections import Counter
 from dataclasses import replace
@@ -35,16 +35,15 @@ WHOLE = np.array([[7, 8, 0, 1, 2], [7, 8, 3, 4, 5], [7, 8, 6, 7, 8], [7, 8, 9, 1
 
 def test_the_matrix_of_some_rows_and_columns() -> None:
     assert (PART.graph_columns, PART.config_columns) == (["g", "h"], ["x", "y", "z"])
-
     for used in ([0, 1, 2, 3, 4], [1, 3], [0], [2, 4], []):
         columns = np.array(used, np.intp)
         only = PART.only(columns)
         assert only.columns == [PART.columns[number] for number in used]
         for which in (slice(None), slice(1, 3), np.array([3, 0]), np.array([], np.intp)):
-            for matrix in (PART.matrix(which, columns), only.matrix(which), PART.matrix(which)[:, used]):
+            chosen = PART.matrix(which, columns)
+            for matrix in (chosen, only.matrix(which), PART.matrix(which)[:, used]):
                 assert np.array_equal(matrix, WHOLE[which][:, used]), (which, used)
-            assert PART.matrix(which, columns).dtype == np.float32
-            assert PART.matrix(which, columns).flags.c_contiguous
+            assert chosen.dtype == np.float32 and chosen.flags.c_contiguous
     PART.matrix()[:] = 0
     assert np.array_equal(PART.matrix(), WHOLE), "a copy, not a view"
     # row 1 stands for configurations 1 and 3, row 0 for configuration 0
@@ -94,10 +93,8 @@ def test_steps_by_hand() -> None:
     arrays["node_config_feat"][2] = [arrays["node_config_feat"][1][0], arrays["node_config_feat"][4][1]]
     graph = graph_of(arrays)
     rows = assemble(graph, SETTINGS)
-    for now, column, steps in (
-        (2, "disagreement__clash_2hop__share", {2: 0.5, 4: 0.5}),
-        (4, "change__output_set__share", {4: 0.5}),
-    ):
+    clash, changed = "disagreement__clash_2hop__share", "change__output_set__share"
+    for now, column, steps in ((2, clash, {2: 0.5, 4: 0.5}), (4, changed, {4: 0.5})):
         walk = walk_between(graph, rows, SETTINGS, now, 0)
         assert walk.by_node(walk.matrix[:, rows.columns.index(column)].astype(float)) == steps
 
@@ -113,13 +110,11 @@ def test_a_candidate_on_the_way_has_its_row_and_the_ends_have_theirs_to_the_bit(
         walk = walk_between(graph, rows, SETTINGS, now, 0)
         half = len(walk.matrix) // 2
         assert half == len(walk.nodes) + 1
-        for start, end in ((0, half - 1), (half, -1)):
-            assert np.array_equal(walk.matrix[start], matrix[rows.group[0]])
-            assert np.array_equal(walk.matrix[end], matrix[rows.group[now]])
+        assert (walk.matrix[[0, half]] == matrix[rows.group[0]]).all()
+        assert (walk.matrix[[half - 1, -1]] == matrix[rows.group[now]]).all()
         for step, code in enumerate(walk_codes(codes[0], codes[now], np.flatnonzero(codes[0] != codes[now]))):
-            same = np.flatnonzero((codes == code).all(axis=1))
-            if len(same):
-                expected = matrix[rows.group[same[0]]]
+            for candidate in np.flatnonzero((codes == code).all(axis=1))[:1]:
+                expected = matrix[rows.group[candidate]]
                 np.testing.assert_allclose(walk.matrix[step], expected, rtol=2e-4, atol=2e-4)
 
 
@@ -157,17 +152,17 @@ CLASH_IN_C = {
 
 
 def test_instances_by_hand() -> None:
-    found = instance_table(LayoutContext(graph_of(layout_file(PROGRAM, (0, 2, 3, 4), (A, B, C, D)))))
-    parts = {config: {part.text: part for part in found.parts(config)} for config in (1, 2)}
+    table = instance_table(LayoutContext(graph_of(layout_file(PROGRAM, (0, 2, 3, 4), (A, B, C, D)))))
     for config, text, expected in (
         (1, "dot 2: output {0,1}, input {1,0}, kernel {1,0}", DOT_IN_B),
         (2, "add 3: output {0,1}, input {0,1}, kernel {1,0}", ADD_IN_C),
         (2, "add 3 kernel {1,0} against dot 2 output {0,1} (1 edge)", CLASH_IN_C),
     ):
-        values = dict(zip(found.columns, found.values[parts[config][text].instance].tolist(), strict=True))
+        (instance,) = (part.instance for part in table.parts(config) if part.text == text)
+        values = dict(zip(table.columns, table.values[instance].tolist(), strict=True))
         assert {name: values[name] for name in expected} == pytest.approx(expected, rel=1e-6), text
     # four nodes, four pairs one edge apart, and the two slots of the add that read the dot
-    assert found.counts().sum(axis=1).tolist() == [9] * 4
+    assert table.counts().sum(axis=1).tolist() == [9] * 4
 
 
 def test_sums_and_counts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,35 +179,30 @@ def test_sums_and_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert instances.counts(np.zeros(0, np.int64)).shape == (0, len(instances))
     monkeypatch.setattr("xlarank.features.instances.graph_instances._BATCH", 1)
     assert np.array_equal(instances.counts().toarray(), counts) and np.array_equal(instances.sums(scores), sums)
-
     for config in (0, 7):
         parts = instances.parts(config)
         assert Counter(part.instance for part in parts) == +Counter(dict(enumerate(counts[config].astype(int))))
         assert all(str(part.nodes[0]) in part.text for part in parts if len(part.nodes) == 1)
 
 
-def instances_of(choices: list[tuple[np.ndarray, ...]], *, candidates: bool = True) -> Instances:
-    """Of the layout graph of the tests, whose convolution and reshape are configurable."""
-    arrays = layout_file(LAYOUT_PROGRAM, (2, 4), choices)
-    return instance_table(LayoutContext(graph_of(arrays)), candidates=candidates)
-
-
 def test_rarity_by_hand() -> None:
-    """Of four distinct configurations three leave the reshape as it is, and two the convolution."""
+    """Three of four distinct configurations leave the reshape as it is, and two the convolution."""
+
+    def instances(*choices: tuple[np.ndarray, ...], candidates: bool = True) -> Instances:
+        graph = graph_of(layout_file(LAYOUT_PROGRAM, (2, 4), choices))
+        return instance_table(LayoutContext(graph), candidates=candidates)
+
     unset, first, second = layout_row(), layout_row(output=(1, 0)), layout_row(output=(0, 3))
     choices = [(unset, unset), (unset, first), (second, unset), (layout_row(output=(3, 0)), unset)]
-    found = instances_of(choices)
+    table = instances(*choices)
     names = ["node__opcode__group", "output__given__row", *InstanceRarity.columns]
-    table = found.values[:, [found.columns.index(name) for name in names]]
-    for opcode, given_, shares in (
-        ("convolution", 0, (1, 0)),
-        ("convolution", 1, (2, 1)),
-        ("reshape", 1, (2, log2(3))),
-    ):
-        rows = table[(table[:, 0] == group_of(opcode)) & (table[:, 1] == given_)][:, 2:]
+    values = table.values[:, [table.columns.index(name) for name in names]]
+    expected = {("convolution", 0): (1, 0), ("convolution", 1): (2, 1), ("reshape", 1): (2, log2(3))}
+    for (opcode, is_set), shares in expected.items():
+        rows = values[(values[:, 0] == group_of(opcode)) & (values[:, 1] == is_set)][:, 2:]
         assert len(rows) and rows == pytest.approx(np.tile(shares, (len(rows), 1)))
-    inductive = instances_of(choices, candidates=False)
-    assert inductive.columns == [name for name in found.columns if name not in InstanceRarity.columns]
-    alone = instances_of([(unset, unset)] * 3)
+    inductive = instances(*choices, candidates=False)
+    assert inductive.columns == [name for name in table.columns if name not in InstanceRarity.columns]
+    alone = instances(*[(unset, unset)] * 3)
     assert (len(alone), alone.counts().shape) == (0, (1, 0)), "of one distinct configuration there are none"
     assert alone.sums(np.zeros(0)).tolist() == [0.0]

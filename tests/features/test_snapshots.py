@@ -35,14 +35,12 @@ _KERNELS = (
     "train/conv3x3_bias_relu__a train/dwconv3x3__b train/reduce_mid__b valid/bmm_tb__a "
     "valid/expsum__a test/swish__a"
 )
-_OF_TPU = (
-    "batched concatenations convgradients convolutions dense llama normalisations pointwise products reductions"
-)
+_TPU = "batched concatenations convgradients convolutions dense llama normalisations pointwise products reductions"
 
 
 def sample_tiles() -> list[Path]:
-    of_tpu = (sorted(SAMPLE.glob(f"tile/tpu-estimate/train/{family}__*.npz"))[0] for family in _OF_TPU.split())
-    return [*(SAMPLE / f"tile/cpu/{place}.npz" for place in _KERNELS.split()), *of_tpu]
+    tpu = (min(SAMPLE.glob(f"tile/tpu-estimate/train/{family}__*.npz")) for family in _TPU.split())
+    return [*(SAMPLE / f"tile/cpu/{place}.npz" for place in _KERNELS.split()), *tpu]
 
 
 #: Distinct configurations kept, evenly spread over a graph's.
@@ -52,21 +50,20 @@ ROWS = 6
 def snapshot(graphs: Iterable[Graph]) -> Arrays:
     """Some rows of graphs as the code makes them now: ``values`` is ``(columns, rows)``."""
     distinct, values, names = [], [], [""]
-    for graph in graphs:
-        rows = assemble(graph)
+    for rows in map(assemble, graphs):
         at = np.unique(np.linspace(0, len(rows) - 1, ROWS).astype(np.int64))
-        found, names = rows.matrix(at), rows.columns
+        matrix, names = rows.matrix(at), rows.columns
         if rows.instances is not None:
             table = rows.instances.value
             names = [*names, *(f"sum of {name} over instances" for name in table.columns)]
-            found = np.concatenate([found, table.counts(at) @ table.values.astype(np.float64)], axis=1)
+            matrix = np.concatenate([matrix, table.counts(at) @ table.values.astype(np.float64)], axis=1)
         distinct.append(len(rows))
-        values.append(found.astype(np.float32))
+        values.append(matrix.astype(np.float32))
     return frozen(distinct, names, values)
 
 
 def instance_snapshot(graphs: Iterable[Graph]) -> Arrays:
-    """Instances of graphs, ordered by what they are in words: ``values`` is ``(columns, instances)``."""
+    """Instances of graphs, ordered by their texts: ``values`` is ``(columns, instances)``."""
     tables = [assemble(graph).instances.value for graph in graphs]
     values = []
     for table in tables:
@@ -96,12 +93,12 @@ SMALL: dict[str, Callable[[], Arrays]] = {
 
 
 def now(name: str, root: Path) -> Arrays:
-    """A snapshot of now; of a file below the root of real ones."""
+    """A snapshot by the present code, of random graphs or of a file below the root of real ones."""
     return SMALL[name]() if name in SMALL else snapshot([read_graph(root / "npz" / f"{REAL[name]}.npz")])
 
 
 def moved(before: Arrays, after: Arrays) -> list[str]:
-    """Columns that are new, gone or different; all where the number of rows is another one."""
+    """Columns that are new, gone or different; all if the number of rows differs."""
     names = [arrays["names"].item().decode().split("\n") for arrays in (before, after)]
     old, new = dict(zip(names[0], before["values"], strict=True)), dict(zip(names[1], after["values"], strict=True))
     if not np.array_equal(before["distinct"], after["distinct"]):

@@ -1,4 +1,4 @@
-"""Stored features: what is written is read back, and what is not whole or not current is noticed."""
+"""Stored features: reading back what was written, and refusing damaged and outdated files."""
 
 import json
 from dataclasses import asdict, fields, replace
@@ -34,25 +34,25 @@ def written(path, *graphs: GraphRows, recipe=RECIPE, source=SOURCE):
     return path
 
 
-def assert_equal_rows(found: GraphRows, expected: GraphRows) -> None:
-    assert (found.name, found.columns) == (expected.name, expected.columns)
+def assert_equal_rows(rows: GraphRows, expected: GraphRows) -> None:
+    assert (rows.name, rows.columns) == (expected.name, expected.columns)
     for name in ("graph_values", "config_values", "group", "ids", "runtime", "normalizer"):
-        got, want = getattr(found, name), getattr(expected, name)
-        assert got.dtype == want.dtype == (np.float32 if name.endswith("values") else np.int64), name
-        assert got.shape == want.shape and got.tobytes() == want.tobytes(), name
+        array, wanted = getattr(rows, name), getattr(expected, name)
+        assert array.dtype == wanted.dtype == (np.float32 if name.endswith("values") else np.int64), name
+        assert array.shape == wanted.shape and array.tobytes() == wanted.tobytes(), name
 
 
 @given(arrays=st.one_of(FITTING_GRAPHS, FITTING_KERNELS), data=st.data())
 @examples(12)
 def test_rows_survive_the_file(arrays, data, next_path):
-    """With repeated configurations, labels that no float holds, and a sample of the distinct rows kept."""
+    """Repeated configurations, labels that no float holds, and a sample of the distinct rows."""
     rows = assemble(graph_of(arrays))
     runtime, normalizer = np.random.default_rng(0).integers(2**53, 2**62, (2, len(rows.ids)))
     rows = replace(rows, runtime=runtime, normalizer=normalizer)
-    keep = data.draw(st.none() | st.sets(st.integers(0, len(rows) - 1), min_size=1).map(sorted))
-    rows = rows if keep is None else rows.take(np.array(keep))
-    ((found, source),) = store.read_rows(written(next_path(), rows)).values()
-    assert_equal_rows(found, rows)
+    kept = data.draw(st.none() | st.sets(st.integers(0, len(rows) - 1), min_size=1).map(sorted))
+    rows = rows if kept is None else rows.take(np.array(kept))
+    ((read, source),) = store.read_rows(written(next_path(), rows)).values()
+    assert_equal_rows(read, rows)
     assert source == SOURCE
 
 
@@ -85,10 +85,8 @@ def test_a_file_is_read_without_this_package(tmp_path):
     other = replace(LAYOUT.take(np.array([2, 3])), name="other__b", graph_values=LAYOUT.graph_values + 1)
     path = written(tmp_path / "a.parquet", LAYOUT, other)
     table = pl.scan_parquet(tmp_path / "*.parquet").collect()
-    assert table.columns[:8] == [
-        "collection", "graph", "family", "split", "configuration", "repeats", "runtime_ns", "label"
-    ]  # fmt: skip
-    assert table.columns[8:] == ["configurations", "runtimes_ns", "normalizers_ns", *LAYOUT.columns]
+    keys = "collection graph family split configuration repeats runtime_ns label configurations runtimes_ns"
+    assert table.columns == [*keys.split(), "normalizers_ns", *LAYOUT.columns]
     assert set(table.dtypes[11:]) == {pl.Float32}
     assert table["graph"].to_list() == [LAYOUT.name] * 5 + ["other__b"] * 2
     assert table["family"].unique().sort().to_list() == sorted({program_family(LAYOUT.name), "other"})
@@ -99,8 +97,9 @@ def test_a_file_is_read_without_this_package(tmp_path):
     assert table["runtimes_ns"].to_list()[1] == [20_000_001, 20_000_002]
     assert table["runtime_ns"].to_list()[:5] == LAYOUT.row_cost.tolist() == table["label"].to_list()[:5]
     np.testing.assert_array_equal(table[:, 11:].to_numpy(), np.concatenate([LAYOUT.matrix(), other.matrix()]))
+    _, (rows, _) = store.read_rows(path).values()
+    assert_equal_rows(rows, other)
     assert [*store.read_rows(path)] == [LAYOUT.name, "other__b"]
-    assert_equal_rows(store.read_rows(path)["other__b"][0], other)
 
 
 def test_tables_have_the_cost_of_tiles_and_null_where_nothing_was_measured(tmp_path):
@@ -142,15 +141,13 @@ def test_a_broken_file_is_neither_current_nor_read(tmp_path):
 
 def test_another_recipe_means_build_again(tmp_path):
     path = written(tmp_path / "a.parquet", LAYOUT)
-    others = {"code_hash": "f", "max_configs": 1000, "seed": 1}
     settings = {"tier": Tier.FAST, "candidates": False, "tiling": Tiling(sublanes=16)}
     settings["block_files"] = (BlockFile("mine.py", "0123", {}),)
-    assert {field.name for part in (RECIPE, RECIPE.settings) for field in fields(part)} == {
-        *others, *settings, "settings"
-    }  # fmt: skip
-    recipes = [replace(RECIPE, **{name: value}) for name, value in others.items()]
-    recipes += [replace(RECIPE, settings=replace(RECIPE.settings, **{n: v})) for n, v in settings.items()]
-    for other in recipes:
+    changes = [{"settings": replace(RECIPE.settings, **{name: value})} for name, value in settings.items()]
+    changes += [{"code_hash": "f"}, {"max_configs": 1000}, {"seed": 1}]
+    assert {field.name for field in fields(RECIPE.settings)} == {*settings}
+    assert {field.name for field in fields(RECIPE)} == {name for change in changes for name in change}
+    for other in (replace(RECIPE, **change) for change in changes):
         assert store.stored_graphs(path, other) == {}
         with pytest.raises(FeatureStoreError, match="not those of manifest"):
             store.read_rows(path, other)
@@ -189,12 +186,12 @@ def test_a_broken_manifest_is_refused(tmp_path):
     workspace, whole = Workspace(tmp_path), asdict(PLAIN)
     store.write_manifest(workspace, COLLECTION, "train", PLAIN)
     values = [{name: value for name, value in whole.items() if name != "config_columns"}]
-    values += [{**whole, **other} for other in ({"later": 1}, {"recipe": None})]
-    values.append({**whole, "recipe": {**asdict(RECIPE), "later": 1}})
-    texts = [b"", b"{", b"[]", b"[" * 100_000, b"\xff\xfe", *(json.dumps(value).encode() for value in values)]
+    changes = ({"later": 1}, {"recipe": None}, {"recipe": {**asdict(RECIPE), "later": 1}})
+    values += [{**whole, **change} for change in changes]
+    texts = (b"", b"{", b"[]", b"[" * 100_000, b"\xff\xfe", *(json.dumps(value).encode() for value in values))
     for content in texts:
         (workspace.features(COLLECTION, "train") / store.MANIFEST).write_bytes(content)
-        for read in (store.read_manifest, lambda *where: list(store.each_graph(*where))):
+        for read in (store.read_manifest, lambda *split: list(store.each_graph(*split))):
             with pytest.raises(FeatureStoreError, match=r"manifest\.json cannot be read .*run build-feat"):
                 read(workspace, COLLECTION, "train")
 
@@ -205,8 +202,8 @@ def test_a_split_is_loaded_in_the_order_of_its_manifest(tmp_path):
     a, b, c = (replace(LAYOUT.take(np.arange(number)), name=name) for number, name in enumerate("abc", 1))
     written(workspace.rows(COLLECTION, "train", 0), c, a)
     written(workspace.rows(COLLECTION, "train", 1), b)
-    made = {rows.name: store.StoredGraph.of(rows, part, SOURCE) for rows, part in ((c, 0), (a, 0), (b, 1))}
-    store.write_manifest(workspace, COLLECTION, "train", replace(PLAIN, graphs=made))
+    entries = {rows.name: store.StoredGraph.of(rows, part, SOURCE) for rows, part in ((c, 0), (a, 0), (b, 1))}
+    store.write_manifest(workspace, COLLECTION, "train", replace(PLAIN, graphs=entries))
     loaded = [(rows.name, len(rows)) for rows in store.each_graph(workspace, COLLECTION, "train")]
     assert loaded == [("c", 3), ("a", 1), ("b", 2)]
     # of another recipe, of a build that did not end, of another graph
@@ -224,17 +221,18 @@ def test_instances_are_read_back_or_refused(tmp_path):
     loaded = store.read_instances(path, RECIPE, SOURCE)
     assert loaded.columns == instances.columns and store.instances_current(path, RECIPE, SOURCE)
     for name in ARRAYS:
-        ours, theirs = getattr(loaded, name), getattr(instances, name)
-        assert np.array_equal(ours, theirs) and ours.dtype == theirs.dtype, name
+        array, expected = getattr(loaded, name), getattr(instances, name)
+        assert np.array_equal(array, expected) and array.dtype == expected.dtype, name
     store.write_instances(path, instances, RECIPE, SOURCE)
     assert path.read_bytes() == content and list(tmp_path.iterdir()) == [path]
 
-    refused = [(path, replace(RECIPE, code_hash="abd"), SOURCE), (path, RECIPE, Source(1, 3))]
     save_npz(tmp_path / "b.npz", {name: array for name, array in load(path).items() if name != "request"})
     for share in (0.0, 0.5, 0.99):
         (tmp_path / f"{share}.npz").write_bytes(content[: int(len(content) * share)])
-    refused += [(tmp_path / f"{name}.npz", RECIPE, SOURCE) for name in ("b", "none", 0.0, 0.5, 0.99)]
-    for wrong in refused:
-        assert not store.instances_current(*wrong)
+    for refused in (
+        *((path, replace(RECIPE, code_hash="abd"), SOURCE), (path, RECIPE, Source(1, 3))),
+        *((tmp_path / f"{name}.npz", RECIPE, SOURCE) for name in ("b", "none", 0.0, 0.5, 0.99)),
+    ):
+        assert not store.instances_current(*refused)
         with pytest.raises(FeatureStoreError, match="cannot be read"):
-            store.read_instances(*wrong)
+            store.read_instances(*refused)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.features.helpers import SAMPLE, graph_of, tile_file
-from tests.graphs import Node, tile_row
+from tests.graphs import Node, parameter, tile_row
 from xlarank.data.graph import read_graph
 from xlarank.features.rows import assemble
 from xlarank.features.tile.tile_context import TileContext, kernel_kinds
@@ -18,15 +18,13 @@ def context_of(nodes, *outputs) -> TileContext:
 
 
 ROOT = {"is_root": 1}
-SIDES = (Node("parameter", (16, 8)), Node("parameter", (8, 64)))
+SIDES = (parameter(16, 8), parameter(8, 64))
 REDUCTION = (Node("parameter", (32, 1000)), Node("reduce", (32,), (0,), columns=ROOT))
-THREE = (
-    Node("parameter", (64, 256)),
-    *(Node(opcode, (64, 256), (at,), columns=ROOT) for at, opcode in enumerate(("add", "tanh"))),
-)
+_ROOTS = [Node(opcode, (64, 256), (at,), columns=ROOT) for at, opcode in enumerate(("add", "tanh"))]
+THREE = (parameter(64, 256), *_ROOTS)
 
 
-def test_what_is_walked_over():
+def test_the_tensor_walked_over():
     """f32[32,1000] is 4 x 8 hardware tiles: on a TPU a reduction is walked over its operand."""
     for nodes, outputs, walked, physical, extents in (
         (REDUCTION, [(4, 8), (2, 8)], 0, True, [4, 8]),
@@ -41,16 +39,14 @@ def test_what_is_walked_over():
     nodes = (*SIDES, Node("dot", (16, 64), (0, 1)), Node("reshape", (16, 64, 1), (2,), columns=ROOT))
     assert context_of(nodes, (16, 32), (4, 8)).walked == 2
     # bounds up to [64,512] meet the left operand, but a vector tile cuts the result
-    sides = Node("parameter", (64, 512)), Node("parameter", (512, 1024))
-    nodes = (*sides, Node("dot", (64, 1024), (0, 1), columns=ROOT))
+    nodes = (parameter(64, 512), parameter(512, 1024), Node("dot", (64, 1024), (0, 1), columns=ROOT))
     assert TileContext(graph_of(tile_file(nodes, [tile_row((8,), (64, 512), (8, 8))]))).walked == 2
 
 
 def test_the_main_node_and_what_it_sums_over():
     """The costliest operation, then the most bytes, then the last; operands with more bytes first."""
-    vector, image = Node("parameter", (64,)), Node("parameter", (9, 9, 4))
     columns = {**ROOT, "convolution_dim_numbers_kernel_output_feature_dim": 3}
-    weights = Node("parameter", (3, 3, 4, 16))
+    vector, image, weights = parameter(64), parameter(9, 9, 4), parameter(3, 3, 4, 16)
     convolution = Node("convolution", (7, 7, 16), (0, 1), window=(3, 3), columns=columns)
     for nodes, main, operands, contracted in (
         ((*SIDES, Node("dot", (16, 64), (0, 1)), Node("add", (16, 16, 64), (2,))), 2, [1, 0], [8]),
@@ -68,21 +64,11 @@ def test_the_main_node_and_what_it_sums_over():
 
 #: 512 x 1024 times 1024 x 768: 64 x 8, 128 x 6 and 64 x 6 hardware tiles; and tanh of 512 x 256, 64 x 2 of them.
 _FEATURES = {f"convolution_dim_numbers_{name}_feature_dim": 1 for name in ("input", "kernel_output", "output")}
-PRODUCT = graph_of(
-    tile_file(
-        (
-            *(Node("parameter", (512, 1024)), Node("parameter", (1024, 768))),
-            Node("convolution", (512, 768), (0, 1), columns={**ROOT, **_FEATURES}),
-        ),
-        [tile_row((32, 6), (64, 6)), tile_row((32, 3), (32, 3)), tile_row((128, 6), (16, 6))],
-    )
-)
-TANH = graph_of(
-    tile_file(
-        (Node("parameter", (512, 256)), Node("tanh", (512, 256), (0,), columns=ROOT)),
-        [tile_row(output=output) for output in ((16, 2), (16, 1), (24, 1))],
-    )
-)
+_CONVOLUTION = Node("convolution", (512, 768), (0, 1), columns={**ROOT, **_FEATURES})
+_PRODUCT_TILES = [tile_row((32, 6), (64, 6)), tile_row((32, 3), (32, 3)), tile_row((128, 6), (16, 6))]
+PRODUCT = graph_of(tile_file((parameter(512, 1024), parameter(1024, 768), _CONVOLUTION), _PRODUCT_TILES))
+_TANH_TILES = [tile_row(output=output) for output in ((16, 2), (16, 1), (24, 1))]
+TANH = graph_of(tile_file((parameter(512, 256), Node("tanh", (512, 256), (0,), columns=ROOT)), _TANH_TILES))
 MIB = 2.0**20
 
 
@@ -119,8 +105,8 @@ def test_the_time_is_the_longer_of_moving_and_computing_and_a_step_of_the_other(
     costs = COSTS[loop.kind]
     moving, computing = costs.moving(loop), costs.computing(loop)
     bare = replace(costs, fixed=0, step=0, fused=0, tile=0, packed=0, drain=0)
-    for cycles, one, other, steps in zip(bare.cycles(loop), moving, computing, loop.steps, strict=True):
-        assert cycles == pytest.approx(max(one, other) + min(one, other) / steps)
+    expected = np.maximum(moving, computing) + np.minimum(moving, computing) / loop.steps
+    assert bare.cycles(loop) == pytest.approx(expected)
     rows = assemble(graph)
     logs = rows.matrix(used=np.array([rows.columns.index("tpu__cycles__log")]))[:, 0]
     assert logs == pytest.approx(np.log2(costs.cycles(loop)), rel=1e-6)
@@ -140,9 +126,9 @@ KINDS = {family: kind for kind, families in _FAMILIES.items() for family in fami
 
 
 def test_the_sample_is_of_the_kinds_that_it_was_written_as():
-    graphs = {path.stem: read_graph(path, "tile") for path in sorted(SAMPLE.glob("tile/cpu/*/*.npz"))}
-    found = {name: kernel_kinds(TileContext(graph)) for name, graph in graphs.items()}
-    assert {name for name in found if name.split("__")[0] not in KINDS} == set()
-    assert {name: kinds for name, kinds in found.items() if KINDS[name.split("__")[0]] not in kinds} == {}
-    # those with a square operand or result, in which either dimension could be the contracted one
-    assert sum(len(kinds) > 1 for kinds in found.values()) == 13
+    paths = SAMPLE.glob("tile/cpu/*/*.npz")
+    kinds_of = {path.stem: kernel_kinds(TileContext(read_graph(path, "tile"))) for path in paths}
+    wrong = {name: kinds for name, kinds in kinds_of.items() if KINDS[name.split("__")[0]] not in kinds}
+    assert kinds_of and wrong == {}
+    # kernels with a square operand or result, in which either dimension could be the contracted one
+    assert sum(len(kinds) > 1 for kinds in kinds_of.values()) == 13

@@ -1,4 +1,4 @@
-"""The time model of layouts: convolutions by hand, nodes that add up, and rows of some columns only."""
+"""Time model of layouts: convolutions by hand, nodes that add up, and rows of some columns only."""
 
 from math import hypot, prod
 
@@ -14,13 +14,12 @@ from xlarank.features.layout.padding import FASTEST, OVER_FASTEST
 from xlarank.features.layout.time_model import BANDWIDTH, KINDS, PEAK_FLOPS, TimeModel, config_times
 from xlarank.features.rows import assemble
 
-ROLES = ("output_batch", "output_feature", "input_batch", "input_feature")
-ROLES += ("kernel_input_feature", "kernel_output_feature")
+ROLES = "output_batch output_feature input_batch input_feature kernel_input_feature kernel_output_feature".split()
 FORWARD, GRADIENT = (0, 3, 0, 3, 2, 3), (2, 3, 3, 0, 0, 3)
 
 
 @pytest.mark.parametrize(
-    ("image", "kernel", "output", "window", "roles", "rows"),
+    ("roles", "image", "kernel", "output", "rows"),
     [
         # Feature-minor {3,0}: 96 lanes take 128, the batch of 30 along the sublanes is not padded: 4/3. The kernel
         # supplies the lanes: with its 64 input features in lanes it takes 128 x 96, with the 96 output features
@@ -28,23 +27,17 @@ FORWARD, GRADIENT = (0, 3, 0, 3, 2, 3), (2, 3, 3, 0, 0, 3)
         # lanes. The input supplies them: its features in lanes take 128 x 32, its batch 128 x 64, so the features
         # lie there and are rounded up to 128: twice.
         (
-            *((30, 28, 28, 64), (3, 3, 64, 96), (30, 28, 28, 96), (3, 3), FORWARD),
+            *(FORWARD, (30, 28, 28, 64), (3, 3, 64, 96), (30, 28, 28, 96)),
             [(layout_row((3, 0)), 4 / 3, 4 / 3), (layout_row((0, 3)), 128 / 30 * 2, 128 / 30)],
         ),
         # 3 input features take 8; the 64 output features lie along half of the lanes of output and kernel.
-        (
-            *((32, 32, 32, 3), (3, 3, 3, 64), (32, 32, 32, 64), (3, 3), FORWARD),
-            [(layout_row((3, 0)), 2 * 8 / 3, 2)],
-        ),
+        (FORWARD, (32, 32, 32, 3), (3, 3, 3, 64), (32, 32, 32, 64), [(layout_row((3, 0)), 2 * 8 / 3, 2)]),
         # The minor-most dimension of size 1 is skipped: the batch of 32 lies along the lanes as above, 4 * 2.
-        (
-            *((32, 1, 30, 64), (1, 3, 64, 96), (32, 1, 28, 96), (1, 3), FORWARD),
-            [(layout_row((1, 0, 3, 2)), 8, 4)],
-        ),
+        (FORWARD, (32, 1, 30, 64), (1, 3, 64, 96), (32, 1, 28, 96), [(layout_row((1, 0, 3, 2)), 8, 4)]),
         # But a batch of 1 that is supplied by features in lanes is not: 128 lanes, and the features rounded up. The
         # output itself has 96 features in 128 lanes and 28 positions in 32 sublanes.
         (
-            *((1, 30, 30, 64), (3, 3, 64, 96), (1, 28, 28, 96), (3, 3), FORWARD),
+            *(FORWARD, (1, 30, 30, 64), (3, 3, 64, 96), (1, 28, 28, 96)),
             [(layout_row((0, 3)), 128 * 2, 4 / 3 * 32 / 28)],
         ),
         # The gradient of a kernel: the batch of 36 is contracted, the window is 14 x 14. {3,2}: 64 take 128 lanes,
@@ -52,23 +45,24 @@ FORWARD, GRADIENT = (0, 3, 0, 3, 2, 3), (2, 3, 3, 0, 0, 3)
         # lanes takes 128 x 64, features 128 x 40, so the batch is not rounded. {2,3}: 3 take 128 lanes, and the
         # input that supplies them lays 36 images along lanes (128 x 4 against 128 x 40): 36 become 128.
         (
-            *((36, 16, 16, 3), (36, 14, 14, 64), (3, 3, 3, 64), (14, 14), GRADIENT),
+            *(GRADIENT, (36, 16, 16, 3), (36, 14, 14, 64), (3, 3, 3, 64)),
             [(layout_row((3, 2)), 2 * 8 / 3, 2 * 8 / 3), (layout_row((2, 3)), 128 / 3 * 128 / 36, 128 / 3)],
         ),
         # Both orders of the input pad alike, so its own layout decides whether 64 contracted images take 128 lanes.
         (
-            *((64, 16, 16, 64), (64, 14, 14, 64), (3, 3, 64, 64), (14, 14), GRADIENT),
+            *(GRADIENT, (64, 16, 16, 64), (64, 14, 14, 64), (3, 3, 64, 64)),
             [(layout_row((2, 3), (0, 3)), 2 * 2, 2), (layout_row((2, 3), (3, 0)), 2, 2)],
         ),
     ],
     ids=["forward", "few features", "size 1", "batch of 1", "gradient", "layout of the operand"],
 )
-def test_a_convolution_by_hand(image, kernel, output, window, roles, rows) -> None:
-    """Each row: a layout, the padding of the work, the padding of the output."""
+def test_a_convolution_by_hand(roles, image, kernel, output, rows) -> None:
+    """Each row has a layout, the padding of the work, the padding of the output."""
+    window = kernel[:2] if roles is FORWARD else kernel[1:3]
     columns = {f"convolution_dim_numbers_{name}_dim": dim for name, dim in zip(ROLES, roles, strict=True)}
-    nodes = Node("parameter", image), Node("parameter", kernel)
-    added = Node("convolution", output, (0, 1), window=window, columns={**columns, "is_root": 1})
-    graph = graph_of(layout_file((*nodes, added), (2,), [[row] for row, _, _ in rows]))
+    convolution = Node("convolution", output, (0, 1), window=window, columns={**columns, "is_root": 1})
+    nodes = (Node("parameter", image), Node("parameter", kernel), convolution)
+    graph = graph_of(layout_file(nodes, (2,), [[row] for row, _, _ in rows]))
     flops = 2 * prod(output) * prod(window) * image[roles[3]]
     for config, (_, work, padding) in enumerate(rows):
         moved = 4 * (prod(image) + prod(kernel) + prod(output) * padding)
@@ -80,10 +74,10 @@ def test_times_of_nodes_add_up_to_the_estimated_time_and_none_is_below_the_faste
     graph = read_graph(SAMPLE / "layout/tpu-estimate/random/valid/unet__a.npz", "layout")
     rows, every = assemble(graph, only=[OVER_FASTEST, FASTEST]), assemble(graph)
     model = TimeModel(LayoutFacts(graph))
-    found = 2 ** (by_name(rows)[OVER_FASTEST].astype(float) + constants(rows)[FASTEST])
+    estimates = 2 ** (by_name(rows)[OVER_FASTEST].astype(float) + constants(rows)[FASTEST])
     for config in range(graph.configs):
-        nodes = config_times(graph, config)  # type: ignore[arg-type]
-        assert sum(node.nanoseconds for node in nodes) == pytest.approx(found[rows.group[config]], rel=1e-5)
+        nodes = config_times(graph, config)
+        assert sum(node.nanoseconds for node in nodes) == pytest.approx(estimates[rows.group[config]], rel=1e-5)
         others = [node for node in nodes if graph.opcode[node.node] != OPCODE["convolution"]]
         assert others and all(node.fastest_ns <= node.nanoseconds * (1 + 1e-12) for node in others)
         assert all(node.lanes <= node.tile_lanes and node.tile_lanes % 128 == 0 for node in nodes)
@@ -95,6 +89,4 @@ def test_times_of_nodes_add_up_to_the_estimated_time_and_none_is_below_the_faste
             assert every.matrix()[rows.group[config], column] == pytest.approx(change, abs=1e-6)
 
     assert len(rows.columns) < 20
-    for name in rows.columns:
-        some, all_rows = (each.matrix()[:, each.columns.index(name)] for each in (rows, every))
-        assert np.array_equal(some, all_rows), name
+    assert np.array_equal(rows.matrix(), every.matrix()[:, [every.columns.index(name) for name in rows.columns]])

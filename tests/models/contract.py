@@ -1,9 +1,11 @@
-"""What every ranker must do, as test classes to subclass, and rows to learn from that need no graph file."""
+"""Contract of every ranker as test classes to subclass, and training data that needs no graph file."""
 
 import json
 import pickle
 import re
 from dataclasses import replace
+from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +40,7 @@ def scores_of(ranker, data):
 
 
 class CombinedRankerContract:
-    """What also holds for rankers made of others; a subclass has the fixture ``model``, and all is fitted once."""
+    """Promises that rankers made of others keep, too; a subclass has the fixture ``model``."""
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -56,7 +58,7 @@ class CombinedRankerContract:
         files = saved(ranker, tmp_path / "model")
         for name, content in files.items():
             assert Path(name).suffix in (".json", ".txt") and b"\0" not in content
-            assert not name.endswith(".json") or json.loads(content.decode("utf-8")) is not None
+            assert not name.endswith(".json") or json.loads(content) is not None
         loaded = type(ranker).load(tmp_path / "model")
         assert (loaded.params, loaded.kind, loaded.columns) == (ranker.params, ranker.kind, COLUMNS)
         assert np.array_equal(scores_of(loaded, data), scores)
@@ -65,15 +67,12 @@ class CombinedRankerContract:
 
     def test_stages_are_shorter_models_and_end_with_predict(self, ranker, data):
         """The number of rounds is chosen on a stage, then a model of that many rounds is fitted."""
-        stages, scores = list(ranker.staged(data.matrix(), 8)), scores_of(ranker, data)
-        if ranker.ranks_without_trees:
-            stages.pop(0)
-        assert len(stages) == 3  # after 8, 16 and 20 rounds
-        short = scores_of(fitted(ranker.name, data, rounds=8), data)
+        after_8, after_16, after_20 = [*ranker.staged(data.matrix(), 8)][ranker.ranks_without_trees :]
         *_, only = ranker.staged(data.matrix(), ROUNDS + 5)
-        for stage, expected in ((stages[0], short), (stages[-1], scores), (only, scores)):
+        scores, short = scores_of(ranker, data), scores_of(fitted(ranker.name, data, rounds=8), data)
+        for stage, expected in ((after_8, short), (after_20, scores), (only, scores)):
             assert np.allclose(stage, expected, rtol=1e-6, atol=1e-9)
-        assert not np.allclose(stages[0], stages[1])
+        assert not np.allclose(after_8, after_16)
 
 
 class RankerContract(CombinedRankerContract):
@@ -101,7 +100,7 @@ class RankerContract(CombinedRankerContract):
             assert len([*few.staged(data.matrix(), 1)]) == rounds + ranker.ranks_without_trees
         grown = few.grow(data, FitSettings(ROUNDS, 0, 1))
         assert grown.importance() == ranker.importance()
-        same = [np.array_equal(scores_of(ranker, data), scores_of(one, data)) for one in (two, grown, other)]
+        same = [np.array_equal(scores_of(ranker, data), scores_of(model, data)) for model in (two, grown, other)]
         assert same == [True, True, False]
 
     def test_scores_are_one_finite_number_a_row_in_any_order_of_rows(self, ranker, data):
@@ -109,8 +108,7 @@ class RankerContract(CombinedRankerContract):
         assert (scores.dtype, scores.shape) == (np.float64, (len(rows),))
         assert np.isfinite(scores).all() and np.unique(scores).size > 10
         assert np.array_equal(ranker.predict(np.ascontiguousarray(rows[::-1]), COLUMNS)[::-1], scores)
-        alone = ranker.predict(rows[7:8], COLUMNS)
-        assert alone[0] == scores[7], "each row is scored by itself"
+        assert ranker.predict(rows[7:8], COLUMNS) == scores[7], "each row is scored by itself"
 
     def test_graphs_larger_than_lightgbm_takes_and_of_two_rows(self, model):
         large, small = easy_data(graphs=1, configs=10_001), easy_data(graphs=2, configs=2)
@@ -131,8 +129,9 @@ class RankerContract(CombinedRankerContract):
 
     def test_before_fit_it_says_that_it_was_not_trained(self, model, tmp_path):
         ranker, rows = ranker_class(model)(kind="layout"), np.zeros((3, 4), np.float32)
-        calls = [lambda one=one: one.predict(rows, COLUMNS) for one in (ranker, ranker.clone())]
-        for call in (*calls, lambda: [*ranker.staged(rows, 5)], ranker.importance, lambda: ranker.save(tmp_path)):
+        predictions = [partial(r.predict, rows, COLUMNS) for r in (ranker, ranker.clone())]
+        stages, save = (lambda: [*ranker.staged(rows, 5)]), partial(ranker.save, tmp_path)
+        for call in (*predictions, stages, ranker.importance, save):
             with pytest.raises(ModelError, match="was not trained"):
                 call()
 
@@ -140,13 +139,12 @@ class RankerContract(CombinedRankerContract):
         files = saved(ranker, tmp_path / "model")
         state = json.loads(files["ranker.json"])
         wrong = {"ranker": "other", "kind": "program", "params": {"depth": 3}, "parts": ["../model"], "columns": 3}
-        damaged = [("ranker.json", json.dumps({**state, name: value})) for name, value in wrong.items()]
+        damaged = [("ranker.json", json.dumps({**state, name: value}).encode()) for name, value in wrong.items()]
         for name, content in files.items():
-            half = content[: len(content) // 2].decode()
-            damaged += [(name, text) for text in ("", "{", "[]", "tree\n", half, None)]
+            damaged += [(name, text) for text in (b"", b"{", b"[]", b"tree\n", content[: len(content) // 2], None)]
         for name, content in damaged:
             path = tmp_path / "model" / name
-            path.unlink() if content is None else path.write_text(content)
+            path.unlink() if content is None else path.write_bytes(content)
             with pytest.raises(ModelError, match=re.escape(f"{tmp_path / 'model'} cannot be read")):
                 type(ranker).load(tmp_path / "model")
             path.write_bytes(files[name])
@@ -167,17 +165,15 @@ class RankerContract(CombinedRankerContract):
             assert np.isfinite(scores_of(fitted(model, data, rounds=2, **values), data)).all()
 
     def test_nonsense_is_refused_by_name(self, model):
-        declared = [*ranker_class(model).params_class.declared()]
-        said = f"'{declared[-1]}s' is not a parameter of {model}; .*did you mean {declared[-1]}"
-        with pytest.raises(ModelError, match=said):
-            ranker_class(model)({f"{declared[-1]}s": 1}, kind="layout")
-        for name in declared:
-            for nonsense in (None, "nonsense", -1, float("nan"), float("inf"), object()):
-                with pytest.raises(ModelError):
-                    ranker_class(model)({name: nonsense}, kind="tile")
-        other = next(name for name in RANKERS if name != model)
+        ranker, other = ranker_class(model), next(name for name in RANKERS if name != model)
+        *_, last = declared = [*ranker.params_class.declared()]
+        with pytest.raises(ModelError, match=f"'{last}s' is not a parameter of {model}; .*did you mean {last}"):
+            ranker({f"{last}s": 1}, kind="layout")
+        for name, nonsense in product(declared, (None, "nonsense", -1, float("nan"), float("inf"), object())):
+            with pytest.raises(ModelError):
+                ranker({name: nonsense}, kind="tile")
         with pytest.raises(ModelError, match=f"the parameters are of {other}; expected those of {model}"):
-            ranker_class(model)(ranker_class(other).params_class.of("layout"), kind="layout")
+            ranker(ranker_class(other).params_class.of("layout"), kind="layout")
 
 
 COLUMNS = ["size", "waste", "clash", "noise"]
@@ -192,16 +188,15 @@ def graph_rows(
     A repeat is one nanosecond slower than the one before. The first column is constant within the graph.
     """
     distinct = len(costs)
-    repeats = [row for row, count in enumerate(copies or [0] * distinct) for _ in range(count)]
+    repeats = [row for row, count in enumerate(copies or []) for _ in range(count)]
     group = np.array([*range(distinct), *repeats], np.int64)
     runtime = np.array(costs, np.int64)[group]
     for row in set(repeats):
-        later = np.flatnonzero(group == row)
-        runtime[later] += np.arange(len(later))
-    rows = np.asarray(costs, np.float32)[:, None] * np.ones((1, len(columns) - 1), np.float32)
-    values = rows if features is None else np.asarray(features, np.float32)
+        runtime[group == row] += np.arange(copies[row] + 1)
+    values = np.tile(np.array(costs)[:, None], len(columns) - 1) if features is None else np.asarray(features)
     ids, ones = np.arange(len(group), dtype=np.int64), np.ones(len(group), np.int64)
-    return GraphRows(name, list(columns), np.array([distinct], np.float32), values, group, ids, runtime, ones)
+    size, values = np.array([distinct], np.float32), values.astype(np.float32)
+    return GraphRows(name, list(columns), size, values, group, ids, runtime, ones)
 
 
 def instance_table(
@@ -223,8 +218,7 @@ def instance_table(
 def easy_graph(name, configs, seed):
     """Runtime grows with waste and with clash, on another scale in every graph; the last column is noise."""
     rng = np.random.default_rng(seed)
-    features = rng.random((configs, 3))
-    unit = 10.0 ** rng.integers(4, 8)
+    features, unit = rng.random((configs, 3)), 10.0 ** rng.integers(4, 8)
     costs = np.rint(unit * (1 + 3 * features[:, 0] + features[:, 1])).astype(np.int64)
     return graph_rows(name, costs.tolist(), features=features)
 

@@ -1,6 +1,6 @@
-"""What is particular to rankers on LightGBM and XGBoost: labels, query groups, bins, what they ask to learn."""
+"""Rankers on LightGBM and XGBoost: labels, query groups, bins, parameters, initial scores."""
 
-import builtins
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -20,12 +20,13 @@ from xlarank.models.rankers.lightgbm import bin_rows, first_trees, require_tree
 from xlarank.models.training_data import CPU, TPU, FitSettings, Task, TrainingData
 from xlarank.models.validation.metrics import kendall_tau
 
+MODELS = ("lambdarank", "ranknet", "xgb-pairwise")
+
 
 @pytest.fixture
 def fits(monkeypatch):
-    """What LightGBM was asked to learn: label, group, rows and parameters of each fit."""
-    calls = []
-    rows = []  # a data set lets go of them once it has its bins
+    """Label, group, rows and parameters of each training of LightGBM."""
+    calls, rows = [], []  # a data set drops its rows once it has its bins
     train, made = lgb.train, lgb.Dataset
     monkeypatch.setattr(lgb, "Dataset", lambda of, *args, **more: rows.append(of.copy()) or made(of, *args, **more))
 
@@ -39,31 +40,31 @@ def fits(monkeypatch):
 
 
 def test_one_thread_at_a_time_constructs_a_booster(monkeypatch):
-    """LightGBM replaces the label gains of the whole process then: folds of other sizes ended it now and then."""
-    construct, running, most = lgb.Booster.__init__, [0], [0]
+    """LightGBM then replaces the label gains of the whole process: folds of other sizes crashed it at times."""
+    construct, running, counts = lgb.Booster.__init__, [], []
 
     def counted(self, *args, **more):
-        inside = "train_set" in more
-        running[0] += inside
-        most[0] = max(most[0], running[0])
-        time.sleep(0.02 * inside)
+        inside = ["train_set"] if "train_set" in more else []
+        running.extend(inside)
+        counts.append(len(running))
+        time.sleep(0.02 * len(inside))
         construct(self, *args, **more)
-        running[0] -= inside
+        del running[: len(inside)]
 
     monkeypatch.setattr(lgb.Booster, "__init__", counted)
     data = [TrainingData.from_graphs([easy_graph(f"g{n}", 20 + n, n)]) for n in range(4)]
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda one: fitted("lambdarank", one, rounds=4), data))
-    assert most == [1]
+        list(pool.map(lambda graph: fitted("lambdarank", graph, rounds=4), data))
+    assert max(counts) == 1
 
 
-def test_every_data_set_says_how_many_threads(monkeypatch):
-    """One that does not sets LightGBM's number for the process; predictions of other threads then ended it."""
-    given, made = [], lgb.Dataset
-    monkeypatch.setattr(lgb, "Dataset", lambda *args, **more: given.append(more["params"]) or made(*args, **more))
+def test_every_data_set_sets_the_number_of_threads(monkeypatch):
+    """Otherwise it sets LightGBM's number for the process, and predictions of other threads crash."""
+    params, made = [], lgb.Dataset
+    monkeypatch.setattr(lgb, "Dataset", lambda *args, **more: params.append(more["params"]) or made(*args, **more))
     fitted("lambdarank", easy_data(), rounds=4)
     lightgbm.silence_lightgbm(1)
-    assert [one["num_threads"] for one in given] == [1, 1]
+    assert [values["num_threads"] for values in params] == [1, 1]
 
 
 def test_labels_gains_and_truncation_are_those_for_kendall_tau(fits):
@@ -84,24 +85,22 @@ def test_larger_graphs_are_dealt_into_query_groups_by_the_seed(fits):
     call, again, other, few = fits
     assert (call["group"], few["group"]) == ([25] * 4 + [15, 15], [50, 50, 30]), "no part mixes two graphs"
     assert call["lambdarank_truncation_level"] == 25
-    each = [data.cost[:100], data.cost[100:]]
-    labels = [sum(c > one for c in set(costs)) for costs in each for one in costs]
-    of_row = {tuple(row): label for row, label in zip(data.matrix(), labels, strict=True)}
-    assert [of_row[tuple(row)] for row in call["rows"]] == call["label"].tolist()
+    labels = [sum(c > cost for c in {*costs}) for costs in (data.cost[:100], data.cost[100:]) for cost in costs]
+    label_of = {tuple(row): label for row, label in zip(data.matrix(), labels, strict=True)}
+    assert [label_of[tuple(row)] for row in call["rows"]] == call["label"].tolist()
     assert np.array_equal(call["rows"], again["rows"]) and not np.array_equal(call["rows"], other["rows"])
     alone = data.take([1]).shuffled(3).orders[0]
     assert np.array_equal(data.shuffled(3).orders[1], alone), "by the seed and the graph alone"
 
 
-def test_the_first_none_of_the_trees_are_none():
-    """LightGBM takes 0 for all of them, so a clone would start from trees that saw its held-out graphs."""
+def test_first_trees_and_splits_that_are_no_tree():
+    """LightGBM takes 0 for all trees, so a clone would start from trees that saw its held-out graphs.
+
+    It would follow a loop of splits for ever. Splits count from 0, leaf i is -1 - i.
+    """
     text = fitted("lambdarank", easy_data(3), rounds=4)._booster.trees.model_to_string()
     for count in (0, 1, 3):
         assert lgb.Booster(model_str=first_trees(text, count)).num_trees() == count
-
-
-def test_splits_that_are_no_tree_are_refused():
-    """LightGBM would follow a loop for ever. Splits from 0, leaf i as -1 - i."""
     require_tree([], 1)
     require_tree([(1, -1), (-2, -3)], 3)
     for children, leaves in (([(1, -1), (0, -2)], 2), ([(-1, -1)], 1), ([(-1, -2), (-3, -4)], 4), ([(-1, -2)], 3)):
@@ -114,8 +113,7 @@ def test_no_tree_grows_deeper_than_can_be_read(model, monkeypatch, tmp_path):
     """Contributions of a chain of 10,000 leaves take a minute and have no correct digit; longer ones crash."""
     for module in ("lightgbm", "boosted"):
         monkeypatch.setattr(f"xlarank.models.rankers.{module}.MAX_DEPTH", 3)
-    leaves = {"lambdarank": "num_leaves", "xgb-pairwise": "max_leaves"}[model]
-    ranker = fitted(model, easy_data(), **{leaves: 30})
+    ranker = fitted(model, easy_data(), **{"num_leaves" if model == "lambdarank" else "max_leaves": 30})
     saved(ranker, tmp_path / "model")
     type(ranker).load(tmp_path / "model")
     monkeypatch.setattr("xlarank.models.rankers.lightgbm.MAX_DEPTH", 2)
@@ -123,7 +121,7 @@ def test_no_tree_grows_deeper_than_can_be_read(model, monkeypatch, tmp_path):
         type(ranker).load(tmp_path / "model")
 
 
-@pytest.mark.parametrize("model", ["lambdarank", "ranknet", "sum-pooled", "xgb-pairwise"])
+@pytest.mark.parametrize("model", [*MODELS, "sum-pooled"])
 def test_ties_within_the_tolerance_teach_nothing(model):
     """The slowest is 1 % slower than the fastest."""
     data = TrainingData.from_graphs([graph_rows("a", list(range(10_000, 10_101)))])
@@ -142,21 +140,18 @@ def test_the_first_tree_of_ranknet_is_a_newton_step_on_the_loss():
     scores = ranker.predict(data.matrix(), COLUMNS)
     loss = RankNetLoss(data.cost, data.indptr, row_weights(data.indptr, "sqrt"), 3, 0.0)
     gradient, hessian = loss.gradients(np.zeros(len(scores)), np.random.default_rng(4))
-    leaves = np.unique(scores)
+    leaves, leaf = np.unique(scores, return_inverse=True)
+    assert leaves == pytest.approx(0.5 * np.bincount(leaf, gradient) / np.bincount(leaf, hessian), rel=1e-5)
     assert len(leaves) == 2
-    for leaf in leaves:
-        rows = scores == leaf
-        assert leaf == pytest.approx(plain["learning_rate"] * gradient[rows].sum() / hessian[rows].sum(), rel=1e-5)
 
 
-@pytest.mark.parametrize("model", ["lambdarank", "ranknet", "xgb-pairwise"])
+@pytest.mark.parametrize("model", MODELS)
 def test_batches_teach_what_one_matrix_teaches(model, monkeypatch, tmp_path):
     # XGBoost draws bins by weights, a little differently from batches
     params = {"max_group": 25} if model == "lambdarank" else {"graph_weight": "rows"}
     data = TrainingData.from_graphs([easy_graph(f"f{number}__a", 20 + 15 * number, number) for number in range(4)])
     expected = saved(fitted(model, data, **params), tmp_path / "matrix")
-    calls = []
-    matrix = GraphRows.matrix
+    calls, matrix = [], GraphRows.matrix
     monkeypatch.setattr("xlarank.models.training_data.BATCHED", 0)
     monkeypatch.setattr("xlarank.models.training_data.TrainingData.matrix", None)  # nothing may ask for all rows
     monkeypatch.setattr(GraphRows, "matrix", lambda *args, **more: calls.append(1) or matrix(*args, **more))
@@ -179,7 +174,7 @@ def test_boosters_print_nothing(monkeypatch, capfd):
     """Too few rows to split, no column to split by, and a thread that LightGBM is new to."""
     constant = TrainingData.from_graphs([graph_rows("a", list(range(1, 61)), features=np.ones((60, 3)))])
     few = easy_data(graphs=2, configs=3)
-    for model in ("lambdarank", "ranknet", "sum-pooled", "xgb-pairwise"):
+    for model in (*MODELS, "sum-pooled"):
         assert np.isfinite(fitted(model, few, rounds=3).predict(few.matrix(), COLUMNS)).all()
         assert np.ptp(fitted(model, constant, rounds=3).predict(constant.matrix(), COLUMNS)) == 0
     monkeypatch.setattr("xlarank.models.rankers.lightgbm._SAMPLED", 40)
@@ -189,9 +184,8 @@ def test_boosters_print_nothing(monkeypatch, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_what_xgboost_is_asked_to_learn(monkeypatch):
-    calls = []
-    train = xgb.train
+def test_parameters_labels_and_weights_of_xgboost(monkeypatch):
+    calls, train = [], xgb.train
     monkeypatch.setattr(xgb, "train", lambda *given: calls.append(given) or train(*given))
     data = TrainingData.from_graphs([graph_rows("a", [300, 100, 101, 200]), graph_rows("b", [5, 6])])
     fitted("xgb-pairwise", data, rounds=4, seed=7, pairs=5, tie_tolerance=0.05)
@@ -207,14 +201,8 @@ def test_what_xgboost_is_asked_to_learn(monkeypatch):
 
 def test_without_xgboost_it_says_what_to_install(monkeypatch, tmp_path):
     fitted("xgb-pairwise", easy_data(graphs=2), rounds=1).save(tmp_path)
-    real = builtins.__import__
-
-    def without(name, *rest, **named):
-        if name.partition(".")[0] == "xgboost":
-            raise ModuleNotFoundError("No module named 'xgboost'")
-        return real(name, *rest, **named)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    for module in [name for name in sys.modules if name.partition(".")[0] == "xgboost"]:
+        monkeypatch.setitem(sys.modules, module, None)  # the import fails
     for call in (lambda: fitted("xgb-pairwise", easy_data(graphs=2)), lambda: XGBPairwise.load(tmp_path)):
         with pytest.raises(ModelError, match=r"needs the module xgboost .*pip install xgboost-cpu"):
             call()
@@ -223,19 +211,22 @@ def test_without_xgboost_it_says_what_to_install(monkeypatch, tmp_path):
 
 (ESTIMATE,) = CPU.estimate["tile"]
 (CYCLES,) = TPU.estimate["tile"]
-NAMES = ["size", ESTIMATE, "wrong"]
-MODELS = ("lambdarank", "ranknet", "xgb-pairwise")
+NAMES, TPU_NAMES = ["size", ESTIMATE, "wrong"], ["size", CYCLES, "wrong"]
 
 
-def kernel(name, seed, shift=0.0):
-    """The estimate is right up to a factor of four, which the last column says, and shifted as a whole."""
+def kernel(name, seed, shift=0.0, columns=NAMES):
+    """Return a kernel whose estimate is off by a shift, and by a factor whose log2 is the last column."""
     rng = np.random.default_rng(seed)
     estimate, wrong = rng.uniform(0, 4, 60), rng.uniform(0, 2, 60)
     cost = np.rint(1e5 * 2 ** (estimate + wrong)).astype(np.int64)
-    return graph_rows(name, cost.tolist(), features=np.stack([estimate + shift, wrong], 1), columns=NAMES)
+    return graph_rows(name, cost.tolist(), features=np.stack([estimate + shift, wrong], 1), columns=columns)
 
 
-DATA = TrainingData.from_graphs([kernel(f"f{n}__a", n, shift=5.0 * n) for n in range(5)])
+def kernels(graphs, target=None, *, columns=NAMES, shift=0.0):
+    return TrainingData.from_graphs([kernel(f"f{n}__a", n, shift * n, columns) for n in range(graphs)], target)
+
+
+DATA = kernels(5, shift=5.0)
 
 
 def on_tiles(model, data, rounds, **params):
@@ -246,8 +237,8 @@ def test_relevance_falls_with_the_estimate_and_has_mean_0_in_each_graph():
     rows = np.array([[9, 3, 0], [9, 5, 0], [8, 1, 0]], np.float32)
     init_score = InitScore((1,), 2.0)
     assert init_score.relevance(rows).tolist() == [-6, -10, -2]
-    each = ([[3, 0], [5, 0]], [[8, 0], [2, 0]])
-    data = TrainingData.from_graphs([graph_rows("a", [1, 2], features=of, columns=NAMES) for of in each])
+    features = ([[3, 0], [5, 0]], [[8, 0], [2, 0]])
+    data = TrainingData.from_graphs([graph_rows("a", [1, 2], features=rows, columns=NAMES) for rows in features])
     assert centred(init_score.of_all(data), data).tolist() == [2, -2, -6, 6]
     turned = replace(data, orders=[np.array([1, 0]), np.array([0, 1])])
     assert centred(init_score.of_all(turned), turned).tolist() == [-2, 2, -6, 6]
@@ -260,11 +251,10 @@ def test_relevance_falls_with_the_estimate_and_has_mean_0_in_each_graph():
 
 
 @pytest.mark.parametrize("model", [*MODELS, "sum-pooled"])
-def test_rankers_for_a_tpu_never_look_at_that_of_a_cpu(model):
-    """Here it is all that tells configurations apart, beside a column that says nothing alone."""
+def test_rankers_for_a_tpu_ignore_the_estimate_for_a_cpu(model):
+    """Here only it tells configurations apart, beside a column that says nothing alone."""
     ranker, seeing = (on_tiles(model, replace(DATA, target=target), 10) for target in (TPU, CPU))
-    rows = DATA.parts[0].matrix()
-    moved = rows.copy()
+    rows, moved = DATA.parts[0].matrix(), DATA.parts[0].matrix()
     moved[:, 1] += np.random.default_rng(0).normal(size=len(rows))
     assert np.array_equal(ranker.predict(rows, NAMES), ranker.predict(moved, NAMES))
     assert ESTIMATE not in ranker.importance()
@@ -285,9 +275,9 @@ def test_trees_start_from_the_estimate_saved_and_in_every_stage(model, tmp_path)
     assert np.array_equal(type(many).load(tmp_path).predict(rows, NAMES), scores)
 
 
-@pytest.mark.parametrize("model", ["lambdarank", "ranknet", "xgb-pairwise"])
+@pytest.mark.parametrize("model", MODELS)
 def test_pairs_that_the_estimate_settles_pull_no_more(model):
-    """Where it orders every kernel right and by far, the pairwise losses have little left to teach."""
+    """If it orders every kernel right and by far, the pairwise losses have little left to teach."""
     estimate = np.linspace(0, 5, 40)
     cost, features = np.rint(1e5 * 2**estimate).astype(np.int64).tolist(), np.stack([estimate, estimate], 1)
     graphs = [graph_rows(f"f{n}__a", cost, features=features, columns=NAMES) for n in range(4)]
@@ -300,50 +290,45 @@ def test_pairs_that_the_estimate_settles_pull_no_more(model):
 
 
 def test_time_trees_without_an_estimate_are_never_without_trees():
-    """Else a constant would win wherever trees are worse than chance."""
-    graphs = [replace(kernel(f"f{n}__a", n), columns=["size", "x", "wrong"]) for n in range(3)]
-    bare = TrainingData.from_graphs(graphs)
-    ranker = fitted("time-trees", bare, rounds=5, kind="layout")
+    """Otherwise a constant would win if trees are worse than chance."""
+    bare = kernels(3, columns=["size", "x", "wrong"])
+    ranker = fitted("time-trees", bare, rounds=5)
     assert not ranker.ranks_without_trees and not ranker.is_time_model
     assert len(list(ranker.staged(bare.matrix(), 2))) == 3
     with pytest.raises(ModelError, match=r"has no estimated time to rank by.*1 round or more"):
-        fitted("time-trees", bare, rounds=0, kind="layout")
+        fitted("time-trees", bare, rounds=0)
     with pytest.raises(ModelError, match="lambdarank has 0 rounds"):
         fitted("lambdarank", bare, rounds=0)
 
 
-def test_the_stage_before_new_trees_is_the_model_that_goes_on():
-    names = ["size", CYCLES, "wrong"]
-    data = TrainingData.from_graphs([replace(kernel(f"f{n}__a", n), columns=names) for n in range(4)], TPU)
-    model = on_tiles("time-trees", data, 20)
+def test_the_stage_before_new_trees_is_the_continued_model():
+    data = kernels(4, TPU, columns=TPU_NAMES)
+    model, rows = on_tiles("time-trees", data, 20), data.parts[0].matrix()
     assert model.ranks_without_trees and not model.is_time_model
     assert on_tiles("time-trees", data, 0).is_time_model
     more = model.continuing().fit(data, FitSettings(10, 1, 1))
-    rows = data.parts[0].matrix()
     first, *_, last = more.staged(rows, 5)
-    assert np.allclose(first, model.predict(rows, names)) and np.allclose(last, more.predict(rows, names))
+    assert np.allclose(first, model.predict(rows, TPU_NAMES)) and np.allclose(last, more.predict(rows, TPU_NAMES))
     assert not np.allclose(first, last)
 
 
 def test_time_trees_predict_times_of_kernels_larger_than_any_learned_from(tmp_path):
-    """Times of a kernel are 3/2 of the estimate, a third less where the last column says so."""
-    columns = ["size", CYCLES, "wrong"]
+    """Times of a kernel are 3/2 of the estimate, a third less if the last column says so."""
 
     def timed(name, seed, level):
         rng = np.random.default_rng(seed)
         estimate, wrong = rng.uniform(level, level + 3, 40), rng.integers(0, 2, 40)
         cost = np.rint(1.5 * 2**estimate * np.where(wrong, 2 / 3, 1)).astype(np.int64)
-        rows = graph_rows(name, cost.tolist(), features=np.stack([estimate, wrong], 1), columns=columns)
+        rows = graph_rows(name, cost.tolist(), features=np.stack([estimate, wrong], 1), columns=TPU_NAMES)
         return replace(rows, normalizer=np.full(40, 500 * seed + 7))
 
     data = TrainingData.from_graphs([timed(f"f{n}__a", n, 12 + n) for n in range(5)], TPU)
     ranker, unseen = on_tiles("time-trees", data, 150, min_data_in_leaf=5), timed("unseen__a", 9, 20.0)
     ranker.save(tmp_path)
-    each = (ranker, type(ranker).load(tmp_path))
-    found, loaded = (one.nanoseconds(one.predict(unseen.matrix(), columns)) for one in each)
-    assert found is not None and np.array_equal(found, loaded)
-    assert np.median(np.abs(found / unseen.runtime - 1)) < 0.05
-    assert 2**21 < found.max() < 2**24, "the largest that it learned from takes a tenth of it"
     more = ranker.continuing().fit(data, FitSettings(20, 1, 1))
-    later = more.nanoseconds(more.predict(unseen.matrix(), columns))
-    assert later is not None and np.median(np.abs(later / unseen.runtime - 1)) < 0.05, "its level counts once"
+    rankers = (ranker, type(ranker).load(tmp_path), more)
+    times, loaded, later = (model.nanoseconds(model.predict(unseen.matrix(), TPU_NAMES)) for model in rankers)
+    assert np.array_equal(times, loaded)
+    assert 2**21 < times.max() < 2**24, "the largest that it learned from takes a tenth of it"
+    for predicted in (times, later):
+        assert np.median(np.abs(predicted / unseen.runtime - 1)) < 0.05, "its level counts once"

@@ -1,4 +1,4 @@
-"""Parts of a difference between two scores add up to it; a calibration says how far rankings can be trusted."""
+"""Parts of a difference between two scores add up to it; calibration of the trust in rankings."""
 
 import json
 
@@ -58,10 +58,10 @@ def test_contributions_that_do_not_add_up_are_refused(monkeypatch):
 @pytest.mark.parametrize("model", ["sum-pooled", "ensemble", "sibling"])
 def test_sums_over_instances_name_the_nodes_that_differ(model):
     ranker, graph = fitted(model, pooled_data()), pooled_graph("unseen__a", 30, seed=77)
-    codes = graph.instances.value.codes
+    changed = np.not_equal(*graph.instances.value.codes[[4, 9]])
     parts = ranker.contributions(Rows.of(graph), 4, 9)
     check_sums(parts, model)
-    assert {place.nodes for place in parts.places} == {(int(k),) for k in np.flatnonzero(codes[4] != codes[9])}
+    assert {place.nodes for place in parts.places} == {(k,) for k in np.flatnonzero(changed)}
 
 
 # the last holds an ensemble of all others
@@ -87,10 +87,8 @@ def test_parts_of_two_are_joined_place_by_place():
 def judged(family, seed, *, noise, rows=40):
     """Costs that the mean score follows up to noise, which the seeds share half of."""
     rng = np.random.default_rng(seed)
-    cost = rng.random(rows)
-    shared = rng.normal(0, noise, rows)
-    scores = np.stack([cost + shared + rng.normal(0, noise, rows) for _ in range(3)])
-    return ScoredGraph(family, scores, cost)
+    cost, shared = rng.random(rows), rng.normal(0, noise, rows)
+    return ScoredGraph(family, cost + shared + rng.normal(0, noise, (3, rows)), cost)
 
 
 def many(noise, graphs=24):
@@ -102,20 +100,21 @@ def test_certain_pairs_are_right_as_often_as_promised_on_other_graphs():
     assert disagreement(np.array([[0.0, 1.0], [5.0, 6.0]])) == 1e-12
     assert disagreement(np.array([[1.0, -1.0], [-1.0, 1.0]])) == pytest.approx(2.0)
     graphs = many(0.15)
-    found = Calibration.of(graphs)
-    assert 0.05 < found.certain < 0.9 and found.right_low <= found.right <= found.right_high
-    assert (found.graphs, found.families, found.seeds, found.by) == (24, 6, 3, "family")
+    calibration = Calibration.of(graphs)
+    assert 0.05 < calibration.certain < 0.9
+    assert calibration.right_low <= calibration.right <= calibration.right_high
+    about = (calibration.graphs, calibration.families, calibration.seeds, calibration.by)
+    assert about == (24, 6, 3, "family")
     right, certain = 0, 0
-    for one in graphs:
-        others = Calibration.of([other for other in graphs if other.family != one.family])
-        mean = one.scores.mean(axis=0)
-        sure = mean[None, :] - mean[:, None] >= others.threshold * disagreement(one.scores)
-        trust = Trust(others, one.scores, np.arange(40))
+    for graph in graphs:
+        others = Calibration.of([other for other in graphs if other.family != graph.family])
+        mean = graph.scores.mean(axis=0)
+        sure = mean - mean[:, None] >= others.threshold * disagreement(graph.scores)
+        trust = Trust(others, graph.scores, np.arange(40))
         assert trust.ahead_of.tolist() == sure.sum(axis=1).tolist()
         assert trust.certain == pytest.approx(sure.sum() / (40 * 39 / 2))
-        certain += int(sure.sum())
-        right += int((sure & (one.cost[None, :] > one.cost[:, None])).sum())
-    assert right / certain == pytest.approx(found.right) == pytest.approx(CERTAIN, abs=0.02)
+        certain, right = certain + sure.sum(), right + (sure & (graph.cost > graph.cost[:, None])).sum()
+    assert right / certain == pytest.approx(calibration.right) == pytest.approx(CERTAIN, abs=0.02)
 
 
 def test_pure_noise_is_never_certain():
@@ -130,21 +129,20 @@ def test_pure_noise_is_never_certain():
 
 def test_the_first_hold_the_best_of_as_many_graphs_as_promised():
     # of ten graphs the best stands second in nine, behind one that is nearly as good, and last in one
-    scores = [np.array([[2.0, 1.0, 3.0, 4.0]] * 2)] * 9 + [np.array([[4.0, 3.0, 2.0, 1.0]] * 2)]
-    cost = np.array([1.0, 1.005, 2.0, 3.0])
-    graphs = [ScoredGraph(f"f{number % 2}", one, cost) for number, one in enumerate(scores)]
-    found, few = Calibration.of([*graphs[:9], *graphs]), Calibration.of(graphs[2:])
-    assert (found.first, found.first_nearly) == (0.5, 0.25)
-    assert few.first == 1.0, "the worst of 8 is at most the 8/9 quantile of the next one's place"
+    scores, cost = [[2.0, 1.0, 3.0, 4.0]] * 9 + [[4.0, 3.0, 2.0, 1.0]], np.array([1.0, 1.005, 2.0, 3.0])
+    graphs = [ScoredGraph(f"f{number % 2}", np.array([mean] * 2), cost) for number, mean in enumerate(scores)]
+    calibration = Calibration.of([*graphs[:9], *graphs])
+    assert (calibration.first, calibration.first_nearly) == (0.5, 0.25)
+    assert Calibration.of(graphs[2:]).first == 1.0, "the worst of 8 is at most the 8/9 quantile of the next place"
     assert Calibration.of(graphs[:9]).first == 0.5, "of 9 it is the 9/10 quantile"
-    assert Trust(found, np.zeros((2, 5)), np.arange(5)).first == 3
+    assert Trust(calibration, np.zeros((2, 5)), np.arange(5)).first == 3
 
 
 @pytest.mark.parametrize("noise", [0.15, 3.0])
 def test_it_is_read_back_for_the_same_model_only(noise, tmp_path):
-    """An edited one is none: it is beside the booster's checksums, and rankings go on without it."""
-    found, file = Calibration.of(many(noise)), tmp_path / "calibration.json"
-    found.save(tmp_path, "this")
+    """An edited one is ignored: it is outside the booster's checksums, and rankings do without it."""
+    calibration, file = Calibration.of(many(noise)), tmp_path / "calibration.json"
+    calibration.save(tmp_path, "this")
     content = json.loads(file.read_text(encoding="utf-8"))
 
     def loaded(value, model="this"):
@@ -152,7 +150,7 @@ def test_it_is_read_back_for_the_same_model_only(noise, tmp_path):
         return Calibration.load(tmp_path, model)
 
     for value in (content, content | {"bins": [{"distance": 0.5, "pairs": 7}]}):  # of an earlier version
-        assert loaded(value).as_json() == found.as_json()
+        assert loaded(value).as_json() == calibration.as_json()
         assert loaded(value, "another") is None
     edits = [(name, value) for name in content for value in ("x", [], {}, True, -1)]
     edits += [(name, None) for name in ("first", "certain", "graphs")]
@@ -162,7 +160,5 @@ def test_it_is_read_back_for_the_same_model_only(noise, tmp_path):
         assert loaded({**content, name: value}) is None, (name, value)
     for text in ("[" * 100_000, "[]", '{"model": "this"}', "{"):
         assert loaded(text) is None
-    endless = Trust(
-        loaded({**content, "threshold": None}), np.random.default_rng(0).normal(size=(3, 5)), np.arange(5)
-    )
-    assert "no pair is certain" in endless.lines()[0]
+    scores = np.random.default_rng(0).normal(size=(3, 5))
+    assert "no pair is certain" in Trust(loaded({**content, "threshold": None}), scores, np.arange(5)).lines()[0]

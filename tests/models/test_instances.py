@@ -1,4 +1,4 @@
-"""What is particular to rankers of instances, sum-pooled and sibling; and RankNet's loss."""
+"""Rankers of instances, sum-pooled and sibling; RankNet's loss."""
 
 import json
 import math
@@ -62,23 +62,21 @@ def test_it_learns_what_only_instances_tell():
 
 
 def test_the_first_tree_is_a_newton_step_on_the_sums():
-    data = pooled_data(graphs=2)
-    whole = {"bagging_fraction": 1.0, "feature_fraction": 1.0, "learning_rate": 0.5, "leaf_l2": 0.2}
-    ranker, graphs = trained(data, rounds=1, tie_tolerance=0.0, **whole), data.parts
-    tables = [graph.instances.value for graph in graphs]
+    data, whole = pooled_data(graphs=2), {"bagging_fraction": 1.0, "feature_fraction": 1.0, "tie_tolerance": 0.0}
+    ranker = trained(data, rounds=1, learning_rate=0.5, leaf_l2=0.2, **whole)
+    tables = [graph.instances.value for graph in data.parts]
     leaves = [ranker._booster.trees.predict(table.values, pred_leaf=True).reshape(-1) for table in tables]
-    eye = np.eye(int(max(map(np.max, leaves))) + 1)
-    held = [table.counts() @ eye[leaf] for table, leaf in zip(tables, leaves, strict=True)]
-    terms = [terms_of(np.zeros(40), graph.row_cost) for graph in graphs]
-    values = 0.5 * newton_step(terms, held, 0.2)
-    for graph, counts in zip(graphs, held, strict=True):
-        assert scores_of(ranker, graph) == pytest.approx(-counts @ values)
+    eye = np.eye(int(np.max(leaves)) + 1)
+    counts = [table.counts() @ eye[leaf] for table, leaf in zip(tables, leaves, strict=True)]
+    values = 0.5 * newton_step([terms_of(np.zeros(40), graph.row_cost) for graph in data.parts], counts, 0.2)
+    for graph, held in zip(data.parts, counts, strict=True):
+        assert scores_of(ranker, graph) == pytest.approx(-held @ values)
 
 
 def test_saved_and_loaded_it_keeps_scores_stages_and_instances(tmp_path):
     ranker, graph = trained(), pooled_graph("unseen__a", 30, 99)
-    saved(ranker, tmp_path / "model")
-    loaded, scores = SumPooled.load(tmp_path / "model"), scores_of(ranker, graph)
+    ranker.save(tmp_path)
+    loaded, scores = SumPooled.load(tmp_path), scores_of(ranker, graph)
     assert np.array_equal(scores_of(loaded, graph), scores)
     assert next(iter(loaded.importance())) in ("size", "penalty")
     stages = list(loaded.staged(graph.matrix(), 8, graph.instances))
@@ -87,8 +85,7 @@ def test_saved_and_loaded_it_keeps_scores_stages_and_instances(tmp_path):
 
 def test_rows_without_their_instances_and_other_instances_are_refused():
     ranker, graph = trained(rounds=2), pooled_graph("unseen__a", 30, 99)
-    other = pooled_graph("unseen__a", 30, 99, ["size", "penalty", "other"])
-    matrix = graph.matrix()
+    other, matrix = pooled_graph("unseen__a", 30, 99, ["size", "penalty", "other"]), graph.matrix()
     for rows, instances in ((matrix, None), (matrix[:29], graph.instances), (matrix, other.instances)):
         with pytest.raises(ModelError, match="without their instances, or with others"):
             ranker.predict(rows, graph.columns, instances)
@@ -176,10 +173,8 @@ def test_partners_are_others_of_the_same_graph_all_as_likely():
 
 
 SIBLING_NODES, INSTANCES = 5, 4
-#: Row 0 sets nothing.
-LAYOUTS = ((-1, -1, -1), (2, 1, 0), (0, 1, 2), (1, 0, 2))
-GENERAL = {"weight_sum_pooled": 0.0}
-SIBLING = {"general": GENERAL, "folds": 2, "sibling_weight": 1.0, "prior_weight": 0.5}
+LAYOUTS = ((-1, -1, -1), (2, 1, 0), (0, 1, 2), (1, 0, 2))  # the first sets nothing
+SIBLING = {"general": {"weight_sum_pooled": 0.0}, "folds": 2, "sibling_weight": 1.0, "prior_weight": 0.5}
 
 
 def graph_of(name, structure, seed, *, configs=60, batch=8):
@@ -202,24 +197,20 @@ def known(count=4):
     return TrainingData.from_graphs([graph_of(f"f{number}__a", number, number) for number in range(count)])
 
 
-def scores(ranker, graph):
-    return ranker.predict(graph.matrix(), graph.columns, graph.instances)
-
-
 @pytest.fixture(scope="module")
 def siblings():
     return fitted("sibling", known(), rounds=5, **SIBLING)
 
 
 def tau(ranker, graph):
-    return kendall_tau(scores(ranker, graph), graph.row_cost)
+    return kendall_tau(scores_of(ranker, graph), graph.row_cost)
 
 
 def test_siblings_correct_the_general_ranker_where_there_are_any(siblings):
     assert tau(siblings, graph_of("f2__b", 2, 99, batch=16)) > 0.8
     graph = graph_of("new__a", 77, 99)
     assert abs(tau(siblings, graph)) < 0.4, "of no known structure: the rows are noise"
-    assert np.array_equal(scores(siblings, graph), scores(siblings._general, graph))
+    assert np.array_equal(scores_of(siblings, graph), scores_of(siblings._general, graph))
     for kind in KINDS:
         assert SiblingRanker(kind=kind).params.general == Ensemble(kind=kind).params
 
@@ -228,17 +219,17 @@ def test_priors_are_learned_when_a_sibling_is_asked_for(monkeypatch, tmp_path):
     asked = []
     monkeypatch.setattr(sibling, "out_of_fold_scores", lambda *of: asked.append(1) or out_of_fold_scores(*of))
     first, second = known(3), known(3)
-    made = ((first, 0), (second, 0), (first, 1))
-    early, late, other_seed = (fitted("sibling", data, rounds=5, seed=seed, **SIBLING) for data, seed in made)
+    runs = ((first, 0), (second, 0), (first, 1))
+    early, late, other_seed = (fitted("sibling", data, rounds=5, seed=seed, **SIBLING) for data, seed in runs)
     tau(early, graph_of("new__a", 77, 99))
     assert not asked, "no family held out has siblings among the others"
-    tau(early, graph_of("f2__b", 2, 99))
-    tau(early, graph_of("f1__b", 1, 99))
+    for name, structure in (("f2__b", 2), ("f1__b", 1)):
+        tau(early, graph_of(name, structure, 99))
     other_seed.finish()
     assert len(asked) == 1, "all seeds have the same priors"
     late.finish()
-    before, after = (saved(one, tmp_path / name)["siblings.json"] for one, name in ((early, "0"), (late, "1")))
-    assert before == after and len(asked) == 2, "whenever they are learned, they are the same"
+    early_file, late_file = (saved(r, tmp_path / name)["siblings.json"] for r, name in ((early, "0"), (late, "1")))
+    assert early_file == late_file and len(asked) == 2, "whenever they are learned, they are the same"
     fitted("sibling", second, rounds=6, **SIBLING).finish()
     assert len(asked) == 3, "but of as many rounds"
 
@@ -246,24 +237,19 @@ def test_priors_are_learned_when_a_sibling_is_asked_for(monkeypatch, tmp_path):
 def test_the_solution_is_that_of_kernel_ridge_regression(siblings):
     """Against the formula entry by entry: f = K* (K + ridge I)^-1 t, K = w p p' + k + 1."""
     graph = graph_of("f1__b", 1, 50, configs=7)
-    (one,) = siblings.siblings_of(graph.instances.value)
-    prior = 2 * mean_rank(scores(siblings._general, graph)) - 1
-    asked, size = graph.instances.value.outputs(), len(one.target)
+    (known,) = siblings.siblings_of(graph.instances.value)
+    prior = 2 * mean_rank(scores_of(siblings._general, graph)) - 1
 
-    def kernel(a, b, p, q):
-        same = sum(0.5 * (x[0] == y[0]) + 0.5 * (x == y).all() for x, y in zip(a, b, strict=True))
+    def kernel(left, right):
+        (outputs, p), (others, q) = left, right
+        same = sum(0.5 * (x[0] == y[0]) + 0.5 * (x == y).all() for x, y in zip(outputs, others, strict=True))
         return float(0.5 * same / SIBLING_NODES + 0.5 * np.exp(-(SIBLING_NODES - same) / 2) + 0.5 * p * q + 1)
 
-    full = np.array([
-        [kernel(one.outputs[i], one.outputs[j], one.prior[i], one.prior[j]) for j in range(size)]
-        for i in range(size)
-    ])  # fmt: skip
-    solution = np.linalg.inv(full + 0.03 * np.eye(size)) @ one.target
-    expected = [
-        sum(kernel(asked[c], one.outputs[i], prior[c], one.prior[i]) * solution[i] for i in range(size))
-        for c in range(7)
-    ]
-    assert scores(siblings, graph) == pytest.approx(mean_rank(np.array(expected)))
+    measured = [*zip(known.outputs, known.prior, strict=True)]
+    asked = [*zip(graph.instances.value.outputs(), prior, strict=True)]
+    full, cross = (np.array([[kernel(x, y) for y in measured] for x in rows]) for rows in (measured, asked))
+    expected = cross @ np.linalg.inv(full + 0.03 * np.eye(len(full))) @ known.target
+    assert scores_of(siblings, graph) == pytest.approx(mean_rank(expected))
 
 
 def test_siblings_of_like_shapes_count_more():
@@ -280,9 +266,10 @@ def test_what_was_pickled_or_saved_is_what_is_loaded(tmp_path):
     ranker.save(tmp_path)
     graph = graph_of("f3__b", 3, 12)
     for again in (pickled, SiblingRanker.load(tmp_path)):
-        assert np.array_equal(scores(again, graph), scores(ranker, graph))
-    damaged = json.loads((tmp_path / "siblings.json").read_text())
+        assert np.array_equal(scores_of(again, graph), scores_of(ranker, graph))
+    path = tmp_path / "siblings.json"
+    damaged = json.loads(path.read_text())
     damaged[0]["target"].pop()
-    (tmp_path / "siblings.json").write_text(json.dumps(damaged))
+    path.write_text(json.dumps(damaged))
     with pytest.raises(ModelError, match="differ in number"):
         SiblingRanker.load(tmp_path)

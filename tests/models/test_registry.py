@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -79,61 +80,50 @@ _NONE = {f"weight_{name.replace('-', '_')}": 0.0 for name in MEMBERS}
 def test_scores_are_the_blend_of_the_members_of_positive_weight(tmp_path):
     data, graph = easy_data(), easy_graph("unseen__a", 40, seed=9).matrix()
     ranker = fitted("ensemble", data, **{**_NONE, "weight_xgb_pairwise": 1.0, "weight_ranknet": 3.0})
-    each = [fitted(name, data).predict(graph, COLUMNS) for name in ("xgb-pairwise", "ranknet")]
-    assert ranker.predict(graph, COLUMNS) == pytest.approx(blend(each, [1, 3]))
+    members = [fitted(name, data).predict(graph, COLUMNS) for name in ("xgb-pairwise", "ranknet")]
+    assert ranker.predict(graph, COLUMNS) == pytest.approx(blend(members, [1, 3]))
     files = saved(ranker, tmp_path / "model")
     assert {Path(name).parts[0] for name in files} == {"ranker.json", "ranknet", "xgb-pairwise"}
 
 
-def test_a_member_that_runs_out_of_stages_stays_where_it_is(monkeypatch):
-    data, first = easy_data(graphs=2), np.arange(120.0)
+def test_a_member_that_runs_out_of_stages_keeps_its_last(monkeypatch):
+    data, last = easy_data(graphs=2), np.arange(120.0)
     ranker = fitted("ensemble", data, rounds=6, **{**_NONE, "weight_lambdarank": 1.0, "weight_ranknet": 1.0})
-    monkeypatch.setattr(MEMBERS["ranknet"], "staged", lambda self, rows, every, instances: iter([first]))
-    other = list(fitted("lambdarank", data, rounds=6).staged(data.matrix(), 2))
-    for stage, one in zip(ranker.staged(data.matrix(), 2), other, strict=True):
-        assert stage == pytest.approx(blend([one, first], [1, 1]))
-
-
-def test_senseless_weights_and_members_are_refused():
-    for params, said in (
-        (_NONE, "the weights are all 0; expected one member"),
-        ({"members": {"sibling": {}}}, "'sibling' is not a member of an ensemble; expected lambdarank"),
-        ({"members": {"ranknet": {"num_leaves": 1}}}, "num_leaves is 1; expected"),
-    ):
-        with pytest.raises(ModelError, match=said):
-            EnsembleParams.of("layout", params)
+    monkeypatch.setattr(MEMBERS["ranknet"], "staged", lambda self, rows, every, instances: iter([last]))
+    others = fitted("lambdarank", data, rounds=6).staged(data.matrix(), 2)
+    for stage, other in zip(ranker.staged(data.matrix(), 2), others, strict=True):
+        assert stage == pytest.approx(blend([other, last], [1, 1]))
 
 
 def test_members_of_other_columns_and_missing_ones_are_refused(tmp_path):
     folder = tmp_path / "model"
     saved(fitted("ensemble", easy_data(graphs=2), rounds=2), folder)
     path, member = folder / "ranker.json", folder / "ranknet" / "ranker.json"
-    state, whole = json.loads(path.read_text()), member.read_text()
+    state = json.loads(path.read_text())
     earlier = {"params": {**state["params"], "weight_pair_vote": 1.0}}
     for change, said in (
-        ({"parts": []}, "its members are none"), ({"parts": ["ranknet"]}, "its members are ranknet"),
+        ({"parts": []}, "its members are none"),
+        ({"parts": ["ranknet"]}, "its members are ranknet"),
         ({"parts": ["pair-vote"]}, r"it has the parts \['pair-vote'\]"),
         (earlier, "'weight_pair_vote' is not a parameter of ensemble"),
-    ):  # fmt: skip
+    ):
         path.write_text(json.dumps({**state, **change}))
         with pytest.raises(ModelError, match=rf"cannot be read \({said}.*run train again"):
             Ensemble.load(folder)
     path.write_text(json.dumps(state))
-    member.write_text(whole.replace("waste", "haste"))
+    member.write_text(member.read_text().replace("waste", "haste"))
     with pytest.raises(ModelError, match="different columns"):
         Ensemble.load(folder)
 
 
-#: Those that can; an ensemble of LightGBM's.
-GOING_ON = {
-    "lambdarank": {}, "ranknet": {}, "sum-pooled": {},
-    "ensemble": {"weight_lambdarank": 1.0, "weight_ranknet": 3.0, "weight_sum_pooled": 0.0},
-}  # fmt: skip
+#: Rankers that can be continued -> parameters; the ensemble has members on LightGBM only.
+CONTINUED = {"lambdarank": {}, "ranknet": {}, "sum-pooled": {}}
+CONTINUED["ensemble"] = {"weight_lambdarank": 1.0, "weight_ranknet": 3.0, "weight_sum_pooled": 0.0}
 UNSEEN = easy_graph("unseen__a", 60, seed=5).matrix()
 
 
 def clashing(name, configs, seed):
-    """Waste counts as everywhere, clash the other way round."""
+    """Return a graph whose runtime grows with waste, as elsewhere, and falls with clash."""
     features = np.random.default_rng(seed).random((configs, 3))
     costs = np.rint(1e6 * (3 + 3 * features[:, 0] - 2 * features[:, 1])).astype(np.int64)
     return graph_rows(name, costs.tolist(), features=features)
@@ -147,32 +137,29 @@ def scores(ranker, rows=None):
     return ranker.predict(JUDGED.matrix() if rows is None else rows, COLUMNS)
 
 
-@pytest.fixture(params=GOING_ON)
+@pytest.fixture(params=CONTINUED)
 def base(request):
-    return fitted(request.param, easy_data(), rounds=40, **GOING_ON[request.param])
+    return fitted(request.param, easy_data(), rounds=40, **CONTINUED[request.param])
 
 
 @pytest.mark.parametrize("model", ["lambdarank", "ranknet", "sum-pooled"])
 def test_new_trees_learn_what_the_first_left(model):
-    """On what they have learned already there is little: a first tree of their own would move scores by more."""
+    """Little is left of the same data: a first tree of its own would move scores by more."""
     data, plain = easy_data(graphs=4), {"bagging_fraction": 1.0, "feature_fraction": 1.0}
-    fresh, many = (fitted(model, data, rounds=rounds, **plain) for rounds in (1, 150))
+    single, many = (fitted(model, data, rounds=rounds, **plain) for rounds in (1, 150))
     longer = many.continuing().fit(data, FitSettings(1, 0, 1))
-    one, before, after = (scores(each, data.parts[0].matrix()) for each in (fresh, many, longer))
-    assert 0 < np.std(after - before) < 0.8 * np.std(one)
+    first, before, after = (scores(ranker, data.parts[0].matrix()) for ranker in (single, many, longer))
+    assert 0 < np.std(after - before) < 0.8 * np.std(first)
 
 
 def test_stages_are_the_rounds_that_were_added_and_few_slow_ones_change_little(base):
-    slow, fast, tuned, short = (
-        base.continuing(rate).fit(MORE, FitSettings(rounds, 0, 1))
-        for rate, rounds in ((0.1, 4), (1.0, 4), (1.0, 20), (1.0, 8))
-    )
-    first, second, third = (scores(ranker, UNSEEN) for ranker in (base, slow, fast))
-    assert kendall_tau(first, second) > 0.9 and not np.array_equal(first, second)
-    assert np.abs(second - first).sum() < 0.5 * np.abs(third - first).sum()
-    stages = list(tuned.staged(JUDGED.matrix(), 8))
-    assert len(stages) == 3
-    for stage, ranker in ((stages[0], short), (stages[-1], tuned)):
+    runs = ((0.1, 4), (1.0, 4), (1.0, 20), (1.0, 8))
+    slow, fast, tuned, short = (base.continuing(rate).fit(MORE, FitSettings(n, 0, 1)) for rate, n in runs)
+    before, slower, faster = (scores(ranker, UNSEEN) for ranker in (base, slow, fast))
+    assert kendall_tau(before, slower) > 0.9 and not np.array_equal(before, slower)
+    assert np.abs(slower - before).sum() < 0.5 * np.abs(faster - before).sum()
+    first, _, last = tuned.staged(JUDGED.matrix(), 8)
+    for stage, ranker in ((first, short), (last, tuned)):
         assert np.allclose(stage, scores(ranker), rtol=1e-6, atol=1e-9)
 
 
@@ -185,20 +172,17 @@ def test_saved_and_read_back_it_can_be_fitted_again_from_the_same_start(base, tm
     for again in (tuned, loaded):  # as calibrate and cross-validate do
         assert np.allclose(scores(again.clone().fit(MORE, settings)), scores(tuned), atol=1e-9)
     longer = loaded.continuing().fit(MORE, FitSettings(5, 0, 1))  # once more, from all of its trees
-    (tmp_path / "longer").mkdir()
-    longer.save(tmp_path / "longer")
+    saved(longer, tmp_path / "longer")
     assert np.array_equal(scores(type(longer).load(tmp_path / "longer")), scores(longer))
 
 
 def test_columns_are_found_by_name_and_others_left_alone(base):
-    wider = [
-        replace(graph, columns=[*COLUMNS, "answer"], config_values=np.c_[graph.config_values, graph.row_cost])
-        for graph in (*MORE.parts, JUDGED)
-    ]
-    tuned = base.continuing().fit(TrainingData.from_graphs(wider[:-1]), FitSettings(10, 0, 1))
-    assert tuned.columns == [*COLUMNS, "answer"] and "answer" not in tuned.importance()
-    same = base.continuing().fit(MORE, FitSettings(10, 0, 1))
-    assert np.allclose(tuned.predict(wider[-1].matrix(), tuned.columns), scores(same), atol=1e-9)
+    columns, settings = [*COLUMNS, "answer"], FitSettings(10, 0, 1)
+    graphs = (*MORE.parts, JUDGED)
+    *wider, judged = (replace(g, columns=columns, config_values=np.c_[g.config_values, g.row_cost]) for g in graphs)
+    tuned, same = (base.continuing().fit(data, settings) for data in (TrainingData.from_graphs(wider), MORE))
+    assert tuned.columns == columns and "answer" not in tuned.importance()
+    assert np.allclose(tuned.predict(judged.matrix(), columns), scores(same), atol=1e-9)
 
 
 def test_what_does_not_fit_and_a_damaged_start_are_refused(tmp_path):
@@ -212,9 +196,8 @@ def test_what_does_not_fit_and_a_damaged_start_are_refused(tmp_path):
         graphs = [replace(graph.only(np.arange(len(columns))), columns=columns) for graph in MORE.parts]
         with pytest.raises(ModelError, match=said):
             base.continuing().fit(TrainingData.from_graphs(graphs), FitSettings(3, 0, 1))
-    tuned = base.continuing().fit(MORE, FitSettings(15, 0, 1))
+    tuned, path = base.continuing().fit(MORE, FitSettings(15, 0, 1)), tmp_path / "ranker.json"
     tuned.save(tmp_path)
-    path = tmp_path / "ranker.json"
     state = json.loads(path.read_text("utf-8"))
     for name, value in (("trees", 999), ("trees", -1), ("rate", 0)):
         path.write_text(json.dumps(state | {f"start_{name}": value}), "utf-8")
@@ -222,23 +205,21 @@ def test_what_does_not_fit_and_a_damaged_start_are_refused(tmp_path):
             type(tuned).load(tmp_path)
 
 
-#: What a study draws, in the order in which it draws it. A study goes on only in the space that it began in:
-#: after a change every study begins anew, and this file is to be written again.
+#: Parameters in the order in which studies draw them. A study can only be resumed with its search space: after a
+#: change every study starts anew, and this file is to be written again.
 SEARCH_SPACE = Path(__file__).parent / "search_space.txt"
 
 
-def test_the_search_space_is_the_one_that_studies_began_in():
-    """``ranker kind name distribution``, one line a parameter."""
+def test_the_search_space_is_that_of_stored_studies():
+    """``ranker kind parameter distribution`` on each line."""
     lines = []
-    for name, ranker in RANKERS.items():
-        for kind in ("layout", "tile"):
-            trial = optuna.create_study().ask()
-            ranker.params_class.suggest(trial, kind)
-            lines += [f"{name} {kind} {one} {found}" for one, found in trial.distributions.items()]
+    for (name, ranker), kind in product(RANKERS.items(), contract.KINDS):
+        ranker.params_class.suggest(trial := optuna.create_study().ask(), kind)
+        lines += [f"{name} {kind} {parameter} {space}" for parameter, space in trial.distributions.items()]
     assert lines == SEARCH_SPACE.read_text(encoding="utf-8").splitlines()
 
 
-def test_what_is_not_understood_is_refused():
+def test_parameters_of_other_values_and_names_are_refused():
     for name, value, said in (
         ("labels", "nope", "labels is 'nope'; expected rank, log"),
         ("learning_rate", 0, "learning_rate is 0; expected a number above 0"),
@@ -252,32 +233,35 @@ def test_what_is_not_understood_is_refused():
     ):
         with pytest.raises(ModelError, match=said):
             LambdaRank({name: value}, kind="layout")
-    for value in (3, None, [], "nope"):
-        with pytest.raises(ModelError, match=r"general is .*; expected parameters by name"):
-            SiblingParams.of("layout", {"general": value})
-    with pytest.raises(ModelError, match=r"'leaf_l3' is not a parameter of sum-pooled; .*did you mean leaf_l2"):
-        SiblingParams.of("layout", {"general": {"members": {"sum-pooled": {"leaf_l3": 1.0}}}})
-    rounds = {"rounds": 5}
-    for values in ({"rounds": -1}, {"rounds": 2.5}, rounds | {"seed": -1}, rounds | {"threads": -2}):
+    misspelt = {"members": {"sum-pooled": {"leaf_l3": 1.0}}}
+    sibling, ensemble = SiblingParams, EnsembleParams
+    for params, values, said in (
+        *((sibling, {"general": v}, "general is .*; expected parameters by name") for v in (3, None, [], "nope")),
+        (sibling, {"general": misspelt}, "'leaf_l3' is not a parameter of sum-pooled; .*did you mean leaf_l2"),
+        (ensemble, _NONE, "the weights are all 0; expected one member"),
+        (ensemble, {"members": {"sibling": {}}}, "'sibling' is not a member of an ensemble; expected lambdarank"),
+        (ensemble, {"members": {"ranknet": {"num_leaves": 1}}}, "num_leaves is 1; expected"),
+    ):
+        with pytest.raises(ModelError, match=said):
+            params.of("layout", values)
+    for settings in ((-1,), (2.5,), (5, -1), (5, 0, -2)):
         with pytest.raises(ModelError, match=r"(rounds|seed|threads) is .*; expected a whole number"):
-            FitSettings(**values)
+            FitSettings(*settings)
     assert [FitSettings(5, 0, n).threads for n in (-1, 0, 1)] == [0, 0, 1], "-1: all cores"
-    found = Number(0)("one", np.float32(0.5)), Number()("one", -3), Whole(1)("one", np.int64(3))
-    assert found == (0.5, -3.0, 3) and [*map(type, found)] == [float, float, int], "plain values for JSON"
+    parsed = Number(0)("name", np.float32(0.5)), Number()("name", -3), Whole(1)("name", np.int64(3))
+    assert parsed == (0.5, -3.0, 3) and [*map(type, parsed)] == [float, float, int], "plain values for JSON"
 
 
-@pytest.mark.parametrize("kind", ["layout", "tile"])
-def test_choices_leave_out_what_they_say(kind):
+@pytest.mark.parametrize("kind", contract.KINDS)
+def test_choices_of_columns_leave_out_graph_columns_and_candidates(kind):
     columns = FeatureSettings().columns(kind)
-    for choice, graph, candidates in (
-        ("all", True, True), ("no_graph", False, True), ("no_candidates", True, False), ("alone", False, False),
-    ):  # fmt: skip
-        kept = [
-            block
+    for choice, graph, candidates in (("all", 1, 1), ("no_graph", 0, 1), ("no_candidates", 1, 0), ("alone", 0, 0)):
+        expected = [
+            name
             for block in blocks_of(kind)
             if (graph or block.scope is not Scope.GRAPH) and (candidates or not block.transductive)
+            for name in block.columns
         ]
-        expected = [name for block in kept for name in block.columns]
         assert [columns[i] for i in chosen_columns(columns, choice)] == expected
         assert expected and (choice == "all") == (expected == columns)
 
@@ -286,10 +270,9 @@ def test_a_target_leaves_out_the_columns_of_others():
     columns, layouts = FeatureSettings().columns("tile"), FeatureSettings().columns("layout")
     for target, dropped in ((TPU, CPU), (CPU, TPU)):
         for choice in ("all", "alone"):
-            both = {columns[i] for i in chosen_columns(columns, choice)}
-            found = {columns[i] for i in chosen_columns(columns, choice, target)}
-            assert both - found == both & dropped.columns != set()
-            assert both & target.columns <= found
+            both, kept = ({columns[i] for i in chosen_columns(columns, choice, t)} for t in (None, target))
+            assert both - kept == both & dropped.columns != set()
+            assert both & target.columns <= kept
         assert chosen_columns(layouts, "all", target).tolist() == list(range(len(layouts)))
 
 
@@ -301,24 +284,24 @@ BEST = BestParams(
 
 
 def test_each_ranker_has_its_file_and_members_of_an_ensemble_take_their_own(tmp_path):
-    folder = tmp_path / "studies" / "cpu"
-    params = (RANKERS[name].params_class.of("layout") for name in ("lambdarank", "ranknet", "ensemble"))
-    one, other, defaults = params
+    folder, names = tmp_path / "studies" / "cpu", ("lambdarank", "ranknet", "ensemble")
+    lambdarank, ranknet, ensemble = (RANKERS[name].params_class.of("layout") for name in names)
+
+    def params():
+        return [params_for(folder, name, "layout") for name in names]
+
     assert load_best(folder, "lambdarank") is None
-    assert params_for(folder, "lambdarank", "layout") == (one, False)
-    assert params_for(folder, "ensemble", "layout") == (defaults, False)
+    assert params() == [(lambdarank, False), (ranknet, False), (ensemble, False)]
     BEST.save(folder)
     assert load_best(folder, "lambdarank") == BEST
     assert [path.name for path in folder.iterdir()] == ["best-lambdarank.json"]
-    tuned = replace(one, learning_rate=0.125, labels="log")
-    assert params_for(folder, "lambdarank", "layout") == (tuned, True), "the others keep their defaults"
-    assert params_for(folder, "ranknet", "layout") == (other, False)
-    members = {**defaults.members, "lambdarank": tuned}
-    assert params_for(folder, "ensemble", "layout") == (replace(defaults, members=members), True)
+    tuned = replace(lambdarank, learning_rate=0.125, labels="log")  # the others keep their defaults
+    members = {**ensemble.members, "lambdarank": tuned}
+    assert params() == [(tuned, True), (ranknet, False), (replace(ensemble, members=members), True)]
     stale = {"ranknet": {"pairs": 3}, "lambdarank": {"num_leaves": 3}}
     replace(BEST, model="ensemble", params={"members": stale, "weight_ranknet": 0.5}).save(folder)
-    expected = {"members": {**members, "ranknet": replace(other, pairs=3)}, "weight_ranknet": 0.5}
-    assert params_for(folder, "ensemble", "layout") == (replace(defaults, **expected), True)
+    expected = {"members": {**members, "ranknet": replace(ranknet, pairs=3)}, "weight_ranknet": 0.5}
+    assert params()[2] == (replace(ensemble, **expected), True)
 
 
 def test_files_that_cannot_be_used_are_named(tmp_path):

@@ -1,4 +1,4 @@
-"""What is learned from and what is held out: nothing of a held-out family may be learned from."""
+"""Training data and folds: nothing of a held-out family may be learned from."""
 
 from __future__ import annotations
 
@@ -18,15 +18,7 @@ from xlarank.models.rankers.boosted import LambdaRank, LambdaRankParams, RankNet
 from xlarank.models.trained import RANKERS, ranker_class
 from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.validation import folds
-from xlarank.models.validation.folds import (
-    Curves,
-    Fold,
-    FoldPlan,
-    family_folds,
-    in_turn,
-    validate_fold,
-    whole_folds,
-)
+from xlarank.models.validation.folds import Curves, Fold, FoldPlan, family_folds, validate_fold, whole_folds
 from xlarank.models.validation.metrics import graph_metrics, kendall_tau
 
 #: Families 0, 0, 1, 1, 2, 2; the other collection has family 1 and one that is new.
@@ -135,72 +127,71 @@ def test_tiles_go_by_kind_where_there_are_two_and_layouts_by_family(monkeypatch)
     assert len(FoldPlan.of(several, 2).folds) == len(FoldPlan.of(several, 1).folds) == 2, "one would hold out all"
     training = tiles(("dot",), ("dot", "dot left-transposed"), ("copy",), ("dot left-transposed",))
     plan = FoldPlan.of(training)
-    held = {(0,): [0, 1], (1,): [0, 1, 3], (2,): [2], (3,): [1, 3]}
-    assert {tuple(fold.scored): fold.held for fold in plan.folds} == held
+    held = {0: [0, 1], 1: [0, 1, 3], 2: [2], 3: [1, 3]}
+    assert {group: fold.held for fold in plan.folds for group in fold.scored} == held
 
     def numbered(data, fold, *_):
-        return Curves([25], {data.names[group]: [{"score": plan.folds.index(fold)}] for group in fold.scored})
+        return Curves([25], {data.names[group]: [{"score": fold.held}] for group in fold.scored})
 
     monkeypatch.setattr(folds, "validate_fold", numbered)
-    found = plan.curves(training, SPY, FitSettings(25), id).metrics
-    own = {fold.scored[0]: number for number, fold in enumerate(plan.folds)}
-    assert found == {training.names[group]: [{"score": own[group]}] for group in range(4)}, "held out, not scored"
+    metrics = plan.curves(training, SPY, FitSettings(25), id).metrics
+    assert metrics == {training.names[group]: [{"score": held[group]}] for group in range(4)}, (
+        "held out, not scored"
+    )
 
 
 def test_no_held_out_family_is_learned_from(monkeypatch):
     monkeypatch.setattr(Spy, "fits", [])
-    judged = []
-    folds, settings = whole_folds(family_folds(TRAINING.families, 3)), FitSettings(7, 5, 2)
-    for fold in folds:
-        judged += validate_fold(TRAINING, fold, SPY, settings).metrics
-        learned, used = Spy.fits[-1]
+    scored, settings = [], FitSettings(7, 5, 2)
+    for fold in whole_folds(family_folds(TRAINING.families, 3)):
+        scored += validate_fold(TRAINING, fold, SPY, settings).metrics
+        data, used = Spy.fits[-1]
         assert used == settings
-        assert set(learned.families).isdisjoint(TRAINING.families[g] for g in fold.held)
-        assert set(learned.names) == set(NAMES) - {NAMES[g] for g in fold.held}
-        expected = np.concatenate([GRAPHS[NAMES.index(name)].matrix() for name in learned.names])
-        assert np.array_equal(learned.matrix(), expected), "and no row of theirs either"
-    assert len(folds) == len(Spy.fits) == 3 and sorted(judged) == sorted(NAMES), "every graph is judged once"
+        assert {*data.families}.isdisjoint(TRAINING.families[g] for g in fold.held)
+        assert {*data.names} == {*NAMES} - {NAMES[g] for g in fold.held}
+        expected = np.concatenate([GRAPHS[NAMES.index(name)].matrix() for name in data.names])
+        assert np.array_equal(data.matrix(), expected), "and no row of theirs either"
+    assert len(Spy.fits) == 3 and sorted(scored) == sorted(NAMES), "every graph is scored once"
 
 
 def test_stages_end_with_all_rounds_and_every_configuration_counts(monkeypatch):
-    """Identical configurations share a row and a score, and are judged each with its own runtime."""
+    """Identical configurations share a row and a score, but each counts with its own runtime."""
     for rounds, stages in ((1, [1]), (25, [25]), (26, [25, 26]), (60, [25, 50, 60])):
         ended = validate_fold(TRAINING, Fold([3], [3]), SPY, FitSettings(rounds))
         assert (ended.rounds, ended.column("tau").shape) == (stages, (1, len(stages)))
     features = np.array([[3, 1, 0], [1, 2, 0], [2, 4, 0]])
     repeated = graph_rows("cnn__a", [30, 10, 20], copies=[2, 0, 3], features=features)
     training = TrainingData.from_graphs([easy_graph("mlp__a", 5, seed=0), repeated])
-    found = validate_fold(training, Fold([1], [1]), SPY, FitSettings(50)).metrics["cnn__a"]
+    metrics = validate_fold(training, Fold([1], [1]), SPY, FitSettings(50)).metrics["cnn__a"]
     for stage in range(2):
         row = repeated.matrix()[:, 1] - stage * repeated.matrix()[:, 2]
         expected = graph_metrics("layout", row[repeated.group].astype(float), repeated.cost, repeated.group)
-        assert len(repeated.cost) == 8 and found[stage] == pytest.approx(expected)
+        assert len(repeated.cost) == 8 and metrics[stage] == pytest.approx(expected)
     monkeypatch.setattr(Spy, "staged", lambda self, rows, every, instances: iter([rows[:, 1].astype(float)]))
-    (stages,) = validate_fold(TRAINING, Fold([0], [0]), SPY, FitSettings(60)).metrics.values()
-    assert len(stages) == 3 and stages[0] == stages[1] == stages[2], "it ran out of splits"
+    ((first, second, third),) = validate_fold(TRAINING, Fold([0], [0]), SPY, FitSettings(60)).metrics.values()
+    assert first == second == third, "it ran out of splits"
 
 
 def test_folds_come_in_order_and_stop_with_the_caller(monkeypatch):
-    """Two boosting libraries at work at once is what this project does without: who is left is waited for."""
+    """Folds that still run are waited for: two boosting libraries must not run at once."""
     monkeypatch.setattr(Spy, "fits", [])
     plan = FoldPlan.of_families(family_folds(TRAINING.families, 4))
-    found = plan.curves(TRAINING, SPY, FitSettings(30, 5, 2), id).metrics
+    metrics = plan.curves(TRAINING, SPY, FitSettings(30, 5, 2), id).metrics
     assert [settings for _, settings in Spy.fits] == [FitSettings(30, 5, 1)] * 4
-    assert [*found] == TRAINING.names
+    assert [*metrics] == TRAINING.names
     for fold in plan.folds:
         alone = validate_fold(TRAINING, fold, SPY, FitSettings(30, 5)).metrics
-        assert alone == {name: found[name] for name in alone}
-    at_work = []
-    seen = []
+        assert alone == {name: metrics[name] for name in alone}
+    running, seen = [], []
 
     def slow(tenths, settings):
-        at_work.append(settings.seed)
-        seen.append({*at_work})
+        running.append(settings.seed)
+        seen.append({*running})
         time.sleep(0.1 * tenths)
-        at_work.remove(settings.seed)
+        running.remove(settings.seed)
 
     for seed in (1, 2):
-        results = in_turn(slow, [0, 1, 1, 1], FitSettings(1, seed, threads=2))
+        results = folds.in_turn(slow, [0, 1, 1, 1], FitSettings(1, seed, threads=2))
         next(results)
         time.sleep(0.03)
         results.close()
@@ -209,19 +200,19 @@ def test_folds_come_in_order_and_stop_with_the_caller(monkeypatch):
 
 @pytest.mark.parametrize("model", ["lambdarank", "sum-pooled"])
 def test_large_graphs_are_judged_in_pieces(model, monkeypatch):
-    data = easy_data(graphs=3, configs=50)
+    data, fold = easy_data(graphs=3, configs=50), Fold([0], [0])
     ranker, settings = ranker_class(model)(kind="layout"), FitSettings(30, threads=1)
-    at_once = validate_fold(data, Fold([0], [0]), ranker, settings)
-    sizes, matrix = [0], GraphRows.matrix
+    at_once = validate_fold(data, fold, ranker, settings)
+    sizes, matrix = [], GraphRows.matrix
 
     def watched(self, *args):
-        found = matrix(self, *args)
-        sizes.extend([len(found)] * (self.name == data.names[0]))
-        return found
+        rows = matrix(self, *args)
+        sizes.extend([len(rows)] * (self.name == data.names[0]))
+        return rows
 
     monkeypatch.setattr(folds, "PIECE", 20)
     monkeypatch.setattr(GraphRows, "matrix", watched)
-    assert validate_fold(data, Fold([0], [0]), ranker, settings) == at_once
+    assert validate_fold(data, fold, ranker, settings) == at_once
     assert max(sizes) == (20 if model == "lambdarank" else 50)
 
 
@@ -239,28 +230,28 @@ def test_out_of_fold_scores_of_a_family_are_those_of_the_others():
 def test_a_lonely_peak_is_not_chosen():
     """Means 0, 0.25, 0.75, 0, 0.5, 0.5, 0.5, 0.5; smoothed, the first full plateau begins at stage 5."""
     values = {"a": [0, 0.5, 1, 0, 0.25, 0.75, 0.5, 0.5], "b": [0, 0, 0.5, 0, 0.75, 0.25, 0.5, 0.5]}
-    parts = [Curves([*range(8)], {name: [{"score": one} for one in of]}) for name, of in values.items()]
-    found = folds.join_curves(parts)
-    assert found.best_stage() == 5 and found.column("score").tolist() == [*values.values()]
-    assert found.at(5) == {"a": {"score": 0.75}, "b": {"score": 0.25}}
+    parts = [Curves([*range(8)], {name: [{"score": v} for v in scores]}) for name, scores in values.items()]
+    curves = folds.join_curves(parts)
+    assert curves.best_stage() == 5 and curves.column("score").tolist() == [*values.values()]
+    assert curves.at(5) == {"a": {"score": 0.75}, "b": {"score": 0.25}}
 
 
-#: Of six graphs of four families; the other collections have one of them and one that is new.
-OTHERS = TrainingData.from_graphs([easy_graph(name, 30, seed=50) for name in ("gan__other", "vae__other")])
-NAMED = [f"{family}__{n}" for n, family in enumerate(("cnn", "mlp", "rnn", "gan", "cnn", "mlp"))]
-RUNGS = TrainingData.from_graphs([easy_graph(name, 40, seed=n) for n, name in enumerate(NAMED)])
+@pytest.mark.parametrize("ranker_type", [LambdaRank, RankNet])
+def test_the_last_rung_is_a_full_validation_to_the_last_bit(ranker_type):
+    """Most of its trees were grown on earlier rungs. A graph that another fold holds out is not scored twice.
 
-
-@pytest.mark.parametrize("ranker", [LambdaRank, RankNet])
-def test_the_last_rung_is_a_full_validation_to_the_last_bit(ranker):
-    """Most of its trees were grown on earlier visits. A graph that a fold holds out, too, is not judged twice."""
-    data, plan = replace(RUNGS, also=OTHERS), FoldPlan.of_families(family_folds(RUNGS.families, 3))
-    made, settings = ranker({"learning_rate": 0.1, "min_data_in_leaf": 5}, kind="layout"), FitSettings(60, 3, 1)
-    first, _, last = folds.climb(folds.rungs_of(60), data, plan.folds, made, settings)
-    assert last == plan.curves(data, made, settings, id)
+    There are six graphs of four families; the other collections have one of them and a new one.
+    """
+    names = "cnn__0 mlp__1 rnn__2 gan__3 cnn__4 mlp__5".split()
+    data = TrainingData.from_graphs([easy_graph(name, 40, seed=n) for n, name in enumerate(names)])
+    others = [easy_graph(name, 30, seed=50) for name in ("gan__other", "vae__other")]
+    data = replace(data, also=TrainingData.from_graphs(others))
+    plan, settings = FoldPlan.of_families(family_folds(data.families, 3)), FitSettings(60, 3, 1)
+    ranker = ranker_type({"learning_rate": 0.1, "min_data_in_leaf": 5}, kind="layout")
+    first, _, last = folds.climb(folds.rungs_of(60), data, plan.folds, ranker, settings)
+    assert last == plan.curves(data, ranker, settings, id)
     assert (first.rounds, last.rounds) == ([10], [25, 50, 60])
-    held_out = [Fold([0, 1], [0, 1, 2]), Fold([2, 3], [2, 3])]
-    (found,) = folds.climb([10], data, held_out, made, FitSettings(10, 0, 1))
-    assert [*found.metrics] == RUNGS.names[:4]
-    alone = validate_fold(data, Fold([2, 3], [2, 3]), made, FitSettings(10, 0, 1))
-    assert found.metrics[RUNGS.names[2]] == alone.metrics[RUNGS.names[2]]
+    held_out, settings = [Fold([0, 1], [0, 1, 2]), Fold([2, 3], [2, 3])], FitSettings(10, 0, 1)
+    (curves,) = folds.climb([10], data, held_out, ranker, settings)
+    assert [*curves.metrics] == names[:4]
+    assert curves.metrics["rnn__2"] == validate_fold(data, held_out[1], ranker, settings).metrics["rnn__2"]
