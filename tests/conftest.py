@@ -1,10 +1,9 @@
 """Hypothesis profiles, options, and fixtures for files and real data."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -28,7 +27,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect tests marked exhaustive, regardless of -m."""
     if not config.option.exhaustive:
         deselected = [item for item in items if item.get_closest_marker("exhaustive")]
         config.hook.pytest_deselected(items=deselected)
@@ -36,7 +34,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Draw fewer random examples without the slow tests."""
     settings.load_profile("quick" if "not slow" in config.option.markexpr else "xlarank")
 
 
@@ -48,12 +45,8 @@ def state_home(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture
 def graph_file(tmp_path: Path) -> Callable[..., Path]:
-    """Write arrays to ``<name>.npz`` in a fresh folder and return the path."""
-
-    def write(arrays: Mapping[str, Any], name: str = "graph", *, compressed: bool = True) -> Path:
-        return save_npz(tmp_path / f"{name}.npz", arrays, compressed=compressed)
-
-    return write
+    """Return a function that writes arrays to ``<name>.npz`` in a new folder and returns the path."""
+    return lambda arrays, name="graph", **options: save_npz(tmp_path / f"{name}.npz", arrays, **options)
 
 
 @pytest.fixture(scope="session")

@@ -63,7 +63,6 @@ def node_row(node: Node) -> np.ndarray:
 
 
 def program_arrays(nodes: Sequence[Node]) -> Arrays:
-    """Return the three arrays that layout and tile graphs share."""
     edges = [(consumer, operand) for consumer, node in enumerate(nodes) for operand in node.operands]
     return {
         "node_feat": np.stack([node_row(node) for node in nodes]),
@@ -77,7 +76,6 @@ def parameter(*dims: int) -> Node:
 
 
 def unconfigured(*nodes: Node, configurable: tuple[int, ...]) -> LayoutGraph:
-    """Return a layout graph of these nodes without configurations."""
     features, opcodes, edges = program_arrays(nodes).values()
     table = ConfigTable.from_blocks([], configs=0, nodes=len(configurable))
     runtime, splits = np.zeros(0, np.int64), np.array([0, len(nodes)])
@@ -174,7 +172,6 @@ LAYOUT_KEYS, TILE_KEYS = tuple(layout_arrays()), tuple(tile_arrays())
 
 
 def save_npz(path: Path, arrays: Mapping[str, Any], *, compressed: bool = True) -> Path:
-    """Write arrays with numpy, object arrays included, without checks."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as stream:
         (np.savez_compressed if compressed else np.savez)(stream, **dict(arrays))

@@ -25,9 +25,8 @@ _BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.M | re.
 _NUMBER = re.compile(r"-?\d+\.\d+")
 
 
-def blocks(page):
-    """Return language, title and text of each fenced block."""
-    return [(language, title, text) for language, title, text in _BLOCK.findall(page.read_text(encoding="utf-8"))]
+def blocks(page):  # language, title and text
+    return _BLOCK.findall(page.read_text(encoding="utf-8"))
 
 
 def require(shown, printed):
@@ -93,8 +92,7 @@ def test_the_readme_is_short_and_has_the_figures_of_this_version():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_a_page_can_be_read_in_the_repository(page):
-    """Links lead to existing files, and tables of results are those of this version."""
+def test_links_lead_to_files_and_tables_are_of_this_version(page):
     text = page.read_text(encoding="utf-8")
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", text)
     assert [link for link in links if not (page.parent / link).exists()] == []

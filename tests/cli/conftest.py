@@ -59,7 +59,6 @@ def start(*words, cwd):
 
 
 def ended(process, timeout=300):
-    """Wait for a started command."""
     out, err = process.communicate(timeout=timeout)
     assert "Traceback" not in out + err, err
     return Outcome(process.returncode, out, err)

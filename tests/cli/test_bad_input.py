@@ -18,7 +18,7 @@ import pytest
 from tests.cli.conftest import LAYOUT, ROOT, TILE, Outcome, ended, environment, here, refused, start
 from tests.graphs import save_npz
 from tests.pipelines.conftest import need
-from tests.pipelines.trees import graph_path, layout_graph, tile_graph, write_tree
+from tests.pipelines.trees import graph_path, layout_graph, write_tree
 from xlarank.cli import app
 
 #: Commands that read the data root and write to the workspace.
@@ -154,13 +154,20 @@ def many_graphs(root):
 
 
 @pytest.mark.slow
-def test_a_terminated_build_keeps_finished_graphs(tmp_path):
+@pytest.mark.parametrize(
+    ("options", "number"),
+    [("--jobs 1", signal.SIGTERM), ("--jobs 2 --tier fast --scheduler local", signal.SIGINT)],
+)
+def test_an_interrupted_build_keeps_finished_graphs(tmp_path, options, number):
+    if "--scheduler" in options:
+        need("distributed")
     many_graphs(tmp_path / "tree")
     folder = tmp_path / "work/features/layout/cpu/random/train"
-    process = start("build-features", "--data-root", "tree", "--jobs", "1", cwd=tmp_path)
-    outcome = interrupt(process, lambda: len(list(folder.glob("[!.]*.parquet"))) >= 3, signal.SIGTERM)
-    assert (outcome.code, outcome.errors) == (143, [KEPT])
-    assert 3 <= len(list(folder.glob("[!.]*.parquet"))) < 400 and list(folder.glob(".partial-*")) == []
+    process = start("build-features", "--data-root", "tree", *options.split(), cwd=tmp_path)
+    outcome = interrupt(process, lambda: len(list(folder.glob("[!.]*.parquet"))) >= 3, number)
+    assert (outcome.code, outcome.errors) == (128 + number, [KEPT])
+    assert 3 <= len(list(folder.glob("[!.]*.parquet"))) < 400
+    assert "--scheduler" in options or list(folder.glob(".partial-*")) == []
 
 
 @pytest.mark.exhaustive
@@ -215,17 +222,6 @@ def test_an_interruption_that_a_library_hides_is_still_reported(monkeypatch, cap
         monkeypatch.setattr(app, "_received", [])
         assert here("info", "--collection", TILE).code == 130
         assert "error: interrupted" in capfd.readouterr().err
-
-
-@pytest.mark.slow
-def test_an_interruption_of_a_cluster_is_one_line(tmp_path):
-    need("distributed")
-    for number in range(150):
-        save_npz(graph_path(tmp_path / "data", TILE, "train", f"family__{number}"), tile_graph(number))
-    words = ["--data-root", "data", "--tier", "fast", "--scheduler", "local", "--jobs", 2]
-    process = start("build-features", *words, cwd=tmp_path)
-    outcome = interrupt(process, lambda: any(tmp_path.glob("work/**/[!.]*.parquet")))
-    assert outcome.code == 128 + signal.SIGINT and len(outcome.errors) == 1
 
 
 KILLS = int(os.environ.get("XLARANK_KILLS", "2"))

@@ -47,7 +47,6 @@ def test_the_smallest_and_the_largest_rows():
 
 @given(full=full_arrays(), data=st.data())
 def test_the_table_encodes_the_full_array(full, data):
-    """Oracle: `numpy.unique` of one node at a time."""
     table = build(full)
     assert (table.configs, table.nodes) == full.shape[:2]
     assert np.array_equal(table.rows[table.codes], full)

@@ -26,7 +26,6 @@ Change = Callable[[np.ndarray], object]
 
 
 def put(at: object, value: object, dtype: str | None = None) -> Change:
-    """Return a change that sets entries of an array."""
 
     def change(array: np.ndarray) -> np.ndarray:
         array = array.astype(dtype or array.dtype)

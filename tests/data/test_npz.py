@@ -71,7 +71,6 @@ def data_span(raw: bytes, array: str) -> tuple[int, int]:
 
 
 def measured(call: Callable[[], Any]) -> tuple[Any, int]:
-    """Return the result of a call and its peak memory."""
     tracemalloc.start()
     try:
         return call(), tracemalloc.get_traced_memory()[1]
@@ -118,7 +117,7 @@ GARBAGE_HEADERS = [
 
 
 def hostile() -> Iterator[tuple[bytes, str]]:
-    """Return contents of files that must be refused, and words of the message."""
+    """Yield contents of files that must be refused, and words of the message."""
     valid, stored = archive_of(layout_arrays()), archive_of(layout_arrays(), STORED)
     for content in (b"", valid[: len(valid) // 2], valid[:-1], b"not a zip" * 100, b"PK\x05\x06" + bytes(17)):
         yield content, "alex.npz cannot be opened"

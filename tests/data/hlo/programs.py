@@ -6,8 +6,7 @@ F32, TUPLE = 11, 13
 
 
 def instruction(computation, opcode, dims=(), operands=(), *, id, element=F32, layout=None, calls=(), **fields):
-    """Append an instruction, by default in row-major layout."""
-    order = range(len(dims))[::-1] if layout is None else layout
+    order = range(len(dims))[::-1] if layout is None else layout  # row major
     shape = {"element_type": element, "dimensions": dims, "layout": {"minor_to_major": order}}
     fields |= {"operand_ids": operands, "called_computation_ids": calls, "shape": shape}
     computation.root_id = id

@@ -79,6 +79,7 @@ def compiled(compiler, *names, **options):
 def test_crashes_hangs_and_repetitions(compiler, tmp_path):
     names = "one", "crash", "one-again", "refuse", "hang", "three", "one-late", "undumped", "leave", "bug"
     outcomes = compiled(compiler, *names)
+    assert set(outcomes) == set(names)
     failures = {
         "crash": ("crashed", "signal 9"), "leave": ("crashed", "status 3"), "bug": ("failed", "^one line$"),
         "undumped": ("crashed", "^no optimised module was dumped$"), "refuse": ("failed", "^no such layout$"),
