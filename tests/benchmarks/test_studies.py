@@ -8,13 +8,11 @@ from benchmarks.fuzz_models import fuzz
 from tests.graphs import save_npz
 from xlarank.data.collection import SAMPLE
 
-_FILE = SAMPLE / "npz/layout/tpu-estimate/random/train/mixer__a.npz"
-
 
 def test_layout_graphs_are_adopted_or_left_out_with_a_reason(tmp_path):
     folder, sample = tmp_path / "collected", tmp_path / "sample"
-    given = dict(np.load(_FILE))
-    level = np.arange(len(given["config_runtime"])) // 6 + 1
+    mixer = dict(np.load(SAMPLE / "npz/layout/tpu-estimate/random/train/mixer__a.npz"))
+    level = np.arange(len(mixer["config_runtime"])) // 6 + 1
     for name, arrays in (
         ("tpu-estimate/random/train/new__a", {"cycles_start": np.arange(3)}),
         ("tpu-estimate/evolve/train/new__a", {}),
@@ -22,7 +20,7 @@ def test_layout_graphs_are_adopted_or_left_out_with_a_reason(tmp_path):
         ("tpu-estimate/random/train/gru__a", {}),
         ("cpu/random/train/measured__a", {}),
     ):
-        save_npz(folder / f"npz/layout/{name}.npz", given | arrays)
+        save_npz(folder / f"npz/layout/{name}.npz", mixer | arrays)
     taken, left_out = adopt(folder, sample, 8)
     assert sorted(taken) == [f"layout:tpu-estimate:{search} new__a" for search in ("evolve", "random")]
     assert left_out == {
@@ -33,7 +31,7 @@ def test_layout_graphs_are_adopted_or_left_out_with_a_reason(tmp_path):
     files = sorted(str(path.relative_to(sample)) for path in sample.rglob("*.npz"))
     assert files == [f"npz/layout/tpu-estimate/{search}/train/new__a.npz" for search in ("default", "random")]
     with np.load(sample / files[1]) as arrays:
-        assert set(arrays) == set(given), "cycles of operations are left out"
+        assert set(arrays) == set(mixer), "cycles of operations are left out"
     assert adopt(folder, sample, 8)[0] == [], "graphs of the sample stay"
 
 

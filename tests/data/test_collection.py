@@ -118,7 +118,7 @@ def test_sizes_are_read_from_headers_and_a_survey_skips_broken_files(graph_file,
 
 
 @pytest.fixture
-def places(tmp_path, monkeypatch) -> dict[str, Path]:
+def roots(tmp_path, monkeypatch) -> dict[str, Path]:
     """Return the paths that precede the sample, by reason of the choice; none exists yet."""
     monkeypatch.setattr(tree, "KAGGLE", tmp_path / "kaggle")
     monkeypatch.setattr(tree, "HOME", tmp_path / "home")
@@ -127,14 +127,14 @@ def places(tmp_path, monkeypatch) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("below", ["", "npz", "npz_all/npz"])
-def test_the_first_path_with_a_tree_is_the_data_root_and_says_why(places, monkeypatch, below):
+def test_the_first_path_with_a_tree_is_the_data_root_and_says_why(roots, monkeypatch, below):
     """The tree is the root itself, ``npz/`` below it or Kaggle's ``npz_all/npz/``; the nearest is taken."""
-    named, environment, *_ = places.values()
+    named, environment, *_ = roots.values()
     monkeypatch.setenv(ENVIRONMENT, str(environment))
-    for path in places.values():
+    for path in roots.values():
         (path / below / "tile").mkdir(parents=True)
         (path / "npz_all" / "npz" / "layout").mkdir(parents=True, exist_ok=True)
-    for reason, path in places.items():
+    for reason, path in roots.items():
         data = find_data_root(named if path == named else None)
         assert (data.path, data.npz) == (path, path / below) and reason in data.why
         if path == environment:
@@ -142,7 +142,7 @@ def test_the_first_path_with_a_tree_is_the_data_root_and_says_why(places, monkey
         shutil.rmtree(path)
 
 
-def test_the_sample_is_the_last_data_root(places, monkeypatch, tmp_path):
+def test_the_sample_is_the_last_data_root(roots, monkeypatch, tmp_path):
     """Also if permission is denied, and for a user id without a home, as in containers."""
     kaggle, home = tmp_path / "kaggle", tmp_path / "data/tpugraphs"
     kaggle.mkdir()
@@ -166,7 +166,7 @@ def test_the_sample_is_the_last_data_root(places, monkeypatch, tmp_path):
     assert find_data_root().path == SAMPLE
 
 
-def test_a_named_root_without_a_tree_is_refused_although_a_later_path_has_one(places, monkeypatch, tmp_path):
+def test_a_named_root_without_a_tree_is_refused_although_a_later_path_has_one(roots, monkeypatch, tmp_path):
     (tmp_path / "kaggle/npz/layout").mkdir(parents=True)
     home = tmp_path / "home"
     (home / "npz_all/layout").mkdir(parents=True)

@@ -200,10 +200,10 @@ def test_a_graph_may_have_no_configurable_nodes_and_retired_and_unknown_opcodes(
 
 @pytest.mark.parametrize("kind", GOOD)
 def test_configurations_that_were_not_measured_cost_infinity(graph_file, kind):
-    whole = read_graph(graph_file(GOOD[kind]()))
+    complete = read_graph(graph_file(GOOD[kind]()))
     graph = read_graph(graph_file(changed(kind, "config_runtime", put(2, 0))))
     assert graph.labelled and graph.measured.tolist() == [i != 2 for i in range(graph.configs)]
-    assert graph.cost.tolist() == np.where(graph.measured, whole.cost, np.inf).tolist()
+    assert graph.cost.tolist() == np.where(graph.measured, complete.cost, np.inf).tolist()
     withheld = read_graph(graph_file(changed(kind, "config_runtime", np.zeros_like)))
     assert not withheld.labelled and np.isinf(withheld.cost).all()
 

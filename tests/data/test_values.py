@@ -1,6 +1,6 @@
 """Values from outside: JSON of the right types, numbers within their ranges, addresses without their passwords."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, make_dataclass
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,7 @@ from xlarank.data.errors import MAX_THREADS, XlarankError, require_ranges, requi
 from xlarank.data.files import from_json
 from xlarank.data.passwords import hide_passwords
 
-
-@dataclass
-class Inner:
-    size: int
+Inner = make_dataclass("Inner", [("size", int)])
 
 
 @dataclass

@@ -146,11 +146,11 @@ def test_brackets_in_strings_and_comments_are_not_counted() -> None:
 
 @given(
     at=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), min_size=1, max_size=8),
-    whole=st.sampled_from([make().SerializeToString() for make in (matmul_module, tuning_data, kernels)]),
+    program=st.sampled_from([make().SerializeToString() for make in (matmul_module, tuning_data, kernels)]),
     cut=st.integers(0, 30),
 )
-def test_damaged_bytes_give_an_error_or_a_program(at: list[tuple[int, int]], whole: bytes, cut: int) -> None:
-    data = bytearray(whole)
+def test_damaged_bytes_give_an_error_or_a_program(at: list[tuple[int, int]], program: bytes, cut: int) -> None:
+    data = bytearray(program)
     for position, byte in at:
         data[position % len(data)] = byte
     with contextlib.suppress(HloError):  # nothing else
