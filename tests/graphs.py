@@ -1,7 +1,6 @@
-"""Small graphs in the TpuGraphs format, for every test: two made by hand and random ones.
+"""Small graphs in the TpuGraphs format, as dicts of the arrays of their npz files.
 
-A graph is a plain dict of arrays under the names of the npz file. Nothing here uses the code under test, apart from
-the names in `xlarank.data.schema` and the type `LayoutGraph`.
+Nothing here uses the code under test, except names in `xlarank.data.schema` and the type `LayoutGraph`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,14 +16,13 @@ from xlarank.data.graph import LayoutGraph
 from xlarank.data.schema import LAYOUT_COLUMNS, MAX_RANK, NODE_COLUMN, NODE_COLUMNS, OPCODE
 
 Arrays = dict[str, np.ndarray]
-
-#: Stems of node columns whose ``_product`` is 1 where the node has no such dimensions (as in real files).
-_EMPTY_PRODUCTS = tuple(n for n in NODE_COLUMNS if n.endswith("_product") and not n.startswith("shape_dimensions"))
+#: Maximum number of examples of a property without the slow tests.
+FEW = 8
 
 
 @dataclass(frozen=True)
 class Node:
-    """One instruction, as a person would write it down."""
+    """An instruction."""
 
     opcode: str
     dims: tuple[int, ...]  # of the output, outermost first
@@ -32,7 +30,7 @@ class Node:
     element: str = "f32"
     layout: tuple[int, ...] | None = None  # minor-to-major; None is row major
     window: tuple[int, ...] = ()  # sizes (stride 1, no padding), for convolutions and the like
-    columns: Mapping[str, float] = field(default_factory=dict)  # any others, by name
+    columns: Mapping[str, float] = field(default_factory=dict)  # others, by name
 
     @property
     def minor_to_major(self) -> tuple[int, ...]:
@@ -40,7 +38,7 @@ class Node:
 
 
 def node_row(node: Node) -> np.ndarray:
-    """``(140,)`` float32: a row of ``node_feat``, with the sums and products of a real file."""
+    """Return ``(140,)`` float32: a row of ``node_feat`` with sums and products."""
     row = np.zeros(len(NODE_COLUMNS), np.float32)
 
     def put(stem: str, values: Sequence[float]) -> None:
@@ -49,8 +47,7 @@ def node_row(node: Node) -> np.ndarray:
         row[NODE_COLUMN[f"{stem}_sum"]] = sum(values)
         row[NODE_COLUMN[f"{stem}_product"]] = np.prod(values)
 
-    for name in _EMPTY_PRODUCTS:
-        row[NODE_COLUMN[name]] = 1
+    row[[name.endswith("_product") for name in NODE_COLUMNS]] = 1  # of no dimensions, as in real files
     row[NODE_COLUMN[f"shape_element_type_is_{node.element}"]] = 1
     put("shape_dimensions", node.dims)
     if node.window:
@@ -66,7 +63,6 @@ def node_row(node: Node) -> np.ndarray:
 
 
 def program_arrays(nodes: Sequence[Node]) -> Arrays:
-    """The three arrays that layout and tile graphs share."""
     edges = [(consumer, operand) for consumer, node in enumerate(nodes) for operand in node.operands]
     return {
         "node_feat": np.stack([node_row(node) for node in nodes]),
@@ -80,17 +76,15 @@ def parameter(*dims: int) -> Node:
 
 
 def unconfigured(*nodes: Node, configurable: tuple[int, ...]) -> LayoutGraph:
-    """A layout graph of these nodes without configurations."""
-    arrays = program_arrays(nodes)
+    features, opcodes, edges = program_arrays(nodes).values()
     table = ConfigTable.from_blocks([], configs=0, nodes=len(configurable))
-    return LayoutGraph(
-        "p", arrays["node_feat"], arrays["node_opcode"].astype(np.int64), arrays["edge_index"],
-        np.zeros(0, np.int64), np.array([0, len(nodes)]), np.array(configurable), table,
-    )  # fmt: skip
+    runtime, splits = np.zeros(0, np.int64), np.array([0, len(nodes)])
+    opcodes = opcodes.astype(np.int64)
+    return LayoutGraph("p", features, opcodes, edges, runtime, splits, np.array(configurable), table)
 
 
 def layout_row(output: Sequence[int] = (), input: Sequence[int] = (), kernel: Sequence[int] = ()) -> np.ndarray:
-    """``(18,)`` int8: what one node takes in one configuration; slots left out stay unset (-1)."""
+    """Return ``(18,)`` int8: the layouts of a node in a configuration; other entries are unset (-1)."""
     row = np.full(len(LAYOUT_COLUMNS), -1, np.int8)
     for slot, layout in enumerate((output, input, kernel)):
         row[MAX_RANK * slot : MAX_RANK * slot + len(layout)] = layout
@@ -98,10 +92,11 @@ def layout_row(output: Sequence[int] = (), input: Sequence[int] = (), kernel: Se
 
 
 def tile_row(kernel: Sequence[int] = (), output: Sequence[int] = (), input: Sequence[int] = ()) -> np.ndarray:
-    """``(24,)`` float32: one tile configuration; an absent slot is all 0, its product too."""
-    slots = ((*bounds, *[0] * (6 - len(bounds)), sum(bounds), np.prod(bounds) if len(bounds) else 0)
-             for bounds in (kernel, output, input))  # fmt: skip
-    return np.array([value for slot in slots for value in slot], np.float32)
+    """Return ``(24,)`` float32: a tile configuration; the product over no bounds is 0."""
+    row = np.zeros((3, 8), np.float32)
+    for slot, bounds in zip(row, (kernel, output, input), strict=True):
+        slot[: len(bounds)], slot[6], slot[7] = bounds, sum(bounds), np.prod(bounds) if len(bounds) else 0
+    return row.reshape(-1)
 
 
 _ROLES = {"feature_group_count": 1, "batch_group_count": 1} | {
@@ -125,32 +120,26 @@ LAYOUT_PROGRAM = (
     Node("add", (8, 32, 32, 16), (2, 0)),
     Node("reshape", (8, 16384), (3,), columns={"is_root": 1}),
 )
-#: Partial, as in real files: only the two minor-most dimensions are named.
-_CONV_PARTIAL = layout_row(output=(3, 0), input=(3, 0), kernel=(3, 2))
-_CONV_FULL = layout_row(output=(0, 3, 2, 1), input=(3, 2, 1, 0), kernel=(2, 3, 1, 0))
-_RESHAPE_FULL = layout_row(output=(0, 1), input=(0, 3, 2, 1))
-_RESHAPE_PARTIAL = layout_row(output=(1,), input=(3, 2))
 
 
 def layout_arrays() -> Arrays:
-    """A valid layout graph: `LAYOUT_PROGRAM` with six configurations, of which 1 and 3 are identical.
+    """Return a valid layout graph: `LAYOUT_PROGRAM` with six configurations, of which 1 and 3 are identical.
 
-    Runtimes are beyond 2**24 ns, some one apart: a detour through float32 shows.
+    Runtimes are above 2**24 ns and some differ by 1, which would be lost in float32.
     """
-    none, part, full = layout_row(), _CONV_PARTIAL, _CONV_FULL
-    pairs = (
-        (none, none),
-        (part, none),
-        (full, _RESHAPE_FULL),
-        (part, none),
-        (none, _RESHAPE_PARTIAL),
-        (full, none),
-    )
+    none = layout_row()
+    # Partial layouts, as in real files, have the minor-most dimensions only.
+    partial = layout_row(output=(3, 0), input=(3, 0), kernel=(3, 2))
+    full = layout_row(output=(0, 3, 2, 1), input=(3, 2, 1, 0), kernel=(2, 3, 1, 0))
+    reshape_full = layout_row(output=(0, 1), input=(0, 3, 2, 1))
+    reshape_partial = layout_row(output=(1,), input=(3, 2))
+    convolution = [none, partial, full, partial, none, full]
+    reshape = [none, none, reshape_full, none, reshape_partial, none]
     return {
         **program_arrays(LAYOUT_PROGRAM),
         "node_splits": np.array([[0, len(LAYOUT_PROGRAM)]], np.int64),
         "node_config_ids": np.array([2, 4], np.int64),
-        "node_config_feat": np.array(pairs, np.float32),
+        "node_config_feat": np.stack([convolution, reshape], axis=1).astype(np.float32),
         "config_runtime": np.array([20000003, 20000001, 20000007, 20000002, 40000001, 40000000], np.int64),
     }
 
@@ -165,15 +154,15 @@ TILE_PROGRAM = (
 
 
 def tile_arrays() -> Arrays:
-    """A valid tile graph: `TILE_PROGRAM` with five configurations, of which 1 and 4 are identical.
+    """Return a valid tile graph: `TILE_PROGRAM` with five configurations, of which 1 and 4 are identical.
 
-    Runtime over normalizer: 2, 1, 0.5, 4, 1.25; the order of runtimes alone is another one.
+    Runtime over normalizer: 2, 1, 0.5, 4, 1.25; runtimes alone have another order.
     """
-    wide, again = tile_row(output=(8, 128), kernel=(512,)), tile_row(output=(64, 256), kernel=(128,))
+    wide, twice = tile_row(output=(8, 128), kernel=(512,)), tile_row(output=(64, 256), kernel=(128,))
     whole, flat = tile_row(output=(256, 1024)), tile_row(output=(1, 1024), input=(1, 512))
     return {
         **program_arrays(TILE_PROGRAM),
-        "config_feat": np.stack([wide, again, whole, flat, again]),
+        "config_feat": np.stack([wide, twice, whole, flat, twice]),
         "config_runtime": np.array([20_000, 30_000, 40_000, 10_000, 25_000], np.int64),
         "config_runtime_normalizers": np.array([10_000, 30_000, 80_000, 2_500, 20_000], np.int64),
     }
@@ -183,7 +172,6 @@ LAYOUT_KEYS, TILE_KEYS = tuple(layout_arrays()), tuple(tile_arrays())
 
 
 def save_npz(path: Path, arrays: Mapping[str, Any], *, compressed: bool = True) -> Path:
-    """Write arrays as numpy would, object arrays and all; nothing is checked."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as stream:
         (np.savez_compressed if compressed else np.savez)(stream, **dict(arrays))
@@ -191,7 +179,7 @@ def save_npz(path: Path, arrays: Mapping[str, Any], *, compressed: bool = True) 
 
 
 def arrays_of(graph: Any) -> Arrays:
-    """What the file of a graph that was read holds, configurable nodes in their order."""
+    """Return the arrays of the file of a graph, configurable nodes in ascending order."""
     program = {"node_feat": graph.node_feat, "node_opcode": graph.opcode, "edge_index": graph.edges}
     program["config_runtime"] = graph.runtime
     if hasattr(graph, "config_feat"):
@@ -201,18 +189,14 @@ def arrays_of(graph: Any) -> Arrays:
     return program | splits | {"node_config_feat": rows}
 
 
-#: Most examples of a property where the slow tests are left out.
-FEW = 8
-
-
 def examples(most: int) -> settings:
-    """At most so many; to decorate a property that is dearer than others."""
+    """Return settings with at most ``most`` examples, for expensive properties."""
     assert settings.default is not None
     return settings(max_examples=min(most, FEW) if settings.default.max_examples == FEW else most)
 
 
 def relabelled(arrays: Mapping[str, np.ndarray], new_id: Sequence[int]) -> Arrays:
-    """The same graph with node ``i`` called ``new_id[i]``; works for both kinds."""
+    """Return the same graph with node ``i`` renamed to ``new_id[i]``, for both kinds."""
     new = np.asarray(new_id, np.int64)
     order = np.argsort(new)
     moved = {key: arrays[key][order] for key in ("node_feat", "node_opcode")}

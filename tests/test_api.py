@@ -3,6 +3,7 @@
 import pickle
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +22,8 @@ from xlarank.models.rankers.boosted import RankNet
 from xlarank.models.training_data import TARGETS, FitSettings, TrainingData
 from xlarank.models.validation.metrics import graph_metrics
 
-TILES = SAMPLE / "npz" / "tile" / "cpu" / "train"
-LAYOUT = SAMPLE / "npz" / "layout" / "cpu" / "random" / "valid" / "mlp__a.npz"
+TILES = SAMPLE / "npz/tile/cpu/train"
+LAYOUT = SAMPLE / "npz/layout/cpu/random/valid/mlp__a.npz"
 
 
 @pytest.fixture(scope="module")
@@ -35,14 +36,12 @@ def fitted(kernels):
     return xlarank.GraphRanker("ranknet", n_estimators=20, n_jobs=1, tier="fast", target="cpu").fit(kernels[:3])
 
 
-def test_features_are_a_row_for_each_distinct_configuration_and_graphs_are_shown_in_a_line(tmp_path):
+def test_features_have_a_row_per_distinct_configuration_and_graphs_a_repr_of_a_line(tmp_path):
     graph = xlarank.read_graph(save_npz(tmp_path / "x__a.npz", layout_graph(3)))
     rows = assemble(graph)
     columns = f"{len(rows.graph_columns)} graph columns + {len(rows.config_columns)} configuration columns"
-    assert repr(graph) == (
-        f"<LayoutGraph 'x__a': {graph.nodes} nodes, {len(graph.edges)} edges, "
-        "24 configurations (22 distinct, 24 measured), 2 configurable nodes>"
-    )
+    counts = f"{graph.nodes} nodes, {len(graph.edges)} edges, 24 configurations (22 distinct, 24 measured)"
+    assert repr(graph) == f"<LayoutGraph 'x__a': {counts}, 2 configurable nodes>"
     assert repr(rows) == f"<GraphRows 'x__a': 22 distinct of 24 configurations (24 measured), {columns}>"
     with pytest.raises(GraphFileError):
         xlarank.read_graph(tmp_path / "x__a.npz", kind="tile")
@@ -56,36 +55,33 @@ def test_features_are_a_row_for_each_distinct_configuration_and_graphs_are_shown
     assert set(table.dtypes[len(KEYS) :]) == {pl.Float32}
 
 
-def test_a_tier_and_no_candidates_make_fewer_features(tmp_path):
+def test_the_fast_tier_and_no_candidates_give_fewer_features(tmp_path):
     path = save_npz(tmp_path / "x__a.npz", tile_graph(3, labelled=False))
-    table = xlarank.compute_features(path, tier="fast")
-    whole = xlarank.compute_features(str(path))
-    assert set(table.columns) < set(whole.columns)
-    without = xlarank.compute_features(path, candidates=False)
-    assert {name.split("__")[0] for name in set(whole.columns) - set(without.columns)} & {"rank", "zscore"}
+    columns = set(xlarank.compute_features(str(path)).columns)
+    assert set(xlarank.compute_features(path, tier="fast").columns) < columns
+    missing = columns - set(xlarank.compute_features(path, candidates=False).columns)
+    assert {name.split("__")[0] for name in missing} & {"rank", "zscore"}
     with pytest.raises(XlarankError, match="`tier` is 'most'; expected fast or full"):
         xlarank.compute_features(path, tier="most")
 
 
-def test_it_is_the_ranker_by_that_name(kernels, fitted):
-    rows = [assemble(graph, FeatureSettings(Tier.FAST)) for graph in kernels]
-    data = TrainingData.from_graphs(rows[:3], TARGETS["cpu"])
+def test_graph_ranker_predicts_as_the_ranker_of_that_name(kernels, fitted):
+    *rows, last = (assemble(graph, FeatureSettings(Tier.FAST)) for graph in kernels)
+    data = TrainingData.from_graphs(rows, TARGETS["cpu"])
     ranker = RankNet(kind="tile").fit(data, FitSettings(20, threads=1))
-    last = rows[3]
     expected = ranker.predict(last.matrix(), last.columns)[last.group]
-    assert fitted.predict(kernels[3]).tolist() == expected.tolist()
-    assert fitted.predict(TILES / "matmul__b.npz").tolist() == expected.tolist()
+    for graph in (kernels[3], TILES / "matmul__b.npz"):
+        assert fitted.predict(graph).tolist() == expected.tolist()
     assert fitted.score([kernels[3]]) == graph_metrics("tile", expected, last.cost, last.group)["score"]
     assert (fitted.kind_, fitted.graphs_, fitted.left_out_) == ("tile", ["bmm__a", "bmm__b", "matmul__a"], {})
     assert fitted.feature_names_in_.tolist() == data.columns and fitted.n_features_in_ == len(data.columns)
 
 
-def test_graphs_from_which_nothing_can_be_learned_are_named(kernels, tmp_path):
+def test_graphs_that_cannot_be_trained_on_are_named(kernels, tmp_path):
     ranker = xlarank.GraphRanker("ranknet", n_estimators=2, n_jobs=1, tier="fast")
     withheld = save_npz(tmp_path / "withheld.npz", tile_graph(1, labelled=False))
     arrays = tile_graph(2)
-    arrays["config_runtime"] = arrays["config_runtime_normalizers"].copy()
-    even = save_npz(tmp_path / "even.npz", arrays)
+    even = save_npz(tmp_path / "even.npz", {**arrays, "config_runtime": arrays["config_runtime_normalizers"]})
     ranker.fit([kernels[0], withheld, even, kernels[2]])
     reasons = {"withheld": "it has no runtimes", "even": "all its configurations cost the same"}
     assert (ranker.graphs_, ranker.left_out_) == (["bmm__a", "matmul__a"], reasons)
@@ -97,28 +93,27 @@ def test_graphs_from_which_nothing_can_be_learned_are_named(kernels, tmp_path):
             ranker.score([graph])
 
 
-def test_bad_graphs(kernels, fitted, tmp_path):
+def test_bad_graphs_are_refused(kernels, fitted, tmp_path):
     fresh = xlarank.GraphRanker("ranknet")
-    for method, given, said in (
+    for method, graphs, message in (
         (fresh.predict, kernels[0], "was not fitted; call fit first"),
         (fresh.score, kernels, "was not fitted; call fit first"),
-        (fresh.fit, [], "there are no graphs; expected"),
-        (fitted.score, [], "there are no graphs; expected"),
+        *((method, [], "there are no graphs; expected") for method in (fresh.fit, fitted.score)),
         (fresh.fit, [kernels[0], LAYOUT], "the graphs are layout and tile graphs"),
         (fitted.predict, LAYOUT, "mlp__a is a layout graph; expected a tile graph"),
         (fitted.predict, 7, "is no graph"),
         (fitted.predict, tmp_path / "absent.npz", "does not exist"),
     ):
-        with pytest.raises((ModelError, GraphFileError), match=said):
-            method(given)
-    for given, said in ((kernels[0], "TileGraph bmm__a is one graph"), (None, "are None"), (3, "are 3")):
-        with pytest.raises(TypeError, match=f"{said}; expected a list of graphs") as error:
-            fresh.fit(given)
+        with pytest.raises((ModelError, GraphFileError), match=message):
+            method(graphs)
+    for graphs, message in ((kernels[0], "TileGraph bmm__a is one graph"), (None, "are None"), (3, "are 3")):
+        with pytest.raises(TypeError, match=f"{message}; expected a list of graphs") as error:
+            fresh.fit(graphs)
         assert isinstance(error.value, XlarankError)
 
 
 @pytest.mark.slow
-def test_every_name_is_there_and_importing_it_is_cheap():
+def test_all_names_exist_and_importing_xlarank_is_cheap():
     assert all(getattr(xlarank, name) is not None for name in xlarank.__all__)
     assert set(xlarank.__all__) <= set(dir(xlarank))
     with pytest.raises(AttributeError, match="'xlarank' has no attribute 'rnak'"):
@@ -127,20 +122,22 @@ def test_every_name_is_there_and_importing_it_is_cheap():
     subprocess.run([sys.executable, "-c", code], cwd=Path(xlarank.__file__).parent.parent, check=True)
 
 
-def test_seed_and_target_matter_and_nothing_else(kernels, fitted):
+def test_predictions_depend_on_seed_and_target_alone(kernels, fitted):
+    def refitted(**params):
+        return xlarank.GraphRanker(**fitted.get_params()).set_params(**params).fit(kernels[:3])
+
     expected = fitted.predict(kernels[3]).tolist()
-    again = xlarank.GraphRanker(**fitted.get_params()).fit(kernels[:3])
-    for ranker in (pickle.loads(pickle.dumps(fitted)), again):
+    for ranker in (pickle.loads(pickle.dumps(fitted)), refitted()):
         assert ranker.predict(kernels[3]).tolist() == expected
-    other = xlarank.GraphRanker(**fitted.get_params()).set_params(random_state=1).fit(kernels[:3])
-    tpu = xlarank.GraphRanker(**{**fitted.get_params(), "target": "tpu"}).fit(kernels[:3])
-    assert other.predict(kernels[3]).tolist() != expected != tpu.predict(kernels[3]).tolist()
+    tpu = refitted(target="tpu")
+    for ranker in (refitted(random_state=1), tpu):
+        assert ranker.predict(kernels[3]).tolist() != expected
     cpu_columns = ("estimate__", "inner__")
     assert not [name for name in tpu.ranker_.importance() if name.startswith(cpu_columns)]
     assert [name for name in fitted.ranker_.importance() if name.startswith(cpu_columns)]
 
 
-def test_parameters_are_given_back_and_can_be_changed():
+def test_parameters_are_returned_and_can_be_changed():
     ranker = xlarank.GraphRanker("ranknet", n_estimators=7, num_leaves=5)
     common = {"ranker": "ranknet", "random_state": 0, "n_jobs": -1, "candidates": True, "target": "tpu"}
     assert ranker.get_params() == {**common, "n_estimators": 7, "tier": "full", "num_leaves": 5}
@@ -150,9 +147,9 @@ def test_parameters_are_given_back_and_can_be_changed():
     assert eval(repr(ranker), {"GraphRanker": xlarank.GraphRanker}).get_params() == ranker.get_params()
 
 
-def test_what_it_does_not_know_is_refused():
+def test_wrong_parameters_are_refused():
     ranker = xlarank.GraphRanker("ranknet", n_estimators=7)
-    for params, said in (
+    for params, message in (
         ({"num_leafs": 5}, "'num_leafs' is not a parameter of ranknet; .*did you mean num_leaves"),
         ({"ranker": "rnaknet"}, "'rnaknet' is not a model; .*did you mean ranknet"),
         ({"n_estimators": -3}, "n_estimators is -3"),
@@ -164,16 +161,15 @@ def test_what_it_does_not_know_is_refused():
         ({"tier": "most"}, "tier is 'most'; expected fast, full"),
         ({"target": "gpu"}, "target is 'gpu'; expected cpu, tpu"),
     ):
-        with pytest.raises(ValueError, match=said) as error:
-            xlarank.GraphRanker(**{"ranker": "ranknet", **params})
-        assert isinstance(error.value, XlarankError)
-        with pytest.raises(ValueError, match=said):
-            ranker.set_params(**params)
+        for method in (partial(xlarank.GraphRanker, ranker="ranknet"), ranker.set_params):
+            with pytest.raises(ValueError, match=message) as error:
+                method(**params)
+            assert isinstance(error.value, XlarankError)
         assert ranker.get_params() == xlarank.GraphRanker("ranknet", n_estimators=7).get_params()
 
 
-def test_scikit_learn_clones_it_and_searches_its_parameters(kernels):
+def test_scikit_learn_clones_a_ranker_and_searches_its_parameters(kernels):
     selection = pytest.importorskip("sklearn.model_selection")
     ranker = xlarank.GraphRanker("ranknet", n_estimators=3, n_jobs=1, tier="fast")
-    found = selection.GridSearchCV(ranker, {"num_leaves": [3, 7]}, cv=2).fit(kernels)
-    assert set(found.best_params_) == {"num_leaves"} and found.best_score_ <= 1
+    search = selection.GridSearchCV(ranker, {"num_leaves": [3, 7]}, cv=2).fit(kernels)
+    assert set(search.best_params_) == {"num_leaves"} and search.best_score_ <= 1

@@ -1,4 +1,4 @@
-"""Which file may import which: read off the source, imports within functions and for types alone included."""
+"""Allowed imports, including those within functions and for types only; installed packages; names in messages."""
 
 import ast
 import re
@@ -17,41 +17,46 @@ from xlarank.cli.console import _PARAMETER, as_options
 ROOT = Path(run.__file__).parent
 #: A package may import itself and those before it; the folder xlarank holds the API and the command line.
 PACKAGES = ("data", "features", "models", "pipelines", "xlarank")
-#: What runs other pipelines; no pipeline imports it.
+#: Pipelines that run others; no pipeline imports them.
 ORCHESTRATORS = ("run_all",)
 #: Imported from the extras hlo, collect and dask, or only after the user imported it (scikit-learn).
 EXTRAS = {"jax", "jaxlib", "libtpu", "ml_dtypes", "dask", "distributed", "sklearn"}
 
 
 class Import(NamedTuple):
-    """``dotted`` is ``module`` and the name taken from it, if any; ``place`` is for people."""
+    """An import: ``dotted`` is ``module`` and the imported name, if any; ``text`` is for messages."""
 
     importer: str
     module: str
     dotted: str
-    place: str
+    text: str
 
 
 @cache
-def all_of(package):
-    """Everything that the files of a package import, wherever the statement stands."""
-    found = []
-    for path in sorted((ROOT / package).rglob("*.py")):
+def trees_of(package):
+    """Return the syntax tree of each file of a package, by path."""
+    paths = sorted((ROOT / package).rglob("*.py"))
+    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in paths}
+
+
+@cache
+def imports_of(package):
+    imports = []
+    for path, tree in trees_of(package).items():
         parts = [part for part in path.relative_to(ROOT).with_suffix("").parts if part != "__init__"]
         importer = ".".join(parts if parts[0] == "xlarank" else ["xlarank", *parts])
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if not isinstance(node, ast.Import | ast.ImportFrom):
-                continue
-            assert not getattr(node, "level", 0), f"{path}:{node.lineno}: a relative import hides its package"
-            module = getattr(node, "module", None)
-            for name in (alias.name for alias in node.names):
-                dotted = f"{module}.{name}" if module else name
-                found.append(Import(importer, module or name, dotted, f"{path}:{node.lineno} imports {dotted}"))
-    return found
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                assert not getattr(node, "level", 0), f"{path}:{node.lineno}: a relative import hides its package"
+                module = getattr(node, "module", None)
+                for name in (alias.name for alias in node.names):
+                    dotted = f"{module}.{name}" if module else name
+                    imports.append(Import(importer, module or name, dotted, f"{path}:{node.lineno}: {dotted}"))
+    return imports
 
 
-def test_no_import_leads_back_to_where_it_came_from():
-    imports = [entry for package in PACKAGES for entry in all_of(package)]
+def test_imports_have_no_cycles():
+    imports = [entry for package in PACKAGES for entry in imports_of(package)]
     modules = {entry.importer for entry in imports}
     targets = ((entry.importer, entry.dotted if entry.dotted in modules else entry.module) for entry in imports)
     graph = nx.DiGraph((importer, target) for importer, target in targets if target in modules)
@@ -60,57 +65,45 @@ def test_no_import_leads_back_to_where_it_came_from():
 
 
 def test_imports_point_one_way():
+    files = "npz collection.DataRoot collection.find_data_root submission config_table graph.read_graph".split()
     for number, package in enumerate(PACKAGES):
-        above = tuple(f"xlarank.{'cli' if name == 'xlarank' else name}" for name in PACKAGES[number + 1 :])
-        assert [entry.place for entry in all_of(package) if entry.dotted.startswith(above)] == []
-        if package != "xlarank":
-            terminal = [entry.place for entry in all_of(package) if entry.module.split(".")[0] in ("typer", "rich")]
-            assert terminal == []
-    names = {entry.dotted for entry in all_of("xlarank")}
+        forbidden = [f"xlarank.{'cli' if name == 'xlarank' else name}" for name in PACKAGES[number + 1 :]]
+        forbidden += ["typer", "rich"] if package != "xlarank" else []
+        forbidden += [f"xlarank.data.{name}" for name in files] if package == "models" else []
+        assert [entry.text for entry in imports_of(package) if entry.dotted.startswith(tuple(forbidden))] == []
+    names = {entry.dotted for entry in imports_of("xlarank")}
     assert "xlarank.pipelines.tune.tune" in names, "imports inside a function are seen"
     assert "xlarank.data.collection.DataRoot" in names, "imports for types alone are seen"
 
 
-def test_what_no_extra_brings_is_installed_with_the_package():
+def test_imported_packages_are_dependencies_or_in_extras():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     known = {re.split("[^a-z0-9]", requirement)[0] for requirement in project["dependencies"]}
     known |= {"google", "sqlalchemy"} if {"protobuf", "optuna"} <= known else set()
-    imported = {entry.module.split(".")[0] for package in PACKAGES for entry in all_of(package)}
+    imported = {entry.module.split(".")[0] for package in PACKAGES for entry in imports_of(package)}
     assert imported - known - EXTRAS == {"xlarank"} | imported & sys.stdlib_module_names
 
 
 def test_no_pipeline_imports_another():
-    """Commands are the files in pipelines/ itself; what they share lies in folders below."""
+    """Commands are the files in pipelines/ itself; shared code is in folders below."""
     commands = {f"xlarank.pipelines.{path.stem}" for path in (ROOT / "pipelines").glob("*.py")}
     assert {f"xlarank.pipelines.{name}" for name in ("build_features", "tune", "train", "rank")} <= commands
     orchestrators = {f"xlarank.pipelines.{name}" for name in ORCHESTRATORS}
-    sideways = [
-        entry.place
-        for entry in all_of("pipelines")
-        if entry.importer not in orchestrators
-        and commands & {entry.module, entry.dotted} - {entry.importer, "xlarank.pipelines"}
-    ]
-    assert sideways == []
-
-
-def test_models_know_nothing_of_files_of_the_dataset():
-    names = "npz collection.DataRoot collection.find_data_root submission config_table graph.read_graph".split()
-    hidden = tuple(f"xlarank.data.{name}" for name in names)
-    assert [entry.place for entry in all_of("models") if entry.dotted.startswith(hidden)] == []
+    for entry in imports_of("pipelines"):
+        targets = {entry.module, entry.dotted} - {entry.importer, "xlarank.pipelines"}
+        assert entry.importer in orchestrators or not commands & targets, entry.text
 
 
 def test_messages_name_parameters_and_the_command_line_their_options():
     parts = [part for command in commands().commands.values() for part in command.params]
     options = {option for part in parts for option in part.opts}
     parameters = set()
-    for package in PACKAGES[:-1]:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            tree = ast.parse(path.read_text(encoding="utf-8"))
-            prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings
-            for node in ast.walk(tree):
-                if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
-                    words = {word for word in re.findall(r"--[a-z-]+", node.value) if word != node.value}
-                    assert not words & options, f"{path}:{node.lineno} names {words & options}"
-                    parameters |= {match[1] for match in _PARAMETER.finditer(node.value)}
+    for path, tree in (item for package in PACKAGES[:-1] for item in trees_of(package).items()):
+        docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+                words = {word for word in re.findall(r"--[a-z-]+", node.value) if word != node.value}
+                assert not words & options, f"{path}:{node.lineno} names {words & options}"
+                parameters |= {match[1] for match in _PARAMETER.finditer(node.value)}
     assert len(parameters) > 20
     assert {name for name in parameters if "__" not in name and as_options(f"`{name}`") not in options} == set()

@@ -5,26 +5,22 @@ import pytest
 
 from benchmarks.adopt import adopt
 from benchmarks.fuzz_models import fuzz
+from tests.graphs import save_npz
 from xlarank.data.collection import SAMPLE
 
-_FILE = SAMPLE / "npz" / "layout" / "tpu-estimate" / "random" / "train" / "mixer__a.npz"
 
-
-def _collected(folder, search, name, source="tpu-estimate", **more):
-    place = folder / "npz" / "layout" / source / search / "train" / f"{name}.npz"
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with np.load(_FILE) as arrays:
-        np.savez(place, **{**arrays, **more})
-
-
-def test_what_is_taken(tmp_path):
+def test_layout_graphs_are_adopted_or_left_out_with_a_reason(tmp_path):
     folder, sample = tmp_path / "collected", tmp_path / "sample"
-    configs = len(np.load(_FILE)["config_runtime"])
-    _collected(folder, "random", "new__a", cycles_start=np.arange(3))
-    _collected(folder, "evolve", "new__a")
-    _collected(folder, "evolve", "level__a", config_runtime=np.arange(configs, dtype=np.int64) // 6 + 1)
-    _collected(folder, "random", "gru__a")
-    _collected(folder, "random", "measured__a", "cpu")
+    mixer = dict(np.load(SAMPLE / "npz/layout/tpu-estimate/random/train/mixer__a.npz"))
+    level = np.arange(len(mixer["config_runtime"])) // 6 + 1
+    for name, arrays in (
+        ("tpu-estimate/random/train/new__a", {"cycles_start": np.arange(3)}),
+        ("tpu-estimate/evolve/train/new__a", {}),
+        ("tpu-estimate/evolve/train/level__a", {"config_runtime": level}),
+        ("tpu-estimate/random/train/gru__a", {}),
+        ("cpu/random/train/measured__a", {}),
+    ):
+        save_npz(folder / f"npz/layout/{name}.npz", mixer | arrays)
     taken, left_out = adopt(folder, sample, 8)
     assert sorted(taken) == [f"layout:tpu-estimate:{search} new__a" for search in ("evolve", "random")]
     assert left_out == {
@@ -34,19 +30,17 @@ def test_what_is_taken(tmp_path):
     }
     files = sorted(str(path.relative_to(sample)) for path in sample.rglob("*.npz"))
     assert files == [f"npz/layout/tpu-estimate/{search}/train/new__a.npz" for search in ("default", "random")]
-    with np.load(sample / files[1]) as arrays, np.load(_FILE) as given:
-        assert set(arrays) == set(given), "cycles of operations stay out"
-    assert adopt(folder, sample, 8)[0] == [], "what is there stays"
+    with np.load(sample / files[1]) as arrays:
+        assert set(arrays) == set(mixer), "cycles of operations are left out"
+    assert adopt(folder, sample, 8)[0] == [], "graphs of the sample stay"
 
 
-def test_a_kernel_is_taken_once(tmp_path):
+def test_a_kernel_is_adopted_once(tmp_path):
     folder, sample = tmp_path / "collected", tmp_path / "sample"
-    kernel = sorted(SAMPLE.glob("npz/tile/tpu-estimate/train/*.npz"))[0]
+    kernel = min(SAMPLE.glob("npz/tile/tpu-estimate/train/*.npz"))
     names = ("one__a_0123456789ab", "two__a_0123456789ab", "gru__a_aaaaaaaaaaaa", "alexnet__a_bbbbbbbbbbbb")
     for name in names:
-        place = folder / "npz" / "tile" / "tpu-estimate" / "train" / f"{name}.npz"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(kernel.read_bytes())
+        save_npz(folder / f"npz/tile/tpu-estimate/train/{name}.npz", np.load(kernel))
     taken, left_out = adopt(folder, sample, 8)
     assert taken == [f"tile:tpu-estimate {names[0]}"]
     assert [*left_out.values()] == ["its family is reserved", "its family is reserved", "it is there"]

@@ -1,4 +1,4 @@
-"""The command line as tests call it, as a user types it or within this process; and the whole job, done once."""
+"""The command line, called as a user types it or within this process; and all commands, run once."""
 
 import contextlib
 import io
@@ -40,33 +40,32 @@ class Outcome:
 
 
 def environment(home):
-    """No data root from outside; one thread, so that small jobs do not wait for each other."""
-    kept = {name: value for name, value in os.environ.items() if name != "XLARANK_DATA"}
-    return {**kept, "HOME": str(home), "OMP_NUM_THREADS": "1"}
+    """Return an environment without a data root; one thread, so that small jobs do not wait for each other."""
+    inherited = {name: value for name, value in os.environ.items() if name != "XLARANK_DATA"}
+    return {**inherited, "HOME": str(home), "OMP_NUM_THREADS": "1"}
 
 
-#: A test run in the background of a shell ignores SIGINT, and its children with it: undo that first.
-_HEAR_SIGINT = "import os, signal as s, sys; s.signal(s.SIGINT, s.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+#: Restores the default of SIGINT, which processes in the background of a shell and their children ignore.
+_RESTORE_SIGINT = "import os, signal as s, sys; s.signal(s.SIGINT, s.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
 
 
 def start(*words, cwd):
-    """``python run.py ...`` as a user types it, in a process group of its own, as a terminal makes it."""
+    """Start ``python run.py ...`` in a new process group, as a terminal does."""
     return subprocess.Popen(
-        [sys.executable, "-c", _HEAR_SIGINT, sys.executable, str(ROOT / "run.py"), *map(str, words)],
+        [sys.executable, "-c", _RESTORE_SIGINT, sys.executable, str(ROOT / "run.py"), *map(str, words)],
         cwd=cwd, env=environment(cwd), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         start_new_session=True,
     )  # fmt: skip
 
 
 def ended(process, timeout=300):
-    """The outcome of a started command."""
     out, err = process.communicate(timeout=timeout)
     assert "Traceback" not in out + err, err
     return Outcome(process.returncode, out, err)
 
 
 def here(*words):
-    """The same in this process: an exception that would be a traceback reaches the test."""
+    """Run a command in this process; an exception that would be a traceback reaches the test."""
     out, err = io.StringIO(), io.StringIO()
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -82,27 +81,25 @@ def here(*words):
 
 
 def refused(command, said):
-    """The words of a command, or what came of it, end in exit code 1 and one clear line."""
+    """Check that a command, or its outcome, ends in exit code 1 and one clear line."""
     outcome = command if isinstance(command, Outcome) else here(*command)
     assert outcome.code == 1
     (line,) = outcome.errors
     assert re.search(said, line), line
     assert "Traceback" not in outcome.out + outcome.err
-    after = outcome.err[outcome.err.index("error:") :]
-    assert len(after.strip().splitlines()) == 1, "one line, whatever the library behind it has to say"
+    assert "\n" not in outcome.err.partition("error:")[2].strip(), "no message of a library follows"
 
 
 @pytest.fixture(scope="session")
 def job(tmp_path_factory):
-    """The whole job, done once from a folder that is not the repository."""
+    """Run all commands once, in a folder that is not the repository."""
     folder = tmp_path_factory.mktemp("elsewhere")
     tree = folder / "tree"
     for collection, splits in FILES.items():
-        for split, names in splits.items():
-            for name in names:
-                path = graph_path(tree, collection, split, name)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(graph_path(SAMPLE, collection, split, name), path)
+        for split, name in ((split, name) for split, names in splits.items() for name in names):
+            path = graph_path(tree, collection, split, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(graph_path(SAMPLE, collection, split, name), path)
     commands = (
         ["info", "--data-root", "tree", "--json", "info.json"],
         ["build-features", "--data-root", "tree", "--tier", "fast"],

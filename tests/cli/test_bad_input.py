@@ -1,4 +1,4 @@
-"""Bad input and interruptions: one clear line, an exit code that tells, and what is finished is kept."""
+"""Bad input and interruptions: one clear line, a telling exit code, and finished work is kept."""
 
 import contextlib
 import json
@@ -18,7 +18,7 @@ import pytest
 from tests.cli.conftest import LAYOUT, ROOT, TILE, Outcome, ended, environment, here, refused, start
 from tests.graphs import save_npz
 from tests.pipelines.conftest import need
-from tests.pipelines.trees import graph_path, layout_graph, tile_graph, write_tree
+from tests.pipelines.trees import graph_path, layout_graph, write_tree
 from xlarank.cli import app
 
 #: Commands that read the data root and write to the workspace.
@@ -26,10 +26,10 @@ VERBS = ("build-features", "tune", "train", "evaluate", "submit")
 
 
 @pytest.mark.slow
-def test_data_roots_that_hold_nothing(tmp_path, monkeypatch):
+def test_absent_data_roots_are_refused(tmp_path, monkeypatch):
     work, absent = ["--workspace", tmp_path / "work"], tmp_path / "absent"
+    said = r"absent \(--data-root\) does not exist; .*pass --data-root or set XLARANK_DATA"
     for words in (["info"], *([verb, *work] for verb in VERBS)):
-        said = r"absent \(--data-root\) does not exist; .*pass --data-root or set XLARANK_DATA"
         refused([*words, "--data-root", absent], said)
     assert not (tmp_path / "work").exists()
     monkeypatch.setenv("XLARANK_DATA", str(absent))
@@ -37,26 +37,26 @@ def test_data_roots_that_hold_nothing(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_names_and_places_that_cannot_be_used(job, trained, tmp_path, monkeypatch):
+def test_names_and_paths_that_cannot_be_used_are_refused(job, trained, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("file").write_text("in the way")
-    root, there, result = ["--data-root", job.tree], ["--workspace", trained], tmp_path / "file" / "result"
+    root, work, result = ["--data-root", job.tree], ["--workspace", trained], tmp_path / "file" / "result"
     for verb in VERBS:
         refused([verb, *root, "--workspace", "file"], r"the workspace .*file cannot be written .*pass another")
         if verb != "build-features":
-            said = rf"'layout:cpu:randm' is not in .*did you mean {LAYOUT}"
-            refused([verb, *there, "--collection", "layout:cpu:randm"], said)
+            words = [verb, *work, "--collection", "layout:cpu:randm"]
+            refused(words, rf"'layout:cpu:randm' is not in .*did you mean {LAYOUT}")
     long, bytes_ = ([*root, "--tier", "fast", "--workspace", name] for name in ("w" * 300, "w\udcff"))
     for words, said in (
         (["build-features", *long], "File name too long"),
         (["build-features", *bytes_], r"the path '.*w.udcff.*' is not valid UTF-8"),
         (["build-features", "--tier", "nonsense"], "--tier is 'nonsense'; expected fast or full"),
         (["info", *root, "--json", result], r"cannot write .*result"),
-        (["submit", *there, "--out", result], r"cannot write .*result"),
+        (["submit", *work, "--out", result], r"cannot write .*result"),
         (["leaderboard", "--csv", "-"], "--csv is -; expected the name of a file"),
         (["explain", "x.npz", "--svg", "-"], "--svg is -"),
         (["submit", "--workspace", "wrok"], "the workspace wrok does not exist"),
-        (["tune", *there, "--storage", "nonsense://x"], "storage .*cannot be used .*check --storage"),
+        (["tune", *work, "--storage", "nonsense://x"], "storage .*cannot be used .*check --storage"),
     ):
         refused(words, said)
 
@@ -100,7 +100,7 @@ def test_names_are_not_markup_of_the_terminal(job, trained, tmp_path):
 
 @pytest.mark.slow
 def test_a_disk_that_is_full_while_a_library_writes(trained, tmp_path):
-    """Optuna's journal is written by Optuna. A limit on the size of files fails as a full disk does."""
+    """Optuna writes its journal itself. A limit on the size of files fails as a full disk does."""
     kilobytes = max(journal.stat().st_size for journal in trained.glob("studies/**/journal.log")) // 1024 + 1
     tune = [sys.executable, str(ROOT / "run.py"), "tune", "--trials=9", "--rounds=10", "--threads=1", "--workspace"]
     done = subprocess.run(
@@ -111,19 +111,18 @@ def test_a_disk_that_is_full_while_a_library_writes(trained, tmp_path):
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread")])
-def test_too_little_memory_is_said_in_one_line(monkeypatch, capfd, error):
-    outer = ValueError("what a library makes of it")
+def test_too_little_memory_is_reported_in_one_line(monkeypatch, capfd, error):
+    outer = ValueError("an error of a library")
     outer.__cause__ = error
     monkeypatch.setattr("xlarank.data.collection.find_data_root", mock.Mock(side_effect=outer))
     assert here("info").code == 1
     assert capfd.readouterr().err.startswith("error: not enough memory; ")
 
 
-def test_a_closed_standard_output_is_an_error_and_no_columns_are_those_of_a_file(tree, monkeypatch):
+def test_a_closed_standard_output_is_refused_and_zero_columns_are_accepted(tree, monkeypatch):
     monkeypatch.setenv("COLUMNS", "0")
     assert TILE in here("info", "--data-root", tree).out
-
-    # as Python finds it with `>&-`
+    # sys.stdout is None after `>&-`
     monkeypatch.setattr(contextlib, "redirect_stdout", lambda _: mock.patch.object(sys, "stdout", None))
     refused(["info", "--data-root", tree], "standard output is closed")
 
@@ -155,29 +154,34 @@ def many_graphs(root):
 
 
 @pytest.mark.slow
-def test_a_terminated_build_keeps_what_is_done(tmp_path):
+@pytest.mark.parametrize(
+    ("options", "number"),
+    [("--jobs 1", signal.SIGTERM), ("--jobs 2 --tier fast --scheduler local", signal.SIGINT)],
+)
+def test_an_interrupted_build_keeps_finished_graphs(tmp_path, options, number):
+    if "--scheduler" in options:
+        need("distributed")
     many_graphs(tmp_path / "tree")
-    folder = tmp_path / "work" / "features" / "layout" / "cpu" / "random" / "train"
-    process = start("build-features", "--data-root", "tree", "--jobs", "1", cwd=tmp_path)
-    outcome = interrupt(process, lambda: len(list(folder.glob("[!.]*.parquet"))) >= 3, signal.SIGTERM)
-    assert (outcome.code, outcome.errors) == (143, [KEPT])
+    folder = tmp_path / "work/features/layout/cpu/random/train"
+    process = start("build-features", "--data-root", "tree", *options.split(), cwd=tmp_path)
+    outcome = interrupt(process, lambda: len(list(folder.glob("[!.]*.parquet"))) >= 3, number)
+    assert (outcome.code, outcome.errors) == (128 + number, [KEPT])
     assert 3 <= len(list(folder.glob("[!.]*.parquet"))) < 400
-    assert list(folder.glob(".partial-*")) == []
+    assert "--scheduler" in options or list(folder.glob(".partial-*")) == []
 
 
 @pytest.mark.exhaustive
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for worker processes in /proc")
 def test_ctrl_c_while_workers_start(tmp_path):
-    """The workers hear it too, in the middle of their imports."""
+    """The workers receive it too, during their imports."""
     many_graphs(tmp_path / "tree")
     process = start("build-features", "--data-root", "tree", "--jobs", "2", cwd=tmp_path)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
 
     def workers_are_importing():
-        if len(children.read_text().split()) < 3:  # two workers and the tracker of resources
-            return False
-        time.sleep(0.25)
-        return True
+        started = len(children.read_text().split()) >= 3  # two workers and the tracker of resources
+        time.sleep(0.25 if started else 0)
+        return started
 
     outcome = interrupt(process, workers_are_importing)
     assert outcome.code == 130 and len(outcome.errors) == 1
@@ -185,29 +189,27 @@ def test_ctrl_c_while_workers_start(tmp_path):
 
 @pytest.mark.slow
 def test_ctrl_c_while_tuning_keeps_the_best(job, tmp_path):
-    shutil.copytree(job.work, tmp_path / "work")
-    shutil.rmtree(tmp_path / "work" / "studies")
-    best = tmp_path / "work" / "studies" / "tile" / "cpu" / "best-lambdarank.json"
+    shutil.copytree(job.work, tmp_path / "work", ignore=shutil.ignore_patterns("studies"))
+    best = tmp_path / "work/studies/tile/cpu/best-lambdarank.json"
     process = start("tune", "--trials", "100000", "--rounds", "10", "--threads", "1", "-c", TILE, cwd=tmp_path)
     outcome = interrupt(process, best.exists)
     assert (outcome.code, outcome.errors) == (130, [KEPT])
     assert json.loads(best.read_text())["model"] == "lambdarank"
     again = here("tune", "--trials", "1", "--rounds", "10", "--workspace", tmp_path / "work", "-c", TILE)
-    assert again.code == 0
-    assert re.search(rf"{TILE}\s+\d+\s+0", again.out), "nothing left to do"
+    assert again.code == 0 and re.search(rf"{TILE}\s+\d+\s+0", again.out), "nothing left to do"
 
 
 @pytest.mark.slow
-def test_an_interruption_that_a_library_hides_is_still_one(monkeypatch, capfd):
-    """The exception that Ctrl-C raises may turn up in the middle of any library; a second press is final."""
+def test_an_interruption_that_a_library_hides_is_still_reported(monkeypatch, capfd):
+    """Ctrl-C may raise its exception inside any library; a second press is final."""
 
-    def hides_it(*_, **named):  # as a finally block with an error of its own does
+    def replaces_it(*_, **__):  # as an error in a finally block does
         try:
             signal.raise_signal(signal.SIGINT)
         finally:
             raise UnboundLocalError("made up")
 
-    def loses_it(*_, **named):  # as a destructor or a library's bare except does
+    def swallows_it(*_, **__):  # as a destructor or a library's bare except does
         with contextlib.suppress(BaseException):
             signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
@@ -215,31 +217,17 @@ def test_an_interruption_that_a_library_hides_is_still_one(monkeypatch, capfd):
 
     monkeypatch.setattr(app, "_GRACE", 1000.0)
     monkeypatch.setattr(os, "_exit", sys.exit)
-    for library in (hides_it, loses_it):
+    for library in (replaces_it, swallows_it):
         monkeypatch.setattr("xlarank.pipelines.info.info", library)
         monkeypatch.setattr(app, "_received", [])
         assert here("info", "--collection", TILE).code == 130
         assert "error: interrupted" in capfd.readouterr().err
 
 
-@pytest.mark.slow
-def test_an_interruption_of_a_cluster_is_one_line(tmp_path):
-    need("distributed")
-    for number in range(150):
-        save_npz(graph_path(tmp_path / "data", TILE, "train", f"family__{number}"), tile_graph(number))
-    process = start(
-        "build-features", "--data-root", "data", "--workspace", "work", "--tier", "fast", "--scheduler", "local",
-        "--jobs", 2, cwd=tmp_path,
-    )  # fmt: skip
-    # a busy machine takes its time to start workers
-    done = interrupt(process, lambda: any(tmp_path.glob("work/**/[!.]*.parquet")))
-    assert done.code == 128 + signal.SIGINT and len(done.errors) == 1
-
-
 KILLS = int(os.environ.get("XLARANK_KILLS", "2"))
 TREE = ("--data-root", "tree", "--workspace", "work")
 SMALL = ("--rounds", "10", "--threads", "1")
-#: Command -> its words; the last stands alone, in a workspace of its own.
+#: Arguments by command; the last is independent of the others, in another workspace.
 COMMANDS = {
     "build-features": ["build-features", *TREE, "--tier", "fast"],
     "tune": ["tune", *TREE, "--trials", "3", *SMALL],
@@ -250,18 +238,12 @@ COMMANDS = {
 }
 
 
-def finish(words, folder):
-    outcome = ended(start(*words, cwd=folder))
-    assert outcome.code == 0, outcome.err
-
-
 def result(command, folder):
     """Return the result of the command, without times."""
     work = folder / "work"
     if command == "build-features":
-        # A parquet file holds the time of its npz file, which is another in each copy of the tree. What a SIGKILL
-        # left half written has a hidden name beside it, is read by nobody and swept away when it is a day old.
-        files = [path for path in work.rglob("*.parquet") if not path.name.startswith(".")]
+        # Contents differ by the time of the npz file. Files that a SIGKILL left half written have hidden names.
+        files = work.rglob("[!.]*.parquet")
         return sorted((str(path.relative_to(work)), path.stat().st_size) for path in files)
     if command == "tune":
         best = [json.loads(path.read_text()) for path in sorted(work.rglob("best-*.json"))]
@@ -274,24 +256,25 @@ def result(command, folder):
 
 @pytest.mark.slow
 @pytest.mark.exhaustive
-def test_killed_at_random_moments_and_run_again_every_command_gives_the_same(tmp_path):
-    """As if nobody had disturbed it. `XLARANK_KILLS` says how often each signal kills each command (2)."""
-    place, before = tmp_path / "place", tmp_path / "before"  # in another place all graphs would be built again
-    write_tree(place / "tree")
+def test_commands_killed_at_random_moments_and_run_again_give_the_same_results(tmp_path):
+    """`XLARANK_KILLS` is the number of times that each signal kills each command."""
+    folder, before = tmp_path / "folder", tmp_path / "before"  # in another folder all graphs would be built again
+    write_tree(folder / "tree")
     for command, words in COMMANDS.items():
         rng, seconds, expected = random.Random(command), 0.0, None
-        shutil.copytree(place, before)
-        for which in (None, *(signal.SIGKILL, signal.SIGTERM) * KILLS):
-            shutil.rmtree(place)
-            shutil.copytree(before, place)
+        shutil.copytree(folder, before)
+        for number in (None, *(signal.SIGKILL, signal.SIGTERM) * KILLS):
+            shutil.rmtree(folder)
+            shutil.copytree(before, folder)
             began = time.monotonic()
-            if which is not None:
-                process = start(*words, cwd=place)
+            if number is not None:
+                process = start(*words, cwd=folder)
                 time.sleep(rng.uniform(0.2, 1.0) * seconds)
-                os.killpg(process.pid, which)
+                os.killpg(process.pid, number)
                 ended(process, timeout=60)
-            finish(words, place)
-            if which is None:
-                seconds, expected = time.monotonic() - began, result(command, place)
-            assert result(command, place) == expected, (command, which)
+            outcome = ended(start(*words, cwd=folder))
+            assert outcome.code == 0, outcome.err
+            if number is None:
+                seconds, expected = time.monotonic() - began, result(command, folder)
+            assert result(command, folder) == expected, (command, number)
         shutil.rmtree(before)

@@ -1,4 +1,4 @@
-"""All commands on a few graphs: what each stores and prints, and the next command, which works as it is."""
+"""All commands on a few graphs: stored files, printed lines, and the next command, which works unchanged."""
 
 from __future__ import annotations
 
@@ -11,32 +11,31 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from tests.cli.conftest import FILES, LAYOUT, SAMPLE, TILE, ended, here, start
+from tests.cli.conftest import FILES, LAYOUT, SAMPLE, TILE, ended, here, refused, start
 from tests.data.hlo.programs import matmul_module
-from tests.data.hlo.test_reading import TEXT
 from tests.graphs import save_npz, tile_arrays
 from tests.pipelines.trees import graph_path
 from xlarank.cli.app import GUIDES, commands
 from xlarank.cli.options import Run
 
 
-def test_what_each_step_prints_and_stores(job):
+def test_each_command_prints_and_stores_its_results(job):
     assert {(outcome.code, *outcome.errors) for outcome in job.outcomes.values()} == {(0,)}
     assert f"data: {Path('tree')} (named by --data-root)" in job.outcomes["info"].out
     parts = json.loads((job.folder / "info.json").read_text())
     assert [part["graphs"] for part in parts] == [len(names) for of in FILES.values() for names in of.values()]
     assert re.search(rf"{TILE}\s+train\s+3\s+3\s+0\s+192", job.outcomes["build-features"].out)
     for collection in (LAYOUT, TILE):
-        place = Path(*collection.split(":"))
-        best = json.loads((job.work / "studies" / place / "best-lambdarank.json").read_text())
-        card = json.loads((job.work / "models" / place / "model.json").read_text())
+        parts = collection.split(":")
+        best = json.loads(job.work.joinpath("studies", *parts, "best-lambdarank.json").read_text())
+        card = json.loads(job.work.joinpath("models", *parts, "model.json").read_text())
         assert (card["tuned"], card["params"], len(card["seeds"])) == (True, best["params"], 1)
-        picture = Path("work/reports") / f"tune-{'-'.join(place.parts)}-lambdarank.svg"
+        picture = Path(f"work/reports/tune-{'-'.join(parts)}-lambdarank.svg")
         assert (job.folder / picture).exists() and f"wrote {picture}" in job.outcomes["tune"].out
     assert job.outcomes["train"].out.count("lambdarank (tuned)") == 2
 
 
-def test_scores_submission_and_ranking_are_as_promised(job):
+def test_scores_submission_and_ranking_are_printed_as_stored(job):
     report = json.loads((job.folder / "scores.json").read_text())
     assert json.loads(here("evaluate", "--workspace", job.work, "--json", "-").out) == report, "the same again"
     assert re.search(rf"mean\s+{report[LAYOUT]['tau']['mean']:.3f}", job.outcomes["evaluate"].out)
@@ -49,40 +48,40 @@ def test_scores_submission_and_ranking_are_as_promised(job):
     assert len(re.findall(r"\bscore\b", printed)) == 1, "no other number is called a score"
 
 
-def test_the_check_that_submit_recommends_works_as_it_is(job, monkeypatch):
+def test_the_check_that_submit_recommends_works_unchanged(job, monkeypatch):
     monkeypatch.chdir(job.folder)
-    whole = job.outcomes["submit"]
     part = here("submit", "--workspace", job.work, "-c", TILE, "--out", "part of it.csv")
-    for done, rows in ((whole, "2 rows"), (part, "1 row")):
+    for done, rows in ((job.outcomes["submit"], "2 rows"), (part, "1 row")):
         (words,) = re.findall(r"^next: python run\.py (check-submission .*) # ", done.out, re.M)
         checked = here(*shlex.split(words))
         assert checked.code == 0 and f": {rows}, right" in checked.out, checked.err
         assert f"{job.tree} (of the workspace " in checked.out
-    against_others = here("check-submission", "out/submission.csv", "--data-root", SAMPLE)
-    assert against_others.code == 1 and "1 problem in out/submission.csv" in against_others.err
+    other_data = here("check-submission", "out/submission.csv", "--data-root", SAMPLE)
+    assert other_data.code == 1 and "1 problem in out/submission.csv" in other_data.err
 
 
-def test_naming_the_data_root_again_keeps_how_it_was_built(tree, tmp_path):
-    """Or the columns and configurations chosen in build-features would be undone by the next command."""
-    place = ["--data-root", tree, "--workspace", tmp_path / "work"]
-    here("build-features", *place, "--tier", "fast", "--no-candidates", "--max-configs", "30", "-c", TILE)
-    manifest = tmp_path / "work" / "features" / "tile" / "cpu" / "train" / "manifest.json"
-    before = json.loads(manifest.read_text())["recipe"]
-    assert before["max_configs"] == 30
-    assert here("train", *place, "-c", TILE, "--seeds", "1", "--rounds", "5", "--threads", "1").code == 0
-    assert json.loads(manifest.read_text())["recipe"] == before
+def test_naming_the_data_root_again_keeps_the_recipe(tree, tmp_path):
+    """Otherwise the next command would undo the columns and configurations chosen in build-features."""
+    paths = ["--data-root", tree, "--workspace", tmp_path / "work"]
+    here("build-features", *paths, "--tier", "fast", "--no-candidates", "--max-configs", "30", "-c", TILE)
+    manifest = tmp_path / "work/features/tile/cpu/train/manifest.json"
+    recipe = json.loads(manifest.read_text())["recipe"]
+    assert recipe["max_configs"] == 30
+    assert here("train", *paths, "-c", TILE, "--seeds", "1", "--rounds", "5", "--threads", "1").code == 0
+    assert json.loads(manifest.read_text())["recipe"] == recipe
 
 
 @pytest.mark.slow
-def test_the_demo_ends_in_three_lines_and_a_page(tmp_path):
-    """Rules differ on what it learns, all rows of its submission are ranked, and the page is there."""
+def test_the_demo_ends_with_three_lines_and_a_page(tmp_path):
+    """Rules differ on its data, and all rows of its submission are ranked."""
     done = ended(start("demo", "--trials", "1", cwd=tmp_path), timeout=900)
     learned, result, page = done.out.splitlines()[-3:]
     assert done.code == 0 and learned.startswith("learned to rank ") and result.startswith("result on valid: ")
+    reports = tmp_path / "work/demo/reports"
     assert page.startswith("open work/demo/reports/report.html in a browser")
-    assert (tmp_path / "work/demo/reports/report.html").is_file()
+    assert (reports / "report.html").is_file()
     assert "not ranked by a model" not in done.out and "default order" not in done.out
-    scores = json.loads((tmp_path / "work/demo/reports/valid.json").read_text())
+    scores = json.loads((reports / "valid.json").read_text())
     assert all(name in learned and name in result for name in scores) and len(scores) == 2
     for metrics in scores.values():
         rules = {name: mean for name, mean in metrics["score"]["baselines"].items() if name != "random"}
@@ -93,8 +92,8 @@ def test_the_demo_ends_in_three_lines_and_a_page(tmp_path):
 def test_explain_shows_nodes_and_causes_and_draws(job, tmp_path):
     graph = graph_path(job.tree, LAYOUT, "valid", "mlp__a")
     svg, values = tmp_path / "segment.svg", tmp_path / "explained.json"
-    words = ["explain", graph, "--config", 3, "--against", "default", "--workspace", job.work]
-    done = here(*words, "--svg", svg, "--json", values)
+    words = ["--config", 3, "--against", "default", "--workspace", job.work, "--svg", svg, "--json", values]
+    done = here("explain", graph, *words)
     assert done.code == 0, done.err
     assert "mlp__a: configuration 3 (rank" in done.out and "the compiler's default" in done.out
     assert json.loads(values.read_text())["configuration"] == 3
@@ -104,20 +103,18 @@ def test_explain_shows_nodes_and_causes_and_draws(job, tmp_path):
 
 
 @pytest.mark.slow
-def test_calibrate_then_rank_and_report_tell(trained, job, tmp_path):
-    done = here("calibrate", "--workspace", trained, "--threads", 1)
-    assert done.code == 1 and "has one seed, which cannot disagree with itself" in done.err
-    assert here("train", "--workspace", trained, "--seeds", 2, "--rounds", 30, "--threads", 1).code == 0
-    done = here("calibrate", "--workspace", trained, "--threads", 1, "--json", tmp_path / "found.json")
+def test_rank_and_report_show_a_calibration(trained, job, tmp_path):
+    options = ["--workspace", trained, "--threads", 1]
+    refused(["calibrate", *options], "has one seed, which cannot disagree with itself")
+    assert here("train", *options, "--seeds", 2, "--rounds", 30).code == 0
+    done = here("calibrate", *options, "--json", "-")
     assert done.code == 0, done.err
-    found = json.loads((tmp_path / "found.json").read_text())
-    assert {name: value["by"] for name, value in found.items()} == {LAYOUT: "family", TILE: "kind"}
+    assert {name: value["by"] for name, value in json.loads(done.out).items()} == {LAYOUT: "family", TILE: "kind"}
     ranked = here("rank", graph_path(job.tree, LAYOUT, "valid", "mlp__a"), "--workspace", trained)
     assert "the best is among the first" in ranked.out
     page = tmp_path / "page.html"
     done = here("report", "--workspace", trained, "--compare", job.work, "--out", page)
-    assert done.code == 0, done.err
-    assert f"wrote {page}: " in done.out and f"{TILE}: " in done.out
+    assert done.code == 0 and f"wrote {page}: " in done.out and f"{TILE}: " in done.out, done.err
     text = page.read_text(encoding="utf-8")
     assert "Measured out of fold" in text and "ranked better than in" in " ".join(text.split())
 
@@ -159,18 +156,11 @@ def test_programs_are_imported_and_get_configurations(tmp_path):
         assert outcome.code == 0 and f"only {count} distinct configurations were found" in outcome.out
 
 
-def test_text_without_a_parser_says_what_to_install(monkeypatch, tmp_path):
-    monkeypatch.setattr("xlarank.data.hlo.reading._PARSERS", ("jaxlib_that_is_not_there",))
-    (tmp_path / "f.hlo").write_text(TEXT)
-    outcome = here("import-hlo", tmp_path / "f.hlo", "--out", tmp_path / "own")
-    assert outcome.code == 1 and "pip install 'xlarank[hlo]'" in outcome.errors[0]
-
-
 def next_words(done):
-    """Return the arguments of the next command, without the remark; none if there is no such line."""
-    lines = [line for line in done.out.splitlines() if line.startswith("next: ")]
-    assert len(lines) <= 1
-    return shlex.split(lines[0].removeprefix("next: python run.py "), comments=True) if lines else []
+    """Return the arguments of the next command, without the comment; empty if there is no such line."""
+    lines = re.findall("^next: python run.py (.*)", done.out, re.M)
+    assert len(lines) == len(re.findall("^next: ", done.out, re.M)) <= 1
+    return [word for line in lines for word in shlex.split(line, comments=True)]
 
 
 @pytest.mark.parametrize("name", sorted(name for name, guide in GUIDES.items() if guide.then))
@@ -182,13 +172,12 @@ def test_the_next_command_parses(name, tmp_path, monkeypatch):
     commands().commands[command].make_context(command, arguments)
 
 
-@pytest.mark.parametrize(
-    ("first", "then"), [("train", "evaluate leaderboard"), ("rank", "explain explain-feature")]
-)
-def test_the_next_commands_work(first, then, job, tmp_path, monkeypatch):
+@pytest.mark.parametrize("names", ["train evaluate leaderboard", "rank explain explain-feature"])
+def test_the_next_commands_work(names, job, tmp_path, monkeypatch):
     monkeypatch.chdir(shutil.copytree(job.folder, tmp_path / "elsewhere"))
+    first, *names = names.split()
     words = next_words(job.outcomes[first])
-    for name in then.split():
+    for name in names:
         assert words[0] == name
         done = here(*words)
         assert done.code == 0, done.err
@@ -196,7 +185,7 @@ def test_the_next_commands_work(first, then, job, tmp_path, monkeypatch):
     assert words == []
 
 
-def test_options_are_kept(job, tmp_path, monkeypatch):
+def test_the_next_command_keeps_options(job, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     expected = {"info": ["build-features", "--data-root", "tree"], "tune": ["train", "--model", "lambdarank"]}
     assert {name: next_words(job.outcomes[name]) for name in expected} == expected
@@ -222,12 +211,11 @@ def test_a_narrow_leaderboard_is_a_table(job, monkeypatch):
 
 
 def test_graphs_that_cannot_be_ranked_share_a_line(tmp_path):
-    """Hundreds of tile kernels have one configuration only; they must not hide the table."""
-    arrays = tile_arrays()
+    """Hundreds of tile kernels have a single configuration; they must not hide the table."""
+    arrays, listed = tile_arrays(), tmp_path / "info.json"
     arrays["config_feat"][:] = arrays["config_feat"][0]
     for number in range(25):
         save_npz(tmp_path / f"npz/tile/cpu/train/k__{number:02}.npz", arrays)
-    listed = tmp_path / "info.json"
     build = ["build-features", "--tier", "fast", "--workspace", tmp_path / "work"]
     for words in (["info", "--json", listed], build):
         out = here(*words, "--data-root", tmp_path).out

@@ -1,16 +1,16 @@
-"""Where data is looked for, and what the names of its folders and files say; what is not read is named."""
+"""Data root, collections and families: accepted names, files that are read, and reports of those that are not."""
 
 import itertools
 import os
 import pwd
 import shutil
+from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from tests.graphs import layout_arrays, tile_arrays
-from xlarank.data import collection as root
 from xlarank.data import collection as tree
 from xlarank.data.collection import ENVIRONMENT, SAMPLE, Collection, GraphFile, find_data_root
 from xlarank.data.errors import CollectionError, DataRootError, GraphFileError
@@ -18,18 +18,18 @@ from xlarank.data.graph import GraphCounts, graph_size, program_family
 
 
 def plant(npz: Path, names: Iterable[str]) -> Path:
-    """Empty files at these places below an ``npz`` folder: discovery never opens them."""
+    """Make empty files below an ``npz`` folder; discovery never opens them."""
     for name in names:
         (npz / name).parent.mkdir(parents=True, exist_ok=True)
         (npz / name).touch()
     return npz
 
 
-def test_names_are_parsed_or_refused():
+def test_collection_names_are_parsed_or_refused():
     for name in ("layout:my-gpu:beam_search", "tile:a.b"):
         assert (Collection.parse(name).kind, str(Collection.parse(name))) == (name.split(":")[0], name)
     wrong = ": layout tile layout:xla tile:xla:random layout:xla:random:train tile: layout::random layout:xla:"
-    for name in ("", *f"{wrong} Layout:xla:random fusion:xla layout/xla/random".split()):
+    for name in ("", *wrong.split(), "Layout:xla:random", "fusion:xla", "layout/xla/random"):
         with pytest.raises(CollectionError, match=r"not a collection name; expected layout:<source>:<search>"):
             Collection.parse(name)
     file = GraphFile(Collection.parse("layout:xla:random"), "valid", Path("x/unet_3d.4x4.bf16.npz"))
@@ -37,14 +37,11 @@ def test_names_are_parsed_or_refused():
 
 
 def test_invented_sources_and_searches_are_found_in_order(tmp_path):
-    places = [
-        "layout/my-gpu/annealing/valid/b.npz",
-        "layout/my-gpu/beam/train/a.npz",
-        *(f"tile/fpga/{split}/{name}.npz" for split in ("train", "valid", "test") for name in "abc"),
-    ]
-    found = tree.discover(plant(tmp_path, reversed(places)))
-    assert [file.path for file in found] == [tmp_path / place for place in places]
-    assert (str(found[1].collection), found[1].split, found[1].name) == ("layout:my-gpu:beam", "train", "a")
+    paths = ["layout/my-gpu/annealing/valid/b.npz", "layout/my-gpu/beam/train/a.npz"]
+    paths += [f"tile/fpga/{split}/{name}.npz" for split in ("train", "valid", "test") for name in "abc"]
+    files = tree.discover(plant(tmp_path, reversed(paths)))
+    assert [file.path for file in files] == [tmp_path / path for path in paths]
+    assert (str(files[1].collection), files[1].split, files[1].name) == ("layout:my-gpu:beam", "train", "a")
     with pytest.raises(DataRootError, match=r"here has no graph files; expected npz/layout/<source>"):
         tree.graph_files(tmp_path / "absent", [], where="here")
 
@@ -65,15 +62,15 @@ OTHER = [f"layout/xla/random/train/{n}" for n in (".partial-k3j2.npz", "._a.npz"
 OTHER += ["fusion/xla/train/a.npz", "elsewhere/a.npz", "tile/.cache/a.npz"]
 
 
-def test_what_lies_elsewhere_is_no_graph_and_named(tmp_path, monkeypatch):
-    """Permission bits do not bind root, so the system's answer about a locked folder is made up."""
+def test_files_elsewhere_are_no_graphs_and_reported(tmp_path, monkeypatch):
+    """Permission bits do not bind root, so the system's answer about a locked folder is simulated."""
     plant(tmp_path, (*WRONG, *OTHER))
     assert tree.discover(tmp_path) == []
     (tmp_path / "tile" / "xla" / "again").symlink_to(tmp_path / "tile")
     skipped = {str(path.relative_to(tmp_path)): why for path, why in tree.skipped_files(tmp_path)[0].items()}
-    assert {where for where in skipped if "again" not in where} == {os.path.dirname(place) for place in WRONG}
-    assert {place: why for place, why in WRONG.items() if why not in skipped[os.path.dirname(place)]} == {}
-    assert 0 < max(where.count("again") for where in skipped) < 8, "links in a circle come to an end"
+    assert {folder for folder in skipped if "again" not in folder} == {os.path.dirname(path) for path in WRONG}
+    assert {path: why for path, why in WRONG.items() if why not in skipped[os.path.dirname(path)]} == {}
+    assert 0 < max(folder.count("again") for folder in skipped) < 8, "links in a circle come to an end"
     locked, scandir = plant(tmp_path / "b", ["tile/xla/train/a.npz"]) / "tile" / "xla" / "train", os.scandir
 
     def refuses(path: Path):
@@ -85,35 +82,34 @@ def test_what_lies_elsewhere_is_no_graph_and_named(tmp_path, monkeypatch):
     assert tree.skipped_files(tmp_path / "b") == ({}, {locked: "cannot be read (Permission denied)"})
 
 
-def test_all_are_chosen_or_those_named_and_others_refused_with_the_close_ones():
+def test_all_or_the_named_collections_are_chosen_and_unknown_ones_refused_with_a_hint():
     available = [Collection.parse(name) for name in ("tile:cpu", "layout:cpu:random", "layout:cpu:default")]
-    assert [*map(str, tree.choose([], available * 2))] == ["layout:cpu:default", "layout:cpu:random", "tile:cpu"]
-    asked = ["tile:cpu", "layout:cpu:default", "tile:cpu"]
-    assert [*map(str, tree.choose(asked, iter(available)))] == ["tile:cpu", "layout:cpu:default"]
-    assert tree.choose(["layout:*"], available) == available[2:0:-1] != tree.choose(["tile:c?u"], available)
-    with pytest.raises(CollectionError, match=r"collection 'layout:xla:\*' is not in the data root"):
-        tree.choose(["layout:xla:*"], available)
+    tile, random, default = available
+    assert tree.choose([], available * 2) == [default, random, tile]
+    assert tree.choose(["tile:cpu", "layout:cpu:default", "tile:cpu"], iter(available)) == [tile, default]
+    assert tree.choose(["layout:*"], available) == [default, random] != tree.choose(["tile:c?u"], available)
     assert tree.choose_splits([]) == list(tree.SPLITS) == ["train", "valid", "test"]
     assert tree.choose_splits(["test", "train", "test"]) == ["train", "test"]
-    for name, do in (("layout:cpu:randm", "did you mean layout:cpu:random"), ("zzz", "name one of these")):
-        with pytest.raises(CollectionError) as caught:
+    with pytest.raises(CollectionError, match=r"collection 'layout:xla:\*' is not in the data root"):
+        tree.choose(["layout:xla:*"], available)
+    names = "layout:cpu:default, layout:cpu:random, tile:cpu"
+    for name, hint in (("layout:cpu:randm", "did you mean layout:cpu:random"), ("zzz", "name one of these")):
+        message = f"^collection {name!r} is not in the workspace; expected {names}; {hint}"
+        with pytest.raises(CollectionError, match=message):
             tree.choose(["tile:cpu", name], available, where="the workspace")
-        assert caught.value.got == f"collection {name!r} is not in the workspace"
-        assert caught.value.expected == "layout:cpu:default, layout:cpu:random, tile:cpu"
-        assert do in caught.value.do
     with pytest.raises(CollectionError, match="the data root holds no collections"):
         tree.choose(["tile:cpu"], [])
     with pytest.raises(CollectionError, match="'holdout' is not a split; expected train, valid, test"):
         tree.choose_splits(["train", "holdout"])
 
 
-def test_sizes_stand_in_headers_and_a_survey_goes_on_after_a_broken_file(graph_file, tmp_path):
+def test_sizes_are_read_from_headers_and_a_survey_skips_broken_files(graph_file, tmp_path):
     layout, tile = graph_file(layout_arrays(), "a"), graph_file(tile_arrays(), "b")
     assert (graph_size(layout, "layout"), graph_size(tile, "tile")) == (GraphCounts(6, 5, 2), GraphCounts(5, 4))
     with pytest.raises(GraphFileError, match=r"^b\.npz: array node_config_ids is missing"):
         graph_size(tile, "layout")
-    shutil.copytree(SAMPLE / "npz" / "tile" / "cpu", tmp_path / "tile" / "cpu")
-    (tmp_path / "tile" / "cpu" / "test" / "bad.npz").write_bytes(b"no zip")
+    shutil.copytree(SAMPLE / "npz/tile/cpu", tmp_path / "tile/cpu")
+    (tmp_path / "tile/cpu/test/bad.npz").write_bytes(b"no zip")
     (size,) = tree.survey(tree.graph_files(tmp_path, [], where="here"))
     assert (str(size.collection), size.families) == ("tile:cpu", 8)
     assert [len(size.graphs[split]) for split in ("train", "valid", "test")] == [30, 12, 15]
@@ -121,24 +117,23 @@ def test_sizes_stand_in_headers_and_a_survey_goes_on_after_a_broken_file(graph_f
 
 
 @pytest.fixture
-def places(tmp_path, monkeypatch) -> dict[str, Path]:
-    """The places before the sample by what is said of them; none exists yet."""
-    monkeypatch.setattr(root, "KAGGLE", tmp_path / "kaggle")
-    monkeypatch.setattr(root, "HOME", tmp_path / "home")
+def roots(tmp_path, monkeypatch) -> dict[str, Path]:
+    """Return the paths that precede the sample, by reason of the choice; none exists yet."""
+    monkeypatch.setattr(tree, "KAGGLE", tmp_path / "kaggle")
+    monkeypatch.setattr(tree, "HOME", tmp_path / "home")
     reasons = ("named by `data_root`", f"named by {ENVIRONMENT}", "Kaggle's mount", "the default place")
-    names = ("named", "environment", "kaggle", "home")
-    return {reason: tmp_path / name for reason, name in zip(reasons, names, strict=True)}
+    return dict(zip(reasons, map(tmp_path.joinpath, ("named", "environment", "kaggle", "home")), strict=True))
 
 
 @pytest.mark.parametrize("below", ["", "npz", "npz_all/npz"])
-def test_the_first_place_that_holds_a_tree_wins_and_says_why(places, monkeypatch, below):
-    """The root itself, ``npz/`` below it and Kaggle's ``npz_all/npz/``; the nearest tree is taken."""
-    named, environment, *_ = places.values()
+def test_the_first_path_with_a_tree_is_the_data_root_and_says_why(roots, monkeypatch, below):
+    """The tree is the root itself, ``npz/`` below it or Kaggle's ``npz_all/npz/``; the nearest is taken."""
+    named, environment, *_ = roots.values()
     monkeypatch.setenv(ENVIRONMENT, str(environment))
-    for path in places.values():
+    for path in roots.values():
         (path / below / "tile").mkdir(parents=True)
         (path / "npz_all" / "npz" / "layout").mkdir(parents=True, exist_ok=True)
-    for reason, path in places.items():
+    for reason, path in roots.items():
         data = find_data_root(named if path == named else None)
         assert (data.path, data.npz) == (path, path / below) and reason in data.why
         if path == environment:
@@ -146,49 +141,42 @@ def test_the_first_place_that_holds_a_tree_wins_and_says_why(places, monkeypatch
         shutil.rmtree(path)
 
 
-def test_the_sample_is_the_last_resort(places, monkeypatch, tmp_path):
-    """Also where the system refuses to look, and for an unknown user id, as in containers, that has no home."""
-    kaggle = tmp_path / "kaggle"
+def test_the_sample_is_the_last_data_root(roots, monkeypatch, tmp_path):
+    """Also if permission is denied, and for a user id without a home, as in containers."""
+    kaggle, home = tmp_path / "kaggle", tmp_path / "data/tpugraphs"
     kaggle.mkdir()
     monkeypatch.setenv(ENVIRONMENT, "")
-    monkeypatch.setattr(root, "HOME", Path("~/data/tpugraphs"))
+    monkeypatch.setattr(tree, "HOME", Path("~/data/tpugraphs"))
     monkeypatch.setenv("HOME", str(tmp_path))
     data = find_data_root()
     assert (data.path, data.npz) == (SAMPLE, SAMPLE / "npz") and "the embedded sample" in data.why
-    (tmp_path / "data" / "tpugraphs" / "tile").mkdir(parents=True)
+    (home / "tile").mkdir(parents=True)
     data = find_data_root()
-    assert data.path == tmp_path / "data" / "tpugraphs" and "~/data/tpugraphs" in data.why
+    assert data.path == home and "~/data/tpugraphs" in data.why
 
-    def refuses(what: object) -> bool:
-        if isinstance(what, int):  # a user id
-            raise KeyError(what)
-        if what.is_relative_to(kaggle):
-            raise PermissionError(13, "Permission denied", str(what))
-        return os.path.isdir(what)
+    def is_dir(path: Path) -> bool:
+        if path.is_relative_to(kaggle):
+            raise PermissionError(13, "Permission denied", str(path))
+        return os.path.isdir(path)
 
     monkeypatch.delenv("HOME")
-    monkeypatch.setattr(pwd, "getpwuid", refuses)
-    monkeypatch.setattr(Path, "is_dir", refuses)
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
+    monkeypatch.setattr(Path, "is_dir", is_dir)
     assert find_data_root().path == SAMPLE
 
 
-def test_what_was_asked_for_and_holds_no_tree_is_refused(places, monkeypatch, tmp_path):
-    """Although a later place would do."""
-    (tmp_path / "kaggle" / "npz" / "layout").mkdir(parents=True)
-    tree = tmp_path / "home"
-    (tree / "npz_all" / "layout").mkdir(parents=True)
-    (tree / "layout").write_text("")
-    for path, problem in (
-        (tree, "is not a TpuGraphs root: found no layout/ or tile/"),
-        (tree / "layout", "is not a folder"),
-        (tree / ("x" * 300), "does not exist"),
-    ):
+def test_a_named_root_without_a_tree_is_refused_although_a_later_path_has_one(roots, monkeypatch, tmp_path):
+    (tmp_path / "kaggle/npz/layout").mkdir(parents=True)
+    home = tmp_path / "home"
+    (home / "npz_all/layout").mkdir(parents=True)
+    (home / "layout").write_text("")
+    problems = {home: "is not a TpuGraphs root: found no layout/ or tile/", home / "layout": "is not a folder"}
+    for path, problem in {**problems, home / ("x" * 300): "does not exist"}.items():
         monkeypatch.setenv(ENVIRONMENT, str(path))
         for origin, named in (("`data_root`", path), (ENVIRONMENT, None)):
-            with pytest.raises(DataRootError) as caught:
+            with pytest.raises(DataRootError, match=f"pass `data_root` or set {ENVIRONMENT}") as caught:
                 find_data_root(named)
             assert caught.value.got.startswith(f"{path} ({origin}) {problem}")
-            assert f"pass `data_root` or set {ENVIRONMENT}" in caught.value.do
 
 
 #: Names of TpuGraphs files by family. The first rule: one program at another batch size, precision,
@@ -212,14 +200,13 @@ REAL_FAMILIES = {
     **{name: name for name in ("brax_es", "ncf", "trax_lsh_attention")},
 }
 #: The second rule: family__variant, with _train for the training step of the same program; the third: a hash.
-SPELLED = {name: name for name in ("__a", "_train__a", "_", ".npz", "7", "_8x8", "größe", "tf2_", "0" * 32)} | {
-    **{"cnn__nchw_a": "cnn", "cnn_train__a": "cnn", "bert_like__x__y": "bert_like"},
-    "resnet_bn__d": "resnet_bn",  # a family that is spelled out is taken at its word
-}
+SPELLED = {name: name for name in ("__a", "_train__a", "_", ".npz", "7", "_8x8", "größe", "tf2_", "0" * 32)}
+SPELLED |= {"cnn__nchw_a": "cnn", "cnn_train__a": "cnn", "bert_like__x__y": "bert_like"}
+SPELLED["resnet_bn__d"] = "resnet_bn"  # a family that is spelled out is kept
 
 
 def test_names_and_their_families():
-    """A tile kernel belongs to its program: kernels of one must not stand on both sides of a fold."""
+    """A tile kernel belongs to its program: kernels of a program must not be on both sides of a fold."""
     expected = {name: family for family, names in REAL_FAMILIES.items() for name in names.split()}
     for kernel in ("", "_-3006cd0d02fa72c4", "_426e203f19335d17", "_-d35a43855de59c9"):
         assert {name: program_family(name + kernel) for name in expected} == expected
@@ -231,12 +218,10 @@ def test_names_and_their_families():
 
 
 def test_families_of_the_sample_do_not_cross_splits():
-    """Promised by the sample's README; leave-family-out scores stand on it."""
-    where: dict[tuple[str, str], set[str]] = {}
+    """Promised by the sample's README, and required by leave-family-out scores."""
+    splits = defaultdict[tuple[Path, str], set[str]](set)
     for path in SAMPLE.glob("npz/*/**/*.npz"):
-        if path.parent.name == "test" and path.stem.endswith("__s"):
-            continue  # siblings: another batch size of a program to learn from
-        collection = "/".join(path.relative_to(SAMPLE).parts[1:-2])
-        where.setdefault((collection, program_family(path.stem)), set()).add(path.parent.name)
-    assert len(where) > 20
-    assert {key: splits for key, splits in where.items() if len(splits) > 1} == {}
+        split = path.parent
+        if split.name != "test" or not path.stem.endswith("__s"):  # siblings: other batch sizes of train programs
+            splits[split.parent, program_family(path.stem)].add(split.name)
+    assert len(splits) > 20 and [key for key, names in splits.items() if len(names) > 1] == []

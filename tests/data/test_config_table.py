@@ -1,6 +1,5 @@
-"""The configuration table against the full array it stands for, and `numpy.unique` and plain loops as oracles."""
+"""The configuration table against the full array that it encodes; oracles: `numpy.unique` and plain loops."""
 
-import tracemalloc
 from itertools import product
 
 import numpy as np
@@ -9,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from tests.data.test_npz import measured
 from tests.graphs import layout_arrays
 from xlarank.data import config_table
 from xlarank.data.config_table import ConfigTable, code_counts, group_codes, group_minimum
@@ -31,13 +31,13 @@ def build(full: np.ndarray, cuts: tuple[int, ...] = ()) -> ConfigTable:
     return ConfigTable.from_blocks(np.split(full, cuts), configs=full.shape[0], nodes=full.shape[1])
 
 
-def assert_equal_tables(one: ConfigTable, other: ConfigTable) -> None:
+def assert_equal_tables(table: ConfigTable, expected: ConfigTable) -> None:
     for name in ("codes", "rows", "node", "start"):
-        got, want = getattr(one, name), getattr(other, name)
-        assert got.dtype == want.dtype and np.array_equal(got, want), name
+        np.testing.assert_array_equal(getattr(table, name), getattr(expected, name), name)
+        assert getattr(table, name).dtype == getattr(expected, name).dtype, name
 
 
-def test_the_least_and_the_largest_rows():
+def test_the_smallest_and_the_largest_rows():
     """All 5 is the largest key, 7**18 - 1 - all 6; the others differ in its least and most significant digit."""
     full = np.full((4, 1, WIDTH), 5, np.int8)
     full[1], full[2, 0, 0], full[3, 0, 17] = -1, 4, 4
@@ -46,17 +46,16 @@ def test_the_least_and_the_largest_rows():
 
 
 @given(full=full_arrays(), data=st.data())
-def test_the_table_stands_for_the_full_array(full, data):
-    """Oracle: `numpy.unique` of one node at a time."""
+def test_the_table_encodes_the_full_array(full, data):
     table = build(full)
     assert (table.configs, table.nodes) == full.shape[:2]
     assert np.array_equal(table.rows[table.codes], full)
     assert np.array_equal(table.node[table.codes], np.broadcast_to(np.arange(table.nodes), table.codes.shape))
-    rows = [np.unique(full[:, node], axis=0) for node in range(table.nodes)]
-    assert table.start.tolist() == np.cumsum([0, *map(len, rows)]).tolist()
+    unique = [np.unique(full[:, node], axis=0) for node in range(table.nodes)]
+    assert table.start.tolist() == np.cumsum([0, *map(len, unique)]).tolist()
     # Within a node rows ascend as numbers in base 7 whose last entry counts most.
     keys = [(int(node), *reversed(row.tolist())) for node, row in zip(table.node, table.rows, strict=True)]
-    assert keys == sorted((node, *reversed(row.tolist())) for node, own in enumerate(rows) for row in own)
+    assert keys == sorted((node, *reversed(row.tolist())) for node, rows in enumerate(unique) for row in rows)
     chosen = np.array(data.draw(st.lists(st.integers(0, len(full) - 1))), np.intp)
     part = table.select(chosen)
     assert np.array_equal(part.rows[part.codes], full[chosen]) and part.rows is table.rows
@@ -67,8 +66,8 @@ def test_the_table_stands_for_the_full_array(full, data):
 def test_order_blocks_types_and_pieces_change_nothing_but_the_order_of_codes(full, dtype, data):
     full = np.maximum(full, 0) if dtype == "u1" else full
     table = build(full)
-    for piece in (1, 0):  # few configurations, or nodes, at once
-        with pytest.MonkeyPatch.context() as patched:
+    with pytest.MonkeyPatch.context() as patched:
+        for piece in (1, 0):  # few configurations, or nodes, at once
             patched.setattr(config_table, "_PIECE", piece)
             assert_equal_tables(build(full), table)
             assert build(full).frequency.tolist() == table.frequency.tolist()
@@ -82,17 +81,14 @@ def test_order_blocks_types_and_pieces_change_nothing_but_the_order_of_codes(ful
 def test_rows_that_never_repeat_take_no_table_of_all_combinations():
     """360 kB of 20,000 nodes would become 400 MB."""
     full = np.random.default_rng(0).integers(-1, 6, (1, 20_000, WIDTH)).astype(np.int8)
-    tracemalloc.start()
-    table = build(full)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    table, peak = measured(lambda: build(full))
     assert np.array_equal(table.rows, full[0]) and peak < 60 << 20
 
 
 def test_bad_entries_and_missing_configurations_are_refused():
-    for value, place in product((np.nan, np.inf, -np.inf, 6.0, -2.0, 0.5, -0.25), ((0, 0, 0), (5, 1, 17))):
+    for value, position in product((np.nan, np.inf, -np.inf, 6.0, -2.0, 0.5, -0.25), ((0, 0, 0), (5, 1, 17))):
         full = layout_arrays()["node_config_feat"].astype(np.float64)
-        full[place] = value
+        full[position] = value
         with pytest.raises(GraphFileError) as caught:
             build(full, (2, 4))
         assert caught.value.got == f"node_config_feat holds {value}"
@@ -108,10 +104,11 @@ def test_equal_codes_add_up_equal_rows_are_grouped_and_the_fastest_repeat_counts
     expected = np.array([np.bincount(row, minlength=4) for row in codes]).reshape(len(codes), 4)
     assert np.array_equal(code_counts(codes, 4).toarray(), expected)
     groups = group_codes(codes)
-    number: dict[tuple[int, ...], int] = {}
-    assert groups.group.tolist() == [number.setdefault(row, len(number)) for row in map(tuple, codes.tolist())]
-    assert groups.first.tolist() == [groups.group.tolist().index(i) for i in range(len(number))]
-    assert groups.distinct == len(number) and groups.first.dtype == groups.group.dtype == np.int64
+    rows = [*map(tuple, codes.tolist())]
+    distinct = [*dict.fromkeys(rows)]
+    assert groups.group.tolist() == [distinct.index(row) for row in rows]
+    assert groups.first.tolist() == [rows.index(row) for row in distinct]
+    assert groups.distinct == len(distinct) and groups.first.dtype == groups.group.dtype == np.int64
     # 2**53 + 1 would not survive a detour through floats.
     times = st.lists(st.integers(2**53, 2**60), min_size=len(codes), max_size=len(codes))
     values = np.array(data.draw(times), np.int64)

@@ -23,17 +23,14 @@ from xlarank.data.npz import NpzReader
 
 #: A reader that believes a lie of gigabytes must be caught long before the machine suffers.
 MODEST = 8 << 20
-STORED, DEFLATED = zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED
+STORED, DEFLATED, LZMA = zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA
 
 
-def npy(header: bytes, body: bytes = b"", version: int = 1) -> bytes:
-    """An npy member with any header text, however wrong."""
+def npy(shape: object, body: bytes = b"", descr: str = "<f4", version: int = 1, header: bytes = b"") -> bytes:
+    """Return an npy member with this shape and type, or with any other header."""
+    header = header or f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': {shape}, }}\n".encode()
     size = struct.pack("<H" if version == 1 else "<I", len(header))
     return b"\x93NUMPY" + bytes((version, 0)) + size + header + body
-
-
-def npy_header(shape: object, descr: object = "<f4") -> bytes:
-    return f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': {shape}, }}\n".encode()
 
 
 def npy_of(array: np.ndarray, version: tuple[int, int] | None = None) -> bytes:
@@ -43,7 +40,7 @@ def npy_of(array: np.ndarray, version: tuple[int, int] | None = None) -> bytes:
 
 
 def archive_of(members: Mapping[str, Any], method: int = DEFLATED, lie: Mapping[str, int] | None = None) -> bytes:
-    """A zip file of members by name: bytes, or arrays; its directory tells lies about the last one."""
+    """Return a zip file of bytes and arrays by name; ``lie`` sets fields of the last member in its directory."""
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", method) as archive:
         for name, content in members.items():
@@ -55,10 +52,10 @@ def archive_of(members: Mapping[str, Any], method: int = DEFLATED, lie: Mapping[
 
 
 def with_member(name: str, content: bytes | None, method: int = DEFLATED, **lie: int) -> bytes:
-    """The valid layout file with other bytes for one member, or with lies about it."""
+    """Return the valid layout file with other content or other fields for a member."""
     arrays = layout_arrays()
-    own = npy_of(arrays.pop(name))
-    return archive_of({**arrays, f"{name}.npy": own if content is None else content}, method, lie)
+    valid = npy_of(arrays.pop(name))
+    return archive_of({**arrays, f"{name}.npy": valid if content is None else content}, method, lie)
 
 
 def flipped(raw: bytes, at: int, mask: int = 0xFF, count: int = 1) -> bytes:
@@ -66,7 +63,7 @@ def flipped(raw: bytes, at: int, mask: int = 0xFF, count: int = 1) -> bytes:
 
 
 def data_span(raw: bytes, array: str) -> tuple[int, int]:
-    """Where the (compressed) bytes of a member lie in a file of `archive_of`."""
+    """Return start and end of the (compressed) bytes of a member in a file of `archive_of`."""
     with zipfile.ZipFile(io.BytesIO(raw)) as archive:
         info = archive.getinfo(f"{array}.npy")
     start = info.header_offset + 30 + len(info.filename)
@@ -74,7 +71,6 @@ def data_span(raw: bytes, array: str) -> tuple[int, int]:
 
 
 def measured(call: Callable[[], Any]) -> tuple[Any, int]:
-    """The result of a call and the peak of the memory it took."""
     tracemalloc.start()
     try:
         return call(), tracemalloc.get_traced_memory()[1]
@@ -94,108 +90,93 @@ def path(tmp_path: Path) -> Path:
 
 
 def large_arrays() -> dict[str, np.ndarray]:
-    """A valid tile graph whose arrays outgrow the buffers of zipfile, with bytes that do not compress.
+    """Return a valid tile graph with incompressible arrays larger than the buffers of zipfile.
 
-    zipfile compares the checksum of a small member as soon as its first byte is read; only in a large one
-    does a damaged header or a damaged middle get past it.
+    zipfile checks a small member when its first byte is read, so damage reaches the parser in large ones only.
     """
     rng = np.random.default_rng(0)
     times = {key: rng.integers(1, 2**40, 600) for key in ("config_runtime", "config_runtime_normalizers")}
     return {**tile_arrays(), **times, "config_feat": rng.integers(0, 2**20, (600, 24)).astype(np.float32)}
 
 
-GARBAGE_HEADERS = {
-    "no magic": b"garbage" * 20,
-    "header cut short": b"\x93NUMPY\x01\x00" + struct.pack("<H", 500) + b"{'descr'",
-    "version 3": npy(npy_header((5, 140)), bytes(2800), 3),
-    "code": npy(b"__import__('os').getcwd()\n"),
-    # What numpy raises here is TokenError, RecursionError or nothing, not one of its usual errors.
-    "open bracket": npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (5, 140\n"),
-    "deep brackets": npy(b"(" * 5000 + b"\n"),
-    "product too long to print": npy(npy_header(f"({'9' * 4200}, {'9' * 4200})")),
-    # No bytes, as claimed, but no array of numpy either, or one that cannot be divided into values.
-    "no rows of any width": npy(npy_header((0, 2**62))),
-    "truth for a number": npy(npy_header((True, 140)), bytes(560)),
-    "many dimensions": npy(npy_header((1,) * 65), bytes(4)),
-    "no width": npy(npy_header((5, 140), "|V0")),
-}
+GARBAGE_HEADERS = [
+    b"garbage" * 20,  # no magic
+    b"\x93NUMPY\x01\x00" + struct.pack("<H", 500) + b"{'descr'",  # header cut short
+    npy((5, 140), bytes(2800), version=3),  # version 3
+    npy((), header=b"__import__('os').getcwd()\n"),  # code
+    # numpy raises TokenError, RecursionError or nothing here, unlike elsewhere
+    npy((), header=b"{'descr': '<f4', 'fortran_order': False, 'shape': (5, 140\n"),  # open bracket
+    npy((), header=b"(" * 5000 + b"\n"),  # deep brackets
+    npy(f"({'9' * 4200}, {'9' * 4200})"),  # product too long to print
+    # no bytes, as claimed, but no array of numpy, or an array that cannot be divided into values
+    npy((0, 2**62)),  # no rows of any width
+    npy((True, 140), bytes(560)),  # truth for a number
+    npy((1,) * 65, bytes(4)),  # many dimensions
+    npy((5, 140), descr="|V0"),  # no width
+]
 
 
-def hostile() -> Iterator[tuple[str, bytes, str]]:
-    """Name and content of every file that must be refused, and words of the message."""
-    valid, feat = archive_of(layout_arrays()), layout_arrays()["node_feat"]
+def hostile() -> Iterator[tuple[bytes, str]]:
+    """Yield contents of files that must be refused, and words of the message."""
+    valid, stored = archive_of(layout_arrays()), archive_of(layout_arrays(), STORED)
     for content in (b"", valid[: len(valid) // 2], valid[:-1], b"not a zip" * 100, b"PK\x05\x06" + bytes(17)):
-        yield f"{content[-8:]!r}", content, "alex.npz cannot be opened"
-    yield "a lost piece", valid[:200] + valid[400:], ""  # the directory at the end is whole
-    yield "no arrays", archive_of({"readme.txt": b"hello"}), "node_feat is missing (found none)"
+        yield content, "alex.npz cannot be opened"
+    yield valid[:200] + valid[400:], "alex.npz"  # the directory at the end is complete
+    yield archive_of({"readme.txt": b"hello"}), "node_feat is missing (found none)"
     large = archive_of(large_arrays())
     for key, share in (("config_feat", 0.33), ("config_runtime", 0.9)):
-        start, end = data_span(large, key)
-        damaged = flipped(large, start + int((end - start) * share), count=300)  # no deflate, or another checksum
-        yield f"damage at {share} of {key}", damaged, f"array {key} is damaged"
-    # In a stored array nothing but the checksum can see the flipped bit: its last byte stays a legal number.
+        start, end = data_span(large, key)  # damage breaks the deflate stream, or the checksum
+        yield flipped(large, start + int((end - start) * share), count=300), f"array {key} is damaged"
+    # In a stored array only the checksum shows the flipped bit: its last byte remains a legal number.
     # The configurations are checked while they are streamed, and the last block only with its checksum.
-    stored = archive_of(layout_arrays(), STORED)
     for key in ("node_feat", "node_config_feat"):
-        yield f"a bit of stored {key}", flipped(stored, data_span(stored, key)[1] - 8, mask=1), key
+        yield flipped(stored, data_span(stored, key)[1] - 8, mask=1), key
 
+    feat, short = layout_arrays()["node_feat"].tobytes(), npy((5, 140), bytes(1000))
     size = len(npy_of(layout_arrays()["config_runtime"]))
-    for name, lie, words in (
-        ("config_runtime", {"CRC": 0}, "array config_runtime has an unreadable header (Bad CRC"),
-        ("node_feat", {"flag_bits": 1}, "array node_feat cannot be opened"),  # encrypted
-        ("node_opcode", {"compress_type": 99}, "array node_opcode is compressed by zip method 99"),
-        ("config_runtime", {"file_size": size - 8}, "array config_runtime"),
-        ("config_runtime", {"file_size": size + 8}, "array config_runtime"),
-        ("node_feat", {"header_offset": 2**31}, "array node_feat cannot be opened"),  # outside the file
+    for name, content, lie, words in (
+        ("config_runtime", None, {"CRC": 0}, "array config_runtime has an unreadable header (Bad CRC"),
+        ("node_feat", None, {"flag_bits": 1}, "array node_feat cannot be opened"),  # encrypted
+        ("node_opcode", None, {"compress_type": 99}, "array node_opcode is compressed by zip method 99"),
+        ("config_runtime", None, {"file_size": size - 8}, "array config_runtime"),
+        ("config_runtime", None, {"file_size": size + 8}, "array config_runtime"),
+        ("node_feat", None, {"header_offset": 2**31}, "array node_feat cannot be opened"),  # outside the file
         # more than a deflate stream this short can hold
-        ("node_feat", {"file_size": 2**32 - 2}, f"array node_feat claims {2**32 - 2:,}"),
-    ):
-        yield f"{name} {lie}", with_member(name, None, **lie), words
-    lzma = with_member("node_feat", npy_of(feat), zipfile.ZIP_LZMA)
-    yield "lzma", lzma, "compressed by zip method 14; expected stored or deflated"
-    short = npy(npy_header((5, 140)), bytes(1000))
-    yield "ends early", with_member("node_feat", short, file_size=len(short) + 1800), "array node_feat is damaged"
-
-    for name, text in GARBAGE_HEADERS.items():
-        yield name, with_member("node_feat", text), "array node_feat"
-    body = feat.tobytes()
-    for name, shape, descr, content, words in (
-        ("node_feat", (10**9, 140), "<f4", body, "claims shape (1000000000, 140) "),
-        ("node_config_feat", (6, 10**9, 18), "<f4", body, "claims shape "),
-        ("node_opcode", (2**62,), "|u1", body, "claims shape "),
-        ("node_feat", (5, 140), "<f4", body[:-1], "float32 = 2,800 bytes, but holds 2,799"),
-        ("node_feat", (5, 140), "<f4", body + bytes(1), "float32 = 2,800 bytes, but holds 2,801"),
+        ("node_feat", None, {"file_size": 2**32 - 2}, f"array node_feat claims {2**32 - 2:,}"),
+        ("node_feat", None, {"method": LZMA}, "compressed by zip method 14; expected stored or deflated"),
+        ("node_feat", short, {"file_size": len(short) + 1800}, "array node_feat is damaged"),
+        ("node_feat", npy((10**9, 140), feat), {}, "claims shape (1000000000, 140) "),
+        ("node_config_feat", npy((6, 10**9, 18), feat), {}, "claims shape "),
+        ("node_opcode", npy((2**62,), feat, "|u1"), {}, "claims shape "),
+        ("node_feat", npy((5, 140), feat[:-1]), {}, "float32 = 2,800 bytes, but holds 2,799"),
+        ("node_feat", npy((5, 140), feat + bytes(1)), {}, "float32 = 2,800 bytes, but holds 2,801"),
         # node_splits may have any shape that an array can have
-        ("node_splits", (2**62, 0), "<i8", b"", f"shape {(2**62, 0)}, which no array has"),
-        # the right product, so the size alone does not tell
-        ("node_feat", (-5, -140), "<f4", body, "has shape (-5, -140)"),
+        ("node_splits", npy((2**62, 0), descr="<i8"), {}, f"shape {(2**62, 0)}, which no array has"),
+        # the product is right, so the size is, too
+        ("node_feat", npy((-5, -140), feat), {}, "has shape (-5, -140)"),
+        *(("node_feat", content, {}, "array node_feat") for content in GARBAGE_HEADERS),
     ):
-        yield f"{name} {shape} {words}", with_member(name, npy(npy_header(shape, descr), content)), words
+        yield with_member(name, content, **lie), words
 
 
-HOSTILE = {name: (content, words) for name, content, words in hostile()}
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_file_is_refused_by_name_in_a_line_and_takes_no_memory(path, name):
-    content, words = HOSTILE[name]
+@pytest.mark.parametrize(("content", "words"), [*hostile()], ids=lambda part: part if isinstance(part, str) else "")
+def test_a_hostile_file_is_refused_by_name_in_a_line_and_takes_no_memory(path, content, words):
     path.write_bytes(content)
     message, peak = measured(lambda: refusal(path))
     assert path.name in message and words in message and "\n" not in message and peak < MODEST
 
 
-def test_what_is_no_file_is_refused_and_a_missing_array_named(path, graph_file):
+def test_special_files_are_refused_and_missing_arrays_named(path, graph_file):
     path.write_bytes(archive_of(layout_arrays()))
     assert read_graph(path).nodes == 5
     os.mkfifo(path.with_name("pipe"))
-    for other, words in (
-        *((path.parent, "cannot be opened"), (path.with_name("pipe"), "not a regular file")),
-        *((path / "b.npz", "does not exist"), (path.with_name("absent.npz"), "does not exist")),
-        (path.with_name("x" * 300), "x" * 300),
+    for name, words in (
+        *((".", "cannot be opened"), ("pipe", "not a regular file"), ("x" * 300, "x" * 300)),
+        *((name, "does not exist") for name in ("alex.npz/b.npz", "absent.npz")),
     ):
-        assert words in refusal(other)
-    for method in (STORED, DEFLATED):  # both sizes are a lie, which agrees with the header
-        content, size = npy(npy_header((200_000, 140)), bytes(1000)), 112_000_128
+        assert words in refusal(path.parent / name)
+    for method in (STORED, DEFLATED):  # both sizes are wrong, and agree with the header
+        content, size = npy((200_000, 140), bytes(1000)), 112_000_128
         path.write_bytes(archive_of({"a.npy": content}, method, {"file_size": size, "compress_size": size}))
         with NpzReader(path) as archive, pytest.raises(GraphFileError, match=r"array a claims .* from"):
             archive.read("a")
@@ -210,7 +191,7 @@ def test_what_is_no_file_is_refused_and_a_missing_array_named(path, graph_file):
 
 
 class Bomb:
-    """Unpickling makes a folder: proof that somebody did."""
+    """Object that makes a folder when it is unpickled."""
 
     def __init__(self, target: Path) -> None:
         self.target = str(target)
@@ -223,12 +204,12 @@ def test_pickles_are_never_opened(path, graph_file):
     boom = path.with_name("boom")
     with np.load(save_npz(path, {"a": np.array([Bomb(boom)], object)}), allow_pickle=True) as archive:
         archive["a"]
-    boom.rmdir()  # without it the rest would prove nothing
+    boom.rmdir()  # the bomb works
     bombs = {key: np.full(array.shape, Bomb(boom), object) for key, array in layout_arrays().items()}
     bombs["node_feat"] = np.array([(1.0, Bomb(boom))], [("a", "f4"), ("b", object)])
     cases = {key: (npy_of(array), f"array {key} holds pickled Python objects") for key, array in bombs.items()}
-    pickled = npy_of(np.array([Bomb(boom)] * 20, object))[128:]  # behind a header of plain bytes
-    cases["node_splits"] = npy(npy_header((len(pickled),), "|u1"), pickled), "node_splits"
+    pickled = npy_of(np.array([Bomb(boom)] * 20, object))[128:]  # after a header of plain bytes
+    cases["node_splits"] = npy((len(pickled),), pickled, "|u1"), "node_splits"
     for key, (content, words) in cases.items():
         path.write_bytes(with_member(key, content))
         assert words in refusal(path)
@@ -237,17 +218,15 @@ def test_pickles_are_never_opened(path, graph_file):
 
 
 def test_every_damaged_byte_of_a_file_is_refused_or_harmless(path, request):
-    """Stored rather than compressed, so that each byte of the headers is met; all of them before a release.
-
-    In the header of a large array the parser meets the damage before any checksum does.
-    """
+    """The arrays are stored and large, so that damaged headers reach the parser."""
     arrays = large_arrays()
     raw = archive_of(arrays, STORED)
     starts = [data_span(raw, key)[0] for key in arrays]
-    places = [*(at for start in starts for at in range(start - 40, start + 128)), *range(len(raw) - 600, len(raw))]
-    places = places[:: 1 if request.config.option.exhaustive else 5]
+    positions = [at for start in starts for at in range(start - 40, start + 128)]
+    positions += range(len(raw) - 600, len(raw))
+    positions = positions[:: 1 if request.config.option.exhaustive else 5]
     refused = 0
-    for at in places:
+    for at in positions:
         path.write_bytes(raw[:at] + bytes([b"('\0\xff"[at % 4]]) + raw[at + 1 :])
         try:
             graph = read_graph(path)
@@ -256,7 +235,7 @@ def test_every_damaged_byte_of_a_file_is_refused_or_harmless(path, request):
             continue
         for name, key in (("opcode", "node_opcode"), ("runtime", "config_runtime"), ("config_feat",) * 2):
             assert np.array_equal(getattr(graph, name), arrays[key]), at
-    assert len(places) * 0.5 < refused < len(places)
+    assert len(positions) * 0.5 < refused < len(positions)
 
 
 @given(
@@ -269,7 +248,7 @@ def test_every_damaged_byte_of_a_file_is_refused_or_harmless(path, request):
     compressed=st.booleans(),
     block_bytes=st.integers(1, 200),
 )
-def test_read_and_stream_give_what_was_saved(next_path, array, fortran, compressed, block_bytes):
+def test_read_and_stream_return_the_saved_array(next_path, array, fortran, compressed, block_bytes):
     array = np.asfortranarray(array) if fortran else array
     path = save_npz(next_path(), {"a": array}, compressed=compressed)
     with pytest.MonkeyPatch.context() as patch, NpzReader(path) as archive:

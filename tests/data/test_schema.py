@@ -13,8 +13,8 @@ from xlarank.data import schema
 from xlarank.data.collection import SAMPLE, SPLITS, discover, find_data_root
 from xlarank.data.graph import has_cycle, node_levels, read_graph, structure_hash
 
-#: Spread over all columns, so that one name too many or too few anywhere is seen. Positions as in the
-#: description of google-research-datasets/tpu_graphs, ids of opcodes as in its hlo_opcode.h.
+#: Columns between which a missing or extra name would be seen; positions as in the description of
+#: google-research-datasets/tpu_graphs, ids of opcodes as in its hlo_opcode.h.
 POSITIONS = {
     "is_root": 0, "shape_element_type_is_invalid_type": 2, "shape_element_type_is_f32": 13, "parameter_number": 30,
     "shape_dimensions_product": 28, "shape_dimensions_0": 21, "dimensions_0": 31, "window_size_0": 37,
@@ -34,7 +34,7 @@ OPCODE_IDS = {
 }  # fmt: skip
 
 
-def test_names_are_where_the_format_puts_them():
+def test_names_have_the_positions_of_the_format():
     names = schema.NODE_COLUMNS, schema.LAYOUT_COLUMNS, schema.TILE_COLUMNS, schema.OPCODES
     assert [len(columns) for columns in names] == [len(set(columns)) for columns in names] == [140, 18, 24, 121]
     assert {name: schema.NODE_COLUMN.get(name) for name in POSITIONS} == POSITIONS
@@ -42,9 +42,8 @@ def test_names_are_where_the_format_puts_them():
     assert frozenset({97, 101}) == schema.RETIRED_OPCODES
     assert (*schema.LAYOUT_SLOTS, *schema.TILE_SLOTS) == ("output", "input", "kernel", "kernel", "output", "input")
     assert schema.LAYOUT_COLUMNS[0] == "output_layout_0" and schema.LAYOUT_COLUMNS[17] == "kernel_layout_5"
-    assert [schema.TILE_COLUMNS[i] for i in (0, 6, 7, 8, 23)] == [
-        "kernel_bounds_0", "kernel_bounds_sum", "kernel_bounds_product", "output_bounds_0", "input_bounds_product"
-    ]  # fmt: skip
+    bounds = "kernel_bounds_0 kernel_bounds_sum kernel_bounds_product output_bounds_0 input_bounds_product"
+    assert [schema.TILE_COLUMNS[i] for i in (0, 6, 7, 8, 23)] == bounds.split()
     assert list(schema.NODE_COLUMNS[2:21]) == [f"shape_element_type_is_{name}" for name in schema.ELEMENT_BYTES]
     sizes = {"pred": 1, "s8": 1, "bf16": 2, "f32": 4, "s64": 8, "c128": 16, "tuple": 0}
     assert sizes.items() <= schema.ELEMENT_BYTES.items()
@@ -52,7 +51,7 @@ def test_names_are_where_the_format_puts_them():
 
 @pytest.mark.slow
 def test_every_file_of_the_sample_is_read():
-    """Promised by the sample's README: how many graphs and configurations, labels withheld in test only."""
+    """The sample's README states the numbers of graphs and configurations; only test graphs have no labels."""
     count, configs = Counter[tuple[str, str]](), defaultdict[str, set[int]](set)
     for file in discover(SAMPLE / "npz"):
         graph = read_graph(file.path, file.collection.kind)
@@ -64,24 +63,23 @@ def test_every_file_of_the_sample_is_read():
     table = (SAMPLE / "README.md").read_text(encoding="utf-8")
     for collection, sizes in configs.items():
         graphs = " / ".join(str(count[collection, split]) for split in SPLITS)
-        few, most = min(sizes), max(sizes)
-        assert f"| {collection} | {graphs} | {few if few == most else f'{few}-{most}'} |" in table
+        sizes = "-".join(map(str, sorted({min(sizes), max(sizes)})))
+        assert f"| {collection} | {graphs} | {sizes} |" in table
 
 
 def test_every_file_is_read_as_numpy_reads_it(real_data):
-    tree = find_data_root(real_data).npz
-    files = discover(tree)
+    npz = find_data_root(real_data).npz
+    files = discover(npz)
     assert {str(file.collection) for file in files} >= {"layout:xla:default", "layout:xla:random", "tile:xla"}
-    assert len(files) == len(list(tree.rglob("*.npz"))), "discovery finds every file of the tree"
+    assert len(files) == len(list(npz.rglob("*.npz"))), "discovery finds every file of the tree"
     for file in files:
         graph = read_graph(file.path, file.collection.kind)
         assert (graph.name, graph.labelled) == (file.name, file.split != "test")
-        ours = arrays_of(graph)
+        arrays = arrays_of(graph)
         with np.load(file.path) as archive:
-            assert set(ours) == set(archive.files)
-            assert [name for name, array in ours.items() if not np.array_equal(array, archive[name])] == []
-        full = ours.get("config_feat", ours.get("node_config_feat"))
-        assert graph.duplicates.distinct == len({config.tobytes() for config in full})
+            np.testing.assert_equal(arrays, dict(archive))
+        configs = arrays.get("config_feat", arrays.get("node_config_feat"))
+        assert graph.duplicates.distinct == len({config.tobytes() for config in configs})
 
 
 @given(
@@ -90,7 +88,7 @@ def test_every_file_is_read_as_numpy_reads_it(real_data):
     names=st.none() | st.permutations(range(10)),
 )
 def test_levels_are_the_longest_paths_and_nodes_on_or_above_a_cycle_have_none(nodes, pairs, names):
-    """Of any directed graph, self loops and all, or of a DAG under random node ids."""
+    """For any directed graph, self loops included, or a DAG under random node ids."""
     edges = np.array(pairs, np.int64).reshape(-1, 2) % nodes
     if names is not None:
         edges = np.sort(edges[edges[:, 0] != edges[:, 1]], axis=1)[:, ::-1]
@@ -112,18 +110,18 @@ def test_a_deep_chain_in_either_numbering():
     assert not has_cycle(5000 - edges, 5001) and has_cycle(np.vstack([5000 - edges, [[5000, 0]]]), 5001)
 
 
-def test_the_structure_is_that_of_opcodes_and_edges_in_any_order_and_type() -> None:
+def test_the_structure_hash_depends_on_opcodes_and_edges_in_any_order_and_type() -> None:
     opcodes, edges = np.array([63, 63, 34, 2]), np.array([[2, 0], [2, 1], [3, 2]])
-    one = structure_hash(opcodes, edges)
-    assert structure_hash(opcodes.astype(np.uint8), edges[::-1].astype(np.int32)) == one
+    expected = structure_hash(opcodes, edges)
+    assert structure_hash(opcodes.astype(np.uint8), edges[::-1].astype(np.int32)) == expected
     others = [(opcodes[::-1], edges), (opcodes, edges[:2]), (opcodes, edges[:, ::-1]), (opcodes, edges[:0])]
-    assert len({one, *(structure_hash(*other) for other in others)}) == 5
+    assert len({expected, *(structure_hash(*other) for other in others)}) == 5
 
 
-def test_siblings_of_the_sample_have_one_structure() -> None:
+def test_siblings_of_the_sample_have_the_same_structure() -> None:
     """Promised by the sample's README: ``__s`` is another batch size of ``__a``."""
-    folder = SAMPLE / "npz" / "layout" / "tpu-estimate" / "random"
+    folder = SAMPLE / "npz/layout/tpu-estimate/random"
     for path in sorted(folder.glob("test/*__s.npz")):
         (sibling,) = folder.glob(f"*/{path.stem.removesuffix('__s')}__a.npz")
-        one, other = (read_graph(p, "layout") for p in (path, sibling))
-        assert structure_hash(one.opcode, one.edges) == structure_hash(other.opcode, other.edges)
+        graphs = [read_graph(file, "layout") for file in (path, sibling)]
+        assert len({structure_hash(graph.opcode, graph.edges) for graph in graphs}) == 1

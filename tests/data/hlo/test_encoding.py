@@ -1,7 +1,7 @@
-"""Programs, kernels and TpuGraphs' protobufs as arrays of npz files: configurations, runtimes, bit for bit."""
+"""Arrays of npz files encoded from programs, kernels and TpuGraphs' protobufs."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,14 @@ import pytest
 from tests.data.hlo.programs import instruction, kernels, matmul_module, tuning_data
 from tests.graphs import LAYOUT_KEYS, TILE_KEYS
 from xlarank.data.errors import HloError
-from xlarank.data.hlo.encoding import Arrays, encode_program, kernel_name, layout_arrays, tile_arrays, unexpressed
-from xlarank.data.hlo.messages import HloModuleProto, Message, ModuleTuningData, TuningData
+from xlarank.data.hlo.encoding import Arrays, encode_program, layout_arrays, tile_arrays, unexpressed
+from xlarank.data.hlo.messages import HloModuleProto, Message, ModuleTuningData
 from xlarank.data.schema import NODE_COLUMN, NODE_COLUMNS, OPCODE, OPCODES
 from xlarank.pipelines.collect_tiles import NO_ESTIMATE, Kernel, add_tiles
 
 
 def check_columns(program: Arrays, node: int, expected: dict[str, list[int]]) -> None:
-    """Compare the values of all columns whose names begin with each of the stems."""
+    """Compare the values of all columns by the beginnings of their names."""
     for stem, values in expected.items():
         at = [NODE_COLUMN[name] for name in NODE_COLUMNS if name.startswith(stem)]
         assert program["node_feat"][node, at].tolist() == values, stem
@@ -53,7 +53,7 @@ def test_edges_splits_and_configurable_nodes_of_a_program_written_by_hand() -> N
     })  # fmt: skip
 
 
-def test_what_a_node_does_not_have_is_0_its_products_1_and_large_numbers_are_rounded_once() -> None:
+def test_absent_columns_are_0_their_products_1_and_large_numbers_are_rounded_once() -> None:
     row = encode_program(one_instruction(dims=())[0])["node_feat"][0]
     ones = {"is_root", "shape_element_type_is_f32"} | {name for name in NODE_COLUMNS if name.endswith("_product")}
     assert row.tolist() == [float(name in ones) for name in NODE_COLUMNS]
@@ -64,23 +64,19 @@ def test_what_a_node_does_not_have_is_0_its_products_1_and_large_numbers_are_rou
 
 
 def test_the_columns_of_convolutions_slices_and_padding() -> None:
-    module, added = one_instruction(dims=(1, 2), feature_group_count=3, batch_group_count=2, dimensions=[7, 5])
-    for number in (1, 2, 3):
-        added.window.dimensions.add(
-            size=number + 1, stride=2, padding_low=-1, padding_high=number, window_dilation=1, base_dilation=3,
-            window_reversal=number == 2,
-        )  # fmt: skip
-    numbers = added.convolution_dimension_numbers
-    numbers.input_batch_dimension, numbers.input_feature_dimension = 4, 3
-    numbers.kernel_input_feature_dimension, numbers.kernel_output_feature_dimension = 2, 1
-    numbers.output_batch_dimension, numbers.output_feature_dimension = 5, 6
-    numbers.input_spatial_dimensions.extend([1, 2, 0])
-    numbers.kernel_spatial_dimensions.extend([0, 3, 4])
-    added.dynamic_slice_sizes.extend([3, 4, 5])
-    added.is_stable = True
-    added.slice_dimensions.add(start=1, limit=9, stride=2)
-    added.padding_config.dimensions.add(edge_padding_low=-2, edge_padding_high=3, interior_padding=1)
-    added.padding_config.dimensions.add(edge_padding_high=5)
+    common = {"stride": 2, "padding_low": -1, "window_dilation": 1, "base_dilation": 3}
+    sizes = [{"size": i + 1, "padding_high": i, "window_reversal": i == 2, **common} for i in (1, 2, 3)]
+    padding = [{"edge_padding_low": -2, "edge_padding_high": 3, "interior_padding": 1}, {"edge_padding_high": 5}]
+    numbers = {
+        "input_batch_dimension": 4, "input_feature_dimension": 3, "input_spatial_dimensions": [1, 2, 0],
+        "kernel_input_feature_dimension": 2, "kernel_output_feature_dimension": 1,
+        "kernel_spatial_dimensions": [0, 3, 4], "output_batch_dimension": 5, "output_feature_dimension": 6,
+    }  # fmt: skip
+    module, _ = one_instruction(
+        dims=(1, 2), feature_group_count=3, batch_group_count=2, dimensions=[7, 5], dynamic_slice_sizes=[3, 4, 5],
+        is_stable=True, window={"dimensions": sizes}, convolution_dimension_numbers=numbers,
+        slice_dimensions=[{"start": 1, "limit": 9, "stride": 2}], padding_config={"dimensions": padding},
+    )  # fmt: skip
     expected = {
         "window_size": [2, 3, 4, 0, 0, 0, 9, 24],
         "window_stride": [2, 2, 2, 0, 0, 0, 6, 8],
@@ -92,8 +88,7 @@ def test_the_columns_of_convolutions_slices_and_padding() -> None:
         "convolution_dim_numbers_input": [4, 3, 1, 2, 0, 0],
         "convolution_dim_numbers_kernel": [2, 1, 0, 3, 4, 0],
         "convolution_dim_numbers_output": [5, 6],
-        "feature_group_count": [3],
-        "batch_group_count": [2],
+        **{"feature_group_count": [3], "batch_group_count": [2], "is_stable": [1]},
         "dimensions_": [7, 5, 0, 0, 0, 0],
         "slice_dims_start": [1, 0, 1, 1],
         "slice_dims_stride": [2, 0, 2, 2],
@@ -101,26 +96,24 @@ def test_the_columns_of_convolutions_slices_and_padding() -> None:
         "dynamic_slice_sizes": [3, 4, 12, 60],
         "padding_config_edge_padding_low": [-2, 0, -2, 0],
         "padding_config_edge_padding_high": [3, 5, 8, 15],
-        "is_stable": [1],
     }
     check_columns(encode_program(module), 0, expected)
 
 
-def test_what_the_format_cannot_hold_is_named() -> None:
-    module, added = one_instruction(dims=(2,) * 7, layout=range(7))
+def test_values_that_the_format_cannot_express_are_named() -> None:
+    module, added = one_instruction(dims=(2,) * 7, layout=range(7), element=20)  # F8E4M3FN
     added.opcode = "ragged-dot"
-    added.shape.element_type = 20  # F8E4M3FN
     program = encode_program(module)
     assert program["node_opcode"].tolist() == [OPCODE["unknown"]]
     expected = {"shape_dimensions": [2, 2, 2, 2, 2, 2, 14, 128], "layout_minor_to_major": [0] * 6}
     check_columns(program, 0, expected)
     text = " / ".join(unexpressed(module))
-    assert "ragged-dot (1)" in text and "20 (1)" in text and "more than 6 dimensions" in text and "7 (1)" in text
+    assert all(words in text for words in ("ragged-dot (1)", "20 (1)", "more than 6 dimensions", "7 (1)"))
     added.opcode = "dot"
     assert encode_program(module)["node_config_ids"].tolist() == []
 
 
-def test_ids_are_unique_within_a_computation_and_splits_end_once() -> None:
+def test_ids_are_unique_within_a_computation_and_the_last_split_is_not_repeated() -> None:
     module = HloModuleProto(name="m", entry_computation_id=2)
     for number in (1, 2):
         computation = module.computations.add(name=f"while_{number}", id=number)
@@ -147,11 +140,11 @@ def test_ids_are_unique_within_a_computation_and_splits_end_once() -> None:
         (lambda m: setattr(m[2], "id", 1), "two computations have the id 1"),
         (lambda m: setattr(m[0], "root_id", 30), "root of %fused_computation is instruction 30"),
         (lambda m: setattr(m[0].instructions[0], "opcode", "no opcode\n"), "has the opcode"),
-        (lambda m: [one.ClearField("instructions") for one in m], "no instructions"),
+        (lambda m: [computation.ClearField("instructions") for computation in m], "no instructions"),
     ],
 )
-def test_a_module_that_contradicts_itself_is_refused(fields: Any, words: str) -> None:
-    """One instruction with these fields, or a change of the computations of `matmul_module`."""
+def test_inconsistent_modules_are_refused(fields: Any, words: str) -> None:
+    """Fields of a single instruction, or a change of the computations of `matmul_module`."""
     module = matmul_module() if callable(fields) else one_instruction(**{"dims": (4,), **fields})[0]
     if callable(fields):
         fields(module.computations)
@@ -165,7 +158,7 @@ def window(cycles, output, kernel=()):
 
 
 def compiled(cycles=700, placed=0, first=1):
-    """A fusion that doubles, a copy whose operand may lie in vector memory, and a reshape without a tile."""
+    """Return a fusion that doubles, a copy whose operand may be in vector memory, and a reshape without a tile."""
     module = HloModuleProto(name="jit_f", entry_computation_id=2, entry_computation_name="main")
     fused = module.computations.add(name="fused_computation", id=1, is_fusion_computation=True)
     instruction(fused, "parameter", (64, 128), id=10)
@@ -185,41 +178,37 @@ def kernels_of(module):
     return list(kernels.values())
 
 
-def test_a_kernel_is_a_module_of_its_own_with_parameters_for_operands():
+def test_a_kernel_is_a_module_with_parameters_for_operands():
     copy, fusion = kernels_of(compiled())
     assert [OPCODES[code] for code in copy.program["node_opcode"]] == ["parameter", "copy"]
     assert [OPCODES[code] for code in fusion.program["node_opcode"]] == ["parameter", "add", "parameter", "fusion"]
     assert fusion.program["edge_index"].tolist() == [[1, 0], [3, 1], [3, 2]]
     assert fusion.tiles == {((4,), (1, 1)): 50}
     other = kernels_of(compiled(cycles=NO_ESTIMATE, first=2))
-    assert [kernel.digest for kernel in other] == [copy.digest, fusion.digest], "not of its tile"
+    assert [kernel.digest for kernel in other] == [copy.digest, fusion.digest], "independent of the tile"
     assert copy.digest != fusion.digest
     assert [kernel.opcode for kernel in kernels_of(compiled(placed=1))] == ["fusion"], "not in vector memory"
 
 
 def layouts() -> ModuleTuningData:
-    """Four runs of two nodes; the second failed and the third has no time."""
+    """Return four runs of two nodes; the second failed and the third has no time."""
     data = tuning_data()
     del data.runs[:]
     for time, error in ((50, False), (40, True), (0, False), (60, False)):
         run = data.runs.add(error=error, is_default=time == 50)
         run.profile.compute_time_ns = time
-        dot, reshape = run.module_config.layout_config.nodes.add(), run.module_config.layout_config.nodes.add()
-        dot.tensors.add(dims=[0, 1])
-        dot.tensors.add()
-        dot.tensors.add(dims=[1])
-        reshape.tensors.add(dims=[2, 0, 1])
+        for layouts in ([0, 1], [], [1]), ([2, 0, 1],):  # of the dot and of the reshape
+            run.module_config.layout_config.nodes.add(tensors=[{"dims": layout} for layout in layouts])
     return data
 
 
 def test_usable_runs_become_configurations_in_their_order() -> None:
     arrays = layout_arrays(layouts())
     assert set(arrays) == set(LAYOUT_KEYS)
-    assert arrays["config_runtime"].tolist() == [50, 60]
+    assert arrays["config_runtime"].tolist() == [50, 60] and arrays["node_config_ids"].tolist() == [4, 5]
     none = [-1] * 6
     dot = [0, 1, -1, -1, -1, -1, *none, 1, -1, -1, -1, -1, -1]
     assert arrays["node_config_feat"].tolist() == [[dot, [2, 0, 1, -1, -1, -1, *none, *none]]] * 2
-    assert arrays["node_config_ids"].tolist() == [4, 5]
 
 
 @pytest.mark.parametrize(
@@ -238,25 +227,19 @@ def test_layouts_that_do_not_fit_the_program_are_refused(change: Callable[[Any],
         layout_arrays(data)
 
 
-def test_a_kernel_s_columns_and_normalizer() -> None:
+def test_the_columns_and_the_normalizer_of_a_kernel() -> None:
     kernel = kernels().modules[0]
-    kernel.runs[0].profile.compute_time_ns = 300
-    kernel.runs[0].is_default = False
-    default, unmeasured = kernel.runs.add(is_default=True), kernel.runs.add()
-    default.op_config.tile_size_config.output_bounds.extend([2, 3])
-    default.op_config.tile_size_config.kernel_bounds.extend([1, 2, 3, 4, 5, 6, 7])
-    default.profile.compute_time_ns = 100
-    unmeasured.CopyFrom(default)
-    unmeasured.profile.compute_time_ns = 1
+    del kernel.runs[:]
+    tile = {"output_bounds": [2, 3], "kernel_bounds": [1, 2, 3, 4, 5, 6, 7]}
+    for time, default, bounds in ((300, False, {"output_bounds": [4]}), (100, True, tile), (1, True, tile)):
+        run = kernel.runs.add(is_default=default, op_config={"tile_size_config": bounds})
+        run.profile.compute_time_ns = time  # 1: not measured
     arrays = tile_arrays(kernel)
-    assert set(arrays) == set(TILE_KEYS)
-    assert arrays["config_runtime"].tolist() == [300, 100]
+    assert set(arrays) == set(TILE_KEYS) and arrays["config_runtime"].tolist() == [300, 100]
     assert arrays["config_runtime_normalizers"].tolist() == [100, 100]
-    nothing = [0] * 8  # here the product over no bounds is 0
-    assert arrays["config_feat"].tolist() == [
-        [*nothing, 4, 0, 0, 0, 0, 0, 4, 4, *nothing],
-        [1, 2, 3, 4, 5, 6, 28, 5040, 2, 3, 0, 0, 0, 0, 5, 6, *nothing],
-    ]
+    none = [0] * 8  # here the product over no bounds is 0
+    second = [1, 2, 3, 4, 5, 6, 28, 5040, 2, 3, 0, 0, 0, 0, 5, 6, *none]
+    assert arrays["config_feat"].tolist() == [[*none, 4, 0, 0, 0, 0, 0, 4, 4, *none], second]
 
     unmeasured, without, large = (kernels().modules[0] for _ in range(3))
     without.runs.add()
@@ -268,27 +251,17 @@ def test_a_kernel_s_columns_and_normalizer() -> None:
             tile_arrays(kernel)
 
 
-def test_the_arrays_of_real_kernels_and_of_a_real_program_are_google_s_bit_for_bit(real_data: Path) -> None:
-    """Of 754 runs of 15 kernels two failed; the program's protobuf has 112 of 1965 configurations."""
+def test_a_real_program_is_encoded_as_in_google_s_file(real_data: Path) -> None:
+    """The program's protobuf has 112 of the file's 1965 configurations. Kernels: tests of `import_hlo`."""
 
-    def bits(arrays: Mapping[str, np.ndarray], names: Iterable[str]) -> dict[str, tuple[object, ...]]:
-        return {name: (arrays[name].dtype, arrays[name].shape, arrays[name].tobytes()) for name in names}
+    def bits(arrays: Mapping[str, np.ndarray]) -> dict[str, tuple[object, ...]]:
+        return {name: (arrays[name].dtype, arrays[name].shape, arrays[name].tobytes()) for name in program}
 
-    data = TuningData.FromString((real_data / "pb" / "op_tuning_data.pb").read_bytes())
-    configs = 0
-    for kernel in data.modules:
-        ours, name = tile_arrays(kernel), kernel_name("alexnet_train_batch_32", kernel.fingerprint)
-        with np.load(real_data / "npz" / "tile" / "xla" / "train" / f"{name}.npz") as theirs:
-            assert bits(ours, ours) == bits(theirs, theirs.files)
-        configs += len(ours["config_runtime"])
-    assert configs == 752
-    data = ModuleTuningData.FromString((real_data / "pb" / "module_tuning_data_layout.pb").read_bytes())
+    data = ModuleTuningData.FromString((real_data / "pb/module_tuning_data_layout.pb").read_bytes())
     ours, program = layout_arrays(data), encode_program(data.module)
-    with np.load(real_data / "npz" / "layout" / "xla" / "default" / "valid" / "unet_3d.4x4.bf16.npz") as theirs:
+    with np.load(real_data / "npz/layout/xla/default/valid/unet_3d.4x4.bf16.npz") as theirs:
         assert set(ours) == set(theirs.files)
-        assert bits(program, program) == bits(theirs, program) == bits(ours, program)
-        measured = [
-            {(row.tobytes(), int(time)) for row, time in zip(*rows_and_times, strict=True)}
-            for rows_and_times in ([each["node_config_feat"], each["config_runtime"]] for each in (ours, theirs))
-        ]
-    assert len(ours["config_runtime"]) == 112 and measured[0] <= measured[1]
+        assert bits(program) == bits(theirs) == bits(ours)
+        columns = [(arrays["node_config_feat"], arrays["config_runtime"]) for arrays in (ours, theirs)]
+    labels = [{(row.tobytes(), int(time)) for row, time in zip(*pair, strict=True)} for pair in columns]
+    assert len(ours["config_runtime"]) == 112 and labels[0] <= labels[1]

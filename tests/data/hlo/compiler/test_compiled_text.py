@@ -1,4 +1,4 @@
-"""What is read from the text of compiled programs; every sum is made by hand."""
+"""Cycles, operations and kernels read from the text of compiled programs; expected sums are worked out by hand."""
 
 import pytest
 
@@ -7,16 +7,16 @@ from xlarank.data.hlo.compiler.cycles import Kernels, Operation, read_estimate, 
 from xlarank.data.hlo.compiler.outcome import Estimate
 
 CONFIG = 'backend_config={"window_config":{"kernel_window_bounds":["1"],"estimated_cycles":"%d"}}'
-FUSED = (
-    f"%fused (a: f32[8,128]) -> f32[8,128] {{\n  ROOT %c = f32[8,128]{{1,0}} convolution(%a), {CONFIG % 99}\n}}\n\n"
-)
+FUSED = f"""%fused (a: f32[8,128]) -> f32[8,128] {{
+  ROOT %c = f32[8,128]{{1,0}} convolution(%a), {CONFIG % 99}
+}}
+
+"""
 
 
 def op(name: str, cycles: int, operands: str = "%p") -> str:
-    return (
-        f"  %{name} = f32[8,128]{{1,0:T(8,128)}} fusion({operands}), kind=kLoop, calls=%fused, "
-        f'metadata={{op_name="jit(f)/{name}"}}, {CONFIG % cycles}\n'
-    )
+    call = f'fusion({operands}), kind=kLoop, calls=%fused, metadata={{op_name="jit(f)/{name}"}}'
+    return f"  %{name} = f32[8,128]{{1,0:T(8,128)}} {call}, {CONFIG % cycles}\n"
 
 
 def program(before: str, entry: str) -> str:
@@ -24,7 +24,7 @@ def program(before: str, entry: str) -> str:
 
 
 def loop(name: str, start: int, direction: str, end: int, step: int, inside: str) -> tuple[str, str]:
-    """Condition and body of a loop as the compiler leaves them for TPU v3, its counter behind copies; its call."""
+    """Return condition and body of a loop as compiled for TPU v3, its counter behind copies, and its call."""
     values = "(s32[]{:T(128)}, f32[8,128]{1,0:T(8,128)})"
     lines = f"""%{name}_body (t: (s32[], f32[8,128])) -> (s32[], f32[8,128]) {{
   %step = s32[]{{:T(128)}} constant({step})
@@ -58,24 +58,19 @@ def test_the_sum_is_over_the_entry_and_a_fusion_counts_once():
         read_estimate("nothing of the kind")
 
 
-@pytest.mark.parametrize(
-    ("start", "direction", "end", "step", "times"),
-    [
-        (0, "LT", 7, 1, 7),
-        (2, "LT", 7, 2, 3),  # 2, 4, 6
-        (7, "LT", 7, 1, 0),
-        (0, "LE", 7, 1, 8),
-        (10, "GT", 0, -1, 10),
-        (10, "GE", 0, -2, 6),  # 10, 8, 6, 4, 2, 0
-        (10, "GE", 1, -2, 5),
-        (-1, "GE", 0, -2, 0),
-    ],
-)
-def test_the_body_of_a_loop_counts_as_often_as_it_runs(start, direction, end, step, times):
+#: Start, direction, end and step of a loop; number of iterations.
+LOOPS = [
+    *((0, "LT", 7, 1, 7), (2, "LT", 7, 2, 3), (7, "LT", 7, 1, 0), (0, "LE", 7, 1, 8)),  # 2, 4, 6
+    *((10, "GT", 0, -1, 10), (10, "GE", 0, -2, 6), (10, "GE", 1, -2, 5), (-1, "GE", 0, -2, 0)),  # 10, 8, 6, 4, 2, 0
+]
+
+
+@pytest.mark.parametrize(("start", "direction", "end", "step", "times"), LOOPS)
+def test_the_body_of_a_loop_counts_once_per_iteration(start, direction, end, step, times):
     text = program(*loop("one", start, direction, end, step, op("inner", 11, "%j")))
     assert read_estimate(text) == Estimate(11 * times)
     known = text.replace("body=%one_body", 'body=%one_body, backend_config={"known_trip_count":{"n":"5"}}')
-    assert read_estimate(known) == Estimate(11 * 5)  # the compiler's word counts
+    assert read_estimate(known) == Estimate(11 * 5), "the compiler's count has priority"
 
 
 def test_loops_within_loops_are_multiplied():
@@ -90,7 +85,7 @@ def test_loops_within_loops_are_multiplied():
     assert read_estimate(program(inner + other, entry)).unknown_loops == 1
 
 
-def test_a_loop_of_unknown_length_counts_once_and_of_the_branches_of_a_conditional_the_dearest():
+def test_a_loop_of_unknown_length_counts_once_and_a_conditional_as_its_most_expensive_branch():
     text = program(*loop("one", 0, "LT", 7, 1, op("inner", 11, "%j")))
     start = "%zero = s32[]{:T(128)} constant(0)"
     for unknown in (
@@ -143,25 +138,24 @@ def by_name(text: str = RELAID) -> dict[str, Operation]:
     return {operation.name: operation for operation in read_operations(text)}
 
 
-def test_what_only_moves_data_is_told_from_what_computes():
-    found = by_name()
-    assert {name: operation.relayout for name, operation in found.items()} == {
-        "p": False, "copy.1": True, "same": False, "one": True, "two": False,
-    }  # fmt: skip
-    copy = found["copy.1"]
+def test_operations_are_relayouts_if_they_only_move_data():
+    operations = by_name()
+    relayouts = [name for name, operation in operations.items() if operation.relayout]
+    assert relayouts == ["copy.1", "one"] and [*operations] == ["p", "copy.1", "same", "one", "two"]
+    copy = operations["copy.1"]
     assert (copy.before, copy.layout, copy.cycles, copy.shape) == ((1, 0), (0, 1), 7, "f32[16,8]")
     assert (copy.origin, copy.source, copy.dimensions) == ("w", "/home/me/step.py:31", (16, 8))
-    assert found["p"].number == 0 and found["two"].root
-    # 16 x 8 is padded to 16 x 128 as it was, and to 8 x 128 with the 16 along the lanes
+    assert operations["p"].number == 0 and operations["two"].root
+    # 16 x 8 is padded to 16 x 128 before, and to 8 x 128 with the 16 along the lanes
     assert copy.bytes == 4 * (16 * 128 + 8 * 128)
 
 
-def test_kernels_are_known_by_shapes_and_layouts_not_by_names():
-    found, other = by_name(), by_name(RELAID.replace("%two", "%x").replace("%one", "%y").replace('"11"', '"12"'))
-    assert other["x"].kernel == found["two"].kernel
-    assert by_name(RELAID.replace("%copy.1 = f32[16,8]{0,1", "%copy.1 = f32[16,8]{1,0"))["copy.1"].kernel != (
-        found["copy.1"].kernel
-    )
+def test_kernels_are_identified_by_shapes_and_layouts_not_by_names():
+    operations = by_name()
+    renamed = by_name(RELAID.replace("%two", "%x").replace("%one", "%y").replace('"11"', '"12"'))
+    assert renamed["x"].kernel == operations["two"].kernel
+    turned = by_name(RELAID.replace("%copy.1 = f32[16,8]{0,1", "%copy.1 = f32[16,8]{1,0"))
+    assert turned["copy.1"].kernel != operations["copy.1"].kernel
 
 
 def test_predictions_are_exact_for_known_kernels_and_cautious_for_others():
@@ -169,7 +163,7 @@ def test_predictions_are_exact_for_known_kernels_and_cautious_for_others():
     kernels.learn(read_operations(RELAID))
     assert kernels.predict(read_operations(RELAID)) == 7 + 3 + 5 + 11
     other = RELAID.replace("add(%c, %b)", "subtract(%c, %b)")  # unknown: 5 or 11 cycles for the same bytes
-    rates = sorted(each.cycles / each.bytes for each in read_operations(RELAID) if each.opcode == "fusion")
+    rates = sorted(op.cycles / op.bytes for op in read_operations(RELAID) if op.opcode == "fusion")
     unknown = 0.7 * by_name(other)["two"].bytes * (rates[0] + 0.25 * (rates[1] - rates[0]))
     assert kernels.predict(read_operations(other)) == pytest.approx(7 + 3 + 5 + unknown)
     turned = RELAID.replace("%two = f32[8,16]{1,0", "%two = f32[8,16]{0,1")  # alike but for the layout

@@ -1,7 +1,8 @@
-"""A compiler that crashes, hangs and repeats itself, in a process; what the journal of a run keeps of outcomes."""
+"""A compiler's process that crashes, hangs and repeats itself; the journal of outcomes; edits of modules."""
 
 import importlib.util
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -10,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tests.data.hlo.programs import F32, instruction, matmul_module
+from tests.data.hlo.programs import instruction, matmul_module
 from tests.graphs import layout_row
 from tests.pipelines.test_advise import product_module
 from xlarank.data.errors import CompilerError, WorkspaceError
@@ -22,12 +23,12 @@ from xlarank.data.hlo.compiler.targets import target_of
 from xlarank.data.hlo.messages import HloModuleProto
 
 TEXT = "HloModule m\n\nENTRY %main (p: f32[8]) -> f32[8] {{\n  ROOT %a = f32[8]{{0}} copy(%p){}\n}}\n"
-#: Where the made-up compiler notes the code that it generated.
+#: Environment variable with the path to which the made-up compiler writes the names of compiled modules.
 GENERATED = "XLARANK_TEST_GENERATED"
 
 
 class Xla:
-    """Does what a module's name says; the optimised module depends on the part before the dash."""
+    """Compiler that obeys a module's name; the optimised module depends on the part before the dash."""
 
     def __init__(self, target, effort):
         self.target, self.versions = target, {"target": target.name, "effort": str(effort)}
@@ -38,10 +39,8 @@ class Xla:
             os.kill(os.getpid(), signal.SIGKILL)
         if name == "leave":
             os._exit(3)
-        if name == "refuse":
-            raise CompilerError("no such layout")
-        if name == "bug":
-            raise ValueError("one line\nand another")
+        if name in ("refuse", "bug"):
+            raise CompilerError("no such layout") if name == "refuse" else ValueError("one line\nand another")
         optimised = TEXT.format(f", kind={name.partition('-')[0]}")
         if name == "poor":  # another program of the kernels of "rich"
             optimised = TEXT.format("") + "\n%other () -> f32[] {\n  %c = f32[] constant(0)\n}\n"
@@ -57,82 +56,83 @@ class Xla:
         return SimpleNamespace(hlo_modules=lambda: [SimpleNamespace(to_string=lambda: text)])
 
 
-def main():
-    xla.main(Xla)
-
-
 @pytest.fixture
 def compiler(tmp_path, monkeypatch):
-    monkeypatch.setattr(session, "_SERVICE", f"from {__name__} import main; main()")
+    monkeypatch.setattr(session, "_SERVICE", f"from {__name__} import Xla, xla; xla.main(Xla)")
     monkeypatch.setenv(GENERATED, str(tmp_path / "generated"))
-    with Compiler(target_of("tpu-v3"), jobs=3, limit=2.0, effort=-1.0) as made:
-        assert made.versions == {"target": "tpu-v3", "effort": "-1.0"}
-        scratch = made._scratch
-        yield made
-    assert not scratch.exists(), "nothing is left behind"
+    with Compiler(target_of("tpu-v3"), jobs=3, limit=2.0, effort=-1.0) as compiler:
+        assert compiler.versions == {"target": "tpu-v3", "effort": "-1.0"}
+        scratch = compiler._scratch
+        yield compiler
+    assert not scratch.exists()
+
+
+def modules(*names):
+    return [HloModuleProto(name=name) for name in names]
 
 
 def compiled(compiler, *names, **options):
-    found = dict(compiler.compile([HloModuleProto(name=name) for name in names], **options))
-    return {names[at]: outcome for at, outcome in found.items()}
+    return {names[i]: outcome for i, outcome in compiler.compile(modules(*names), **options)}
 
 
 @pytest.mark.slow
 def test_crashes_hangs_and_repetitions(compiler, tmp_path):
     names = "one", "crash", "one-again", "refuse", "hang", "three", "one-late", "undumped", "leave", "bug"
-    found = compiled(compiler, *names)
-    assert {name: str(one.status) for name, one in found.items() if one.status is not Status.OK} == {
-        "crash": "crashed", "refuse": "failed", "hang": "timeout", "undumped": "crashed", "leave": "crashed",
-        "bug": "failed",
+    outcomes = compiled(compiler, *names)
+    assert set(outcomes) == set(names)
+    failures = {
+        "crash": ("crashed", "signal 9"), "leave": ("crashed", "status 3"), "bug": ("failed", "^one line$"),
+        "undumped": ("crashed", "^no optimised module was dumped$"), "refuse": ("failed", "^no such layout$"),
+        "hang": ("timeout", "^not done within 2 s$"),
     }  # fmt: skip
-    assert "signal 9" in found["crash"].message and "status 3" in found["leave"].message
-    assert found["undumped"].message == "no optimised module was dumped"
-    assert found["refuse"].message == "no such layout" and found["bug"].message == "one line"
-    assert found["hang"].message == "not done within 2 s" and found["hang"].seconds > 2
-    assert found["three"].estimate.cycles == 5 and not found["three"].text
-    ones = [found[name] for name in ("one", "one-again", "one-late")]
-    assert len({one.estimate.cycles for one in ones}) == 1
-    assert sorted(one.shared for one in ones) == [False, True, True]
+    for name, outcome in outcomes.items():
+        status, message = failures.get(name, ("ok", ""))
+        assert outcome.status == Status(status) and re.search(message, outcome.message), name
+    assert outcomes["hang"].seconds > 2
+    assert outcomes["three"].estimate.cycles == 5 and not outcomes["three"].text
+    ones = [outcomes[name] for name in ("one", "one-again", "one-late")]
+    assert len({outcome.estimate.cycles for outcome in ones}) == 1
+    assert sorted(outcome.shared for outcome in ones) == [False, True, True]
     assert len(set((tmp_path / "generated").read_text().split()) & {"one", "one-again", "one-late"}) == 1
 
 
 @pytest.mark.slow
-def test_what_takes_long_or_promises_nothing_is_left(compiler):
+def test_slow_and_unpromising_modules_are_given_up(compiler):
     assert compiled(compiler, "hang", limit=0.5)["hang"].status is Status.GIVEN_UP
     assert compiled(compiler, "rich", keep=True)["rich"].text.startswith("HloModule")
     poor = compiled(compiler, "poor", screen=3.0)["poor"]
     assert (poor.status, poor.estimate.cycles) == (Status.SCREENED, 4)  # the kernel of "rich", known by then
-    assert compiler.under_limit(HloModuleProto(name="hang"), 512, 0.5) == "not done within 0.5 s"
-    found = compiler.compile([HloModuleProto(name=name) for name in ("first", "hang", "hanging")])
-    assert next(found)[0] == 0
-    found.close()  # ends the others
+    assert compiler.under_limit(*modules("hang"), 512, 0.5) == "not done within 0.5 s"
+    outcomes = compiler.compile(modules("first", "hang", "hanging"))
+    assert next(outcomes)[0] == 0
+    outcomes.close()  # ends the others
     assert compiled(compiler, "next")["next"].status is Status.OK
     assert list(compiler._scratch.iterdir()) == []
 
 
 @pytest.mark.slow
-def test_a_process_that_is_gone_is_told(compiler):
-    found = compiler.compile([HloModuleProto(name="first"), HloModuleProto(name="hang")])
-    next(found)
+def test_a_process_that_ended_is_reported(compiler):
+    outcomes = compiler.compile(modules("first", "hang"))
+    next(outcomes)
     compiler._process.kill()
     with pytest.raises(CompilerError, match=r"the compiler's process ended \(without output\); run it again"):
-        next(found)
+        next(outcomes)
     with pytest.raises(CompilerError, match="the compiler's process ended"):
         compiled(compiler, "first")
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(bool(importlib.util.find_spec("jax")), reason="jax is installed")
-def test_without_jax_it_says_what_to_install():
+def test_the_message_without_jax_says_what_to_install():
     with pytest.raises(CompilerError, match=r'pip install "xlarank\[collect\]"'):
         Compiler(target_of("tpu-v3"))
 
 
-def test_a_journal_gives_back_what_was_added_drops_a_cut_line_and_refuses_other_settings(tmp_path):
-    path, one = tmp_path / "journal", Estimate(12, 1)
+def test_a_journal_keeps_outcomes_drops_a_cut_line_and_refuses_other_settings(tmp_path):
+    path, estimate = tmp_path / "journal", Estimate(12, 1)
     outcomes = {
-        "": Outcome(Status.OK, one, "f", False, 1.5),
-        "0:10": Outcome(Status.OK, one, "f", True, 0.25),
+        "": Outcome(Status.OK, estimate, "f", False, 1.5),
+        "0:10": Outcome(Status.OK, estimate, "f", True, 0.25),
         "1:10": Outcome(Status.CRASHED, seconds=2.0, message="signal 11"),
     }
     with Journal(path, {"seed": 0}) as journal:
@@ -141,48 +141,45 @@ def test_a_journal_gives_back_what_was_added_drops_a_cut_line_and_refuses_other_
     complete = path.read_bytes()
     path.write_bytes(complete + b'{"configuration": "2:1')
     with Journal(path, {"seed": 0}) as journal:
-        assert [*journal.outcomes] == [*outcomes] and journal.estimates == {"f": one}
+        assert [*journal.outcomes] == [*outcomes] and journal.estimates == {"f": estimate}
         assert journal.outcomes["0:10"] == outcomes["0:10"] and journal.outcomes["1:10"].message == "signal 11"
     assert path.read_bytes() == complete
-    for settings, message in (
-        ({"seed": 1}, "another seed; expected seed 0"),
-        ({"seed": 0, "counting": 2}, "another counting; expected counting of an earlier version"),
-    ):
-        with pytest.raises(WorkspaceError, match=message):
-            Journal(path, settings)
+    with pytest.raises(WorkspaceError, match="another seed; expected seed 0"):
+        Journal(path, {"seed": 1})
+    with pytest.raises(WorkspaceError, match="another counting; expected counting of an earlier version"):
+        Journal(path, {"seed": 0, "counting": 2})
 
 
-def test_names_and_origins_do_not_change_a_fingerprint_but_layouts_do():
+def test_layouts_change_a_fingerprint_but_names_and_origins_do_not():
     origin = 'metadata={op_name="a{}\\"}" source_line=3}'
     text = f"HloModule a\nENTRY %m {{\n  %x = f32[8]{{0}} add(%a, %b), {origin}, sharding={{replicated}}\n}}"
-    assert fingerprint(text) == fingerprint(text.replace("HloModule a", "HloModule b"))
-    assert fingerprint(text) == fingerprint(text.replace("%x", "%y.1").replace("source_line=3", "source_line=4"))
-    assert fingerprint(text) != fingerprint(text.replace("{0}", "{0:T(128)}"))
-    assert fingerprint(text) != fingerprint(text.replace("add(%a, %b)", "add(%a, %a)"))
-    assert fingerprint(text) != fingerprint(text.replace("replicated", "maximal"))
+    for equal in (text.replace("HloModule a", "HloModule b"), text.replace("%x", "%y.1").replace("=3", "=4")):
+        assert equal != text and fingerprint(equal) == fingerprint(text)
+    for old, new in (("{0}", "{0:T(128)}"), ("add(%a, %b)", "add(%a, %a)"), ("replicated", "maximal")):
+        assert fingerprint(text.replace(old, new)) != fingerprint(text)
 
 
 DOT, RESHAPE = 4, 5  # nodes of matmul_module
+CALL = "custom-call"
 
 
-def test_constraints_take_the_place_of_outputs_under_new_identities():
+def test_constraints_replace_outputs_under_new_ids():
     module = matmul_module()
     rows = np.stack([layout_row((0, 1)), layout_row((1, 0, 2))])
     edited = constrain(module, layouts_of(module, [DOT, RESHAPE], rows))
     body = edited.computations[1]  # while_body
-    assert [one.opcode for one in body.instructions[2:]] == ["dot", "custom-call", "reshape", "custom-call"]
     dot, call, reshape, root = body.instructions[2:]
+    assert (dot.opcode, call.opcode, reshape.opcode, root.opcode) == ("dot", CALL, "reshape", CALL)
     assert call.custom_call_target == "LayoutConstraint"
     assert list(call.operand_ids) == [dot.id] and list(reshape.operand_ids) == [call.id]
     for shape in (call.shape, call.operand_shapes_with_layout[0]):
         assert list(shape.layout.minor_to_major) == [0, 1] and shape.dimensions == dot.shape.dimensions
-    assert list(dot.shape.layout.minor_to_major) == [1, 0]  # what it says of itself stays
+    assert list(dot.shape.layout.minor_to_major) == [1, 0]  # unchanged
     assert body.root_id == root.id
-    ids = [one.id for computation in edited.computations for one in computation.instructions]
+    ids = [instruction.id for computation in edited.computations for instruction in computation.instructions]
     assert len(set(ids)) == len(ids)
-    nothing = np.full((2, 18), -1, np.int8)
-    assert constrain(module, layouts_of(module, [DOT, RESHAPE], nothing)) == module
-    # composite identities stay in their computation
+    assert constrain(module, layouts_of(module, [DOT, RESHAPE], np.stack([layout_row()] * 2))) == module
+    # composite ids stay in their computation
     module = HloModuleProto(entry_computation_id=1)
     main = module.computations.add(name="main", id=1)
     instruction(main, "parameter", (8, 128), id=(1 << 32) + 1)
@@ -192,7 +189,7 @@ def test_constraints_take_the_place_of_outputs_under_new_identities():
     assert edited.computations[0].root_id == (1 << 32) + 3
 
 
-def test_rows_become_whole_orders_of_outputs():
+def test_rows_become_complete_orders_of_outputs():
     module = matmul_module()
     # a partial order is completed by the last dimensions first; operands are left to the compiler
     assert layouts_of(module, [RESHAPE], layout_row((1,))[None]) == {RESHAPE: (1, 2, 0)}
@@ -206,28 +203,27 @@ def test_rows_become_whole_orders_of_outputs():
             layouts_of(module, [node], layout_row(output)[None])
 
 
-def test_what_does_not_compile_twice_is_repaired():
+def test_a_module_is_repaired_so_that_it_compiles_again():
     module = matmul_module()
-    main = module.computations[-1]
-    call = instruction(main, "custom-call", (8,), (30, 31), id=40, element=F32, custom_call_target="X64Combine")
-    call.custom_call_api_version = 2
+    target = {"custom_call_target": "X64Combine", "custom_call_api_version": 2}
+    instruction(module.computations[-1], CALL, (8,), (30, 31), id=40, **target)
     module.input_output_alias.SetInParent()
-    mended = xla.repaired(module)
-    last = mended.computations[-1].instructions[-1]
+    repaired = xla.repaired(module)
+    *others, last = repaired.computations[-1].instructions
     assert (last.opcode, list(last.operand_ids), last.custom_call_target) == ("convert", [30], "")
-    assert not mended.HasField("input_output_alias")
-    assert module.HasField("input_output_alias")  # the caller's own module stays
-    assert [each.opcode for each in mended.computations[-1].instructions][:3] == ["parameter", "while", "call"]
-    assert not any(computation.is_fusion_computation for computation in mended.computations)
+    assert [other.opcode for other in others] == ["parameter", "while", "call"]
+    assert not repaired.HasField("input_output_alias")
+    assert module.HasField("input_output_alias"), "the argument is unchanged"
+    assert not any(computation.is_fusion_computation for computation in repaired.computations)
 
 
-def test_modes_stand_in_the_module_and_orders_in_its_entry_layout():
+def test_modes_are_stored_in_the_module_and_orders_in_its_entry_layout():
     module = product_module()
     assert entry_modes(module) is None
     edited = with_entry_modes(module, ["default", "{0,1}"], ["auto"])
     assert entry_modes(edited) == [["default", "{0,1}"], ["auto"]]
     layouts = [list(shape.layout.minor_to_major) for shape in edited.host_program_shape.parameters]
     assert layouts == [[1, 0], [0, 1]]
-    assert entry_modes(module) is None  # a copy
+    assert entry_modes(module) is None, "the argument is unchanged"
     assert entry_modes(with_entry_modes(edited, ["default"] * 2, ["default"])) is None
-    assert not [one.key for one in xla.repaired(edited).frontend_attributes.map]
+    assert not xla.repaired(edited).frontend_attributes.map
