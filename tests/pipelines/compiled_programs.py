@@ -10,13 +10,12 @@ def _arrays(*shapes):
     return tuple(jax.ShapeDtypeStruct(shape, "float32") for shape in shapes)
 
 
+_PRODUCT_ARRAYS = _arrays((256, 256), (256, 512), (512, 128))
+
+
 def products():
     """Two products: the hidden layout matters, and all compile within seconds."""
-
-    def function(x, first, second):
-        return jax.nn.gelu(x @ first) @ second
-
-    return function, _arrays((256, 256), (256, 512), (512, 128))
+    return (lambda x, first, second: jax.nn.gelu(x @ first) @ second), _PRODUCT_ARRAYS
 
 
 def loop():
@@ -38,8 +37,7 @@ def texts():
 
     def function(weights, x):
         def convolve(w):
-            numbers = ("NCW", "OIW", "NCW")
-            return jax.lax.conv_general_dilated(x, w, (1,), "SAME", dimension_numbers=numbers).max(2)
+            return jax.lax.conv_general_dilated(x, w, (1,), "SAME", dimension_numbers=("NCW", "OIW", "NCW")).max(2)
 
         return {"found": convolve(weights["narrow"]) + convolve(weights["wide"])}
 
@@ -64,11 +62,8 @@ def cross_entropy():
 
 def picked():
     """The same by indices, which nothing replaces."""
-
-    def loss(x, labels):
-        return jax.nn.log_softmax(x)[jnp.arange(128), labels].sum()
-
-    return loss, (*_arrays((128, 1000)), jax.ShapeDtypeStruct((128,), "int32"))
+    arrays = (*_arrays((128, 1000)), jax.ShapeDtypeStruct((128,), "int32"))
+    return (lambda x, labels: jax.nn.log_softmax(x)[jnp.arange(128), labels].sum()), arrays
 
 
 def mixing():
@@ -119,9 +114,4 @@ def crash():
 
 def endless():
     """The arrays of `products`, and no end."""
-    import jax
-
-    def function(x, first, second):
-        return jax.lax.while_loop(lambda _: True, lambda x: x + 1, x)
-
-    return function, _arrays((256, 256), (256, 512), (512, 128))
+    return (lambda x, first, second: jax.lax.while_loop(lambda _: True, lambda x: x + 1, x)), _PRODUCT_ARRAYS

@@ -46,19 +46,17 @@ def test_every_graph_of_every_collection_and_split_is_stored(tree, tmp_path):
     assert totals(report) == (FILES, 0, 0)
     assert listener.jobs == [("building features", FILES)] and listener.ended == 1
     assert len(listener.notes) == FILES and f"{LAYOUT} train alpha__a" in listener.notes
-    places = [(collection, split) for collection in (LAYOUT, TILE) for split in ("train", "valid", "test")]
+    places = [(collection, split) for collection in TREE for split in TREE[collection]]
     assert [(part.collection, part.split) for part in report.splits] == places
     for part in report.splits:
         names = list(TREE[part.collection][part.split])
         assert list(stored(work, part.collection, part.split)) == names and part.graphs == part.built == len(names)
     assert (report.splits[0].configs, report.splits[0].rows) == (5 * 24, 5 * 22), "two of each 24 are repeats"
-    columns = {kind: (FAST.graph_columns(kind), FAST.config_columns(kind)) for kind in get_args(Kind)}
-    assert report.columns == {kind: (len(graph), len(config)) for kind, (graph, config) in columns.items()}
-
+    widths = {kind: (len(FAST.graph_columns(kind)), len(FAST.config_columns(kind))) for kind in get_args(Kind)}
+    assert report.columns == widths
     path = graph_path(tree, LAYOUT, "train", "beta__a")
     rows, written = stored(work)["beta__a"], manifest(work)
-    with np.load(path) as file:
-        assert np.array_equal(rows.runtime, file["config_runtime"])
+    assert np.array_equal(rows.runtime, np.load(path)["config_runtime"])
     assert Path(written.data_root) == tree.resolve() and written.recipe == Recipe.of(FAST, "layout")
     assert written.columns == rows.columns == FAST.columns("layout")
     source = Source(path.stat().st_size, path.stat().st_mtime_ns)
@@ -82,19 +80,17 @@ def test_only_what_changed_is_built_again(tree, built):
     assert totals(build(tree, built)) == (2, FILES - 2, 0)
     rewritten = {name for name, inode in inodes().items() if inode != first[name]}
     assert rewritten == {"layout/cpu/random/train/part-0000.parquet", "tile/cpu/valid/part-0000.parquet"}
-    with np.load(changed) as file:
-        assert np.array_equal(stored(built)["beta__a"].runtime, file["config_runtime"])
-
+    assert np.array_equal(stored(built)["beta__a"].runtime, np.load(changed)["config_runtime"])
     whole = changed.read_bytes()
     changed.write_bytes(whole[:-200])
     graph_path(tree, LAYOUT, "train", "alpha__a").unlink()
     report = build(tree, built)
     assert totals(report) == (0, FILES - 2, 1)
     assert "beta__a.npz" in report.broken[f"{LAYOUT} train beta__a"] and list(manifest(built).broken) == ["beta__a"]
-    assert list(stored(built)) == ["alpha__b", "beta__b", "gamma__a"]
     instances = (built / "features/layout/cpu/random/train").glob("*.instances.npz")
-    assert sorted(path.name.partition(".")[0] for path in instances) == ["alpha__b", "beta__b", "gamma__a"]
-    assert [*load_rows(built, LAYOUT, "train")["graph"].unique().sort()] == ["alpha__b", "beta__b", "gamma__a"]
+    names = sorted(path.name.partition(".")[0] for path in instances)
+    assert names == list(stored(built)) == ["alpha__b", "beta__b", "gamma__a"]
+    assert [*load_rows(built, LAYOUT, "train")["graph"].unique().sort()] == names
     changed.write_bytes(whole)
     assert totals(build(tree, built)) == (1, FILES - 2, 0)
     assert manifest(built).broken == {} and "beta__a" in stored(built)
@@ -146,11 +142,8 @@ def test_odd_names_and_files_are_taken_or_refused_one_by_one(tree, tmp_path):
     dangling.symlink_to(tmp_path / "nowhere.npz")
     save_npz(tile, trees.tile_graph(0))
     text.write_text("hello")
-    alike, even = trees.layout_graph(0), trees.layout_graph(1)
-    alike["node_config_feat"][:] = alike["node_config_feat"][0]
-    even["config_runtime"][:] = 20_000_000
-    save_npz(graph_path(tree, LAYOUT, "valid", "alike__a"), alike)
-    save_npz(graph_path(tree, LAYOUT, "valid", "even__a"), even)
+    save_npz(graph_path(tree, LAYOUT, "valid", "alike__a"), trees.identical(trees.layout_graph(0)))
+    save_npz(graph_path(tree, LAYOUT, "valid", "even__a"), trees.even(trees.layout_graph(1)))
     harmful = "layout:c pu?:random"  # refused for itself; the collections beside it have their manifests
     save_npz(graph_path(tree, harmful, "valid", "alpha__a"), trees.layout_graph(3))
     before, work = set(tmp_path.rglob("*")), tmp_path / "work"
@@ -165,7 +158,6 @@ def test_odd_names_and_files_are_taken_or_refused_one_by_one(tree, tmp_path):
     assert (len(rows["alike__a"]), len(rows["alike__a"].ids)) == (1, 24)
     written = set(tmp_path.rglob("*")) - before
     assert all(path.is_relative_to(work) for path in written), "nothing outside the workspace"
-
     graph_path(tree, TILE, "valid", "pool__a").write_bytes(b"no zip")
     report = build(tree, work, collections=[TILE], splits=["valid", "train"])
     assert [(part.collection, part.split) for part in report.splits] == [(TILE, "train"), (TILE, "valid")]
@@ -189,7 +181,6 @@ def test_a_failed_write_ends_the_build_and_leaves_the_manifests(tree, tmp_path):
             resource.setrlimit(resource.RLIMIT_FSIZE, limit)
     assert contents(work, "*.parquet") == rows and manifest(work, split="valid") == before
     assert totals(build(tree, work, **VALID)) == (2, 0, 0), "instances were replaced"
-
     long = save_npz(graph_path(tree, LAYOUT, "valid", "long"), trees.layout_graph(1))
     long = long.rename(long.with_name("x" * 243 + ".npz"))  # fits with .parquet, not with .instances.npz
     assert list(build(tree, work, **VALID).broken) == [f"{LAYOUT} valid {long.stem}"]

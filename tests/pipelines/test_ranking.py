@@ -15,10 +15,11 @@ import pytest
 import xlarank
 from tests.features.helpers import graph_of, layout_file
 from tests.graphs import Node, layout_row, save_npz
-from tests.pipelines.trees import LAYOUT, TILE, graph_path, layout_graph, model_of, stored, tile_graph
+from tests.pipelines import trees
+from tests.pipelines.trees import LAYOUT, TILE, edit_json, graph_path, layout_graph, model_of, stored, tile_graph
 from xlarank.cli.explaining import explain as explain_command
 from xlarank.cli.ranking import rank as command
-from xlarank.data.collection import SAMPLE, Collection
+from xlarank.data.collection import SAMPLE
 from xlarank.data.errors import CollectionError, GraphFileError, ModelError, WorkspaceError, XlarankError
 from xlarank.data.graph import read_graph
 from xlarank.data.hlo.messages import HloModuleProto
@@ -47,7 +48,7 @@ def test_the_order_is_that_of_the_scores_of_the_stored_rows(path, shared_trained
     """The best are distinct, with their twins beside them."""
     ranking = run(shared_trained, path)
     graph = stored(shared_trained, LAYOUT, "valid")["delta__a"]
-    score = model_of(shared_trained).score(graph).mean[graph.group]
+    score = trees.scores_by_model(shared_trained, graph)
     assert np.array_equal(ranking.scores, score) and np.array_equal(ranking.runtime, graph.runtime)
     assert ranking.order.tolist() == sorted(range(24), key=lambda config: (score[config], config))
     assert (ranking.graph, ranking.collection) == ("delta__a", LAYOUT)
@@ -55,33 +56,41 @@ def test_the_order_is_that_of_the_scores_of_the_stored_rows(path, shared_trained
     best = ranking.best()
     assert [entry.rank for entry in best] == list(range(1, 23))
     assert sorted(config for entry in best for config in (entry.configuration, *entry.identical)) == list(range(24))
-    ((configuration, identical),) = ((entry.configuration, entry.identical) for entry in best if entry.identical)
-    assert (configuration, identical) == (0, [22, 23])
+    assert [(entry.configuration, entry.identical) for entry in best if entry.identical] == [(0, [22, 23])]
     assert [entry.score for entry in best] == sorted(ranking.scores[entry.configuration] for entry in best)
     assert ranking.best(3) == best[:3] and ranking.best(100) == best
 
 
-def test_every_view_shows_a_configurations_own_runtime(shared_trained, tmp_path):
-    """Its twin was the faster: once the fastest of them was shown as the first one's own."""
+def test_every_view_shows_own_runtimes_and_speedups_by_the_least_of_the_repeats(shared_trained, tmp_path):
+    """The default of 5 ms and 3 ms is once as fast as itself; `evaluate` and `report` agree with `rank`."""
     arrays = layout_graph(71)
-    arrays["config_runtime"][[0, 22, 23]] = 900, 100, 0  # identical: no layouts set, the compiler's default
+    arrays["config_runtime"][[0, 22, 23]] = 5_000_000, 3_000_000, 0  # identical: no layouts set
     path = save_npz(tmp_path / "x__a.npz", arrays)
     ranking = xlarank.rank(str(path), workspace=str(shared_trained))
     assert isinstance(ranking, xlarank.Ranking)
     assert ranking.order.tolist() == xlarank.rank(xlarank.read_graph(path), shared_trained).order.tolist()
-    (entry,) = (entry for entry in ranking.best() if entry.configuration == 0)
-    assert (entry.runtime_ns, entry.identical, entry.identical_runtime_ns) == (900, [22, 23], [100, None])
-    assert entry.as_json() in ranking.as_json()["best"]
-    assert ranking.explain(0, 5).runtime == (900, arrays["config_runtime"][5])
+    best = {entry.configuration: entry for entry in ranking.best()}
+    default = best[0]
+    assert (default.runtime_ns, default.speedup) == (5_000_000, 1.0)
+    assert (default.identical, default.identical_runtime_ns) == ([22, 23], [3_000_000, None])
+    assert best[1].speedup == pytest.approx(3_000_000 / arrays["config_runtime"][1])
+    assert default.as_json() in ranking.as_json()["best"]
+    assert ranking.explain(0, 5).runtime == (5_000_000, arrays["config_runtime"][5])
     table = ranking.to_polars()
     assert table.columns == ["rank", "configuration", "score", "same_as", "runtime_ns", "speedup"]
     assert table["rank"].to_list() == list(range(1, 25)) and table["score"].is_sorted()
     assert table.filter(pl.col("same_as") != pl.col("configuration"))["configuration"].sort().to_list() == [22, 23]
     measured = [int(runtime) or None for runtime in arrays["config_runtime"]]
     assert table.sort("configuration")["runtime_ns"].to_list() == measured
-    assert table.filter(pl.col("configuration") == 0)["speedup"].item() == entry.speedup
+    assert table.filter(same_as=0)["speedup"].to_list() == [1.0] * 3, "the repeat that was not measured, too"
     frame = ranking.to_pandas()
     assert frame.columns.tolist() == table.columns and frame["configuration"].tolist() == ranking.order.tolist()
+    rows = rows_for_model(*ranking.source)
+    scores = (rows.row_cost != 3_000_000).astype(float)  # the default first
+    for picked in (slice(None), np.array([0, 5])):
+        assert evaluate_graph(trees.LAYOUTS, rows, scores, picked)["speedup@1"] == 1.0
+    by_rank = evaluate_graph(trees.LAYOUTS, rows, ranking.scores[np.unique(rows.group, True)[1]])
+    assert {metric: by_rank[metric] for metric in metrics.SPEEDUPS} == ranking.speedups
 
 
 def test_speedup_over_the_compilers_own_choice(shared_trained, tmp_path):
@@ -91,31 +100,12 @@ def test_speedup_over_the_compilers_own_choice(shared_trained, tmp_path):
     ranking = run(shared_trained, save_npz(tmp_path / "a.npz", arrays))
     runtime = arrays["config_runtime"]
     best = ranking.best(5)
-    assert [entry.speedup for entry in best] == pytest.approx([500 / runtime[row.configuration] for row in best])
-    expected = {"speedup@1": best[0].speedup, "speedup@5": max(entry.speedup or 0 for entry in best)}
-    assert ranking.speedups == pytest.approx(expected)
+    speedups = [entry.speedup for entry in best]
+    assert speedups == pytest.approx([500 / runtime[row.configuration] for row in best])
+    assert ranking.speedups == pytest.approx({"speedup@1": speedups[0], "speedup@5": max(speedups)})
     assert json.loads(json.dumps(ranking.as_json()))["speedups"] == ranking.speedups
     write_rankings(tmp_path / "out.csv", {"a": ranking})
-    assert pl.read_csv(tmp_path / "out.csv")["speedup"].to_list()[:5] == [entry.speedup for entry in best]
-
-
-def test_a_speedup_costs_every_configuration_at_the_least_of_its_repeats(shared_trained, tmp_path):
-    """The default of 5 ms and 3 ms is once as fast as itself; `evaluate` and `report` agree with `rank`."""
-    arrays = layout_graph(71)
-    arrays["config_runtime"][[0, 22, 23]] = 5_000_000, 3_000_000, 0  # identical: no layouts set
-    ranking = run(shared_trained, save_npz(tmp_path / "x__a.npz", arrays))
-    best = {entry.configuration: entry for entry in ranking.best()}
-    assert (best[0].runtime_ns, best[0].speedup) == (5_000_000, 1.0)
-    assert best[1].speedup == pytest.approx(3_000_000 / arrays["config_runtime"][1])
-    table = ranking.to_polars().filter(pl.col("same_as") == 0)
-    assert table["speedup"].to_list() == [1.0, 1.0, 1.0], "the repeat that was not measured, too"
-
-    rows = rows_for_model(*ranking.source)
-    scores = (rows.row_cost != 3_000_000).astype(float)  # the default first
-    assert evaluate_graph(Collection.parse(LAYOUT), rows, scores)["speedup@1"] == 1.0
-    assert evaluate_graph(Collection.parse(LAYOUT), rows, scores, np.array([0, 5]))["speedup@1"] == 1.0
-    by_rank = evaluate_graph(Collection.parse(LAYOUT), rows, ranking.scores[np.unique(rows.group, True)[1]])
-    assert {metric: by_rank[metric] for metric in metrics.SPEEDUPS} == ranking.speedups
+    assert pl.read_csv(tmp_path / "out.csv")["speedup"].to_list()[:5] == speedups
 
 
 def test_without_labels_or_default(shared_tree, shared_trained, tmp_path):
@@ -148,8 +138,7 @@ def test_which_model_is_taken(trained, tmp_path, monkeypatch):
     with pytest.raises(CollectionError, match=f"did you mean {LAYOUT}"):
         run(trained, layout, "layout:cpu:rando")
     new = Path(shutil.copytree(trained / "models/layout/cpu/random", trained / "models/layout/cpu/default"))
-    card = json.loads((new / "model.json").read_text())
-    (new / "model.json").write_text(json.dumps({**card, "collection": other}))
+    edit_json(new / "model.json", collection=other)
     for collection in (LAYOUT, other):
         path = save_npz(graph_path(tmp_path / "tree", collection, "valid", "x__a"), layout_graph(5))
         assert run(trained, path).collection == collection
@@ -280,11 +269,9 @@ def test_segments_are_drawn_and_nodes_named(shared_trained, path, tmp_path):
     assert "{3,2,1,0}" in words, "layouts stand on the edges"
     assert "prefers-color-scheme" in svg.read_text(encoding="utf-8")
     assert result.called(2) == "2" and result.as_json()["nodes"][0]["name"] is None
-
-    graph = read_graph(path)
     module = HloModuleProto(name="jit_f")
     main = module.computations.add(name="main", id=1, root_id=1)
-    for node, opcode in enumerate(graph.opcode):
+    for node, opcode in enumerate(read_graph(path).opcode):
         added = main.instructions.add(name=f"own_{node}", opcode=OPCODES[opcode], id=node + 1)
         added.metadata.op_name = f"jit(f)/step{node}"
     file = tmp_path / "module.pb"
@@ -337,3 +324,12 @@ def test_rank_names_the_nodes_that_lose_time(tmp_path, capsys):
     out = " ".join(capsys.readouterr().out.split())
     assert "the shipped time model of TPU layouts, in which nothing is learned" in out
     assert re.search(r"configuration \d+: \d+\.\d% of the estimated \d+\.\d+ ms is lost by node \d+, \w+", out)
+
+
+def test_a_program_without_configurable_nodes_is_explained(tmp_path):
+    arrays = layout_graph(7)
+    arrays["node_config_ids"] = arrays["node_config_ids"][:0]
+    arrays["node_config_feat"] = arrays["node_config_feat"][:, :0]
+    path = save_npz(tmp_path / "fixed.npz", arrays)
+    explanation = explain(Workspace(tmp_path), path, config=1, against=0)
+    assert explanation.difference == 0 and "identical" in explanation.notes[-1]

@@ -1,4 +1,4 @@
-"""Scores of trained models on a split, and of graphs that were held out: what is scored, and what stands beside."""
+"""Scores on a split and of held-out graphs; configurations without a runtime, instances, unseen kernel families."""
 
 import json
 import shutil
@@ -8,9 +8,10 @@ import pytest
 
 from tests.graphs import save_npz
 from tests.pipelines import trees
-from tests.pipelines.trees import LAYOUT, TILE, TREE, Listener, build, graph_path, model_of, stored
-from xlarank.data.collection import Collection
+from tests.pipelines.trees import LAYOUT, LAYOUTS, TILE, TILES, TREE, Listener, build, graph_path, model_of, stored
+from xlarank.data.collection import SAMPLE
 from xlarank.data.errors import CollectionError, ModelError, XlarankError
+from xlarank.data.submission import read_submission
 from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
 from xlarank.features.layout.change import InnerChange
@@ -18,11 +19,15 @@ from xlarank.features.layout.padding import Padding
 from xlarank.features.recipe import FeatureSettings
 from xlarank.models.rankers.wide_rows import LambdaRank, RankNet
 from xlarank.models.training_data import FitSettings
-from xlarank.models.validation.folds import Fold, FoldPlan, validate_fold
+from xlarank.models.validation.folds import Fallback, Fold, FoldPlan, validate_fold
 from xlarank.models.validation.metrics import METRICS, graph_metrics, kendall_tau, summarise
 from xlarank.pipelines.cross_validate import cross_validate, worth_of_blocks
 from xlarank.pipelines.evaluate import evaluate
+from xlarank.pipelines.explain import explain
+from xlarank.pipelines.info import info
+from xlarank.pipelines.rank import rank
 from xlarank.pipelines.report import gather
+from xlarank.pipelines.submit import submit
 from xlarank.pipelines.support import evaluation
 from xlarank.pipelines.support.results import read_results
 from xlarank.pipelines.train import train
@@ -46,9 +51,8 @@ def is_by_hand(metrics, workspace, model, collection, split="valid"):
         name: graph_metrics(model.card.kind, model.score(graph).mean[graph.group], graph.cost, graph.group)
         for name, graph in stored(workspace, collection, split).items()
     }
-    own = {name: {key: about[key] for key in about.keys() - BESIDE} for name, about in metrics.items()}
-    own = {name: about for name, about in own.items() if name in METRICS}
-    return own == summarise(expected)
+    reported = {name: {key: metrics[name][key] for key in metrics[name].keys() - BESIDE} for name in METRICS}
+    return reported == summarise(expected)
 
 
 def test_models_and_rows_are_only_read(trained):
@@ -98,7 +102,7 @@ def test_a_ceiling_stands_beside_tau_if_labels_are_measured_again(shared_trained
     expected = {name: costs[0] / costs.sum() for name, costs in runs.items()}
     assert report[LAYOUT]["tau"]["ceiling"] == expected
     assert "ceiling" not in report[TILE]["tau"] and "ceiling" not in report[LAYOUT]["slowdown@1"]
-    rows = gather(Workspace(shared_trained), Collection.parse(LAYOUT), explained=False).score_rows()
+    rows = gather(Workspace(shared_trained), LAYOUTS, explained=False).score_rows()
     assert {row["graph"]: row["ceiling of tau"] for row in rows} == expected
 
 
@@ -140,9 +144,9 @@ def test_official_indices_restrict_layout_graphs(shared_trained, tmp_path):
     few, chosen = {"delta__b": [0, 2, 3], "of_another_split": [1]}, [1, 4, 9, 16, 23, 22]
     found = scored({**few, "delta__a": chosen})
     graph = stored(shared_trained, LAYOUT, "valid")["delta__a"]
-    score = model_of(shared_trained).score(graph).mean[graph.group]
     cost = graph.runtime[chosen].astype(np.float64)
-    expected = graph_metrics("layout", score[chosen], cost, graph.group[chosen])
+    score = trees.scores_by_model(shared_trained, graph)[chosen]
+    expected = graph_metrics("layout", score, cost, graph.group[chosen])
     assert {metric: found.report[LAYOUT][metric]["graphs"]["delta__a"] for metric in METRICS} == expected
     assert found.report[TILE] == run(shared_trained).report[TILE], "tiles are judged on all of theirs"
     assert found.left_out == {}
@@ -174,9 +178,7 @@ def test_graphs_without_labels_and_those_that_cannot_be_ranked_are_named(tree, t
         with pytest.raises(CollectionError, match=message):
             run(trained, split="test", collections=collections, progress=listener)
         assert listener.ended == 1
-    even = trees.tile_graph(60)
-    even["config_runtime"] = even["config_runtime_normalizers"] * 3
-    save_npz(graph_path(tree, TILE, "test", "even__a"), even)
+    save_npz(graph_path(tree, TILE, "test", "even__a"), trees.even(trees.tile_graph(60)))
     save_npz(graph_path(tree, LAYOUT, "test", "omega__c"), trees.layout_graph(70))
     build(tree, trained, splits=["test"])
     found = run(trained, split="test")
@@ -234,10 +236,9 @@ def test_graphs_are_held_out_while_their_family_stays(trained, fits):
     mean = np.mean([apart[name]["score"] for name in names[:4]])
     assert "so this is no score for new programs" in found.notes[0]
     assert f"these 4 graphs by folds of families: score {mean:.3f}" in found.notes[1]
-    model, data = model_of(trained, TILE), read_training_set(Workspace(trained), Collection.parse(TILE)).data
-    fit = FitSettings(model.card.rounds, threads=1)
-    group = data.names.index("conv__b")
-    curves = validate_fold(data, Fold([group], [group]), model.rankers[0], fit)
+    model, data = model_of(trained, TILE), read_training_set(Workspace(trained), TILES).data
+    group = [data.names.index("conv__b")]
+    curves = validate_fold(data, Fold(group, group), model.rankers[0], FitSettings(model.card.rounds, threads=1))
     tiles = found.report[TILE]["score"]["graphs"]
     assert list(tiles) == ["conv__a", "conv__b"] and tiles["conv__b"] == curves.at(-1)["conv__b"]["score"]
 
@@ -253,7 +254,6 @@ def test_the_graphs_are_those_that_the_model_learned_from(tree, built):
     build(tree, built)
     with pytest.raises(ModelError, match="are of other graphs than its model was trained on; train again"):
         held_out(built, by="graph", collections=[LAYOUT])
-
     train(Workspace(built), TrainRequest(**options))  # one family of tiles, no two layouts of one family
     found = held_out(built)
     assert list(found.report) == [LAYOUT]
@@ -268,7 +268,7 @@ def test_the_graphs_are_those_that_the_model_learned_from(tree, built):
 
 def test_a_ranker_by_name_needs_no_model_and_is_scored_at_its_best_number_of_rounds(built):
     found = held_out(built, model="lambdarank", rounds=110, collections=[TILE])
-    data = read_training_set(Workspace(built), Collection.parse(TILE)).data
+    data = read_training_set(Workspace(built), TILES).data
     curves = FoldPlan.of(data).curves(data, LambdaRank(kind="tile"), FitSettings(110, threads=1), id)
     stage = curves.best_stage()
     assert stage < len(curves.rounds) - 1 and found.report[TILE] == summarise(curves.at(stage))
@@ -280,14 +280,13 @@ def test_a_ranker_by_name_needs_no_model_and_is_scored_at_its_best_number_of_rou
 def test_rankers_by_name_need_no_model_and_are_compared_on_the_same_graphs(built, fits):
     names, layouts, fit = ("ranknet", "lambdarank"), {"collections": [LAYOUT]}, FitSettings(25, threads=1)
     alone = {name: held_out(built, model=name, rounds=25, **layouts) for name in names}
-    data = read_training_set(Workspace(built), Collection.parse(LAYOUT)).data
+    data = read_training_set(Workspace(built), LAYOUTS).data
     plan = FoldPlan.of(data)
     assert len(fits) == 2 * len(plan.folds)
     curves = plan.curves(data, RankNet(kind="layout"), fit, id)
     assert alone["ranknet"].report[LAYOUT] == summarise(curves.at(curves.best_stage()))
     assert alone["ranknet"].notes[0].startswith(f"{LAYOUT}: ranknet with default parameters, ")
     assert not (built / "models").exists()
-
     found = cross_validate(Workspace(built), [*names, "ranknet"], fit=fit, **layouts)
     comparison = found.comparison[LAYOUT]
     gap = comparison["lambdarank"]["slowdown@1"]["difference"]
@@ -341,3 +340,104 @@ def test_bad_requests(shared_trained, shared_built, tmp_path):
     ):  # fmt: skip
         with pytest.raises(error, match=message):
             pipeline(workspace, **options)
+
+
+@pytest.mark.slow
+def test_measured_configurations_are_learned_from_and_all_are_ranked(tree, tmp_path):
+    """Three configurations of a train and of a valid graph of each collection were not measured."""
+    work, unmeasured = Workspace(tmp_path / "work"), [3, 5, 8]
+    for make, collection, split, name in (
+        (trees.layout_graph, LAYOUT, "train", "alpha__a"), (trees.layout_graph, LAYOUT, "valid", "delta__a"),
+        (trees.tile_graph, TILE, "train", "conv__a"), (trees.tile_graph, TILE, "valid", "pool__a"),
+    ):  # fmt: skip
+        arrays = make(7)
+        arrays["config_runtime"][unmeasured] = 0
+        save_npz(graph_path(tree, collection, split, name), arrays)
+    assert not build(tree, work.root).broken
+    assert all(part.labelled == part.graphs for part in info(trees.data_root(tree)) if part.split != "test")
+    data = read_training_set(work, LAYOUTS).data
+    (graph,) = (graph for graph in data.parts if graph.name == "alpha__a")
+    assert np.isfinite(data.cost).all() and not {*unmeasured} & {*graph.ids.tolist()}
+    train(work, TrainRequest(seeds=1, rounds=10, threads=1))
+    report = evaluate(work).report
+    assert {name: len(metrics["tau"]["graphs"]) for name, metrics in report.items()} == {LAYOUT: 2, TILE: 1}
+    assert all(np.isfinite(metric["mean"]) for metrics in report.values() for metric in metrics.values())
+    ranking = rank(work, graph_path(tree, LAYOUT, "valid", "delta__a"))
+    assert sorted(ranking.order.tolist()) == list(range(24)), "a submission lists them all"
+    assert ranking.metrics is not None and np.isfinite(ranking.metrics["tau"])
+    assert {entry.configuration for entry in ranking.best() if entry.runtime_ns is None} == {*unmeasured}
+    assert submit(work, tmp_path / "submission.csv").rows == {LAYOUT: 2, TILE: 2}
+
+
+@pytest.mark.slow
+def test_instances_are_stored_and_scored(tree, built):
+    work = Workspace(built)
+    train(work, TrainRequest(model="sum-pooled", seeds=2, rounds=30, threads=1))
+    assert len(list(built.rglob("*.instances.npz"))) == sum(map(len, TREE[LAYOUT].values()))
+    assert {graph.instances for graph in stored(built, TILE).values()} == {None}
+    tau, rows = evaluate(work).report[LAYOUT]["tau"], stored(built, split="valid")["delta__a"]
+    scores = trees.scores_by_model(built, rows)
+    assert tau["mean"] > 0.6 and tau["graphs"]["delta__a"] == pytest.approx(kendall_tau(scores, rows.cost))
+    assert rank(work, graph_path(tree, LAYOUT, "valid", "delta__a")).scores == pytest.approx(scores)
+    build(tree, built, max_configs=20, collections=[LAYOUT], splits=["train"])
+    graph = stored(built)["alpha__a"]
+    assert graph.instances.value.configs == len(graph) == 20
+    for path in built.rglob("*.instances.npz"):
+        path.write_bytes(b"nothing")
+    train(work, TrainRequest(collections=[LAYOUT], seeds=1, rounds=3, threads=1))
+    evaluate(work, collections=[LAYOUT])  # lambdarank reads no instances
+
+
+KERNELS = {
+    "train": ("bmm__a", "matmul__d", "matmul__e", "conv3x3__b"),
+    "valid": ("expsum__b",),
+    "test": ("transpose__b", "conv3x3_s2__a"),
+}
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory):
+    """A workspace trained on three kernel families, with the result of training."""
+    root, workspace = tmp_path_factory.mktemp("kernels"), Workspace(tmp_path_factory.mktemp("kernels_work"))
+    for path in (graph_path(SAMPLE, TILE, split, name) for split, names in KERNELS.items() for name in names):
+        copy = root / path.relative_to(SAMPLE)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, copy)
+    build(root, workspace.root)
+    (result,) = train(workspace, TrainRequest(seeds=1, rounds=5, threads=1))
+    return workspace, result
+
+
+def test_training_and_cross_validation_go_by_kinds(kernels):
+    workspace, result = kernels
+    assert result.chosen_by == "3 folds by kind"
+    card = model_of(workspace.root, TILE).card
+    assert (card.target, card.folds_by) == ("cpu", "kind")
+    assert card.kinds == ["convolution", "dot", "dot batched"] and set(card.folds) == set(KERNELS["train"])
+    for model in (None, "lambdarank"):  # kernel families are held out by default, as in training
+        found = cross_validate(workspace, model, fit=FitSettings(5, threads=1))
+        assert found.report[TILE] == result.folds
+        assert f"{TILE}: fallback for unseen kernel families: {Fallback()}" in found.notes
+    assert f"{TILE}: 3 kernel families in 3 folds" in found.notes
+    assert set(read_results(workspace)["held_out_by"]) == {"kind"}
+    again = cross_validate(workspace, by="kind", model="lambdarank", with_valid=True, fit=FitSettings(3))
+    assert set(again.report[TILE]["score"]["graphs"]) == {*KERNELS["train"], "expsum__b"}
+
+
+def test_a_kind_never_seen_falls_back_and_is_named(kernels, tmp_path):
+    workspace, _ = kernels
+    path = graph_path(SAMPLE, TILE, "test", "transpose__b")
+    unseen, explained = rank(workspace, path), explain(workspace, path)
+    weights = "weight 0.5 on the compiler's default, the rest on the model"
+    assert unseen.as_json(1)["fallback"] == unseen.fallback == f"unseen kernel family (transpose): {weights}"
+    assert unseen.order[0] == 0
+    assert rank(workspace, graph_path(SAMPLE, TILE, "train", "conv3x3__a")).fallback == ""
+    assert explained.notes[0] == f"{unseen.fallback}; ranks are of both, contributions of the model alone"
+    assert (explained.now, explained.ranks[0]) == (0, 1)
+    submit(workspace, tmp_path / "out.csv", collections=[TILE])
+    orders = read_submission(tmp_path / "out.csv")
+    for name in KERNELS["test"]:
+        best = rank(workspace, graph_path(SAMPLE, TILE, "test", name)).best(5)
+        assert orders[f"{TILE}:{name}"] == [entry.configuration for entry in best]
+    score = evaluate(workspace, collections=[TILE]).report[TILE]["score"]["graphs"]["expsum__b"]
+    assert score == rank(workspace, graph_path(SAMPLE, TILE, "valid", "expsum__b")).metrics["score"]

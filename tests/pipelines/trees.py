@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from itertools import count, product
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from xlarank.pipelines.build_features import BuildReport, BuildRequest, build_fe
 from xlarank.pipelines.support.progress import Progress
 
 LAYOUT, TILE = "layout:cpu:random", "tile:cpu"
+LAYOUTS, TILES = Collection.parse(LAYOUT), Collection.parse(TILE)
 #: Few columns: most of the time of these tests is spent on columns.
 FAST = FeatureSettings(Tier.FAST)
 
@@ -69,6 +70,18 @@ def tile_graph(seed: int, *, configs: int = 24, labelled: bool = True) -> Arrays
         "config_runtime": np.array(runtime, np.int64) * labelled,
         "config_runtime_normalizers": np.full(configs, 10_000 + seed, np.int64),
     }
+
+
+def identical(arrays: Arrays) -> Arrays:
+    """Repeat the first configuration of a graph."""
+    table = "config_feat" if "config_feat" in arrays else "node_config_feat"
+    return {**arrays, table: np.repeat(arrays[table][:1], len(arrays[table]), axis=0)}
+
+
+def even(arrays: Arrays) -> Arrays:
+    """Give all configurations of a graph the same cost."""
+    cost = arrays.get("config_runtime_normalizers", np.full_like(arrays["config_runtime"], 10_000_000))
+    return {**arrays, "config_runtime": 3 * cost}
 
 
 #: Collection -> split -> graphs. Families: three to learn from, others held out.
@@ -121,13 +134,20 @@ def model_of(workspace: Path, collection: str = LAYOUT) -> TrainedModel:
     return load_model(Workspace(workspace).model(Collection.parse(collection)))
 
 
+def scores_by_model(workspace: Path, graph: GraphRows, collection: str = LAYOUT) -> np.ndarray:
+    """Scores of all configurations of a graph by the model of a collection."""
+    return model_of(workspace, collection).score(graph).mean[graph.group]
+
+
+def edit_json(path: Path, **changes: Any) -> None:
+    """Replace top-level values of a JSON file."""
+    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | changes), "utf-8")
+
+
 def contents(workspace: Path, pattern: str = "*") -> dict[str, bytes]:
     """Every file of a workspace by its place."""
     files = (path for path in workspace.rglob(pattern) if path.is_file())
     return {str(path.relative_to(workspace)): path.read_bytes() for path in files}
-
-
-parquet_bytes = partial(contents, pattern="features/**/*.parquet")
 
 
 def die(*_: object) -> None:
