@@ -1,16 +1,14 @@
 """Submissions: all test graphs, complete, checked, whole or not there; which files are refused, and why."""
 
 import csv
-import json
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.graphs import save_npz
 from tests.pipelines import trees
-from tests.pipelines.trees import LAYOUT, TILE, TREE, Listener, build, graph_path, model_of, stored, tile_graph
+from tests.pipelines.trees import LAYOUT, TILE, TREE, Listener, build, graph_path, stored, tile_graph
 from xlarank.data import submission
 from xlarank.data.errors import CollectionError, ModelError, SubmissionError
 from xlarank.data.submission import check_submission, complete_submission, read_submission, write_submission
@@ -45,8 +43,7 @@ def test_every_test_graph_stands_there_the_best_first(shared_trained, tmp_path):
     for row_id, order in rows.items():
         collection, _, name = row_id.rpartition(":")
         graph = stored(shared_trained, collection, "test")[name]
-        group = graph.group
-        score = model_of(shared_trained, collection).score(graph).mean[group]
+        group, score = graph.group, trees.scores_by_model(shared_trained, graph, collection)
         if collection == LAYOUT:
             assert sorted(order) == list(range(24)), "repeated configurations too"
             assert (np.diff(score[order]) >= 0).all() and score[order[0]] < score[order[-1]]
@@ -60,13 +57,12 @@ def test_files_without_features_are_named_and_stand_there_as_far_as_they_can_be_
     """Of small tiles, too: of 4 and 6 the last repeats the first. Nothing of a runtime leaks into a submission."""
     run(trained, tmp_path / "before.csv")
     odd, listed = 'ü✓ "quoted", and;\ttabs\r\n', {1: 1, 3: 3, 4: 4, 6: 5}
-    alike, measured = tile_graph(80, labelled=False), ((LAYOUT, "omega__b"), (TILE, "sort__b"))
-    alike["config_feat"][:] = alike["config_feat"][0]
+    unlabelled, measured = tile_graph(80, labelled=False), ((LAYOUT, "omega__b"), (TILE, "sort__b"))
     for collection, name in measured:
         arrays = dict(np.load(graph_path(tree, collection, "test", name)))
         save_npz(graph_path(tree, collection, "test", name), {**arrays, "config_runtime": np.arange(24)[::-1] + 1})
     for name, arrays in {
-        odd: tile_graph(80, labelled=False), "not UTF-8 \udcff": tile_graph(80, labelled=False), "alike": alike,
+        odd: unlabelled, "not UTF-8 \udcff": unlabelled, "alike": trees.identical(unlabelled),
         **{f"tiny__{configs}": tile_graph(80, configs=configs, labelled=False) for configs in listed},
     }.items():  # fmt: skip
         save_npz(graph_path(tree, TILE, "test", name), arrays)
@@ -102,9 +98,8 @@ def test_the_model_of_each_collection_is_chosen_as_by_rank(trained, tmp_path):
     assert report.models == {default: shipped, LAYOUT: LAYOUT, another: shipped, TILE: TILE}
     orders = rows_of(out)
     assert all(orders[f"{default}:{name}"] == orders[f"{LAYOUT}:{name}"] for name in TREE[LAYOUT]["test"])
-
-    card = Path(shutil.copytree(trained / "models/layout/cpu/random", trained / "models/layout/cpu/default")) / CARD
-    card.write_text(json.dumps({**json.loads(card.read_text()), "collection": default}))
+    shutil.copytree(trained / "models/layout/cpu/random", trained / "models/layout/cpu/default")
+    trees.edit_json(trained / "models/layout/cpu/default" / CARD, collection=default)
     report = run(trained, out, model_from=LAYOUT)
     assert report.models == {default: default, LAYOUT: LAYOUT, another: LAYOUT, TILE: TILE}
     assert run(trained, out).models[another] == shipped, "not one of several others"
@@ -135,7 +130,6 @@ def test_what_is_not_built_or_not_ranked(tree, trained, tmp_path):
     with pytest.raises(ModelError, match=r"the rows lack \d+ \("):
         run(trained, named, collections=[TILE])
     assert "the rows lack" in run(trained, out).left_out[TILE]
-
     for gone, why, error in (
         ("models/tile", "there is no trained tile model", ModelError),
         ("features/tile/cpu/test", f"{TILE} has no test graphs", CollectionError),
@@ -183,15 +177,10 @@ GOOD = f"ID,TopConfigs\n{NET},3;1;0;2\n{DOT},8;0;3;1;7\n{SMALL},2;0;1\n"
 RIGHT = {NET: list(range(24)), DOT: [4, 3, 2, 1, 0]}
 
 
-def write(path, rows):
-    write_submission(path, rows)
-    return path
-
-
 def test_the_file_is_what_kaggle_asks_for(tmp_path):
     """A graph may be called anything, and have 100,040 configurations, beyond the limit of the csv module."""
-    marked, rows = tmp_path / "marked.csv", {NET: [3, 1, 0, 2], DOT: [8, 0, 3, 1, 7], SMALL: [2, 0, 1]}
-    out = write(tmp_path / "out.csv", rows)
+    marked, out = tmp_path / "marked.csv", tmp_path / "out.csv"
+    write_submission(out, {NET: [3, 1, 0, 2], DOT: [8, 0, 3, 1, 7], SMALL: [2, 0, 1]})
     assert out.read_bytes() == GOOD.encode()
     check_submission(out, CONFIGS)
     header, *lines = GOOD.splitlines()
@@ -199,10 +188,12 @@ def test_the_file_is_what_kaggle_asks_for(tmp_path):
     check_submission(marked, CONFIGS)
     assert [submission.required_count(row_id, 7) for row_id in (NET, DOT)] == [7, 5]
     ids = [f"tile:xla:{name}" for name in ('a,b "c" d', '"', "\r", "\n", "\t", ";", "ü✓", "=1+1", " ")]
-    marked.write_bytes(b"\xef\xbb\xbf" + write(out, {row_id: [1, 0] for row_id in ids}).read_bytes())
+    write_submission(out, {row_id: [1, 0] for row_id in ids})
+    marked.write_bytes(b"\xef\xbb\xbf" + out.read_bytes())
     for path in (out, marked):
         check_submission(path, dict.fromkeys(ids, 2))
-    check_submission(write(out, {NET: range(100_040)}), {NET: 100_040})
+    write_submission(out, {NET: range(100_040)})
+    check_submission(out, {NET: 100_040})
 
 
 #: Text of a file -> the message that refuses it.
@@ -260,7 +251,8 @@ def test_against_the_test_graphs_or_a_sample(tmp_path):
     other, cut = "tile:cpu:other", f"{TILE}:dot__b"
 
     def checked(rows, **against):
-        return module.check_submission(write(tmp_path / "a.csv", {**RIGHT, **rows}), **against)
+        write_submission(tmp_path / "a.csv", {**RIGHT, **rows})
+        return module.check_submission(tmp_path / "a.csv", **against)
 
     for rows, expected in (
         ({}, []),
@@ -274,9 +266,10 @@ def test_against_the_test_graphs_or_a_sample(tmp_path):
     graph_path(tmp_path / "tree", TILE, "test", "dot__b").write_bytes(b"cut")
     found = checked({cut: [0, 1, 2, 3, 99]}, data_root=root)
     assert found.problems == [] and list(found.unknown) == [cut], "as far as possible"
-
     # the ids of a sample count; layouts list as many as it does, tiles five different ones or as many as it does
-    sample, few = write(tmp_path / "sample.csv", RIGHT), write(tmp_path / "few.csv", {**RIGHT, DOT: [2, 0, 1]})
+    sample, few = tmp_path / "sample.csv", tmp_path / "few.csv"
+    write_submission(sample, RIGHT)
+    write_submission(few, {**RIGHT, DOT: [2, 0, 1]})
     assert not checked({}, sample=sample, data_root=root).unknown, "of what the sample leaves out nothing is asked"
     for rows, against, said in (
         ({}, sample, ""),
