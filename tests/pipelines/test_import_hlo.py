@@ -138,11 +138,6 @@ def test_real_programs_go_in(tmp_path):
     assert all(graph.configurable > 0 for graph in report.graphs)
 
 
-@pytest.fixture
-def program(tmp_path):
-    return saved(tmp_path / "matmul.pb", matmul_module())
-
-
 def proposed(path, folder, **settings):
     out = folder / "p.npz"
     proposal = propose(path, out, ProposeSettings(**settings), workspace=Workspace(folder), collection=LAYOUT)
@@ -174,8 +169,8 @@ def test_evolving_finds_what_the_model_ranks_higher(shared_tree, shared_trained,
     assert len({content[name] for name in ("e", "r", "t")}) == 3
 
 
-def test_requests_that_cannot_be_met_are_refused(program, shared_tree, tmp_path):
-    tile = next((shared_tree / "npz" / "tile").rglob("*.npz"))
+def test_requests_that_cannot_be_met_are_refused(shared_tree, tmp_path):
+    program, tile = saved(tmp_path / "matmul.pb", matmul_module()), next((shared_tree / "npz/tile").rglob("*.npz"))
     for source, settings, error, said in (
         (program, {"search": "anneal"}, XlarankError, "the search is 'anneal'; expected random or evolve"),
         (program, {"configs": 0}, XlarankError, "0 configurations"),
