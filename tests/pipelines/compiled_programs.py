@@ -10,26 +10,24 @@ def _arrays(*shapes):
     return tuple(jax.ShapeDtypeStruct(shape, "float32") for shape in shapes)
 
 
-_PRODUCT_ARRAYS = _arrays((256, 256), (256, 512), (512, 128))
+def program(function, *shapes):
+    """Return a program: a function without arguments that returns one to compile and its arrays."""
+    return lambda: (function, _arrays(*shapes))
 
 
-def products():
-    """Two products: the hidden layout matters, and all compile within seconds."""
-    return (lambda x, first, second: jax.nn.gelu(x @ first) @ second), _PRODUCT_ARRAYS
-
-
-def loop():
-    """The same product seven times, in a loop's body, and all results: its counter says where each is put."""
-
-    def function(x, weight):
-        return jax.lax.scan(lambda h, _: (jnp.tanh(h @ weight),) * 2, x, None, length=7)
-
-    return function, _arrays((256, 256), (256, 256))
-
-
-def softmax():
-    """Two reductions and a division."""
-    return jax.nn.softmax, _arrays((2048, 1024))
+_PRODUCT = ((256, 256), (256, 512), (512, 128))
+#: Two products: the hidden layout matters, and all compile within seconds.
+products = program(lambda x, first, second: jax.nn.gelu(x @ first) @ second, *_PRODUCT)
+#: The arrays of `products`, and no end.
+endless = program(lambda x, first, second: jax.lax.while_loop(lambda _: True, lambda x: x + 1, x), *_PRODUCT)
+#: Two reductions and a division.
+softmax = program(jax.nn.softmax, (2048, 1024))
+sums = program(lambda x, y: x + y, (2048, 2048), (2048, 2048))
+unfit = program(lambda x: x, (3,), (3,))  # one argument too many
+#: The same product seven times, in a loop's body, and all results: its counter says where each is put.
+loop = program(
+    lambda x, weight: jax.lax.scan(lambda h, _: (jnp.tanh(h @ weight),) * 2, x, None, length=7), *[(256, 256)] * 2
+)
 
 
 def texts():
@@ -82,10 +80,6 @@ def shapeless():
     return (lambda text: text), ("text",)
 
 
-def unfit():
-    return (lambda x: x), _arrays((3,), (3,))  # one argument too many
-
-
 def nothing():
     return 3
 
@@ -104,14 +98,5 @@ def rows():
     return function, _arrays((1024, 8), (8, 1024))
 
 
-def sums():
-    return (lambda x, y: x + y), _arrays((2048, 2048), (2048, 2048))
-
-
 def crash():
     os.abort()
-
-
-def endless():
-    """The arrays of `products`, and no end."""
-    return (lambda x, first, second: jax.lax.while_loop(lambda _: True, lambda x: x + 1, x)), _PRODUCT_ARRAYS

@@ -241,13 +241,13 @@ def test_bad_requests(tree, tmp_path):
     work.mkdir()
     (work / "features").write_text("in the way")
     (empty / "npz" / "layout" / "cpu").mkdir(parents=True)
-    for root, options, kind, said in (
+    for root, options, kind, message in (
         (tree, {}, WorkspaceError, r"cannot write .*features"),  # the disk is the trouble, not the graphs
         (tree, {"splits": ["validation"]}, CollectionError, "'validation' is not a split; expected train, valid"),
         (tree, {"jobs": -1}, XlarankError, "`jobs` is -1"),
         (empty, {}, DataRootError, "has no graph files"),
     ):
-        with pytest.raises(kind, match=said):
+        with pytest.raises(kind, match=message):
             build(root, work, **options)
     with pytest.raises(WorkspaceError, match="cannot be written"):
         build(tree, work / "features")

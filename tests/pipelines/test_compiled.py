@@ -29,8 +29,7 @@ from xlarank.pipelines.collect_tiles import TileSettings, collect_tiles
 from xlarank.pipelines.programs.sources import load_program
 
 INSTALLED = all(importlib.util.find_spec(name) for name in ("jax", "libtpu"))
-needs_compiler = pytest.mark.skipif(not INSTALLED, reason="needs the extra collect: jax and libtpu")
-pytestmark = [pytest.mark.slow, needs_compiler]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not INSTALLED, reason="needs the extra collect: jax and libtpu")]
 PROGRAMS = "tests.pipelines.compiled_programs"
 _DEVICE = 'topologies.get_topology_desc(platform="tpu", topology_name="v3:2x2").devices[0]'
 PRODUCTS, TEXTS = f"{PROGRAMS}:products", f"{PROGRAMS}:texts"
@@ -96,8 +95,7 @@ def test_tiles_of_kernels_change_with_the_memory_they_may_use(tmp_path):
     assert len(collected.files) >= 2
     for name, tiles in collected.files.items():
         graph = read_graph(collected.path.parent / f"{name}.npz", "tile")
-        assert graph.configs == tiles >= 5
-        assert graph.runtime[0] == graph.runtime.min()
+        assert graph.configs == tiles >= 5 and graph.runtime[0] == graph.runtime.min()
 
 
 def test_the_cpu_measures_and_checks_outputs(tmp_path):
@@ -130,8 +128,7 @@ def test_the_fastest_layout_of_a_loop_is_found_by_measuring(tmp_path, seed):
     graph = read_graph(collected.path)
     first = graph.table.rows[graph.table.codes[:, 0]][:, 0]  # the minor-most dimension of the product
     assert sorted(first.tolist()) == [-1, 0, 1]
-    by_columns = graph.runtime[first == 0].item()
-    assert by_columns > 1.2 * graph.runtime[first != 0].max()
+    assert graph.runtime[first == 0].item() > 1.2 * graph.runtime[first != 0].max(), "by columns"
     assert collected.manifest["retest_tau"] == 1
 
 
@@ -150,9 +147,8 @@ def test_advice_is_measured_on_targets_without_estimates(tmp_path):
 
 
 def test_measuring_needs_the_device_that_is_compiled_for(tmp_path):
-    settings = AdviceSettings("tpu-v3", measure=True)
     with pytest.raises(CompilerError, match=r"no tpu-v3 to measure on: the device is cpu.*`target=device`"):
-        advise(PRODUCTS, settings, out=tmp_path)
+        advise(PRODUCTS, AdviceSettings("tpu-v3", measure=True), out=tmp_path)
 
 
 def test_advice_is_never_worse_than_the_compilers_own_choice(tmp_path):
@@ -213,8 +209,8 @@ def test_constraints_of_advice_written_into_the_source_give_the_estimate_that_wa
     lines = LAYERS.splitlines()
     for number, code, order in reached:
         assert advice.changes[0].file == str(tmp_path / "layers.py") and code in lines[number - 1]
-        given = f"with_layout_constraint({code}, Layout(major_to_minor={order}))"
-        lines[number - 1] = lines[number - 1].replace(code, given)
+        constrained = f"with_layout_constraint({code}, Layout(major_to_minor={order}))"
+        lines[number - 1] = lines[number - 1].replace(code, constrained)
     imports = "from jax.experimental.layout import Layout, with_layout_constraint\n"
     Path("layers.py").write_text(imports + "\n".join(lines))
     assert advice.best_ns == _pasted_ns(advice.lines, "layers", "program")

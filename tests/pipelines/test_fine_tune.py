@@ -5,7 +5,8 @@ import shutil
 
 import pytest
 
-from tests.pipelines.trees import LAYOUT, TILE, TREE, build, edit_json, graph_path, model_of, stored, write_tree
+from tests.pipelines import trees
+from tests.pipelines.trees import LAYOUT, LAYOUTS, TILE, TREE, build, edit_json, graph_path, model_of, stored
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError
 from xlarank.data.workspace import Workspace
@@ -18,12 +19,11 @@ from xlarank.pipelines.explain import explain
 from xlarank.pipelines.fine_tune import CONTINUED_RATE, CONTINUED_ROUNDS, RATES, find_model, fine_tune, new_families
 from xlarank.pipelines.rank import rank
 from xlarank.pipelines.support.results import read_results
-from xlarank.pipelines.train import train
 from xlarank.pipelines.training.fitting import TrainRequest
 from xlarank.pipelines.training.training_sets import extra_collections, read_training_set
 
 OTHER = "layout:tpu-estimate:random"
-LAYOUTS, OTHERS = Collection.parse(LAYOUT), Collection.parse(OTHER)
+OTHERS = Collection.parse(OTHER)
 
 
 @pytest.fixture
@@ -59,12 +59,12 @@ def test_folds_choose_rounds_and_rate_and_the_card_says_which(two, shared_tree):
     kept = read_results(two).filter(collection=LAYOUT, split="train", held_out_by="family", tuned=card.tuned)
     assert len(kept) == sum(map(len, card.folds.values())), "of the chosen rate alone"
     path = graph_path(shared_tree, LAYOUT, "valid", "delta__a")
-    ranking, found = rank(two, path, collection=LAYOUT), explain(two, path, collection=LAYOUT, config=3, against=9)
-    assert found.difference == pytest.approx(ranking.scores[3] - ranking.scores[9])
-    assert sum(found.columns.values()) == pytest.approx(found.difference, abs=1e-6)
+    ranking, parts = rank(two, path, collection=LAYOUT), explain(two, path, collection=LAYOUT, config=3, against=9)
+    assert parts.difference == pytest.approx(ranking.scores[3] - ranking.scores[9])
+    assert sum(parts.columns.values()) == pytest.approx(parts.difference, abs=1e-6)
     boosters = [ranker._booster.trees for ranker in (*base.rankers, *model.rankers)]
-    first, second, *trees = (booster.num_trees() for booster in boosters)
-    assert trees == [first + card.rounds, second + card.rounds, first + card.rounds]
+    first, second, *counts = (booster.num_trees() for booster in boosters)
+    assert counts == [first + card.rounds, second + card.rounds, first + card.rounds]
     first, second, *firsts = (booster.dump_model(num_iteration=1)["tree_info"] for booster in boosters)
     assert firsts == [first, second, first] != [first] * 3, "seeds take the rankers in turn"
 
@@ -104,7 +104,8 @@ def test_a_folder_and_a_model_that_itself_went_on(two, tmp_path):
 
 @pytest.mark.slow
 def test_the_ranker_that_comes_along_goes_on(tmp_path):
-    write_tree(tmp_path / "tree", {LAYOUT: {"train": ("alpha__a", "beta__a", "gamma__a"), "valid": ("delta__a",)}})
+    splits = {"train": ("alpha__a", "beta__a", "gamma__a"), "valid": ("delta__a",)}
+    trees.write_tree(tmp_path / "tree", {LAYOUT: splits})
     place = Workspace(tmp_path / "work")
     build(tmp_path / "tree", place.root, settings=FeatureSettings())
     result, model = tune(place, "shipped", rounds=25)
@@ -125,7 +126,7 @@ def test_every_collection_continues_the_model_from_before(two):
 
 
 def test_shipped_is_the_ranker_of_the_collections_kind(tmp_path):
-    write_tree(tmp_path / "tree", {TILE: {"train": ("dot__a", "conv__a")}})
+    trees.write_tree(tmp_path / "tree", {TILE: {"train": ("dot__a", "conv__a")}})
     place = Workspace(tmp_path / "work")
     build(tmp_path / "tree", place.root, settings=FeatureSettings())
     (result,) = fine_tune(place, "shipped", TrainRequest(seeds=1, rounds=2, threads=1))
@@ -155,8 +156,7 @@ def pair(built):
 
 
 def learn(place, also, **options):
-    given = {"seeds": 1, "rounds": 10, **options}
-    train(place, TrainRequest(collections=[LAYOUT], also_from=[also], threads=1, **given))
+    trees.train_models(place.root, **{"collections": [LAYOUT], "also_from": [also], "rounds": 10, **options})
     return model_of(place.root)
 
 
@@ -184,13 +184,13 @@ def test_calibration_learns_from_what_the_model_learned_from_and_is_shown_by_ran
     assert cross_validate(pair, collections=[LAYOUT], by="graph").report[LAYOUT]
     assert rank(pair, path, collection=LAYOUT).trust is None
     fits.clear()
-    found, left_out = calibrate(pair, collections=[LAYOUT], threads=1)
-    assert not left_out and found[LAYOUT].graphs == 5, "only graphs of the collection itself are judged"
-    assert (found[LAYOUT].seeds, found[LAYOUT].families, len(fits)) == (2, 3, 2 * 3)
+    calibrations, left_out = calibrate(pair, collections=[LAYOUT], threads=1)
+    assert not left_out and calibrations[LAYOUT].graphs == 5, "only graphs of the collection itself are judged"
+    assert (calibrations[LAYOUT].seeds, calibrations[LAYOUT].families, len(fits)) == (2, 3, 2 * 3)
     folds = [fit["data"] for fit in fits]
     assert all(lacks_a_family(fold) and set(fold.group_weight) == {0.5, 1.0} for fold in folds)
     ranking = rank(pair, path, collection=LAYOUT)
-    assert ranking.trust.calibration.as_json() == found[LAYOUT].as_json()
+    assert ranking.trust.calibration.as_json() == calibrations[LAYOUT].as_json()
     shown = json.loads(json.dumps(ranking.as_json()))["trust"]
     assert shown["best_among_first"] == ranking.trust.first and len(ranking.trust.lines()) == 2
     ahead = [entry.certainly_ahead_of for entry in ranking.best()]

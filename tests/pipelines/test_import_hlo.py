@@ -67,14 +67,14 @@ def test_collection_split_and_name_are_the_caller_s(tmp_path):
     (written,) = discover(tmp_path / "npz")
     assert (str(written.collection), written.split, written.name) == ("layout:lab:random", "train", "g")
     assert report.graphs[0].labelled and read_graph(written.path).runtime.tolist() == [50, 60]
-    for given, error, said in (
+    for given, error, message in (
         ({"collection": "layout:lab"}, CollectionError, "is not a collection name"),
         ({"collection": "layout:../../lab:random"}, CollectionError, "would leave"),
         ({"split": "eval"}, CollectionError, "is not a split"),
         *(({"name": name}, HloError, "plain name") for name in ("../g", "a/b", ".hidden", "")),
         ({"files": [file, file], "name": "g"}, HloError, "for 2 files"),
     ):
-        with pytest.raises(error, match=said):
+        with pytest.raises(error, match=message):
             import_hlo(**{"files": [file], "out": tmp_path} | given)
 
 
@@ -108,8 +108,8 @@ def test_a_broken_file_or_a_name_taken_does_not_stop_the_others(tmp_path):
     assert graph.notes == ("opcodes that the format does not know, written as unknown: ragged-dot (1)",)
     names = ("cut.pb", "cyclic.pb", "absent.pb", "good.hlo")
     assert list(report.broken) == [str(tmp_path / name) for name in names]
-    said = "cut off", "cycle", "cannot be read", "good.npz was written from"
-    assert [words in why for words, why in zip(said, report.broken.values(), strict=True)] == [True] * 4
+    message = "cut off", "cycle", "cannot be read", "good.npz was written from"
+    assert [words in why for words, why in zip(message, report.broken.values(), strict=True)] == [True] * 4
     assert [path.name for path in (tmp_path / "npz").rglob("*.npz")] == ["good.npz"]
     report = import_hlo([good], tmp_path, collection="tile:own")
     assert "it is a layout graph; expected a tile graph for tile:own" in report.broken[str(good)]
@@ -171,7 +171,7 @@ def test_evolving_finds_what_the_model_ranks_higher(shared_tree, shared_trained,
 
 def test_requests_that_cannot_be_met_are_refused(shared_tree, tmp_path):
     program, tile = saved(tmp_path / "matmul.pb", matmul_module()), next((shared_tree / "npz/tile").rglob("*.npz"))
-    for source, settings, error, said in (
+    for source, settings, error, message in (
         (program, {"search": "anneal"}, XlarankError, "the search is 'anneal'; expected random or evolve"),
         (program, {"configs": 0}, XlarankError, "0 configurations"),
         (program, {"tie": "all"}, XlarankError, "the tie is 'all'; expected rule or none"),
@@ -179,6 +179,6 @@ def test_requests_that_cannot_be_met_are_refused(shared_tree, tmp_path):
         (program, {"search": "evolve"}, ModelError, "no trained model"),
         (tile, {}, GraphFileError, "kernel with tile sizes"),
     ):
-        with pytest.raises(error, match=said):
+        with pytest.raises(error, match=message):
             proposed(source, tmp_path, **settings)
     assert not (tmp_path / "p.npz").exists()

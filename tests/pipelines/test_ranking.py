@@ -177,12 +177,10 @@ def test_without_a_model_of_the_kind(trained, tmp_path):
 
 def test_every_graph_of_a_folder_and_what_is_none(tree, shared_trained, tmp_path):
     """A name is no formula in a spreadsheet."""
-    for unreadable, error, message in (
-        (42, TypeError, "42 is no graph; expected a LayoutGraph, a TileGraph or a path"),
-        (tmp_path, GraphFileError, "cannot be opened"),
-    ):
-        with pytest.raises(error, match=message):
-            xlarank.rank(unreadable, shared_trained)
+    with pytest.raises(TypeError, match="42 is no graph; expected a LayoutGraph, a TileGraph or a path"):
+        xlarank.rank(42, shared_trained)
+    with pytest.raises(GraphFileError, match="cannot be opened"):
+        xlarank.rank(tmp_path, shared_trained)
     with pytest.raises(GraphFileError, match="holds no npz files"):
         rank_folder(Workspace(shared_trained), shared_trained / "models")
     folder = graph_path(tree, LAYOUT, "valid", "x").parent
@@ -233,13 +231,13 @@ def test_nodes_causes_and_columns_add_up_to_the_difference(shared_trained, path,
 
 def test_which_configurations_are_compared(shared_trained, path, tmp_path):
     """The best with the compiler's default where that is a candidate, else with the middle of the ranking."""
-    for asked, said in (
+    for asked, message in (
         ({"config": 24}, "no configuration 24; expected a number from 0 to 23"),
         ({"config": -1}, "no configuration -1"),
         ({"against": "99"}, "no configuration 99"),
         ({"against": "best"}, "no configuration best; .*or default"),
     ):
-        with pytest.raises(XlarankError, match=said):
+        with pytest.raises(XlarankError, match=message):
             explained(shared_trained, path, **asked)
     alike = explained(shared_trained, path, config=22, against=23)  # the last two repeat the first
     assert alike.difference == 0 and not alike.nodes and not alike.segments and "identical" in alike.notes[0]

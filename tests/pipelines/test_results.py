@@ -2,7 +2,6 @@
 
 import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,8 @@ import polars as pl
 import pytest
 
 import xlarank
-from tests.pipelines.trees import FAST, LAYOUT, LAYOUTS, TILE, TREE, build, contents, edit_json, model_of, stored
+from tests.pipelines import trees
+from tests.pipelines.trees import FAST, LAYOUT, LAYOUTS, TILE, TREE, build, contents, model_of, stored
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, FeatureStoreError, ScoreFileError, WorkspaceError, XlarankError
 from xlarank.data.submission import read_submission
@@ -28,8 +28,6 @@ from xlarank.pipelines.submit import submit
 from xlarank.pipelines.support.results import results_table, write_results
 from xlarank.pipelines.support.score_files import ScoreFiles
 from xlarank.pipelines.support.workspaces import LOCK
-from xlarank.pipelines.train import train
-from xlarank.pipelines.training.fitting import TrainRequest
 from xlarank.pipelines.training.training_sets import read_training_set
 
 COLUMNS = "collection split held_out_by ranker tuned seed graph family metric value seconds version time".split()
@@ -49,14 +47,14 @@ def test_every_evaluation_is_in_the_table(trained):
         values = {(graph, *metric) for graph, metrics in card.folds.items() for metric in metrics.items()}
         assert {*folds["graph", "metric", "value"].iter_rows()} == values
         assert set(folds["split"]) == {"train"} and folds["seconds"].min() > 0
-    found = evaluate(Workspace(trained))
+    evaluation = evaluate(Workspace(trained))
     evaluate(Workspace(trained))
     table = pl.read_parquet(trained / "results.parquet").filter(split="valid", collection=LAYOUT)
     of_model = table.filter(pl.col("seed").is_null(), ranker="lambdarank", metric="tau")
-    assert dict(of_model["graph", "value"].iter_rows()) == found.report[LAYOUT]["tau"]["graphs"]
+    assert dict(of_model["graph", "value"].iter_rows()) == evaluation.report[LAYOUT]["tau"]["graphs"]
     rules = table.filter(pl.col("ranker").str.starts_with("rule: "), metric="tau")
     means = dict(rules.group_by("ranker").agg(pl.col("value").mean()).iter_rows())
-    baselines = found.report[LAYOUT]["tau"]["baselines"]
+    baselines = evaluation.report[LAYOUT]["tau"]["baselines"]
     assert means == {f"rule: {name}": pytest.approx(value) for name, value in baselines.items()}
     assert table["seed"].n_unique() == 2 + 1
 
@@ -154,27 +152,27 @@ def test_train_evaluate_and_submit_leave_their_scores(trained, tmp_path):
 def test_a_workspace_that_cannot_be_written_is_a_note(trained, tmp_path, monkeypatch):
     expected, before = evaluate(Workspace(trained)).report, contents(trained)
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != trained)  # to root nothing is read-only
-    found = evaluate(Workspace(trained))
+    evaluation = evaluate(Workspace(trained))
     report = submit(Workspace(trained), tmp_path / "out.csv")
     note = f"results and scores are not kept: the workspace {trained} cannot be written (permission denied)"
-    assert found.notes == report.notes == [note] and found.report == expected
+    assert evaluation.notes == report.notes == [note] and evaluation.report == expected
     assert len(read_submission(tmp_path / "out.csv")) == 4 and contents(trained) == before
 
 
 @pytest.mark.parametrize(("with_valid", "split"), [(False, "train"), (True, "valid")])
 def test_files_that_commands_wrote_are_scored(built, with_valid, split):
     """Scores of train graphs are out of fold, those of valid graphs the model's; training drops earlier ones."""
-    workspace, request = Workspace(built), TrainRequest(collections=[LAYOUT], seeds=1, rounds=10, threads=1)
-    train(workspace, replace(request, with_valid=with_valid))
+    workspace = Workspace(built)
+    trees.train_models(built, collections=[LAYOUT], rounds=10, with_valid=with_valid)
     model = evaluate(workspace, split=split, collections=[LAYOUT]).report[LAYOUT]
     path, table = workspace.predictions(LAYOUTS, "lambdarank"), predictions(built, LAYOUT)
     by_graph = table.filter(held_out_by="family").with_columns(held_out_by=pl.lit("graph"), score=0.0)
     pl.concat([by_graph, table]).write_parquet(path)
-    found = evaluate(workspace, split=split, collections=[LAYOUT], scores=ScoreFiles.read([path], split))
-    taus = found.report[LAYOUT]["tau"]["graphs"]
+    evaluation = evaluate(workspace, split=split, collections=[LAYOUT], scores=ScoreFiles.read([path], split))
+    taus = evaluation.report[LAYOUT]["tau"]["graphs"]
     folds = {name: metrics["tau"] for name, metrics in model_of(built).card.folds.items()}
     assert taus == (folds if split == "train" else model["tau"]["graphs"])
-    train(workspace, request)
+    trees.train_models(built, collections=[LAYOUT], rounds=10)
     assert set(predictions(built, LAYOUT)["held_out_by"]) == {"family"}
 
 
@@ -206,7 +204,7 @@ def test_only_a_collections_own_model_leaves_its_scores(trained, tmp_path):
     other = "layout:xla:random"
     for folder in ("features", "models"):
         shutil.copytree(trained / folder / "layout/cpu/random", trained / folder / "layout/xla/random")
-    edit_json(trained / "models/layout/xla/random" / CARD, collection=other)
+    trees.edit_json(trained / "models/layout/xla/random" / CARD, collection=other)
     folder = Workspace(trained).predictions(Collection.parse(other), "lambdarank").parent
     notes = evaluate(Workspace(trained), collections=[other], model_from=LAYOUT).notes
     assert not folder.exists() and len(notes) == 1, "it is not tried to write them"
@@ -251,7 +249,7 @@ def test_scores_are_submitted_and_blended_by_rank(shared_built, tmp_path):
 def test_the_first_wrong_row_is_named(shared_built, tmp_path):
     path, right = tmp_path / "scores.csv", scores_of(shared_built)
     rows = pl.int_range(pl.len())
-    for wrong, said in (
+    for wrong, message in (
         (right.drop("score"), "scores.csv cannot be read .it has no column score.; expected parquet or csv"),
         (right.with_columns(score=pl.lit("fast")), "cannot be read"),
         (right.with_columns(score=pl.when(rows != 7).then("score")), "row 8 of .*scores.csv gives conf.*no score"),
@@ -267,7 +265,7 @@ def test_the_first_wrong_row_is_named(shared_built, tmp_path):
         (right[1:], "has no score of configuration 0 of omega__a; expected one of it, or of a configuration ident"),
     ):
         wrong.write_csv(path)
-        with pytest.raises(ScoreFileError, match=said):
+        with pytest.raises(ScoreFileError, match=message):
             submit(Workspace(shared_built), tmp_path / "out.csv", scores=ScoreFiles.read([path], "test"))
         assert not (tmp_path / "out.csv").exists()
     for paths, weights in (([path], (1, 2)), ([path], (0,)), ([path, path], (1, float("nan"))), ([], (1,))):
@@ -311,13 +309,12 @@ def test_all_splits_some_columns_and_lazily(shared_built):
 
 
 def test_what_cannot_be_loaded(tree, built):
-    for words, said in (
-        ({}, f"no collection was named; expected {LAYOUT}, {TILE}"),
-        ({"collection": "tile:cpus"}, "did you mean tile:cpu"),
-        ({"collection": TILE, "split": "later"}, "'later' is not a split"),
-    ):
-        with pytest.raises(CollectionError, match=said):
-            xlarank.load_rows(built, **words)
+    with pytest.raises(CollectionError, match=f"no collection was named; expected {LAYOUT}, {TILE}"):
+        xlarank.load_rows(built)
+    with pytest.raises(CollectionError, match="did you mean tile:cpu"):
+        xlarank.load_rows(built, "tile:cpus")
+    with pytest.raises(CollectionError, match="'later' is not a split"):
+        xlarank.load_rows(built, TILE, "later")
     with pytest.raises(FeatureStoreError, match="no column 'kernel__is_dot'; did you mean"):
         xlarank.load_rows(built, TILE, columns=["kernel__is_dot"])
     path = Workspace(built).rows(Collection.parse(TILE), "train", 0)

@@ -30,8 +30,6 @@ from xlarank.pipelines.report import gather
 from xlarank.pipelines.submit import submit
 from xlarank.pipelines.support import evaluation
 from xlarank.pipelines.support.results import read_results
-from xlarank.pipelines.train import train
-from xlarank.pipelines.training.fitting import TrainRequest
 from xlarank.pipelines.training.training_sets import read_training_set
 
 BESIDE = {"baselines", "repeats_once", "seeds_std", "ceiling"}
@@ -70,10 +68,10 @@ def test_models_and_rows_are_only_read(trained):
 def test_what_stands_beside_a_score(shared_trained):
     """Baselines, each of identical configurations with its own runtime or counted once, and the spread of seeds."""
     listener = Listener()
-    found, model = run(shared_trained, progress=listener), model_of(shared_trained)
+    result, model = run(shared_trained, progress=listener), model_of(shared_trained)
     assert (listener.jobs, listener.notes, listener.ended) == ([("evaluating on valid", 2)], [LAYOUT, TILE], 1)
-    report = found.report
-    assert json.loads(json.dumps(report)) == report and (found.left_out, found.notes) == ({}, [])
+    report = result.report
+    assert json.loads(json.dumps(report)) == report and (result.left_out, result.notes) == ({}, [])
     for collection, metrics in report.items():
         assert is_by_hand(metrics, shared_trained, model_of(shared_trained, collection), collection)
     tau, graphs = report[LAYOUT]["tau"], stored(shared_trained, LAYOUT, "valid").values()
@@ -113,15 +111,15 @@ def test_model_of_another_collection(shared_trained, shared_built, tmp_path):
     trees.write_tree(root, {**TREE, other: {"train": ("delta__x",), "valid": ("alpha__a", "beta__z", "kappa__a")}})
     shutil.copytree(shared_trained, work)
     build(root, work, replace=True, collections=[other])
-    found = run(work, model_from=LAYOUT)
-    assert list(found.report) == [other, LAYOUT]
-    assert is_by_hand(found.report[other], work, model_of(work), other)
-    assert found.report[LAYOUT] == run(work, collections=[LAYOUT]).report[LAYOUT]
-    assert found.notes == [
+    result = run(work, model_from=LAYOUT)
+    assert list(result.report) == [other, LAYOUT]
+    assert is_by_hand(result.report[other], work, model_of(work), other)
+    assert result.report[LAYOUT] == run(work, collections=[LAYOUT]).report[LAYOUT]
+    assert result.notes == [
         f"{other}: scored by the model of {LAYOUT}, which was trained on 1 of these 3 programs (by name) "
         "and on the families of 2"
     ]
-    assert f"the model of {LAYOUT} ranks layout graphs, {TILE} has tile graphs" in found.left_out[TILE]
+    assert f"the model of {LAYOUT} ranks layout graphs, {TILE} has tile graphs" in result.left_out[TILE]
     build(root, work, collections=[other], splits=["valid"], settings=FeatureSettings(Tier.FAST, candidates=False))
     for place, collections, model_from, error, message in (
         (work, [other], LAYOUT, ModelError, rf"of {LAYOUT} cannot score {other}: the rows lack \d+ \("),
@@ -142,17 +140,17 @@ def test_official_indices_restrict_layout_graphs(shared_trained, tmp_path):
         return run(shared_trained, official_indices=folder, **options)
 
     few, chosen = {"delta__b": [0, 2, 3], "of_another_split": [1]}, [1, 4, 9, 16, 23, 22]
-    found = scored({**few, "delta__a": chosen})
+    result = scored({**few, "delta__a": chosen})
     graph = stored(shared_trained, LAYOUT, "valid")["delta__a"]
     cost = graph.runtime[chosen].astype(np.float64)
     score = trees.scores_by_model(shared_trained, graph)[chosen]
     expected = graph_metrics("layout", score, cost, graph.group[chosen])
-    assert {metric: found.report[LAYOUT][metric]["graphs"]["delta__a"] for metric in METRICS} == expected
-    assert found.report[TILE] == run(shared_trained).report[TILE], "tiles are judged on all of theirs"
-    assert found.left_out == {}
-    found = scored(few)
-    assert list(found.report[LAYOUT]["tau"]["graphs"]) == ["delta__b"]
-    assert found.left_out == {f"{LAYOUT} delta__a": "it has no official indices"}
+    assert {metric: result.report[LAYOUT][metric]["graphs"]["delta__a"] for metric in METRICS} == expected
+    assert result.report[TILE] == run(shared_trained).report[TILE], "tiles are judged on all of theirs"
+    assert result.left_out == {}
+    result = scored(few)
+    assert list(result.report[LAYOUT]["tau"]["graphs"]) == ["delta__b"]
+    assert result.left_out == {f"{LAYOUT} delta__a": "it has no official indices"}
     for content, message in (
         ({**few, "delta__a": [0, 24]}, "indices of delta__a reach beyond its 24 configurations"),
         ({**few, "delta__a": [-1, 3]}, "indices of delta__a reach beyond its 24 configurations"),
@@ -161,8 +159,8 @@ def test_official_indices_restrict_layout_graphs(shared_trained, tmp_path):
     ):
         with pytest.raises(CollectionError, match=message):
             scored(content, collections=[LAYOUT])
-    found = scored("{")
-    assert list(found.report) == [TILE] and "cannot be read" in found.left_out[LAYOUT]
+    result = scored("{")
+    assert list(result.report) == [TILE] and "cannot be read" in result.left_out[LAYOUT]
     (folder / "cpu_random.json").rename(folder / "xla_default.json")
     for place in (folder, tmp_path / "absent"):
         with pytest.raises(CollectionError, match=r"no file of any chosen .*; expected cpu_random\.json"):
@@ -181,21 +179,21 @@ def test_graphs_without_labels_and_those_that_cannot_be_ranked_are_named(tree, t
     save_npz(graph_path(tree, TILE, "test", "even__a"), trees.even(trees.tile_graph(60)))
     save_npz(graph_path(tree, LAYOUT, "test", "omega__c"), trees.layout_graph(70))
     build(tree, trained, splits=["test"])
-    found = run(trained, split="test")
-    assert list(found.report) == [LAYOUT]
-    assert list(found.report[LAYOUT]["tau"]["graphs"]) == ["omega__c"]
-    assert found.left_out.pop(f"{TILE} even__a") == "all its configurations cost the same"
-    assert found.left_out.pop(TILE) == f"{TILE} has no labelled, rankable graph in test"
+    result = run(trained, split="test")
+    assert list(result.report) == [LAYOUT]
+    assert list(result.report[LAYOUT]["tau"]["graphs"]) == ["omega__c"]
+    assert result.left_out.pop(f"{TILE} even__a") == "all its configurations cost the same"
+    assert result.left_out.pop(TILE) == f"{TILE} has no labelled, rankable graph in test"
     withheld = [f"{LAYOUT} omega__a", f"{LAYOUT} omega__b", f"{TILE} sort__a", f"{TILE} sort__b"]
-    assert found.left_out == dict.fromkeys(withheld, "its labels are withheld")
+    assert result.left_out == dict.fromkeys(withheld, "its labels are withheld")
 
 
 def test_a_collection_that_cannot_be_scored_is_left_out_or_an_error_where_it_was_named(tree, trained, monkeypatch):
     def scored(error, message):
         with pytest.raises(error, match=message):
             run(trained, collections=[TILE])
-        found = run(trained)
-        assert list(found.report) == [LAYOUT] and found.left_out[TILE]
+        result = run(trained)
+        assert list(result.report) == [LAYOUT] and result.left_out[TILE]
 
     valid = {"collections": [TILE], "splits": ["valid"]}
     build(tree, trained, settings=FeatureSettings(Tier.FAST, candidates=False), **valid)
@@ -209,55 +207,55 @@ def test_a_collection_that_cannot_be_scored_is_left_out_or_an_error_where_it_was
 
 @pytest.mark.slow
 def test_by_family_are_the_scores_that_training_kept(shared_trained, fits):
-    found = held_out(shared_trained)
+    result = held_out(shared_trained)
     for collection in (LAYOUT, TILE):
         folds = model_of(shared_trained, collection).card.folds
-        assert found.report[collection] == summarise(folds)
-        assert list(found.report[collection]["tau"]["graphs"]) == list(folds)
-    assert (found.graphs, found.notes) == ("out of fold, unseen families", [])
-    assert held_out(shared_trained, by="family").report == found.report, "no kernel families are known here"
+        assert result.report[collection] == summarise(folds)
+        assert list(result.report[collection]["tau"]["graphs"]) == list(folds)
+    assert (result.graphs, result.notes) == ("out of fold, unseen families", [])
+    assert held_out(shared_trained, by="family").report == result.report, "no kernel families are known here"
     assert fits == []
     fitted = held_out(shared_trained, model="lambdarank", rounds=30)
-    assert fitted.report == found.report, "nothing of held-out graphs is in the scores of training, not even bins"
+    assert fitted.report == result.report, "nothing of held-out graphs is in the scores of training, not even bins"
 
 
 @pytest.mark.slow
 def test_graphs_are_held_out_while_their_family_stays(trained, fits):
     listener = Listener()
-    found = held_out(trained, by="graph", progress=listener)
+    result = held_out(trained, by="graph", progress=listener)
     assert listener.jobs == [(f"cross-validating {LAYOUT}", 4), (f"cross-validating {TILE}", 2)]
     names = list(TREE[LAYOUT]["train"])
     folds = [fit["data"].names for fit in fits if {*names[:2]} & {*fit["data"].names}]
     assert [[name for name in names if name not in fold] for fold in folds] == [[name] for name in names[:4]]
-    assert found.graphs == "out of fold, same families in the training set"
-    assert list(found.report[LAYOUT]["tau"]["graphs"]) == names[:4]
-    assert found.left_out[f"{LAYOUT} gamma__a"] == "no other graph is of its family"
+    assert result.graphs == "out of fold, same families in the training set"
+    assert list(result.report[LAYOUT]["tau"]["graphs"]) == names[:4]
+    assert result.left_out[f"{LAYOUT} gamma__a"] == "no other graph is of its family"
     apart = model_of(trained).card.folds
     mean = np.mean([apart[name]["score"] for name in names[:4]])
-    assert "so this is no score for new programs" in found.notes[0]
-    assert f"these 4 graphs by folds of families: score {mean:.3f}" in found.notes[1]
+    assert "so this is no score for new programs" in result.notes[0]
+    assert f"these 4 graphs by folds of families: score {mean:.3f}" in result.notes[1]
     model, data = model_of(trained, TILE), read_training_set(Workspace(trained), TILES).data
     group = [data.names.index("conv__b")]
     curves = validate_fold(data, Fold(group, group), model.rankers[0], FitSettings(model.card.rounds, threads=1))
-    tiles = found.report[TILE]["score"]["graphs"]
+    tiles = result.report[TILE]["score"]["graphs"]
     assert list(tiles) == ["conv__a", "conv__b"] and tiles["conv__b"] == curves.at(-1)["conv__b"]["score"]
 
 
 @pytest.mark.slow
 def test_the_graphs_are_those_that_the_model_learned_from(tree, built):
-    options = {"seeds": 1, "rounds": 2, "threads": 1, "allow_constant": True}
-    train(Workspace(built), TrainRequest(collections=[LAYOUT], with_valid=True, **options))
-    found = held_out(built, by="graph", collections=[LAYOUT])
-    assert list(found.report[LAYOUT]["tau"]["graphs"])[-2:] == ["delta__a", "delta__b"]
+    options = {"rounds": 2, "allow_constant": True}
+    trees.train_models(built, collections=[LAYOUT], with_valid=True, **options)
+    result = held_out(built, by="graph", collections=[LAYOUT])
+    assert list(result.report[LAYOUT]["tau"]["graphs"])[-2:] == ["delta__a", "delta__b"]
     for collection, name in ((LAYOUT, "alpha__b"), (LAYOUT, "beta__b"), (TILE, "dot__a"), (TILE, "tanh__a")):
         graph_path(tree, collection, "train", name).unlink()
     build(tree, built)
     with pytest.raises(ModelError, match="are of other graphs than its model was trained on; train again"):
         held_out(built, by="graph", collections=[LAYOUT])
-    train(Workspace(built), TrainRequest(**options))  # one family of tiles, no two layouts of one family
-    found = held_out(built)
-    assert list(found.report) == [LAYOUT]
-    assert "tile:cpu was trained without folds" in found.left_out[TILE]
+    trees.train_models(built, **options)  # one family of tiles, no two layouts of one family
+    result = held_out(built)
+    assert list(result.report) == [LAYOUT]
+    assert "tile:cpu was trained without folds" in result.left_out[TILE]
     for by, collection, message in (
         ("family", TILE, "of the 2 graphs of tile:cpu; expected graphs of two or more program families"),
         ("graph", LAYOUT, f"of the 3 graphs of {LAYOUT}; expected two or more graphs of one family"),
@@ -267,13 +265,13 @@ def test_the_graphs_are_those_that_the_model_learned_from(tree, built):
 
 
 def test_a_ranker_by_name_needs_no_model_and_is_scored_at_its_best_number_of_rounds(built):
-    found = held_out(built, model="lambdarank", rounds=110, collections=[TILE])
+    result = held_out(built, model="lambdarank", rounds=110, collections=[TILE])
     data = read_training_set(Workspace(built), TILES).data
     curves = FoldPlan.of(data).curves(data, LambdaRank(kind="tile"), FitSettings(110, threads=1), id)
     stage = curves.best_stage()
-    assert stage < len(curves.rounds) - 1 and found.report[TILE] == summarise(curves.at(stage))
+    assert stage < len(curves.rounds) - 1 and result.report[TILE] == summarise(curves.at(stage))
     rounds = f"{curves.rounds[stage]} rounds, the best on these folds"
-    assert found.notes == [f"{TILE}: lambdarank with default parameters, {rounds}"]
+    assert result.notes == [f"{TILE}: lambdarank with default parameters, {rounds}"]
 
 
 @pytest.mark.slow
@@ -287,8 +285,8 @@ def test_rankers_by_name_need_no_model_and_are_compared_on_the_same_graphs(built
     assert alone["ranknet"].report[LAYOUT] == summarise(curves.at(curves.best_stage()))
     assert alone["ranknet"].notes[0].startswith(f"{LAYOUT}: ranknet with default parameters, ")
     assert not (built / "models").exists()
-    found = cross_validate(Workspace(built), [*names, "ranknet"], fit=fit, **layouts)
-    comparison = found.comparison[LAYOUT]
+    result = cross_validate(Workspace(built), [*names, "ranknet"], fit=fit, **layouts)
+    comparison = result.comparison[LAYOUT]
     gap = comparison["lambdarank"]["slowdown@1"]["difference"]
     for metrics in comparison.values():
         for values in metrics.values():
@@ -296,8 +294,8 @@ def test_rankers_by_name_need_no_model_and_are_compared_on_the_same_graphs(built
     assert comparison == {name: ranker.report[LAYOUT] for name, ranker in alone.items()}
     means = [ranker.report[LAYOUT]["slowdown@1"]["mean"] for ranker in alone.values()]
     assert gap["mean"] == pytest.approx(means[1] - means[0]) and gap["low"] <= gap["mean"] <= gap["high"]
-    assert found.graphs == "out of fold, unseen families"
-    assert found.notes == [*alone["ranknet"].notes, *alone["lambdarank"].notes]
+    assert result.graphs == "out of fold, unseen families"
+    assert result.notes == [*alone["ranknet"].notes, *alone["lambdarank"].notes]
 
 
 @pytest.mark.slow
@@ -305,15 +303,15 @@ def test_rankers_by_name_need_no_model_and_are_compared_on_the_same_graphs(built
 def test_a_block_is_left_out_on_the_same_folds(trained, fits, models):
     """By hand: the score of each graph with and without its columns; none given is the trained model."""
     workspace, fit = Workspace(trained), FitSettings(25, threads=1)
-    found = cross_validate(workspace, models, without=["Padding", "InnerChange"], fit=fit)
-    whole, rest = found.comparison[LAYOUT].values()
-    assert "no columns of Padding or InnerChange" in found.left_out[TILE] and TILE not in found.report
+    result = cross_validate(workspace, models, without=["Padding", "InnerChange"], fit=fit)
+    whole, rest = result.comparison[LAYOUT].values()
+    assert "no columns of Padding or InnerChange" in result.left_out[TILE] and TILE not in result.report
     scores = [[*metrics["score"]["graphs"].items()] for metrics in (whole, rest)]
     assert [name for name, _ in scores[0]] == [name for name, _ in scores[1]]
     worth = np.array([full - part for (_, full), (_, part) in zip(*scores, strict=True)])
     error = worth.std(ddof=1) / np.sqrt(len(worth))
     text = f"columns of Padding and InnerChange add {worth.mean():+.4f} of Kendall tau (standard error {error:.4f})"
-    assert worth_of_blocks(found, ["Padding", "InnerChange"]) == {LAYOUT: text}
+    assert worth_of_blocks(result, ["Padding", "InnerChange"]) == {LAYOUT: text}
     half, columns = len(fits) // 2, {*Padding.columns, *InnerChange.columns}
     assert [[*fit["data"].families] for fit in fits[:half]] == [[*fit["data"].families] for fit in fits[half:]]
     assert all(columns.isdisjoint(fit["data"].columns) for fit in fits[:half])
@@ -358,7 +356,7 @@ def test_measured_configurations_are_learned_from_and_all_are_ranked(tree, tmp_p
     data = read_training_set(work, LAYOUTS).data
     (graph,) = (graph for graph in data.parts if graph.name == "alpha__a")
     assert np.isfinite(data.cost).all() and not {*unmeasured} & {*graph.ids.tolist()}
-    train(work, TrainRequest(seeds=1, rounds=10, threads=1))
+    trees.train_models(work.root, rounds=10)
     report = evaluate(work).report
     assert {name: len(metrics["tau"]["graphs"]) for name, metrics in report.items()} == {LAYOUT: 2, TILE: 1}
     assert all(np.isfinite(metric["mean"]) for metrics in report.values() for metric in metrics.values())
@@ -372,7 +370,7 @@ def test_measured_configurations_are_learned_from_and_all_are_ranked(tree, tmp_p
 @pytest.mark.slow
 def test_instances_are_stored_and_scored(tree, built):
     work = Workspace(built)
-    train(work, TrainRequest(model="sum-pooled", seeds=2, rounds=30, threads=1))
+    trees.train_models(built, model="sum-pooled", seeds=2, rounds=30)
     assert len(list(built.rglob("*.instances.npz"))) == sum(map(len, TREE[LAYOUT].values()))
     assert {graph.instances for graph in stored(built, TILE).values()} == {None}
     tau, rows = evaluate(work).report[LAYOUT]["tau"], stored(built, split="valid")["delta__a"]
@@ -384,7 +382,7 @@ def test_instances_are_stored_and_scored(tree, built):
     assert graph.instances.value.configs == len(graph) == 20
     for path in built.rglob("*.instances.npz"):
         path.write_bytes(b"nothing")
-    train(work, TrainRequest(collections=[LAYOUT], seeds=1, rounds=3, threads=1))
+    trees.train_models(built, collections=[LAYOUT], rounds=3)
     evaluate(work, collections=[LAYOUT])  # lambdarank reads no instances
 
 
@@ -404,7 +402,7 @@ def kernels(tmp_path_factory):
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)
     build(root, workspace.root)
-    (result,) = train(workspace, TrainRequest(seeds=1, rounds=5, threads=1))
+    (result,) = trees.train_models(workspace.root, rounds=5)
     return workspace, result
 
 

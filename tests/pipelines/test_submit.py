@@ -228,9 +228,9 @@ MALFORMED = [
 def test_malformed_files_are_refused(tmp_path):
     with pytest.raises(SubmissionError, match="cannot be read"):
         check_submission(tmp_path / "absent.csv", CONFIGS)
-    for text, said in MALFORMED:
+    for text, message in MALFORMED:
         (tmp_path / "out.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
-        with pytest.raises(SubmissionError, match=said):
+        with pytest.raises(SubmissionError, match=message):
             check_submission(tmp_path / "out.csv", CONFIGS)
 
 
@@ -260,18 +260,18 @@ def test_against_the_test_graphs_or_a_sample(tmp_path):
         ({DOT: [0, 1, 2, 24, 3]}, [f"{DOT} lists configuration 24; expected 0 to 23"]),
         ({NET: [*range(23), 22], DOT: [1, 2], other: [0, 1, 2, 3, 4]}, [NET, DOT, other]),
     ):
-        found = checked(rows, data_root=root)
-        assert (found.rows, found.against, found.unknown) == (2, "2 test graphs", {})
-        assert all(map(str.startswith, found.problems, expected)) and len(found.problems) == len(expected)
+        check = checked(rows, data_root=root)
+        assert (check.rows, check.against, check.unknown) == (2, "2 test graphs", {})
+        assert all(map(str.startswith, check.problems, expected)) and len(check.problems) == len(expected)
     graph_path(tmp_path / "tree", TILE, "test", "dot__b").write_bytes(b"cut")
-    found = checked({cut: [0, 1, 2, 3, 99]}, data_root=root)
-    assert found.problems == [] and list(found.unknown) == [cut], "as far as possible"
+    check = checked({cut: [0, 1, 2, 3, 99]}, data_root=root)
+    assert check.problems == [] and list(check.unknown) == [cut], "as far as possible"
     # the ids of a sample count; layouts list as many as it does, tiles five different ones or as many as it does
     sample, few = tmp_path / "sample.csv", tmp_path / "few.csv"
     write_submission(sample, RIGHT)
     write_submission(few, {**RIGHT, DOT: [2, 0, 1]})
     assert not checked({}, sample=sample, data_root=root).unknown, "of what the sample leaves out nothing is asked"
-    for rows, against, said in (
+    for rows, against, message in (
         ({}, sample, ""),
         ({DOT: [2, 0, 1]}, few, ""),
         ({NET: range(23)}, sample, f"{NET} lists 23 configurations; expected 24"),
@@ -280,6 +280,6 @@ def test_against_the_test_graphs_or_a_sample(tmp_path):
         ({DOT: [2, 0]}, few, f"{DOT} lists 2 configurations; expected 3"),
     ):
         problems = checked(rows, sample=against).problems
-        assert len(problems) == bool(said) and said in "".join(problems)
+        assert len(problems) == bool(message) and message in "".join(problems)
     with pytest.raises(SubmissionError, match=r"none\.csv cannot be read"):
         module.check_submission(sample, sample=tmp_path / "none.csv")

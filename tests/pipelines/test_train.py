@@ -19,16 +19,14 @@ from xlarank.models.registry import DEFAULT, RANKERS, BestParams
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.folds import Curves
 from xlarank.models.validation.metrics import METRICS, summarise
-from xlarank.pipelines.train import train
 from xlarank.pipelines.training import budget
-from xlarank.pipelines.training.fitting import TrainRequest
 from xlarank.pipelines.training.training_sets import read_training_set
 
 
 def run(workspace, *, progress=None, **options):
-    """One seed, few rounds, one thread; the tile collection alone by default, whose few rows may be too few."""
-    chosen = {"collections": [TILE], "seeds": 1, "rounds": 10, "threads": 1, "allow_constant": True, **options}
-    return train(Workspace(workspace), TrainRequest(**chosen), progress=progress)
+    """The tile collection alone, by default, whose few rows may be too few."""
+    chosen = {"collections": [TILE], "rounds": 10, "allow_constant": True, **options}
+    return trees.train_models(workspace, progress=progress, **chosen)
 
 
 def save_best(workspace, collection=TILE, **changes):

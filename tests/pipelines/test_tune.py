@@ -236,8 +236,8 @@ def test_the_best_must_beat_the_defaults_by_more_than_luck(best, select, chosen)
         result = {RESULT: {"graphs": dict(zip("abcd", scores, strict=True))}}
         params, value = {"leaves": number}, sum(scores) / 4
         study.add_trial(optuna.create_trial(params=params, distributions=leaves, value=value, user_attrs=result))
-    found, note = choose(study, objective)
-    assert (found.number, "the defaults stay" in note) == (chosen, study.best_trial.number != chosen)
+    trial, note = choose(study, objective)
+    assert (trial.number, "the defaults stay" in note) == (chosen, study.best_trial.number != chosen)
 
 
 ROOT = Path(__file__).parents[2]
@@ -256,7 +256,7 @@ def storage(request, tmp_path):
     """The address of an empty storage of each kind; None is the workspace's."""
     if request.param == "postgresql":
         server = request.getfixturevalue("postgres_server")
-        return server.remote(request.getfixturevalue("database"))
+        return server.address(request.getfixturevalue("database"))
     return {"sqlite": f"sqlite:///{tmp_path}/study.db", "journal": f"journal:{tmp_path}/s.log"}.get(request.param)
 
 
@@ -404,7 +404,7 @@ def test_a_worker_joins_only_a_study_of_its_own_rows_and_settings(tree, built, t
 @pytest.mark.slow
 def test_a_server_that_goes_away(built, postgres_server, database, monkeypatch):
     """Between two trials it may; within one it is an error in one line, and the study goes on when it is back."""
-    options = StudyOptions(postgres_server.remote(database), worker=True)
+    options = StudyOptions(postgres_server.address(database), worker=True)
     calls = []
 
     def away(params):
@@ -430,7 +430,7 @@ def test_the_password_is_nowhere(built, postgres_server, database):
         sys.executable, "run.py", "tune", "--worker", "--trials", "1", "--rounds", "3", "--threads", "1",
         "--collection", TILE, "--workspace", str(built), "--log-file", str(built / "log"), "--verbose", "--storage",
     ]  # fmt: skip
-    right, wrong = postgres_server.remote(database), postgres_server.remote(database, "s3cretive")
+    right, wrong = postgres_server.address(database), postgres_server.address(database, "s3cretive")
     for address, code, text in ((right, 0, ""), (wrong, 1, "password authentication failed")):
         done = subprocess.run([*command, address], cwd=ROOT, capture_output=True, text=True, check=False)
         assert done.returncode == code, done.stderr

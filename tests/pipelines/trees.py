@@ -21,6 +21,8 @@ from xlarank.features.store import each_graph
 from xlarank.models.trained import TrainedModel, load_model
 from xlarank.pipelines.build_features import BuildReport, BuildRequest, build_features
 from xlarank.pipelines.support.progress import Progress
+from xlarank.pipelines.train import train
+from xlarank.pipelines.training.fitting import TrainRequest, TrainResult
 
 LAYOUT, TILE = "layout:cpu:random", "tile:cpu"
 LAYOUTS, TILES = Collection.parse(LAYOUT), Collection.parse(TILE)
@@ -123,6 +125,12 @@ def build(root: Path, workspace: Path, *, progress: Progress | None = None, **ch
     """Fast columns in one process, by default."""
     request = BuildRequest(**{"settings": FAST, "jobs": 1, **chosen})
     return build_features(data_root(root), Workspace(workspace), request, progress=progress)
+
+
+def train_models(workspace: Path, *, progress: Progress | None = None, **chosen: Any) -> list[TrainResult]:
+    """One seed and one thread, by default."""
+    request = TrainRequest(**{"seeds": 1, "threads": 1, **chosen})
+    return train(Workspace(workspace), request, progress=progress)
 
 
 def stored(workspace: Path, collection: str = LAYOUT, split: str = "train") -> dict[str, GraphRows]:
