@@ -45,7 +45,6 @@ def path(shared_tree):
 
 
 def test_the_order_is_that_of_the_scores_of_the_stored_rows(path, shared_trained):
-    """The best are distinct, with their twins beside them."""
     ranking = run(shared_trained, path)
     graph = stored(shared_trained, LAYOUT, "valid")["delta__a"]
     score = trees.scores_by_model(shared_trained, graph)
@@ -141,8 +140,7 @@ def test_which_model_is_taken(trained, tmp_path, monkeypatch):
     edit_json(new / "model.json", collection=other)
     for collection in (LAYOUT, other):
         path = save_npz(graph_path(tmp_path / "tree", collection, "valid", "x__a"), layout_graph(5))
-        assert run(trained, path).collection == collection
-        assert run(trained, path, other).collection == other
+        assert [run(trained, path, name).collection for name in (None, other)] == [collection, other]
     (tmp_path / "link.npz").symlink_to(path)
     monkeypatch.chdir(path.parent)
     assert {run(trained, name).collection for name in (Path("x__a.npz"), tmp_path / "link.npz")} == {other}
@@ -194,8 +192,7 @@ def test_every_graph_of_a_folder_and_what_is_none(tree, shared_trained, tmp_path
     alone = run(shared_trained, folder / "delta__a.npz")
     write_rankings(tmp_path / "out.csv", rankings)
     first = pl.read_csv(tmp_path / "out.csv").filter(pl.col("graph") == "delta__a")
-    assert first["configuration"].to_list() == [entry.configuration for entry in alone.best()]
-    assert first["score"].to_list() == [entry.score for entry in alone.best()]
+    assert first["configuration", "score"].rows() == [(entry.configuration, entry.score) for entry in alone.best()]
     names = [name for start in ("=1+1", "+1", "-1", "@A1", "\t=1", "\r=1") for name in (start, f"a{start}")]
     write_rankings(tmp_path / "out.csv", dict.fromkeys(names, alone))
     with (tmp_path / "out.csv").open(newline="") as stream:
@@ -216,15 +213,13 @@ def test_nodes_causes_and_columns_add_up_to_the_difference(shared_trained, path,
         result = explained(shared_trained, path, config=config, against=20)
         assert result.difference == pytest.approx(ranking.scores[config] - ranking.scores[20])
         assert sum(node.value for node in result.nodes) + result.rest == pytest.approx(result.difference, abs=1e-9)
-        assert sum(result.causes.values()) == pytest.approx(result.difference, abs=1e-6)
-        assert sum(result.columns.values()) == pytest.approx(result.difference, abs=1e-6)
+        for parts in (result.causes, result.columns):
+            assert sum(parts.values()) == pytest.approx(result.difference, abs=1e-6)
         assert {node.node for node in result.nodes} <= {2, 4}
         assert json.dumps(ranking.explain(config, 20).as_json()) == json.dumps(result.as_json())
-    with np.load(path) as arrays:
-        feat = arrays["node_config_feat"]
+    feat = np.load(path)["node_config_feat"]
     pairs = combinations(range(len(feat)), 2)
-    differing = ((a, b, (feat[a] != feat[b]).any(axis=1).tolist()) for a, b in pairs)
-    config, against = next((a, b) for a, b, differs in differing if differs == [False, True])
+    config, against = next((a, b) for a, b in pairs if (feat[a] != feat[b]).any(axis=1).tolist() == [False, True])
     (node,) = explained(shared_trained, path, config=config, against=against).nodes
     assert (node.node, node.opcode) == (4, "reshape") and node.now != node.then, "only nodes that differ"
 
@@ -311,9 +306,8 @@ def test_the_time_model_explains_itself_in_nanoseconds_that_add_up():
     graph = read_graph(SAMPLE / "npz/layout/tpu-estimate/random/valid/unet__a.npz", "layout")
     explanation = explain_graph(graph, pretrained_model("layout"), config=13, against="default")
     assert explanation.estimated is not None and explanation.nodes
-    changes = [node.nanoseconds for node in explanation.nodes if node.nanoseconds is not None]
-    assert len(changes) == len(explanation.nodes)
-    assert sum(changes) == pytest.approx(np.subtract(*explanation.estimated), rel=1e-9)
+    change = sum(node.nanoseconds for node in explanation.nodes)
+    assert change == pytest.approx(np.subtract(*explanation.estimated), rel=1e-9)
     assert explanation.difference == pytest.approx(np.log2(np.divide(*explanation.estimated)), abs=1e-5)
 
 
