@@ -26,7 +26,6 @@ from xlarank.features.store import StoredGraph, read_manifest
 from xlarank.pipelines.build_features import BuildRequest, build_features
 from xlarank.pipelines.support import building
 
-ROOT = Path(__file__).parents[2]
 VALID = {"collections": [LAYOUT], "splits": ["valid"]}
 
 

@@ -31,7 +31,6 @@ from xlarank.pipelines.programs.sources import load_program
 INSTALLED = all(importlib.util.find_spec(name) for name in ("jax", "libtpu"))
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not INSTALLED, reason="needs the extra collect: jax and libtpu")]
 PROGRAMS = "tests.pipelines.compiled_programs"
-_DEVICE = 'topologies.get_topology_desc(platform="tpu", topology_name="v3:2x2").devices[0]'
 PRODUCTS, TEXTS = f"{PROGRAMS}:products", f"{PROGRAMS}:texts"
 
 
@@ -222,7 +221,8 @@ def _pasted_ns(lines, module, function):
         text += "\nsharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])\nstep = jax.jit(step)\n"
         text += "in_formats = jax.tree.map(lambda _: sharding, arguments)\n"
         text += "arguments = jax.device_put(arguments, in_formats)"
-    text = text.replace("jax.devices()[0]", _DEVICE)
+    topology = 'topologies.get_topology_desc(platform="tpu", topology_name="v3:2x2")'
+    text = text.replace("jax.devices()[0]", f"{topology}.devices[0]")
     shapes = "jax.tree.map(lambda x, f: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=f), arguments, in_formats)"
     script = (
         "import jax\nfrom jax.experimental import topologies\n"

@@ -27,20 +27,6 @@ def saved(path, message):
     return path
 
 
-def measured_kernels():
-    """One kernel with two runs, one with a single run, one without a measured default."""
-    data = kernels()
-    first = data.modules[0]
-    first.runs[0].profile.compute_time_ns = 100
-    first.runs.add(op_config=first.runs[0].op_config).profile.compute_time_ns = 200
-    data.modules.add(module=matmul_module(), fingerprint=8).runs.add()
-    third = data.modules.add()
-    third.CopyFrom(first)
-    third.fingerprint = 2**64 - 1
-    third.runs[0].is_default = False
-    return data
-
-
 def test_a_program_becomes_a_graph_of_the_data_root(tmp_path):
     file = saved(tmp_path / "f.hlo.pb", HloProto(hlo_module=matmul_module()))
     report = import_hlo([file], tmp_path / "root")
@@ -49,10 +35,9 @@ def test_a_program_becomes_a_graph_of_the_data_root(tmp_path):
     assert (graph.graph, graph.collection, graph.nodes, graph.configurable) == ("f", "layout:own:default", 9, 2)
     assert (graph.configs, graph.labelled, graph.edges) == (1, False, 9)
     path = tmp_path / "root/npz/layout/own/default/test/f.npz"
-    with np.load(path) as arrays:
-        assert set(arrays.files) == set(LAYOUT_KEYS)
-        assert arrays["node_config_feat"].dtype == np.float32
-        assert (arrays["node_config_feat"] == -1).all() and arrays["config_runtime"].tolist() == [0]
+    arrays = np.load(path)
+    assert set(arrays.files) == set(LAYOUT_KEYS) and arrays["config_runtime"].tolist() == [0]
+    assert arrays["node_config_feat"].dtype == np.float32 and (arrays["node_config_feat"] == -1).all()
     read = read_graph(path)
     assert isinstance(read, LayoutGraph) and read.splits.tolist() == [0, 6, 9]
     assert [part.graphs for part in info(find_data_root(tmp_path / "root"))] == [1]
@@ -79,8 +64,16 @@ def test_collection_split_and_name_are_the_caller_s(tmp_path):
 
 
 def test_every_kernel_becomes_a_file_and_broken_ones_are_named(tmp_path):
-    data = measured_kernels()
-    ops, twice = saved(tmp_path / "ops.pb", data), tmp_path / "twice.pb"
+    """One kernel with two runs, one with a single run, one without a measured default."""
+    data, twice = kernels(), tmp_path / "twice.pb"
+    first = data.modules[0]
+    first.runs[0].profile.compute_time_ns = 100
+    first.runs.add(op_config=first.runs[0].op_config).profile.compute_time_ns = 200
+    data.modules.add(module=matmul_module(), fingerprint=8).runs.add()
+    data.modules.add().CopyFrom(first)
+    data.modules[2].fingerprint = 2**64 - 1
+    data.modules[2].runs[0].is_default = False
+    ops = saved(tmp_path / "ops.pb", data)
     report = import_hlo([ops], tmp_path)
     assert [graph.graph for graph in report.graphs] == ["ops_7"]
     assert report.left_out == [f"{ops} kernel 1: nothing to choose between (1 runs)"]

@@ -9,7 +9,7 @@ import zipfile
 
 import pytest
 
-from tests.pipelines.trees import LAYOUT, TILE, write_tree
+from tests.pipelines.trees import LAYOUT, TILE, contents, write_tree
 from xlarank.data.errors import ModelError, WorkspaceError, XlarankError
 from xlarank.pipelines import package_kaggle as module
 from xlarank.pipelines.package_kaggle import METADATA, ROOT, package_kaggle
@@ -24,16 +24,12 @@ def few_files(monkeypatch):
     monkeypatch.setattr(module, "_tracked", lambda: few)
 
 
-def names_of(folder):
-    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-
-
 @pytest.mark.slow
 def test_a_package_holds_the_code_and_its_metadata(tmp_path):
     with pytest.raises(XlarankError, match="`owner` is 'a/b'"):
         package_kaggle(tmp_path / "package", owner="a/b")
     made = package_kaggle(tmp_path / "new" / "package", owner="ada")
-    names = names_of(made.out)
+    names = contents(made.out).keys()
     assert made.files == len(names) and (made.models, made.wheels) == ((), ())
     assert {"run.py", "pyproject.toml", "LICENSE", "xlarank/pipelines/run_all.py"} <= names
     assert "xlarank/data/sample/npz/tile/cpu/test/swish__a.npz" in names
@@ -54,7 +50,7 @@ def test_a_package_replaces_a_package_but_nothing_else(tmp_path, few_files, monk
         package_kaggle(tmp_path / name)
     assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
     with zipfile.ZipFile(tmp_path / "a.zip") as archive:
-        assert set(archive.namelist()) == names_of(package)
+        assert set(archive.namelist()) == contents(package).keys()
         assert archive.read("run.py") == (ROOT / "run.py").read_bytes()
     (package / "old.txt").write_text("")
     package_kaggle(package)
@@ -73,9 +69,9 @@ def test_a_package_replaces_a_package_but_nothing_else(tmp_path, few_files, monk
 def test_models_come_along_if_they_are_of_this_code(trained, tmp_path, few_files):
     made = package_kaggle(tmp_path / "package", models=trained)
     assert made.models == (LAYOUT, TILE)
-    brought = {name for name in names_of(made.out) if name.startswith("workspace/")}
-    assert "workspace/models/tile/cpu/model.json" in brought
-    assert not [name for name in brought if name.startswith("workspace/features")]
+    names = contents(made.out).keys()
+    assert "workspace/models/tile/cpu/model.json" in names
+    assert not [name for name in names if name.startswith("workspace/features")]
     with pytest.raises(ModelError, match="no trained model"):
         package_kaggle(tmp_path / "other", models=tmp_path)
     card = trained / "models/tile/cpu/model.json"

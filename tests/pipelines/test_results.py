@@ -116,9 +116,6 @@ def test_without_results(built, tmp_path):
         leaderboard(workspace)
 
 
-SCORE_COLUMNS = ["graph", "configuration", "split", "held_out_by", "seed", "fold", "score"]
-
-
 def scores_of(workspace, split="test", **changed):
     """Of each distinct configuration, equal to its number, for two layout graphs."""
     tables = []
@@ -133,7 +130,8 @@ def test_train_evaluate_and_submit_leave_their_scores(trained, tmp_path):
     evaluate(Workspace(trained))
     submit(Workspace(trained), tmp_path / "out.csv")
     table = predictions(trained, TILE)
-    assert table.columns == SCORE_COLUMNS and set(table["split"]) == {"train", "valid", "test"}
+    assert table.columns == ["graph", "configuration", "split", "held_out_by", "seed", "fold", "score"]
+    assert set(table["split"]) == {"train", "valid", "test"}
     held_out = table.drop_nulls("fold")
     assert set(held_out["split"]) == {"train"} and held_out["graph", "seed", "configuration"].is_unique().all()
     seeds = len(model_of(trained, TILE).rankers)

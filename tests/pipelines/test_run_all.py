@@ -25,15 +25,11 @@ from xlarank.pipelines.submit import check_submission, submit
 from xlarank.pipelines.support.processes import environment, isolated
 from xlarank.pipelines.training.budget import RunSettings, first_scores, plan_collection, read_first_scores
 
-#: One of the kinds is enough where it does not matter which; it has the faster rows.
-SMALL = {TILE: TREE[TILE]}
-
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory):
-    root = tmp_path_factory.mktemp("tree")
-    write_tree(root, SMALL)
-    return root
+    """One of the kinds, the one whose rows are computed faster."""
+    return write_tree(tmp_path_factory.mktemp("tree"), {TILE: TREE[TILE]}).path
 
 
 @pytest.fixture

@@ -32,8 +32,6 @@ from xlarank.pipelines.support import evaluation
 from xlarank.pipelines.support.results import read_results
 from xlarank.pipelines.training.training_sets import read_training_set
 
-BESIDE = {"baselines", "repeats_once", "seeds_std", "ceiling"}
-
 
 def run(workspace, **options):
     return evaluate(Workspace(workspace), **options)
@@ -49,7 +47,8 @@ def is_by_hand(metrics, workspace, model, collection, split="valid"):
         name: graph_metrics(model.card.kind, model.score(graph).mean[graph.group], graph.cost, graph.group)
         for name, graph in stored(workspace, collection, split).items()
     }
-    reported = {name: {key: metrics[name][key] for key in metrics[name].keys() - BESIDE} for name in METRICS}
+    extra = {"baselines", "repeats_once", "seeds_std", "ceiling"}
+    reported = {name: {key: metrics[name][key] for key in metrics[name].keys() - extra} for name in METRICS}
     return reported == summarise(expected)
 
 
