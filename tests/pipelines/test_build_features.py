@@ -124,19 +124,17 @@ def test_max_configs_thins_out_train_alone(tree, tmp_path, shared_built):
     assert totals(build(tree, work, max_configs=22, **chosen)) == (5, 2, 0), "another recipe"
 
 
-_HARMFUL = ("new\nline__a", "a:b", "back\\slash", 'q"uote', "ü" * 122)  # the last is too long as .instances.npz
-#: Half-written, or the litter of a file manager: not a graph at all.
-_SKIPPED = ("..", "..evil__a", ".hidden__a", "._alpha__a")
-_HARMLESS = ("with space__a", "-dash__a", "ünïcode__a", "dots.in.it__a")
-_BROKEN = ("folder__a", "dangling__a", "tile__a", "text__a")
-
-
 def test_odd_names_and_files_are_taken_or_refused_one_by_one(tree, tmp_path):
     """Graphs that cannot be ranked are listed and kept: a submission needs every configuration."""
-    for name in (*_HARMFUL, *_SKIPPED, *_HARMLESS):
+    unsafe = ("new\nline__a", "a:b", "back\\slash", 'q"uote', "ü" * 122)  # the last is too long as .instances.npz
+    # Half-written, or the litter of a file manager: not a graph at all.
+    skipped = ("..", "..evil__a", ".hidden__a", "._alpha__a")
+    harmless = ("with space__a", "-dash__a", "ünïcode__a", "dots.in.it__a")
+    unreadable = ("folder__a", "dangling__a", "tile__a", "text__a")
+    for name in (*unsafe, *skipped, *harmless):
         odd = save_npz(graph_path(tree, LAYOUT, "valid", "odd"), trees.layout_graph(len(name)))
         odd.rename(odd.with_name(f"{name}.npz"))
-    folder, dangling, tile, text = (graph_path(tree, LAYOUT, "valid", name) for name in _BROKEN)
+    folder, dangling, tile, text = (graph_path(tree, LAYOUT, "valid", name) for name in unreadable)
     folder.mkdir()
     dangling.symlink_to(tmp_path / "nowhere.npz")
     save_npz(tile, trees.tile_graph(0))
@@ -147,12 +145,12 @@ def test_odd_names_and_files_are_taken_or_refused_one_by_one(tree, tmp_path):
     save_npz(graph_path(tree, harmful, "valid", "alpha__a"), trees.layout_graph(3))
     before, work = set(tmp_path.rglob("*")), tmp_path / "work"
     report = build(tree, work, jobs=0, collections=[LAYOUT, harmful], splits=["valid"])
-    refused = {f"{LAYOUT} valid {name}" for name in (*_HARMFUL, *_BROKEN)}
+    refused = {f"{LAYOUT} valid {name}" for name in (*unsafe, *unreadable)}
     assert set(report.broken) == {*refused, f"{harmful} valid alpha__a"}
-    assert all(f"{name}.npz" in report.broken[f"{LAYOUT} valid {name}"] for name in _BROKEN)
-    assert set(manifest(work, split="valid").broken) == {*_HARMFUL, *_BROKEN}
+    assert all(f"{name}.npz" in report.broken[f"{LAYOUT} valid {name}"] for name in unreadable)
+    assert set(manifest(work, split="valid").broken) == {*unsafe, *unreadable}
     rows = stored(work, split="valid")
-    assert set(rows) == {*_HARMLESS, *TREE[LAYOUT]["valid"], "alike__a", "even__a"}
+    assert set(rows) == {*harmless, *TREE[LAYOUT]["valid"], "alike__a", "even__a"}
     assert report.splits[1].unrankable == ["alike__a", "even__a"]
     assert (len(rows["alike__a"]), len(rows["alike__a"].ids)) == (1, 24)
     written = set(tmp_path.rglob("*")) - before

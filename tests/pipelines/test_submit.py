@@ -196,39 +196,36 @@ def test_the_file_is_what_kaggle_asks_for(tmp_path):
     check_submission(out, {NET: 100_040})
 
 
-#: Text of a file -> the message that refuses it.
-MALFORMED = [
-    ("", "starts with nothing"),
-    (GOOD.split("\n", 1)[1], "starts with layout"),
-    (GOOD.replace("TopConfigs", "TopConfigs,More"), "starts with ID"),
-    (GOOD.replace(f"{SMALL},2;0;1\n", ""), rf"lacks 1 id, such as {SMALL}"),
-    ("ID,TopConfigs\n", rf"lacks 3 ids, such as {NET}"),
-    (GOOD + f"{SMALL},2;0;1\n", f"{SMALL} is listed twice"),
-    (GOOD + "tile:xla:zzz,1\n", "tile:xla:zzz .*is not a test graph"),
-    (GOOD.replace(";2\n", "\n"), f"{NET} lists 3 configurations; expected 4"),
-    (GOOD.replace("8;0;3;1;7", "8;0;3;1"), f"{DOT} lists 4 config"),
-    (GOOD.replace("3;1;0;2", "3;1;0;0"), f"{NET} lists a configuration twice"),
-    (GOOD.replace("3;1;0;2", "4;1;0;2"), f"{NET} lists configuration 4; .* 0 to 3"),
-    (GOOD.replace("3;1;0;2", "3;1;0;-2"), f"{NET} lists configuration -2"),
-    (GOOD.replace("3;1;0;2", ""), f"{NET} lists ''"),
-    *(
-        (GOOD.replace("3;1;0;2", wrong), "configuration numbers joined by ;")
-        for wrong in (
-            "3;1;0;2;", "3.0;1;0;2", "3;1;0_0;2", "3; 1;0;2", "3;+1;0;2", "3;1;0;٢", '"3;1;0;2', "3;1;-0;2",
-            "3;01;0;2", "3;1;00;2",
-        )
-    ),
-    (GOOD.replace("3;1;0;2", "3,1,0,2"), "line 2 .* has 5 fields; expected 2"),
-    (GOOD + "\n", "line 5 .* has 0 fields"),
-    (GOOD.encode("utf-16"), "cannot be read|starts with"),
-    (b"\xff\xfe\x00ID", "cannot be read"),
-]  # fmt: skip
-
-
 def test_malformed_files_are_refused(tmp_path):
+    malformed = [
+        ("", "starts with nothing"),
+        (GOOD.split("\n", 1)[1], "starts with layout"),
+        (GOOD.replace("TopConfigs", "TopConfigs,More"), "starts with ID"),
+        (GOOD.replace(f"{SMALL},2;0;1\n", ""), rf"lacks 1 id, such as {SMALL}"),
+        ("ID,TopConfigs\n", rf"lacks 3 ids, such as {NET}"),
+        (GOOD + f"{SMALL},2;0;1\n", f"{SMALL} is listed twice"),
+        (GOOD + "tile:xla:zzz,1\n", "tile:xla:zzz .*is not a test graph"),
+        (GOOD.replace(";2\n", "\n"), f"{NET} lists 3 configurations; expected 4"),
+        (GOOD.replace("8;0;3;1;7", "8;0;3;1"), f"{DOT} lists 4 config"),
+        (GOOD.replace("3;1;0;2", "3;1;0;0"), f"{NET} lists a configuration twice"),
+        (GOOD.replace("3;1;0;2", "4;1;0;2"), f"{NET} lists configuration 4; .* 0 to 3"),
+        (GOOD.replace("3;1;0;2", "3;1;0;-2"), f"{NET} lists configuration -2"),
+        (GOOD.replace("3;1;0;2", ""), f"{NET} lists ''"),
+        *(
+            (GOOD.replace("3;1;0;2", wrong), "configuration numbers joined by ;")
+            for wrong in (
+                "3;1;0;2;", "3.0;1;0;2", "3;1;0_0;2", "3; 1;0;2", "3;+1;0;2", "3;1;0;٢", '"3;1;0;2', "3;1;-0;2",
+                "3;01;0;2", "3;1;00;2",
+            )
+        ),
+        (GOOD.replace("3;1;0;2", "3,1,0,2"), "line 2 .* has 5 fields; expected 2"),
+        (GOOD + "\n", "line 5 .* has 0 fields"),
+        (GOOD.encode("utf-16"), "cannot be read|starts with"),
+        (b"\xff\xfe\x00ID", "cannot be read"),
+    ]  # fmt: skip
     with pytest.raises(SubmissionError, match="cannot be read"):
         check_submission(tmp_path / "absent.csv", CONFIGS)
-    for text, message in MALFORMED:
+    for text, message in malformed:
         (tmp_path / "out.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
         with pytest.raises(SubmissionError, match=message):
             check_submission(tmp_path / "out.csv", CONFIGS)
