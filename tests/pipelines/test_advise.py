@@ -119,7 +119,7 @@ def run(out, **settings):
     return advise("mine:program", AdviceSettings(**settings), out=out)
 
 
-def test_entry_layouts_come_first_then_the_search_goes_on_from_the_best(made, tmp_path):
+def test_entry_layouts_are_tried_first_and_the_search_continues_from_the_best(made, tmp_path):
     result = run(tmp_path, budget=8)
     assert made.compiled[:4] == ["default False", "auto False", "auto False", "default False"]
     clock = target_of("tpu-v3").nanoseconds
@@ -148,7 +148,7 @@ def test_entry_layouts_come_first_then_the_search_goes_on_from_the_best(made, tm
     assert value["diagnosis"]["relayouts"][0]["tensor"] == "layer['w']"
 
 
-def test_what_is_printed_tells_code_from_module_and_what_is_not_counted(made, tmp_path, capsys):
+def test_printed_advice_separates_code_from_module_and_names_uncounted_costs(made, tmp_path, capsys):
     result = run(tmp_path, budget=8)
     batch = replace(result.inputs[0], kind="input")
     unreached = replace(result.changes[0], code="", source="jit(f)/transpose(jvp())/dot")
@@ -171,7 +171,7 @@ def test_what_is_printed_tells_code_from_module_and_what_is_not_counted(made, tm
         (1.5, "slower, nothing is kept", False),
     ],
 )
-def test_what_measuring_does_not_confirm_is_not_kept(made, tmp_path, capsys, seconds, text, kept):
+def test_advice_that_measuring_does_not_confirm_is_dropped(made, tmp_path, capsys, seconds, text, kept):
     made.advised_seconds = seconds
     result = run(tmp_path, budget=8, measure=True)
     assert result.measured is not None and text in result.measured.text and result.measured.expected == 8
@@ -186,7 +186,7 @@ def test_what_measuring_does_not_confirm_is_not_kept(made, tmp_path, capsys, sec
     assert result.measured.text.partition(":")[0] in capsys.readouterr().out
 
 
-def test_an_interrupted_search_goes_on_where_it_was(made, tmp_path):
+def test_an_interrupted_search_is_resumed(made, tmp_path):
     whole = run(tmp_path / "whole", budget=8)
     compilations = len(made.compiled)
     for moment in (1, compilations - 2):
@@ -212,14 +212,14 @@ def test_an_interrupted_search_goes_on_where_it_was(made, tmp_path):
         ("crashed", "the compiler's process ended with signal 11", "the compiler itself failed"),
     ],
 )
-def test_a_default_that_does_not_compile_is_told_by_its_cause(made, tmp_path, status, message, error):
+def test_a_default_that_does_not_compile_is_explained(made, tmp_path, status, message, error):
     made.broken = Outcome(Status(status), message=message)
     with pytest.raises(CompilerError, match=error):
         run(tmp_path, budget=3)
     assert made.one_hot == ([False, True] if "one_hot" in error else [False])
 
 
-def test_what_timed_out_or_crashed_is_tried_again_by_a_later_run(made, tmp_path):
+def test_timeouts_and_crashes_are_tried_again_by_a_later_run(made, tmp_path):
     for status, again in (("timeout", True), ("crashed", True), ("failed", False)):
         made.unsettled = status
         assert run(tmp_path / status, budget=3).speedup == 1
@@ -242,7 +242,7 @@ def test_estimates_counted_otherwise_are_not_used_again_and_old_modules_go(made,
     assert not advised.exists()
 
 
-def test_the_compilers_own_choice_stands_where_nothing_beats_it(made, tmp_path):
+def test_the_compilers_choice_is_kept_if_nothing_beats_it(made, tmp_path):
     made.useless, made.slow = True, "given up"
     result = run(tmp_path, budget=20)
     assert result.speedup == 1 and not result.is_worthwhile and not result.lines and result.difference is None
@@ -255,7 +255,7 @@ def test_the_compilers_own_choice_stands_where_nothing_beats_it(made, tmp_path):
             run(tmp_path, **settings)
 
 
-def test_copies_are_told_by_what_they_belong_to():
+def test_copies_are_named_by_their_tensors():
     copy = '%{0} = f32[8,8]{{0,1}} copy(%{1}), metadata={{op_name="{0}"}}, {{"estimated_cycles":"{2}"}}\n'
     dot = '%{0} = f32[8,8]{{1,0}} convolution(%{1}, %{2}), metadata={{op_name="{0}"}}\n'
     text = (
@@ -277,7 +277,7 @@ def test_copies_are_told_by_what_they_belong_to():
     assert drawn.count("fill: #d9822b") == 3 and "&lt;m&gt;" in drawn and "50.0%, weight" in drawn
 
 
-def test_what_leads_to_a_copy_is_laid_out_as_the_copy_and_what_follows_as_before():
+def test_operations_before_a_copy_take_its_layout_and_later_ones_the_old_layout():
     text = (
         "HloModule m\n\nENTRY %main (x: f32[4,6,8]) -> f32[4,8,6] {\n"
         "  %x = f32[48,4]{1,0} parameter(0)\n"

@@ -197,7 +197,7 @@ def test_two_processes_store_the_same_bytes(tree, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_no_graph_is_begun_after_the_time_and_the_next_call_goes_on(tree, tmp_path):
+def test_no_graph_is_begun_after_the_timeout_and_the_next_build_resumes(tree, tmp_path):
     for jobs in (1, 2):
         work = tmp_path / str(jobs)
         report = build(tree, work, jobs=jobs, timeout=0.0 if jobs == 1 else 0.05)
@@ -225,7 +225,7 @@ def test_a_killed_build_leaves_no_workers(tmp_path):
             time.sleep(0.05)
 
 
-def test_what_a_build_takes_is_said_before_it(tree, tmp_path):
+def test_memory_disk_and_time_are_announced_before_a_build(tree, tmp_path):
     plans, request = [], BuildRequest(settings=FAST, **VALID)
     for _ in range(2):
         build_features(trees.data_root(tree), Workspace(tmp_path), request, on_plan=plans.append)

@@ -159,7 +159,7 @@ def test_one_worker_a_graph_that_kills_it_and_a_scheduler_that_goes_away(tree, t
 
 
 @slow
-def test_clusters_that_cannot_be_used(tree, tmp_path, monkeypatch):
+def test_unusable_clusters_are_refused(tree, tmp_path, monkeypatch):
     monkeypatch.setattr(processes, "_MAX_WAIT", 0.5)
     with local_cluster(0) as idle, pytest.raises(ClusterError, match=r"has no workers.*dask worker tcp://"):
         build(tree, tmp_path / "work", scheduler=idle.scheduler_address)
@@ -168,7 +168,7 @@ def test_clusters_that_cannot_be_used(tree, tmp_path, monkeypatch):
             build(tree, tmp_path / "work", scheduler=nobody)
 
 
-def test_engines_that_cannot_be_used(shared_built, monkeypatch):
+def test_unusable_engines_are_refused(shared_built, monkeypatch):
     lambdarank = r"`engine=dask` with `model={0}`; expected lambdarank: .*; leave out"
     local = {"engine": "dask", "scheduler": "local"}
     for options, message in (

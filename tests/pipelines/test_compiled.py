@@ -252,7 +252,7 @@ def test_the_lines_of_advice_run_in_a_loop_whose_outputs_go_in_again(tmp_path):
     assert advice.speedup > 1.02 and advice.difference < 1e-3
 
 
-def test_where_the_compiler_has_no_code_to_pick_elements_one_hot_takes_its_place(tmp_path):
+def test_one_hot_replaces_picked_elements_if_the_compiler_has_no_code_for_them(tmp_path):
     settings = AdviceSettings("tpu-v3", budget=2, check=True)
     advice = advise(f"{PROGRAMS}:cross_entropy", settings, out=tmp_path)
     assert "take_along_axis" in advice.replaced and "one_hot" in advice.replaced
@@ -261,7 +261,7 @@ def test_where_the_compiler_has_no_code_to_pick_elements_one_hot_takes_its_place
         advise(f"{PROGRAMS}:picked", settings, out=tmp_path)
 
 
-def test_what_is_wrong_with_a_function_is_told():
+def test_invalid_programs_are_explained():
     with Compiler(target_of("tpu-v3")) as compiler:
         for program, told in (
             ("no_such_module:f", "cannot be imported .*ModuleNotFoundError"),

@@ -135,7 +135,7 @@ def test_shipped_is_the_ranker_of_the_collections_kind(tmp_path):
 
 
 @pytest.mark.slow
-def test_what_cannot_be_continued(two):
+def test_models_that_cannot_be_continued_are_refused(two):
     for start, options, error, message in (
         ("nowhere", {}, ModelError, "no model 'nowhere' to fine-tune; expected shipped, a folder with model.json"),
         (TILE, {}, CollectionError, f"{LAYOUT} holds layout graphs; expected tile graphs"),

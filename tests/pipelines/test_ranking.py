@@ -123,7 +123,7 @@ def test_without_labels_or_default(shared_tree, shared_trained, tmp_path):
     assert "speedup" not in ranking.best(1)[0].as_json()
 
 
-def test_which_model_is_taken(trained, tmp_path, monkeypatch):
+def test_the_model_is_chosen_by_collection_folder_or_kind(trained, tmp_path, monkeypatch):
     """The collection asked for, that of the file's folder, or the only one of kind and target; features no more."""
     other = "layout:cpu:default"
     shutil.rmtree(trained / "features")
@@ -173,7 +173,7 @@ def test_without_a_model_of_the_kind(trained, tmp_path):
             run(tmp_path / "absent", cpu, asked)
 
 
-def test_every_graph_of_a_folder_and_what_is_none(tree, shared_trained, tmp_path):
+def test_graphs_of_a_folder_are_ranked_and_other_files_named(tree, shared_trained, tmp_path):
     """A name is no formula in a spreadsheet."""
     with pytest.raises(TypeError, match="42 is no graph; expected a LayoutGraph, a TileGraph or a path"):
         xlarank.rank(42, shared_trained)

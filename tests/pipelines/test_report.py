@@ -58,7 +58,7 @@ def test_the_page_needs_nothing_from_elsewhere_and_shows_the_scores_of_evaluate(
 
 
 @pytest.mark.slow
-def test_what_a_model_knows_from_elsewhere_is_in_its_training_set(trained, tmp_path):
+def test_graphs_of_other_collections_and_earlier_models_are_in_the_training_set(trained, tmp_path):
     """Graphs of other collections, and of a model that it went on from."""
     place = Workspace(trained)
     card = place.model(LAYOUTS) / "model.json"

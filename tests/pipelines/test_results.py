@@ -306,7 +306,7 @@ def test_all_splits_some_columns_and_lazily(shared_built):
     assert rows.to_pandas()["graph"].tolist() == rows["graph"].to_list()
 
 
-def test_what_cannot_be_loaded(tree, built):
+def test_rows_that_cannot_be_loaded_are_refused(tree, built):
     with pytest.raises(CollectionError, match=f"no collection was named; expected {LAYOUT}, {TILE}"):
         xlarank.load_rows(built)
     with pytest.raises(CollectionError, match="did you mean tile:cpu"):

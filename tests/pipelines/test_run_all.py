@@ -119,7 +119,7 @@ def start(tree, folder, *words):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "trials"), [(signal.SIGKILL, 3), (signal.SIGTERM, 0)])
-def test_a_killed_run_goes_on_where_it_was(tree, tmp_path, number, trials):
+def test_a_killed_run_is_resumed(tree, tmp_path, number, trials):
     work = tmp_path / "work"
     mark = "studies/*/*/best-lambdarank.json" if trials else "features/*/*/train/manifest.json"
     process = start(tree, tmp_path, "--trials", 100 * trials)

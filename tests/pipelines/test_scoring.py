@@ -64,7 +64,7 @@ def test_models_and_rows_are_only_read(trained):
     assert files() == before
 
 
-def test_what_stands_beside_a_score(shared_trained):
+def test_scores_have_baselines_and_the_spread_of_seeds_beside_them(shared_trained):
     """Baselines, each of identical configurations with its own runtime or counted once, and the spread of seeds."""
     listener = Listener()
     result, model = run(shared_trained, progress=listener), model_of(shared_trained)
@@ -187,7 +187,7 @@ def test_graphs_without_labels_and_those_that_cannot_be_ranked_are_named(tree, t
     assert result.left_out == dict.fromkeys(withheld, "its labels are withheld")
 
 
-def test_a_collection_that_cannot_be_scored_is_left_out_or_an_error_where_it_was_named(tree, trained, monkeypatch):
+def test_a_collection_that_cannot_be_scored_is_left_out_or_an_error_if_named(tree, trained, monkeypatch):
     def scored(error, message):
         with pytest.raises(error, match=message):
             run(trained, collections=[TILE])

@@ -34,7 +34,7 @@ def rows_of(path):
     return {row_id: [int(entry) for entry in listed.split(";")] for row_id, listed in lines}
 
 
-def test_every_test_graph_stands_there_the_best_first(shared_trained, tmp_path):
+def test_every_test_graph_is_listed_with_the_best_first(shared_trained, tmp_path):
     out = tmp_path / "new" / "out.csv"
     report = run(shared_trained, out)
     rows = rows_of(out)
@@ -53,7 +53,7 @@ def test_every_test_graph_stands_there_the_best_first(shared_trained, tmp_path):
             assert sorted(score[order].tolist()) == distinct[:5]
 
 
-def test_files_without_features_are_named_and_stand_there_as_far_as_they_can_be_read(tree, trained, tmp_path):
+def test_files_without_features_are_named_and_listed_as_far_as_they_can_be_read(tree, trained, tmp_path):
     """Of small tiles, too: of 4 and 6 the last repeats the first. Nothing of a runtime leaks into a submission."""
     run(trained, tmp_path / "before.csv")
     odd, listed = 'ü✓ "quoted", and;\ttabs\r\n', {1: 1, 3: 3, 4: 4, 6: 5}
@@ -123,7 +123,7 @@ def test_layouts_without_any_model_are_ranked_as_rank_does(tree, tmp_path):
 
 
 @pytest.mark.slow
-def test_what_is_not_built_or_not_ranked(tree, trained, tmp_path):
+def test_collections_without_rows_or_model_are_left_out(tree, trained, tmp_path):
     out, named = tmp_path / "out.csv", tmp_path / "named.csv"
     run(trained, out)
     build(tree, trained, splits=["test"], collections=[TILE], settings=FeatureSettings(Tier.FAST, candidates=False))

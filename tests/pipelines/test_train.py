@@ -140,7 +140,7 @@ def test_auto_trains_the_ranker_of_the_best_score_and_says_why(built, monkeypatc
 
 
 @pytest.mark.slow
-def test_the_valid_split_is_learned_from_only_where_it_was_asked_for(tree, built, fits):
+def test_the_valid_split_is_trained_on_only_if_requested(tree, built, fits):
     run(built, collections=[LAYOUT], rounds=2)
     splits = {split: list(TREE[LAYOUT][split]) for split in ("train", "valid")}
     assert {name for fit in fits for name in fit["data"].names} == {*splits["train"]}

@@ -363,7 +363,7 @@ def test_a_lock_left_by_a_kill_and_bad_journals(built, tmp_path, by_learning_rat
 
 
 @pytest.mark.slow
-def test_addresses_that_cannot_be_used(built, tmp_path):
+def test_unusable_addresses_are_refused_without_their_password(built, tmp_path):
     (tmp_path / "file").write_text("")
     for address, why in (
         ("nonsense", "is not an address"),
