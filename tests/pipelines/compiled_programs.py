@@ -10,27 +10,24 @@ def _arrays(*shapes):
     return tuple(jax.ShapeDtypeStruct(shape, "float32") for shape in shapes)
 
 
-def products():
-    """Two products: the hidden layout matters, and all compile within seconds."""
-
-    def function(x, first, second):
-        return jax.nn.gelu(x @ first) @ second
-
-    return function, _arrays((256, 256), (256, 512), (512, 128))
+def program(function, *shapes):
+    """Return a program: a function without arguments that returns one to compile and its arrays."""
+    return lambda: (function, _arrays(*shapes))
 
 
-def loop():
-    """The same product seven times, in a loop's body, and all results: its counter says where each is put."""
-
-    def function(x, weight):
-        return jax.lax.scan(lambda h, _: (jnp.tanh(h @ weight),) * 2, x, None, length=7)
-
-    return function, _arrays((256, 256), (256, 256))
-
-
-def softmax():
-    """Two reductions and a division."""
-    return jax.nn.softmax, _arrays((2048, 1024))
+_PRODUCT = ((256, 256), (256, 512), (512, 128))
+#: Two products: the hidden layout matters, and all compile within seconds.
+products = program(lambda x, first, second: jax.nn.gelu(x @ first) @ second, *_PRODUCT)
+#: The arrays of `products`, and no end.
+endless = program(lambda x, first, second: jax.lax.while_loop(lambda _: True, lambda x: x + 1, x), *_PRODUCT)
+#: Two reductions and a division.
+softmax = program(jax.nn.softmax, (2048, 1024))
+sums = program(lambda x, y: x + y, (2048, 2048), (2048, 2048))
+unfit = program(lambda x: x, (3,), (3,))  # one argument too many
+#: The same product seven times, in a loop's body, and all results: its counter says where each is put.
+loop = program(
+    lambda x, weight: jax.lax.scan(lambda h, _: (jnp.tanh(h @ weight),) * 2, x, None, length=7), *[(256, 256)] * 2
+)
 
 
 def texts():
@@ -38,8 +35,7 @@ def texts():
 
     def function(weights, x):
         def convolve(w):
-            numbers = ("NCW", "OIW", "NCW")
-            return jax.lax.conv_general_dilated(x, w, (1,), "SAME", dimension_numbers=numbers).max(2)
+            return jax.lax.conv_general_dilated(x, w, (1,), "SAME", dimension_numbers=("NCW", "OIW", "NCW")).max(2)
 
         return {"found": convolve(weights["narrow"]) + convolve(weights["wide"])}
 
@@ -64,11 +60,8 @@ def cross_entropy():
 
 def picked():
     """The same by indices, which nothing replaces."""
-
-    def loss(x, labels):
-        return jax.nn.log_softmax(x)[jnp.arange(128), labels].sum()
-
-    return loss, (*_arrays((128, 1000)), jax.ShapeDtypeStruct((128,), "int32"))
+    arrays = (*_arrays((128, 1000)), jax.ShapeDtypeStruct((128,), "int32"))
+    return (lambda x, labels: jax.nn.log_softmax(x)[jnp.arange(128), labels].sum()), arrays
 
 
 def mixing():
@@ -85,10 +78,6 @@ def mixing():
 
 def shapeless():
     return (lambda text: text), ("text",)
-
-
-def unfit():
-    return (lambda x: x), _arrays((3,), (3,))  # one argument too many
 
 
 def nothing():
@@ -109,19 +98,5 @@ def rows():
     return function, _arrays((1024, 8), (8, 1024))
 
 
-def sums():
-    return (lambda x, y: x + y), _arrays((2048, 2048), (2048, 2048))
-
-
 def crash():
     os.abort()
-
-
-def endless():
-    """The arrays of `products`, and no end."""
-    import jax
-
-    def function(x, first, second):
-        return jax.lax.while_loop(lambda _: True, lambda x: x + 1, x)
-
-    return function, _arrays((256, 256), (256, 512), (512, 128))

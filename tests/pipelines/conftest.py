@@ -13,11 +13,8 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.pipelines.trees import build, write_tree
-from xlarank.data.workspace import Workspace
+from tests.pipelines.trees import build, train_models, write_tree
 from xlarank.models.rankers.boosted import BoostedRanker
-from xlarank.pipelines.train import train
-from xlarank.pipelines.training.fitting import TrainRequest
 
 #: Set where servers were installed on purpose: what would be skipped without one is a failure then.
 REQUIRED = "XLARANK_REQUIRE_SERVERS"
@@ -44,7 +41,7 @@ def shared_built(shared_tree, tmp_path_factory):
 def shared_trained(shared_built, tmp_path_factory):
     """Workspace with rows and models of two seeds; not to be written to."""
     workspace = Path(shutil.copytree(shared_built, tmp_path_factory.mktemp("trained") / "work"))
-    train(Workspace(workspace), TrainRequest(seeds=2, rounds=30, threads=1))
+    train_models(workspace, seeds=2, rounds=30)
     return workspace
 
 
@@ -97,21 +94,18 @@ class PostgresServer:
         self._as = {"user": "postgres", "group": "postgres", "extra_groups": []} if root else {}
         # Not below pytest's folder, which nobody else may enter; and the path of a socket is short.
         self.folder = Path(tempfile.mkdtemp(prefix="xlarank-pg-"))
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
+        with socket.create_server(("127.0.0.1", 0)) as probe:
             self.port = probe.getsockname()[1]
-        word = self.folder / "password"
-        word.write_text(PASSWORD + "\n")
-        for path in (self.folder, word) if root else ():
+        (self.folder / "password").write_text(PASSWORD + "\n")
+        for path in (self.folder, self.folder / "password") if root else ():
             shutil.chown(path, "postgres", "postgres")
         self._run("initdb", "--pgdata=data", "--username=tuner", "--pwfile=password", "--auth-local=trust",
                   "--auth-host=scram-sha-256", "--encoding=UTF8", "--no-sync", "--no-locale")  # fmt: skip
         self.start()
 
     def _run(self, program, *arguments):
-        command, pipe = [self._bin / program, *arguments], subprocess.PIPE
-        done = subprocess.run(command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=pipe, timeout=120,
-                              stderr=subprocess.STDOUT, text=True, check=False, **self._as)  # fmt: skip
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, **self._as}
+        done = subprocess.run([self._bin / program, *arguments], cwd=self.folder, text=True, timeout=120, **pipes)
         assert done.returncode == 0, f"{program}: {done.stdout}"
 
     def start(self):
@@ -125,8 +119,8 @@ class PostgresServer:
     def create(self, database):
         self._run("createdb", "-h", str(self.folder), "-p", str(self.port), "-U", "tuner", database)
 
-    def remote(self, database, password=PASSWORD):
-        """Its address over the network, with a password."""
+    def address(self, database, password=PASSWORD):
+        """The address of a database over the network, with a password."""
         return f"postgresql+psycopg://tuner:{quote(password, safe='')}@127.0.0.1:{self.port}/{database}"
 
 

@@ -1,4 +1,4 @@
-"""Advice with a compiler that is made up: what is compiled when, what is kept, what is said."""
+"""Advice with a compiler that is made up: what is compiled when, what is kept, what is printed."""
 
 import json
 from contextlib import nullcontext
@@ -51,13 +51,11 @@ def product_module():
     main = module.computations.add(name="main", id=1)
     instruction(main, "parameter", (64, 128), id=1).metadata.op_name = "x"
     instruction(main, "parameter", (128, 64), id=2, parameter_number=1).metadata.op_name = "layer['w']"
-    instruction(main, "dot", (64, 64), (1, 2), id=3).dot_dimension_numbers.lhs_contracting_dimensions.append(1)
-    main.instructions[2].metadata.op_name = "jit(f)/dot"
-    main.instructions[2].metadata.source_file = "mine.py"
-    main.instructions[2].metadata.source_line = 7
-    for parameter in main.instructions[:2]:
-        module.host_program_shape.parameters.add().CopyFrom(parameter.shape)
-    module.host_program_shape.result.CopyFrom(main.instructions[2].shape)
+    dot = instruction(main, "dot", (64, 64), (1, 2), id=3)
+    dot.dot_dimension_numbers.lhs_contracting_dimensions.append(1)
+    dot.metadata.op_name, dot.metadata.source_file, dot.metadata.source_line = "jit(f)/dot", "net.py", 7
+    module.host_program_shape.parameters.extend(parameter.shape for parameter in main.instructions[:2])
+    module.host_program_shape.result.CopyFrom(dot.shape)
     return module
 
 
@@ -65,22 +63,18 @@ class Made:
     """Stands for the compiler: a weight whose layout is not free is copied; a dot laid out anew costs 50 fewer."""
 
     versions: ClassVar[dict[str, str]] = {"jax": "0"}
-    compiled: ClassVar[list[str]] = []
     target = target_of("tpu-v3")
     fails_after = 10**9
     slow = unsettled = ""
     useless = False
     broken: Outcome | None = None
-    one_hot: ClassVar[list[bool]] = []
     know = staticmethod(lambda *_: None)
     compare = staticmethod(lambda *_: 0.001)
     advised_seconds: float | str = 0.5
-    pasted: ClassVar[list[tuple[int, int]]] = []
 
     def lower(self, *, one_hot=False, **_):
         self.one_hot.append(one_hot)
-        leaves = [["[0]", "[1]['w']"], [""]]
-        return Lowered(product_module().SerializeToString(), {"dot.3": (1, 0)}, leaves)
+        return Lowered(product_module().SerializeToString(), {"dot.3": (1, 0)}, [["[0]", "[1]['w']"], [""]])
 
     def compile_pasted(self, pasted):
         """The expression on a line gets a layout as the dot does."""
@@ -116,37 +110,36 @@ class Made:
 
 @pytest.fixture
 def made(monkeypatch):
-    own = type("Own", (Made,), {"compiled": [], "pasted": [], "one_hot": []})
-    monkeypatch.setattr(advice, "Compiler", lambda *_, **__: nullcontext(own()))
-    return own
+    compiler = type("Compiler", (Made,), {"compiled": [], "pasted": [], "one_hot": []})
+    monkeypatch.setattr(advice, "Compiler", lambda *_, **__: nullcontext(compiler()))
+    return compiler
 
 
 def run(out, **settings):
     return advise("mine:program", AdviceSettings(**settings), out=out)
 
 
-def test_entry_layouts_come_first_then_the_search_goes_on_from_the_best(made, tmp_path):
-    found = run(tmp_path, budget=8)
+def test_entry_layouts_are_tried_first_and_the_search_continues_from_the_best(made, tmp_path):
+    result = run(tmp_path, budget=8)
     assert made.compiled[:4] == ["default False", "auto False", "auto False", "default False"]
     clock = target_of("tpu-v3").nanoseconds
-    assert (found.default_ns, found.best_ns) == (clock(400), clock(50))
-    (weight,) = found.inputs
+    assert (result.default_ns, result.best_ns, result.module_ns) == (clock(400), clock(50), clock(50))
+    (weight,) = result.inputs
     assert (weight.name, weight.kind, weight.path) == ("layer['w']", "weight", "[1]['w']")
     assert (weight.before, weight.minor_to_major) == ((1, 0), (0, 1))
-    (change,) = found.changes
-    assert (change.name, change.minor_to_major) == ("dot.3", (0, 1))
-    assert found.diagnosis.summary == "75% of the estimate is 1 copy forced by layouts: 1 of weights"
-    assert (found.diagnosis.moved_cycles, found.diagnosis_after.moved_cycles, found.difference) == (300, 0, 0.001)
-    assert "    \"[1]['w']\": (1, 0),  # weight layer['w'], f32[128,64]" in found.lines
-    assert "outputs = {}" in found.lines
-    compile("\n".join(found.lines), "lines", "exec")
-    assert found.lines[-2:] == [
-        "# mine.py:7, dot f32[64,64], jit(f)/dot",
+    (change,) = result.changes
+    assert (change.name, change.minor_to_major, change.code) == ("dot.3", (0, 1), "x @ w")
+    assert result.diagnosis.summary == "75% of the estimate is 1 copy forced by layouts: 1 of weights"
+    moved = (result.diagnosis.moved_cycles, result.diagnosis_after.moved_cycles)
+    assert (moved, result.difference) == ((300, 0), 0.001)
+    assert {"    \"[1]['w']\": (1, 0),  # weight layer['w'], f32[128,64]", "outputs = {}"} <= {*result.lines}
+    compile("\n".join(result.lines), "lines", "exec")
+    assert result.lines[-2:] == [
+        "# net.py:7, dot f32[64,64], jit(f)/dot",
         "#   with_layout_constraint(x @ w, Layout(major_to_minor=(1, 0)))",
     ]
-    assert (change.code, found.module_ns) == ("x @ w", clock(50))
     assert len(made.pasted) == 2 and made.pasted[1][1] == 0
-    assert not found.conversion_text  # a weight alone
+    assert not result.conversion_text, "a weight alone"
     assert "nothing is left to try" in run(tmp_path / "more", budget=20).stopped
     edited = HloModuleProto.FromString((tmp_path / "program.advised.pb").read_bytes())
     assert entry_modes(edited) == [["default", "{0,1}"], ["default"]]
@@ -155,55 +148,54 @@ def test_entry_layouts_come_first_then_the_search_goes_on_from_the_best(made, tm
     assert value["diagnosis"]["relayouts"][0]["tensor"] == "layer['w']"
 
 
-def test_what_is_printed_tells_code_from_module_and_what_is_not_counted(made, tmp_path, capsys):
-    found = run(tmp_path, budget=8)
-    batch = replace(found.inputs[0], kind="input")
-    unreached = replace(found.changes[0], code="", source="jit(f)/transpose(jvp())/dot")
-    _show_advice(replace(found, inputs=[batch], changes=[*found.changes, unreached], module_ns=40))
+def test_printed_advice_separates_code_from_module_and_names_uncounted_costs(made, tmp_path, capsys):
+    result = run(tmp_path, budget=8)
+    batch = replace(result.inputs[0], kind="input")
+    unreached = replace(result.changes[0], code="", source="jit(f)/transpose(jvp())/dot")
+    _show_advice(replace(result, inputs=[batch], changes=[*result.changes, unreached], module_ns=40))
     printed = capsys.readouterr().out
     assert "code to paste" in printed and "edited module" in printed
     assert "1 operation cannot be laid out by code" in printed
     assert "not counted: laying out layer['w'] anew in each call" in printed and "300 cycles" in printed
-    _show_advice(replace(found, inputs=[replace(batch, looped=True)], speedup=1.019))
+    _show_advice(replace(result, inputs=[replace(batch, looped=True)], speedup=1.019))
     printed = capsys.readouterr().out
-    assert "1.019: nothing worth doing" in printed and "with_layout_constraint" not in printed
-    assert "not counted" not in printed
+    assert "1.019: nothing worth doing" in printed
+    assert "with_layout_constraint" not in printed and "not counted" not in printed
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said", "kept"),
+    ("seconds", "text", "kept"),
     [
         (0.5, "measured on tpu-v3: 2.0", True),
         (1.0, "cannot be told from 1.00, nothing is kept", False),
         (1.5, "slower, nothing is kept", False),
     ],
 )
-def test_what_measuring_does_not_confirm_is_not_kept(made, tmp_path, capsys, seconds, said, kept):
+def test_advice_that_measuring_does_not_confirm_is_dropped(made, tmp_path, capsys, seconds, text, kept):
     made.advised_seconds = seconds
-    found = run(tmp_path, budget=8, measure=True)
-    assert found.measured is not None and said in found.measured.text and found.measured.expected == 8
-    assert (found.speedup > 1) == bool(found.lines) == bool(found.inputs) == found.is_worthwhile == kept
+    result = run(tmp_path, budget=8, measure=True)
+    assert result.measured is not None and text in result.measured.text and result.measured.expected == 8
+    assert (result.speedup > 1) == bool(result.lines) == bool(result.inputs) == result.is_worthwhile == kept
     assert (tmp_path / "program.advised.pb").exists() == kept
     if kept:
-        assert "expected 8.000, measured -7" in found.measured.text
+        assert "expected 8.000, measured -7" in result.measured.text
     made.advised_seconds = "no memory"
     with pytest.raises(CompilerError, match=r"as advised does not run .no memory"):
         run(tmp_path / "again", budget=8, measure=True)
-    _show_advice(found)
-    assert found.measured.text.partition(":")[0] in capsys.readouterr().out
+    _show_advice(result)
+    assert result.measured.text.partition(":")[0] in capsys.readouterr().out
 
 
-def test_an_interrupted_search_goes_on_where_it_was(made, tmp_path):
+def test_an_interrupted_search_is_resumed(made, tmp_path):
     whole = run(tmp_path / "whole", budget=8)
     compilations = len(made.compiled)
     for moment in (1, compilations - 2):
-        out = tmp_path / str(moment)
         made.compiled.clear()
         made.fails_after = moment
         with pytest.raises(KeyboardInterrupt):
-            run(out, budget=8)
+            run(tmp_path / str(moment), budget=8)
         made.fails_after = 10**9
-        again = run(out, budget=8)
+        again = run(tmp_path / str(moment), budget=8)
         assert (again.best_ns, again.lines, again.compiled) == (whole.best_ns, whole.lines, whole.compiled)
         assert len(made.compiled) == compilations  # what was done is not done again
     made.compiled.clear()
@@ -212,7 +204,7 @@ def test_an_interrupted_search_goes_on_where_it_was(made, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("status", "message", "said"),
+    ("status", "message", "error"),
     [
         ("timeout", "not done within 9 s", "`limit`"),
         ("failed", "RESOURCE_EXHAUSTED: vmem", "compiles in JAX"),
@@ -220,14 +212,14 @@ def test_an_interrupted_search_goes_on_where_it_was(made, tmp_path):
         ("crashed", "the compiler's process ended with signal 11", "the compiler itself failed"),
     ],
 )
-def test_a_default_that_does_not_compile_is_told_by_its_cause(made, tmp_path, status, message, said):
+def test_a_default_that_does_not_compile_is_explained(made, tmp_path, status, message, error):
     made.broken = Outcome(Status(status), message=message)
-    with pytest.raises(CompilerError, match=said):
+    with pytest.raises(CompilerError, match=error):
         run(tmp_path, budget=3)
-    assert made.one_hot == ([False, True] if "one_hot" in said else [False])
+    assert made.one_hot == ([False, True] if "one_hot" in error else [False])
 
 
-def test_what_timed_out_or_crashed_is_tried_again_by_a_later_run(made, tmp_path):
+def test_timeouts_and_crashes_are_tried_again_by_a_later_run(made, tmp_path):
     for status, again in (("timeout", True), ("crashed", True), ("failed", False)):
         made.unsettled = status
         assert run(tmp_path / status, budget=3).speedup == 1
@@ -245,16 +237,16 @@ def test_estimates_counted_otherwise_are_not_used_again_and_old_modules_go(made,
     monkeypatch.setattr("xlarank.pipelines.advise.advice.COUNTING", COUNTING - 1)
     run(tmp_path, budget=4)
     assert made.compiled == first
-    found = run(tmp_path, budget=1)
-    assert found.files == [str(tmp_path / f"program.{name}") for name in ("diagnosis.svg", "advice.json")]
+    result = run(tmp_path, budget=1)
+    assert result.files == [str(tmp_path / f"program.{name}") for name in ("diagnosis.svg", "advice.json")]
     assert not advised.exists()
 
 
-def test_the_compilers_own_choice_stands_where_nothing_beats_it(made, tmp_path):
+def test_the_compilers_choice_is_kept_if_nothing_beats_it(made, tmp_path):
     made.useless, made.slow = True, "given up"
-    found = run(tmp_path, budget=20)
-    assert found.speedup == 1 and not found.is_worthwhile and not found.lines and found.difference is None
-    assert found.compiled["given up"] >= 1 and "failed" not in found.compiled
+    result = run(tmp_path, budget=20)
+    assert result.speedup == 1 and not result.is_worthwhile and not result.lines and result.difference is None
+    assert result.compiled["given up"] >= 1 and "failed" not in result.compiled
     assert not (tmp_path / "program.advised.pb").exists()
     assert run(tmp_path / "one", budget=1).compiled == {"ok": 1}
     assert run(tmp_path / "none", minutes=0.0).stopped == "the time is over"
@@ -263,7 +255,7 @@ def test_the_compilers_own_choice_stands_where_nothing_beats_it(made, tmp_path):
             run(tmp_path, **settings)
 
 
-def test_copies_are_told_by_what_they_belong_to():
+def test_copies_are_named_by_their_tensors():
     copy = '%{0} = f32[8,8]{{0,1}} copy(%{1}), metadata={{op_name="{0}"}}, {{"estimated_cycles":"{2}"}}\n'
     dot = '%{0} = f32[8,8]{{1,0}} convolution(%{1}, %{2}), metadata={{op_name="{0}"}}\n'
     text = (
@@ -274,18 +266,18 @@ def test_copies_are_told_by_what_they_belong_to():
         f"  {copy.format('of_output', 'second', 1)}  ROOT %r = (f32[8,8]{{0,1}}) tuple(%of_output)\n}}\n"
     )
     weight, output = Leaf("weight", "w", "", "f32[8,8]"), Leaf("output", "result", "", "f32[8,8]")
-    found = diagnose(text, [weight], [output])
-    assert [(relayout.name, relayout.kind, relayout.tensor, relayout.cycles) for relayout in found.relayouts] == [
+    result = diagnose(text, [weight], [output])
+    assert [(relayout.name, relayout.kind, relayout.tensor, relayout.cycles) for relayout in result.relayouts] == [
         ("of_weight", "weight", "w", 4), ("between", "between", "first -> second", 3),
         ("of_output", "output", "result", 1),
     ]  # fmt: skip
     copies = "3 copies forced by layouts: 1 of weights, 1 of outputs, 1 between two operations"
-    assert found.summary == f"100% of the estimate are {copies}"
-    drawn = picture(found, "<m>")
+    assert result.summary == f"100% of the estimate are {copies}"
+    drawn = picture(result, "<m>")
     assert drawn.count("fill: #d9822b") == 3 and "&lt;m&gt;" in drawn and "50.0%, weight" in drawn
 
 
-def test_what_leads_to_a_copy_is_laid_out_as_the_copy_and_what_follows_as_before():
+def test_operations_before_a_copy_take_its_layout_and_later_ones_the_old_layout():
     text = (
         "HloModule m\n\nENTRY %main (x: f32[4,6,8]) -> f32[4,8,6] {\n"
         "  %x = f32[48,4]{1,0} parameter(0)\n"
@@ -302,18 +294,18 @@ def test_what_leads_to_a_copy_is_laid_out_as_the_copy_and_what_follows_as_before
 
 
 def test_inputs_of_a_loop_are_tied_to_the_outputs_that_they_become():
-    def leaves(*given):
-        return [Leaf("input", "", *one.split(" ")) for one in given]
+    def leaves(*words):
+        return [Leaf("input", "", *leaf.split(" ")) for leaf in words]
 
-    plain = product_module()
+    module = product_module()
     inputs = leaves("[0]['w'] f32[8]", "[0]['b'] f32[8]", "[1] f32[8]")
     same = leaves("[0]['b'] f32[8]", "[0]['w'] f32[8]", "[1] f32[]")
-    assert ties_of(plain, inputs, same) == {0: 1, 1: 0}
-    assert ties_of(plain, inputs, leaves("[0] f32[]", "[1]['b'] f32[8]", "[1]['w'] f32[9]")) == {1: 1}
-    assert ties_of(plain, inputs, leaves("['w'] f32[8]")) == {0: 0}
-    assert ties_of(plain, inputs, leaves(" f32[8]")) == {}
-    plain.input_output_alias.entries.add(parameter_number=2, output_shape_index=[1])
-    assert ties_of(plain, inputs, same) == {2: 1, 1: 0}
+    assert ties_of(module, inputs, same) == {0: 1, 1: 0}
+    assert ties_of(module, inputs, leaves("[0] f32[]", "[1]['b'] f32[8]", "[1]['w'] f32[9]")) == {1: 1}
+    assert ties_of(module, inputs, leaves("['w'] f32[8]")) == {0: 0}
+    assert ties_of(module, inputs, leaves(" f32[8]")) == {}
+    module.input_output_alias.entries.add(parameter_number=2, output_shape_index=[1])
+    assert ties_of(module, inputs, same) == {2: 1, 1: 0}
 
 
 def test_outputs_that_lie_otherwise_than_the_inputs_they_become_are_no_advice():
@@ -371,16 +363,16 @@ def test_a_configuration_of_an_imported_program_becomes_lines(tmp_path):
     rows[1, 0, :2] = 0, 1
     write_configurations(configurations, graph, rows, np.zeros(2, np.int64))
     _, lines, edited_file = apply_configuration(path, f"{configurations}:1", tmp_path)
-    assert lines[-2] == "# mine.py:7, dot f32[64,64], jit(f)/dot"
+    assert lines[-2] == "# net.py:7, dot f32[64,64], jit(f)/dot"
     edited = HloModuleProto.FromString(edited_file.read_bytes())
     assert edited.computations[0].instructions[3].custom_call_target == "LayoutConstraint"
     assert apply_configuration(path, f"{configurations}:0", tmp_path)[0] == []
     instruction(module.computations[0], "negate", (64, 64), (3,), id=4)
     (tmp_path / "other.pb").write_bytes(module.SerializeToString())
-    for program, given, error, said in (
+    for program, configuration, error, message in (
         (path, f"{configurations}:2", CompilerError, "has no configuration 2"),
         (path, "c.npz", CompilerError, "names no configuration"),
         (tmp_path / "other.pb", f"{configurations}:1", HloError, "4 instructions, and c 3 nodes; expected"),
     ):
-        with pytest.raises(error, match=said):
-            apply_configuration(program, given, tmp_path)
+        with pytest.raises(error, match=message):
+            apply_configuration(program, configuration, tmp_path)

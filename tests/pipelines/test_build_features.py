@@ -27,7 +27,6 @@ from xlarank.features.store import StoredGraph, read_manifest
 from xlarank.pipelines.build_features import BuildRequest, build_features
 from xlarank.pipelines.support import building
 
-ROOT = Path(__file__).parents[2]
 VALID = {"collections": [LAYOUT], "splits": ["valid"]}
 
 
@@ -47,19 +46,17 @@ def test_every_graph_of_every_collection_and_split_is_stored(tree, tmp_path):
     assert totals(report) == (FILES, 0, 0)
     assert listener.jobs == [("building features", FILES)] and listener.ended == 1
     assert len(listener.notes) == FILES and f"{LAYOUT} train alpha__a" in listener.notes
-    places = [(collection, split) for collection in (LAYOUT, TILE) for split in ("train", "valid", "test")]
+    places = [(collection, split) for collection in TREE for split in TREE[collection]]
     assert [(part.collection, part.split) for part in report.splits] == places
     for part in report.splits:
         names = list(TREE[part.collection][part.split])
         assert list(stored(work, part.collection, part.split)) == names and part.graphs == part.built == len(names)
     assert (report.splits[0].configs, report.splits[0].rows) == (5 * 24, 5 * 22), "two of each 24 are repeats"
-    columns = {kind: (FAST.graph_columns(kind), FAST.config_columns(kind)) for kind in get_args(Kind)}
-    assert report.columns == {kind: (len(graph), len(config)) for kind, (graph, config) in columns.items()}
-
+    widths = {kind: (len(FAST.graph_columns(kind)), len(FAST.config_columns(kind))) for kind in get_args(Kind)}
+    assert report.columns == widths
     path = graph_path(tree, LAYOUT, "train", "beta__a")
     rows, written = stored(work)["beta__a"], manifest(work)
-    with np.load(path) as file:
-        assert np.array_equal(rows.runtime, file["config_runtime"])
+    assert np.array_equal(rows.runtime, np.load(path)["config_runtime"])
     assert Path(written.data_root) == tree.resolve() and written.recipe == Recipe.of(FAST, "layout")
     assert written.columns == rows.columns == FAST.columns("layout")
     source = Source(path.stat().st_size, path.stat().st_mtime_ns)
@@ -83,19 +80,17 @@ def test_only_what_changed_is_built_again(tree, built):
     assert totals(build(tree, built)) == (2, FILES - 2, 0)
     rewritten = {name for name, inode in inodes().items() if inode != first[name]}
     assert rewritten == {"layout/cpu/random/train/part-0000.parquet", "tile/cpu/valid/part-0000.parquet"}
-    with np.load(changed) as file:
-        assert np.array_equal(stored(built)["beta__a"].runtime, file["config_runtime"])
-
+    assert np.array_equal(stored(built)["beta__a"].runtime, np.load(changed)["config_runtime"])
     whole = changed.read_bytes()
     changed.write_bytes(whole[:-200])
     graph_path(tree, LAYOUT, "train", "alpha__a").unlink()
     report = build(tree, built)
     assert totals(report) == (0, FILES - 2, 1)
     assert "beta__a.npz" in report.broken[f"{LAYOUT} train beta__a"] and list(manifest(built).broken) == ["beta__a"]
-    assert list(stored(built)) == ["alpha__b", "beta__b", "gamma__a"]
     instances = (built / "features/layout/cpu/random/train").glob("*.instances.npz")
-    assert sorted(path.name.partition(".")[0] for path in instances) == ["alpha__b", "beta__b", "gamma__a"]
-    assert [*load_rows(built, LAYOUT, "train")["graph"].unique().sort()] == ["alpha__b", "beta__b", "gamma__a"]
+    names = sorted(path.name.partition(".")[0] for path in instances)
+    assert names == list(stored(built)) == ["alpha__b", "beta__b", "gamma__a"]
+    assert [*load_rows(built, LAYOUT, "train")["graph"].unique().sort()] == names
     changed.write_bytes(whole)
     assert totals(build(tree, built)) == (1, FILES - 2, 0)
     assert manifest(built).broken == {} and "beta__a" in stored(built)
@@ -130,43 +125,37 @@ def test_max_configs_thins_out_train_alone(tree, tmp_path, shared_built):
     assert totals(build(tree, work, max_configs=22, **chosen)) == (5, 2, 0), "another recipe"
 
 
-_HARMFUL = ("new\nline__a", "a:b", "back\\slash", 'q"uote', "ü" * 122)  # the last is too long as .instances.npz
-#: Half-written, or the litter of a file manager: not a graph at all.
-_SKIPPED = ("..", "..evil__a", ".hidden__a", "._alpha__a")
-_HARMLESS = ("with space__a", "-dash__a", "ünïcode__a", "dots.in.it__a")
-_BROKEN = ("folder__a", "dangling__a", "tile__a", "text__a")
-
-
 def test_odd_names_and_files_are_taken_or_refused_one_by_one(tree, tmp_path):
     """Graphs that cannot be ranked are listed and kept: a submission needs every configuration."""
-    for name in (*_HARMFUL, *_SKIPPED, *_HARMLESS):
+    unsafe = ("new\nline__a", "a:b", "back\\slash", 'q"uote', "ü" * 122)  # the last is too long as .instances.npz
+    # Half-written, or the litter of a file manager: not a graph at all.
+    skipped = ("..", "..evil__a", ".hidden__a", "._alpha__a")
+    harmless = ("with space__a", "-dash__a", "ünïcode__a", "dots.in.it__a")
+    unreadable = ("folder__a", "dangling__a", "tile__a", "text__a")
+    for name in (*unsafe, *skipped, *harmless):
         odd = save_npz(graph_path(tree, LAYOUT, "valid", "odd"), trees.layout_graph(len(name)))
         odd.rename(odd.with_name(f"{name}.npz"))
-    folder, dangling, tile, text = (graph_path(tree, LAYOUT, "valid", name) for name in _BROKEN)
+    folder, dangling, tile, text = (graph_path(tree, LAYOUT, "valid", name) for name in unreadable)
     folder.mkdir()
     dangling.symlink_to(tmp_path / "nowhere.npz")
     save_npz(tile, trees.tile_graph(0))
     text.write_text("hello")
-    alike, even = trees.layout_graph(0), trees.layout_graph(1)
-    alike["node_config_feat"][:] = alike["node_config_feat"][0]
-    even["config_runtime"][:] = 20_000_000
-    save_npz(graph_path(tree, LAYOUT, "valid", "alike__a"), alike)
-    save_npz(graph_path(tree, LAYOUT, "valid", "even__a"), even)
+    save_npz(graph_path(tree, LAYOUT, "valid", "alike__a"), trees.identical(trees.layout_graph(0)))
+    save_npz(graph_path(tree, LAYOUT, "valid", "even__a"), trees.even(trees.layout_graph(1)))
     harmful = "layout:c pu?:random"  # refused for itself; the collections beside it have their manifests
     save_npz(graph_path(tree, harmful, "valid", "alpha__a"), trees.layout_graph(3))
     before, work = set(tmp_path.rglob("*")), tmp_path / "work"
     report = build(tree, work, jobs=0, collections=[LAYOUT, harmful], splits=["valid"])
-    refused = {f"{LAYOUT} valid {name}" for name in (*_HARMFUL, *_BROKEN)}
+    refused = {f"{LAYOUT} valid {name}" for name in (*unsafe, *unreadable)}
     assert set(report.broken) == {*refused, f"{harmful} valid alpha__a"}
-    assert all(f"{name}.npz" in report.broken[f"{LAYOUT} valid {name}"] for name in _BROKEN)
-    assert set(manifest(work, split="valid").broken) == {*_HARMFUL, *_BROKEN}
+    assert all(f"{name}.npz" in report.broken[f"{LAYOUT} valid {name}"] for name in unreadable)
+    assert set(manifest(work, split="valid").broken) == {*unsafe, *unreadable}
     rows = stored(work, split="valid")
-    assert set(rows) == {*_HARMLESS, *TREE[LAYOUT]["valid"], "alike__a", "even__a"}
+    assert set(rows) == {*harmless, *TREE[LAYOUT]["valid"], "alike__a", "even__a"}
     assert report.splits[1].unrankable == ["alike__a", "even__a"]
     assert (len(rows["alike__a"]), len(rows["alike__a"].ids)) == (1, 24)
     written = set(tmp_path.rglob("*")) - before
     assert all(path.is_relative_to(work) for path in written), "nothing outside the workspace"
-
     graph_path(tree, TILE, "valid", "pool__a").write_bytes(b"no zip")
     report = build(tree, work, collections=[TILE], splits=["valid", "train"])
     assert [(part.collection, part.split) for part in report.splits] == [(TILE, "train"), (TILE, "valid")]
@@ -190,7 +179,6 @@ def test_a_failed_write_ends_the_build_and_leaves_the_manifests(tree, tmp_path):
             resource.setrlimit(resource.RLIMIT_FSIZE, limit)
     assert contents(work, "*.parquet") == rows and manifest(work, split="valid") == before
     assert totals(build(tree, work, **VALID)) == (2, 0, 0), "instances were replaced"
-
     long = save_npz(graph_path(tree, LAYOUT, "valid", "long"), trees.layout_graph(1))
     long = long.rename(long.with_name("x" * 243 + ".npz"))  # fits with .parquet, not with .instances.npz
     assert list(build(tree, work, **VALID).broken) == [f"{LAYOUT} valid {long.stem}"]
@@ -210,7 +198,7 @@ def test_two_processes_store_the_same_bytes(tree, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_no_graph_is_begun_after_the_time_and_the_next_call_goes_on(tree, tmp_path):
+def test_no_graph_is_begun_after_the_timeout_and_the_next_build_resumes(tree, tmp_path):
     for jobs in (1, 2):
         work = tmp_path / str(jobs)
         report = build(tree, work, jobs=jobs, timeout=0.0 if jobs == 1 else 0.05)
@@ -238,7 +226,7 @@ def test_a_killed_build_leaves_no_workers(tmp_path):
             time.sleep(0.05)
 
 
-def test_what_a_build_takes_is_said_before_it(tree, tmp_path):
+def test_memory_disk_and_time_are_announced_before_a_build(tree, tmp_path):
     plans, request = [], BuildRequest(settings=FAST, **VALID)
     for _ in range(2):
         build_features(trees.data_root(tree), Workspace(tmp_path), request, on_plan=plans.append)
@@ -251,13 +239,13 @@ def test_bad_requests(tree, tmp_path):
     work.mkdir()
     (work / "features").write_text("in the way")
     (empty / "npz" / "layout" / "cpu").mkdir(parents=True)
-    for root, options, kind, said in (
+    for root, options, kind, message in (
         (tree, {}, WorkspaceError, r"cannot write .*features"),  # the disk is the trouble, not the graphs
         (tree, {"splits": ["validation"]}, CollectionError, "'validation' is not a split; expected train, valid"),
         (tree, {"jobs": -1}, XlarankError, "`jobs` is -1"),
         (empty, {}, DataRootError, "has no graph files"),
     ):
-        with pytest.raises(kind, match=said):
+        with pytest.raises(kind, match=message):
             build(root, work, **options)
     with pytest.raises(WorkspaceError, match="cannot be written"):
         build(tree, work / "features")

@@ -9,6 +9,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -28,8 +29,6 @@ from xlarank.models.training_data import FitSettings
 from xlarank.pipelines.support import building as module
 from xlarank.pipelines.support import processes
 from xlarank.pipelines.support.processes import connected, local_cluster
-from xlarank.pipelines.train import train
-from xlarank.pipelines.training.fitting import TrainRequest
 
 slow = pytest.mark.slow
 
@@ -38,8 +37,8 @@ slow = pytest.mark.slow
 def client():
     """Of a cluster of two workers; skips the test where Dask is not installed."""
     need("distributed")
-    with connected("local", 2) as found:
-        yield found
+    with connected("local", 2) as connection:
+        yield connection
 
 
 def pids(client):
@@ -65,7 +64,6 @@ def test_a_cluster_stores_what_this_machine_would(client, tree, tmp_path, monkey
     assert len(listener.notes) == FILES + 1 and f"{LAYOUT} train alpha__a" in listener.notes
     again = build(tree, tmp_path / "there", **asked)
     assert (sum(part.built for part in again.splits), sum(part.kept for part in again.splits)) == (0, FILES - 1)
-
     monkeypatch.setattr("xlarank.features.catalogue.source_hash", lambda: "other code")
     with pytest.raises(ClusterError, match=r"worker on .* has the feature code .*install the same xlarank"):
         build(tree, tmp_path / "work", **asked)
@@ -85,10 +83,7 @@ def test_a_file_that_a_worker_does_not_see_is_broken_alone(tree, tmp_path):
 
 
 def test_files_that_do_not_fit_into_memory_together_are_named(tree, tmp_path, monkeypatch):
-    def write_rows(*_):
-        raise MemoryError
-
-    monkeypatch.setattr("xlarank.features.store.write_rows", write_rows)
+    monkeypatch.setattr("xlarank.features.store.write_rows", Mock(side_effect=MemoryError))
     broken = build(tree, tmp_path / "work", collections=[TILE], splits=["train"]).broken
     names = [f"{name}.npz" for name in trees.TREE[TILE]["train"]]
     (why,) = set(broken.values())
@@ -104,16 +99,15 @@ def test_two_workers_grow_the_same_trees_again_and_a_model_like_any_other(client
     part = easy_data(8, 80, seed=1).parts[0]
     scores = [ranker.predict(part.matrix(), part.columns) for ranker in (first, here)]
     assert np.corrcoef(scores)[0, 1] > 0.98
-
     local = Path(shutil.copytree(built, tmp_path / "local"))
-    request = TrainRequest(collections=[LAYOUT], seeds=1, rounds=10, threads=1)
-    (result,) = train(Workspace(built), replace(request, engine="dask", scheduler=client.scheduler.address))
-    train(Workspace(local), request)
+    request = {"collections": [LAYOUT], "rounds": 10}
+    (result,) = trees.train_models(built, engine="dask", scheduler=client.scheduler.address, **request)
+    trees.train_models(local, **request)
     assert result.chosen_by == "3 folds by family"
-    there, other = (model_of(place) for place in (built, local))
+    there, card = model_of(built), model_of(local).card
     blank = {"seeds": 0, "folds": 0, "rounds": 0}
-    assert vars(there.card) | blank == vars(other.card) | blank
-    assert len(there.card.seeds) == 1 and there.card.folds.keys() == other.card.folds.keys()
+    assert vars(there.card) | blank == vars(card) | blank
+    assert len(there.card.seeds) == 1 and there.card.folds.keys() == card.folds.keys()
     assert np.isfinite(there.score(stored(built, split="valid")["delta__a"]).mean).all()
 
 
@@ -165,7 +159,7 @@ def test_one_worker_a_graph_that_kills_it_and_a_scheduler_that_goes_away(tree, t
 
 
 @slow
-def test_clusters_that_cannot_be_used(tree, tmp_path, monkeypatch):
+def test_unusable_clusters_are_refused(tree, tmp_path, monkeypatch):
     monkeypatch.setattr(processes, "_MAX_WAIT", 0.5)
     with local_cluster(0) as idle, pytest.raises(ClusterError, match=r"has no workers.*dask worker tcp://"):
         build(tree, tmp_path / "work", scheduler=idle.scheduler_address)
@@ -174,7 +168,7 @@ def test_clusters_that_cannot_be_used(tree, tmp_path, monkeypatch):
             build(tree, tmp_path / "work", scheduler=nobody)
 
 
-def test_engines_that_cannot_be_used(shared_built, monkeypatch):
+def test_unusable_engines_are_refused(shared_built, monkeypatch):
     lambdarank = r"`engine=dask` with `model={0}`; expected lambdarank: .*; leave out"
     local = {"engine": "dask", "scheduler": "local"}
     for options, message in (
@@ -184,7 +178,7 @@ def test_engines_that_cannot_be_used(shared_built, monkeypatch):
         ({"engine": "spark", "scheduler": "local"}, "`engine` is 'spark'; expected local or dask"),
     ):
         with pytest.raises((ClusterError, ModelError), match=message):
-            train(Workspace(shared_built), TrainRequest(**options))
+            trees.train_models(shared_built, **options)
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(ClusterError, match=r"not installed; expected the extra dask; pip install 'xlarank"):
-        train(Workspace(shared_built), TrainRequest(**local))
+        trees.train_models(shared_built, **local)

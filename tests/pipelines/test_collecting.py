@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from types import MappingProxyType
 
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from tests.data.hlo.programs import instruction, matmul_module
 from tests.features.helpers import SCRAMBLED_GRAPHS
 from tests.graphs import Node, examples, parameter, unconfigured
+from tests.pipelines.trees import contents
 from xlarank.data.errors import CompilerError
 from xlarank.data.graph import read_graph
 from xlarank.data.hlo.compiler.cycles import Estimate
@@ -37,10 +37,10 @@ def test_random_tied_configurations_set_dots_always_and_reshapes_sometimes():
     candidates = tied_candidates(graph)
     assert candidates.of_node.tolist() == [0, 1, 0, -1]  # 8 elements: left alone
     assert candidates.free.tolist() == [0, 1] and candidates.nodes == 4
-    codes = random_configurations(candidates, 100, np.random.default_rng(0))
+    codes = random_configurations(candidates, 100, rng())
     assert len(codes) == 1 + 2 * 3  # two orders of the dots, three rows of the reshape, and the compiler's choice
     assert (codes[1:, 0] > 0).all() and set(codes[1:, 1].tolist()) == {0, 1, 2}
-    children = breed(candidates, codes[:1], 100, np.random.default_rng(0))
+    children = breed(candidates, codes[:1], 100, rng())
     assert len(children) == candidates.space - 1 == 8
 
 
@@ -103,16 +103,15 @@ def test_children_are_new_and_near_a_parent():
 
 @pytest.mark.slow
 def test_evolving_finds_the_best_rows_that_a_score_prefers():
-    wanted = rng(9).integers(0, 5, 12)
+    best = rng(9).integers(0, 5, 12)
 
     def distance(codes):
-        return (codes != wanted[: codes.shape[1]]).sum(axis=1).astype(float)
+        return (codes != best[: codes.shape[1]]).sum(axis=1).astype(float)
 
-    evolved = evolve(free(12), distance, 20, rng(), population=40, generations=25)
+    evolved, again = (evolve(free(12), distance, 20, rng(), population=40, generations=25) for _ in range(2))
     assert not evolved[0].any() and len(np.unique(evolved, axis=0)) == len(evolved) == 20
-    assert distance(evolved[1:2])[0] == 0  # random draws of this many would reach about 6 of 12
-    assert (np.diff(distance(evolved[1:])) >= 0).all()
-    assert np.array_equal(evolved, evolve(free(12), distance, 20, rng(), population=40, generations=25))
+    assert distance(evolved[1:2])[0] == 0, "random draws of this many would reach about 6 of 12"
+    assert (np.diff(distance(evolved[1:])) >= 0).all() and np.array_equal(evolved, again)
     assert len(evolve(free(2), distance, 100, rng(), population=64, generations=2)) == 25, "everything is seen"
 
 
@@ -126,14 +125,12 @@ class Device:
         self.noise, self.measured, self.asked = noise, 0, list[list[str]]()
 
     def measure(self, _, programs, *, seed, done):
-        rng = np.random.default_rng([seed, done])
+        noise = rng([seed, done])
         self.asked.append(list(programs))
-        for _ in count():
+        while True:
             self.measured += 1
-            yield {
-                name: "no memory" if name == "0" else int(name) / 1e3 * (1 + self.noise * rng.exponential())
-                for name in programs
-            }
+            seconds = {name: int(name) / 1e3 * (1 + self.noise * noise.exponential()) for name in programs}
+            yield seconds | ({"0": "no memory"} if "0" in seconds else {})
 
 
 def programs(*names):
@@ -148,11 +145,8 @@ def test_measuring_stops_when_the_order_of_the_fastest_no_longer_changes(tmp_pat
     close = programs(*map(str, range(1000, 1040)))
     timings = time_programs(noisy, PLAIN, close, minutes=1)
     assert noisy.measured > ROUNDS and noisy.measured % 8 == 0
-    best = [
-        sorted(timings.names, key=dict(zip(timings.names, fastest(timings.seconds[:, :n]), strict=True)).get)[:5]
-        for n in (noisy.measured - 16, noisy.measured - 8, noisy.measured)
-    ]
-    assert best[0] == best[1] == best[2]
+    orders = [np.argsort(fastest(timings.seconds[:, : noisy.measured - n]), kind="stable")[:5] for n in (16, 8, 0)]
+    assert (orders[0] == orders[1]).all() and (orders[1] == orders[2]).all()
     short = Device()
     time_programs(short, PLAIN, programs("1", "2"), minutes=0)
     assert short.measured == 2
@@ -170,17 +164,15 @@ def test_rounds_of_a_journal_count_and_programs_that_fail_are_named(tmp_path):
 
 
 def test_standard_errors_and_intervals_are_those_of_repeated_measurements():
-    labels, errors, covered = [], [], 0
+    labels, errors, covered = [], [], []
     for seed in range(200):
-        rng = np.random.default_rng(seed)
-        rounds = [dict(zip("ab", (1 + 0.2 * rng.exponential(size=2)).tolist(), strict=True)) for _ in range(96)]
-        timings = Timings(rounds)
+        noise = 1 + 0.2 * rng(seed).exponential(size=(96, 2))
+        timings = Timings([{"a": a, "b": b} for a, b in noise.tolist()])
         labels.append(timings.nanoseconds()["a"])
         errors.append(timings.standard_errors()["a"])
         _, low, high = timings.speedup("a", "b")
-        covered += low <= 1 <= high
-    assert np.mean(errors) == pytest.approx(np.std(labels), rel=0.25)
-    assert 0.9 <= covered / 200 <= 1
+        covered.append(low <= 1 <= high)
+    assert np.mean(errors) == pytest.approx(np.std(labels), rel=0.25) and 0.9 <= np.mean(covered) <= 1
     assert Timings([{"a": 2.0, "b": 1.0}] * 9).speedup("a", "b") == (2, 2, 2)
 
 
@@ -263,10 +255,8 @@ def test_interrupted_and_run_again_it_gives_the_same_files(tmp_path):
         tiles(tmp_path / "killed", Compiler(dies=4))
     again = Compiler()
     tiles(tmp_path / "killed", again)
-    place = "npz/tile/tpu-estimate/train"
-    written = {path.name: path.read_bytes() for path in (tmp_path / "killed" / place).iterdir()}
-    assert written == {path.name: path.read_bytes() for path in (tmp_path / "whole" / place).iterdir()}
-    assert len(again.compiled) == 9 - 4
+    killed, whole = (contents(tmp_path / name / "npz/tile/tpu-estimate/train") for name in ("killed", "whole"))
+    assert killed == whole and len(again.compiled) == 9 - 4
 
 
 def test_only_limits_that_may_change_something_are_compiled_in_time_and_for_tpus(tmp_path):

@@ -29,10 +29,8 @@ from xlarank.pipelines.collect_tiles import TileSettings, collect_tiles
 from xlarank.pipelines.programs.sources import load_program
 
 INSTALLED = all(importlib.util.find_spec(name) for name in ("jax", "libtpu"))
-needs_compiler = pytest.mark.skipif(not INSTALLED, reason="needs the extra collect: jax and libtpu")
-pytestmark = [pytest.mark.slow, needs_compiler]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not INSTALLED, reason="needs the extra collect: jax and libtpu")]
 PROGRAMS = "tests.pipelines.compiled_programs"
-_DEVICE = 'topologies.get_topology_desc(platform="tpu", topology_name="v3:2x2").devices[0]'
 PRODUCTS, TEXTS = f"{PROGRAMS}:products", f"{PROGRAMS}:texts"
 
 
@@ -96,8 +94,7 @@ def test_tiles_of_kernels_change_with_the_memory_they_may_use(tmp_path):
     assert len(collected.files) >= 2
     for name, tiles in collected.files.items():
         graph = read_graph(collected.path.parent / f"{name}.npz", "tile")
-        assert graph.configs == tiles >= 5
-        assert graph.runtime[0] == graph.runtime.min()
+        assert graph.configs == tiles >= 5 and graph.runtime[0] == graph.runtime.min()
 
 
 def test_the_cpu_measures_and_checks_outputs(tmp_path):
@@ -130,8 +127,7 @@ def test_the_fastest_layout_of_a_loop_is_found_by_measuring(tmp_path, seed):
     graph = read_graph(collected.path)
     first = graph.table.rows[graph.table.codes[:, 0]][:, 0]  # the minor-most dimension of the product
     assert sorted(first.tolist()) == [-1, 0, 1]
-    by_columns = graph.runtime[first == 0].item()
-    assert by_columns > 1.2 * graph.runtime[first != 0].max()
+    assert graph.runtime[first == 0].item() > 1.2 * graph.runtime[first != 0].max(), "by columns"
     assert collected.manifest["retest_tau"] == 1
 
 
@@ -150,9 +146,8 @@ def test_advice_is_measured_on_targets_without_estimates(tmp_path):
 
 
 def test_measuring_needs_the_device_that_is_compiled_for(tmp_path):
-    settings = AdviceSettings("tpu-v3", measure=True)
     with pytest.raises(CompilerError, match=r"no tpu-v3 to measure on: the device is cpu.*`target=device`"):
-        advise(PRODUCTS, settings, out=tmp_path)
+        advise(PRODUCTS, AdviceSettings("tpu-v3", measure=True), out=tmp_path)
 
 
 def test_advice_is_never_worse_than_the_compilers_own_choice(tmp_path):
@@ -213,8 +208,8 @@ def test_constraints_of_advice_written_into_the_source_give_the_estimate_that_wa
     lines = LAYERS.splitlines()
     for number, code, order in reached:
         assert advice.changes[0].file == str(tmp_path / "layers.py") and code in lines[number - 1]
-        given = f"with_layout_constraint({code}, Layout(major_to_minor={order}))"
-        lines[number - 1] = lines[number - 1].replace(code, given)
+        constrained = f"with_layout_constraint({code}, Layout(major_to_minor={order}))"
+        lines[number - 1] = lines[number - 1].replace(code, constrained)
     imports = "from jax.experimental.layout import Layout, with_layout_constraint\n"
     Path("layers.py").write_text(imports + "\n".join(lines))
     assert advice.best_ns == _pasted_ns(advice.lines, "layers", "program")
@@ -226,7 +221,8 @@ def _pasted_ns(lines, module, function):
         text += "\nsharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])\nstep = jax.jit(step)\n"
         text += "in_formats = jax.tree.map(lambda _: sharding, arguments)\n"
         text += "arguments = jax.device_put(arguments, in_formats)"
-    text = text.replace("jax.devices()[0]", _DEVICE)
+    topology = 'topologies.get_topology_desc(platform="tpu", topology_name="v3:2x2")'
+    text = text.replace("jax.devices()[0]", f"{topology}.devices[0]")
     shapes = "jax.tree.map(lambda x, f: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=f), arguments, in_formats)"
     script = (
         "import jax\nfrom jax.experimental import topologies\n"
@@ -256,7 +252,7 @@ def test_the_lines_of_advice_run_in_a_loop_whose_outputs_go_in_again(tmp_path):
     assert advice.speedup > 1.02 and advice.difference < 1e-3
 
 
-def test_where_the_compiler_has_no_code_to_pick_elements_one_hot_takes_its_place(tmp_path):
+def test_one_hot_replaces_picked_elements_if_the_compiler_has_no_code_for_them(tmp_path):
     settings = AdviceSettings("tpu-v3", budget=2, check=True)
     advice = advise(f"{PROGRAMS}:cross_entropy", settings, out=tmp_path)
     assert "take_along_axis" in advice.replaced and "one_hot" in advice.replaced
@@ -265,7 +261,7 @@ def test_where_the_compiler_has_no_code_to_pick_elements_one_hot_takes_its_place
         advise(f"{PROGRAMS}:picked", settings, out=tmp_path)
 
 
-def test_what_is_wrong_with_a_function_is_told():
+def test_invalid_programs_are_explained():
     with Compiler(target_of("tpu-v3")) as compiler:
         for program, told in (
             ("no_such_module:f", "cannot be imported .*ModuleNotFoundError"),

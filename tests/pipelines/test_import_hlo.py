@@ -27,20 +27,6 @@ def saved(path, message):
     return path
 
 
-def measured_kernels():
-    """One kernel with two runs, one with a single run, one without a measured default."""
-    data = kernels()
-    first = data.modules[0]
-    first.runs[0].profile.compute_time_ns = 100
-    first.runs.add(op_config=first.runs[0].op_config).profile.compute_time_ns = 200
-    data.modules.add(module=matmul_module(), fingerprint=8).runs.add()
-    third = data.modules.add()
-    third.CopyFrom(first)
-    third.fingerprint = 2**64 - 1
-    third.runs[0].is_default = False
-    return data
-
-
 def test_a_program_becomes_a_graph_of_the_data_root(tmp_path):
     file = saved(tmp_path / "f.hlo.pb", HloProto(hlo_module=matmul_module()))
     report = import_hlo([file], tmp_path / "root")
@@ -49,10 +35,9 @@ def test_a_program_becomes_a_graph_of_the_data_root(tmp_path):
     assert (graph.graph, graph.collection, graph.nodes, graph.configurable) == ("f", "layout:own:default", 9, 2)
     assert (graph.configs, graph.labelled, graph.edges) == (1, False, 9)
     path = tmp_path / "root/npz/layout/own/default/test/f.npz"
-    with np.load(path) as arrays:
-        assert set(arrays.files) == set(LAYOUT_KEYS)
-        assert arrays["node_config_feat"].dtype == np.float32
-        assert (arrays["node_config_feat"] == -1).all() and arrays["config_runtime"].tolist() == [0]
+    arrays = np.load(path)
+    assert set(arrays.files) == set(LAYOUT_KEYS) and arrays["config_runtime"].tolist() == [0]
+    assert arrays["node_config_feat"].dtype == np.float32 and (arrays["node_config_feat"] == -1).all()
     read = read_graph(path)
     assert isinstance(read, LayoutGraph) and read.splits.tolist() == [0, 6, 9]
     assert [part.graphs for part in info(find_data_root(tmp_path / "root"))] == [1]
@@ -67,20 +52,28 @@ def test_collection_split_and_name_are_the_caller_s(tmp_path):
     (written,) = discover(tmp_path / "npz")
     assert (str(written.collection), written.split, written.name) == ("layout:lab:random", "train", "g")
     assert report.graphs[0].labelled and read_graph(written.path).runtime.tolist() == [50, 60]
-    for given, error, said in (
+    for given, error, message in (
         ({"collection": "layout:lab"}, CollectionError, "is not a collection name"),
         ({"collection": "layout:../../lab:random"}, CollectionError, "would leave"),
         ({"split": "eval"}, CollectionError, "is not a split"),
         *(({"name": name}, HloError, "plain name") for name in ("../g", "a/b", ".hidden", "")),
         ({"files": [file, file], "name": "g"}, HloError, "for 2 files"),
     ):
-        with pytest.raises(error, match=said):
+        with pytest.raises(error, match=message):
             import_hlo(**{"files": [file], "out": tmp_path} | given)
 
 
 def test_every_kernel_becomes_a_file_and_broken_ones_are_named(tmp_path):
-    data = measured_kernels()
-    ops, twice = saved(tmp_path / "ops.pb", data), tmp_path / "twice.pb"
+    """One kernel with two runs, one with a single run, one without a measured default."""
+    data, twice = kernels(), tmp_path / "twice.pb"
+    first = data.modules[0]
+    first.runs[0].profile.compute_time_ns = 100
+    first.runs.add(op_config=first.runs[0].op_config).profile.compute_time_ns = 200
+    data.modules.add(module=matmul_module(), fingerprint=8).runs.add()
+    data.modules.add().CopyFrom(first)
+    data.modules[2].fingerprint = 2**64 - 1
+    data.modules[2].runs[0].is_default = False
+    ops = saved(tmp_path / "ops.pb", data)
     report = import_hlo([ops], tmp_path)
     assert [graph.graph for graph in report.graphs] == ["ops_7"]
     assert report.left_out == [f"{ops} kernel 1: nothing to choose between (1 runs)"]
@@ -108,8 +101,8 @@ def test_a_broken_file_or_a_name_taken_does_not_stop_the_others(tmp_path):
     assert graph.notes == ("opcodes that the format does not know, written as unknown: ragged-dot (1)",)
     names = ("cut.pb", "cyclic.pb", "absent.pb", "good.hlo")
     assert list(report.broken) == [str(tmp_path / name) for name in names]
-    said = "cut off", "cycle", "cannot be read", "good.npz was written from"
-    assert [words in why for words, why in zip(said, report.broken.values(), strict=True)] == [True] * 4
+    message = "cut off", "cycle", "cannot be read", "good.npz was written from"
+    assert [words in why for words, why in zip(message, report.broken.values(), strict=True)] == [True] * 4
     assert [path.name for path in (tmp_path / "npz").rglob("*.npz")] == ["good.npz"]
     report = import_hlo([good], tmp_path, collection="tile:own")
     assert "it is a layout graph; expected a tile graph for tile:own" in report.broken[str(good)]
@@ -136,11 +129,6 @@ def test_real_programs_go_in(tmp_path):
     report = import_hlo(files, tmp_path)
     assert not report.broken and len(report.graphs) == len(files) > 0
     assert all(graph.configurable > 0 for graph in report.graphs)
-
-
-@pytest.fixture
-def program(tmp_path):
-    return saved(tmp_path / "matmul.pb", matmul_module())
 
 
 def proposed(path, folder, **settings):
@@ -174,9 +162,9 @@ def test_evolving_finds_what_the_model_ranks_higher(shared_tree, shared_trained,
     assert len({content[name] for name in ("e", "r", "t")}) == 3
 
 
-def test_requests_that_cannot_be_met_are_refused(program, shared_tree, tmp_path):
-    tile = next((shared_tree / "npz" / "tile").rglob("*.npz"))
-    for source, settings, error, said in (
+def test_requests_that_cannot_be_met_are_refused(shared_tree, tmp_path):
+    program, tile = saved(tmp_path / "matmul.pb", matmul_module()), next((shared_tree / "npz/tile").rglob("*.npz"))
+    for source, settings, error, message in (
         (program, {"search": "anneal"}, XlarankError, "the search is 'anneal'; expected random or evolve"),
         (program, {"configs": 0}, XlarankError, "0 configurations"),
         (program, {"tie": "all"}, XlarankError, "the tie is 'all'; expected rule or none"),
@@ -184,6 +172,6 @@ def test_requests_that_cannot_be_met_are_refused(program, shared_tree, tmp_path)
         (program, {"search": "evolve"}, ModelError, "no trained model"),
         (tile, {}, GraphFileError, "kernel with tile sizes"),
     ):
-        with pytest.raises(error, match=said):
+        with pytest.raises(error, match=message):
             proposed(source, tmp_path, **settings)
     assert not (tmp_path / "p.npz").exists()

@@ -15,10 +15,11 @@ import pytest
 import xlarank
 from tests.features.helpers import graph_of, layout_file
 from tests.graphs import Node, layout_row, save_npz
-from tests.pipelines.trees import LAYOUT, TILE, graph_path, layout_graph, model_of, stored, tile_graph
+from tests.pipelines import trees
+from tests.pipelines.trees import LAYOUT, TILE, edit_json, graph_path, layout_graph, model_of, stored, tile_graph
 from xlarank.cli.explaining import explain as explain_command
 from xlarank.cli.ranking import rank as command
-from xlarank.data.collection import SAMPLE, Collection
+from xlarank.data.collection import SAMPLE
 from xlarank.data.errors import CollectionError, GraphFileError, ModelError, WorkspaceError, XlarankError
 from xlarank.data.graph import read_graph
 from xlarank.data.hlo.messages import HloModuleProto
@@ -44,10 +45,9 @@ def path(shared_tree):
 
 
 def test_the_order_is_that_of_the_scores_of_the_stored_rows(path, shared_trained):
-    """The best are distinct, with their twins beside them."""
     ranking = run(shared_trained, path)
     graph = stored(shared_trained, LAYOUT, "valid")["delta__a"]
-    score = model_of(shared_trained).score(graph).mean[graph.group]
+    score = trees.scores_by_model(shared_trained, graph)
     assert np.array_equal(ranking.scores, score) and np.array_equal(ranking.runtime, graph.runtime)
     assert ranking.order.tolist() == sorted(range(24), key=lambda config: (score[config], config))
     assert (ranking.graph, ranking.collection) == ("delta__a", LAYOUT)
@@ -55,33 +55,41 @@ def test_the_order_is_that_of_the_scores_of_the_stored_rows(path, shared_trained
     best = ranking.best()
     assert [entry.rank for entry in best] == list(range(1, 23))
     assert sorted(config for entry in best for config in (entry.configuration, *entry.identical)) == list(range(24))
-    ((configuration, identical),) = ((entry.configuration, entry.identical) for entry in best if entry.identical)
-    assert (configuration, identical) == (0, [22, 23])
+    assert [(entry.configuration, entry.identical) for entry in best if entry.identical] == [(0, [22, 23])]
     assert [entry.score for entry in best] == sorted(ranking.scores[entry.configuration] for entry in best)
     assert ranking.best(3) == best[:3] and ranking.best(100) == best
 
 
-def test_every_view_shows_a_configurations_own_runtime(shared_trained, tmp_path):
-    """Its twin was the faster: once the fastest of them was shown as the first one's own."""
+def test_every_view_shows_own_runtimes_and_speedups_by_the_least_of_the_repeats(shared_trained, tmp_path):
+    """The default of 5 ms and 3 ms is once as fast as itself; `evaluate` and `report` agree with `rank`."""
     arrays = layout_graph(71)
-    arrays["config_runtime"][[0, 22, 23]] = 900, 100, 0  # identical: no layouts set, the compiler's default
+    arrays["config_runtime"][[0, 22, 23]] = 5_000_000, 3_000_000, 0  # identical: no layouts set
     path = save_npz(tmp_path / "x__a.npz", arrays)
     ranking = xlarank.rank(str(path), workspace=str(shared_trained))
     assert isinstance(ranking, xlarank.Ranking)
     assert ranking.order.tolist() == xlarank.rank(xlarank.read_graph(path), shared_trained).order.tolist()
-    (entry,) = (entry for entry in ranking.best() if entry.configuration == 0)
-    assert (entry.runtime_ns, entry.identical, entry.identical_runtime_ns) == (900, [22, 23], [100, None])
-    assert entry.as_json() in ranking.as_json()["best"]
-    assert ranking.explain(0, 5).runtime == (900, arrays["config_runtime"][5])
+    best = {entry.configuration: entry for entry in ranking.best()}
+    default = best[0]
+    assert (default.runtime_ns, default.speedup) == (5_000_000, 1.0)
+    assert (default.identical, default.identical_runtime_ns) == ([22, 23], [3_000_000, None])
+    assert best[1].speedup == pytest.approx(3_000_000 / arrays["config_runtime"][1])
+    assert default.as_json() in ranking.as_json()["best"]
+    assert ranking.explain(0, 5).runtime == (5_000_000, arrays["config_runtime"][5])
     table = ranking.to_polars()
     assert table.columns == ["rank", "configuration", "score", "same_as", "runtime_ns", "speedup"]
     assert table["rank"].to_list() == list(range(1, 25)) and table["score"].is_sorted()
     assert table.filter(pl.col("same_as") != pl.col("configuration"))["configuration"].sort().to_list() == [22, 23]
     measured = [int(runtime) or None for runtime in arrays["config_runtime"]]
     assert table.sort("configuration")["runtime_ns"].to_list() == measured
-    assert table.filter(pl.col("configuration") == 0)["speedup"].item() == entry.speedup
+    assert table.filter(same_as=0)["speedup"].to_list() == [1.0] * 3, "the repeat that was not measured, too"
     frame = ranking.to_pandas()
     assert frame.columns.tolist() == table.columns and frame["configuration"].tolist() == ranking.order.tolist()
+    rows = rows_for_model(*ranking.source)
+    scores = (rows.row_cost != 3_000_000).astype(float)  # the default first
+    for picked in (slice(None), np.array([0, 5])):
+        assert evaluate_graph(trees.LAYOUTS, rows, scores, picked)["speedup@1"] == 1.0
+    by_rank = evaluate_graph(trees.LAYOUTS, rows, ranking.scores[np.unique(rows.group, True)[1]])
+    assert {metric: by_rank[metric] for metric in metrics.SPEEDUPS} == ranking.speedups
 
 
 def test_speedup_over_the_compilers_own_choice(shared_trained, tmp_path):
@@ -91,31 +99,12 @@ def test_speedup_over_the_compilers_own_choice(shared_trained, tmp_path):
     ranking = run(shared_trained, save_npz(tmp_path / "a.npz", arrays))
     runtime = arrays["config_runtime"]
     best = ranking.best(5)
-    assert [entry.speedup for entry in best] == pytest.approx([500 / runtime[row.configuration] for row in best])
-    expected = {"speedup@1": best[0].speedup, "speedup@5": max(entry.speedup or 0 for entry in best)}
-    assert ranking.speedups == pytest.approx(expected)
+    speedups = [entry.speedup for entry in best]
+    assert speedups == pytest.approx([500 / runtime[row.configuration] for row in best])
+    assert ranking.speedups == pytest.approx({"speedup@1": speedups[0], "speedup@5": max(speedups)})
     assert json.loads(json.dumps(ranking.as_json()))["speedups"] == ranking.speedups
     write_rankings(tmp_path / "out.csv", {"a": ranking})
-    assert pl.read_csv(tmp_path / "out.csv")["speedup"].to_list()[:5] == [entry.speedup for entry in best]
-
-
-def test_a_speedup_costs_every_configuration_at_the_least_of_its_repeats(shared_trained, tmp_path):
-    """The default of 5 ms and 3 ms is once as fast as itself; `evaluate` and `report` agree with `rank`."""
-    arrays = layout_graph(71)
-    arrays["config_runtime"][[0, 22, 23]] = 5_000_000, 3_000_000, 0  # identical: no layouts set
-    ranking = run(shared_trained, save_npz(tmp_path / "x__a.npz", arrays))
-    best = {entry.configuration: entry for entry in ranking.best()}
-    assert (best[0].runtime_ns, best[0].speedup) == (5_000_000, 1.0)
-    assert best[1].speedup == pytest.approx(3_000_000 / arrays["config_runtime"][1])
-    table = ranking.to_polars().filter(pl.col("same_as") == 0)
-    assert table["speedup"].to_list() == [1.0, 1.0, 1.0], "the repeat that was not measured, too"
-
-    rows = rows_for_model(*ranking.source)
-    scores = (rows.row_cost != 3_000_000).astype(float)  # the default first
-    assert evaluate_graph(Collection.parse(LAYOUT), rows, scores)["speedup@1"] == 1.0
-    assert evaluate_graph(Collection.parse(LAYOUT), rows, scores, np.array([0, 5]))["speedup@1"] == 1.0
-    by_rank = evaluate_graph(Collection.parse(LAYOUT), rows, ranking.scores[np.unique(rows.group, True)[1]])
-    assert {metric: by_rank[metric] for metric in metrics.SPEEDUPS} == ranking.speedups
+    assert pl.read_csv(tmp_path / "out.csv")["speedup"].to_list()[:5] == speedups
 
 
 def test_without_labels_or_default(shared_tree, shared_trained, tmp_path):
@@ -134,7 +123,7 @@ def test_without_labels_or_default(shared_tree, shared_trained, tmp_path):
     assert "speedup" not in ranking.best(1)[0].as_json()
 
 
-def test_which_model_is_taken(trained, tmp_path, monkeypatch):
+def test_the_model_is_chosen_by_collection_folder_or_kind(trained, tmp_path, monkeypatch):
     """The collection asked for, that of the file's folder, or the only one of kind and target; features no more."""
     other = "layout:cpu:default"
     shutil.rmtree(trained / "features")
@@ -148,12 +137,10 @@ def test_which_model_is_taken(trained, tmp_path, monkeypatch):
     with pytest.raises(CollectionError, match=f"did you mean {LAYOUT}"):
         run(trained, layout, "layout:cpu:rando")
     new = Path(shutil.copytree(trained / "models/layout/cpu/random", trained / "models/layout/cpu/default"))
-    card = json.loads((new / "model.json").read_text())
-    (new / "model.json").write_text(json.dumps({**card, "collection": other}))
+    edit_json(new / "model.json", collection=other)
     for collection in (LAYOUT, other):
         path = save_npz(graph_path(tmp_path / "tree", collection, "valid", "x__a"), layout_graph(5))
-        assert run(trained, path).collection == collection
-        assert run(trained, path, other).collection == other
+        assert [run(trained, path, name).collection for name in (None, other)] == [collection, other]
     (tmp_path / "link.npz").symlink_to(path)
     monkeypatch.chdir(path.parent)
     assert {run(trained, name).collection for name in (Path("x__a.npz"), tmp_path / "link.npz")} == {other}
@@ -186,14 +173,12 @@ def test_without_a_model_of_the_kind(trained, tmp_path):
             run(tmp_path / "absent", cpu, asked)
 
 
-def test_every_graph_of_a_folder_and_what_is_none(tree, shared_trained, tmp_path):
+def test_graphs_of_a_folder_are_ranked_and_other_files_named(tree, shared_trained, tmp_path):
     """A name is no formula in a spreadsheet."""
-    for unreadable, error, message in (
-        (42, TypeError, "42 is no graph; expected a LayoutGraph, a TileGraph or a path"),
-        (tmp_path, GraphFileError, "cannot be opened"),
-    ):
-        with pytest.raises(error, match=message):
-            xlarank.rank(unreadable, shared_trained)
+    with pytest.raises(TypeError, match="42 is no graph; expected a LayoutGraph, a TileGraph or a path"):
+        xlarank.rank(42, shared_trained)
+    with pytest.raises(GraphFileError, match="cannot be opened"):
+        xlarank.rank(tmp_path, shared_trained)
     with pytest.raises(GraphFileError, match="holds no npz files"):
         rank_folder(Workspace(shared_trained), shared_trained / "models")
     folder = graph_path(tree, LAYOUT, "valid", "x").parent
@@ -207,8 +192,7 @@ def test_every_graph_of_a_folder_and_what_is_none(tree, shared_trained, tmp_path
     alone = run(shared_trained, folder / "delta__a.npz")
     write_rankings(tmp_path / "out.csv", rankings)
     first = pl.read_csv(tmp_path / "out.csv").filter(pl.col("graph") == "delta__a")
-    assert first["configuration"].to_list() == [entry.configuration for entry in alone.best()]
-    assert first["score"].to_list() == [entry.score for entry in alone.best()]
+    assert first["configuration", "score"].rows() == [(entry.configuration, entry.score) for entry in alone.best()]
     names = [name for start in ("=1+1", "+1", "-1", "@A1", "\t=1", "\r=1") for name in (start, f"a{start}")]
     write_rankings(tmp_path / "out.csv", dict.fromkeys(names, alone))
     with (tmp_path / "out.csv").open(newline="") as stream:
@@ -229,28 +213,26 @@ def test_nodes_causes_and_columns_add_up_to_the_difference(shared_trained, path,
         result = explained(shared_trained, path, config=config, against=20)
         assert result.difference == pytest.approx(ranking.scores[config] - ranking.scores[20])
         assert sum(node.value for node in result.nodes) + result.rest == pytest.approx(result.difference, abs=1e-9)
-        assert sum(result.causes.values()) == pytest.approx(result.difference, abs=1e-6)
-        assert sum(result.columns.values()) == pytest.approx(result.difference, abs=1e-6)
+        for parts in (result.causes, result.columns):
+            assert sum(parts.values()) == pytest.approx(result.difference, abs=1e-6)
         assert {node.node for node in result.nodes} <= {2, 4}
         assert json.dumps(ranking.explain(config, 20).as_json()) == json.dumps(result.as_json())
-    with np.load(path) as arrays:
-        feat = arrays["node_config_feat"]
+    feat = np.load(path)["node_config_feat"]
     pairs = combinations(range(len(feat)), 2)
-    differing = ((a, b, (feat[a] != feat[b]).any(axis=1).tolist()) for a, b in pairs)
-    config, against = next((a, b) for a, b, differs in differing if differs == [False, True])
+    config, against = next((a, b) for a, b in pairs if (feat[a] != feat[b]).any(axis=1).tolist() == [False, True])
     (node,) = explained(shared_trained, path, config=config, against=against).nodes
     assert (node.node, node.opcode) == (4, "reshape") and node.now != node.then, "only nodes that differ"
 
 
 def test_which_configurations_are_compared(shared_trained, path, tmp_path):
     """The best with the compiler's default where that is a candidate, else with the middle of the ranking."""
-    for asked, said in (
+    for asked, message in (
         ({"config": 24}, "no configuration 24; expected a number from 0 to 23"),
         ({"config": -1}, "no configuration -1"),
         ({"against": "99"}, "no configuration 99"),
         ({"against": "best"}, "no configuration best; .*or default"),
     ):
-        with pytest.raises(XlarankError, match=said):
+        with pytest.raises(XlarankError, match=message):
             explained(shared_trained, path, **asked)
     alike = explained(shared_trained, path, config=22, against=23)  # the last two repeat the first
     assert alike.difference == 0 and not alike.nodes and not alike.segments and "identical" in alike.notes[0]
@@ -280,11 +262,9 @@ def test_segments_are_drawn_and_nodes_named(shared_trained, path, tmp_path):
     assert "{3,2,1,0}" in words, "layouts stand on the edges"
     assert "prefers-color-scheme" in svg.read_text(encoding="utf-8")
     assert result.called(2) == "2" and result.as_json()["nodes"][0]["name"] is None
-
-    graph = read_graph(path)
     module = HloModuleProto(name="jit_f")
     main = module.computations.add(name="main", id=1, root_id=1)
-    for node, opcode in enumerate(graph.opcode):
+    for node, opcode in enumerate(read_graph(path).opcode):
         added = main.instructions.add(name=f"own_{node}", opcode=OPCODES[opcode], id=node + 1)
         added.metadata.op_name = f"jit(f)/step{node}"
     file = tmp_path / "module.pb"
@@ -326,9 +306,8 @@ def test_the_time_model_explains_itself_in_nanoseconds_that_add_up():
     graph = read_graph(SAMPLE / "npz/layout/tpu-estimate/random/valid/unet__a.npz", "layout")
     explanation = explain_graph(graph, pretrained_model("layout"), config=13, against="default")
     assert explanation.estimated is not None and explanation.nodes
-    changes = [node.nanoseconds for node in explanation.nodes if node.nanoseconds is not None]
-    assert len(changes) == len(explanation.nodes)
-    assert sum(changes) == pytest.approx(np.subtract(*explanation.estimated), rel=1e-9)
+    change = sum(node.nanoseconds for node in explanation.nodes)
+    assert change == pytest.approx(np.subtract(*explanation.estimated), rel=1e-9)
     assert explanation.difference == pytest.approx(np.log2(np.divide(*explanation.estimated)), abs=1e-5)
 
 
@@ -337,3 +316,12 @@ def test_rank_names_the_nodes_that_lose_time(tmp_path, capsys):
     out = " ".join(capsys.readouterr().out.split())
     assert "the shipped time model of TPU layouts, in which nothing is learned" in out
     assert re.search(r"configuration \d+: \d+\.\d% of the estimated \d+\.\d+ ms is lost by node \d+, \w+", out)
+
+
+def test_a_program_without_configurable_nodes_is_explained(tmp_path):
+    arrays = layout_graph(7)
+    arrays["node_config_ids"] = arrays["node_config_ids"][:0]
+    arrays["node_config_feat"] = arrays["node_config_feat"][:, :0]
+    path = save_npz(tmp_path / "fixed.npz", arrays)
+    explanation = explain(Workspace(tmp_path), path, config=1, against=0)
+    assert explanation.difference == 0 and "identical" in explanation.notes[-1]

@@ -1,10 +1,7 @@
 """Tables of the workspace: results and the leaderboard, scores of configurations, stored rows."""
 
-import csv
-import json
 import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +9,11 @@ import polars as pl
 import pytest
 
 import xlarank
-from tests.pipelines.trees import FAST, LAYOUT, TILE, TREE, build, contents, model_of, stored
+from tests.pipelines import trees
+from tests.pipelines.trees import FAST, LAYOUT, LAYOUTS, TILE, TREE, build, contents, model_of, stored
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, FeatureStoreError, ScoreFileError, WorkspaceError, XlarankError
+from xlarank.data.submission import read_submission
 from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
 from xlarank.features.catalogue import FeatureSettings
@@ -29,40 +28,35 @@ from xlarank.pipelines.submit import submit
 from xlarank.pipelines.support.results import results_table, write_results
 from xlarank.pipelines.support.score_files import ScoreFiles
 from xlarank.pipelines.support.workspaces import LOCK
-from xlarank.pipelines.train import train
-from xlarank.pipelines.training.fitting import TrainRequest
 from xlarank.pipelines.training.training_sets import read_training_set
 
-COLUMNS = ["collection", "split", "held_out_by", "ranker", "tuned", "seed", "graph", "family", "metric", "value",
-           "seconds", "version", "time"]  # fmt: skip
+COLUMNS = "collection split held_out_by ranker tuned seed graph family metric value seconds version time".split()
 
 
-def results(workspace):
-    return pl.read_parquet(workspace / "results.parquet")
+def predictions(workspace, collection):
+    return pl.read_parquet(Workspace(workspace).predictions(Collection.parse(collection), "lambdarank"))
 
 
 def test_every_evaluation_is_in_the_table(trained):
     """Training leaves the out-of-fold metrics of the card; a second evaluation replaces the first."""
-    table = results(trained)
+    table = pl.read_parquet(trained / "results.parquet")
     assert table.columns == COLUMNS and set(table["version"]) == {xlarank.__version__}
     for collection in (LAYOUT, TILE):
         card = model_of(trained, collection).card
-        folds = table.filter(pl.col("collection") == collection, pl.col("held_out_by") == card.folds_by)
-        assert {
-            (graph, metric): value for graph, metric, value in folds["graph", "metric", "value"].iter_rows()
-        } == {(graph, metric): value for graph, values in card.folds.items() for metric, value in values.items()}
+        folds = table.filter(collection=collection, held_out_by=card.folds_by)
+        values = [(graph, *metric) for graph, metrics in card.folds.items() for metric in metrics.items()]
+        assert sorted(folds["graph", "metric", "value"].rows()) == sorted(values)
         assert set(folds["split"]) == {"train"} and folds["seconds"].min() > 0
-    found = evaluate(Workspace(trained))
+    evaluation = evaluate(Workspace(trained))
     evaluate(Workspace(trained))
-    table = results(trained).filter(pl.col("split") == "valid", pl.col("collection") == LAYOUT)
-    of_model = table.filter(pl.col("ranker") == "lambdarank", pl.col("seed").is_null(), pl.col("metric") == "tau")
-    assert dict(of_model["graph", "value"].iter_rows()) == found.report[LAYOUT]["tau"]["graphs"]
-    rules = table.filter(pl.col("ranker").str.starts_with("rule: "), pl.col("metric") == "tau")
+    table = pl.read_parquet(trained / "results.parquet").filter(split="valid", collection=LAYOUT)
+    of_model = table.filter(pl.col("seed").is_null(), ranker="lambdarank", metric="tau")
+    assert sorted(of_model["graph", "value"].rows()) == sorted(evaluation.report[LAYOUT]["tau"]["graphs"].items())
+    rules = table.filter(pl.col("ranker").str.starts_with("rule: "), metric="tau")
     means = dict(rules.group_by("ranker").agg(pl.col("value").mean()).iter_rows())
-    baselines = found.report[LAYOUT]["tau"]["baselines"]
+    baselines = evaluation.report[LAYOUT]["tau"]["baselines"]
     assert means == {f"rule: {name}": pytest.approx(value) for name, value in baselines.items()}
-    seeds = len(model_of(trained).rankers)
-    assert table["seed"].n_unique() == (seeds + 1 if seeds > 1 else 1)
+    assert table["seed"].n_unique() == 2 + 1
 
 
 def test_the_leaderboard_is_paired_by_hand(tmp_path):
@@ -76,8 +70,9 @@ def test_the_leaderboard_is_paired_by_hand(tmp_path):
         for ranker, values in scores.items()
     ]  # fmt: skip
     write_results(workspace, tables)
-    of_train = results_table({"a": {"score": 0.1}}, "y", scope=(TILE, "train", "kind"), tuned=False)
-    write_results(workspace, [of_train])
+    write_results(
+        workspace, [results_table({"a": {"score": 0.1}}, "y", scope=(TILE, "train", "kind"), tuned=False)]
+    )
     board = leaderboard(workspace)
     assert board["split", "ranker", "graphs"].rows() == [
         ("train", "y", 1), ("valid", "y", 3), ("valid", "z", 2), ("valid", "x", 3)
@@ -99,9 +94,8 @@ def test_cross_validation_leaves_results_and_scores(built):
     assert dict(board["ranker", "mean"].iter_rows()) == pytest.approx(means)
     assert evaluation.report[LAYOUT] == evaluation.comparison[LAYOUT]["lambdarank"], "the shape of one ranker"
     report = cross_validate(Workspace(built), "lambdarank", by="graph", collections=[LAYOUT], fit=fit).report
-    table = pl.read_parquet(Workspace(built).predictions(Collection.parse(LAYOUT), "lambdarank"))
-    scores = table.filter(held_out_by="graph").partition_by("graph", as_dict=True)
-    for (name,), rows in scores.items():
+    table = predictions(built, LAYOUT)
+    for (name,), rows in table.filter(held_out_by="graph").partition_by("graph", as_dict=True).items():
         graph = stored(built)[name]
         metrics = graph_metrics("layout", rows["score"].to_numpy()[graph.group], graph.cost, graph.group)
         assert report[LAYOUT]["tau"]["graphs"][name] == metrics["tau"]
@@ -122,18 +116,6 @@ def test_without_results(built, tmp_path):
         leaderboard(workspace)
 
 
-SCORE_COLUMNS = ["graph", "configuration", "split", "held_out_by", "seed", "fold", "score"]
-
-
-def predictions(workspace, collection):
-    return pl.read_parquet(Workspace(workspace).predictions(Collection.parse(collection), "lambdarank"))
-
-
-def orders(path):
-    with path.open(newline="") as stream:
-        return {row["ID"]: row["TopConfigs"] for row in csv.DictReader(stream)}
-
-
 def scores_of(workspace, split="test", **changed):
     """Of each distinct configuration, equal to its number, for two layout graphs."""
     tables = []
@@ -148,7 +130,8 @@ def test_train_evaluate_and_submit_leave_their_scores(trained, tmp_path):
     evaluate(Workspace(trained))
     submit(Workspace(trained), tmp_path / "out.csv")
     table = predictions(trained, TILE)
-    assert table.columns == SCORE_COLUMNS and set(table["split"]) == {"train", "valid", "test"}
+    assert table.columns == ["graph", "configuration", "split", "held_out_by", "seed", "fold", "score"]
+    assert set(table["split"]) == {"train", "valid", "test"}
     held_out = table.drop_nulls("fold")
     assert set(held_out["split"]) == {"train"} and held_out["graph", "seed", "configuration"].is_unique().all()
     seeds = len(model_of(trained, TILE).rankers)
@@ -157,37 +140,37 @@ def test_train_evaluate_and_submit_leave_their_scores(trained, tmp_path):
             rows = table.filter(pl.col("graph") == name, pl.col("split") == split)
             expected = model_of(trained, TILE).score(graph).per_seed
             assert rows["score"].to_list() == expected.ravel().tolist() and rows["seed"].n_unique() == seeds
-    path = Workspace(trained).predictions(Collection.parse(LAYOUT), "lambdarank")
+    path = Workspace(trained).predictions(LAYOUTS, "lambdarank")
     files = ScoreFiles.read([path], "test")
     submit(Workspace(trained), tmp_path / "again.csv", collections=[LAYOUT], scores=files)
-    first, again = orders(tmp_path / "out.csv"), orders(tmp_path / "again.csv")
+    first, again = (read_submission(tmp_path / name) for name in ("out.csv", "again.csv"))
     assert again == {name: order for name, order in first.items() if name.startswith(LAYOUT)}
 
 
 def test_a_workspace_that_cannot_be_written_is_a_note(trained, tmp_path, monkeypatch):
     expected, before = evaluate(Workspace(trained)).report, contents(trained)
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != trained)  # to root nothing is read-only
-    found = evaluate(Workspace(trained))
+    evaluation = evaluate(Workspace(trained))
     report = submit(Workspace(trained), tmp_path / "out.csv")
     note = f"results and scores are not kept: the workspace {trained} cannot be written (permission denied)"
-    assert found.notes == report.notes == [note] and found.report == expected
-    assert len(orders(tmp_path / "out.csv")) == 4 and contents(trained) == before
+    assert evaluation.notes == report.notes == [note] and evaluation.report == expected
+    assert len(read_submission(tmp_path / "out.csv")) == 4 and contents(trained) == before
 
 
 @pytest.mark.parametrize(("with_valid", "split"), [(False, "train"), (True, "valid")])
 def test_files_that_commands_wrote_are_scored(built, with_valid, split):
     """Scores of train graphs are out of fold, those of valid graphs the model's; training drops earlier ones."""
-    workspace, request = Workspace(built), TrainRequest(collections=[LAYOUT], seeds=1, rounds=10, threads=1)
-    train(workspace, replace(request, with_valid=with_valid))
+    workspace = Workspace(built)
+    trees.train_models(built, collections=[LAYOUT], rounds=10, with_valid=with_valid)
     model = evaluate(workspace, split=split, collections=[LAYOUT]).report[LAYOUT]
-    path, table = workspace.predictions(Collection.parse(LAYOUT), "lambdarank"), predictions(built, LAYOUT)
+    path, table = workspace.predictions(LAYOUTS, "lambdarank"), predictions(built, LAYOUT)
     by_graph = table.filter(held_out_by="family").with_columns(held_out_by=pl.lit("graph"), score=0.0)
     pl.concat([by_graph, table]).write_parquet(path)
-    found = evaluate(workspace, split=split, collections=[LAYOUT], scores=ScoreFiles.read([path], split))
-    taus = found.report[LAYOUT]["tau"]["graphs"]
+    evaluation = evaluate(workspace, split=split, collections=[LAYOUT], scores=ScoreFiles.read([path], split))
+    taus = evaluation.report[LAYOUT]["tau"]["graphs"]
     folds = {name: metrics["tau"] for name, metrics in model_of(built).card.folds.items()}
     assert taus == (folds if split == "train" else model["tau"]["graphs"])
-    train(workspace, request)
+    trees.train_models(built, collections=[LAYOUT], rounds=10)
     assert set(predictions(built, LAYOUT)["held_out_by"]) == {"family"}
 
 
@@ -201,11 +184,11 @@ def test_folds_are_chosen_for_each_collection_of_a_file(tmp_path):
 
 def test_columns_of_other_types_and_names(shared_built, tmp_path):
     path, right = tmp_path / "scores.parquet", scores_of(shared_built)
-    for more in ({"row": 1}, {"split": pl.lit("test", pl.Categorical)}, {"seed": 1.0}):
-        right.with_columns(**more).write_parquet(path)
+    for columns in ({"row": 1}, {"split": pl.lit("test", pl.Categorical)}, {"seed": 1.0}):
+        right.with_columns(**columns).write_parquet(path)
         assert submit(Workspace(shared_built), tmp_path / "out.csv", scores=ScoreFiles.read([path], "test")).rows
-    for more in ({"split": 3}, {"collection": 3}):
-        right.with_columns(**more).write_parquet(path)
+    for columns in ({"split": 3}, {"collection": 3}):
+        right.with_columns(**columns).write_parquet(path)
         with pytest.raises(XlarankError):
             submit(Workspace(shared_built), tmp_path / "out.csv", scores=ScoreFiles.read([path], "test"))
     (tmp_path / "digits.csv").write_text("graph,configuration,score\n007,0,1.5\n")
@@ -219,12 +202,11 @@ def test_only_a_collections_own_model_leaves_its_scores(trained, tmp_path):
     other = "layout:xla:random"
     for folder in ("features", "models"):
         shutil.copytree(trained / folder / "layout/cpu/random", trained / folder / "layout/xla/random")
-    card = trained / "models/layout/xla/random" / CARD
-    card.write_text(json.dumps({**json.loads(card.read_text()), "collection": other}))
+    trees.edit_json(trained / "models/layout/xla/random" / CARD, collection=other)
     folder = Workspace(trained).predictions(Collection.parse(other), "lambdarank").parent
     notes = evaluate(Workspace(trained), collections=[other], model_from=LAYOUT).notes
     assert not folder.exists() and len(notes) == 1, "it is not tried to write them"
-    shutil.rmtree(card.parent)
+    shutil.rmtree(trained / "models/layout/xla")
     for model_from in (LAYOUT, "shipped"):
         submit(Workspace(trained), tmp_path / "out.csv", collections=[other], model_from=model_from)
         assert not folder.exists()
@@ -250,25 +232,22 @@ def test_scores_are_submitted_and_blended_by_rank(shared_built, tmp_path):
     first, second = tmp_path / "one.parquet", tmp_path / "two.csv"
     scores_of(shared_built).write_parquet(first)
     scores_of(shared_built, score=-1000.0 * pl.col("configuration")).write_csv(second)
-    workspace, names = Workspace(shared_built), [f"{LAYOUT}:{name}" for name in TREE[LAYOUT]["test"]]
-    out = tmp_path / "out.csv"
-
-    def first_of(*paths, weights=()):
-        report = submit(workspace, out, scores=ScoreFiles.read(paths, "test", weights))
+    out, names = tmp_path / "out.csv", [f"{LAYOUT}:{name}" for name in TREE[LAYOUT]["test"]]
+    for paths, weights, best in (
+        ([second], (), 21), ([first, second], (2, 1), 0), ([first, second], (1, 2), 21),
+        ([first, second], (), 0),  # all are equal: the order of the file
+        ([first], (), 0),
+    ):  # fmt: skip
+        report = submit(Workspace(shared_built), out, scores=ScoreFiles.read(paths, "test", weights))
         assert report.rows == {LAYOUT: 2, TILE: 0} and report.unranked() == {"default": 2}
-        return [int(orders(out)[name].split(";")[0]) for name in names]
-
-    assert first_of(first) == [0, 0]
-    assert orders(out)[names[0]].split(";")[:3] == ["0", "22", "23"], "repeats have the score of the first"
-    assert first_of(second) == [21, 21]
-    assert first_of(first, second, weights=(2, 1)) == [0, 0] and first_of(first, second, weights=(1, 2)) == [21, 21]
-    assert first_of(first, second) == [0, 0], "all are equal: the order of the file"
+        assert [read_submission(out)[name][0] for name in names] == [best, best]
+    assert read_submission(out)[names[0]][:3] == [0, 22, 23], "repeats have the score of the first"
 
 
 def test_the_first_wrong_row_is_named(shared_built, tmp_path):
     path, right = tmp_path / "scores.csv", scores_of(shared_built)
     rows = pl.int_range(pl.len())
-    for wrong, said in (
+    for wrong, message in (
         (right.drop("score"), "scores.csv cannot be read .it has no column score.; expected parquet or csv"),
         (right.with_columns(score=pl.lit("fast")), "cannot be read"),
         (right.with_columns(score=pl.when(rows != 7).then("score")), "row 8 of .*scores.csv gives conf.*no score"),
@@ -284,7 +263,7 @@ def test_the_first_wrong_row_is_named(shared_built, tmp_path):
         (right[1:], "has no score of configuration 0 of omega__a; expected one of it, or of a configuration ident"),
     ):
         wrong.write_csv(path)
-        with pytest.raises(ScoreFileError, match=said):
+        with pytest.raises(ScoreFileError, match=message):
             submit(Workspace(shared_built), tmp_path / "out.csv", scores=ScoreFiles.read([path], "test"))
         assert not (tmp_path / "out.csv").exists()
     for paths, weights in (([path], (1, 2)), ([path], (0,)), ([path, path], (1, float("nan"))), ([], (1,))):
@@ -327,14 +306,13 @@ def test_all_splits_some_columns_and_lazily(shared_built):
     assert rows.to_pandas()["graph"].tolist() == rows["graph"].to_list()
 
 
-def test_what_cannot_be_loaded(tree, built):
-    for words, said in (
-        ({}, f"no collection was named; expected {LAYOUT}, {TILE}"),
-        ({"collection": "tile:cpus"}, "did you mean tile:cpu"),
-        ({"collection": TILE, "split": "later"}, "'later' is not a split"),
-    ):
-        with pytest.raises(CollectionError, match=said):
-            xlarank.load_rows(built, **words)
+def test_rows_that_cannot_be_loaded_are_refused(tree, built):
+    with pytest.raises(CollectionError, match=f"no collection was named; expected {LAYOUT}, {TILE}"):
+        xlarank.load_rows(built)
+    with pytest.raises(CollectionError, match="did you mean tile:cpu"):
+        xlarank.load_rows(built, "tile:cpus")
+    with pytest.raises(CollectionError, match="'later' is not a split"):
+        xlarank.load_rows(built, TILE, "later")
     with pytest.raises(FeatureStoreError, match="no column 'kernel__is_dot'; did you mean"):
         xlarank.load_rows(built, TILE, columns=["kernel__is_dot"])
     path = Workspace(built).rows(Collection.parse(TILE), "train", 0)

@@ -25,25 +25,19 @@ from xlarank.pipelines.submit import check_submission, submit
 from xlarank.pipelines.support.processes import environment, isolated
 from xlarank.pipelines.training.budget import RunSettings, first_scores, plan_collection, read_first_scores
 
-#: One of the kinds is enough where it does not matter which; it has the faster rows.
-SMALL = {TILE: TREE[TILE]}
-
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory):
-    root = tmp_path_factory.mktemp("tree")
-    write_tree(root, SMALL)
-    return root
+    """One of the kinds, the one whose rows are computed faster."""
+    return write_tree(tmp_path_factory.mktemp("tree"), {TILE: TREE[TILE]}).path
 
 
 @pytest.fixture
 def same_process(monkeypatch):
     """Steps in this process, which has everything imported."""
-
-    def here(function, *arguments, limit, progress, **named):
-        return function(*arguments, progress=progress, **named)
-
-    monkeypatch.setattr("xlarank.pipelines.run_all.isolated", here)
+    monkeypatch.setattr(
+        "xlarank.pipelines.run_all.isolated", lambda step, *given, limit, **named: step(*given, **named)
+    )
 
 
 def job(tree, folder, *, hours=1.0, models=None, **options):
@@ -52,7 +46,7 @@ def job(tree, folder, *, hours=1.0, models=None, **options):
 
 
 def right(folder, tree):
-    return check_submission(folder / "out.csv", data_root=data_root(tree)).problems == []
+    return not check_submission(folder / "out.csv", data_root=data_root(tree)).problems
 
 
 def test_no_time_at_all_leaves_the_default_order(tree, tmp_path, monkeypatch):
@@ -89,9 +83,9 @@ def test_a_failing_collection_does_not_lose_the_other(tmp_path, same_process):
     again = submit(Workspace(tmp_path / "work"), tmp_path / "again.csv", model_from="shipped")
     assert again.models == {LAYOUT: "the shipped ranker", TILE: TILE}
     assert read_submission(tmp_path / "again.csv") == read_submission(tmp_path / "out.csv")
-    ids = {f"{LAYOUT}:omega__a", f"{LAYOUT}:omega__b", f"{TILE}:sort__a", f"{TILE}:sort__b"}
-    assert set(read_submission(tmp_path / "out.csv")) == ids
-    assert summary.rows == 4 and list(summary.broken) == [f"{TILE} broken__a"]
+    ids = {f"{collection}:{name}" for collection in TREE for name in TREE[collection]["test"]}
+    assert read_submission(tmp_path / "out.csv").keys() == ids
+    assert summary.rows == len(ids) and list(summary.broken) == [f"{TILE} broken__a"]
 
 
 @pytest.mark.slow
@@ -113,8 +107,7 @@ def test_models_from_elsewhere_rank_without_learning(tree, tmp_path, same_proces
         assert read_first_scores(Workspace(learned / "work"), Collection.parse(TILE)) == {}
     model = learned / "work/models/tile/cpu/model.json"
     made = model.stat().st_mtime_ns
-    assert job(tree, learned).outcomes[0].ranked_by == FINAL
-    assert model.stat().st_mtime_ns == made
+    assert (job(tree, learned).outcomes[0].ranked_by, model.stat().st_mtime_ns) == (FINAL, made)
     assert job(tree, learned, hours=1e-9).outcomes[0].ranked_by == EARLIER and right(learned, tree)
     assert (there / "out.csv").read_bytes() == (learned / "out.csv").read_bytes()
 
@@ -125,15 +118,10 @@ def start(tree, folder, *words):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("number", "mark", "trials"),
-    [
-        (signal.SIGKILL, "studies/*/*/best-lambdarank.json", 3),
-        (signal.SIGTERM, "features/*/*/train/manifest.json", 0),
-    ],
-)
-def test_a_killed_run_goes_on_where_it_was(tree, tmp_path, number, mark, trials):
+@pytest.mark.parametrize(("number", "trials"), [(signal.SIGKILL, 3), (signal.SIGTERM, 0)])
+def test_a_killed_run_is_resumed(tree, tmp_path, number, trials):
     work = tmp_path / "work"
+    mark = "studies/*/*/best-lambdarank.json" if trials else "features/*/*/train/manifest.json"
     process = start(tree, tmp_path, "--trials", 100 * trials)
     try:
         end = time.monotonic() + 120
@@ -153,7 +141,6 @@ def test_a_killed_run_goes_on_where_it_was(tree, tmp_path, number, mark, trials)
     stored = {path: path.stat().st_mtime_ns for path in (work / "features").rglob("[!.]*.parquet")}
     journals = {path: path.read_bytes() for path in work.rglob("journal.log")}
     assert len(stored) == 3 and len(journals) == (trials > 0)
-
     out, err = start(tree, tmp_path, "--trials", trials, "--budget-hours", 0.05).communicate(timeout=240)
     assert "Traceback" not in err and right(tmp_path, tree)
     assert {path: path.stat().st_mtime_ns for path in stored} == stored, "no graph built again"
@@ -162,21 +149,19 @@ def test_a_killed_run_goes_on_where_it_was(tree, tmp_path, number, mark, trials)
     assert FIRST in out or FINAL in out
 
 
-#: Graphs by split, configurations in all, configurable nodes and nodes of a typical graph. Counts are the
-#: dataset's; the last two are set high.
-OFFICIAL = {
-    "layout:xla:random": ((69, 7, 8), 900_000, 120, 5_000),
-    "layout:xla:default": ((61, 7, 8), 800_000, 120, 5_000),
-    "layout:nlp:random": ((207, 20, 17), 16_100_000, 300, 8_000),
-    "layout:nlp:default": ((198, 20, 17), 13_300_000, 300, 8_000),
-    "tile:xla": ((5709, 676, 844), 12_900_000, 0, 40),
-}
-
-
 def official():
     """The sizes of TpuGraphs; layout graphs of valid and test count with 1000 configurations each."""
+    # Graphs by split, configurations in all, configurable nodes and nodes of a typical graph. Counts are the
+    # dataset's; the last two are set high.
+    counts = {
+        "layout:xla:random": ((69, 7, 8), 900_000, 120, 5_000),
+        "layout:xla:default": ((61, 7, 8), 800_000, 120, 5_000),
+        "layout:nlp:random": ((207, 20, 17), 16_100_000, 300, 8_000),
+        "layout:nlp:default": ((198, 20, 17), 13_300_000, 300, 8_000),
+        "tile:xla": ((5709, 676, 844), 12_900_000, 0, 40),
+    }
     sizes = []
-    for name, (graphs, configs, configurable, nodes) in OFFICIAL.items():
+    for name, (graphs, configs, configurable, nodes) in counts.items():
         trained = configs // sum(graphs)
         split = {
             part: [GraphCounts(1000 if configurable and part != "train" else trained, nodes, configurable)] * count
@@ -188,7 +173,7 @@ def official():
 
 def test_the_real_dataset_fits_kaggle():
     settings = RunSettings(hours=12, ram_gb=30, cores=4)
-    plan = [plan_collection(size, settings, len(OFFICIAL)) for size in official()]
+    plan = [plan_collection(size, settings, len(official())) for size in official()]
     assert sum(part.first_seconds for part in plan) < 4 * 3600 and all(part.memory_gb <= 30 for part in plan)
     assert all(part.max_configs >= 200 for part in plan if part.collection.kind == "layout")
 
@@ -247,15 +232,15 @@ def test_what_a_killed_step_leaves_behind_is_freed_silently() -> None:
 def test_results_errors_and_progress_come_back():
     listener = Listener()
     assert isolated(double, 21, limit=300, progress=listener) == 42
-    assert listener.jobs == [("doubling", 1)] and listener.notes == ["done"] and listener.ended == 1
-    for fail, kind, said in (
+    assert (listener.jobs, listener.notes, listener.ended) == ([("doubling", 1)], ["done"], 1)
+    for fail, kind, message in (
         ("clearly", CollectionError, "made up; nothing"),
         ("as a bug", RuntimeError, "ZeroDivisionError: made up"),
         ("killed", XlarankError, "signal 9, most likely for want of memory"),
         ("never done", XlarankError, "double was not done in time"),
     ):
         listener, started = Listener(), time.monotonic()
-        with pytest.raises(kind, match=said):
+        with pytest.raises(kind, match=message):
             isolated(double, 1, fail=fail, limit=2 if fail == "never done" else 300, progress=listener)
         assert time.monotonic() - started < 300
         assert listener.ended == len(listener.jobs), "no job is left open"

@@ -1,4 +1,4 @@
-"""Scores of trained models on a split, and of graphs that were held out: what is scored, and what stands beside."""
+"""Scores on a split and of held-out graphs; configurations without a runtime, instances, unseen kernel families."""
 
 import json
 import shutil
@@ -8,9 +8,10 @@ import pytest
 
 from tests.graphs import save_npz
 from tests.pipelines import trees
-from tests.pipelines.trees import LAYOUT, TILE, TREE, Listener, build, graph_path, model_of, stored
-from xlarank.data.collection import Collection
+from tests.pipelines.trees import LAYOUT, LAYOUTS, TILE, TILES, TREE, Listener, build, graph_path, model_of, stored
+from xlarank.data.collection import SAMPLE
 from xlarank.data.errors import CollectionError, ModelError, XlarankError
+from xlarank.data.submission import read_submission
 from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
 from xlarank.features.catalogue import FeatureSettings
@@ -18,18 +19,18 @@ from xlarank.features.layout.change import InnerChange
 from xlarank.features.layout.padding import Padding
 from xlarank.models.rankers.boosted import LambdaRank, RankNet
 from xlarank.models.training_data import FitSettings
-from xlarank.models.validation.folds import Fold, FoldPlan, validate_fold
+from xlarank.models.validation.folds import Fallback, Fold, FoldPlan, validate_fold
 from xlarank.models.validation.metrics import METRICS, graph_metrics, kendall_tau, summarise
 from xlarank.pipelines.cross_validate import cross_validate, worth_of_blocks
 from xlarank.pipelines.evaluate import evaluate
+from xlarank.pipelines.explain import explain
+from xlarank.pipelines.info import info
+from xlarank.pipelines.rank import rank
 from xlarank.pipelines.report import gather
+from xlarank.pipelines.submit import submit
 from xlarank.pipelines.support import evaluation
 from xlarank.pipelines.support.results import read_results
-from xlarank.pipelines.train import train
-from xlarank.pipelines.training.fitting import TrainRequest
 from xlarank.pipelines.training.training_sets import read_training_set
-
-BESIDE = {"baselines", "repeats_once", "seeds_std", "ceiling"}
 
 
 def run(workspace, **options):
@@ -46,9 +47,9 @@ def is_by_hand(metrics, workspace, model, collection, split="valid"):
         name: graph_metrics(model.card.kind, model.score(graph).mean[graph.group], graph.cost, graph.group)
         for name, graph in stored(workspace, collection, split).items()
     }
-    own = {name: {key: about[key] for key in about.keys() - BESIDE} for name, about in metrics.items()}
-    own = {name: about for name, about in own.items() if name in METRICS}
-    return own == summarise(expected)
+    extra = {"baselines", "repeats_once", "seeds_std", "ceiling"}
+    reported = {name: {key: metrics[name][key] for key in metrics[name].keys() - extra} for name in METRICS}
+    return reported == summarise(expected)
 
 
 def test_models_and_rows_are_only_read(trained):
@@ -63,13 +64,13 @@ def test_models_and_rows_are_only_read(trained):
     assert files() == before
 
 
-def test_what_stands_beside_a_score(shared_trained):
+def test_scores_have_baselines_and_the_spread_of_seeds_beside_them(shared_trained):
     """Baselines, each of identical configurations with its own runtime or counted once, and the spread of seeds."""
     listener = Listener()
-    found, model = run(shared_trained, progress=listener), model_of(shared_trained)
+    result, model = run(shared_trained, progress=listener), model_of(shared_trained)
     assert (listener.jobs, listener.notes, listener.ended) == ([("evaluating on valid", 2)], [LAYOUT, TILE], 1)
-    report = found.report
-    assert json.loads(json.dumps(report)) == report and (found.left_out, found.notes) == ({}, [])
+    report = result.report
+    assert json.loads(json.dumps(report)) == report and (result.left_out, result.notes) == ({}, [])
     for collection, metrics in report.items():
         assert is_by_hand(metrics, shared_trained, model_of(shared_trained, collection), collection)
     tau, graphs = report[LAYOUT]["tau"], stored(shared_trained, LAYOUT, "valid").values()
@@ -98,7 +99,7 @@ def test_a_ceiling_stands_beside_tau_if_labels_are_measured_again(shared_trained
     expected = {name: costs[0] / costs.sum() for name, costs in runs.items()}
     assert report[LAYOUT]["tau"]["ceiling"] == expected
     assert "ceiling" not in report[TILE]["tau"] and "ceiling" not in report[LAYOUT]["slowdown@1"]
-    rows = gather(Workspace(shared_trained), Collection.parse(LAYOUT), explained=False).score_rows()
+    rows = gather(Workspace(shared_trained), LAYOUTS, explained=False).score_rows()
     assert {row["graph"]: row["ceiling of tau"] for row in rows} == expected
 
 
@@ -109,15 +110,15 @@ def test_model_of_another_collection(shared_trained, shared_built, tmp_path):
     trees.write_tree(root, {**TREE, other: {"train": ("delta__x",), "valid": ("alpha__a", "beta__z", "kappa__a")}})
     shutil.copytree(shared_trained, work)
     build(root, work, replace=True, collections=[other])
-    found = run(work, model_from=LAYOUT)
-    assert list(found.report) == [other, LAYOUT]
-    assert is_by_hand(found.report[other], work, model_of(work), other)
-    assert found.report[LAYOUT] == run(work, collections=[LAYOUT]).report[LAYOUT]
-    assert found.notes == [
+    result = run(work, model_from=LAYOUT)
+    assert list(result.report) == [other, LAYOUT]
+    assert is_by_hand(result.report[other], work, model_of(work), other)
+    assert result.report[LAYOUT] == run(work, collections=[LAYOUT]).report[LAYOUT]
+    assert result.notes == [
         f"{other}: scored by the model of {LAYOUT}, which was trained on 1 of these 3 programs (by name) "
         "and on the families of 2"
     ]
-    assert f"the model of {LAYOUT} ranks layout graphs, {TILE} has tile graphs" in found.left_out[TILE]
+    assert f"the model of {LAYOUT} ranks layout graphs, {TILE} has tile graphs" in result.left_out[TILE]
     build(root, work, collections=[other], splits=["valid"], settings=FeatureSettings(Tier.FAST, candidates=False))
     for place, collections, model_from, error, message in (
         (work, [other], LAYOUT, ModelError, rf"of {LAYOUT} cannot score {other}: the rows lack \d+ \("),
@@ -138,17 +139,17 @@ def test_official_indices_restrict_layout_graphs(shared_trained, tmp_path):
         return run(shared_trained, official_indices=folder, **options)
 
     few, chosen = {"delta__b": [0, 2, 3], "of_another_split": [1]}, [1, 4, 9, 16, 23, 22]
-    found = scored({**few, "delta__a": chosen})
+    result = scored({**few, "delta__a": chosen})
     graph = stored(shared_trained, LAYOUT, "valid")["delta__a"]
-    score = model_of(shared_trained).score(graph).mean[graph.group]
     cost = graph.runtime[chosen].astype(np.float64)
-    expected = graph_metrics("layout", score[chosen], cost, graph.group[chosen])
-    assert {metric: found.report[LAYOUT][metric]["graphs"]["delta__a"] for metric in METRICS} == expected
-    assert found.report[TILE] == run(shared_trained).report[TILE], "tiles are judged on all of theirs"
-    assert found.left_out == {}
-    found = scored(few)
-    assert list(found.report[LAYOUT]["tau"]["graphs"]) == ["delta__b"]
-    assert found.left_out == {f"{LAYOUT} delta__a": "it has no official indices"}
+    score = trees.scores_by_model(shared_trained, graph)[chosen]
+    expected = graph_metrics("layout", score, cost, graph.group[chosen])
+    assert {metric: result.report[LAYOUT][metric]["graphs"]["delta__a"] for metric in METRICS} == expected
+    assert result.report[TILE] == run(shared_trained).report[TILE], "tiles are judged on all of theirs"
+    assert result.left_out == {}
+    result = scored(few)
+    assert list(result.report[LAYOUT]["tau"]["graphs"]) == ["delta__b"]
+    assert result.left_out == {f"{LAYOUT} delta__a": "it has no official indices"}
     for content, message in (
         ({**few, "delta__a": [0, 24]}, "indices of delta__a reach beyond its 24 configurations"),
         ({**few, "delta__a": [-1, 3]}, "indices of delta__a reach beyond its 24 configurations"),
@@ -157,8 +158,8 @@ def test_official_indices_restrict_layout_graphs(shared_trained, tmp_path):
     ):
         with pytest.raises(CollectionError, match=message):
             scored(content, collections=[LAYOUT])
-    found = scored("{")
-    assert list(found.report) == [TILE] and "cannot be read" in found.left_out[LAYOUT]
+    result = scored("{")
+    assert list(result.report) == [TILE] and "cannot be read" in result.left_out[LAYOUT]
     (folder / "cpu_random.json").rename(folder / "xla_default.json")
     for place in (folder, tmp_path / "absent"):
         with pytest.raises(CollectionError, match=r"no file of any chosen .*; expected cpu_random\.json"):
@@ -174,26 +175,24 @@ def test_graphs_without_labels_and_those_that_cannot_be_ranked_are_named(tree, t
         with pytest.raises(CollectionError, match=message):
             run(trained, split="test", collections=collections, progress=listener)
         assert listener.ended == 1
-    even = trees.tile_graph(60)
-    even["config_runtime"] = even["config_runtime_normalizers"] * 3
-    save_npz(graph_path(tree, TILE, "test", "even__a"), even)
+    save_npz(graph_path(tree, TILE, "test", "even__a"), trees.even(trees.tile_graph(60)))
     save_npz(graph_path(tree, LAYOUT, "test", "omega__c"), trees.layout_graph(70))
     build(tree, trained, splits=["test"])
-    found = run(trained, split="test")
-    assert list(found.report) == [LAYOUT]
-    assert list(found.report[LAYOUT]["tau"]["graphs"]) == ["omega__c"]
-    assert found.left_out.pop(f"{TILE} even__a") == "all its configurations cost the same"
-    assert found.left_out.pop(TILE) == f"{TILE} has no labelled, rankable graph in test"
+    result = run(trained, split="test")
+    assert list(result.report) == [LAYOUT]
+    assert list(result.report[LAYOUT]["tau"]["graphs"]) == ["omega__c"]
+    assert result.left_out.pop(f"{TILE} even__a") == "all its configurations cost the same"
+    assert result.left_out.pop(TILE) == f"{TILE} has no labelled, rankable graph in test"
     withheld = [f"{LAYOUT} omega__a", f"{LAYOUT} omega__b", f"{TILE} sort__a", f"{TILE} sort__b"]
-    assert found.left_out == dict.fromkeys(withheld, "its labels are withheld")
+    assert result.left_out == dict.fromkeys(withheld, "its labels are withheld")
 
 
-def test_a_collection_that_cannot_be_scored_is_left_out_or_an_error_where_it_was_named(tree, trained, monkeypatch):
+def test_a_collection_that_cannot_be_scored_is_left_out_or_an_error_if_named(tree, trained, monkeypatch):
     def scored(error, message):
         with pytest.raises(error, match=message):
             run(trained, collections=[TILE])
-        found = run(trained)
-        assert list(found.report) == [LAYOUT] and found.left_out[TILE]
+        result = run(trained)
+        assert list(result.report) == [LAYOUT] and result.left_out[TILE]
 
     valid = {"collections": [TILE], "splits": ["valid"]}
     build(tree, trained, settings=FeatureSettings(Tier.FAST, candidates=False), **valid)
@@ -207,57 +206,55 @@ def test_a_collection_that_cannot_be_scored_is_left_out_or_an_error_where_it_was
 
 @pytest.mark.slow
 def test_by_family_are_the_scores_that_training_kept(shared_trained, fits):
-    found = held_out(shared_trained)
+    result = held_out(shared_trained)
     for collection in (LAYOUT, TILE):
         folds = model_of(shared_trained, collection).card.folds
-        assert found.report[collection] == summarise(folds)
-        assert list(found.report[collection]["tau"]["graphs"]) == list(folds)
-    assert (found.graphs, found.notes) == ("out of fold, unseen families", [])
-    assert held_out(shared_trained, by="family").report == found.report, "no kernel families are known here"
+        assert result.report[collection] == summarise(folds)
+        assert list(result.report[collection]["tau"]["graphs"]) == list(folds)
+    assert (result.graphs, result.notes) == ("out of fold, unseen families", [])
+    assert held_out(shared_trained, by="family").report == result.report, "no kernel families are known here"
     assert fits == []
     fitted = held_out(shared_trained, model="lambdarank", rounds=30)
-    assert fitted.report == found.report, "nothing of held-out graphs is in the scores of training, not even bins"
+    assert fitted.report == result.report, "nothing of held-out graphs is in the scores of training, not even bins"
 
 
 @pytest.mark.slow
 def test_graphs_are_held_out_while_their_family_stays(trained, fits):
     listener = Listener()
-    found = held_out(trained, by="graph", progress=listener)
+    result = held_out(trained, by="graph", progress=listener)
     assert listener.jobs == [(f"cross-validating {LAYOUT}", 4), (f"cross-validating {TILE}", 2)]
     names = list(TREE[LAYOUT]["train"])
     folds = [fit["data"].names for fit in fits if {*names[:2]} & {*fit["data"].names}]
     assert [[name for name in names if name not in fold] for fold in folds] == [[name] for name in names[:4]]
-    assert found.graphs == "out of fold, same families in the training set"
-    assert list(found.report[LAYOUT]["tau"]["graphs"]) == names[:4]
-    assert found.left_out[f"{LAYOUT} gamma__a"] == "no other graph is of its family"
+    assert result.graphs == "out of fold, same families in the training set"
+    assert list(result.report[LAYOUT]["tau"]["graphs"]) == names[:4]
+    assert result.left_out[f"{LAYOUT} gamma__a"] == "no other graph is of its family"
     apart = model_of(trained).card.folds
     mean = np.mean([apart[name]["score"] for name in names[:4]])
-    assert "so this is no score for new programs" in found.notes[0]
-    assert f"these 4 graphs by folds of families: score {mean:.3f}" in found.notes[1]
-    model, data = model_of(trained, TILE), read_training_set(Workspace(trained), Collection.parse(TILE)).data
-    fit = FitSettings(model.card.rounds, threads=1)
-    group = data.names.index("conv__b")
-    curves = validate_fold(data, Fold([group], [group]), model.rankers[0], fit)
-    tiles = found.report[TILE]["score"]["graphs"]
+    assert "so this is no score for new programs" in result.notes[0]
+    assert f"these 4 graphs by folds of families: score {mean:.3f}" in result.notes[1]
+    model, data = model_of(trained, TILE), read_training_set(Workspace(trained), TILES).data
+    group = [data.names.index("conv__b")]
+    curves = validate_fold(data, Fold(group, group), model.rankers[0], FitSettings(model.card.rounds, threads=1))
+    tiles = result.report[TILE]["score"]["graphs"]
     assert list(tiles) == ["conv__a", "conv__b"] and tiles["conv__b"] == curves.at(-1)["conv__b"]["score"]
 
 
 @pytest.mark.slow
 def test_the_graphs_are_those_that_the_model_learned_from(tree, built):
-    options = {"seeds": 1, "rounds": 2, "threads": 1, "allow_constant": True}
-    train(Workspace(built), TrainRequest(collections=[LAYOUT], with_valid=True, **options))
-    found = held_out(built, by="graph", collections=[LAYOUT])
-    assert list(found.report[LAYOUT]["tau"]["graphs"])[-2:] == ["delta__a", "delta__b"]
+    options = {"rounds": 2, "allow_constant": True}
+    trees.train_models(built, collections=[LAYOUT], with_valid=True, **options)
+    result = held_out(built, by="graph", collections=[LAYOUT])
+    assert list(result.report[LAYOUT]["tau"]["graphs"])[-2:] == ["delta__a", "delta__b"]
     for collection, name in ((LAYOUT, "alpha__b"), (LAYOUT, "beta__b"), (TILE, "dot__a"), (TILE, "tanh__a")):
         graph_path(tree, collection, "train", name).unlink()
     build(tree, built)
     with pytest.raises(ModelError, match="are of other graphs than its model was trained on; train again"):
         held_out(built, by="graph", collections=[LAYOUT])
-
-    train(Workspace(built), TrainRequest(**options))  # one family of tiles, no two layouts of one family
-    found = held_out(built)
-    assert list(found.report) == [LAYOUT]
-    assert "tile:cpu was trained without folds" in found.left_out[TILE]
+    trees.train_models(built, **options)  # one family of tiles, no two layouts of one family
+    result = held_out(built)
+    assert list(result.report) == [LAYOUT]
+    assert "tile:cpu was trained without folds" in result.left_out[TILE]
     for by, collection, message in (
         ("family", TILE, "of the 2 graphs of tile:cpu; expected graphs of two or more program families"),
         ("graph", LAYOUT, f"of the 3 graphs of {LAYOUT}; expected two or more graphs of one family"),
@@ -267,29 +264,28 @@ def test_the_graphs_are_those_that_the_model_learned_from(tree, built):
 
 
 def test_a_ranker_by_name_needs_no_model_and_is_scored_at_its_best_number_of_rounds(built):
-    found = held_out(built, model="lambdarank", rounds=110, collections=[TILE])
-    data = read_training_set(Workspace(built), Collection.parse(TILE)).data
+    result = held_out(built, model="lambdarank", rounds=110, collections=[TILE])
+    data = read_training_set(Workspace(built), TILES).data
     curves = FoldPlan.of(data).curves(data, LambdaRank(kind="tile"), FitSettings(110, threads=1), id)
     stage = curves.best_stage()
-    assert stage < len(curves.rounds) - 1 and found.report[TILE] == summarise(curves.at(stage))
+    assert stage < len(curves.rounds) - 1 and result.report[TILE] == summarise(curves.at(stage))
     rounds = f"{curves.rounds[stage]} rounds, the best on these folds"
-    assert found.notes == [f"{TILE}: lambdarank with default parameters, {rounds}"]
+    assert result.notes == [f"{TILE}: lambdarank with default parameters, {rounds}"]
 
 
 @pytest.mark.slow
 def test_rankers_by_name_need_no_model_and_are_compared_on_the_same_graphs(built, fits):
     names, layouts, fit = ("ranknet", "lambdarank"), {"collections": [LAYOUT]}, FitSettings(25, threads=1)
     alone = {name: held_out(built, model=name, rounds=25, **layouts) for name in names}
-    data = read_training_set(Workspace(built), Collection.parse(LAYOUT)).data
+    data = read_training_set(Workspace(built), LAYOUTS).data
     plan = FoldPlan.of(data)
     assert len(fits) == 2 * len(plan.folds)
     curves = plan.curves(data, RankNet(kind="layout"), fit, id)
     assert alone["ranknet"].report[LAYOUT] == summarise(curves.at(curves.best_stage()))
     assert alone["ranknet"].notes[0].startswith(f"{LAYOUT}: ranknet with default parameters, ")
     assert not (built / "models").exists()
-
-    found = cross_validate(Workspace(built), [*names, "ranknet"], fit=fit, **layouts)
-    comparison = found.comparison[LAYOUT]
+    result = cross_validate(Workspace(built), [*names, "ranknet"], fit=fit, **layouts)
+    comparison = result.comparison[LAYOUT]
     gap = comparison["lambdarank"]["slowdown@1"]["difference"]
     for metrics in comparison.values():
         for values in metrics.values():
@@ -297,8 +293,8 @@ def test_rankers_by_name_need_no_model_and_are_compared_on_the_same_graphs(built
     assert comparison == {name: ranker.report[LAYOUT] for name, ranker in alone.items()}
     means = [ranker.report[LAYOUT]["slowdown@1"]["mean"] for ranker in alone.values()]
     assert gap["mean"] == pytest.approx(means[1] - means[0]) and gap["low"] <= gap["mean"] <= gap["high"]
-    assert found.graphs == "out of fold, unseen families"
-    assert found.notes == [*alone["ranknet"].notes, *alone["lambdarank"].notes]
+    assert result.graphs == "out of fold, unseen families"
+    assert result.notes == [*alone["ranknet"].notes, *alone["lambdarank"].notes]
 
 
 @pytest.mark.slow
@@ -306,15 +302,15 @@ def test_rankers_by_name_need_no_model_and_are_compared_on_the_same_graphs(built
 def test_a_block_is_left_out_on_the_same_folds(trained, fits, models):
     """By hand: the score of each graph with and without its columns; none given is the trained model."""
     workspace, fit = Workspace(trained), FitSettings(25, threads=1)
-    found = cross_validate(workspace, models, without=["Padding", "InnerChange"], fit=fit)
-    whole, rest = found.comparison[LAYOUT].values()
-    assert "no columns of Padding or InnerChange" in found.left_out[TILE] and TILE not in found.report
+    result = cross_validate(workspace, models, without=["Padding", "InnerChange"], fit=fit)
+    whole, rest = result.comparison[LAYOUT].values()
+    assert "no columns of Padding or InnerChange" in result.left_out[TILE] and TILE not in result.report
     scores = [[*metrics["score"]["graphs"].items()] for metrics in (whole, rest)]
     assert [name for name, _ in scores[0]] == [name for name, _ in scores[1]]
     worth = np.array([full - part for (_, full), (_, part) in zip(*scores, strict=True)])
     error = worth.std(ddof=1) / np.sqrt(len(worth))
     text = f"columns of Padding and InnerChange add {worth.mean():+.4f} of Kendall tau (standard error {error:.4f})"
-    assert worth_of_blocks(found, ["Padding", "InnerChange"]) == {LAYOUT: text}
+    assert worth_of_blocks(result, ["Padding", "InnerChange"]) == {LAYOUT: text}
     half, columns = len(fits) // 2, {*Padding.columns, *InnerChange.columns}
     assert [[*fit["data"].families] for fit in fits[:half]] == [[*fit["data"].families] for fit in fits[half:]]
     assert all(columns.isdisjoint(fit["data"].columns) for fit in fits[:half])
@@ -341,3 +337,104 @@ def test_bad_requests(shared_trained, shared_built, tmp_path):
     ):  # fmt: skip
         with pytest.raises(error, match=message):
             pipeline(workspace, **options)
+
+
+@pytest.mark.slow
+def test_measured_configurations_are_learned_from_and_all_are_ranked(tree, tmp_path):
+    """Three configurations of a train and of a valid graph of each collection were not measured."""
+    work, unmeasured = Workspace(tmp_path / "work"), [3, 5, 8]
+    for make, collection, split, name in (
+        (trees.layout_graph, LAYOUT, "train", "alpha__a"), (trees.layout_graph, LAYOUT, "valid", "delta__a"),
+        (trees.tile_graph, TILE, "train", "conv__a"), (trees.tile_graph, TILE, "valid", "pool__a"),
+    ):  # fmt: skip
+        arrays = make(7)
+        arrays["config_runtime"][unmeasured] = 0
+        save_npz(graph_path(tree, collection, split, name), arrays)
+    assert not build(tree, work.root).broken
+    assert all(part.labelled == part.graphs for part in info(trees.data_root(tree)) if part.split != "test")
+    data = read_training_set(work, LAYOUTS).data
+    (graph,) = (graph for graph in data.parts if graph.name == "alpha__a")
+    assert np.isfinite(data.cost).all() and not {*unmeasured} & {*graph.ids.tolist()}
+    trees.train_models(work.root, rounds=10)
+    report = evaluate(work).report
+    assert {name: len(metrics["tau"]["graphs"]) for name, metrics in report.items()} == {LAYOUT: 2, TILE: 1}
+    assert all(np.isfinite(metric["mean"]) for metrics in report.values() for metric in metrics.values())
+    ranking = rank(work, graph_path(tree, LAYOUT, "valid", "delta__a"))
+    assert sorted(ranking.order.tolist()) == list(range(24)), "a submission lists them all"
+    assert ranking.metrics is not None and np.isfinite(ranking.metrics["tau"])
+    assert {entry.configuration for entry in ranking.best() if entry.runtime_ns is None} == {*unmeasured}
+    assert submit(work, tmp_path / "submission.csv").rows == {LAYOUT: 2, TILE: 2}
+
+
+@pytest.mark.slow
+def test_instances_are_stored_and_scored(tree, built):
+    work = Workspace(built)
+    trees.train_models(built, model="sum-pooled", seeds=2, rounds=30)
+    assert len(list(built.rglob("*.instances.npz"))) == sum(map(len, TREE[LAYOUT].values()))
+    assert {graph.instances for graph in stored(built, TILE).values()} == {None}
+    tau, rows = evaluate(work).report[LAYOUT]["tau"], stored(built, split="valid")["delta__a"]
+    scores = trees.scores_by_model(built, rows)
+    assert tau["mean"] > 0.6 and tau["graphs"]["delta__a"] == pytest.approx(kendall_tau(scores, rows.cost))
+    assert rank(work, graph_path(tree, LAYOUT, "valid", "delta__a")).scores == pytest.approx(scores)
+    build(tree, built, max_configs=20, collections=[LAYOUT], splits=["train"])
+    graph = stored(built)["alpha__a"]
+    assert graph.instances.value.configs == len(graph) == 20
+    for path in built.rglob("*.instances.npz"):
+        path.write_bytes(b"nothing")
+    trees.train_models(built, collections=[LAYOUT], rounds=3)
+    evaluate(work, collections=[LAYOUT])  # lambdarank reads no instances
+
+
+KERNELS = {
+    "train": ("bmm__a", "matmul__d", "matmul__e", "conv3x3__b"),
+    "valid": ("expsum__b",),
+    "test": ("transpose__b", "conv3x3_s2__a"),
+}
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory):
+    """A workspace trained on three kernel families, with the result of training."""
+    root, workspace = tmp_path_factory.mktemp("kernels"), Workspace(tmp_path_factory.mktemp("kernels_work"))
+    for path in (graph_path(SAMPLE, TILE, split, name) for split, names in KERNELS.items() for name in names):
+        copy = root / path.relative_to(SAMPLE)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, copy)
+    build(root, workspace.root)
+    (result,) = trees.train_models(workspace.root, rounds=5)
+    return workspace, result
+
+
+def test_training_and_cross_validation_go_by_kinds(kernels):
+    workspace, result = kernels
+    assert result.chosen_by == "3 folds by kind"
+    card = model_of(workspace.root, TILE).card
+    assert (card.target, card.folds_by) == ("cpu", "kind")
+    assert card.kinds == ["convolution", "dot", "dot batched"] and set(card.folds) == set(KERNELS["train"])
+    for model in (None, "lambdarank"):  # kernel families are held out by default, as in training
+        found = cross_validate(workspace, model, fit=FitSettings(5, threads=1))
+        assert found.report[TILE] == result.folds
+        assert f"{TILE}: fallback for unseen kernel families: {Fallback()}" in found.notes
+    assert f"{TILE}: 3 kernel families in 3 folds" in found.notes
+    assert set(read_results(workspace)["held_out_by"]) == {"kind"}
+    again = cross_validate(workspace, by="kind", model="lambdarank", with_valid=True, fit=FitSettings(3))
+    assert set(again.report[TILE]["score"]["graphs"]) == {*KERNELS["train"], "expsum__b"}
+
+
+def test_a_kind_never_seen_falls_back_and_is_named(kernels, tmp_path):
+    workspace, _ = kernels
+    path = graph_path(SAMPLE, TILE, "test", "transpose__b")
+    unseen, explained = rank(workspace, path), explain(workspace, path)
+    weights = "weight 0.5 on the compiler's default, the rest on the model"
+    assert unseen.as_json(1)["fallback"] == unseen.fallback == f"unseen kernel family (transpose): {weights}"
+    assert unseen.order[0] == 0
+    assert rank(workspace, graph_path(SAMPLE, TILE, "train", "conv3x3__a")).fallback == ""
+    assert explained.notes[0] == f"{unseen.fallback}; ranks are of both, contributions of the model alone"
+    assert (explained.now, explained.ranks[0]) == (0, 1)
+    submit(workspace, tmp_path / "out.csv", collections=[TILE])
+    orders = read_submission(tmp_path / "out.csv")
+    for name in KERNELS["test"]:
+        best = rank(workspace, graph_path(SAMPLE, TILE, "test", name)).best(5)
+        assert orders[f"{TILE}:{name}"] == [entry.configuration for entry in best]
+    score = evaluate(workspace, collections=[TILE]).report[TILE]["score"]["graphs"]["expsum__b"]
+    assert score == rank(workspace, graph_path(SAMPLE, TILE, "valid", "expsum__b")).metrics["score"]

@@ -1,16 +1,14 @@
 """Submissions: all test graphs, complete, checked, whole or not there; which files are refused, and why."""
 
 import csv
-import json
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.graphs import save_npz
 from tests.pipelines import trees
-from tests.pipelines.trees import LAYOUT, TILE, TREE, Listener, build, graph_path, model_of, stored, tile_graph
+from tests.pipelines.trees import LAYOUT, TILE, TREE, Listener, build, graph_path, stored, tile_graph
 from xlarank.data import submission
 from xlarank.data.errors import CollectionError, ModelError, SubmissionError
 from xlarank.data.submission import check_submission, complete_submission, read_submission, write_submission
@@ -36,7 +34,7 @@ def rows_of(path):
     return {row_id: [int(entry) for entry in listed.split(";")] for row_id, listed in lines}
 
 
-def test_every_test_graph_stands_there_the_best_first(shared_trained, tmp_path):
+def test_every_test_graph_is_listed_with_the_best_first(shared_trained, tmp_path):
     out = tmp_path / "new" / "out.csv"
     report = run(shared_trained, out)
     rows = rows_of(out)
@@ -45,8 +43,7 @@ def test_every_test_graph_stands_there_the_best_first(shared_trained, tmp_path):
     for row_id, order in rows.items():
         collection, _, name = row_id.rpartition(":")
         graph = stored(shared_trained, collection, "test")[name]
-        group = graph.group
-        score = model_of(shared_trained, collection).score(graph).mean[group]
+        group, score = graph.group, trees.scores_by_model(shared_trained, graph, collection)
         if collection == LAYOUT:
             assert sorted(order) == list(range(24)), "repeated configurations too"
             assert (np.diff(score[order]) >= 0).all() and score[order[0]] < score[order[-1]]
@@ -56,17 +53,16 @@ def test_every_test_graph_stands_there_the_best_first(shared_trained, tmp_path):
             assert sorted(score[order].tolist()) == distinct[:5]
 
 
-def test_files_without_features_are_named_and_stand_there_as_far_as_they_can_be_read(tree, trained, tmp_path):
+def test_files_without_features_are_named_and_listed_as_far_as_they_can_be_read(tree, trained, tmp_path):
     """Of small tiles, too: of 4 and 6 the last repeats the first. Nothing of a runtime leaks into a submission."""
     run(trained, tmp_path / "before.csv")
     odd, listed = 'ü✓ "quoted", and;\ttabs\r\n', {1: 1, 3: 3, 4: 4, 6: 5}
-    alike, measured = tile_graph(80, labelled=False), ((LAYOUT, "omega__b"), (TILE, "sort__b"))
-    alike["config_feat"][:] = alike["config_feat"][0]
+    unlabelled, measured = tile_graph(80, labelled=False), ((LAYOUT, "omega__b"), (TILE, "sort__b"))
     for collection, name in measured:
         arrays = dict(np.load(graph_path(tree, collection, "test", name)))
         save_npz(graph_path(tree, collection, "test", name), {**arrays, "config_runtime": np.arange(24)[::-1] + 1})
     for name, arrays in {
-        odd: tile_graph(80, labelled=False), "not UTF-8 \udcff": tile_graph(80, labelled=False), "alike": alike,
+        odd: unlabelled, "not UTF-8 \udcff": unlabelled, "alike": trees.identical(unlabelled),
         **{f"tiny__{configs}": tile_graph(80, configs=configs, labelled=False) for configs in listed},
     }.items():  # fmt: skip
         save_npz(graph_path(tree, TILE, "test", name), arrays)
@@ -102,9 +98,8 @@ def test_the_model_of_each_collection_is_chosen_as_by_rank(trained, tmp_path):
     assert report.models == {default: shipped, LAYOUT: LAYOUT, another: shipped, TILE: TILE}
     orders = rows_of(out)
     assert all(orders[f"{default}:{name}"] == orders[f"{LAYOUT}:{name}"] for name in TREE[LAYOUT]["test"])
-
-    card = Path(shutil.copytree(trained / "models/layout/cpu/random", trained / "models/layout/cpu/default")) / CARD
-    card.write_text(json.dumps({**json.loads(card.read_text()), "collection": default}))
+    shutil.copytree(trained / "models/layout/cpu/random", trained / "models/layout/cpu/default")
+    trees.edit_json(trained / "models/layout/cpu/default" / CARD, collection=default)
     report = run(trained, out, model_from=LAYOUT)
     assert report.models == {default: default, LAYOUT: LAYOUT, another: LAYOUT, TILE: TILE}
     assert run(trained, out).models[another] == shipped, "not one of several others"
@@ -128,14 +123,13 @@ def test_layouts_without_any_model_are_ranked_as_rank_does(tree, tmp_path):
 
 
 @pytest.mark.slow
-def test_what_is_not_built_or_not_ranked(tree, trained, tmp_path):
+def test_collections_without_rows_or_model_are_left_out(tree, trained, tmp_path):
     out, named = tmp_path / "out.csv", tmp_path / "named.csv"
     run(trained, out)
     build(tree, trained, splits=["test"], collections=[TILE], settings=FeatureSettings(Tier.FAST, candidates=False))
     with pytest.raises(ModelError, match=r"the rows lack \d+ \("):
         run(trained, named, collections=[TILE])
     assert "the rows lack" in run(trained, out).left_out[TILE]
-
     for gone, why, error in (
         ("models/tile", "there is no trained tile model", ModelError),
         ("features/tile/cpu/test", f"{TILE} has no test graphs", CollectionError),
@@ -183,15 +177,10 @@ GOOD = f"ID,TopConfigs\n{NET},3;1;0;2\n{DOT},8;0;3;1;7\n{SMALL},2;0;1\n"
 RIGHT = {NET: list(range(24)), DOT: [4, 3, 2, 1, 0]}
 
 
-def write(path, rows):
-    write_submission(path, rows)
-    return path
-
-
 def test_the_file_is_what_kaggle_asks_for(tmp_path):
     """A graph may be called anything, and have 100,040 configurations, beyond the limit of the csv module."""
-    marked, rows = tmp_path / "marked.csv", {NET: [3, 1, 0, 2], DOT: [8, 0, 3, 1, 7], SMALL: [2, 0, 1]}
-    out = write(tmp_path / "out.csv", rows)
+    marked, out = tmp_path / "marked.csv", tmp_path / "out.csv"
+    write_submission(out, {NET: [3, 1, 0, 2], DOT: [8, 0, 3, 1, 7], SMALL: [2, 0, 1]})
     assert out.read_bytes() == GOOD.encode()
     check_submission(out, CONFIGS)
     header, *lines = GOOD.splitlines()
@@ -199,47 +188,46 @@ def test_the_file_is_what_kaggle_asks_for(tmp_path):
     check_submission(marked, CONFIGS)
     assert [submission.required_count(row_id, 7) for row_id in (NET, DOT)] == [7, 5]
     ids = [f"tile:xla:{name}" for name in ('a,b "c" d', '"', "\r", "\n", "\t", ";", "ü✓", "=1+1", " ")]
-    marked.write_bytes(b"\xef\xbb\xbf" + write(out, {row_id: [1, 0] for row_id in ids}).read_bytes())
+    write_submission(out, {row_id: [1, 0] for row_id in ids})
+    marked.write_bytes(b"\xef\xbb\xbf" + out.read_bytes())
     for path in (out, marked):
         check_submission(path, dict.fromkeys(ids, 2))
-    check_submission(write(out, {NET: range(100_040)}), {NET: 100_040})
-
-
-#: Text of a file -> the message that refuses it.
-MALFORMED = [
-    ("", "starts with nothing"),
-    (GOOD.split("\n", 1)[1], "starts with layout"),
-    (GOOD.replace("TopConfigs", "TopConfigs,More"), "starts with ID"),
-    (GOOD.replace(f"{SMALL},2;0;1\n", ""), rf"lacks 1 id, such as {SMALL}"),
-    ("ID,TopConfigs\n", rf"lacks 3 ids, such as {NET}"),
-    (GOOD + f"{SMALL},2;0;1\n", f"{SMALL} is listed twice"),
-    (GOOD + "tile:xla:zzz,1\n", "tile:xla:zzz .*is not a test graph"),
-    (GOOD.replace(";2\n", "\n"), f"{NET} lists 3 configurations; expected 4"),
-    (GOOD.replace("8;0;3;1;7", "8;0;3;1"), f"{DOT} lists 4 config"),
-    (GOOD.replace("3;1;0;2", "3;1;0;0"), f"{NET} lists a configuration twice"),
-    (GOOD.replace("3;1;0;2", "4;1;0;2"), f"{NET} lists configuration 4; .* 0 to 3"),
-    (GOOD.replace("3;1;0;2", "3;1;0;-2"), f"{NET} lists configuration -2"),
-    (GOOD.replace("3;1;0;2", ""), f"{NET} lists ''"),
-    *(
-        (GOOD.replace("3;1;0;2", wrong), "configuration numbers joined by ;")
-        for wrong in (
-            "3;1;0;2;", "3.0;1;0;2", "3;1;0_0;2", "3; 1;0;2", "3;+1;0;2", "3;1;0;٢", '"3;1;0;2', "3;1;-0;2",
-            "3;01;0;2", "3;1;00;2",
-        )
-    ),
-    (GOOD.replace("3;1;0;2", "3,1,0,2"), "line 2 .* has 5 fields; expected 2"),
-    (GOOD + "\n", "line 5 .* has 0 fields"),
-    (GOOD.encode("utf-16"), "cannot be read|starts with"),
-    (b"\xff\xfe\x00ID", "cannot be read"),
-]  # fmt: skip
+    write_submission(out, {NET: range(100_040)})
+    check_submission(out, {NET: 100_040})
 
 
 def test_malformed_files_are_refused(tmp_path):
+    malformed = [
+        ("", "starts with nothing"),
+        (GOOD.split("\n", 1)[1], "starts with layout"),
+        (GOOD.replace("TopConfigs", "TopConfigs,More"), "starts with ID"),
+        (GOOD.replace(f"{SMALL},2;0;1\n", ""), rf"lacks 1 id, such as {SMALL}"),
+        ("ID,TopConfigs\n", rf"lacks 3 ids, such as {NET}"),
+        (GOOD + f"{SMALL},2;0;1\n", f"{SMALL} is listed twice"),
+        (GOOD + "tile:xla:zzz,1\n", "tile:xla:zzz .*is not a test graph"),
+        (GOOD.replace(";2\n", "\n"), f"{NET} lists 3 configurations; expected 4"),
+        (GOOD.replace("8;0;3;1;7", "8;0;3;1"), f"{DOT} lists 4 config"),
+        (GOOD.replace("3;1;0;2", "3;1;0;0"), f"{NET} lists a configuration twice"),
+        (GOOD.replace("3;1;0;2", "4;1;0;2"), f"{NET} lists configuration 4; .* 0 to 3"),
+        (GOOD.replace("3;1;0;2", "3;1;0;-2"), f"{NET} lists configuration -2"),
+        (GOOD.replace("3;1;0;2", ""), f"{NET} lists ''"),
+        *(
+            (GOOD.replace("3;1;0;2", wrong), "configuration numbers joined by ;")
+            for wrong in (
+                "3;1;0;2;", "3.0;1;0;2", "3;1;0_0;2", "3; 1;0;2", "3;+1;0;2", "3;1;0;٢", '"3;1;0;2', "3;1;-0;2",
+                "3;01;0;2", "3;1;00;2",
+            )
+        ),
+        (GOOD.replace("3;1;0;2", "3,1,0,2"), "line 2 .* has 5 fields; expected 2"),
+        (GOOD + "\n", "line 5 .* has 0 fields"),
+        (GOOD.encode("utf-16"), "cannot be read|starts with"),
+        (b"\xff\xfe\x00ID", "cannot be read"),
+    ]  # fmt: skip
     with pytest.raises(SubmissionError, match="cannot be read"):
         check_submission(tmp_path / "absent.csv", CONFIGS)
-    for text, said in MALFORMED:
+    for text, message in malformed:
         (tmp_path / "out.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
-        with pytest.raises(SubmissionError, match=said):
+        with pytest.raises(SubmissionError, match=message):
             check_submission(tmp_path / "out.csv", CONFIGS)
 
 
@@ -260,7 +248,8 @@ def test_against_the_test_graphs_or_a_sample(tmp_path):
     other, cut = "tile:cpu:other", f"{TILE}:dot__b"
 
     def checked(rows, **against):
-        return module.check_submission(write(tmp_path / "a.csv", {**RIGHT, **rows}), **against)
+        write_submission(tmp_path / "a.csv", {**RIGHT, **rows})
+        return module.check_submission(tmp_path / "a.csv", **against)
 
     for rows, expected in (
         ({}, []),
@@ -268,17 +257,18 @@ def test_against_the_test_graphs_or_a_sample(tmp_path):
         ({DOT: [0, 1, 2, 24, 3]}, [f"{DOT} lists configuration 24; expected 0 to 23"]),
         ({NET: [*range(23), 22], DOT: [1, 2], other: [0, 1, 2, 3, 4]}, [NET, DOT, other]),
     ):
-        found = checked(rows, data_root=root)
-        assert (found.rows, found.against, found.unknown) == (2, "2 test graphs", {})
-        assert all(map(str.startswith, found.problems, expected)) and len(found.problems) == len(expected)
+        check = checked(rows, data_root=root)
+        assert (check.rows, check.against, check.unknown) == (2, "2 test graphs", {})
+        assert all(map(str.startswith, check.problems, expected)) and len(check.problems) == len(expected)
     graph_path(tmp_path / "tree", TILE, "test", "dot__b").write_bytes(b"cut")
-    found = checked({cut: [0, 1, 2, 3, 99]}, data_root=root)
-    assert found.problems == [] and list(found.unknown) == [cut], "as far as possible"
-
+    check = checked({cut: [0, 1, 2, 3, 99]}, data_root=root)
+    assert check.problems == [] and list(check.unknown) == [cut], "as far as possible"
     # the ids of a sample count; layouts list as many as it does, tiles five different ones or as many as it does
-    sample, few = write(tmp_path / "sample.csv", RIGHT), write(tmp_path / "few.csv", {**RIGHT, DOT: [2, 0, 1]})
+    sample, few = tmp_path / "sample.csv", tmp_path / "few.csv"
+    write_submission(sample, RIGHT)
+    write_submission(few, {**RIGHT, DOT: [2, 0, 1]})
     assert not checked({}, sample=sample, data_root=root).unknown, "of what the sample leaves out nothing is asked"
-    for rows, against, said in (
+    for rows, against, message in (
         ({}, sample, ""),
         ({DOT: [2, 0, 1]}, few, ""),
         ({NET: range(23)}, sample, f"{NET} lists 23 configurations; expected 24"),
@@ -287,6 +277,6 @@ def test_against_the_test_graphs_or_a_sample(tmp_path):
         ({DOT: [2, 0]}, few, f"{DOT} lists 2 configurations; expected 3"),
     ):
         problems = checked(rows, sample=against).problems
-        assert len(problems) == bool(said) and said in "".join(problems)
+        assert len(problems) == bool(message) and message in "".join(problems)
     with pytest.raises(SubmissionError, match=r"none\.csv cannot be read"):
         module.check_submission(sample, sample=tmp_path / "none.csv")

@@ -19,16 +19,14 @@ from xlarank.models.trained import DEFAULT, RANKERS, BestParams
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.folds import Curves
 from xlarank.models.validation.metrics import METRICS, summarise
-from xlarank.pipelines.train import train
 from xlarank.pipelines.training import budget
-from xlarank.pipelines.training.fitting import TrainRequest
 from xlarank.pipelines.training.training_sets import read_training_set
 
 
 def run(workspace, *, progress=None, **options):
-    """One seed, few rounds, one thread; the tile collection alone by default, whose few rows may be too few."""
-    chosen = {"collections": [TILE], "seeds": 1, "rounds": 10, "threads": 1, "allow_constant": True, **options}
-    return train(Workspace(workspace), TrainRequest(**chosen), progress=progress)
+    """The tile collection alone, by default, whose few rows may be too few."""
+    chosen = {"collections": [TILE], "rounds": 10, "allow_constant": True, **options}
+    return trees.train_models(workspace, progress=progress, **chosen)
 
 
 def save_best(workspace, collection=TILE, **changes):
@@ -57,9 +55,9 @@ def test_out_of_fold_scores_are_kept_and_seeds_are_averaged(built, fits):
     scores = [ranker.predict(graph.matrix(), graph.columns, graph.instances) for ranker in model.rankers]
     assert len(scores) == 3 and not np.array_equal(scores[0], scores[1])
     assert np.array_equal(model.score(graph).mean, np.mean(scores, axis=0))
-    each = [ranker.importance() for ranker in model.rankers]
-    shares = {name: np.mean([found.get(name, 0) for found in each]) for name in result.importance}
-    assert result.importance == pytest.approx(shares) and each[0] != each[1]
+    by_seed = [ranker.importance() for ranker in model.rankers]
+    shares = {name: np.mean([seed.get(name, 0) for seed in by_seed]) for name in result.importance}
+    assert result.importance == pytest.approx(shares) and by_seed[0] != by_seed[1]
     assert [*result.importance.values()] == sorted(result.importance.values(), reverse=True)
 
 
@@ -89,27 +87,23 @@ def test_one_family_has_no_folds_and_is_left_to_the_time_model_if_measured_on_a_
     build(tmp_path / "tree", tmp_path / "work")
     (result,) = run(tmp_path / "work", rounds=2, with_valid=True)
     assert (result.chosen_by, result.rounds, result.folds) == ("default (one family, no folds)", 2, {})
-    (result,) = run(tmp_path / "work", model="auto", rounds=3)
-    assert result.model == DEFAULT and "one program family" in result.why
-    (result,) = run(tmp_path / "work", collections=[collection], model="auto", rounds=3)
-    assert (result.model, result.rounds, result.importance) == ("time-trees", 0, {})
-    assert "one program family" in result.why and not result.note
+    tile, layout = run(tmp_path / "work", collections=[TILE, collection], model="auto", rounds=3)
+    assert tile.model == DEFAULT and all("one program family" in result.why for result in (tile, layout))
+    assert (layout.model, layout.rounds, layout.importance, layout.note) == ("time-trees", 0, {}, "")
     model = model_of(tmp_path / "work", collection)
     assert model.is_time_model and model.card.params["init_score_weight"] == 1
     assert run(tmp_path / "work", collections=[collection], model="lambdarank", rounds=3)[0].rounds == 3
 
 
 def test_tuned_parameters_of_the_collection_are_used(built, fits):
-    save_best(built, LAYOUT)
-    (result,) = run(built, rounds=2)
-    assert not result.tuned and fits[0]["params"] == LambdaRankParams.of("tile").values()
-    fits.clear()
-    save_best(built)
-    (result,) = run(built, rounds=2)
-    wanted = LambdaRankParams.of("tile", {"learning_rate": 0.125, "labels": "log"}).values()
-    assert [fit["params"] for fit in fits] == [wanted] * 4
-    card = model_of(built, TILE).card
-    assert (result.tuned, card.tuned, card.params) == (True, True, wanted)
+    for collection, changes in ((LAYOUT, {}), (TILE, {"learning_rate": 0.125, "labels": "log"})):
+        save_best(built, collection)
+        (result,) = run(built, rounds=2)
+        params, tuned = LambdaRankParams.of("tile", changes).values(), collection == TILE
+        assert [fit["params"] for fit in fits] == [params] * 4
+        card = model_of(built, TILE).card
+        assert (result.tuned, card.tuned, card.params) == (tuned, tuned, params)
+        fits.clear()
 
 
 def scored(scores):
@@ -146,15 +140,15 @@ def test_auto_trains_the_ranker_of_the_best_score_and_says_why(built, monkeypatc
 
 
 @pytest.mark.slow
-def test_the_valid_split_is_learned_from_only_where_it_was_asked_for(tree, built, fits):
+def test_the_valid_split_is_trained_on_only_if_requested(tree, built, fits):
     run(built, collections=[LAYOUT], rounds=2)
-    assert {name for fit in fits for name in fit["data"].names} == set(TREE[LAYOUT]["train"])
+    splits = {split: list(TREE[LAYOUT][split]) for split in ("train", "valid")}
+    assert {name for fit in fits for name in fit["data"].names} == {*splits["train"]}
     (result,) = run(built, collections=[LAYOUT], with_valid=True, rounds=2)
-    names = [*TREE[LAYOUT]["train"], *TREE[LAYOUT]["valid"]]
+    names = splits["train"] + splits["valid"]
     assert (result.graphs, result.families, fits[-1]["data"].names) == (7, 4, names)
     card = model_of(built, LAYOUT).card
-    assert card.trained_on == {split: list(TREE[LAYOUT][split]) for split in ("train", "valid")}
-    assert set(card.folds) == set(names)
+    assert card.trained_on == splits and set(card.folds) == set(names)
     build(tree, built, splits=["valid"], settings=FeatureSettings(Tier.FAST, candidates=False))
     with pytest.raises(CollectionError, match=r"built by different feature code or settings.*build-features again"):
         run(built, with_valid=True)
@@ -164,7 +158,7 @@ def test_the_valid_split_is_learned_from_only_where_it_was_asked_for(tree, built
 @pytest.mark.slow
 def test_a_valid_graph_gives_no_more_rows_than_a_train_graph(tree, built):
     build(tree, built, max_configs=9, splits=["train"], collections=[LAYOUT])
-    data = read_training_set(Workspace(built), Collection.parse(LAYOUT), ("train", "valid")).data
+    data = read_training_set(Workspace(built), trees.LAYOUTS, ("train", "valid")).data
     assert np.diff(data.indptr).max() == 9
     whole_graphs = stored(built, LAYOUT, "valid")
     assert min(len(graph) for graph in whole_graphs.values()) > 9, "they are stored whole"
@@ -172,11 +166,10 @@ def test_a_valid_graph_gives_no_more_rows_than_a_train_graph(tree, built):
         whole = whole_graphs[graph.name]
         rows = [int(np.flatnonzero((whole.config_values == row).all(axis=1))[0]) for row in graph.config_values]
         assert rows == sorted(set(rows)) and graph.row_cost.tolist() == whole.row_cost[rows].tolist()
-    odd = trees.layout_graph(9)
-    odd["config_runtime"] = np.where(np.arange(24) == 11, 1, 20_000_000)
+    odd = trees.layout_graph(9) | {"config_runtime": np.where(np.arange(24) == 11, 1, 20_000_000)}
     save_npz(graph_path(tree, LAYOUT, "valid", "odd__a"), odd)
     build(tree, built, splits=["valid"], collections=[LAYOUT])
-    training = read_training_set(Workspace(built), Collection.parse(LAYOUT), ("train", "valid"))
+    training = read_training_set(Workspace(built), trees.LAYOUTS, ("train", "valid"))
     assert training.data.names == training.splits["train"] + training.splits["valid"]
     assert len(training.data.parts[-1]) == 22, "nine that were drawn cost the same"
 
@@ -184,12 +177,9 @@ def test_a_valid_graph_gives_no_more_rows_than_a_train_graph(tree, built):
 def test_collections_that_cannot_be_learned_from(tmp_path):
     """An error where one was asked for by name, a reason where everything was."""
     root, work = tmp_path / "tree", tmp_path / "work"
-    alike, even = tile_graph(1), tile_graph(60)
-    alike["config_feat"][:] = alike["config_feat"][0]
-    even["config_runtime"] = even["config_runtime_normalizers"] * 3
     for collection, split, arrays in (
-        ("alike", "train", alike), ("withheld", "train", tile_graph(0, labelled=False)),
-        ("valid", "valid", tile_graph(0)), ("torn", "train", alike),
+        ("alike", "train", trees.identical(tile_graph(1))), ("withheld", "train", tile_graph(0, labelled=False)),
+        ("valid", "valid", tile_graph(0)), ("torn", "train", tile_graph(1)),
     ):  # fmt: skip
         save_npz(graph_path(root, f"tile:{collection}", split, "conv__a"), arrays)
     graph_path(root, "tile:torn", "train", "conv__a").write_bytes(b"no zip")
@@ -202,8 +192,9 @@ def test_collections_that_cannot_be_learned_from(tmp_path):
     for name, message in {**reasons, "": everything}.items():
         with pytest.raises(CollectionError, match=f"{name} {message}".strip()):
             run(work, collections=[name] if name else [])
-    for name, graph in (("even__a", even), ("conv__a", tile_graph(0)), ("dot__a", tile_graph(1))):
-        save_npz(graph_path(root, TILE, "train", name), graph)
+    even = trees.even(tile_graph(60))
+    for name, arrays in (("even__a", even), ("conv__a", tile_graph(0)), ("dot__a", tile_graph(1))):
+        save_npz(graph_path(root, TILE, "train", name), arrays)
     build(root, work, collections=[TILE])
     with pytest.raises(CollectionError, match=none):
         run(work, collections=[TILE, "tile:alike"])
@@ -240,7 +231,7 @@ def test_bad_requests(built, tmp_path, monkeypatch):
 
 
 def test_an_interruption_and_a_model_that_learned_nothing_keep_the_model_there_was(trained):
-    card = trained / "models" / "layout" / "cpu" / "random" / "model.json"
+    card = trained / "models/layout/cpu/random/model.json"
     before = card.read_bytes()
     for step in (1, 4):  # the first fold, the first booster
         listener = Listener(stop_at=step)
@@ -255,22 +246,21 @@ def test_an_interruption_and_a_model_that_learned_nothing_keep_the_model_there_w
     assert "no tree has a split" in result.note and card.read_bytes() != before
 
 
-def test_rows_memory_and_time_are_told_before_training(shared_built, tmp_path, monkeypatch):
+def test_rows_memory_and_time_are_told_before_training(shared_built, monkeypatch):
     """A row of a tile takes 12,800 bytes."""
-    workspace, tiles = Workspace(shared_built), Collection.parse(TILE)
-    rows = len(read_training_set(workspace, tiles).data.cost)
-    plan = budget.forecast(workspace, tiles, ["train"], FitSettings(300, threads=1), fits=1000)
-    assert re.fullmatch(rf"{TILE}: {rows:,} rows, about 0.4 GB of memory, about \d+ s", plan)
-    assert "about" not in budget.forecast(workspace, tiles, ["train"], FitSettings(300)).split("memory")[1]
-    graphs = len(stored(shared_built, TILE))
-    monkeypatch.setattr(budget, "machine_memory", lambda: 350e6 + 20 * graphs * 12_800)
+    rows = Workspace(shared_built), trees.TILES, ["train"]
+    number = len(read_training_set(*rows[:2]).data.cost)
+    plan = budget.forecast(*rows, FitSettings(300, threads=1), fits=1000)
+    assert re.fullmatch(rf"{TILE}: {number:,} rows, about 0.4 GB of memory, about \d+ s", plan)
+    assert "about" not in budget.forecast(*rows, FitSettings(300)).split("memory")[1]
+    monkeypatch.setattr(budget, "machine_memory", lambda: 350e6 + 20 * len(TREE[TILE]["train"]) * 12_800)
     with pytest.raises(CollectionError, match=r"takes about 0.35.* GB; .*`max_configs=20`"):
-        budget.forecast(workspace, tiles, ["train"], FitSettings(300, threads=1))
+        budget.forecast(*rows, FitSettings(300, threads=1))
 
 
 def test_a_collection_too_large_for_the_memory_does_not_stop_the_others(built, monkeypatch):
     """A row of a layout takes 23,600 bytes with one fold, a row of a tile 12,800."""
-    rows = len(read_training_set(Workspace(built), Collection.parse(LAYOUT)).data.cost)
+    rows = len(read_training_set(Workspace(built), trees.LAYOUTS).data.cost)
     monkeypatch.setattr(budget, "machine_memory", lambda: 350e6 + 23_000 * rows)
     few = ("--workspace", built, "--threads", "1", "--rounds", "2")
     for words in (("train", *few, "--seeds", "1", "--allow-constant"), ("tune", *few, "--trials", "1")):

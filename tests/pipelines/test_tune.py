@@ -18,7 +18,7 @@ import pytest
 from optuna.trial import TrialState
 
 from tests.graphs import save_npz
-from tests.pipelines.trees import LAYOUT, TILE, Listener, build, graph_path, tile_graph, write_tree
+from tests.pipelines.trees import LAYOUT, TILE, Listener, build, edit_json, graph_path, tile_graph, write_tree
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError, WorkspaceError, XlarankError
 from xlarank.data.workspace import Workspace
@@ -74,14 +74,14 @@ def _no_pictures(request, monkeypatch):
         monkeypatch.setattr("xlarank.pipelines.tune.draw_study", lambda *_: [])
 
 
+@pytest.fixture
 def by_learning_rate(monkeypatch):
     monkeypatch.setattr(CLIMB, made_up(lambda params: params["learning_rate"]))
 
 
 @pytest.mark.slow
-def test_a_study_in_two_calls_leaves_what_one_does_and_pictures(built, shared_built, tmp_path, monkeypatch):
+def test_a_study_in_two_calls_leaves_what_one_does_and_pictures(built, shared_built, tmp_path, by_learning_rate):
     """Same seed, same trials and files; a call with nothing to do trains nothing, and brings lost files back."""
-    by_learning_rate(monkeypatch)
     other = Path(shutil.copytree(shared_built, tmp_path / "other"))
     run(other, trials=11)
     layout, tile = run(built, trials=2, collections=[])
@@ -126,11 +126,7 @@ def test_the_score_is_the_mean_over_graphs_at_the_best_rounds_of_unseen_families
 
 
 def test_an_interrupted_study_keeps_its_best_and_repeats_the_trial(built, monkeypatch):
-
-    def stopped(params):
-        raise MemoryError
-
-    monkeypatch.setattr(CLIMB, made_up(stopped))
+    monkeypatch.setattr(CLIMB, mock.Mock(side_effect=MemoryError))
     with pytest.raises(MemoryError):
         run(built, trials=4)
     assert load_best(folder(built), DEFAULT) is None
@@ -210,22 +206,16 @@ def test_one_family_cannot_be_tuned(tmp_path):
 
 
 def test_an_ensemble_is_tuned_with_its_members_own_parameters(built, monkeypatch):
-    seen = []
-
-    def members(params):
-        seen.append(params["members"]["ranknet"]["learning_rate"])
-        return 0.5
-
-    monkeypatch.setattr(CLIMB, made_up(members))
+    score = mock.Mock(return_value=0.5)
+    monkeypatch.setattr(CLIMB, made_up(score))
     run(built, trials=1, model="ensemble")
-    with monkeypatch.context() as patch:
-        by_learning_rate(patch)
-        run(built, trials=1, model="ranknet")
+    run(built, trials=1, model="ranknet")
     path = folder(built) / "best-ranknet.json"
-    best = json.loads(path.read_text())
-    path.write_text(json.dumps({**best, "params": {**best["params"], "learning_rate": 0.125}}))
+    params = json.loads(path.read_text())["params"]
+    edit_json(path, params=params | {"learning_rate": 0.125})
     assert run(built, trials=1, model="ensemble")[0].fresh == 1
-    assert seen == [best["params"]["learning_rate"], 0.125]
+    members = [call.args[0]["members"]["ranknet"] for call in score.call_args_list if "members" in call.args[0]]
+    assert [member["learning_rate"] for member in members] == [params["learning_rate"], 0.125]
 
 
 @pytest.mark.parametrize(
@@ -246,8 +236,8 @@ def test_the_best_must_beat_the_defaults_by_more_than_luck(best, select, chosen)
         result = {RESULT: {"graphs": dict(zip("abcd", scores, strict=True))}}
         params, value = {"leaves": number}, sum(scores) / 4
         study.add_trial(optuna.create_trial(params=params, distributions=leaves, value=value, user_attrs=result))
-    found, note = choose(study, objective)
-    assert (found.number, "the defaults stay" in note) == (chosen, study.best_trial.number != chosen)
+    trial, note = choose(study, objective)
+    assert (trial.number, "the defaults stay" in note) == (chosen, study.best_trial.number != chosen)
 
 
 ROOT = Path(__file__).parents[2]
@@ -266,14 +256,13 @@ def storage(request, tmp_path):
     """The address of an empty storage of each kind; None is the workspace's."""
     if request.param == "postgresql":
         server = request.getfixturevalue("postgres_server")
-        return server.remote(request.getfixturevalue("database"))
+        return server.address(request.getfixturevalue("database"))
     return {"sqlite": f"sqlite:///{tmp_path}/study.db", "journal": f"journal:{tmp_path}/s.log"}.get(request.param)
 
 
 def start(workspace, storage, seconds):
     """A process that tunes: a trial takes so many seconds, prints a line and scores its learning rate."""
-    words = [str(workspace), storage or "", str(seconds)]
-    command = [sys.executable, "-m", __name__, *words]
+    command = [sys.executable, "-m", __name__, str(workspace), storage or "", str(seconds)]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
@@ -295,28 +284,25 @@ def test_an_entry_that_another_process_left_unfinished_costs_no_trial(tmp_path):
 
 @pytest.mark.slow
 @storages_of("postgresql")
-def test_processes_share_a_study(built, storage, monkeypatch):
+def test_processes_share_a_study(built, storage, by_learning_rate):
     """Together they run as many trials as were asked for, none twice, and then there is nothing left to do."""
     processes = [start(built, storage, 0.3) for _ in range(2)]
     outputs = [process.communicate(timeout=200)[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outputs
     assert all("trial" in output and "Traceback" not in output for output in outputs), "both had some"
     assert [*points(built, storage, *FINISHED).values()] == [1] * TRIALS
-    by_learning_rate(monkeypatch)
     assert run(built, TRIALS, study=StudyOptions(storage))[0].fresh == 0
 
 
 @pytest.mark.slow
 @storages_of("own")
-def test_a_killed_process_is_made_up_for(built, storage, monkeypatch):
-    """Its point is run again: on the same machine at once, in a database from anywhere after a time without
-    heartbeats."""
+def test_a_killed_process_is_made_up_for(built, storage, by_learning_rate, monkeypatch):
+    """Its point is run again: on the same machine at once, from another one after a time without heartbeats."""
     process = start(built, storage, 60 if storage else 0.2)
     for _ in range(1 if storage else 3):
         assert process.stdout.readline() == "trial\n"
     process.kill()
     process.communicate()
-    by_learning_rate(monkeypatch)
     if storage and storage.startswith("postgresql"):
         monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")
         monkeypatch.setattr(studies, "GRACE", 1)
@@ -348,9 +334,8 @@ def test_a_point_at_which_processes_are_lost_again_and_again_is_given_up(built, 
 
 
 @pytest.mark.slow
-def test_a_lock_left_by_a_kill_and_journals_that_were_cut_or_are_none(built, tmp_path, monkeypatch):
+def test_a_lock_left_by_a_kill_and_bad_journals(built, tmp_path, by_learning_rate, monkeypatch):
     """A link would have any file of the user's truncated after its last line, a pipe be waited for without end."""
-    by_learning_rate(monkeypatch)
     run(built, 2)
     path = folder(built) / "journal.log"
     path.write_bytes(path.read_bytes()[:-9])
@@ -378,7 +363,7 @@ def test_a_lock_left_by_a_kill_and_journals_that_were_cut_or_are_none(built, tmp
 
 
 @pytest.mark.slow
-def test_addresses_that_cannot_be_used(built, tmp_path):
+def test_unusable_addresses_are_refused_without_their_password(built, tmp_path):
     (tmp_path / "file").write_text("")
     for address, why in (
         ("nonsense", "is not an address"),
@@ -396,8 +381,7 @@ def test_addresses_that_cannot_be_used(built, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_worker_joins_only_a_study_of_its_own_rows_and_settings(tree, built, tmp_path, monkeypatch):
-    by_learning_rate(monkeypatch)
+def test_a_worker_joins_only_a_study_of_its_own_rows_and_settings(tree, built, tmp_path, by_learning_rate):
     for own in (None, f"sqlite:///{tmp_path}/study.db"):
         with pytest.raises(XlarankError, match=r"`worker` cannot share .*journal:PATH"):
             StudyOptions(own, worker=True)
@@ -420,7 +404,7 @@ def test_a_worker_joins_only_a_study_of_its_own_rows_and_settings(tree, built, t
 @pytest.mark.slow
 def test_a_server_that_goes_away(built, postgres_server, database, monkeypatch):
     """Between two trials it may; within one it is an error in one line, and the study goes on when it is back."""
-    options = StudyOptions(postgres_server.remote(database), worker=True)
+    options = StudyOptions(postgres_server.address(database), worker=True)
     calls = []
 
     def away(params):
@@ -446,7 +430,7 @@ def test_the_password_is_nowhere(built, postgres_server, database):
         sys.executable, "run.py", "tune", "--worker", "--trials", "1", "--rounds", "3", "--threads", "1",
         "--collection", TILE, "--workspace", str(built), "--log-file", str(built / "log"), "--verbose", "--storage",
     ]  # fmt: skip
-    right, wrong = postgres_server.remote(database), postgres_server.remote(database, "s3cretive")
+    right, wrong = postgres_server.address(database), postgres_server.address(database, "s3cretive")
     for address, code, text in ((right, 0, ""), (wrong, 1, "password authentication failed")):
         done = subprocess.run([*command, address], cwd=ROOT, capture_output=True, text=True, check=False)
         assert done.returncode == code, done.stderr

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +15,8 @@ import polars as pl
 import pytest
 
 from tests.pipelines import trees
-from tests.pipelines.trees import LAYOUT, TILE, TREE, Listener, build, graph_path, stored
+from tests.pipelines.trees import LAYOUT, LAYOUTS, TILE, TILES, TREE, Listener, build, contents, graph_path, stored
 from xlarank.cli import options
-from xlarank.data.collection import Collection
 from xlarank.data.errors import FeatureStoreError, ModelError, WorkspaceError, XlarankError
 from xlarank.data.submission import read_submission
 from xlarank.data.workspace import Workspace
@@ -37,8 +37,6 @@ from xlarank.pipelines.train import train
 from xlarank.pipelines.training.budget import RunSettings
 from xlarank.pipelines.training.fitting import TrainRequest
 from xlarank.pipelines.tune import tune
-
-TILES, LAYOUTS = Collection.parse(TILE), Collection.parse(LAYOUT)
 
 
 def fit(workspace):
@@ -78,9 +76,7 @@ def test_a_training_that_saves_while_another_one_does_destroys_nothing(built, mo
 
 
 @pytest.mark.slow
-def test_a_build_of_another_root_meanwhile_is_not_undone_and_no_model_saved_of_its_rows(
-    tree, built, second, monkeypatch
-):
+def test_a_simultaneous_build_of_another_root_stays_and_no_model_is_saved(tree, built, second, monkeypatch):
     others = FeatureSettings(Tier.FAST, candidates=False)
     for replaced in (lambda: build(tree, built, settings=others), lambda: build(second, built, replace=True)):
         once(monkeypatch, LambdaRank, "fit", replaced)
@@ -127,12 +123,12 @@ def test_the_lock_of_a_killed_process_is_free_and_others_say_that_they_wait(tmp_
 
 
 def test_rows_of_a_second_root_are_refused_or_replace_all(trained, second, tmp_path):
-    before = trees.parquet_bytes(trained)
+    before = contents(trained, "features/**/*.parquet")
     with pytest.raises(WorkspaceError, match=r"holds layout:cpu:random of .*; expected one data root a workspace"):
         build(second, trained)
     with pytest.raises(WorkspaceError, match="`replace`"):
         run_all(trees.data_root(second), Workspace(trained), tmp_path / "out.csv", RunSettings(0.01, 1, 1))
-    assert trees.parquet_bytes(trained) == before and not (tmp_path / "out.csv").exists()
+    assert contents(trained, "features/**/*.parquet") == before and not (tmp_path / "out.csv").exists()
     build(second, trained, replace=True)
     assert stored_roots(Workspace(trained)) == {str(second.resolve())}
     names = {name for path in trained.rglob("*.parquet") for name in pl.read_parquet(path)["graph"]}
@@ -144,11 +140,9 @@ def test_a_model_in_the_folder_of_another_collection_is_refused(trained, tmp_pat
     work = Workspace(trained)
     shutil.rmtree(work.model(TILES))
     shutil.copytree(work.model(LAYOUTS), work.model(TILES))
-    refused = f"is of {LAYOUT}; expected a model of {TILE}; .*`model_from"
-    with pytest.raises(ModelError, match=refused):
-        submit(work, tmp_path / "out.csv", collections=[TILE])
-    with pytest.raises(ModelError, match=refused):
-        evaluate(work, collections=[TILE])
+    for command in (partial(submit, out=tmp_path / "out.csv"), evaluate):
+        with pytest.raises(ModelError, match=f"is of {LAYOUT}; expected a model of {TILE}; .*`model_from"):
+            command(work, collections=[TILE])
 
 
 def test_rows_of_other_feature_code_are_refused_and_built_again(tree, trained, tmp_path, monkeypatch):
@@ -156,20 +150,16 @@ def test_rows_of_other_feature_code_are_refused_and_built_again(tree, trained, t
     monkeypatch.setattr("xlarank.features.catalogue.source_hash", lambda: "edited block")
     work, request = Workspace(trained), TrainRequest(collections=[TILE], seeds=1, rounds=2, threads=1)
     commands = [
-        lambda: train(work, request),
-        lambda: train(work, dataclasses.replace(request, collections=())),
-        lambda: evaluate(work, collections=[TILE]),
-        lambda: evaluate(work),
-        lambda: submit(work, tmp_path / "out.csv", collections=[TILE]),
-        lambda: submit(work, tmp_path / "out.csv"),
-        lambda: cross_validate(work, by="graph", collections=[TILE]),
-        lambda: calibrate(work, collections=[TILE]),
-        lambda: tune(work, trials=1, collections=[TILE]),
-    ]
-    said = r"rows of .* by other feature code; .*; run build-features `data_root="
+        partial(train, request=request), partial(train, request=dataclasses.replace(request, collections=())),
+        evaluate, partial(evaluate, collections=[TILE]),
+        partial(submit, out=tmp_path / "out.csv"), partial(submit, out=tmp_path / "out.csv", collections=[TILE]),
+        partial(cross_validate, by="graph", collections=[TILE]), partial(calibrate, collections=[TILE]),
+        partial(tune, trials=1, collections=[TILE]),
+    ]  # fmt: skip
+    message = r"rows of .* by other feature code; .*; run build-features `data_root="
     for command in commands:
-        with pytest.raises(FeatureStoreError, match=said):
-            command()
+        with pytest.raises(FeatureStoreError, match=message):
+            command(work)
     path = graph_path(tree, TILE, "valid", "pool__a")
     with pytest.raises(ModelError, match="run build-features, then train again"):
         rank(work, path)
@@ -185,12 +175,8 @@ def test_flipped_bits_are_seen_and_mended_by_building(tree, built, of, request):
     work, graph = Workspace(built), (LAYOUTS, "train", "alpha__a")
     path = work.rows(*graph[:2], 0) if of == "rows" else work.graph_instances(*graph)
     manifest = read_manifest(work, LAYOUTS, "train")
-    source = manifest.graphs["alpha__a"].source
-
-    def read():
-        return read_rows(path) if of == "rows" else read_instances(path, manifest.recipe, source)
-
-    whole = path.read_bytes()
+    source, whole = manifest.graphs["alpha__a"].source, path.read_bytes()
+    read = partial(read_rows, path) if of == "rows" else partial(read_instances, path, manifest.recipe, source)
     flips = 120 if request.config.option.exhaustive else 20
     bits = np.random.default_rng(0).integers(8 * len(whole), size=flips)
     for bit in [*bits, 4 * len(whole)]:  # the last: a value, not the footer
@@ -235,9 +221,8 @@ def test_only_regular_files_are_read_and_building_mends_a_manifest(tree, trained
         with pytest.raises(XlarankError, match="not a regular file"):
             read()
     manifest = workspace.features(LAYOUTS, "test") / "manifest.json"
-    value = json.loads(manifest.read_text())
-    value["graphs"]["omega__a"]["configs"] = "many"
-    manifest.write_text(json.dumps(value))
+    graphs = json.loads(manifest.read_text())["graphs"]
+    trees.edit_json(manifest, graphs=graphs | {"omega__a": graphs["omega__a"] | {"configs": "many"}})
     with pytest.raises(FeatureStoreError, match=r"manifest\.json cannot be read"):
         read_manifest(workspace, LAYOUTS, "test")
     build(tree, trained, collections=[LAYOUT], splits=["test"])

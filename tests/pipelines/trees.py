@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from itertools import count, product
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,11 @@ from xlarank.features.store import each_graph
 from xlarank.models.trained import TrainedModel, load_model
 from xlarank.pipelines.build_features import BuildReport, BuildRequest, build_features
 from xlarank.pipelines.support.progress import Progress
+from xlarank.pipelines.train import train
+from xlarank.pipelines.training.fitting import TrainRequest, TrainResult
 
 LAYOUT, TILE = "layout:cpu:random", "tile:cpu"
+LAYOUTS, TILES = Collection.parse(LAYOUT), Collection.parse(TILE)
 #: Few columns: most of the time of these tests is spent on columns.
 FAST = FeatureSettings(Tier.FAST)
 
@@ -71,6 +74,18 @@ def tile_graph(seed: int, *, configs: int = 24, labelled: bool = True) -> Arrays
     }
 
 
+def identical(arrays: Arrays) -> Arrays:
+    """Repeat the first configuration of a graph."""
+    table = "config_feat" if "config_feat" in arrays else "node_config_feat"
+    return {**arrays, table: np.repeat(arrays[table][:1], len(arrays[table]), axis=0)}
+
+
+def even(arrays: Arrays) -> Arrays:
+    """Give all configurations of a graph the same cost."""
+    cost = arrays.get("config_runtime_normalizers", np.full_like(arrays["config_runtime"], 10_000_000))
+    return {**arrays, "config_runtime": 3 * cost}
+
+
 #: Collection -> split -> graphs. Families: three to learn from, others held out.
 TREE: Mapping[str, Mapping[str, Sequence[str]]] = {
     LAYOUT: {
@@ -112,6 +127,12 @@ def build(root: Path, workspace: Path, *, progress: Progress | None = None, **ch
     return build_features(data_root(root), Workspace(workspace), request, progress=progress)
 
 
+def train_models(workspace: Path, *, progress: Progress | None = None, **chosen: Any) -> list[TrainResult]:
+    """One seed and one thread, by default."""
+    request = TrainRequest(**{"seeds": 1, "threads": 1, **chosen})
+    return train(Workspace(workspace), request, progress=progress)
+
+
 def stored(workspace: Path, collection: str = LAYOUT, split: str = "train") -> dict[str, GraphRows]:
     graphs = each_graph(Workspace(workspace), Collection.parse(collection), split)
     return {graph.name: graph for graph in graphs}
@@ -121,13 +142,20 @@ def model_of(workspace: Path, collection: str = LAYOUT) -> TrainedModel:
     return load_model(Workspace(workspace).model(Collection.parse(collection)))
 
 
+def scores_by_model(workspace: Path, graph: GraphRows, collection: str = LAYOUT) -> np.ndarray:
+    """Scores of all configurations of a graph by the model of a collection."""
+    return model_of(workspace, collection).score(graph).mean[graph.group]
+
+
+def edit_json(path: Path, **changes: Any) -> None:
+    """Replace top-level values of a JSON file."""
+    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | changes), "utf-8")
+
+
 def contents(workspace: Path, pattern: str = "*") -> dict[str, bytes]:
     """Every file of a workspace by its place."""
     files = (path for path in workspace.rglob(pattern) if path.is_file())
     return {str(path.relative_to(workspace)): path.read_bytes() for path in files}
-
-
-parquet_bytes = partial(contents, pattern="features/**/*.parquet")
 
 
 def die(*_: object) -> None:
