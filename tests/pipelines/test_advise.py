@@ -68,7 +68,7 @@ class Made:
     slow = unsettled = ""
     useless = False
     broken: Outcome | None = None
-    know = staticmethod(lambda *_: None)
+    add_estimates = staticmethod(lambda *_: None)
     compare = staticmethod(lambda *_: 0.001)
     advised_seconds: float | str = 0.5
 
