@@ -37,7 +37,7 @@ _ROUNDS = 96
 
 @dataclass(frozen=True)
 class Measurement:
-    """Speedup of the program as advised, run in turn with the program as written, with its 95 % interval.
+    """Speedup of the program as advised over the program as written, run in turn, with its 95 % interval.
 
     ``expected`` is the estimated speedup, or that of the search if the target is measured.
     """
@@ -63,16 +63,15 @@ class Advice:
     """Diagnosis of a program and its best layouts.
 
     Attributes:
-        replaced: operations without code in this compiler, and what was compiled instead; empty if none.
-        best_ns, module_ns: times of the code to paste and of the module written, which has layouts that no code
-            reaches, too; both are the module's if the program is a file.
+        replaced: operations without code in this compiler, and their replacements; empty if none.
+        best_ns, module_ns: times of the code to paste and of the edited module, which also has layouts that no code
+            reaches; both are the module's if the program is a file.
         compiled: number of configurations by `xlarank.data.hlo.compiler.outcome.Status`; ``known`` ones became
             programs that already had an estimate.
-        inputs, outputs: inputs and outputs with a new layout.
         difference: largest relative difference of outputs on this CPU, or the reason why it is unknown.
         lines: calls to insert into a JAX program; empty if they gain nothing.
         configuration: rows of the changes by node, as in ``node_config_feat``.
-        measured: speedup on the device; None if not requested, or if there is nothing to measure.
+        measured: None if not requested, or if there is nothing to measure.
     """
 
     program: str
@@ -107,9 +106,12 @@ class Advice:
     def conversion_text(self) -> str:
         """Note on inputs that must be converted in every call; empty if there are none."""
         names = [change.name for change in self.inputs if change.kind == "input" and not change.looped]
-        spared = sum(copy.cycles for copy in self.diagnosis.relayouts if copy.tensor in names)
-        note = f"; converted on the TPU, that costs about the {spared:,} cycles of the copies spared" * bool(spared)
-        return f"not counted: laying out {', '.join(names)} anew in each call{note}" if names else ""
+        if not names:
+            return ""
+        note = f"not counted: laying out {', '.join(names)} anew in each call"
+        if spared := sum(copy.cycles for copy in self.diagnosis.relayouts if copy.tensor in names):
+            note += f"; converted on the TPU, that costs about the {spared:,} cycles of the copies spared"
+        return note
 
     @property
     def difference_text(self) -> str:
@@ -147,9 +149,8 @@ class AdviceSettings:
 def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progress | None = None) -> Advice:
     """Diagnose a file of HLO or ``module:function``, and search layouts within a budget of compilations.
 
-    The compiler's default is compiled first and stands unless something beats it. Then the compiler chooses the
-    layouts of inputs and outputs, and the rest of the budget goes to a search around the best. The advice, a
-    picture of the diagnosis, the edited module and a journal to resume from are written below ``out``.
+    The compiler's default is compiled first and stands unless another configuration beats it (`LayoutSearch`). The
+    advice, a picture of the diagnosis, the edited module and a journal to resume from are written below ``out``.
     Raises `CompilerError` if the compiler is missing or its default does not compile.
     """
     chip = target_of(settings.target)
@@ -170,23 +171,21 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
         inputs, outputs = _entry_changes(space, default, edited)
         function, measured = any(loaded.lowered.leaves), None
         if edited.module is not None:
-            pair: tuple[Message | Pasted, Message | Pasted] = loaded.module, edited.module
-            rows = layouts.layouts_of(loaded.module, loaded.graph.configurable, space.rows(edited.code))
-            changes = diagnosis.changes_of(loaded.module, rows)
+            orders = layouts.layouts_of(loaded.module, loaded.graph.configurable, space.rows(edited.code))
+            changes = diagnosis.changes_of(loaded.module, orders)
             advised = edited._replace(lines=diagnosis.operation_lines(changes), changes=changes)
+            written = Pasted(program, (), (), bool(replaced))
             if function:
-                written = Pasted(program, (), (), bool(replaced))
                 entry = replace(written, lines=diagnosis.entry_lines(inputs, outputs))
                 advised = diagnosis.pasted_code(compiler, entry, default._replace(changes=changes))
-                if advised.pasted:
-                    pair = written, advised.pasted
-                    advised = advised if chip.estimated else advised._replace(cycles=edited.cycles)
+                if advised.pasted and not chip.estimated:
+                    advised = advised._replace(cycles=edited.cycles)
             if device:
+                pair = (written, advised.pasted) if advised.pasted else (loaded.module, edited.module)
                 expected = default.cycles / (advised if advised.pasted else edited).cycles
                 measured = _measure(device, loaded.module, pair, expected, settings.minutes)
                 if measured.low <= 1:
                     edited, advised, inputs, outputs = default, default, [], []
-        versions = compiler.versions
     difference = None
     if edited.module is not None and settings.check is not False:
         with Compiler(target_of("cpu")) as cpu:
@@ -196,7 +195,7 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
     before, after = (diagnosis.diagnose(text, space.inputs, space.outputs) for text in (default.text, advised.text))
     default_ns, best_ns, module_ns = (chip.nanoseconds(part.cycles) for part in (default, advised, edited))
     advice = Advice(
-        program=loaded.name, target=chip.name, versions=versions, replaced=replaced,
+        program=loaded.name, target=chip.name, versions=compiler.versions, replaced=replaced,
         labels=f"estimated by the compiler for {chip.name}" if chip.estimated else chip.labels,
         function=function, default_ns=default_ns, best_ns=best_ns, speedup=default_ns / best_ns,
         module_ns=module_ns, compiled=search.statuses, stopped=search.stopped, diagnosis=before,
@@ -278,7 +277,7 @@ def _entry_changes(space: Space, default: Version, edited: Version) -> list[list
 def _measure(
     device: Compiler, plain: Message, pair: tuple[Message | Pasted, ...], expected: float, minutes: float
 ) -> Measurement:
-    """Run a program as written and as advised; raises `CompilerError` if the second fails on the device."""
+    """Run a program as written and as advised; raises `CompilerError` if the advised one fails on the device."""
     programs = dict(zip(("written", "advised"), pair, strict=True))
     timings = time_programs(device, plain, programs, minutes=minutes, min_rounds=_ROUNDS)
     if problem := timings.problems.get("advised"):
@@ -289,8 +288,7 @@ def _measure(
 def apply_configuration(program: Path, configuration: str, out: Path) -> tuple[list[Change], list[str], Path]:
     """Convert ``FILE.npz:N`` to changes and lines for its program, and write the edited module below ``out``.
 
-    Nothing is compiled. Raises `HloError` if the graph is not the program's, `CompilerError` if it has no such
-    configuration.
+    Raises `HloError` if the graph is not the program's, `CompilerError` if it has no such configuration.
     """
     name, _, number = configuration.rpartition(":")
     if not name or not number.isdigit():
@@ -301,8 +299,7 @@ def apply_configuration(program: Path, configuration: str, out: Path) -> tuple[l
     if int(number) >= graph.configs:
         raise CompilerError(f"{name} has no configuration {number}", expected=f"0 to {graph.configs - 1}")
     module = module_of(read_program(program))
-    rows = graph.table.rows[graph.table.codes[int(number)]]
-    orders = layouts.layouts_of(module, graph.configurable, rows)
+    orders = layouts.layouts_of(module, graph.configurable, graph.table.rows[graph.table.codes[int(number)]])
     changes = diagnosis.changes_of(module, orders)
     path = out / f"{graph_name(program)}.{Path(name).stem}.{number}.pb"
     with atomic_write(path) as partial:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from typing import Any, Final, TypeVar
 
 import networkx as nx
@@ -27,7 +27,6 @@ DEFAULT: Final = "default"
 _COVERED: Final = 0.8
 #: Maximum distance in edges between connected nodes of a segment.
 _MAX_DISTANCE: Final = 2
-_MAX_SEGMENTS: Final = 5
 #: Attributes of an explanation with other names in its JSON.
 _KEYS: Final = {"now": "configuration", "then": "against", "against": "against_is", "runtime": "runtime_ns"}
 _Key = TypeVar("_Key", int, str)
@@ -35,11 +34,10 @@ _Key = TypeVar("_Key", int, str)
 
 @dataclass(frozen=True)
 class NodePart:
-    """Contribution of one node's layouts to the difference, including half of each of its pairs.
+    """Contribution of one node's layouts ``now`` and ``then`` to the difference, with half of each of its pairs.
 
     Attributes:
         name, op_name: names in the HLO module and in the framework's program; None without a module.
-        now, then: layouts in both configurations.
         nanoseconds: contribution to the time, if the model is the time model itself.
     """
 
@@ -64,13 +62,13 @@ class Segment:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Contributions to the difference of the scores of configurations ``now`` and ``then``.
+    """Contributions to the difference of the scores of configurations ``now`` and ``then``, the largest first.
 
     ``difference == sum(nodes) + rest == sum(causes) == sum(columns)``, up to the rounding of floats.
-    Contributions below 0 make ``now`` the faster of the two; the largest come first.
+    Contributions below 0 make ``now`` the faster of the two.
 
     Attributes:
-        now, then: ids of the configurations; ``against`` describes ``then``.
+        against: description of ``then``.
         ranks: 1-based ranks of both among all configurations, fastest first.
         runtime: measured nanoseconds of both; None if withheld.
         nodes: every node whose layouts differ; empty for tiles.
@@ -190,9 +188,8 @@ def _node_parts(
     now_layouts, then_layouts = set_layouts(graph, now), set_layouts(graph, then)
     return tuple(
         NodePart(
-            node, names[node].name if names else None, names[node].op_name if names else None,
-            *describe_node(graph, node), layout_text(now_layouts[node]), layout_text(then_layouts[node]),
-            value, times.get(node),
+            node, *(astuple(names[node]) if names else (None, None)), *describe_node(graph, node),
+            layout_text(now_layouts[node]), layout_text(then_layouts[node]), value, times.get(node),
         )
         for node, value in values.items()
     )  # fmt: skip
@@ -239,9 +236,8 @@ def segments_of(graph: Graph, values: Mapping[int, float]) -> tuple[Segment, ...
     joined = nx.empty_graph(largest)
     for node in largest:
         near = nx.single_source_shortest_path_length(around, node, _MAX_DISTANCE).keys() & largest
-        joined.add_edges_from(
-            (node, neighbour) for neighbour in near if (values[neighbour] > 0) == (values[node] > 0)
-        )
+        same_sign = (other for other in near if (values[other] > 0) == (values[node] > 0))
+        joined.add_edges_from((node, other) for other in same_sign)
     parts = (tuple(sorted(part)) for part in nx.connected_components(joined))
     segments = [Segment(part, sum(values[node] for node in part)) for part in parts]
-    return tuple(sorted(segments, key=_by_size)[:_MAX_SEGMENTS])
+    return tuple(sorted(segments, key=_by_size)[:5])
