@@ -11,7 +11,7 @@ from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -150,7 +150,7 @@ def program_hash(module: Message) -> str:
 
 @dataclass(frozen=True)
 class Collected:
-    """Labels of a program; ``path`` is the npz file, or the manifest for tiles, ``fresh`` is False if it existed."""
+    """Labels of a program; ``path`` is the npz file, for tiles the manifest, and ``fresh`` False if it existed."""
 
     path: Path
     manifest: dict[str, Any]
