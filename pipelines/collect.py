@@ -1,4 +1,4 @@
-"""Label layout configurations of a program by the TPU compiler's estimates or by measurement."""
+"""Labels of layout configurations of a program: estimates of the TPU's compiler, or measured runtimes."""
 
 from __future__ import annotations
 

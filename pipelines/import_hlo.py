@@ -1,4 +1,4 @@
-"""Convert HLO files or TpuGraphs protobufs to graph files of a data root."""
+"""Conversion of HLO files and TpuGraphs protobufs to graph files of a data root."""
 
 from __future__ import annotations
 

@@ -190,7 +190,6 @@ def gather(workspace: Workspace, collection: Collection, *, explained: bool = Tr
 
 
 def _explain_median(facts: CollectionFacts, model: TrainedModel) -> tuple[Explanation, str]:
-    """Explain the best configuration of the median-score graph."""
     name = facts.worst_first()[len(facts.metrics) // 2]
     npz = find_data_root(Path(facts.manifests[SPLIT].data_root)).npz
     graph = read_graph(npz / Path(*facts.collection.parts, SPLIT, f"{name}.npz"), facts.collection.kind)

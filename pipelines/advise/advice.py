@@ -29,18 +29,11 @@ from xlarank.pipelines.support.progress import Progress, Silent
 
 #: Seconds for comparing outputs by default, and if requested.
 _CHECK, _REQUESTED_CHECK = 60.0, 900.0
-#: Minimum speedup that justifies changing code.
-_WORTH = 1.02
-#: Minimum number of rounds of the program as written and as advised.
-_ROUNDS = 96
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """Speedup of the program as advised over the program as written, run in turn, with its 95 % interval.
-
-    ``expected`` is the estimated speedup, or that of the search if the target is measured.
-    """
+    """Speedup of the advised program and its 95 % interval; ``expected`` is estimated, or that of the search."""
 
     device: str
     expected: float
@@ -100,7 +93,7 @@ class Advice:
     @property
     def is_worthwhile(self) -> bool:
         """Whether the speedup justifies changing code."""
-        return (self.measured or self).speedup >= _WORTH
+        return (self.measured or self).speedup >= 1.02
 
     @property
     def conversion_text(self) -> str:
@@ -279,7 +272,7 @@ def _measure(
 ) -> Measurement:
     """Run a program as written and as advised; raises `CompilerError` if the advised one fails on the device."""
     programs = dict(zip(("written", "advised"), pair, strict=True))
-    timings = time_programs(device, plain, programs, minutes=minutes, min_rounds=_ROUNDS)
+    timings = time_programs(device, plain, programs, minutes=minutes, min_rounds=96)
     if problem := timings.problems.get("advised"):
         raise CompilerError(f"the program as advised does not run ({problem})", do="leave the layouts as they are")
     return Measurement(device.target.name, expected, *timings.speedup("written", "advised"))

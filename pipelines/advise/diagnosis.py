@@ -131,10 +131,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Relayout(Cost):
-    """A copy or transpose forced by disagreeing layouts, which are minor to major.
-
-    ``tensor`` is a ``weight``, ``input`` or ``output``, or names both operations that it lies ``between``.
-    """
+    """A copy or transpose forced by layouts; ``kind`` is that of a `Leaf`, or ``between`` two operations."""
 
     before: Order
     after: Order
@@ -222,11 +219,7 @@ def picture(diagnosis: Diagnosis, title: str) -> str:
 
 @dataclass(frozen=True)
 class Change:
-    """A layout to set on an operation of the program before layout assignment.
-
-    ``source``, ``file`` and ``line`` are its name and location in the program's source, ``code`` is the expression
-    to constrain, if known.
-    """
+    """A layout to set on an operation, whose name and expression in the source are ``source`` and ``code``."""
 
     node: int
     name: str
@@ -316,10 +309,7 @@ def entry_lines(inputs: Sequence[EntryChange], outputs: Sequence[EntryChange]) -
 
 
 class Version(NamedTuple):
-    """The program as compiled with a configuration; as written if there is no ``module``.
-
-    ``lines`` are the code to paste; empty if nothing is gained.
-    """
+    """A compiled program, as written without a ``module``; ``lines`` to paste are empty if nothing is gained."""
 
     cycles: int
     text: str

@@ -223,10 +223,7 @@ class LayoutSearch:
         return self.texts[self.outcomes[at].fingerprint]
 
     def run(self, budget: int, minutes: float) -> None:
-        """Compile up to ``budget`` configurations for up to ``minutes``.
-
-        Raises `CompilerError` if the compiler's default does not compile or has no estimate.
-        """
+        """Compile up to ``budget`` configurations for some minutes; raises `CompilerError` if the default fails."""
         self._budget, self._end = budget, time.monotonic() + 60 * minutes
         self.compiler.know({key: self.journal.estimates[key] for key in self.texts}, self.texts.values())
         title = f"compiling {self.space.program.name} for {self.compiler.target.name}"

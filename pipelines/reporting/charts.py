@@ -149,10 +149,7 @@ def ranks_chart(name: str, title: str, predicted: Floats, measured: Floats) -> s
 
 @_styled()
 def bars_chart(name: str, bars: Iterable[tuple[str, float, str]], width: float = 5.2, **texts: str) -> str:
-    """Draw shares as horizontal bars, the largest on top; those with a note are highlighted.
-
-    ``bars`` are label, share and note; ``texts`` are those of the axes, such as ``title``.
-    """
+    """Draw bars of label, share and note, the largest on top; ``texts`` are those of the axes, like ``title``."""
     bars = sorted(bars, key=lambda bar: bar[1])
     axes = _new_axes(width, max(1.4, 0.7 + 0.24 * len(bars)))
     drawn = axes.barh(
