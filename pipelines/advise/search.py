@@ -176,7 +176,7 @@ def around_copies(text: str) -> list[dict[tuple[int, ...], Order]]:
                 for _ in range(_STEPS):
                     reached = [neighbour for op in reached for neighbour in around[op]]
                     near |= {op.dimensions: order for op in reached if len(op.dimensions) == len(order)}
-                orders += {copy.dimensions: order}, near
+                orders.extend([{copy.dimensions: order}, near])
                 union |= near | union
     return [*filter(None, together), *orders]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final, TypeVar
 
 import networkx as nx
@@ -188,8 +188,9 @@ def _node_parts(
     now_layouts, then_layouts = set_layouts(graph, now), set_layouts(graph, then)
     return tuple(
         NodePart(
-            node, *(astuple(names[node]) if names else (None, None)), *describe_node(graph, node),
-            layout_text(now_layouts[node]), layout_text(then_layouts[node]), value, times.get(node),
+            node, names[node].name if names else None, names[node].op_name if names else None,
+            *describe_node(graph, node), layout_text(now_layouts[node]), layout_text(then_layouts[node]),
+            value, times.get(node),
         )
         for node, value in values.items()
     )  # fmt: skip
