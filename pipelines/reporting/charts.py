@@ -83,11 +83,10 @@ def _styled() -> Iterator[None]:
 def _new_axes(width: float, height: float) -> Axes:
     """Return the axes of a new figure of this size in inches."""
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    figure = Figure(figsize=(width, height), layout="constrained")
-    engine: Any = figure.get_layout_engine()
-    engine.set(w_pad=0.1, h_pad=0.1)  # the reader's font may be larger than the one that was measured with
-    axes = figure.subplots()
+    padded = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1)  # the reader's font may be larger than matplotlib's
+    axes = Figure(figsize=(width, height), layout=padded).subplots()
     axes.grid(visible=True, linewidth=0.6)
     return axes
 
