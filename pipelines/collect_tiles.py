@@ -114,7 +114,7 @@ def collect_tiles(
     manifest = identity | {
         "source": target.labels,
         "limits_kib": {str(limit): _result(scratch, limit) for limit in limits},
-        "kernels": [_write(kernel, loaded.name, folder, target) for kernel in kernels.values()],
+        "kernels": [_write_kernel(kernel, loaded.name, folder, target) for kernel in kernels.values()],
     }
     write_json(path, manifest)
     shutil.rmtree(scratch)
@@ -133,7 +133,7 @@ def _sweep(compiler: Compiler, module: Message, folder: Path, limits: list[int],
 
 
 def remaining(folder: Path, limits: list[int]) -> list[int]:
-    """Return the limits without a file that may change something, given what the kernels use at the default."""
+    """Return the limits without a file that are low enough to change the choice of a tile."""
     first, compiled = folder / f"{_DEFAULT}.pb", {path.stem for path in folder.glob("*.*")}
     used = max(map(int, _USED.findall(first.read_bytes())), default=0) / 1024 if first.exists() else _MAX_LIMIT
     return [limit for limit in limits if limit * _UNTOUCHED <= used and str(limit) not in compiled]
@@ -210,7 +210,7 @@ def _in_vector_memory(shape: Message) -> bool:
     return shape.layout.memory_space != 0 or any(map(_in_vector_memory, shape.tuple_shapes))
 
 
-def _write(kernel: Kernel, program: str, folder: Path, target: Target) -> dict[str, Any]:
+def _write_kernel(kernel: Kernel, program: str, folder: Path, target: Target) -> dict[str, Any]:
     """Write the file of a kernel with enough tiles, and return its entry in the manifest."""
     tiles = list(kernel.tiles)
     entry = {"digest": kernel.digest, "opcode": kernel.opcode, "tiles": len(tiles),

@@ -72,7 +72,7 @@ def import_hlo(
     with steps_of(progress, "importing programs", len(files)) as step:
         for file in files:
             parts = []
-            with _broken(report, str(file), file):
+            with _recording_errors(report, str(file), file):
                 parts = list(_parts(file, name or graph_name(file)))
             for title, stem, make, message in parts:
                 kind: Kind = "tile" if make is tile_arrays else "layout"
@@ -81,7 +81,7 @@ def import_hlo(
                     continue
                 target = requested or Collection.parse(_DEFAULT[kind])
                 path, start = root / Path(*target.parts) / split / f"{stem}.npz", time.perf_counter()
-                with _broken(report, title, file):
+                with _recording_errors(report, title, file):
                     if target.kind != kind:
                         raise HloError(f"it is a {kind} graph", expected=f"a {target.kind} graph for {target}")
                     if path in written:
@@ -111,7 +111,7 @@ def _parts(file: Path, stem: str) -> Iterator[tuple[str, str, Callable[[Message]
 
 
 @contextmanager
-def _broken(report: ImportReport, title: str, file: Path) -> Iterator[None]:
+def _recording_errors(report: ImportReport, title: str, file: Path) -> Iterator[None]:
     """Record the reason if a file, or one of its programs, cannot be read or written."""
     try:
         yield

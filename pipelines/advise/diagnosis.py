@@ -70,7 +70,7 @@ def leaves_of(module: Message, paths: Sequence[Sequence[str]]) -> tuple[list[Lea
     inputs = []
     for at, parameter in enumerate(sorted(parameters, key=lambda parameter: parameter.parameter_number)):
         name = parameter.metadata.op_name or parameter.name
-        kind = "weight" if _WEIGHT_NAME.search(name) or _multiplies(entry, parameter.id) else "input"
+        kind = "weight" if _WEIGHT_NAME.search(name) or _used_as_weight(entry, parameter.id) else "input"
         inputs.append(Leaf(kind, name, paths[0][at] if paths[0] else "", shape_text(parameter.shape)))
     outputs = []
     for at, shape in enumerate(map(shape_text, entry_shapes(module)[1])):
@@ -100,7 +100,7 @@ def ties_of(module: Message, inputs: Sequence[Leaf], outputs: Sequence[Leaf]) ->
     return ties
 
 
-def _multiplies(entry: Message, parameter: int) -> bool:
+def _used_as_weight(entry: Message, parameter: int) -> bool:
     """Return whether a parameter is the second operand of a convolution or dot, or the table of a gather."""
     users = defaultdict[int, list[Message]](list)
     for instruction in entry.instructions:
@@ -168,7 +168,7 @@ def diagnose(text: str, inputs: Sequence[Leaf], outputs: Sequence[Leaf]) -> Diag
         cost = Cost(op.name, op.opcode, op.shape, op.origin, op.source, op.total, op.total / cycles)
         costs.append(cost)
         if op.relayout:
-            kind, tensor = _belonging(op, operations, *((inputs, outputs) if op.computation == entry else ((), ())))
+            kind, tensor = _tensor_of(op, operations, *((inputs, outputs) if op.computation == entry else ((), ())))
             relayouts.append(Relayout(**vars(cost), before=op.before, after=op.layout, kind=kind, tensor=tensor))
     moved = sum(copy.cycles for copy in relayouts)
     return Diagnosis(cycles, moved, _summary(relayouts, moved, cycles), costs, relayouts)
@@ -185,7 +185,7 @@ def _summary(relayouts: Sequence[Relayout], moved: int, cycles: int) -> str:
     return f"{moved / cycles:.0%} of the estimate {number} forced by layouts: {parts}"
 
 
-def _belonging(
+def _tensor_of(
     copy: Operation, operations: nx.DiGraph, inputs: Sequence[Leaf], outputs: Sequence[Leaf]
 ) -> tuple[str, str]:
     """Return ``kind`` and ``tensor`` of a relayout; only the entry computation has inputs and outputs."""

@@ -171,7 +171,7 @@ def segment_picture(graph: Graph, explanation: Explanation, *, alone: bool = Tru
     if not isinstance(graph, LayoutGraph) or not explanation.segments:
         got = f"{explanation.graph} has no segment to draw"
         raise XlarankError(got, expected="a layout graph with two configurations that differ")
-    centres = _placed(graph, explanation)
+    centres = _place_nodes(graph, explanation)
     right, low = (max(values) for values in zip(*centres.values(), strict=True))
     axes = _new_axes(max(4.2, right + 1.3 * _COLUMN), low + 1.2)
     axes.set_axis_off()
@@ -186,7 +186,7 @@ def segment_picture(graph: Graph, explanation: Explanation, *, alone: bool = Tru
     return svg.replace(">", f">{_ALONE}", 1) if alone else svg
 
 
-def _placed(graph: LayoutGraph, explanation: Explanation) -> Places:
+def _place_nodes(graph: LayoutGraph, explanation: Explanation) -> Places:
     """Lay out the nodes in and around the segment with few crossings, and return their centres in inches."""
     program, configurable = program_graph(graph), set(graph.configurable.tolist())
     segment = [part.node for part in explanation.nodes if part.node in explanation.segments[0].nodes]
