@@ -288,7 +288,7 @@ def apply_configuration(program: Path, configuration: str, out: Path) -> tuple[l
         raise CompilerError(f"{configuration!r} names no configuration", expected="FILE.npz:NUMBER")
     graph = read_graph(Path(name), "layout")
     assert isinstance(graph, LayoutGraph)
-    node_names(program, graph)
+    node_names(program, graph)  # raises for the graph of another program
     if int(number) >= graph.configs:
         raise CompilerError(f"{name} has no configuration {number}", expected=f"0 to {graph.configs - 1}")
     module = module_of(read_program(program))

@@ -128,7 +128,7 @@ def explain_graph(
     layouts = graph if isinstance(graph, LayoutGraph) else None
     walk = walk_between(layouts, rows, model.card.recipe.settings, now, then) if layouts else None
     parts = model.contributions(Rows.of(rows, walk), int(rows.group[now]), int(rows.group[then]))
-    times = [config_times(layouts, id_) for id_ in (now, then)] if layouts and model.is_time_model else []
+    times = [config_times(layouts, number) for number in (now, then)] if layouts and model.is_time_model else []
     changes = {new.node: new.nanoseconds - old.nanoseconds for new, old in zip(*times, strict=True)}
     totals = [sum(node.nanoseconds for node in part) for part in times]
     nodes = _node_parts(layouts, parts, now, then, names, changes) if layouts else ()
@@ -232,7 +232,7 @@ def segments_of(graph: Graph, values: Mapping[int, float]) -> tuple[Segment, ...
     """Return connected nodes of the largest contributions with the same sign; ``values`` are those of all nodes."""
     by_size = [*_largest_first(values)]
     before = np.cumsum([0.0, *(abs(values[node]) for node in by_size)])
-    largest = [node for node, sum_ in zip(by_size, before, strict=False) if sum_ < _COVERED * before[-1]]
+    largest = [node for node, total in zip(by_size, before, strict=False) if total < _COVERED * before[-1]]
     around = program_graph(graph).to_undirected(as_view=True)
     joined = nx.empty_graph(largest)
     for node in largest:
