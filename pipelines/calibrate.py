@@ -23,10 +23,10 @@ from xlarank.pipelines.training.training_sets import learned_by
 def calibrate(
     workspace: Workspace, *, collections: Sequence[str] = (), threads: int = 0, progress: Progress | None = None
 ) -> tuple[dict[str, Calibration], dict[str, str]]:
-    """Calibrate trained models by refitting their rankers on the folds of `train`, once per seed.
+    """Calibrate trained models by refitting their rankers on folds, and save the calibrations with them.
 
     Folds hold out kernel families for tiles, program families otherwise. Extra collections of a model are used for
-    fitting, without the held-out families, but not for calibration. The calibration is saved with the model.
+    fitting, without the held-out families, but not for calibration.
 
     Returns the calibrations by collection, and the reasons why others have none. Raises `CollectionError` if none
     could be calibrated, and the error of any collection named in ``collections``.

@@ -1,8 +1,7 @@
-"""Label layout configurations of a program by the TPU compiler's estimates or by measurement."""
+"""Labels of layout configurations of a program: estimates of the TPU's compiler, or measured runtimes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +20,7 @@ from xlarank.data.hlo.messages import Message
 from xlarank.models.validation.metrics import kendall_tau
 from xlarank.pipelines.programs import sources
 from xlarank.pipelines.programs.candidates import Candidates, Codes, breed, random_configurations
-from xlarank.pipelines.programs.sources import Collected, SearchSettings
+from xlarank.pipelines.programs.sources import Collected, Program, SearchSettings
 from xlarank.pipelines.programs.timing import ROUNDS, Stopwatch, fastest, time_programs
 from xlarank.pipelines.support.progress import Progress, steps_of
 
@@ -73,23 +72,9 @@ def collect(
         if not candidates.nodes:
             expected = "a convolution, dot or reshape outside fusions"
             raise CompilerError(f"nothing in {program} can be given a layout", expected=expected)
-        count = min(settings.configs, candidates.space)
         with Journal(path.with_name(f".{loaded.name}.journal"), identity) as journal:
             compiler.add_estimates(journal.estimates)
-            stopwatch = None if target.estimated or settings.search == "random" else Stopwatch(compiler, journal)
-            with steps_of(progress, f"compiling {loaded.name} for {target.name}", count) as step:
-
-                def outcomes_of(codes: Codes) -> list[Outcome]:
-                    rows = candidates.expand(codes)
-                    keys = list(map(sources.configuration_key, rows))
-
-                    def module(at: int) -> Message:
-                        return loaded.constrained(rows[at])
-
-                    outcomes = sources.compile_new(compiler, journal, keys, module, step=step)
-                    return stopwatch.time(outcomes, module) if stopwatch else outcomes
-
-                codes, outcomes = _searched(settings.search, count, candidates, rng, outcomes_of)
+            codes, outcomes = _searched(compiler, loaded, candidates, settings, rng, journal, progress)
             good = [at for at, outcome in enumerate(outcomes) if outcome.status is Status.OK]
             # shuffled, because a genetic search finds good ones late and the order would leak labels
             order = [0, *rng.permutation(good[1:]).tolist()]
@@ -118,29 +103,43 @@ def collect(
 
 
 def _searched(
-    search: str, count: int, candidates: Candidates, rng: np.random.Generator,
-    outcomes_of: Callable[[Codes], list[Outcome]],
+    compiler: Compiler, program: Program, candidates: Candidates, settings: CollectSettings,
+    rng: np.random.Generator, journal: Journal, progress: Progress | None,
 ) -> tuple[Codes, list[Outcome]]:  # fmt: skip
     """Return the configurations of a search with their outcomes, the compiler's default first."""
-    codes: Codes = np.zeros((1, len(candidates.rows)), np.int32)
-    outcomes = outcomes_of(codes)
-    if outcomes[0].status is not Status.OK:  # labels are relative to the default
-        do = "try another `target`, or leave out what this one refuses"
-        if outcomes[0].status is Status.TIMEOUT:
-            do = "give it more seconds with `limit`, or a smaller program"
-        raise CompilerError(f"the compiler's default did not compile ({outcomes[0].message})", do=do)
-    if search == "random":
-        drawn = random_configurations(candidates, count, rng)
-        return drawn, outcomes + outcomes_of(drawn[1:])
-    while len(codes) < count:
-        label = [outcome.estimate.cycles if outcome.status is Status.OK else np.inf for outcome in outcomes]
-        best = np.argsort(label, kind="stable")[:_PARENTS]
-        fresh = breed(candidates, codes[best], min(_BATCH, count - len(codes)), rng, known=codes)
-        if not len(fresh):
-            break
-        codes = np.concatenate([codes, fresh])
-        outcomes += outcomes_of(fresh)
-    return codes, outcomes
+    is_random, count = settings.search == "random", min(settings.configs, candidates.space)
+    stopwatch = None if is_random or compiler.target.estimated else Stopwatch(compiler, journal)
+    with steps_of(progress, f"compiling {program.name} for {compiler.target.name}", count) as step:
+
+        def outcomes_of(codes: Codes) -> list[Outcome]:
+            rows = candidates.expand(codes)
+            keys = list(map(sources.configuration_key, rows))
+
+            def module(at: int) -> Message:
+                return program.constrained(rows[at])
+
+            outcomes = sources.compile_new(compiler, journal, keys, module, step=step)
+            return stopwatch.time(outcomes, module) if stopwatch else outcomes
+
+        codes: Codes = np.zeros((1, len(candidates.rows)), np.int32)
+        outcomes = outcomes_of(codes)
+        if outcomes[0].status is not Status.OK:  # labels are relative to the default
+            do = "try another `target`, or leave out what this one refuses"
+            if outcomes[0].status is Status.TIMEOUT:
+                do = "give it more seconds with `limit`, or a smaller program"
+            raise CompilerError(f"the compiler's default did not compile ({outcomes[0].message})", do=do)
+        if is_random:
+            codes = random_configurations(candidates, count, rng)
+            return codes, outcomes + outcomes_of(codes[1:])
+        while len(codes) < count:
+            label = [outcome.estimate.cycles if outcome.status is Status.OK else np.inf for outcome in outcomes]
+            best = np.argsort(label, kind="stable")[:_PARENTS]
+            fresh = breed(candidates, codes[best], min(_BATCH, count - len(codes)), rng, known=codes)
+            if not len(fresh):
+                break
+            codes = np.concatenate([codes, fresh])
+            outcomes += outcomes_of(fresh)
+        return codes, outcomes
 
 
 def _estimated(target: Target, estimates: dict[str, Estimate]) -> tuple[dict[str, int], dict[str, Any]]:

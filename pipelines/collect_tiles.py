@@ -34,7 +34,7 @@ from xlarank.pipelines.programs.sources import Collected, digest_of, existing_ma
 MIN_TILES: Final = 5
 #: Cycles from here on mean no estimate: the compiler writes 2^63 - 1, or adds 2^60 to a sum.
 NO_ESTIMATE: Final = 2**60
-#: Stands for the compiler's default limit.
+#: The compiler's default limit, as `Compiler.under_limit` takes it.
 _DEFAULT: Final = 0
 #: Smallest and largest limit in KiB: below, nearly nothing compiles; above, the default of v3 and v4 begins.
 _MIN_LIMIT, _MAX_LIMIT = 512, 16384
@@ -48,9 +48,9 @@ class TileSettings:
     """Settings that labels depend on, besides the program and the compiler's version.
 
     Attributes:
-        target: a name of `xlarank.data.hlo.compiler.targets.TARGETS` that is a TPU.
+        target: a TPU of `xlarank.data.hlo.compiler.targets.TARGETS`.
         limits: number of limits of vector memory that the program is compiled under, besides the default.
-        limit: seconds of one compilation on average; all of them may take ``limits`` times as long.
+        limit: mean seconds of a compilation; all of them together may take ``limits + 1`` times as long.
     """
 
     target: str = DEFAULT_TARGET
@@ -60,12 +60,10 @@ class TileSettings:
 
 @dataclass(eq=False)
 class Kernel:
-    """One operation of a compiled program, with its tiles.
+    """One operation of a compiled program, encoded as a program whose hash is ``digest``, and its tiles.
 
     Attributes:
-        program: encoding of the operation as a module.
-        digest: hash of ``program``.
-        tiles: estimated cycles by bounds of kernel and output; those of the input follow, 0 in TpuGraphs' files.
+        tiles: estimated cycles by bounds of kernel and output; those of the input are 0 in TpuGraphs' files.
         unknown: number of tiles without an estimate.
     """
 
@@ -82,11 +80,11 @@ def collect_tiles(
 ) -> Collected:  # fmt: skip
     """Write ``npz/tile/<source>/<split>/NAME_DIGEST.npz`` below ``out`` for every kernel, and a manifest.
 
-    ``program`` is a file of HLO or ``module:function`` as for `xlarank.pipelines.collect.collect`. It is compiled
-    under limits of vector memory; a kernel's tiles are those that the compiler chose. The first row is the default
-    under the largest limit, whose estimate (ns) is the normalizer; the others are shuffled. A kernel that is
-    there already, from another program or split, stays as it is; one with fewer than `MIN_TILES` is left out.
-    An interrupted run can be repeated: it continues and writes the same files.
+    ``program`` is a file of HLO or ``module:function`` as for `xlarank.pipelines.collect.collect`. A kernel's tiles
+    are those that the compiler chooses under different limits of vector memory. The first row is the choice under
+    the largest limit, whose estimate (ns) is the normalizer; the others are shuffled. An existing file of a kernel,
+    from another program or split, is kept; a kernel with fewer than `MIN_TILES` is left out. An interrupted run
+    resumes when repeated.
     Raises `CompilerError` if the compiler is missing, or the program does not compile at its default.
     """
     target = target_of(settings.target)
@@ -102,15 +100,13 @@ def collect_tiles(
     path = folder / f"{loaded.name}.json"
     if (done := existing_manifest(path, identity)) is not None:
         return Collected(path, done, fresh=False)
-    # the default, then limits that grow geometrically: what takes longest comes last
+    # growing geometrically, so that the longest compilations come last
     limits = [_DEFAULT, *map(round, np.geomspace(_MIN_LIMIT, _MAX_LIMIT, settings.limits + 1)[:-1].tolist())]
     scratch = folder / f".{loaded.name}.{digest_of(identity)}.sweep"
     _sweep(compiler, loaded.module, scratch, limits, settings.limit * len(limits))
-    if not (scratch / f"{_DEFAULT}.pb").exists():
-        raise CompilerError(
-            f"the program does not compile for {target.name} ({_result(scratch, _DEFAULT)})",
-            do=f"try another `target`, or more seconds; to begin anew remove {scratch}",
-        )
+    if (result := _result(scratch, _DEFAULT)) != "ok":
+        got = f"the program does not compile for {target.name} ({result})"
+        raise CompilerError(got, do=f"try another `target`, or more seconds; to begin anew remove {scratch}")
     kernels: dict[str, Kernel] = {}
     for limit in [limits[0], *reversed(limits[1:])]:  # from the largest down
         if (file := scratch / f"{limit}.pb").exists():
@@ -118,7 +114,7 @@ def collect_tiles(
     manifest = identity | {
         "source": target.labels,
         "limits_kib": {str(limit): _result(scratch, limit) for limit in limits},
-        "kernels": [_write(kernel, loaded.name, folder, target) for kernel in kernels.values()],
+        "kernels": [_write_kernel(kernel, loaded.name, folder, target) for kernel in kernels.values()],
     }
     write_json(path, manifest)
     shutil.rmtree(scratch)
@@ -137,14 +133,14 @@ def _sweep(compiler: Compiler, module: Message, folder: Path, limits: list[int],
 
 
 def remaining(folder: Path, limits: list[int]) -> list[int]:
-    """Return the limits without a file that may change something, given what the kernels use at the default."""
+    """Return the limits without a file that are low enough to change the choice of a tile."""
     first, compiled = folder / f"{_DEFAULT}.pb", {path.stem for path in folder.glob("*.*")}
     used = max(map(int, _USED.findall(first.read_bytes())), default=0) / 1024 if first.exists() else _MAX_LIMIT
     return [limit for limit in limits if limit * _UNTOUCHED <= used and str(limit) not in compiled]
 
 
 def _result(folder: Path, limit: int) -> str:
-    """Return the result of a limit: a word, or the compiler's message."""
+    """Return "ok", "as the default" or the compiler's message."""
     if (folder / f"{limit}.pb").exists():
         return "ok"
     reason = folder / f"{limit}.txt"
@@ -154,7 +150,7 @@ def _result(folder: Path, limit: int) -> str:
 def add_tiles(kernels: dict[str, Kernel], module: Message) -> None:
     """Add the tiles of a compiled program to its kernels by digest, in program order.
 
-    Operations on arrays in vector memory are skipped: they cost less, which no feature of the format could explain.
+    Operations on arrays in vector memory are skipped: they cost less, which no column of the format could explain.
     """
     fused = fused_computations(module)
     for computation in module.computations:
@@ -181,11 +177,10 @@ def add_tiles(kernels: dict[str, Kernel], module: Message) -> None:
 def _cut_out(module: Message, computation: Message, instruction: Message) -> Message:
     """Return a module with one instruction, the computations it calls, and a parameter per operand."""
     computations = {computation.id: computation for computation in module.computations}
-    pending, needed = list(instruction.called_computation_ids), set[int]()
-    while pending:
-        if (number := pending.pop()) not in needed:
-            needed.add(number)
-            pending += [id for inner in computations[number].instructions for id in inner.called_computation_ids]
+    needed = list(instruction.called_computation_ids)
+    for number in needed:  # grows by the computations that these call
+        called = (id for inner in computations[number].instructions for id in inner.called_computation_ids)
+        needed += [id for id in called if id not in needed]
     cut = HloModuleProto(name=instruction.name)
     cut.computations.extend(computations[number] for number in computations if number in needed)
     entry = cut.computations.add(name="main", id=1 + max(computations, default=0), root_id=instruction.id)
@@ -215,7 +210,7 @@ def _in_vector_memory(shape: Message) -> bool:
     return shape.layout.memory_space != 0 or any(map(_in_vector_memory, shape.tuple_shapes))
 
 
-def _write(kernel: Kernel, program: str, folder: Path, target: Target) -> dict[str, Any]:
+def _write_kernel(kernel: Kernel, program: str, folder: Path, target: Target) -> dict[str, Any]:
     """Write the file of a kernel with enough tiles, and return its entry in the manifest."""
     tiles = list(kernel.tiles)
     entry = {"digest": kernel.digest, "opcode": kernel.opcode, "tiles": len(tiles),

@@ -1,4 +1,4 @@
-"""Explain why one configuration of a graph is ranked ahead of another."""
+"""Explanation of the ranks of two configurations of a graph."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Convert HLO files or TpuGraphs protobufs to graph files of a data root."""
+"""Conversion of HLO files and TpuGraphs protobufs to graph files of a data root."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -12,26 +13,17 @@ from xlarank.data.collection import Collection, choose_splits
 from xlarank.data.errors import CollectionError, HloError, XlarankError
 from xlarank.data.graph import Kind
 from xlarank.data.hlo.encoding import Arrays, kernel_name, layout_arrays, tile_arrays, unexpressed
-from xlarank.data.hlo.messages import HloModuleProto, Message, ModuleTuningData, TuningData
-from xlarank.data.hlo.reading import graph_name, read_program, unlabelled_arrays
+from xlarank.data.hlo.messages import Message, ModuleTuningData, TuningData
+from xlarank.data.hlo.reading import graph_name, module_of, read_program, unlabelled_arrays
 from xlarank.data.writing import write_graph
 from xlarank.pipelines.support.progress import Progress, steps_of
 
-#: Default collections.
-_DEFAULT: Final[dict[Kind, Collection]] = {
-    "layout": Collection.parse("layout:own:default"),
-    "tile": Collection.parse("tile:own"),
-}
+_DEFAULT: Final[dict[Kind, str]] = {"layout": "layout:own:default", "tile": "tile:own"}
 
 
 @dataclass(frozen=True)
 class Imported:
-    """One graph file that was written.
-
-    Attributes:
-        nodes, edges, configurable, configs: counts; ``configurable`` is 0 for a kernel.
-        notes: parts of the program that the format cannot express.
-    """
+    """A written graph file; ``notes`` are parts of the program that the format cannot express."""
 
     source: str
     graph: str
@@ -59,13 +51,12 @@ def import_hlo(
     files: Sequence[Path], out: Path, *, collection: str | None = None, split: str = "test",
     name: str | None = None, progress: Progress | None = None,
 ) -> ImportReport:  # fmt: skip
-    """Write a graph file below ``out`` for every program in ``files``.
+    """Write a graph file below ``out`` for every program in ``files``; broken files are listed in the report.
 
     An HLO program gets one configuration, the compiler's default, without a runtime; a ``ModuleTuningData`` its own
-    configurations and runtimes; a ``TuningData`` becomes one tile graph per kernel. ``collection`` is
-    ``layout:own:default``, or ``tile:own`` for kernels, unless given. ``name`` replaces the file's
-    name and requires a single file. Existing graph files are overwritten, and each graph is read back before it is
-    counted. A broken file is named in the report and does not stop the others.
+    configurations and runtimes; a ``TuningData`` becomes one tile graph per kernel. ``collection`` is by default
+    ``layout:own:default``, or ``tile:own`` for kernels. ``name`` replaces the name of a single file. Existing graph
+    files are overwritten.
 
     Raises `xlarank.data.errors.CollectionError` for an invalid collection or split.
     """
@@ -80,18 +71,17 @@ def import_hlo(
     written: dict[Path, Path] = {}
     with steps_of(progress, "importing programs", len(files)) as step:
         for file in files:
-            try:
+            parts = []
+            with _recording_errors(report, str(file), file):
                 parts = list(_parts(file, name or graph_name(file)))
-            except (XlarankError, MemoryError) as error:
-                report.broken[str(file)], parts = _reason(error, file), []
             for title, stem, make, message in parts:
                 kind: Kind = "tile" if make is tile_arrays else "layout"
                 if kind == "tile" and len(message.runs) < 2:
                     report.left_out.append(f"{title}: nothing to choose between ({len(message.runs)} runs)")
                     continue
-                target = requested or _DEFAULT[kind]
+                target = requested or Collection.parse(_DEFAULT[kind])
                 path, start = root / Path(*target.parts) / split / f"{stem}.npz", time.perf_counter()
-                try:
+                with _recording_errors(report, title, file):
                     if target.kind != kind:
                         raise HloError(f"it is a {kind} graph", expected=f"a {target.kind} graph for {target}")
                     if path in written:
@@ -99,16 +89,12 @@ def import_hlo(
                         raise HloError(got, do="pass other names")
                     arrays = make(message)
                     graph = write_graph(path, **arrays)
-                except (XlarankError, MemoryError) as error:
-                    report.broken[title] = _reason(error, file)
-                    continue
-                written[path] = file
-                module = message if isinstance(message, HloModuleProto) else message.module
-                report.graphs.append(Imported(
-                    str(file), graph.name, str(target), str(path), graph.nodes, len(graph.edges),
-                    len(arrays.get("node_config_ids", ())), graph.configs, graph.labelled,
-                    time.perf_counter() - start, unexpressed(module),
-                ))  # fmt: skip
+                    written[path] = file
+                    report.graphs.append(Imported(
+                        str(file), graph.name, str(target), str(path), graph.nodes, len(graph.edges),
+                        len(arrays.get("node_config_ids", ())), graph.configs, graph.labelled,
+                        time.perf_counter() - start, unexpressed(module_of(message)),
+                    ))  # fmt: skip
             step(file.name)
     return report
 
@@ -124,8 +110,13 @@ def _parts(file: Path, stem: str) -> Iterator[tuple[str, str, Callable[[Message]
         yield str(file), stem, layout_arrays if tuned else unlabelled_arrays, message
 
 
-def _reason(error: BaseException, file: Path) -> str:
-    return str(error).removeprefix(f"{file.name}: ") or "it does not fit into memory"
+@contextmanager
+def _recording_errors(report: ImportReport, title: str, file: Path) -> Iterator[None]:
+    """Record the reason if a file, or one of its programs, cannot be read or written."""
+    try:
+        yield
+    except (XlarankError, MemoryError) as error:
+        report.broken[title] = str(error).removeprefix(f"{file.name}: ") or "it does not fit into memory"
 
 
 def _is_plain(name: str) -> bool:

@@ -17,7 +17,7 @@ from xlarank.pipelines.support.progress import Progress, steps_of
 class SplitInfo:
     """Counts of one split of a collection; ``nodes`` and ``configurable`` (layouts) have one entry per graph.
 
-    ``siblings`` is the number of layout graphs with the structure of a train graph other than themselves.
+    ``siblings`` is the number of layout graphs with the structure of another graph in train.
     """
 
     collection: str
@@ -41,7 +41,7 @@ def info(
     """Read every graph file and return counts by split."""
     files = graph_files(data_root.npz, collections or [], where=str(data_root.path))
     splits: dict[tuple[str, str], SplitInfo] = {}
-    structures: list[tuple[str, str, int]] = []
+    structures: list[tuple[SplitInfo, int]] = []
     with steps_of(progress, "reading graphs", len(files)) as step:
         for file in files:
             key = str(file.collection), file.split
@@ -60,15 +60,13 @@ def info(
                 part.nodes.append(graph.nodes)
                 if isinstance(graph, LayoutGraph):
                     part.configurable.append(len(graph.configurable))
-                    structures.append((*key, structure_hash(graph.opcode, graph.edges)))
+                    structures.append((part, structure_hash(graph.opcode, graph.edges)))
                 if graph.duplicates.distinct < 2 or (graph.labelled and graph.cost.min() == graph.cost.max()):
                     part.unrankable.append(file.name)
             step(f"{file.collection} {file.split} {file.name}")
-    train_structures = Counter(
-        (collection, structure) for collection, split, structure in structures if split == "train"
-    )
-    for collection, split, structure in structures:  # a train graph does not count as its own sibling
-        splits[collection, split].siblings += train_structures[collection, structure] > (split == "train")
+    train_structures = Counter((part.collection, hash_) for part, hash_ in structures if part.split == "train")
+    for part, hash_ in structures:  # a train graph does not count as its own sibling
+        part.siblings += train_structures[part.collection, hash_] > (part.split == "train")
     return list(splits.values())
 
 
@@ -78,11 +76,10 @@ def file_info(path: Path) -> dict[str, float | None]:
     if isinstance(graph, LayoutGraph):
         return vars(describe_labels(graph))
     assert isinstance(graph, TileGraph)
-    measured = graph.measured
-    normalizers = graph.normalizers[measured]
+    measured, normalizers = graph.measured, graph.normalizers[graph.measured]
     return {
-        "configurations": graph.configs, "measured": int(measured.sum()), "distinct": graph.duplicates.distinct,
-        "best_ns": int(graph.runtime[graph.cost.argmin()]) if measured.any() else None,
-        "default_ns": int(normalizers.min()) if measured.any() and (normalizers > 1).all() else None,
+        "configurations": graph.configs, "measured": len(normalizers), "distinct": graph.duplicates.distinct,
+        "best_ns": int(graph.runtime[graph.cost.argmin()]) if len(normalizers) else None,
+        "default_ns": int(normalizers.min()) if len(normalizers) and (normalizers > 1).all() else None,
         "repeat_std": relative_std(graph.cost[measured], graph.duplicates.group[measured]),
     }  # fmt: skip

@@ -51,17 +51,13 @@ def package_kaggle(
 ) -> Package:
     """Write the dataset that `kaggle/xlarank_submission.ipynb` runs from, atomically.
 
-    It holds the code as git tracks it, with the embedded sample but without tests, benchmarks and docs. ``out`` is
-    a zip if it has that suffix, else a folder; an older package is replaced, any other folder is refused. The same
-    clone gives the same zip, byte by byte.
-
-    Args:
-        models: workspace whose trained models and best parameters are included.
-        wheelhouse: whether to download wheels of the packages that Kaggle's image lacks.
-        owner: name of the Kaggle account, for the metadata.
+    It holds the tracked code with the embedded sample, without tests, benchmarks and docs, and the trained models
+    and best parameters of the workspace ``models``. With ``wheelhouse``, it also holds wheels of the packages that
+    Kaggle's image lacks. ``owner`` is the name of the Kaggle account. ``out`` is a zip if it has that suffix, else
+    a folder; an older package is replaced, any other folder is refused. Equal files give equal zips.
 
     Raises `XlarankError` outside a clone or offline, `ModelError` for a workspace without models, `WorkspaceError`
-    if ``out`` cannot be written, and for files that are links: what they point to is not published.
+    if ``out`` cannot be written, and for links, whose targets are not published.
     """
     if not re.fullmatch(r"[\w-]+", owner):
         raise XlarankError(f"`owner` is {owner!r}", expected="the name of a Kaggle account, as in its URL")

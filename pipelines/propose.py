@@ -33,7 +33,7 @@ class Proposal:
     """A written graph file.
 
     Attributes:
-        configurable, free: number of configurable nodes, and of those that have a choice.
+        free: number of configurable nodes that have a choice.
         groups: number of groups of tied free nodes; ``free`` if none are tied.
         choices: minimum and maximum number of rows of a free node, including the default.
         space: logarithm to base 10 of the number of possible configurations.
@@ -60,10 +60,8 @@ def propose(
 ) -> Proposal:
     """Write ``out``, a graph file of the program in ``path`` with proposed configurations, none measured.
 
-    ``path`` is a layout graph's npz file or an HLO program. The model that guides ``evolve`` is that of
-    ``workspace`` for this file or for ``collection``.
-
-    Raises `GraphFileError` or `HloError` for the file, `ModelError` if a model is missing.
+    ``path`` is a layout graph's npz file or an HLO program; a model of ``workspace`` for it or for ``collection``
+    guides ``evolve``. Raises `GraphFileError` or `HloError` for the file, `ModelError` if a model is missing.
     """
     start = time.perf_counter()
     graph = read_graph(path) if path.suffix == ".npz" else read_hlo(path)

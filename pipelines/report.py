@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 import xlarank
 from xlarank.data.collection import SPLITS, Collection, find_data_root
@@ -22,6 +21,7 @@ from xlarank.data.graph import read_graph
 from xlarank.data.workspace import Workspace
 from xlarank.features.meanings import cause_of, column_meanings
 from xlarank.features.store import Manifest, read_manifest
+from xlarank.models.arrays import Floats
 from xlarank.models.base import mean_importance
 from xlarank.models.explanation import calibration
 from xlarank.models.explanation.calibration import Trust
@@ -39,7 +39,6 @@ from xlarank.pipelines.support.workspaces import chosen_collections
 if TYPE_CHECKING:
     from jinja2 import Template
 
-Floats = NDArray[np.float64]
 #: A table row: cell by column heading.
 Row = dict[str, Any]
 
@@ -48,8 +47,6 @@ MODEL: Final = "model"
 SPLIT: Final = "valid"
 _NO_MODEL: Final = "no model was trained"
 _METRICS: Final = ("score", "slowdown@1", "slowdown@5")
-#: With fewer non-zero differences, the p-value of a signed-rank test cannot be below 5 %.
-_FEW_FOR_A_TEST: Final = 6
 
 
 @dataclass
@@ -63,7 +60,7 @@ class CollectionFacts:
         ranks: graph -> ``(configs,)`` ranks by the model and by cost, from 0 (fastest) to 1.
         certain: graph -> share of certain pairs; empty without calibration.
         importance: column -> share of the gain, mean over seeds, largest first.
-        studies: plots of `tune`'s studies as data URLs, because inline SVG could run scripts.
+        studies: plots of studies as data URLs, because inline SVG could run scripts.
         explained: explanation of the median-score graph, and its picture if there is a segment to draw.
     """
 
@@ -107,7 +104,7 @@ class CollectionFacts:
 
 @dataclass(frozen=True)
 class Report:
-    """A written report: bytes, mean score and number of graphs by collection, and reasons for missing scores."""
+    """A written report: its bytes, mean score and number of graphs by collection, reasons for missing scores."""
 
     out: Path
     size: int
@@ -151,10 +148,10 @@ def report(
     out = out or workspace.reports() / "report.html"
     with atomic_write(out) as partial:
         partial.write_text(text, encoding="utf-8")
-    means = {facts.name: float(evaluation.column(facts.metrics).mean()) for facts in evaluated}
-    scores = {facts.name: (means[facts.name], len(facts.metrics)) for facts in evaluated}
+    scores = {facts.name: evaluation.column(facts.metrics) for facts in evaluated}
+    means = {name: (float(values.mean()), len(values)) for name, values in scores.items()}
     reasons = {facts.name: facts.reason for facts in all_facts if facts.reason}
-    return Report(out, len(text.encode()), scores, reasons)
+    return Report(out, len(text.encode()), means, reasons)
 
 
 def gather(workspace: Workspace, collection: Collection, *, explained: bool = True) -> CollectionFacts:
@@ -193,7 +190,6 @@ def gather(workspace: Workspace, collection: Collection, *, explained: bool = Tr
 
 
 def _explain_median(facts: CollectionFacts, model: TrainedModel) -> tuple[Explanation, str]:
-    """Explain the best configuration of the median-score graph."""
     name = facts.worst_first()[len(facts.metrics) // 2]
     npz = find_data_root(Path(facts.manifests[SPLIT].data_root)).npz
     graph = read_graph(npz / Path(*facts.collection.parts, SPLIT, f"{name}.npz"), facts.collection.kind)
@@ -204,9 +200,8 @@ def _explain_median(facts: CollectionFacts, model: TrainedModel) -> tuple[Explan
 def _template() -> Template:
     import jinja2
 
-    folder = Path(charts.__file__).parent
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folder), extensions=["jinja2.ext.do"], autoescape=True,
+        loader=jinja2.FileSystemLoader(Path(charts.__file__).parent), extensions=["jinja2.ext.do"], autoescape=True,
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     functions = (scores_chart, ranks_charts, causes_chart, mean_row, compared, paired_test, counted)
@@ -231,12 +226,12 @@ def scores_chart(facts: CollectionFacts) -> str:
 
 def ranks_charts(facts: CollectionFacts) -> str:
     """Draw predicted against measured ranks of the best, the median and the worst graph."""
-    names, pages = facts.worst_first(), []
+    names, pictures = facts.worst_first(), ""
     shown = {names[0]: "worst", names[len(names) // 2]: "median", names[-1]: "best"}
     for name, position in reversed(shown.items()):
         title = f"{position}: {charts.short(name)}\n{facts.metrics[name]['score']:.3f}"
-        pages.append(charts.ranks_chart(f"ranks-{facts.name}-{position}", title, *facts.ranks[name]))
-    return "".join(pages)
+        pictures += charts.ranks_chart(f"ranks-{facts.name}-{position}", title, *facts.ranks[name])
+    return pictures
 
 
 def causes_chart(facts: CollectionFacts) -> str:
@@ -276,7 +271,7 @@ def paired_test(difference: Floats) -> str:
     from scipy.stats import wilcoxon
 
     differing = difference[difference != 0]
-    if len(differing) < _FEW_FOR_A_TEST:
+    if len(differing) < 6:  # p cannot be below 5 %
         return f"Too few graphs differ for a test: {len(differing)}."
     p = float(wilcoxon(differing).pvalue)
     likely = "more than chance makes likely" if p < 0.05 else "no more than chance makes likely"
@@ -286,19 +281,19 @@ def paired_test(difference: Floats) -> str:
 def _data_rows(all_facts: Iterable[CollectionFacts]) -> tuple[list[Row], list[Row]]:
     """Return counts of each split, and the graphs that were left out."""
     rows, left_out = [], []
+    reason = "nothing to rank: all its configurations are one or cost the same"
     for facts in all_facts:
         for split, manifest in facts.manifests.items():
-            graphs, key = manifest.graphs, {"collection": facts.name, "split": split}
-            reason = "nothing to rank: all its configurations are one or cost the same"
-            same = {name: reason for name, graph in graphs.items() if not graph.rankable}
-            labelled = any(graph.labelled for graph in graphs.values())
+            graphs, key = manifest.graphs.values(), {"collection": facts.name, "split": split}
+            same = {name: reason for name, graph in manifest.graphs.items() if not graph.rankable}
+            labelled = any(graph.labelled for graph in graphs)
             rows.append({
                 **key, "labels": facts.collection.label_source if labelled else "withheld", "graphs": len(graphs),
-                "configurations": sum(graph.configs for graph in graphs.values()),
-                "distinct rows": sum(graph.rows for graph in graphs.values()),
+                "configurations": sum(graph.configs for graph in graphs),
+                "distinct rows": sum(graph.rows for graph in graphs),
                 "not rankable": len(same), "broken": len(manifest.broken),
             })  # fmt: skip
-            left_out += [{**key, "graph": name, "why": reason} for name, reason in (manifest.broken | same).items()]
+            left_out += [{**key, "graph": name, "why": why} for name, why in (manifest.broken | same).items()]
     return rows, left_out
 
 
@@ -317,12 +312,10 @@ def _board(workspace: Workspace, collections: Sequence[str]) -> list[Row]:
 def _runs(workspace: Workspace) -> list[Row]:
     """Return the logged commands of the workspace, oldest first; unreadable lines are skipped."""
     rows: list[Row] = []
-    lines: list[str] = []
     with suppress(OSError, ValueError):
-        lines = read_text(workspace.reports() / "runs.jsonl").splitlines()
-    for line in lines:
-        with suppress(ValueError, TypeError, KeyError):
-            run = json.loads(line)
-            row = {"began": run["began"], "command": " ".join(run["arguments"]), "seconds": run["seconds"]}
-            rows.append({**row, "peak memory, MB": run.get("peak_mb"), "exit": str(run["exit"])})
+        for line in read_text(workspace.reports() / "runs.jsonl").splitlines():
+            with suppress(ValueError, TypeError, KeyError):
+                run = json.loads(line)
+                row = {"began": run["began"], "command": " ".join(run["arguments"]), "seconds": run["seconds"]}
+                rows.append({**row, "peak memory, MB": run.get("peak_mb"), "exit": str(run["exit"])})
     return rows

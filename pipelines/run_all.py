@@ -1,9 +1,8 @@
 """All steps from graph files to a submission, within a budget of time and memory.
 
-A submission in the default order is written first and then improved collection by collection, cheapest first:
-by a first model, a study and a final model. Each collection gets an equal share of the remaining time, and each
-step runs in its own process, so a failure affects its collection only. Finally, collections without a model of
-their own are ranked as by `submit`.
+A submission in the default order is written first and then improved collection by collection, cheapest first: by
+a first model, a study and a final model. Each collection gets an equal share of the remaining time, and each step
+runs in its own process. Finally, collections without a model of their own are ranked as by `submit`.
 """
 
 from __future__ import annotations
@@ -56,7 +55,6 @@ class CollectionOutcome:
     Attributes:
         ranked_by: source of its rows in the submission: a constant of this module, or the name of a model.
         valid, folds: summaries of the first model's metrics on valid and of the last model's out-of-fold metrics.
-        trials: number of trials of its study; None if nothing was tuned.
     """
 
     collection: str
@@ -98,8 +96,8 @@ def run_all(
     fails keeps its best rows so far, at worst the default order, and its outcome notes the reason. ``on_plan`` is
     called with the plan before the work begins.
 
-    Raises `DataRootError`, `CollectionError` and `WorkspaceError` if no collection can be processed, and
-    `CollectionError` if there are no test graphs.
+    Raises `DataRootError`, `CollectionError` or `WorkspaceError` if no collection can be processed, or if there are
+    no test graphs.
     """
     started = time.monotonic()
     job = _Job(data_root, workspace, out, settings, progress or Silent(), started + _LAST * 3600 * settings.hours)
@@ -148,9 +146,8 @@ class _Job:
             got = f"{self.data_root.path} has no test graphs that can be read"
             raise CollectionError(got, expected="npz files in a folder called test")
         origins = complete_submission(self.out, {}, self.cover)
-        kept_rows = [row for row, origin in origins.items() if origin == "kept"]
         for collection, outcome in self.outcomes.items():
-            if any(row.startswith(f"{collection}:") for row in kept_rows):
+            if any(row.startswith(f"{collection}:") and origin == "kept" for row, origin in origins.items()):
                 outcome.ranked_by = EARLIER
 
     def run(self, function: Callable[..., Any], *arguments: Any, end: float, **named: Any) -> Any:
@@ -169,10 +166,9 @@ class _Job:
             return
         if not part.rows:
             raise CollectionError("no training graphs, no test graphs, or not enough memory")
-        manifest = read_manifest(workspace, part.collection, "train")
-        stored = 0 if manifest is None else manifest.recipe.max_configs
-        reusable = 0 < stored <= part.most_configs
-        max_configs = stored if reusable else part.max_configs
+        max_configs, manifest = part.max_configs, read_manifest(workspace, part.collection, "train")
+        if manifest is not None and 0 < manifest.recipe.max_configs <= part.most_configs:
+            max_configs = manifest.recipe.max_configs  # reuse the stored rows
         for splits in (("test",), ("train", "valid")):
             self.build(part, *splits, end=end, max_configs=max_configs, seed=settings.seed)
         names = [str(part.collection)]
@@ -203,14 +199,13 @@ class _Job:
         """Rank the collections without a model of their own by the rule of `submit`."""
         for collection, outcome in self.outcomes.items():
             has_test = any(row.startswith(f"{collection}:") for row in self.cover)
-            if outcome.ranked_by != DEFAULT_ORDER or not has_test or time.monotonic() >= self.last:
-                continue
-            request = BuildRequest(collections=[str(collection)], splits=["test"], jobs=1)
-            try:
-                self.run(build_features, self.data_root, self.workspace, request, end=self.last)
-                outcome.ranked_by = self.put_rows(collection, self.last).models[str(collection)]
-            except Exception as error:
-                outcome.add_reason(error)
+            if outcome.ranked_by == DEFAULT_ORDER and has_test and time.monotonic() < self.last:
+                request = BuildRequest(collections=[str(collection)], splits=["test"], jobs=1)
+                try:
+                    self.run(build_features, self.data_root, self.workspace, request, end=self.last)
+                    outcome.ranked_by = self.put_rows(collection, self.last).models[str(collection)]
+                except Exception as error:
+                    outcome.add_reason(error)
 
     def build(self, part: CollectionPlan, *splits: str, end: float, **named: Any) -> None:
         """Build features; no graph is started after half of the time until ``end``."""

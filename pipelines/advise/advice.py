@@ -29,18 +29,11 @@ from xlarank.pipelines.support.progress import Progress, Silent
 
 #: Seconds for comparing outputs by default, and if requested.
 _CHECK, _REQUESTED_CHECK = 60.0, 900.0
-#: Minimum speedup that justifies changing code.
-_WORTH = 1.02
-#: Minimum number of rounds of the program as written and as advised.
-_ROUNDS = 96
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """Speedup of the program as advised, run in turn with the program as written, with its 95 % interval.
-
-    ``expected`` is the estimated speedup, or that of the search if the target is measured.
-    """
+    """Speedup of the advised program and its 95 % interval; ``expected`` is estimated, or that of the search."""
 
     device: str
     expected: float
@@ -63,16 +56,15 @@ class Advice:
     """Diagnosis of a program and its best layouts.
 
     Attributes:
-        replaced: operations without code in this compiler, and what was compiled instead; empty if none.
-        best_ns, module_ns: times of the code to paste and of the module written, which has layouts that no code
-            reaches, too; both are the module's if the program is a file.
+        replaced: operations without code in this compiler, and their replacements; empty if none.
+        best_ns, module_ns: times of the code to paste and of the edited module, which also has layouts that no code
+            reaches; both are the module's if the program is a file.
         compiled: number of configurations by `xlarank.data.hlo.compiler.outcome.Status`; ``known`` ones became
             programs that already had an estimate.
-        inputs, outputs: inputs and outputs with a new layout.
         difference: largest relative difference of outputs on this CPU, or the reason why it is unknown.
         lines: calls to insert into a JAX program; empty if they gain nothing.
         configuration: rows of the changes by node, as in ``node_config_feat``.
-        measured: speedup on the device; None if not requested, or if there is nothing to measure.
+        measured: None if not requested, or if there is nothing to measure.
     """
 
     program: str
@@ -101,15 +93,18 @@ class Advice:
     @property
     def is_worthwhile(self) -> bool:
         """Whether the speedup justifies changing code."""
-        return (self.measured or self).speedup >= _WORTH
+        return (self.measured or self).speedup >= 1.02
 
     @property
     def conversion_text(self) -> str:
         """Note on inputs that must be converted in every call; empty if there are none."""
         names = [change.name for change in self.inputs if change.kind == "input" and not change.looped]
-        spared = sum(copy.cycles for copy in self.diagnosis.relayouts if copy.tensor in names)
-        note = f"; converted on the TPU, that costs about the {spared:,} cycles of the copies spared" * bool(spared)
-        return f"not counted: laying out {', '.join(names)} anew in each call{note}" if names else ""
+        if not names:
+            return ""
+        note = f"not counted: laying out {', '.join(names)} anew in each call"
+        if spared := sum(copy.cycles for copy in self.diagnosis.relayouts if copy.tensor in names):
+            note += f"; converted on the TPU, that costs about the {spared:,} cycles of the copies spared"
+        return note
 
     @property
     def difference_text(self) -> str:
@@ -147,9 +142,8 @@ class AdviceSettings:
 def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progress | None = None) -> Advice:
     """Diagnose a file of HLO or ``module:function``, and search layouts within a budget of compilations.
 
-    The compiler's default is compiled first and stands unless something beats it. Then the compiler chooses the
-    layouts of inputs and outputs, and the rest of the budget goes to a search around the best. The advice, a
-    picture of the diagnosis, the edited module and a journal to resume from are written below ``out``.
+    The compiler's default is compiled first and stands unless another configuration beats it (`LayoutSearch`). The
+    advice, a picture of the diagnosis, the edited module and a journal to resume from are written below ``out``.
     Raises `CompilerError` if the compiler is missing or its default does not compile.
     """
     chip = target_of(settings.target)
@@ -170,23 +164,21 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
         inputs, outputs = _entry_changes(space, default, edited)
         function, measured = any(loaded.lowered.leaves), None
         if edited.module is not None:
-            pair: tuple[Message | Pasted, Message | Pasted] = loaded.module, edited.module
-            rows = layouts.layouts_of(loaded.module, loaded.graph.configurable, space.rows(edited.code))
-            changes = diagnosis.changes_of(loaded.module, rows)
+            orders = layouts.layouts_of(loaded.module, loaded.graph.configurable, space.rows(edited.code))
+            changes = diagnosis.changes_of(loaded.module, orders)
             advised = edited._replace(lines=diagnosis.operation_lines(changes), changes=changes)
+            written = Pasted(program, (), (), bool(replaced))
             if function:
-                written = Pasted(program, (), (), bool(replaced))
                 entry = replace(written, lines=diagnosis.entry_lines(inputs, outputs))
                 advised = diagnosis.pasted_code(compiler, entry, default._replace(changes=changes))
-                if advised.pasted:
-                    pair = written, advised.pasted
-                    advised = advised if chip.estimated else advised._replace(cycles=edited.cycles)
+                if advised.pasted and not chip.estimated:
+                    advised = advised._replace(cycles=edited.cycles)
             if device:
+                pair = (written, advised.pasted) if advised.pasted else (loaded.module, edited.module)
                 expected = default.cycles / (advised if advised.pasted else edited).cycles
                 measured = _measure(device, loaded.module, pair, expected, settings.minutes)
                 if measured.low <= 1:
                     edited, advised, inputs, outputs = default, default, [], []
-        versions = compiler.versions
     difference = None
     if edited.module is not None and settings.check is not False:
         with Compiler(target_of("cpu")) as cpu:
@@ -196,7 +188,7 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
     before, after = (diagnosis.diagnose(text, space.inputs, space.outputs) for text in (default.text, advised.text))
     default_ns, best_ns, module_ns = (chip.nanoseconds(part.cycles) for part in (default, advised, edited))
     advice = Advice(
-        program=loaded.name, target=chip.name, versions=versions, replaced=replaced,
+        program=loaded.name, target=chip.name, versions=compiler.versions, replaced=replaced,
         labels=f"estimated by the compiler for {chip.name}" if chip.estimated else chip.labels,
         function=function, default_ns=default_ns, best_ns=best_ns, speedup=default_ns / best_ns,
         module_ns=module_ns, compiled=search.statuses, stopped=search.stopped, diagnosis=before,
@@ -278,9 +270,9 @@ def _entry_changes(space: Space, default: Version, edited: Version) -> list[list
 def _measure(
     device: Compiler, plain: Message, pair: tuple[Message | Pasted, ...], expected: float, minutes: float
 ) -> Measurement:
-    """Run a program as written and as advised; raises `CompilerError` if the second fails on the device."""
+    """Run a program as written and as advised; raises `CompilerError` if the advised one fails on the device."""
     programs = dict(zip(("written", "advised"), pair, strict=True))
-    timings = time_programs(device, plain, programs, minutes=minutes, min_rounds=_ROUNDS)
+    timings = time_programs(device, plain, programs, minutes=minutes, min_rounds=96)
     if problem := timings.problems.get("advised"):
         raise CompilerError(f"the program as advised does not run ({problem})", do="leave the layouts as they are")
     return Measurement(device.target.name, expected, *timings.speedup("written", "advised"))
@@ -289,20 +281,18 @@ def _measure(
 def apply_configuration(program: Path, configuration: str, out: Path) -> tuple[list[Change], list[str], Path]:
     """Convert ``FILE.npz:N`` to changes and lines for its program, and write the edited module below ``out``.
 
-    Nothing is compiled. Raises `HloError` if the graph is not the program's, `CompilerError` if it has no such
-    configuration.
+    Raises `HloError` if the graph is not the program's, `CompilerError` if it has no such configuration.
     """
     name, _, number = configuration.rpartition(":")
     if not name or not number.isdigit():
         raise CompilerError(f"{configuration!r} names no configuration", expected="FILE.npz:NUMBER")
     graph = read_graph(Path(name), "layout")
     assert isinstance(graph, LayoutGraph)
-    node_names(program, graph)
+    node_names(program, graph)  # raises for the graph of another program
     if int(number) >= graph.configs:
         raise CompilerError(f"{name} has no configuration {number}", expected=f"0 to {graph.configs - 1}")
     module = module_of(read_program(program))
-    rows = graph.table.rows[graph.table.codes[int(number)]]
-    orders = layouts.layouts_of(module, graph.configurable, rows)
+    orders = layouts.layouts_of(module, graph.configurable, graph.table.rows[graph.table.codes[int(number)]])
     changes = diagnosis.changes_of(module, orders)
     path = out / f"{graph_name(program)}.{Path(name).stem}.{number}.pb"
     with atomic_write(path) as partial:

@@ -27,9 +27,7 @@ _PLURALS: Final = {
     "weight": "of weights", "input": "of inputs", "output": "of outputs", "between": "between two operations"
 }  # fmt: skip
 #: Opcodes that pass a weight on to the operation that uses it.
-_RESHAPING: Final = frozenset(
-    {"convert", "copy", "reshape", "transpose", "bitcast", "reverse", "broadcast", "slice"}
-)
+_RESHAPING: Final = {"convert", "copy", "reshape", "transpose", "bitcast", "reverse", "broadcast", "slice"}
 #: Opcodes between a copy and the operation that it serves.
 _PASSING: Final = FREE | {"copy", "convert", "reshape", "copy-start", "copy-done"}
 _WEIGHT_NAME: Final = re.compile(r"weight|param|kernel|embed|\bbias", re.IGNORECASE)
@@ -51,11 +49,7 @@ arguments = jax.device_put(arguments, in_formats)  # once: weights when they are
 
 @dataclass(frozen=True)
 class Leaf:
-    """An ``input`` (or ``weight``) or ``output`` array of a program.
-
-    Weights have a typical name, or are the second operand of a convolution or dot, or the table of a gather.
-    ``path`` is the `jax.tree_util.keystr` in arguments or result; empty if not traced from a function.
-    """
+    """An input, weight or output; ``path`` is its `jax.tree_util.keystr`, empty if not traced from a function."""
 
     kind: str
     name: str
@@ -70,13 +64,13 @@ def shape_text(shape: Message) -> str:
 
 
 def leaves_of(module: Message, paths: Sequence[Sequence[str]]) -> tuple[list[Leaf], list[Leaf]]:
-    """Return inputs and outputs of a module; ``paths`` are a function's leaves, empty for other modules."""
+    """Return inputs and outputs of a module; ``paths`` are those of a function, empty for other modules."""
     entry = next(part for part in module.computations if part.id == module.entry_computation_id)
     parameters = [instruction for instruction in entry.instructions if instruction.opcode == "parameter"]
     inputs = []
     for at, parameter in enumerate(sorted(parameters, key=lambda parameter: parameter.parameter_number)):
         name = parameter.metadata.op_name or parameter.name
-        kind = "weight" if _WEIGHT_NAME.search(name) or _multiplies(entry, parameter.id) else "input"
+        kind = "weight" if _WEIGHT_NAME.search(name) or _used_as_weight(entry, parameter.id) else "input"
         inputs.append(Leaf(kind, name, paths[0][at] if paths[0] else "", shape_text(parameter.shape)))
     outputs = []
     for at, shape in enumerate(map(shape_text, entry_shapes(module)[1])):
@@ -88,8 +82,8 @@ def leaves_of(module: Message, paths: Sequence[Sequence[str]]) -> tuple[list[Lea
 def ties_of(module: Message, inputs: Sequence[Leaf], outputs: Sequence[Leaf]) -> dict[int, int]:
     """Return positions of inputs that a loop takes from outputs of its previous step, input -> output.
 
-    Both are aliased (donated), or have the same shape and path: the full path, else the path without the argument's
-    index, so ``[0]['w']`` matches ``[1]['w']`` or ``['w']``.
+    Both are aliased (donated), or have the same shape and path: the full path, else that without the index of the
+    argument, so ``[0]['w']`` matches ``[1]['w']`` or ``['w']``.
     """
     aliases = module.input_output_alias.entries
     ties = {int(alias.parameter_number): int(sum(alias.output_shape_index)) for alias in aliases}
@@ -106,7 +100,7 @@ def ties_of(module: Message, inputs: Sequence[Leaf], outputs: Sequence[Leaf]) ->
     return ties
 
 
-def _multiplies(entry: Message, parameter: int) -> bool:
+def _used_as_weight(entry: Message, parameter: int) -> bool:
     """Return whether a parameter is the second operand of a convolution or dot, or the table of a gather."""
     users = defaultdict[int, list[Message]](list)
     for instruction in entry.instructions:
@@ -137,10 +131,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Relayout(Cost):
-    """A copy or transpose forced by disagreeing layouts, which are minor to major.
-
-    ``tensor`` is a ``weight``, ``input`` or ``output``, or names both operations that it lies ``between``.
-    """
+    """A copy or transpose forced by layouts; ``kind`` is that of a `Leaf`, or ``between`` two operations."""
 
     before: Order
     after: Order
@@ -150,7 +141,7 @@ class Relayout(Cost):
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Operations with their cycles, the costliest first; ``moved_cycles`` are those of relayouts."""
+    """Operations and their cycles, the costliest first; ``moved_cycles`` are those of relayouts."""
 
     cycles: int
     moved_cycles: int
@@ -161,11 +152,10 @@ class Diagnosis:
 
 def data_flow(text: str) -> nx.DiGraph:
     """Return the operations of a compiled program in order, with edges from operands to their users."""
-    operations = read_operations(text)
-    named = {(op.computation, op.name): op for op in operations}
-    graph = nx.DiGraph()
-    graph.add_nodes_from(operations)
-    graph.add_edges_from((named[op.computation, name], op) for op in operations for name in op.operands)
+    operations = {(op.computation, op.name): op for op in read_operations(text)}
+    graph = nx.empty_graph(operations.values(), nx.DiGraph)
+    for op in operations.values():
+        graph.add_edges_from((operations[op.computation, name], op) for name in op.operands)
     return graph
 
 
@@ -178,23 +168,24 @@ def diagnose(text: str, inputs: Sequence[Leaf], outputs: Sequence[Leaf]) -> Diag
         cost = Cost(op.name, op.opcode, op.shape, op.origin, op.source, op.total, op.total / cycles)
         costs.append(cost)
         if op.relayout:
-            kind, tensor = _belonging(op, operations, *((inputs, outputs) if op.computation == entry else ((), ())))
+            kind, tensor = _tensor_of(op, operations, *((inputs, outputs) if op.computation == entry else ((), ())))
             relayouts.append(Relayout(**vars(cost), before=op.before, after=op.layout, kind=kind, tensor=tensor))
     moved = sum(copy.cycles for copy in relayouts)
-    summary = _summary(relayouts, moved / cycles) if cycles else "the compiler estimates no cycles of this program"
-    return Diagnosis(cycles, moved, summary, costs, relayouts)
+    return Diagnosis(cycles, moved, _summary(relayouts, moved, cycles), costs, relayouts)
 
 
-def _summary(relayouts: Sequence[Relayout], share: float) -> str:
+def _summary(relayouts: Sequence[Relayout], moved: int, cycles: int) -> str:
+    if not cycles:
+        return "the compiler estimates no cycles of this program"
     if not relayouts:
         return "no copy or transpose is forced by layouts"
     kinds = Counter(copy.kind for copy in relayouts)
     parts = ", ".join(f"{kinds[kind]} {tensors}" for kind, tensors in _PLURALS.items() if kinds[kind])
     number = "is 1 copy" if len(relayouts) == 1 else f"are {len(relayouts)} copies"
-    return f"{share:.0%} of the estimate {number} forced by layouts: {parts}"
+    return f"{moved / cycles:.0%} of the estimate {number} forced by layouts: {parts}"
 
 
-def _belonging(
+def _tensor_of(
     copy: Operation, operations: nx.DiGraph, inputs: Sequence[Leaf], outputs: Sequence[Leaf]
 ) -> tuple[str, str]:
     """Return ``kind`` and ``tensor`` of a relayout; only the entry computation has inputs and outputs."""
@@ -203,12 +194,12 @@ def _belonging(
         return op is copy or op.relayout or op.opcode in _PASSING
 
     producer = value = consumer = copy
-    while passes(producer) and (operands := [*operations.pred[producer]]):
-        producer = operands[0]
+    while passes(producer) and operations.pred[producer]:
+        producer = next(iter(operations.pred[producer]))
     if 0 <= producer.number < len(inputs):
         return inputs[producer.number].kind, inputs[producer.number].name
-    while not value.root and passes(value) and (users := [*operations.succ[value]]):
-        consumer, value = value, users[0]
+    while not value.root and passes(value) and operations.succ[value]:
+        consumer, value = value, next(iter(operations.succ[value]))
     if value.root and outputs and passes(value):
         return "output", outputs[value.operands.index(consumer.name) if value.opcode == "tuple" else 0].name
     return "between", f"{producer.origin or producer.name} -> {value.origin or value.name}"
@@ -228,11 +219,7 @@ def picture(diagnosis: Diagnosis, title: str) -> str:
 
 @dataclass(frozen=True)
 class Change:
-    """A layout to set on an operation of the program before layout assignment.
-
-    ``source``, ``file`` and ``line`` are its name and location in the program's source, if the module has them, and
-    ``code`` is the expression to constrain, if known.
-    """
+    """A layout to set on an operation, whose name and expression in the source are ``source`` and ``code``."""
 
     node: int
     name: str
@@ -313,19 +300,16 @@ def entry_lines(inputs: Sequence[EntryChange], outputs: Sequence[EntryChange]) -
         return []
     lines = _FORMATS.splitlines()
     for title, changes in (("inputs", inputs), ("outputs", outputs)):
-        entries = [
-            f"    {leaf.path!r}: {leaf.major_to_minor},  {_comment(f'{leaf.kind} {leaf.name}, {leaf.shape}')}"
-            for leaf in changes
-        ]
-        lines += [f"{title} = {{", *entries, "}"] if entries else [f"{title} = {{}}"]
+        lines.append(f"{title} = {{" if changes else f"{title} = {{}}")
+        for leaf in changes:
+            comment = _comment(f"{leaf.kind} {leaf.name}, {leaf.shape}")
+            lines.append(f"    {leaf.path!r}: {leaf.major_to_minor},  {comment}")
+        lines += "}" * bool(changes)
     return [*lines, *_COMPILED.splitlines()]
 
 
 class Version(NamedTuple):
-    """The program as compiled with a configuration; as written if there is no ``module``.
-
-    ``lines`` are the code to paste; empty if nothing is gained.
-    """
+    """A compiled program, as written without a ``module``; ``lines`` to paste are empty if nothing is gained."""
 
     cycles: int
     text: str
@@ -347,10 +331,8 @@ def pasted_code(compiler: Compiler, entry: Pasted, best: Version) -> Version:
         text, reached = answer
         cycles = read_estimate(text).cycles if compiler.target.estimated else 0
         if cycles < best.cycles:
-            with_code = [
-                replace(change, code=reached.get(place, "") if (place := change.place) else "")
-                for change in changes
-            ]
+            codes = [reached.get(place, "") if (place := change.place) else "" for change in changes]
+            with_code = [replace(change, code=code) for change, code in zip(changes, codes, strict=True)]
             lines = [*entry.lines, *operation_lines([change for change in with_code if change.code])]
             best = best._replace(cycles=cycles, text=text, lines=lines, changes=with_code, pasted=pasted)
     return best

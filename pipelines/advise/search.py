@@ -7,13 +7,14 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.errors import CompilerError
-from xlarank.data.hlo.compiler import constrain as entry
+from xlarank.data.hlo.compiler import constrain as layouts
 from xlarank.data.hlo.compiler.constrain import AUTO, DEFAULT, Order
 from xlarank.data.hlo.compiler.outcome import Journal, Outcome, Status
 from xlarank.data.hlo.compiler.session import Compiler
@@ -50,16 +51,15 @@ class Space:
     """Search space of configurations, encoded as ``(configs, nodes + 2)``; code 0 leaves a layout unchanged.
 
     Attributes:
-        candidates: layout rows of each configurable node, without the compiler's choice; the last two columns index
-            ``sides``, for all inputs and for all outputs.
+        nodes: layout rows of each configurable node, without the choice of the compiler.
         ties: input -> output of the previous step that it is taken from; both should have the same layout.
-        sides: modes of inputs and outputs: as written, chosen by the compiler, and with equal orders for ``ties``.
+        sides: modes of inputs and outputs: as written, chosen by the compiler, then with equal orders for ``ties``.
     """
 
     program: Program
     inputs: Sequence[Leaf]
     outputs: Sequence[Leaf]
-    candidates: Candidates
+    nodes: Candidates
     ties: Mapping[int, int]
     sides: tuple[tuple[list[str], list[str]], ...]
 
@@ -73,17 +73,16 @@ class Space:
         for node, rows in zip(program.graph.configurable.tolist(), drawn, strict=True):
             chosen = program.lowered.chosen.get(names[node], ())
             nodes.append(rows[[not chosen or tuple(row[: len(chosen)]) != chosen for row in rows.tolist()]])
-        side = np.array([_row(()), _row((0,))], np.int8)
         default, free = (([mode] * len(inputs), [mode] * len(outputs)) for mode in (DEFAULT, AUTO))
-        inputs_now, outputs_now = entry.entry_modes(program.module) or default
-        ties = ties_of(program.module, inputs, outputs)
-        sides = (inputs_now, outputs_now), free
-        return cls(program, inputs, outputs, Candidates((*nodes, side, side)), ties, sides)
+        inputs_now, outputs_now = layouts.entry_modes(program.module) or default
+        ties, sides = ties_of(program.module, inputs, outputs), ((inputs_now, outputs_now), free)
+        return cls(program, inputs, outputs, Candidates(tuple(nodes)), ties, sides)
 
-    @property
-    def nodes(self) -> Candidates:
-        """Candidates of the configurable nodes only."""
-        return Candidates(self.candidates.rows[:-2])
+    @cached_property
+    def candidates(self) -> Candidates:
+        """Rows of ``nodes``, and of two columns that index ``sides``: for all inputs and for all outputs."""
+        side = np.array([_row(()), *[_row((0,))] * (len(self.sides) - 1)], np.int8)
+        return Candidates((*self.nodes.rows, side, side))
 
     def entry(self, inputs: bool, outputs: bool) -> Codes:
         """Return the code ``(1, columns)`` that leaves layouts of inputs, outputs or both to the compiler."""
@@ -97,7 +96,7 @@ class Space:
         """Return the space extended by the target orders, and ``start`` with each, ``(configs, columns)``."""
         sizes = [tuple(instruction.shape.dimensions) for _, instruction in instructions(self.program.module)]
         nodes = [sizes[node] for node in self.program.graph.configurable.tolist()]
-        rows = [candidates.tolist() for candidates in self.candidates.rows]
+        rows = [candidates.tolist() for candidates in self.nodes.rows]
         codes = {start.tobytes(): start}
         for orders in targets:
             code = start.copy()
@@ -108,7 +107,7 @@ class Space:
                     code[at] = rows[at].index(row)
             codes.setdefault(code.tobytes(), code)
         table = tuple(np.array(candidates, np.int8) for candidates in rows)
-        return replace(self, candidates=Candidates(table)), np.array([*codes.values()])[1:]
+        return replace(self, nodes=Candidates(table)), np.array([*codes.values()])[1:]
 
     def modes(self, code: NDArray[np.int32]) -> tuple[list[str], list[str]]:
         """Return the modes of inputs and of outputs in one configuration."""
@@ -120,25 +119,23 @@ class Space:
 
     def tied(self, text: str) -> bool:
         """Return whether a loop can pass outputs of a compiled program to its next step without a copy."""
-        inputs, outputs = entry.compiled_entry_layouts(text)
+        inputs, outputs = layouts.compiled_entry_layouts(text)
         return all(inputs[at] == outputs[to] for at, to in self.ties.items())
 
     def tie(self, code: NDArray[np.int32], text: str) -> tuple[Space, Codes]:
         """Return the extended space, and the code with tied layouts taken from inputs, then from outputs."""
         # set all orders: if one is left to the compiler, it does not keep those of other outputs
-        inputs, outputs = ([entry.mode_of(order) if order else DEFAULT for order in part]
-                           for part in entry.compiled_entry_layouts(text))  # fmt: skip
-        sides, codes = list(self.sides), []
-        for by_input in (True, False):
+        inputs, outputs = ([layouts.mode_of(order) if order else DEFAULT for order in part]
+                           for part in layouts.compiled_entry_layouts(text))  # fmt: skip
+        sides, codes = list(self.sides), np.array([code, code])
+        for tied, by_input in zip(codes, (True, False), strict=True):
             modes = list(inputs), list(outputs)
             for at, to in self.ties.items():
                 modes[0][at] = modes[1][to] = inputs[at] if by_input else outputs[to]
             if modes not in sides:
                 sides.append(modes)
-            codes.append(np.where(np.arange(len(code)) < len(code) - 2, code, sides.index(modes) * (code > 0)))
-        rows = np.array([_row(()), *[_row((0,))] * (len(sides) - 1)], np.int8)
-        candidates = Candidates((*self.nodes.rows, rows, rows))
-        return replace(self, candidates=candidates, sides=tuple(sides)), np.array(codes, np.int32)
+            tied[-2:] = sides.index(modes) * (code[-2:] > 0)
+        return replace(self, sides=tuple(sides)), codes
 
     def rows(self, code: NDArray[np.int32]) -> NDArray[np.int8]:
         """Return the rows ``(nodes, 18)`` of one configuration, as in ``node_config_feat``."""
@@ -147,7 +144,7 @@ class Space:
 
     def module(self, code: NDArray[np.int32], modes: tuple[Sequence[str], Sequence[str]] | None = None) -> Message:
         """Return the program with a configuration applied; ``modes`` override those of the configuration."""
-        return entry.with_entry_modes(self.program.constrained(self.rows(code)), *(modes or self.modes(code)))
+        return layouts.with_entry_modes(self.program.constrained(self.rows(code)), *(modes or self.modes(code)))
 
     def key(self, code: NDArray[np.int32]) -> str:
         """Return the layouts of a configuration as text, independent of the order of candidates."""
@@ -166,23 +163,21 @@ class NoCodeError(CompilerError):
 def around_copies(text: str) -> list[dict[tuple[int, ...], Order]]:
     """Return layouts, by dimensions, that might avoid copies of a compiled program, costliest copies first.
 
-    Either producers get the copy's output layout, or consumers its input layout. First for all copies
-    together; then, for each copy, for its value alone and for all values of its rank within `_STEPS`.
+    Either producers get the copy's output layout, or consumers its input layout: for all copies together, then for
+    each copy's value alone and for all values of its rank within `_STEPS`.
     """
     operations, orders = data_flow(text), []
     together: tuple[dict[tuple[int, ...], Order], ...] = ({}, {})
     for copy in sorted((op for op in operations if op.relayout and op.total), key=lambda op: -op.total):
         directions = zip((copy.layout, copy.before), (operations.pred, operations.succ), together, strict=True)
         for order, around, union in directions:
-            if len(order) != len(copy.dimensions):
-                continue
-            near, reached = {copy.dimensions: order}, [copy]
-            orders.append(dict(near))
-            for _ in range(_STEPS):
-                reached = [neighbour for op in reached for neighbour in around[op]]
-                near |= {op.dimensions: order for op in reached if len(op.dimensions) == len(order)}
-            orders.append(near)
-            union |= near | union
+            if len(order) == len(copy.dimensions):
+                near, reached = {copy.dimensions: order}, [copy]
+                for _ in range(_STEPS):
+                    reached = [neighbour for op in reached for neighbour in around[op]]
+                    near |= {op.dimensions: order for op in reached if len(op.dimensions) == len(order)}
+                orders.extend([{copy.dimensions: order}, near])
+                union |= near | union
     return [*filter(None, together), *orders]
 
 
@@ -190,7 +185,7 @@ class LayoutSearch:
     """Search that compiles configurations until a budget is spent.
 
     Attributes:
-        codes, outcomes: all distinct configurations evaluated, the compiler's default first.
+        codes, outcomes: evaluated configurations, the compiler's default first.
         tied: whether a loop passes its outputs to the next step without a copy; others are never the best.
     """
 
@@ -212,7 +207,7 @@ class LayoutSearch:
 
     @property
     def statuses(self) -> dict[str, int]:
-        """Number of configurations by status; ``ok`` are distinct programs, ``repeated`` repeat one of them."""
+        """Number of configurations by status; ``ok`` are distinct programs, ``known`` repeat one of them."""
         programs = {outcome.fingerprint for outcome in self.outcomes if outcome.status is Status.OK}
         counts = Counter(str(outcome.status) for outcome in self.outcomes)
         repeated = counts[Status.OK] - len(programs)
@@ -228,10 +223,7 @@ class LayoutSearch:
         return self.texts[self.outcomes[at].fingerprint]
 
     def run(self, budget: int, minutes: float) -> None:
-        """Compile up to ``budget`` configurations for up to ``minutes``.
-
-        Raises `CompilerError` if the compiler's default does not compile or has no estimate.
-        """
+        """Compile up to ``budget`` configurations for some minutes; raises `CompilerError` if the default fails."""
         self._budget, self._end = budget, time.monotonic() + 60 * minutes
         self.compiler.add_estimates({key: self.journal.estimates[key] for key in self.texts}, self.texts.values())
         title = f"compiling {self.space.program.name} for {self.compiler.target.name}"
@@ -300,13 +292,13 @@ class LayoutSearch:
     def proposals(self, count: int) -> Codes:
         """Return new configurations: bred from the fastest, and random ones with the best entry modes."""
         candidates = self.space.candidates
-        order = np.argsort(self._costs(screened=True), kind="stable")[:_PARENTS]
-        bred = breed(candidates, self.codes[order], (count + 1) // 2, self.rng, known=self.codes)
+        parents = self.codes[np.argsort(self._costs(screened=True), kind="stable")[:_PARENTS]]
+        bred = breed(candidates, parents, (count + 1) // 2, self.rng, known=self.codes)
         drawn = random_configurations(candidates, count - len(bred) + 1, self.rng)[1:]
         drawn[:, -2:] = self.codes[self.best, -2:]
         existing = {code.tobytes() for code in np.concatenate([self.codes, bred])}
-        fresh = {code.tobytes(): code for code in drawn if code.tobytes() not in existing}
-        return np.concatenate([bred, *(code[None] for code in fresh.values())])
+        fresh = {code.tobytes(): code[None] for code in drawn if code.tobytes() not in existing}
+        return np.concatenate([bred, *fresh.values()])
 
     def _compile(self, codes: Codes, *, screen: bool = True) -> None:
         # without screening, retry what was screened out, crashed or took too long

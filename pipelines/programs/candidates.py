@@ -1,7 +1,7 @@
-"""Candidate configurations for a program's configurable nodes: drawn at random, or bred from good ones.
+"""Configurations of a program, drawn at random or bred from good ones.
 
-A configuration is one code per node, or per group of tied nodes: the index of its candidate row. Code 0 is always
-the compiler's choice (a row of -1). Other rows are permutations of dimensions, so every configuration is valid.
+A configuration is one code per configurable node, or per group of tied nodes: the index of its candidate row. Code
+0 is the compiler's choice, a row of -1; other rows are permutations of dimensions, so every configuration is valid.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Candidates:
 
     @cached_property
     def of_node(self) -> NDArray[np.intp]:
-        """``(configurable nodes,)`` the group of each node, -1 for none."""
+        """``(configurable nodes,)`` group of each node, -1 if the compiler chooses."""
         return np.arange(len(self.rows)) if self.group is None else self.group
 
     @property
@@ -93,9 +93,9 @@ def candidate_rows(
 ) -> Candidates:
     """Draw candidate rows for every configurable node of ``graph``.
 
-    The first row is the compiler's choice. The others are orders of the output's dimensions: the default order, the
-    default order with another dimension first, and random ones. Operands, whose layouts made no difference on a
-    real TPU, and outputs of one dimension or fewer than ``min_elements`` elements are left to the compiler.
+    The compiler's choice comes first, then orders of the output's dimensions: the default order, the default order
+    with another dimension first, and random ones. Operands, whose layouts made no difference on a real TPU, and
+    outputs of one dimension or fewer than ``min_elements`` elements are left to the compiler.
     """
     if per_node < 1:
         raise XlarankError(f"per_node is {per_node}", expected="at least 1")
@@ -137,7 +137,7 @@ def _rows(orders: Iterable[tuple[int, ...]]) -> NDArray[np.int8]:
 
 
 def _orders(default: tuple[int, ...], rng: np.random.Generator) -> Iterator[tuple[int, ...]]:
-    """Yield orders of dimensions, promising ones first: one dimension of the default order moved ahead."""
+    """Yield orders of dimensions: the default, those with one of its dimensions moved ahead, then all others."""
     yield default
     for dimension in rng.permutation(len(default)).tolist():
         yield (dimension, *(rest for rest in default if rest != dimension))
@@ -152,19 +152,17 @@ def random_configurations(candidates: Candidates, count: int, rng: np.random.Gen
     Each configuration draws from `_ACTIVITY` the share of nodes that it sets, then their rows; groups of tied nodes
     draw from all their rows, as in Google's random collections.
     """
-    default: Codes = np.zeros((1, len(candidates.rows)), np.int32)
 
     def draw() -> NDArray[np.int32]:
-        if candidates.least is not None:
-            tied: NDArray[np.int32] = rng.integers(candidates.least, candidates.choices).astype(np.int32)
-            return tied
         code = np.zeros(len(candidates.rows), np.int32)
-        if len(candidates.free):
+        if candidates.least is not None:
+            code[:] = rng.integers(candidates.least, candidates.choices)
+        elif len(candidates.free):
             active = candidates.free[rng.random(len(candidates.free)) < rng.choice(_ACTIVITY)]
             code[active] = rng.integers(1, candidates.choices[active])
         return code
 
-    return _collect(default, min(count, candidates.space), draw)
+    return _collect(np.zeros((1, len(candidates.rows)), np.int32), min(count, candidates.space), draw)
 
 
 def breed(
@@ -183,9 +181,8 @@ def breed(
             code = np.where(rng.random(len(candidates.rows)) < 0.5, code, partner)
         if len(free := candidates.free):
             changed = rng.choice(free, min(len(free), int(rng.choice(_CHANGED))), replace=False)
-            code[changed] = np.where(
-                rng.random(len(changed)) < _RESET, 0, rng.integers(candidates.choices[changed])
-            )
+            reset = rng.random(len(changed)) < _RESET
+            code[changed] = np.where(reset, 0, rng.integers(candidates.choices[changed]))
         return code
 
     return _collect(old, len(old) + count, child)[len(old) :]
@@ -197,8 +194,8 @@ def evolve(
 ) -> Codes:  # fmt: skip
     """Return up to ``count`` distinct codes ``(configs, groups)``: the compiler's choice, then the best by score.
 
-    A genetic search from the compiler's choice and its neighbours: in every generation the best quarter of the
-    population breeds. Scores are compared only within one call of ``score``, so it may rank the codes it gets.
+    A genetic search: in every generation the best quarter of the population breeds, which starts as neighbours of
+    the compiler's choice. Scores are compared only within one call of ``score``, so it may return ranks.
     """
     population = max(population, count)
     default = np.zeros((1, len(candidates.rows)), np.int32)
@@ -223,4 +220,4 @@ def _collect(first: Codes, count: int, draw: Callable[[], NDArray[np.int32]]) ->
         code = draw()
         idle = idle + 1 if code.tobytes() in distinct else 0
         distinct[code.tobytes()] = code
-    return np.array(list(distinct.values()), np.int32).reshape(len(distinct), first.shape[1])
+    return np.array([*distinct.values()])

@@ -11,7 +11,7 @@ from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +27,6 @@ from xlarank.data.hlo.messages import HloModuleProto, Message, ModuleTuningData
 from xlarank.data.hlo.reading import graph_name, module_graph, module_of, read_program
 from xlarank.data.writing import write_graph
 from xlarank.pipelines.programs.candidates import Candidates, candidate_rows, tied_candidates
-
-_CHOICES: Final = {"search": ("random", "evolve"), "tie": ("rule", "none")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +47,7 @@ class SearchSettings:
     per_node: int = 8
 
     def __post_init__(self) -> None:
-        for name, choices in _CHOICES.items():
+        for name, choices in (("search", ("random", "evolve")), ("tie", ("rule", "none"))):
             if (value := getattr(self, name)) not in choices:
                 raise XlarankError(f"the {name} is {value!r}", expected=" or ".join(choices))
         if self.configs < 1:
@@ -85,8 +83,8 @@ class Program:
 def load_program(program: str, compiler: Compiler, name: str | None = None, *, one_hot: bool = False) -> Program:
     """Load a file of HLO, or ``module:function``, in its state before layout assignment.
 
-    TpuGraphs' own ``ModuleTuningData`` is loaded unchanged. Raises `xlarank.data.errors.HloError` for a file that
-    is not a program, `CompilerError` if the compiler rejects it.
+    TpuGraphs' own ``ModuleTuningData`` is in that state. Raises `xlarank.data.errors.HloError` for a file that is
+    not a program, `CompilerError` if the compiler rejects it.
     """
     path = Path(program)
     if ":" in program and not path.exists():
@@ -97,8 +95,8 @@ def load_program(program: str, compiler: Compiler, name: str | None = None, *, o
         name, module = name or graph_name(path), module_of(message)
         is_tuning = isinstance(message, ModuleTuningData)
         lowered = Lowered(module.SerializeToString()) if is_tuning else compiler.lower(module=module)
-        before = HloModuleProto.FromString(lowered.module)  # the compiler drops layouts of inputs and outputs
-        before.input_output_alias.CopyFrom(module.input_output_alias)
+        before = HloModuleProto.FromString(lowered.module)
+        before.input_output_alias.CopyFrom(module.input_output_alias)  # dropped by the compiler, as are the modes
         before.frontend_attributes.CopyFrom(module.frontend_attributes)
         lowered = replace(lowered, module=before.SerializeToString())
     if not re.fullmatch(r"[\w][\w.\-]*", name):
@@ -110,7 +108,7 @@ def compile_new(
     compiler: Compiler, journal: Journal, keys: Sequence[str], module: Callable[[int], Message],
     *, settled: Collection[Status] = tuple(Status), step: Callable[[str], None] = lambda note: None, **options: Any,
 ) -> list[Outcome]:  # fmt: skip
-    """Return the outcomes of configurations, from the journal if they are settled there, else compiled."""
+    """Return the outcomes of configurations, from the journal if their status there is settled, else compiled."""
     stored = {at: journal.outcomes[key] for at, key in enumerate(keys) if key in journal.outcomes}
     outcomes = {at: outcome for at, outcome in stored.items() if outcome.status in settled}
     for outcome in outcomes.values():
@@ -152,12 +150,7 @@ def program_hash(module: Message) -> str:
 
 @dataclass(frozen=True)
 class Collected:
-    """A collection of labels.
-
-    Attributes:
-        path: the npz file, beside the module and the manifest; for tiles the manifest.
-        fresh: False if it existed already.
-    """
+    """Labels of a program; ``path`` is the npz file, for tiles the manifest, and ``fresh`` False if it existed."""
 
     path: Path
     manifest: dict[str, Any]

@@ -18,23 +18,12 @@ from xlarank.data.hlo.messages import Message
 
 #: Minimum number of rounds.
 ROUNDS: Final = 24
-#: A time is the mean of the fastest sixth of the rounds.
-_SHARE: Final = 6
 #: Rounds between comparisons of the order of the fastest programs, which must agree three times.
 _EVERY, _FASTEST = 8, 5
-_RESAMPLES: Final = 100
-#: Limit for one batch of a search.
-_BATCH_MINUTES: Final = 1.0
 
 
 class Timings:
-    """Times of programs.
-
-    Attributes:
-        names: programs with times, sorted.
-        seconds: ``(programs, rounds)`` in the order of ``names``.
-        problems: name -> reason, for programs without times.
-    """
+    """Times of programs, ``seconds (programs, rounds)`` in the order of ``names``, and why others have none."""
 
     def __init__(self, rounds: Sequence[Mapping[str, float | str]]) -> None:
         self.problems = {name: value for times in rounds for name, value in times.items() if isinstance(value, str)}
@@ -48,7 +37,7 @@ class Timings:
     def standard_errors(self) -> dict[str, int]:
         """Return the standard errors of labels in ns, by resampling rounds."""
         count = self.seconds.shape[1]
-        drawn = np.random.default_rng(0).integers(0, count, (_RESAMPLES, count))
+        drawn = np.random.default_rng(0).integers(0, count, (100, count))
         errors = np.std([fastest(self.seconds[:, rounds]) for rounds in drawn], axis=0)
         return dict(zip(self.names, np.rint(errors * 1e9).astype(int).tolist(), strict=True))
 
@@ -66,7 +55,7 @@ def fastest(times: NDArray[np.float64]) -> NDArray[np.float64]:
     >>> fastest(np.array([[3.0, 1.0, 2.0, 9.0, 9.0, 9.0, 1.5, 9.0, 9.0, 9.0, 9.0, 9.0]]))
     array([1.25])
     """
-    count = max(1, times.shape[1] // _SHARE)
+    count = max(1, times.shape[1] // 6)
     mean: NDArray[np.float64] = np.sort(times, axis=1)[:, :count].mean(axis=1)
     return mean
 
@@ -76,10 +65,9 @@ def time_programs(
     min_rounds: int = ROUNDS, seed: int = 0, journal: Journal | None = None,
     step: Callable[[str], None] = lambda note: None,
 ) -> Timings:  # fmt: skip
-    """Run programs until the order of the five fastest no longer changes, or for some minutes.
+    """Run programs on inputs of ``plain`` until the order of the five fastest is settled, or for some minutes.
 
-    Inputs are those of the module ``plain``. Rounds of these programs in the journal are reused; new
-    ones are added.
+    Rounds of these programs in the journal are reused; new ones are added.
     """
     rounds = [times for times in journal.rounds if times.keys() == programs.keys()] if journal else []
     end = 0.0
@@ -119,11 +107,8 @@ class Stopwatch:
         compiled = [(at, outcome.fingerprint) for at, outcome in enumerate(outcomes) if outcome.status is Status.OK]
         if programs := {key: module(at) for at, key in compiled if key not in results}:
             name, plain = self._default = self._default or next(iter(programs.items()))
-            timings = time_programs(
-                self.compiler, plain, {name: plain} | programs, minutes=_BATCH_MINUTES, journal=self.journal
-            )
-            if not results:
-                results[name] = {"estimate": Estimate(timings.nanoseconds()[name])}
+            timings = time_programs(self.compiler, plain, {name: plain} | programs, minutes=1, journal=self.journal)
+            results.setdefault(name, {"estimate": Estimate(timings.nanoseconds()[name])})
             for key in programs.keys() - {name}:
                 if key in timings.problems:
                     results[key] = {"status": Status.FAILED, "message": timings.problems[key]}

@@ -1,1 +1,1 @@
-"""Which model ranks a graph, the rows that it takes, and the ranking."""
+"""Choice of the model that ranks a graph, and explanations of its scores."""

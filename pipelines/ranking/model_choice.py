@@ -40,9 +40,9 @@ def model_for_graph(
         return model_of(workspace, model_named(workspace, collection))
     kind, parts = graph_kind(graph), () if path is None else path.resolve().parts
     folders = {parts[i:j] for i in range(len(parts)) for j in range(i, len(parts))}
-    for collection_trained in trained_collections(workspace):
-        if collection_trained.kind == kind and collection_trained.parts in folders:
-            return model_of(workspace, collection_trained)
+    for candidate in trained_collections(workspace):
+        if candidate.kind == kind and candidate.parts in folders:
+            return model_of(workspace, candidate)
     tree = parts[-5 if kind == "layout" else -4 : -2]
     named = Collection(tree) if tree[:1] == (kind,) and parts[-2] in SPLITS else None
     trained = _same_target(workspace, kind, named)
@@ -68,9 +68,9 @@ def model_for_collection(
     preferred = [collection]
     if model_from not in (None, SHIPPED):
         preferred.append(model_named(workspace, model_from))
-    for name in preferred:
-        if name.kind == collection.kind and name in trained_collections(workspace):
-            return model_of(workspace, name)
+    for candidate in preferred:
+        if candidate.kind == collection.kind and candidate in trained_collections(workspace):
+            return model_of(workspace, candidate)
     trained = _same_target(workspace, collection.kind, collection)
     if _has_shipped(collection) and (len(trained) != 1 or model_from == SHIPPED):
         return pretrained_model(collection.kind)

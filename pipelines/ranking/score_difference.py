@@ -27,7 +27,6 @@ DEFAULT: Final = "default"
 _COVERED: Final = 0.8
 #: Maximum distance in edges between connected nodes of a segment.
 _MAX_DISTANCE: Final = 2
-_MAX_SEGMENTS: Final = 5
 #: Attributes of an explanation with other names in its JSON.
 _KEYS: Final = {"now": "configuration", "then": "against", "against": "against_is", "runtime": "runtime_ns"}
 _Key = TypeVar("_Key", int, str)
@@ -35,11 +34,10 @@ _Key = TypeVar("_Key", int, str)
 
 @dataclass(frozen=True)
 class NodePart:
-    """Contribution of one node's layouts to the difference, including half of each of its pairs.
+    """Contribution of one node's layouts ``now`` and ``then`` to the difference, with half of each of its pairs.
 
     Attributes:
         name, op_name: names in the HLO module and in the framework's program; None without a module.
-        now, then: layouts in both configurations.
         nanoseconds: contribution to the time, if the model is the time model itself.
     """
 
@@ -64,13 +62,13 @@ class Segment:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Contributions to the difference of the scores of configurations ``now`` and ``then``.
+    """Contributions to the difference of the scores of configurations ``now`` and ``then``, the largest first.
 
     ``difference == sum(nodes) + rest == sum(causes) == sum(columns)``, up to the rounding of floats.
-    Contributions below 0 make ``now`` the faster of the two; the largest come first.
+    Contributions below 0 make ``now`` the faster of the two.
 
     Attributes:
-        now, then: ids of the configurations; ``against`` describes ``then``.
+        against: description of ``then``.
         ranks: 1-based ranks of both among all configurations, fastest first.
         runtime: measured nanoseconds of both; None if withheld.
         nodes: every node whose layouts differ; empty for tiles.
@@ -130,7 +128,7 @@ def explain_graph(
     layouts = graph if isinstance(graph, LayoutGraph) else None
     walk = walk_between(layouts, rows, model.card.recipe.settings, now, then) if layouts else None
     parts = model.contributions(Rows.of(rows, walk), int(rows.group[now]), int(rows.group[then]))
-    times = [config_times(layouts, id_) for id_ in (now, then)] if layouts and model.is_time_model else []
+    times = [config_times(layouts, number) for number in (now, then)] if layouts and model.is_time_model else []
     changes = {new.node: new.nanoseconds - old.nanoseconds for new, old in zip(*times, strict=True)}
     totals = [sum(node.nanoseconds for node in part) for part in times]
     nodes = _node_parts(layouts, parts, now, then, names, changes) if layouts else ()
@@ -234,14 +232,13 @@ def segments_of(graph: Graph, values: Mapping[int, float]) -> tuple[Segment, ...
     """Return connected nodes of the largest contributions with the same sign; ``values`` are those of all nodes."""
     by_size = [*_largest_first(values)]
     before = np.cumsum([0.0, *(abs(values[node]) for node in by_size)])
-    largest = [node for node, sum_ in zip(by_size, before, strict=False) if sum_ < _COVERED * before[-1]]
+    largest = [node for node, total in zip(by_size, before, strict=False) if total < _COVERED * before[-1]]
     around = program_graph(graph).to_undirected(as_view=True)
     joined = nx.empty_graph(largest)
     for node in largest:
         near = nx.single_source_shortest_path_length(around, node, _MAX_DISTANCE).keys() & largest
-        joined.add_edges_from(
-            (node, neighbour) for neighbour in near if (values[neighbour] > 0) == (values[node] > 0)
-        )
+        same_sign = (other for other in near if (values[other] > 0) == (values[node] > 0))
+        joined.add_edges_from((node, other) for other in same_sign)
     parts = (tuple(sorted(part)) for part in nx.connected_components(joined))
     segments = [Segment(part, sum(values[node] for node in part)) for part in parts]
-    return tuple(sorted(segments, key=_by_size)[:_MAX_SEGMENTS])
+    return tuple(sorted(segments, key=_by_size)[:5])

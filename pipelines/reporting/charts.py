@@ -8,26 +8,25 @@ from __future__ import annotations
 import io
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import wraps
-from typing import TYPE_CHECKING, Any, Final, ParamSpec
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import cycle
+from typing import TYPE_CHECKING, Any, Final
 
 import networkx as nx
 import numpy as np
-from numpy.typing import NDArray
 
 from xlarank.data.errors import XlarankError
 from xlarank.data.graph import Graph, LayoutGraph
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.meanings import default_layout_text, describe_node, order_text
+from xlarank.models.arrays import Floats
 from xlarank.pipelines.ranking.score_difference import Explanation, program_graph, set_layouts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Floats = NDArray[np.float64]
-P = ParamSpec("P")
 Places = Mapping[int, tuple[float, float]]
 
 INK, SOFT, LINE, PAGE = "#010203", "#040506", "#070809", "#0a0b0c"
@@ -56,7 +55,7 @@ _MOST_NODES, _MOST_ABREAST, _REACH = 18, 5, 2
 _SWEEPS, _CHARACTERS = 4, 22
 #: Distances of nodes and of rows in inches, and the width and height of a node.
 _COLUMN, _ROW, _WIDE, _HIGH = 1.8, 0.9, 1.5, 0.48
-#: Style of a stand-alone picture.
+#: Colours of a picture outside a page.
 _ALONE: Final = (
     "<style>svg{color:#1f2d3d;background:#fff;--page:#fff;--soft:#5c6a79}@media (prefers-color-scheme:dark)"
     "{svg{color:#e3e8ee;background:#14181d;--page:#14181d;--soft:#97a4b1}}</style>\n"
@@ -72,27 +71,22 @@ def short(name: str, most: int = 26) -> str:
     return name if len(name) <= most else f"{name[: most // 2]}…{name[len(name) - most // 2 + 1 :]}"
 
 
-def _styled(draw: Callable[P, str]) -> Callable[P, str]:
-    """Apply `_STYLE` to all that a function draws."""
+@contextmanager
+def _styled() -> Iterator[None]:
+    """Apply `_STYLE` to everything drawn in a block, or by the function that this decorates."""
+    import matplotlib as mpl  # slow
 
-    @wraps(draw)
-    def styled(*args: P.args, **kwargs: P.kwargs) -> str:
-        import matplotlib as mpl  # slow
-
-        with mpl.rc_context(_STYLE):
-            return draw(*args, **kwargs)
-
-    return styled
+    with mpl.rc_context(_STYLE):
+        yield
 
 
 def _new_axes(width: float, height: float) -> Axes:
     """Return the axes of a new figure of this size in inches."""
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    figure = Figure(figsize=(width, height), layout="constrained")
-    engine: Any = figure.get_layout_engine()
-    engine.set(w_pad=0.1, h_pad=0.1)  # the reader's font may be larger than the one that was measured with
-    axes = figure.subplots()
+    padded = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1)  # the reader's font may be larger than matplotlib's
+    axes = Figure(figsize=(width, height), layout=padded).subplots()
     axes.grid(visible=True, linewidth=0.6)
     return axes
 
@@ -106,8 +100,7 @@ def _to_svg(axes: Axes, name: str) -> str:
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
         figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = "<svg" + stream.getvalue().partition("<svg")[2]
-    drawn_by = r"<metadata>.*?</metadata>|<defs>\s*<style.*?</style>\s*</defs>|<!--.*?-->"
-    text = re.sub(drawn_by, "", text, flags=re.S)
+    text = re.sub(r"<metadata>.*?</metadata>|<defs>\s*<style.*?</style>\s*</defs>|<!--.*?-->", "", text, flags=re.S)
     used = set(re.findall(r"#([\w.-]+)[\"')]", text))
     text = re.sub(r' id="([\w.-]+)"', lambda match: match[0] if match[1] in used else "", text)
     text = re.sub(r"'DejaVu Sans'[^;\"]*sans-serif", "system-ui, sans-serif", text)
@@ -125,13 +118,13 @@ def in_fixed_colours(svg: str) -> str:
     return svg.replace('style="', 'style="background:#ffffff;', 1)
 
 
-@_styled
+@_styled()
 def scores_chart(name: str, graphs: Sequence[str], values: Mapping[str, Floats], label: str) -> str:
     """Draw a line for each graph with a mark for each ranking; the model is the first of ``values``."""
     order = np.argsort(next(iter(values.values())))[-_MOST_NAMES:]
     axes = _new_axes(5.2, 0.9 + 0.2 * max(5, len(order)) + 0.1 * len(values))  # half of the legend in each column
-    for number, (ranking, column) in reversed([*enumerate(values.items())]):
-        marker, colour = _MARKERS[number % len(_MARKERS)], _SERIES[number % len(_SERIES)]
+    styles = enumerate(zip(values.items(), cycle(_MARKERS), cycle(_SERIES), strict=False))
+    for number, ((ranking, column), marker, colour) in reversed([*styles]):
         size, alpha = (4, 0.75) if number else (6, 1.0)
         axes.plot(column[order], range(len(order)), marker, label=ranking, color=colour, ms=size, alpha=alpha)
     axes.set_yticks(range(len(order)), [short(graphs[i]) for i in order])
@@ -141,7 +134,7 @@ def scores_chart(name: str, graphs: Sequence[str], values: Mapping[str, Floats],
     return _to_svg(axes, name)
 
 
-@_styled
+@_styled()
 def ranks_chart(name: str, title: str, predicted: Floats, measured: Floats) -> str:
     """Draw predicted ranks against ranks by label (0 to 1, 0 is the fastest)."""
     axes = _new_axes(2.7, 2.9)
@@ -153,12 +146,9 @@ def ranks_chart(name: str, title: str, predicted: Floats, measured: Floats) -> s
     return _to_svg(axes, name)
 
 
-@_styled
+@_styled()
 def bars_chart(name: str, bars: Iterable[tuple[str, float, str]], width: float = 5.2, **texts: str) -> str:
-    """Draw shares as horizontal bars, the largest on top, each with its label and note.
-
-    Bars with a note are highlighted. ``texts`` are those of the axes, such as ``title``.
-    """
+    """Draw bars of label, share and note, the largest on top; ``texts`` are those of the axes, like ``title``."""
     bars = sorted(bars, key=lambda bar: bar[1])
     axes = _new_axes(width, max(1.4, 0.7 + 0.24 * len(bars)))
     drawn = axes.barh(
@@ -173,7 +163,7 @@ def bars_chart(name: str, bars: Iterable[tuple[str, float, str]], width: float =
     return _to_svg(axes, name)
 
 
-@_styled
+@_styled()
 def segment_picture(graph: Graph, explanation: Explanation, *, alone: bool = True) -> str:
     """Draw the largest segment as SVG, ``alone`` or styled by its page; raises `XlarankError` if there is none."""
     from matplotlib.patches import Patch
@@ -181,7 +171,7 @@ def segment_picture(graph: Graph, explanation: Explanation, *, alone: bool = Tru
     if not isinstance(graph, LayoutGraph) or not explanation.segments:
         got = f"{explanation.graph} has no segment to draw"
         raise XlarankError(got, expected="a layout graph with two configurations that differ")
-    centres = _placed(graph, explanation)
+    centres = _place_nodes(graph, explanation)
     right, low = (max(values) for values in zip(*centres.values(), strict=True))
     axes = _new_axes(max(4.2, right + 1.3 * _COLUMN), low + 1.2)
     axes.set_axis_off()
@@ -196,7 +186,7 @@ def segment_picture(graph: Graph, explanation: Explanation, *, alone: bool = Tru
     return svg.replace(">", f">{_ALONE}", 1) if alone else svg
 
 
-def _placed(graph: LayoutGraph, explanation: Explanation) -> Places:
+def _place_nodes(graph: LayoutGraph, explanation: Explanation) -> Places:
     """Lay out the nodes in and around the segment with few crossings, and return their centres in inches."""
     program, configurable = program_graph(graph), set(graph.configurable.tolist())
     segment = [part.node for part in explanation.nodes if part.node in explanation.segments[0].nodes]
@@ -207,23 +197,20 @@ def _placed(graph: LayoutGraph, explanation: Explanation) -> Places:
     part = program.subgraph(chosen)
     layer = {node: depth for depth, nodes in enumerate(nx.topological_generations(part)) for node in nodes}
     for node in sorted(chosen, key=lambda n: -layer[n]):
-        if not part.in_degree(node) and (below := [layer[consumer] for consumer in part.successors(node)]):
-            layer[node] = min(below) - 1  # place sources just above their first consumer
-    rows = defaultdict[int, list[int]](list)
+        if not part.in_degree(node) and part.out_degree(node):  # place sources just above their first consumer
+            layer[node] = min(layer[consumer] for consumer in part.successors(node)) - 1
+    row_at = defaultdict[int, list[int]](list)
     for node in chosen:
-        if node in segment or len(rows[layer[node]]) < _MOST_ABREAST:
-            rows[layer[node]].append(node)
-    x = {node: float(column) for row in rows.values() for column, node in enumerate(sorted(row))}
+        if node in segment or len(row_at[layer[node]]) < _MOST_ABREAST:
+            row_at[layer[node]].append(node)
+    rows = [row for _, row in sorted(row_at.items())]
+    x = {node: float(column) for row in rows for column, node in enumerate(sorted(row))}
     beside = part.subgraph(x).to_undirected()
-    for depth in _SWEEPS * [*sorted(rows), *sorted(rows, reverse=True)]:
-        rows[depth].sort(key=lambda node: float(np.mean([x[n] for n in beside[node]] or [x[node]])))
-        x.update({node: column - (len(rows[depth]) - 1) / 2 for column, node in enumerate(rows[depth])})
+    for row in _SWEEPS * [*rows, *reversed(rows)]:
+        row.sort(key=lambda node: float(np.mean([x[n] for n in beside[node]] or [x[node]])))
+        x.update({node: column - (len(row) - 1) / 2 for column, node in enumerate(row)})
     left = min(x.values())
-    return {
-        node: ((x[node] - left) * _COLUMN, number * _ROW)
-        for number, depth in enumerate(sorted(rows))
-        for node in rows[depth]
-    }
+    return {node: ((x[node] - left) * _COLUMN, y * _ROW) for y, row in enumerate(rows) for node in row}
 
 
 def _draw_edges(axes: Axes, graph: LayoutGraph, explanation: Explanation, centres: Places) -> None:
@@ -261,7 +248,7 @@ def _draw_nodes(axes: Axes, graph: LayoutGraph, explanation: Explanation, centre
     from matplotlib.patches import FancyBboxPatch
 
     values = {part.node: part.value for part in explanation.nodes}
-    largest = max(abs(value) for value in values.values())
+    largest = max(map(abs, values.values()))
     for node, (x, y) in centres.items():
         value, (opcode, shape) = values.get(node, 0.0), describe_node(graph, node)
         name = explanation.names[node].name if explanation.names else f"{opcode} {node}"
@@ -269,8 +256,9 @@ def _draw_nodes(axes: Axes, graph: LayoutGraph, explanation: Explanation, centre
         shade = (_FASTER if value < 0 else _SLOWER, 0.15 + 0.7 * abs(value) / largest) if value else "none"
         border = {"linewidth": 1.2} if node in graph.configurable else {"linewidth": 0.5, "linestyle": "--"}
         for face, edge in ((PAGE, "none"), (shade, INK)):  # shades are translucent: edges must not show through
-            box = FancyBboxPatch((x - _WIDE / 2, y - _HIGH / 2), _WIDE, _HIGH, "round,pad=0,rounding_size=0.06",
-                                 facecolor=face, edgecolor=edge, **border)  # fmt: skip
-            axes.add_patch(box)
+            axes.add_patch(FancyBboxPatch(
+                (x - _WIDE / 2, y - _HIGH / 2), _WIDE, _HIGH, "round,pad=0,rounding_size=0.06",
+                facecolor=face, edgecolor=edge, **border,
+            ))  # fmt: skip
         text = "\n".join(short(line, _CHARACTERS) for line in lines)
         axes.text(x, y, text, fontsize=7, ha="center", va="center", color=INK, parse_math=False)
