@@ -1,16 +1,15 @@
 """Facts of a layout graph: tensors of slots, physical quantities per type of row, and pairs of slots.
 
-Nodes repeat (a transformer has its layers many times over), so distinct rows of equal nodes are one *type*.
-Quantities that depend only on the operation, its tensors and their layouts are computed once per type. There are
-five index spaces:
+Nodes repeat (a transformer has its layers many times over), so equal rows of equal nodes are one *type*. Quantities
+that depend only on the operation, its tensors and their layouts are computed once per type. Indices are of
 
-- `NodeIndex` (nodes): a node of the graph, and its output tensor;
-- `ConfigurableIndex` (K): a configurable node, in the order of ``graph.configurable``;
-- `RowIndex` (R): a distinct row of the configuration table; it belongs to one node;
-- `TypeIndex` (T): a type of row;
-- codes (C): a distinct configuration, ``(C, K)`` row indices.
+- nodes: a node of the graph, and its output tensor (`NodeIndex`);
+- K: a configurable node, in the order of ``graph.configurable`` (`ConfigurableIndex`);
+- R: a distinct row of the configuration table; it belongs to one node;
+- T: a type of row (`TypeIndex`).
 
-An attribute ``a_b`` of two of these spaces maps from a to b: ``row_type`` is ``(R,)`` and holds types.
+Configurations are codes, ``(configs, K)`` indices of rows. An attribute ``a_b`` maps from a to b: ``row_type`` is
+``(R,)`` and holds types.
 
 Pairs of slots lay out one tensor (consumer and producer, or two readers). Layouts pass unchanged through
 elementwise operations and, permuted, through transposes; all others (reshape, dot, reduce, ...) choose anew.
@@ -33,17 +32,11 @@ from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, OPCODE
 from xlarank.features.program import tensors
 from xlarank.features.program.program_context import COARSE_CLASSES, OPCODE_CLASSES, ProgramContext
 from xlarank.features.program.slots import node_flops, slot_roles, slot_tensors
-from xlarank.features.program.tensors import (
-    TPU,
-    ConfigurableIndex,
-    Floats,
-    Ints,
-    NodeIndex,
-    RowIndex,
-    Tiling,
-    TypeIndex,
-    layout_key,
-)
+from xlarank.features.program.tensors import TPU, Floats, Ints, Tiling, layout_key
+
+NodeIndex = Ints
+ConfigurableIndex = Ints
+TypeIndex = Ints
 
 
 def tensor_physics(dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tiling) -> dict[str, NDArray[Any]]:
@@ -70,8 +63,8 @@ class SlotRows:
         bytes: size of the tensor; 0 if the node has none.
         is_set: whether the row sets a layout.
         layout, key: the full layout, ``(T, 6)``, and its `layout_key`.
-        minor, minor_place, minor_role: size of its minor-most dimension, 0 for none; its position, counted
-            from the last dimension, and its role, -1 for none.
+        minor, minor_place, minor_role: size of its minor-most dimension, 0 for none; the dimension's position,
+            counted from the last one, and its role, -1 for none.
         total_bytes, bytes_of_class: bytes over all configurable nodes, and over those of each coarse class.
     """
 
@@ -88,7 +81,7 @@ class SlotRows:
         self.bytes: Floats = node_bytes[node]
         self.is_set = layout[:, 0] >= 0
         self.layout = tensors.complete_layout(layout, default)
-        self.key = tensors.layout_key(self.layout)
+        self.key = layout_key(self.layout)
         minor, no_minor = self.layout[:, 0], self.layout[:, 0] < 0
         self.minor, self.default_minor = (
             np.where(no_minor, 0, tensors.minor_sizes(dims, of)[0]) for of in (self.layout, default)
@@ -118,13 +111,12 @@ class LayoutFacts(ProgramContext):
         roles: ``(K, 3, 6)`` role of each dimension of each slot's tensor (`slot_roles`).
         signature: ``(K,)`` equal for nodes of one operation whose tensors are equal: shapes, element types, default
             layouts and roles.
-        type_row, row_type: ``(T,)`` the first row of each type, and ``(R,)`` the type of each row.
-        type_configurable, type_coarse_class: ``(T,)`` the node that the first row of each type belongs to, and its
-            coarse class.
+        type_row, type_configurable, type_coarse_class: ``(T,)`` first row of each type, its node and coarse class.
+        row_type: ``(R,)`` type of each row.
     """
 
     graph: LayoutGraph
-    type_row: RowIndex
+    type_row: Ints
     row_type: TypeIndex
 
     def __init__(self, graph: LayoutGraph, tiling: Tiling = TPU) -> None:
@@ -146,7 +138,7 @@ class LayoutFacts(ProgramContext):
         self.signature = group_codes(operation).group
         rows = self.table.rows.reshape(len(self.table.rows), len(LAYOUT_SLOTS), MAX_RANK).astype(np.int64)
         # a number for all three layouts of a row
-        key = tensors.layout_key(rows) @ (MAX_RANK + 1) ** (MAX_RANK * np.arange(len(LAYOUT_SLOTS)))
+        key = layout_key(rows) @ (MAX_RANK + 1) ** (MAX_RANK * np.arange(len(LAYOUT_SLOTS)))
         signed = self.signature[self.table.node] * max(1, len(key)) + np.unique(key, return_inverse=True)[1]
         _, self.type_row, self.row_type = np.unique(signed, return_index=True, return_inverse=True)
         self.type_configurable: ConfigurableIndex = self.table.node[self.type_row].astype(np.int64)
@@ -156,12 +148,12 @@ class LayoutFacts(ProgramContext):
 
     @cached_property
     def slots(self) -> dict[str, SlotRows]:
-        """Physical quantities of each slot, ``(T,)``."""
+        """Quantities of each slot."""
         return {slot: SlotRows(self, number) for number, slot in enumerate(LAYOUT_SLOTS)}
 
     @cached_property
     def type_changed(self) -> NDArray[np.bool_]:
-        """``(T,)`` whether any slot of the rows differs from the default."""
+        """``(T,)`` whether any slot differs from the default."""
         return np.asarray(np.any([rows.changed for rows in self.slots.values()], axis=0))
 
 
@@ -218,19 +210,18 @@ def connected_pairs(facts: LayoutFacts) -> list[Pairs]:
     consumer, slot, tensor = operand_starts(facts)
     follow = _passing(facts)
     state = np.arange(len(tensor)), tensor, np.tile(np.arange(MAX_RANK), (len(tensor), 1))
-    reached, distances = [], []
+    reached = []
     for distance in range(1, FARTHEST + 1):
         configurable = facts.configurable_index[state[1]] >= 0
-        reached.append(tuple(part[configurable] for part in state))
-        distances.append(np.full(configurable.sum(), distance))
+        hops = np.full(configurable.sum(), min(distance, HOPS))
+        reached.append((*(part[configurable] for part in state), hops))
         state = follow(*(part[~configurable] for part in state))
-    start, node, permutation = (np.concatenate(part) for part in zip(*reached, strict=True))
+    start, node, permutation, hops = (np.concatenate(part) for part in zip(*reached, strict=True))
     _, first = np.unique(start * facts.graph.nodes + node, return_index=True)
-    distance = np.minimum(np.concatenate(distances)[first], HOPS)
     start, node = start[first], facts.configurable_index[node[first]]
     output = np.full(len(start), LAYOUT_SLOTS.index("output"))
     pairs = Pairs(consumer[start], node, slot[start], output, facts.bytes[tensor[start]], permutation[first])
-    return [pairs.take(np.flatnonzero(distance == hop)) for hop in range(1, HOPS + 1)]
+    return [pairs.take(np.flatnonzero(hops[first] == hop)) for hop in range(1, HOPS + 1)]
 
 
 def sibling_pairs(facts: LayoutFacts) -> Pairs:
@@ -244,7 +235,7 @@ def sibling_pairs(facts: LayoutFacts) -> Pairs:
 
 
 def _passing(facts: ProgramContext) -> Callable[[Ints, NodeIndex, Ints], tuple[Ints, Ints, Ints]]:
-    """Return a function that follows one more edge from each state (start, node, permutation), if layouts are kept.
+    """Return a function that follows states (start, node, permutation) along one more edge that keeps the layout.
 
     If several paths lead from a start to a node, the lexicographically least permutation is kept.
     """
@@ -309,7 +300,7 @@ class PairLayouts:
         return np.stack(columns, axis=1).astype(np.float64)
 
     def over(self) -> list[float]:
-        """Return the divisors of sums of `disagreement`: the number of pairs or their bytes, at least 1."""
+        """Return the divisors of sums of `disagreement`: number or bytes of the pairs, at least 1."""
         count, bytes_ = max(1.0, len(self.pairs)), max(1.0, float(self.pairs.bytes.sum()))
         return [count, bytes_] * 3 + [count]
 
@@ -318,22 +309,25 @@ class RequestedLayouts:
     """Distinct layouts that nodes of one signature request for each slot, concatenated over slots.
 
     Two rows request the same layout if their full layouts agree and both set it, or neither does.
+
+    Attributes:
+        signatures: number of distinct signatures.
+        first, count: ``(3 * signatures,)`` start and number of the requested layouts.
+        number: ``(3 * T,)`` index of the layout that each type of row requests.
+        types: example type of row for each requested layout.
     """
 
     def __init__(self, facts: LayoutFacts) -> None:
         self.signature, signature = facts.signature, facts.signature[facts.type_configurable]
-        self.signatures = int(facts.signature.max(initial=-1)) + 1  # number of distinct signatures
+        self.signatures = int(facts.signature.max(initial=-1)) + 1
         keys = [
             ((slot * self.signatures + signature) * 2 + rows.is_set) * 7**MAX_RANK + rows.key
             for slot, rows in enumerate(facts.slots.values())
         ]
         distinct, example, requested = np.unique(np.concatenate(keys), return_index=True, return_inverse=True)
         owner, owners = distinct // (2 * 7**MAX_RANK), len(LAYOUT_SLOTS) * self.signatures
-        # ``(3 * signatures,)`` start and number of the requested layouts
         self.first, self.count = np.searchsorted(owner, np.arange(owners)), np.bincount(owner, minlength=owners)
-        # ``(3 * T,)`` index of the layout that each type of row requests
         self.number: Ints = requested - self.first[owner[requested]]
-        # an example type of row for each requested layout
         self.types: Ints = example % max(1, len(facts.type_configurable))
 
     def by_row(self, facts: LayoutFacts) -> Ints:
@@ -349,10 +343,10 @@ class Combinations:
     left out.
     """
 
-    def __init__(self, requested: RequestedLayouts, pairs: Pairs, limit: int | None = None) -> None:
+    def __init__(self, requested: RequestedLayouts, pairs: Pairs, limit: float = np.inf) -> None:
         self._requested = requested
         group, sizes = self._grouped(pairs)
-        if limit is not None and sizes.sum() > limit:
+        if sizes.sum() > limit:
             ascending = np.argsort(sizes, kind="stable")
             selected = ascending[np.cumsum(sizes[ascending]) <= limit]
             pairs = pairs.take(np.flatnonzero(np.isin(group, selected)))
@@ -366,7 +360,7 @@ class Combinations:
         left = pairs.left_slot * self._requested.signatures + self._requested.signature[pairs.left]
         right = pairs.right_slot * self._requested.signatures + self._requested.signature[pairs.right]
         equal = group_codes(np.column_stack([left, right, pairs.permutation]))
-        # one pair of each group; slot and signature of its sides, index into `RequestedLayouts.count`
+        # one pair of each group; its sides as indices into `RequestedLayouts.count`
         self._example, self._left, self._right = equal.first, left[equal.first], right[equal.first]
         return equal.group, self._requested.count[self._left] * self._requested.count[self._right]
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, OPCODE
-from xlarank.features.layout.layout_facts import LayoutFacts
-from xlarank.features.program.tensors import TPU, ConfigurableIndex, Floats, Ints, complete_layout, tile_sublanes
+from xlarank.features.layout.layout_facts import ConfigurableIndex, LayoutFacts
+from xlarank.features.program.tensors import TPU, Floats, Ints, complete_layout, tile_sublanes
 
 # A core of TPU v3 (Google Cloud, *TPU v3*).
 #: Operations per second of two matrix units of 128 x 128 at 940 MHz, in bfloat16, XLA's default for float32.

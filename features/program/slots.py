@@ -1,4 +1,4 @@
-"""Tensors of the slots of configurable nodes, and the role of each of their dimensions.
+"""Tensors of the slots of nodes, the roles of their dimensions, and the floating-point operations that follow.
 
 The input and kernel slots lay out the first and second operand. The dataset's edges are not in operand order (half
 of real convolutions list the kernel first), so it is inferred from shapes, then from the order of the edges.
@@ -21,15 +21,11 @@ from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, OPCODE
 from xlarank.features.program.program_context import OPCODE_CLASSES, ProgramContext
 from xlarank.features.program.tensors import Floats, Ints
 
-Sizes = tuple[int, ...]
-
 #: Roles by operation, in column order.
 CONVOLUTION_ROLES: Final = ("batch", "feature", "spatial")
 DOT_ROLES: Final = ("batch", "rows", "contracted")
 RESHAPE_ROLES: Final = ("kept", "split", "merged")
-_DOT, _RESHAPE, _REDUCE = (OPCODE_CLASSES.index(name) for name in ("dot", "reshape", "reduce"))
-#: Weights in `_fit`: ranks implied by layouts outweigh shapes.
-_RANK_FITS, _SHAPE_FITS = 4.0, 1.0
+_CONVOLUTION, _DOT, _RESHAPE, _REDUCE = map(OPCODE_CLASSES.index, ("convolution", "dot", "reshape", "reduce"))
 #: Opcodes that compute nothing.
 _FREE: Final = [OPCODE[name] for name in "parameter constant tuple get-tuple-element bitcast after-all".split()]
 
@@ -45,7 +41,7 @@ def slot_tensors(facts: ProgramContext, nodes: Ints, table: ConfigTable | None =
     consumer, operand = edges[order, 0], np.append(edges[order, 1], -1)
     start, end = (np.searchsorted(consumer, nodes, side) for side in ("left", "right"))
     first, second = (np.where(start + i < end, operand[np.minimum(start + i, len(edges))], -1) for i in (0, 1))
-    named = np.zeros((len(nodes), 2), np.int64)  # minimum ranks implied by layouts of input and kernel
+    named = np.zeros((len(nodes), 2), np.int64)  # minimum ranks that the layouts of input and kernel imply
     if table is not None:
         slots = table.rows[:, MAX_RANK : 3 * MAX_RANK].reshape(-1, 2, MAX_RANK)
         np.maximum.at(named, table.node, slots.max(axis=2, initial=-1) + 1)
@@ -58,15 +54,13 @@ def slot_tensors(facts: ProgramContext, nodes: Ints, table: ConfigTable | None =
 
 
 def _fit(facts: ProgramContext, node: Ints, input_: Ints, kernel: Ints, named: Ints) -> Floats:
-    """Score a pair of operands as input and kernel."""
-    at, opcode, dims, rank = np.arange(len(node)), facts.graph.opcode[node], facts.dims[node], facts.rank[node]
+    """Return scores of pairs of operands as input and kernel, ``(nodes,)``; ``named`` are their minimum ranks."""
+    at, kind, dims, rank = np.arange(len(node)), facts.opcode_class[node], facts.dims[node], facts.rank[node]
     ranks_fit = (facts.rank[input_] >= named[:, 0]).astype(float) + (facts.rank[kernel] >= named[:, 1])
     # spatial sizes and output features of a convolution are those of its kernel
     spatial = facts.column("convolution_dim_numbers_kernel_spatial_dims_0", 4)[node].astype(np.int64)
-    features, produced = (
-        facts.column(f"convolution_dim_numbers_{side}_feature_dim")[node].astype(np.int64)
-        for side in ("kernel_output", "output")
-    )
+    features = facts.convolution_dimension("kernel_output_feature")[node]
+    produced = facts.convolution_dimension("output_feature")[node]
     unused = np.arange(4) >= (rank - 2)[:, None]
     window = (facts.dims[kernel][at[:, None], spatial] == facts.column("window_size_0", 4)[node]) | unused
     is_kernel = window.all(axis=1) & (facts.dims[kernel, features] == dims[at, produced])
@@ -74,8 +68,8 @@ def _fit(facts: ProgramContext, node: Ints, input_: Ints, kernel: Ints, named: I
     last, before = (dims[at, np.maximum(rank - i, 0)][:, None] for i in (1, 2))
     in_left = (facts.dims[input_] == before).any(axis=1) & (facts.dims[input_] == dims[:, :1]).any(axis=1)
     in_order = (rank > 0) * ((facts.dims[kernel] == last).any(axis=1).astype(float) + in_left)
-    shapes_fit = (opcode == OPCODE["convolution"]) * is_kernel + (opcode == OPCODE["dot"]) * in_order
-    return np.asarray(_RANK_FITS * ranks_fit + _SHAPE_FITS * shapes_fit)
+    shapes_fit = (kind == _CONVOLUTION) * is_kernel + (kind == _DOT) * in_order
+    return np.asarray(4 * ranks_fit + shapes_fit)  # ranks that layouts imply outweigh shapes
 
 
 def slot_roles(facts: ProgramContext, tensors: Ints) -> Ints:
@@ -86,26 +80,20 @@ def slot_roles(facts: ProgramContext, tensors: Ints) -> Ints:
     dimensions in the output; in the output, ``contracted`` denotes the right operand's) and `RESHAPE_ROLES`.
     """
     roles = np.full((len(tensors), 3, MAX_RANK), -1)
-    node = tensors[:, 0]
-    opcode = facts.graph.opcode[node]
-    for members, roles_of in (
-        (opcode == OPCODE["convolution"], _convolution),
-        (opcode == OPCODE["dot"], _dot),
-        (facts.opcode_class[node] == _RESHAPE, _reshape),
-    ):
-        if members.any():
+    for number, roles_of in ((_CONVOLUTION, _convolution_roles), (_DOT, _dot_roles), (_RESHAPE, _reshape_roles)):
+        if (members := facts.opcode_class[tensors[:, 0]] == number).any():
             roles[members] = roles_of(facts, tensors[members])
     inside = np.arange(MAX_RANK) < facts.rank[tensors][:, :, None]
     roles[~inside | (tensors < 0)[:, :, None]] = -1
     return roles
 
 
-def _convolution(facts: ProgramContext, tensors: Ints) -> Ints:
+def _convolution_roles(facts: ProgramContext, tensors: Ints) -> Ints:
     roles = np.full((len(tensors), 3, MAX_RANK), CONVOLUTION_ROLES.index("spatial"))
     names = "output_batch output_feature input_batch input_feature kernel_input_feature kernel_output_feature"
     for number, name in enumerate(names.split()):
-        dimension = facts.column(f"convolution_dim_numbers_{name}_dim")[tensors[:, 0]].astype(np.int64)
-        roles[np.arange(len(tensors)), number // 2, dimension] = number % 2
+        dimension = facts.convolution_dimension(name)[tensors[:, 0]]
+        roles[np.arange(len(tensors)), number // 2, dimension] = number % 2  # batch or feature
     return roles
 
 
@@ -118,7 +106,7 @@ def dot_split(facts: ProgramContext, tensors: Ints) -> Floats:
     return np.array(splits, np.float64).reshape(-1, 3)[alike.group].T
 
 
-def split_sizes(out: Sizes, left: Sizes, right: Sizes) -> tuple[int, int, float]:
+def split_sizes(out: tuple[int, ...], left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, int, float]:
     """Return a dot's number of batch dimensions, number of row dimensions (left operand) and contracted size K.
 
     With b batch and c contracted dimensions the ranks obey o = l + r - b - 2 c. The output's first b sizes and the
@@ -150,8 +138,8 @@ def split_sizes(out: Sizes, left: Sizes, right: Sizes) -> tuple[int, int, float]
     return 0, min(max(rows, 0), len(out)), sqrt(float(prod(left)) * prod(right) / max(1, prod(out)))
 
 
-def _dot(facts: ProgramContext, tensors: Ints) -> Ints:
-    """Return the roles of dots: operand dimensions found in the output are batch or rows, others contracted.
+def _dot_roles(facts: ProgramContext, tensors: Ints) -> Ints:
+    """Return the roles of dots: operand dimensions that the output has are batch or rows, others contracted.
 
     Rows are matched from the left operand's first and from the right operand's last dimension.
     """
@@ -177,8 +165,7 @@ def _dot(facts: ProgramContext, tensors: Ints) -> Ints:
 def reshape_blocks(facts: ProgramContext, tensors: Ints) -> Ints:
     """Return the block of each dimension of outputs and inputs, ``(reshapes, 2, 6)``; -1 for none.
 
-    Sizes between two common products of leading sizes form a block. Dimensions of size 1 and of empty tensors have
-    none.
+    Blocks end where products of leading sizes are equal. Dimensions of size 1 and of empty tensors have none.
     """
     tensor = tensors[:, :2, None]
     inside = (np.arange(MAX_RANK) < facts.rank[tensor]) & (tensor >= 0)
@@ -191,7 +178,7 @@ def reshape_blocks(facts: ProgramContext, tensors: Ints) -> Ints:
     return np.where(real, (ends < products[:, :, :, None]).sum(axis=3), -1)
 
 
-def _reshape(facts: ProgramContext, tensors: Ints) -> Ints:
+def _reshape_roles(facts: ProgramContext, tensors: Ints) -> Ints:
     """Return the roles of reshapes: blocks of one dimension are kept, those with more in the output are split."""
     blocks = reshape_blocks(facts, tensors)
     of_output, of_input = ((blocks[:, side, None, None, :] == blocks[:, :, :, None]).sum(axis=3) for side in (0, 1))
@@ -213,9 +200,9 @@ def node_flops(context: ProgramContext) -> Floats:
     work[np.isin(context.graph.opcode, _FREE)] = 0.0
     consumer, operand = context.graph.edges[context.opcode_class[context.graph.edges[:, 0]] == _REDUCE].T
     np.maximum.at(work, consumer, context.volume[operand])
-    convolutions, dots = (np.flatnonzero(context.graph.opcode == OPCODE[name]) for name in ("convolution", "dot"))
+    convolutions, dots = (np.flatnonzero(context.opcode_class == number) for number in (_CONVOLUTION, _DOT))
     kernel = slot_tensors(context, convolutions)[:, 2]
-    feature = context.column("convolution_dim_numbers_kernel_output_feature_dim")[convolutions].astype(np.int64)
+    feature = context.convolution_dimension("kernel_output_feature")[convolutions]
     summed = context.volume[kernel] / np.maximum(context.dims[kernel, feature], 1)
     work[convolutions] *= 2 * np.where(kernel >= 0, summed, 1.0)
     work[dots] *= 2 * dot_split(context, slot_tensors(context, dots))[2]

@@ -16,8 +16,6 @@ from xlarank.features.block import Block, Cause
 from xlarank.features.program.tensors import Floats, log2p
 from xlarank.features.tile.tile_context import TileContext, contiguous
 
-_CONVOLUTION: Final = "convolution_dim_numbers"
-
 #: Opcodes without vector work, and those of data movement, reductions and copies.
 _FREE, _MOVES, _REDUCTIONS, _COPIES = (
     [OPCODE[name] for name in names.split()]
@@ -29,8 +27,6 @@ _FREE, _MOVES, _REDUCTIONS, _COPIES = (
         "copy transpose",
     )
 )
-#: Bytes of a scalar that is passed to a kernel: one row of lanes.
-_SCALAR_BYTES: Final = 512.0
 #: Elements of a vector register.
 _REGISTER: Final = 1024.0
 
@@ -41,17 +37,14 @@ class WindowLoop:
 
     Attributes:
         kind: "product", "reduction", "move" (nothing is computed) or "elementwise".
-        steps: number of iterations of the loop.
-        fused: number of steps of additional products that are fused into the kernel.
-        tiles: number of output tiles.
+        steps, tiles: iterations of the loop, and output tiles.
+        fused: steps of additional products that are fused into the kernel.
         moved: bytes between memory and vector memory, padded to hardware tiles.
-        runs: number of contiguous runs of tiles of the output and of arrays of similar size.
-        kernel_runs: number of contiguous runs of tiles of a product's kernel tensor.
-        passes: number of loads of 128 x 128 weights into the matrix unit.
-        rows: rows of 128 elements that go through the matrix unit.
+        runs: contiguous runs of tiles of the output and of arrays of similar size.
+        kernel_runs: contiguous runs of tiles of a product's kernel tensor.
+        passes, rows: loads of 128 x 128 weights into the matrix unit, and rows of 128 elements that pass it.
         summed: output elements that a product of several steps accumulates in vector memory.
-        computed: elements of elementwise operations and reductions, padded.
-        copied: elements of a copy.
+        computed, copied: elements of elementwise operations and reductions, padded, and of a copy.
         packed: elements of the output if an array of its size has several elements in a word.
         tile: elements of one output tile, padded.
     """
@@ -100,12 +93,8 @@ def window_loop(facts: TileContext) -> WindowLoop:
     product = _product(facts)
     output = _Cut(facts, facts.walked, "output") if product is None else product.output
     parameters, results = _entry(facts)
-    opcode, tiles, elements = (
-        facts.graph.opcode,
-        output.count.prod(axis=1),
-        (output.tile * output.unit).prod(axis=1),
-    )
-    size = float((output.extents * output.unit).prod())
+    opcode, tiles = facts.graph.opcode, output.count.prod(axis=1)
+    elements, size = (output.tile * output.unit).prod(axis=1), float((output.extents * output.unit).prod())
     padding = size / max(1.0, float(facts.volume[output.node]))
     computed = facts.volume[~np.isin(opcode, _FREE) & (facts.volume > 1)].sum() * padding
     inputs, steps, limit = parameters, tiles, np.inf
@@ -120,10 +109,9 @@ def window_loop(facts: TileContext) -> WindowLoop:
     else:
         kind = "move" if np.isin(opcode, [*_FREE, *_MOVES]).all() else "elementwise"
         kind = "reduction" if np.isin(opcode, _REDUCTIONS).any() else kind
-        if facts.main_class == "slice":
-            limit = padded_bytes(facts, output.node)
-    transferred = sum(min(padded_bytes(facts, tensor), limit) for tensor in inputs)
-    transferred += sum(padded_bytes(facts, tensor) for tensor in results)
+        limit = _padded_bytes(facts, output.node) if facts.main_class == "slice" else np.inf
+    transferred = sum(min(_padded_bytes(facts, tensor), limit) for tensor in inputs)
+    transferred += sum(_padded_bytes(facts, tensor) for tensor in results)
     alike = [tensor for tensor in (*inputs, *results) if facts.volume[tensor] >= facts.volume[output.node] / 2]
     packed = size * any(facts.element_bytes[tensor] < facts.tiling.word_bytes for tensor in alike)
     return WindowLoop(
@@ -135,25 +123,25 @@ def window_loop(facts: TileContext) -> WindowLoop:
     )  # fmt: skip
 
 
-def padded_bytes(facts: TileContext, node: int) -> float:
-    """Return the bytes of an output in whole hardware tiles."""
+def _padded_bytes(facts: TileContext, node: int) -> float:
+    """Return the bytes of an output in complete hardware tiles."""
     rank = int(facts.rank[node])
     if rank == 0:
-        return _SCALAR_BYTES
+        return 512.0  # a scalar is passed as one row of lanes
     elements = np.maximum(facts.physical_extents[node, :rank], 1.0) * facts.physical_unit(rank)
     return float(elements.prod() * max(1.0, facts.element_bytes[node]))
 
 
 def _entry(facts: TileContext) -> tuple[list[int], list[int]]:
     """Return the nodes that the kernel reads (operands of the root) and writes (the root or its parts)."""
-    root = facts.graph.nodes - 1
+    root, opcode = facts.graph.nodes - 1, facts.graph.opcode
     operands = _operands(facts, root)
-    read = [tensor for tensor in operands if facts.graph.opcode[tensor] == OPCODE["parameter"]]
+    read = [tensor for tensor in operands if opcode[tensor] == OPCODE["parameter"]]
     called = [tensor for tensor in operands if tensor not in read]
     if facts.rank[root] > 0 or not called:
         return read or operands, [root]
     body = called[-1]
-    parts = _operands(facts, body) if facts.graph.opcode[body] == OPCODE["tuple"] else [body]
+    parts = _operands(facts, body) if opcode[body] == OPCODE["tuple"] else [body]
     return read or operands, [tensor for tensor in parts if facts.rank[tensor] > 0] or [body]
 
 
@@ -185,15 +173,20 @@ def _fit(facts: TileContext, node: int, largest_bounds: Floats) -> float:
 
 
 class _Product:
-    """Kernel tiles per output tile (``steps``) and bytes of both operands (``moved``), ``(configs,)``.
+    """A convolution in tiles; arrays are ``(configs,)``.
 
-    ``passes`` and ``rows`` are as in `WindowLoop`, per step.
+    Attributes:
+        output, kernel: cuts of the output and of the kernel tensor.
+        operands: input and kernel.
+        steps: kernel tiles per output tile.
+        moved: bytes of both operands.
+        passes, rows: as in `WindowLoop`, per step.
     """
 
     def __init__(self, facts: TileContext, node: int, input_: int, kernel: int) -> None:
         self.output, self.kernel = out, weights = _Cut(facts, node, "output"), _Cut(facts, kernel, "kernel")
-        sides = ("output", "kernel_output")
-        of_output, of_kernel = (int(facts.column(f"{_CONVOLUTION}_{side}_feature_dim")[node]) for side in sides)
+        of_output = facts.convolution_dimension("output_feature")[node]
+        of_kernel = facts.convolution_dimension("kernel_output_feature")[node]
         spatial = _Spatial(facts, node, input_)
         ones = np.ones(facts.configs)
         depth = steps = columns = rows = batches = row_tiles = column_tiles = halo = ones
@@ -217,7 +210,7 @@ class _Product:
                 if axis is not None:
                     span = spatial.span(axis, size, window.get(axis, ones))
                     halo = halo * np.maximum(span * out.count[:, at] * windows.get(axis, ones), 1.0)
-        first, second = padded_bytes(facts, input_) * halo, padded_bytes(facts, kernel)
+        first, second = _padded_bytes(facts, input_) * halo, _padded_bytes(facts, kernel)
         # the cheaper of two loop orders: an operand that does not change between steps is not fetched again
         outer = [np.where(steps > 1, count, 1.0) for count in (column_tiles, row_tiles)]
         inner = [np.where((steps > 1) | (other > 1), count, 1.0)
@@ -232,10 +225,10 @@ class _Spatial:
     """Window of a convolution along its spatial dimensions."""
 
     def __init__(self, facts: TileContext, node: int, input_: int) -> None:
-        named = [facts.column(f"{_CONVOLUTION}_output_{role}_dim")[node] for role in ("batch", "feature")]
+        named = [facts.convolution_dimension(f"output_{role}")[node] for role in ("batch", "feature")]
         outputs = [dim for dim in range(int(facts.rank[node])) if dim not in named][:4]
-        columns = (facts.column(f"{_CONVOLUTION}_{side}_spatial_dims_0", 4) for side in ("kernel", "input"))
-        kernel, inputs = (column[node, : len(outputs)].astype(int).tolist() for column in columns)
+        names = (f"convolution_dim_numbers_{side}_spatial_dims_0" for side in ("kernel", "input"))
+        kernel, inputs = (facts.column(name, 4)[node, : len(outputs)].astype(int).tolist() for name in names)
         # dimension -> spatial axis
         self.of_output = {dim: axis for axis, dim in enumerate(outputs)}
         self.of_kernel = {dim: axis for axis, dim in enumerate(kernel)}
@@ -256,21 +249,13 @@ class _Spatial:
 
 @dataclass(frozen=True)
 class Costs:
-    """Costs in cycles of TPU v3 (940 MHz), fitted by `benchmarks.tile_time`.
+    """Cycles of TPU v3 (940 MHz), fitted by `benchmarks.tile_time`, per unit of the quantities of `WindowLoop`.
 
     Attributes:
         fixed: cycles per kernel.
-        step: cycles per step of the loop.
         fused: cycles per step and additional fused product.
-        tile: cycles per output tile.
-        run: cycles per contiguous run of memory.
-        kernel_run: cycles per contiguous run of the kernel tensor.
-        byte: cycles per byte moved.
-        computed: cycles per register of computed elements.
-        row: cycles per row in the matrix unit.
-        summed: cycles per register of summed elements.
-        copied: cycles per register of copied elements.
-        packed: cycles per register of output of kernels on narrow elements; not overlapped.
+        run, kernel_run, byte: cycles per contiguous run and byte that is moved.
+        computed, summed, copied, packed: cycles per register of such elements; ``packed`` is not overlapped.
         drain: cycles per register of one output tile; not overlapped.
     """
 
