@@ -33,6 +33,8 @@ from xlarank.features.program.tensors import Floats, Ints, Tiling, complete_layo
 CLASS_ROLES: Final = dict(zip(COARSE_CLASSES[:3], (CONVOLUTION_ROLES, DOT_ROLES, RESHAPE_ROLES), strict=True))
 #: Roles of all kinds one after another: ``convolution_batch``, ...
 ROLE_NAMES: Final = tuple(f"{kind}_{role}" for kind, roles in CLASS_ROLES.items() for role in roles)
+#: Positions of dimensions that are padded -> description.
+POSITIONS: Final = {"minor": "minor-most", "second": "second minor-most"}
 _ELEMENTWISE, _REDUCE = OPCODE_CLASSES.index("elementwise"), OPCODE_CLASSES.index("reduce")
 
 
@@ -107,9 +109,9 @@ class OutputRows:
         self.region_tensors, self.region_makers = regions.tensors[region], regions.makers[region]
         self.region_bytes = np.maximum(regions.bytes[region], context.bytes[node]) / stored
 
-    def in_region(self, end: str, table: str, role: int | None = None) -> NDArray[np.bool_]:
-        """Look up the ``minor`` or ``second`` dimension of each output in a table of `Regions`, ``(R,)``."""
-        dimension, entries = getattr(self, end), getattr(self._regions, table)
+    def in_region(self, position: str, table: str, role: int | None = None) -> NDArray[np.bool_]:
+        """Look up each output's dimension at one of `POSITIONS` in a table of `Regions`, ``(R,)``."""
+        dimension, entries = getattr(self, position), getattr(self._regions, table)
         entries = entries if role is None else entries[:, role]
         return np.asarray((dimension >= 0) & entries[self._region, np.maximum(dimension, 0)])
 

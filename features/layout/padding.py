@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
 from xlarank.features.block import Block, Cause, Column, Scope, Tier
 from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock, Request
-from xlarank.features.layout.layout_context import CLASS_ROLES, ROLE_NAMES, LayoutContext
+from xlarank.features.layout.layout_context import CLASS_ROLES, POSITIONS, ROLE_NAMES, LayoutContext
 from xlarank.features.layout.time_model import KINDS, PEAK_FLOPS
 from xlarank.features.program.program_context import COARSE_CLASSES
 from xlarank.features.program.tensors import Floats
@@ -55,11 +55,10 @@ _LARGEST: Final = {
     "padded": "largest of the bytes that the region of a set output takes in tiles",
 }
 _STORED: Final = "over the bytes of all tensors that a fusing compiler stores"
-_POSITIONS: Final = {"minor": "minor-most", "second": "second minor-most"}
 _ROLE_COLUMNS: Final = [
     (kind, position, slot, role)
     for kind, roles in CLASS_ROLES.items()
-    for position in _POSITIONS
+    for position in POSITIONS
     for slot in LAYOUT_SLOTS[: 2 if kind == "reshape" else 3]
     for role in roles
 ]
@@ -158,14 +157,14 @@ class Violation(LayoutBlock):
         return aggregation.shares(parts)
 
 
-def _role_columns(end: str) -> dict[str, str]:
-    tiles = f"bytes in tiles of regions of set outputs whose {_POSITIONS[end]} dimension"
+def _role_columns(position: str) -> dict[str, str]:
+    tiles = f"bytes in tiles of regions of set outputs whose {POSITIONS[position]} dimension"
     columns = {
-        f"outputs__{side}_{end}_{name}": f"{tiles} is {name} to a node that {verb} the region"
+        f"outputs__{side}_{position}_{name}": f"{tiles} is {name} to a node that {verb} the region"
         for name in ROLE_NAMES
         for side, verb in (("made", "makes"), ("read", "reads"))
     }
-    columns[f"outputs__read_{end}_reduced"] = f"{tiles} a reduction of the region removes"
+    columns[f"outputs__read_{position}_reduced"] = f"{tiles} a reduction of the region removes"
     return {f"{name}__ratio": Column(f"{text}, {_STORED}", Cause.MINOR) for name, text in columns.items()}
 
 
@@ -198,10 +197,10 @@ class Outputs(LayoutBlock):
         members = [kind >= 0, *(kind == number for number in range(len(CLASS_ROLES)))]
         tables = [values * subset for values in summed for subset in members]
         by_role = []
-        for end in _POSITIONS:
+        for position in POSITIONS:
             for role in range(len(ROLE_NAMES)):
-                by_role += [padded * rows.in_region(end, table, role) for table in ("made", "read")]
-            by_role.append(padded * rows.in_region(end, "reduced"))
+                by_role += [padded * rows.in_region(position, table, role) for table in ("made", "read")]
+            by_role.append(padded * rows.in_region(position, "reduced"))
         requests = [
             aggregation.sum(tables, each_node=True),
             aggregation.maximum([excess, padded, rows.is_set * (rows.padded - 1)], each_node=True),
@@ -223,7 +222,7 @@ class DimensionRoles(LayoutBlock):
     cause = Cause.MINOR
     columns = {
         f"roles__{kind}_{slot}_{role}_{position}{suffix}__share": f"share of {nodes.format(kind=kind, slot=slot)}"
-        f"the {_POSITIONS[position]} dimension is {role}"
+        f"the {POSITIONS[position]} dimension is {role}"
         for kind, position, slot, role in _ROLE_COLUMNS
         for suffix, nodes in (
             ("", "configurable {kind} nodes: of the {slot}, "),
@@ -235,7 +234,7 @@ class DimensionRoles(LayoutBlock):
         parts: list[tuple[NDArray[Any], float]] = []
         for kind, position, slot, role in _ROLE_COLUMNS:
             rows, coarse = context.slots[slot], COARSE_CLASSES.index(kind)
-            dimension = rows.layout[:, list(_POSITIONS).index(position)]
+            dimension = rows.layout[:, list(POSITIONS).index(position)]
             roles = context.roles[context.type_configurable, LAYOUT_SLOTS.index(slot), dimension]
             fits = (context.type_coarse_class == coarse) & (dimension >= 0)
             fits &= roles == CLASS_ROLES[kind].index(role)
