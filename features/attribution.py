@@ -46,16 +46,12 @@ def walk_between(graph: LayoutGraph, rows: GraphRows, settings: FeatureSettings,
 
     Intermediate configurations are compared with the graph's candidates, but need not be among them.
     """
-    table = graph.table
-    changed = np.flatnonzero(table.codes[then] != table.codes[now])
-    codes = walk_codes(table.codes[then], table.codes[now], changed)
-    sources = placed_columns()
+    start, end = graph.table.codes[[then, now]]
+    changed = np.flatnonzero(start != end)
+    codes, sources = walk_codes(start, end, changed), placed_columns()
     needed = {*rows.config_columns, *(sources.get(name, "") for name in rows.config_columns)}
-    blocks = [
-        block
-        for block in settings.blocks("layout")
-        if isinstance(block, LayoutBlock) and not block.columns.keys().isdisjoint(needed)
-    ]
+    blocks = [block for block in settings.blocks("layout") if isinstance(block, LayoutBlock)]
+    blocks = [block for block in blocks if not block.columns.keys().isdisjoint(needed)]
     names = [name for block in blocks for name in block.columns]
     values = compute_together(LayoutContext(graph, settings.tiling), blocks, names, codes)
     computed = dict(zip(names, values.T, strict=True))
@@ -68,8 +64,7 @@ def walk_between(graph: LayoutGraph, rows: GraphRows, settings: FeatureSettings,
             stored = rows.config_values[:, rows.config_columns.index(sources[name])]
             columns.append(position_among(computed[sources[name]], stored, name.startswith("rank__")))
         else:  # a user's block is computed for candidates only: interpolate
-            first, last = candidates[ends].tolist()
-            columns.append(np.tile(np.linspace(first, last, half), 2))
+            columns.append(np.tile(np.linspace(*candidates[ends].tolist(), half), 2))
     steps = np.stack(columns, axis=1).astype(np.float32)
     steps[[0, half]], steps[[half - 1, -1]] = rows.config_values[ends]  # both are candidates, whose rows are exact
     constant = np.broadcast_to(rows.graph_values, (len(codes), len(rows.graph_values)))

@@ -11,9 +11,9 @@ that depend only on the operation, its tensors and their layouts are computed on
 Configurations are codes, ``(configs, K)`` indices of rows. An attribute ``a_b`` maps from a to b: ``row_type`` is
 ``(R,)`` and holds types.
 
-Pairs of slots lay out one tensor (consumer and producer, or two readers). Layouts pass unchanged through
-elementwise operations and, permuted, through transposes; all others (reshape, dot, reduce, ...) choose anew.
-Operands are followed through such nodes from a slot to the configurable nodes before it.
+Pairs of slots lay out one tensor (consumer and producer, or two readers). Elementwise operations keep a layout,
+transposes permute it, and all others (reshape, dot, reduce, ...) choose anew. From a slot, operands are followed
+through operations of the first two kinds to configurable nodes.
 """
 
 from __future__ import annotations
@@ -42,9 +42,8 @@ TypeIndex = Ints
 def tensor_physics(dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tiling) -> dict[str, NDArray[Any]]:
     """Return padding and misfits of tensors under a layout, each ``(tensors,)``.
 
-    ``padding``: padded over true size, minus 1; ``packed``: the same with narrow elements packed and small tiles
-    for few rows; ``violation``: the largest dimension is not minor-most; ``minor_misfit``, ``second_misfit``: the
-    size is no multiple of the lanes, the second one of the sublanes.
+    A violation is a largest dimension that is not minor-most; a misfit is a minor-most size that is no multiple of
+    the lanes, or a second one that is no multiple of the sublanes.
     """
     minor, second = tensors.minor_sizes(dims, layout)
     return {
@@ -194,12 +193,11 @@ class Pairs:
         return np.asarray((self.permutation == np.arange(MAX_RANK)).all(axis=1))
 
 
-def operand_starts(facts: LayoutFacts) -> tuple[ConfigurableIndex, Ints, NodeIndex]:
+def _operands(facts: LayoutFacts) -> tuple[ConfigurableIndex, Ints, NodeIndex]:
     """Return operand slots whose tensor has dimensions: (configurable node, slot, tensor)."""
-    node, slot = np.nonzero(facts.slot_tensor[:, 1:] >= 0)
-    tensor = facts.slot_tensor[node, slot + 1]
-    real = facts.rank[tensor] > 0
-    return node[real], slot[real] + 1, tensor[real]
+    present = (facts.slot_tensor >= 0) & (facts.rank[facts.slot_tensor] > 0)
+    node, slot = np.nonzero(present[:, 1:])
+    return node, slot + 1, facts.slot_tensor[node, slot + 1]
 
 
 def connected_pairs(facts: LayoutFacts) -> list[Pairs]:
@@ -207,7 +205,7 @@ def connected_pairs(facts: LayoutFacts) -> list[Pairs]:
 
     If there are several paths, the shortest counts.
     """
-    consumer, slot, tensor = operand_starts(facts)
+    consumer, slot, tensor = _operands(facts)
     follow = _passing(facts)
     state = np.arange(len(tensor)), tensor, np.tile(np.arange(MAX_RANK), (len(tensor), 1))
     reached = []
@@ -226,7 +224,7 @@ def connected_pairs(facts: LayoutFacts) -> list[Pairs]:
 
 def sibling_pairs(facts: LayoutFacts) -> Pairs:
     """Return consecutive operand slots that read the same tensor directly, ordered by node and slot."""
-    consumer, slot, tensor = operand_starts(facts)
+    consumer, slot, tensor = _operands(facts)
     order = np.lexsort((slot, consumer, tensor))
     consumer, slot, tensor = consumer[order], slot[order], tensor[order]
     same = np.flatnonzero(tensor[1:] == tensor[:-1])
@@ -272,9 +270,9 @@ class PairLayouts:
 
     def __init__(self, facts: LayoutFacts, pairs: Pairs) -> None:
         self.pairs = pairs
-        slots = facts.slots.values()
-        self._key, self._is_set = np.stack([s.key for s in slots]), np.stack([s.is_set for s in slots])
-        self._layout, self._turned = np.stack([s.layout for s in slots]), ~pairs.straight
+        parts = ([getattr(rows, name) for rows in facts.slots.values()] for name in ("key", "is_set", "layout"))
+        self._key, self._is_set, self._layout = map(np.stack, parts)
+        self._turned = ~pairs.straight
 
     def layouts(self, pair: Ints, left: TypeIndex, right: TypeIndex) -> tuple[Ints, Ints, Ints]:
         """Return the keys of both full layouts in the left tensor's dimensions, and how many are set, 0 to 2."""
