@@ -21,7 +21,7 @@ from xlarank.data.config_table import group_codes
 from xlarank.data.graph import structure_hash
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, OPCODES
 from xlarank.features.catalogue import INSTANCE_BLOCKS
-from xlarank.features.instances.instance_blocks import InstanceContext
+from xlarank.features.instances.instance_blocks import InstanceContext, pair_combinations
 from xlarank.features.layout.layout_context import LayoutContext
 
 Ints = NDArray[np.integer[Any]]
@@ -140,13 +140,11 @@ class Instances:
 
     def _lookup(self, configs: NDArray[np.integer[Any]]) -> Iterator[Ints]:
         """Yield the instance at each node and pair, ``(configs, nodes + pairs)``, -1 for none, batch by batch."""
-        left, left_slot, right, right_slot, _ = self.pairs.T
         step = max(1, _BATCH // max(1, len(self._nodes) + len(self.pairs)))
         for at in range(0, len(configs), step):
-            row = self.first + self.codes[configs[at : at + step]]
-            requests = self.request[row[:, left], left_slot], self.request[row[:, right], right_slot]
-            combination = requests[0] * self.pair_width + requests[1] + self.pair_first
-            parts = self.row_instance[row[:, self._nodes]], self.pair_instance[combination]
+            rows = self.first + self.codes[configs[at : at + step]]
+            combinations = pair_combinations(rows, self.request, self.pairs, self.pair_first, self.pair_width)
+            parts = self.row_instance[rows[:, self._nodes]], self.pair_instance[combinations]
             yield np.concatenate(parts, axis=1, dtype=np.int32)
 
 

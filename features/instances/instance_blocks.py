@@ -16,6 +16,7 @@ from xlarank.features.layout.layout_facts import Combinations, PairLayouts
 from xlarank.features.program.program_context import OPCODE_GROUPS
 from xlarank.features.program.tensors import Floats, Ints, log2p, millionths
 
+Values = NDArray[Any]
 #: Maximum number of combinations of a graph; to bound memory, pairs with the most combinations are dropped first.
 _MAX_COMBINATIONS: Final = 1 << 21
 #: Batch sizes for counting and for describing combinations.
@@ -58,19 +59,22 @@ class InstanceContext:
             self.by_relation.append(combinations)
             self.total += combinations.total
         self.pairs, self.first, self.width = (np.concatenate(part) for part in zip(*parts, strict=True))
-        left, left_slot, right, right_slot, _ = self.pairs.T
         request, codes = layout.requested.by_row(layout), layout.table.codes
         self.frequency = np.zeros(self.total, np.int64)
         step = max(1, _COUNT_BATCH // max(1, len(self.pairs)))
         for at in range(0, len(codes) if self.total else 0, step):
-            row = codes[at : at + step]
-            requests = request[row[:, left], left_slot], request[row[:, right], right_slot]
-            combination = self.first + requests[0] * self.width + requests[1]
+            combination = pair_combinations(codes[at : at + step], request, self.pairs, self.first, self.width)
             self.frequency += np.bincount(combination.reshape(-1), minlength=self.total)
         self.present = np.flatnonzero(self.frequency)
 
     def __len__(self) -> int:
         return len(self.rows) + len(self.present)
+
+
+def pair_combinations(rows: Values, request: Values, pairs: Values, first: Values, width: Values) -> Values:
+    """Return the combination of ``rows``, ``(configs, nodes)``, at each pair, ``(configs, pairs)``."""
+    left, left_slot, right, right_slot, _ = pairs.T
+    return np.asarray(request[rows[:, left], left_slot] * width + request[rows[:, right], right_slot] + first)
 
 
 class InstanceBlock(Block):
@@ -171,7 +175,6 @@ class InstanceRarity(InstanceBlock):
         return np.concatenate([rows, np.log2(np.stack([rarity, behind], axis=1))[context.present]])
 
 
-Values = NDArray[Any]
 _OPERAND: Final = {
     "bytes": "log2 of 1 + the tensor's bytes",
     "share": "log2 of 1 + its millionths of the graph's bytes",

@@ -164,7 +164,7 @@ def _reshape(output: Shape, operand: Shape, blocks: Sequence[Sequence[int]]) -> 
 
 
 def cheaper(shape: Shape, dimensions: Order) -> Order:
-    """Return the two dimensions that pad a tensor least along lanes and sublanes, in that order; else the earlier.
+    """Return the dimensions along lanes and sublanes that pad a tensor least; at equal cost the earlier ones.
 
     >>> cheaper((4096, 1000), (1, 0)), cheaper((32, 1000), (1, 0)), cheaper((2, 96, 96, 96, 4), (4, 0))
     ((0, 1), (1, 0), (4, 0))
