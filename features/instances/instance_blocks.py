@@ -53,8 +53,8 @@ class InstanceContext:
         for relation, pairs in enumerate([*layout.pairs, layout.siblings]):
             varying = pairs.take(np.flatnonzero(varies[pairs.left] | varies[pairs.right]))
             combinations = Combinations(layout.requested, varying, _MAX_COMBINATIONS - self.total)
-            kept = combinations.pairs
-            ends = kept.left, kept.left_slot, kept.right, kept.right_slot, np.full(len(kept), relation)
+            pairs = combinations.pairs
+            ends = pairs.left, pairs.left_slot, pairs.right, pairs.right_slot, np.full(len(pairs), relation)
             parts.append((np.stack(ends, axis=1), combinations.pair_first + self.total, combinations.pair_width))
             self.by_relation.append(combinations)
             self.total += combinations.total
@@ -116,10 +116,10 @@ class InstancePair(InstanceBlock):
     ) -> NDArray[np.float32]:
         pairs, (pair, left, right) = combinations.pairs, combinations.sides(numbers)
         requested, made, sides_set = PairLayouts(context, pairs).layouts(pair, left, right)
+        bytes_ = pairs.bytes[pair]
         minor_unlike = requested % 7 != made % 7  # the minor-most dimension is the lowest digit of a key
         values = [np.full(len(pair), relation), requested != made, minor_unlike, sides_set, pairs.left_slot[pair]]
-        values += [log2p(pairs.bytes[pair]), millionths(pairs.bytes[pair], context.bytes.sum())]
-        values.append(~pairs.straight[pair])
+        values += [log2p(bytes_), millionths(bytes_, context.bytes.sum()), ~pairs.straight[pair]]
         for types, node, slot in ((left, pairs.left, pairs.left_slot), (right, pairs.right, pairs.right_slot)):
             is_set, changed, minor, distance = (
                 np.stack([getattr(rows, name) for rows in context.slots.values()])[slot[pair], types]

@@ -1,12 +1,12 @@
 """Facts of a layout graph: tensors of slots, physical quantities per type of row, and pairs of slots.
 
 Nodes repeat (a transformer has its layers many times over), so equal rows of equal nodes are one *type*. Quantities
-that depend only on the operation, its tensors and their layouts are computed once per type. Indices are of
+that depend only on the operation, its tensors and their layouts are computed once per type. Shapes name
 
-- nodes: a node of the graph, and its output tensor (`NodeIndex`);
-- K: a configurable node, in the order of ``graph.configurable`` (`ConfigurableIndex`);
-- R: a distinct row of the configuration table; it belongs to one node;
-- T: a type of row (`TypeIndex`).
+- nodes: the nodes of the graph, and their output tensors (`NodeIndex`);
+- K: the configurable nodes, in the order of ``graph.configurable`` (`ConfigurableIndex`);
+- R: the distinct rows of the configuration table, each of one node;
+- T: the types of rows (`TypeIndex`).
 
 Configurations are codes, ``(configs, K)`` indices of rows. An attribute ``a_b`` maps from a to b: ``row_type`` is
 ``(R,)`` and holds types.
@@ -42,16 +42,16 @@ TypeIndex = Ints
 def tensor_physics(dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tiling) -> dict[str, NDArray[Any]]:
     """Return padding and misfits of tensors under a layout, each ``(tensors,)``.
 
-    A violation is a largest dimension that is not minor-most; a misfit is a minor-most size that is no multiple of
-    the lanes, or a second one that is no multiple of the sublanes.
+    Misfits are a largest dimension that is not minor-most, a minor-most size that is no multiple of the lanes, and
+    a second one that is no multiple of the sublanes.
     """
     minor, second = tensors.minor_sizes(dims, layout)
     return {
         "padding": tensors.padding_waste(dims, layout, tiling),
         "packed": tensors.packed_waste(dims, layout, element_bytes, tiling),
-        "violation": (layout[:, 0] >= 0) & (dims.max(axis=1) > minor),
-        "minor_misfit": (layout[:, 0] >= 0) & (minor % tiling.lanes != 0),
-        "second_misfit": (layout[:, 1] >= 0) & (second % tiling.sublanes != 0),
+        "largest": (layout[:, 0] >= 0) & (dims.max(axis=1) > minor),
+        "lanes": (layout[:, 0] >= 0) & (minor % tiling.lanes != 0),
+        "sublanes": (layout[:, 1] >= 0) & (second % tiling.sublanes != 0),
     }
 
 
@@ -64,7 +64,8 @@ class SlotRows:
         layout, key: the full layout, ``(T, 6)``, and its `layout_key`.
         minor, minor_place, minor_role: size of its minor-most dimension, 0 for none; the dimension's position,
             counted from the last one, and its role, -1 for none.
-        total_bytes, bytes_of_class: bytes over all configurable nodes, and over those of each coarse class.
+        now, default: `tensor_physics` under the full and the default layout.
+        total_bytes, bytes_of_class: bytes of all configurable nodes, and of each coarse class, at least 1.
     """
 
     def __init__(self, facts: LayoutFacts, number: int) -> None:
@@ -91,8 +92,7 @@ class SlotRows:
         self.minor_changed = minor != default[:, 0]
         self.distance = tensors.permutation_distance(self.layout, default)
         self.contiguity = tensors.contiguity(dims, self.layout, default)
-        self.now = tensor_physics(dims, self.layout, element, facts.tiling)
-        self.default = tensor_physics(dims, default, element, facts.tiling)
+        self.now, self.default = (tensor_physics(dims, of, element, facts.tiling) for of in (self.layout, default))
         self.total_bytes = max(1.0, float(node_bytes.sum()))
         by_class = np.bincount(facts.coarse_class, node_bytes, minlength=len(COARSE_CLASSES))
         self.bytes_of_class = np.maximum(by_class, 1.0)
@@ -147,7 +147,6 @@ class LayoutFacts(ProgramContext):
 
     @cached_property
     def slots(self) -> dict[str, SlotRows]:
-        """Quantities of each slot."""
         return {slot: SlotRows(self, number) for number, slot in enumerate(LAYOUT_SLOTS)}
 
     @cached_property

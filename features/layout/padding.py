@@ -50,10 +50,6 @@ _SUMMED: Final = {
     "padded": "bytes that regions of set outputs take in tiles",
     "set": "true bytes of set outputs",
 }
-_LARGEST: Final = {
-    "excess": "largest of the bytes that the region of a set output is padded beyond the least",
-    "padded": "largest of the bytes that the region of a set output takes in tiles",
-}
 _STORED: Final = "over the bytes of all tensors that a fusing compiler stores"
 _ROLE_COLUMNS: Final = [
     (kind, position, slot, role)
@@ -151,7 +147,7 @@ class Violation(LayoutBlock):
         parts: list[tuple[NDArray[Any], float]] = []
         nodes = context.configurable_nodes
         for rows in context.slots.values():
-            for name in ("violation", "minor_misfit", "second_misfit"):
+            for name in _MISFITS:
                 now, default = rows.now[name], rows.default[name]
                 parts += [(now, nodes), (now * rows.bytes, rows.total_bytes), (now.astype(float) - default, nodes)]
         return aggregation.shares(parts)
@@ -182,7 +178,9 @@ class Outputs(LayoutBlock):
             for what, text in _SUMMED.items()
             for nodes in ("all", *CLASS_ROLES)
         },
-        **{f"outputs__{what}__max": f"{text}, {_STORED}" for what, text in _LARGEST.items()},
+        "outputs__excess__max": "largest of the bytes that the region of a set output is padded beyond the least, "
+        f"{_STORED}",
+        "outputs__padded__max": f"largest of the bytes that the region of a set output takes in tiles, {_STORED}",
         "outputs__waste__max": "largest of padded over true bytes of the set outputs, minus 1",
         **_role_columns("minor"),
         **_role_columns("second"),

@@ -42,7 +42,7 @@ class WindowLoop:
         moved: bytes between memory and vector memory, padded to hardware tiles.
         runs: contiguous runs of tiles of the output and of arrays of similar size.
         kernel_runs: contiguous runs of tiles of a product's kernel tensor.
-        passes, rows: loads of 128 x 128 weights into the matrix unit, and rows of 128 elements that pass it.
+        passes, rows: loads of 128 x 128 weights into the matrix unit, and rows of 128 elements multiplied by them.
         summed: output elements that a product of several steps accumulates in vector memory.
         computed, copied: elements of elementwise operations and reductions, padded, and of a copy.
         packed: elements of the output if an array of its size has several elements in a word.
@@ -176,10 +176,8 @@ class _Product:
     """A convolution in tiles; arrays are ``(configs,)``.
 
     Attributes:
-        output, kernel: cuts of the output and of the kernel tensor.
-        operands: input and kernel.
-        steps: kernel tiles per output tile.
-        moved: bytes of both operands.
+        operands: nodes of the input and the kernel.
+        steps, moved: kernel tiles per output tile, and bytes of both operands.
         passes, rows: as in `WindowLoop`, per step.
     """
 
