@@ -231,7 +231,7 @@ def sibling_pairs(facts: LayoutFacts) -> Pairs:
     return Pairs(*ends, facts.bytes[tensor[same]], np.tile(np.arange(MAX_RANK), (len(same), 1)))
 
 
-def _passing(facts: ProgramContext) -> Callable[[Ints, NodeIndex, Ints], tuple[Ints, Ints, Ints]]:
+def _passing(facts: LayoutFacts) -> Callable[[Ints, NodeIndex, Ints], tuple[Ints, Ints, Ints]]:
     """Return a function that follows states (start, node, permutation) along one more edge that keeps the layout.
 
     If several paths lead from a start to a node, the lexicographically least permutation is kept.

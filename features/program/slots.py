@@ -30,14 +30,14 @@ _CONVOLUTION, _DOT, _RESHAPE, _REDUCE = map(OPCODE_CLASSES.index, ("convolution"
 _FREE: Final = [OPCODE[name] for name in "parameter constant tuple get-tuple-element bitcast after-all".split()]
 
 
-def slot_tensors(facts: ProgramContext, nodes: Ints, table: ConfigTable | None = None) -> Ints:
+def slot_tensors(context: ProgramContext, nodes: Ints, table: ConfigTable | None = None) -> Ints:
     """Return the nodes that produce the output, input and kernel tensors, ``(nodes, 3)``; -1 for none.
 
     The layouts in ``table``, the configurations of these nodes, are used as further evidence.
     """
     # the first two operands of each node in the order of the edges, scalars last; -1 for none
-    edges = facts.graph.edges
-    order = np.lexsort((facts.rank[edges[:, 1]] == 0, edges[:, 0]))
+    edges = context.graph.edges
+    order = np.lexsort((context.rank[edges[:, 1]] == 0, edges[:, 0]))
     consumer, operand = edges[order, 0], np.append(edges[order, 1], -1)
     start, end = (np.searchsorted(consumer, nodes, side) for side in ("left", "right"))
     first, second = (np.where(start + i < end, operand[np.minimum(start + i, len(edges))], -1) for i in (0, 1))
@@ -45,34 +45,34 @@ def slot_tensors(facts: ProgramContext, nodes: Ints, table: ConfigTable | None =
     if table is not None:
         slots = table.rows[:, MAX_RANK : 3 * MAX_RANK].reshape(-1, 2, MAX_RANK)
         np.maximum.at(named, table.node, slots.max(axis=2, initial=-1) + 1)
-    straight, swapped = _fit(facts, nodes, first, second, named), _fit(facts, nodes, second, first, named)
+    straight, swapped = _fit(context, nodes, first, second, named), _fit(context, nodes, second, first, named)
     swap = (second >= 0) & (swapped > straight)
     # x * x has one edge for two operands
-    twice = facts.opcode_class[nodes] == _DOT if table is None else named[:, 1] > 0
+    twice = context.opcode_class[nodes] == _DOT if table is None else named[:, 1] > 0
     second = np.where((second < 0) & twice, first, second)
     return np.stack([nodes, np.where(swap, second, first), np.where(swap, first, second)], axis=1)
 
 
-def _fit(facts: ProgramContext, node: Ints, input_: Ints, kernel: Ints, named: Ints) -> Floats:
+def _fit(context: ProgramContext, node: Ints, input_: Ints, kernel: Ints, named: Ints) -> Floats:
     """Return scores of pairs of operands as input and kernel, ``(nodes,)``; ``named`` are their minimum ranks."""
-    at, kind, dims, rank = np.arange(len(node)), facts.opcode_class[node], facts.dims[node], facts.rank[node]
-    ranks_fit = (facts.rank[input_] >= named[:, 0]).astype(float) + (facts.rank[kernel] >= named[:, 1])
+    at, kind, dims, rank = np.arange(len(node)), context.opcode_class[node], context.dims[node], context.rank[node]
+    ranks_fit = (context.rank[input_] >= named[:, 0]).astype(float) + (context.rank[kernel] >= named[:, 1])
     # spatial sizes and output features of a convolution are those of its kernel
-    spatial = facts.column("convolution_dim_numbers_kernel_spatial_dims_0", 4)[node].astype(np.int64)
-    features = facts.convolution_dimension("kernel_output_feature")[node]
-    produced = facts.convolution_dimension("output_feature")[node]
+    spatial = context.column("convolution_dim_numbers_kernel_spatial_dims_0", 4)[node].astype(np.int64)
+    features = context.convolution_dimension("kernel_output_feature")[node]
+    produced = context.convolution_dimension("output_feature")[node]
     unused = np.arange(4) >= (rank - 2)[:, None]
-    window = (facts.dims[kernel][at[:, None], spatial] == facts.column("window_size_0", 4)[node]) | unused
-    is_kernel = window.all(axis=1) & (facts.dims[kernel, features] == dims[at, produced])
+    window = (context.dims[kernel][at[:, None], spatial] == context.column("window_size_0", 4)[node]) | unused
+    is_kernel = window.all(axis=1) & (context.dims[kernel, features] == dims[at, produced])
     # the output of a dot lists the left operand's dimensions before the right one's
     last, before = (dims[at, np.maximum(rank - i, 0)][:, None] for i in (1, 2))
-    in_left = (facts.dims[input_] == before).any(axis=1) & (facts.dims[input_] == dims[:, :1]).any(axis=1)
-    in_order = (rank > 0) * ((facts.dims[kernel] == last).any(axis=1).astype(float) + in_left)
+    in_left = (context.dims[input_] == before).any(axis=1) & (context.dims[input_] == dims[:, :1]).any(axis=1)
+    in_order = (rank > 0) * ((context.dims[kernel] == last).any(axis=1).astype(float) + in_left)
     shapes_fit = (kind == _CONVOLUTION) * is_kernel + (kind == _DOT) * in_order
     return np.asarray(4 * ranks_fit + shapes_fit)  # ranks that layouts imply outweigh shapes
 
 
-def slot_roles(facts: ProgramContext, tensors: Ints) -> Ints:
+def slot_roles(context: ProgramContext, tensors: Ints) -> Ints:
     """Return the role of each dimension of output, input and kernel, ``(nodes, 3, 6)``; -1 for none.
 
     ``tensors`` is ``(nodes, 3)`` from `slot_tensors`. Roles are indices into `CONVOLUTION_ROLES` (a kernel's
@@ -81,25 +81,25 @@ def slot_roles(facts: ProgramContext, tensors: Ints) -> Ints:
     """
     roles = np.full((len(tensors), 3, MAX_RANK), -1)
     for number, roles_of in ((_CONVOLUTION, _convolution_roles), (_DOT, _dot_roles), (_RESHAPE, _reshape_roles)):
-        if (members := facts.opcode_class[tensors[:, 0]] == number).any():
-            roles[members] = roles_of(facts, tensors[members])
-    inside = np.arange(MAX_RANK) < facts.rank[tensors][:, :, None]
+        if (members := context.opcode_class[tensors[:, 0]] == number).any():
+            roles[members] = roles_of(context, tensors[members])
+    inside = np.arange(MAX_RANK) < context.rank[tensors][:, :, None]
     roles[~inside | (tensors < 0)[:, :, None]] = -1
     return roles
 
 
-def _convolution_roles(facts: ProgramContext, tensors: Ints) -> Ints:
+def _convolution_roles(context: ProgramContext, tensors: Ints) -> Ints:
     roles = np.full((len(tensors), 3, MAX_RANK), CONVOLUTION_ROLES.index("spatial"))
     names = "output_batch output_feature input_batch input_feature kernel_input_feature kernel_output_feature"
     for number, name in enumerate(names.split()):
-        dimension = facts.convolution_dimension(name)[tensors[:, 0]]
+        dimension = context.convolution_dimension(name)[tensors[:, 0]]
         roles[np.arange(len(tensors)), number // 2, dimension] = number % 2  # batch or feature
     return roles
 
 
-def dot_split(facts: ProgramContext, tensors: Ints) -> Floats:
+def dot_split(context: ProgramContext, tensors: Ints) -> Floats:
     """Return `split_sizes` of every dot, ``(3, dots)``."""
-    shapes = np.concatenate([facts.dims[tensors], facts.rank[tensors][:, :, None]], axis=2)
+    shapes = np.concatenate([context.dims[tensors], context.rank[tensors][:, :, None]], axis=2)
     shapes = np.where((tensors >= 0)[:, :, None], shapes, 0)
     alike = group_codes(shapes.reshape(len(tensors), len(LAYOUT_SLOTS) * (MAX_RANK + 1)))
     splits = [split_sizes(*(tuple(sizes[: sizes[-1]]) for sizes in dot)) for dot in shapes[alike.first].tolist()]
@@ -138,19 +138,19 @@ def split_sizes(out: tuple[int, ...], left: tuple[int, ...], right: tuple[int, .
     return 0, min(max(rows, 0), len(out)), sqrt(float(prod(left)) * prod(right) / max(1, prod(out)))
 
 
-def _dot_roles(facts: ProgramContext, tensors: Ints) -> Ints:
+def _dot_roles(context: ProgramContext, tensors: Ints) -> Ints:
     """Return the roles of dots: operand dimensions that the output has are batch or rows, others contracted.
 
     Rows are matched from the left operand's first and from the right operand's last dimension.
     """
     batch_role, rows_role, contracted_role = range(len(DOT_ROLES))
-    batch, rows, _ = dot_split(facts, tensors)
-    output, rank = facts.dims[tensors[:, 0]], facts.rank[tensors[:, 0]]
+    batch, rows, _ = dot_split(context, tensors)
+    output, rank = context.dims[tensors[:, 0]], context.rank[tensors[:, 0]]
     roles = np.full((len(tensors), 3, MAX_RANK), contracted_role)
     roles[:, 0][np.arange(MAX_RANK) < (batch + rows)[:, None]] = rows_role
     roles[:, 0][np.arange(MAX_RANK) < batch[:, None]] = batch_role
     for slot, first, last in ((1, batch, batch + rows), (2, batch + rows, rank)):
-        operand = np.where((tensors[:, slot] >= 0)[:, None], facts.dims[tensors[:, slot]], 0)
+        operand = np.where((tensors[:, slot] >= 0)[:, None], context.dims[tensors[:, slot]], 0)
         for role, start, end in ((batch_role, np.zeros_like(batch), batch), (rows_role, first, last)):
             for position in range(MAX_RANK):
                 fits = (operand == output[:, position, None]) & (roles[:, slot] == contracted_role) & (operand > 0)
@@ -162,14 +162,14 @@ def _dot_roles(facts: ProgramContext, tensors: Ints) -> Ints:
     return roles
 
 
-def reshape_blocks(facts: ProgramContext, tensors: Ints) -> Ints:
+def reshape_blocks(context: ProgramContext, tensors: Ints) -> Ints:
     """Return the block of each dimension of outputs and inputs, ``(reshapes, 2, 6)``; -1 for none.
 
     Blocks end where products of leading sizes are equal. Dimensions of size 1 and of empty tensors have none.
     """
     tensor = tensors[:, :2, None]
-    inside = (np.arange(MAX_RANK) < facts.rank[tensor]) & (tensor >= 0)
-    sizes = np.where(inside, facts.dims[tensor[:, :, 0]], 1)
+    inside = (np.arange(MAX_RANK) < context.rank[tensor]) & (tensor >= 0)
+    sizes = np.where(inside, context.dims[tensor[:, :, 0]], 1)
     products = np.cumprod(sizes.astype(np.float64), axis=2)
     real = (sizes > 1) & (products[:, :, -1:] > 0)
     common = products[:, 0, :, None] == products[:, 1, None, :]
@@ -178,9 +178,9 @@ def reshape_blocks(facts: ProgramContext, tensors: Ints) -> Ints:
     return np.where(real, (ends < products[:, :, :, None]).sum(axis=3), -1)
 
 
-def _reshape_roles(facts: ProgramContext, tensors: Ints) -> Ints:
+def _reshape_roles(context: ProgramContext, tensors: Ints) -> Ints:
     """Return the roles of reshapes: blocks of one dimension are kept, those with more in the output are split."""
-    blocks = reshape_blocks(facts, tensors)
+    blocks = reshape_blocks(context, tensors)
     of_output, of_input = ((blocks[:, side, None, None, :] == blocks[:, :, :, None]).sum(axis=3) for side in (0, 1))
     is_kept = (blocks < 0) | ((of_output == 1) & (of_input == 1))
     kept_role, split_role, merged_role = range(len(RESHAPE_ROLES))

@@ -263,25 +263,26 @@ class InnerLoop:
         spilled: registers beyond those of the core.
     """
 
-    def __init__(self, facts: TileContext) -> None:
-        rank = max(1, facts.output_rank)
-        output = facts.tiles["output"]
-        vector = np.minimum(facts.tiles["input"], output)
-        size = float(max(1.0, facts.element_bytes[facts.walked]))
+    def __init__(self, context: TileContext) -> None:
+        rank = max(1, context.output_rank)
+        output = context.tiles["output"]
+        vector = np.minimum(context.tiles["input"], output)
+        size = float(max(1.0, context.element_bytes[context.walked]))
         self.lanes = max(1.0, _REGISTER / size)
         n, m = vector[:, rank - 1], vector[:, : rank - 1].prod(axis=1)
         row = np.ceil(n / self.lanes)
         self.n, self.elements, self.registers = n, m * n, m * row
         self.divides = (np.fmod(output, vector) == 0).all(axis=1).astype(np.float64)
-        self.depth = facts.depth or 1.0
-        convolution, window = facts.main_class == "convolution", facts.column("window_size_0", MAX_RANK)[facts.main]
-        shared = facts.main_class == "dot" or (convolution and self.depth > np.prod(window[window > 0]))
-        step = facts.tiles["kernel"].prod(axis=1) if facts.depth else np.ones(facts.configs)
+        self.depth = context.depth or 1.0
+        convolution = context.main_class == "convolution"
+        window = context.column("window_size_0", MAX_RANK)[context.main]
+        shared = context.main_class == "dot" or (convolution and self.depth > np.prod(window[window > 0]))
+        step = context.tiles["kernel"].prod(axis=1) if context.depth else np.ones(context.configs)
         self.chains = m * row * (1.0 if shared else step)
         self.loads = m + row if shared else m * row + (row if convolution else 0.0)
         self.lines = np.ceil(n * size / _LINE)
         # the rows of a panel fall into sets / gcd(sets, stride) sets of a cache
-        stride = max(1, round(facts.extents["output"][rank - 1] * size / _LINE))
+        stride = max(1, round(context.extents["output"][rank - 1] * size / _LINE))
         fits = [self.depth <= ways * sets / gcd(sets, stride) for sets, ways in _CACHES]
         self.line_cycles = _LINE_CYCLES[[*fits, True].index(True)] if shared else 0.0
         self.spilled = np.maximum(0.0, m * row + row + 1 - _REGISTERS)
