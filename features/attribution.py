@@ -64,7 +64,8 @@ def walk_between(graph: LayoutGraph, rows: GraphRows, settings: FeatureSettings,
             stored = rows.config_values[:, rows.config_columns.index(sources[name])]
             columns.append(position_among(computed[sources[name]], stored, name.startswith("rank__")))
         else:  # a user's block is computed for candidates only: interpolate
-            columns.append(np.tile(np.linspace(*candidates[ends].tolist(), half), 2))
+            first, last = candidates[ends].tolist()
+            columns.append(np.tile(np.linspace(first, last, half), 2))
     steps = np.stack(columns, axis=1).astype(np.float32)
     steps[[0, half]], steps[[half - 1, -1]] = rows.config_values[ends]  # both are candidates, whose rows are exact
     constant = np.broadcast_to(rows.graph_values, (len(codes), len(rows.graph_values)))
