@@ -13,12 +13,22 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.config_table import group_minimum
-from xlarank.data.graph import Graph, Kind, LayoutGraph, TileGraph, graph_kind, program_family, read_graph
+from xlarank.data.config_table import group_codes, group_minimum
+from xlarank.data.graph import (
+    Graph,
+    Kind,
+    LayoutGraph,
+    TileGraph,
+    graph_kind,
+    program_family,
+    read_graph,
+    structure_hash,
+)
 from xlarank.features.block import Scope
 from xlarank.features.candidates import placed_columns
-from xlarank.features.catalogue import FeatureSettings, naming_lines
-from xlarank.features.instances.graph_instances import Instances, instance_table
+from xlarank.features.catalogue import INSTANCE_BLOCKS, FeatureSettings, naming_lines
+from xlarank.features.instances.graph_instances import Instances
+from xlarank.features.instances.instance_blocks import InstanceContext
 from xlarank.features.layout.aggregation import LayoutBlock, columns_of, compute_together
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.tile.tile_context import TileContext, kernel_kinds
@@ -315,3 +325,28 @@ def assemble(
             graph.name, [*constants, *names], np.array(list(constants.values()), np.float32), rows,
             graph.duplicates.group, np.arange(graph.configs), graph.runtime, normalizer, **extra,
         )  # fmt: skip
+
+
+def instance_table(context: LayoutContext, candidates: bool = True) -> Instances:
+    """Return the instances of the distinct configurations; without ``candidates``, no transductive columns."""
+    table, instances = context.table, InstanceContext(context)
+    blocks = [block for block in INSTANCE_BLOCKS if candidates or not block.transductive]
+    parts = [block.compute(instances).astype(np.float32) for block in blocks]
+    values = np.ascontiguousarray(np.concatenate(parts, axis=1))
+    same = group_codes(values.view(np.int32))
+    # codes relative to each node's first row fit a small type
+    codes = np.empty(table.codes.shape, np.min_scalar_type(int(np.diff(table.start).max(initial=1)) - 1))
+    row_instance, pair_instance = np.full(len(table.rows), -1), np.full(instances.total, -1)
+    row_instance[instances.rows] = same.group[: len(instances.rows)]
+    pair_instance[instances.present] = same.group[len(instances.rows) :]
+    graph, node = context.graph, context.graph.configurable
+    return Instances(
+        columns=[name for block in blocks for name in block.columns], values=values[same.first],
+        codes=np.subtract(table.codes, table.start[:-1], out=codes, casting="unsafe"),
+        node=node.astype(np.int32), opcode=graph.opcode[node].astype(np.int16), first=table.start[:-1],
+        rows=table.rows, row_instance=row_instance.astype(np.int32),
+        request=context.requested.by_row(context).astype(np.int32), pairs=instances.pairs.astype(np.int32),
+        pair_first=instances.first.astype(np.int32), pair_width=instances.width.astype(np.int32),
+        pair_instance=pair_instance.astype(np.int32), sizes=context.dims[node].astype(np.int32),
+        structure=np.array([structure_hash(graph.opcode, graph.edges)], np.uint64),
+    )  # fmt: skip

@@ -17,12 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from xlarank.data.config_table import group_codes
-from xlarank.data.graph import structure_hash
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, OPCODES
-from xlarank.features.catalogue import INSTANCE_BLOCKS
-from xlarank.features.instances.instance_blocks import InstanceContext, pair_combinations
-from xlarank.features.layout.layout_context import LayoutContext
+from xlarank.features.instances.instance_blocks import pair_combinations
 
 Ints = NDArray[np.integer[Any]]
 Floats = NDArray[np.float64]
@@ -150,28 +146,3 @@ class Instances:
 
 #: Arrays of `Instances`, as they are stored.
 ARRAYS: Final = tuple(field.name for field in fields(Instances) if field.name != "columns")
-
-
-def instance_table(context: LayoutContext, candidates: bool = True) -> Instances:
-    """Return the instances of the distinct configurations; without ``candidates``, no transductive columns."""
-    table, instances = context.table, InstanceContext(context)
-    blocks = [block for block in INSTANCE_BLOCKS if candidates or not block.transductive]
-    parts = [block.compute(instances).astype(np.float32) for block in blocks]
-    values = np.ascontiguousarray(np.concatenate(parts, axis=1))
-    same = group_codes(values.view(np.int32))
-    # codes relative to each node's first row fit a small type
-    codes = np.empty(table.codes.shape, np.min_scalar_type(int(np.diff(table.start).max(initial=1)) - 1))
-    row_instance, pair_instance = np.full(len(table.rows), -1), np.full(instances.total, -1)
-    row_instance[instances.rows] = same.group[: len(instances.rows)]
-    pair_instance[instances.present] = same.group[len(instances.rows) :]
-    graph, node = context.graph, context.graph.configurable
-    return Instances(
-        columns=[name for block in blocks for name in block.columns], values=values[same.first],
-        codes=np.subtract(table.codes, table.start[:-1], out=codes, casting="unsafe"),
-        node=node.astype(np.int32), opcode=graph.opcode[node].astype(np.int16), first=table.start[:-1],
-        rows=table.rows, row_instance=row_instance.astype(np.int32),
-        request=context.requested.by_row(context).astype(np.int32), pairs=instances.pairs.astype(np.int32),
-        pair_first=instances.first.astype(np.int32), pair_width=instances.width.astype(np.int32),
-        pair_instance=pair_instance.astype(np.int32), sizes=context.dims[node].astype(np.int32),
-        structure=np.array([structure_hash(graph.opcode, graph.edges)], np.uint64),
-    )  # fmt: skip
