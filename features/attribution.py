@@ -46,16 +46,12 @@ def walk_between(graph: LayoutGraph, rows: GraphRows, settings: FeatureSettings,
 
     Intermediate configurations are compared with the graph's candidates, but need not be among them.
     """
-    table = graph.table
-    changed = np.flatnonzero(table.codes[then] != table.codes[now])
-    codes = walk_codes(table.codes[then], table.codes[now], changed)
-    sources = placed_columns()
+    start, end = graph.table.codes[[then, now]]
+    changed = np.flatnonzero(start != end)
+    codes, sources = walk_codes(start, end, changed), placed_columns()
     needed = {*rows.config_columns, *(sources.get(name, "") for name in rows.config_columns)}
-    blocks = [
-        block
-        for block in settings.blocks("layout")
-        if isinstance(block, LayoutBlock) and not block.columns.keys().isdisjoint(needed)
-    ]
+    blocks = [block for block in settings.blocks("layout") if isinstance(block, LayoutBlock)]
+    blocks = [block for block in blocks if not block.columns.keys().isdisjoint(needed)]
     names = [name for block in blocks for name in block.columns]
     values = compute_together(LayoutContext(graph, settings.tiling), blocks, names, codes)
     computed = dict(zip(names, values.T, strict=True))

@@ -22,7 +22,7 @@ class Tier(StrEnum):
 
 
 class Scope(Enum):
-    """Entity that a column describes (for instances see `xlarank.features.instances`)."""
+    """Entity that a column describes."""
 
     GRAPH = "graph"
     CONFIG = "configuration"
@@ -67,11 +67,11 @@ class Block(ABC):
     """A group of columns with one physical idea.
 
     A subclass sets the class attributes and `compute`. It is listed in `xlarank.features.catalogue` or defined in a
-    user's file. Missing docstrings, columns without a meaning, and malformed or duplicate names are refused.
+    user's file; both refuse missing docstrings and meanings, and malformed or duplicate names.
 
     Attributes:
         transductive: whether the columns depend on all candidates of the graph (without labels).
-        cause: physical cause behind the columns, unless a `Column` declares its own.
+        cause: physical cause behind the columns without one.
         columns: name (``block__what__how``) -> meaning with its unit, in column order.
     """
 
@@ -87,7 +87,7 @@ class Block(ABC):
         """Return the columns, ``(columns,)`` for a graph block, else ``(configs or instances, columns)``."""
 
     def require_shape(self, values: NDArray[np.floating[Any]], *shape: int) -> NDArray[np.floating[Any]]:
-        """Return the computed values; raises `BlockError` unless they have this shape."""
+        """Return the computed values; raise `BlockError` unless they have this shape."""
         if np.shape(values) != shape:
             raise BlockError(f"{type(self).__name__} gave values of shape {np.shape(values)}", expected=str(shape))
         return values

@@ -27,7 +27,7 @@ _OF_TILES: Final = (
 
 
 def _placed(columns: tuple[str, ...], group: str) -> dict[str, str]:
-    """Return rank columns (``rank__size_nodes__log`` for ``size__nodes__log``) and standard-score columns."""
+    """Return rank columns (such as ``rank__size_nodes__log``) and standard-score columns, with their meanings."""
     return {
         f"{prefix}__{name.replace('__', '_', 1)}": f"{meaning} within the {group} of {name}"
         for prefix, meaning in (("rank", "rank"), ("zscore", "standard score"))
@@ -49,7 +49,7 @@ def within_graph_rank(values: NDArray[np.floating]) -> Floats:
 
 
 def standard_score(values: NDArray[np.floating], among: NDArray[np.floating] | None = None) -> Floats:
-    """Return (x - mean) / std, relative to ``among`` (default: values); 0 if those are equal up to rounding.
+    """Return (x - mean) / std, of ``among`` (default: values); 0 if these are equal up to rounding.
 
     >>> standard_score(np.array([1.0, 3.0])).tolist()
     [-1.0, 1.0]

@@ -80,8 +80,7 @@ def blocks_of(
 ) -> list[Block]:
     """Return the blocks for one kind of graph: graph blocks, configuration blocks, transductive blocks.
 
-    Each group is in the order of `BLOCKS`, followed by ``user_blocks``. Without ``candidates``, transductive
-    blocks are left out.
+    Each group is in the order of `BLOCKS`, then ``user_blocks``. Without ``candidates``, none are transductive.
     """
     chosen = [
         block
@@ -126,11 +125,7 @@ class BlockFile:
 
 
 class _Loaded(NamedTuple):
-    """A file of blocks that was run.
-
-    Attributes:
-        source: its source code; empty for an entry point.
-    """
+    """A file of blocks that was run; ``source`` is empty for an entry point."""
 
     file: BlockFile
     blocks: tuple[Block, ...]
@@ -212,7 +207,7 @@ def _digest(source: str) -> str:
 
 
 def _line(error: Exception, name: str) -> str:
-    """Return ", line N," for the line of the file that raised the error; empty if other code raised it."""
+    """Return ", line N," for the last line of the file in the error's traceback; empty if there is none."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == name]
     return f", line {lines[-1]}," if lines else ""
 
@@ -237,7 +232,6 @@ def source_hash(root: Path = _ROOT) -> str:
     Covers ``features/`` without presentation, and the modules of ``data/`` that `xlarank.features.rows` imports,
     directly or not.
     """
-    features = {path.relative_to(root).as_posix() for path in root.joinpath("features").rglob("*.py")}
     texts: dict[str, str] = {}
     reached = ["features/rows.py"]
     while reached:
@@ -245,6 +239,7 @@ def source_hash(root: Path = _ROOT) -> str:
             tree = ast.parse(root.joinpath(name).read_bytes())
             texts[name] = _text(tree)
             reached += _imported(tree, root)
+    features = {path.relative_to(root).as_posix() for path in root.joinpath("features").rglob("*.py")}
     remaining = features - {*texts, *_PRESENTATION}
     texts |= {name: _text(ast.parse(root.joinpath(name).read_bytes())) for name in remaining}
     return hashlib.sha256("".join(f"{name}\0{texts[name]}\0" for name in sorted(texts)).encode()).hexdigest()
@@ -259,9 +254,8 @@ def _imported(tree: ast.Module, root: Path) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
     for name in names:
-        package, _, module = name.partition(".")
-        file = module.replace(".", "/") + ".py"
-        if package == "xlarank" and module.startswith(("data.", "features.")) and root.joinpath(file).exists():
+        file = name.removeprefix("xlarank.").replace(".", "/") + ".py"
+        if name.startswith(("xlarank.data.", "xlarank.features.")) and root.joinpath(file).exists():
             yield file
 
 
@@ -285,8 +279,8 @@ class FeatureSettings:
     """Settings that determine the columns and their values.
 
     Attributes:
-        candidates: whether to compute transductive columns, computed from the graph's candidate set.
-        block_files: users' blocks, from `xlarank.features.catalogue.load_blocks`.
+        candidates: whether to compute transductive columns.
+        block_files: users' blocks, from `load_blocks`.
     """
 
     tier: Tier = Tier.FULL

@@ -6,7 +6,7 @@ import inspect
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
-from typing import Any, Final, get_args
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,6 @@ from xlarank.data.schema import ELEMENT_BYTES, LAYOUT_SLOTS, MAX_RANK, NODE_COLU
 from xlarank.features.block import Block, Cause
 from xlarank.features.candidates import placed_columns
 from xlarank.features.catalogue import BLOCKS, INSTANCE_BLOCKS, every_block, loaded_blocks
-
-_ELEMENT: Final = "shape_element_type_is_"
 
 
 def cause_of(column: str) -> Cause:
@@ -80,9 +78,9 @@ def describe_columns(pattern: str) -> list[ColumnDescription]:
 def describe_node(graph: Graph, node: int) -> tuple[str, str]:
     """Return opcode and output shape of a node, such as ``dot`` and ``f32[8,32]``."""
     row = graph.node_feat[node]
-    element = next((name for name in ELEMENT_BYTES if row[NODE_COLUMN[_ELEMENT + name]] > 0), "?")
+    types = (name for name in ELEMENT_BYTES if row[NODE_COLUMN[f"shape_element_type_is_{name}"]] > 0)
     sizes = ",".join(map(str, _dimensions(graph, node, "shape_dimensions_0")))
-    return OPCODES[int(graph.opcode[node])], f"{element}[{sizes}]"
+    return OPCODES[int(graph.opcode[node])], f"{next(types, '?')}[{sizes}]"
 
 
 def layout_text(row: NDArray[np.integer[Any]]) -> str:
@@ -97,17 +95,16 @@ def layout_text(row: NDArray[np.integer[Any]]) -> str:
 
 def order_text(layout: NDArray[Any]) -> str:
     """Return a layout such as ``{1,0}``; empty if it is not set."""
-    dimensions = [str(int(dimension)) for dimension in layout if dimension >= 0]
-    return "{" + ",".join(dimensions) + "}" if dimensions else ""
+    dimensions = ",".join(str(int(dimension)) for dimension in layout if dimension >= 0)
+    return f"{{{dimensions}}}" if dimensions else ""
 
 
 def default_layout_text(graph: Graph, node: int) -> str:
-    """Return the compiler's own layout of a node's output, minor-to-major."""
+    """Return the compiler's default layout of a node's output, minor-to-major, such as ``{1,0}``."""
     return "{" + ",".join(map(str, _dimensions(graph, node, "layout_minor_to_major_0"))) + "}"
 
 
 def _dimensions(graph: Graph, node: int, column: str) -> list[int]:
-    """Return the values of a row of columns, one for each dimension of the output, from ``column`` on."""
+    """Return a node's values from ``column`` on, one for each dimension of the output."""
     rank, start = int(tensor_ranks(graph.node_feat[node : node + 1])[0]), NODE_COLUMN[column]
-    values: list[int] = graph.node_feat[node, start : start + rank].astype(int).tolist()
-    return values
+    return [int(value) for value in graph.node_feat[node, start : start + rank]]

@@ -45,7 +45,6 @@ class LazyInstances:
 
     @cached_property
     def value(self) -> Instances:
-        """The instances; errors of reading them are not caught."""
         return self._load()
 
     def take(self, configs: NDArray[np.integer[Any]]) -> LazyInstances:
@@ -58,8 +57,7 @@ class Recipe:
 
     Attributes:
         code_hash: `FeatureSettings.code_hash` of the kind.
-        max_configs: rows kept per graph, 0 for all.
-        seed: seed of the sample of ``max_configs``.
+        max_configs: rows per graph, sampled with ``seed``; 0 for all.
     """
 
     code_hash: str
@@ -86,16 +84,12 @@ class Source:
         return cls(stat.st_size, stat.st_mtime_ns)
 
 
-#: Columns of `rows_table` before the features.
-KEYS: Final = ("collection", "graph", "family", "split", "configuration", "repeats", "runtime_ns", "label")
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class GraphRows:
-    """One row for each *distinct* configuration of a graph; columns that are constant within it are kept once.
+    """One row for each *distinct* configuration of a graph.
 
-    `matrix` expands rows on demand: nearly half of a layout graph's columns are constant, so a million rows take
-    2.3 GB instead of 4.2 GB.
+    Columns that are constant within the graph are kept once, and expanded on demand by `matrix`: a million rows of
+    a layout graph take 2.3 GB instead of 4.2 GB.
 
     Attributes:
         columns: names of the graph columns, then of the configuration columns.
@@ -159,7 +153,7 @@ class GraphRows:
         return bool((measured != measured[:1]).any()) if self.labelled else len(self) > 1
 
     def unseen_kinds(self, learned: Collection[str]) -> tuple[str, ...]:
-        """Return the possible kernel families that are not in ``learned``; with any, the kernel is unseen."""
+        """Return the `kinds` that are not in ``learned``."""
         return tuple(kind for kind in self.kinds if kind not in learned)
 
     def measured(self) -> GraphRows:
@@ -181,10 +175,10 @@ class GraphRows:
         """Return the rows ``keep``, in that order, with all their configurations."""
         number = np.full(len(self), -1)
         number[keep] = np.arange(len(keep))
-        kept = number[self.group] >= 0
-        by_config = {name: getattr(self, name)[kept] for name in ("ids", "runtime", "normalizer")}
-        instances = None if self.instances is None else self.instances.take(keep)
-        values, group = self.config_values[keep], number[self.group[kept]]
+        group = number[self.group]
+        by_config = {name: getattr(self, name)[group >= 0] for name in ("ids", "runtime", "normalizer")}
+        instances = self.instances and self.instances.take(keep)
+        values, group = self.config_values[keep], group[group >= 0]
         return replace(self, config_values=values, group=group, instances=instances, **by_config)
 
     def only(self, used: NDArray[np.intp]) -> GraphRows:
@@ -192,6 +186,10 @@ class GraphRows:
         width = len(self.graph_values)
         graph, config = self.graph_values[used[used < width]], self.config_values[:, used[used >= width] - width]
         return replace(self, columns=[self.columns[i] for i in used], graph_values=graph, config_values=config)
+
+
+#: Columns of `rows_table` before the features.
+KEYS: Final = ("collection", "graph", "family", "split", "configuration", "repeats", "runtime_ns", "label")
 
 
 def rows_table(
@@ -242,9 +240,9 @@ def graph_generator(seed: int, name: str) -> np.random.Generator:
 
 
 def even_ranks(cost: NDArray[np.float64], count: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Return sorted indices, ``(min(most, configs),)``, evenly spaced by rank of ``cost``, ``(configs,)``.
+    """Return sorted indices, ``(min(count, configs),)``, evenly spaced by rank of ``cost``, ``(configs,)``.
 
-    Equal costs are taken in random order.
+    Equal costs are ranked in random order.
 
     >>> even_ranks(np.array([5.0, 1.0, 4.0, 2.0, 3.0]), 3, np.random.default_rng(0)).tolist()
     [0, 1, 4]
@@ -299,26 +297,27 @@ def assemble(
         needed = [block for block in chosen if not block.columns.keys().isdisjoint(only)]
         # ranks and scores of other columns need all blocks
         chosen = chosen if any(placed_columns().keys() & block.columns.keys() for block in needed) else needed
+    graph_blocks = [block for block in chosen if block.scope is Scope.GRAPH]
+    config_blocks = [block for block in chosen if block.scope is Scope.CONFIG]
+    names = [name for block in config_blocks for name in block.columns]
     with naming_lines(graph.name, settings.block_files):
-        names = [name for block in chosen if block.scope is Scope.CONFIG for name in block.columns]
         context: LayoutContext | TileContext
         if isinstance(graph, LayoutGraph):
             context = LayoutContext(graph, settings.tiling)
             rows = compute_together(context, chosen, names)
-            extra: dict[str, Any] = {
-                "instances": LazyInstances(partial(instance_table, context, settings.candidates))
-            }
+            load = partial(instance_table, context, settings.candidates)
+            extra: dict[str, Any] = {"instances": LazyInstances(load)}
         else:
             context = TileContext(cast(TileGraph, graph), settings.tiling)
             rows = np.zeros((len(names), context.configs), np.float32).T
             extra = {"kinds": kernel_kinds(context)}
-        for block in [block for block in chosen if block.scope is Scope.CONFIG]:
+        for block in config_blocks:
             columns = rows[:, columns_of(block, names)]
             if not isinstance(block, LayoutBlock):
                 columns[...] = block.require_shape(block.compute(context), *columns.shape)
             context.columns |= dict(zip(block.columns, columns.T, strict=True))
         constants: dict[str, np.float32] = {}
-        for block in [block for block in chosen if block.scope is Scope.GRAPH]:
+        for block in graph_blocks:
             values = block.require_shape(block.compute(context), len(block.columns))
             constants |= zip(block.columns, np.asarray(values, np.float32), strict=True)
         normalizer = graph.normalizers if isinstance(graph, TileGraph) else np.ones(graph.configs, np.int64)
@@ -339,7 +338,7 @@ def instance_table(context: LayoutContext, candidates: bool = True) -> Instances
     codes = np.empty(table.codes.shape, np.min_scalar_type(int(np.diff(table.start).max(initial=1)) - 1))
     row_instance, pair_instance = np.full(len(table.rows), -1), np.full(instances.total, -1)
     row_instance[instances.rows] = same.group[: len(instances.rows)]
-    pair_instance[instances.taken] = same.group[len(instances.rows) :]
+    pair_instance[instances.present] = same.group[len(instances.rows) :]
     graph, node = context.graph, context.graph.configurable
     return Instances(
         columns=[name for block in blocks for name in block.columns], values=values[same.first],

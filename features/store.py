@@ -3,8 +3,8 @@
 A row is a *distinct* configuration, with the columns of `xlarank.features.rows.rows_table`. Between its keys and
 its features, lists hold the ids of all configurations identical to it and their measurements, 0 if there is none.
 A column costs 300 bytes per file, more than its values in a graph of 64 rows, so a file has many graphs. The
-metadata holds a CRC-32 of the whole file, because Parquet's own checksums omit the footer, and those of zip
-archives cover single members.
+metadata holds a CRC-32 of the entire file, because Parquet's checksums omit the footer, and those of zip archives
+cover single members.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _OTHERS: Final = f"its settings or its source are not those of {MANIFEST}"
 
 @dataclass(frozen=True)
 class StoredGraph:
-    """Counts and kinds of the rows of a graph, the number of the file that they are in, and their source."""
+    """Counts and kernel kinds of the rows of a graph, the number of their file (``part``), and their source."""
 
     configs: int
     rows: int
@@ -88,7 +88,7 @@ class Manifest:
 
 
 def _sealable(value: dict[str, Any]) -> str:
-    """Return JSON with a blank checksum, for a file that stores it as plain text; `_seal` fills it in."""
+    """Return JSON with a blank checksum, which `_seal` fills in once the file is written."""
     return json.dumps({**value, "seal": _BLANK.decode()})
 
 
@@ -103,7 +103,6 @@ def _checksum(content: bytes) -> tuple[int, bytes]:
 
 
 def _seal(path: Path) -> None:
-    """Fill in the checksum of a file that holds `_sealable` JSON."""
     start, checksum = _checksum(path.read_bytes())
     with path.open("r+b") as stream:
         stream.seek(start)
@@ -137,11 +136,10 @@ def write_rows(
     split: tuple[str, str],
 ) -> None:
     """Write the rows of graphs with equal columns atomically; ``split`` names the collection and its split."""
-    table, starts = rows_table(graphs, *split), row_starts(graphs)
-    arrays = {"row": np.concatenate([graph.group + start for graph, start in zip(graphs, starts, strict=True)])}
+    table, with_starts = rows_table(graphs, *split), [*zip(graphs, row_starts(graphs), strict=True)]
+    arrays = {"row": np.concatenate([graph.group + start for graph, start in with_starts])}
     arrays |= {name: np.concatenate([getattr(graph, array) for graph in graphs]) for name, array in _LISTS.items()}
     lists = pl.DataFrame(arrays).sort("row", maintain_order=True).group_by("row", maintain_order=True).agg(pl.all())
-    with_starts = zip(graphs, starts, strict=True)
     members = {graph.name: {"start": start, **asdict(entries[graph.name])} for graph, start in with_starts}
     metadata = {"recipe": asdict(recipe), "graph_columns": len(graphs[0].graph_columns), "graphs": members}
     table = pl.concat([table[:, : len(KEYS)], lists.drop("row"), table[:, len(KEYS) :]], how="horizontal")
@@ -181,7 +179,7 @@ def _metadata(content: bytes, recipe: Recipe | None) -> dict[str, Any]:
 
 
 def stored_graphs(path: Path, recipe: Recipe) -> dict[str, StoredGraph]:
-    """Return the graphs of a file; none unless it is intact and of this recipe."""
+    """Return the graphs of a file; none unless the file is intact and of this recipe."""
     try:
         entries = _metadata(_intact(path), recipe)["graphs"]
         for entry in entries.values():
@@ -285,10 +283,10 @@ def stored_roots(workspace: Workspace) -> set[str]:
 def each_graph(
     workspace: Workspace, collection: Collection, split: str, manifest: Manifest | None = None
 ) -> Iterator[GraphRows]:
-    """Yield the graphs of a split in the order of the manifest; none if nothing was built.
+    """Yield the graphs of a split in the order of its manifest (read unless passed); none if nothing was built.
 
-    ``manifest`` saves reading that of the split again. Raises `FeatureStoreError` for rows that differ from it
-    (written by another `build-features`) and for rows of different feature code.
+    Raises `FeatureStoreError` for rows that differ from the manifest (written by another `build-features`) and for
+    rows of different feature code.
     """
     manifest = manifest or read_manifest(workspace, collection, split)
     if manifest is None:

@@ -2,10 +2,8 @@
 
 A configuration consists of one row per node and of the pairs of rows that lay out one tensor. Each distinct
 (node, row) and (pair, combination of rows) is an *instance*; instances with equal columns are merged. A score that
-is a sum over instances is learned from thousands of them, for any number of configurations, and shows which nodes
-are slow.
-
-The instances of a configuration follow from the codes of its nodes, so only the codes are stored.
+is a sum over instances is learned from thousands of them, and shows which nodes are slow. A configuration's
+instances follow from the codes of its nodes, so only the codes are stored.
 """
 
 from __future__ import annotations
@@ -20,6 +18,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, OPCODES
+from xlarank.features.instances.instance_blocks import pair_combinations
 
 Ints = NDArray[np.integer[Any]]
 Floats = NDArray[np.float64]
@@ -45,20 +44,18 @@ class Instances:
     Nodes with one row and pairs with one combination are left out, as they are constant.
 
     Attributes:
-        columns: names of the columns of ``values``.
-        values: ``(instances, columns)`` float32; the distinct instances.
-        codes: ``(configs, nodes)`` unsigned; row of each node, counted from ``first``.
-        node: ``(nodes,)`` number in the graph of each configurable node.
-        opcode: ``(nodes,)`` opcode of each configurable node.
+        values: ``(instances, columns)`` the distinct instances.
+        codes: ``(configs, nodes)`` row of each node, counted from ``first``.
+        node, opcode: ``(nodes,)`` number in the graph, and opcode, of each configurable node.
         first: ``(nodes,)`` index of each node's first row.
-        rows: ``(R, 18)`` int8; distinct rows, as in `xlarank.data.config_table.ConfigTable`.
+        rows: ``(R, 18)`` distinct rows, as in `xlarank.data.config_table.ConfigTable`.
         row_instance: ``(R,)`` instance of each row; -1 for none.
         request: ``(R, 3)`` index of the layout that a row requests for each slot.
-        pairs: ``(pairs, 5)``; left node and slot, right node and slot, index into `PAIR_RELATIONS`.
+        pairs: ``(pairs, 5)`` left node and slot, right node and slot, index into `PAIR_RELATIONS`.
         pair_first: ``(pairs,)`` start of each pair's combinations (left request * width + right request).
         pair_width: ``(pairs,)`` number of layouts requested by the right side.
         pair_instance: ``(combinations,)`` instance of each combination; -1 for none.
-        structure: ``(1,)`` uint64; `xlarank.data.graph.structure_hash` of the graph.
+        structure: ``(1,)`` `xlarank.data.graph.structure_hash` of the graph.
         sizes: ``(nodes, 6)`` output shape of each configurable node, 0 past the rank.
     """
 
@@ -106,9 +103,7 @@ class Instances:
 
     def sums(self, scores: Floats) -> Floats:
         """Return ``counts() @ scores``, ``(configs,)``, or ``(configs, n)`` for scores ``(instances, n)``."""
-        padded = np.concatenate(
-            [scores, np.zeros((1, *scores.shape[1:]))]
-        )  # index -1, no instance, is the zero at the end
+        padded = np.append(scores, np.zeros((1, *scores.shape[1:])), axis=0)  # -1, no instance, is the last entry
         # same order of summation as `counts() @ scores`, for bitwise equal results
         parts = [padded[instances].sum(axis=1) for instances in self._lookup(np.arange(self.configs))]
         return np.concatenate([padded[:0], *parts])
@@ -125,7 +120,7 @@ class Instances:
 
         texts: list[tuple[list[int], str]] = []
         for k in self._nodes.tolist():
-            layouts = ", ".join(text for slot in range(len(LAYOUT_SLOTS)) if (text := layout(k, slot)))
+            layouts = ", ".join(filter(None, (layout(k, slot) for slot in range(len(LAYOUT_SLOTS)))))
             texts.append(([k], f"{name[k]}: {layouts or 'nothing set'}"))
         for left, left_slot, right, right_slot, relation in self.pairs.tolist():
             ends = ((left, left_slot), (right, right_slot))
@@ -141,13 +136,11 @@ class Instances:
 
     def _lookup(self, configs: NDArray[np.integer[Any]]) -> Iterator[Ints]:
         """Yield the instance at each node and pair, ``(configs, nodes + pairs)``, -1 for none, batch by batch."""
-        left, left_slot, right, right_slot, _ = self.pairs.T
         step = max(1, _BATCH // max(1, len(self._nodes) + len(self.pairs)))
         for at in range(0, len(configs), step):
-            row = self.first + self.codes[configs[at : at + step]]
-            requests = self.request[row[:, left], left_slot], self.request[row[:, right], right_slot]
-            combination = requests[0] * self.pair_width + requests[1] + self.pair_first
-            parts = self.row_instance[row[:, self._nodes]], self.pair_instance[combination]
+            rows = self.first + self.codes[configs[at : at + step]]
+            combinations = pair_combinations(rows, self.request, self.pairs, self.pair_first, self.pair_width)
+            parts = self.row_instance[rows[:, self._nodes]], self.pair_instance[combinations]
             yield np.concatenate(parts, axis=1, dtype=np.int32)
 
 

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from xlarank.data.schema import LAYOUT_SLOTS
 from xlarank.features.block import Block, Cause, Column, Scope
-from xlarank.features.layout.layout_context import ROLE_NAMES, LayoutContext, OutputRows
+from xlarank.features.layout.layout_context import POSITIONS, ROLE_NAMES, LayoutContext, OutputRows
 from xlarank.features.layout.layout_facts import Combinations, PairLayouts
 from xlarank.features.program.program_context import OPCODE_GROUPS
 from xlarank.features.program.tensors import Floats, Ints, log2p, millionths
 
+Values = NDArray[Any]
 #: Maximum number of combinations of a graph; to bound memory, pairs with the most combinations are dropped first.
 _MAX_COMBINATIONS: Final = 1 << 21
 #: Batch sizes for counting and for describing combinations.
@@ -35,11 +36,11 @@ class InstanceContext:
     """Instances of a graph: all rows, then all combinations of rows, except constant ones.
 
     Attributes:
-        rows, taken: rows of the table, and combinations, that are instances.
+        rows, present: rows of the table, and combinations, that are instances.
         by_relation: combinations of requested layouts, by the relation of a pair's slots.
         total: number of combinations.
         pairs, first, width: as in `xlarank.features.instances.graph_instances.Instances`.
-        frequency: ``(combinations,)`` number of occurrences over all pairs and configurations.
+        frequency: ``(total,)`` number of occurrences over all pairs and configurations.
     """
 
     def __init__(self, layout: LayoutContext) -> None:
@@ -52,25 +53,28 @@ class InstanceContext:
         for relation, pairs in enumerate([*layout.pairs, layout.siblings]):
             varying = pairs.take(np.flatnonzero(varies[pairs.left] | varies[pairs.right]))
             combinations = Combinations(layout.requested, varying, _MAX_COMBINATIONS - self.total)
-            kept = combinations.pairs
-            ends = kept.left, kept.left_slot, kept.right, kept.right_slot, np.full(len(kept), relation)
+            pairs = combinations.pairs
+            ends = pairs.left, pairs.left_slot, pairs.right, pairs.right_slot, np.full(len(pairs), relation)
             parts.append((np.stack(ends, axis=1), combinations.pair_first + self.total, combinations.pair_width))
             self.by_relation.append(combinations)
             self.total += combinations.total
         self.pairs, self.first, self.width = (np.concatenate(part) for part in zip(*parts, strict=True))
-        left, left_slot, right, right_slot, _ = self.pairs.T
         request, codes = layout.requested.by_row(layout), layout.table.codes
         self.frequency = np.zeros(self.total, np.int64)
         step = max(1, _COUNT_BATCH // max(1, len(self.pairs)))
         for at in range(0, len(codes) if self.total else 0, step):
-            row = codes[at : at + step]
-            requests = request[row[:, left], left_slot], request[row[:, right], right_slot]
-            combination = self.first + requests[0] * self.width + requests[1]
+            combination = pair_combinations(codes[at : at + step], request, self.pairs, self.first, self.width)
             self.frequency += np.bincount(combination.reshape(-1), minlength=self.total)
-        self.taken = np.flatnonzero(self.frequency)
+        self.present = np.flatnonzero(self.frequency)
 
     def __len__(self) -> int:
-        return len(self.rows) + len(self.taken)
+        return len(self.rows) + len(self.present)
+
+
+def pair_combinations(rows: Values, request: Values, pairs: Values, first: Values, width: Values) -> Values:
+    """Return the combination of ``rows``, ``(configs, nodes)``, at each pair, ``(configs, pairs)``."""
+    left, left_slot, right, right_slot, _ = pairs.T
+    return np.asarray(request[rows[:, left], left_slot] * width + request[rows[:, right], right_slot] + first)
 
 
 class InstanceBlock(Block):
@@ -101,35 +105,29 @@ class InstancePair(InstanceBlock):
         start = 0
         for relation, combinations in enumerate(context.by_relation):
             end = start + combinations.total
-            taken = context.taken[(context.taken >= start) & (context.taken < end)] - start
-            for at in range(0, len(taken), _VALUE_BATCH):
-                parts.append(self._values(context.layout, combinations, relation, taken[at : at + _VALUE_BATCH]))
+            present = context.present[(context.present >= start) & (context.present < end)] - start
+            for at in range(0, len(present), _VALUE_BATCH):
+                parts.append(self._values(context.layout, combinations, relation, present[at : at + _VALUE_BATCH]))
             start = end
         return np.concatenate(parts)
 
     def _values(
-        self, context: LayoutContext, combinations: Combinations, relation: int, taken: Ints
+        self, context: LayoutContext, combinations: Combinations, relation: int, numbers: Ints
     ) -> NDArray[np.float32]:
-        pairs, (pair, left, right) = combinations.pairs, combinations.sides(taken)
+        pairs, (pair, left, right) = combinations.pairs, combinations.sides(numbers)
         requested, made, sides_set = PairLayouts(context, pairs).layouts(pair, left, right)
-        table: dict[str, NDArray[Any]] = {
-            "pair__kind__number": np.full(len(pair), relation),
-            "pair__unlike__flag": requested != made,
-            # the minor-most dimension is the lowest digit of a key
-            "pair__minor_unlike__flag": requested % 7 != made % 7,
-            "pair__given__count": sides_set,
-            "pair__slot__left": pairs.left_slot[pair],
-            "pair__bytes__log2": log2p(pairs.bytes[pair]),
-            "pair__bytes__share": millionths(pairs.bytes[pair], context.bytes.sum()),
-            "pair__turned__flag": ~pairs.straight[pair],
-        }
-        for side, types in (("left", left), ("right", right)):
-            node, slot = getattr(pairs, side)[pair], getattr(pairs, f"{side}_slot")[pair]
-            for what, name in (("given", "is_set"), ("changed",) * 2, ("minor",) * 2, ("distance",) * 2):
-                values = np.stack([getattr(rows, name) for rows in context.slots.values()])[slot, types]
-                table[f"pair__{what}__{side}"] = log2p(values) if what == "minor" else values
-            table[f"pair__opcode__{side}"] = context.opcode_group[context.graph.configurable[node]]
-        return np.stack([np.asarray(table[name], np.float32) for name in self.columns], axis=1)
+        bytes_ = pairs.bytes[pair]
+        minor_unlike = requested % 7 != made % 7  # the minor-most dimension is the lowest digit of a key
+        values = [np.full(len(pair), relation), requested != made, minor_unlike, sides_set, pairs.left_slot[pair]]
+        values += [log2p(bytes_), millionths(bytes_, context.bytes.sum()), ~pairs.straight[pair]]
+        for types, node, slot in ((left, pairs.left, pairs.left_slot), (right, pairs.right, pairs.right_slot)):
+            is_set, changed, minor, distance = (
+                np.stack([getattr(rows, name) for rows in context.slots.values()])[slot[pair], types]
+                for name in ("is_set", "changed", "minor", "distance")
+            )
+            opcode = context.opcode_group[context.graph.configurable[node[pair]]]
+            values += [is_set, changed, log2p(minor), distance, opcode]
+        return np.stack(values, axis=1).astype(np.float32)
 
 
 class InstanceGraph(InstanceBlock):
@@ -172,12 +170,11 @@ class InstanceRarity(InstanceBlock):
         # combinations are counted among equal pairs
         frequency, starts = np.maximum(context.frequency, 1), np.unique(context.first)
         group = np.searchsorted(starts, np.arange(context.total), side="right") - 1
-        taken, most = np.add.reduceat(context.frequency, starts), np.maximum.reduceat(frequency, starts)
-        rarity, behind = np.maximum(taken[group] / frequency, 1.0), most[group] / frequency
-        return np.concatenate([rows, np.log2(np.stack([rarity, behind], axis=1))[context.taken]])
+        total, most = np.add.reduceat(context.frequency, starts), np.maximum.reduceat(frequency, starts)
+        rarity, behind = np.maximum(total[group] / frequency, 1.0), most[group] / frequency
+        return np.concatenate([rows, np.log2(np.stack([rarity, behind], axis=1))[context.present]])
 
 
-Values = NDArray[Any]
 _OPERAND: Final = {
     "bytes": "log2 of 1 + the tensor's bytes",
     "share": "log2 of 1 + its millionths of the graph's bytes",
@@ -186,7 +183,6 @@ _OPERAND: Final = {
     "fanout": "consumers of the tensor",
     "fused": "whether a fusing compiler would not store the tensor",
 }
-_ENDS: Final = {"minor": "minor-most", "second": "second minor-most"}
 _MILLIONTHS: Final = "log2 of 1 + millionths of the bytes that a fusing compiler stores"
 
 
@@ -258,8 +254,8 @@ _QUANTITIES: Final[dict[str, Callable[[LayoutContext], Values]]] = {
 }
 
 
-def _related(relation: str, quantity: str, meaning: str) -> Column:
-    """Return a column with a quantity of each row's related node; `ABSENT` if there is none."""
+def _node(quantity: str, meaning: str, relation: str = "node") -> Column:
+    """Return a column with a quantity of each row's node or related node; `ABSENT` if there is none."""
 
     def formula(rows: _Rows) -> Values:
         nodes = rows.related[relation]
@@ -272,24 +268,24 @@ class InstanceNode(NodeBlock):
     """The node of a node instance, independent of its row: operation, sizes and neighbours."""
 
     columns = {
-        "node__opcode__group": _related(
-            "node", "opcode", "index into xlarank.features.program.program_context.OPCODE_GROUPS"),
-        "node__rank__dims": _related("node", "rank", "dimensions of the output"),
-        "node__bytes__log2": _related("node", "bytes", "log2 of 1 + bytes of the output"),
-        "node__bytes__share": _related("node", "share", "log2 of 1 + the output's millionths of the graph's bytes"),
-        "node__flops__log2": _related("node", "flops", "log2 of 1 + estimated operations"),
-        "node__flops__share": _related("node", "flops_share", "log2 of 1 + their millionths of the graph's"),
-        "node__fanout__count": _related("node", "fanout", "consumers of the output"),
-        "node__root__flag": _related("node", "root", "whether it is the program's root"),
-        "node__fused__flag": _related(
-            "node", "fused",
-            "whether a fusing compiler would not store the output (xlarank.features.program.program_context)"),
-        "node__consumer__opcode": _related(
-            "consumer", "opcode", "opcode group of the consumer with the largest output"),
-        "node__consumer__configurable": _related(
-            "consumer", "configurable", "whether that consumer is configurable"),
-        "node__level__share": _related("node", "level", "longest path down from the node, of the graph's longest"),
-    }  # fmt: skip
+        "node__opcode__group": _node("opcode", "index into xlarank.features.program.program_context.OPCODE_GROUPS"),
+        "node__rank__dims": _node("rank", "dimensions of the output"),
+        "node__bytes__log2": _node("bytes", "log2 of 1 + bytes of the output"),
+        "node__bytes__share": _node("share", "log2 of 1 + the output's millionths of the graph's bytes"),
+        "node__flops__log2": _node("flops", "log2 of 1 + estimated operations"),
+        "node__flops__share": _node("flops_share", "log2 of 1 + their millionths of the graph's"),
+        "node__fanout__count": _node("fanout", "consumers of the output"),
+        "node__root__flag": _node("root", "whether it is the program's root"),
+        "node__fused__flag": _node(
+            "fused",
+            "whether a fusing compiler would not store the output (xlarank.features.program.program_context)",
+        ),
+        "node__consumer__opcode": _node(
+            "opcode", "opcode group of the consumer with the largest output", "consumer"
+        ),
+        "node__consumer__configurable": _node("configurable", "whether that consumer is configurable", "consumer"),
+        "node__level__share": _node("level", "longest path down from the node, of the graph's longest"),
+    }
 
 
 #: Columns of a slot: meaning and cause (default: the block's).
@@ -338,7 +334,7 @@ class InstanceOperands(NodeBlock):
     cause = Cause.CHANGE
     columns = {
         **{
-            f"{slot}__{quantity}__node": _related(slot, quantity, meaning)
+            f"{slot}__{quantity}__node": _node(quantity, meaning, slot)
             for slot in LAYOUT_SLOTS[1:] for quantity, meaning in _OPERAND.items()
         },
         **{
@@ -375,14 +371,12 @@ class InstanceOutput(NodeBlock):
     cause = Cause.MINOR
     columns = {
         "output__padded__ratio": _of_output(
-            "log2 of bytes in tiles over true bytes of the output",
-            lambda o: np.log2(o.padded), Cause.PADDING),
+            "log2 of bytes in tiles over true bytes of the output", lambda o: np.log2(o.padded), Cause.PADDING),
         "output__excess__ratio": _of_output(
             "log2 of bytes in tiles over those of the layout that pads least",
             lambda o: np.log2(o.padded / o.least), Cause.PADDING),
         "output__default_excess__ratio": _of_output(
-            "the same of the default layout",
-            lambda o: np.log2(o.default / o.least), Cause.PADDING),
+            "the same of the default layout", lambda o: np.log2(o.default / o.least), Cause.PADDING),
         "output__padded__share": _of_output(
             f"{_MILLIONTHS}: the output's bytes in tiles",
             lambda o: log2p(1e6 * o.padded * o.bytes), Cause.PADDING),
@@ -399,17 +393,17 @@ class InstanceOutput(NodeBlock):
             "the second minor-most dimension counted from the last one, plus 1; 0 for none",
             lambda o: o.second_place),
         **{
-            f"region__{end}_{name}__{side}": _of_output(
+            f"region__{position}_{name}__{side}": _of_output(
                 f"whether the {words} dimension is {name} to a node that {verb} the region",
-                partial(OutputRows.in_region, end=end, table=side, role=role))
-            for end, words in _ENDS.items()
+                partial(OutputRows.in_region, position=position, table=side, role=role))
+            for position, words in POSITIONS.items()
             for side, verb in (("made", "makes"), ("read", "reads"))
             for role, name in enumerate(ROLE_NAMES)
         },
         **{
-            f"region__{end}_reduced__read": _of_output(
+            f"region__{position}_reduced__read": _of_output(
                 f"whether a reduction that reads the region removes the {words} dimension",
-                partial(OutputRows.in_region, end=end, table="reduced"))
-            for end, words in _ENDS.items()
+                partial(OutputRows.in_region, position=position, table="reduced"))
+            for position, words in POSITIONS.items()
         },
     }  # fmt: skip

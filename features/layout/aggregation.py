@@ -25,11 +25,11 @@ from xlarank.features.program.tensors import Floats, Ints
 Codes = NDArray[np.integer[Any]]
 #: Quantities of combinations of rows: (pair, left type, right type) -> ``(combinations, n)``.
 PairQuantities = Callable[[Ints, Ints, Ints], Floats]
-#: Turns the aggregates of some configurations into a block's columns, ``(configs, columns)``.
+#: Computes aggregates, or columns from them, of a batch of configurations: ``(configs, n)``.
 Finalize = Callable[["Batch"], Floats]
-#: Codes and configurations in one batch: small enough for the cache, large enough to amortise overhead.
-_CODES: Final = 1 << 17
-_CONFIGS: Final = (128, 2048)
+#: Codes in one batch, and least and most configurations: small enough for the cache, large enough to amortise
+#: overhead.
+_CODES, _CONFIGS = 1 << 17, (128, 2048)
 #: With more combinations of rows, quantities are computed only for those in each batch.
 _COMBINATIONS: Final = 1 << 22
 #: Nanoseconds, measured: a multiplication of the sparse and of the dense product, counting one code, and
@@ -38,14 +38,9 @@ _SPARSE_NS, _DENSE_NS, _COUNT_NS, _ENTRY_NS = 0.18, 0.05, 1.5, 2.0
 
 
 class Request(NamedTuple):
-    """Slice of the quantities of one kind of aggregation.
+    """Slice of the quantities of one kind of aggregation: its plan, and `sum`'s ``each_node`` or the pairs."""
 
-    Attributes:
-        kind: function that plans the aggregation, and the pairs that it covers (for nodes: `Aggregation.sum`'s
-            ``each_node``).
-    """
-
-    kind: tuple[Callable[..., Callable[[Batch], Floats]], Pairs | bool]
+    kind: tuple[Callable[..., Finalize], Pairs | bool]
     columns: slice
 
 
@@ -56,7 +51,7 @@ class Batch:
         codes, types: ``(configs, nodes)`` row of each node, and its type.
     """
 
-    def __init__(self, codes: Codes, types: Codes, functions: dict[Any, Callable[[Batch], Floats]]) -> None:
+    def __init__(self, codes: Codes, types: Codes, functions: dict[Any, Finalize]) -> None:
         self.codes, self.types = codes, types
         self._functions, self._results = functions, dict[Any, Floats]()
 
@@ -81,7 +76,7 @@ class Aggregation:
         self._context = context
         self._parts: dict[Any, list[tuple[int, Any]]] = {}
 
-    def _request(self, plan: Callable[..., Any], over: Pairs | bool, width: int, part: Any) -> Request:
+    def _request(self, plan: Callable[..., Finalize], over: Pairs | bool, width: int, part: Any) -> Request:
         parts = self._parts.setdefault((plan, over), [])
         first = sum(width for width, _ in parts)
         parts.append((width, part))
@@ -94,8 +89,7 @@ class Aggregation:
 
         With ``each_node``, quantities are ``(R,)``, per distinct row, and may differ for nodes of one signature.
         """
-        table = np.stack(values, axis=1).astype(np.float64)
-        table /= np.asarray(over, np.float64)
+        table = np.stack(values, axis=1).astype(np.float64) / over
         return self._request(_node_sums, each_node, len(values), table)
 
     def shares(self, parts: Iterable[tuple[NDArray[Any], float]]) -> Request:
@@ -114,8 +108,8 @@ class Aggregation:
         """
         return self._request(_pair_sums, pairs, len(over), (quantities, over))
 
-    def functions(self) -> dict[Any, Callable[[Batch], Floats]]:
-        """Return the function of a `Batch` for each kind of aggregation."""
+    def functions(self) -> dict[Any, Finalize]:
+        """Return the function that computes each kind of aggregation."""
         return {
             (plan, over): plan(self._context, over, [part for _, part in parts])
             for (plan, over), parts in self._parts.items()
@@ -136,7 +130,7 @@ def _sum_entries(codes: Codes, table: Floats) -> Floats:
     return np.asarray(code_counts(codes, len(table)) @ table)
 
 
-def _node_sums(context: LayoutContext, each_node: bool, tables: Sequence[Floats]) -> Callable[[Batch], Floats]:
+def _node_sums(context: LayoutContext, each_node: bool, tables: Sequence[Floats]) -> Finalize:
     """Return the function that sums quantities, ``(T or R, n)``, over nodes.
 
     Columns of a table by type are split by the coarse classes of nodes for which they are not 0.
@@ -161,10 +155,11 @@ def _node_sums(context: LayoutContext, each_node: bool, tables: Sequence[Floats]
     return summed
 
 
-def _maxima(context: LayoutContext, each_node: bool, tables: Sequence[Floats]) -> Callable[[Batch], Floats]:
+def _maxima(context: LayoutContext, each_node: bool, tables: Sequence[Floats]) -> Finalize:
     """Return the function that computes the largest of quantities, ``(T or R, n)``, over nodes, at least 0.
 
-    Every node has at least the smallest of its rows. Nodes that never exceed the largest of these are skipped.
+    A node contributes at least the smallest value of its rows; nodes that never exceed the largest of these are
+    skipped.
     """
     start, of_column = context.table.start[:-1], []
     for values in np.concatenate(tables, axis=1).T:
@@ -189,7 +184,7 @@ def _maxima(context: LayoutContext, each_node: bool, tables: Sequence[Floats]) -
 
 def _pair_sums(
     context: LayoutContext, pairs: Pairs, requests: Sequence[tuple[PairQuantities, Sequence[float]]]
-) -> Callable[[Batch], Floats]:
+) -> Finalize:
     """Return the function that sums over one set of pairs.
 
     Pairs have few distinct combinations of requested layouts, so quantities are computed once per combination and
@@ -197,9 +192,7 @@ def _pair_sums(
     """
     over = np.concatenate([divisors for _, divisors in requests])
     combinations, types = Combinations(context.requested, pairs), len(context.type_configurable)
-    number: Codes = context.requested.number
-    base: Codes = combinations.pair_first
-    width: Codes = combinations.pair_width
+    lookups: list[Codes] = [context.requested.number, combinations.pair_first, combinations.pair_width]
 
     def quantities(combination: Ints) -> Floats:
         sides = combinations.sides(combination)
@@ -211,7 +204,8 @@ def _pair_sums(
         values_of_all = quantities(np.arange(combinations.total))
         used = np.flatnonzero(values_of_all.any(axis=0))
         values_of_all = np.ascontiguousarray(values_of_all[:, used])
-        number, width, base = (array.astype(np.int32) for array in (number, width, base))
+        lookups = [array.astype(np.int32) for array in lookups]
+    number, first, width = lookups
 
     def summed(batch: Batch) -> Floats:
         total = np.zeros((len(batch), len(over)))
@@ -219,7 +213,7 @@ def _pair_sums(
             return total
         combination = number[batch.types[:, pairs.left] + pairs.left_slot * types] * width
         combination += number[batch.types[:, pairs.right] + pairs.right_slot * types]
-        combination += base
+        combination += first
         table = values_of_all
         if table is None:
             present, index = np.unique(combination, return_inverse=True)
@@ -255,7 +249,7 @@ def compute_together(
     prepared = [(block, block.prepare(context, aggregation)) for block in blocks if isinstance(block, LayoutBlock)]
     slices = [columns_of(block, names) for block, _ in prepared]
     functions, row_type = aggregation.functions(), context.row_type.astype(np.int32)
-    step = min(max(_CODES // context.configurable_nodes, _CONFIGS[0]), _CONFIGS[1])
+    step = int(np.clip(_CODES // context.configurable_nodes, *_CONFIGS))
     for start in range(0, len(codes), step):
         rows = codes[start : start + step]
         batch = Batch(rows, row_type[rows], functions)

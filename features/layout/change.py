@@ -36,10 +36,10 @@ Shape = tuple[int, ...]
 #: Dimensions, minor-most first.
 Order = tuple[int, ...]
 
-#: Roles of the dimensions at stake; the first is preferred minor-most.
+#: Roles of the dimensions at stake, as indices; the first is preferred minor-most.
 _AT_STAKE: Final = {
-    "convolution": tuple(map(CONVOLUTION_ROLES.index, ("feature", "batch"))),
-    "dot": tuple(map(DOT_ROLES.index, ("contracted", "rows"))),
+    "convolution": (CONVOLUTION_ROLES.index("feature"), CONVOLUTION_ROLES.index("batch")),
+    "dot": (DOT_ROLES.index("contracted"), DOT_ROLES.index("rows")),
 }
 _OF_SLOT: Final = {
     "set__share": "share of configurable nodes whose {} layout is set",
@@ -106,10 +106,8 @@ def _tied(facts: LayoutFacts, k: int, operand_ranks: tuple[int, ...]) -> Tied:
         if opcode == "dot" and {len(output), *map(len, operands)} == {2}:
             key = (first,)
         elif opcode == "dot":  # either operand may come first
-            key = (
-                first,
-                *sorted((len(shape), *order) for shape, order in zip(operands, operand_orders, strict=True)),
-            )
+            ordered = zip(operands, operand_orders, strict=True)
+            key = (first, *sorted((len(shape), *order) for shape, order in ordered))
     return Tied((opcode, len(output), *key), tuple(dict.fromkeys([first, first[::-1]])))
 
 
@@ -136,7 +134,7 @@ def _at_stake(opcode: str, shapes: Sequence[Shape], roles: NDArray[np.integer]) 
 def _first_of_equals(shape: Shape, free: Sequence[int], batch: Sequence[int]) -> list[list[int]]:
     """Return the contracted and the free dimensions of a dot's operand, from the sizes of its output.
 
-    Among dimensions of equal size the first are free, the next batch; `slot_roles` may choose others.
+    The first dimensions of equal size are free, the next are batch dimensions; `slot_roles` may choose others.
     """
     dims: list[int] = []
     for size in free:
@@ -151,7 +149,7 @@ def _first_of_equals(shape: Shape, free: Sequence[int], batch: Sequence[int]) ->
 
 
 def _reshape(output: Shape, operand: Shape, blocks: Sequence[Sequence[int]]) -> Tied:
-    """Return all orders of the blocks of a reshape; dimensions of size 1 are major-most."""
+    """Return a reshape's orders, one for each order of its blocks; dimensions of size 1 are major-most."""
     shapes, count = (output, operand), max(map(max, blocks)) + 1
     orders = []
     for block_order in permutations(reversed(range(count))):
@@ -166,9 +164,7 @@ def _reshape(output: Shape, operand: Shape, blocks: Sequence[Sequence[int]]) -> 
 
 
 def cheaper(shape: Shape, dimensions: Order) -> Order:
-    """Return the two of these dimensions that pad a tensor least along lanes and sublanes, in that order.
-
-    At equal cost the earlier ones come first.
+    """Return the dimensions along lanes and sublanes that pad a tensor least; at equal cost the earlier ones.
 
     >>> cheaper((4096, 1000), (1, 0)), cheaper((32, 1000), (1, 0)), cheaper((2, 96, 96, 96, 4), (4, 0))
     ((0, 1), (1, 0), (4, 0))
@@ -301,7 +297,7 @@ class TiedGroups(LayoutBlock):
         tied = tied_nodes(context)
         group, kinds = groups_of(tied), np.array([node.signature[0] for node in tied])
         node, minor = context.table.node, context.table.rows[:, 0]
-        # the minor-most dimension of the first order of a node's group; -1 if none may be set
+        # minor-most dimension of each node's first order; -1 if none may be set
         first = np.array([node.orders[0][0] if node.orders[0] else -1 for node in tied], np.int64)
         is_set = minor >= 0
         turned = is_set & (minor != first[node])

@@ -141,9 +141,8 @@ class Propagation(LayoutBlock):
                 requested = np.where(free, output_key[left], set_by_consumer)
                 winner = np.maximum.reduceat(requested, first, axis=0)
                 output_key[producers] = np.where(output_key[producers] == 0, winner, output_key[producers])
-                output_key[receivers] = np.where(
-                    output_key[receivers] == 0, output_key[source], output_key[receivers]
-                )
+                unset = output_key[receivers] == 0
+                output_key[receivers] = np.where(unset, output_key[source], output_key[receivers])
             requested = np.where(free, output_key[left], set_by_consumer)
             final = output_key[right]
             copied = (requested > 0) & (final > 0) & (requested != final)

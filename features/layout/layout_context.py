@@ -33,16 +33,18 @@ from xlarank.features.program.tensors import Floats, Ints, Tiling, complete_layo
 CLASS_ROLES: Final = dict(zip(COARSE_CLASSES[:3], (CONVOLUTION_ROLES, DOT_ROLES, RESHAPE_ROLES), strict=True))
 #: Roles of all kinds one after another: ``convolution_batch``, ...
 ROLE_NAMES: Final = tuple(f"{kind}_{role}" for kind, roles in CLASS_ROLES.items() for role in roles)
+#: Positions of dimensions that are padded -> description.
+POSITIONS: Final = {"minor": "minor-most", "second": "second minor-most"}
 _ELEMENTWISE, _REDUCE = OPCODE_CLASSES.index("elementwise"), OPCODE_CLASSES.index("reduce")
 
 
 class Regions:
-    """The regions of one graph; arrays are ``(regions, ...)`` except ``of``.
+    """The regions of one graph.
 
     Attributes:
         of: ``(nodes,)`` region of each node's output.
-        tensors, makers: number of tensors, and of configurable nodes that produce them.
-        bytes: unpadded bytes of the tensors that a fusing compiler stores.
+        tensors, makers: ``(regions,)`` number of tensors, and of configurable nodes that produce them.
+        bytes: ``(regions,)`` unpadded bytes of the tensors that a fusing compiler stores.
         made, read: ``(regions, ROLE_NAMES, 6)`` whether a dimension has a role to a configurable node that makes or
             reads a tensor.
         reduced: ``(regions, 6)`` whether a reduction that reads a tensor removes the dimension.
@@ -60,12 +62,11 @@ class Regions:
         self.bytes = np.bincount(self.of, np.where(facts.fused, 0.0, facts.bytes), minlength=count)
         self.makers = np.bincount(self.of[graph.configurable], minlength=count)
         self.made, self.read = (np.zeros((count, len(ROLE_NAMES), MAX_RANK), bool) for _ in range(2))
-        for kind, roles in CLASS_ROLES.items():
+        for number, (kind, roles) in enumerate(CLASS_ROLES.items()):
             first = ROLE_NAMES.index(f"{kind}_{roles[0]}")
             for slot in range(2 if kind == "reshape" else len(LAYOUT_SLOTS)):
                 tensor, role = facts.slot_tensor[:, slot], facts.roles[:, slot]
-                members = (facts.coarse_class == COARSE_CLASSES.index(kind)) & (tensor >= 0)
-                node, dim = np.nonzero((role >= 0) & members[:, None])
+                node, dim = np.nonzero((role >= 0) & ((facts.coarse_class == number) & (tensor >= 0))[:, None])
                 (self.read if slot else self.made)[self.of[tensor[node]], first + role[node, dim], dim] = True
         # a reduction lists what it removes; its other operand, the initial value, has no dimensions
         self.reduced = np.zeros((count, MAX_RANK), bool)
@@ -81,8 +82,8 @@ class OutputRows:
 
     Attributes:
         minor, second: the two minor-most dimensions of the full layout; -1 for none.
-        second_size: log2(1 + size of the second one).
-        second_place: the second one counted from the last dimension, plus 1; 0 for none.
+        second_size: log2(1 + size of the second dimension).
+        second_place: position of the second dimension, counted from the last one, plus 1; 0 for none.
         padded, least, default: bytes in tiles over true bytes: of this layout, the best one and the default.
         bytes, region_bytes: bytes of the output, and of its region's stored tensors (at least the output), over
             those of all tensors that a fusing compiler stores.
@@ -108,9 +109,9 @@ class OutputRows:
         self.region_tensors, self.region_makers = regions.tensors[region], regions.makers[region]
         self.region_bytes = np.maximum(regions.bytes[region], context.bytes[node]) / stored
 
-    def in_region(self, end: str, table: str, role: int | None = None) -> NDArray[np.bool_]:
-        """Look up the ``minor`` or ``second`` dimension of each output in a table of `Regions`, ``(R,)``."""
-        dimension, entries = getattr(self, end), getattr(self._regions, table)
+    def in_region(self, position: str, table: str, role: int | None = None) -> NDArray[np.bool_]:
+        """Look up each output's dimension at one of `POSITIONS` in a table of `Regions`, ``(R,)``."""
+        dimension, entries = getattr(self, position), getattr(self._regions, table)
         entries = entries if role is None else entries[:, role]
         return np.asarray((dimension >= 0) & entries[self._region, np.maximum(dimension, 0)])
 
@@ -118,14 +119,12 @@ class OutputRows:
 def least_waste(dims: Ints, rank: Ints, element_bytes: Floats, tiling: Tiling) -> Floats:
     """Return the `packed_waste` of the layout that pads least, ``(tensors,)``; inf for a rank below 2.
 
-    Padding depends on the two minor-most dimensions alone.
-
     >>> dims, rank = np.array([[4, 128, 8, 0, 0, 0]]), np.array([3])
     >>> least_waste(dims, rank, np.array([4.0]), Tiling()).tolist()  # 128 along the lanes, 8 along the sublanes
     [0.0]
     """
     least, layout = np.full(len(dims), np.inf), np.full(dims.shape, -1)
-    for pair in permutations(range(MAX_RANK), 2):
+    for pair in permutations(range(MAX_RANK), 2):  # padding depends on the two minor-most dimensions alone
         fits = np.flatnonzero(rank > max(pair))
         layout[:, :2] = pair
         waste = packed_waste(dims[fits], layout[fits], element_bytes[fits], tiling)
@@ -156,7 +155,7 @@ class LayoutContext(LayoutFacts):
 
     @cached_property
     def near(self) -> list[sparse.csr_array]:
-        """Sparse ``(K, K)`` for 1 and 2 hops: 1 for nodes exactly that many edges apart, in either direction."""
+        """Sparse ``(K, K)`` for 1 and 2 hops: 1 for nodes that many edges apart, in either direction."""
         nodes = self.graph.configurable
         once = sparse.csr_array(self.neighbours[nodes])
         near, far = sparse.csr_array(once[:, nodes]), sparse.csr_array(once @ self.neighbours[:, nodes])

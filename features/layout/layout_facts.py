@@ -1,20 +1,19 @@
 """Facts of a layout graph: tensors of slots, physical quantities per type of row, and pairs of slots.
 
-Nodes repeat (a transformer has its layers many times over), so distinct rows of equal nodes are one *type*.
-Quantities that depend only on the operation, its tensors and their layouts are computed once per type. There are
-five index spaces:
+Nodes repeat (a transformer has its layers many times over), so equal rows of equal nodes are one *type*. Quantities
+that depend only on the operation, its tensors and their layouts are computed once per type. Shapes name
 
-- `NodeIndex` (nodes): a node of the graph, and its output tensor;
-- `ConfigurableIndex` (K): a configurable node, in the order of ``graph.configurable``;
-- `RowIndex` (R): a distinct row of the configuration table; it belongs to one node;
-- `TypeIndex` (T): a type of row;
-- codes (C): a distinct configuration, ``(C, K)`` row indices.
+- nodes: the nodes of the graph, and their output tensors (`NodeIndex`);
+- K: the configurable nodes, in the order of ``graph.configurable`` (`ConfigurableIndex`);
+- R: the distinct rows of the configuration table, each of one node;
+- T: the types of rows (`TypeIndex`).
 
-An attribute ``a_b`` of two of these spaces maps from a to b: ``row_type`` is ``(R,)`` and holds types.
+Configurations are codes, ``(configs, K)`` indices of rows. An attribute ``a_b`` maps from a to b: ``row_type`` is
+``(R,)`` and holds types.
 
-Pairs of slots lay out one tensor (consumer and producer, or two readers). Layouts pass unchanged through
-elementwise operations and, permuted, through transposes; all others (reshape, dot, reduce, ...) choose anew.
-Operands are followed through such nodes from a slot to the configurable nodes before it.
+Pairs of slots lay out one tensor (consumer and producer, or two readers). Elementwise operations keep a layout,
+transposes permute it, and all others (reshape, dot, reduce, ...) choose anew. From a slot, operands are followed
+through operations of the first two kinds to configurable nodes.
 """
 
 from __future__ import annotations
@@ -33,33 +32,26 @@ from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, OPCODE
 from xlarank.features.program import tensors
 from xlarank.features.program.program_context import COARSE_CLASSES, OPCODE_CLASSES, ProgramContext
 from xlarank.features.program.slots import node_flops, slot_roles, slot_tensors
-from xlarank.features.program.tensors import (
-    TPU,
-    ConfigurableIndex,
-    Floats,
-    Ints,
-    NodeIndex,
-    RowIndex,
-    Tiling,
-    TypeIndex,
-    layout_key,
-)
+from xlarank.features.program.tensors import TPU, Floats, Ints, Tiling, layout_key
+
+NodeIndex = Ints
+ConfigurableIndex = Ints
+TypeIndex = Ints
 
 
 def tensor_physics(dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tiling) -> dict[str, NDArray[Any]]:
     """Return padding and misfits of tensors under a layout, each ``(tensors,)``.
 
-    ``padding``: padded over true size, minus 1; ``packed``: the same with narrow elements packed and small tiles
-    for few rows; ``violation``: the largest dimension is not minor-most; ``minor_misfit``, ``second_misfit``: the
-    size is no multiple of the lanes, the second one of the sublanes.
+    Misfits are a largest dimension that is not minor-most, a minor-most size that is no multiple of the lanes, and
+    a second one that is no multiple of the sublanes.
     """
     minor, second = tensors.minor_sizes(dims, layout)
     return {
         "padding": tensors.padding_waste(dims, layout, tiling),
         "packed": tensors.packed_waste(dims, layout, element_bytes, tiling),
-        "violation": (layout[:, 0] >= 0) & (dims.max(axis=1) > minor),
-        "minor_misfit": (layout[:, 0] >= 0) & (minor % tiling.lanes != 0),
-        "second_misfit": (layout[:, 1] >= 0) & (second % tiling.sublanes != 0),
+        "largest": (layout[:, 0] >= 0) & (dims.max(axis=1) > minor),
+        "lanes": (layout[:, 0] >= 0) & (minor % tiling.lanes != 0),
+        "sublanes": (layout[:, 1] >= 0) & (second % tiling.sublanes != 0),
     }
 
 
@@ -70,9 +62,10 @@ class SlotRows:
         bytes: size of the tensor; 0 if the node has none.
         is_set: whether the row sets a layout.
         layout, key: the full layout, ``(T, 6)``, and its `layout_key`.
-        minor, minor_place, minor_role: size of its minor-most dimension, 0 for none; its position, counted
-            from the last dimension, and its role, -1 for none.
-        total_bytes, bytes_of_class: bytes over all configurable nodes, and over those of each coarse class.
+        minor, minor_place, minor_role: size of its minor-most dimension, 0 for none; the dimension's position,
+            counted from the last one, and its role, -1 for none.
+        now, default: `tensor_physics` under the full and the default layout.
+        total_bytes, bytes_of_class: bytes of all configurable nodes, and of each coarse class, at least 1.
     """
 
     def __init__(self, facts: LayoutFacts, number: int) -> None:
@@ -88,7 +81,7 @@ class SlotRows:
         self.bytes: Floats = node_bytes[node]
         self.is_set = layout[:, 0] >= 0
         self.layout = tensors.complete_layout(layout, default)
-        self.key = tensors.layout_key(self.layout)
+        self.key = layout_key(self.layout)
         minor, no_minor = self.layout[:, 0], self.layout[:, 0] < 0
         self.minor, self.default_minor = (
             np.where(no_minor, 0, tensors.minor_sizes(dims, of)[0]) for of in (self.layout, default)
@@ -99,8 +92,7 @@ class SlotRows:
         self.minor_changed = minor != default[:, 0]
         self.distance = tensors.permutation_distance(self.layout, default)
         self.contiguity = tensors.contiguity(dims, self.layout, default)
-        self.now = tensor_physics(dims, self.layout, element, facts.tiling)
-        self.default = tensor_physics(dims, default, element, facts.tiling)
+        self.now, self.default = (tensor_physics(dims, of, element, facts.tiling) for of in (self.layout, default))
         self.total_bytes = max(1.0, float(node_bytes.sum()))
         by_class = np.bincount(facts.coarse_class, node_bytes, minlength=len(COARSE_CLASSES))
         self.bytes_of_class = np.maximum(by_class, 1.0)
@@ -118,13 +110,12 @@ class LayoutFacts(ProgramContext):
         roles: ``(K, 3, 6)`` role of each dimension of each slot's tensor (`slot_roles`).
         signature: ``(K,)`` equal for nodes of one operation whose tensors are equal: shapes, element types, default
             layouts and roles.
-        type_row, row_type: ``(T,)`` the first row of each type, and ``(R,)`` the type of each row.
-        type_configurable, type_coarse_class: ``(T,)`` the node that the first row of each type belongs to, and its
-            coarse class.
+        type_row, type_configurable, type_coarse_class: ``(T,)`` first row of each type, its node and coarse class.
+        row_type: ``(R,)`` type of each row.
     """
 
     graph: LayoutGraph
-    type_row: RowIndex
+    type_row: Ints
     row_type: TypeIndex
 
     def __init__(self, graph: LayoutGraph, tiling: Tiling = TPU) -> None:
@@ -146,7 +137,7 @@ class LayoutFacts(ProgramContext):
         self.signature = group_codes(operation).group
         rows = self.table.rows.reshape(len(self.table.rows), len(LAYOUT_SLOTS), MAX_RANK).astype(np.int64)
         # a number for all three layouts of a row
-        key = tensors.layout_key(rows) @ (MAX_RANK + 1) ** (MAX_RANK * np.arange(len(LAYOUT_SLOTS)))
+        key = layout_key(rows) @ (MAX_RANK + 1) ** (MAX_RANK * np.arange(len(LAYOUT_SLOTS)))
         signed = self.signature[self.table.node] * max(1, len(key)) + np.unique(key, return_inverse=True)[1]
         _, self.type_row, self.row_type = np.unique(signed, return_index=True, return_inverse=True)
         self.type_configurable: ConfigurableIndex = self.table.node[self.type_row].astype(np.int64)
@@ -156,12 +147,11 @@ class LayoutFacts(ProgramContext):
 
     @cached_property
     def slots(self) -> dict[str, SlotRows]:
-        """Physical quantities of each slot, ``(T,)``."""
         return {slot: SlotRows(self, number) for number, slot in enumerate(LAYOUT_SLOTS)}
 
     @cached_property
     def type_changed(self) -> NDArray[np.bool_]:
-        """``(T,)`` whether any slot of the rows differs from the default."""
+        """``(T,)`` whether any slot differs from the default."""
         return np.asarray(np.any([rows.changed for rows in self.slots.values()], axis=0))
 
 
@@ -202,12 +192,11 @@ class Pairs:
         return np.asarray((self.permutation == np.arange(MAX_RANK)).all(axis=1))
 
 
-def operand_starts(facts: LayoutFacts) -> tuple[ConfigurableIndex, Ints, NodeIndex]:
+def _operands(facts: LayoutFacts) -> tuple[ConfigurableIndex, Ints, NodeIndex]:
     """Return operand slots whose tensor has dimensions: (configurable node, slot, tensor)."""
-    node, slot = np.nonzero(facts.slot_tensor[:, 1:] >= 0)
-    tensor = facts.slot_tensor[node, slot + 1]
-    real = facts.rank[tensor] > 0
-    return node[real], slot[real] + 1, tensor[real]
+    present = (facts.slot_tensor >= 0) & (facts.rank[facts.slot_tensor] > 0)
+    node, slot = np.nonzero(present[:, 1:])
+    return node, slot + 1, facts.slot_tensor[node, slot + 1]
 
 
 def connected_pairs(facts: LayoutFacts) -> list[Pairs]:
@@ -215,27 +204,26 @@ def connected_pairs(facts: LayoutFacts) -> list[Pairs]:
 
     If there are several paths, the shortest counts.
     """
-    consumer, slot, tensor = operand_starts(facts)
+    consumer, slot, tensor = _operands(facts)
     follow = _passing(facts)
     state = np.arange(len(tensor)), tensor, np.tile(np.arange(MAX_RANK), (len(tensor), 1))
-    reached, distances = [], []
+    reached = []
     for distance in range(1, FARTHEST + 1):
         configurable = facts.configurable_index[state[1]] >= 0
-        reached.append(tuple(part[configurable] for part in state))
-        distances.append(np.full(configurable.sum(), distance))
+        hops = np.full(configurable.sum(), min(distance, HOPS))
+        reached.append((*(part[configurable] for part in state), hops))
         state = follow(*(part[~configurable] for part in state))
-    start, node, permutation = (np.concatenate(part) for part in zip(*reached, strict=True))
+    start, node, permutation, hops = (np.concatenate(part) for part in zip(*reached, strict=True))
     _, first = np.unique(start * facts.graph.nodes + node, return_index=True)
-    distance = np.minimum(np.concatenate(distances)[first], HOPS)
     start, node = start[first], facts.configurable_index[node[first]]
     output = np.full(len(start), LAYOUT_SLOTS.index("output"))
     pairs = Pairs(consumer[start], node, slot[start], output, facts.bytes[tensor[start]], permutation[first])
-    return [pairs.take(np.flatnonzero(distance == hop)) for hop in range(1, HOPS + 1)]
+    return [pairs.take(np.flatnonzero(hops[first] == hop)) for hop in range(1, HOPS + 1)]
 
 
 def sibling_pairs(facts: LayoutFacts) -> Pairs:
     """Return consecutive operand slots that read the same tensor directly, ordered by node and slot."""
-    consumer, slot, tensor = operand_starts(facts)
+    consumer, slot, tensor = _operands(facts)
     order = np.lexsort((slot, consumer, tensor))
     consumer, slot, tensor = consumer[order], slot[order], tensor[order]
     same = np.flatnonzero(tensor[1:] == tensor[:-1])
@@ -243,8 +231,8 @@ def sibling_pairs(facts: LayoutFacts) -> Pairs:
     return Pairs(*ends, facts.bytes[tensor[same]], np.tile(np.arange(MAX_RANK), (len(same), 1)))
 
 
-def _passing(facts: ProgramContext) -> Callable[[Ints, NodeIndex, Ints], tuple[Ints, Ints, Ints]]:
-    """Return a function that follows one more edge from each state (start, node, permutation), if layouts are kept.
+def _passing(facts: LayoutFacts) -> Callable[[Ints, NodeIndex, Ints], tuple[Ints, Ints, Ints]]:
+    """Return a function that follows states (start, node, permutation) along one more edge that keeps the layout.
 
     If several paths lead from a start to a node, the lexicographically least permutation is kept.
     """
@@ -281,9 +269,9 @@ class PairLayouts:
 
     def __init__(self, facts: LayoutFacts, pairs: Pairs) -> None:
         self.pairs = pairs
-        slots = facts.slots.values()
-        self._key, self._is_set = np.stack([s.key for s in slots]), np.stack([s.is_set for s in slots])
-        self._layout, self._turned = np.stack([s.layout for s in slots]), ~pairs.straight
+        parts = ([getattr(rows, name) for rows in facts.slots.values()] for name in ("key", "is_set", "layout"))
+        self._key, self._is_set, self._layout = map(np.stack, parts)
+        self._turned = ~pairs.straight
 
     def layouts(self, pair: Ints, left: TypeIndex, right: TypeIndex) -> tuple[Ints, Ints, Ints]:
         """Return the keys of both full layouts in the left tensor's dimensions, and how many are set, 0 to 2."""
@@ -309,7 +297,7 @@ class PairLayouts:
         return np.stack(columns, axis=1).astype(np.float64)
 
     def over(self) -> list[float]:
-        """Return the divisors of sums of `disagreement`: the number of pairs or their bytes, at least 1."""
+        """Return the divisors of sums of `disagreement`: number or bytes of the pairs, at least 1."""
         count, bytes_ = max(1.0, len(self.pairs)), max(1.0, float(self.pairs.bytes.sum()))
         return [count, bytes_] * 3 + [count]
 
@@ -318,22 +306,25 @@ class RequestedLayouts:
     """Distinct layouts that nodes of one signature request for each slot, concatenated over slots.
 
     Two rows request the same layout if their full layouts agree and both set it, or neither does.
+
+    Attributes:
+        signatures: number of distinct signatures.
+        first, count: ``(3 * signatures,)`` start and number of the requested layouts.
+        number: ``(3 * T,)`` index of the layout that each type of row requests.
+        types: example type of row for each requested layout.
     """
 
     def __init__(self, facts: LayoutFacts) -> None:
         self.signature, signature = facts.signature, facts.signature[facts.type_configurable]
-        self.signatures = int(facts.signature.max(initial=-1)) + 1  # number of distinct signatures
+        self.signatures = int(facts.signature.max(initial=-1)) + 1
         keys = [
             ((slot * self.signatures + signature) * 2 + rows.is_set) * 7**MAX_RANK + rows.key
             for slot, rows in enumerate(facts.slots.values())
         ]
         distinct, example, requested = np.unique(np.concatenate(keys), return_index=True, return_inverse=True)
         owner, owners = distinct // (2 * 7**MAX_RANK), len(LAYOUT_SLOTS) * self.signatures
-        # ``(3 * signatures,)`` start and number of the requested layouts
         self.first, self.count = np.searchsorted(owner, np.arange(owners)), np.bincount(owner, minlength=owners)
-        # ``(3 * T,)`` index of the layout that each type of row requests
         self.number: Ints = requested - self.first[owner[requested]]
-        # an example type of row for each requested layout
         self.types: Ints = example % max(1, len(facts.type_configurable))
 
     def by_row(self, facts: LayoutFacts) -> Ints:
@@ -349,10 +340,10 @@ class Combinations:
     left out.
     """
 
-    def __init__(self, requested: RequestedLayouts, pairs: Pairs, limit: int | None = None) -> None:
+    def __init__(self, requested: RequestedLayouts, pairs: Pairs, limit: float = np.inf) -> None:
         self._requested = requested
         group, sizes = self._grouped(pairs)
-        if limit is not None and sizes.sum() > limit:
+        if sizes.sum() > limit:
             ascending = np.argsort(sizes, kind="stable")
             selected = ascending[np.cumsum(sizes[ascending]) <= limit]
             pairs = pairs.take(np.flatnonzero(np.isin(group, selected)))
@@ -366,7 +357,7 @@ class Combinations:
         left = pairs.left_slot * self._requested.signatures + self._requested.signature[pairs.left]
         right = pairs.right_slot * self._requested.signatures + self._requested.signature[pairs.right]
         equal = group_codes(np.column_stack([left, right, pairs.permutation]))
-        # one pair of each group; slot and signature of its sides, index into `RequestedLayouts.count`
+        # one pair of each group; its sides as indices into `RequestedLayouts.count`
         self._example, self._left, self._right = equal.first, left[equal.first], right[equal.first]
         return equal.group, self._requested.count[self._left] * self._requested.count[self._right]
 

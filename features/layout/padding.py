@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
 from xlarank.features.block import Block, Cause, Column, Scope, Tier
 from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock, Request
-from xlarank.features.layout.layout_context import CLASS_ROLES, ROLE_NAMES, LayoutContext
+from xlarank.features.layout.layout_context import CLASS_ROLES, POSITIONS, ROLE_NAMES, LayoutContext
 from xlarank.features.layout.time_model import KINDS, PEAK_FLOPS
 from xlarank.features.program.program_context import COARSE_CLASSES
 from xlarank.features.program.tensors import Floats
@@ -37,8 +37,6 @@ _WASTE: Final = {
     "waste_change__mean": "mean of the waste minus the default's over {}",
     "waste_change_bytes__ratio": "bytes of padding beyond the default's over true bytes, all {} together",
 }
-
-
 #: A quantity of `xlarank.features.layout.layout_facts.SlotRows`, and a coarse class or None for all nodes.
 _Subset = tuple[str, str | None]
 _MISFITS = {
@@ -52,17 +50,11 @@ _SUMMED: Final = {
     "padded": "bytes that regions of set outputs take in tiles",
     "set": "true bytes of set outputs",
 }
-_LARGEST: Final = {
-    "excess": "largest of the bytes that the region of a set output is padded beyond the least",
-    "padded": "largest of the bytes that the region of a set output takes in tiles",
-}
 _STORED: Final = "over the bytes of all tensors that a fusing compiler stores"
-_TILES: Final = "bytes in tiles of regions of set outputs whose"
-_POSITIONS: Final = {"minor": "minor-most", "second": "second minor-most"}
 _ROLE_COLUMNS: Final = [
     (kind, position, slot, role)
     for kind, roles in CLASS_ROLES.items()
-    for position in _POSITIONS
+    for position in POSITIONS
     for slot in LAYOUT_SLOTS[: 2 if kind == "reshape" else 3]
     for role in roles
 ]
@@ -101,14 +93,11 @@ class Padding(LayoutBlock):
                 count, bytes_ = float(context.configurable_nodes), rows.total_bytes
                 if coarse:
                     number = COARSE_CLASSES.index(coarse)
-                    waste, extra = ((context.type_coarse_class == number) * values for values in (waste, extra))
+                    members = context.type_coarse_class == number
+                    waste, extra = members * waste, members * extra
                     count, bytes_ = context.nodes_of_class[number], rows.bytes_of_class[number]
-                shares += [
-                    (waste, count),
-                    (waste * rows.bytes, bytes_),
-                    (extra, count),
-                    (extra * rows.bytes, bytes_),
-                ]
+                for values in (waste, extra):
+                    shares += [(values, count), (values * rows.bytes, bytes_)]
         wastes, counts = zip(*shares[::4], strict=True)
         summed, largest = aggregation.shares(shares), aggregation.maximum(wastes)
         declared = [bool(coarse) or k > 0 for _, coarse in self.subsets for _ in LAYOUT_SLOTS for k in range(6)]
@@ -158,19 +147,20 @@ class Violation(LayoutBlock):
         parts: list[tuple[NDArray[Any], float]] = []
         nodes = context.configurable_nodes
         for rows in context.slots.values():
-            for name in ("violation", "minor_misfit", "second_misfit"):
+            for name in _MISFITS:
                 now, default = rows.now[name], rows.default[name]
                 parts += [(now, nodes), (now * rows.bytes, rows.total_bytes), (now.astype(float) - default, nodes)]
         return aggregation.shares(parts)
 
 
-def _dimension_columns(end: str, dimension: str) -> dict[str, str]:
+def _role_columns(position: str) -> dict[str, str]:
+    tiles = f"bytes in tiles of regions of set outputs whose {POSITIONS[position]} dimension"
     columns = {
-        f"outputs__{side}_{end}_{name}": f"{_TILES} {dimension} is {name} to a node that {does} the region"
+        f"outputs__{side}_{position}_{name}": f"{tiles} is {name} to a node that {verb} the region"
         for name in ROLE_NAMES
-        for side, does in (("made", "makes"), ("read", "reads"))
+        for side, verb in (("made", "makes"), ("read", "reads"))
     }
-    columns[f"outputs__read_{end}_reduced"] = f"{_TILES} {dimension} a reduction of the region removes"
+    columns[f"outputs__read_{position}_reduced"] = f"{tiles} a reduction of the region removes"
     return {f"{name}__ratio": Column(f"{text}, {_STORED}", Cause.MINOR) for name, text in columns.items()}
 
 
@@ -188,10 +178,12 @@ class Outputs(LayoutBlock):
             for what, text in _SUMMED.items()
             for nodes in ("all", *CLASS_ROLES)
         },
-        **{f"outputs__{what}__max": f"{text}, {_STORED}" for what, text in _LARGEST.items()},
+        "outputs__excess__max": "largest of the bytes that the region of a set output is padded beyond the least, "
+        f"{_STORED}",
+        "outputs__padded__max": f"largest of the bytes that the region of a set output takes in tiles, {_STORED}",
         "outputs__waste__max": "largest of padded over true bytes of the set outputs, minus 1",
-        **_dimension_columns("minor", "minor-most dimension"),
-        **_dimension_columns("second", "second minor-most dimension"),
+        **_role_columns("minor"),
+        **_role_columns("second"),
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
@@ -202,15 +194,15 @@ class Outputs(LayoutBlock):
         kind = context.coarse_class[context.table.node]
         members = [kind >= 0, *(kind == number for number in range(len(CLASS_ROLES)))]
         tables = [values * subset for values in summed for subset in members]
-        for end in ("minor", "second"):
+        by_role = []
+        for position in POSITIONS:
             for role in range(len(ROLE_NAMES)):
-                tables += [padded * rows.in_region(end, table, role) for table in ("made", "read")]
-            tables.append(padded * rows.in_region(end, "reduced"))
-        count = len(summed) * len(members)
+                by_role += [padded * rows.in_region(position, table, role) for table in ("made", "read")]
+            by_role.append(padded * rows.in_region(position, "reduced"))
         requests = [
-            aggregation.sum(tables[:count], each_node=True),
+            aggregation.sum(tables, each_node=True),
             aggregation.maximum([excess, padded, rows.is_set * (rows.padded - 1)], each_node=True),
-            aggregation.sum(tables[count:], each_node=True),
+            aggregation.sum(by_role, each_node=True),
         ]
         return lambda batch: np.concatenate([batch[request] for request in requests], axis=1)
 
@@ -228,7 +220,7 @@ class DimensionRoles(LayoutBlock):
     cause = Cause.MINOR
     columns = {
         f"roles__{kind}_{slot}_{role}_{position}{suffix}__share": f"share of {nodes.format(kind=kind, slot=slot)}"
-        f"the {_POSITIONS[position]} dimension is {role}"
+        f"the {POSITIONS[position]} dimension is {role}"
         for kind, position, slot, role in _ROLE_COLUMNS
         for suffix, nodes in (
             ("", "configurable {kind} nodes: of the {slot}, "),
@@ -240,7 +232,7 @@ class DimensionRoles(LayoutBlock):
         parts: list[tuple[NDArray[Any], float]] = []
         for kind, position, slot, role in _ROLE_COLUMNS:
             rows, coarse = context.slots[slot], COARSE_CLASSES.index(kind)
-            dimension = rows.layout[:, list(_POSITIONS).index(position)]
+            dimension = rows.layout[:, list(POSITIONS).index(position)]
             roles = context.roles[context.type_configurable, LAYOUT_SLOTS.index(slot), dimension]
             fits = (context.type_coarse_class == coarse) & (dimension >= 0)
             fits &= roles == CLASS_ROLES[kind].index(role)
@@ -269,7 +261,7 @@ class TypeHistogram(LayoutBlock):
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
         layout = context.slots["output"].layout
         rank = (layout >= 0).sum(axis=1)
-        tables: list[NDArray[Any]] = [
+        tables = [
             (context.type_coarse_class == coarse) & (rank == size) & (layout[:, 0] == dimension)
             for coarse in range(len(COARSE_CLASSES))
             for size in _RANKS

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, OPCODE
-from xlarank.features.layout.layout_facts import LayoutFacts
-from xlarank.features.program.tensors import TPU, ConfigurableIndex, Floats, Ints, complete_layout, tile_sublanes
+from xlarank.features.layout.layout_facts import ConfigurableIndex, LayoutFacts
+from xlarank.features.program.tensors import TPU, Floats, Ints, complete_layout, tile_sublanes
 
 # A core of TPU v3 (Google Cloud, *TPU v3*).
 #: Operations per second of two matrix units of 128 x 128 at 940 MHz, in bfloat16, XLA's default for float32.
@@ -76,10 +76,10 @@ class NodeTime:
 
     Attributes:
         node: number in the graph.
-        nanoseconds, fastest_ns: under its layout, and the least under layouts that need no copy.
-        lanes, tile_lanes: elements along the lanes, and how many lanes they take.
-        order, fastest_order: the two minor-most dimensions of its layout and of one that takes the least time,
-            minor to major. If they are equal, an operand's layout costs the difference.
+        nanoseconds, fastest_ns: times under its layout, and under the fastest one that needs no copy.
+        lanes, tile_lanes: elements along the lanes, and the lanes that they take.
+        order, fastest_order: the two minor-most dimensions of its layout and of the fastest one, minor to major. If
+            they are equal, an operand's layout costs the difference.
     """
 
     node: int
@@ -107,11 +107,11 @@ class TimeModel:
     pad alike. Any other node does one operation for each padded element of its output, to break ties.
 
     Attributes:
-        kind, work: ``(configurable nodes,)`` index into `KINDS`, and operations without padding.
-        type_ns, row_ns: times under every type of rows, ``(T,)``, and every distinct row of the table, ``(R,)``.
-        default_ns: ``(configurable nodes,)`` times under the compiler's default layouts.
-        fastest_ns: ``(configurable nodes,)`` least times under layouts that need no copy, candidates or not.
-        fastest_order: ``(configurable nodes, 2)`` the dimensions that decide them, -1 for none.
+        kind, work: ``(K,)`` index into `KINDS`, and operations without padding.
+        type_ns, row_ns: ``(T,)`` and ``(R,)`` times under every type of row, and every distinct row of the table.
+        default_ns: ``(K,)`` times under the compiler's default layouts.
+        fastest_ns: ``(K,)`` least times under layouts that need no copy, candidates or not.
+        fastest_order: ``(K, 2)`` dimensions along lanes and sublanes of such a layout, -1 for none.
     """
 
     def __init__(self, facts: LayoutFacts) -> None:
@@ -126,19 +126,18 @@ class TimeModel:
         self.fastest_ns, self.fastest_order = self._fastest()
 
     def _dimension(self, role: str) -> Ints:
-        """Return a convolution's dimension such as ``input_batch``, ``(K,)``; without meaning for other nodes."""
-        return self._facts.column(f"convolution_dim_numbers_{role}_dim")[self._nodes].astype(np.int64)
+        return self._facts.convolution_dimension(role)[self._nodes]
 
     def _size(self, role: str) -> Ints:
-        """Return the size of the dimension of this role, ``(K,)``; 1 if there is no such tensor."""
+        """Return the size of a dimension such as ``input_batch``, ``(K,)``; 1 if there is no such tensor."""
         tensor = self._facts.slot_tensor[:, LAYOUT_SLOTS.index(role.partition("_")[0])]
         return np.where(tensor >= 0, np.maximum(self._facts.dims[tensor, self._dimension(role)], 1), 1)
 
     def _kind(self) -> Ints:
         """Return the index into `KINDS` of each node, ``(K,)``.
 
-        The gradient of a kernel is a convolution whose window is larger than its output: it slides one activation
-        over another.
+        A kernel's gradient is a convolution with a window larger than its output, as one activation slides over
+        another.
         """
         facts, opcode = self._facts, self._facts.graph.opcode[self._nodes]
         spatial = np.arange(MAX_RANK) < (facts.rank[self._nodes] - 2)[:, None]
@@ -163,9 +162,8 @@ class TimeModel:
             in_lanes = _round_up(contracted, TPU.lanes) * _round_up(free, tile_sublanes(free, TPU))
             across = _round_up(free, TPU.lanes) * _round_up(contracted, tile_sublanes(contracted, TPU))
             chosen = minor is not None and minor[:, operand] == self._dimension(contracted_role)[node]
-            result |= (dimension == self._dimension(supplied)[node]) & (
-                (in_lanes < across) | ((in_lanes == across) & chosen)
-            )
+            along = (in_lanes < across) | ((in_lanes == across) & chosen)
+            result |= along & (dimension == self._dimension(supplied)[node])
         return result & (self.kind[node] <= _GRADIENT) & (self._facts.slot_tensor[node] >= 0).all(axis=1)
 
     def nanoseconds(self, node: ConfigurableIndex, layout: Ints, minor: Ints | None = None) -> Floats:
@@ -197,13 +195,12 @@ class TimeModel:
         return layouts[:, 0], layouts[:, 1:, 0]
 
     def _fastest(self) -> tuple[Floats, Ints]:
-        """Return `fastest_ns` and `fastest_order`.
+        """Return `fastest_ns` and `fastest_order`, computed once per signature.
 
         Padding depends on two dimensions alone, the minor-most one that is not of size 1 and the next; for tensors
         with a single dimension that is not of size 1, all others may be skipped. Batch and feature of a
         convolution's output lie along lanes and sublanes: the compiler copies the result into any other order.
         """
-        # computed once per signature
         example, of_node = np.unique(self._facts.signature, return_index=True, return_inverse=True)[1:]
         facts, nodes = self._facts, self._nodes[example]
         rank, sizes = facts.rank[nodes], np.maximum(facts.dims[nodes], 1)

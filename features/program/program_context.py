@@ -34,7 +34,7 @@ COARSE_CLASSES: Final = ("convolution", "dot", "reshape", "other")
 
 
 def _numbered(members: dict[str, str], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return ``numbers``, ``(opcodes,)``, filled in place with the member index of each listed opcode."""
+    """Set the index into ``members`` of each listed opcode in ``numbers``, ``(opcodes,)``, and return it."""
     for number, names in enumerate(members.values()):
         numbers[[OPCODE[name] for name in names.split()]] = number
     return numbers
@@ -43,7 +43,7 @@ def _numbered(members: dict[str, str], numbers: NDArray[np.int64]) -> NDArray[np
 #: Index into `OPCODE_CLASSES` of each opcode.
 CLASS_OF_OPCODE: Final = _numbered(_MEMBERS, np.full(len(OPCODES), len(_MEMBERS)))
 
-#: Finer groups, for instances, ordered by similarity because trees split on the index: heavy operations, data
+#: Finer groups, for instances. Trees split on the index, so similar groups are neighbours: heavy operations, data
 #: movement, elementwise operations by cost.
 _GROUPS: Final[dict[str, str]] = {
     **{name: name for name in ("convolution", "dot", "reduce")},
@@ -66,18 +66,15 @@ _REST: Final = np.where(CLASS_OF_OPCODE == OPCODE_CLASSES.index("elementwise"), 
 #: Index into `OPCODE_GROUPS` of each opcode.
 GROUP_OF_OPCODE: Final = _numbered({**_GROUPS, "elementwise": "", "source": "parameter constant"}, _REST)
 
-_FUSIBLE: Final = (
-    "reshape transpose copy concatenate slice gather broadcast transcendental divide elementwise".split()
-)
-#: Minimum size of a large operand, as a share of the output's size.
-_LARGE_OPERAND: Final = 0.5
+#: Groups that run as loops over elements.
+_FUSIBLE: Final = "reshape transpose copy concatenate slice gather broadcast transcendental divide elementwise"
 
 
 class ProgramContext:
     """Per-node quantities of one graph, each computed at most once.
 
     Attributes:
-        rank, dims: dimensions of each output, ``(nodes,)``, and its shape, ``(nodes, 6)``, 0 past the rank.
+        rank, dims: ``(nodes,)`` and ``(nodes, 6)`` rank and shape of each output, 0 past the rank.
         element_type: ``(nodes,)`` index into `xlarank.data.schema.ELEMENT_BYTES`.
         element_bytes, volume: ``(nodes,)`` bytes of one element, and elements of each output.
         bytes: ``(nodes,)`` bytes of each output, without padding; 0 for tuples.
@@ -103,6 +100,10 @@ class ProgramContext:
         at = NODE_COLUMN[name]
         return self.graph.node_feat[:, at] if count == 1 else self.graph.node_feat[:, at : at + count]
 
+    def convolution_dimension(self, role: str) -> Ints:
+        """Return the dimension such as ``input_batch`` of convolutions, ``(nodes,)``; arbitrary for other nodes."""
+        return self.column(f"convolution_dim_numbers_{role}_dim").astype(np.int64)
+
     @cached_property
     def default_layout(self) -> Ints:
         """``(nodes, 6)`` the compiler's default, minor-to-major, -1 past the rank.
@@ -125,7 +126,7 @@ class ProgramContext:
     def operands(self) -> sparse.csr_array:
         """Sparse ``(nodes, nodes)`` float64: 1 at (consumer, operand)."""
         nodes, edges = self.graph.nodes, self.graph.edges
-        matrix = sparse.csr_array((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), shape=(nodes, nodes))
+        matrix = sparse.csr_array((np.ones(len(edges)), tuple(edges.T)), shape=(nodes, nodes))
         matrix.sum_duplicates()
         matrix.data[:] = 1.0  # also for an operand used twice
         return matrix
@@ -147,17 +148,17 @@ class ProgramContext:
         """``(nodes,)`` whether a fusing compiler never stores the output.
 
         The operation is not a root, and it and all its consumers run as loops over elements. If several consumers
-        recompute it, it must be cheap and read at most one large operand. An expensive operation is not fused into
-        a broadcast.
+        recompute it, it must be cheap and read at most one large operand (at least half of the output's size). An
+        expensive operation is not fused into a broadcast.
         """
         fusible, expensive, broadcast = (
             np.isin(self.opcode_group, [OPCODE_GROUPS.index(name) for name in names])
-            for names in (_FUSIBLE, ("transcendental", "divide"), ("broadcast",))
+            for names in (_FUSIBLE.split(), ("transcendental", "divide"), ("broadcast",))
         )
         fan_out = np.diff(self.consumers.indptr)
         operand = self.operands.tocoo()
         size = self.volume[operand.col]
-        large = (size > 1) & (size >= _LARGE_OPERAND * self.volume[operand.row])
+        large = (size > 1) & (size >= self.volume[operand.row] / 2)
         large_operands = np.bincount(operand.row[large], minlength=self.graph.nodes)
         fused = fusible & (self.column("is_root") == 0) & (fan_out > 0)
         fused &= self.consumers @ fusible.astype(np.float64) == fan_out

@@ -1,4 +1,4 @@
-"""Tensors of the slots of configurable nodes, and the role of each of their dimensions.
+"""Tensors of the slots of nodes, the roles of their dimensions, and the floating-point operations that follow.
 
 The input and kernel slots lay out the first and second operand. The dataset's edges are not in operand order (half
 of real convolutions list the kernel first), so it is inferred from shapes, then from the order of the edges.
@@ -21,64 +21,58 @@ from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, OPCODE
 from xlarank.features.program.program_context import OPCODE_CLASSES, ProgramContext
 from xlarank.features.program.tensors import Floats, Ints
 
-Sizes = tuple[int, ...]
-
 #: Roles by operation, in column order.
 CONVOLUTION_ROLES: Final = ("batch", "feature", "spatial")
 DOT_ROLES: Final = ("batch", "rows", "contracted")
 RESHAPE_ROLES: Final = ("kept", "split", "merged")
-_DOT, _RESHAPE, _REDUCE = (OPCODE_CLASSES.index(name) for name in ("dot", "reshape", "reduce"))
-#: Weights in `_fit`: ranks implied by layouts outweigh shapes.
-_RANK_FITS, _SHAPE_FITS = 4.0, 1.0
+_CONVOLUTION, _DOT, _RESHAPE, _REDUCE = map(OPCODE_CLASSES.index, ("convolution", "dot", "reshape", "reduce"))
 #: Opcodes that compute nothing.
 _FREE: Final = [OPCODE[name] for name in "parameter constant tuple get-tuple-element bitcast after-all".split()]
 
 
-def slot_tensors(facts: ProgramContext, nodes: Ints, table: ConfigTable | None = None) -> Ints:
+def slot_tensors(context: ProgramContext, nodes: Ints, table: ConfigTable | None = None) -> Ints:
     """Return the nodes that produce the output, input and kernel tensors, ``(nodes, 3)``; -1 for none.
 
     The layouts in ``table``, the configurations of these nodes, are used as further evidence.
     """
     # the first two operands of each node in the order of the edges, scalars last; -1 for none
-    edges = facts.graph.edges
-    order = np.lexsort((facts.rank[edges[:, 1]] == 0, edges[:, 0]))
+    edges = context.graph.edges
+    order = np.lexsort((context.rank[edges[:, 1]] == 0, edges[:, 0]))
     consumer, operand = edges[order, 0], np.append(edges[order, 1], -1)
     start, end = (np.searchsorted(consumer, nodes, side) for side in ("left", "right"))
     first, second = (np.where(start + i < end, operand[np.minimum(start + i, len(edges))], -1) for i in (0, 1))
-    named = np.zeros((len(nodes), 2), np.int64)  # minimum ranks implied by layouts of input and kernel
+    named = np.zeros((len(nodes), 2), np.int64)  # minimum ranks that the layouts of input and kernel imply
     if table is not None:
         slots = table.rows[:, MAX_RANK : 3 * MAX_RANK].reshape(-1, 2, MAX_RANK)
         np.maximum.at(named, table.node, slots.max(axis=2, initial=-1) + 1)
-    straight, swapped = _fit(facts, nodes, first, second, named), _fit(facts, nodes, second, first, named)
+    straight, swapped = _fit(context, nodes, first, second, named), _fit(context, nodes, second, first, named)
     swap = (second >= 0) & (swapped > straight)
     # x * x has one edge for two operands
-    twice = facts.opcode_class[nodes] == _DOT if table is None else named[:, 1] > 0
+    twice = context.opcode_class[nodes] == _DOT if table is None else named[:, 1] > 0
     second = np.where((second < 0) & twice, first, second)
     return np.stack([nodes, np.where(swap, second, first), np.where(swap, first, second)], axis=1)
 
 
-def _fit(facts: ProgramContext, node: Ints, input_: Ints, kernel: Ints, named: Ints) -> Floats:
-    """Score a pair of operands as input and kernel."""
-    at, opcode, dims, rank = np.arange(len(node)), facts.graph.opcode[node], facts.dims[node], facts.rank[node]
-    ranks_fit = (facts.rank[input_] >= named[:, 0]).astype(float) + (facts.rank[kernel] >= named[:, 1])
+def _fit(context: ProgramContext, node: Ints, input_: Ints, kernel: Ints, named: Ints) -> Floats:
+    """Return scores of pairs of operands as input and kernel, ``(nodes,)``; ``named`` are their minimum ranks."""
+    at, kind, dims, rank = np.arange(len(node)), context.opcode_class[node], context.dims[node], context.rank[node]
+    ranks_fit = (context.rank[input_] >= named[:, 0]).astype(float) + (context.rank[kernel] >= named[:, 1])
     # spatial sizes and output features of a convolution are those of its kernel
-    spatial = facts.column("convolution_dim_numbers_kernel_spatial_dims_0", 4)[node].astype(np.int64)
-    features, produced = (
-        facts.column(f"convolution_dim_numbers_{side}_feature_dim")[node].astype(np.int64)
-        for side in ("kernel_output", "output")
-    )
+    spatial = context.column("convolution_dim_numbers_kernel_spatial_dims_0", 4)[node].astype(np.int64)
+    features = context.convolution_dimension("kernel_output_feature")[node]
+    produced = context.convolution_dimension("output_feature")[node]
     unused = np.arange(4) >= (rank - 2)[:, None]
-    window = (facts.dims[kernel][at[:, None], spatial] == facts.column("window_size_0", 4)[node]) | unused
-    is_kernel = window.all(axis=1) & (facts.dims[kernel, features] == dims[at, produced])
+    window = (context.dims[kernel][at[:, None], spatial] == context.column("window_size_0", 4)[node]) | unused
+    is_kernel = window.all(axis=1) & (context.dims[kernel, features] == dims[at, produced])
     # the output of a dot lists the left operand's dimensions before the right one's
     last, before = (dims[at, np.maximum(rank - i, 0)][:, None] for i in (1, 2))
-    in_left = (facts.dims[input_] == before).any(axis=1) & (facts.dims[input_] == dims[:, :1]).any(axis=1)
-    in_order = (rank > 0) * ((facts.dims[kernel] == last).any(axis=1).astype(float) + in_left)
-    shapes_fit = (opcode == OPCODE["convolution"]) * is_kernel + (opcode == OPCODE["dot"]) * in_order
-    return np.asarray(_RANK_FITS * ranks_fit + _SHAPE_FITS * shapes_fit)
+    in_left = (context.dims[input_] == before).any(axis=1) & (context.dims[input_] == dims[:, :1]).any(axis=1)
+    in_order = (rank > 0) * ((context.dims[kernel] == last).any(axis=1).astype(float) + in_left)
+    shapes_fit = (kind == _CONVOLUTION) * is_kernel + (kind == _DOT) * in_order
+    return np.asarray(4 * ranks_fit + shapes_fit)  # ranks that layouts imply outweigh shapes
 
 
-def slot_roles(facts: ProgramContext, tensors: Ints) -> Ints:
+def slot_roles(context: ProgramContext, tensors: Ints) -> Ints:
     """Return the role of each dimension of output, input and kernel, ``(nodes, 3, 6)``; -1 for none.
 
     ``tensors`` is ``(nodes, 3)`` from `slot_tensors`. Roles are indices into `CONVOLUTION_ROLES` (a kernel's
@@ -86,39 +80,33 @@ def slot_roles(facts: ProgramContext, tensors: Ints) -> Ints:
     dimensions in the output; in the output, ``contracted`` denotes the right operand's) and `RESHAPE_ROLES`.
     """
     roles = np.full((len(tensors), 3, MAX_RANK), -1)
-    node = tensors[:, 0]
-    opcode = facts.graph.opcode[node]
-    for members, roles_of in (
-        (opcode == OPCODE["convolution"], _convolution),
-        (opcode == OPCODE["dot"], _dot),
-        (facts.opcode_class[node] == _RESHAPE, _reshape),
-    ):
-        if members.any():
-            roles[members] = roles_of(facts, tensors[members])
-    inside = np.arange(MAX_RANK) < facts.rank[tensors][:, :, None]
+    for number, roles_of in ((_CONVOLUTION, _convolution_roles), (_DOT, _dot_roles), (_RESHAPE, _reshape_roles)):
+        if (members := context.opcode_class[tensors[:, 0]] == number).any():
+            roles[members] = roles_of(context, tensors[members])
+    inside = np.arange(MAX_RANK) < context.rank[tensors][:, :, None]
     roles[~inside | (tensors < 0)[:, :, None]] = -1
     return roles
 
 
-def _convolution(facts: ProgramContext, tensors: Ints) -> Ints:
+def _convolution_roles(context: ProgramContext, tensors: Ints) -> Ints:
     roles = np.full((len(tensors), 3, MAX_RANK), CONVOLUTION_ROLES.index("spatial"))
     names = "output_batch output_feature input_batch input_feature kernel_input_feature kernel_output_feature"
     for number, name in enumerate(names.split()):
-        dimension = facts.column(f"convolution_dim_numbers_{name}_dim")[tensors[:, 0]].astype(np.int64)
-        roles[np.arange(len(tensors)), number // 2, dimension] = number % 2
+        dimension = context.convolution_dimension(name)[tensors[:, 0]]
+        roles[np.arange(len(tensors)), number // 2, dimension] = number % 2  # batch or feature
     return roles
 
 
-def dot_split(facts: ProgramContext, tensors: Ints) -> Floats:
+def dot_split(context: ProgramContext, tensors: Ints) -> Floats:
     """Return `split_sizes` of every dot, ``(3, dots)``."""
-    shapes = np.concatenate([facts.dims[tensors], facts.rank[tensors][:, :, None]], axis=2)
+    shapes = np.concatenate([context.dims[tensors], context.rank[tensors][:, :, None]], axis=2)
     shapes = np.where((tensors >= 0)[:, :, None], shapes, 0)
     alike = group_codes(shapes.reshape(len(tensors), len(LAYOUT_SLOTS) * (MAX_RANK + 1)))
     splits = [split_sizes(*(tuple(sizes[: sizes[-1]]) for sizes in dot)) for dot in shapes[alike.first].tolist()]
     return np.array(splits, np.float64).reshape(-1, 3)[alike.group].T
 
 
-def split_sizes(out: Sizes, left: Sizes, right: Sizes) -> tuple[int, int, float]:
+def split_sizes(out: tuple[int, ...], left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, int, float]:
     """Return a dot's number of batch dimensions, number of row dimensions (left operand) and contracted size K.
 
     With b batch and c contracted dimensions the ranks obey o = l + r - b - 2 c. The output's first b sizes and the
@@ -150,19 +138,19 @@ def split_sizes(out: Sizes, left: Sizes, right: Sizes) -> tuple[int, int, float]
     return 0, min(max(rows, 0), len(out)), sqrt(float(prod(left)) * prod(right) / max(1, prod(out)))
 
 
-def _dot(facts: ProgramContext, tensors: Ints) -> Ints:
-    """Return the roles of dots: operand dimensions found in the output are batch or rows, others contracted.
+def _dot_roles(context: ProgramContext, tensors: Ints) -> Ints:
+    """Return the roles of dots: operand dimensions that the output has are batch or rows, others contracted.
 
     Rows are matched from the left operand's first and from the right operand's last dimension.
     """
     batch_role, rows_role, contracted_role = range(len(DOT_ROLES))
-    batch, rows, _ = dot_split(facts, tensors)
-    output, rank = facts.dims[tensors[:, 0]], facts.rank[tensors[:, 0]]
+    batch, rows, _ = dot_split(context, tensors)
+    output, rank = context.dims[tensors[:, 0]], context.rank[tensors[:, 0]]
     roles = np.full((len(tensors), 3, MAX_RANK), contracted_role)
     roles[:, 0][np.arange(MAX_RANK) < (batch + rows)[:, None]] = rows_role
     roles[:, 0][np.arange(MAX_RANK) < batch[:, None]] = batch_role
     for slot, first, last in ((1, batch, batch + rows), (2, batch + rows, rank)):
-        operand = np.where((tensors[:, slot] >= 0)[:, None], facts.dims[tensors[:, slot]], 0)
+        operand = np.where((tensors[:, slot] >= 0)[:, None], context.dims[tensors[:, slot]], 0)
         for role, start, end in ((batch_role, np.zeros_like(batch), batch), (rows_role, first, last)):
             for position in range(MAX_RANK):
                 fits = (operand == output[:, position, None]) & (roles[:, slot] == contracted_role) & (operand > 0)
@@ -174,15 +162,14 @@ def _dot(facts: ProgramContext, tensors: Ints) -> Ints:
     return roles
 
 
-def reshape_blocks(facts: ProgramContext, tensors: Ints) -> Ints:
+def reshape_blocks(context: ProgramContext, tensors: Ints) -> Ints:
     """Return the block of each dimension of outputs and inputs, ``(reshapes, 2, 6)``; -1 for none.
 
-    Sizes between two common products of leading sizes form a block. Dimensions of size 1 and of empty tensors have
-    none.
+    Blocks end where products of leading sizes are equal. Dimensions of size 1 and of empty tensors have none.
     """
     tensor = tensors[:, :2, None]
-    inside = (np.arange(MAX_RANK) < facts.rank[tensor]) & (tensor >= 0)
-    sizes = np.where(inside, facts.dims[tensor[:, :, 0]], 1)
+    inside = (np.arange(MAX_RANK) < context.rank[tensor]) & (tensor >= 0)
+    sizes = np.where(inside, context.dims[tensor[:, :, 0]], 1)
     products = np.cumprod(sizes.astype(np.float64), axis=2)
     real = (sizes > 1) & (products[:, :, -1:] > 0)
     common = products[:, 0, :, None] == products[:, 1, None, :]
@@ -191,9 +178,9 @@ def reshape_blocks(facts: ProgramContext, tensors: Ints) -> Ints:
     return np.where(real, (ends < products[:, :, :, None]).sum(axis=3), -1)
 
 
-def _reshape(facts: ProgramContext, tensors: Ints) -> Ints:
+def _reshape_roles(context: ProgramContext, tensors: Ints) -> Ints:
     """Return the roles of reshapes: blocks of one dimension are kept, those with more in the output are split."""
-    blocks = reshape_blocks(facts, tensors)
+    blocks = reshape_blocks(context, tensors)
     of_output, of_input = ((blocks[:, side, None, None, :] == blocks[:, :, :, None]).sum(axis=3) for side in (0, 1))
     is_kept = (blocks < 0) | ((of_output == 1) & (of_input == 1))
     kept_role, split_role, merged_role = range(len(RESHAPE_ROLES))
@@ -213,9 +200,9 @@ def node_flops(context: ProgramContext) -> Floats:
     work[np.isin(context.graph.opcode, _FREE)] = 0.0
     consumer, operand = context.graph.edges[context.opcode_class[context.graph.edges[:, 0]] == _REDUCE].T
     np.maximum.at(work, consumer, context.volume[operand])
-    convolutions, dots = (np.flatnonzero(context.graph.opcode == OPCODE[name]) for name in ("convolution", "dot"))
+    convolutions, dots = (np.flatnonzero(context.opcode_class == number) for number in (_CONVOLUTION, _DOT))
     kernel = slot_tensors(context, convolutions)[:, 2]
-    feature = context.column("convolution_dim_numbers_kernel_output_feature_dim")[convolutions].astype(np.int64)
+    feature = context.convolution_dimension("kernel_output_feature")[convolutions]
     summed = context.volume[kernel] / np.maximum(context.dims[kernel, feature], 1)
     work[convolutions] *= 2 * np.where(kernel >= 0, summed, 1.0)
     work[dots] *= 2 * dot_split(context, slot_tensors(context, dots))[2]

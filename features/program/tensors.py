@@ -15,20 +15,14 @@ from xlarank.data.schema import MAX_RANK
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-#: Indices, named by what they index (see `xlarank.features.layout.layout_facts`).
-NodeIndex = Ints
-ConfigurableIndex = Ints
-RowIndex = Ints
-TypeIndex = Ints
 
 
 @dataclass(frozen=True)
 class Tiling:
-    """The register tile that arrays are stored in: rows (sublanes) by columns (lanes), in elements.
+    """The tile that arrays are stored in: rows (sublanes) by columns (lanes), in elements.
 
     Attributes:
-        sublanes: number of rows for elements of one word.
-        word_bytes: bytes of a word; narrower elements are packed into more rows.
+        sublanes: number of rows for elements of one word; narrower ones are packed into more rows.
         fewest_sublanes: minimum number of rows, to which the tiles of tensors with few rows are halved.
     """
 
@@ -51,9 +45,8 @@ def complete_layout(layout: NDArray[np.integer], default: NDArray[np.integer]) -
     [[0, 3, 2, 1, -1, -1]]
     """
     position = np.full((len(layout), MAX_RANK + 1), 3 * MAX_RANK)  # entries of -1 write to the last column
-    rows = np.arange(len(layout))[:, None]
-    position[rows, default] = np.arange(MAX_RANK) + MAX_RANK
-    position[rows, layout] = np.arange(MAX_RANK)
+    np.put_along_axis(position, default, np.arange(MAX_RANK) + MAX_RANK, axis=1)
+    np.put_along_axis(position, layout, np.arange(MAX_RANK), axis=1)
     position = position[:, :MAX_RANK]
     order: Ints = np.argsort(position, axis=1, kind="stable")
     order[np.take_along_axis(position, order, axis=1) >= 3 * MAX_RANK] = -1
@@ -70,8 +63,8 @@ def minor_sizes(dims: Ints, layout: Ints) -> tuple[Ints, Ints]:
 def padding_waste(dims: Ints, layout: Ints, tiling: Tiling = TPU) -> Floats:
     """Return padded size / true size - 1, ``(tensors,)``.
 
-    The minor-most dimension is rounded up to the lanes, the second to the sublanes (if there is one); scalars and
-    dimensions of size 0 are not padded.
+    The minor-most dimension is rounded up to the lanes, the second one to the sublanes; scalars and dimensions of
+    size 0 are not padded.
 
     >>> dims = np.array([[100, 8, 0, 0, 0, 0], [8, 100, 0, 0, 0, 0]])
     >>> layout = np.array([[1, 0, -1, -1, -1, -1]] * 2)
@@ -79,8 +72,8 @@ def padding_waste(dims: Ints, layout: Ints, tiling: Tiling = TPU) -> Floats:
     [15.64, 0.28]
     """
     minor, second = minor_sizes(dims, layout)
-    height = np.where(layout[:, 1] < 0, 1.0, _rounded(second, tiling.sublanes))
-    return np.where(layout[:, 0] < 0, 1.0, _rounded(minor, tiling.lanes) * height) - 1.0
+    height = np.where(layout[:, 1] < 0, 1.0, _rounding(second, tiling.sublanes))
+    return np.where(layout[:, 0] < 0, 1.0, _rounding(minor, tiling.lanes) * height) - 1.0
 
 
 def packed_waste(dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tiling = TPU) -> Floats:
@@ -100,9 +93,9 @@ def packed_waste(dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tiling
     rows = np.where(vector, np.ceil(minor / tiling.lanes), second)
     packing = np.maximum(1.0, tiling.word_bytes / np.maximum(element_bytes, 1.0))
     tile = np.where(vector & (rows <= 1), 1.0 / packing, tile_sublanes(rows / packing, tiling))
-    height = _rounded(rows, tile * packing)
+    height = _rounding(rows, tile * packing)
     folded = np.where(minor > 0, rows * height * tiling.lanes / np.maximum(minor, 1), 1.0)
-    waste = np.where(vector, folded, _rounded(minor, tiling.lanes) * height)
+    waste = np.where(vector, folded, _rounding(minor, tiling.lanes) * height)
     return np.where(layout[:, 0] < 0, 0.0, np.maximum(waste - 1.0, 0.0))
 
 
@@ -115,8 +108,8 @@ def tile_sublanes(rows: NDArray[Any], tiling: Tiling) -> Floats:
     return sublanes
 
 
-def _rounded(size: NDArray[np.integer] | Floats, multiple: int | Floats) -> Floats:
-    """Return the size rounded up to a multiple, over the size itself."""
+def _rounding(size: NDArray[np.integer] | Floats, multiple: int | Floats) -> Floats:
+    """Return sizes rounded up to a multiple, over the sizes themselves."""
     return np.maximum(np.ceil(size / multiple) * multiple / np.maximum(size, 1), 1.0)
 
 
@@ -148,12 +141,11 @@ def permutation_distance(left: Ints, right: Ints) -> Floats:
     >>> permutation_distance(np.array([[0, 1, 2, -1, -1, -1]]), np.array([[2, 1, 0, -1, -1, -1]])).tolist()
     [1.0]
     """
-    rank, (i, j), ascending = (left >= 0).sum(axis=1), np.triu_indices(MAX_RANK, 1), []
-    for layout in (left, right):
-        position = np.zeros((len(layout), MAX_RANK + 1), np.int64)
-        position[np.arange(len(layout))[:, None], layout] = np.arange(MAX_RANK)
-        ascending.append(position[:, i] < position[:, j])
-    differing = ((ascending[0] != ascending[1]) & (j < rank[:, None])).sum(axis=1)
+    rank, (i, j) = (left >= 0).sum(axis=1), np.triu_indices(MAX_RANK, 1)
+    position = np.zeros((2, len(left), MAX_RANK + 1), np.int64)  # entries of -1 write to the last column
+    np.put_along_axis(position, np.stack([left, right]), np.arange(MAX_RANK), axis=2)
+    left_ascends, right_ascends = position[:, :, i] < position[:, :, j]
+    differing = ((left_ascends != right_ascends) & (j < rank[:, None])).sum(axis=1)
     return np.asarray(differing / np.maximum(rank * (rank - 1) / 2, 1))
 
 

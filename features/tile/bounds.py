@@ -10,8 +10,8 @@ import numpy as np
 from xlarank.data.schema import MAX_RANK, OPCODE, TILE_SLOTS
 from xlarank.features.block import Block, Cause, Column, Scope
 from xlarank.features.program.program_context import OPCODE_CLASSES
-from xlarank.features.program.tensors import Floats, log2p
-from xlarank.features.tile.tile_context import TileContext, contiguous, whole_numbers
+from xlarank.features.program.tensors import Floats, Ints, log2p
+from xlarank.features.tile.tile_context import TileContext, contiguous
 
 #: On-chip vector memory of one TPU core, bytes.
 VMEM_BYTES: Final = 16 * 2**20
@@ -55,7 +55,7 @@ class TileCounts(Block):
             ("whole", "share", "share of dimensions that are not cut"),
             *(
                 (f"rest_{i}", "share", f"part of the last tile along dimension {i} that lies inside")
-                for i in (0, 1, 2)
+                for i in range(3)
             ),
         )
     }
@@ -121,8 +121,12 @@ class TileShape(Block):
         single = [np.minimum(cut.prod(axis=1), 2.0**24), np.log2(volume / vector), np.log2(last / output[:, 1])]
         single += [inner_last % 16 / 16, last % 16 / 16]
         aligned = (inner_last, input_[:, 1], last, kernel.prod(axis=1))
-        single += [np.log2(np.gcd(whole_numbers(bound), 64)) for bound in aligned]
+        single += [np.log2(np.gcd(_integers(bound), 64)) for bound in aligned]
         return np.column_stack([*of_last, cut[:, :3], *single, np.log2(registers)])
+
+
+def _integers(bound: Floats) -> Ints:
+    return np.clip(np.rint(bound), 1, 2.0**53).astype(np.int64)
 
 
 class Traffic(Block):
@@ -226,13 +230,12 @@ class Kernel(Block):
 # A core of the AVX2 generation (Fog, *Instruction tables* and *The microarchitecture of Intel, AMD and VIA CPUs*).
 #: Bytes and number of vector registers.
 _REGISTER, _REGISTERS = 32, 16
-#: Latency of a multiply-add in cycles; multiply-adds and loads issued per cycle.
-_LATENCY, _ISSUED = 4.0, 2.0
-#: Cycles to spill and reload a register.
-_SPILL: Final = 1.5
+#: Cycles from the start of a multiply-add to its result, and to spill and reload a register.
+_LATENCY, _SPILL = 4.0, 1.5
+#: Multiply-adds, and loads, issued per cycle.
+_ISSUED: Final = 2.0
 #: Bytes of a cache line; sets and ways of the first and the second cache.
-_LINE: Final = 64
-_CACHES: Final = ((64, 8), (1024, 8))
+_LINE, _CACHES = 64, ((64, 8), (1024, 8))
 #: Cycles to fetch a line from the first cache, the second, and beyond.
 _LINE_CYCLES: Final = (0.5, 2.0, 12.0)
 #: Upper bound of a kernel's bytes -> bytes per cycle.
@@ -256,30 +259,30 @@ class InnerLoop:
             there is one chain per element, otherwise each step of the reduction starts a new one.
         loads: registers loaded for one step of the reduction: m rows and r columns if operands are shared, else one
             per element (and r weights of a depthwise convolution).
-        lines: cache lines that one row of the vector tile touches.
-        line_cycles: cycles to fetch one of them.
+        lines, line_cycles: cache lines that one row of the vector tile touches, and cycles to fetch one of them.
         spilled: registers beyond those of the core.
     """
 
-    def __init__(self, facts: TileContext) -> None:
-        rank = max(1, facts.output_rank)
-        output = facts.tiles["output"]
-        vector = np.minimum(facts.tiles["input"], output)
-        size = float(max(1.0, facts.element_bytes[facts.walked]))
+    def __init__(self, context: TileContext) -> None:
+        rank = max(1, context.output_rank)
+        output = context.tiles["output"]
+        vector = np.minimum(context.tiles["input"], output)
+        size = float(max(1.0, context.element_bytes[context.walked]))
         self.lanes = max(1.0, _REGISTER / size)
         n, m = vector[:, rank - 1], vector[:, : rank - 1].prod(axis=1)
         row = np.ceil(n / self.lanes)
         self.n, self.elements, self.registers = n, m * n, m * row
         self.divides = (np.fmod(output, vector) == 0).all(axis=1).astype(np.float64)
-        self.depth = facts.depth or 1.0
-        convolution, window = facts.main_class == "convolution", facts.column("window_size_0", MAX_RANK)[facts.main]
-        shared = facts.main_class == "dot" or (convolution and self.depth > np.prod(window[window > 0]))
-        step = facts.tiles["kernel"].prod(axis=1) if facts.depth else np.ones(facts.configs)
+        self.depth = context.depth or 1.0
+        convolution = context.main_class == "convolution"
+        window = context.column("window_size_0", MAX_RANK)[context.main]
+        shared = context.main_class == "dot" or (convolution and self.depth > np.prod(window[window > 0]))
+        step = context.tiles["kernel"].prod(axis=1) if context.depth else np.ones(context.configs)
         self.chains = m * row * (1.0 if shared else step)
         self.loads = m + row if shared else m * row + (row if convolution else 0.0)
         self.lines = np.ceil(n * size / _LINE)
         # the rows of a panel fall into sets / gcd(sets, stride) sets of a cache
-        stride = max(1, round(facts.extents["output"][rank - 1] * size / _LINE))
+        stride = max(1, round(context.extents["output"][rank - 1] * size / _LINE))
         fits = [self.depth <= ways * sets / gcd(sets, stride) for sets, ways in _CACHES]
         self.line_cycles = _LINE_CYCLES[[*fits, True].index(True)] if shared else 0.0
         self.spilled = np.maximum(0.0, m * row + row + 1 - _REGISTERS)
@@ -332,7 +335,7 @@ class TileInner(Block):
         if not context.vectorised:
             return np.zeros((context.configs, len(self.columns)))
         loop = InnerLoop(context)
-        loop_length = whole_numbers(loop.n)
+        loop_length = _integers(loop.n)
         users = loop.elements if loop.line_cycles else loop.n
         filled = loop.n / (loop.lanes * np.ceil(loop.n / loop.lanes))
         odd, waiting = loop_length / (loop_length & -loop_length), _LATENCY * _ISSUED / loop.chains

@@ -19,10 +19,9 @@ from xlarank.features.program.program_context import OPCODE_CLASSES, ProgramCont
 from xlarank.features.program.slots import DOT_ROLES, dot_split, slot_roles, slot_tensors
 from xlarank.features.program.tensors import TPU, Floats, Ints, Tiling
 
-_WORK_ORDER: Final = tuple(
-    OPCODE_CLASSES.index(name) for name in ("convolution", "dot", "reduce", "transpose", "slice", "reshape")
-)
-_BATCH, _ROWS, _CONTRACTED = (DOT_ROLES.index(role) for role in ("batch", "rows", "contracted"))
+#: Classes of the main node, the most expensive one first.
+_WORK_ORDER: Final = ("convolution", "dot", "reduce", "transpose", "slice", "reshape")
+_BATCH, _ROWS, _CONTRACTED = range(len(DOT_ROLES))
 
 
 class TileContext(ProgramContext):
@@ -55,7 +54,7 @@ class TileContext(ProgramContext):
         starts = {slot: TILE_COLUMNS.index(f"{slot}_bounds_0") for slot in TILE_SLOTS}
         self.bounds: dict[str, Floats] = {slot: bounds[:, at : at + MAX_RANK] for slot, at in starts.items()}
         self.vectorised = bool(self.bounds["input"].any())
-        members = (np.flatnonzero(self.opcode_class == number) for number in _WORK_ORDER)
+        members = (np.flatnonzero(self.opcode_class == OPCODE_CLASSES.index(name)) for name in _WORK_ORDER)
         nodes = next((nodes for nodes in members if len(nodes)), np.arange(graph.nodes))
         self.main = int(nodes[len(nodes) - 1 - np.argmax(self.bytes[nodes][::-1])])
         self.main_class = OPCODE_CLASSES[int(self.opcode_class[self.main])]
@@ -111,11 +110,11 @@ class TileContext(ProgramContext):
             admitted = results[~(largest_bounds > self.dims[results]).any(axis=1)]
             if len(admitted):
                 return int(admitted[0])
-        used = int(np.max(np.flatnonzero(largest_bounds > 0), initial=-1)) + 1
+        used = np.max(np.flatnonzero(largest_bounds > 0), initial=-1) + 1
         rank = self.rank[candidates][:, None]
         inside = np.arange(MAX_RANK) < rank
         scores: list[Floats] = []
-        for extents in (self.physical_extents[candidates], self.dims[candidates].astype(np.float64)):
+        for extents in (self.physical_extents[candidates], self.dims[candidates]):
             fits = (rank[:, 0] >= used) & ~(inside & (largest_bounds > extents)).any(axis=1)
             # the bounds of real searches reach the extents
             score = (inside & (largest_bounds == extents)).sum(axis=1) + (rank[:, 0] == used)
@@ -126,11 +125,11 @@ class TileContext(ProgramContext):
     def _contracted(self) -> Floats:
         sizes = np.zeros(MAX_RANK)
         if self.main_class == "convolution" and self.kernel_tensor >= 0:
-            features = int(self.column("convolution_dim_numbers_kernel_output_feature_dim")[self.main])
+            features = self.convolution_dimension("kernel_output_feature")[self.main]
             inner = np.delete(self.dims[self.kernel_tensor, : self.rank[self.kernel_tensor]], features)
             sizes[: len(inner)] = inner
         elif self.main_class == "dot" and len(self.main_operands) > 0:
-            sizes[0] = dot_split(self, self.slots_of(self.main)[None])[2][0]
+            sizes[0] = dot_split(self, self.slots_of(self.main)[None])[2, 0]
         elif self.graph.opcode[self.main] == OPCODE["reduce-window"]:
             window = self.column("window_size_0", MAX_RANK)[self.main]
             sizes[: int((window > 1).sum())] = window[window > 1]
@@ -146,11 +145,6 @@ def contiguous(tile: Floats, extents: Floats) -> Floats:
         run = np.where(uncut, run * tile[:, at], run)
         uncut &= tile[:, at] >= extents[at]
     return run
-
-
-def whole_numbers(bound: Floats) -> Ints:
-    """Return bounds as exact integers, at least 1."""
-    return np.clip(np.rint(bound), 1, 2.0**53).astype(np.int64)
 
 
 def kernel_kinds(context: TileContext) -> tuple[str, ...]:

@@ -16,8 +16,6 @@ from xlarank.features.block import Block, Cause
 from xlarank.features.program.tensors import Floats, log2p
 from xlarank.features.tile.tile_context import TileContext, contiguous
 
-_CONVOLUTION: Final = "convolution_dim_numbers"
-
 #: Opcodes without vector work, and those of data movement, reductions and copies.
 _FREE, _MOVES, _REDUCTIONS, _COPIES = (
     [OPCODE[name] for name in names.split()]
@@ -29,8 +27,6 @@ _FREE, _MOVES, _REDUCTIONS, _COPIES = (
         "copy transpose",
     )
 )
-#: Bytes of a scalar that is passed to a kernel: one row of lanes.
-_SCALAR_BYTES: Final = 512.0
 #: Elements of a vector register.
 _REGISTER: Final = 1024.0
 
@@ -41,17 +37,14 @@ class WindowLoop:
 
     Attributes:
         kind: "product", "reduction", "move" (nothing is computed) or "elementwise".
-        steps: number of iterations of the loop.
-        fused: number of steps of additional products that are fused into the kernel.
-        tiles: number of output tiles.
+        steps, tiles: iterations of the loop, and output tiles.
+        fused: steps of additional products that are fused into the kernel.
         moved: bytes between memory and vector memory, padded to hardware tiles.
-        runs: number of contiguous runs of tiles of the output and of arrays of similar size.
-        kernel_runs: number of contiguous runs of tiles of a product's kernel tensor.
-        passes: number of loads of 128 x 128 weights into the matrix unit.
-        rows: rows of 128 elements that go through the matrix unit.
+        runs: contiguous runs of tiles of the output and of arrays of similar size.
+        kernel_runs: contiguous runs of tiles of a product's kernel tensor.
+        passes, rows: loads of 128 x 128 weights into the matrix unit, and rows of 128 elements multiplied by them.
         summed: output elements that a product of several steps accumulates in vector memory.
-        computed: elements of elementwise operations and reductions, padded.
-        copied: elements of a copy.
+        computed, copied: elements of elementwise operations and reductions, padded, and of a copy.
         packed: elements of the output if an array of its size has several elements in a word.
         tile: elements of one output tile, padded.
     """
@@ -81,12 +74,13 @@ class _Cut:
         tile, count: ``(configs, rank)`` bounds in units, and number of tiles.
     """
 
-    def __init__(self, facts: TileContext, node: int, slot: str) -> None:
-        rank = max(1, int(facts.rank[node]))
-        bounds = facts.bounds[slot][:, :rank]
+    def __init__(self, context: TileContext, node: int, slot: str) -> None:
+        rank = max(1, int(context.rank[node]))
+        bounds = context.bounds[slot][:, :rank]
         self.node = node
-        self.logical: list[int] = facts.default_layout[node, :rank][::-1].tolist()
-        self.extents, self.unit = np.maximum(facts.physical_extents[node, :rank], 1.0), facts.physical_unit(rank)
+        self.logical: list[int] = context.default_layout[node, :rank][::-1].tolist()
+        self.extents = np.maximum(context.physical_extents[node, :rank], 1.0)
+        self.unit = context.physical_unit(rank)
         self.tile = np.where(bounds > 0, np.minimum(bounds, self.extents), self.extents)
         self.count = np.ceil(self.extents / self.tile)
 
@@ -95,37 +89,32 @@ class _Cut:
         return np.asarray(self.tile.prod(axis=1) / contiguous(self.tile, self.extents))
 
 
-def window_loop(facts: TileContext) -> WindowLoop:
+def window_loop(context: TileContext) -> WindowLoop:
     """Return the loop of every configuration."""
-    product = _product(facts)
-    output = _Cut(facts, facts.walked, "output") if product is None else product.output
-    parameters, results = _entry(facts)
-    opcode, tiles, elements = (
-        facts.graph.opcode,
-        output.count.prod(axis=1),
-        (output.tile * output.unit).prod(axis=1),
-    )
-    size = float((output.extents * output.unit).prod())
-    padding = size / max(1.0, float(facts.volume[output.node]))
-    computed = facts.volume[~np.isin(opcode, _FREE) & (facts.volume > 1)].sum() * padding
+    product = _product(context)
+    output = _Cut(context, context.walked, "output") if product is None else product.output
+    parameters, results = _entry(context)
+    opcode, tiles = context.graph.opcode, output.count.prod(axis=1)
+    elements, size = (output.tile * output.unit).prod(axis=1), float((output.extents * output.unit).prod())
+    padding = size / max(1.0, float(context.volume[output.node]))
+    computed = context.volume[~np.isin(opcode, _FREE) & (context.volume > 1)].sum() * padding
     inputs, steps, limit = parameters, tiles, np.inf
-    none = moved = kernel_runs = passes = rows = summed = np.zeros(facts.configs)
+    none = moved = kernel_runs = passes = rows = summed = np.zeros(context.configs)
     if product is not None:
         kind = "product"
-        shapes = {tuple(facts.dims[tensor]) for tensor in product.operands}
-        inputs = [tensor for tensor in parameters if tuple(facts.dims[tensor]) not in shapes]
+        shapes = {tuple(context.dims[tensor]) for tensor in product.operands}
+        inputs = [tensor for tensor in parameters if tuple(context.dims[tensor]) not in shapes]
         steps, moved = tiles * product.steps, product.moved
         kernel_runs, passes, rows = product.kernel.runs() * steps, product.passes * steps, product.rows * steps
         summed = np.where(product.steps > 1, steps * elements, 0.0)
     else:
         kind = "move" if np.isin(opcode, [*_FREE, *_MOVES]).all() else "elementwise"
         kind = "reduction" if np.isin(opcode, _REDUCTIONS).any() else kind
-        if facts.main_class == "slice":
-            limit = padded_bytes(facts, output.node)
-    transferred = sum(min(padded_bytes(facts, tensor), limit) for tensor in inputs)
-    transferred += sum(padded_bytes(facts, tensor) for tensor in results)
-    alike = [tensor for tensor in (*inputs, *results) if facts.volume[tensor] >= facts.volume[output.node] / 2]
-    packed = size * any(facts.element_bytes[tensor] < facts.tiling.word_bytes for tensor in alike)
+        limit = _padded_bytes(context, output.node) if context.main_class == "slice" else np.inf
+    transferred = sum(min(_padded_bytes(context, tensor), limit) for tensor in inputs)
+    transferred += sum(_padded_bytes(context, tensor) for tensor in results)
+    alike = [tensor for tensor in (*inputs, *results) if context.volume[tensor] >= context.volume[output.node] / 2]
+    packed = size * any(context.element_bytes[tensor] < context.tiling.word_bytes for tensor in alike)
     return WindowLoop(
         kind=kind, steps=steps, tiles=tiles,
         fused=steps * max(0, int((opcode == OPCODE["convolution"]).sum()) - 1),
@@ -135,67 +124,70 @@ def window_loop(facts: TileContext) -> WindowLoop:
     )  # fmt: skip
 
 
-def padded_bytes(facts: TileContext, node: int) -> float:
-    """Return the bytes of an output in whole hardware tiles."""
-    rank = int(facts.rank[node])
+def _padded_bytes(context: TileContext, node: int) -> float:
+    """Return the bytes of an output in complete hardware tiles."""
+    rank = int(context.rank[node])
     if rank == 0:
-        return _SCALAR_BYTES
-    elements = np.maximum(facts.physical_extents[node, :rank], 1.0) * facts.physical_unit(rank)
-    return float(elements.prod() * max(1.0, facts.element_bytes[node]))
+        return 512.0  # a scalar is passed as one row of lanes
+    elements = np.maximum(context.physical_extents[node, :rank], 1.0) * context.physical_unit(rank)
+    return float(elements.prod() * max(1.0, context.element_bytes[node]))
 
 
-def _entry(facts: TileContext) -> tuple[list[int], list[int]]:
+def _entry(context: TileContext) -> tuple[list[int], list[int]]:
     """Return the nodes that the kernel reads (operands of the root) and writes (the root or its parts)."""
-    root = facts.graph.nodes - 1
-    operands = _operands(facts, root)
-    read = [tensor for tensor in operands if facts.graph.opcode[tensor] == OPCODE["parameter"]]
+    root, opcode = context.graph.nodes - 1, context.graph.opcode
+    operands = _operands(context, root)
+    read = [tensor for tensor in operands if opcode[tensor] == OPCODE["parameter"]]
     called = [tensor for tensor in operands if tensor not in read]
-    if facts.rank[root] > 0 or not called:
+    if context.rank[root] > 0 or not called:
         return read or operands, [root]
     body = called[-1]
-    parts = _operands(facts, body) if facts.graph.opcode[body] == OPCODE["tuple"] else [body]
-    return read or operands, [tensor for tensor in parts if facts.rank[tensor] > 0] or [body]
+    parts = _operands(context, body) if opcode[body] == OPCODE["tuple"] else [body]
+    return read or operands, [tensor for tensor in parts if context.rank[tensor] > 0] or [body]
 
 
-def _operands(facts: TileContext, node: int) -> list[int]:
-    return [int(operand) for operand in facts.graph.edges[facts.graph.edges[:, 0] == node, 1]]
+def _operands(context: TileContext, node: int) -> list[int]:
+    return [int(operand) for operand in context.graph.edges[context.graph.edges[:, 0] == node, 1]]
 
 
-def _product(facts: TileContext) -> _Product | None:
+def _product(context: TileContext) -> _Product | None:
     """Return the convolution whose output and operand fit the bounds best; None for kernels without products."""
-    kernel_bounds, output_bounds = facts.bounds["kernel"].max(axis=0), facts.bounds["output"].max(axis=0)
-    convolutions = np.flatnonzero(facts.graph.opcode == OPCODE["convolution"]).tolist()
+    kernel_bounds, output_bounds = context.bounds["kernel"].max(axis=0), context.bounds["output"].max(axis=0)
+    convolutions = np.flatnonzero(context.graph.opcode == OPCODE["convolution"]).tolist()
     if not kernel_bounds.any() or not convolutions:
         return None
     products = []
     for node in convolutions:
-        candidates = dict.fromkeys((int(facts.slots_of(node)[2]), *_operands(facts, node)))
+        candidates = dict.fromkeys((int(context.slots_of(node)[2]), *_operands(context, node)))
         if operands := [tensor for tensor in candidates if tensor >= 0]:
-            fits = [_fit(facts, tensor, kernel_bounds) for tensor in operands]
+            fits = [_fit(context, tensor, kernel_bounds) for tensor in operands]
             at = int(np.argmax(fits))
             input_ = operands[1 - at] if len(operands) == 2 else operands[at]
-            products.append((_fit(facts, node, output_bounds) + fits[at], node, input_, operands[at]))
-    return _Product(facts, *max(products)[1:]) if products else None
+            products.append((_fit(context, node, output_bounds) + fits[at], node, input_, operands[at]))
+    return _Product(context, *max(products)[1:]) if products else None
 
 
-def _fit(facts: TileContext, node: int, largest_bounds: Floats) -> float:
+def _fit(context: TileContext, node: int, largest_bounds: Floats) -> float:
     """Return 10 plus the number of extents that the largest bounds equal; -5 if a bound exceeds its extent."""
-    extents = facts.physical_extents[node]
+    extents = context.physical_extents[node]
     return 10.0 + float((largest_bounds == extents).sum()) if bool((largest_bounds <= extents).all()) else -5.0
 
 
 class _Product:
-    """Kernel tiles per output tile (``steps``) and bytes of both operands (``moved``), ``(configs,)``.
+    """A convolution in tiles; arrays are ``(configs,)``.
 
-    ``passes`` and ``rows`` are as in `WindowLoop`, per step.
+    Attributes:
+        operands: nodes of the input and the kernel.
+        steps, moved: kernel tiles per output tile, and bytes of both operands.
+        passes, rows: as in `WindowLoop`, per step.
     """
 
-    def __init__(self, facts: TileContext, node: int, input_: int, kernel: int) -> None:
-        self.output, self.kernel = out, weights = _Cut(facts, node, "output"), _Cut(facts, kernel, "kernel")
-        sides = ("output", "kernel_output")
-        of_output, of_kernel = (int(facts.column(f"{_CONVOLUTION}_{side}_feature_dim")[node]) for side in sides)
-        spatial = _Spatial(facts, node, input_)
-        ones = np.ones(facts.configs)
+    def __init__(self, context: TileContext, node: int, input_: int, kernel: int) -> None:
+        self.output, self.kernel = out, weights = _Cut(context, node, "output"), _Cut(context, kernel, "kernel")
+        of_output = context.convolution_dimension("output_feature")[node]
+        of_kernel = context.convolution_dimension("kernel_output_feature")[node]
+        spatial = _Spatial(context, node, input_)
+        ones = np.ones(context.configs)
         depth = steps = columns = rows = batches = row_tiles = column_tiles = halo = ones
         window, windows = {}, {}
         for at, dim in enumerate(weights.logical):
@@ -203,7 +195,7 @@ class _Product:
             if dim == of_kernel or (axis is not None and spatial.paired[axis]):
                 continue
             steps = steps * weights.count[:, at]
-            depth = depth * np.minimum(weights.tile[:, at] * weights.unit[at], max(1, facts.dims[kernel, dim]))
+            depth = depth * np.minimum(weights.tile[:, at] * weights.unit[at], max(1, context.dims[kernel, dim]))
             if axis is not None:
                 window[axis], windows[axis] = weights.tile[:, at], weights.count[:, at]
         for at, dim in enumerate(out.logical):
@@ -217,33 +209,33 @@ class _Product:
                 if axis is not None:
                     span = spatial.span(axis, size, window.get(axis, ones))
                     halo = halo * np.maximum(span * out.count[:, at] * windows.get(axis, ones), 1.0)
-        first, second = padded_bytes(facts, input_) * halo, padded_bytes(facts, kernel)
+        first, second = _padded_bytes(context, input_) * halo, _padded_bytes(context, kernel)
         # the cheaper of two loop orders: an operand that does not change between steps is not fetched again
         outer = [np.where(steps > 1, count, 1.0) for count in (column_tiles, row_tiles)]
         inner = [np.where((steps > 1) | (other > 1), count, 1.0)
                  for count, other in ((column_tiles, row_tiles), (row_tiles, column_tiles))]  # fmt: skip
         self.moved = np.minimum(first * inner[0] + second * outer[1], first * outer[0] + second * inner[1])
         self.operands, self.steps = (input_, kernel), steps
-        self.passes = batches * np.ceil(depth / facts.tiling.lanes) * np.ceil(columns / facts.tiling.lanes)
+        self.passes = batches * np.ceil(depth / context.tiling.lanes) * np.ceil(columns / context.tiling.lanes)
         self.rows = self.passes * rows
 
 
 class _Spatial:
     """Window of a convolution along its spatial dimensions."""
 
-    def __init__(self, facts: TileContext, node: int, input_: int) -> None:
-        named = [facts.column(f"{_CONVOLUTION}_output_{role}_dim")[node] for role in ("batch", "feature")]
-        outputs = [dim for dim in range(int(facts.rank[node])) if dim not in named][:4]
-        columns = (facts.column(f"{_CONVOLUTION}_{side}_spatial_dims_0", 4) for side in ("kernel", "input"))
-        kernel, inputs = (column[node, : len(outputs)].astype(int).tolist() for column in columns)
+    def __init__(self, context: TileContext, node: int, input_: int) -> None:
+        named = [context.convolution_dimension(f"output_{role}")[node] for role in ("batch", "feature")]
+        outputs = [dim for dim in range(int(context.rank[node])) if dim not in named][:4]
+        names = (f"convolution_dim_numbers_{side}_spatial_dims_0" for side in ("kernel", "input"))
+        kernel, inputs = (context.column(name, 4)[node, : len(outputs)].astype(int).tolist() for name in names)
         # dimension -> spatial axis
         self.of_output = {dim: axis for axis, dim in enumerate(outputs)}
         self.of_kernel = {dim: axis for axis, dim in enumerate(kernel)}
         size, self._stride, self._dilation, self._base = (
-            np.maximum(facts.column(f"window_{name}_0", MAX_RANK)[node].astype(np.float64), 1.0)
+            np.maximum(context.column(f"window_{name}_0", MAX_RANK)[node].astype(np.float64), 1.0)
             for name in ("size", "stride", "window_dilation", "base_dilation")
         )
-        self._extent = [max(1.0, float(facts.dims[input_, min(dim, MAX_RANK - 1)])) for dim in inputs]
+        self._extent = [max(1.0, float(context.dims[input_, min(dim, MAX_RANK - 1)])) for dim in inputs]
         # whether an output position meets a single kernel position: a batch dimension of a dot as a convolution
         pairs = zip(size, self._base, self._extent, strict=False)
         self.paired = [bool(size > 1 and (base >= size or extent == 1)) for size, base, extent in pairs]
@@ -256,21 +248,13 @@ class _Spatial:
 
 @dataclass(frozen=True)
 class Costs:
-    """Costs in cycles of TPU v3 (940 MHz), fitted by `benchmarks.tile_time`.
+    """Cycles of TPU v3 (940 MHz), fitted by `benchmarks.tile_time`, per unit of the quantities of `WindowLoop`.
 
     Attributes:
         fixed: cycles per kernel.
-        step: cycles per step of the loop.
         fused: cycles per step and additional fused product.
-        tile: cycles per output tile.
-        run: cycles per contiguous run of memory.
-        kernel_run: cycles per contiguous run of the kernel tensor.
-        byte: cycles per byte moved.
-        computed: cycles per register of computed elements.
-        row: cycles per row in the matrix unit.
-        summed: cycles per register of summed elements.
-        copied: cycles per register of copied elements.
-        packed: cycles per register of output of kernels on narrow elements; not overlapped.
+        run, kernel_run, byte: cycles per contiguous run and byte that is moved.
+        computed, summed, copied, packed: cycles per register of such elements; ``packed`` is not overlapped.
         drain: cycles per register of one output tile; not overlapped.
     """
 
