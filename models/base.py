@@ -13,9 +13,10 @@ import numpy as np
 from xlarank.data.errors import ModelError
 from xlarank.data.files import read_text
 from xlarank.data.graph import Kind
-from xlarank.features.rows import LazyInstances
+from xlarank.features.attribution import Walk
+from xlarank.features.rows import GraphRows, LazyInstances
 from xlarank.models.arrays import Floats, Indices, Matrix
-from xlarank.models.explanation.parts import Parts, Rows
+from xlarank.models.explanation.parts import Parts, sum_by_key
 from xlarank.models.params import OneOf, RankerParams
 from xlarank.models.training_data import FitSettings, TrainingData
 
@@ -106,8 +107,8 @@ class Ranker(ABC, Generic[P]):
         """Yield scores every ``every`` rounds and after the last, starting at 0 rounds if `ranks_without_trees`."""
 
     @abstractmethod
-    def contributions(self, rows: Rows, now: int, then: int) -> Parts:
-        """Decompose the score difference of two rows of a graph, ``now`` minus ``then``."""
+    def contributions(self, graph: GraphRows, now: int, then: int, walk: Walk | None = None) -> Parts:
+        """Decompose the score difference of two rows, ``now`` minus ``then``, by node too if there is a walk."""
 
     def nanoseconds(self, scores: Floats) -> Floats | None:
         """Convert scores to predicted times; return None if scores only rank."""
@@ -172,11 +173,9 @@ def largest_first(shares: Mapping[str, float]) -> dict[str, float]:
 def mean_importance(rankers: Sequence[Ranker[Any]], weights: Sequence[float] | None = None) -> dict[str, float]:
     """Return the weighted mean of the rankers' shares of the total gain by column, largest first."""
     weights = weights or [1.0] * len(rankers)
-    shares: dict[str, float] = {}
-    for ranker, weight in zip(rankers, weights, strict=True):
-        for name, share in ranker.importance().items():
-            shares[name] = shares.get(name, 0.0) + share * weight / sum(weights)
-    return largest_first(shares)
+    by_ranker = zip([ranker.importance() for ranker in rankers], weights, strict=True)
+    weighted = ({name: x * weight / sum(weights) for name, x in shares.items()} for shares, weight in by_ranker)
+    return largest_first(sum_by_key(weighted))
 
 
 def require_columns(got: list[str], expected: list[str]) -> None:

@@ -21,12 +21,13 @@ from xlarank.data.errors import CollectionError, ModelError, ParameterError, Wor
 from xlarank.data.files import from_json, new_mode, read_bytes, read_text, write_json
 from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace
+from xlarank.features.attribution import Walk
 from xlarank.features.rows import GraphRows, Recipe
 from xlarank.features.store import Manifest
 from xlarank.models.arrays import Floats, Indices
 from xlarank.models.base import Ranker, column_indices, require_columns
 from xlarank.models.explanation.calibration import Calibration
-from xlarank.models.explanation.parts import Parts, Rows
+from xlarank.models.explanation.parts import Parts
 from xlarank.models.params import RankerParams
 from xlarank.models.rankers.boosted import LambdaRank
 from xlarank.models.rankers.ensemble import MEMBERS, Ensemble
@@ -258,9 +259,9 @@ class TrainedModel:
         note = f"unseen kernel family ({' or '.join(unseen)}): {fallback}, the rest on the model"
         return Scores(np.stack([fallback.blend(graph, seed_scores) for seed_scores in scores]), note)
 
-    def contributions(self, rows: Rows, now: int, then: int) -> Parts:
+    def contributions(self, graph: GraphRows, now: int, then: int, walk: Walk | None = None) -> Parts:
         """Decompose the difference of two scores, ``now`` minus ``then``, ignoring the fallback."""
-        parts = [ranker.contributions(rows, now, then) for ranker in self.rankers]
+        parts = [ranker.contributions(graph, now, then, walk) for ranker in self.rankers]
         return Parts.total(part.scaled(1 / len(parts)) for part in parts)
 
     @property

@@ -17,13 +17,14 @@ import numpy as np
 from xlarank.data.errors import ModelError
 from xlarank.data.files import read_text
 from xlarank.data.graph import Kind
+from xlarank.features.attribution import Walk
 from xlarank.features.block import Scope
 from xlarank.features.catalogue import every_block
 from xlarank.features.instances.instance_blocks import InstanceGraph
-from xlarank.features.rows import LazyInstances
+from xlarank.features.rows import GraphRows, LazyInstances
 from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.base import Ranker, column_indices, largest_first
-from xlarank.models.explanation.parts import Parts, Rows
+from xlarank.models.explanation.parts import Parts
 from xlarank.models.objectives import (
     GRAPH_WEIGHTS,
     LABELS,
@@ -253,12 +254,13 @@ class BoostedRanker(Ranker[B]):
     def _init_relevance(self, rows: Matrix) -> Floats:
         return self._init_score.relevance(rows) if self._init_score else np.zeros(len(rows))
 
-    def contributions(self, rows: Rows, now: int, then: int) -> Parts:
-        scores = self.predict(rows.matrix, rows.columns, rows.instances)
+    def contributions(self, graph: GraphRows, now: int, then: int, walk: Walk | None = None) -> Parts:
+        rows = graph.matrix()
+        scores = self.predict(rows, graph.columns, graph.instances)
         difference = float(scores[now] - scores[then])
-        values = self._column_contributions(rows.matrix[[now, then]])
-        nodes = rows.walk.by_node(self.predict(rows.walk.matrix, rows.columns)) if rows.walk else {}
-        columns = nonzero_by_name(values[0] - values[1], rows.columns)
+        values = self._column_contributions(rows[[now, then]])
+        nodes = walk.by_node(self.predict(walk.matrix, graph.columns)) if walk else {}
+        columns = nonzero_by_name(values[0] - values[1], graph.columns)
         return Parts(difference, columns, members={self.name: difference}, nodes=nodes)
 
     def _column_contributions(self, rows: Matrix) -> Floats:

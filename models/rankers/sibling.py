@@ -14,17 +14,17 @@ from numpy.typing import NDArray
 
 from xlarank.data.files import read_text
 from xlarank.data.graph import Kind
-from xlarank.features.attribution import walk_codes, walk_steps
+from xlarank.features.attribution import Walk, walk_codes, walk_steps
 from xlarank.features.instances.graph_instances import Instances
-from xlarank.features.rows import LazyInstances, even_ranks
+from xlarank.features.rows import GraphRows, LazyInstances, even_ranks
 from xlarank.models.arrays import Floats, Integers, Matrix
 from xlarank.models.base import Ranker
-from xlarank.models.explanation.parts import Parts, Place, Rows
+from xlarank.models.explanation.parts import Parts, Place
 from xlarank.models.objectives import mean_rank
 from xlarank.models.params import Between, Number, RankerParams, Whole, nested_params, param
 from xlarank.models.rankers.ensemble import Ensemble, EnsembleParams, blend
 from xlarank.models.training_data import FitSettings, TrainingData
-from xlarank.models.validation.folds import family_folds, out_of_fold_scores, whole_folds
+from xlarank.models.validation.folds import family_folds, out_of_fold_scores
 
 #: Name of the siblings' contribution among those of columns.
 SIBLINGS: Final = "known__siblings__ranks"
@@ -128,7 +128,7 @@ class SiblingRanker(Ranker[SiblingParams]):
         settings = replace(settings, seed=0)
         params, fitted, scores = _PRIORS.get(data, (None, None, None))
         if scores is None or (params, fitted) != (self.params, settings):
-            folds = whole_folds(family_folds(data.families, self.params.folds))
+            folds = family_folds(data.families, self.params.folds)
             scores = out_of_fold_scores(self._general.clone(), data, folds, settings)
             _PRIORS[data] = self.params, settings, scores
         return scores
@@ -176,13 +176,13 @@ class SiblingRanker(Ranker[SiblingParams]):
         parts = (slice(start, start + step) for start in range(0, len(outputs), step))
         return np.concatenate([kernel(outputs[part], prior[part]) @ solution for part in parts])
 
-    def contributions(self, rows: Rows, now: int, then: int) -> Parts:
+    def contributions(self, graph: GraphRows, now: int, then: int, walk: Walk | None = None) -> Parts:
         """Scale the general ranker's contributions to its share, and add those of siblings by node."""
-        scores = self.predict(rows.matrix, rows.columns, rows.instances)
+        scores = self.predict(graph.matrix(), graph.columns, graph.instances)
         difference = float(scores[now] - scores[then])
-        parts = self._general.contributions(rows, now, then)
-        if rows.instances is not None and (siblings := self.siblings_of(rows.instances.value)):
-            by_node = self._of_siblings(siblings, rows.instances.value, now, then)
+        parts = self._general.contributions(graph, now, then, walk)
+        if graph.instances is not None and (siblings := self.siblings_of(graph.instances.value)):
+            by_node = self._of_siblings(siblings, graph.instances.value, now, then)
             remainder = difference - by_node.difference
             scale = remainder / parts.difference if abs(parts.difference) > 1e-12 else 0.0
             parts = Parts.total([parts.scaled(scale), by_node])

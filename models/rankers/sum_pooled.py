@@ -14,10 +14,11 @@ from scipy.special import expit
 
 from xlarank.data.errors import ModelError
 from xlarank.data.graph import Kind
+from xlarank.features.attribution import Walk
 from xlarank.features.instances.graph_instances import Instances
-from xlarank.features.rows import LazyInstances, even_ranks
+from xlarank.features.rows import GraphRows, LazyInstances, even_ranks
 from xlarank.models.arrays import Floats, Indices, Matrix
-from xlarank.models.explanation.parts import Parts, Place, Rows
+from xlarank.models.explanation.parts import Parts, Place
 from xlarank.models.objectives import faster_by_sign, graph_weights
 from xlarank.models.params import Between, Number, Whole, param
 from xlarank.models.rankers import boosted
@@ -191,11 +192,12 @@ class SumPooled(boosted.BoostedRanker[SumPooledParams]):
             raise ModelError(got, expected="those of the same rows", do="run build-features again")
         return table
 
-    def contributions(self, rows: Rows, now: int, then: int) -> Parts:
-        table = self._table(rows.matrix, rows.instances)
+    def contributions(self, graph: GraphRows, now: int, then: int, walk: Walk | None = None) -> Parts:
+        rows = graph.matrix()
+        table = self._table(rows, graph.instances)
         if table is None:
-            return super().contributions(rows, now, then)
-        scores = self.predict(rows.matrix, rows.columns, rows.instances)
+            return super().contributions(graph, now, then, walk)
+        scores = self.predict(rows, graph.columns, graph.instances)
         difference = float(scores[now] - scores[then])
         parts = Parts(difference, members={self.name: difference})
         both = zip(table.parts(now), table.parts(then), strict=True)

@@ -25,7 +25,6 @@ from xlarank.models.validation.folds import (
     family_folds,
     in_turn,
     validate_fold,
-    whole_folds,
 )
 from xlarank.models.validation.metrics import graph_metrics, kendall_tau
 
@@ -150,7 +149,7 @@ def test_tiles_go_by_kind_where_there_are_two_and_layouts_by_family(monkeypatch)
 def test_no_held_out_family_is_learned_from(monkeypatch):
     monkeypatch.setattr(Spy, "fits", [])
     judged = []
-    folds, settings = whole_folds(family_folds(TRAINING.families, 3)), FitSettings(7, 5, 2)
+    folds, settings = family_folds(TRAINING.families, 3), FitSettings(7, 5, 2)
     for fold in folds:
         judged += validate_fold(TRAINING, fold, SPY, settings).metrics
         learned, used = Spy.fits[-1]
@@ -183,7 +182,7 @@ def test_stages_end_with_all_rounds_and_every_configuration_counts(monkeypatch):
 def test_folds_come_in_order_and_stop_with_the_caller(monkeypatch):
     """Two boosting libraries at work at once is what this project does without: who is left is waited for."""
     monkeypatch.setattr(Spy, "fits", [])
-    plan = FoldPlan.of_families(family_folds(TRAINING.families, 4))
+    plan = FoldPlan(folds.FAMILY, family_folds(TRAINING.families, 4))
     found = plan.curves(TRAINING, SPY, FitSettings(30, 5, 2), id).metrics
     assert [settings for _, settings in Spy.fits] == [FitSettings(30, 5, 1)] * 4
     assert [*found] == TRAINING.names
@@ -227,7 +226,7 @@ def test_large_graphs_are_judged_in_pieces(model, monkeypatch):
 
 def test_out_of_fold_scores_of_a_family_are_those_of_the_others():
     data, settings, ranker = easy_data(graphs=6, configs=20), FitSettings(5, 2, 1), LambdaRank(kind="layout")
-    scores = folds.out_of_fold_scores(ranker, data, whole_folds(family_folds(data.families, 3)), settings)
+    scores = folds.out_of_fold_scores(ranker, data, family_folds(data.families, 3), settings)
     for first in (0, 2, 4):
         others = data.take([g for g in range(6) if g not in (first, first + 1)])
         held = slice(data.indptr[first], data.indptr[first + 2])
@@ -254,7 +253,7 @@ RUNGS = TrainingData.from_graphs([easy_graph(name, 40, seed=n) for n, name in en
 @pytest.mark.parametrize("ranker", [LambdaRank, RankNet])
 def test_the_last_rung_is_a_full_validation_to_the_last_bit(ranker):
     """Most of its trees were grown on earlier visits. A graph that a fold holds out, too, is not judged twice."""
-    data, plan = replace(RUNGS, also=OTHERS), FoldPlan.of_families(family_folds(RUNGS.families, 3))
+    data, plan = replace(RUNGS, also=OTHERS), FoldPlan(folds.FAMILY, family_folds(RUNGS.families, 3))
     made, settings = ranker({"learning_rate": 0.1, "min_data_in_leaf": 5}, kind="layout"), FitSettings(60, 3, 1)
     first, _, last = folds.climb(folds.rungs_of(60), data, plan.folds, made, settings)
     assert last == plan.curves(data, made, settings, id)
