@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import optuna
 
 #: Boosters store integers in 32 bits.
-_INT_MAX: Final = 2**31 - 1
+INT_MAX: Final = 2**31 - 1
 _SPEC: Final = "spec"
 
 #: ``check(name, value)`` returns the value as a plain Python number or text, or raises `ParameterError`.
@@ -44,13 +44,13 @@ class Whole:
     """Check of a whole number from ``low`` to ``high``."""
 
     low: int
-    high: int = _INT_MAX
+    high: int = INT_MAX
 
     def __call__(self, name: str, value: Any) -> int:
         integral = isinstance(value, numbers.Integral) and not isinstance(value, bool)
         if integral and self.low <= int(value) <= self.high:
             return int(value)
-        span = f"{self.low} or more" if self.high == _INT_MAX else f"{self.low} to {self.high}"
+        span = f"{self.low} or more" if self.high == INT_MAX else f"{self.low} to {self.high}"
         raise ParameterError(f"{name} is {value!r}", expected=f"a whole number, {span}")
 
 

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.models.arrays import Floats, Indices, Matrix
-from xlarank.models.params import Whole
+from xlarank.models.params import INT_MAX, Whole
 from xlarank.models.training_data import FitSettings, Task, TrainingData, in_batches
 
 Objective = Callable[[Floats, lgb.Dataset], tuple[Floats, Floats]]
@@ -123,8 +123,9 @@ class LightGBMBooster:
         return np.asarray(self.trees.feature_importance("gain"), np.float64)
 
     def text(self) -> str:
-        """Return the trees as text for `read`."""
-        return without_parameters(self.trees.model_to_string())
+        """Return the trees as text for `read`, without parameters of training: equal trees give equal files."""
+        text = re.sub(r"\nmonotone_constraints=[-01 ]*(?=\n)", "", self.trees.model_to_string(), count=1)
+        return f"{text.partition(_END)[0]}{_END}\nparameters:\n{_LAST}"
 
     @classmethod
     def read(cls, text: str, features: int, base: int) -> Self:
@@ -243,7 +244,6 @@ MAX_TREES: Final = 100_000
 MAX_LEAVES: Final = 131_072
 #: Maximum number of splits from the root to a leaf: contributions recurse as deep and take quadratic time.
 MAX_DEPTH: Final = 128
-INT_MAX: Final = 2**31 - 1
 #: Largest value of a leaf, far above any relevance; the sum of all trees stays finite.
 _LARGEST_LEAF: Final = 1e100
 
@@ -289,17 +289,17 @@ def _check_lightgbm_tree(block: str, number: int, features: int) -> None:
     texts = dict(line.split("=", 1) for line in lines if "=" in line)
     entries = {name: _listed(text) for name, text in texts.items()}
     leaves = (entries.get("num_leaves") or [0])[0]
-    splits, finite = leaves - 1, sys.float_info.max
+    splits, largest = leaves - 1, sys.float_info.max
     # optional in a tree of one leaf
     weights, counts = (leaves if leaves > 1 or entries.get(name) else 0 for name in ("leaf_weight", "leaf_count"))
+    child, finite = (splits, -leaves, splits - 1), (splits, -largest, largest)
     fields: dict[str, Numbers] = {
         "num_leaves": (1, 1, MAX_LEAVES), "num_cat": (1, 0, 0), "split_feature": (splits, 0, features - 1),
-        "split_gain": (splits, -finite, finite), "threshold": (splits, -finite, finite),
-        "decision_type": (splits, 0, 10), "left_child": (splits, -leaves, splits - 1),
-        "right_child": (splits, -leaves, splits - 1), "leaf_value": (leaves, -_LARGEST_LEAF, _LARGEST_LEAF),
-        "leaf_weight": (weights, -finite, finite), "leaf_count": (counts, 0, INT_MAX),
-        "internal_value": (splits, -finite, finite), "internal_weight": (splits, -finite, finite),
-        "internal_count": (splits, 0, INT_MAX), "is_linear": (1, 0, 0), "shrinkage": (1, -finite, finite),
+        "split_gain": finite, "threshold": finite, "decision_type": (splits, 0, 10), "left_child": child,
+        "right_child": child, "leaf_value": (leaves, -_LARGEST_LEAF, _LARGEST_LEAF),
+        "leaf_weight": (weights, -largest, largest), "leaf_count": (counts, 0, INT_MAX), "internal_value": finite,
+        "internal_weight": finite, "internal_count": (splits, 0, INT_MAX), "is_linear": (1, 0, 0),
+        "shrinkage": (1, -largest, largest),
     }  # fmt: skip
     require(first == f"Tree={number}" and len(lines) == len(fields) and [*entries] == [*fields], "other entries")
     require_numbers(entries, fields)
@@ -312,12 +312,6 @@ def _listed(text: str) -> list[Any]:
     entries = text.split(" ") if text else []
     require(all(map(_NUMBER.fullmatch, entries)), f"it lists {text[:40]!r} where numbers are due")
     return [int(entry) if _INTEGER.fullmatch(entry) else float(entry) for entry in entries]
-
-
-def without_parameters(text: str) -> str:
-    """Return LightGBM's text without the parameters of training, which would change the files of equal trees."""
-    text = re.sub(r"\nmonotone_constraints=[-01 ]*(?=\n)", "", text, count=1)
-    return f"{text.partition(_END)[0]}{_END}\nparameters:\n{_LAST}"
 
 
 def joined(first: str, second: str) -> str:
