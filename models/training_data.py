@@ -39,18 +39,18 @@ class Target:
     times: frozenset[str] = frozenset()
 
 
-_SUM: Final = "estimate__sum__log"
-_OF_CPU: Final = (*TileInner.columns, "shape__input_registers__log")
 #: A core with AVX2.
-CPU: Final = Target("cpu", frozenset(_OF_CPU), {"tile": (_SUM,)}, frozenset([_SUM]))
-_OF_TPU: Final = (
-    "kernel__physical__flag", "traffic__padded_tile__log", "traffic__padded_tile__ratio",
-    "traffic__padded_vmem__ratio", "traffic__vmem__ratio", *TpuTime.columns,
-)  # fmt: skip
+CPU: Final = Target(
+    "cpu",
+    frozenset([*TileInner.columns, "shape__input_registers__log"]),
+    {"tile": ("estimate__sum__log",)},
+    frozenset(["estimate__sum__log"]),
+)
+_PADDED: Final = ("traffic__padded_tile__log", "traffic__padded_tile__ratio", "traffic__padded_vmem__ratio")
 #: A core with 16 MiB of vector memory and tiles of 8 x 128.
 TPU: Final = Target(
     "tpu",
-    frozenset(_OF_TPU),
+    frozenset(["kernel__physical__flag", "traffic__vmem__ratio", *_PADDED, *TpuTime.columns]),
     {"tile": ("tpu__cycles__log",), "layout": (FASTEST, OVER_FASTEST)},
     frozenset(["tpu__cycles__log", *TIMES]),
 )
@@ -227,14 +227,13 @@ class Task:
 
     Attributes:
         data: query groups, shuffled if graphs are split into several groups.
-        label: ``(rows,)`` labels.
+        label: ``(rows,)``.
         params: parameters of the library, including the objective.
         weight: ``(rows,)`` weights, for XGBoost ``(groups,)``; None for 1.
         sizes: number of rows of each query group; None for an objective without groups.
         start: ``(rows,)`` relevance to which trees are added; None for 0.
         residual: whether labels are relative to the initial score; otherwise trees start from it.
         centred: whether labels have mean 0 in each graph.
-        decreasing: columns in which relevance must not increase.
     """
 
     data: TrainingData
@@ -245,7 +244,6 @@ class Task:
     start: Floats | None = None
     residual: bool = False
     centred: bool = True
-    decreasing: abc.Collection[str] = ()
 
 
 def _require_equal_columns(name: str, columns: list[str], first: str, expected: list[str]) -> None:

@@ -43,8 +43,6 @@ from xlarank.models.training_data import CPU, FitSettings, Target, Task, Trainin
 #: Choices of columns. ``no_graph`` omits columns that are constant within a graph, ``no_candidates`` transductive
 #: ones, ``alone`` both.
 CHOICES: Final = ("all", "no_graph", "no_candidates", "alone")
-
-
 #: Parameters of several rankers. Ranks among the few candidates of a kernel do not transfer to other kernels.
 columns_param = partial(param, "all", OneOf(CHOICES), OneOf(CHOICES), tile="no_candidates")
 leaves_param = partial(param, check=Whole(2, MAX_LEAVES), search=Between(4, 48, log=True))
@@ -199,13 +197,11 @@ class BoostedRanker(Ranker[B]):
     def fit(self, data: TrainingData, settings: FitSettings) -> Self:
         self._require_rounds(settings)
         self._init_score = InitScore.find(data.columns, self.params.init_score_weight, data.target)
-        task, warm = self.task(data, settings), self._warm_start
         self._choose_columns(data.columns, data.target)
+        task, warm = self.task(data, settings), self._warm_start
         params = {**self.params.of_trees(settings), **task.params}
         if warm:
             params["learning_rate"] *= warm.rate
-        if task.decreasing:
-            params["monotone_constraints"] = [-(data.columns[index] in task.decreasing) for index in self._used]
         task = replace(task, params=params, start=self._start(task, settings.threads))
         base: Any = warm and warm.booster
         self._booster = self.booster_type.fit(task, self._used, settings, base)
@@ -255,10 +251,9 @@ class BoostedRanker(Ranker[B]):
         return self._init_score.relevance(rows) if self._init_score else np.zeros(len(rows))
 
     def contributions(self, graph: GraphRows, now: int, then: int, walk: Walk | None = None) -> Parts:
-        rows = graph.matrix()
-        scores = self.predict(rows, graph.columns, graph.instances)
-        difference = float(scores[now] - scores[then])
-        values = self._column_contributions(rows[[now, then]])
+        rows = graph.matrix(np.array([now, then]))
+        scores, values = self.predict(rows, graph.columns), self._column_contributions(rows)
+        difference = float(scores[0] - scores[1])
         nodes = walk.by_node(self.predict(walk.matrix, graph.columns)) if walk else {}
         columns = nonzero_by_name(values[0] - values[1], graph.columns)
         return Parts(difference, columns, members={self.name: difference}, nodes=nodes)

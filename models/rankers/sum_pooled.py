@@ -199,17 +199,16 @@ class SumPooled(boosted.BoostedRanker[SumPooledParams]):
             return super().contributions(graph, now, then, walk)
         scores = self.predict(rows, graph.columns, graph.instances)
         difference = float(scores[now] - scores[then])
-        parts = Parts(difference, members={self.name: difference})
         both = zip(table.parts(now), table.parts(then), strict=True)
         pairs = [(a, b) for a, b in both if a.instance != b.instance]
         if not pairs:
-            return parts
+            return Parts(difference, members={self.name: difference})
         instances = np.array([[a.instance, b.instance] for a, b in pairs])
         change = np.subtract(*(self._column_contributions(table.values[column]) for column in instances.T))
         values = map(float, change.sum(axis=1))
         places = tuple(Place(a.nodes, a.text, b.text, value) for (a, b), value in zip(pairs, values, strict=True))
         columns = boosted.nonzero_by_name(change.sum(axis=0), table.columns)
-        return replace(parts, places=places, instance_columns=columns)
+        return Parts(difference, {}, places, columns, {self.name: difference})
 
     def _write(self, folder: Path) -> dict[str, Any]:
         return {**super()._write(folder), "instance_columns": self._instance_columns}
