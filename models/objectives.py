@@ -10,8 +10,6 @@ from scipy.special import expit
 
 from xlarank.models.arrays import Floats, Integers
 
-#: Kinds of relevance labels.
-LABELS: Final = ("rank", "log")
 #: LightGBM's limit on a query group.
 MAX_GROUP: Final = 10_000
 #: A graph's total weight is its size to this power. ``equal`` matches the metric, a mean over graphs; with ``rows``

@@ -8,6 +8,7 @@ import platform
 import shutil
 import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from importlib.metadata import version
@@ -283,16 +284,15 @@ def save_model(folder: Path, card: ModelCard, rankers: Sequence[Ranker[Any]]) ->
         folder.mkdir(parents=True, exist_ok=True)
         fresh = Path(tempfile.mkdtemp(dir=folder, prefix="boosters-"))
         fresh.chmod(new_mode(0o777))
-        try:
+        with ExitStack() as on_failure:
+            on_failure.callback(shutil.rmtree, fresh, ignore_errors=True)
             for number, ranker in enumerate(rankers):
                 seed = fresh / f"seed-{number}"
                 seed.mkdir()
                 ranker.save(seed)
                 card.seeds[f"{fresh.name}/{seed.name}"] = _checksum(seed)
             write_json(folder / CARD, asdict(card))
-        except BaseException:
-            shutil.rmtree(fresh, ignore_errors=True)
-            raise
+            on_failure.pop_all()
     except OSError as error:
         got = f"cannot write {folder} ({error.strerror or error})"
         do = "choose another workspace or change permissions"

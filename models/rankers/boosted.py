@@ -22,19 +22,10 @@ from xlarank.features.block import Scope
 from xlarank.features.catalogue import every_block
 from xlarank.features.instances.instance_blocks import InstanceGraph
 from xlarank.features.rows import GraphRows, LazyInstances
+from xlarank.models import objectives
 from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.base import Ranker, column_indices, largest_first
 from xlarank.models.explanation.parts import Parts
-from xlarank.models.objectives import (
-    GRAPH_WEIGHTS,
-    LABELS,
-    MAX_GROUP,
-    RankNetLoss,
-    mean_rank,
-    merge_ties,
-    relevance,
-    row_weights,
-)
 from xlarank.models.params import Between, Number, OneOf, RankerParams, Whole, param
 from xlarank.models.rankers.lightgbm import MAX_DEPTH, MAX_LEAVES, LightGBMBooster
 from xlarank.models.rankers.xgboost import XGBoostBooster
@@ -50,7 +41,7 @@ leaves_param = partial(param, check=Whole(2, MAX_LEAVES), search=Between(4, 48, 
 init_score_param = partial(param, 0.0, Number(0), OneOf((0.0, 1.0, 2.0, 4.0)), tile=2.0, searched_for=("tile",))
 #: Maximum relative difference of tied costs; runs differ by 0.001 on a TPU, 0.03 on a busy CPU.
 tie_tolerance_param = partial(param, check=Number(0), search=OneOf((0.0, 0.001, 0.003, 0.01, 0.03)))
-graph_weight_param = partial(param, "equal", *[OneOf(tuple(GRAPH_WEIGHTS))] * 2)
+graph_weight_param = partial(param, "equal", *[OneOf(tuple(objectives.GRAPH_WEIGHTS))] * 2)
 
 
 class BoostedParams(RankerParams):
@@ -71,8 +62,8 @@ B = TypeVar("B", bound=BoostedParams)
 class TreeParams(BoostedParams):
     """Parameters of LightGBM's trees, with LightGBM's names.
 
-    Defaults were chosen by leave-family-out folds of the sample's train split. The five best tiles of a kernel vary
-    from seed to seed, which stronger sampling averages out.
+    Defaults were chosen by leave-family-out folds. The five best tiles of a kernel vary from seed to seed, which
+    stronger sampling averages out.
     """
 
     learning_rate: float = param(0.05, Number(0, above=True), Between(0.02, 0.2, log=True), tile=0.07)
@@ -320,7 +311,7 @@ class LambdaRankParams(TreeParams):
 
     Attributes:
         lambdarank_norm: whether to normalise gradients per group.
-        labels: one of `xlarank.models.objectives.LABELS`.
+        labels: kind of labels of `xlarank.models.objectives.relevance`.
         max_group: maximum number of rows of a query group; larger graphs are split at random.
     """
 
@@ -328,11 +319,11 @@ class LambdaRankParams(TreeParams):
 
     init_score_weight: float = init_score_param()
     lambdarank_norm: bool = param(True, OneOf((True, False)), OneOf((True, False)))
-    labels: str = param("rank", OneOf(LABELS), OneOf(LABELS))
+    labels: str = param("rank", *[OneOf(("rank", "log"))] * 2)
     columns: str = columns_param()
     # The cost of the loss is quadratic in the group size. On 5000 configurations of a real graph, groups of 250
     # reached the tau of groups of 1000 (0.855 and 0.851 after 100 rounds) in less than half the time.
-    max_group: int = param(250, Whole(2, MAX_GROUP), OneOf((30, 100, 250, 1000)))
+    max_group: int = param(250, Whole(2, objectives.MAX_GROUP), OneOf((30, 100, 250, 1000)))
     tie_tolerance: float = tie_tolerance_param(0.0)
 
 
@@ -352,7 +343,8 @@ class LambdaRank(BoostedRanker[LambdaRankParams]):
         sizes = [len(group) for rows, groups in counts for group in np.array_split(np.empty(rows), groups)]
         if len(sizes) > data.groups:
             data = data.shuffled(settings.seed)
-        labels = data.per_group(lambda cost: relevance(merge_ties(cost, params.tie_tolerance), params.labels))
+        merge_ties = partial(objectives.merge_ties, tolerance=params.tie_tolerance)
+        labels = data.per_group(lambda cost: objectives.relevance(merge_ties(cost), params.labels))
         weight = np.repeat(data.group_weight, np.diff(data.indptr))
         objective = {
             "objective": "lambdarank", "label_gain": list(range(int(labels.max()) + 1)),
@@ -378,8 +370,8 @@ class RankNet(BoostedRanker[RankNetParams]):
 
     def task(self, data: TrainingData, settings: FitSettings) -> Task:
         params = self.params
-        weight = row_weights(data.indptr, params.graph_weight, data.group_weight)
-        loss = RankNetLoss(data.cost, data.indptr, weight, params.pairs, params.tie_tolerance)
+        weight = objectives.row_weights(data.indptr, params.graph_weight, data.group_weight)
+        loss = objectives.RankNetLoss(data.cost, data.indptr, weight, params.pairs, params.tie_tolerance)
         rng = np.random.default_rng(settings.seed)
         objective = {"objective": lambda relevance, _: loss.gradients(relevance, rng)}
         return Task(data, np.zeros(len(data.cost)), objective)
@@ -422,8 +414,9 @@ class XGBPairwise(BoostedRanker[XGBPairwiseParams]):
 
     def task(self, data: TrainingData, settings: FitSettings) -> Task:
         params = self.params
-        labels = data.per_group(lambda cost: 1 - mean_rank(merge_ties(cost, params.tie_tolerance)))
-        weight = row_weights(data.indptr, params.graph_weight, data.group_weight)[data.indptr[:-1]]
+        merge_ties = partial(objectives.merge_ties, tolerance=params.tie_tolerance)
+        labels = data.per_group(lambda cost: 1 - objectives.mean_rank(merge_ties(cost)))
+        weight = objectives.row_weights(data.indptr, params.graph_weight, data.group_weight)[data.indptr[:-1]]
         objective = {
             "objective": "rank:pairwise",
             "lambdarank_pair_method": "mean",  # the default compares only the top 32 of a group
