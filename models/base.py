@@ -28,8 +28,8 @@ P = TypeVar("P", bound=RankerParams)
 class Ranker(ABC, Generic[P]):
     """Model fitted to query groups; a lower score means a faster configuration.
 
-    Each call of `predict` or `staged` takes the rows of one graph, and their instances, if any: a score may depend
-    on a row's rank among them. Scores are deterministic given the data, parameters and seed.
+    `predict` and `staged` take the rows of one graph, and their instances, if any: a score may depend on a row's
+    rank among them. Scores are deterministic given the data, parameters and seed.
 
     Attributes:
         row_by_row: whether a score depends on its row alone, not on other rows of the graph or on instances.
@@ -108,7 +108,7 @@ class Ranker(ABC, Generic[P]):
 
     @abstractmethod
     def contributions(self, graph: GraphRows, now: int, then: int, walk: Walk | None = None) -> Parts:
-        """Decompose the score difference of two rows, ``now`` minus ``then``, by node too if there is a walk."""
+        """Decompose the score difference of two rows, ``now`` minus ``then``; by node too if there is a walk."""
 
     def nanoseconds(self, scores: Floats) -> Floats | None:
         """Convert scores to predicted times; return None if scores only rank."""

@@ -262,8 +262,8 @@ class TrainedModel:
 
     def contributions(self, graph: GraphRows, now: int, then: int, walk: Walk | None = None) -> Parts:
         """Decompose the difference of two scores, ``now`` minus ``then``, ignoring the fallback."""
-        parts = [ranker.contributions(graph, now, then, walk) for ranker in self.rankers]
-        return Parts.total(part.scaled(1 / len(parts)) for part in parts)
+        parts = (ranker.contributions(graph, now, then, walk) for ranker in self.rankers)
+        return Parts.total(parts, 1 / len(self.rankers))
 
     @property
     def is_time_model(self) -> bool:

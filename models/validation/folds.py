@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 #: Number of rounds between stages.
 STEP: Final = 25
-#: Maximum number of rows of a graph that are scored at once.
+#: Maximum number of rows scored at once.
 PIECE: Final = 16_384
 FAMILY, KIND = "family", "kind"
 #: Plural names of the units that folds hold out.
@@ -110,8 +110,7 @@ Fold(scored=[3], held=[2, 3]), Fold(scored=[1], held=[1])]
 class Fallback:
     """Blend of a model's ranks with the compiler's default, the first configuration of a tile file.
 
-    Attributes:
-        weight: weight of the default from 0 (model only) to 1; from 0.5 on, the default always ranks first.
+    ``weight`` is that of the default, from 0 (model only) to 1; from 0.5 on, the default always ranks first.
     """
 
     weight: float = 0.5
@@ -135,7 +134,7 @@ class Fallback:
 
 
 def learned_kinds(graphs: Sequence[GraphRows]) -> list[str]:
-    """Return the families known to be trained on, sorted: those of kernels with one possible family."""
+    """Return the kernel families surely trained on, sorted: those of kernels with one possible family."""
     return sorted({graph.kinds[0] for graph in graphs if len(graph.kinds) == 1})
 
 
@@ -200,16 +199,9 @@ class FoldPlan:
     def of_graphs(cls, names: Sequence[str], kinds: Sequence[Sequence[str]], limit: int = MOST_FOLDS) -> FoldPlan:
         """Return folds from the graphs' names and possible kernel families (empty for layouts)."""
         by_kind = kind_folds(kinds, limit)
-        families = [program_family(name) for name in names]
-        return cls(KIND, by_kind) if len(by_kind) > 1 else cls(FAMILY, family_folds(families, limit))
-
-    @property
-    def held(self) -> list[list[int]]:
-        return [fold.held for fold in self.folds]
-
-    @property
-    def chosen_by(self) -> str:
-        return f"{len(self.folds)} folds by {self.by}"
+        if len(by_kind) > 1:
+            return cls(KIND, by_kind)
+        return cls(FAMILY, family_folds([program_family(name) for name in names], limit))
 
     def curves(
         self, data: TrainingData, ranker: Ranker[Any], settings: FitSettings, step: Callable[[Fold], object]
