@@ -127,12 +127,7 @@ def tuned_members(folder: Path, model: str, kind: Kind) -> dict[str, dict[str, A
 
 @dataclass(frozen=True)
 class Continued:
-    """Model that another was warm-started from.
-
-    Attributes:
-        where: "shipped" or a folder.
-        rate: factor of the learning rate of new trees.
-    """
+    """Model that another was warm-started from; ``where`` is "shipped" or a folder."""
 
     where: str
     collection: str
@@ -147,7 +142,6 @@ class ModelCard:
 
     Attributes:
         rounds: number of rounds; those added to the model that it ``continues``, if any.
-        tuned: whether ``params`` are from a study.
         trained_on: names of training graphs by split.
         folds: out-of-fold metrics, ``{graph: {metric: value}}``; empty with fewer than two families.
         folds_by: held-out unit, a key of `xlarank.models.validation.folds.FOLDS_OF`.
@@ -195,7 +189,7 @@ class Scores:
     """Scores of the distinct configurations of one graph; lower is faster. Not comparable across graphs.
 
     Attributes:
-        per_seed: ``(seeds, rows)`` scores of each seed's ranker.
+        per_seed: ``(seeds, rows)``.
         fallback: description of the fallback for an unseen kernel family; empty if not used.
     """
 
@@ -209,12 +203,7 @@ class Scores:
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """Loaded model.
-
-    Attributes:
-        calibration: certainty of the rankings, if calibrated.
-        shipped: whether it is a shipped model; it uses a subset of the rows' columns.
-    """
+    """Loaded model; a shipped one uses a subset of the rows' columns."""
 
     card: ModelCard
     rankers: list[Ranker[Any]]

@@ -1,7 +1,4 @@
-"""Training data (rows of many graphs with group boundaries), fit settings, and target hardware.
-
-All collections store the same columns; rankers drop those of other hardware, whose physics would mislead.
-"""
+"""Training data (rows of many graphs with group boundaries), fit settings, and target hardware."""
 
 from __future__ import annotations
 
@@ -72,7 +69,7 @@ def target_of(collection: Collection) -> Target:
 
 
 def foreign_columns(target: Target | None) -> frozenset[str]:
-    """Return the columns that describe other hardware than the target's; none if the target is not known.
+    """Return the columns that describe other hardware and would mislead; none for an unknown target.
 
     Layouts have none: padding to a TPU's tiles also indicates the locality of a CPU's loops.
     """
@@ -116,7 +113,7 @@ class TrainingData:
     """Query groups of one kind of graphs.
 
     Attributes:
-        parts: rows of each group, shared with the caller.
+        parts: rows of each group.
         cost: ``(rows,)`` lower is faster; comparable only within a group.
         indptr: ``(groups + 1,)``; group g is rows ``indptr[g]:indptr[g + 1]``.
         group_weight: ``(groups,)`` factor of each group in a loss.
@@ -167,7 +164,7 @@ class TrainingData:
         return self.parts[group].matrix(rows if self.orders is None else self.orders[group][rows], used)
 
     def shuffled(self, seed: int) -> TrainingData:
-        """Shuffle the rows of each group, seeded by ``seed`` and the graph's name; for fitting only."""
+        """Shuffle the rows of each group, seeded by ``seed`` and the graph's name."""
         orders = [graph_generator(seed, part.name).permutation(len(part)) for part in self.parts]
         cost = [self.cost[self.rows_of(group)][order] for group, order in enumerate(orders)]
         return replace(self, cost=np.concatenate(cost), orders=orders)

@@ -113,7 +113,7 @@ def chosen_columns(columns: list[str], choice: str, target: Target | None = None
 
 @dataclass(frozen=True)
 class InitScore:
-    """Initial relevance of a row, -weight * log2(estimated time), to which trees are added.
+    """Initial relevance, -weight * log2(estimated time), to which trees are added.
 
     Attributes:
         columns: indices of the columns whose sum is the log2 of the estimate.
@@ -131,11 +131,11 @@ class InitScore:
         return None
 
     def relevance(self, rows: Matrix) -> Floats:
-        """Return the initial relevance, ``(rows,)``, higher is faster."""
+        """Return ``(rows,)``, higher is faster."""
         return np.asarray(-self.weight * rows[:, self.columns].astype(np.float64).sum(axis=1))
 
     def of_all(self, data: TrainingData) -> Floats:
-        """Return the `relevance` of all training rows, ``(rows,)``, copying only the columns needed."""
+        """Return the `relevance` of all training rows, copying only the columns needed."""
         rows = data.matrix(np.sort(np.array(self.columns, np.intp)))
         return np.asarray(-self.weight * rows.astype(np.float64).sum(axis=1))
 
@@ -155,7 +155,7 @@ class WarmStart(NamedTuple):
 
 
 class BoostedRanker(Ranker[B]):
-    """Ranker on gradient-boosted trees; a subclass defines `task`, or overrides `fit`."""
+    """Gradient-boosted trees; a subclass defines `task`, or overrides `fit`."""
 
     row_by_row = True
     booster_type: ClassVar[type[LightGBMBooster] | type[XGBoostBooster]] = LightGBMBooster
@@ -213,8 +213,7 @@ class BoostedRanker(Ranker[B]):
         data, start = task.data, None
         if self._init_score and not task.residual:
             start = centred(self._init_score.of_all(data), data)
-        if self._warm_start and self._warm_start.booster.rounds:
-            earlier = self._warm_start.booster
+        if self._warm_start and (earlier := self._warm_start.booster).rounds:
             matrices = (data.group_matrix(group, used=self._used) for group in range(data.groups))
             sums = [earlier.relevance(values, threads) for values in matrices]
             total = np.concatenate([part - part.mean() if task.centred else part for part in sums])
@@ -311,7 +310,7 @@ class LambdaRankParams(TreeParams):
 
     Attributes:
         lambdarank_norm: whether to normalise gradients per group.
-        labels: kind of labels of `xlarank.models.objectives.relevance`.
+        labels: relevance by the rank or the logarithm of costs (`xlarank.models.objectives.relevance`).
         max_group: maximum number of rows of a query group; larger graphs are split at random.
     """
 

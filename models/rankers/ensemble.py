@@ -56,7 +56,7 @@ class EnsembleParams(RankerParams):
             raise ParameterError("the weights are all 0", expected="one member that counts")
 
     def positive_weights(self) -> dict[str, float]:
-        weights = {name: float(getattr(self, f"weight_{name.replace('-', '_')}")) for name in MEMBERS}
+        weights = {name: getattr(self, f"weight_{name.replace('-', '_')}") for name in MEMBERS}
         return {name: weight for name, weight in weights.items() if weight > 0}
 
 
@@ -121,7 +121,7 @@ class Ensemble(Ranker[EnsembleParams]):
         for name, member in self._members.items():
             (folder / name).mkdir()
             member.save(folder / name)
-        return {"parts": [*self._members], **({"continued": True} if self._warm_start else {})}
+        return {"parts": [*self._members]} | ({"continued": True} if self._warm_start else {})
 
     def _read(self, folder: Path, state: Mapping[str, Any]) -> None:
         if self._weights.keys() != {*state["parts"]}:

@@ -1,11 +1,11 @@
 """LightGBM: binning, training, the trained trees, and checks of their text.
 
-LightGBM makes several double-precision copies of the rows sampled for the bin edges: its default of 200,000 would
+LightGBM copies the rows sampled for the bin edges several times in double precision: its default of 200,000 would
 take more memory than the bins of a million rows. This module draws a smaller sample and bins all rows in batches.
 
-LightGBM trusts its text: it follows children out of range, relies on stated sizes, and loops forever over cyclic
-children. So every count, index and number is checked before, and only trees as this project's rankers grow them are
-accepted: one value per leaf, no categories, no linear leaves. The same holds for XGBoost.
+LightGBM and XGBoost trust their text: they follow children out of range, rely on stated sizes, and loop forever
+over cyclic children. So every count, index and number is checked first, and only trees such as these rankers grow
+are accepted: one value per leaf, no categories, no linear leaves.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class LightGBMBooster:
 
     @classmethod
     def fit(cls, task: Task, used: Indices, settings: FitSettings, base: Self | None = None) -> Self:
-        """Grow a tree per round on the columns ``used``, ascending, and append them to the trees of ``base``."""
+        """Grow a tree per round on the columns ``used``, ascending, and append them to ``base``."""
         if settings.cluster is not None:
             return cls.appended(settings.cluster.grow(task, used, settings.rounds), settings.threads, base)
         params, train = task.params, bin_rows(task, used, settings.threads)
@@ -144,10 +144,10 @@ def reread(booster: lgb.Booster) -> lgb.Booster:
 
 
 class Batches(lgb.Sequence):
-    """Rows computed on request.
+    """Rows computed on request: LightGBM first requests single rows for the bin edges, then slices.
 
-    LightGBM first requests single rows to sample the bin edges, then slices. If ``sample`` is given, each request
-    for a single row returns its next row, for any index. (A ``reference`` would take twice the memory.)
+    If ``sample`` is given, each request for a single row returns its next row, for any index. (LightGBM's
+    ``reference`` would take twice the memory.)
     """
 
     batch_size = 1024
@@ -159,7 +159,6 @@ class Batches(lgb.Sequence):
         return self._rows
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
-        """Return a slice as ``(rows, columns)`` float32, a single row as ``(columns,)`` float64."""
         if isinstance(index, slice):
             return self._read(index)
         row = self._read(slice(index, index + 1))[0] if self._sample is None else next(self._sample)
@@ -167,12 +166,11 @@ class Batches(lgb.Sequence):
 
 
 def binning() -> dict[str, Any]:
-    """Return LightGBM's binning parameters.
-
-    Sparse bins are disabled: with them LightGBM 4.7 writes out of bounds on some of bagging's subsets of rows.
-    """
-    sampled = {"bin_construct_sample_cnt": _SAMPLED, "feature_pre_filter": False}
-    return {"max_bin": 63, **sampled, "is_enable_sparse": False}
+    """Return LightGBM's binning parameters."""
+    return {
+        "max_bin": 63, "bin_construct_sample_cnt": _SAMPLED, "feature_pre_filter": False,
+        "is_enable_sparse": False,  # LightGBM 4.7 writes out of bounds on some of bagging's subsets of sparse bins
+    }  # fmt: skip
 
 
 def bin_rows(task: Task, used: Indices, threads: int) -> lgb.Dataset:
@@ -182,8 +180,8 @@ def bin_rows(task: Task, used: Indices, threads: int) -> lgb.Dataset:
     if single_rows is not None:
         silence_lightgbm(threads)
     if in_batches(len(data.cost), len(used)):
-        readers = [partial(data.group_matrix, group, used=used) for group in range(data.groups)]
-        rows: Any = [Batches(len(part), read, single_rows) for part, read in zip(data.parts, readers, strict=True)]
+        read = partial(data.group_matrix, used=used)
+        rows: Any = [Batches(len(part), partial(read, g), single_rows) for g, part in enumerate(data.parts)]
     else:
         rows = data.matrix(used)
         if single_rows is not None:
@@ -239,14 +237,12 @@ def bin_sample(data: TrainingData, used: Indices) -> Matrix | None:
 
 #: Count, minimum and maximum of the numbers of an entry; integers if the maximum is an integer.
 Numbers = tuple[int, float, float]
-
 MAX_TREES: Final = 100_000
 MAX_LEAVES: Final = 131_072
 #: Maximum number of splits from the root to a leaf: contributions recurse as deep and take quadratic time.
 MAX_DEPTH: Final = 128
 #: Largest value of a leaf, far above any relevance; the sum of all trees stays finite.
 _LARGEST_LEAF: Final = 1e100
-
 _END: Final = "\nend of trees\n"
 #: End of the text; LightGBM omits it from a booster that was read back.
 _LAST: Final = "\nend of parameters\n"
@@ -321,7 +317,7 @@ def joined(first: str, second: str) -> str:
 
 
 def first_trees(text: str, count: int | None) -> str:
-    """Return the text of the first ``count`` trees, None for all; LightGBM itself takes 0 for all."""
+    """Return the text of the first ``count`` trees, None for all; in LightGBM, 0 means all."""
     head, trees = _split(text)
     return _text(head, trees[:count])
 

@@ -43,8 +43,7 @@ class Sibling:
         node: ``(nodes,)`` numbers of the configurable nodes.
         sizes: ``(nodes, 6)`` output shapes.
         outputs: ``(configs, nodes, 6)`` layouts set on outputs, -1 for none.
-        target: ``(configs,)`` ranks from -1 for the fastest to 1.
-        prior: ``(configs,)`` out-of-fold ranks by the general ranker.
+        target, prior: ``(configs,)`` measured ranks and the general ranker's out of fold, from -1, fastest, to 1.
     """
 
     structure: int
@@ -151,14 +150,13 @@ class SiblingRanker(Ranker[SiblingParams]):
         return (self._corrected(scores, instances) for scores in self._general.staged(rows, every, instances))
 
     def _corrected(self, scores: Floats, lazy: LazyInstances | None) -> Floats:
-        siblings = self.siblings_of(lazy.value) if lazy else []
-        if not lazy or not siblings:
+        if lazy is None or not (siblings := self.siblings_of(lazy.value)):
             return scores
         weight = self.params.sibling_weight
         return blend([scores, self._by_siblings(siblings, lazy.value, _centred(scores))], [1 - weight, weight])
 
     def _by_siblings(self, siblings: list[Sibling], graph: Instances, prior: Floats) -> Floats:
-        """Return the mean of the siblings' predictions, ``(configs,)``, weighted by `nearness`."""
+        """Return the mean prediction, ``(configs,)``, weighted by `nearness`."""
         predictions = [self._regression(sibling, graph, prior) for sibling in siblings]
         return np.average(predictions, axis=0, weights=[nearness(sibling, graph) for sibling in siblings])
 
@@ -193,13 +191,10 @@ class SiblingRanker(Ranker[SiblingParams]):
         nodes = np.flatnonzero(table.codes[now] != table.codes[then])
         walk = replace(table, codes=walk_codes(table.codes[then], table.codes[now], nodes))
         steps = walk_steps(self._by_siblings(siblings, walk, np.zeros(walk.configs)))
-        pair = (table.parts(now), table.parts(then))
-        now_texts, then_texts = (
-            {part.nodes[0]: part.text for part in parts if len(part.nodes) == 1} for parts in pair
-        )
-        numbered = zip(map(int, table.node[nodes]), steps, strict=True)
+        texts = [{part.nodes: part.text for part in table.parts(config)} for config in (now, then)]
         places = tuple(
-            Place((i,), now_texts.get(i, ""), then_texts.get(i, ""), float(step)) for i, step in numbered
+            Place((node,), *(text.get((node,), "") for text in texts), step)
+            for node, step in zip(table.node[nodes].tolist(), steps.tolist(), strict=True)
         )
         total = float(steps.sum())
         return Parts(total, {}, places, {SIBLINGS: total} if places else {})
