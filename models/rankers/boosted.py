@@ -99,7 +99,7 @@ class PairLossParams(BoostedParams):
 def chosen_columns(columns: list[str], choice: str, target: Target | None = None) -> Indices:
     """Return the ascending indices of the columns kept by ``choice``, one of `CHOICES`, for the target.
 
-    >>> chosen_columns(["size__nodes__log", "candidates__hamming__mean", "mine"], "alone").tolist()
+    >>> chosen_columns(["size__nodes__log", "candidates__hamming__mean", "other"], "alone").tolist()
     [2]
     """
     omitted: set[str] = {*foreign_columns(target)}
@@ -318,7 +318,7 @@ class LambdaRankParams(TreeParams):
 
     init_score_weight: float = init_score_param()
     lambdarank_norm: bool = param(True, OneOf((True, False)), OneOf((True, False)))
-    labels: str = param("rank", *[OneOf(("rank", "log"))] * 2)
+    labels: str = param("rank", OneOf(("rank", "log")), OneOf(("rank", "log")))
     columns: str = columns_param()
     # The cost of the loss is quadratic in the group size. On 5000 configurations of a real graph, groups of 250
     # reached the tau of groups of 1000 (0.855 and 0.851 after 100 rounds) in less than half the time.

@@ -191,9 +191,9 @@ class SiblingRanker(Ranker[SiblingParams]):
         nodes = np.flatnonzero(table.codes[now] != table.codes[then])
         walk = replace(table, codes=walk_codes(table.codes[then], table.codes[now], nodes))
         steps = walk_steps(self._by_siblings(siblings, walk, np.zeros(walk.configs)))
-        texts = [{part.nodes: part.text for part in table.parts(config)} for config in (now, then)]
+        new, old = ({part.nodes: part.text for part in table.parts(config)} for config in (now, then))
         places = tuple(
-            Place((node,), *(text.get((node,), "") for text in texts), step)
+            Place((node,), new.get((node,), ""), old.get((node,), ""), step)
             for node, step in zip(table.node[nodes].tolist(), steps.tolist(), strict=True)
         )
         total = float(steps.sum())

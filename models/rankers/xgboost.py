@@ -194,7 +194,7 @@ def _check_xgboost_tree(tree: Any, number: int, features: int) -> None:
     agree = (parents[left[splits]] == splits).all() and (parents[right[splits]] == splits).all()
     require(parents[0] == INT_MAX and agree, "a child has another parent")
     # LightGBM's numbers: splits from 0, leaves from -1 downwards
-    numbers = np.where(is_split, np.cumsum(is_split) - 1, -np.cumsum(~is_split))
+    numbers = np.where(is_split, np.cumsum(is_split) - 1, -np.cumsum(~is_split, dtype=np.int64))
     require_tree(list(zip(numbers[left[splits]], numbers[right[splits]], strict=True)), nodes - len(splits))
 
 
