@@ -142,14 +142,13 @@ class TrainingData:
             raise ModelError(f"none of {counted(len(graphs), 'graph')} can be trained on", expected=expected)
         for graph in usable:
             _require_equal_columns(graph.name, graph.columns, usable[0].name, usable[0].columns)
-        return cls._of(usable, [graph.row_cost for graph in usable], np.ones(len(usable)), target)
+        return cls._of(usable, np.ones(len(usable)), target)
 
     @classmethod
-    def _of(cls, parts: list[GraphRows], costs: list[Floats], weight: Floats, target: Target | None) -> Self:
+    def _of(cls, parts: list[GraphRows], weight: Floats, target: Target | None) -> Self:
         names = [part.name for part in parts]
-        families = [program_family(name) for name in names]
-        indptr = np.cumsum([0, *map(len, parts)])
-        return cls(parts, np.concatenate(costs), indptr, names, families, parts[0].columns, weight, target)
+        cost, indptr = np.concatenate([part.row_cost for part in parts]), np.cumsum([0, *map(len, parts)])
+        return cls(parts, cost, indptr, names, [*map(program_family, names)], parts[0].columns, weight, target)
 
     @property
     def groups(self) -> int:
@@ -185,15 +184,14 @@ class TrainingData:
 
     def take(self, groups: Sequence[int]) -> TrainingData:
         """Return a subset of the groups, sharing their rows, without those of other collections."""
-        costs = [self.cost[self.rows_of(group)] for group in groups]
         weight = self.group_weight[np.asarray(groups, np.intp)]
-        return self._of([self.parts[group] for group in groups], costs, weight, self.target)
+        return self._of([self.parts[group] for group in groups], weight, self.target)
 
     def join(self, other: TrainingData) -> TrainingData:
         """Append the groups of ``other``; raises `ModelError` if their columns differ."""
         _require_equal_columns(other.names[0], other.columns, self.names[0], self.columns)
         weight = np.concatenate([self.group_weight, other.group_weight])
-        return self._of([*self.parts, *other.parts], [self.cost, other.cost], weight, self.target)
+        return self._of([*self.parts, *other.parts], weight, self.target)
 
     def weighted(self, weight: float) -> TrainingData:
         """Multiply the weight of every group; raises `ModelError` unless ``weight`` is above 0."""

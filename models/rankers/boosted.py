@@ -229,8 +229,7 @@ class BoostedRanker(Ranker[B]):
 
     def predict(self, rows: Matrix, columns: list[str], instances: LazyInstances | None = None) -> Floats:
         self._require_fitted(columns)
-        relevance: Floats = self._init_relevance(rows) + self._booster.relevance(rows[:, self._used])
-        return -relevance
+        return np.asarray(-self._init_relevance(rows) - self._booster.relevance(rows[:, self._used]))
 
     def staged(self, rows: Matrix, every: int, instances: LazyInstances | None = None) -> Iterator[Floats]:
         self._require_fitted()
@@ -410,6 +409,7 @@ class XGBPairwise(BoostedRanker[XGBPairwiseParams]):
     params_class = XGBPairwiseParams
     booster_type = XGBoostBooster
     continuing = Ranker.continuing
+    grow = Ranker.grow
 
     def task(self, data: TrainingData, settings: FitSettings) -> Task:
         params = self.params

@@ -43,7 +43,7 @@ class Sibling:
         node: ``(nodes,)`` numbers of the configurable nodes.
         sizes: ``(nodes, 6)`` output shapes.
         outputs: ``(configs, nodes, 6)`` layouts set on outputs, -1 for none.
-        target, prior: ``(configs,)`` measured ranks and the general ranker's out of fold, from -1, fastest, to 1.
+        target, prior: ``(configs,)`` ranks from -1 (fastest) to 1: measured, and by the general ranker out of fold.
     """
 
     structure: int

@@ -51,9 +51,6 @@ class XGBoostBooster:
     def rounds(self) -> int:
         return int(self.trees.num_boosted_rounds())
 
-    def grow(self, settings: FitSettings) -> None:
-        """Return None: more rounds require another `fit`."""
-
     def relevance(self, values: Matrix, rounds: int = 0) -> Floats:
         total = self.trees.inplace_predict(values, iteration_range=(0, rounds), predict_type="margin")
         return np.asarray(total, np.float64)

@@ -19,6 +19,7 @@ _FEW: Final = 256
 METRICS: Final = ("tau", "ordered_pair_accuracy", "slowdown@1", "slowdown@5", "score", "tau_b")
 #: Speedups reported per graph: the best of the first k configurations.
 SPEEDUPS: Final = {"speedup@1": 1, "speedup@5": 5}
+#: Column of layouts that is 0 for the compiler's default.
 LAYOUTS_SET: Final = "change__nodes_set__share"
 #: ``mean``: the mean score over graphs. ``robust``: the mean minus 0.25 standard deviations over graphs.
 SELECTIONS: Final = ("mean", "robust")
