@@ -74,7 +74,9 @@ class LightGBMBooster:
     ) -> Self:
         """Return the trees of ``base``, if any, followed by the ``grown`` ones."""
         if base and base.rounds:
-            grown = lgb.Booster(model_str=joined(base.trees.model_to_string(), grown.model_to_string()))
+            head, trees = _split(grown.model_to_string())
+            earlier_trees = _split(base.trees.model_to_string())[1]
+            grown = lgb.Booster(model_str=_text(head, [*earlier_trees, *trees]))
         return cls(grown, threads, base, growing)
 
     @property
@@ -308,12 +310,6 @@ def _listed(text: str) -> list[Any]:
     entries = text.split(" ") if text else []
     require(all(map(_NUMBER.fullmatch, entries)), f"it lists {text[:40]!r} where numbers are due")
     return [int(entry) if _INTEGER.fullmatch(entry) else float(entry) for entry in entries]
-
-
-def joined(first: str, second: str) -> str:
-    """Return the trees of two boosters on the same columns as one text."""
-    head, trees = _split(second)
-    return _text(head, [*_split(first)[1], *trees])
 
 
 def first_trees(text: str, count: int | None) -> str:

@@ -27,8 +27,6 @@ from xlarank.models.training_data import FitSettings, Task, in_batches
 
 #: Largest absolute value of a number in a tree; float32 holds it.
 _LARGEST: Final = 1e30
-#: Required entries of the learner in XGBoost's JSON.
-_LEARNER: Final = ("feature_names", "feature_types", "gradient_booster", "learner_model_param", "objective")
 _MAX_BIN: Final = 64
 
 
@@ -122,7 +120,8 @@ def checked_json(text: str, features: int) -> str:
     try:
         model = json.loads(text, parse_constant=lambda name: require(False, f"it holds {name}"))
         learner = _entries(model, ("learner", "version"))["learner"]
-        _check_learner(_entries(learner, _LEARNER, ("attributes",)), features)
+        names = ("feature_names", "feature_types", "gradient_booster", "learner_model_param", "objective")
+        _check_learner(_entries(learner, names, ("attributes",)), features)
         booster = _entries(learner["gradient_booster"], ("model", "name"))
         require(booster["name"] == "gbtree", f"its booster is {booster['name']!r}")
         _check_trees(booster["model"], features)
