@@ -16,7 +16,7 @@ from xlarank.data.graph import Kind
 from xlarank.features.attribution import Walk
 from xlarank.features.rows import GraphRows, LazyInstances
 from xlarank.models.arrays import Floats, Indices, Matrix
-from xlarank.models.explanation.parts import Parts, sum_by_key
+from xlarank.models.explanation.parts import Parts
 from xlarank.models.params import OneOf, RankerParams
 from xlarank.models.training_data import FitSettings, TrainingData
 
@@ -173,9 +173,11 @@ def largest_first(shares: Mapping[str, float]) -> dict[str, float]:
 def mean_importance(rankers: Sequence[Ranker[Any]], weights: Sequence[float] | None = None) -> dict[str, float]:
     """Return the weighted mean of the rankers' shares of the total gain by column, largest first."""
     weights = weights or [1.0] * len(rankers)
-    by_ranker = zip([ranker.importance() for ranker in rankers], weights, strict=True)
-    weighted = ({name: x * weight / sum(weights) for name, x in shares.items()} for shares, weight in by_ranker)
-    return largest_first(sum_by_key(weighted))
+    shares: dict[str, float] = {}
+    for ranker, weight in zip(rankers, weights, strict=True):
+        for name, share in ranker.importance().items():
+            shares[name] = shares.get(name, 0.0) + share * weight / sum(weights)
+    return largest_first(shares)
 
 
 def require_columns(got: list[str], expected: list[str]) -> None:

@@ -110,7 +110,6 @@ class RankNetLoss:
     a graph counts the same, as in Kendall's tau. A tie (`faster_by_sign`) has no gradient.
 
     Attributes:
-        cost, indptr: as in `xlarank.models.training_data.TrainingData`.
         weight: ``(rows,)`` constant within a graph.
         pairs: partners drawn per row and round; a row is drawn as a partner equally often on average.
     """

@@ -96,7 +96,7 @@ class PairLossParams(BoostedParams):
     columns: str = columns_param()
 
 
-def chosen_columns(columns: list[str], choice: str, target: Target | None = None) -> Indices:
+def chosen_columns(columns: Sequence[str], choice: str, target: Target | None = None) -> Indices:
     """Return the ascending indices of the columns kept by ``choice``, one of `CHOICES`, for the target.
 
     >>> chosen_columns(["size__nodes__log", "candidates__hamming__mean", "other"], "alone").tolist()
@@ -113,11 +113,7 @@ def chosen_columns(columns: list[str], choice: str, target: Target | None = None
 
 @dataclass(frozen=True)
 class InitScore:
-    """Initial relevance, -weight * log2(estimated time), to which trees are added.
-
-    Attributes:
-        columns: indices of the columns whose sum is the log2 of the estimate.
-    """
+    """Initial relevance, to which trees are added: -weight * the sum of columns, the log2 of an estimated time."""
 
     columns: tuple[int, ...]
     weight: float
@@ -168,7 +164,7 @@ class BoostedRanker(Ranker[B]):
         self._warm_start: WarmStart | None = None
 
     @property
-    def _tree_columns(self) -> list[str]:
+    def _tree_columns(self) -> Sequence[str]:
         return self.columns
 
     @property
@@ -199,7 +195,7 @@ class BoostedRanker(Ranker[B]):
         self.columns = data.columns
         return self
 
-    def _choose_columns(self, columns: list[str], target: Target | None) -> None:
+    def _choose_columns(self, columns: Sequence[str], target: Target | None) -> None:
         """Use the columns of the warm start, if any, else those of the parameters."""
         warm = self._warm_start
         if warm and warm.booster.rounds:

@@ -13,7 +13,6 @@ from scipy import sparse
 from scipy.special import expit
 
 from xlarank.data.errors import ModelError
-from xlarank.data.graph import Kind
 from xlarank.features.attribution import Walk
 from xlarank.features.instances.graph_instances import Instances
 from xlarank.features.rows import GraphRows, LazyInstances, even_ranks
@@ -57,9 +56,8 @@ class _Pool:
     Attributes:
         counts: ``(configs, instances)`` number of each instance, one block per graph.
         values: ``(instances, used columns)`` columns of the trees.
-        cost: ``(configs,)`` costs.
-        sizes: ``(graphs,)`` number of configurations.
-        weight: ``(graphs,)`` factor of the loss.
+        cost: ``(configs,)``.
+        sizes, weight: ``(graphs,)`` number of configurations, and factor of the loss.
     """
 
     counts: sparse.csr_array
@@ -99,13 +97,10 @@ class SumPooled(boosted.BoostedRanker[SumPooledParams]):
 
     params_class = SumPooledParams
     row_by_row = False
-
-    def __init__(self, params: SumPooledParams | Mapping[str, Any] | None = None, *, kind: Kind) -> None:
-        super().__init__(params, kind=kind)
-        self._instance_columns: list[str] = []
+    _instance_columns: Sequence[str] = ()
 
     @property
-    def _tree_columns(self) -> list[str]:
+    def _tree_columns(self) -> Sequence[str]:
         return self._instance_columns or self.columns
 
     def fit(self, data: TrainingData, settings: FitSettings) -> Self:
