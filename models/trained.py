@@ -145,7 +145,7 @@ class ModelCard:
         trained_on: names of training graphs by split.
         folds: out-of-fold metrics, ``{graph: {metric: value}}``; empty with fewer than two families.
         folds_by: held-out unit, a key of `xlarank.models.validation.folds.FOLDS_OF`.
-        target: name of the hardware to rank for (`xlarank.features.catalogue`).
+        target: name of the `xlarank.models.training_data.Target`.
         kinds: kernel families known to be in the training data; empty for layouts.
         fallback: fallback for unseen kernel families; None if it was not evaluated.
         select: criterion for choosing the number of rounds, one of `xlarank.models.validation.metrics.SELECTIONS`.

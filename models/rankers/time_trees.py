@@ -62,9 +62,9 @@ class TimeTrees(BoostedRanker[TimeTreesParams]):
         times = np.concatenate([part.row_cost * float(np.median(part.normalizer)) for part in data.parts])
         label = -np.log2(times) - (init_score.of_all(data) if init_score else 0.0)
         centre = init_score is None or self.kind == "layout"
+        label = centred(label, data) if centre else label
         sizes = np.diff(data.indptr)
         weight = np.repeat(data.group_weight / sizes, sizes) * sizes.mean()
-        label = centred(label, data) if centre else label
         params: dict[str, Any] = {"objective": "regression"}
         if self.params.monotone and data.target and data.target.times:
             params["monotone_constraints"] = [-(data.columns[i] in data.target.times) for i in self._used]
