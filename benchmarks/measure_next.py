@@ -83,7 +83,7 @@ def replays(collection: Collection, files: Iterable[GraphFile]) -> list[Replay]:
         times = [(graph, rank(workspace, graph, model=model).estimated) for graph in graphs]
         return [replay_of(graph, np.log(ns), times=True) for graph, ns in times if ns is not None]
     result = []
-    for held in family_folds([program_family(graph.name) for graph in graphs], limit=5):
+    for _, held in family_folds([program_family(graph.name) for graph in graphs], limit=5):
         others = [graph for number, graph in enumerate(graphs) if number not in held]
         ranker = GraphRanker(n_estimators=200, target="cpu").fit(others)
         result += [replay_of(graphs[number], ranker.predict(graphs[number]), times=False) for number in held]

@@ -63,7 +63,7 @@ def fitted(graphs: list[GraphRows], settings: FitSettings) -> Ranker[Any]:
 def out_of_fold(graphs: list[GraphRows], settings: FitSettings) -> list[NDArray[Any]]:
     """Return the scores of each graph by a ranker fitted on other families."""
     scores: dict[int, NDArray[Any]] = {}
-    for held in family_folds(TrainingData.from_graphs(graphs).families, _FOLDS):
+    for _, held in family_folds(TrainingData.from_graphs(graphs).families, _FOLDS):
         ranker = fitted([graph for number, graph in enumerate(graphs) if number not in set(held)], settings)
         for number in held:
             graph = graphs[number]

@@ -13,9 +13,10 @@ import numpy as np
 from xlarank.data.errors import ModelError
 from xlarank.data.files import read_text
 from xlarank.data.graph import Kind
-from xlarank.features.rows import LazyInstances
+from xlarank.features.attribution import Walk
+from xlarank.features.rows import GraphRows, LazyInstances
 from xlarank.models.arrays import Floats, Indices, Matrix
-from xlarank.models.explanation.parts import Parts, Rows
+from xlarank.models.explanation.parts import Parts
 from xlarank.models.params import OneOf, RankerParams
 from xlarank.models.training_data import FitSettings, TrainingData
 
@@ -27,8 +28,8 @@ P = TypeVar("P", bound=RankerParams)
 class Ranker(ABC, Generic[P]):
     """Model fitted to query groups; a lower score means a faster configuration.
 
-    Each call of `predict` or `staged` takes the rows of one graph, and their instances, if any: a score may depend
-    on a row's rank among them. Scores are deterministic given the data, parameters and seed.
+    `predict` and `staged` take the rows of one graph, and their instances, if any: a score may depend on a row's
+    rank among them. Scores are deterministic given the data, parameters and seed.
 
     Attributes:
         row_by_row: whether a score depends on its row alone, not on other rows of the graph or on instances.
@@ -106,8 +107,8 @@ class Ranker(ABC, Generic[P]):
         """Yield scores every ``every`` rounds and after the last, starting at 0 rounds if `ranks_without_trees`."""
 
     @abstractmethod
-    def contributions(self, rows: Rows, now: int, then: int) -> Parts:
-        """Decompose the score difference of two rows of a graph, ``now`` minus ``then``."""
+    def contributions(self, graph: GraphRows, now: int, then: int, walk: Walk | None = None) -> Parts:
+        """Decompose the score difference of two rows, ``now`` minus ``then``; by node too if there is a walk."""
 
     def nanoseconds(self, scores: Floats) -> Floats | None:
         """Convert scores to predicted times; return None if scores only rank."""

@@ -10,8 +10,6 @@ from scipy.special import expit
 
 from xlarank.models.arrays import Floats, Integers
 
-#: Kinds of relevance labels.
-LABELS: Final = ("rank", "log")
 #: LightGBM's limit on a query group.
 MAX_GROUP: Final = 10_000
 #: A graph's total weight is its size to this power. ``equal`` matches the metric, a mean over graphs; with ``rows``
@@ -112,7 +110,6 @@ class RankNetLoss:
     a graph counts the same, as in Kendall's tau. A tie (`faster_by_sign`) has no gradient.
 
     Attributes:
-        cost, indptr: as in `xlarank.models.training_data.TrainingData`.
         weight: ``(rows,)`` constant within a graph.
         pairs: partners drawn per row and round; a row is drawn as a partner equally often on average.
     """

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import optuna
 
 #: Boosters store integers in 32 bits.
-_INT_MAX: Final = 2**31 - 1
+INT_MAX: Final = 2**31 - 1
 _SPEC: Final = "spec"
 
 #: ``check(name, value)`` returns the value as a plain Python number or text, or raises `ParameterError`.
@@ -44,24 +44,19 @@ class Whole:
     """Check of a whole number from ``low`` to ``high``."""
 
     low: int
-    high: int = _INT_MAX
+    high: int = INT_MAX
 
     def __call__(self, name: str, value: Any) -> int:
         integral = isinstance(value, numbers.Integral) and not isinstance(value, bool)
         if integral and self.low <= int(value) <= self.high:
             return int(value)
-        span = f"{self.low} or more" if self.high == _INT_MAX else f"{self.low} to {self.high}"
+        span = f"{self.low} or more" if self.high == INT_MAX else f"{self.low} to {self.high}"
         raise ParameterError(f"{name} is {value!r}", expected=f"a whole number, {span}")
 
 
 @dataclass(frozen=True)
 class OneOf:
-    """Check of a value against ``choices``, and its categorical distribution in studies.
-
-    >>> OneOf(("rank", "log"))("labels", "nope")
-    Traceback (most recent call last):
-    xlarank.data.errors.ParameterError: labels is 'nope'; expected rank, log
-    """
+    """Check of a value against ``choices``, and its categorical distribution in studies."""
 
     choices: tuple[Any, ...]
 
@@ -77,7 +72,7 @@ class OneOf:
 
 @dataclass(frozen=True)
 class Between:
-    """Uniform distribution from ``low`` to ``high``, log-uniform if ``log``; of integers if both bounds are."""
+    """Uniform distribution of integers, if both bounds are, or of floats; log-uniform if ``log``."""
 
     low: float
     high: float
@@ -95,8 +90,7 @@ class ParamSpec:
 
     Attributes:
         layout, tile: defaults by kind of graphs.
-        search: distribution in studies; None keeps the default.
-        searched_for: kinds of graphs for which studies tune it.
+        search: distribution in studies of the kinds ``searched_for``; None keeps the default.
         complete: function that checks nested parameters and adds their defaults.
     """
 
@@ -171,5 +165,5 @@ class RankerParams:
         return cls.of(kind, {name: spec.search.suggest(trial, name) for name, spec in specs.items() if spec.search})
 
     def values(self) -> dict[str, Any]:
-        """Return the values by name for JSON; `of` reads them back."""
+        """Return the values by name, as JSON and `of` take them."""
         return asdict(self)

@@ -8,6 +8,7 @@ import platform
 import shutil
 import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from importlib.metadata import version
@@ -21,12 +22,13 @@ from xlarank.data.errors import CollectionError, ModelError, ParameterError, Wor
 from xlarank.data.files import from_json, new_mode, read_bytes, read_text, write_json
 from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace
+from xlarank.features.attribution import Walk
 from xlarank.features.rows import GraphRows, Recipe
 from xlarank.features.store import Manifest
 from xlarank.models.arrays import Floats, Indices
 from xlarank.models.base import Ranker, column_indices, require_columns
 from xlarank.models.explanation.calibration import Calibration
-from xlarank.models.explanation.parts import Parts, Rows
+from xlarank.models.explanation.parts import Parts
 from xlarank.models.params import RankerParams
 from xlarank.models.rankers.boosted import LambdaRank
 from xlarank.models.rankers.ensemble import MEMBERS, Ensemble
@@ -125,12 +127,7 @@ def tuned_members(folder: Path, model: str, kind: Kind) -> dict[str, dict[str, A
 
 @dataclass(frozen=True)
 class Continued:
-    """Model that another was warm-started from.
-
-    Attributes:
-        where: "shipped" or a folder.
-        rate: factor of the learning rate of new trees.
-    """
+    """Model that another was warm-started from; ``where`` is "shipped" or a folder."""
 
     where: str
     collection: str
@@ -145,11 +142,10 @@ class ModelCard:
 
     Attributes:
         rounds: number of rounds; those added to the model that it ``continues``, if any.
-        tuned: whether ``params`` are from a study.
         trained_on: names of training graphs by split.
         folds: out-of-fold metrics, ``{graph: {metric: value}}``; empty with fewer than two families.
         folds_by: held-out unit, a key of `xlarank.models.validation.folds.FOLDS_OF`.
-        target: name of the hardware to rank for (`xlarank.features.catalogue`).
+        target: name of the `xlarank.models.training_data.Target`.
         kinds: kernel families known to be in the training data; empty for layouts.
         fallback: fallback for unseen kernel families; None if it was not evaluated.
         select: criterion for choosing the number of rounds, one of `xlarank.models.validation.metrics.SELECTIONS`.
@@ -193,7 +189,7 @@ class Scores:
     """Scores of the distinct configurations of one graph; lower is faster. Not comparable across graphs.
 
     Attributes:
-        per_seed: ``(seeds, rows)`` scores of each seed's ranker.
+        per_seed: ``(seeds, rows)``.
         fallback: description of the fallback for an unseen kernel family; empty if not used.
     """
 
@@ -207,12 +203,7 @@ class Scores:
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """Loaded model.
-
-    Attributes:
-        calibration: certainty of the rankings, if calibrated.
-        shipped: whether it is a shipped model; it uses a subset of the rows' columns.
-    """
+    """Loaded model; a shipped one uses a subset of the rows' columns."""
 
     card: ModelCard
     rankers: list[Ranker[Any]]
@@ -258,10 +249,10 @@ class TrainedModel:
         note = f"unseen kernel family ({' or '.join(unseen)}): {fallback}, the rest on the model"
         return Scores(np.stack([fallback.blend(graph, seed_scores) for seed_scores in scores]), note)
 
-    def contributions(self, rows: Rows, now: int, then: int) -> Parts:
+    def contributions(self, graph: GraphRows, now: int, then: int, walk: Walk | None = None) -> Parts:
         """Decompose the difference of two scores, ``now`` minus ``then``, ignoring the fallback."""
-        parts = [ranker.contributions(rows, now, then) for ranker in self.rankers]
-        return Parts.total(part.scaled(1 / len(parts)) for part in parts)
+        parts = (ranker.contributions(graph, now, then, walk) for ranker in self.rankers)
+        return Parts.total(parts, 1 / len(self.rankers))
 
     @property
     def is_time_model(self) -> bool:
@@ -282,16 +273,15 @@ def save_model(folder: Path, card: ModelCard, rankers: Sequence[Ranker[Any]]) ->
         folder.mkdir(parents=True, exist_ok=True)
         fresh = Path(tempfile.mkdtemp(dir=folder, prefix="boosters-"))
         fresh.chmod(new_mode(0o777))
-        try:
+        with ExitStack() as on_failure:
+            on_failure.callback(shutil.rmtree, fresh, ignore_errors=True)
             for number, ranker in enumerate(rankers):
                 seed = fresh / f"seed-{number}"
                 seed.mkdir()
                 ranker.save(seed)
                 card.seeds[f"{fresh.name}/{seed.name}"] = _checksum(seed)
             write_json(folder / CARD, asdict(card))
-        except BaseException:
-            shutil.rmtree(fresh, ignore_errors=True)
-            raise
+            on_failure.pop_all()
     except OSError as error:
         got = f"cannot write {folder} ({error.strerror or error})"
         do = "choose another workspace or change permissions"

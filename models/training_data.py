@@ -1,7 +1,4 @@
-"""Training data (rows of many graphs with group boundaries), fit settings, and target hardware.
-
-All collections store the same columns; rankers drop those of other hardware, whose physics would mislead.
-"""
+"""Training data (rows of many graphs with group boundaries), fit settings, and target hardware."""
 
 from __future__ import annotations
 
@@ -39,18 +36,18 @@ class Target:
     times: frozenset[str] = frozenset()
 
 
-_SUM: Final = "estimate__sum__log"
-_OF_CPU: Final = (*TileInner.columns, "shape__input_registers__log")
 #: A core with AVX2.
-CPU: Final = Target("cpu", frozenset(_OF_CPU), {"tile": (_SUM,)}, frozenset([_SUM]))
-_OF_TPU: Final = (
-    "kernel__physical__flag", "traffic__padded_tile__log", "traffic__padded_tile__ratio",
-    "traffic__padded_vmem__ratio", "traffic__vmem__ratio", *TpuTime.columns,
-)  # fmt: skip
+CPU: Final = Target(
+    "cpu",
+    frozenset([*TileInner.columns, "shape__input_registers__log"]),
+    {"tile": ("estimate__sum__log",)},
+    frozenset(["estimate__sum__log"]),
+)
+_PADDED: Final = ("traffic__padded_tile__log", "traffic__padded_tile__ratio", "traffic__padded_vmem__ratio")
 #: A core with 16 MiB of vector memory and tiles of 8 x 128.
 TPU: Final = Target(
     "tpu",
-    frozenset(_OF_TPU),
+    frozenset(["kernel__physical__flag", "traffic__vmem__ratio", *_PADDED, *TpuTime.columns]),
     {"tile": ("tpu__cycles__log",), "layout": (FASTEST, OVER_FASTEST)},
     frozenset(["tpu__cycles__log", *TIMES]),
 )
@@ -72,7 +69,7 @@ def target_of(collection: Collection) -> Target:
 
 
 def foreign_columns(target: Target | None) -> frozenset[str]:
-    """Return the columns that describe other hardware than the target's; none if the target is not known.
+    """Return the columns that describe other hardware and would mislead; none for an unknown target.
 
     Layouts have none: padding to a TPU's tiles also indicates the locality of a CPU's loops.
     """
@@ -116,7 +113,7 @@ class TrainingData:
     """Query groups of one kind of graphs.
 
     Attributes:
-        parts: rows of each group, shared with the caller.
+        parts: rows of each group.
         cost: ``(rows,)`` lower is faster; comparable only within a group.
         indptr: ``(groups + 1,)``; group g is rows ``indptr[g]:indptr[g + 1]``.
         group_weight: ``(groups,)`` factor of each group in a loss.
@@ -145,14 +142,13 @@ class TrainingData:
             raise ModelError(f"none of {counted(len(graphs), 'graph')} can be trained on", expected=expected)
         for graph in usable:
             _require_equal_columns(graph.name, graph.columns, usable[0].name, usable[0].columns)
-        return cls._of(usable, [graph.row_cost for graph in usable], np.ones(len(usable)), target)
+        return cls._of(usable, np.ones(len(usable)), target)
 
     @classmethod
-    def _of(cls, parts: list[GraphRows], costs: list[Floats], weight: Floats, target: Target | None) -> Self:
+    def _of(cls, parts: list[GraphRows], weight: Floats, target: Target | None) -> Self:
         names = [part.name for part in parts]
-        families = [program_family(name) for name in names]
-        indptr = np.cumsum([0, *map(len, parts)])
-        return cls(parts, np.concatenate(costs), indptr, names, families, parts[0].columns, weight, target)
+        cost, indptr = np.concatenate([part.row_cost for part in parts]), np.cumsum([0, *map(len, parts)])
+        return cls(parts, cost, indptr, names, [*map(program_family, names)], parts[0].columns, weight, target)
 
     @property
     def groups(self) -> int:
@@ -167,7 +163,7 @@ class TrainingData:
         return self.parts[group].matrix(rows if self.orders is None else self.orders[group][rows], used)
 
     def shuffled(self, seed: int) -> TrainingData:
-        """Shuffle the rows of each group, seeded by ``seed`` and the graph's name; for fitting only."""
+        """Shuffle the rows of each group, seeded by ``seed`` and the graph's name."""
         orders = [graph_generator(seed, part.name).permutation(len(part)) for part in self.parts]
         cost = [self.cost[self.rows_of(group)][order] for group, order in enumerate(orders)]
         return replace(self, cost=np.concatenate(cost), orders=orders)
@@ -188,15 +184,14 @@ class TrainingData:
 
     def take(self, groups: Sequence[int]) -> TrainingData:
         """Return a subset of the groups, sharing their rows, without those of other collections."""
-        costs = [self.cost[self.rows_of(group)] for group in groups]
         weight = self.group_weight[np.asarray(groups, np.intp)]
-        return self._of([self.parts[group] for group in groups], costs, weight, self.target)
+        return self._of([self.parts[group] for group in groups], weight, self.target)
 
     def join(self, other: TrainingData) -> TrainingData:
         """Append the groups of ``other``; raises `ModelError` if their columns differ."""
         _require_equal_columns(other.names[0], other.columns, self.names[0], self.columns)
         weight = np.concatenate([self.group_weight, other.group_weight])
-        return self._of([*self.parts, *other.parts], [self.cost, other.cost], weight, self.target)
+        return self._of([*self.parts, *other.parts], weight, self.target)
 
     def weighted(self, weight: float) -> TrainingData:
         """Multiply the weight of every group; raises `ModelError` unless ``weight`` is above 0."""
@@ -227,14 +222,13 @@ class Task:
 
     Attributes:
         data: query groups, shuffled if graphs are split into several groups.
-        label: ``(rows,)`` labels.
+        label: ``(rows,)``.
         params: parameters of the library, including the objective.
         weight: ``(rows,)`` weights, for XGBoost ``(groups,)``; None for 1.
         sizes: number of rows of each query group; None for an objective without groups.
         start: ``(rows,)`` relevance to which trees are added; None for 0.
         residual: whether labels are relative to the initial score; otherwise trees start from it.
         centred: whether labels have mean 0 in each graph.
-        decreasing: columns in which relevance must not increase.
     """
 
     data: TrainingData
@@ -245,7 +239,6 @@ class Task:
     start: Floats | None = None
     residual: bool = False
     centred: bool = True
-    decreasing: abc.Collection[str] = ()
 
 
 def _require_equal_columns(name: str, columns: list[str], first: str, expected: list[str]) -> None:

@@ -26,7 +26,6 @@ from xlarank.models.validation.folds import (
     FoldPlan,
     family_folds,
     graph_folds,
-    whole_folds,
 )
 from xlarank.models.validation.metrics import paired_difference
 from xlarank.pipelines.support.evaluation import Evaluation, Metrics, score_name
@@ -183,9 +182,9 @@ class _Job:
     def _plan(self, data: TrainingData) -> FoldPlan:
         plan, expected = FoldPlan.of(data), "graphs of two or more program families"
         if self.by == FAMILY:
-            plan = FoldPlan.of_families(family_folds(data.families, MOST_FOLDS))
+            plan = FoldPlan(FAMILY, family_folds(data.families, MOST_FOLDS))
         elif self.by == GRAPH:
-            plan = FoldPlan(GRAPH, whole_folds(graph_folds(data.families, MOST_FOLDS)))
+            plan = FoldPlan(GRAPH, graph_folds(data.families, MOST_FOLDS))
             expected = "two or more graphs of one family"
         if not plan.folds:
             graphs = f"{counted(data.groups, 'graph')} of {self.collection}"

@@ -12,7 +12,7 @@ from xlarank.data.graph import Kind, program_family
 from xlarank.data.workspace import Workspace
 from xlarank.models import trained
 from xlarank.models.trained import CARD, DEFAULT, Continued, TrainedModel, trained_collections
-from xlarank.models.validation.folds import MOST_FOLDS, FoldPlan, family_folds
+from xlarank.models.validation.folds import FAMILY, MOST_FOLDS, Fold, FoldPlan, family_folds
 from xlarank.models.validation.metrics import graph_metrics, paired_difference
 from xlarank.pipelines.ranking.model_choice import SHIPPED
 from xlarank.pipelines.support.progress import Progress
@@ -99,7 +99,8 @@ def new_families(model: TrainedModel, training: StoredTrainingSet) -> FoldPlan:
     new = [group for group, family in enumerate(training.data.families) if family not in known]
     families = [training.data.families[group] for group in new]
     folds = family_folds(families, MOST_FOLDS) if len(set(families)) >= FEWEST_FAMILIES else []
-    return FoldPlan.of_families([[new[index] for index in fold] for fold in folds])
+    held_out = ([new[index] for index in fold.held] for fold in folds)
+    return FoldPlan(FAMILY, [Fold(groups, groups) for groups in held_out])
 
 
 def _continue(job: TrainingJob, model: TrainedModel, source: str, progress: Progress | None) -> TrainResult:

@@ -212,7 +212,7 @@ def _save(workspace: Workspace, objective: Objective, study: Study) -> tuple[Fro
     if chosen is not None:
         training, model = objective.training, objective.model
         folder = workspace.study(training.collection)
-        folds = [sorted({training.data.families[g] for g in fold}) for fold in objective.plan.held]
+        folds = [sorted({training.data.families[g] for g in fold.held}) for fold in objective.plan.folds]
         best = BestParams(
             model, **chosen.user_attrs[RESULT], select=objective.select, trial=chosen.number, folds=folds,
             code_hash=training.manifest.recipe.code_hash,

@@ -48,9 +48,8 @@ class Calibration:
         certain: share of certain pairs.
         right: share of concordant pairs among certain ones, by thresholds from other families.
         right_low, right_high: 95 % bootstrap interval over graphs.
-        first: top share of the distinct configurations that contains the best with probability `AMONG_FIRST`; 1 if
-            there are too few graphs.
-        first_nearly: the same for a configuration at most `NEARLY` slower than the best.
+        first, first_nearly: top share of the distinct configurations that contains the best, or one at most
+            `NEARLY` slower, with probability `AMONG_FIRST`; 1 if there are too few graphs.
         by: unit of ``families``, a key of `FOLDS_OF`.
     """
 
@@ -87,8 +86,8 @@ class Calibration:
 
     def as_json(self) -> dict[str, Any]:
         """Return JSON values; None for infinite or NaN."""
-        plain = asdict(self).items()
-        return {k: None if isinstance(v, float) and not np.isfinite(v) else v for k, v in plain}
+        values = asdict(self).items()
+        return {name: None if isinstance(x, float) and not np.isfinite(x) else x for name, x in values}
 
     def save(self, folder: Path, model: str) -> None:
         """Write the calibration beside the card of the model with the fingerprint ``model``."""
@@ -196,10 +195,8 @@ def _first(graphs: Sequence[ScoredGraph], slowdown: float) -> float:
 
     A conformal quantile: with probability `AMONG_FIRST`, the share needed for the next graph is no larger.
     """
-    shares = []
-    for graph in graphs:
-        cost = graph.cost[np.argsort(graph.scores.mean(axis=0), kind="stable")]
-        shares.append(float(np.argmax(cost <= cost.min() * (1 + slowdown)) + 1) / len(cost))
+    ranked = [graph.cost[np.argsort(graph.scores.mean(axis=0), kind="stable")] for graph in graphs]
+    shares = [float(np.argmax(cost <= cost.min() * (1 + slowdown)) + 1) / len(cost) for cost in ranked]
     needed = int(np.ceil((len(shares) + 1) * AMONG_FIRST))
     return sorted(shares)[needed - 1] if needed <= len(shares) else 1.0
 

@@ -10,10 +10,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from xlarank.features.attribution import Walk
-from xlarank.features.rows import GraphRows, LazyInstances
-from xlarank.models.arrays import Matrix
-
 _Key = TypeVar("_Key")
 
 
@@ -79,17 +75,3 @@ def sum_by_key(mappings: Iterable[Mapping[_Key, float]], factor: float = 1.0) ->
         for key, value in mapping.items():
             total[key] = total.get(key, 0.0) + value * factor
     return total
-
-
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """Rows of the distinct configurations of a graph; ``walk`` leads from the second to the first one compared."""
-
-    matrix: Matrix
-    columns: list[str]
-    instances: LazyInstances | None = None
-    walk: Walk | None = None
-
-    @classmethod
-    def of(cls, graph: GraphRows, walk: Walk | None = None) -> Rows:
-        return cls(graph.matrix(), graph.columns, graph.instances, walk)

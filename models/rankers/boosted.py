@@ -17,23 +17,15 @@ import numpy as np
 from xlarank.data.errors import ModelError
 from xlarank.data.files import read_text
 from xlarank.data.graph import Kind
+from xlarank.features.attribution import Walk
 from xlarank.features.block import Scope
 from xlarank.features.catalogue import every_block
 from xlarank.features.instances.instance_blocks import InstanceGraph
-from xlarank.features.rows import LazyInstances
+from xlarank.features.rows import GraphRows, LazyInstances
+from xlarank.models import objectives
 from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.base import Ranker, column_indices, largest_first
-from xlarank.models.explanation.parts import Parts, Rows
-from xlarank.models.objectives import (
-    GRAPH_WEIGHTS,
-    LABELS,
-    MAX_GROUP,
-    RankNetLoss,
-    mean_rank,
-    merge_ties,
-    relevance,
-    row_weights,
-)
+from xlarank.models.explanation.parts import Parts
 from xlarank.models.params import Between, Number, OneOf, RankerParams, Whole, param
 from xlarank.models.rankers.lightgbm import MAX_DEPTH, MAX_LEAVES, LightGBMBooster
 from xlarank.models.rankers.xgboost import XGBoostBooster
@@ -42,8 +34,6 @@ from xlarank.models.training_data import CPU, FitSettings, Target, Task, Trainin
 #: Choices of columns. ``no_graph`` omits columns that are constant within a graph, ``no_candidates`` transductive
 #: ones, ``alone`` both.
 CHOICES: Final = ("all", "no_graph", "no_candidates", "alone")
-
-
 #: Parameters of several rankers. Ranks among the few candidates of a kernel do not transfer to other kernels.
 columns_param = partial(param, "all", OneOf(CHOICES), OneOf(CHOICES), tile="no_candidates")
 leaves_param = partial(param, check=Whole(2, MAX_LEAVES), search=Between(4, 48, log=True))
@@ -51,7 +41,7 @@ leaves_param = partial(param, check=Whole(2, MAX_LEAVES), search=Between(4, 48, 
 init_score_param = partial(param, 0.0, Number(0), OneOf((0.0, 1.0, 2.0, 4.0)), tile=2.0, searched_for=("tile",))
 #: Maximum relative difference of tied costs; runs differ by 0.001 on a TPU, 0.03 on a busy CPU.
 tie_tolerance_param = partial(param, check=Number(0), search=OneOf((0.0, 0.001, 0.003, 0.01, 0.03)))
-graph_weight_param = partial(param, "equal", *[OneOf(tuple(GRAPH_WEIGHTS))] * 2)
+graph_weight_param = partial(param, "equal", *[OneOf(tuple(objectives.GRAPH_WEIGHTS))] * 2)
 
 
 class BoostedParams(RankerParams):
@@ -72,8 +62,8 @@ B = TypeVar("B", bound=BoostedParams)
 class TreeParams(BoostedParams):
     """Parameters of LightGBM's trees, with LightGBM's names.
 
-    Defaults were chosen by leave-family-out folds of the sample's train split. The five best tiles of a kernel vary
-    from seed to seed, which stronger sampling averages out.
+    Defaults were chosen by leave-family-out folds. The five best tiles of a kernel vary from seed to seed, which
+    stronger sampling averages out.
     """
 
     learning_rate: float = param(0.05, Number(0, above=True), Between(0.02, 0.2, log=True), tile=0.07)
@@ -106,10 +96,10 @@ class PairLossParams(BoostedParams):
     columns: str = columns_param()
 
 
-def chosen_columns(columns: list[str], choice: str, target: Target | None = None) -> Indices:
+def chosen_columns(columns: Sequence[str], choice: str, target: Target | None = None) -> Indices:
     """Return the ascending indices of the columns kept by ``choice``, one of `CHOICES`, for the target.
 
-    >>> chosen_columns(["size__nodes__log", "candidates__hamming__mean", "mine"], "alone").tolist()
+    >>> chosen_columns(["size__nodes__log", "candidates__hamming__mean", "other"], "alone").tolist()
     [2]
     """
     omitted: set[str] = {*foreign_columns(target)}
@@ -123,11 +113,7 @@ def chosen_columns(columns: list[str], choice: str, target: Target | None = None
 
 @dataclass(frozen=True)
 class InitScore:
-    """Initial relevance of a row, -weight * log2(estimated time), to which trees are added.
-
-    Attributes:
-        columns: indices of the columns whose sum is the log2 of the estimate.
-    """
+    """Initial relevance, to which trees are added: -weight * the sum of columns, the log2 of an estimated time."""
 
     columns: tuple[int, ...]
     weight: float
@@ -141,11 +127,11 @@ class InitScore:
         return None
 
     def relevance(self, rows: Matrix) -> Floats:
-        """Return the initial relevance, ``(rows,)``, higher is faster."""
+        """Return ``(rows,)``, higher is faster."""
         return np.asarray(-self.weight * rows[:, self.columns].astype(np.float64).sum(axis=1))
 
     def of_all(self, data: TrainingData) -> Floats:
-        """Return the `relevance` of all training rows, ``(rows,)``, copying only the columns needed."""
+        """Return the `relevance` of all training rows, copying only the columns needed."""
         rows = data.matrix(np.sort(np.array(self.columns, np.intp)))
         return np.asarray(-self.weight * rows.astype(np.float64).sum(axis=1))
 
@@ -165,7 +151,7 @@ class WarmStart(NamedTuple):
 
 
 class BoostedRanker(Ranker[B]):
-    """Ranker on gradient-boosted trees; a subclass defines `task`, or overrides `fit`."""
+    """Gradient-boosted trees; a subclass defines `task`, or overrides `fit`."""
 
     row_by_row = True
     booster_type: ClassVar[type[LightGBMBooster] | type[XGBoostBooster]] = LightGBMBooster
@@ -178,7 +164,7 @@ class BoostedRanker(Ranker[B]):
         self._warm_start: WarmStart | None = None
 
     @property
-    def _tree_columns(self) -> list[str]:
+    def _tree_columns(self) -> Sequence[str]:
         return self.columns
 
     @property
@@ -198,20 +184,18 @@ class BoostedRanker(Ranker[B]):
     def fit(self, data: TrainingData, settings: FitSettings) -> Self:
         self._require_rounds(settings)
         self._init_score = InitScore.find(data.columns, self.params.init_score_weight, data.target)
-        task, warm = self.task(data, settings), self._warm_start
         self._choose_columns(data.columns, data.target)
+        task, warm = self.task(data, settings), self._warm_start
         params = {**self.params.of_trees(settings), **task.params}
         if warm:
             params["learning_rate"] *= warm.rate
-        if task.decreasing:
-            params["monotone_constraints"] = [-(data.columns[index] in task.decreasing) for index in self._used]
         task = replace(task, params=params, start=self._start(task, settings.threads))
         base: Any = warm and warm.booster
         self._booster = self.booster_type.fit(task, self._used, settings, base)
         self.columns = data.columns
         return self
 
-    def _choose_columns(self, columns: list[str], target: Target | None) -> None:
+    def _choose_columns(self, columns: Sequence[str], target: Target | None) -> None:
         """Use the columns of the warm start, if any, else those of the parameters."""
         warm = self._warm_start
         if warm and warm.booster.rounds:
@@ -225,8 +209,7 @@ class BoostedRanker(Ranker[B]):
         data, start = task.data, None
         if self._init_score and not task.residual:
             start = centred(self._init_score.of_all(data), data)
-        if self._warm_start and self._warm_start.booster.rounds:
-            earlier = self._warm_start.booster
+        if self._warm_start and (earlier := self._warm_start.booster).rounds:
             matrices = (data.group_matrix(group, used=self._used) for group in range(data.groups))
             sums = [earlier.relevance(values, threads) for values in matrices]
             total = np.concatenate([part - part.mean() if task.centred else part for part in sums])
@@ -242,8 +225,7 @@ class BoostedRanker(Ranker[B]):
 
     def predict(self, rows: Matrix, columns: list[str], instances: LazyInstances | None = None) -> Floats:
         self._require_fitted(columns)
-        relevance: Floats = self._init_relevance(rows) + self._booster.relevance(rows[:, self._used])
-        return -relevance
+        return np.asarray(-self._init_relevance(rows) - self._booster.relevance(rows[:, self._used]))
 
     def staged(self, rows: Matrix, every: int, instances: LazyInstances | None = None) -> Iterator[Floats]:
         self._require_fitted()
@@ -253,12 +235,12 @@ class BoostedRanker(Ranker[B]):
     def _init_relevance(self, rows: Matrix) -> Floats:
         return self._init_score.relevance(rows) if self._init_score else np.zeros(len(rows))
 
-    def contributions(self, rows: Rows, now: int, then: int) -> Parts:
-        scores = self.predict(rows.matrix, rows.columns, rows.instances)
-        difference = float(scores[now] - scores[then])
-        values = self._column_contributions(rows.matrix[[now, then]])
-        nodes = rows.walk.by_node(self.predict(rows.walk.matrix, rows.columns)) if rows.walk else {}
-        columns = nonzero_by_name(values[0] - values[1], rows.columns)
+    def contributions(self, graph: GraphRows, now: int, then: int, walk: Walk | None = None) -> Parts:
+        rows = graph.matrix(np.array([now, then]))
+        scores, values = self.predict(rows, graph.columns), self._column_contributions(rows)
+        difference = float(scores[0] - scores[1])
+        nodes = walk.by_node(self.predict(walk.matrix, graph.columns)) if walk else {}
+        columns = nonzero_by_name(values[0] - values[1], graph.columns)
         return Parts(difference, columns, members={self.name: difference}, nodes=nodes)
 
     def _column_contributions(self, rows: Matrix) -> Floats:
@@ -323,7 +305,7 @@ class LambdaRankParams(TreeParams):
 
     Attributes:
         lambdarank_norm: whether to normalise gradients per group.
-        labels: one of `xlarank.models.objectives.LABELS`.
+        labels: relevance by the rank or the logarithm of costs (`xlarank.models.objectives.relevance`).
         max_group: maximum number of rows of a query group; larger graphs are split at random.
     """
 
@@ -331,11 +313,11 @@ class LambdaRankParams(TreeParams):
 
     init_score_weight: float = init_score_param()
     lambdarank_norm: bool = param(True, OneOf((True, False)), OneOf((True, False)))
-    labels: str = param("rank", OneOf(LABELS), OneOf(LABELS))
+    labels: str = param("rank", OneOf(("rank", "log")), OneOf(("rank", "log")))
     columns: str = columns_param()
     # The cost of the loss is quadratic in the group size. On 5000 configurations of a real graph, groups of 250
     # reached the tau of groups of 1000 (0.855 and 0.851 after 100 rounds) in less than half the time.
-    max_group: int = param(250, Whole(2, MAX_GROUP), OneOf((30, 100, 250, 1000)))
+    max_group: int = param(250, Whole(2, objectives.MAX_GROUP), OneOf((30, 100, 250, 1000)))
     tie_tolerance: float = tie_tolerance_param(0.0)
 
 
@@ -355,7 +337,8 @@ class LambdaRank(BoostedRanker[LambdaRankParams]):
         sizes = [len(group) for rows, groups in counts for group in np.array_split(np.empty(rows), groups)]
         if len(sizes) > data.groups:
             data = data.shuffled(settings.seed)
-        labels = data.per_group(lambda cost: relevance(merge_ties(cost, params.tie_tolerance), params.labels))
+        merge_ties = partial(objectives.merge_ties, tolerance=params.tie_tolerance)
+        labels = data.per_group(lambda cost: objectives.relevance(merge_ties(cost), params.labels))
         weight = np.repeat(data.group_weight, np.diff(data.indptr))
         objective = {
             "objective": "lambdarank", "label_gain": list(range(int(labels.max()) + 1)),
@@ -381,8 +364,8 @@ class RankNet(BoostedRanker[RankNetParams]):
 
     def task(self, data: TrainingData, settings: FitSettings) -> Task:
         params = self.params
-        weight = row_weights(data.indptr, params.graph_weight, data.group_weight)
-        loss = RankNetLoss(data.cost, data.indptr, weight, params.pairs, params.tie_tolerance)
+        weight = objectives.row_weights(data.indptr, params.graph_weight, data.group_weight)
+        loss = objectives.RankNetLoss(data.cost, data.indptr, weight, params.pairs, params.tie_tolerance)
         rng = np.random.default_rng(settings.seed)
         objective = {"objective": lambda relevance, _: loss.gradients(relevance, rng)}
         return Task(data, np.zeros(len(data.cost)), objective)
@@ -422,11 +405,13 @@ class XGBPairwise(BoostedRanker[XGBPairwiseParams]):
     params_class = XGBPairwiseParams
     booster_type = XGBoostBooster
     continuing = Ranker.continuing
+    grow = Ranker.grow
 
     def task(self, data: TrainingData, settings: FitSettings) -> Task:
         params = self.params
-        labels = data.per_group(lambda cost: 1 - mean_rank(merge_ties(cost, params.tie_tolerance)))
-        weight = row_weights(data.indptr, params.graph_weight, data.group_weight)[data.indptr[:-1]]
+        merge_ties = partial(objectives.merge_ties, tolerance=params.tie_tolerance)
+        labels = data.per_group(lambda cost: 1 - objectives.mean_rank(merge_ties(cost)))
+        weight = objectives.row_weights(data.indptr, params.graph_weight, data.group_weight)[data.indptr[:-1]]
         objective = {
             "objective": "rank:pairwise",
             "lambdarank_pair_method": "mean",  # the default compares only the top 32 of a group

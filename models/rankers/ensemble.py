@@ -12,10 +12,11 @@ import numpy as np
 
 from xlarank.data.errors import ParameterError
 from xlarank.data.graph import Kind
-from xlarank.features.rows import LazyInstances
+from xlarank.features.attribution import Walk
+from xlarank.features.rows import GraphRows, LazyInstances
 from xlarank.models.arrays import Floats, Matrix
 from xlarank.models.base import Ranker, mean_importance
-from xlarank.models.explanation.parts import Parts, Rows
+from xlarank.models.explanation.parts import Parts
 from xlarank.models.objectives import mean_rank
 from xlarank.models.params import Between, Number, RankerParams, nested_params, param
 from xlarank.models.rankers.boosted import LambdaRank, RankNet, XGBPairwise
@@ -55,7 +56,7 @@ class EnsembleParams(RankerParams):
             raise ParameterError("the weights are all 0", expected="one member that counts")
 
     def positive_weights(self) -> dict[str, float]:
-        weights = {name: float(getattr(self, f"weight_{name.replace('-', '_')}")) for name in MEMBERS}
+        weights = {name: getattr(self, f"weight_{name.replace('-', '_')}") for name in MEMBERS}
         return {name: weight for name, weight in weights.items() if weight > 0}
 
 
@@ -102,13 +103,13 @@ class Ensemble(Ranker[EnsembleParams]):
             latest = [old if new is None else new for new, old in zip_longest(stage, latest)]
             yield blend(latest, [*self._weights.values()])
 
-    def contributions(self, rows: Rows, now: int, then: int) -> Parts:
+    def contributions(self, graph: GraphRows, now: int, then: int, walk: Walk | None = None) -> Parts:
         """Sum the members' contributions, scaled from differences of scores to weighted differences of ranks."""
-        total, parts = sum(self._weights.values()), []
+        rows, total, parts = graph.matrix(), sum(self._weights.values()), []
         for name, member in self._members.items():
-            rank = mean_rank(member.predict(rows.matrix, rows.columns, rows.instances))
+            rank = mean_rank(member.predict(rows, graph.columns, graph.instances))
             step = float(rank[now] - rank[then]) * self._weights[name] / total
-            part = member.contributions(rows, now, then)
+            part = member.contributions(graph, now, then, walk)
             parts.append(part.scaled(step / part.difference if step else 0.0))
         return Parts.total(parts)
 
@@ -120,7 +121,7 @@ class Ensemble(Ranker[EnsembleParams]):
         for name, member in self._members.items():
             (folder / name).mkdir()
             member.save(folder / name)
-        return {"parts": [*self._members], **({"continued": True} if self._warm_start else {})}
+        return {"parts": [*self._members]} | ({"continued": True} if self._warm_start else {})
 
     def _read(self, folder: Path, state: Mapping[str, Any]) -> None:
         if self._weights.keys() != {*state["parts"]}:

@@ -1,11 +1,11 @@
 """LightGBM: binning, training, the trained trees, and checks of their text.
 
-LightGBM makes several double-precision copies of the rows sampled for the bin edges: its default of 200,000 would
+LightGBM copies the rows sampled for the bin edges several times in double precision: its default of 200,000 would
 take more memory than the bins of a million rows. This module draws a smaller sample and bins all rows in batches.
 
-LightGBM trusts its text: it follows children out of range, relies on stated sizes, and loops forever over cyclic
-children. So every count, index and number is checked before, and only trees as this project's rankers grow them are
-accepted: one value per leaf, no categories, no linear leaves. The same holds for XGBoost.
+LightGBM and XGBoost trust their text: they follow children out of range, rely on stated sizes, and loop forever
+over cyclic children. So every count, index and number is checked first, and only trees such as these rankers grow
+are accepted: one value per leaf, no categories, no linear leaves.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.models.arrays import Floats, Indices, Matrix
-from xlarank.models.params import Whole
+from xlarank.models.params import INT_MAX, Whole
 from xlarank.models.training_data import FitSettings, Task, TrainingData, in_batches
 
 Objective = Callable[[Floats, lgb.Dataset], tuple[Floats, Floats]]
@@ -56,7 +56,7 @@ class LightGBMBooster:
 
     @classmethod
     def fit(cls, task: Task, used: Indices, settings: FitSettings, base: Self | None = None) -> Self:
-        """Grow a tree per round on the columns ``used``, ascending, and append them to the trees of ``base``."""
+        """Grow a tree per round on the columns ``used``, ascending, and append them to ``base``."""
         if settings.cluster is not None:
             return cls.appended(settings.cluster.grow(task, used, settings.rounds), settings.threads, base)
         params, train = task.params, bin_rows(task, used, settings.threads)
@@ -74,7 +74,9 @@ class LightGBMBooster:
     ) -> Self:
         """Return the trees of ``base``, if any, followed by the ``grown`` ones."""
         if base and base.rounds:
-            grown = lgb.Booster(model_str=joined(base.trees.model_to_string(), grown.model_to_string()))
+            head, trees = _split(grown.model_to_string())
+            earlier_trees = _split(base.trees.model_to_string())[1]
+            grown = lgb.Booster(model_str=_text(head, [*earlier_trees, *trees]))
         return cls(grown, threads, base, growing)
 
     @property
@@ -123,8 +125,9 @@ class LightGBMBooster:
         return np.asarray(self.trees.feature_importance("gain"), np.float64)
 
     def text(self) -> str:
-        """Return the trees as text for `read`."""
-        return without_parameters(self.trees.model_to_string())
+        """Return the trees as text for `read`, without parameters of training: equal trees give equal files."""
+        text = re.sub(r"\nmonotone_constraints=[-01 ]*(?=\n)", "", self.trees.model_to_string(), count=1)
+        return f"{text.partition(_END)[0]}{_END}\nparameters:\n{_LAST}"
 
     @classmethod
     def read(cls, text: str, features: int, base: int) -> Self:
@@ -143,10 +146,10 @@ def reread(booster: lgb.Booster) -> lgb.Booster:
 
 
 class Batches(lgb.Sequence):
-    """Rows computed on request.
+    """Rows computed on request: LightGBM first requests single rows for the bin edges, then slices.
 
-    LightGBM first requests single rows to sample the bin edges, then slices. If ``sample`` is given, each request
-    for a single row returns its next row, for any index. (A ``reference`` would take twice the memory.)
+    If ``sample`` is given, each request for a single row returns its next row, for any index. (LightGBM's
+    ``reference`` would take twice the memory.)
     """
 
     batch_size = 1024
@@ -158,7 +161,6 @@ class Batches(lgb.Sequence):
         return self._rows
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
-        """Return a slice as ``(rows, columns)`` float32, a single row as ``(columns,)`` float64."""
         if isinstance(index, slice):
             return self._read(index)
         row = self._read(slice(index, index + 1))[0] if self._sample is None else next(self._sample)
@@ -166,12 +168,11 @@ class Batches(lgb.Sequence):
 
 
 def binning() -> dict[str, Any]:
-    """Return LightGBM's binning parameters.
-
-    Sparse bins are disabled: with them LightGBM 4.7 writes out of bounds on some of bagging's subsets of rows.
-    """
-    sampled = {"bin_construct_sample_cnt": _SAMPLED, "feature_pre_filter": False}
-    return {"max_bin": 63, **sampled, "is_enable_sparse": False}
+    """Return LightGBM's binning parameters."""
+    return {
+        "max_bin": 63, "bin_construct_sample_cnt": _SAMPLED, "feature_pre_filter": False,
+        "is_enable_sparse": False,  # LightGBM 4.7 writes out of bounds on some of bagging's subsets of sparse bins
+    }  # fmt: skip
 
 
 def bin_rows(task: Task, used: Indices, threads: int) -> lgb.Dataset:
@@ -181,8 +182,8 @@ def bin_rows(task: Task, used: Indices, threads: int) -> lgb.Dataset:
     if single_rows is not None:
         silence_lightgbm(threads)
     if in_batches(len(data.cost), len(used)):
-        readers = [partial(data.group_matrix, group, used=used) for group in range(data.groups)]
-        rows: Any = [Batches(len(part), read, single_rows) for part, read in zip(data.parts, readers, strict=True)]
+        read = partial(data.group_matrix, used=used)
+        rows: Any = [Batches(len(part), partial(read, g), single_rows) for g, part in enumerate(data.parts)]
     else:
         rows = data.matrix(used)
         if single_rows is not None:
@@ -238,15 +239,12 @@ def bin_sample(data: TrainingData, used: Indices) -> Matrix | None:
 
 #: Count, minimum and maximum of the numbers of an entry; integers if the maximum is an integer.
 Numbers = tuple[int, float, float]
-
 MAX_TREES: Final = 100_000
 MAX_LEAVES: Final = 131_072
 #: Maximum number of splits from the root to a leaf: contributions recurse as deep and take quadratic time.
 MAX_DEPTH: Final = 128
-INT_MAX: Final = 2**31 - 1
 #: Largest value of a leaf, far above any relevance; the sum of all trees stays finite.
 _LARGEST_LEAF: Final = 1e100
-
 _END: Final = "\nend of trees\n"
 #: End of the text; LightGBM omits it from a booster that was read back.
 _LAST: Final = "\nend of parameters\n"
@@ -289,17 +287,17 @@ def _check_lightgbm_tree(block: str, number: int, features: int) -> None:
     texts = dict(line.split("=", 1) for line in lines if "=" in line)
     entries = {name: _listed(text) for name, text in texts.items()}
     leaves = (entries.get("num_leaves") or [0])[0]
-    splits, finite = leaves - 1, sys.float_info.max
+    splits, largest = leaves - 1, sys.float_info.max
     # optional in a tree of one leaf
     weights, counts = (leaves if leaves > 1 or entries.get(name) else 0 for name in ("leaf_weight", "leaf_count"))
+    child, finite = (splits, -leaves, splits - 1), (splits, -largest, largest)
     fields: dict[str, Numbers] = {
         "num_leaves": (1, 1, MAX_LEAVES), "num_cat": (1, 0, 0), "split_feature": (splits, 0, features - 1),
-        "split_gain": (splits, -finite, finite), "threshold": (splits, -finite, finite),
-        "decision_type": (splits, 0, 10), "left_child": (splits, -leaves, splits - 1),
-        "right_child": (splits, -leaves, splits - 1), "leaf_value": (leaves, -_LARGEST_LEAF, _LARGEST_LEAF),
-        "leaf_weight": (weights, -finite, finite), "leaf_count": (counts, 0, INT_MAX),
-        "internal_value": (splits, -finite, finite), "internal_weight": (splits, -finite, finite),
-        "internal_count": (splits, 0, INT_MAX), "is_linear": (1, 0, 0), "shrinkage": (1, -finite, finite),
+        "split_gain": finite, "threshold": finite, "decision_type": (splits, 0, 10), "left_child": child,
+        "right_child": child, "leaf_value": (leaves, -_LARGEST_LEAF, _LARGEST_LEAF),
+        "leaf_weight": (weights, -largest, largest), "leaf_count": (counts, 0, INT_MAX), "internal_value": finite,
+        "internal_weight": finite, "internal_count": (splits, 0, INT_MAX), "is_linear": (1, 0, 0),
+        "shrinkage": (1, -largest, largest),
     }  # fmt: skip
     require(first == f"Tree={number}" and len(lines) == len(fields) and [*entries] == [*fields], "other entries")
     require_numbers(entries, fields)
@@ -314,20 +312,8 @@ def _listed(text: str) -> list[Any]:
     return [int(entry) if _INTEGER.fullmatch(entry) else float(entry) for entry in entries]
 
 
-def without_parameters(text: str) -> str:
-    """Return LightGBM's text without the parameters of training, which would change the files of equal trees."""
-    text = re.sub(r"\nmonotone_constraints=[-01 ]*(?=\n)", "", text, count=1)
-    return f"{text.partition(_END)[0]}{_END}\nparameters:\n{_LAST}"
-
-
-def joined(first: str, second: str) -> str:
-    """Return the trees of two boosters on the same columns as one text."""
-    head, trees = _split(second)
-    return _text(head, [*_split(first)[1], *trees])
-
-
 def first_trees(text: str, count: int | None) -> str:
-    """Return the text of the first ``count`` trees, None for all; LightGBM itself takes 0 for all."""
+    """Return the text of the first ``count`` trees, None for all; in LightGBM, 0 means all."""
     head, trees = _split(text)
     return _text(head, trees[:count])
 

@@ -14,17 +14,17 @@ from numpy.typing import NDArray
 
 from xlarank.data.files import read_text
 from xlarank.data.graph import Kind
-from xlarank.features.attribution import walk_codes, walk_steps
+from xlarank.features.attribution import Walk, walk_codes, walk_steps
 from xlarank.features.instances.graph_instances import Instances
-from xlarank.features.rows import LazyInstances, even_ranks
+from xlarank.features.rows import GraphRows, LazyInstances, even_ranks
 from xlarank.models.arrays import Floats, Integers, Matrix
 from xlarank.models.base import Ranker
-from xlarank.models.explanation.parts import Parts, Place, Rows
+from xlarank.models.explanation.parts import Parts, Place
 from xlarank.models.objectives import mean_rank
 from xlarank.models.params import Between, Number, RankerParams, Whole, nested_params, param
 from xlarank.models.rankers.ensemble import Ensemble, EnsembleParams, blend
 from xlarank.models.training_data import FitSettings, TrainingData
-from xlarank.models.validation.folds import family_folds, out_of_fold_scores, whole_folds
+from xlarank.models.validation.folds import family_folds, out_of_fold_scores
 
 #: Name of the siblings' contribution among those of columns.
 SIBLINGS: Final = "known__siblings__ranks"
@@ -43,8 +43,7 @@ class Sibling:
         node: ``(nodes,)`` numbers of the configurable nodes.
         sizes: ``(nodes, 6)`` output shapes.
         outputs: ``(configs, nodes, 6)`` layouts set on outputs, -1 for none.
-        target: ``(configs,)`` ranks from -1 for the fastest to 1.
-        prior: ``(configs,)`` out-of-fold ranks by the general ranker.
+        target, prior: ``(configs,)`` ranks from -1 (fastest) to 1: measured, and by the general ranker out of fold.
     """
 
     structure: int
@@ -128,7 +127,7 @@ class SiblingRanker(Ranker[SiblingParams]):
         settings = replace(settings, seed=0)
         params, fitted, scores = _PRIORS.get(data, (None, None, None))
         if scores is None or (params, fitted) != (self.params, settings):
-            folds = whole_folds(family_folds(data.families, self.params.folds))
+            folds = family_folds(data.families, self.params.folds)
             scores = out_of_fold_scores(self._general.clone(), data, folds, settings)
             _PRIORS[data] = self.params, settings, scores
         return scores
@@ -151,14 +150,13 @@ class SiblingRanker(Ranker[SiblingParams]):
         return (self._corrected(scores, instances) for scores in self._general.staged(rows, every, instances))
 
     def _corrected(self, scores: Floats, lazy: LazyInstances | None) -> Floats:
-        siblings = self.siblings_of(lazy.value) if lazy else []
-        if not lazy or not siblings:
+        if lazy is None or not (siblings := self.siblings_of(lazy.value)):
             return scores
         weight = self.params.sibling_weight
         return blend([scores, self._by_siblings(siblings, lazy.value, _centred(scores))], [1 - weight, weight])
 
     def _by_siblings(self, siblings: list[Sibling], graph: Instances, prior: Floats) -> Floats:
-        """Return the mean of the siblings' predictions, ``(configs,)``, weighted by `nearness`."""
+        """Return the mean prediction, ``(configs,)``, weighted by `nearness`."""
         predictions = [self._regression(sibling, graph, prior) for sibling in siblings]
         return np.average(predictions, axis=0, weights=[nearness(sibling, graph) for sibling in siblings])
 
@@ -176,13 +174,13 @@ class SiblingRanker(Ranker[SiblingParams]):
         parts = (slice(start, start + step) for start in range(0, len(outputs), step))
         return np.concatenate([kernel(outputs[part], prior[part]) @ solution for part in parts])
 
-    def contributions(self, rows: Rows, now: int, then: int) -> Parts:
+    def contributions(self, graph: GraphRows, now: int, then: int, walk: Walk | None = None) -> Parts:
         """Scale the general ranker's contributions to its share, and add those of siblings by node."""
-        scores = self.predict(rows.matrix, rows.columns, rows.instances)
+        scores = self.predict(graph.matrix(), graph.columns, graph.instances)
         difference = float(scores[now] - scores[then])
-        parts = self._general.contributions(rows, now, then)
-        if rows.instances is not None and (siblings := self.siblings_of(rows.instances.value)):
-            by_node = self._of_siblings(siblings, rows.instances.value, now, then)
+        parts = self._general.contributions(graph, now, then, walk)
+        if graph.instances is not None and (siblings := self.siblings_of(graph.instances.value)):
+            by_node = self._of_siblings(siblings, graph.instances.value, now, then)
             remainder = difference - by_node.difference
             scale = remainder / parts.difference if abs(parts.difference) > 1e-12 else 0.0
             parts = Parts.total([parts.scaled(scale), by_node])
@@ -193,13 +191,10 @@ class SiblingRanker(Ranker[SiblingParams]):
         nodes = np.flatnonzero(table.codes[now] != table.codes[then])
         walk = replace(table, codes=walk_codes(table.codes[then], table.codes[now], nodes))
         steps = walk_steps(self._by_siblings(siblings, walk, np.zeros(walk.configs)))
-        pair = (table.parts(now), table.parts(then))
-        now_texts, then_texts = (
-            {part.nodes[0]: part.text for part in parts if len(part.nodes) == 1} for parts in pair
-        )
-        numbered = zip(map(int, table.node[nodes]), steps, strict=True)
+        new, old = ({part.nodes: part.text for part in table.parts(config)} for config in (now, then))
         places = tuple(
-            Place((i,), now_texts.get(i, ""), then_texts.get(i, ""), float(step)) for i, step in numbered
+            Place((node,), new.get((node,), ""), old.get((node,), ""), step)
+            for node, step in zip(table.node[nodes].tolist(), steps.tolist(), strict=True)
         )
         total = float(steps.sum())
         return Parts(total, {}, places, {SIBLINGS: total} if places else {})

@@ -13,11 +13,11 @@ from scipy import sparse
 from scipy.special import expit
 
 from xlarank.data.errors import ModelError
-from xlarank.data.graph import Kind
+from xlarank.features.attribution import Walk
 from xlarank.features.instances.graph_instances import Instances
-from xlarank.features.rows import LazyInstances, even_ranks
+from xlarank.features.rows import GraphRows, LazyInstances, even_ranks
 from xlarank.models.arrays import Floats, Indices, Matrix
-from xlarank.models.explanation.parts import Parts, Place, Rows
+from xlarank.models.explanation.parts import Parts, Place
 from xlarank.models.objectives import faster_by_sign, graph_weights
 from xlarank.models.params import Between, Number, Whole, param
 from xlarank.models.rankers import boosted
@@ -56,9 +56,8 @@ class _Pool:
     Attributes:
         counts: ``(configs, instances)`` number of each instance, one block per graph.
         values: ``(instances, used columns)`` columns of the trees.
-        cost: ``(configs,)`` costs.
-        sizes: ``(graphs,)`` number of configurations.
-        weight: ``(graphs,)`` factor of the loss.
+        cost: ``(configs,)``.
+        sizes, weight: ``(graphs,)`` number of configurations, and factor of the loss.
     """
 
     counts: sparse.csr_array
@@ -98,13 +97,10 @@ class SumPooled(boosted.BoostedRanker[SumPooledParams]):
 
     params_class = SumPooledParams
     row_by_row = False
-
-    def __init__(self, params: SumPooledParams | Mapping[str, Any] | None = None, *, kind: Kind) -> None:
-        super().__init__(params, kind=kind)
-        self._instance_columns: list[str] = []
+    _instance_columns: Sequence[str] = ()
 
     @property
-    def _tree_columns(self) -> list[str]:
+    def _tree_columns(self) -> Sequence[str]:
         return self._instance_columns or self.columns
 
     def fit(self, data: TrainingData, settings: FitSettings) -> Self:
@@ -191,23 +187,23 @@ class SumPooled(boosted.BoostedRanker[SumPooledParams]):
             raise ModelError(got, expected="those of the same rows", do="run build-features again")
         return table
 
-    def contributions(self, rows: Rows, now: int, then: int) -> Parts:
-        table = self._table(rows.matrix, rows.instances)
+    def contributions(self, graph: GraphRows, now: int, then: int, walk: Walk | None = None) -> Parts:
+        rows = graph.matrix()
+        table = self._table(rows, graph.instances)
         if table is None:
-            return super().contributions(rows, now, then)
-        scores = self.predict(rows.matrix, rows.columns, rows.instances)
+            return super().contributions(graph, now, then, walk)
+        scores = self.predict(rows, graph.columns, graph.instances)
         difference = float(scores[now] - scores[then])
-        parts = Parts(difference, members={self.name: difference})
         both = zip(table.parts(now), table.parts(then), strict=True)
         pairs = [(a, b) for a, b in both if a.instance != b.instance]
         if not pairs:
-            return parts
+            return Parts(difference, members={self.name: difference})
         instances = np.array([[a.instance, b.instance] for a, b in pairs])
         change = np.subtract(*(self._column_contributions(table.values[column]) for column in instances.T))
         values = map(float, change.sum(axis=1))
         places = tuple(Place(a.nodes, a.text, b.text, value) for (a, b), value in zip(pairs, values, strict=True))
         columns = boosted.nonzero_by_name(change.sum(axis=0), table.columns)
-        return replace(parts, places=places, instance_columns=columns)
+        return Parts(difference, {}, places, columns, {self.name: difference})
 
     def _write(self, folder: Path) -> dict[str, Any]:
         return {**super()._write(folder), "instance_columns": self._instance_columns}

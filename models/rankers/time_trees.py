@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -62,12 +62,13 @@ class TimeTrees(BoostedRanker[TimeTreesParams]):
         times = np.concatenate([part.row_cost * float(np.median(part.normalizer)) for part in data.parts])
         label = -np.log2(times) - (init_score.of_all(data) if init_score else 0.0)
         centre = init_score is None or self.kind == "layout"
+        label = centred(label, data) if centre else label
         sizes = np.diff(data.indptr)
         weight = np.repeat(data.group_weight / sizes, sizes) * sizes.mean()
-        label = centred(label, data) if centre else label
-        decreasing = data.target.times if self.params.monotone and data.target else ()
-        params = {"objective": "regression"}
-        return Task(data, label, params, weight, residual=True, centred=centre, decreasing=decreasing)
+        params: dict[str, Any] = {"objective": "regression"}
+        if self.params.monotone and data.target and data.target.times:
+            params["monotone_constraints"] = [-(data.columns[i] in data.target.times) for i in self._used]
+        return Task(data, label, params, weight, residual=True, centred=centre)
 
     def nanoseconds(self, scores: Floats) -> Floats | None:
         return np.exp2(np.minimum(scores, 100.0)) if self._predicts_times else None

@@ -7,14 +7,13 @@ numbers machines in the order of a Python set, and the numbers determine which m
 from __future__ import annotations
 
 import os
-import re
 import socket
 import threading
 from concurrent.futures import FIRST_EXCEPTION, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import lightgbm as lgb
@@ -23,14 +22,12 @@ from numpy.typing import NDArray
 
 from xlarank.data.errors import ClusterError
 from xlarank.models.arrays import Indices, Matrix
-from xlarank.models.rankers.lightgbm import binning
+from xlarank.models.rankers.lightgbm import binning, first_trees
 from xlarank.models.training_data import Task
 
 if TYPE_CHECKING:  # optional dependency
     from distributed import Client
 
-#: Cluster settings in a booster's text, removed so that ports do not change the model.
-_NETWORK: Final = r"(?m)^\[(machines|local_listen_port|num_machines|time_out|pre_partition): [^\n]*\]\n"
 #: Seconds between checks that all workers are alive, and timeout of their restart.
 _CHECK, _RESTART = 0.5, 120.0
 
@@ -59,7 +56,7 @@ class TreeCluster:
                 expected = "a scheduler, and workers with the same xlarank that live until it is done"
                 do = "give them more memory and train again, or leave out `engine=dask`"
                 raise ClusterError(got, expected=expected, do=do) from error
-        return lgb.Booster(model_str=re.sub(_NETWORK, "", text))
+        return lgb.Booster(model_str=first_trees(text, None))  # without the settings of the cluster
 
 
 def _grow(client: Client, rows: Matrix, task: Task, rounds: int) -> str:

@@ -14,8 +14,8 @@ import numpy as np
 
 from xlarank.data.errors import ModelError
 from xlarank.models.arrays import Floats, Indices, Matrix
+from xlarank.models.params import INT_MAX
 from xlarank.models.rankers.lightgbm import (
-    INT_MAX,
     MAX_LEAVES,
     MAX_TREES,
     Numbers,
@@ -25,10 +25,8 @@ from xlarank.models.rankers.lightgbm import (
 )
 from xlarank.models.training_data import FitSettings, Task, in_batches
 
-_LARGEST_FLOAT32: Final = 1e30
-#: Required entries of the learner in XGBoost's JSON.
-_LEARNER: Final = ("feature_names", "feature_types", "gradient_booster", "learner_model_param", "objective")
-
+#: Largest absolute value of a number in a tree; float32 holds it.
+_LARGEST: Final = 1e30
 _MAX_BIN: Final = 64
 
 
@@ -50,9 +48,6 @@ class XGBoostBooster:
     @property
     def rounds(self) -> int:
         return int(self.trees.num_boosted_rounds())
-
-    def grow(self, settings: FitSettings) -> None:
-        """Return None: more rounds require another `fit`."""
 
     def relevance(self, values: Matrix, rounds: int = 0) -> Floats:
         total = self.trees.inplace_predict(values, iteration_range=(0, rounds), predict_type="margin")
@@ -125,7 +120,8 @@ def checked_json(text: str, features: int) -> str:
     try:
         model = json.loads(text, parse_constant=lambda name: require(False, f"it holds {name}"))
         learner = _entries(model, ("learner", "version"))["learner"]
-        _check_learner(_entries(learner, _LEARNER, ("attributes",)), features)
+        names = ("feature_names", "feature_types", "gradient_booster", "learner_model_param", "objective")
+        _check_learner(_entries(learner, names, ("attributes",)), features)
         booster = _entries(learner["gradient_booster"], ("model", "name"))
         require(booster["name"] == "gbtree", f"its booster is {booster['name']!r}")
         _check_trees(booster["model"], features)
@@ -146,7 +142,7 @@ def _check_learner(learner: dict[str, Any], features: int) -> None:
     for name, value in {"num_feature": str(features), "num_class": "0", "num_target": "1"}.items():
         require(param.get(name) == value, f"{name} is {param.get(name)!r}, not {value}")
     base = float(param["base_score"].strip("[]"))
-    require(abs(base) <= _LARGEST_FLOAT32, "its base score is larger than any score")
+    require(abs(base) <= _LARGEST, "its base score is larger than any score")
     require(objective["name"] == "rank:pairwise", f"its objective is {objective['name']!r}")
     for part in [learner.get("attributes", {}), *(v for name, v in objective.items() if name != "name")]:
         _texts(part)
@@ -176,29 +172,35 @@ def _check_trees(value: Any, features: int) -> None:
 
 
 def _check_xgboost_tree(tree: Any, number: int, features: int) -> None:
-    param = _entries(tree["tree_param"], ("num_deleted", "num_feature", "num_nodes", "size_leaf_vector"))
-    texts = all(isinstance(value, str) and re.fullmatch("[0-9]{1,9}", value) for value in param.values())
-    require(texts, "its counts are no numbers")
-    nodes, columns = int(param["num_nodes"]), int(param["num_feature"])
-    # the leaf vector of a stump has 1 entry, 0 in older versions of XGBoost
-    plain = 1 <= nodes < 2 * MAX_LEAVES and not int(param["num_deleted"]) and int(param["size_leaf_vector"]) <= 1
-    require(plain and columns == features, f"it has {nodes} nodes of {columns} columns, or values of another kind")
-    numbers = ("base_weights", "loss_changes", "split_conditions", "sum_hessian")
+    nodes = _node_count(tree["tree_param"], features)
+    child, finite = (nodes, -1, nodes - 1), (nodes, -_LARGEST, _LARGEST)
     fields: dict[str, Numbers] = {
-        "left_children": (nodes, -1, nodes - 1), "right_children": (nodes, -1, nodes - 1),
-        "parents": (nodes, 0, INT_MAX), "split_indices": (nodes, 0, features - 1),
-        "default_left": (nodes, 0, 1), "split_type": (nodes, 0, 0),
-        **dict.fromkeys(numbers, (nodes, -_LARGEST_FLOAT32, _LARGEST_FLOAT32)),
-        **{f"categories{part}": (0, 0, 0) for part in ("", "_nodes", "_segments", "_sizes")},
+        "left_children": child, "right_children": child, "parents": (nodes, 0, INT_MAX),
+        "split_indices": (nodes, 0, features - 1), "default_left": (nodes, 0, 1), "split_type": (nodes, 0, 0),
+        "base_weights": finite, "loss_changes": finite, "split_conditions": finite, "sum_hessian": finite,
+        **dict.fromkeys(("categories", "categories_nodes", "categories_segments", "categories_sizes"), (0, 0, 0)),
     }  # fmt: skip
     require_numbers(_entries(tree, ("id", "tree_param", *fields)), fields)
     require(type(tree["id"]) is int and tree["id"] == number, "it has another number")
-    left, right, parents = tree["left_children"], tree["right_children"], tree["parents"]
-    pairs = all((left[node] < 0) == (right[node] < 0) for node in range(nodes))
-    require(pairs and (nodes == 1 or left[0] >= 0), "a split has one child")
-    splits, leaves = ([node for node in range(nodes) if (left[node] >= 0) == inner] for inner in (True, False))
-    consistent = all(parents[child] == node for node in splits for child in (left[node], right[node]))
-    require(parents[0] == INT_MAX and consistent, "a child has another parent")
-    # numbered as by LightGBM: splits from 0, leaves below
-    number_of = {node: i for i, node in enumerate(splits)} | {node: -1 - i for i, node in enumerate(leaves)}
-    require_tree([(number_of[left[node]], number_of[right[node]]) for node in splits], len(leaves))
+    left, right, parents = (np.array(tree[name]) for name in ("left_children", "right_children", "parents"))
+    is_split = left >= 0
+    paired = np.array_equal(is_split, right >= 0)
+    require(paired and (nodes == 1 or is_split[0]), "a split has one child")
+    splits = np.flatnonzero(is_split)
+    agree = (parents[left[splits]] == splits).all() and (parents[right[splits]] == splits).all()
+    require(parents[0] == INT_MAX and agree, "a child has another parent")
+    # LightGBM's numbers: splits from 0, leaves from -1 downwards
+    numbers = np.where(is_split, np.cumsum(is_split) - 1, -np.cumsum(~is_split, dtype=np.int64))
+    require_tree(list(zip(numbers[left[splits]], numbers[right[splits]], strict=True)), nodes - len(splits))
+
+
+def _node_count(tree_param: Any, features: int) -> int:
+    names = ("num_deleted", "num_feature", "num_nodes", "size_leaf_vector")
+    texts = _entries(tree_param, names)
+    digits = all(isinstance(text, str) and re.fullmatch("[0-9]{1,9}", text) for text in texts.values())
+    require(digits, "its counts are no numbers")
+    deleted, columns, nodes, leaf_vector = (int(texts[name]) for name in names)
+    # XGBoost's leaf vector of a stump has 1 entry, in older versions 0
+    plain = deleted == 0 and leaf_vector <= 1 and 1 <= nodes < 2 * MAX_LEAVES
+    require(plain and columns == features, f"it has {nodes} nodes of {columns} columns, or values of another kind")
+    return nodes

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 #: Number of rounds between stages.
 STEP: Final = 25
-#: Maximum number of rows of a graph that are scored at once.
+#: Maximum number of rows scored at once.
 PIECE: Final = 16_384
 FAMILY, KIND = "family", "kind"
 #: Plural names of the units that folds hold out.
@@ -38,45 +38,6 @@ FACTOR: Final = 4
 _LEFT_RUNNING: Final[list[Future[Any]]] = []
 
 
-def family_folds(families: Sequence[str], limit: int) -> list[list[int]]:
-    """Return the groups held out by each fold: whole families, in at most ``limit`` folds of even size.
-
-    A single family gives no folds.
-
-    >>> family_folds(["a", "b", "a", "c"], limit=10)
-    [[0, 2], [1], [3]]
-    >>> family_folds(["a", "b", "a", "c"], limit=2)
-    [[0, 2], [1, 3]]
-    >>> family_folds(["a", "a"], limit=5)
-    []
-    """
-    sizes = Counter(families)
-    if len(sizes) < 2:
-        return []
-    folds: list[list[int]] = [[] for _ in range(min(limit, len(sizes)))]
-    for largest in sorted(sizes, key=lambda family: (-sizes[family], family)):
-        min(folds, key=len).extend(i for i, family in enumerate(families) if family == largest)
-    return [sorted(fold) for fold in folds]
-
-
-def graph_folds(families: Sequence[str], limit: int) -> list[list[int]]:
-    """Return the graphs held out by each fold; other graphs of their families stay in training.
-
-    Members of a family are spread over at most ``limit`` folds of even size. A graph alone in its family is in no
-    fold.
-
-    >>> graph_folds(["a", "b", "a", "c", "b"], limit=10)
-    [[0], [2], [1], [4]]
-    >>> graph_folds(["a", "b", "a", "c", "b"], limit=2)
-    [[0, 1], [2, 4]]
-    >>> graph_folds(["a", "b"], limit=5)
-    []
-    """
-    sizes = Counter(families)
-    related = sorted((i for i, family in enumerate(families) if sizes[family] > 1), key=lambda i: families[i])
-    return [related[start::limit] for start in range(min(limit, len(related)))]
-
-
 class Fold(NamedTuple):
     """Groups ``scored`` by a ranker that is trained without the ``held`` (held-out) groups."""
 
@@ -84,17 +45,45 @@ class Fold(NamedTuple):
     held: list[int]
 
 
-def whole_folds(groups_of_folds: Sequence[Sequence[int]]) -> list[Fold]:
-    """Return folds that score all the groups they hold out."""
-    return [Fold([*groups], [*groups]) for groups in groups_of_folds]
+def family_folds(families: Sequence[str], limit: int) -> list[Fold]:
+    """Return at most ``limit`` folds of even size that hold out and score families; none for a single family.
+
+    >>> [fold.held for fold in family_folds(["a", "b", "a", "c"], limit=10)]
+    [[0, 2], [1], [3]]
+    >>> [fold.held for fold in family_folds(["a", "b", "a", "c"], limit=2)]
+    [[0, 2], [1, 3]]
+    """
+    sizes = Counter(families)
+    if len(sizes) < 2:
+        return []
+    folds: list[list[int]] = [[] for _ in range(min(limit, len(sizes)))]
+    for largest in sorted(sizes, key=lambda family: (-sizes[family], family)):
+        min(folds, key=len).extend(i for i, family in enumerate(families) if family == largest)
+    return [Fold(groups, groups) for groups in map(sorted, folds)]
+
+
+def graph_folds(families: Sequence[str], limit: int) -> list[Fold]:
+    """Return at most ``limit`` folds of even size that hold out and score graphs, but not their families.
+
+    The graphs of a family are spread over the folds. A graph alone in its family is in no fold.
+
+    >>> [fold.held for fold in graph_folds(["a", "b", "a", "c", "b"], limit=10)]
+    [[0], [2], [1], [4]]
+    >>> [fold.held for fold in graph_folds(["a", "b", "a", "c", "b"], limit=2)]
+    [[0, 1], [2, 4]]
+    """
+    sizes = Counter(families)
+    related = sorted((i for i, family in enumerate(families) if sizes[family] > 1), key=lambda i: families[i])
+    spread = (related[start::limit] for start in range(min(limit, len(related))))
+    return [Fold(groups, groups) for groups in spread]
 
 
 def kind_folds(kinds: Sequence[Sequence[str]], limit: int) -> list[Fold]:
-    """Return folds that hold out kernels together with all others possibly of their family.
+    """Return at most ``limit`` folds that hold out kernels together with all others possibly of their family.
 
     ``kinds`` are the possible families of each kernel; kernels with the same ones are scored together. Kernels of
-    unknown family, and folds without training data, are omitted. Until at most ``limit`` folds are left, the two
-    that hold out the fewest graphs together are merged.
+    unknown family, and folds without training data, are omitted. While there are too many folds, the two that hold
+    out the fewest graphs together are merged.
 
     >>> kind_folds([["dot"], ["reduce"], ["dot", "dot transposed"], ["dot transposed"]], limit=10)
     [Fold(scored=[0], held=[0, 2]), Fold(scored=[2], held=[0, 2, 3]), \
@@ -121,8 +110,7 @@ Fold(scored=[3], held=[2, 3]), Fold(scored=[1], held=[1])]
 class Fallback:
     """Blend of a model's ranks with the compiler's default, the first configuration of a tile file.
 
-    Attributes:
-        weight: weight of the default from 0 (model only) to 1; from 0.5 on, the default always ranks first.
+    ``weight`` is that of the default, from 0 (model only) to 1; from 0.5 on, the default always ranks first.
     """
 
     weight: float = 0.5
@@ -146,7 +134,7 @@ class Fallback:
 
 
 def learned_kinds(graphs: Sequence[GraphRows]) -> list[str]:
-    """Return the families known to be trained on, sorted: those of kernels with one possible family."""
+    """Return the kernel families surely trained on, sorted: those of kernels with one possible family."""
     return sorted({graph.kinds[0] for graph in graphs if len(graph.kinds) == 1})
 
 
@@ -157,7 +145,7 @@ class Curves:
     Attributes:
         rounds: number of rounds at each stage.
         metrics: metrics of each graph at each stage.
-        scores: ``(rows,)`` scores of each graph at each stage; empty for the rungs of a study.
+        scores: ``(rows,)`` scores of each graph at each stage.
     """
 
     rounds: list[int]
@@ -211,21 +199,9 @@ class FoldPlan:
     def of_graphs(cls, names: Sequence[str], kinds: Sequence[Sequence[str]], limit: int = MOST_FOLDS) -> FoldPlan:
         """Return folds from the graphs' names and possible kernel families (empty for layouts)."""
         by_kind = kind_folds(kinds, limit)
-        families = [program_family(name) for name in names]
-        return cls(KIND, by_kind) if len(by_kind) > 1 else cls.of_families(family_folds(families, limit))
-
-    @classmethod
-    def of_families(cls, folds: Sequence[Sequence[int]]) -> FoldPlan:
-        """Return folds that hold out whole program families and score all of their graphs."""
-        return cls(FAMILY, whole_folds(folds))
-
-    @property
-    def held(self) -> list[list[int]]:
-        return [fold.held for fold in self.folds]
-
-    @property
-    def chosen_by(self) -> str:
-        return f"{len(self.folds)} folds by {self.by}"
+        if len(by_kind) > 1:
+            return cls(KIND, by_kind)
+        return cls(FAMILY, family_folds([program_family(name) for name in names], limit))
 
     def curves(
         self, data: TrainingData, ranker: Ranker[Any], settings: FitSettings, step: Callable[[Fold], object]
@@ -327,7 +303,7 @@ def climb(
     clones = [(fold, ranker.clone()) for fold in folds]
     for rounds in rungs:
         on_rung = replace(settings, rounds=rounds, grows=rounds != rungs[-1])
-        yield replace(join_curves([*in_turn(run, clones, on_rung)]), scores={})
+        yield join_curves([*in_turn(run, clones, on_rung)])
 
 
 def out_of_fold_scores(

@@ -16,7 +16,7 @@ from xlarank.data.hlo.reading import NodeName
 from xlarank.features.attribution import walk_between
 from xlarank.features.layout.time_model import config_times
 from xlarank.features.meanings import cause_of, describe_node, layout_text
-from xlarank.models.explanation.parts import Parts, Place, Rows, sum_by_key
+from xlarank.models.explanation.parts import Parts, Place, sum_by_key
 from xlarank.models.trained import TrainedModel
 from xlarank.models.validation.metrics import order_of
 from xlarank.pipelines.ranking.model_choice import rows_for_model
@@ -127,7 +127,7 @@ def explain_graph(
     then, description = _reference(graph, now, order, against)
     layouts = graph if isinstance(graph, LayoutGraph) else None
     walk = walk_between(layouts, rows, model.card.recipe.settings, now, then) if layouts else None
-    parts = model.contributions(Rows.of(rows, walk), int(rows.group[now]), int(rows.group[then]))
+    parts = model.contributions(rows, int(rows.group[now]), int(rows.group[then]), walk)
     times = [config_times(layouts, number) for number in (now, then)] if layouts and model.is_time_model else []
     changes = {new.node: new.nanoseconds - old.nanoseconds for new, old in zip(*times, strict=True)}
     totals = [sum(node.nanoseconds for node in part) for part in times]

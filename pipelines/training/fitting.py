@@ -170,10 +170,10 @@ def validate(
 
     began, select = time.perf_counter(), job.request.select
     curves = job.plan.curves(job.training.data, rankers[0], job.settings, held_out)
-    stage = curves.best_stage(select)
+    stage, chosen_by = curves.best_stage(select), f"{len(job.plan.folds)} folds by {job.plan.by}"
     value = float(objective_value(curves.column("score")[:, stage], select))
     return Candidate(
-        rankers, tuned, curves.rounds[stage], job.plan.chosen_by, curves.at(stage), curves.scores_at(stage), value,
+        rankers, tuned, curves.rounds[stage], chosen_by, curves.at(stage), curves.scores_at(stage), value,
         time.perf_counter() - began,
     )  # fmt: skip
 

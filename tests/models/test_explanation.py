@@ -15,7 +15,7 @@ from xlarank.features.block import Tier
 from xlarank.features.catalogue import FeatureSettings
 from xlarank.features.rows import assemble
 from xlarank.models.explanation.calibration import CERTAIN, Calibration, ScoredGraph, Trust, disagreement
-from xlarank.models.explanation.parts import Parts, Place, Rows
+from xlarank.models.explanation.parts import Parts, Place
 from xlarank.models.rankers.lightgbm import LightGBMBooster
 from xlarank.models.trained import RANKERS
 from xlarank.models.training_data import TrainingData
@@ -37,18 +37,18 @@ def test_parts_add_up_to_the_difference_of_the_scores(model):
     ranker, graph = fitted(model, easy_data()), easy_graph("unseen__a", 40, seed=5)
     scores = ranker.predict(graph.matrix(), graph.columns)
     for now, then in ((0, 1), (3, 39), (7, 7)):
-        parts = ranker.contributions(Rows.of(graph), now, then)
+        parts = ranker.contributions(graph, now, then)
         assert parts.difference == pytest.approx(scores[now] - scores[then], abs=1e-9)
         check_sums(parts, model)
         assert sum(parts.members.values()) == pytest.approx(parts.difference, abs=1e-9)
     # the runtime is 1 + 3 waste + clash: between the cheapest and the dearest waste counts most
-    parts = ranker.contributions(Rows.of(graph), int(graph.row_cost.argmin()), int(graph.row_cost.argmax()))
+    parts = ranker.contributions(graph, int(graph.row_cost.argmin()), int(graph.row_cost.argmax()))
     assert parts.difference < 0 and min(parts.columns, key=lambda name: parts.columns[name]) == "waste"
 
 
 def test_contributions_that_do_not_add_up_are_refused(monkeypatch):
     """In a tree of 120 columns one below the other LightGBM's sums over their subsets lose all digits."""
-    ranker, rows = fitted("lambdarank", easy_data()), Rows.of(easy_graph("unseen__a", 40, seed=5))
+    ranker, rows = fitted("lambdarank", easy_data()), easy_graph("unseen__a", 40, seed=5)
     exact = LightGBMBooster.contributions
     monkeypatch.setattr(LightGBMBooster, "contributions", lambda self, values: exact(self, values) + 1e-3)
     with pytest.raises(ModelError, match=r"too deep for their contributions .*; rank works with it"):
@@ -59,7 +59,7 @@ def test_contributions_that_do_not_add_up_are_refused(monkeypatch):
 def test_sums_over_instances_name_the_nodes_that_differ(model):
     ranker, graph = fitted(model, pooled_data()), pooled_graph("unseen__a", 30, seed=77)
     changed = np.not_equal(*graph.instances.value.codes[[4, 9]])
-    parts = ranker.contributions(Rows.of(graph), 4, 9)
+    parts = ranker.contributions(graph, 4, 9)
     check_sums(parts, model)
     assert {place.nodes for place in parts.places} == {(k,) for k in np.flatnonzero(changed)}
 
@@ -72,7 +72,7 @@ def test_nodes_add_up_to_the_columns(model, graph_file):
     ranker = fitted(model, TrainingData.from_graphs([rows]), rounds=10)
     for now, then in ((0, 1), (5, 2), (9, 9)):
         walk = walk_between(graph, rows, SETTINGS, now, then)
-        parts = ranker.contributions(Rows.of(rows, walk), int(rows.group[now]), int(rows.group[then]))
+        parts = ranker.contributions(rows, int(rows.group[now]), int(rows.group[then]), walk)
         check_sums(parts, model)
         assert set(parts.nodes) <= set(walk.nodes.tolist())
         assert sum(parts.nodes.values()) == pytest.approx(sum(parts.columns.values()), abs=1e-4)

@@ -18,7 +18,7 @@ from xlarank.models.rankers.boosted import LambdaRank, LambdaRankParams, RankNet
 from xlarank.models.trained import RANKERS, ranker_class
 from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.validation import folds
-from xlarank.models.validation.folds import Curves, Fold, FoldPlan, family_folds, validate_fold, whole_folds
+from xlarank.models.validation.folds import Curves, Fold, FoldPlan, family_folds, validate_fold
 from xlarank.models.validation.metrics import graph_metrics, kendall_tau
 
 #: Families 0, 0, 1, 1, 2, 2; the other collection has family 1 and one that is new.
@@ -123,7 +123,7 @@ def test_tiles_go_by_kind_where_there_are_two_and_layouts_by_family(monkeypatch)
         (easy_data(configs=5), folds.FAMILY, [[0, 1], [2, 3], [4, 5]]),
     ):  # fmt: skip
         plan = FoldPlan.of(training)
-        assert (plan.by, plan.held) == (by, held) and all(fold.scored == fold.held for fold in plan.folds)
+        assert (plan.by, plan.folds) == (by, [Fold(groups, groups) for groups in held])
     assert len(FoldPlan.of(several, 2).folds) == len(FoldPlan.of(several, 1).folds) == 2, "one would hold out all"
     training = tiles(("dot",), ("dot", "dot left-transposed"), ("copy",), ("dot left-transposed",))
     plan = FoldPlan.of(training)
@@ -143,7 +143,7 @@ def test_tiles_go_by_kind_where_there_are_two_and_layouts_by_family(monkeypatch)
 def test_no_held_out_family_is_learned_from(monkeypatch):
     monkeypatch.setattr(Spy, "fits", [])
     scored, settings = [], FitSettings(7, 5, 2)
-    for fold in whole_folds(family_folds(TRAINING.families, 3)):
+    for fold in family_folds(TRAINING.families, 3):
         scored += validate_fold(TRAINING, fold, SPY, settings).metrics
         data, used = Spy.fits[-1]
         assert used == settings
@@ -175,7 +175,7 @@ def test_stages_end_with_all_rounds_and_every_configuration_counts(monkeypatch):
 def test_folds_come_in_order_and_stop_with_the_caller(monkeypatch):
     """Folds that still run are waited for: two boosting libraries must not run at once."""
     monkeypatch.setattr(Spy, "fits", [])
-    plan = FoldPlan.of_families(family_folds(TRAINING.families, 4))
+    plan = FoldPlan(folds.FAMILY, family_folds(TRAINING.families, 4))
     metrics = plan.curves(TRAINING, SPY, FitSettings(30, 5, 2), id).metrics
     assert [settings for _, settings in Spy.fits] == [FitSettings(30, 5, 1)] * 4
     assert [*metrics] == TRAINING.names
@@ -218,7 +218,7 @@ def test_large_graphs_are_judged_in_pieces(model, monkeypatch):
 
 def test_out_of_fold_scores_of_a_family_are_those_of_the_others():
     data, settings, ranker = easy_data(graphs=6, configs=20), FitSettings(5, 2, 1), LambdaRank(kind="layout")
-    scores = folds.out_of_fold_scores(ranker, data, whole_folds(family_folds(data.families, 3)), settings)
+    scores = folds.out_of_fold_scores(ranker, data, family_folds(data.families, 3), settings)
     for first in (0, 2, 4):
         others = data.take([g for g in range(6) if g not in (first, first + 1)])
         held = slice(data.indptr[first], data.indptr[first + 2])
@@ -246,7 +246,7 @@ def test_the_last_rung_is_a_full_validation_to_the_last_bit(ranker_type):
     data = TrainingData.from_graphs([easy_graph(name, 40, seed=n) for n, name in enumerate(names)])
     others = [easy_graph(name, 30, seed=50) for name in ("gan__other", "vae__other")]
     data = replace(data, also=TrainingData.from_graphs(others))
-    plan, settings = FoldPlan.of_families(family_folds(data.families, 3)), FitSettings(60, 3, 1)
+    plan, settings = FoldPlan(folds.FAMILY, family_folds(data.families, 3)), FitSettings(60, 3, 1)
     ranker = ranker_type({"learning_rate": 0.1, "min_data_in_leaf": 5}, kind="layout")
     first, _, last = folds.climb(folds.rungs_of(60), data, plan.folds, ranker, settings)
     assert last == plan.curves(data, ranker, settings, id)

@@ -87,8 +87,8 @@ def test_families_that_the_model_knows_are_not_judged(two):
     training = read_training_set(two, LAYOUTS, ("train", "valid"))
     data = training.data
     known = {data.names[group] for group in range(data.groups) if data.families[group] == "alpha"}
-    held = new_families(find_model(OTHER, two, "layout")[0], training).held
-    assert len(held) == 3 and {data.names[group] for fold in held for group in fold} == {*data.names} - known
+    held = new_families(find_model(OTHER, two, "layout")[0], training).folds
+    assert len(held) == 3 and {data.names[group] for fold in held for group in fold.held} == {*data.names} - known
     assert tune(two, OTHER)[0].chosen_by == "default (fewer than 3 families that are new to the model)"
 
 

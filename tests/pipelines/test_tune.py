@@ -117,7 +117,7 @@ def test_the_score_is_the_mean_over_graphs_at_the_best_rounds_of_unseen_families
     best = load_best(folder(built, LAYOUT), DEFAULT)
     training = read_training_set(Workspace(built), Collection.parse(LAYOUT))
     plan = FoldPlan.of(training.data, 5)
-    assert best.folds == [sorted({training.data.families[g] for g in held}) for held in plan.held]
+    assert best.folds == [sorted({training.data.families[g] for g in fold.held}) for fold in plan.folds]
     assert sorted(name for fold in best.folds for name in fold) == ["alpha", "beta", "gamma"], "no family is split"
     settings = FitSettings(30, threads=1)
     *_, curves = climb(rungs_of(30), training.data, plan.folds, LambdaRank(kind="layout"), settings)
