@@ -30,9 +30,14 @@ from xlarank.models.validation.folds import (
 )
 from xlarank.models.validation.metrics import paired_difference
 from xlarank.pipelines.support.evaluation import Evaluation, Metrics, score_name
-from xlarank.pipelines.support.progress import Progress, Silent, steps_of
+from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.results import results_table, write_out_of_fold, write_results
-from xlarank.pipelines.support.workspaces import chosen_collections, skip_unless_named, write_or_note
+from xlarank.pipelines.support.workspaces import (
+    chosen_collections,
+    noting_errors,
+    skip_unless_named,
+    workspace_lock,
+)
 from xlarank.pipelines.training.training_sets import StoredTrainingSet, learned_by, read_training_set
 
 GRAPH: Final = "graph"
@@ -153,15 +158,12 @@ class _Job:
             graphs = "this graph" if len(curves.metrics) == 1 else f"these {len(curves.metrics)} graphs"
             self._note(f"{graphs} by folds of {FOLDS_OF[card.folds_by]}: score {mean_score:.3f}")
         scope, seconds = (str(self.collection), "train", plan.by), time.perf_counter() - began
-
-        def write() -> None:
-            table = results_table(curves.at(stage), label, scope=scope, tuned=tuned, seconds=seconds)
+        table = results_table(curves.at(stage), label, scope=scope, tuned=tuned, seconds=seconds)
+        with noting_errors(self.evaluation.notes), workspace_lock(self.workspace, self.progress):
             write_results(self.workspace, [table])
             if not self.without:
                 scores = curves.scores_at(stage)
                 write_out_of_fold(self.workspace, training, plan, ranker.name, scores, self.settings.seed)
-
-        write_or_note(self.workspace, self.progress or Silent(), self.evaluation.notes, write)
         return (label, None), curves.at(stage)
 
     def _dropped(self, training: StoredTrainingSet) -> StoredTrainingSet:

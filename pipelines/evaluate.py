@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence, Set
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +20,15 @@ from xlarank.models.arrays import Indices
 from xlarank.models.trained import TrainedModel, model_of
 from xlarank.pipelines.ranking.model_choice import model_named
 from xlarank.pipelines.support.evaluation import Evaluation, Rankings, add_metrics, count_unseen, graphs_to_score
-from xlarank.pipelines.support.progress import Progress, Silent, steps_of
+from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.results import prediction_table, results_table, write_predictions, write_results
 from xlarank.pipelines.support.score_files import ScoreFiles, require_known_graphs
-from xlarank.pipelines.support.workspaces import chosen_collections, skip_unless_named, write_or_note
+from xlarank.pipelines.support.workspaces import (
+    chosen_collections,
+    noting_errors,
+    skip_unless_named,
+    workspace_lock,
+)
 
 
 def evaluate(
@@ -61,8 +65,8 @@ def evaluate(
             step(str(collection))
     if not evaluation.rankings:
         raise CollectionError(f"nothing could be evaluated on {split}: " + "; ".join(reasons(evaluation.left_out)))
-    write = partial(write_results, workspace, tables)
-    write_or_note(workspace, progress or Silent(), evaluation.notes, write)
+    with noting_errors(evaluation.notes), workspace_lock(workspace, progress):
+        write_results(workspace, tables)
     return evaluation
 
 
@@ -106,8 +110,8 @@ def _evaluate(
     if model is not None:
         evaluation.notes += _known_graphs(model, collection, split, rankings[name, None].keys())
         if model.name == str(collection):
-            write = partial(write_predictions, workspace, collection, name, predictions)
-            write_or_note(workspace, Silent(), evaluation.notes, write)
+            with noting_errors(evaluation.notes), workspace_lock(workspace):
+                write_predictions(workspace, collection, name, predictions)
     scope = str(collection), split if official is None else f"{split}, official configurations", None
     return [
         results_table(metrics, label, scope=scope, tuned=model.card.tuned if model and label == name else None,

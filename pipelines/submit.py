@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from xlarank.data import submission
@@ -20,7 +19,12 @@ from xlarank.pipelines.ranking.model_choice import SHIPPED, model_for_collection
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.results import prediction_table, write_predictions
 from xlarank.pipelines.support.score_files import ScoreFiles, require_known_graphs
-from xlarank.pipelines.support.workspaces import chosen_collections, skip_unless_named, write_or_note
+from xlarank.pipelines.support.workspaces import (
+    chosen_collections,
+    noting_errors,
+    skip_unless_named,
+    workspace_lock,
+)
 
 
 @dataclass
@@ -121,8 +125,8 @@ def _rank_collection(
     report.rows[str(collection)] = len(orders)
     report.models[str(collection)] = model.name if scores is None else scores.name
     if orders and scores is None and not model.shipped and model.name == str(collection):
-        write = partial(write_predictions, workspace, collection, model.card.model, predictions)
-        write_or_note(workspace, None, report.notes, write)
+        with noting_errors(report.notes), workspace_lock(workspace):
+            write_predictions(workspace, collection, model.card.model, predictions)
     return orders
 
 

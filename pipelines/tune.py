@@ -27,7 +27,7 @@ from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.folds import FACTOR, FoldPlan, climb, rungs_of
 from xlarank.models.validation.metrics import paired_difference
 from xlarank.pipelines.support.evaluation import score_name
-from xlarank.pipelines.support.progress import Progress, Silent, steps_of
+from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.workspaces import chosen_collections, skip_unless_named, workspace_lock
 from xlarank.pipelines.training.studies import FINISHED, PROCESS, StudyOptions, open_storage, open_study
 from xlarank.pipelines.training.training_sets import StoredTrainingSet, read_training_set
@@ -217,7 +217,7 @@ def _save(workspace: Workspace, objective: Objective, study: Study) -> tuple[Fro
             model, **chosen.user_attrs[RESULT], select=objective.select, trial=chosen.number, folds=folds,
             code_hash=training.manifest.recipe.code_hash,
         )  # fmt: skip
-        with workspace_lock(workspace, Silent()):
+        with workspace_lock(workspace):
             training.require_current(workspace)
             best.save(folder)
         with atomic_write(folder / f"trials-{model}.csv") as file:

@@ -72,7 +72,9 @@ def end_with_parent() -> None:
     threading.Thread(target=follow, daemon=True).start()
 
 
-def isolated(function: Callable[..., Any], *arguments: Any, limit: float, progress: Progress, **named: Any) -> Any:
+def isolated(
+    function: Callable[..., Any], *arguments: Any, limit: float, progress: Progress | None, **named: Any
+) -> Any:
     """Return ``function(*arguments, progress=..., **named)``, called in a fresh interpreter.
 
     The function must be importable by name, its arguments and result picklable; its progress is forwarded.
@@ -96,8 +98,9 @@ def isolated(function: Callable[..., Any], *arguments: Any, limit: float, progre
                 return value
             if message == "error":
                 raise value
-            getattr(progress, message)(*value)
-            begun = message != "end"
+            if progress is not None:
+                getattr(progress, message)(*value)
+                begun = message != "end"
         raise XlarankError(f"{function.__name__} was not done in time")
     except (EOFError, OSError):  # OSError: it ended in the middle of a message
         process.join()
@@ -108,7 +111,7 @@ def isolated(function: Callable[..., Any], *arguments: Any, limit: float, progre
         process.kill()
         process.join()
         ours.close()
-        if begun:
+        if progress is not None and begun:
             progress.end()
 
 

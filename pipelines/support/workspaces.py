@@ -17,7 +17,7 @@ import errno
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final
@@ -88,7 +88,7 @@ def require_one_root(
 
 
 @contextmanager
-def workspace_lock(workspace: Workspace, progress: Progress | None) -> Iterator[None]:
+def workspace_lock(workspace: Workspace, progress: Progress | None = None) -> Iterator[None]:
     """Wait for the workspace's lock and hold it. Not reentrant; raises `WorkspaceError`."""
     workspace.require_writable()
     path = workspace.root / LOCK
@@ -102,13 +102,11 @@ def workspace_lock(workspace: Workspace, progress: Progress | None) -> Iterator[
         yield
 
 
-def write_or_note(
-    workspace: Workspace, progress: Progress | None, notes: list[str], write: Callable[[], None]
-) -> None:
-    """Call ``write`` under the lock; if the workspace is not writable, add the reason to ``notes``."""
+@contextmanager
+def noting_errors(notes: list[str]) -> Iterator[None]:
+    """Add the reason to ``notes`` if the workspace is not writable, instead of raising `WorkspaceError`."""
     try:
-        with workspace_lock(workspace, progress):
-            write()
+        yield
     except WorkspaceError as error:
         note = f"results and scores are not kept: {error.got}"
         if note not in notes:

@@ -112,8 +112,7 @@ def test_only_a_file_of_the_workspace_is_its_lock(tmp_path):
 def test_the_lock_of_a_killed_process_is_free_and_others_say_that_they_wait(tmp_path):
     code = (
         "import pathlib, sys\nfrom xlarank.pipelines.support.workspaces import *\n"
-        "from xlarank.pipelines.support.progress import Silent\n"
-        "with workspace_lock(Workspace(pathlib.Path(sys.argv[1])), Silent()):\n"
+        "with workspace_lock(Workspace(pathlib.Path(sys.argv[1]))):\n"
         "    print('held', flush=True)\n    input()\n"
     )
     command, pipe = [sys.executable, "-c", code, str(tmp_path)], subprocess.PIPE
