@@ -156,7 +156,7 @@ def forecast_building(jobs: Sequence[PartJob], processes: int) -> str:
     """Describe the rows of graph files, with approximate memory, disk and time; empty without any."""
     rows, seconds, disk, largest = 0, 0.0, 0.0, 0.0
     for job in jobs:
-        cost = _COSTS[job.collection_split[0].kind]
+        cost = _COSTS[job.collection.kind]
         configs, nodes, configurable = np.array(job.sizes).T
         choices, kept_configs = configs * configurable, np.minimum(configs, job.recipe.max_configs or configs)
         rows += int(kept_configs.sum())
