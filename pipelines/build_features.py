@@ -209,12 +209,9 @@ def _build_on_cluster(work: Sequence[PartJob], scheduler: str, workers: int, end
     """
     with connected(scheduler, workers) as client:
         pool = client.get_executor(pure=False)
+        capacity = partial(require_workers, client, _MAX_WAIT)
         try:
-            submit, capacity = (
-                partial(pool.submit, building.build_remotely),
-                partial(require_workers, client, _MAX_WAIT),
-            )
-            yield from _outcomes(work, submit, capacity, end)
+            yield from _outcomes(work, partial(pool.submit, building.build_remotely), capacity, end)
         except ImportError as error:
             raise ClusterError(f"a worker cannot import what it needs ({error})", do=SAME_CODE) from error
         except (CancelledError, OSError) as error:
@@ -225,10 +222,7 @@ def _build_on_cluster(work: Sequence[PartJob], scheduler: str, workers: int, end
 
 
 def _outcomes(
-    work: Sequence[PartJob],
-    submit: Callable[[PartJob, Outcomes], Future[Built]],
-    capacity: Callable[[], int],
-    end: float | None,
+    work: Sequence[PartJob], submit: Callable[..., Future[Built]], capacity: Callable[[], int], end: float | None
 ) -> Results:
     """Yield the outcomes of the jobs begun before the ``end`` (monotonic), as they are done.
 

@@ -46,8 +46,6 @@ class Outcome:
 Outcomes: TypeAlias = dict[str, Outcome]
 #: Outcomes of a job, and the contents of `PartJob.targets` if they are not written yet.
 Built: TypeAlias = tuple[Outcomes, list[bytes | None]]
-#: Outcomes of a job, and the contents of `PartJob.targets` if they are not written yet.
-Built: TypeAlias = tuple[Outcomes, list[bytes | None]]
 
 
 @dataclass(frozen=True)
