@@ -13,13 +13,14 @@ import polars as pl
 from xlarank.data.collection import SPLITS, Collection
 from xlarank.data.errors import CollectionError, ModelError, XlarankError, counted, naming, reasons
 from xlarank.data.files import read_text
+from xlarank.data.graph import program_family
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
-from xlarank.features.store import Manifest, read_manifest
+from xlarank.features.store import read_manifest
 from xlarank.models.arrays import Indices
 from xlarank.models.trained import TrainedModel, model_of
 from xlarank.pipelines.ranking.model_choice import model_named
-from xlarank.pipelines.support.evaluation import Evaluation, Rankings, add_metrics, count_unseen, graphs_to_score
+from xlarank.pipelines.support.evaluation import Evaluation, Rankings, add_metrics, graphs_to_score
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.results import prediction_table, results_table, write_predictions, write_results
 from xlarank.pipelines.support.score_files import ScoreFiles, require_known_graphs
@@ -38,15 +39,17 @@ def evaluate(
 ) -> Evaluation:  # fmt: skip
     """Evaluate the models of the chosen collections on all configurations of a split.
 
-    ``official_indices`` is a folder of ``<source>_<search>.json`` files, ``{graph: [configuration]}``: layout
-    graphs are evaluated on those configurations only.
-    ``model_from`` names a collection whose model scores all chosen collections instead of their own models.
-    ``scores`` are evaluated instead of models. Scores of a collection's own model are written to ``predictions/``;
-    if the workspace is not writable, a note is added instead.
+    Scores of a collection's own model are written to ``predictions/``; if the workspace is not writable, a note is
+    added instead.
 
-    Raises `CollectionError` if nothing could be scored; `ModelError` if ``model_from`` has no model or if the
-    model cannot score a collection named in ``collections`` (another kind, other columns); `XlarankError` for an
-    unknown split.
+    Args:
+        official_indices: folder of ``<source>_<search>.json`` files, ``{graph: [configuration]}``, with the only
+            configurations of layout graphs to evaluate.
+        model_from: collection whose model scores all chosen collections instead of their own models.
+        scores: scores to evaluate instead of models.
+
+    Raises `CollectionError` if nothing could be scored; `ModelError` if ``model_from`` has no model, or if a model
+    cannot score a collection named in ``collections``; `XlarankError` for an unknown split.
     """
     if split not in SPLITS:
         raise XlarankError(f"{split!r} is not a split", expected=", ".join(SPLITS))
@@ -84,16 +87,19 @@ def _evaluate(
         raise CollectionError(f"{collection} has no {split} split in {workspace.root}")
     name, model = ranker.name, ranker if isinstance(ranker, TrainedModel) else None
     if model is not None:
-        _require_scorable(model, collection, manifest)
+        source, kind = model.card.collection, model.card.kind
+        if kind != collection.kind:
+            got = f"the model of {source} ranks {kind} graphs, {collection} has {collection.kind} graphs"
+            raise ModelError(got, do="pass another `model_from`")
+        with naming(f"the model of {source} cannot score {collection}"):
+            model.require(manifest)
         name = model.card.model + ("" if model.name == str(collection) else f" of {model.name}")
     official = None if indices is None else _official_indices(indices)
     rankings, left_out = Rankings(), dict[str, str]()
     predictions, seconds = list[pl.DataFrame](), dict[str, float]()
-
-    def refuse(graph: str) -> str:
-        return "" if official is None or graph in official else "it has no official indices"
-
-    for graph in graphs_to_score(workspace, collection, split, manifest, left_out, refuse):
+    unlisted = set[str]() if official is None else manifest.graphs.keys() - official.keys()
+    excluded = dict.fromkeys(unlisted, "it has no official indices")
+    for graph in graphs_to_score(workspace, collection, split, manifest, left_out, excluded):
         picked = slice(None) if official is None else _picked(graph, official[graph.name])
         began = time.perf_counter()
         scores = ranker.score(graph) if isinstance(ranker, TrainedModel) else ranker.of(collection, graph)
@@ -101,7 +107,7 @@ def _evaluate(
         if scores is None:
             left_out[graph.name] = "it has no scores"
             continue
-        predictions.append(prediction_table(graph, dict(enumerate(scores.per_seed)), split))
+        predictions.append(prediction_table(graph, scores.per_seed, split))
         add_metrics(rankings, collection, graph, name, scores, picked)
     evaluation.left_out |= {f"{collection} {graph}": reason for graph, reason in left_out.items()}
     if not rankings:
@@ -120,21 +126,12 @@ def _evaluate(
     ]  # fmt: skip
 
 
-def _require_scorable(model: TrainedModel, collection: Collection, manifest: Manifest) -> None:
-    """Raise `ModelError` if the graphs' kind or columns differ from the model's."""
-    source = model.card.collection
-    if model.card.kind != collection.kind:
-        got = f"the model of {source} ranks {model.card.kind} graphs, {collection} has {collection.kind} graphs"
-        raise ModelError(got, do="pass another `model_from`")
-    with naming(f"the model of {source} cannot score {collection}"):
-        model.require(manifest)
-
-
 def _known_graphs(model: TrainedModel, collection: Collection, split: str, graphs: Set[str]) -> list[str]:
     """Note if the model was trained on graphs evaluated here, or on another collection."""
     seen, source = len(model.card.known_graphs & graphs), model.card.collection
     if source != str(collection):
-        related = len(graphs) - count_unseen(model, graphs)
+        families = {program_family(name) for name in model.card.known_graphs}
+        related = sum(program_family(name) in families for name in graphs)
         overlap = f"{seen} of these {len(graphs)} programs (by name) and on the families of {related}"
         return [f"{collection}: scored by the model of {source}, which was trained on {overlap}"]
     if seen and split != "train":

@@ -118,7 +118,7 @@ def _rank_collection(
     for graph in each_graph(workspace, collection, "test", manifest):
         scored = model.score(model.select(graph)) if scores is None else scores.of(collection, graph)
         if scored is not None:
-            predictions.append(prediction_table(graph, dict(enumerate(scored.per_seed)), "test"))
+            predictions.append(prediction_table(graph, scored.per_seed, "test"))
             score = scored.mean[graph.group]
             best = order_of(score) if collection.kind == "layout" else top_of(TILE_TOP, score, graph.group)
             orders[submission_id(collection, graph.name)] = graph.ids[best].tolist()

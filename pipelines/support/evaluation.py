@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -10,12 +10,12 @@ import numpy as np
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import counted
-from xlarank.data.graph import Kind, program_family
+from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest, each_graph
 from xlarank.models.arrays import Floats, Indices, Integers
-from xlarank.models.trained import Scores, TrainedModel
+from xlarank.models.trained import Scores
 from xlarank.models.training_data import target_of
 from xlarank.models.validation import metrics as validation_metrics
 from xlarank.models.validation.label_noise import tau_ceiling
@@ -27,10 +27,9 @@ Metrics = dict[str, dict[str, float]]
 Rankings = dict[tuple[str, int | None], Metrics]
 
 #: Name prefix of rankers that need no model.
-RULE: Final = "rule: "
-FILE_ORDER: Final = "file order"
-RANDOM: Final = "random"
-ESTIMATED_TIME: Final = "estimated time"
+_RULE: Final = "rule: "
+#: Names of rules.
+RANDOM, ESTIMATED_TIME = "random", "estimated time"
 #: Single columns that rank layouts best in measured or estimated collections; smaller is faster.
 _LAYOUT_RULES: Final = {
     "fewest layouts set": validation_metrics.LAYOUTS_SET,
@@ -40,7 +39,7 @@ _LAYOUT_RULES: Final = {
 }
 _OUTPUT_VOLUME, _KERNEL_VOLUME = "bounds__output_volume__log", "bounds__kernel_volume__log"
 #: First words of a verdict.
-BETTER, WORSE, UNSURE, SINGLE = "better than", "worse than", "too close to tell from", "on one graph alone, beside"
+_BETTER, _WORSE = "better than", "worse than"
 
 
 @dataclass
@@ -121,7 +120,7 @@ def add_metrics(
         metrics = graph_metrics(collection.kind, score[group], cost, group)
         rankings.setdefault((ranker, seed), {})[rows.name] = metrics
     for rule, metrics in baselines(collection, rows, picked).items():
-        rankings.setdefault((RULE + rule, None), {})[rows.name] = metrics
+        rankings.setdefault((_RULE + rule, None), {})[rows.name] = metrics
 
 
 def evaluate_graph(
@@ -154,16 +153,16 @@ def baselines(collection: Collection, rows: GraphRows, picked: Indices | slice =
     columns: dict[str, tuple[str, ...]] = {name: (column,) for name, column in _LAYOUT_RULES.items()}
     columns[ESTIMATED_TIME] = target_of(collection).estimate.get(kind, ())
     available = {name: used for name, used in columns.items() if used and set(used) <= set(rows.columns)}
-    orders = {FILE_ORDER: np.arange(len(rows.cost), dtype=np.float64)}
-    orders |= {name: _values(rows, used).sum(axis=1) for name, used in available.items()}
+    orders = {name: _values(rows, used).sum(axis=1) for name, used in available.items()}
     if {_OUTPUT_VOLUME, _KERNEL_VOLUME} <= set(rows.columns):
         orders["largest output tile"] = -_values(rows, [_OUTPUT_VOLUME])[:, 0]
         orders["largest tile"] = -_values(rows, [_OUTPUT_VOLUME, _KERNEL_VOLUME]).sum(axis=1)
         if rows.ids[0] == 0:
             bounds = _values(rows, [name for name in rows.columns if name.startswith("bounds__")])
             orders["nearest to the first configuration"] = np.abs(bounds - bounds[0]).sum(axis=1)
+    file_order = graph_metrics(kind, np.arange(len(rows.cost), dtype=np.float64)[picked], cost, group)
     metrics = {name: graph_metrics(kind, order[picked], cost, group) for name, order in orders.items()}
-    return {FILE_ORDER: metrics.pop(FILE_ORDER), RANDOM: _random(kind, cost, group), **metrics}
+    return {"file order": file_order, RANDOM: _random(kind, cost, group), **metrics}
 
 
 def _values(rows: GraphRows, names: Sequence[str]) -> Floats:
@@ -206,18 +205,19 @@ def each_once(score: Floats, cost: Floats, group: Integers) -> tuple[Floats, Flo
 
 def graphs_to_score(
     workspace: Workspace, collection: Collection, split: str, manifest: Manifest, left_out: dict[str, str],
-    refuse: Callable[[str], str],
+    excluded: Mapping[str, str],
 ) -> Iterator[GraphRows]:  # fmt: skip
-    """Yield the labelled, rankable graphs of a split; add the reasons for others to ``left_out``.
+    """Yield the labelled, rankable graphs of a split that are not in ``excluded``.
 
-    ``refuse(name)`` returns the reason for leaving a graph out; empty to score it.
+    The reasons for others, by name, are added to ``left_out``; ``excluded`` has those of the caller.
     """
     for rows in each_graph(workspace, collection, split, manifest):
-        reason = "all its configurations cost the same" if not rows.rankable else refuse(rows.name)
         if not rows.labelled:
-            reason = "its labels are withheld"
-        if reason:
-            left_out[rows.name] = reason
+            left_out[rows.name] = "its labels are withheld"
+        elif not rows.rankable:
+            left_out[rows.name] = "all its configurations cost the same"
+        elif rows.name in excluded:
+            left_out[rows.name] = excluded[rows.name]
         else:
             yield rows
 
@@ -229,8 +229,8 @@ def column(metrics: Mapping[str, Mapping[str, float]], metric: str = "score") ->
 
 def rules_of(rankings: Rankings) -> dict[str, Metrics]:
     """Return the rankings that need no model, by rule."""
-    rules = {ranker: metrics for (ranker, _), metrics in rankings.items() if ranker.startswith(RULE)}
-    return {ranker.removeprefix(RULE): metrics for ranker, metrics in rules.items()}
+    rules = {ranker: metrics for (ranker, _), metrics in rankings.items() if ranker.startswith(_RULE)}
+    return {ranker.removeprefix(_RULE): metrics for ranker, metrics in rules.items()}
 
 
 def ceilings_of(metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
@@ -239,7 +239,6 @@ def ceilings_of(metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
 
 
 def score_name(collection: str) -> str:
-    """Return the name of the score of a collection."""
     return "Kendall tau" if collection.startswith("layout:") else "1 - slowdown@5"
 
 
@@ -253,12 +252,6 @@ def with_interval(summary: Mapping[str, Any]) -> str:
     """
     interval = f" ({summary['low']:.3f} to {summary['high']:.3f})" if len(summary["graphs"]) > 1 else ""
     return f"{summary['mean']:.3f}{interval}".replace("-0.000", "0.000")
-
-
-def count_unseen(model: TrainedModel, names: Iterable[str]) -> int:
-    """Count the graphs of families outside the training set of a model."""
-    known_families = {program_family(name) for name in model.card.known_graphs}
-    return sum(program_family(name) not in known_families for name in names)
 
 
 def verdict(collection: str, rankings: Rankings) -> str:
@@ -278,8 +271,8 @@ def verdict(collection: str, rankings: Rankings) -> str:
     low, high = validation_metrics.bootstrap_interval(leads)
     best_rule = f"the best rule without learning ({rule}, {rules[rule].mean():.3f})"
     if len(metrics) == 1:
-        return f"{SINGLE} {best_rule}: {score}"
-    comparison = BETTER if low > 0 else WORSE if high < 0 else UNSURE
+        return f"on one graph alone, beside {best_rule}: {score}"
+    comparison = _BETTER if low > 0 else _WORSE if high < 0 else "too close to tell from"
     count = f"ahead on {(leads > 0).sum()} of {counted(len(metrics), 'graph')}"
     lead = f"by {leads.mean():+.3f} ({low:+.3f} to {high:+.3f}) on average"
     return f"{comparison} {best_rule}: {score}, {count}, {lead}"
@@ -288,10 +281,10 @@ def verdict(collection: str, rankings: Rankings) -> str:
 def count_verdicts(verdicts: Iterable[str]) -> str:
     """Count models by their verdicts.
 
-    >>> count_verdicts([f"{BETTER} ...", f"{UNSURE} ..."])
+    >>> count_verdicts(["better than ...", "too close to tell from ..."])
     'Beside the best rule without learning, of 2 models: 1 better, 0 worse, 1 too close to tell.'
     """
     texts = list(verdicts)
-    better, worse = (sum(text.startswith(comparison) for text in texts) for comparison in (BETTER, WORSE))
+    better, worse = (sum(text.startswith(comparison) for text in texts) for comparison in (_BETTER, _WORSE))
     counts = f"{better} better, {worse} worse, {len(texts) - better - worse} too close to tell"
     return f"Beside the best rule without learning, of {counted(len(texts), 'model')}: {counts}."

@@ -45,7 +45,7 @@ def environment(**variables: str) -> Iterator[None]:
 
 @contextmanager
 def interrupts_held_back() -> Iterator[None]:
-    """Block Ctrl-C, so that processes started within the block ignore it; this process receives it afterwards."""
+    """Block Ctrl-C for processes started within the block; this process receives it afterwards."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -34,10 +35,9 @@ PREDICTIONS: Final = pl.Schema({
     "graph": pl.String, "configuration": pl.Int32, "split": pl.String, "held_out_by": pl.String, "seed": pl.Int32,
     "fold": pl.Int32, "score": pl.Float64,
 })  # fmt: skip
-#: Columns of one evaluation: another one replaces its rows.
-_KEY: Final = ("collection", "split", "held_out_by", "ranker", "tuned", "version")
-#: Columns within which rankers are compared.
+#: Columns within which rankers are compared, and those of one evaluation: another one replaces its rows.
 _SCOPE: Final = ("collection", "split", "held_out_by")
+_KEY: Final = (*_SCOPE, "ranker", "tuned", "version")
 
 
 def results_table(
@@ -57,16 +57,14 @@ def results_table(
 
 def write_results(workspace: Workspace, tables: Sequence[pl.DataFrame]) -> None:
     """Add evaluations to the workspace in place of earlier ones of the same `_KEY`."""
-    if not tables:
-        return
-    try:
-        before = read_results(workspace)
-    except WorkspaceError:  # a damaged table is replaced
+    if tables:
         before = SCHEMA.to_frame()
-    replace_rows(workspace.results(), before, pl.concat(tables), _KEY)
+        with suppress(WorkspaceError):  # a damaged table is replaced
+            before = read_results(workspace)
+        _replace_rows(workspace.results(), before, pl.concat(tables), _KEY)
 
 
-def replace_rows(path: Path, before: pl.DataFrame, table: pl.DataFrame, key: Sequence[str]) -> None:
+def _replace_rows(path: Path, before: pl.DataFrame, table: pl.DataFrame, key: Sequence[str]) -> None:
     """Write the rows of ``before`` whose ``key`` is not in the table, and then the table."""
     kept = before.join(table.select(key).unique(), on=key, how="anti", nulls_equal=True, maintain_order="left")
     with atomic_write(path) as partial:
@@ -86,15 +84,15 @@ def read_results(workspace: Workspace) -> pl.DataFrame:
 
 
 def prediction_table(
-    graph: GraphRows, scores: Mapping[int, Floats], split: str, held_out_by: str | None = None,
-    fold: int | None = None,
+    graph: GraphRows, scores: Floats, split: str, held_out_by: str | None = None, fold: int | None = None,
+    first_seed: int = 0,
 ) -> pl.DataFrame:  # fmt: skip
-    """Return the table of ``{seed: (rows,) scores}`` of a graph, with the first of identical configurations."""
+    """Return the table of the ``(seeds, rows)`` scores of a graph, with the first of identical configurations."""
     first = graph.ids[np.unique(graph.group, return_index=True)[1]]
+    seeds = np.repeat(first_seed + np.arange(len(scores)), len(first))
     return pl.select(
         graph=pl.lit(graph.name), configuration=pl.Series(np.tile(first, len(scores))), split=pl.lit(split),
-        held_out_by=pl.lit(held_out_by), seed=pl.Series(np.repeat([*scores], len(first))), fold=pl.lit(fold),
-        score=pl.Series(np.concatenate([*scores.values()])),
+        held_out_by=pl.lit(held_out_by), seed=pl.Series(seeds), fold=pl.lit(fold), score=pl.Series(scores.ravel()),
     ).cast(PREDICTIONS)  # fmt: skip
 
 
@@ -103,11 +101,10 @@ def write_predictions(
 ) -> None:
     """Write predictions of a ranker, replacing its earlier ones with the same split and ``held_out_by``."""
     path, table = workspace.predictions(collection, ranker), pl.concat(tables)
-    try:
+    before = table.clear()
+    with suppress(OSError, pl.exceptions.PolarsError):  # missing or damaged
         before = pl.read_parquet(read_bytes(path)).cast(PREDICTIONS)
-    except (OSError, pl.exceptions.PolarsError):  # missing or damaged
-        before = table.clear()
-    replace_rows(path, before, table, ("split", "held_out_by"))
+    _replace_rows(path, before, table, ("split", "held_out_by"))
 
 
 def write_out_of_fold(
@@ -115,12 +112,11 @@ def write_out_of_fold(
     seed: int,
 ) -> None:  # fmt: skip
     """Write out-of-fold ``{graph: (rows,) scores}`` of training graphs; without scores, write nothing."""
-    data = training.data
     split_of = {name: split for split, names in training.splits.items() for name in names}
-    fold_of = {data.names[group]: number for number, fold in enumerate(plan.folds) for group in fold.scored}
+    fold_of = {group: number for number, fold in enumerate(plan.folds) for group in fold.scored}
     tables = [
-        prediction_table(graph, {seed: scores[graph.name]}, split_of[graph.name], plan.by, fold_of[graph.name])
-        for graph in data.parts
+        prediction_table(graph, scores[graph.name][None], split_of[graph.name], plan.by, fold_of[group], seed)
+        for group, graph in enumerate(training.data.parts)
         if graph.name in scores
     ]
     if tables:

@@ -39,7 +39,6 @@ class ScoreFiles:
     former, by family if possible, and other splits use the latter.
 
     Attributes:
-        names: file names.
         weights: weight of each file's ranks in the blend.
         tables: a table per file: ``graph, configuration, score, row`` and, if the file has it, ``collection``.
     """
