@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -12,14 +11,15 @@ from xlarank.data.graph import Kind, program_family
 from xlarank.data.workspace import Workspace
 from xlarank.models import trained
 from xlarank.models.trained import CARD, DEFAULT, Continued, TrainedModel, trained_collections
+from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.folds import MOST_FOLDS, FoldPlan, family_folds
 from xlarank.models.validation.metrics import graph_metrics, paired_difference
 from xlarank.pipelines.ranking.model_choice import SHIPPED
 from xlarank.pipelines.support.progress import Progress
-from xlarank.pipelines.support.workspaces import chosen_collections, skip_unless_named
+from xlarank.pipelines.support.workspaces import chosen_collections
 from xlarank.pipelines.training import fitting
 from xlarank.pipelines.training.fitting import Candidate, TrainingJob, TrainRequest, TrainResult
-from xlarank.pipelines.training.training_sets import StoredTrainingSet, extra_collections, read_training_set
+from xlarank.pipelines.training.training_sets import StoredTrainingSet
 
 #: Learning rates of added trees to cross-validate, as multiples of the model's own.
 RATES: Final = (1.0, 0.3)
@@ -39,33 +39,24 @@ def fine_tune(
     The number of trees and their learning rate are cross-validated on families unknown to the model; with fewer
     than `FEWEST_FAMILIES` of them, defaults are used.
 
-    Raises `ModelError` if the model is missing or cannot be continued, and the errors of `train`.
+    Raises `ModelError` if the model is missing or cannot be continued, and the errors of `fitting.train_each`.
     """
     request = request or TrainRequest()
-    workspace.require_writable()
-    extra = extra_collections(workspace, request.also_from)
-    chosen = chosen_collections(workspace, request.collections)
-    # Loaded before the loop, which may replace the model that is continued.
-    models = {kind: find_model(start, workspace, kind) for kind in {collection.kind for collection in chosen}}
+    kinds = {collection.kind for collection in chosen_collections(workspace, request.collections)}
+    # loaded before any training, which may replace the model that is continued
+    models = {kind: find_model(start, workspace, kind) for kind in kinds}
     for model, _ in models.values():
         if request.model not in (DEFAULT, model.card.model):
             got = f"`model={request.model}` beside a model to fine-tune, which is of {model.card.model}"
             raise ModelError(got, do="leave one of them out")
         replace(request, model=model.card.model)  # raises an error if a cluster cannot train this ranker
-    results: list[TrainResult] = []
-    left_out: dict[str, str] = {}
-    with fitting.fit_settings(request) as settings:
-        for collection in chosen:
-            with skip_unless_named(collection, request.collections, left_out):
-                began = time.monotonic()
-                model, source = models[collection.kind]
-                training = read_training_set(workspace, collection, request.splits, extra, settings)
-                job = TrainingJob(workspace, training, new_families(model, training), request, settings)
-                result = _continue(job, model, source, progress)
-                results.append(replace(result, seconds=time.monotonic() - began))
-    if not results:
-        raise CollectionError("; ".join(left_out.values()))
-    return results + [TrainResult(name, skipped=reason) for name, reason in left_out.items()]
+
+    def train_one(training: StoredTrainingSet, settings: FitSettings) -> TrainResult:
+        model, source = models[training.kind]
+        job = TrainingJob(workspace, training, new_families(model, training), request, settings)
+        return _continue(job, model, source, progress)
+
+    return fitting.train_each(workspace, request, train_one)
 
 
 def find_model(name: str, workspace: Workspace, kind: Kind) -> tuple[TrainedModel, str]:

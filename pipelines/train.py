@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import Final
 
-from xlarank.data.errors import CollectionError, ModelError
+from xlarank.data.errors import ModelError
 from xlarank.data.workspace import Workspace
 from xlarank.models.rankers.time_trees import TimeTrees
 from xlarank.models.trained import DEFAULT, RANKERS, params_for, ranker_class
-from xlarank.models.training_data import target_of
+from xlarank.models.training_data import FitSettings, target_of
 from xlarank.models.validation.folds import FoldPlan
 from xlarank.pipelines.support.progress import Progress
-from xlarank.pipelines.support.workspaces import chosen_collections, skip_unless_named
 from xlarank.pipelines.training import fitting
 from xlarank.pipelines.training.fitting import Candidate, TrainingJob, TrainRequest, TrainResult
-from xlarank.pipelines.training.training_sets import extra_collections, read_training_set
+from xlarank.pipelines.training.training_sets import StoredTrainingSet
 
 #: Name that selects the ranker with the best out-of-fold score, for each collection.
 AUTO: Final = "auto"
@@ -36,31 +34,16 @@ def train(
     defaults, and the best is trained, per collection. A ranker that cannot run here (no xgboost) is left out. The
     best of several out-of-fold scores is slightly optimistic.
 
-    A model whose scores are all equal is not saved unless ``allow_constant``. A collection that cannot be trained
-    is left out with its reason.
-
-    Raises `CollectionError` or `ModelError` for a collection named in the request, `CollectionError` if nothing
-    could be trained, and `ClusterError` for a cluster that cannot be used.
+    A model whose scores are all equal is not saved unless ``allow_constant``. Raises as `fitting.train_each`.
     """
     request = request or TrainRequest()
     if request.model != AUTO:
         ranker_class(request.model)
-    workspace.require_writable()
-    extra = extra_collections(workspace, request.also_from)
-    chosen = chosen_collections(workspace, request.collections)
-    results: list[TrainResult] = []
-    left_out: dict[str, str] = {}
-    with fitting.fit_settings(request) as settings:
-        for collection in chosen:
-            with skip_unless_named(collection, request.collections, left_out):
-                began = time.monotonic()
-                training = read_training_set(workspace, collection, request.splits, extra, settings)
-                job = TrainingJob(workspace, training, FoldPlan.of(training.data), request, settings)
-                result = _train(job, progress)
-                results.append(replace(result, seconds=time.monotonic() - began))
-    if not results:
-        raise CollectionError("; ".join(left_out.values()))
-    return results + [TrainResult(name, skipped=reason) for name, reason in left_out.items()]
+
+    def train_one(training: StoredTrainingSet, settings: FitSettings) -> TrainResult:
+        return _train(TrainingJob(workspace, training, FoldPlan.of(training.data), request, settings), progress)
+
+    return fitting.train_each(workspace, request, train_one)
 
 
 def _train(job: TrainingJob, progress: Progress | None) -> TrainResult:

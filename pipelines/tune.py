@@ -13,10 +13,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import optuna
-from optuna.study import MaxTrialsCallback
+from optuna.study import MaxTrialsCallback, Study
 from optuna.trial import FrozenTrial, TrialState
 
 from xlarank.data.errors import CollectionError, XlarankError, require_ranges, require_seconds
@@ -31,9 +31,6 @@ from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.workspaces import chosen_collections, skip_unless_named, workspace_lock
 from xlarank.pipelines.training.studies import FINISHED, PROCESS, StudyOptions, open_storage, open_study
 from xlarank.pipelines.training.training_sets import StoredTrainingSet, read_training_set
-
-if TYPE_CHECKING:
-    from optuna.study import Study
 
 #: Rounds of a complete trial.
 ROUNDS: Final = 300

@@ -23,8 +23,8 @@ from xlarank.models.validation.metrics import objective_value, require_selection
 from xlarank.pipelines.support.processes import connected
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.results import results_table, write_out_of_fold, write_results
-from xlarank.pipelines.support.workspaces import workspace_lock
-from xlarank.pipelines.training.training_sets import StoredTrainingSet
+from xlarank.pipelines.support.workspaces import chosen_collections, skip_unless_named, workspace_lock
+from xlarank.pipelines.training.training_sets import StoredTrainingSet, extra_collections, read_training_set
 
 
 @dataclass(frozen=True)
@@ -105,8 +105,31 @@ class TrainRequest:
             raise ModelError(got, expected=expected, do=do)
 
 
+def train_each(
+    workspace: Workspace, request: TrainRequest, train_one: Callable[[StoredTrainingSet, FitSettings], TrainResult]
+) -> list[TrainResult]:
+    """Train on each chosen collection; one that cannot be trained on is left out with its reason.
+
+    Raises `CollectionError` or `ModelError` for a collection named in the request, `CollectionError` if nothing
+    could be trained, and `ClusterError` for a cluster that cannot be used.
+    """
+    workspace.require_writable()
+    extra = extra_collections(workspace, request.also_from)
+    chosen = chosen_collections(workspace, request.collections)
+    results, left_out = list[TrainResult](), dict[str, str]()
+    with _fit_settings(request) as settings:
+        for collection in chosen:
+            with skip_unless_named(collection, request.collections, left_out):
+                began = time.monotonic()
+                training = read_training_set(workspace, collection, request.splits, extra, settings)
+                results.append(replace(train_one(training, settings), seconds=time.monotonic() - began))
+    if not results:
+        raise CollectionError("; ".join(left_out.values()))
+    return results + [TrainResult(name, skipped=reason) for name, reason in left_out.items()]
+
+
 @contextmanager
-def fit_settings(request: TrainRequest) -> Iterator[FitSettings]:
+def _fit_settings(request: TrainRequest) -> Iterator[FitSettings]:
     """Yield the settings of all fits, connected to a cluster if requested; raises `ClusterError`."""
     settings = FitSettings(request.rounds, request.seed, request.threads)
     if request.scheduler is None:

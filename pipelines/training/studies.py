@@ -13,10 +13,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import optuna
 from optuna.samplers import TPESampler
+from optuna.storages import BaseStorage
+from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from xlarank.data.errors import WorkspaceError, XlarankError
@@ -24,10 +26,6 @@ from xlarank.data.files import regular_no_link
 from xlarank.data.passwords import UNREADABLE, hide_passwords, without_password
 from xlarank.models.validation.folds import FACTOR
 from xlarank.models.validation.metrics import require_selection
-
-if TYPE_CHECKING:
-    from optuna.storages import BaseStorage
-    from optuna.study import Study
 
 #: States of finished trials.
 FINISHED: Final = (TrialState.COMPLETE, TrialState.PRUNED)
