@@ -22,8 +22,14 @@ from xlarank.models.trained import TrainedModel, model_of
 from xlarank.pipelines.ranking.model_choice import model_named
 from xlarank.pipelines.support.evaluation import Evaluation, Rankings, add_metrics, graphs_to_score
 from xlarank.pipelines.support.progress import Progress, steps_of
-from xlarank.pipelines.support.results import prediction_table, results_table, write_predictions, write_results
-from xlarank.pipelines.support.score_files import ScoreFiles, require_known_graphs
+from xlarank.pipelines.support.results import (
+    ScoreFiles,
+    prediction_table,
+    require_known_graphs,
+    results_table,
+    write_predictions,
+    write_results,
+)
 from xlarank.pipelines.support.workspaces import (
     chosen_collections,
     noting_errors,

@@ -17,8 +17,7 @@ from xlarank.features.store import each_graph, read_manifest, stored_roots
 from xlarank.models.validation.metrics import order_of, top_of
 from xlarank.pipelines.ranking.model_choice import SHIPPED, model_for_collection, model_named
 from xlarank.pipelines.support.progress import Progress, steps_of
-from xlarank.pipelines.support.results import prediction_table, write_predictions
-from xlarank.pipelines.support.score_files import ScoreFiles, require_known_graphs
+from xlarank.pipelines.support.results import ScoreFiles, prediction_table, require_known_graphs, write_predictions
 from xlarank.pipelines.support.workspaces import (
     chosen_collections,
     noting_errors,

@@ -15,10 +15,17 @@ from xlarank.models.validation.metrics import kendall_tau
 from xlarank.pipelines.calibrate import calibrate
 from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.explain import explain
-from xlarank.pipelines.fine_tune import CONTINUED_RATE, CONTINUED_ROUNDS, RATES, find_model, fine_tune, new_families
 from xlarank.pipelines.rank import rank
 from xlarank.pipelines.support.results import read_results
-from xlarank.pipelines.train import train
+from xlarank.pipelines.train import (
+    CONTINUED_RATE,
+    CONTINUED_ROUNDS,
+    RATES,
+    find_model,
+    fine_tune,
+    new_families,
+    train,
+)
 from xlarank.pipelines.training.fitting import TrainRequest
 from xlarank.pipelines.training.training_sets import extra_collections, read_training_set
 

@@ -26,8 +26,7 @@ from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.leaderboard import leaderboard
 from xlarank.pipelines.submit import submit
-from xlarank.pipelines.support.results import results_table, write_results
-from xlarank.pipelines.support.score_files import ScoreFiles
+from xlarank.pipelines.support.results import ScoreFiles, results_table, write_results
 from xlarank.pipelines.support.workspaces import LOCK
 from xlarank.pipelines.train import train
 from xlarank.pipelines.training.fitting import TrainRequest

@@ -31,7 +31,7 @@ from xlarank.data.workspace import DEFAULT_ROOT, Workspace
 if TYPE_CHECKING:
     from xlarank.data.collection import DataRoot
     from xlarank.pipelines.build_features import BuildRequest
-    from xlarank.pipelines.support.score_files import ScoreFiles
+    from xlarank.pipelines.support.results import ScoreFiles
 
 
 #: File in the workspace's ``reports/``, one JSON object per line.
@@ -328,7 +328,7 @@ def built_workspace(
 
 def read_scores(paths: Sequence[Path] | None, weights: Sequence[float] | None, split: str) -> ScoreFiles | None:
     """Read the scores given by ``--scores`` and ``--weights``, if any."""
-    from xlarank.pipelines.support.score_files import ScoreFiles
+    from xlarank.pipelines.support.results import ScoreFiles
 
     return ScoreFiles.read(paths or (), split, weights or ()) if paths or weights else None
 

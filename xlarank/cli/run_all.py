@@ -9,11 +9,9 @@ from typer import Option, Typer
 
 from xlarank.cli import console, options
 from xlarank.cli.console import finish, headline, list_lines, plain_values, say, show_rows, write_json
-from xlarank.cli.explaining import report
-from xlarank.cli.learning import spread, train, tune
+from xlarank.cli.learning import evaluate, spread, train, tune
 from xlarank.cli.options import WORK, Collections, Hours, Jobs, Json, Ram, Root, Seed, Seeds, Trials, Work, out_file
-from xlarank.cli.ranking import rank, submit
-from xlarank.cli.scoring import evaluate
+from xlarank.cli.ranking import rank, report, submit
 from xlarank.data.errors import MAX_TRIALS, counted
 
 #: Collections of the demo: one of each kind, so that it takes only minutes.
