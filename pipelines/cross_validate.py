@@ -31,14 +31,19 @@ from xlarank.models.validation.folds import (
 from xlarank.models.validation.metrics import paired_difference
 from xlarank.pipelines.support.evaluation import Evaluation, Metrics, score_name
 from xlarank.pipelines.support.progress import Progress, steps_of
-from xlarank.pipelines.support.results import results_table, write_out_of_fold, write_results
+from xlarank.pipelines.support.results import results_table, write_results
 from xlarank.pipelines.support.workspaces import (
     chosen_collections,
     noting_errors,
     skip_unless_named,
     workspace_lock,
 )
-from xlarank.pipelines.training.training_sets import StoredTrainingSet, learned_by, read_training_set
+from xlarank.pipelines.training.training_sets import (
+    StoredTrainingSet,
+    learned_by,
+    read_training_set,
+    write_out_of_fold,
+)
 
 GRAPH: Final = "graph"
 #: Values of ``by`` -> description of the scores.

@@ -20,16 +20,10 @@ from xlarank.features.store import read_manifest
 from xlarank.models.arrays import Indices
 from xlarank.models.trained import TrainedModel, model_of
 from xlarank.pipelines.ranking.model_choice import model_named
+from xlarank.pipelines.support import results
 from xlarank.pipelines.support.evaluation import Evaluation, Rankings, add_metrics, graphs_to_score
 from xlarank.pipelines.support.progress import Progress, steps_of
-from xlarank.pipelines.support.results import (
-    ScoreFiles,
-    prediction_table,
-    require_known_graphs,
-    results_table,
-    write_predictions,
-    write_results,
-)
+from xlarank.pipelines.support.results import ScoreFiles
 from xlarank.pipelines.support.workspaces import (
     chosen_collections,
     noting_errors,
@@ -63,7 +57,7 @@ def evaluate(
     evaluation = Evaluation(split)
     chosen = chosen_collections(workspace, collections)
     if scores is not None:
-        require_known_graphs(scores, workspace, chosen, split)
+        scores.require_known_graphs(workspace, chosen, split)
     files = {} if official_indices is None else _official_files(official_indices, chosen)
     tables: list[pl.DataFrame] = []
     with steps_of(progress, f"evaluating on {split}", len(chosen)) as step:
@@ -75,7 +69,7 @@ def evaluate(
     if not evaluation.rankings:
         raise CollectionError(f"nothing could be evaluated on {split}: " + "; ".join(reasons(evaluation.left_out)))
     with noting_errors(evaluation.notes), workspace_lock(workspace, progress):
-        write_results(workspace, tables)
+        results.write_results(workspace, tables)
     return evaluation
 
 
@@ -113,7 +107,7 @@ def _evaluate(
         if scores is None:
             left_out[graph.name] = "it has no scores"
             continue
-        predictions.append(prediction_table(graph, scores.per_seed, split))
+        predictions.append(results.prediction_table(graph, scores.per_seed, split))
         add_metrics(rankings, collection, graph, name, scores, picked)
     evaluation.left_out |= {f"{collection} {graph}": reason for graph, reason in left_out.items()}
     if not rankings:
@@ -123,13 +117,14 @@ def _evaluate(
         evaluation.notes += _known_graphs(model, collection, split, rankings[name, None].keys())
         if model.name == str(collection):
             with noting_errors(evaluation.notes), workspace_lock(workspace):
-                write_predictions(workspace, collection, name, predictions)
+                results.write_predictions(workspace, collection, name, predictions)
     scope = str(collection), split if official is None else f"{split}, official configurations", None
-    return [
-        results_table(metrics, label, scope=scope, tuned=model.card.tuned if model and label == name else None,
-                      seed=seed, seconds=seconds if model and (label, seed) == (name, None) else None)
-        for (label, seed), metrics in rankings.items()
-    ]  # fmt: skip
+    tables = []
+    for (label, seed), metrics in rankings.items():
+        tuned = model.card.tuned if model is not None and label == name else None
+        times = seconds if tuned is not None and seed is None else None
+        tables.append(results.results_table(metrics, label, scope=scope, tuned=tuned, seed=seed, seconds=times))
+    return tables
 
 
 def _known_graphs(model: TrainedModel, collection: Collection, split: str, graphs: Set[str]) -> list[str]:

@@ -17,7 +17,7 @@ from xlarank.features.store import each_graph, read_manifest, stored_roots
 from xlarank.models.validation.metrics import order_of, top_of
 from xlarank.pipelines.ranking.model_choice import SHIPPED, model_for_collection, model_named
 from xlarank.pipelines.support.progress import Progress, steps_of
-from xlarank.pipelines.support.results import ScoreFiles, prediction_table, require_known_graphs, write_predictions
+from xlarank.pipelines.support.results import ScoreFiles, prediction_table, write_predictions
 from xlarank.pipelines.support.workspaces import (
     chosen_collections,
     noting_errors,
@@ -85,7 +85,7 @@ def submit(
     if model_from not in (None, SHIPPED):
         model_named(workspace, model_from)
     if scores is not None:
-        require_known_graphs(scores, workspace, chosen, "test")
+        scores.require_known_graphs(workspace, chosen, "test")
 
     with steps_of(progress, "ranking test graphs", len(chosen)) as step:
         for collection in chosen:

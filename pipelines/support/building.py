@@ -50,11 +50,7 @@ Built: TypeAlias = tuple[Outcomes, list[bytes | None]]
 
 @dataclass(frozen=True)
 class PartJob:
-    """Graph files of one split whose rows share a stored file, and their recipe.
-
-    Attributes:
-        sizes: counts of the files that can be read.
-    """
+    """Graph files of one split whose rows share a stored file; ``sizes`` are the counts of readable ones."""
 
     files: tuple[GraphFile, ...]
     part: int
@@ -140,14 +136,9 @@ class PartJob:
 
 
 def part_jobs(files: Sequence[GraphFile], workspace: Workspace, recipe: Recipe) -> list[PartJob]:
-    """Return the jobs of one split: its files in order, a part for each few thousand configurations.
-
-    A file that cannot be read is a job of its own, after the others.
-    """
-    parts: list[list[GraphFile]] = []
-    broken: list[list[GraphFile]] = []
+    """Return the jobs of one split: parts of a few thousand configurations, in order, then each unreadable file."""
+    parts, broken, total = list[list[GraphFile]](), list[list[GraphFile]](), 0
     sizes: dict[GraphFile, GraphCounts] = {}
-    total = 0
     for file in files:
         try:
             workspace.graph_instances(file.collection, file.split, file.name)
@@ -163,7 +154,7 @@ def part_jobs(files: Sequence[GraphFile], workspace: Workspace, recipe: Recipe) 
         parts[-1].append(file)
     return [
         PartJob(tuple(members), part, workspace, recipe, tuple(sizes[file] for file in members if file in sizes))
-        for part, members in enumerate([*parts, *broken])
+        for part, members in enumerate(parts + broken)
     ]
 
 
@@ -203,8 +194,8 @@ def build_here(job: PartJob, outcomes: Outcomes) -> Built:
 def build_remotely(job: PartJob, outcomes: Outcomes) -> Built:
     """Build a part without access to its workspace; return the contents of its `PartJob.targets`, too.
 
-    ``outcomes`` hold the sources of the files on the client, because a copy here may have another date.
-    Only missing files are broken. Raises `ClusterError` for other feature code.
+    ``outcomes`` have the sources of the files on the client, as copies may have other dates. Raises `ClusterError`
+    for other feature code.
     """
     worker, code_hash = f"the worker on {socket.gethostname()}", job.recipe.settings.code_hash(job.collection.kind)
     if code_hash != job.recipe.code_hash:

@@ -88,17 +88,15 @@ class Evaluation:
 
     @property
     def comparison(self) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
-        """``{collection: {ranker: {metric: {mean, std, low, high, graphs, difference}}}}`` of rankers.
-
-        ``difference`` is that to the first ranker, by `xlarank.models.validation.metrics.difference`.
-        """
-        compared: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
+        """``{collection: {ranker: {metric: {mean, std, low, high, graphs, difference to the first ranker}}}}``."""
+        compared = {}
         for collection, rankings in self.rankings.items():
-            compared[collection] = {ranker: summarise(metrics) for (ranker, _), metrics in rankings.items()}
+            reports = {ranker: summarise(metrics) for (ranker, _), metrics in rankings.items()}
             first, *challengers = rankings.items()
             for (ranker, _), metrics in challengers:
-                for metric, values in compared[collection][ranker].items():
+                for metric, values in reports[ranker].items():
                     values["difference"] = validation_metrics.difference(metrics, first[1], metric)
+            compared[collection] = reports
         return compared
 
     @property
@@ -110,10 +108,7 @@ def add_metrics(
     rankings: Rankings, collection: Collection, rows: GraphRows, ranker: str, scores: Scores,
     picked: Indices | slice = slice(None),
 ) -> None:  # fmt: skip
-    """Add a graph's metrics for the ranker's mean scores, for each seed if several, and for rules.
-
-    Metrics are of all configurations, or of ``picked`` ones.
-    """
+    """Add a graph's metrics for the ranker's mean scores, for each of several seeds, and for rules."""
     rankings.setdefault((ranker, None), {})[rows.name] = evaluate_graph(collection, rows, scores.mean, picked)
     cost, group = rows.cost[picked], rows.group[picked]
     for seed, score in enumerate(scores.per_seed if len(scores.per_seed) > 1 else ()):
@@ -207,10 +202,7 @@ def graphs_to_score(
     workspace: Workspace, collection: Collection, split: str, manifest: Manifest, left_out: dict[str, str],
     excluded: Mapping[str, str],
 ) -> Iterator[GraphRows]:  # fmt: skip
-    """Yield the labelled, rankable graphs of a split that are not in ``excluded``.
-
-    The reasons for others, by name, are added to ``left_out``; ``excluded`` has those of the caller.
-    """
+    """Yield the labelled, rankable graphs of a split, except ``excluded``; add reasons to ``left_out``."""
     for rows in each_graph(workspace, collection, split, manifest):
         if not rows.labelled:
             left_out[rows.name] = "its labels are withheld"
@@ -247,8 +239,6 @@ def with_interval(summary: Mapping[str, Any]) -> str:
 
     >>> with_interval({"mean": 0.25, "low": 0.2, "high": 0.3, "graphs": {"a": 0.2, "b": 0.3}})
     '0.250 (0.200 to 0.300)'
-    >>> with_interval({"mean": 0.25, "low": 0.25, "high": 0.25, "graphs": {"a": 0.25}})
-    '0.250'
     """
     interval = f" ({summary['low']:.3f} to {summary['high']:.3f})" if len(summary["graphs"]) > 1 else ""
     return f"{summary['mean']:.3f}{interval}".replace("-0.000", "0.000")

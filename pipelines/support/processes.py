@@ -11,6 +11,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, Final
@@ -21,8 +22,8 @@ from xlarank.pipelines.support.progress import Progress
 if TYPE_CHECKING:  # optional dependency, imported only if a cluster is used
     from distributed import Client, LocalCluster
 
-#: Seconds between checks of the time limit, and until a finished process is killed.
-_POLL, _GRACE = 0.5, 10.0
+#: Seconds until a finished process is killed.
+_GRACE: Final = 10.0
 SAME_CODE: Final = "install the same xlarank on all machines"
 #: Seconds to wait for the scheduler, and for its first worker.
 _MAX_WAIT: Final = 20.0
@@ -89,9 +90,7 @@ def isolated(
         process.start()
     theirs.close()
     try:
-        while time.monotonic() < end:
-            if not ours.poll(_POLL):
-                continue
+        while ours.poll(max(0.0, end - time.monotonic())):
             message, value = ours.recv()
             if message == "result":
                 process.join(_GRACE)  # it releases shared resources
@@ -115,14 +114,14 @@ def isolated(
             progress.end()
 
 
+@dataclass
 class _Relay:
     """`Progress` whose calls are sent to the parent."""
 
-    def __init__(self, parent: Connection) -> None:
-        self._parent = parent
+    parent: Connection
 
     def __getattr__(self, name: str) -> Callable[..., None]:
-        return lambda *values: self._parent.send((name, values))
+        return lambda *values: self.parent.send((name, values))
 
 
 def _work(parent: Connection, function: Callable[..., Any], arguments: Any, named: Any) -> None:
@@ -140,10 +139,7 @@ def _work(parent: Connection, function: Callable[..., Any], arguments: Any, name
 
 @contextmanager
 def connected(scheduler: str, workers: int = 0) -> Iterator[Client]:
-    """Yield a client of a running scheduler, or of a temporary "local" cluster of ``workers`` (0: one per core).
-
-    Raises `ClusterError` if Dask is missing, or no scheduler or no worker answers.
-    """
+    """Yield a client of a scheduler, or of a temporary "local" cluster of ``workers``; raises `ClusterError`."""
     try:
         from distributed import Client
     except ImportError as error:
@@ -156,7 +152,7 @@ def connected(scheduler: str, workers: int = 0) -> Iterator[Client]:
         try:
             address = scheduler
             if scheduler == "local":
-                address = stack.enter_context(local_cluster(workers or os.cpu_count() or 1)).scheduler_address
+                address = stack.enter_context(local_cluster(workers)).scheduler_address
             client = stack.enter_context(Client(address, timeout=_MAX_WAIT, set_as_default=False))
         except (OSError, RuntimeError, ValueError, TypeError, ImportError) as error:
             got = f"no Dask scheduler answers at {scheduler} ({(str(error) or repr(error)).splitlines()[0]})"
@@ -179,7 +175,7 @@ def require_workers(client: Client, timeout: float) -> int:
 
 @contextmanager
 def local_cluster(workers: int) -> Iterator[LocalCluster]:
-    """Start a cluster of single-threaded worker processes on this machine and yield it."""
+    """Start a cluster of single-threaded worker processes (0: one per core) on this machine and yield it."""
     import dask
     from distributed import LocalCluster
 
@@ -187,7 +183,7 @@ def local_cluster(workers: int) -> Iterator[LocalCluster]:
     with dask.config.set({"distributed.deploy.lost-worker-timeout": "15 minutes"}):
         with interrupts_held_back():
             cluster = LocalCluster(
-                n_workers=workers, threads_per_worker=1, processes=True, host="127.0.0.1",
+                n_workers=workers or os.cpu_count() or 1, threads_per_worker=1, processes=True, host="127.0.0.1",
                 # no dashboard (needs bokeh) and no fixed port (may be taken)
                 dashboard_address="127.0.0.1:0", scheduler_kwargs={"dashboard": False},
                 silence_logs=logging.CRITICAL,

@@ -24,8 +24,7 @@ from xlarank.features.store import read_manifest
 from xlarank.models.arrays import Floats
 from xlarank.models.objectives import mean_rank
 from xlarank.models.trained import Scores
-from xlarank.models.validation.folds import FAMILY, KIND, FoldPlan
-from xlarank.pipelines.training.training_sets import StoredTrainingSet
+from xlarank.models.validation.folds import FAMILY, KIND
 
 #: A row for each metric of a graph. ``held_out_by`` is null unless the scores are out of fold, ``tuned`` is null
 #: for rules and files of scores, ``seed`` for the mean over seeds. ``seconds`` is the time to rank the graph;
@@ -70,7 +69,7 @@ def write_results(workspace: Workspace, tables: Sequence[pl.DataFrame]) -> None:
 
 
 def _replace_rows(path: Path, before: pl.DataFrame, table: pl.DataFrame, key: Sequence[str]) -> None:
-    """Write the rows of ``before`` whose ``key`` is not in the table, and then the table."""
+    """Write the rows of ``before`` whose ``key`` is not in the table, then the table."""
     kept = before.join(table.select(key).unique(), on=key, how="anti", nulls_equal=True, maintain_order="left")
     with atomic_write(path) as partial:
         write_parquet(partial, pl.concat([kept, table]))
@@ -110,22 +109,6 @@ def write_predictions(
     with suppress(OSError, pl.exceptions.PolarsError):  # missing or damaged
         before = pl.read_parquet(read_bytes(path)).cast(PREDICTIONS)
     _replace_rows(path, before, table, ("split", "held_out_by"))
-
-
-def write_out_of_fold(
-    workspace: Workspace, training: StoredTrainingSet, plan: FoldPlan, ranker: str, scores: Mapping[str, Floats],
-    seed: int,
-) -> None:  # fmt: skip
-    """Write out-of-fold ``{graph: (rows,) scores}`` of training graphs; without scores, write nothing."""
-    split_of = {name: split for split, names in training.splits.items() for name in names}
-    fold_of = {group: number for number, fold in enumerate(plan.folds) for group in fold.scored}
-    tables = [
-        prediction_table(graph, scores[graph.name][None], split_of[graph.name], plan.by, fold_of[group], seed)
-        for group, graph in enumerate(training.data.parts)
-        if graph.name in scores
-    ]
-    if tables:
-        write_predictions(workspace, training.collection, ranker, tables)
 
 
 def leaderboard(results: pl.DataFrame, metric: str = "score") -> pl.DataFrame:
@@ -197,15 +180,11 @@ class ScoreFiles:
         return " and ".join(self.names)
 
     @cached_property
-    def _by_graph(self) -> list[dict[tuple[Any, ...], pl.DataFrame]]:
-        """Rows by graph, for each file; filtering a table for every graph would take quadratic time."""
+    def _by_graph(self) -> list[dict[tuple[Any, ...], pl.DataFrame]]:  # filtering for each graph is quadratic
         return [table.partition_by("graph", as_dict=True) for table in self.tables]
 
     def of(self, collection: Collection, graph: GraphRows) -> Scores | None:
-        """Return the weighted mean ranks of a graph's rows over the files that score it; None if none does.
-
-        Raises `ScoreFileError` for the first invalid row.
-        """
+        """Return the weighted mean ranks over the files that score a graph, if any; raises `ScoreFileError`."""
         ranks, weights = [], []
         for file, weight, graphs in zip(self.names, self.weights, self._by_graph, strict=True):
             of_graph = graphs.get((graph.name,), _READ.to_frame())
@@ -216,36 +195,33 @@ class ScoreFiles:
                 weights.append(weight)
         return Scores(np.average(ranks, axis=0, weights=weights)[None]) if ranks else None
 
-
-def require_known_graphs(
-    files: ScoreFiles, workspace: Workspace, collections: Sequence[Collection], split: str
-) -> None:
-    """Raise `ScoreFileError` for the first row whose graph is unknown, or in several collections."""
-    collections_of: dict[str, list[str]] = {}
-    for collection in collections:
-        manifest = read_manifest(workspace, collection, split)
-        for name in manifest.graphs if manifest else ():
-            collections_of.setdefault(name, []).append(str(collection))
-    for file, table in zip(files.names, files.tables, strict=True):
-        if "collection" in table.columns:
-            table = table.filter(pl.col("collection").is_in([str(collection) for collection in collections]))
-        firsts = table.group_by("graph", maintain_order=True).agg(pl.col("row").first())
-        for graph, row in firsts.iter_rows():
-            got = f"row {row} of {file} scores {graph!r}"
-            if graph not in collections_of:
-                raise ScoreFileError(got, expected=f"{split} graphs of {', '.join(map(str, collections))}")
-            if len(collections_of[graph]) > 1 and "collection" not in table.columns:
-                expected = f"a column collection: {' or '.join(collections_of[graph])}"
-                raise ScoreFileError(got, expected=expected, do="add it, or pass `collection`")
+    def require_known_graphs(self, workspace: Workspace, collections: Sequence[Collection], split: str) -> None:
+        """Raise `ScoreFileError` for the first row whose graph is unknown, or in several collections."""
+        collections_of: dict[str, list[str]] = {}
+        for collection in collections:
+            manifest = read_manifest(workspace, collection, split)
+            for name in manifest.graphs if manifest else ():
+                collections_of.setdefault(name, []).append(str(collection))
+        for file, table in zip(self.names, self.tables, strict=True):
+            if "collection" in table.columns:
+                table = table.filter(pl.col("collection").is_in(list(map(str, collections))))
+            firsts = table.unique("graph", keep="first", maintain_order=True)
+            for graph, row in firsts.select("graph", "row").iter_rows():
+                got = f"row {row} of {file} scores {graph!r}"
+                if graph not in collections_of:
+                    raise ScoreFileError(got, expected=f"{split} graphs of {', '.join(map(str, collections))}")
+                if len(collections_of[graph]) > 1 and "collection" not in table.columns:
+                    expected = f"a column collection: {' or '.join(collections_of[graph])}"
+                    raise ScoreFileError(got, expected=expected, do="add it, or pass `collection`")
 
 
 def _read(path: Path, split: str) -> pl.DataFrame:
     try:
         content = read_bytes(path)
-        # read as strings, so that numeric names keep their leading zeros
-        names = {name: kind for name, kind in _READ.items() if kind == pl.String}
         if path.suffix.lower() == ".csv":
-            table = pl.read_csv(content, infer_schema_length=None, schema_overrides=names)
+            # so that numeric names keep their leading zeros
+            strings = {name: kind for name, kind in _READ.items() if kind == pl.String}
+            table = pl.read_csv(content, infer_schema_length=None, schema_overrides=strings)
         else:
             table = pl.read_parquet(content)
         if missing := [name for name in _REQUIRED if name not in table.columns]:
@@ -260,13 +236,11 @@ def _read(path: Path, split: str) -> pl.DataFrame:
         table = table.filter(pl.col("split") == split)
     if "held_out_by" in table.columns:
         # by family, then by kind, then others; on train, scores of models trained on the graph come last
-        order = pl.col("held_out_by").replace_strict(
-            {FAMILY: 0, KIND: 1, None: 3 if split == "train" else -1}, default=2, return_dtype=pl.Int8
-        )
+        ranks = {FAMILY: 0, KIND: 1, None: 3 if split == "train" else -1}
+        order = pl.col("held_out_by").replace_strict(ranks, default=2, return_dtype=pl.Int8)
         table = table.filter(order == (order.min().over("collection") if "collection" in columns else order.min()))
     wrong = table.filter(pl.col("score").is_finite().not_() | pl.any_horizontal(pl.col(_REQUIRED).is_null()))
-    if len(wrong):
-        row = wrong.row(0, named=True)
+    for row in wrong.head(1).iter_rows(named=True):
         got = f"row {row['row']} of {path} gives configuration {row['configuration']} of {row['graph']} no score"
         raise ScoreFileError(got, expected="a finite number in each row")
     return table

@@ -22,9 +22,14 @@ from xlarank.models.validation.folds import KIND, Fallback, Fold, FoldPlan, lear
 from xlarank.models.validation.metrics import objective_value, require_selection, summarise
 from xlarank.pipelines.support.processes import connected
 from xlarank.pipelines.support.progress import Progress, steps_of
-from xlarank.pipelines.support.results import results_table, write_out_of_fold, write_results
+from xlarank.pipelines.support.results import results_table, write_results
 from xlarank.pipelines.support.workspaces import chosen_collections, skip_unless_named, workspace_lock
-from xlarank.pipelines.training.training_sets import StoredTrainingSet, extra_collections, read_training_set
+from xlarank.pipelines.training.training_sets import (
+    StoredTrainingSet,
+    extra_collections,
+    read_training_set,
+    write_out_of_fold,
+)
 
 
 @dataclass(frozen=True)

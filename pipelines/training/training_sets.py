@@ -13,8 +13,11 @@ from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows, sample_rows
 from xlarank.features.store import Manifest, each_graph, read_manifest
+from xlarank.models.arrays import Floats
 from xlarank.models.trained import TrainedModel
 from xlarank.models.training_data import FitSettings, TrainingData, target_of
+from xlarank.models.validation.folds import FoldPlan
+from xlarank.pipelines.support.results import prediction_table, write_predictions
 from xlarank.pipelines.support.workspaces import chosen_collections
 from xlarank.pipelines.training.budget import required_memory
 
@@ -171,3 +174,19 @@ def learned_by(workspace: Workspace, collection: Collection, model: TrainedModel
         got = f"the rows of {collection} are of other graphs than its model was trained on"
         raise ModelError(got, do="train again")
     return training
+
+
+def write_out_of_fold(
+    workspace: Workspace, training: StoredTrainingSet, plan: FoldPlan, ranker: str, scores: Mapping[str, Floats],
+    seed: int,
+) -> None:  # fmt: skip
+    """Write out-of-fold ``{graph: (rows,) scores}`` of training graphs; without scores, write nothing."""
+    split_of = {name: split for split, names in training.splits.items() for name in names}
+    fold_of = {group: number for number, fold in enumerate(plan.folds) for group in fold.scored}
+    tables = [
+        prediction_table(graph, scores[graph.name][None], split_of[graph.name], plan.by, fold_of[group], seed)
+        for group, graph in enumerate(training.data.parts)
+        if graph.name in scores
+    ]
+    if tables:
+        write_predictions(workspace, training.collection, ranker, tables)
