@@ -16,8 +16,9 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.store import each_graph, read_manifest, stored_roots
 from xlarank.models.validation.metrics import order_of, top_of
 from xlarank.pipelines.ranking.model_choice import SHIPPED, model_for_collection, model_named
+from xlarank.pipelines.support import results
 from xlarank.pipelines.support.progress import Progress, steps_of
-from xlarank.pipelines.support.results import ScoreFiles, prediction_table, write_predictions
+from xlarank.pipelines.support.results import ScoreFiles
 from xlarank.pipelines.support.workspaces import (
     chosen_collections,
     noting_errors,
@@ -117,7 +118,7 @@ def _rank_collection(
     for graph in each_graph(workspace, collection, "test", manifest):
         scored = model.score(model.select(graph)) if scores is None else scores.of(collection, graph)
         if scored is not None:
-            predictions.append(prediction_table(graph, scored.per_seed, "test"))
+            predictions.append(results.prediction_table(graph, scored.per_seed, "test"))
             score = scored.mean[graph.group]
             best = order_of(score) if collection.kind == "layout" else top_of(TILE_TOP, score, graph.group)
             orders[submission_id(collection, graph.name)] = graph.ids[best].tolist()
@@ -125,7 +126,7 @@ def _rank_collection(
     report.models[str(collection)] = model.name if scores is None else scores.name
     if orders and scores is None and not model.shipped and model.name == str(collection):
         with noting_errors(report.notes), workspace_lock(workspace):
-            write_predictions(workspace, collection, model.card.model, predictions)
+            results.write_predictions(workspace, collection, model.card.model, predictions)
     return orders
 
 

@@ -238,8 +238,7 @@ def test_scores_are_written_under_the_lock(trained, tmp_path, monkeypatch):
         held.append(True)
 
     fcntl = pytest.importorskip("fcntl")
-    for command in ("evaluate", "submit"):
-        monkeypatch.setattr(f"xlarank.pipelines.{command}.write_predictions", write)
+    monkeypatch.setattr("xlarank.pipelines.support.results.write_predictions", write)
     evaluate(Workspace(trained))
     submit(Workspace(trained), tmp_path / "out.csv")
     assert held == [True] * 4
