@@ -51,8 +51,7 @@ class SplitReport:
     """Result of one split of a collection.
 
     Attributes:
-        built, kept: number of graphs computed now, and of those whose stored rows are current.
-        left: number of graphs not begun before the timeout.
+        built, kept, left: graphs computed now, with current stored rows, and not begun before the timeout.
     """
 
     collection: str
@@ -202,10 +201,9 @@ def _build_in_processes(work: Sequence[PartJob], processes: int, end: float | No
 
 
 def _build_on_cluster(work: Sequence[PartJob], scheduler: str, workers: int, end: float | None) -> Results:
-    """Yield `_outcomes` of the workers of a cluster, which do not see the workspace.
+    """Yield `_outcomes` of the workers of a cluster, which do not see the workspace; raises `ClusterError`.
 
-    The graphs of a worker that dies are built again by the others; after four workers have died with a graph, it is
-    broken. Raises `ClusterError` for workers that cannot build, and if the scheduler or all workers are gone.
+    The graphs of a worker that dies are built again by others; a graph with which four workers died is broken.
     """
     with connected(scheduler, workers) as client:
         pool = client.get_executor(pure=False)

@@ -52,8 +52,7 @@ def rank_folder(
 ) -> tuple[dict[str, Ranking], dict[str, str]]:
     """Rank every npz file below a folder; return the rankings and the reasons for missing ones, by name.
 
-    Hidden files and folders and virtual environments are left out. Raises `GraphFileError` for a folder without npz
-    files.
+    Hidden files and virtual environments are left out. Raises `GraphFileError` if nothing is left.
     """
     files = []
     for parent, folders, names in os.walk(folder):
@@ -226,8 +225,7 @@ class Ranking:
 def write_rankings(path: Path, rankings: Mapping[str, Ranking]) -> None:
     """Write rankings, keyed by graph name, as CSV: a line per distinct configuration, fastest first.
 
-    ``identical`` lists configurations joined by ``;``; unknown values are empty. A name that a spreadsheet would
-    evaluate (``=1+1``) is prefixed with an apostrophe. Raises `WorkspaceError`.
+    A name that a spreadsheet would evaluate (``=1+1``) is prefixed with an apostrophe. Raises `WorkspaceError`.
     """
     heads = ("graph", "model", "rank", "configuration", "score", "runtime_ns", "identical", "speedup")
     with atomic_write(path) as partial, partial.open("w", encoding="utf-8", newline="") as stream:

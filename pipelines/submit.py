@@ -153,10 +153,9 @@ def _add_unbuilt(
 
 @dataclass(frozen=True)
 class Checked:
-    """Result of a check.
+    """Result of a check: number and description of the expected rows, and problems.
 
     Attributes:
-        rows, against: number and description of the expected rows.
         unknown: id -> why the number of configurations of a test graph cannot be read.
     """
 

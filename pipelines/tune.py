@@ -46,7 +46,6 @@ class TuneResult:
         trials, fresh, pruned: finished trials of the study, those of this call, and those stopped early.
         mean, std: out-of-fold score over graphs of the chosen trial (tau; tiles: 1 - slowdown@5).
         note: reason why the chosen trial is not the best one.
-        pictures: SVG files of the optimization history and the parameter importances.
     """
 
     collection: str
@@ -226,8 +225,7 @@ def _save(workspace: Workspace, objective: Objective, study: Study) -> tuple[Fro
 def choose(study: Study, objective: Objective) -> tuple[FrozenTrial | None, str]:
     """Return the trial to train with, None before any is complete, and the reason if it is not the best one.
 
-    The best of many trials is partly luck, especially with few graphs. So the defaults stay unless the best trial
-    beats them, paired by graph, by two standard errors.
+    The best of many trials is partly luck, so the defaults stay unless it beats them by two standard errors.
     """
     complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     if not complete:

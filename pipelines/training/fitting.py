@@ -37,10 +37,10 @@ class TrainResult:
     """Result of training on one collection; ``skipped`` has the reason if it was left out.
 
     Attributes:
-        why: description of how the ranker was chosen, or of the model that was continued.
+        why: how the ranker was chosen, or the model that was continued.
         note: warning about the training.
-        rounds: trees per seed; ``chosen_by`` says how the number was chosen.
-        fallback: description of the fallback for unseen kernel families; empty for none.
+        rounds, chosen_by: trees per seed, and how the number was chosen.
+        fallback: rule for unseen kernel families; empty for none.
         folds: out-of-fold summary (`xlarank.models.validation.metrics.summarise`); empty without folds.
     """
 
@@ -113,7 +113,7 @@ class TrainRequest:
 def train_each(
     workspace: Workspace, request: TrainRequest, train_one: Callable[[StoredTrainingSet, FitSettings], TrainResult]
 ) -> list[TrainResult]:
-    """Train on each chosen collection; one that cannot be trained on is left out with its reason.
+    """Train on each chosen collection, in turn; one that cannot be trained on is left out with its reason.
 
     Raises `CollectionError` or `ModelError` for a collection named in the request, `CollectionError` if nothing
     could be trained, and `ClusterError` for a cluster that cannot be used.
@@ -167,7 +167,6 @@ class Candidate:
 
     Attributes:
         rankers: assigned to seeds in turn.
-        rounds, chosen_by: trees per seed, and how the number was chosen.
         metrics, scores: out-of-fold values by graph; empty without folds.
         value: aggregate of the out-of-fold scores by ``TrainRequest.select``.
         seconds: duration of the validation.
@@ -227,8 +226,7 @@ def save(
     Raises `CollectionError`, before anything is replaced, if all scores are equal.
     """
     training, data, by = job.training, job.training.data.with_also(), job.plan.by
-    importance = mean_importance(rankers)
-    may_be_constant = job.request.allow_constant or continues is not None
+    importance, may_be_constant = mean_importance(rankers), job.request.allow_constant or continues is not None
     note = "" if importance else _require_scores_that_differ(training, rankers[0], may_be_constant)
     card = ModelCard(
         collection=str(training.collection), model=choice.name, params=rankers[0].params.values(),

@@ -75,10 +75,7 @@ class StudyOptions:
 
 @contextmanager
 def open_storage(options: StudyOptions, folder: Path) -> Iterator[BaseStorage]:
-    """Yield the storage, created if missing; its errors become one `XlarankError` without a password.
-
-    ``folder`` holds the journal of the workspace.
-    """
+    """Yield the storage, by default a journal in ``folder``; raises `XlarankError`, without a password."""
     from sqlalchemy.exc import SQLAlchemyError
 
     address = options.storage or f"journal:{folder / 'journal.log'}"
@@ -183,8 +180,8 @@ def _retry() -> dict[str, Any]:
 class NumberedTPESampler(TPESampler):
     """TPE seeded for each trial by the number of earlier trials, so that later calls do not repeat the first draws.
 
-    Failed trials do not count: they are run again, and the next draws are those of an uninterrupted study. A trial
-    whose retries are exhausted counts; otherwise the next draw would be the same.
+    Failed trials, which are run again, count only if their retries are exhausted: the draws are those of an
+    uninterrupted study.
     """
 
     def __init__(self, seed: int) -> None:

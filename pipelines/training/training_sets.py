@@ -33,7 +33,6 @@ class StoredTrainingSet:
     Attributes:
         data: query groups of the collection, and of extra collections.
         splits: names of the graphs by split, in the order of the groups.
-        manifests: of all splits that were read, by collection.
         also_from: names of the graphs by extra collection.
         also_weights: weights of the extra collections, relative to the collection itself.
     """
@@ -65,10 +64,7 @@ class StoredTrainingSet:
 
 
 def extra_collections(workspace: Workspace, names: Sequence[str]) -> dict[Collection, float]:
-    """Return the weights of collections given as ``NAME`` (weight 1) or ``NAME=WEIGHT``.
-
-    Raises `CollectionError` for a weight outside its range and for a collection without stored features.
-    """
+    """Return the weights of collections by ``NAME`` (weight 1) or ``NAME=WEIGHT``; raises `CollectionError`."""
     weights: dict[str, float] = {}
     for entry in names:
         name, assigned, text = entry.partition("=")
@@ -95,8 +91,7 @@ def read_training_set(
     skipped. The maximum number of configurations that the first split was built with also limits the graphs of the
     other splits, which are stored completely: otherwise a few validation graphs of 100,000 rows would dominate.
 
-    Raises `CollectionError` if the first split was not built, nothing in it can be trained on, ``fit`` would need
-    more memory than there is, or the rows were made by different feature code.
+    Raises `CollectionError` without rows to train on, for a lack of memory and for rows of different feature code.
     """
     weights = {name: weight for name, weight in (extra or {}).items() if name != collection}
     for name in weights:
@@ -162,10 +157,7 @@ def _read_graphs(
 
 
 def learned_by(workspace: Workspace, collection: Collection, model: TrainedModel) -> StoredTrainingSet:
-    """Return the training set of a model, including its extra collections.
-
-    Raises `ModelError` if they were replaced, or built with other settings.
-    """
+    """Return the training set of a model, with extra collections; raises `ModelError` if it was built again."""
     card = model.card
     extra = {Collection.parse(name): card.also_weights.get(name, 1.0) for name in card.also_from}
     training = read_training_set(workspace, collection, [*card.trained_on], extra)
