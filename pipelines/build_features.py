@@ -22,21 +22,13 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.catalogue import FeatureSettings
 from xlarank.features.rows import Recipe
 from xlarank.features.store import Manifest, remove_other_rows, write_manifest
-from xlarank.pipelines.support import building
+from xlarank.pipelines.support import building, processes
 from xlarank.pipelines.support.building import Built, Outcome, Outcomes, PartJob
-from xlarank.pipelines.support.processes import (
-    SAME_CODE,
-    connected,
-    end_with_parent,
-    environment,
-    interrupts_held_back,
-    require_workers,
-)
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.workspaces import require_one_root, workspace_lock
 from xlarank.pipelines.training.budget import forecast_building
 
-#: Below this many bytes of npz, starting worker processes costs more than it saves.
+#: Below this many bytes of npz, starting processes costs more than it saves.
 _WORTH_PROCESSES: Final = 20 * 2**20
 #: Seconds between checks of the workers, and maximum seconds without any worker of a cluster.
 _POLL, _MAX_WAIT = 0.5, 60.0
@@ -138,11 +130,11 @@ def build_features(
         recipe = Recipe.of(settings, collection.kind, max_configs=max_configs, seed=request.seed)
         work += building.part_jobs([*members], workspace, recipe)
     large = request.scheduler is not None or sum(job.size for job in work) >= _WORTH_PROCESSES
-    processes = min(request.jobs or (os.cpu_count() or 1 if large else 1), max(1, len(work)))
+    workers = min(request.jobs or (os.cpu_count() or 1 if large else 1), max(1, len(work)))
     missing = [job for job in work if job.sizes and not job.rows.exists()]
-    if plan := forecast_building(missing, processes):
+    if plan := forecast_building(missing, workers):
         on_plan(plan)
-    outcomes = _run(work, request, processes, progress)
+    outcomes = _run(work, request, workers, progress)
     with workspace_lock(workspace, progress):
         require_one_root(data_root, workspace, discovered)  # another command may have replaced it meanwhile
         reports = _write_manifests(data_root, workspace, work, outcomes)
@@ -152,16 +144,16 @@ def build_features(
 
 
 def _run(
-    work: list[PartJob], request: BuildRequest, processes: int, progress: Progress | None
+    work: list[PartJob], request: BuildRequest, workers: int, progress: Progress | None
 ) -> dict[GraphFile, Outcome]:
     """Return the outcome of each file that was begun in time."""
     end = None if request.timeout is None else time.monotonic() + request.timeout
     if request.scheduler is not None:
         outcomes = _build_on_cluster(work, request.scheduler, request.jobs, end)
-    elif processes == 1:
+    elif workers == 1:
         outcomes = _outcomes(work, _build_now, lambda: 1, end)
     else:
-        outcomes = _build_in_processes(work, processes, end)
+        outcomes = _build_in_processes(work, workers, end)
     finished: dict[GraphFile, Outcome] = {}
     files = sum(len(job.files) for job in work)
     with steps_of(progress, "building features", files) as step, closing(outcomes):
@@ -181,18 +173,18 @@ def _build_now(job: PartJob, outcomes: Outcomes) -> Future[Built]:
     return future
 
 
-def _build_in_processes(work: Sequence[PartJob], processes: int, end: float | None) -> Results:
+def _build_in_processes(work: Sequence[PartJob], workers: int, end: float | None) -> Results:
     """Yield `_outcomes` of processes on this machine; raises `XlarankError` if one dies."""
     spawn = multiprocessing.get_context("spawn")  # a fork of a process with the threads of polars can hang
-    pool = ProcessPoolExecutor(processes, spawn, initializer=end_with_parent)
+    pool = ProcessPoolExecutor(workers, spawn, initializer=processes.end_with_parent)
 
     def submit(job: PartJob, outcomes: Outcomes) -> Future[Built]:
         # starts processes on demand, one for each core
-        with environment(**dict.fromkeys(_MATRIX_THREADS, "1")), interrupts_held_back():
+        with processes.environment(**dict.fromkeys(_MATRIX_THREADS, "1")), processes.interrupts_held_back():
             return pool.submit(building.build_here, job, outcomes)
 
     try:
-        yield from _outcomes(work, submit, lambda: processes, end)
+        yield from _outcomes(work, submit, lambda: workers, end)
     except BrokenProcessPool as error:
         do = f"run again with a smaller `jobs`; {_KEPT}"
         raise XlarankError("a worker process died, most likely for want of memory", do=do) from error
@@ -205,13 +197,13 @@ def _build_on_cluster(work: Sequence[PartJob], scheduler: str, workers: int, end
 
     The graphs of a worker that dies are built again by others; a graph with which four workers died is broken.
     """
-    with connected(scheduler, workers) as client:
+    with processes.connected(scheduler, workers) as client:
         pool = client.get_executor(pure=False)
-        capacity = partial(require_workers, client, _MAX_WAIT)
+        capacity = partial(processes.require_workers, client, _MAX_WAIT)
         try:
             yield from _outcomes(work, partial(pool.submit, building.build_remotely), capacity, end)
         except ImportError as error:
-            raise ClusterError(f"a worker cannot import what it needs ({error})", do=SAME_CODE) from error
+            raise ClusterError(f"a worker cannot import what it needs ({error})", do=processes.SAME_CODE) from error
         except (CancelledError, OSError) as error:
             do = f"start it and run the same command again; {_KEPT}"
             raise ClusterError("the scheduler of the cluster is gone", do=do) from error

@@ -16,34 +16,14 @@ from xlarank.features.catalogue import BLOCKS
 from xlarank.models.base import Ranker
 from xlarank.models.trained import model_of, params_for, ranker_class
 from xlarank.models.training_data import FitSettings, TrainingData
-from xlarank.models.validation.folds import (
-    FAMILY,
-    FOLDS_OF,
-    KIND,
-    MOST_FOLDS,
-    Curves,
-    Fallback,
-    FoldPlan,
-    family_folds,
-    graph_folds,
-    whole_folds,
-)
+from xlarank.models.validation import folds
+from xlarank.models.validation.folds import FAMILY, KIND, MOST_FOLDS, Curves, Fallback, FoldPlan
 from xlarank.models.validation.metrics import paired_difference
 from xlarank.pipelines.support.evaluation import Evaluation, Metrics, score_name
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.results import results_table, write_results
-from xlarank.pipelines.support.workspaces import (
-    chosen_collections,
-    noting_errors,
-    skip_unless_named,
-    workspace_lock,
-)
-from xlarank.pipelines.training.training_sets import (
-    StoredTrainingSet,
-    learned_by,
-    read_training_set,
-    write_out_of_fold,
-)
+from xlarank.pipelines.support.workspaces import chosen_collections, note_errors, skip_unless_named, workspace_lock
+from xlarank.pipelines.training.training_sets import StoredTrainingSet, learned_by, read_training_set
 
 GRAPH: Final = "graph"
 #: Values of ``by`` -> description of the scores.
@@ -161,14 +141,14 @@ class _Job:
         elif card.folds and not self.without:
             mean_score = np.mean([card.folds[graph]["score"] for graph in curves.metrics])
             graphs = "this graph" if len(curves.metrics) == 1 else f"these {len(curves.metrics)} graphs"
-            self._note(f"{graphs} by folds of {FOLDS_OF[card.folds_by]}: score {mean_score:.3f}")
+            self._note(f"{graphs} by folds of {folds.FOLDS_OF[card.folds_by]}: score {mean_score:.3f}")
         scope, seconds = (str(self.collection), "train", plan.by), time.perf_counter() - began
         table = results_table(curves.at(stage), label, scope=scope, tuned=tuned, seconds=seconds)
-        with noting_errors(self.evaluation.notes), workspace_lock(self.workspace, self.progress):
+        with note_errors(self.evaluation.notes), workspace_lock(self.workspace, self.progress):
             write_results(self.workspace, [table])
             if not self.without:
                 scores = curves.scores_at(stage)
-                write_out_of_fold(self.workspace, training, plan, ranker.name, scores, self.settings.seed)
+                training.write_scores(self.workspace, plan, ranker.name, scores, self.settings.seed)
         return (label, None), curves.at(stage)
 
     def _dropped(self, training: StoredTrainingSet) -> StoredTrainingSet:
@@ -190,9 +170,9 @@ class _Job:
     def _plan(self, data: TrainingData) -> FoldPlan:
         plan, expected = FoldPlan.of(data), "graphs of two or more program families"
         if self.by == FAMILY:
-            plan = FoldPlan.of_families(family_folds(data.families, MOST_FOLDS))
+            plan = FoldPlan.of_families(folds.family_folds(data.families, MOST_FOLDS))
         elif self.by == GRAPH:
-            plan = FoldPlan(GRAPH, whole_folds(graph_folds(data.families, MOST_FOLDS)))
+            plan = FoldPlan(GRAPH, folds.whole_folds(folds.graph_folds(data.families, MOST_FOLDS)))
             expected = "two or more graphs of one family"
         if not plan.folds:
             graphs = f"{counted(data.groups, 'graph')} of {self.collection}"

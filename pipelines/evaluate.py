@@ -24,12 +24,7 @@ from xlarank.pipelines.support import results
 from xlarank.pipelines.support.evaluation import Evaluation, Rankings, add_metrics, graphs_to_score
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.results import ScoreFiles
-from xlarank.pipelines.support.workspaces import (
-    chosen_collections,
-    noting_errors,
-    skip_unless_named,
-    workspace_lock,
-)
+from xlarank.pipelines.support.workspaces import chosen_collections, note_errors, skip_unless_named, workspace_lock
 
 
 def evaluate(
@@ -68,7 +63,7 @@ def evaluate(
             step(str(collection))
     if not evaluation.rankings:
         raise CollectionError(f"nothing could be evaluated on {split}: " + "; ".join(reasons(evaluation.left_out)))
-    with noting_errors(evaluation.notes), workspace_lock(workspace, progress):
+    with note_errors(evaluation.notes), workspace_lock(workspace, progress):
         results.write_results(workspace, tables)
     return evaluation
 
@@ -116,7 +111,7 @@ def _evaluate(
     if model is not None:
         evaluation.notes += _known_graphs(model, collection, split, rankings[name, None].keys())
         if model.name == str(collection):
-            with noting_errors(evaluation.notes), workspace_lock(workspace):
+            with note_errors(evaluation.notes), workspace_lock(workspace):
                 results.write_predictions(workspace, collection, name, predictions)
     scope = str(collection), split if official is None else f"{split}, official configurations", None
     tables = []

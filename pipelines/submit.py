@@ -19,12 +19,7 @@ from xlarank.pipelines.ranking.model_choice import SHIPPED, model_for_collection
 from xlarank.pipelines.support import results
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.results import ScoreFiles
-from xlarank.pipelines.support.workspaces import (
-    chosen_collections,
-    noting_errors,
-    skip_unless_named,
-    workspace_lock,
-)
+from xlarank.pipelines.support.workspaces import chosen_collections, note_errors, skip_unless_named, workspace_lock
 
 
 @dataclass
@@ -125,7 +120,7 @@ def _rank_collection(
     report.rows[str(collection)] = len(orders)
     report.models[str(collection)] = model.name if scores is None else scores.name
     if orders and scores is None and not model.shipped and model.name == str(collection):
-        with noting_errors(report.notes), workspace_lock(workspace):
+        with note_errors(report.notes), workspace_lock(workspace):
             results.write_predictions(workspace, collection, model.card.model, predictions)
     return orders
 

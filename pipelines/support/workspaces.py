@@ -100,7 +100,7 @@ def workspace_lock(workspace: Workspace, progress: Progress | None = None) -> It
 
 
 @contextmanager
-def noting_errors(notes: list[str]) -> Iterator[None]:
+def note_errors(notes: list[str]) -> Iterator[None]:
     """Add the reason to ``notes`` if the workspace is not writable, instead of raising `WorkspaceError`."""
     try:
         yield

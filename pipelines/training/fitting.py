@@ -24,12 +24,7 @@ from xlarank.pipelines.support.processes import connected
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.results import results_table, write_results
 from xlarank.pipelines.support.workspaces import chosen_collections, skip_unless_named, workspace_lock
-from xlarank.pipelines.training.training_sets import (
-    StoredTrainingSet,
-    extra_collections,
-    read_training_set,
-    write_out_of_fold,
-)
+from xlarank.pipelines.training.training_sets import StoredTrainingSet, extra_collections, read_training_set
 
 
 @dataclass(frozen=True)
@@ -247,7 +242,7 @@ def save(
         write_results(job.workspace, tables)
         with suppress(OSError):  # of the previous model; if they cannot be removed, writing will raise
             job.workspace.predictions(training.collection, choice.name).unlink()
-        write_out_of_fold(job.workspace, training, job.plan, choice.name, choice.scores, job.settings.seed)
+        training.write_scores(job.workspace, job.plan, choice.name, choice.scores, job.settings.seed)
     return TrainResult(
         card.collection, card.model, card.tuned, note=note, graphs=data.groups, rows=len(data.cost),
         families=len(set(data.families)), rounds=choice.rounds, chosen_by=choice.chosen_by, seeds=len(rankers),

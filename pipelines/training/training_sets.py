@@ -53,6 +53,20 @@ class StoredTrainingSet:
         """Manifest of the first split."""
         return next(iter(self.manifests[self.collection].values()))
 
+    def write_scores(
+        self, workspace: Workspace, plan: FoldPlan, ranker: str, scores: Mapping[str, Floats], seed: int
+    ) -> None:
+        """Write out-of-fold ``{graph: (rows,) scores}`` to ``predictions/``; without scores, write nothing."""
+        split_of = {name: split for split, names in self.splits.items() for name in names}
+        fold_of = {group: number for number, fold in enumerate(plan.folds) for group in fold.scored}
+        tables = [
+            prediction_table(graph, scores[graph.name][None], split_of[graph.name], plan.by, fold_of[group], seed)
+            for group, graph in enumerate(self.data.parts)
+            if graph.name in scores
+        ]
+        if tables:
+            write_predictions(workspace, self.collection, ranker, tables)
+
     def require_current(self, workspace: Workspace) -> None:
         """Raise `FeatureStoreError` if the rows were removed or replaced since they were read."""
         for collection, manifests in self.manifests.items():
@@ -166,19 +180,3 @@ def learned_by(workspace: Workspace, collection: Collection, model: TrainedModel
         got = f"the rows of {collection} are of other graphs than its model was trained on"
         raise ModelError(got, do="train again")
     return training
-
-
-def write_out_of_fold(
-    workspace: Workspace, training: StoredTrainingSet, plan: FoldPlan, ranker: str, scores: Mapping[str, Floats],
-    seed: int,
-) -> None:  # fmt: skip
-    """Write out-of-fold ``{graph: (rows,) scores}`` of training graphs; without scores, write nothing."""
-    split_of = {name: split for split, names in training.splits.items() for name in names}
-    fold_of = {group: number for number, fold in enumerate(plan.folds) for group in fold.scored}
-    tables = [
-        prediction_table(graph, scores[graph.name][None], split_of[graph.name], plan.by, fold_of[group], seed)
-        for group, graph in enumerate(training.data.parts)
-        if graph.name in scores
-    ]
-    if tables:
-        write_predictions(workspace, training.collection, ranker, tables)
