@@ -32,10 +32,10 @@ _RULE: Final = "rule: "
 RANDOM, ESTIMATED_TIME = "random", "estimated time"
 #: Single columns that rank layouts best in measured or estimated collections; smaller is faster.
 _LAYOUT_RULES: Final = {
-    "fewest layouts set": validation_metrics.LAYOUTS_SET,
-    "padded bytes of set outputs": "outputs__all_padded__ratio",
-    "bytes of changed layouts": "change__all_bytes__ratio",
-    "bytes of disagreeing layouts": "disagreement__mismatch_1hop_bytes__share",
+    "fewest layouts set": (validation_metrics.LAYOUTS_SET,),
+    "padded bytes of set outputs": ("outputs__all_padded__ratio",),
+    "bytes of changed layouts": ("change__all_bytes__ratio",),
+    "bytes of disagreeing layouts": ("disagreement__mismatch_1hop_bytes__share",),
 }
 _OUTPUT_VOLUME, _KERNEL_VOLUME = "bounds__output_volume__log", "bounds__kernel_volume__log"
 #: First words of a verdict.
@@ -62,9 +62,9 @@ class Evaluation:
     def report(self) -> dict[str, dict[str, dict[str, Any]]]:
         """``{collection: {metric: {mean, std, low, high, graphs: {name: value}}}}`` of the first ranker.
 
-        If there are rules, metrics have their means (``baselines``), the standard deviation over seeds of the mean
-        over graphs (``seeds_std``) and the mean with identical configurations counted once (``repeats_once``), and
-        the tau of layouts its ``ceiling`` by graph.
+        With rules, metrics have their means (``baselines``), the standard deviation over seeds of the mean over
+        graphs (``seeds_std``) and the mean with identical configurations counted once (``repeats_once``), and the
+        tau of layouts its ``ceiling`` by graph.
         """
         reports = {}
         for collection, rankings in self.rankings.items():
@@ -145,8 +145,7 @@ def baselines(collection: Collection, rows: GraphRows, picked: Indices | slice =
     configuration; both by estimated time if available. Metrics of the random order are expected values.
     """
     kind, cost, group = collection.kind, rows.cost[picked], rows.group[picked]
-    columns: dict[str, tuple[str, ...]] = {name: (column,) for name, column in _LAYOUT_RULES.items()}
-    columns[ESTIMATED_TIME] = target_of(collection).estimate.get(kind, ())
+    columns = {**_LAYOUT_RULES, ESTIMATED_TIME: target_of(collection).estimate.get(kind, ())}
     available = {name: used for name, used in columns.items() if used and set(used) <= set(rows.columns)}
     orders = {name: _values(rows, used).sum(axis=1) for name, used in available.items()}
     if {_OUTPUT_VOLUME, _KERNEL_VOLUME} <= set(rows.columns):
@@ -221,8 +220,7 @@ def column(metrics: Mapping[str, Mapping[str, float]], metric: str = "score") ->
 
 def rules_of(rankings: Rankings) -> dict[str, Metrics]:
     """Return the rankings that need no model, by rule."""
-    rules = {ranker: metrics for (ranker, _), metrics in rankings.items() if ranker.startswith(_RULE)}
-    return {ranker.removeprefix(_RULE): metrics for ranker, metrics in rules.items()}
+    return {name.removeprefix(_RULE): metrics for (name, _), metrics in rankings.items() if name.startswith(_RULE)}
 
 
 def ceilings_of(metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:

@@ -11,9 +11,9 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 from xlarank.data.errors import ClusterError, XlarankError
@@ -22,13 +22,9 @@ from xlarank.pipelines.support.progress import Progress
 if TYPE_CHECKING:  # optional dependency, imported only if a cluster is used
     from distributed import Client, LocalCluster
 
-#: Seconds until a finished process is killed.
-_GRACE: Final = 10.0
 SAME_CODE: Final = "install the same xlarank on all machines"
 #: Seconds to wait for the scheduler, and for its first worker.
 _MAX_WAIT: Final = 20.0
-#: Loggers to silence; they report every lost worker.
-_LOGGERS: Final = ("distributed", "distributed.client", "tornado.application")
 
 
 @contextmanager
@@ -76,11 +72,10 @@ def end_with_parent() -> None:
 def isolated(
     function: Callable[..., Any], *arguments: Any, limit: float, progress: Progress | None, **named: Any
 ) -> Any:
-    """Return ``function(*arguments, progress=..., **named)``, called in a fresh interpreter.
+    """Return ``function(*arguments, progress=..., **named)``, called in a fresh interpreter; forward its progress.
 
-    The function must be importable by name, its arguments and result picklable; its progress is forwarded.
-    Raises `XlarankError` if it takes more than ``limit`` seconds or its process is killed (the system does so when
-    memory runs out), and the error that the function raised.
+    The function must be importable by name, its arguments and result picklable. Raises the error of the function,
+    and `XlarankError` if it takes more than ``limit`` seconds or is killed, as when memory runs out.
     """
     context = multiprocessing.get_context("spawn")  # threads do not survive a fork
     ours, theirs = context.Pipe(duplex=False)
@@ -93,7 +88,7 @@ def isolated(
         while ours.poll(max(0.0, end - time.monotonic())):
             message, value = ours.recv()
             if message == "result":
-                process.join(_GRACE)  # it releases shared resources
+                process.join(10.0)  # it releases shared resources
                 return value
             if message == "error":
                 raise value
@@ -114,20 +109,16 @@ def isolated(
             progress.end()
 
 
-@dataclass
-class _Relay:
-    """`Progress` whose calls are sent to the parent."""
-
-    parent: Connection
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        return lambda *values: self.parent.send((name, values))
-
-
 def _work(parent: Connection, function: Callable[..., Any], arguments: Any, named: Any) -> None:
+    """Call the function and send its progress, as names and arguments of methods, and its result to the parent."""
+
+    def sender(name: str) -> Callable[..., None]:
+        return lambda *values: parent.send((name, values))
+
     end_with_parent()
+    progress = SimpleNamespace(begin=sender("begin"), step=sender("step"), end=sender("end"))
     try:
-        answer: tuple[str, Any] = ("result", function(*arguments, progress=_Relay(parent), **named))
+        answer: tuple[str, Any] = ("result", function(*arguments, progress=progress, **named))
     except XlarankError as error:
         answer = ("error", error)
     except MemoryError:
@@ -146,7 +137,8 @@ def connected(scheduler: str, workers: int = 0) -> Iterator[Client]:
         got, do = "a cluster was asked for, and Dask is not installed", "pip install 'xlarank[dask]'"
         raise ClusterError(got, expected="the extra dask", do=do) from error
     with ExitStack() as stack:
-        for logger in map(logging.getLogger, _LOGGERS):
+        # these loggers report every lost worker
+        for logger in map(logging.getLogger, ("distributed", "distributed.client", "tornado.application")):
             stack.callback(logger.setLevel, logger.level)
             logger.setLevel(logging.CRITICAL + 1)
         try:

@@ -100,11 +100,9 @@ def prediction_table(
     ).cast(PREDICTIONS)  # fmt: skip
 
 
-def write_predictions(
-    workspace: Workspace, collection: Collection, ranker: str, tables: Sequence[pl.DataFrame]
-) -> None:
+def write_predictions(workspace: Workspace, collection: Collection, name: str, tables: list[pl.DataFrame]) -> None:
     """Write predictions of a ranker, replacing its earlier ones with the same split and ``held_out_by``."""
-    path, table = workspace.predictions(collection, ranker), pl.concat(tables)
+    path, table = workspace.predictions(collection, name), pl.concat(tables)
     before = table.clear()
     with suppress(OSError, pl.exceptions.PolarsError):  # missing or damaged
         before = pl.read_parquet(read_bytes(path)).cast(PREDICTIONS)
@@ -152,9 +150,8 @@ _READ: Final = pl.Schema({
 class ScoreFiles:
     """Scores of configurations, lower is faster, from parquet or CSV files with `_REQUIRED` columns.
 
-    The optional columns ``collection`` and ``split`` select rows; rows of a configuration that differ in ``seed``
-    are averaged. If a file has both out-of-fold scores (``held_out_by``) and others, the train split uses the
-    former, by family if possible, and other splits use the latter.
+    The optional columns ``collection`` and ``split`` select rows; scores of several ``seed`` are averaged. If a
+    file also has out-of-fold scores (``held_out_by``), only the train split uses them, by family if possible.
 
     Attributes:
         weights: weight of each file's ranks in the blend.
