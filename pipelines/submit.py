@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from xlarank.data import submission
-from xlarank.data.collection import Collection, DataRoot, discover, find_data_root, graph_files
+from xlarank.data.collection import Collection, DataRoot, GraphFile, discover, find_data_root, graph_files
 from xlarank.data.errors import CollectionError, DataRootError, GraphFileError, counted, reasons
 from xlarank.data.graph import graph_size
 from xlarank.data.submission import TILE_TOP, complete_submission, submission_id
@@ -129,15 +130,13 @@ def _add_unbuilt(
     configs: dict[str, int], workspace: Workspace, chosen: Sequence[Collection], report: Submission, unnamed: bool
 ) -> None:
     """Add the test graphs of the data roots that have no stored rows."""
+    files: list[GraphFile] = []
     for root in sorted(stored_roots(workspace)):
-        try:
-            files = discover(find_data_root(Path(root)).npz)
-        except DataRootError:  # gone, or moved: cover the graphs of the workspace
-            continue
-        for file in files:
-            row_id = submission_id(file.collection, file.name)
-            if file.split != "test" or row_id in configs or not (unnamed or file.collection in chosen):
-                continue
+        with suppress(DataRootError):  # gone, or moved: cover the graphs of the workspace
+            files += discover(find_data_root(Path(root)).npz)
+    for file in files:
+        row_id = submission_id(file.collection, file.name)
+        if file.split == "test" and row_id not in configs and (unnamed or file.collection in chosen):
             if file.collection not in chosen:
                 report.left_out.setdefault(str(file.collection), "its features were not built; run build-features")
             try:

@@ -241,7 +241,7 @@ def test_only_regular_files_are_read_and_building_mends_a_manifest(tree, trained
         read_manifest(workspace, LAYOUTS, "test")
     build(tree, trained, collections=[LAYOUT], splits=["test"])
     assert set(stored(trained, split="test")) == set(TREE[LAYOUT]["test"])
-    runs, precious = trained / "reports" / options.RUNS, trained / "precious"
+    runs, precious = trained / "reports" / "runs.jsonl", trained / "precious"
     runs.parent.mkdir(exist_ok=True)
     precious.write_text("kept")
     runs.symlink_to(precious)

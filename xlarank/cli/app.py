@@ -46,14 +46,10 @@ _INTERRUPTED = b"error: interrupted; finished work is kept, run the same command
 
 
 class Guide(NamedTuple):
-    """Examples of a command and the command that follows it.
+    """Examples of a command, arguments of the command that follows it, and whether its help lists the rankers.
 
-    Attributes:
-        examples: arguments of ``python run.py``.
-        then: arguments of the next command, optionally with a comment (``#``). ``{work}``, ``{data}``, ``{model}``,
-            ``{collection}`` and ``{blocks}`` are replaced by options of the finished command, ``{file}`` by an
-            argument that it records; if it records none, no next command is shown.
-        rankers: whether help lists the rankers.
+    In ``then``, ``{work}``, ``{data}``, ``{model}``, ``{collection}`` and ``{blocks}`` stand for options of the
+    finished command, ``{file}`` for an argument that it records; if it records none, no next command is shown.
     """
 
     examples: tuple[str, str]

@@ -37,10 +37,7 @@ def spread(score: dict[str, Any] | None) -> str:
 def _announce(
     workspace: Workspace, named: Sequence[str], splits: Sequence[str], fit: FitSettings, fits: float
 ) -> dict[str, str]:
-    """Print the rows, memory and time of each collection; return those that do not fit into memory, with reasons.
-
-    Raises `CollectionError` if such a collection is named.
-    """
+    """Print the rows, memory and time of each collection; return why others do not fit into memory."""
     from xlarank.pipelines.support.workspaces import chosen_collections, skip_unless_named
     from xlarank.pipelines.training.budget import forecast
 
@@ -351,13 +348,8 @@ def leaderboard(
     board = run(workspace_at(workspace), collections=collection or (), metric=metric)
     heads = ("collection", "scored on", "ranker", ">graphs", f">{metric}", ">s.e.", ">to the first", ">s.e.", ">s",
              "version", "when")  # fmt: skip
-    forms = {
-        "mean": ".3f",
-        "standard_error": ".3f",
-        "difference": "+.3f",
-        "difference_error": ".3f",
-        "seconds": ".1f",
-    }
+    columns = ("mean", "standard_error", "difference", "difference_error", "seconds")
+    forms = dict(zip(columns, (".3f", ".3f", "+.3f", ".3f", ".1f"), strict=True))
     show_rows(heads, (
         (row["collection"], row["split"] + (f", held out by {row['held_out_by']}" if row["held_out_by"] else ""),
          row["ranker"] + (" (tuned)" if row["tuned"] else ""), str(row["graphs"]),

@@ -16,8 +16,6 @@ from xlarank.data.errors import MAX_TRIALS, counted
 
 #: Collections of the demo: one of each kind, so that it takes only minutes.
 DEMO: Final = ("layout:cpu:random", "tile:cpu")
-#: Layout graph that the demo ranks, from a family not trained on.
-DEMO_GRAPH: Final = "unet__a"
 
 app = Typer()
 
@@ -112,7 +110,7 @@ def demo(workspace: Work = Path("work/demo"), trials: Trials = 8) -> None:
     headline("5. submit")
     submit(out=work.reports() / "submission.csv", workspace=workspace, collection=names)
     headline("6. rank one graph")
-    rank(root.npz / f"layout/cpu/random/valid/{DEMO_GRAPH}.npz", top=5, workspace=workspace)
+    rank(root.npz / "layout/cpu/random/valid/unet__a.npz", top=5, workspace=workspace)
     headline("7. report")
     page = report(workspace=workspace, collection=names).out
     headline("In short")
