@@ -124,11 +124,11 @@ class _Job:
                 if card.fallback:
                     self._note(f"fallback for unseen kernel families: {card.fallback}")
                 return (card.model, None), card.folds
-            training = self._dropped(learned_by(self.workspace, self.collection, model))
+            training = self._without_blocks(learned_by(self.workspace, self.collection, model))
             ranker, tuned, settings = model.rankers[0], card.tuned, replace(self.settings, rounds=card.rounds)
         else:
             splits = ("train", "valid") if self.with_valid else ("train",)
-            training = self._dropped(read_training_set(self.workspace, self.collection, splits))
+            training = self._without_blocks(read_training_set(self.workspace, self.collection, splits))
             params, tuned = params_for(self.workspace.study(self.collection), name, training.kind)
             ranker, settings = ranker_class(name)(params, kind=training.kind), self.settings
         plan, began = self._plan(training.data), time.perf_counter()
@@ -151,7 +151,7 @@ class _Job:
                 training.write_scores(self.workspace, plan, ranker.name, scores, self.settings.seed)
         return (label, None), curves.at(stage)
 
-    def _dropped(self, training: StoredTrainingSet) -> StoredTrainingSet:
+    def _without_blocks(self, training: StoredTrainingSet) -> StoredTrainingSet:
         """Return the training set without the columns of the blocks; raises `XlarankError` for unknown ones."""
         if not self.without:
             return training

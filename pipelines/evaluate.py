@@ -97,7 +97,7 @@ def _evaluate(
     for graph in graphs_to_score(workspace, collection, split, manifest, left_out, excluded):
         picked = slice(None) if official is None else _picked(graph, official[graph.name])
         began = time.perf_counter()
-        scores = ranker.score(graph) if isinstance(ranker, TrainedModel) else ranker.of(collection, graph)
+        scores = ranker.score(graph) if isinstance(ranker, TrainedModel) else ranker.score(collection, graph)
         seconds[graph.name] = time.perf_counter() - began
         if scores is None:
             left_out[graph.name] = "it has no scores"

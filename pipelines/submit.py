@@ -112,7 +112,7 @@ def _rank_collection(
         model.require(manifest)
     orders, predictions = dict[str, list[int]](), []
     for graph in each_graph(workspace, collection, "test", manifest):
-        scored = model.score(model.select(graph)) if scores is None else scores.of(collection, graph)
+        scored = model.score(model.select(graph)) if scores is None else scores.score(collection, graph)
         if scored is not None:
             predictions.append(results.prediction_table(graph, scored.per_seed, "test"))
             score = scored.mean[graph.group]

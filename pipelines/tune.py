@@ -176,7 +176,7 @@ def _search(
     def count(*states: TrialState) -> int:
         return len(study.get_trials(deepcopy=False, states=states))
 
-    def after(study: Study, trial: FrozenTrial) -> None:
+    def save_best(study: Study, trial: FrozenTrial) -> None:
         nonlocal fresh
         fresh += 1
         chosen, _ = _save(workspace, objective, study)
@@ -187,8 +187,8 @@ def _search(
     with steps_of(progress, f"tuning {collection}", missing) as step:
         if missing:
             # Running trials of other processes count, too: otherwise each process would run one too many.
-            enough = MaxTrialsCallback(trials, states=(*FINISHED, TrialState.RUNNING))
-            study.optimize(objective, timeout=timeout, callbacks=[after, enough])
+            stop = MaxTrialsCallback(trials, states=(*FINISHED, TrialState.RUNNING))
+            study.optimize(objective, timeout=timeout, callbacks=[save_best, stop])
     chosen, note = _save(workspace, objective, study)
     if chosen is None:
         raise XlarankError(f"no trial of {collection} was finished", do="give it more time with a longer `timeout`")

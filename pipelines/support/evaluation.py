@@ -129,7 +129,7 @@ def evaluate_graph(
     kind, compiler = collection.kind, validation_metrics.compiler_cost(collection.kind, rows)
     cost, group = rows.cost[picked], rows.group[picked]
     score = scores[group]
-    metrics, once = graph_metrics(kind, score, cost, group), graph_metrics(kind, *each_once(score, cost, group))
+    metrics, once = graph_metrics(kind, score, cost, group), graph_metrics(kind, *deduplicated(score, cost, group))
     metrics |= {f"{metric}_once": value for metric, value in once.items()}
     if compiler is not None:
         metrics |= validation_metrics.speedups(score, rows.row_cost[group], compiler, group)
@@ -168,7 +168,7 @@ def _values(rows: GraphRows, names: Sequence[str]) -> Floats:
 def _random(kind: Kind, cost: Floats, group: Integers) -> dict[str, float]:
     """Return the expected metrics of the random order."""
     measured = np.isfinite(cost)
-    ascending = np.sort(each_once(cost[measured], cost[measured], group[measured])[1])
+    ascending = np.sort(deduplicated(cost[measured], cost[measured], group[measured])[1])
     first, fifth = (_expected_least(ascending, k) / ascending[0] - 1 for k in (1, 5))
     return dict(zip(METRICS, (0.0, 0.5, first, fifth, 0.0 if kind == "layout" else 1 - fifth, 0.0), strict=True))
 
@@ -189,7 +189,7 @@ def _expected_least(ascending: Floats, k: int) -> float:
     return float(chance @ ascending[: len(chance)])
 
 
-def each_once(score: Floats, cost: Floats, group: Integers) -> tuple[Floats, Floats, Integers]:
+def deduplicated(score: Floats, cost: Floats, group: Integers) -> tuple[Floats, Floats, Integers]:
     """Return score, smallest cost and number of each distinct configuration."""
     numbers, first, inverse = np.unique(group, return_index=True, return_inverse=True)
     cost_of = np.full(len(numbers), np.inf)

@@ -78,15 +78,15 @@ def isolated(
     and `XlarankError` if it takes more than ``limit`` seconds or is killed, as when memory runs out.
     """
     context = multiprocessing.get_context("spawn")  # threads do not survive a fork
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_work, args=(theirs, function, arguments, named))
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_work, args=(sender, function, arguments, named))
     end, begun = time.monotonic() + limit, False
     with interrupts_held_back():
         process.start()
-    theirs.close()
+    sender.close()
     try:
-        while ours.poll(max(0.0, end - time.monotonic())):
-            message, value = ours.recv()
+        while receiver.poll(max(0.0, end - time.monotonic())):
+            message, value = receiver.recv()
             if message == "result":
                 process.join(10.0)  # it releases shared resources
                 return value
@@ -104,7 +104,7 @@ def isolated(
     finally:
         process.kill()
         process.join()
-        ours.close()
+        receiver.close()
         if progress is not None and begun:
             progress.end()
 
@@ -112,11 +112,11 @@ def isolated(
 def _work(parent: Connection, function: Callable[..., Any], arguments: Any, named: Any) -> None:
     """Call the function and send its progress, as names and arguments of methods, and its result to the parent."""
 
-    def sender(name: str) -> Callable[..., None]:
+    def relay(name: str) -> Callable[..., None]:
         return lambda *values: parent.send((name, values))
 
     end_with_parent()
-    progress = SimpleNamespace(begin=sender("begin"), step=sender("step"), end=sender("end"))
+    progress = SimpleNamespace(begin=relay("begin"), step=relay("step"), end=relay("end"))
     try:
         answer: tuple[str, Any] = ("result", function(*arguments, progress=progress, **named))
     except XlarankError as error:

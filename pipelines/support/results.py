@@ -180,7 +180,7 @@ class ScoreFiles:
     def _by_graph(self) -> list[dict[tuple[Any, ...], pl.DataFrame]]:  # filtering for each graph is quadratic
         return [table.partition_by("graph", as_dict=True) for table in self.tables]
 
-    def of(self, collection: Collection, graph: GraphRows) -> Scores | None:
+    def score(self, collection: Collection, graph: GraphRows) -> Scores | None:
         """Return the weighted mean ranks over the files that score a graph, if any; raises `ScoreFileError`."""
         ranks, weights = [], []
         for file, weight, graphs in zip(self.names, self.weights, self._by_graph, strict=True):

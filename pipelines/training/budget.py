@@ -67,7 +67,7 @@ _FIRST_FITS, _ALL_FITS, TRIAL_FITS = 11, 60, 4.9
 _SAFETY: Final = 2.0
 #: Planned share of the memory, and bytes of a process with the libraries loaded.
 _MEMORY_SHARE, _PROCESS = 0.75, 350e6
-#: Files with the memory limit of a container in bytes; a word or a huge number without one.
+#: Files with the memory limit of a container in bytes; "max" or a huge number without one.
 _LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 #: Minimum number of configurations per graph; with fewer, a model ranks no better than the default order.
 _MIN_CONFIGS: Final = 16

@@ -145,6 +145,7 @@ def common(
     if quiet and verbose:
         raise typer.BadParameter("--quiet and --verbose exclude each other")
     console.configure(quiet=quiet, verbose=verbose, log_file=log_file)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # XLA's parser prints irrelevant warnings
     options.current_run.command = name = context.invoked_subcommand or ""
     if config_file is not None and name:
         values = load_config(config_file, context.command.commands, name)  # type: ignore[attr-defined]
