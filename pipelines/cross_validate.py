@@ -95,10 +95,9 @@ def worth_of_blocks(evaluation: Evaluation, blocks: Sequence[str]) -> dict[str, 
 
 @dataclass(frozen=True)
 class _Job:
-    """Cross-validation of one collection.
+    """Cross-validation of one collection without the columns of some blocks.
 
-    Attributes:
-        without: names of blocks whose columns are dropped; None also allows reusing the scores kept by `train`.
+    If ``without`` is None, the scores kept by `train` may be reused.
     """
 
     workspace: Workspace
@@ -111,10 +110,7 @@ class _Job:
     evaluation: Evaluation
 
     def score(self, name: str | None) -> tuple[tuple[str, None], Metrics]:
-        """Score a ranker at its best number of rounds, or, without ``name``, the trained model's at its rounds.
-
-        Returns an item of `xlarank.pipelines.support.evaluation.Rankings`.
-        """
+        """Return the label and metrics of a ranker at its best number of rounds; by default the trained model's."""
         if name is None:
             model = model_of(self.workspace, self.collection)
             card = model.card

@@ -72,10 +72,7 @@ def _evaluate(
     workspace: Workspace, collection: Collection, evaluation: Evaluation, ranker: TrainedModel | ScoreFiles,
     indices: Path | None,
 ) -> list[pl.DataFrame]:  # fmt: skip
-    """Add the metrics of a model or of score files, and return their results.
-
-    Predictions are written if the model is the collection's own.
-    """
+    """Add the metrics of a model or of score files, write a collection's own predictions, and return the results."""
     split = evaluation.graphs
     manifest = read_manifest(workspace, collection, split)
     if manifest is None:

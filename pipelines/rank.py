@@ -82,7 +82,7 @@ class Ranked:
         configuration: id in the file; the first of identical configurations.
         runtime_ns: None if not measured.
         certainly_ahead_of: number of distinct configurations that are certainly slower; None without calibration.
-        speedup: runtime of the compiler's default over this one's, each the least of its repeats; None if unknown.
+        speedup: as in `Ranking`; None if unknown.
         estimated_ns: runtime predicted by the model; None if it only ranks.
     """
 
@@ -194,10 +194,9 @@ class Ranking:
         return None if self.speedup is None or np.isnan(self.speedup[config]) else float(self.speedup[config])
 
     def to_polars(self) -> pl.DataFrame:
-        """Return a table with one row per configuration, fastest first.
+        """Return a table with one row per configuration, fastest first; unknown values are null.
 
-        Columns: ``rank`` (1-based), ``configuration``, ``score``, ``same_as`` (the lowest id of an identical
-        configuration), ``runtime_ns`` and ``speedup`` over the compiler's default, null if unknown.
+        Its columns are ``rank`` (1-based), ``configuration``, ``score``, ``same_as``, ``runtime_ns``, ``speedup``.
         """
         import polars as pl
 

@@ -29,7 +29,7 @@ class Submission:
 
     Attributes:
         rows: collection -> number of ranked test graphs.
-        models: collection -> name of the model, or of the files of scores.
+        models: collection -> name of the model, or of the score files.
         left_out: collection -> reason why no model ranked its test graphs.
         broken: ``collection graph`` -> reason why it has no features.
         origin: id -> "ranked", "kept" or "default".
@@ -162,15 +162,12 @@ class Checked:
 def check_submission(
     path: Path, *, sample: Path | None = None, data_root: DataRoot | None = None, collections: Sequence[str] = ()
 ) -> Checked:
-    """Return all problems of a submission.
+    """Return all problems of a submission; raises `SubmissionError` for the sample, `DataRootError` without graphs.
 
     Its ids must be those of the ``sample``, else those of the test graphs of the ``data_root``, in all or the named
     collections. A layout row lists every configuration once; a tile row at least 5 different ones, of which the
     first 5 count (all if the graph has fewer). The number of configurations is read from the data root; without
-    one, a layout graph has as many as its sample row lists, and a tile row needs as many as its sample row if that
-    has fewer than 5.
-
-    Raises `SubmissionError` for a sample that cannot be read, `DataRootError` for a data root without graphs.
+    one, a layout graph has as many as its sample row lists, and a tile row needs at most as many.
     """
     configs: dict[str, int | None] = {}
     unknown: dict[str, str] = {}

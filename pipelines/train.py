@@ -128,10 +128,7 @@ def fine_tune(
 
 
 def find_model(name: str, workspace: Workspace, kind: Kind) -> tuple[TrainedModel, str]:
-    """Load the shipped ranker of a kind, a collection's model or a model folder; return it with its source.
-
-    Raises `ModelError` if there is none.
-    """
+    """Return the shipped ranker, a collection's model or that of a folder, and its source; raises `ModelError`."""
     if name == SHIPPED:
         return trained.pretrained_model(kind), SHIPPED
     collections = {str(collection): collection for collection in trained.trained_collections(workspace)}

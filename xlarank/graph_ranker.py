@@ -114,10 +114,7 @@ class GraphRanker:
         return self
 
     def predict(self, graph: GraphLike) -> NDArray[np.float64]:
-        """Return scores ``(configs,)`` of a graph's configurations: lower is faster, comparable within the graph.
-
-        Raises `ModelError` before `fit` and for a graph of another kind.
-        """
+        """Return scores ``(configs,)``, lower is faster, comparable within the graph; raises `ModelError`."""
         return self._predict(self._rows_of_kind(graph))
 
     def score(self, graphs: Iterable[GraphLike], y: object = None) -> float:

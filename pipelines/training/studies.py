@@ -207,8 +207,8 @@ def open_study(
     """Load or create the study of these rows and settings; the default parameters are its first trial.
 
     ``family`` is the common prefix of the names of studies that differ in ``identity`` only: the values that all
-    trials of a study share, by their description in error messages. Raises `XlarankError` for a worker if there
-    are studies of the family, but none of this identity.
+    trials of a study share, by their description in error messages. Raises `XlarankError` for a worker that finds
+    only studies of other identities.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     name = family + "/".join(identity.values())
