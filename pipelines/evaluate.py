@@ -72,7 +72,7 @@ def _evaluate(
     workspace: Workspace, collection: Collection, evaluation: Evaluation, ranker: TrainedModel | ScoreFiles,
     indices: Path | None,
 ) -> list[pl.DataFrame]:  # fmt: skip
-    """Add the metrics of a model or of score files, write a collection's own predictions, and return the results."""
+    """Add the metrics of a model or score files, write own predictions, and return the results."""
     split = evaluation.graphs
     manifest = read_manifest(workspace, collection, split)
     if manifest is None:
