@@ -13,7 +13,6 @@ import polars as pl
 from xlarank.data.collection import SPLITS, Collection
 from xlarank.data.errors import CollectionError, ModelError, XlarankError, counted, naming, reasons
 from xlarank.data.files import read_text
-from xlarank.data.graph import program_family
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import read_manifest
@@ -21,7 +20,7 @@ from xlarank.models.arrays import Indices
 from xlarank.models.trained import TrainedModel, model_of
 from xlarank.pipelines.ranking.model_choice import model_named
 from xlarank.pipelines.support import results
-from xlarank.pipelines.support.evaluation import Evaluation, Rankings, add_metrics, graphs_to_score
+from xlarank.pipelines.support.evaluation import Evaluation, Rankings, add_metrics, count_unseen, graphs_to_score
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.results import ScoreFiles
 from xlarank.pipelines.support.workspaces import chosen_collections, note_errors, skip_unless_named, workspace_lock
@@ -72,7 +71,7 @@ def _evaluate(
     workspace: Workspace, collection: Collection, evaluation: Evaluation, ranker: TrainedModel | ScoreFiles,
     indices: Path | None,
 ) -> list[pl.DataFrame]:  # fmt: skip
-    """Add the metrics of a model or score files, write own predictions, and return the results."""
+    """Add metrics of a model or score files and return the results; write a collection's predictions."""
     split = evaluation.graphs
     manifest = read_manifest(workspace, collection, split)
     if manifest is None:
@@ -123,8 +122,7 @@ def _known_graphs(model: TrainedModel, collection: Collection, split: str, graph
     """Note if the model was trained on graphs evaluated here, or on another collection."""
     seen, source = len(model.card.known_graphs & graphs), model.card.collection
     if source != str(collection):
-        families = {program_family(name) for name in model.card.known_graphs}
-        related = sum(program_family(name) in families for name in graphs)
+        related = len(graphs) - count_unseen(model, graphs)
         overlap = f"{seen} of these {len(graphs)} programs (by name) and on the families of {related}"
         return [f"{collection}: scored by the model of {source}, which was trained on {overlap}"]
     if seen and split != "train":

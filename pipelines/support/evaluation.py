@@ -10,12 +10,12 @@ import numpy as np
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import counted
-from xlarank.data.graph import Kind
+from xlarank.data.graph import Kind, program_family
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest, each_graph
 from xlarank.models.arrays import Floats, Indices, Integers
-from xlarank.models.trained import Scores
+from xlarank.models.trained import Scores, TrainedModel
 from xlarank.models.training_data import target_of
 from xlarank.models.validation import metrics as validation_metrics
 from xlarank.models.validation.label_noise import tau_ceiling
@@ -28,7 +28,6 @@ Rankings = dict[tuple[str, int | None], Metrics]
 
 #: Name prefix of rankers that need no model.
 _RULE: Final = "rule: "
-#: Names of rules.
 RANDOM, ESTIMATED_TIME = "random", "estimated time"
 #: Single columns that rank layouts best in measured or estimated collections; smaller is faster.
 _LAYOUT_RULES: Final = {
@@ -38,8 +37,6 @@ _LAYOUT_RULES: Final = {
     "bytes of disagreeing layouts": ("disagreement__mismatch_1hop_bytes__share",),
 }
 _OUTPUT_VOLUME, _KERNEL_VOLUME = "bounds__output_volume__log", "bounds__kernel_volume__log"
-#: First words of a verdict.
-_BETTER, _WORSE = "better than", "worse than"
 
 
 @dataclass
@@ -242,6 +239,12 @@ def with_interval(summary: Mapping[str, Any]) -> str:
     return f"{summary['mean']:.3f}{interval}".replace("-0.000", "0.000")
 
 
+def count_unseen(model: TrainedModel, names: Iterable[str]) -> int:
+    """Count the graphs of families outside the training set of a model."""
+    known_families = {program_family(name) for name in model.card.known_graphs}
+    return sum(program_family(name) not in known_families for name in names)
+
+
 def verdict(collection: str, rankings: Rankings) -> str:
     """Return a sentence with the ranker's score and a comparison with the best rule.
 
@@ -260,7 +263,7 @@ def verdict(collection: str, rankings: Rankings) -> str:
     best_rule = f"the best rule without learning ({rule}, {rules[rule].mean():.3f})"
     if len(metrics) == 1:
         return f"on one graph alone, beside {best_rule}: {score}"
-    comparison = _BETTER if low > 0 else _WORSE if high < 0 else "too close to tell from"
+    comparison = "better than" if low > 0 else "worse than" if high < 0 else "too close to tell from"
     count = f"ahead on {(leads > 0).sum()} of {counted(len(metrics), 'graph')}"
     lead = f"by {leads.mean():+.3f} ({low:+.3f} to {high:+.3f}) on average"
     return f"{comparison} {best_rule}: {score}, {count}, {lead}"
@@ -273,6 +276,6 @@ def count_verdicts(verdicts: Iterable[str]) -> str:
     'Beside the best rule without learning, of 2 models: 1 better, 0 worse, 1 too close to tell.'
     """
     texts = list(verdicts)
-    better, worse = (sum(text.startswith(comparison) for text in texts) for comparison in (_BETTER, _WORSE))
+    better, worse = (sum(text.startswith(comparison) for text in texts) for comparison in ("better", "worse"))
     counts = f"{better} better, {worse} worse, {len(texts) - better - worse} too close to tell"
     return f"Beside the best rule without learning, of {counted(len(texts), 'model')}: {counts}."

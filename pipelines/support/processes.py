@@ -142,9 +142,8 @@ def connected(scheduler: str, workers: int = 0) -> Iterator[Client]:
             stack.callback(logger.setLevel, logger.level)
             logger.setLevel(logging.CRITICAL + 1)
         try:
-            address = scheduler
-            if scheduler == "local":
-                address = stack.enter_context(local_cluster(workers)).scheduler_address
+            is_local = scheduler == "local"
+            address = stack.enter_context(local_cluster(workers)).scheduler_address if is_local else scheduler
             client = stack.enter_context(Client(address, timeout=_MAX_WAIT, set_as_default=False))
         except (OSError, RuntimeError, ValueError, TypeError, ImportError) as error:
             got = f"no Dask scheduler answers at {scheduler} ({(str(error) or repr(error)).splitlines()[0]})"
