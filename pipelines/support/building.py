@@ -56,7 +56,7 @@ class PartJob:
     part: int
     workspace: Workspace
     recipe: Recipe
-    sizes: tuple[GraphCounts, ...]
+    sizes: tuple[GraphCounts, ...] = ()
 
     @property
     def collection(self) -> Collection:

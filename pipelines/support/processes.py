@@ -130,7 +130,7 @@ def _work(parent: Connection, function: Callable[..., Any], arguments: Any, name
 
 @contextmanager
 def connected(scheduler: str, workers: int = 0) -> Iterator[Client]:
-    """Yield a client of a scheduler, or of a temporary "local" cluster of ``workers``; raises `ClusterError`."""
+    """Yield a client of a scheduler or a new "local" cluster (0 workers: one per core); raises `ClusterError`."""
     try:
         from distributed import Client
     except ImportError as error:
@@ -142,8 +142,9 @@ def connected(scheduler: str, workers: int = 0) -> Iterator[Client]:
             stack.callback(logger.setLevel, logger.level)
             logger.setLevel(logging.CRITICAL + 1)
         try:
-            is_local = scheduler == "local"
-            address = stack.enter_context(local_cluster(workers)).scheduler_address if is_local else scheduler
+            address = scheduler
+            if scheduler == "local":
+                address = stack.enter_context(local_cluster(workers or os.cpu_count() or 1)).scheduler_address
             client = stack.enter_context(Client(address, timeout=_MAX_WAIT, set_as_default=False))
         except (OSError, RuntimeError, ValueError, TypeError, ImportError) as error:
             got = f"no Dask scheduler answers at {scheduler} ({(str(error) or repr(error)).splitlines()[0]})"
@@ -166,7 +167,7 @@ def require_workers(client: Client, timeout: float) -> int:
 
 @contextmanager
 def local_cluster(workers: int) -> Iterator[LocalCluster]:
-    """Start a cluster of single-threaded worker processes (0: one per core) on this machine and yield it."""
+    """Start a cluster of single-threaded worker processes on this machine and yield it."""
     import dask
     from distributed import LocalCluster
 
@@ -174,7 +175,7 @@ def local_cluster(workers: int) -> Iterator[LocalCluster]:
     with dask.config.set({"distributed.deploy.lost-worker-timeout": "15 minutes"}):
         with interrupts_held_back():
             cluster = LocalCluster(
-                n_workers=workers or os.cpu_count() or 1, threads_per_worker=1, processes=True, host="127.0.0.1",
+                n_workers=workers, threads_per_worker=1, processes=True, host="127.0.0.1",
                 # no dashboard (needs bokeh) and no fixed port (may be taken)
                 dashboard_address="127.0.0.1:0", scheduler_kwargs={"dashboard": False},
                 silence_logs=logging.CRITICAL,

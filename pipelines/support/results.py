@@ -129,9 +129,8 @@ def leaderboard(results: pl.DataFrame, metric: str = "score") -> pl.DataFrame:
     rows = rows.sort(order, descending=[column == "mean" and higher_is_better for column in order], nulls_last=True)
     first = rows.unique(_SCOPE, keep="first", maintain_order=True)
     best = means.join(first, on=key, nulls_equal=True, how="semi").select(*_SCOPE, "graph", best="value")
-    paired = means.join(best, on=[*_SCOPE, "graph"], nulls_equal=True).with_columns(
-        pl.col("value") - pl.col("best")
-    )
+    gap = pl.col("value") - pl.col("best")
+    paired = means.join(best, on=[*_SCOPE, "graph"], nulls_equal=True).with_columns(gap)
     differences = paired.group_by(key).agg(difference=pl.col("value").mean(), difference_error=standard_error)
     board = rows.join(differences, on=key, nulls_equal=True, how="left", maintain_order="left")
     return board.select(*key, "graphs", "mean", "standard_error", "difference", "difference_error", "seconds",
