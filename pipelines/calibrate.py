@@ -17,7 +17,7 @@ from xlarank.models.validation.folds import KIND, FoldPlan, out_of_fold_scores
 from xlarank.pipelines.ranking.model_choice import models_named
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.workspaces import skip_unless_named, workspace_lock
-from xlarank.pipelines.training.training_sets import learned_by
+from xlarank.pipelines.training.training_sets import training_set_of
 
 
 def calibrate(
@@ -55,7 +55,7 @@ def _calibrate_one(
     if len(model.rankers) < 2:
         got = f"the model of {collection} has one seed, which cannot disagree with itself"
         raise ModelError(got, expected="2 seeds or more", do="train with `seeds=2` or more")
-    data = learned_by(workspace, collection, model).data
+    data = training_set_of(workspace, collection, model).data
     plan = FoldPlan.of(data)
     if not plan.folds:
         raise CollectionError(f"{collection} has one program family, so none can be held out")

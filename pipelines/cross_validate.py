@@ -23,7 +23,7 @@ from xlarank.pipelines.support.evaluation import Evaluation, Metrics, score_name
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.results import results_table, write_results
 from xlarank.pipelines.support.workspaces import chosen_collections, note_errors, skip_unless_named, workspace_lock
-from xlarank.pipelines.training.training_sets import StoredTrainingSet, learned_by, read_training_set
+from xlarank.pipelines.training.training_sets import StoredTrainingSet, read_training_set, training_set_of
 
 GRAPH: Final = "graph"
 #: Values of ``by`` -> description of the scores.
@@ -120,7 +120,7 @@ class _Job:
                 if card.fallback:
                     self._note(f"fallback for unseen kernel families: {card.fallback}")
                 return (card.model, None), card.folds
-            training = self._without_blocks(learned_by(self.workspace, self.collection, model))
+            training = self._without_blocks(training_set_of(self.workspace, self.collection, model))
             ranker, tuned, settings = model.rankers[0], card.tuned, replace(self.settings, rounds=card.rounds)
         else:
             splits = ("train", "valid") if self.with_valid else ("train",)

@@ -127,16 +127,16 @@ def _rank_collection(
 
 
 def _add_unbuilt(
-    configs: dict[str, int], workspace: Workspace, chosen: Sequence[Collection], report: Submission, unnamed: bool
+    configs: dict[str, int], workspace: Workspace, chosen: Sequence[Collection], report: Submission, every: bool
 ) -> None:
-    """Add the test graphs of the data roots that have no stored rows."""
+    """Add the test graphs of the data roots, of ``every`` or the chosen collections, that have no stored rows."""
     files: list[GraphFile] = []
     for root in sorted(stored_roots(workspace)):
         with suppress(DataRootError):  # gone, or moved: cover the graphs of the workspace
             files += discover(find_data_root(Path(root)).npz)
     for file in files:
         row_id = submission_id(file.collection, file.name)
-        if file.split == "test" and row_id not in configs and (unnamed or file.collection in chosen):
+        if file.split == "test" and row_id not in configs and (every or file.collection in chosen):
             if file.collection not in chosen:
                 report.left_out.setdefault(str(file.collection), "its features were not built; run build-features")
             try:

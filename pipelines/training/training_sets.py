@@ -170,7 +170,7 @@ def _read_graphs(
     return TrainingData.from_graphs(usable, target_of(collection)), names
 
 
-def learned_by(workspace: Workspace, collection: Collection, model: TrainedModel) -> StoredTrainingSet:
+def training_set_of(workspace: Workspace, collection: Collection, model: TrainedModel) -> StoredTrainingSet:
     """Return the training set of a model, with extra collections; raises `ModelError` if it was built again."""
     card = model.card
     extra = {Collection.parse(name): card.also_weights.get(name, 1.0) for name in card.also_from}
