@@ -31,7 +31,6 @@ from xlarank.pipelines.advise.advice import open_journal
 from xlarank.pipelines.advise.search import LayoutSearch, Space
 from xlarank.pipelines.programs.candidates import Candidates, Codes, breed, random_configurations
 from xlarank.pipelines.programs.sources import load_program
-from xlarank.pipelines.support.progress import Silent
 
 AT = (4, 10, 20)
 _ZOO = "benchmarks.programs."
@@ -102,7 +101,7 @@ def compare(
         with open_journal(cache, program, compiler) as journal:
             for method in [method for method in methods if not seed or method != "entry"]:
                 search_class = {"entry": _Entry, "random": _Nodes, "genetic": _Genetic}.get(method, LayoutSearch)
-                search = search_class(compiler, space, journal, np.random.default_rng(seed), Silent())
+                search = search_class(compiler, space, journal, np.random.default_rng(seed))
                 begun = time.monotonic()
                 search.run(budget, minutes)
                 yield _record(program.name, method, seed, search) | {"took": round(time.monotonic() - begun, 1)}

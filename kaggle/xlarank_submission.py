@@ -201,7 +201,7 @@ import lightgbm
 from xlarank.data.collection import Collection
 from xlarank.features.store import read_manifest
 from xlarank.pipelines.submit import submit
-from xlarank.pipelines.support.score_files import ScoreFiles
+from xlarank.pipelines.support.results import ScoreFiles
 
 manifests = {name: read_manifest(workspace, Collection.parse(name), "train") for name in chosen}
 train_graphs = {name: list(manifest.graphs) for name, manifest in manifests.items() if manifest and manifest.graphs}

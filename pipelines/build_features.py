@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby
-from typing import Final
+from typing import Final, TypeAlias
 
 from xlarank.data.collection import DataRoot, GraphFile, choose_splits, discover, graph_files
-from xlarank.data.errors import WorkspaceError, require_ranges, require_seconds
-from xlarank.data.files import sweep_partial
+from xlarank.data.errors import ClusterError, WorkspaceError, XlarankError, require_ranges, require_seconds
+from xlarank.data.files import atomic_write, sweep_partial
 from xlarank.data.workspace import Workspace
 from xlarank.features.catalogue import FeatureSettings
 from xlarank.features.rows import Recipe
 from xlarank.features.store import Manifest, remove_other_rows, write_manifest
-from xlarank.pipelines.support.building import Outcome, PartJob, cluster_outcomes, local_outcomes, part_jobs
+from xlarank.pipelines.support import building, processes
+from xlarank.pipelines.support.building import Built, Outcome, Outcomes, PartJob
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.workspaces import require_one_root, workspace_lock
 from xlarank.pipelines.training.budget import forecast_building
 
-#: Below this many bytes of npz, starting worker processes costs more than it saves.
+#: Below this many bytes of npz, starting processes costs more than it saves.
 _WORTH_PROCESSES: Final = 20 * 2**20
+#: Seconds between checks of the workers, and maximum seconds without any worker of a cluster.
+_POLL, _MAX_WAIT = 0.5, 60.0
+_KEPT: Final = "graphs already built are kept"
+#: Environment variables that the libraries behind numpy's matrix product read when they are loaded.
+_MATRIX_THREADS: Final = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
+Results: TypeAlias = Generator[tuple[PartJob, Outcomes], None, None]
 
 
 @dataclass(frozen=True)
@@ -31,8 +43,7 @@ class SplitReport:
     """Result of one split of a collection.
 
     Attributes:
-        built, kept: number of graphs computed now, and of those whose stored rows are current.
-        left: number of graphs not begun before the timeout.
+        built, kept, left: graphs computed now, with current stored rows, and not begun before the timeout.
     """
 
     collection: str
@@ -117,30 +128,32 @@ def build_features(
     for (collection, split), members in groupby(chosen, key=lambda file: (file.collection, file.split)):
         max_configs = request.max_configs if split == "train" else 0
         recipe = Recipe.of(settings, collection.kind, max_configs=max_configs, seed=request.seed)
-        work += part_jobs([*members], workspace, recipe)
+        work += building.part_jobs([*members], workspace, recipe)
     large = request.scheduler is not None or sum(job.size for job in work) >= _WORTH_PROCESSES
-    processes = min(request.jobs or (os.cpu_count() or 1 if large else 1), max(1, len(work)))
+    workers = min(request.jobs or (os.cpu_count() or 1 if large else 1), max(1, len(work)))
     missing = [job for job in work if job.sizes and not job.rows.exists()]
-    if plan := forecast_building(missing, processes):
+    if plan := forecast_building(missing, workers):
         on_plan(plan)
-    outcomes = _run(work, request, processes, progress)
+    outcomes = _run(work, request, workers, progress)
     with workspace_lock(workspace, progress):
         require_one_root(data_root, workspace, discovered)  # another command may have replaced it meanwhile
         reports = _write_manifests(data_root, workspace, work, outcomes)
-    kinds = sorted({job.collection_split[0].kind for job in work})
+    kinds = sorted({job.collection.kind for job in work})
     widths = {str(kind): (len(settings.graph_columns(kind)), len(settings.config_columns(kind))) for kind in kinds}
     return BuildReport(reports, widths, time.monotonic() - started)
 
 
 def _run(
-    work: list[PartJob], request: BuildRequest, processes: int, progress: Progress | None
+    work: list[PartJob], request: BuildRequest, workers: int, progress: Progress | None
 ) -> dict[GraphFile, Outcome]:
     """Return the outcome of each file that was begun in time."""
     end = None if request.timeout is None else time.monotonic() + request.timeout
     if request.scheduler is not None:
-        outcomes = cluster_outcomes(work, request.scheduler, request.jobs, end)
+        outcomes = _build_on_cluster(work, request.scheduler, request.jobs, end)
+    elif workers == 1:
+        outcomes = _outcomes(work, _build_now, lambda: 1, end)
     else:
-        outcomes = local_outcomes(work, processes, end)
+        outcomes = _build_in_processes(work, workers, end)
     finished: dict[GraphFile, Outcome] = {}
     files = sum(len(job.files) for job in work)
     with steps_of(progress, "building features", files) as step, closing(outcomes):
@@ -151,11 +164,95 @@ def _run(
     return finished
 
 
+def _build_now(job: PartJob, outcomes: Outcomes) -> Future[Built]:
+    future: Future[Built] = Future()
+    try:
+        future.set_result(building.build_here(job, outcomes))
+    except Exception as error:
+        future.set_exception(error)
+    return future
+
+
+def _build_in_processes(work: Sequence[PartJob], workers: int, end: float | None) -> Results:
+    """Yield `_outcomes` of processes on this machine; raises `XlarankError` if one dies."""
+    spawn = multiprocessing.get_context("spawn")  # a fork of a process with the threads of polars can hang
+    pool = ProcessPoolExecutor(workers, spawn, initializer=processes.end_with_parent)
+
+    def submit(job: PartJob, outcomes: Outcomes) -> Future[Built]:
+        # starts processes on demand, one for each core
+        with processes.environment(**dict.fromkeys(_MATRIX_THREADS, "1")), processes.interrupts_held_back():
+            return pool.submit(building.build_here, job, outcomes)
+
+    try:
+        yield from _outcomes(work, submit, lambda: workers, end)
+    except BrokenProcessPool as error:
+        do = f"run again with a smaller `jobs`; {_KEPT}"
+        raise XlarankError("a worker process died, most likely for want of memory", do=do) from error
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _build_on_cluster(work: Sequence[PartJob], scheduler: str, workers: int, end: float | None) -> Results:
+    """Yield `_outcomes` of the workers of a cluster, which do not see the workspace; raises `ClusterError`.
+
+    The graphs of a worker that dies are built again by others; a graph with which four workers died is broken.
+    """
+    with processes.connected(scheduler, workers) as client:
+        pool = client.get_executor(pure=False)
+        capacity = partial(processes.require_workers, client, _MAX_WAIT)
+        try:
+            yield from _outcomes(work, partial(pool.submit, building.build_remotely), capacity, end)
+        except ImportError as error:
+            raise ClusterError(f"a worker cannot import what it needs ({error})", do=processes.SAME_CODE) from error
+        except (CancelledError, OSError) as error:
+            do = f"start it and run the same command again; {_KEPT}"
+            raise ClusterError("the scheduler of the cluster is gone", do=do) from error
+        finally:
+            pool.shutdown(wait=False)
+
+
+def _outcomes(
+    work: Sequence[PartJob], submit: Callable[..., Future[Built]], capacity: Callable[[], int], end: float | None
+) -> Results:
+    """Yield the outcomes of the jobs begun before the ``end`` (monotonic), as they are done.
+
+    The largest files are begun first, so that none is left to a single worker at the end; within a limited time,
+    files are begun in the order of ``work``. Keeps ``capacity() + 1`` jobs in flight.
+    """
+    queue = deque(work if end is not None else sorted(work, key=lambda job: -job.size))
+    running: dict[Future[Built], PartJob] = {}
+    limit = 0
+    while queue or running:
+        if not any(map(Future.done, running)):  # a lost scheduler cancels jobs before it fails to answer
+            limit = capacity() + 1
+        while queue and len(running) < limit and (end is None or time.monotonic() < end):
+            job = queue.popleft()
+            outcomes, complete = job.stored()
+            if complete:
+                yield job, outcomes
+            else:
+                running[submit(job, outcomes)] = job
+        if not running:
+            return
+        for future in wait(running, _POLL, FIRST_COMPLETED).done:
+            job = running.pop(future)
+            try:
+                outcomes, contents = future.result()
+                for path, content in zip(job.targets() if contents else (), contents, strict=True):
+                    if content is not None:
+                        with atomic_write(path) as target:
+                            target.write_bytes(content)
+            except Exception as error:
+                broken = Outcome(broken=building.why_broken(job.files, error))
+                outcomes = {file.name: broken for file in job.files}
+            yield job, outcomes
+
+
 def _write_manifests(
     data_root: DataRoot, workspace: Workspace, work: list[PartJob], outcomes: dict[GraphFile, Outcome]
 ) -> list[SplitReport]:
     reports: list[SplitReport] = []
-    for (collection, split), members in groupby(work, key=lambda job: job.collection_split):
+    for (collection, split), members in groupby(work, key=lambda job: (job.collection, job.split)):
         jobs = [*members]
         recipe, files = jobs[0].recipe, [file for job in jobs for file in job.files]
         begun = {file.name: outcomes[file] for file in files if file in outcomes}

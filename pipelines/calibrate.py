@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -15,9 +15,9 @@ from xlarank.models.trained import fingerprint, model_of, read_card
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.folds import KIND, FoldPlan, out_of_fold_scores
 from xlarank.pipelines.ranking.model_choice import models_named
-from xlarank.pipelines.support.progress import Progress, Silent, steps_of
+from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.workspaces import skip_unless_named, workspace_lock
-from xlarank.pipelines.training.training_sets import learned_by
+from xlarank.pipelines.training.training_sets import training_set_of
 
 
 def calibrate(
@@ -31,7 +31,6 @@ def calibrate(
     Returns the calibrations by collection, and the reasons why others have none. Raises `CollectionError` if none
     could be calibrated, and the error of any collection named in ``collections``.
     """
-    progress = progress or Silent()
     workspace.require_writable()
     chosen = models_named(workspace, collections)
     calibrations: dict[str, Calibration] = {}
@@ -40,21 +39,23 @@ def calibrate(
     for collection in chosen:
         with suppress(ModelError):  # reported when the collection is calibrated
             seeds += len(read_card(workspace.model(collection)).seeds)
-    with steps_of(progress, "calibrating", seeds):
+    with steps_of(progress, "calibrating", seeds) as step:
         for collection in chosen:
             with skip_unless_named(collection, collections, left_out):
-                calibrations[str(collection)] = _calibrate_one(workspace, collection, threads, progress)
+                calibrations[str(collection)] = _calibrate_one(workspace, collection, threads, step)
     if not calibrations:
         raise CollectionError("; ".join(reasons(left_out)))
     return calibrations, left_out
 
 
-def _calibrate_one(workspace: Workspace, collection: Collection, threads: int, progress: Progress) -> Calibration:
+def _calibrate_one(
+    workspace: Workspace, collection: Collection, threads: int, step: Callable[[str], None]
+) -> Calibration:
     model = model_of(workspace, collection)
     if len(model.rankers) < 2:
         got = f"the model of {collection} has one seed, which cannot disagree with itself"
         raise ModelError(got, expected="2 seeds or more", do="train with `seeds=2` or more")
-    data = learned_by(workspace, collection, model).data
+    data = training_set_of(workspace, collection, model).data
     plan = FoldPlan.of(data)
     if not plan.folds:
         raise CollectionError(f"{collection} has one program family, so none can be held out")
@@ -62,7 +63,7 @@ def _calibrate_one(workspace: Workspace, collection: Collection, threads: int, p
     for seed in range(len(scores)):
         settings = FitSettings(model.card.rounds, seed, threads)
         scores[seed] = out_of_fold_scores(model.rankers[0], data, plan.folds, settings)
-        progress.step(f"{collection}, seed {seed}")
+        step(f"{collection}, seed {seed}")
     graphs = []
     for graph in sorted(graph for fold in plan.folds for graph in fold.scored):
         part = data.rows_of(graph)
@@ -70,7 +71,7 @@ def _calibrate_one(workspace: Workspace, collection: Collection, threads: int, p
         graphs.append(ScoredGraph(family, scores[:, part], data.cost[part]))
     calibration = Calibration.of(graphs, plan.by)
     card = fingerprint(model.card)
-    with workspace_lock(workspace, progress):
+    with workspace_lock(workspace):
         if fingerprint(read_card(workspace.model(collection))) != card:
             raise ModelError(f"the model of {collection} was replaced meanwhile", do="run the same command again")
         calibration.save(workspace.model(collection), card)

@@ -16,23 +16,14 @@ from xlarank.features.catalogue import BLOCKS
 from xlarank.models.base import Ranker
 from xlarank.models.trained import model_of, params_for, ranker_class
 from xlarank.models.training_data import FitSettings, TrainingData
-from xlarank.models.validation.folds import (
-    FAMILY,
-    FOLDS_OF,
-    KIND,
-    MOST_FOLDS,
-    Curves,
-    Fallback,
-    FoldPlan,
-    family_folds,
-    graph_folds,
-)
+from xlarank.models.validation import folds
+from xlarank.models.validation.folds import FAMILY, KIND, MOST_FOLDS, Curves, Fallback, FoldPlan
 from xlarank.models.validation.metrics import paired_difference
 from xlarank.pipelines.support.evaluation import Evaluation, Metrics, score_name
-from xlarank.pipelines.support.progress import Progress, Silent, steps_of
-from xlarank.pipelines.support.results import results_table, write_out_of_fold, write_results
-from xlarank.pipelines.support.workspaces import chosen_collections, skip_unless_named, write_or_note
-from xlarank.pipelines.training.training_sets import StoredTrainingSet, learned_by, read_training_set
+from xlarank.pipelines.support.progress import Progress, steps_of
+from xlarank.pipelines.support.results import results_table, write_results
+from xlarank.pipelines.support.workspaces import chosen_collections, note_errors, skip_unless_named, workspace_lock
+from xlarank.pipelines.training.training_sets import StoredTrainingSet, read_training_set, training_set_of
 
 GRAPH: Final = "graph"
 #: Values of ``by`` -> description of the scores.
@@ -104,10 +95,9 @@ def worth_of_blocks(evaluation: Evaluation, blocks: Sequence[str]) -> dict[str, 
 
 @dataclass(frozen=True)
 class _Job:
-    """Cross-validation of one collection.
+    """Cross-validation of one collection without the columns of some blocks.
 
-    Attributes:
-        without: names of blocks whose columns are dropped; None also allows reusing the scores kept by `train`.
+    If ``without`` is None, the scores kept by `train` may be reused.
     """
 
     workspace: Workspace
@@ -120,10 +110,7 @@ class _Job:
     evaluation: Evaluation
 
     def score(self, name: str | None) -> tuple[tuple[str, None], Metrics]:
-        """Score a ranker at its best number of rounds, or, without ``name``, the trained model's at its rounds.
-
-        Returns an item of `xlarank.pipelines.support.evaluation.Rankings`.
-        """
+        """Return the label and metrics of a ranker at its best number of rounds; by default the trained model's."""
         if name is None:
             model = model_of(self.workspace, self.collection)
             card = model.card
@@ -133,11 +120,11 @@ class _Job:
                 if card.fallback:
                     self._note(f"fallback for unseen kernel families: {card.fallback}")
                 return (card.model, None), card.folds
-            training = self._dropped(learned_by(self.workspace, self.collection, model))
+            training = self._without_blocks(training_set_of(self.workspace, self.collection, model))
             ranker, tuned, settings = model.rankers[0], card.tuned, replace(self.settings, rounds=card.rounds)
         else:
             splits = ("train", "valid") if self.with_valid else ("train",)
-            training = self._dropped(read_training_set(self.workspace, self.collection, splits))
+            training = self._without_blocks(read_training_set(self.workspace, self.collection, splits))
             params, tuned = params_for(self.workspace.study(self.collection), name, training.kind)
             ranker, settings = ranker_class(name)(params, kind=training.kind), self.settings
         plan, began = self._plan(training.data), time.perf_counter()
@@ -150,20 +137,17 @@ class _Job:
         elif card.folds and not self.without:
             mean_score = np.mean([card.folds[graph]["score"] for graph in curves.metrics])
             graphs = "this graph" if len(curves.metrics) == 1 else f"these {len(curves.metrics)} graphs"
-            self._note(f"{graphs} by folds of {FOLDS_OF[card.folds_by]}: score {mean_score:.3f}")
+            self._note(f"{graphs} by folds of {folds.FOLDS_OF[card.folds_by]}: score {mean_score:.3f}")
         scope, seconds = (str(self.collection), "train", plan.by), time.perf_counter() - began
-
-        def write() -> None:
-            table = results_table(curves.at(stage), label, scope=scope, tuned=tuned, seconds=seconds)
+        table = results_table(curves.at(stage), label, scope=scope, tuned=tuned, seconds=seconds)
+        with note_errors(self.evaluation.notes), workspace_lock(self.workspace, self.progress):
             write_results(self.workspace, [table])
             if not self.without:
                 scores = curves.scores_at(stage)
-                write_out_of_fold(self.workspace, training, plan, ranker.name, scores, self.settings.seed)
-
-        write_or_note(self.workspace, self.progress or Silent(), self.evaluation.notes, write)
+                training.write_scores(self.workspace, plan, ranker.name, scores, self.settings.seed)
         return (label, None), curves.at(stage)
 
-    def _dropped(self, training: StoredTrainingSet) -> StoredTrainingSet:
+    def _without_blocks(self, training: StoredTrainingSet) -> StoredTrainingSet:
         """Return the training set without the columns of the blocks; raises `XlarankError` for unknown ones."""
         if not self.without:
             return training
@@ -182,9 +166,9 @@ class _Job:
     def _plan(self, data: TrainingData) -> FoldPlan:
         plan, expected = FoldPlan.of(data), "graphs of two or more program families"
         if self.by == FAMILY:
-            plan = FoldPlan(FAMILY, family_folds(data.families, MOST_FOLDS))
+            plan = FoldPlan(FAMILY, folds.family_folds(data.families, MOST_FOLDS))
         elif self.by == GRAPH:
-            plan = FoldPlan(GRAPH, graph_folds(data.families, MOST_FOLDS))
+            plan = FoldPlan(GRAPH, folds.graph_folds(data.families, MOST_FOLDS))
             expected = "two or more graphs of one family"
         if not plan.folds:
             graphs = f"{counted(data.groups, 'graph')} of {self.collection}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence, Set
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,15 +15,15 @@ from xlarank.data.errors import CollectionError, ModelError, XlarankError, count
 from xlarank.data.files import read_text
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
-from xlarank.features.store import Manifest, read_manifest
+from xlarank.features.store import read_manifest
 from xlarank.models.arrays import Indices
 from xlarank.models.trained import TrainedModel, model_of
 from xlarank.pipelines.ranking.model_choice import model_named
+from xlarank.pipelines.support import results
 from xlarank.pipelines.support.evaluation import Evaluation, Rankings, add_metrics, count_unseen, graphs_to_score
-from xlarank.pipelines.support.progress import Progress, Silent, steps_of
-from xlarank.pipelines.support.results import prediction_table, results_table, write_predictions, write_results
-from xlarank.pipelines.support.score_files import ScoreFiles, require_known_graphs
-from xlarank.pipelines.support.workspaces import chosen_collections, skip_unless_named, write_or_note
+from xlarank.pipelines.support.progress import Progress, steps_of
+from xlarank.pipelines.support.results import ScoreFiles
+from xlarank.pipelines.support.workspaces import chosen_collections, note_errors, skip_unless_named, workspace_lock
 
 
 def evaluate(
@@ -34,15 +33,17 @@ def evaluate(
 ) -> Evaluation:  # fmt: skip
     """Evaluate the models of the chosen collections on all configurations of a split.
 
-    ``official_indices`` is a folder of ``<source>_<search>.json`` files, ``{graph: [configuration]}``: layout
-    graphs are evaluated on those configurations only.
-    ``model_from`` names a collection whose model scores all chosen collections instead of their own models.
-    ``scores`` are evaluated instead of models. Scores of a collection's own model are written to ``predictions/``;
-    if the workspace is not writable, a note is added instead.
+    Scores of a collection's own model are written to ``predictions/``; if the workspace is not writable, a note is
+    added instead.
 
-    Raises `CollectionError` if nothing could be scored; `ModelError` if ``model_from`` has no model or if the
-    model cannot score a collection named in ``collections`` (another kind, other columns); `XlarankError` for an
-    unknown split.
+    Args:
+        official_indices: folder of ``<source>_<search>.json`` files, ``{graph: [configuration]}``, with the only
+            configurations of layout graphs to evaluate.
+        model_from: collection whose model scores all chosen collections instead of their own models.
+        scores: scores to evaluate instead of models.
+
+    Raises `CollectionError` if nothing could be scored; `ModelError` if ``model_from`` has no model, or if a model
+    cannot score a collection named in ``collections``; `XlarankError` for an unknown split.
     """
     if split not in SPLITS:
         raise XlarankError(f"{split!r} is not a split", expected=", ".join(SPLITS))
@@ -50,7 +51,7 @@ def evaluate(
     evaluation = Evaluation(split)
     chosen = chosen_collections(workspace, collections)
     if scores is not None:
-        require_known_graphs(scores, workspace, chosen, split)
+        scores.require_known_graphs(workspace, chosen, split)
     files = {} if official_indices is None else _official_files(official_indices, chosen)
     tables: list[pl.DataFrame] = []
     with steps_of(progress, f"evaluating on {split}", len(chosen)) as step:
@@ -61,8 +62,8 @@ def evaluate(
             step(str(collection))
     if not evaluation.rankings:
         raise CollectionError(f"nothing could be evaluated on {split}: " + "; ".join(reasons(evaluation.left_out)))
-    write = partial(write_results, workspace, tables)
-    write_or_note(workspace, progress or Silent(), evaluation.notes, write)
+    with note_errors(evaluation.notes), workspace_lock(workspace, progress):
+        results.write_results(workspace, tables)
     return evaluation
 
 
@@ -70,34 +71,34 @@ def _evaluate(
     workspace: Workspace, collection: Collection, evaluation: Evaluation, ranker: TrainedModel | ScoreFiles,
     indices: Path | None,
 ) -> list[pl.DataFrame]:  # fmt: skip
-    """Add the metrics of a model or of score files, and return their results.
-
-    Predictions are written if the model is the collection's own.
-    """
+    """Add metrics of a model or score files and return the results; write a collection's predictions."""
     split = evaluation.graphs
     manifest = read_manifest(workspace, collection, split)
     if manifest is None:
         raise CollectionError(f"{collection} has no {split} split in {workspace.root}")
     name, model = ranker.name, ranker if isinstance(ranker, TrainedModel) else None
     if model is not None:
-        _require_scorable(model, collection, manifest)
+        source, kind = model.card.collection, model.card.kind
+        if kind != collection.kind:
+            got = f"the model of {source} ranks {kind} graphs, {collection} has {collection.kind} graphs"
+            raise ModelError(got, do="pass another `model_from`")
+        with naming(f"the model of {source} cannot score {collection}"):
+            model.require(manifest)
         name = model.card.model + ("" if model.name == str(collection) else f" of {model.name}")
     official = None if indices is None else _official_indices(indices)
     rankings, left_out = Rankings(), dict[str, str]()
     predictions, seconds = list[pl.DataFrame](), dict[str, float]()
-
-    def refuse(graph: str) -> str:
-        return "" if official is None or graph in official else "it has no official indices"
-
-    for graph in graphs_to_score(workspace, collection, split, manifest, left_out, refuse):
+    unlisted = set[str]() if official is None else manifest.graphs.keys() - official.keys()
+    excluded = dict.fromkeys(unlisted, "it has no official indices")
+    for graph in graphs_to_score(workspace, collection, split, manifest, left_out, excluded):
         picked = slice(None) if official is None else _picked(graph, official[graph.name])
         began = time.perf_counter()
-        scores = ranker.score(graph) if isinstance(ranker, TrainedModel) else ranker.of(collection, graph)
+        scores = ranker.score(graph) if isinstance(ranker, TrainedModel) else ranker.score(collection, graph)
         seconds[graph.name] = time.perf_counter() - began
         if scores is None:
             left_out[graph.name] = "it has no scores"
             continue
-        predictions.append(prediction_table(graph, dict(enumerate(scores.per_seed)), split))
+        predictions.append(results.prediction_table(graph, scores.per_seed, split))
         add_metrics(rankings, collection, graph, name, scores, picked)
     evaluation.left_out |= {f"{collection} {graph}": reason for graph, reason in left_out.items()}
     if not rankings:
@@ -106,24 +107,15 @@ def _evaluate(
     if model is not None:
         evaluation.notes += _known_graphs(model, collection, split, rankings[name, None].keys())
         if model.name == str(collection):
-            write = partial(write_predictions, workspace, collection, name, predictions)
-            write_or_note(workspace, Silent(), evaluation.notes, write)
+            with note_errors(evaluation.notes), workspace_lock(workspace):
+                results.write_predictions(workspace, collection, name, predictions)
     scope = str(collection), split if official is None else f"{split}, official configurations", None
-    return [
-        results_table(metrics, label, scope=scope, tuned=model.card.tuned if model and label == name else None,
-                      seed=seed, seconds=seconds if model and (label, seed) == (name, None) else None)
-        for (label, seed), metrics in rankings.items()
-    ]  # fmt: skip
-
-
-def _require_scorable(model: TrainedModel, collection: Collection, manifest: Manifest) -> None:
-    """Raise `ModelError` if the graphs' kind or columns differ from the model's."""
-    source = model.card.collection
-    if model.card.kind != collection.kind:
-        got = f"the model of {source} ranks {model.card.kind} graphs, {collection} has {collection.kind} graphs"
-        raise ModelError(got, do="pass another `model_from`")
-    with naming(f"the model of {source} cannot score {collection}"):
-        model.require(manifest)
+    tables = []
+    for (label, seed), metrics in rankings.items():
+        tuned = model.card.tuned if model is not None and label == name else None
+        times = seconds if tuned is not None and seed is None else None
+        tables.append(results.results_table(metrics, label, scope=scope, tuned=tuned, seed=seed, seconds=times))
+    return tables
 
 
 def _known_graphs(model: TrainedModel, collection: Collection, split: str, graphs: Set[str]) -> list[str]:

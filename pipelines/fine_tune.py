@@ -24,7 +24,7 @@ from xlarank.pipelines.training.training_sets import StoredTrainingSet, extra_co
 #: Learning rates of added trees to cross-validate, as multiples of the model's own.
 RATES: Final = (1.0, 0.3)
 #: Minimum number of families unknown to the model for choosing by cross-validation.
-FEWEST_FAMILIES: Final = 3
+MIN_FAMILIES: Final = 3
 #: Rounds and rate used without folds: the best on the embedded sample (docs/how-to/fine-tune.md).
 CONTINUED_ROUNDS, CONTINUED_RATE = 100, 1.0
 
@@ -37,7 +37,7 @@ def fine_tune(
     ``start`` is "shipped" for the shipped ranker of the collection's kind, a collection with a model in the
     workspace, or the folder of a model. Each ranker gets at most ``rounds`` more trees, on the columns it uses.
     The number of trees and their learning rate are cross-validated on families unknown to the model; with fewer
-    than `FEWEST_FAMILIES` of them, defaults are used.
+    than `MIN_FAMILIES` of them, defaults are used.
 
     Raises `ModelError` if the model is missing or cannot be continued, and the errors of `train`.
     """
@@ -98,7 +98,7 @@ def new_families(model: TrainedModel, training: StoredTrainingSet) -> FoldPlan:
     known = {program_family(name) for name in model.card.known_graphs}
     new = [group for group, family in enumerate(training.data.families) if family not in known]
     families = [training.data.families[group] for group in new]
-    folds = family_folds(families, MOST_FOLDS) if len(set(families)) >= FEWEST_FAMILIES else []
+    folds = family_folds(families, MOST_FOLDS) if len(set(families)) >= MIN_FAMILIES else []
     held_out = ([new[index] for index in fold.held] for fold in folds)
     return FoldPlan(FAMILY, [Fold(groups, groups) for groups in held_out])
 
@@ -113,7 +113,7 @@ def _continue(job: TrainingJob, model: TrainedModel, source: str, progress: Prog
             if job.plan.folds:
                 candidates[rate] = fitting.validate(job, rankers, card.tuned, step)
             else:
-                chosen_by = f"default (fewer than {FEWEST_FAMILIES} families that are new to the model)"
+                chosen_by = f"default (fewer than {MIN_FAMILIES} families that are new to the model)"
                 rounds = min(CONTINUED_ROUNDS, job.request.rounds)
                 candidates[rate] = Candidate(rankers, card.tuned, rounds, chosen_by)
         rate, choice = max(candidates.items(), key=lambda item: item[1].value)  # ties: the first rate

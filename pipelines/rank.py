@@ -52,8 +52,7 @@ def rank_folder(
 ) -> tuple[dict[str, Ranking], dict[str, str]]:
     """Rank every npz file below a folder; return the rankings and the reasons for missing ones, by name.
 
-    Hidden files and folders and virtual environments are left out. Raises `GraphFileError` for a folder without npz
-    files.
+    Hidden files and virtual environments are left out. Raises `GraphFileError` if nothing is left.
     """
     files = []
     for parent, folders, names in os.walk(folder):
@@ -83,7 +82,7 @@ class Ranked:
         configuration: id in the file; the first of identical configurations.
         runtime_ns: None if not measured.
         certainly_ahead_of: number of distinct configurations that are certainly slower; None without calibration.
-        speedup: runtime of the compiler's default over this one's, each the least of its repeats; None if unknown.
+        speedup: as in `Ranking`; None if unknown.
         estimated_ns: runtime predicted by the model; None if it only ranks.
     """
 
@@ -195,10 +194,9 @@ class Ranking:
         return None if self.speedup is None or np.isnan(self.speedup[config]) else float(self.speedup[config])
 
     def to_polars(self) -> pl.DataFrame:
-        """Return a table with one row per configuration, fastest first.
+        """Return a table with one row per configuration, fastest first; unknown values are null.
 
-        Columns: ``rank`` (1-based), ``configuration``, ``score``, ``same_as`` (the lowest id of an identical
-        configuration), ``runtime_ns`` and ``speedup`` over the compiler's default, null if unknown.
+        Its columns are ``rank`` (1-based), ``configuration``, ``score``, ``same_as``, ``runtime_ns``, ``speedup``.
         """
         import polars as pl
 
@@ -226,8 +224,7 @@ class Ranking:
 def write_rankings(path: Path, rankings: Mapping[str, Ranking]) -> None:
     """Write rankings, keyed by graph name, as CSV: a line per distinct configuration, fastest first.
 
-    ``identical`` lists configurations joined by ``;``; unknown values are empty. A name that a spreadsheet would
-    evaluate (``=1+1``) is prefixed with an apostrophe. Raises `WorkspaceError`.
+    A name that a spreadsheet would evaluate (``=1+1``) is prefixed with an apostrophe. Raises `WorkspaceError`.
     """
     heads = ("graph", "model", "rank", "configuration", "score", "runtime_ns", "identical", "speedup")
     with atomic_write(path) as partial, partial.open("w", encoding="utf-8", newline="") as stream:

@@ -174,7 +174,7 @@ def gather(workspace: Workspace, collection: Collection, *, explained: bool = Tr
         model.require(manifests[SPLIT])
         trained = dict.fromkeys(model.card.known_graphs, "in the training set of the model")
         for rows in evaluation.graphs_to_score(
-            workspace, collection, SPLIT, manifests[SPLIT], facts.left_out, lambda name: trained.get(name, "")
+            workspace, collection, SPLIT, manifests[SPLIT], facts.left_out, trained
         ):
             scored = model.score(rows)
             evaluation.add_metrics(facts.rankings, collection, rows, MODEL, Scores(scored.mean[None]))

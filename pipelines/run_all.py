@@ -31,7 +31,7 @@ from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.reporting.charts import in_fixed_colours, ranks_chart, short
 from xlarank.pipelines.submit import Submission, submit
 from xlarank.pipelines.support.processes import isolated
-from xlarank.pipelines.support.progress import Progress, Silent
+from xlarank.pipelines.support.progress import Progress
 from xlarank.pipelines.support.workspaces import require_one_root, workspace_lock
 from xlarank.pipelines.train import train
 from xlarank.pipelines.training import budget
@@ -100,7 +100,7 @@ def run_all(
     no test graphs.
     """
     started = time.monotonic()
-    job = _Job(data_root, workspace, out, settings, progress or Silent(), started + _LAST * 3600 * settings.hours)
+    job = _Job(data_root, workspace, out, settings, progress, started + _LAST * 3600 * settings.hours)
     workspace.require_writable()
     files = graph_files(data_root.npz, collections, where=str(data_root.path))
     require_one_root(data_root, workspace, discover(data_root.npz))
@@ -127,7 +127,7 @@ class _Job:
     workspace: Workspace
     out: Path
     settings: RunSettings
-    progress: Progress
+    progress: Progress | None
     last: float
     cover: dict[str, int] = field(default_factory=dict)
     outcomes: dict[Collection, CollectionOutcome] = field(default_factory=dict)
@@ -254,7 +254,7 @@ class _Job:
 
 
 def first_model(
-    workspace: Workspace, collection: Collection, request: TrainRequest | None, *, progress: Progress
+    workspace: Workspace, collection: Collection, request: TrainRequest | None, *, progress: Progress | None
 ) -> None:
     """Train unless ``request`` is None, store metrics on valid and plot the ranks of the median-score graph."""
     path, first = budget.first_scores(workspace, collection), read_first_scores(workspace, collection)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from xlarank.data import submission
-from xlarank.data.collection import Collection, DataRoot, discover, find_data_root, graph_files
+from xlarank.data.collection import Collection, DataRoot, GraphFile, discover, find_data_root, graph_files
 from xlarank.data.errors import CollectionError, DataRootError, GraphFileError, counted, reasons
 from xlarank.data.graph import graph_size
 from xlarank.data.submission import TILE_TOP, complete_submission, submission_id
@@ -17,10 +17,10 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.store import each_graph, read_manifest, stored_roots
 from xlarank.models.validation.metrics import order_of, top_of
 from xlarank.pipelines.ranking.model_choice import SHIPPED, model_for_collection, model_named
+from xlarank.pipelines.support import results
 from xlarank.pipelines.support.progress import Progress, steps_of
-from xlarank.pipelines.support.results import prediction_table, write_predictions
-from xlarank.pipelines.support.score_files import ScoreFiles, require_known_graphs
-from xlarank.pipelines.support.workspaces import chosen_collections, skip_unless_named, write_or_note
+from xlarank.pipelines.support.results import ScoreFiles
+from xlarank.pipelines.support.workspaces import chosen_collections, note_errors, skip_unless_named, workspace_lock
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Submission:
 
     Attributes:
         rows: collection -> number of ranked test graphs.
-        models: collection -> name of the model, or of the files of scores.
+        models: collection -> name of the model, or of the score files.
         left_out: collection -> reason why no model ranked its test graphs.
         broken: ``collection graph`` -> reason why it has no features.
         origin: id -> "ranked", "kept" or "default".
@@ -82,7 +82,7 @@ def submit(
     if model_from not in (None, SHIPPED):
         model_named(workspace, model_from)
     if scores is not None:
-        require_known_graphs(scores, workspace, chosen, "test")
+        scores.require_known_graphs(workspace, chosen, "test")
 
     with steps_of(progress, "ranking test graphs", len(chosen)) as step:
         for collection in chosen:
@@ -112,33 +112,31 @@ def _rank_collection(
         model.require(manifest)
     orders, predictions = dict[str, list[int]](), []
     for graph in each_graph(workspace, collection, "test", manifest):
-        scored = model.score(model.select(graph)) if scores is None else scores.of(collection, graph)
+        scored = model.score(model.select(graph)) if scores is None else scores.score(collection, graph)
         if scored is not None:
-            predictions.append(prediction_table(graph, dict(enumerate(scored.per_seed)), "test"))
+            predictions.append(results.prediction_table(graph, scored.per_seed, "test"))
             score = scored.mean[graph.group]
             best = order_of(score) if collection.kind == "layout" else top_of(TILE_TOP, score, graph.group)
             orders[submission_id(collection, graph.name)] = graph.ids[best].tolist()
     report.rows[str(collection)] = len(orders)
     report.models[str(collection)] = model.name if scores is None else scores.name
     if orders and scores is None and not model.shipped and model.name == str(collection):
-        write = partial(write_predictions, workspace, collection, model.card.model, predictions)
-        write_or_note(workspace, None, report.notes, write)
+        with note_errors(report.notes), workspace_lock(workspace):
+            results.write_predictions(workspace, collection, model.card.model, predictions)
     return orders
 
 
 def _add_unbuilt(
-    configs: dict[str, int], workspace: Workspace, chosen: Sequence[Collection], report: Submission, unnamed: bool
+    configs: dict[str, int], workspace: Workspace, chosen: Sequence[Collection], report: Submission, every: bool
 ) -> None:
-    """Add the test graphs of the data roots that have no stored rows."""
+    """Add the test graphs of the data roots, of ``every`` or the chosen collections, that have no stored rows."""
+    files: list[GraphFile] = []
     for root in sorted(stored_roots(workspace)):
-        try:
-            files = discover(find_data_root(Path(root)).npz)
-        except DataRootError:  # gone, or moved: cover the graphs of the workspace
-            continue
-        for file in files:
-            row_id = submission_id(file.collection, file.name)
-            if file.split != "test" or row_id in configs or not (unnamed or file.collection in chosen):
-                continue
+        with suppress(DataRootError):  # gone, or moved: cover the graphs of the workspace
+            files += discover(find_data_root(Path(root)).npz)
+    for file in files:
+        row_id = submission_id(file.collection, file.name)
+        if file.split == "test" and row_id not in configs and (every or file.collection in chosen):
             if file.collection not in chosen:
                 report.left_out.setdefault(str(file.collection), "its features were not built; run build-features")
             try:
@@ -149,10 +147,9 @@ def _add_unbuilt(
 
 @dataclass(frozen=True)
 class Checked:
-    """Result of a check.
+    """Result of a check: number and description of the expected rows, and problems.
 
     Attributes:
-        rows, against: number and description of the expected rows.
         unknown: id -> why the number of configurations of a test graph cannot be read.
     """
 
@@ -165,15 +162,12 @@ class Checked:
 def check_submission(
     path: Path, *, sample: Path | None = None, data_root: DataRoot | None = None, collections: Sequence[str] = ()
 ) -> Checked:
-    """Return all problems of a submission.
+    """Return all problems of a submission; raises `SubmissionError` for the sample, `DataRootError` without graphs.
 
     Its ids must be those of the ``sample``, else those of the test graphs of the ``data_root``, in all or the named
     collections. A layout row lists every configuration once; a tile row at least 5 different ones, of which the
     first 5 count (all if the graph has fewer). The number of configurations is read from the data root; without
-    one, a layout graph has as many as its sample row lists, and a tile row needs as many as its sample row if that
-    has fewer than 5.
-
-    Raises `SubmissionError` for a sample that cannot be read, `DataRootError` for a data root without graphs.
+    one, a layout graph has as many as its sample row lists, and a tile row needs at most as many.
     """
     configs: dict[str, int | None] = {}
     unknown: dict[str, str] = {}

@@ -13,10 +13,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import optuna
-from optuna.study import MaxTrialsCallback
+from optuna.study import MaxTrialsCallback, Study
 from optuna.trial import FrozenTrial, TrialState
 
 from xlarank.data.errors import CollectionError, XlarankError, require_ranges, require_seconds
@@ -27,13 +27,10 @@ from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.folds import FACTOR, FoldPlan, climb, rungs_of
 from xlarank.models.validation.metrics import paired_difference
 from xlarank.pipelines.support.evaluation import score_name
-from xlarank.pipelines.support.progress import Progress, Silent, steps_of
+from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.workspaces import chosen_collections, skip_unless_named, workspace_lock
 from xlarank.pipelines.training.studies import FINISHED, PROCESS, StudyOptions, open_storage, open_study
 from xlarank.pipelines.training.training_sets import StoredTrainingSet, read_training_set
-
-if TYPE_CHECKING:
-    from optuna.study import Study
 
 #: Rounds of a complete trial.
 ROUNDS: Final = 300
@@ -49,7 +46,6 @@ class TuneResult:
         trials, fresh, pruned: finished trials of the study, those of this call, and those stopped early.
         mean, std: out-of-fold score over graphs of the chosen trial (tau; tiles: 1 - slowdown@5).
         note: reason why the chosen trial is not the best one.
-        pictures: SVG files of the optimization history and the parameter importances.
     """
 
     collection: str
@@ -180,7 +176,7 @@ def _search(
     def count(*states: TrialState) -> int:
         return len(study.get_trials(deepcopy=False, states=states))
 
-    def after(study: Study, trial: FrozenTrial) -> None:
+    def save_best(study: Study, trial: FrozenTrial) -> None:
         nonlocal fresh
         fresh += 1
         chosen, _ = _save(workspace, objective, study)
@@ -191,8 +187,8 @@ def _search(
     with steps_of(progress, f"tuning {collection}", missing) as step:
         if missing:
             # Running trials of other processes count, too: otherwise each process would run one too many.
-            enough = MaxTrialsCallback(trials, states=(*FINISHED, TrialState.RUNNING))
-            study.optimize(objective, timeout=timeout, callbacks=[after, enough])
+            stop = MaxTrialsCallback(trials, states=(*FINISHED, TrialState.RUNNING))
+            study.optimize(objective, timeout=timeout, callbacks=[save_best, stop])
     chosen, note = _save(workspace, objective, study)
     if chosen is None:
         raise XlarankError(f"no trial of {collection} was finished", do="give it more time with a longer `timeout`")
@@ -217,7 +213,7 @@ def _save(workspace: Workspace, objective: Objective, study: Study) -> tuple[Fro
             model, **chosen.user_attrs[RESULT], select=objective.select, trial=chosen.number, folds=folds,
             code_hash=training.manifest.recipe.code_hash,
         )  # fmt: skip
-        with workspace_lock(workspace, Silent()):
+        with workspace_lock(workspace):
             training.require_current(workspace)
             best.save(folder)
         with atomic_write(folder / f"trials-{model}.csv") as file:
@@ -229,8 +225,7 @@ def _save(workspace: Workspace, objective: Objective, study: Study) -> tuple[Fro
 def choose(study: Study, objective: Objective) -> tuple[FrozenTrial | None, str]:
     """Return the trial to train with, None before any is complete, and the reason if it is not the best one.
 
-    The best of many trials is partly luck, especially with few graphs. So the defaults stay unless the best trial
-    beats them, paired by graph, by two standard errors.
+    The best of many trials is partly luck, so the defaults stay unless it beats them by two standard errors.
     """
     complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     if not complete:

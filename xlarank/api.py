@@ -86,8 +86,7 @@ def load_rows(
     not list k; both are null for graphs that are not trained on. ``.to_pandas()`` converts to pandas.
 
     ``collection`` may be omitted if there is only one; without ``split``, all splits are loaded. ``lazy`` returns a
-    `LazyFrame` and does not check the files for damage. Raises `xlarank.data.errors.CollectionError` and
-    `FeatureStoreError`.
+    `LazyFrame` and does not check the files. Raises `xlarank.data.errors.CollectionError` and `FeatureStoreError`.
     """
     import polars as pl
 
@@ -95,27 +94,27 @@ def load_rows(
     from xlarank.features.store import read_manifest, scan_rows
     from xlarank.pipelines.support.workspaces import chosen_collections
 
-    store = Workspace(Path(workspace))
-    chosen, *further = chosen_collections(store, [] if collection is None else [collection])
+    opened = Workspace(Path(workspace))
+    chosen, *further = chosen_collections(opened, [] if collection is None else [collection])
     if further:
         names = ", ".join(map(str, (chosen, *further)))
         raise CollectionError("no collection was named", expected=names, do="pass collection=")
     frames, features = [], list[str]()
     for name in choose_splits([] if split is None else [split]):
-        manifest = read_manifest(store, chosen, name)
+        manifest = read_manifest(opened, chosen, name)
         if manifest is None or not manifest.graphs:
             if split is not None:
-                raise CollectionError(f"{chosen} has no {split} split in {store.root}", do="run build-features")
+                raise CollectionError(f"{chosen} has no {split} split in {opened.root}", do="run build-features")
             continue
         if features and manifest.columns != features:
             got = f"the splits of {chosen} have different columns"
             raise FeatureStoreError(got, do="pass split=, or run build-features again for all of them")
         features = manifest.columns
         folds = _fold_table(manifest if name == "train" else None)
-        stored = scan_rows(store, chosen, name, manifest, verified=not lazy)
+        stored = scan_rows(opened, chosen, name, manifest, verified=not lazy)
         frames.append(stored.join(folds, on="graph", how="left", maintain_order="left"))
     if not frames:
-        raise CollectionError(f"{chosen} has no graphs in {store.root}", do="run build-features")
+        raise CollectionError(f"{chosen} has no graphs in {opened.root}", do="run build-features")
     for column in columns or ():
         if column not in features:
             raise FeatureStoreError(f"{chosen} has no column {column!r}", do=did_you_mean(column, features))

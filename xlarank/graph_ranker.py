@@ -10,15 +10,8 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.errors import (
-    MAX_ROUNDS,
-    MAX_SEED,
-    MAX_THREADS,
-    ArgumentError,
-    ModelError,
-    ParameterError,
-    did_you_mean,
-)
+from xlarank.data import errors
+from xlarank.data.errors import ArgumentError, ModelError, ParameterError, did_you_mean
 from xlarank.data.graph import Graph, Kind, graph_kind, read_graph
 from xlarank.features.block import Tier
 from xlarank.features.catalogue import FeatureSettings
@@ -121,10 +114,7 @@ class GraphRanker:
         return self
 
     def predict(self, graph: GraphLike) -> NDArray[np.float64]:
-        """Return scores ``(configs,)`` of a graph's configurations: lower is faster, comparable within the graph.
-
-        Raises `ModelError` before `fit` and for a graph of another kind.
-        """
+        """Return scores ``(configs,)``, lower is faster, comparable within the graph; raises `ModelError`."""
         return self._predict(self._rows_of_kind(graph))
 
     def score(self, graphs: Iterable[GraphLike], y: object = None) -> float:
@@ -161,8 +151,8 @@ class GraphRanker:
                 got = f"{name!r} is not a parameter of {self.ranker}"
                 raise ParameterError(got, expected=", ".join(names), do=did_you_mean(name, names))
         params.of("layout", self.params)
-        Whole(1, MAX_ROUNDS)("n_estimators", self.n_estimators)
-        Whole(0, MAX_SEED)("random_state", self.random_state)
+        Whole(1, errors.MAX_ROUNDS)("n_estimators", self.n_estimators)
+        Whole(0, errors.MAX_SEED)("random_state", self.random_state)
         _threads(self.n_jobs)
         OneOf(tuple(tier.value for tier in Tier))("tier", self.tier)
         OneOf(tuple(TARGETS))("target", self.target)
@@ -212,7 +202,7 @@ def _brief(value: object) -> str:
 def _threads(n_jobs: int | None) -> int:
     """Return the number of threads as LightGBM counts: 0 is all cores."""
     try:
-        return 0 if n_jobs == -1 else 1 if n_jobs is None else Whole(1, MAX_THREADS)("n_jobs", n_jobs)
+        return 0 if n_jobs == -1 else 1 if n_jobs is None else Whole(1, errors.MAX_THREADS)("n_jobs", n_jobs)
     except ParameterError as error:
-        expected = f"1 to {MAX_THREADS} threads, -1 for all cores or None for one"
+        expected = f"1 to {errors.MAX_THREADS} threads, -1 for all cores or None for one"
         raise ParameterError(error.got, expected=expected) from None

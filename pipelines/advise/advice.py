@@ -25,7 +25,7 @@ from xlarank.pipelines.advise.diagnosis import Change, Diagnosis, EntryChange, V
 from xlarank.pipelines.advise.search import LayoutSearch, NoCodeError, Space
 from xlarank.pipelines.programs.sources import Program, digest_of, load_program, program_hash
 from xlarank.pipelines.programs.timing import time_programs
-from xlarank.pipelines.support.progress import Progress, Silent
+from xlarank.pipelines.support.progress import Progress
 
 #: Seconds for comparing outputs by default, and if requested.
 _CHECK, _REQUESTED_CHECK = 60.0, 900.0
@@ -157,7 +157,7 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
             if device.target.name != chip.name:
                 got = f"there is no {chip.name} to measure on: the device is {device.target.name}"
                 raise CompilerError(got, do="leave out `measure`, or pass `target=device`")
-        search, replaced = _search(compiler, program, settings, out, progress or Silent())
+        search, replaced = _search(compiler, program, settings, out, progress)
         space, loaded = search.space, search.space.program
         default = Version(search.outcomes[0].estimate.cycles, search.text(0), search.codes[0])
         edited = advised = _edited(compiler, search, default)
@@ -211,7 +211,7 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
 
 
 def _search(
-    compiler: Compiler, program: str, settings: AdviceSettings, out: Path, progress: Progress
+    compiler: Compiler, program: str, settings: AdviceSettings, out: Path, progress: Progress | None
 ) -> tuple[LayoutSearch, str]:
     """Search layouts of a program; return the search, and a note on operations replaced for lack of code."""
     replaced = ""
@@ -219,9 +219,9 @@ def _search(
         loaded = load_program(program, compiler, one_hot=bool(replaced))
         rng = np.random.default_rng(settings.seed)
         with open_journal(out, loaded, compiler) as journal:
-            search = LayoutSearch(compiler, Space.of(loaded, rng, settings.per_node), journal, rng, progress)
+            search = LayoutSearch(compiler, Space.of(loaded, rng, settings.per_node), journal, rng)
             try:
-                search.run(settings.budget, settings.minutes)
+                search.run(settings.budget, settings.minutes, progress)
                 return search, replaced
             except NoCodeError as error:
                 if replaced:

@@ -189,10 +189,8 @@ class LayoutSearch:
         tied: whether a loop passes its outputs to the next step without a copy; others are never the best.
     """
 
-    def __init__(
-        self, compiler: Compiler, space: Space, journal: Journal, rng: np.random.Generator, progress: Progress
-    ) -> None:
-        self.compiler, self.space, self.journal, self.rng, self.progress = compiler, space, journal, rng, progress
+    def __init__(self, compiler: Compiler, space: Space, journal: Journal, rng: np.random.Generator) -> None:
+        self.compiler, self.space, self.journal, self.rng = compiler, space, journal, rng
         self.codes: Codes = np.zeros((0, space.candidates.nodes), np.int32)
         self.outcomes: list[Outcome] = []
         self.tied: list[bool] = []
@@ -222,12 +220,12 @@ class LayoutSearch:
         """Return the compiled program of a configuration that has an estimate."""
         return self.texts[self.outcomes[at].fingerprint]
 
-    def run(self, budget: int, minutes: float) -> None:
+    def run(self, budget: int, minutes: float, progress: Progress | None = None) -> None:
         """Compile up to ``budget`` configurations for some minutes; raises `CompilerError` if the default fails."""
         self._budget, self._end = budget, time.monotonic() + 60 * minutes
         self.compiler.add_estimates({key: self.journal.estimates[key] for key in self.texts}, self.texts.values())
         title = f"compiling {self.space.program.name} for {self.compiler.target.name}"
-        with steps_of(self.progress, title, budget):
+        with steps_of(progress, title, budget) as self._step:
             self._compile(self.space.entry(False, False), screen=False)
             self._check_default()
             self.try_entry_layouts()
@@ -250,7 +248,7 @@ class LayoutSearch:
             got = f"the compiler's default has no estimate ({default.message or 'no operation has cycles'})"
             do = _REMEDIES.get(default.status, "check that it compiles in JAX")
             raise CompilerError(got, expected="a program that compiles within the limit", do=do)
-        self.progress.step(f"{default.seconds:.1f} s a compilation")
+        self._step(f"{default.seconds:.1f} s a compilation")
 
     @property
     def _can_continue(self) -> bool:
@@ -323,7 +321,7 @@ class LayoutSearch:
         if len(self.codes) > 1:
             for _ in range(self.spent - before):
                 gain = self.outcomes[0].estimate.cycles / min(self._costs())
-                self.progress.step(f"best so far {gain:.3f} times as fast")
+                self._step(f"best so far {gain:.3f} times as fast")
         for at in new:
             if not self.tied[at] and self.outcomes[at].estimate.cycles < best and self.spent < self._budget:
                 self.space, tied = self.space.tie(self.codes[at], self.text(at))

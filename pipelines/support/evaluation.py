@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -27,20 +27,16 @@ Metrics = dict[str, dict[str, float]]
 Rankings = dict[tuple[str, int | None], Metrics]
 
 #: Name prefix of rankers that need no model.
-RULE: Final = "rule: "
-FILE_ORDER: Final = "file order"
-RANDOM: Final = "random"
-ESTIMATED_TIME: Final = "estimated time"
+_RULE: Final = "rule: "
+RANDOM, ESTIMATED_TIME = "random", "estimated time"
 #: Single columns that rank layouts best in measured or estimated collections; smaller is faster.
 _LAYOUT_RULES: Final = {
-    "fewest layouts set": validation_metrics.LAYOUTS_SET,
-    "padded bytes of set outputs": "outputs__all_padded__ratio",
-    "bytes of changed layouts": "change__all_bytes__ratio",
-    "bytes of disagreeing layouts": "disagreement__mismatch_1hop_bytes__share",
+    "fewest layouts set": (validation_metrics.LAYOUTS_SET,),
+    "padded bytes of set outputs": ("outputs__all_padded__ratio",),
+    "bytes of changed layouts": ("change__all_bytes__ratio",),
+    "bytes of disagreeing layouts": ("disagreement__mismatch_1hop_bytes__share",),
 }
 _OUTPUT_VOLUME, _KERNEL_VOLUME = "bounds__output_volume__log", "bounds__kernel_volume__log"
-#: First words of a verdict.
-BETTER, WORSE, UNSURE, SINGLE = "better than", "worse than", "too close to tell from", "on one graph alone, beside"
 
 
 @dataclass
@@ -63,9 +59,9 @@ class Evaluation:
     def report(self) -> dict[str, dict[str, dict[str, Any]]]:
         """``{collection: {metric: {mean, std, low, high, graphs: {name: value}}}}`` of the first ranker.
 
-        If there are rules, metrics have their means (``baselines``), the standard deviation over seeds of the mean
-        over graphs (``seeds_std``) and the mean with identical configurations counted once (``repeats_once``), and
-        the tau of layouts its ``ceiling`` by graph.
+        With rules, metrics have their means (``baselines``), the standard deviation over seeds of the mean over
+        graphs (``seeds_std``) and the mean with identical configurations counted once (``repeats_once``), and the
+        tau of layouts its ``ceiling`` by graph.
         """
         reports = {}
         for collection, rankings in self.rankings.items():
@@ -89,17 +85,15 @@ class Evaluation:
 
     @property
     def comparison(self) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
-        """``{collection: {ranker: {metric: {mean, std, low, high, graphs, difference}}}}`` of rankers.
-
-        ``difference`` is that to the first ranker, by `xlarank.models.validation.metrics.difference`.
-        """
-        compared: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
+        """``{collection: {ranker: {metric: {mean, std, low, high, graphs, difference to the first ranker}}}}``."""
+        compared = {}
         for collection, rankings in self.rankings.items():
-            compared[collection] = {ranker: summarise(metrics) for (ranker, _), metrics in rankings.items()}
+            reports = {ranker: summarise(metrics) for (ranker, _), metrics in rankings.items()}
             first, *challengers = rankings.items()
             for (ranker, _), metrics in challengers:
-                for metric, values in compared[collection][ranker].items():
+                for metric, values in reports[ranker].items():
                     values["difference"] = validation_metrics.difference(metrics, first[1], metric)
+            compared[collection] = reports
         return compared
 
     @property
@@ -111,17 +105,14 @@ def add_metrics(
     rankings: Rankings, collection: Collection, rows: GraphRows, ranker: str, scores: Scores,
     picked: Indices | slice = slice(None),
 ) -> None:  # fmt: skip
-    """Add a graph's metrics for the ranker's mean scores, for each seed if several, and for rules.
-
-    Metrics are of all configurations, or of ``picked`` ones.
-    """
+    """Add a graph's metrics for the ranker's mean scores, for each of several seeds, and for rules."""
     rankings.setdefault((ranker, None), {})[rows.name] = evaluate_graph(collection, rows, scores.mean, picked)
     cost, group = rows.cost[picked], rows.group[picked]
     for seed, score in enumerate(scores.per_seed if len(scores.per_seed) > 1 else ()):
         metrics = graph_metrics(collection.kind, score[group], cost, group)
         rankings.setdefault((ranker, seed), {})[rows.name] = metrics
     for rule, metrics in baselines(collection, rows, picked).items():
-        rankings.setdefault((RULE + rule, None), {})[rows.name] = metrics
+        rankings.setdefault((_RULE + rule, None), {})[rows.name] = metrics
 
 
 def evaluate_graph(
@@ -135,7 +126,7 @@ def evaluate_graph(
     kind, compiler = collection.kind, validation_metrics.compiler_cost(collection.kind, rows)
     cost, group = rows.cost[picked], rows.group[picked]
     score = scores[group]
-    metrics, once = graph_metrics(kind, score, cost, group), graph_metrics(kind, *each_once(score, cost, group))
+    metrics, once = graph_metrics(kind, score, cost, group), graph_metrics(kind, *deduplicated(score, cost, group))
     metrics |= {f"{metric}_once": value for metric, value in once.items()}
     if compiler is not None:
         metrics |= validation_metrics.speedups(score, rows.row_cost[group], compiler, group)
@@ -151,19 +142,18 @@ def baselines(collection: Collection, rows: GraphRows, picked: Indices | slice =
     configuration; both by estimated time if available. Metrics of the random order are expected values.
     """
     kind, cost, group = collection.kind, rows.cost[picked], rows.group[picked]
-    columns: dict[str, tuple[str, ...]] = {name: (column,) for name, column in _LAYOUT_RULES.items()}
-    columns[ESTIMATED_TIME] = target_of(collection).estimate.get(kind, ())
+    columns = {**_LAYOUT_RULES, ESTIMATED_TIME: target_of(collection).estimate.get(kind, ())}
     available = {name: used for name, used in columns.items() if used and set(used) <= set(rows.columns)}
-    orders = {FILE_ORDER: np.arange(len(rows.cost), dtype=np.float64)}
-    orders |= {name: _values(rows, used).sum(axis=1) for name, used in available.items()}
+    orders = {name: _values(rows, used).sum(axis=1) for name, used in available.items()}
     if {_OUTPUT_VOLUME, _KERNEL_VOLUME} <= set(rows.columns):
         orders["largest output tile"] = -_values(rows, [_OUTPUT_VOLUME])[:, 0]
         orders["largest tile"] = -_values(rows, [_OUTPUT_VOLUME, _KERNEL_VOLUME]).sum(axis=1)
         if rows.ids[0] == 0:
             bounds = _values(rows, [name for name in rows.columns if name.startswith("bounds__")])
             orders["nearest to the first configuration"] = np.abs(bounds - bounds[0]).sum(axis=1)
+    file_order = graph_metrics(kind, np.arange(len(rows.cost), dtype=np.float64)[picked], cost, group)
     metrics = {name: graph_metrics(kind, order[picked], cost, group) for name, order in orders.items()}
-    return {FILE_ORDER: metrics.pop(FILE_ORDER), RANDOM: _random(kind, cost, group), **metrics}
+    return {"file order": file_order, RANDOM: _random(kind, cost, group), **metrics}
 
 
 def _values(rows: GraphRows, names: Sequence[str]) -> Floats:
@@ -175,7 +165,7 @@ def _values(rows: GraphRows, names: Sequence[str]) -> Floats:
 def _random(kind: Kind, cost: Floats, group: Integers) -> dict[str, float]:
     """Return the expected metrics of the random order."""
     measured = np.isfinite(cost)
-    ascending = np.sort(each_once(cost[measured], cost[measured], group[measured])[1])
+    ascending = np.sort(deduplicated(cost[measured], cost[measured], group[measured])[1])
     first, fifth = (_expected_least(ascending, k) / ascending[0] - 1 for k in (1, 5))
     return dict(zip(METRICS, (0.0, 0.5, first, fifth, 0.0 if kind == "layout" else 1 - fifth, 0.0), strict=True))
 
@@ -196,7 +186,7 @@ def _expected_least(ascending: Floats, k: int) -> float:
     return float(chance @ ascending[: len(chance)])
 
 
-def each_once(score: Floats, cost: Floats, group: Integers) -> tuple[Floats, Floats, Integers]:
+def deduplicated(score: Floats, cost: Floats, group: Integers) -> tuple[Floats, Floats, Integers]:
     """Return score, smallest cost and number of each distinct configuration."""
     numbers, first, inverse = np.unique(group, return_index=True, return_inverse=True)
     cost_of = np.full(len(numbers), np.inf)
@@ -206,18 +196,16 @@ def each_once(score: Floats, cost: Floats, group: Integers) -> tuple[Floats, Flo
 
 def graphs_to_score(
     workspace: Workspace, collection: Collection, split: str, manifest: Manifest, left_out: dict[str, str],
-    refuse: Callable[[str], str],
+    excluded: Mapping[str, str],
 ) -> Iterator[GraphRows]:  # fmt: skip
-    """Yield the labelled, rankable graphs of a split; add the reasons for others to ``left_out``.
-
-    ``refuse(name)`` returns the reason for leaving a graph out; empty to score it.
-    """
+    """Yield the labelled, rankable graphs of a split, except ``excluded``; add reasons to ``left_out``."""
     for rows in each_graph(workspace, collection, split, manifest):
-        reason = "all its configurations cost the same" if not rows.rankable else refuse(rows.name)
         if not rows.labelled:
-            reason = "its labels are withheld"
-        if reason:
-            left_out[rows.name] = reason
+            left_out[rows.name] = "its labels are withheld"
+        elif not rows.rankable:
+            left_out[rows.name] = "all its configurations cost the same"
+        elif rows.name in excluded:
+            left_out[rows.name] = excluded[rows.name]
         else:
             yield rows
 
@@ -229,8 +217,7 @@ def column(metrics: Mapping[str, Mapping[str, float]], metric: str = "score") ->
 
 def rules_of(rankings: Rankings) -> dict[str, Metrics]:
     """Return the rankings that need no model, by rule."""
-    rules = {ranker: metrics for (ranker, _), metrics in rankings.items() if ranker.startswith(RULE)}
-    return {ranker.removeprefix(RULE): metrics for ranker, metrics in rules.items()}
+    return {name.removeprefix(_RULE): metrics for (name, _), metrics in rankings.items() if name.startswith(_RULE)}
 
 
 def ceilings_of(metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
@@ -239,7 +226,6 @@ def ceilings_of(metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
 
 
 def score_name(collection: str) -> str:
-    """Return the name of the score of a collection."""
     return "Kendall tau" if collection.startswith("layout:") else "1 - slowdown@5"
 
 
@@ -248,8 +234,6 @@ def with_interval(summary: Mapping[str, Any]) -> str:
 
     >>> with_interval({"mean": 0.25, "low": 0.2, "high": 0.3, "graphs": {"a": 0.2, "b": 0.3}})
     '0.250 (0.200 to 0.300)'
-    >>> with_interval({"mean": 0.25, "low": 0.25, "high": 0.25, "graphs": {"a": 0.25}})
-    '0.250'
     """
     interval = f" ({summary['low']:.3f} to {summary['high']:.3f})" if len(summary["graphs"]) > 1 else ""
     return f"{summary['mean']:.3f}{interval}".replace("-0.000", "0.000")
@@ -278,8 +262,8 @@ def verdict(collection: str, rankings: Rankings) -> str:
     low, high = validation_metrics.bootstrap_interval(leads)
     best_rule = f"the best rule without learning ({rule}, {rules[rule].mean():.3f})"
     if len(metrics) == 1:
-        return f"{SINGLE} {best_rule}: {score}"
-    comparison = BETTER if low > 0 else WORSE if high < 0 else UNSURE
+        return f"on one graph alone, beside {best_rule}: {score}"
+    comparison = "better than" if low > 0 else "worse than" if high < 0 else "too close to tell from"
     count = f"ahead on {(leads > 0).sum()} of {counted(len(metrics), 'graph')}"
     lead = f"by {leads.mean():+.3f} ({low:+.3f} to {high:+.3f}) on average"
     return f"{comparison} {best_rule}: {score}, {count}, {lead}"
@@ -288,10 +272,10 @@ def verdict(collection: str, rankings: Rankings) -> str:
 def count_verdicts(verdicts: Iterable[str]) -> str:
     """Count models by their verdicts.
 
-    >>> count_verdicts([f"{BETTER} ...", f"{UNSURE} ..."])
+    >>> count_verdicts(["better than ...", "too close to tell from ..."])
     'Beside the best rule without learning, of 2 models: 1 better, 0 worse, 1 too close to tell.'
     """
     texts = list(verdicts)
-    better, worse = (sum(text.startswith(comparison) for text in texts) for comparison in (BETTER, WORSE))
+    better, worse = (sum(text.startswith(comparison) for text in texts) for comparison in ("better", "worse"))
     counts = f"{better} better, {worse} worse, {len(texts) - better - worse} too close to tell"
     return f"Beside the best rule without learning, of {counted(len(texts), 'model')}: {counts}."

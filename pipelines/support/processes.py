@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 from xlarank.data.errors import ClusterError, XlarankError
@@ -21,13 +22,9 @@ from xlarank.pipelines.support.progress import Progress
 if TYPE_CHECKING:  # optional dependency, imported only if a cluster is used
     from distributed import Client, LocalCluster
 
-#: Seconds between checks of the time limit, and until a finished process is killed.
-_POLL, _GRACE = 0.5, 10.0
 SAME_CODE: Final = "install the same xlarank on all machines"
 #: Seconds to wait for the scheduler, and for its first worker.
 _MAX_WAIT: Final = 20.0
-#: Loggers to silence; they report every lost worker.
-_LOGGERS: Final = ("distributed", "distributed.client", "tornado.application")
 
 
 @contextmanager
@@ -45,7 +42,7 @@ def environment(**variables: str) -> Iterator[None]:
 
 @contextmanager
 def interrupts_held_back() -> Iterator[None]:
-    """Block Ctrl-C, so that processes started within the block ignore it; this process receives it afterwards."""
+    """Block Ctrl-C for processes started within the block; this process receives it afterwards."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -72,32 +69,32 @@ def end_with_parent() -> None:
     threading.Thread(target=follow, daemon=True).start()
 
 
-def isolated(function: Callable[..., Any], *arguments: Any, limit: float, progress: Progress, **named: Any) -> Any:
-    """Return ``function(*arguments, progress=..., **named)``, called in a fresh interpreter.
+def isolated(
+    function: Callable[..., Any], *arguments: Any, limit: float, progress: Progress | None, **named: Any
+) -> Any:
+    """Return ``function(*arguments, progress=..., **named)``, called in a fresh interpreter; forward its progress.
 
-    The function must be importable by name, its arguments and result picklable; its progress is forwarded.
-    Raises `XlarankError` if it takes more than ``limit`` seconds or its process is killed (the system does so when
-    memory runs out), and the error that the function raised.
+    The function must be importable by name, its arguments and result picklable. Raises the error of the function,
+    and `XlarankError` if it takes more than ``limit`` seconds or is killed, as when memory runs out.
     """
     context = multiprocessing.get_context("spawn")  # threads do not survive a fork
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_work, args=(theirs, function, arguments, named))
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_work, args=(sender, function, arguments, named))
     end, begun = time.monotonic() + limit, False
     with interrupts_held_back():
         process.start()
-    theirs.close()
+    sender.close()
     try:
-        while time.monotonic() < end:
-            if not ours.poll(_POLL):
-                continue
-            message, value = ours.recv()
+        while receiver.poll(max(0.0, end - time.monotonic())):
+            message, value = receiver.recv()
             if message == "result":
-                process.join(_GRACE)  # it releases shared resources
+                process.join(10.0)  # it releases shared resources
                 return value
             if message == "error":
                 raise value
-            getattr(progress, message)(*value)
-            begun = message != "end"
+            if progress is not None:
+                getattr(progress, message)(*value)
+                begun = message != "end"
         raise XlarankError(f"{function.__name__} was not done in time")
     except (EOFError, OSError):  # OSError: it ended in the middle of a message
         process.join()
@@ -107,25 +104,21 @@ def isolated(function: Callable[..., Any], *arguments: Any, limit: float, progre
     finally:
         process.kill()
         process.join()
-        ours.close()
-        if begun:
+        receiver.close()
+        if progress is not None and begun:
             progress.end()
 
 
-class _Relay:
-    """`Progress` whose calls are sent to the parent."""
-
-    def __init__(self, parent: Connection) -> None:
-        self._parent = parent
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        return lambda *values: self._parent.send((name, values))
-
-
 def _work(parent: Connection, function: Callable[..., Any], arguments: Any, named: Any) -> None:
+    """Call the function and send its progress, as names and arguments of methods, and its result to the parent."""
+
+    def relay(name: str) -> Callable[..., None]:
+        return lambda *values: parent.send((name, values))
+
     end_with_parent()
+    progress = SimpleNamespace(begin=relay("begin"), step=relay("step"), end=relay("end"))
     try:
-        answer: tuple[str, Any] = ("result", function(*arguments, progress=_Relay(parent), **named))
+        answer: tuple[str, Any] = ("result", function(*arguments, progress=progress, **named))
     except XlarankError as error:
         answer = ("error", error)
     except MemoryError:
@@ -137,17 +130,15 @@ def _work(parent: Connection, function: Callable[..., Any], arguments: Any, name
 
 @contextmanager
 def connected(scheduler: str, workers: int = 0) -> Iterator[Client]:
-    """Yield a client of a running scheduler, or of a temporary "local" cluster of ``workers`` (0: one per core).
-
-    Raises `ClusterError` if Dask is missing, or no scheduler or no worker answers.
-    """
+    """Yield a client of a scheduler or a new "local" cluster (0 workers: one per core); raises `ClusterError`."""
     try:
         from distributed import Client
     except ImportError as error:
         got, do = "a cluster was asked for, and Dask is not installed", "pip install 'xlarank[dask]'"
         raise ClusterError(got, expected="the extra dask", do=do) from error
     with ExitStack() as stack:
-        for logger in map(logging.getLogger, _LOGGERS):
+        # these loggers report every lost worker
+        for logger in map(logging.getLogger, ("distributed", "distributed.client", "tornado.application")):
             stack.callback(logger.setLevel, logger.level)
             logger.setLevel(logging.CRITICAL + 1)
         try:

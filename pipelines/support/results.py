@@ -1,25 +1,30 @@
-"""Tables in the workspace: all evaluations, `results.parquet`, and the predictions of each ranker."""
+"""Evaluations of a workspace (`results.parquet`), predictions of its rankers, and score files from any ranker."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
 import xlarank
 from xlarank.data.collection import Collection
-from xlarank.data.errors import WorkspaceError
+from xlarank.data.errors import ScoreFileError, WorkspaceError, counted
 from xlarank.data.files import atomic_write, read_bytes, write_parquet
 from xlarank.data.graph import program_family
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
+from xlarank.features.store import read_manifest
 from xlarank.models.arrays import Floats
-from xlarank.models.validation.folds import FoldPlan
-from xlarank.pipelines.training.training_sets import StoredTrainingSet
+from xlarank.models.objectives import mean_rank
+from xlarank.models.trained import Scores
+from xlarank.models.validation.folds import FAMILY, KIND
 
 #: A row for each metric of a graph. ``held_out_by`` is null unless the scores are out of fold, ``tuned`` is null
 #: for rules and files of scores, ``seed`` for the mean over seeds. ``seconds`` is the time to rank the graph;
@@ -34,10 +39,9 @@ PREDICTIONS: Final = pl.Schema({
     "graph": pl.String, "configuration": pl.Int32, "split": pl.String, "held_out_by": pl.String, "seed": pl.Int32,
     "fold": pl.Int32, "score": pl.Float64,
 })  # fmt: skip
-#: Columns of one evaluation: another one replaces its rows.
-_KEY: Final = ("collection", "split", "held_out_by", "ranker", "tuned", "version")
-#: Columns within which rankers are compared.
+#: Columns within which rankers are compared, and those of one evaluation: another one replaces its rows.
 _SCOPE: Final = ("collection", "split", "held_out_by")
+_KEY: Final = (*_SCOPE, "ranker", "tuned", "version")
 
 
 def results_table(
@@ -57,17 +61,15 @@ def results_table(
 
 def write_results(workspace: Workspace, tables: Sequence[pl.DataFrame]) -> None:
     """Add evaluations to the workspace in place of earlier ones of the same `_KEY`."""
-    if not tables:
-        return
-    try:
-        before = read_results(workspace)
-    except WorkspaceError:  # a damaged table is replaced
+    if tables:
         before = SCHEMA.to_frame()
-    replace_rows(workspace.results(), before, pl.concat(tables), _KEY)
+        with suppress(WorkspaceError):  # a damaged table is replaced
+            before = read_results(workspace)
+        _replace_rows(workspace.results(), before, pl.concat(tables), _KEY)
 
 
-def replace_rows(path: Path, before: pl.DataFrame, table: pl.DataFrame, key: Sequence[str]) -> None:
-    """Write the rows of ``before`` whose ``key`` is not in the table, and then the table."""
+def _replace_rows(path: Path, before: pl.DataFrame, table: pl.DataFrame, key: Sequence[str]) -> None:
+    """Write the rows of ``before`` whose ``key`` is not in the table, then the table."""
     kept = before.join(table.select(key).unique(), on=key, how="anti", nulls_equal=True, maintain_order="left")
     with atomic_write(path) as partial:
         write_parquet(partial, pl.concat([kept, table]))
@@ -86,45 +88,25 @@ def read_results(workspace: Workspace) -> pl.DataFrame:
 
 
 def prediction_table(
-    graph: GraphRows, scores: Mapping[int, Floats], split: str, held_out_by: str | None = None,
-    fold: int | None = None,
+    graph: GraphRows, scores: Floats, split: str, held_out_by: str | None = None, fold: int | None = None,
+    first_seed: int = 0,
 ) -> pl.DataFrame:  # fmt: skip
-    """Return the table of ``{seed: (rows,) scores}`` of a graph, with the first of identical configurations."""
+    """Return the table of the ``(seeds, rows)`` scores of a graph, with the first of identical configurations."""
     first = graph.ids[np.unique(graph.group, return_index=True)[1]]
+    seeds = np.repeat(first_seed + np.arange(len(scores)), len(first))
     return pl.select(
         graph=pl.lit(graph.name), configuration=pl.Series(np.tile(first, len(scores))), split=pl.lit(split),
-        held_out_by=pl.lit(held_out_by), seed=pl.Series(np.repeat([*scores], len(first))), fold=pl.lit(fold),
-        score=pl.Series(np.concatenate([*scores.values()])),
+        held_out_by=pl.lit(held_out_by), seed=pl.Series(seeds), fold=pl.lit(fold), score=pl.Series(scores.ravel()),
     ).cast(PREDICTIONS)  # fmt: skip
 
 
-def write_predictions(
-    workspace: Workspace, collection: Collection, ranker: str, tables: Sequence[pl.DataFrame]
-) -> None:
+def write_predictions(workspace: Workspace, collection: Collection, name: str, tables: list[pl.DataFrame]) -> None:
     """Write predictions of a ranker, replacing its earlier ones with the same split and ``held_out_by``."""
-    path, table = workspace.predictions(collection, ranker), pl.concat(tables)
-    try:
+    path, table = workspace.predictions(collection, name), pl.concat(tables)
+    before = table.clear()
+    with suppress(OSError, pl.exceptions.PolarsError):  # missing or damaged
         before = pl.read_parquet(read_bytes(path)).cast(PREDICTIONS)
-    except (OSError, pl.exceptions.PolarsError):  # missing or damaged
-        before = table.clear()
-    replace_rows(path, before, table, ("split", "held_out_by"))
-
-
-def write_out_of_fold(
-    workspace: Workspace, training: StoredTrainingSet, plan: FoldPlan, ranker: str, scores: Mapping[str, Floats],
-    seed: int,
-) -> None:  # fmt: skip
-    """Write out-of-fold ``{graph: (rows,) scores}`` of training graphs; without scores, write nothing."""
-    data = training.data
-    split_of = {name: split for split, names in training.splits.items() for name in names}
-    fold_of = {data.names[group]: number for number, fold in enumerate(plan.folds) for group in fold.scored}
-    tables = [
-        prediction_table(graph, {seed: scores[graph.name]}, split_of[graph.name], plan.by, fold_of[graph.name])
-        for graph in data.parts
-        if graph.name in scores
-    ]
-    if tables:
-        write_predictions(workspace, training.collection, ranker, tables)
+    _replace_rows(path, before, table, ("split", "held_out_by"))
 
 
 def leaderboard(results: pl.DataFrame, metric: str = "score") -> pl.DataFrame:
@@ -147,10 +129,135 @@ def leaderboard(results: pl.DataFrame, metric: str = "score") -> pl.DataFrame:
     rows = rows.sort(order, descending=[column == "mean" and higher_is_better for column in order], nulls_last=True)
     first = rows.unique(_SCOPE, keep="first", maintain_order=True)
     best = means.join(first, on=key, nulls_equal=True, how="semi").select(*_SCOPE, "graph", best="value")
-    paired = means.join(best, on=[*_SCOPE, "graph"], nulls_equal=True).with_columns(
-        pl.col("value") - pl.col("best")
-    )
+    gap = pl.col("value") - pl.col("best")
+    paired = means.join(best, on=[*_SCOPE, "graph"], nulls_equal=True).with_columns(gap)
     differences = paired.group_by(key).agg(difference=pl.col("value").mean(), difference_error=standard_error)
     board = rows.join(differences, on=key, nulls_equal=True, how="left", maintain_order="left")
     return board.select(*key, "graphs", "mean", "standard_error", "difference", "difference_error", "seconds",
                         "version", "time")  # fmt: skip
+
+
+_REQUIRED: Final = ("graph", "configuration", "score")
+#: Columns read from a score file.
+_READ: Final = pl.Schema({
+    "graph": pl.String, "configuration": pl.Int64, "score": pl.Float64, "collection": pl.String, "split": pl.String,
+    "held_out_by": pl.String, "seed": pl.String,
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ScoreFiles:
+    """Scores of configurations, lower is faster, from parquet or CSV files with `_REQUIRED` columns.
+
+    The optional columns ``collection`` and ``split`` select rows; scores of several ``seed`` are averaged. If a
+    file also has out-of-fold scores (``held_out_by``), only the train split uses them, by family if possible.
+
+    Attributes:
+        weights: weight of each file's ranks in the blend.
+        tables: a table per file: ``graph, configuration, score, row`` and, if the file has it, ``collection``.
+    """
+
+    names: list[str]
+    weights: list[float]
+    tables: list[pl.DataFrame]
+
+    @classmethod
+    def read(cls, paths: Sequence[Path], split: str, weights: Sequence[float] = ()) -> ScoreFiles:
+        """Read files; raises `ScoreFileError` for unreadable files and invalid ``weights``."""
+        used = list(weights) or [1.0] * len(paths)
+        if len(used) != len(paths) or not all(np.isfinite(used)) or min(used) <= 0:
+            listed = ", ".join(f"{weight:g}" for weight in used)
+            expected = f"a weight above 0 for each of {counted(len(paths), 'file')}"
+            raise ScoreFileError(f"`weights` are {listed}", expected=expected)
+        return cls(list(map(str, paths)), used, [_read(path, split) for path in paths])
+
+    @property
+    def name(self) -> str:
+        return " and ".join(self.names)
+
+    @cached_property
+    def _by_graph(self) -> list[dict[tuple[Any, ...], pl.DataFrame]]:  # filtering for each graph is quadratic
+        return [table.partition_by("graph", as_dict=True) for table in self.tables]
+
+    def score(self, collection: Collection, graph: GraphRows) -> Scores | None:
+        """Return the weighted mean ranks over the files that score a graph, if any; raises `ScoreFileError`."""
+        ranks, weights = [], []
+        for file, weight, graphs in zip(self.names, self.weights, self._by_graph, strict=True):
+            of_graph = graphs.get((graph.name,), _READ.to_frame())
+            if "collection" in of_graph.columns:
+                of_graph = of_graph.filter(pl.col("collection") == str(collection))
+            if len(of_graph):
+                ranks.append(mean_rank(_row_scores(file, of_graph, graph)))
+                weights.append(weight)
+        return Scores(np.average(ranks, axis=0, weights=weights)[None]) if ranks else None
+
+    def require_known_graphs(self, workspace: Workspace, collections: Sequence[Collection], split: str) -> None:
+        """Raise `ScoreFileError` for the first row whose graph is unknown, or in several collections."""
+        collections_of: dict[str, list[str]] = {}
+        for collection in collections:
+            manifest = read_manifest(workspace, collection, split)
+            for name in manifest.graphs if manifest else ():
+                collections_of.setdefault(name, []).append(str(collection))
+        for file, table in zip(self.names, self.tables, strict=True):
+            if "collection" in table.columns:
+                table = table.filter(pl.col("collection").is_in(list(map(str, collections))))
+            firsts = table.unique("graph", keep="first", maintain_order=True)
+            for graph, row in firsts.select("graph", "row").iter_rows():
+                got = f"row {row} of {file} scores {graph!r}"
+                if graph not in collections_of:
+                    raise ScoreFileError(got, expected=f"{split} graphs of {', '.join(map(str, collections))}")
+                if len(collections_of[graph]) > 1 and "collection" not in table.columns:
+                    expected = f"a column collection: {' or '.join(collections_of[graph])}"
+                    raise ScoreFileError(got, expected=expected, do="add it, or pass `collection`")
+
+
+def _read(path: Path, split: str) -> pl.DataFrame:
+    try:
+        content = read_bytes(path)
+        if path.suffix.lower() == ".csv":
+            # so that numeric names keep their leading zeros
+            strings = {name: kind for name, kind in _READ.items() if kind == pl.String}
+            table = pl.read_csv(content, infer_schema_length=None, schema_overrides=strings)
+        else:
+            table = pl.read_parquet(content)
+        if missing := [name for name in _REQUIRED if name not in table.columns]:
+            raise ValueError(f"it has no column {missing[0]}")
+        columns = pl.Schema({name: kind for name, kind in _READ.items() if name in table.columns})
+        table = table.select(*columns).cast(columns).with_row_index("row", 1)
+    except (OSError, ValueError, pl.exceptions.PolarsError) as error:
+        reason = str(error).splitlines()[0]
+        expected = "parquet or csv with the columns graph, configuration, score"
+        raise ScoreFileError(f"{path} cannot be read ({reason})", expected=expected) from error
+    if "split" in table.columns:
+        table = table.filter(pl.col("split") == split)
+    if "held_out_by" in table.columns:
+        # by family, then by kind, then others; on train, scores of models trained on the graph come last
+        ranks = {FAMILY: 0, KIND: 1, None: 3 if split == "train" else -1}
+        order = pl.col("held_out_by").replace_strict(ranks, default=2, return_dtype=pl.Int8)
+        table = table.filter(order == (order.min().over("collection") if "collection" in columns else order.min()))
+    wrong = table.filter(pl.col("score").is_finite().not_() | pl.any_horizontal(pl.col(_REQUIRED).is_null()))
+    for row in wrong.head(1).iter_rows(named=True):
+        got = f"row {row['row']} of {path} gives configuration {row['configuration']} of {row['graph']} no score"
+        raise ScoreFileError(got, expected="a finite number in each row")
+    return table
+
+
+def _row_scores(file: str, table: pl.DataFrame, graph: GraphRows) -> Floats:
+    """Return the mean score of each distinct configuration, ``(rows,)``."""
+    keys = ["configuration", *({"seed"} & {*table.columns})]
+    for row in table.filter(~pl.struct(keys).is_first_distinct()).head(1).iter_rows(named=True):
+        got = f"row {row['row']} of {file} scores configuration {row['configuration']} of {graph.name} again"
+        raise ScoreFileError(got, expected="each configuration once, or once for each seed")
+    position = np.searchsorted(graph.ids, table["configuration"].to_numpy())
+    inside = graph.ids[np.minimum(position, len(graph.ids) - 1)] == table["configuration"].to_numpy()
+    for row in table.filter(~pl.Series(inside)).head(1).iter_rows(named=True):
+        got = f"row {row['row']} of {file} scores configuration {row['configuration']} of {graph.name}"
+        raise ScoreFileError(got, expected=f"configurations 0 to {graph.ids[-1]}")
+    row_of = graph.group[position]
+    counts = np.bincount(row_of, minlength=len(graph))
+    if not counts.all():
+        lacking = graph.ids[np.flatnonzero(counts[graph.group] == 0)[0]]
+        got = f"{file} has no score of configuration {lacking} of {graph.name}"
+        raise ScoreFileError(got, expected="one of it, or of a configuration identical to it")
+    scores: Floats = np.bincount(row_of, table["score"].to_numpy(), len(graph)) / counts
+    return scores

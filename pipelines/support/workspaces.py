@@ -1,6 +1,4 @@
-"""Collections with rows or models in a workspace, and its lock, so that commands can run concurrently in it.
-
-All collections of a workspace come from one data root. For concurrent commands:
+"""Collections of a workspace, which come from one data root, and its lock, so that commands can run concurrently.
 
 - Files are replaced atomically (`xlarank.data.files.atomic_write`), so readers take no lock.
 - Commands hold the lock while they save or remove models, studies and manifests, not while they compute.
@@ -17,7 +15,7 @@ import errno
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final
@@ -53,11 +51,10 @@ def skip_unless_named(collection: Collection, named: Sequence[str], left_out: di
 def require_one_root(
     data_root: DataRoot, workspace: Workspace, files: Sequence[GraphFile], *, replace: bool = False
 ) -> None:
-    """Raise `WorkspaceError` if the workspace holds rows of another data root; a submission would mix both.
+    """Raise `WorkspaceError` if the workspace has rows of another data root; with ``replace``, remove all of those.
 
     A moved or repaired root counts as the same if at least half of the stored graphs of each collection still have
-    their names and sizes. With ``replace``, rows, studies, models, predictions and results of the other root's
-    collections are removed instead.
+    their names and sizes.
     """
     paths = {(file.collection, file.split, file.name): file.path for file in files}
     for collection in stored_collections(workspace):
@@ -88,7 +85,7 @@ def require_one_root(
 
 
 @contextmanager
-def workspace_lock(workspace: Workspace, progress: Progress | None) -> Iterator[None]:
+def workspace_lock(workspace: Workspace, progress: Progress | None = None) -> Iterator[None]:
     """Wait for the workspace's lock and hold it. Not reentrant; raises `WorkspaceError`."""
     workspace.require_writable()
     path = workspace.root / LOCK
@@ -102,13 +99,11 @@ def workspace_lock(workspace: Workspace, progress: Progress | None) -> Iterator[
         yield
 
 
-def write_or_note(
-    workspace: Workspace, progress: Progress | None, notes: list[str], write: Callable[[], None]
-) -> None:
-    """Call ``write`` under the lock; if the workspace is not writable, add the reason to ``notes``."""
+@contextmanager
+def note_errors(notes: list[str]) -> Iterator[None]:
+    """Add the reason to ``notes`` if the workspace is not writable, instead of raising `WorkspaceError`."""
     try:
-        with workspace_lock(workspace, progress):
-            write()
+        yield
     except WorkspaceError as error:
         note = f"results and scores are not kept: {error.got}"
         if note not in notes:

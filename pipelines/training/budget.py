@@ -61,15 +61,13 @@ _COSTS: Final[dict[Kind, _Costs]] = {
         fold_bytes=9_900, max_configs=100,
     ),
 }  # fmt: skip
-#: Fits of a first model, and of all models of a collection with about ten trials.
-_FIRST_FITS, _ALL_FITS = 11, 60
-#: Fits per trial, most of which are pruned early.
-TRIAL_FITS: Final = (_ALL_FITS - _FIRST_FITS) / 10
+#: Fits of a first model, of all models of a collection with about ten trials, and of a trial (most are pruned).
+_FIRST_FITS, _ALL_FITS, TRIAL_FITS = 11, 60, 4.9
 #: Wall-clock seconds per second of one core, including parallel overhead and the building of features.
 _SAFETY: Final = 2.0
 #: Planned share of the memory, and bytes of a process with the libraries loaded.
 _MEMORY_SHARE, _PROCESS = 0.75, 350e6
-#: Files with the memory limit of a container in bytes; a word or a huge number without one.
+#: Files with the memory limit of a container in bytes; "max" or a huge number without one.
 _LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 #: Minimum number of configurations per graph; with fewer, a model ranks no better than the default order.
 _MIN_CONFIGS: Final = 16
@@ -91,7 +89,7 @@ class RunSettings:
     Attributes:
         ram_gb: memory in 1e9 bytes; 0 for nine tenths of the machine's.
         cores: number of cores; 0 for all that this process may use.
-        jobs: number of processes that build features; 0 chooses by cores and memory.
+        jobs: processes that build features; 0 chooses by cores and memory.
         models: workspace whose trained models rank the test graphs, without tuning or training.
     """
 
@@ -156,7 +154,7 @@ def forecast_building(jobs: Sequence[PartJob], processes: int) -> str:
     """Describe the rows of graph files, with approximate memory, disk and time; empty without any."""
     rows, seconds, disk, largest = 0, 0.0, 0.0, 0.0
     for job in jobs:
-        cost = _COSTS[job.collection_split[0].kind]
+        cost = _COSTS[job.collection.kind]
         configs, nodes, configurable = np.array(job.sizes).T
         choices, kept_configs = configs * configurable, np.minimum(configs, job.recipe.max_configs or configs)
         rows += int(kept_configs.sum())
@@ -177,10 +175,7 @@ def _duration(seconds: float) -> str:
 def forecast(
     workspace: Workspace, collection: Collection, splits: Sequence[str], fit: FitSettings, fits: float = 0
 ) -> str:
-    """Describe the training rows of a collection and the approximate memory and time of ``fits`` fits of LightGBM.
-
-    0 fits omit the time. Raises as `required_memory`.
-    """
+    """Describe the rows, memory and, unless ``fits`` is 0, time of training; raises as `required_memory`."""
     stored = (read_manifest(workspace, collection, split) for split in splits)
     rows, size = required_memory(collection, [manifest for manifest in stored if manifest is not None], fit)
     if not rows:
@@ -196,7 +191,7 @@ def required_memory(
 ) -> tuple[int, float]:
     """Return the number of labelled rows and the bytes to train on them, or to read them if ``fit`` is None.
 
-    Raises `CollectionError`, with a setting that would fit, if this exceeds the memory.
+    Raises `CollectionError`, which names a setting that fits, if the memory is too small.
     """
     graphs = [(name, graph) for manifest in manifests for name, graph in manifest.graphs.items() if graph.labelled]
     if not graphs:
@@ -216,15 +211,12 @@ def required_memory(
 
 
 def first_scores(workspace: Workspace, collection: Collection) -> Path:
-    """Return the path of the scores of a collection's first model."""
+    """Return the path of the scores of a collection's first model, which is trained on train alone."""
     return workspace.reports() / f"first-{'-'.join(collection.parts)}.json"
 
 
 def read_first_scores(workspace: Workspace, collection: Collection) -> dict[str, Any]:
-    """Return the scores on valid of a model trained on train alone; empty if there are none.
-
-    ``seconds`` is the duration of its training; ``report`` is `metrics.summarise` of all graphs.
-    """
+    """Return the ``report`` (`metrics.summarise`) on valid and training ``seconds`` of a first model, if any."""
     try:
         scores = dict(json.loads(read_text(first_scores(workspace, collection))))
         if "report" in scores:

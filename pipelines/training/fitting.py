@@ -22,7 +22,7 @@ from xlarank.models.validation.folds import KIND, Fallback, Fold, FoldPlan, lear
 from xlarank.models.validation.metrics import objective_value, require_selection, summarise
 from xlarank.pipelines.support.processes import connected
 from xlarank.pipelines.support.progress import Progress, steps_of
-from xlarank.pipelines.support.results import results_table, write_out_of_fold, write_results
+from xlarank.pipelines.support.results import results_table, write_results
 from xlarank.pipelines.support.workspaces import workspace_lock
 from xlarank.pipelines.training.training_sets import StoredTrainingSet
 
@@ -32,10 +32,10 @@ class TrainResult:
     """Result of training on one collection; ``skipped`` has the reason if it was left out.
 
     Attributes:
-        why: description of how the ranker was chosen, or of the model that was continued.
+        why: how the ranker was chosen, or the model that was continued.
         note: warning about the training.
-        rounds: trees per seed; ``chosen_by`` says how the number was chosen.
-        fallback: description of the fallback for unseen kernel families; empty for none.
+        rounds, chosen_by: trees per seed, and how the number was chosen.
+        fallback: rule for unseen kernel families; empty for none.
         folds: out-of-fold summary (`xlarank.models.validation.metrics.summarise`); empty without folds.
     """
 
@@ -221,7 +221,7 @@ def save(
         write_results(job.workspace, tables)
         with suppress(OSError):  # of the previous model; if they cannot be removed, writing will raise
             job.workspace.predictions(training.collection, choice.name).unlink()
-        write_out_of_fold(job.workspace, training, job.plan, choice.name, choice.scores, job.settings.seed)
+        training.write_scores(job.workspace, job.plan, choice.name, choice.scores, job.settings.seed)
     return TrainResult(
         card.collection, card.model, card.tuned, note=note, graphs=data.groups, rows=len(data.cost),
         families=len(set(data.families)), rounds=choice.rounds, chosen_by=choice.chosen_by, seeds=len(rankers),

@@ -13,10 +13,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import optuna
 from optuna.samplers import TPESampler
+from optuna.storages import BaseStorage
+from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from xlarank.data.errors import WorkspaceError, XlarankError
@@ -24,10 +26,6 @@ from xlarank.data.files import regular_no_link
 from xlarank.data.passwords import UNREADABLE, hide_passwords, without_password
 from xlarank.models.validation.folds import FACTOR
 from xlarank.models.validation.metrics import require_selection
-
-if TYPE_CHECKING:
-    from optuna.storages import BaseStorage
-    from optuna.study import Study
 
 #: States of finished trials.
 FINISHED: Final = (TrialState.COMPLETE, TrialState.PRUNED)
@@ -77,10 +75,7 @@ class StudyOptions:
 
 @contextmanager
 def open_storage(options: StudyOptions, folder: Path) -> Iterator[BaseStorage]:
-    """Yield the storage, created if missing; its errors become one `XlarankError` without a password.
-
-    ``folder`` holds the journal of the workspace.
-    """
+    """Yield the storage, by default a journal in ``folder``; raises `XlarankError`, without a password."""
     from sqlalchemy.exc import SQLAlchemyError
 
     address = options.storage or f"journal:{folder / 'journal.log'}"
@@ -185,8 +180,8 @@ def _retry() -> dict[str, Any]:
 class NumberedTPESampler(TPESampler):
     """TPE seeded for each trial by the number of earlier trials, so that later calls do not repeat the first draws.
 
-    Failed trials do not count: they are run again, and the next draws are those of an uninterrupted study. A trial
-    whose retries are exhausted counts; otherwise the next draw would be the same.
+    Failed trials, which are run again, count only if their retries are exhausted: the draws are those of an
+    uninterrupted study.
     """
 
     def __init__(self, seed: int) -> None:
@@ -212,8 +207,8 @@ def open_study(
     """Load or create the study of these rows and settings; the default parameters are its first trial.
 
     ``family`` is the common prefix of the names of studies that differ in ``identity`` only: the values that all
-    trials of a study share, by their description in error messages. Raises `XlarankError` for a worker if there
-    are studies of the family, but none of this identity.
+    trials of a study share, by their description in error messages. Raises `XlarankError` for a worker that finds
+    only studies of other identities.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     name = family + "/".join(identity.values())

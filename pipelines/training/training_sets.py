@@ -13,8 +13,11 @@ from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows, sample_rows
 from xlarank.features.store import Manifest, each_graph, read_manifest
+from xlarank.models.arrays import Floats
 from xlarank.models.trained import TrainedModel
 from xlarank.models.training_data import FitSettings, TrainingData, target_of
+from xlarank.models.validation.folds import FoldPlan
+from xlarank.pipelines.support.results import prediction_table, write_predictions
 from xlarank.pipelines.support.workspaces import chosen_collections
 from xlarank.pipelines.training.budget import required_memory
 
@@ -30,7 +33,6 @@ class StoredTrainingSet:
     Attributes:
         data: query groups of the collection, and of extra collections.
         splits: names of the graphs by split, in the order of the groups.
-        manifests: of all splits that were read, by collection.
         also_from: names of the graphs by extra collection.
         also_weights: weights of the extra collections, relative to the collection itself.
     """
@@ -51,6 +53,20 @@ class StoredTrainingSet:
         """Manifest of the first split."""
         return next(iter(self.manifests[self.collection].values()))
 
+    def write_scores(
+        self, workspace: Workspace, plan: FoldPlan, ranker: str, scores: Mapping[str, Floats], seed: int
+    ) -> None:
+        """Write out-of-fold ``{graph: (rows,) scores}`` to ``predictions/``; without scores, write nothing."""
+        split_of = {name: split for split, names in self.splits.items() for name in names}
+        fold_of = {group: number for number, fold in enumerate(plan.folds) for group in fold.scored}
+        tables = [
+            prediction_table(graph, scores[graph.name][None], split_of[graph.name], plan.by, fold_of[group], seed)
+            for group, graph in enumerate(self.data.parts)
+            if graph.name in scores
+        ]
+        if tables:
+            write_predictions(workspace, self.collection, ranker, tables)
+
     def require_current(self, workspace: Workspace) -> None:
         """Raise `FeatureStoreError` if the rows were removed or replaced since they were read."""
         for collection, manifests in self.manifests.items():
@@ -62,10 +78,7 @@ class StoredTrainingSet:
 
 
 def extra_collections(workspace: Workspace, names: Sequence[str]) -> dict[Collection, float]:
-    """Return the weights of collections given as ``NAME`` (weight 1) or ``NAME=WEIGHT``.
-
-    Raises `CollectionError` for a weight outside its range and for a collection without stored features.
-    """
+    """Return the weights of collections by ``NAME`` (weight 1) or ``NAME=WEIGHT``; raises `CollectionError`."""
     weights: dict[str, float] = {}
     for entry in names:
         name, assigned, text = entry.partition("=")
@@ -92,8 +105,7 @@ def read_training_set(
     skipped. The maximum number of configurations that the first split was built with also limits the graphs of the
     other splits, which are stored completely: otherwise a few validation graphs of 100,000 rows would dominate.
 
-    Raises `CollectionError` if the first split was not built, nothing in it can be trained on, ``fit`` would need
-    more memory than there is, or the rows were made by different feature code.
+    Raises `CollectionError` without rows to train on, for a lack of memory and for rows of different feature code.
     """
     weights = {name: weight for name, weight in (extra or {}).items() if name != collection}
     for name in weights:
@@ -158,11 +170,8 @@ def _read_graphs(
     return TrainingData.from_graphs(usable, target_of(collection)), names
 
 
-def learned_by(workspace: Workspace, collection: Collection, model: TrainedModel) -> StoredTrainingSet:
-    """Return the training set of a model, including its extra collections.
-
-    Raises `ModelError` if they were replaced, or built with other settings.
-    """
+def training_set_of(workspace: Workspace, collection: Collection, model: TrainedModel) -> StoredTrainingSet:
+    """Return the training set of a model, with extra collections; raises `ModelError` if it was built again."""
     card = model.card
     extra = {Collection.parse(name): card.also_weights.get(name, 1.0) for name in card.also_from}
     training = read_training_set(workspace, collection, [*card.trained_on], extra)

@@ -25,8 +25,8 @@ from xlarank.cli.app import GUIDES, commands
 from xlarank.cli.app import RANKERS as LINES
 from xlarank.cli.console import JobProgress, bars, new_table, print_table
 from xlarank.cli.dataset import INFO, info_row
+from xlarank.cli.learning import score_table
 from xlarank.cli.options import moved_to_front
-from xlarank.cli.scoring import score_table
 from xlarank.models.trained import RANKERS
 from xlarank.models.validation.label_noise import LayoutLabels
 from xlarank.pipelines.info import SplitInfo

@@ -18,7 +18,7 @@ from xlarank.data.graph import read_graph
 from xlarank.models.validation import label_noise, metrics
 from xlarank.models.validation.label_noise import additive_r2, describe_labels, run_tau, set_tau, tau_ceiling
 from xlarank.models.validation.metrics import LAYOUTS_SET, METRICS, graph_metrics, kendall_tau, slowdown_at
-from xlarank.pipelines.support.evaluation import baselines, each_once
+from xlarank.pipelines.support.evaluation import baselines, deduplicated
 
 #: Few values, so that ties are common on both sides; costs are above 0, as runtimes are.
 _SCORES = st.sampled_from((-1.5, -0.0, 0.0, 0.25, 3.0, 1e9))
@@ -169,7 +169,7 @@ def test_rules_for_tiles():
     assert found["largest tile"]["slowdown@1"] == 0, "5 elements on the logarithmic scale against 3 and 3"
     assert found["nearest to the first configuration"]["tau"] == pytest.approx(1.0), "0, 6 and 4 apart"
     # a repeated configuration counts once
-    score, cost, group = each_once(np.array([1.0, 2.0, 1.0]), np.array([12.0, 20.0, 10.0]), np.array([7, 8, 7]))
+    score, cost, group = deduplicated(np.array([1.0, 2.0, 1.0]), np.array([12.0, 20.0, 10.0]), np.array([7, 8, 7]))
     assert (score.tolist(), cost.tolist(), group.tolist()) == ([1.0, 2.0], [10.0, 20.0], [7, 8])
 
 

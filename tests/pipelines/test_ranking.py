@@ -17,7 +17,7 @@ from tests.features.helpers import graph_of, layout_file
 from tests.graphs import Node, layout_row, save_npz
 from tests.pipelines import trees
 from tests.pipelines.trees import LAYOUT, TILE, edit_json, graph_path, layout_graph, model_of, stored, tile_graph
-from xlarank.cli.explaining import explain as explain_command
+from xlarank.cli.ranking import explain as explain_command
 from xlarank.cli.ranking import rank as command
 from xlarank.data.collection import SAMPLE
 from xlarank.data.errors import CollectionError, GraphFileError, ModelError, WorkspaceError, XlarankError

@@ -25,8 +25,7 @@ from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.leaderboard import leaderboard
 from xlarank.pipelines.submit import submit
-from xlarank.pipelines.support.results import results_table, write_results
-from xlarank.pipelines.support.score_files import ScoreFiles
+from xlarank.pipelines.support.results import ScoreFiles, results_table, write_results
 from xlarank.pipelines.support.workspaces import LOCK
 from xlarank.pipelines.training.training_sets import read_training_set
 
@@ -221,8 +220,7 @@ def test_scores_are_written_under_the_lock(trained, tmp_path, monkeypatch):
         held.append(True)
 
     fcntl = pytest.importorskip("fcntl")
-    for command in ("evaluate", "submit"):
-        monkeypatch.setattr(f"xlarank.pipelines.{command}.write_predictions", write)
+    monkeypatch.setattr("xlarank.pipelines.support.results.write_predictions", write)
     evaluate(Workspace(trained))
     submit(Workspace(trained), tmp_path / "out.csv")
     assert held == [True] * 4

@@ -108,8 +108,7 @@ def test_only_a_file_of_the_workspace_is_its_lock(tmp_path):
 def test_the_lock_of_a_killed_process_is_free_and_others_say_that_they_wait(tmp_path):
     code = (
         "import pathlib, sys\nfrom xlarank.pipelines.support.workspaces import *\n"
-        "from xlarank.pipelines.support.progress import Silent\n"
-        "with workspace_lock(Workspace(pathlib.Path(sys.argv[1])), Silent()):\n"
+        "with workspace_lock(Workspace(pathlib.Path(sys.argv[1]))):\n"
         "    print('held', flush=True)\n    input()\n"
     )
     command, pipe = [sys.executable, "-c", code, str(tmp_path)], subprocess.PIPE
@@ -227,7 +226,7 @@ def test_only_regular_files_are_read_and_building_mends_a_manifest(tree, trained
         read_manifest(workspace, LAYOUTS, "test")
     build(tree, trained, collections=[LAYOUT], splits=["test"])
     assert set(stored(trained, split="test")) == set(TREE[LAYOUT]["test"])
-    runs, precious = trained / "reports" / options.RUNS, trained / "precious"
+    runs, precious = trained / "reports" / "runs.jsonl", trained / "precious"
     runs.parent.mkdir(exist_ok=True)
     precious.write_text("kept")
     runs.symlink_to(precious)

@@ -18,7 +18,7 @@ from typer import Option
 from typer.main import get_command
 
 import xlarank
-from xlarank.cli import console, dataset, explaining, learning, options, programs, ranking, run_all, scoring
+from xlarank.cli import console, dataset, learning, options, programs, ranking, run_all
 from xlarank.cli.options import load_config, moved_to_front
 from xlarank.data.errors import MAX_ROUNDS, XlarankError
 
@@ -46,14 +46,10 @@ _INTERRUPTED = b"error: interrupted; finished work is kept, run the same command
 
 
 class Guide(NamedTuple):
-    """Examples of a command and the command that follows it.
+    """Examples of a command, arguments of the command that follows it, and whether its help lists the rankers.
 
-    Attributes:
-        examples: arguments of ``python run.py``.
-        then: arguments of the next command, optionally with a comment (``#``). ``{work}``, ``{data}``, ``{model}``,
-            ``{collection}`` and ``{blocks}`` are replaced by options of the finished command, ``{file}`` by an
-            argument that it records; if it records none, no next command is shown.
-        rankers: whether help lists the rankers.
+    In ``then``, ``{work}``, ``{data}``, ``{model}``, ``{collection}`` and ``{blocks}`` stand for options of the
+    finished command, ``{file}`` for an argument that it records; if it records none, no next command is shown.
     """
 
     examples: tuple[str, str]
@@ -112,7 +108,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Rank compiler configurations without running them: boosted trees on TpuGraphs data.",
 )
-for group in (dataset, learning, scoring, ranking, explaining, programs, run_all):
+for group in (dataset, learning, ranking, programs, run_all):
     app.add_typer(group.app)
 
 
@@ -149,6 +145,7 @@ def common(
     if quiet and verbose:
         raise typer.BadParameter("--quiet and --verbose exclude each other")
     console.configure(quiet=quiet, verbose=verbose, log_file=log_file)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # XLA's parser prints irrelevant warnings
     options.current_run.command = name = context.invoked_subcommand or ""
     if config_file is not None and name:
         values = load_config(config_file, context.command.commands, name)  # type: ignore[attr-defined]

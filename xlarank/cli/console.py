@@ -41,10 +41,7 @@ STDOUT: Final = Path("-")
 
 
 def new_table(*heads: str) -> Table:
-    """Return an empty table; a head that starts with > is aligned right, one that starts with ~ is prose.
-
-    Prose may take several lines; other columns are not wrapped. The first column names the row.
-    """
+    """Return an empty table; heads that start with > are aligned right, those with ~ are prose and wrapped."""
     return _grid(
         Column(head.lstrip(">~"), justify="right" if head[0] == ">" else "left", no_wrap=head[0] != "~")
         for head in heads
@@ -152,12 +149,12 @@ def _log(text: str) -> None:
 @contextmanager
 def progress_bars() -> Iterator[JobProgress]:
     """Show the progress of jobs: bars on a terminal, lines elsewhere and in the log."""
-    shown = not settings.quiet
-    drawn = bars(console(stderr=True)) if shown and not settings.verbose and sys.stderr.isatty() else None
+    drawable = not (settings.quiet or settings.verbose) and sys.stderr.isatty()
+    drawn = bars(console(stderr=True)) if drawable else None
 
     def write(line: str) -> None:
         _log(line)
-        if shown and drawn is None:
+        if not settings.quiet and drawn is None:
             print(line, file=sys.stderr, flush=True)
 
     with drawn or nullcontext(), closing(JobProgress(write, drawn, every=settings.verbose)) as progress:
@@ -209,7 +206,7 @@ def list_lines(title: str, lines: list[str]) -> None:
 
 def list_reasons(title: str, reason_of: Mapping[str, str]) -> None:
     """Print why names are left out, grouped by reason."""
-    list_lines(title, reasons(reason_of, len(reason_of)) if settings.verbose else reasons(reason_of))
+    list_lines(title, reasons(reason_of, len(reason_of) if settings.verbose else 3))
 
 
 def error_line(text: str) -> None:
@@ -299,10 +296,7 @@ def plain(text: str) -> str:
 
 
 class JobProgress:
-    """Progress of a job as lines, also during long steps (written by a timer thread), and as bars if given.
-
-    With ``every``, each step writes a line.
-    """
+    """Progress of jobs: lines, also during long steps (by a thread) or for ``every`` step, and bars if given."""
 
     def __init__(self, write: Callable[[str], None], drawn: Progress | None = None, *, every: bool = False) -> None:
         self.write, self.drawn, self.every = write, drawn, every

@@ -1,21 +1,30 @@
-"""Commands that tune and train rankers."""
+"""Commands that tune, train and score rankers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import getitem
+from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
+from rich.table import Table
 from typer import Exit, Option, Typer
 
 from xlarank.cli import options
-from xlarank.cli.console import list_lines, progress_bars, say, show_rows, write_json
-from xlarank.cli.options import built_workspace
+from xlarank.cli.console import list_lines, list_reasons, new_table, progress_bars, say, show, show_rows, write_json
+from xlarank.cli.options import built_workspace, read_scores, workspace_at
+from xlarank.data.errors import counted
 
 if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
     from xlarank.data.workspace import Workspace
     from xlarank.models.training_data import FitSettings
+    from xlarank.pipelines.support.evaluation import Evaluation
 
 app = Typer()
+
+_Listed = Annotated[bool, Option(help="Show a row for each graph.")]
 
 
 def spread(score: dict[str, Any] | None) -> str:
@@ -28,10 +37,7 @@ def spread(score: dict[str, Any] | None) -> str:
 def _announce(
     workspace: Workspace, named: Sequence[str], splits: Sequence[str], fit: FitSettings, fits: float
 ) -> dict[str, str]:
-    """Print the rows, memory and time of each collection; return those that do not fit into memory, with reasons.
-
-    Raises `CollectionError` if such a collection is named.
-    """
+    """Print the rows, memory and time of each collection; return why others do not fit into memory."""
     from xlarank.pipelines.support.workspaces import chosen_collections, skip_unless_named
     from xlarank.pipelines.training.budget import forecast
 
@@ -178,3 +184,180 @@ def train(
     if too_large:
         raise Exit(1)
     return results
+
+
+@app.command()
+def evaluate(
+    split: options.Split = "valid",
+    data_root: options.Root = None,
+    workspace: options.Work = options.WORK,
+    collection: options.Collections = None,
+    official_indices: Annotated[
+        Path | None, Option(help="Folder of <source>_<search>.json: configurations to score.")
+    ] = None,
+    model_from: Annotated[str | None, Option(help="Collection whose model scores all collections.")] = None,
+    scores: options.ScoresOf = None,
+    weights: options.Weights = None,
+    json_file: options.Json = None,
+    graphs: _Listed = True,
+) -> Any:
+    """Score trained models on a split with labels: per graph, mean, spread and a bootstrap interval."""
+    from xlarank.pipelines.evaluate import evaluate as run
+    from xlarank.pipelines.support.evaluation import with_interval
+
+    built = built_workspace(data_root, workspace, collection, trained=not scores)
+    with progress_bars() as progress:
+        evaluation = run(
+            built, split=split, collections=collection or (), official_indices=official_indices,
+            model_from=model_from, scores=read_scores(scores, weights, split), progress=progress,
+        )  # fmt: skip
+    report = evaluation.report
+    _show(evaluation, {name: score_table(metrics, graphs) for name, metrics in report.items()})
+    for name, text in evaluation.verdicts.items():
+        say(f"{name}: {text}")
+    for name, metrics in report.items():
+        if "speedup@1" in metrics:
+            first, five = (with_interval(metrics[metric]) for metric in ("speedup@1", "speedup@5"))
+            count = counted(len(metrics["speedup@1"]["graphs"]), "graph")
+            say(f"{name}: {first} times as fast as the compiler's default, best of the first five {five}; {count}")
+    _finish(evaluation, report, json_file)
+    return evaluation
+
+
+@app.command()
+def cross_validate(
+    by: Annotated[
+        str, Option(help="Unit to hold out: kind (a kernel family; layouts: family), family (a program) or graph.")
+    ] = "kind",
+    model: Annotated[
+        list[str] | None,
+        Option(help=f"Ranker to fit instead of that of the model: {options.RANKERS}. Repeat to compare."),
+    ] = None,
+    without: Annotated[
+        list[str] | None,
+        Option(help="Block of columns to leave out, by the name of its class: what it is worth; repeatable."),
+    ] = None,
+    with_valid: Annotated[bool, Option("--with-valid", help="With --model: fit on train and valid.")] = False,
+    data_root: options.Root = None,
+    workspace: options.Work = options.WORK,
+    collection: options.Collections = None,
+    rounds: options.Rounds = 300,
+    seed: options.Seed = 0,
+    threads: options.Threads = 0,
+    json_file: options.Json = None,
+    graphs: _Listed = True,
+) -> None:
+    """Cross-validate: score each graph with a ranker fitted without it."""
+    from xlarank.models.training_data import FitSettings
+    from xlarank.pipelines.cross_validate import cross_validate as run
+    from xlarank.pipelines.cross_validate import worth_of_blocks
+
+    built = built_workspace(data_root, workspace, collection)
+    with progress_bars() as progress:
+        evaluation = run(
+            built, model, by=by, collections=collection or (), with_valid=with_valid,
+            fit=FitSettings(rounds, seed, threads), without=without or (), progress=progress,
+        )  # fmt: skip
+    if len(set(model or ())) > 1 or without:
+        result = evaluation.comparison
+        tables = {name: comparison_table(name, rankers) for name, rankers in result.items()}
+    else:
+        result = evaluation.report
+        tables = {name: score_table(metrics, graphs) for name, metrics in result.items()}
+    _show(evaluation, tables)
+    for name, text in worth_of_blocks(evaluation, without).items() if without else ():
+        say(f"{name}: {text}")
+    _finish(evaluation, result, json_file)
+
+
+def _show(evaluation: Evaluation, tables: dict[str, Table]) -> None:
+    """Print each collection's name, number of graphs and table."""
+    for name, rankings in evaluation.rankings.items():
+        count = counted(len(next(iter(rankings.values()))), "graph")
+        say(f"{name}, {evaluation.graphs}: {count}", "bold")
+        show(tables[name])
+
+
+def _finish(evaluation: Evaluation, result: Any, json_file: Path | None) -> None:
+    list_reasons("left out", evaluation.left_out)
+    list_lines("note", evaluation.notes)
+    write_json(json_file, result)
+
+
+def comparison_table(collection: str, rankers: dict[str, dict[str, Any]]) -> Table:
+    """Return a table of the rankers' metrics, and of their differences to the first, with intervals."""
+    metrics = [*["score"] * collection.startswith("tile:"), "tau", "slowdown@1", "slowdown@5"]
+    table = new_table("ranker", *(f">{metric}" for metric in metrics))
+    for name, report in rankers.items():
+        table.add_row(name, *(f"{report[metric]['mean']:.3f}" for metric in metrics))
+    first, *challengers = rankers
+    for name in challengers:
+        table.add_section()
+        gaps = [rankers[name][metric]["difference"] for metric in metrics]
+        table.add_row(f"{name} minus {first}", *(f"{gap['mean']:+.3f}" if gap else "-" for gap in gaps))
+        table.add_row("95 % (paired)", *(f"{gap['low']:+.3f} to {gap['high']:+.3f}" if gap else "" for gap in gaps))
+    return table
+
+
+def score_table(report: dict[str, Any], graphs: bool) -> Table:
+    """Return a table of a collection's metrics: per graph if ``graphs``, then mean, spread, interval and rules."""
+    metrics = {name: scores for name, scores in report.items() if not name.startswith("speedup")}
+    first = next(iter(metrics.values()))
+    ceilings = metrics.get("tau", {}).get("ceiling") or {}  # some graphs may have none
+    heads = ("in order" if name == "ordered_pair_accuracy" else name for name in metrics)  # fits the window
+    table = new_table("~graph", *(f">{head}" for head in heads), *[">ceiling"] * bool(ceilings))
+
+    def add(label: str, *path: str, ceiling: float | None = None, style: str = "") -> None:
+        values = [reduce(getitem, path, scores) for scores in metrics.values()]
+        table.add_row(label, *(f"{value:.3f}" for value in values + [ceiling] * (ceiling is not None)), style=style)
+
+    if graphs:
+        for name in first["graphs"]:
+            add(name, "graphs", name, ceiling=ceilings.get(name))
+        table.add_section()
+    complete = ceilings.keys() == first["graphs"].keys()
+    add("mean", "mean", ceiling=fmean(ceilings.values()) if complete else None, style="bold")
+    for label, part in (("std", "std"), ("95 % low", "low"), ("95 % high", "high")):
+        if len(first["graphs"]) > 1:
+            add(label, part)
+        else:
+            table.add_row(label, *"-" * len(metrics))
+    if first.get("seeds_std") is not None:
+        add("std over seeds", "seeds_std")
+    if "baselines" in first:
+        if any(scores["repeats_once"] != scores["mean"] for scores in metrics.values()):
+            # a submission lists every configuration, and the mean above counts each of them
+            add("mean, identical counted once", "repeats_once")
+        table.add_section()
+        for rule in first["baselines"]:
+            add(f"rule: {rule}", "baselines", rule)
+    return table
+
+
+@app.command()
+def leaderboard(
+    workspace: options.Work = options.WORK,
+    collection: options.Collections = None,
+    metric: Annotated[str, Option(help="Metric to order by: score, tau, slowdown@1, slowdown@5, ...")] = "score",
+    csv: Annotated[Path | None, Option(callback=options.out_file, help="Write the table to this file.")] = None,
+    json_file: options.Json = None,
+) -> None:
+    """Show rankers and rules side by side, from all evaluations of the workspace."""
+    from xlarank.pipelines.leaderboard import leaderboard as run
+
+    board = run(workspace_at(workspace), collections=collection or (), metric=metric)
+    heads = ("collection", "scored on", "ranker", ">graphs", f">{metric}", ">s.e.", ">to the first", ">s.e.", ">s",
+             "version", "when")  # fmt: skip
+    columns = ("mean", "standard_error", "difference", "difference_error", "seconds")
+    forms = dict(zip(columns, (".3f", ".3f", "+.3f", ".3f", ".1f"), strict=True))
+    show_rows(heads, (
+        (row["collection"], row["split"] + (f", held out by {row['held_out_by']}" if row["held_out_by"] else ""),
+         row["ranker"] + (" (tuned)" if row["tuned"] else ""), str(row["graphs"]),
+         *("-" if row[name] is None else f"{row[name]:{form}}" for name, form in forms.items()), row["version"],
+         f"{row['time']:%Y-%m-%d %H:%M}")
+        for row in board.iter_rows(named=True)
+    ), extra=2)  # fmt: skip
+    if csv is not None:
+        board.write_csv(csv)
+        say(f"wrote {csv}")
+    write_json(json_file, board.to_dicts())

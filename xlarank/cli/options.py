@@ -31,21 +31,12 @@ from xlarank.data.workspace import DEFAULT_ROOT, Workspace
 if TYPE_CHECKING:
     from xlarank.data.collection import DataRoot
     from xlarank.pipelines.build_features import BuildRequest
-    from xlarank.pipelines.support.score_files import ScoreFiles
-
-
-#: File in the workspace's ``reports/``, one JSON object per line.
-RUNS: Final = "runs.jsonl"
+    from xlarank.pipelines.support.results import ScoreFiles
 
 
 @dataclass
 class Run:
-    """A running command.
-
-    Attributes:
-        workspace: workspace that the command writes to.
-        words: parts of the line about the next command (`xlarank.cli.app.Guide.then`).
-    """
+    """A running command; ``words`` are parts of the line about the next one (`xlarank.cli.app.Guide.then`)."""
 
     command: str = ""
     config: dict[str, Any] | None = None
@@ -61,7 +52,7 @@ class Run:
         self.words["file"] = shlex.join(map(str, words))
 
     def end(self, code: object) -> None:
-        """Append the record to the workspace, if there is one; write errors are ignored."""
+        """Append the record, as JSON, to ``reports/runs.jsonl`` of the workspace, if any; ignore write errors."""
         if self.workspace is None or not os.path.isdir(self.workspace):
             return
         entry = {
@@ -81,7 +72,7 @@ class Run:
         reports = self.workspace / "reports"
         with suppress(OSError):
             reports.mkdir(exist_ok=True)
-            with open(reports / RUNS, "a", encoding="utf-8", opener=regular_no_link) as stream:
+            with open(reports / "runs.jsonl", "a", encoding="utf-8", opener=regular_no_link) as stream:
                 stream.write(json.dumps(entry, default=str) + "\n")
 
 
@@ -218,11 +209,7 @@ def moved_to_front(arguments: Sequence[str]) -> list[str]:
 
 
 def load_config(path: Path, commands: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Read the values for a command from a TOML file, by parameter.
-
-    Raises `XlarankError` for an unreadable file, an unknown command or option, or a boolean for an option that is
-    not a flag.
-    """
+    """Read the values for a command from a TOML file, by parameter; raises `XlarankError`."""
     try:
         settings = tomllib.loads(read_text(path))
     except (OSError, ValueError, RecursionError) as error:
@@ -328,7 +315,7 @@ def built_workspace(
 
 def read_scores(paths: Sequence[Path] | None, weights: Sequence[float] | None, split: str) -> ScoreFiles | None:
     """Read the scores given by ``--scores`` and ``--weights``, if any."""
-    from xlarank.pipelines.support.score_files import ScoreFiles
+    from xlarank.pipelines.support.results import ScoreFiles
 
     return ScoreFiles.read(paths or (), split, weights or ()) if paths or weights else None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -37,10 +36,6 @@ _Effort = Annotated[float | None, Option(min=-1, max=1, help="XLA's effort; -1: 
 _Measure = Annotated[bool, Option("--measure", help="Run as written and as advised in turn; keep gains.")]
 
 
-def _silence_xla() -> None:
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # XLA's parser prints irrelevant warnings
-
-
 @app.command()
 def import_hlo(
     files: Annotated[list[Path], Argument(help="HLO files (binary or text) or TpuGraphs protobufs.")],
@@ -51,7 +46,6 @@ def import_hlo(
     json_file: Json = None,
 ) -> None:
     """Convert HLO programs or TpuGraphs protobufs to graph files in TpuGraphs format."""
-    _silence_xla()
     from xlarank.pipelines.import_hlo import import_hlo as run
 
     with progress_bars() as progress:
@@ -133,7 +127,6 @@ def collect(
     json_file: Json = None,
 ) -> None:
     """Label layouts of a program: estimated by the TPU compiler (no TPU needed) or measured on this machine."""
-    _silence_xla()
     from xlarank.pipelines.collect import CollectSettings
     from xlarank.pipelines.collect import collect as run
     from xlarank.pipelines.collect_tiles import TileSettings, collect_tiles
@@ -179,7 +172,6 @@ def advise(
     json_file: Json = None,
 ) -> None:
     """Show the copies that layouts force and search for faster layouts (TPUs: by the compiler, no TPU needed)."""
-    _silence_xla()
     from xlarank.pipelines.advise.advice import AdviceSettings, apply_configuration
     from xlarank.pipelines.advise.advice import advise as run
 

@@ -1,15 +1,17 @@
-"""Commands that rank: one graph, a folder, a submission."""
+"""Commands that rank and explain: rank, submit, check-submission, explain, calibrate, report."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from math import isnan
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Exit, Option, Typer
 
 from xlarank.cli import console, options
 from xlarank.cli.console import error_line, finish, list_lines, list_reasons, say, show_rows, write_json
+from xlarank.cli.options import WORK, Blocks, Collections, Json, ModelOf, Threads, Work, out_file, workspace_at
 from xlarank.data.errors import counted, reasons
 
 if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
@@ -27,19 +29,19 @@ _SHIPPED = {
 def rank(
     graph: Annotated[Path, Argument(help="npz file in TpuGraphs format, or a folder of such files.")],
     top: Annotated[int, Option(min=1, max=2**31 - 1, help="Number of configurations to show.")] = 10,
-    workspace: options.Work = options.WORK,
-    collection: options.ModelOf = None,
-    blocks: options.Blocks = None,
+    workspace: Work = WORK,
+    collection: ModelOf = None,
+    blocks: Blocks = None,
     csv: Annotated[
-        Path | None, Option(callback=options.out_file, help="Write distinct configurations to this file.")
+        Path | None, Option(callback=out_file, help="Write distinct configurations to this file.")
     ] = None,
-    json_file: options.Json = None,
+    json_file: Json = None,
 ) -> None:
     """Rank the configurations of a graph, or of each graph in a folder."""
     from xlarank.pipelines.rank import rank as run
     from xlarank.pipelines.rank import rank_folder, write_rankings
 
-    work = options.workspace_at(workspace)
+    work = workspace_at(workspace)
     broken: dict[str, str] = {}
     if graph.is_dir():
         with console.progress_bars() as progress:
@@ -134,15 +136,15 @@ def _show_rankings(rankings: dict[str, Ranking], top: int) -> None:
 def submit(
     out: options.Out = Path("submission.csv"),
     data_root: options.Root = None,
-    workspace: options.Work = options.WORK,
-    collection: options.Collections = None,
+    workspace: Work = WORK,
+    collection: Collections = None,
     model_from: Annotated[
         str | None, Option(help="Collection whose model ranks those without, or shipped.")
     ] = None,
     scores: options.ScoresOf = None,
     weights: options.Weights = None,
     strict: Annotated[bool, Option("--strict", help="Fail if a test graph is not ranked by a model.")] = False,
-    json_file: options.Json = None,
+    json_file: Json = None,
 ) -> None:
     """Write the Kaggle submission: all test graphs, unranked ones in their default order."""
     from xlarank.pipelines.submit import submit as run
@@ -179,9 +181,9 @@ def check_submission(
     file: Annotated[Path, Argument(help="Submission to check.")],
     sample: Annotated[Path | None, Option(help="File with the expected ids. Default: the test graphs.")] = None,
     data_root: options.Root = None,
-    workspace: options.Work = options.WORK,
-    collection: options.Collections = None,
-    json_file: options.Json = None,
+    workspace: Work = WORK,
+    collection: Collections = None,
+    json_file: Json = None,
 ) -> None:
     """Check a submission: ids, permutations, five configurations of each tile.
 
@@ -208,3 +210,120 @@ def check_submission(
         error_line(problem)
     error_line(f"{counted(len(checked.problems), 'problem')} in {file} (checked against {checked.against})")
     raise Exit(1)
+
+
+@app.command()
+def explain(
+    graph: Annotated[Path, Argument(help="An npz file in TpuGraphs format.")],
+    config: Annotated[int | None, Option(help="Configuration to explain. Default: the best.")] = None,
+    against: Annotated[
+        str | None, Option(help="Configuration to compare with, or default (sets no layout).")
+    ] = None,
+    top: Annotated[int, Option(min=1, help="Number of rows in each table.")] = 10,
+    workspace: Work = WORK,
+    collection: ModelOf = None,
+    blocks: Blocks = None,
+    module: Annotated[Path | None, Option(help="HLO module of the graph, for names of nodes.")] = None,
+    svg: Annotated[Path | None, Option(callback=out_file, help="Draw the largest segment into this file.")] = None,
+    json_file: Json = None,
+) -> None:
+    """Explain why one configuration is ranked ahead of another: by node, pair, cause and column."""
+    from xlarank.features.meanings import column_meanings
+    from xlarank.pipelines.explain import explain as run
+
+    result = run(workspace_at(workspace), graph, config=config, against=against, collection=collection, svg=svg,
+                 module=module)  # fmt: skip
+    relation = "ahead of" if result.difference < 0 else "behind" if result.difference > 0 else "level with"
+    first, second = result.ranks
+    against = f", {result.against}" if result.against != f"configuration {result.then}" else ""
+    say(f"{result.graph}: configuration {result.now} (rank {first} of {result.configurations:,}) is ranked "
+        f"{relation} {result.then} (rank {second}{against}), by the {result.model} of "
+        f"{result.collection}")  # fmt: skip
+    say(f"score difference {result.difference:+.4f} (below 0: configuration {result.now} is faster)")
+    for title, pair in (("estimated", result.estimated), ("runtimes", result.runtime)):
+        if pair:
+            say(f"{title} {pair[0] / 1e6:.4f} against {pair[1] / 1e6:.4f} ms")
+    show_rows((">contribution", "cause"), ((f"{value:+.4f}", name) for name, value in result.causes.items()))
+    nodes, other_nodes = result.nodes[:top], result.nodes[top:]
+    timed = [">estimated µs"] if result.estimated else []
+    rows = []
+    for node in nodes:
+        times = [] if node.nanoseconds is None else [f"{node.nanoseconds / 1000:+.3f}"]
+        text = f"{node.opcode} {node.shape}"
+        if node.name:
+            text = f"{node.name}: {text} {node.op_name}".rstrip()
+        rows.append((f"{node.value:+.4f}", *times, str(node.node), text, node.now, node.then))
+    remaining = {}
+    if other_nodes:
+        remaining[counted(len(other_nodes), "other node")] = sum(node.value for node in other_nodes)
+    if nodes and abs(result.rest) >= 5e-5:
+        remaining["not attributed to a single node"] = result.rest
+    rows += [(f"{value:+.4f}", *[""] * len(timed), "", text, "", "") for text, value in remaining.items()]
+    show_rows((">contribution", *timed, ">node", "operation", "now", "then"), rows)
+    pairs = ((f"{pair.value:+.4f}", pair.now, pair.then) for pair in result.pairs[:top])
+    show_rows((">contribution", "pair now", "pair then"), pairs)
+    meanings, columns = column_meanings(), list(result.columns.items())[:top]
+    if columns and not blocks:
+        options.current_run.keep(columns[0][0])
+    named_columns = ((f"{value:+.4f}", name, meanings.get(name, "")) for name, value in columns)
+    show_rows((">contribution", "column", "~meaning"), named_columns)
+    for number, segment in enumerate(result.segments, 1):
+        inside = ", ".join(map(result.called, segment.nodes[:12])) + (" ..." if len(segment.nodes) > 12 else "")
+        say(f"segment {number}: {segment.value:+.4f}, nodes {inside}")
+    list_lines("note", list(result.notes))
+    if svg is not None:
+        say(f"wrote {svg}")
+    write_json(json_file, result.as_json())
+
+
+@app.command()
+def calibrate(
+    workspace: Work = WORK,
+    collection: Collections = None,
+    threads: Threads = 0,
+    json_file: Json = None,
+) -> None:
+    """Measure out of fold how certain rankings are; rank and report then show it."""
+    from xlarank.models.validation.folds import FOLDS_OF
+    from xlarank.pipelines.calibrate import calibrate as run
+
+    with console.progress_bars() as progress:
+        calibrations, left_out = run(workspace_at(workspace), collections=collection or (), threads=threads,
+                                     progress=progress)  # fmt: skip
+    heads = ("collection", ">graphs", ">held out", ">seeds", ">pairs certain", ">of these right", ">best in first",
+             ">nearly best in first")  # fmt: skip
+    rows = []
+    for name, trust in calibrations.items():
+        interval = f"{trust.right_low:.1%} to {trust.right_high:.1%}"
+        right = "-" if isnan(trust.right) else f"{trust.right:.1%} ({interval})"
+        held_out, certain = f"{trust.families} {FOLDS_OF[trust.by]}", f"{trust.certain:.1%}"
+        first = f"{trust.first:.0%}", f"{trust.first_nearly:.0%}"
+        rows.append((name, str(trust.graphs), held_out, str(trust.seeds), certain, right, *first))
+    show_rows(heads, rows)
+    list_reasons("left out", left_out)
+    write_json(json_file, {name: trust.as_json() for name, trust in calibrations.items()})
+
+
+@app.command()
+def report(
+    out: Annotated[
+        Path | None, Option(callback=out_file, help="Default: reports/report.html in the workspace.")
+    ] = None,
+    compare: Annotated[Path | None, Option(help="Workspace to compare with, graph by graph (paired test).")] = None,
+    workspace: Work = WORK,
+    collection: Collections = None,
+    json_file: Json = None,
+) -> Any:
+    """Write one HTML page: scores, baselines, certainty, explanations, importance of columns."""
+    from xlarank.data.workspace import Workspace
+    from xlarank.pipelines.report import report as run
+
+    other = Workspace(compare) if compare is not None else None
+    with console.progress_bars() as progress:
+        written = run(workspace_at(workspace), out, compare=other, collections=collection or (), progress=progress)
+    for name, (score, graphs) in written.scores.items():
+        say(f"{name}: {score:.3f} on {counted(graphs, 'graph')}")
+    list_reasons("not scored", written.left_out)
+    say(f"wrote {written.out}: {written.size / 1e6:.1f} MB, opens in any browser without a network")
+    write_json(json_file, {"out": str(written.out), "bytes": written.size, "judged": written.scores})
+    return written

@@ -9,17 +9,13 @@ from typer import Option, Typer
 
 from xlarank.cli import console, options
 from xlarank.cli.console import finish, headline, list_lines, plain_values, say, show_rows, write_json
-from xlarank.cli.explaining import report
-from xlarank.cli.learning import spread, train, tune
+from xlarank.cli.learning import evaluate, spread, train, tune
 from xlarank.cli.options import WORK, Collections, Hours, Jobs, Json, Ram, Root, Seed, Seeds, Trials, Work, out_file
-from xlarank.cli.ranking import rank, submit
-from xlarank.cli.scoring import evaluate
+from xlarank.cli.ranking import rank, report, submit
 from xlarank.data.errors import MAX_TRIALS, counted
 
 #: Collections of the demo: one of each kind, so that it takes only minutes.
 DEMO: Final = ("layout:cpu:random", "tile:cpu")
-#: Layout graph that the demo ranks, from a family not trained on.
-DEMO_GRAPH: Final = "unet__a"
 
 app = Typer()
 
@@ -114,7 +110,7 @@ def demo(workspace: Work = Path("work/demo"), trials: Trials = 8) -> None:
     headline("5. submit")
     submit(out=work.reports() / "submission.csv", workspace=workspace, collection=names)
     headline("6. rank one graph")
-    rank(root.npz / f"layout/cpu/random/valid/{DEMO_GRAPH}.npz", top=5, workspace=workspace)
+    rank(root.npz / "layout/cpu/random/valid/unet__a.npz", top=5, workspace=workspace)
     headline("7. report")
     page = report(workspace=workspace, collection=names).out
     headline("In short")
