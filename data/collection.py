@@ -19,7 +19,7 @@ from xlarank.data.errors import CollectionError, DataRootError, GraphFileError, 
 from xlarank.data.graph import GraphCounts, Kind, graph_size, program_family
 
 SPLITS: Final = ("train", "valid", "test")
-#: Prefixes of label sources measured on GPUs.
+#: Prefixes of the sources of labels that were measured on GPUs.
 GPUS: Final = ("nvidia-", "amd-", "gpu-")
 #: Folders from ``layout/`` or ``tile/`` down to the files.
 _LEVELS: Final = {"layout": "<source>/<search>/<split>", "tile": "<source>/<split>"}
@@ -56,8 +56,8 @@ class Collection:
         source = self.parts[1]
         if "estimate" in source:
             return "estimated by the TPU's compiler, not measured"
-        named = source if source.startswith(("tpu-", *GPUS)) else ""
-        hardware = {"cpu": "CPU", "xla": "TPU", "nlp": "TPU"}.get(source, named)
+        chip = source if source.startswith(("tpu-", *GPUS)) else ""
+        hardware = {"cpu": "CPU", "xla": "TPU", "nlp": "TPU"}.get(source, chip)
         return f"measured on {hardware}" if hardware else "as the files say"
 
     def __str__(self) -> str:
@@ -87,7 +87,7 @@ def discover(npz: Path) -> list[GraphFile]:
     for pattern in ("layout/*/*/*/*.npz", "tile/*/*/*.npz"):
         for path in npz.glob(pattern):
             *parts, split, name = path.relative_to(npz).parts
-            if split in SPLITS and not name.startswith("."):  # neither temporary nor hidden
+            if split in SPLITS and not name.startswith("."):  # temporary files are hidden, too
                 files.append(GraphFile(Collection(tuple(parts)), split, path))
     return sorted(files, key=lambda file: (file.collection, SPLITS.index(file.split), file.name))
 
@@ -131,12 +131,12 @@ def skipped_files(npz: Path) -> tuple[dict[Path, str], dict[Path, str]]:
     skipped, locked = dict[Path, str](), dict[Path, str]()
 
     def unreadable(error: OSError) -> None:
-        if not isinstance(error, FileNotFoundError):  # no folder of this kind
+        if not isinstance(error, FileNotFoundError):  # the root has no folder of this kind
             locked[Path(error.filename)] = f"cannot be read ({error.strerror or error})"
 
     for kind, levels in _LEVELS.items():
-        for walked, folders, files in os.walk(npz / kind, onerror=unreadable, followlinks=True):
-            folder = Path(walked)
+        for root, folders, files in os.walk(npz / kind, onerror=unreadable, followlinks=True):
+            folder = Path(root)
             level = len(folder.relative_to(npz / kind).parts)
             visible = sorted(name for name in folders if not name.startswith(".") and not name.endswith(".npz"))
             folders[:] = visible if level < _DEEPEST else []
@@ -144,8 +144,8 @@ def skipped_files(npz: Path) -> tuple[dict[Path, str], dict[Path, str]]:
             if level != levels.count("/") + 1:
                 reason = f"expected {kind}/{levels}/*.npz"
             elif folder.name not in SPLITS:
-                close = difflib.get_close_matches(folder.name.lower(), SPLITS, 1)
-                hint = f"rename the folder{f' to {close[0]}' if close else ''}"
+                similar = difflib.get_close_matches(folder.name.lower(), SPLITS, 1)
+                hint = f"rename the folder{f' to {similar[0]}' if similar else ''}"
                 reason = f"{folder.name} is not a split ({', '.join(SPLITS)}); {hint}"
             else:
                 graphs = [file for file in graphs if not file.endswith(".npz")]
@@ -205,9 +205,9 @@ class DataRoot:
 def find_data_root(named: Path | None = None) -> DataRoot:
     """Choose the data root.
 
-    The first of: ``named``, the environment variable ``XLARANK_DATA``, Kaggle's mount, ``~/data/tpugraphs`` (the
-    default of Google's tools), the embedded sample. Raises `DataRootError` if ``named`` or
-    ``XLARANK_DATA`` has no data.
+    Tries ``named``, the environment variable ``XLARANK_DATA``, Kaggle's mount, ``~/data/tpugraphs`` (the default of
+    Google's tools) and the embedded sample, in this order. Raises `DataRootError` if ``named`` or ``XLARANK_DATA``
+    is set and has no data.
     """
     if named is not None:
         return _named_root(named, "`data_root`")
@@ -218,7 +218,7 @@ def find_data_root(named: Path | None = None) -> DataRoot:
     for path, why in ((KAGGLE, "Kaggle's mount"), (home, f"the default place {HOME}"), (SAMPLE, sample)):
         if npz := _tree_below(path):
             return DataRoot(path, npz, why)
-    return _named_root(SAMPLE, "the embedded sample")
+    return _named_root(SAMPLE, "the embedded sample")  # raises: the sample is missing, too
 
 
 def _tree_below(path: Path) -> Path | None:

@@ -25,7 +25,7 @@ _WIDTH = len(LAYOUT_COLUMNS)
 #: A layout entry is -1 (unset) or a dimension 0-5, so a row is an 18-digit number in base 7, which fits into
 #: 64 bits.
 _BASE = MAX_RANK + 1
-#: Codes per piece when renumbering; a piece fits into the cache.
+#: Number of codes processed at a time; they fit into the cache.
 _PIECE = 1 << 20
 
 
@@ -33,8 +33,8 @@ _PIECE = 1 << 20
 class ConfigTable:
     """Codes and distinct rows of a layout graph's configurations.
 
-    Rows are sorted by node, then by entries, the last most significant, so their order does not depend on the
-    order of configurations.
+    Rows are sorted by node, then by their entries from the last to the first, so their order does not depend on
+    that of the configurations.
 
     Attributes:
         codes: ``(configs, nodes)`` indices into ``rows``.
@@ -59,7 +59,7 @@ class ConfigTable:
     @cached_property
     def frequency(self) -> NDArray[np.int64]:
         """``(R,)`` number of configurations that use each row."""
-        step = max(1, _PIECE // max(1, self.nodes))  # bincount casts its input to int64
+        step = max(1, _PIECE // max(1, self.nodes))  # in steps, because bincount casts its input to int64
         count = np.zeros(len(self.rows), np.int64)
         for at in range(0, self.configs, step):
             count += np.bincount(self.codes[at : at + step].reshape(-1), minlength=len(self.rows))
@@ -71,21 +71,21 @@ class ConfigTable:
 
     @classmethod
     def from_blocks(cls, blocks: Iterable[NDArray[Any]], *, configs: int, nodes: int) -> ConfigTable:
-        """Build from blocks ``(configs, nodes, 18)``; raises `GraphFileError` unless entries are -1 to 5."""
+        """Build from blocks of ``node_config_feat``; raises `GraphFileError` unless entries are -1 to 5."""
         keys = np.full(1, -1)  # sorted keys of the distinct rows so far, after the sentinel -1
         seen = keys  # the same keys in order of appearance, indexed by codes
         order = np.zeros(1, np.int32)  # keys[i] == seen[order[i]]
         codes = np.empty((configs, nodes), np.int32)
         filled = 0
         for block in blocks:
-            key = _row_keys(block)
-            at = np.minimum(np.searchsorted(keys, key), len(keys) - 1)
-            if len(new := np.unique(key[keys[at] != key])):
+            block_keys = _row_keys(block)
+            position = np.minimum(np.searchsorted(keys, block_keys), len(keys) - 1)
+            if len(new := np.unique(block_keys[keys[position] != block_keys])):
                 seen = np.concatenate([seen, new])
                 order = np.argsort(seen).astype(np.int32)
                 keys = seen[order]
-                at = np.searchsorted(keys, key)
-            codes[filled : filled + len(block)] = order[at].reshape(len(block), nodes)
+                position = np.searchsorted(keys, block_keys)
+            codes[filled : filled + len(block)] = order[position].reshape(len(block), nodes)
             filled += len(block)
         if filled != configs:
             raise GraphFileError(f"{filled} configurations were read", expected=f"{configs}")
@@ -93,25 +93,25 @@ class ConfigTable:
 
     @classmethod
     def _renumber(cls, codes: NDArray[np.int32], keys: NDArray[np.int64], rank: NDArray[np.int32]) -> ConfigTable:
-        """Convert codes shared by all nodes to codes of (node, row); ``rank`` maps shared codes to ``keys``."""
+        """Renumber codes shared by all nodes, in place, by (node, row); ``rank`` maps shared codes to ``keys``."""
         configs, nodes = codes.shape
         step = max(1, _PIECE // max(1, nodes))
-        repeating = len(keys) <= 16 * configs  # otherwise sorting is cheaper than a table of all rows per node
-        at_once = max(1, 4 * _PIECE // (len(keys) if repeating else max(1, configs)))  # nodes
+        dense = len(keys) <= 16 * configs  # otherwise sorting is cheaper than a table of all keys per node
+        nodes_at_once = max(1, 4 * _PIECE // (len(keys) if dense else max(1, configs)))
         owners, rows, total = [np.empty(0, np.int64)], [np.empty(0, np.int64)], 0
-        for first in range(0, nodes, at_once):
-            part = codes[:, first : first + at_once]
-            if repeating:
+        for first in range(0, nodes, nodes_at_once):
+            part = codes[:, first : first + nodes_at_once]
+            if dense:
                 pieces = [part[at : at + step] for at in range(0, configs, step)]
                 base = np.arange(part.shape[1], dtype=np.int32) * np.int32(len(keys))
                 present = np.zeros(len(base) * len(keys), bool)
                 for piece in pieces:
                     piece[...] = rank[piece] + base
                     present[piece] = True
-                number = np.cumsum(present, dtype=np.int32)
-                number += total - 1
+                numbering = np.cumsum(present, dtype=np.int32)
+                numbering += total - 1
                 for piece in pieces:
-                    piece[...] = number[piece]
+                    piece[...] = numbering[piece]
                 pairs = np.flatnonzero(present)
             else:
                 pairs, inverse = np.unique(rank[part] + np.arange(part.shape[1]) * len(keys), return_inverse=True)
@@ -153,21 +153,21 @@ def group_minimum(values: NDArray[Any], group: NDArray[np.int64], groups: int) -
 
 
 def group_codes(codes: NDArray[np.integer]) -> Duplicates:
-    """Group equal rows of whole numbers, ``(configs, nodes)``.
+    """Group equal rows of ``(configs, nodes)`` whole numbers.
 
     >>> groups = group_codes(np.array([[5, 5], [1, 2], [5, 5]]))
     >>> groups.first.tolist(), groups.group.tolist()
     ([0, 1], [0, 1, 0])
     """
-    number: dict[bytes, int] = {}  # digests, because rows would take as much memory as the codes
+    group_of: dict[bytes, int] = {}  # digests, because rows would take as much memory as the codes
     rows = np.ascontiguousarray(codes)
-    group = [number.setdefault(blake2b(row, digest_size=16).digest(), len(number)) for row in rows]
+    group = [group_of.setdefault(blake2b(row, digest_size=16).digest(), len(group_of)) for row in rows]
     first = np.unique(group, return_index=True)[1]
     return Duplicates(first.astype(np.int64), np.array(group, np.int64))
 
 
 def code_counts(codes: NDArray[np.integer], width: int) -> sparse.csr_array:
-    """Return sparse counts of codes, ``(configs, width)``."""
+    """Return how often each row contains each code below ``width``, sparse ``(configs, width)``."""
     configs, nodes = codes.shape
     indptr = np.arange(configs + 1, dtype=np.int64) * nodes
     return sparse.csr_array((np.ones(codes.size), codes.reshape(-1), indptr), shape=(configs, width))
@@ -176,7 +176,7 @@ def code_counts(codes: NDArray[np.integer], width: int) -> sparse.csr_array:
 def _row_keys(block: NDArray[Any]) -> NDArray[np.int64]:
     """Return each row of 18 entries as a number in base 7, ``(configs * nodes,)``, lowest digit first."""
     low, high = (block.min(), block.max()) if block.size else (-1, -1)
-    if not (low >= -1 and high < MAX_RANK):  # also false for NaN
+    if not (low >= -1 and high < MAX_RANK):  # NaN fails the comparison
         bad = low if not low >= -1 else high
         raise GraphFileError(f"node_config_feat holds {bad}", expected=f"dimensions 0-{MAX_RANK - 1}, or -1")
     integers = block.astype(np.int8, copy=False)

@@ -14,8 +14,8 @@ from typing import Any, Final
 class XlarankError(Exception):
     """A problem with the input or the environment, not a bug in xlarank.
 
-    The message always has the parts *got / expected / do this*. It names parameters in backticks; the command line
-    shows them as its options.
+    The message joins what was got, what was expected and what to do; the last two are optional. Parameters are
+    named in backticks, which the command line replaces by its options.
 
     Examples:
         >>> print(XlarankError("found no graphs", expected="npz/layout or npz/tile", do="pass `data_root`"))
@@ -60,19 +60,19 @@ def reasons(reason_of: Mapping[str, str], limit: int = 3) -> list[str]:
     >>> reasons({"tile:cpu": "tile:cpu has no test graphs", **dict.fromkeys("abcd", "its labels are withheld")})
     ['tile:cpu has no test graphs', 'a, b, c and 1 more: its labels are withheld']
     """
-    alike: dict[str, list[str]] = {}
-    for name, text in reason_of.items():
-        alike.setdefault(text, []).append(name)
+    names_by_reason: dict[str, list[str]] = {}
+    for name, reason in reason_of.items():
+        names_by_reason.setdefault(reason, []).append(name)
     lines = []
-    for text, names in alike.items():
+    for reason, names in names_by_reason.items():
         omitted = f" and {len(names) - limit:,} more" if len(names) > limit else ""
-        lines.append(text if text.startswith(names[0]) else f"{', '.join(names[:limit])}{omitted}: {text}")
+        lines.append(reason if reason.startswith(names[0]) else f"{', '.join(names[:limit])}{omitted}: {reason}")
     return lines
 
 
 @contextmanager
 def naming(name: str, do: str = "") -> Iterator[None]:
-    """Prefix the message of any `XlarankError` in the block with a name; ``do`` is the default advice.
+    """Prefix the message of any `XlarankError` raised in the block with a name; ``do`` is the default advice.
 
     >>> with naming("a.npz", do="mend it"):
     ...     raise GraphFileError("it has no nodes")
@@ -149,7 +149,7 @@ class ClusterError(XlarankError):
 MAX_SEED: Final = 2**31 - 1  # limit of the underlying libraries
 MAX_ROUNDS: Final = 100_000
 MAX_TRIALS: Final = 1_000_000
-MAX_SEEDS: Final = 1_000  # averaged boosters
+MAX_SEEDS: Final = 1_000  # one booster per seed
 MAX_HOURS: Final = 24.0 * 366  # a year; more is probably a wrong unit
 #: More threads (or processes) do not help, and thousands crash the underlying libraries.
 MAX_THREADS: Final = max(64, 4 * (os.cpu_count() or 1))
@@ -179,5 +179,5 @@ def require_ranges(**values: Any) -> None:
 def require_seconds(name: str, value: float | None) -> None:
     """Raise `XlarankError` unless the value is a non-negative number or None."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if value is not None and not (number and value >= 0):  # also false for NaN
+    if value is not None and not (number and value >= 0):  # NaN fails the comparison
         raise XlarankError(f"`{name}` is {value!r}", expected="seconds, 0 or more")

@@ -33,7 +33,7 @@ _ABANDONED: Final = 24 * 3600.0
 
 
 def regular_only(path: str, flags: int) -> int:
-    """Open a regular file, as an opener of `open`; raises `OSError` for others, as a pipe would block."""
+    """Open a regular file (an opener for `open`); raises `OSError` for other files, because a pipe would block."""
     handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
@@ -72,7 +72,7 @@ def output_target(path: Path) -> Path:
         # root can write to any file, but one without write bits is protected on purpose
         elif not mode & 0o222 or not os.access(path, os.W_OK):
             reason = "it is read-only"
-    except OSError as error:  # a new file, or an unreadable folder, for which writing will fail
+    except OSError as error:  # the file is new, or its folder unreadable, so that writing will fail
         reason = "its links go in a circle" if error.errno == errno.ELOOP else ""
     if reason:
         do = "name another file (- is standard output for `json`)"
@@ -84,7 +84,7 @@ def output_target(path: Path) -> Path:
 def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside ``path`` and move it into place if the block succeeds.
 
-    Links are kept, and a replaced file keeps its mode. Raises `OutputError` as `output_target` does, and if the
+    Links are kept, and a replaced file keeps its mode. Raises `OutputError` like `output_target`, and if the
     folder cannot be created or written to.
     """
     target = output_target(path)
@@ -100,23 +100,23 @@ def atomic_write(path: Path) -> Iterator[Path]:
     try:
         yield partial
         mode = new_mode(0o666)  # mkstemp makes private files
-        with suppress(OSError):  # a new file
+        with suppress(OSError):  # there is no file to replace
             mode = stat.S_IMODE(target.stat().st_mode)
         partial.chmod(mode)
         output_target(path)  # check again: the block may have taken hours
         partial.replace(target)
     except OSError as error:
         if error.filename is not None and str(error.filename) != str(partial):
-            raise  # it concerns another file and names it
+            raise  # the error names another file
         raise OutputError(f"cannot write {path} ({error.strerror or error})", expected=expected, do=do) from error
     finally:
         partial.unlink(missing_ok=True)
 
 
 def write_parquet(partial: Path, table: pl.DataFrame, **options: Any) -> None:
-    """Write a table to a path of `atomic_write`; ``options`` are passed to `polars.DataFrame.write_parquet`.
+    """Write a table to the path that `atomic_write` yields; ``options`` go to `polars.DataFrame.write_parquet`.
 
-    Raises `OSError` if the disk is full; polars itself would raise an error about the table.
+    Raises `OSError` if the disk is full, unlike polars, which raises an error about the table.
     """
     stream = io.BytesIO()
     table.write_parquet(stream, **options)
@@ -144,42 +144,42 @@ def sweep_partial(folder: Path) -> None:
                 path.unlink()
 
 
-def from_json(kind: type[T], value: Any, where: str = "it") -> T:
+def from_json(cls: type[T], value: Any, where: str = "it") -> T:
     """Return a dataclass from the JSON of `dataclasses.asdict`.
 
-    Fields may be numbers, text, enums, lists, ``dict[str, ...]``, dataclasses, ``Any``, or a union of these; those
-    with a default may be missing. Raises `TypeError` naming the entry that has another type.
+    Fields may be numbers, text, enums, lists, ``dict[str, ...]``, dataclasses, ``Any``, or a union of these. Fields
+    with a default may be missing. Raises `TypeError` naming the entry of a wrong type.
     """
     if not isinstance(value, dict):
         raise TypeError(f"{where} is no JSON object")
-    hints = typing.get_type_hints(kind)
-    fields = {field.name: field for field in dataclasses.fields(cast(Any, kind)) if field.init}
+    hints = typing.get_type_hints(cls)
+    fields = {field.name: field for field in dataclasses.fields(cast(Any, cls)) if field.init}
     for name in value:
         if name not in fields:
             raise TypeError(f"{where} has the unknown entry {str(name)[:60]!r}")
     for name, field in fields.items():
         if name not in value and field.default is field.default_factory is dataclasses.MISSING:
             raise TypeError(f"{where} lacks {name}")
-    return kind(**{name: _checked(hints[name], entry, name) for name, entry in value.items()})
+    return cls(**{name: _checked(hints[name], entry, name) for name, entry in value.items()})
 
 
-def _checked(kind: Any, value: Any, name: str) -> Any:
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+def _checked(annotation: Any, value: Any, name: str) -> Any:
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (typing.Union, types.UnionType):
         for member in arguments:
             with suppress(TypeError):
                 return _checked(member, value, name)
-    elif dataclasses.is_dataclass(kind):
-        return from_json(cast(type[Any], kind), value, name)
+    elif dataclasses.is_dataclass(annotation):
+        return from_json(cast(type[Any], annotation), value, name)
     elif origin in (list, tuple) and isinstance(value, list):
         return origin(_checked(arguments[0], entry, f"an entry of {name}") for entry in value)
     elif origin is dict and isinstance(value, dict):
         return {str(key): _checked(arguments[1], entry, f"{name}.{str(key)[:60]}") for key, entry in value.items()}
-    elif isinstance(kind, type) and issubclass(kind, Enum):
+    elif isinstance(annotation, type) and issubclass(annotation, Enum):
         with suppress(ValueError):
-            return kind(value)
-    elif kind is float and type(value) in (int, float) and abs(value) <= sys.float_info.max:
+            return annotation(value)
+    elif annotation is float and type(value) in (int, float) and abs(value) <= sys.float_info.max:
         return float(value)
-    elif kind is Any or (kind in (bool, int, str, type(None)) and type(value) is kind):
+    elif annotation is Any or (annotation in (bool, int, str, type(None)) and type(value) is annotation):
         return value
-    raise TypeError(f"{name} is {str(value)[:60]!r}, not {getattr(kind, '__name__', kind)}")
+    raise TypeError(f"{name} is {str(value)[:60]!r}, not {getattr(annotation, '__name__', annotation)}")

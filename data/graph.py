@@ -1,7 +1,7 @@
 """Graphs: reading, validation, program families, and structure (cycles, levels of nodes, a hash).
 
-A family is a program at any size, precision or batch. Folds are made of families, so families drawn too narrowly
-inflate scores: if a name is ambiguous, the rules join rather than split (every BERT is one family).
+A family is a program at any size, precision or batch. Folds hold out whole families, and families that are too
+narrow inflate scores. An ambiguous name therefore belongs to the broader family (every BERT is one family).
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ MAX_CONFIGS = 1 << 24
 MAX_ELEMENTS = float(1 << 48)
 #: Largest magnitude in other node and tile columns.
 MAX_FEATURE = 1e18
-_MEASURED_IN = "write whole nanoseconds (milliseconds times 1,000,000, rounded to int64)"
+_RUNTIME_UNIT = "write whole nanoseconds (milliseconds times 1,000,000, rounded to int64)"
 _MEND = "mend or remove the file"
 
 _FIRST_COLUMNS = map(NODE_COLUMNS.index, ("shape_dimensions_0", "layout_minor_to_major_0"))
 _SIZES, _DEFAULT_LAYOUT = (slice(column, column + MAX_RANK) for column in _FIRST_COLUMNS)
 _CONVOLUTION = [i for i, name in enumerate(NODE_COLUMNS) if name.startswith("convolution_dim_numbers")]
-#: Columns of ``node_feat`` that are whole numbers, and their maximum.
+#: Columns of ``node_feat`` that must be whole numbers, and their maximum, if any.
 _INTEGER_COLUMNS: Final[tuple[tuple[str, Any, int | None], ...]] = (
     ("the dimensions", _SIZES, None),
     ("the default layouts", _DEFAULT_LAYOUT, MAX_RANK - 1),
@@ -94,12 +94,12 @@ class Graph(ABC):
 
     @property
     def labelled(self) -> bool:
-        """Whether anything was measured."""
+        """Whether any configuration was measured."""
         return bool(self.measured.any())
 
     @property
     def cost(self) -> NDArray[np.float64]:
-        """``(configs,)`` ground truth of a ranking, lower is faster: nanoseconds; inf if not measured."""
+        """``(configs,)`` ground truth of a ranking, in nanoseconds; inf if not measured."""
         return np.where(self.measured, self.runtime.astype(np.float64), np.inf)
 
 
@@ -108,7 +108,7 @@ class LayoutGraph(Graph):
     """A program; configurations choose the layouts of its nodes.
 
     Attributes:
-        splits: ``(k,)``; nodes ``splits[i]:splits[i + 1]`` are one computation.
+        splits: ``(k,)``; nodes ``splits[i]:splits[i + 1]`` are one or more whole computations.
         configurable: ``(configurable nodes,)`` node ids, ascending.
     """
 
@@ -130,7 +130,7 @@ class TileGraph(Graph):
 
     Attributes:
         config_feat: ``(configs, 24)``, columns as in `xlarank.data.schema.TILE_COLUMNS`.
-        normalizers: ``(configs,)`` runtime of the compiler's default in the same run.
+        normalizers: ``(configs,)`` runtime of the compiler's default, measured in the same run.
     """
 
     config_feat: NDArray[np.float32]
@@ -142,7 +142,7 @@ class TileGraph(Graph):
 
     @property
     def cost(self) -> NDArray[np.float64]:
-        """``(configs,)`` runtime over the row's normalizer: dimensionless, lower is faster; inf if not measured."""
+        """``(configs,)`` ground truth of a ranking: runtime divided by normalizer; inf if not measured."""
         return np.where(self.measured, self.runtime / self.normalizers, np.inf)
 
 
@@ -174,8 +174,8 @@ def read_graph(path: Path, kind: Kind | None = None) -> LayoutGraph | TileGraph:
 def graph_size(path: Path, kind: Kind) -> GraphCounts:
     """Return the counts of a graph, from its headers alone.
 
-    Raises `GraphFileError` for a file that is no graph of this kind, and for a name that is not UTF-8, which no
-    submission can hold.
+    Raises `GraphFileError` for a file that is not a graph of this kind, and for a file name that is not UTF-8, as
+    submissions cannot contain it.
     """
     try:
         path.name.encode()
@@ -190,55 +190,55 @@ def _check_headers(archive: NpzReader, kind: Kind) -> GraphCounts:
     nodes, _ = _shape(archive, "node_feat", (None, len(NODE_COLUMNS)), "fiu")
     _shape(archive, "node_opcode", (nodes,))
     edges, _ = _shape(archive, "edge_index", (None, 2))
-    (configs,) = _shape(archive, "config_runtime", (None,), do=_MEASURED_IN)
-    ids, splits = 0, 0
+    (configs,) = _shape(archive, "config_runtime", (None,), do=_RUNTIME_UNIT)
+    configurable, splits = 0, 0
     if kind == "tile":
         _shape(archive, "config_feat", (configs, len(TILE_COLUMNS)), "fiu")
         _shape(archive, "config_runtime_normalizers", (configs,))
     else:
-        (ids,) = _shape(archive, "node_config_ids", (None,))
+        (configurable,) = _shape(archive, "node_config_ids", (None,))
         splits = archive.header("node_splits").size
         _shape(archive, "node_splits", archive.header("node_splits").shape)
-        _shape(archive, "node_config_feat", (configs, ids, len(LAYOUT_COLUMNS)), "fiu")
+        _shape(archive, "node_config_feat", (configs, configurable, len(LAYOUT_COLUMNS)), "fiu")
     for noun, count, low, high in (
         ("nodes", nodes, 1, MAX_NODES), ("edges", edges, 0, MAX_EDGES), ("configurations", configs, 1, MAX_CONFIGS),
-        ("configurable nodes", ids, 0, nodes), ("entries of node_splits", splits, 0, MAX_NODES),
+        ("configurable nodes", configurable, 0, nodes), ("entries of node_splits", splits, 0, MAX_NODES),
     ):  # fmt: skip
         if not low <= count <= high:
             raise GraphFileError(f"the file has {count:,} {noun}", expected=f"{low} to {high:,}")
-    return GraphCounts(configs, nodes, ids)
+    return GraphCounts(configs, nodes, configurable)
 
 
 def _shape(
     archive: NpzReader, name: str, shape: Sequence[int | None], kinds: str = "iu", do: str = ""
 ) -> tuple[int, ...]:
-    """Return an array's shape; raise unless it matches ``shape`` (None: any extent) and its type ``kinds``."""
+    """Return an array's shape; raise unless shape (None: any extent) and kind of dtype are as expected."""
     header = archive.header(name)
     if header.dtype.kind not in kinds:
         expected = "integers or floats" if "f" in kinds else "integers"
         raise GraphFileError(f"{name} has type {header.dtype}", expected=expected, do=do)
-    expected_shape = tuple(have if want is None else want for want, have in zip(shape, header.shape, strict=False))
-    if len(header.shape) != len(shape) or expected_shape != header.shape:
-        want = ", ".join("any" if extent is None else str(extent) for extent in shape)
-        raise GraphFileError(f"{name} has shape {header.shape}", expected=f"({want})")
+    pairs = zip(shape, header.shape, strict=False)
+    if len(header.shape) != len(shape) or any(extent not in (None, actual) for extent, actual in pairs):
+        extents = ", ".join("any" if extent is None else str(extent) for extent in shape)
+        raise GraphFileError(f"{name} has shape {header.shape}", expected=f"({extents})")
     return header.shape
 
 
 def _read_layout(archive: NpzReader) -> LayoutGraph:
     program = _read_program(archive)
     nodes = len(program["node_feat"])
-    listed = _integers(archive, "node_config_ids", 0, nodes - 1)
-    if len(np.unique(listed)) != len(listed):
+    ids = _integers(archive, "node_config_ids", 0, nodes - 1)
+    if len(np.unique(ids)) != len(ids):
         raise GraphFileError("node_config_ids names a node twice", expected="every node at most once")
     splits = _integers(archive, "node_splits", 0, nodes).reshape(-1)
     if (np.diff(splits) < 0).any():
         raise GraphFileError("node_splits goes down", expected="starts of computations in order")
-    order = np.argsort(listed)  # features must not depend on the order in the file
+    order = np.argsort(ids)  # features must not depend on the order in the file
     in_order = (np.diff(order) > 0).all()
-    with closing(archive.stream("node_config_feat")) as blocks:  # or an error would leave the file open
+    with closing(archive.stream("node_config_feat")) as blocks:  # so that an error does not leave the file open
         rows = (block if in_order else block[:, order] for block in blocks)
         table = ConfigTable.from_blocks(rows, configs=len(program["runtime"]), nodes=len(order))
-    graph = LayoutGraph(**program, splits=splits, configurable=listed[order], table=table)
+    graph = LayoutGraph(**program, splits=splits, configurable=ids[order], table=table)
     _check_layouts(graph)
     return graph
 
@@ -255,10 +255,10 @@ def _read_program(archive: NpzReader) -> dict[str, Any]:
     node_feat = _float32(archive, "node_feat")
     nodes = len(node_feat)
     for title, columns, high in _INTEGER_COLUMNS:
-        part = node_feat[:, columns]
-        _check_range(f"{title} in node_feat", part, 0, high)
-        if (part % 1 != 0).any():
-            raise GraphFileError(f"{title} in node_feat hold {part[part % 1 != 0][0]}", expected="whole numbers")
+        values = node_feat[:, columns]
+        _check_range(f"{title} in node_feat", values, 0, high)
+        if len(fractions := values[values % 1 != 0]):
+            raise GraphFileError(f"{title} in node_feat hold {fractions[0]}", expected="whole numbers")
     elements = np.maximum(node_feat[:, _SIZES], 1).prod(axis=1, dtype=np.float64)
     if elements.max() > MAX_ELEMENTS:
         got = f"node {int(elements.argmax())} in node_feat has {elements.max():.3g} elements"
@@ -301,8 +301,8 @@ def _check_range(name: str, values: NDArray[Any], low: int, high: int | None = N
 def tensor_ranks(node_feat: NDArray[np.float32]) -> NDArray[np.int64]:
     """Return ``(nodes,)`` number of dimensions of each node's output.
 
-    The format has no rank column: the rank ends at the last dimension of size above 0, or at a later one that the
-    default layout names (a dimension of size 0 is legal in HLO).
+    The format has no rank column. The last dimension is the last one whose size is above 0 or that the default
+    layout names (size 0 is legal in HLO).
     """
     layout = node_feat[:, _DEFAULT_LAYOUT]
     positions = np.arange(1, MAX_RANK + 1)
@@ -319,8 +319,8 @@ def _check_layouts(graph: LayoutGraph) -> None:
     np.maximum.at(operand_rank, edges[:, 0], rank[edges[:, 1]])
     operand_rank[operand_rank < 0] = MAX_RANK  # unknown for a node without operands
     owner = graph.configurable[graph.table.node]
-    for number, (slot, limit) in enumerate(zip(LAYOUT_SLOTS, (rank, operand_rank, operand_rank), strict=True)):
-        layout = graph.table.rows[:, MAX_RANK * number : MAX_RANK * (number + 1)]
+    for index, (slot, limit) in enumerate(zip(LAYOUT_SLOTS, (rank, operand_rank, operand_rank), strict=True)):
+        layout = graph.table.rows[:, MAX_RANK * index : MAX_RANK * (index + 1)]
         named = layout >= 0
         ordered = np.sort(layout, axis=1)
         twice = ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any(axis=1)
@@ -346,9 +346,9 @@ def has_cycle(edges: NDArray[np.int64], nodes: int) -> bool:
 
 
 def node_levels(edges: NDArray[np.int64], nodes: int) -> NDArray[np.int64]:
-    """Return the number of edges on the longest path from each node to one without operands, ``(nodes,)``.
+    """Return ``(nodes,)`` number of edges on the longest path from each node to a node without operands.
 
-    Nodes on a cycle, and those that depend on it, get -1.
+    Nodes on a cycle, and nodes that depend on one, get -1.
 
     >>> node_levels(np.array([[2, 0], [2, 1], [3, 2], [3, 0]]), 4).tolist()
     [0, 0, 1, 2]
@@ -356,14 +356,14 @@ def node_levels(edges: NDArray[np.int64], nodes: int) -> NDArray[np.int64]:
     users: list[list[int]] = [[] for _ in range(nodes)]
     for consumer, operand in edges.tolist():
         users[operand].append(consumer)
-    missing = np.bincount(edges[:, 0], minlength=nodes).tolist()
-    level = [-1 if missing[node] else 0 for node in range(nodes)]
-    finished = [node for node in range(nodes) if not missing[node]]
+    pending = np.bincount(edges[:, 0], minlength=nodes).tolist()
+    level = [-1 if pending[node] else 0 for node in range(nodes)]
+    finished = [node for node in range(nodes) if not pending[node]]
     # Kahn's algorithm; nodes finish in order of level, so a node's last operand is its deepest
     for node in finished:
         for user in users[node]:
-            missing[user] -= 1
-            if not missing[user]:
+            pending[user] -= 1
+            if not pending[user]:
                 level[user] = level[node] + 1
                 finished.append(user)
     return np.array(level, np.int64)
@@ -391,13 +391,13 @@ _SPELLINGS = {
     # ELECTRA and TensorFlow Hub's experts/bert/* are BERT with other weights
     "bert": "(?:bert|electra|experts_(?:pubmed|wiki))",
 }
-#: Words for how a program is run, not which program it is; a name is cut at the first of them.
+#: Words that describe how a program is run; a name is cut at the first one.
 _SETTING = re.compile(
     r"[._](?:batch|bs|train|eval|test|inference|fp16|fp32|bf16|f16|f32|\d+x\d+|l_\d+|v\d+|\d+|dynamic|optimized|natural"
     r"|official|imagenet|size|shard|seq|sequence)(?=[._]|\d|$)"
 )
 _SUITE = re.compile(r"^(?:mlperf|tf2|tf|small|experts)_")
-_TILE_KERNEL = re.compile(r"_-?[0-9a-f]{8,16}$")
+_FINGERPRINT = re.compile(r"_-?[0-9a-f]{8,16}$")
 _ANONYMOUS = re.compile(r"^[0-9a-f]{32}$")
 
 
@@ -413,9 +413,9 @@ def program_family(name: str) -> str:
     """
     if _ANONYMOUS.match(name):
         return name
-    if "__" in name:  # family__variant; _train marks the training step of the same program
+    if "__" in name:  # family__variant; a training step belongs to the family of its program
         return name.split("__", 1)[0].removesuffix("_train") or name
-    plain = _TILE_KERNEL.sub("", name).lower().replace("-", "_")
+    plain = _FINGERPRINT.sub("", name).lower().replace("-", "_")
     for family in _ARCHITECTURES:
         if re.search(rf"(?:^|[._]){_SPELLINGS.get(family, family)}", plain):
             return family

@@ -1,7 +1,7 @@
 """Reader for untrusted npz archives: never unpickles, checks sizes before it allocates.
 
-`numpy.load` takes memory for the whole array before it sees the bytes. `NpzReader` first checks each header against
-the size of the data, and can stream an array in blocks of rows.
+`numpy.load` allocates a whole array before it reads the data. `NpzReader` first checks each header against the size
+of the data, and can stream an array in blocks of rows.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _BLOCK_BYTES = 1 << 20
 _HEADER_READERS = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
 _COPY_AGAIN = "copy or download the file again"
 _SAVE_AGAIN = "save it with numpy.savez_compressed"
-#: RuntimeError: an encrypted member, or a compression method unknown to zipfile (NotImplementedError).
+#: RuntimeError includes NotImplementedError: encrypted members, and compression methods unknown to zipfile.
 _UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError)
 
 
@@ -51,8 +51,8 @@ class ArrayHeader:
 class NpzReader:
     """An open npz archive with the arrays ``names``.
 
-    Raises `GraphFileError` unless it is a valid archive of plain arrays. Messages after opening omit the file name,
-    which `xlarank.data.errors.naming` adds.
+    Raises `GraphFileError` unless the file is a valid archive of plain arrays. Messages of its methods omit the
+    file name, which `xlarank.data.errors.naming` adds.
     """
 
     def __init__(self, path: Path) -> None:
@@ -86,7 +86,7 @@ class NpzReader:
         return self._headers[name]
 
     def read(self, name: str) -> NDArray[Any]:
-        """Return an array."""
+        """Read one whole array into memory."""
         header = self.header(name)
         flat, at = np.empty(header.size, header.dtype), 0
         for piece in self._pieces(name, max(1, _BLOCK_BYTES // max(1, header.dtype.itemsize))):
@@ -95,7 +95,7 @@ class NpzReader:
         return flat.reshape(header.shape, order="F" if header.fortran_order else "C")
 
     def stream(self, name: str) -> Generator[NDArray[Any], None, None]:
-        """Yield an array in blocks of rows of about a megabyte; a thread unpacks the next block meanwhile."""
+        """Yield blocks of an array's rows, about a megabyte each; a thread unpacks the next block meanwhile."""
         header = self.header(name)
         if header.fortran_order and len(header.shape) > 1:
             expected = "C order, so that it can be read one configuration after the other"
@@ -104,16 +104,16 @@ class NpzReader:
         if not header.size:
             yield np.empty(header.shape, header.dtype)
             return
-        row = math.prod(header.shape[1:])
-        rows = max(1, _BLOCK_BYTES // (row * header.dtype.itemsize))
-        with closing(self._pieces(name, rows * row)) as blocks, ThreadPoolExecutor(1, "npz-reader") as pool:
-            ready = pool.submit(next, blocks, None)
-            while (block := ready.result()) is not None:
-                ready = pool.submit(next, blocks, None)
+        row_size = math.prod(header.shape[1:])
+        rows = max(1, _BLOCK_BYTES // (row_size * header.dtype.itemsize))
+        with closing(self._pieces(name, rows * row_size)) as blocks, ThreadPoolExecutor(1, "npz-reader") as pool:
+            pending = pool.submit(next, blocks, None)
+            while (block := pending.result()) is not None:
+                pending = pool.submit(next, blocks, None)
                 yield block.reshape(-1, *header.shape[1:])
 
     def _pieces(self, name: str, limit: int) -> Generator[NDArray[Any], None, None]:
-        """Yield the stored values of an array in pieces of at most ``limit``."""
+        """Yield the stored values of an array in pieces of at most ``limit`` values."""
         header = self.header(name)
         with _refusing(f"array {name} is damaged", "a complete array"), self._open(name) as stream:
             stream.read(header.length)
@@ -133,7 +133,7 @@ class NpzReader:
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             got = f"array {name} is compressed by zip method {info.compress_type}"
             raise GraphFileError(got, expected="stored or deflated", do=_SAVE_AGAIN)
-        packed = min(info.compress_size, self._bytes)  # the directory may claim anything
+        packed = min(info.compress_size, self._bytes)  # the archive's directory may claim anything
         limit = packed * _MAX_DEFLATE_RATIO if info.compress_type == zipfile.ZIP_DEFLATED else packed
         if info.file_size > limit:
             got = f"array {name} claims {info.file_size:,} bytes from {packed:,} compressed ones"
@@ -159,7 +159,7 @@ class NpzReader:
             np.broadcast_to(np.uint8(0), (*shape, dtype.itemsize))
             if not dtype.itemsize:
                 raise ValueError("values of no width")
-        except (TypeError, ValueError) as error:  # numpy's parser takes True for a number
+        except (TypeError, ValueError) as error:  # TypeError: numpy's parser accepts True as an extent
             got = f"array {name} has shape {str(shape)[:80]}, which no array has ({error})"
             raise GraphFileError(got, expected="a plain npy array", do=_SAVE_AGAIN) from error
         header = ArrayHeader(tuple(int(extent) for extent in shape), dtype, bool(fortran), stream.tell())

@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 #: Shown in place of an address that cannot be parsed.
 UNREADABLE: Final = "***"
-#: Parameters of an address that are not secret.
-_OPEN: Final = frozenset({"host", "port", "user", "dbname", "sslmode"})
+#: Parameters of an address that may be shown.
+_PUBLIC: Final = frozenset({"host", "port", "user", "dbname", "sslmode"})
 #: A plain user, host or database; other characters may come from a misplaced password.
 _PLAIN: Final = re.compile(r"[\w.:/+%~\[\]-]*")
 
@@ -39,13 +39,13 @@ def without_password(address: str) -> str:
 
 
 def hide_passwords(text: str, address: str | None) -> str:
-    """Replace the secrets of a valid address by ``***`` in a library's message."""
+    """Replace the secrets of a valid address by ``***`` in a text, such as a library's error message."""
     from sqlalchemy.engine import make_url
 
     if address is None or address.startswith("journal:"):
         return text
     url = make_url(address)
-    values = chain(*(values for key, values in url.normalized_query.items() if key not in _OPEN))
-    for secret in filter(None, (url.password, *values)):
+    parameters = chain(*(values for key, values in url.normalized_query.items() if key not in _PUBLIC))
+    for secret in filter(None, (url.password, *parameters)):
         text = text.replace(secret, "***").replace(quote(secret, safe=""), "***")
     return text

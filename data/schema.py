@@ -11,12 +11,8 @@ from typing import Final
 MAX_RANK: Final = 6
 
 
-def _dims(stem: str, *extra: str) -> list[str]:
-    return [f"{stem}_{i}" for i in range(MAX_RANK)] + [f"{stem}_{name}" for name in extra]
-
-
-def _pair(stem: str) -> list[str]:
-    return [f"{stem}_{name}" for name in ("0", "1", "sum", "product")]
+def _dims(stem: str, *totals: str, count: int = MAX_RANK) -> list[str]:
+    return [f"{stem}_{i}" for i in range(count)] + [f"{stem}_{name}" for name in totals]
 
 
 _ELEMENTS: Final = (
@@ -52,9 +48,9 @@ NODE_COLUMNS: Final[tuple[str, ...]] = (
     "convolution_dim_numbers_output_feature_dim",
     "feature_group_count",
     "batch_group_count",
-    *(column for field in SLICE_FIELDS for column in _pair(f"slice_dims_{field}")),
-    *_pair("dynamic_slice_sizes"),
-    *(column for field in PADDING_FIELDS for column in _pair(f"padding_config_{field}")),
+    *(column for field in SLICE_FIELDS for column in _dims(f"slice_dims_{field}", "sum", "product", count=2)),
+    *_dims("dynamic_slice_sizes", "sum", "product", count=2),
+    *(column for field in PADDING_FIELDS for column in _dims(f"padding_config_{field}", "sum", "product", count=2)),
     "is_stable",
     *_dims("layout_minor_to_major"),
 )
@@ -86,7 +82,7 @@ collective-permute-start collective-permute-done logistic dynamic-reshape all-re
 all-reduce-done reduce-scatter all-gather-start all-gather-done opt-barrier async-start async-update
 async-done round-nearest-even stochastic-convert tan
 """
-#: HLO opcode names by id; id 0 stands for an opcode the dataset's extractor did not know.
+#: HLO opcode names by id; id 0 stands for opcodes unknown to the dataset's extractor.
 OPCODES: Final[tuple[str, ...]] = tuple(_OPCODE_LIST.split())
 OPCODE: Final[dict[str, int]] = {name: i for i, name in enumerate(OPCODES)}
 #: Opcodes that left HLO; their ids stay reserved.

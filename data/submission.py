@@ -24,7 +24,7 @@ def submission_id(collection: Collection, graph: str) -> str:
 
 
 def required_count(row_id: str, configs: int) -> int:
-    """Return how many configurations a row must list: all for a layout graph, at most 5 for a tile graph."""
+    """Return the number of configurations that a row must list: all of a layout graph, up to 5 of a tile graph."""
     return min(TILE_TOP, configs) if row_id.startswith("tile:") else configs
 
 
@@ -50,8 +50,8 @@ def submission_problems(
     """Yield the problems of a file in line order, at most one per line; missing ids come last.
 
     Every id must be listed exactly once, with every configuration exactly once (layout) or at least 5 different
-    ones (tile; fewer if the graph has fewer). ``configs`` maps ids to numbers of configurations, None if unknown.
-    ``fewest`` maps ids of tile graphs whose number is unknown to the number required, by default 5.
+    ones (tile; fewer if the graph has fewer). ``configs`` maps ids to numbers of configurations, None if unknown;
+    ``fewest`` maps the ids of tile graphs with an unknown number to the number that must be listed, by default 5.
     """
     try:
         lines = _lines(path)
@@ -90,20 +90,20 @@ def complete_submission(
 ) -> dict[str, str]:
     """Write a file with a row for each of ``configs``, atomically, and return the origin of each row.
 
-    A row comes from ``ranked``; failing that, with ``keep``, from the existing file if valid there ("kept");
-    failing that, it lists the configurations in the order of the graph's file ("default").
+    A row comes from ``ranked`` ("ranked"), else with ``keep`` from the existing file if it is valid there ("kept");
+    else it lists the configurations in the order of the graph's file ("default").
     """
     try:
-        before = read_submission(path) if keep and path.exists() else {}
+        existing = read_submission(path) if keep and path.exists() else {}
     except SubmissionError:
-        before = {}
+        existing = {}
     rows, origin = dict[str, Sequence[int]](), {}
     for row_id, count in configs.items():
         rows[row_id], origin[row_id] = range(required_count(row_id, count)), "default"
         if row_id in ranked:
             rows[row_id], origin[row_id] = ranked[row_id], "ranked"
-        elif row_id in before and _order_problem(row_id, before[row_id], count) is None:
-            rows[row_id], origin[row_id] = before[row_id], "kept"
+        elif row_id in existing and _order_problem(row_id, existing[row_id], count) is None:
+            rows[row_id], origin[row_id] = existing[row_id], "kept"
     with atomic_write(path) as partial:
         write_submission(partial, rows)
         check_submission(partial, configs)
@@ -139,10 +139,10 @@ def _order_problem(
     tile = row_id.startswith("tile:")
     if configs is None and not tile:
         configs = max(order) + 1
-    for wrong in (min(order), max(order)):
-        if wrong < 0 or (configs is not None and wrong >= configs):
+    for extreme in (min(order), max(order)):
+        if extreme < 0 or (configs is not None and extreme >= configs):
             valid = "0 or more" if configs is None else f"0 to {configs - 1}"
-            return SubmissionError(f"{row_id} lists configuration {wrong}", expected=valid)
+            return SubmissionError(f"{row_id} lists configuration {extreme}", expected=valid)
     required = fewest if configs is None else required_count(row_id, configs)
     if len(order) == required or (tile and len(order) > required):
         return None

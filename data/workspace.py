@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from xlarank.data.errors import WorkspaceError
 
-if TYPE_CHECKING:  # reads arrays; the command line imports this module for --help
+if TYPE_CHECKING:  # slow import, not needed for --help
     from xlarank.data.collection import Collection
 
 #: Default workspace of commands.
@@ -26,8 +26,8 @@ _LONGEST_NAME: Final = 255
 class Workspace:
     """Paths below the workspace folder.
 
-    ``features/``, ``studies/``, ``models/`` and ``predictions/`` mirror the tree of collections; ``reports/`` holds
-    reports for users. Every name is checked, so that a hostile file name cannot leave the folder.
+    ``features/``, ``studies/``, ``models/`` and ``predictions/`` mirror the tree of collections. Every name is
+    checked, so that a hostile file name cannot lead outside the workspace.
     """
 
     root: Path

@@ -16,9 +16,9 @@ from xlarank.data.graph import LayoutGraph, TileGraph, read_graph
 def write_graph(path: Path, **arrays: NDArray[Any]) -> LayoutGraph | TileGraph:
     """Write arrays to ``path`` in the TpuGraphs format and return the graph read back.
 
-    Layout: ``node_feat, node_opcode, edge_index, node_splits, node_config_ids, node_config_feat,
-    config_runtime``. Tile: ``node_feat, node_opcode, edge_index, config_feat, config_runtime,
-    config_runtime_normalizers``. Configurations that were not measured have ``config_runtime`` 0.
+    Both kinds of graphs have ``node_feat, node_opcode, edge_index, config_runtime``. Layout graphs add
+    ``node_splits, node_config_ids, node_config_feat``, tile graphs ``config_feat, config_runtime_normalizers``.
+    Configurations that were not measured have ``config_runtime`` 0.
 
     Raises `GraphFileError` for arrays outside the format; ``path`` is then left as it was.
     """

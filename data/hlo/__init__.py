@@ -1,1 +1,1 @@
-"""Programs: reading HLO modules, encoding them as the dataset's node columns, candidate configurations."""
+"""HLO programs: reading, encoding as the dataset's arrays, and labels from the XLA compiler."""

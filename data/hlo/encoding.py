@@ -1,10 +1,9 @@
 """Encoding of HLO modules and of TpuGraphs' own protobufs as the dataset's arrays.
 
 The formulas are those of Google's extractor (google-research-datasets/tpu_graphs, ``process_data/xla``): numbers
-are 64-bit integers, rounded to float32 once; sequences are cut to 2, 4 or 6 entries, some followed by their sum and
-product (1 for an empty sequence). Nodes are numbered across computations in the module's order. All ids in a file
-are checked before use. Which runs of tuning data count, and how, is taken from Google's reader
-(``tuning_data_iterator.cc``).
+are 64-bit integers, rounded to float32 once; sequences are cut to 2, 4 or 6 entries, some followed by the sum and
+product of all entries (1 for an empty sequence). Nodes are numbered across computations in the module's order. All
+ids in a file are checked before use. Runs of tuning data are selected as in Google's ``tuning_data_iterator.cc``.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from xlarank.data.schema import ELEMENT_BYTES, MAX_RANK, NODE_COLUMN, OPCODE, TI
 #: Arrays by name in the dataset's files.
 Arrays = dict[str, NDArray[Any]]
 
-#: Operations with configurable layouts; the layouts of others follow from them.
+#: Operations with configurable layouts; the compiler derives all other layouts.
 _CONFIGURABLE: Final = frozenset({"convolution", "dot", "reshape"})
 _OPCODE: Final = re.compile(r"[a-z][a-z0-9-]{0,63}")
 
 _INT64: Final = np.iinfo(np.int64)
-#: Element types by XLA's PrimitiveType number, in the order of the dataset's one-hot columns.
-_NUMBERS: Final = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 16, 15, 18, 13, 14, 17)
-ELEMENT_TYPES: Final = dict(zip(_NUMBERS, ELEMENT_BYTES, strict=True))
+#: XLA's PrimitiveType numbers in the order of the dataset's one-hot columns.
+_PRIMITIVE_TYPES: Final = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 16, 15, 18, 13, 14, 17)
+ELEMENT_TYPES: Final = dict(zip(_PRIMITIVE_TYPES, ELEMENT_BYTES, strict=True))
 #: A computation ends a split if its name contains one of these, as in the extractor.
 _MAJOR: Final = ("cluster", "while", "cond")
 #: Roles of a convolution's dimensions: ``<role>_dim`` in columns, ``<role>_dimension`` in messages.
@@ -41,8 +40,8 @@ _ROLES: Final = (
     *("input_batch", "input_feature", "output_batch", "output_feature"),
     *("kernel_input_feature", "kernel_output_feature"),
 )
-#: Up to this many nanoseconds, a kernel's runtime means that it was not measured.
-_NO_TIME: Final = 1
+#: Kernels with at most this runtime in nanoseconds were not measured.
+_UNMEASURED: Final = 1
 
 
 def encode_kernel(module: Message) -> Arrays:
@@ -67,9 +66,9 @@ def encode_kernel(module: Message) -> Arrays:
 def encode_program(module: Message) -> Arrays:
     """Encode an ``HloModuleProto`` as in `encode_kernel`, and add the arrays specific to layout files.
 
-    ``node_splits (1, k)`` and ``node_config_ids (configurable nodes,)``, both int64. Every convolution,
-    dot and reshape outside fusion bodies is configurable if its rank fits the format. The rule holds in all of
-    Google's files that were checked.
+    These are ``node_splits (1, k)`` and ``node_config_ids (configurable nodes,)``, both int64. Every convolution,
+    dot and reshape outside fusion bodies is configurable if its rank fits the format, as in all of Google's files
+    that were checked.
     """
     arrays, fused = encode_kernel(module), fused_computations(module)
     configurable = [
@@ -94,13 +93,13 @@ def fused_computations(module: Message) -> set[int]:
 
 def _edges(module: Message) -> NDArray[np.int64]:
     """Return distinct edges ``(edges, 2)``, sorted by consumer and operand."""
-    node_of, root = _numbered(module)
+    node_of, root = _index_nodes(module)
     pairs: set[tuple[int, int]] = set()
     for node, (computation, instruction) in enumerate(instructions(module)):
-        inside = node_of[computation.id]
+        local_nodes = node_of[computation.id]
         for role, ids, nodes in (
-            ("operand", instruction.operand_ids, inside),
-            ("control predecessor", instruction.control_predecessor_ids, inside),
+            ("operand", instruction.operand_ids, local_nodes),
+            ("control predecessor", instruction.control_predecessor_ids, local_nodes),
             ("called computation", instruction.called_computation_ids, root),
         ):
             if unknown := [number for number in ids if number not in nodes]:
@@ -111,7 +110,7 @@ def _edges(module: Message) -> NDArray[np.int64]:
     return np.array(sorted(pairs), np.int64).reshape(-1, 2)
 
 
-def _numbered(module: Message) -> tuple[dict[int, dict[int, int]], dict[int, int]]:
+def _index_nodes(module: Message) -> tuple[dict[int, dict[int, int]], dict[int, int]]:
     """Return ``{computation id: {instruction id: node}}`` and ``{computation id: node of its root}``."""
     nodes = sum(len(computation.instructions) for computation in module.computations)
     if not 0 < nodes <= MAX_NODES:
@@ -154,7 +153,7 @@ def _node_row(computation: Message, instruction: Message) -> NDArray[np.float32]
 
 
 def _node_values(instruction: Message) -> Iterator[tuple[str, Sequence[int]]]:
-    """Yield the values of neighbouring columns, with the name of the first of them."""
+    """Yield a column's name with the values of this column and those that follow it."""
     shape, sizes, window = instruction.shape, instruction.shape.dimensions, instruction.window.dimensions
     if shape.element_type in ELEMENT_TYPES:
         yield f"shape_element_type_is_{ELEMENT_TYPES[shape.element_type]}", [1]
@@ -191,7 +190,7 @@ def _node_values(instruction: Message) -> Iterator[tuple[str, Sequence[int]]]:
 
 
 def _with_totals(name: str, values: Sequence[int], keep: int = MAX_RANK) -> list[int]:
-    """Return the first values padded with 0, then the sum and product of all; raises `OverflowError`."""
+    """Return ``keep`` values, padded with 0, then the sum and product of all; raises `OverflowError`."""
     total, product = sum(values), 0 if 0 in values else 1
     for value in values:  # stop at the first overflow: a malicious list could make a number of a million digits
         product *= value
@@ -205,7 +204,7 @@ def _shown(values: Sequence[int]) -> str:
 
 
 def unexpressed(module: Message) -> tuple[str, ...]:
-    """Describe what the format cannot express of a module, with counts by name."""
+    """Describe the parts of a module that the format cannot express, with counts by name."""
     nodes = [instruction for _, instruction in instructions(module)]
     types, ranks = zip(*((node.shape.element_type, len(node.shape.dimensions)) for node in nodes), strict=True)
     unknown = {
@@ -226,7 +225,7 @@ def unexpressed(module: Message) -> tuple[str, ...]:
 
 
 def layout_arrays(data: Message) -> Arrays:
-    """Convert a ``ModuleTuningData`` to the arrays of a layout file, measured runs in their order.
+    """Convert the measured runs of a ``ModuleTuningData``, in their order, to the arrays of a layout file.
 
     Raises `HloError` if no run is usable or a configuration does not fit the program.
     """
@@ -259,7 +258,7 @@ def _runtimes(runs: Sequence[Message]) -> Arrays:
 
 
 def kernel_name(stem: str, fingerprint: int) -> str:
-    """Return a kernel's name in the dataset: the program's, then the fingerprint as a signed 64-bit number in hex.
+    """Return a kernel's name in the dataset: the program's name and the signed 64-bit fingerprint in hex.
 
     >>> kernel_name("alexnet", 0x579E7B2C540F0929), kernel_name("alexnet", 0xF758AA847A9184C5)
     ('alexnet_579e7b2c540f0929', 'alexnet_-8a7557b856e7b3b')
@@ -275,7 +274,7 @@ def tile_arrays(kernel: Message) -> Arrays:
     """
     if not kernel.runs or any(not run.op_config.HasField("tile_size_config") for run in kernel.runs):
         raise HloError("the kernel has runs without tile sizes, or none", expected="tile sizes in every run")
-    runs = [run for run in kernel.runs if not run.error and run.profile.compute_time_ns > _NO_TIME]
+    runs = [run for run in kernel.runs if not run.error and run.profile.compute_time_ns > _UNMEASURED]
     default = next((run for run in runs if run.is_default), None)
     if default is None:
         raise HloError("the kernel has no measured default run", expected="a runtime to divide the others by")
@@ -288,7 +287,7 @@ def tile_arrays(kernel: Message) -> Arrays:
 
 
 def tile_row(kernel: Sequence[int] = (), output: Sequence[int] = (), input: Sequence[int] = ()) -> list[int]:
-    """Return the 24 columns of a tile's bounds; unlike in the node columns, the product over no bounds is 0.
+    """Return the 24 columns of a tile's bounds; the product of no bounds is 0 here, but 1 in node columns.
 
     >>> tile_row(output=(2, 8))[8:16]
     [2, 8, 0, 0, 0, 0, 10, 16]

@@ -1,12 +1,12 @@
 """Protobuf messages of HLO programs and of TpuGraphs' tuning data, created at run time.
 
 The fields that xlarank reads or writes are declared below, in the syntax of ``.proto`` files. Protobuf keeps every
-other field, so a module that is parsed, edited and serialized loses nothing. Do not remove declarations: bytes of
-fields that are not declared follow the others, so digests of programs would change.
+other field, so a module that is parsed, edited and serialized loses nothing. Do not remove declarations: undeclared
+fields are serialized after all others, so the digests of programs would change.
 
 Field numbers: ``xla/service/hlo.proto`` and ``xla/xla_data.proto`` of openxla/xla, and ``proto/tuning.proto`` of
 google-research-datasets/tpu_graphs; protobuf's rules keep them stable. Enumerations are declared as int32 (the
-same bytes), and messages whose presence alone matters as empty ones.
+same bytes). ``Opaque`` declares messages of which only the presence matters.
 """
 
 from __future__ import annotations
@@ -109,14 +109,14 @@ _Field: TypeAlias = descriptor_pb2.FieldDescriptorProto
 
 
 def instructions(module: Message) -> Iterator[tuple[Message, Message]]:
-    """Yield every (computation, instruction) in node order: the position is the node's id."""
+    """Yield every (computation, instruction) in the order of node ids."""
     for computation in module.computations:
         for instruction in computation.instructions:
             yield computation, instruction
 
 
-def _build() -> dict[str, type[Message]]:
-    """Return classes by name, in a descriptor pool separate from those of TensorFlow and jax."""
+def _message_classes() -> dict[str, type[Message]]:
+    """Return message classes by name; their descriptor pool is separate from those of TensorFlow and jax."""
     file = descriptor_pb2.FileDescriptorProto(name="xlarank_hlo.proto", package=_PACKAGE, syntax="proto3")
     for name, fields in _MESSAGE.findall(_DECLARATIONS):
         message = file.message_type.add(name=name)
@@ -132,7 +132,7 @@ def _build() -> dict[str, type[Message]]:
     return {name.rpartition(".")[2]: message for name, message in classes.items()}
 
 
-_CLASSES: Final = _build()
+_CLASSES: Final = _message_classes()
 HloProto, HloSnapshot = _CLASSES["HloProto"], _CLASSES["HloSnapshot"]
 HloModuleProto, HloInstructionProto = _CLASSES["HloModuleProto"], _CLASSES["HloInstructionProto"]
 TuningData, ModuleTuningData = _CLASSES["TuningData"], _CLASSES["ModuleTuningData"]

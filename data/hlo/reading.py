@@ -1,6 +1,7 @@
-"""Reading of program files, recognised by content and never by name, as messages, graphs and names of nodes.
+"""Reading of program files as messages, graphs and node names.
 
-HLO text is parsed by XLA's own parser, in a subprocess because malformed text can crash it.
+Files are recognised by content, never by name. HLO text is parsed by XLA's own parser, in a subprocess because
+malformed text can crash it.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ _MLIR_TEXT: Final = re.compile(rb"\s*(?:(?://|#)[^\n]*\n\s*)*(?:module|func\.fun
 _EXAMINED: Final = 100
 _OPCODE: Final = re.compile(r"[a-z][a-z0-9-]*")
 _EXPECTED: Final = "an HloProto or HloModuleProto, HLO text, or TpuGraphs' ModuleTuningData or TuningData"
-#: Longer names are cut.
-_NAME, _OP_NAME = 80, 200
+#: Maximum lengths of displayed names.
+_MAX_NAME, _MAX_OP_NAME = 80, 200
 _SAME_MODULE: Final = "the module that the graph was made from"
-#: Modules of jaxlib that may have the parser: since 0.8, and before.
+#: Modules of jaxlib that hold the parser: since version 0.8, and before.
 _PARSERS: Final = ("jaxlib._hlo", "jaxlib._jax")
 #: Maximum nesting of brackets: protobuf refuses 100 levels, and the parser crashes at a few thousand.
 _MAX_NESTING: Final = 64
@@ -50,10 +51,11 @@ _MAX_VALUES: Final = 2**26
 #: Timeout of the parser in seconds.
 _TIMEOUT: Final = 600
 _DUMP: Final = "dump it as binary: XLA_FLAGS='--xla_dump_to=DIR --xla_dump_hlo_as_proto'"
-#: Strings and comments; each alternative matches to the end of the text if its own end is missing.
+#: Strings and comments; unterminated ones match to the end of the text.
 _NO_CODE: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|/\*(?:[^*]++|\*(?!/))*+(?:\*/)?|//[^\n]*+', re.DOTALL)
 _CONSTANT: Final = re.compile(rb"=([^=]*?)\bconstant\(")
 _DIMENSIONS: Final = re.compile(rb"\[([0-9,\s]*)\]")
+#: Exit statuses of `_PARSE`.
 _ABSENT, _REFUSED = 3, 4
 #: Script that reads text from standard input and writes the module, or the error, to standard output.
 _PARSE: Final = f"""
@@ -81,7 +83,7 @@ class HloWarning(UserWarning):
 
 @dataclass(frozen=True)
 class NodeName:
-    """A node's names.
+    """Names of a node.
 
     Attributes:
         name: name of the instruction, such as ``dot.22``.
@@ -96,9 +98,9 @@ def read_hlo(path: Path | str) -> LayoutGraph:
     """Read a program: an HLO binary or text, or the program of TpuGraphs' tuning data.
 
     The graph has the dataset's columns and one configuration: the compiler's default for every configurable node
-    (a row of -1). Its runtime is 0, unknown. Every convolution, dot and reshape outside the
-    bodies of fusions is configurable. Warns (`HloWarning`) about parts that the format cannot express, such as
-    opcodes that it does not know. Raises `xlarank.data.errors.HloError` naming the file.
+    (a row of -1), whose runtime is 0 (unknown). Every convolution, dot and reshape outside the bodies of fusions
+    is configurable. Warns (`HloWarning`) about parts that the format cannot express, such as unknown opcodes.
+    Raises `xlarank.data.errors.HloError` naming the file.
     """
     path = Path(path)
     message = read_program(path)
@@ -127,7 +129,7 @@ def unlabelled_arrays(module: Message) -> Arrays:
 
 
 def graph_name(path: Path) -> str:
-    """Return a file's name without the endings of compilers' dumps.
+    """Return a file's name without the suffixes of compiler dumps.
 
     >>> graph_name(Path("dump/module_0001.jit_f.before_optimizations.hlo.pb"))
     'module_0001.jit_f.before_optimizations'
@@ -136,28 +138,29 @@ def graph_name(path: Path) -> str:
 
 
 def node_names(path: Path | str, graph: Graph) -> tuple[NodeName, ...]:
-    """Return ``(nodes,)`` names of a graph's nodes, from the file of the module that it was made from.
+    """Return ``(nodes,)`` names of a graph's nodes, from the file of its module.
 
-    Raises `HloError` naming the file if the number of nodes or an opcode differs, or if it holds no module.
+    Raises `HloError` naming the file if it holds no module, or one with other opcodes or another number of nodes.
     """
     path = Path(path)
     message = read_program(path)
     names = []
     with naming(path.name):
-        module = [instruction for _, instruction in instructions(module_of(message))]
-        if len(module) != graph.nodes:
-            got = f"the module has {len(module):,} instructions, and {graph.name} {graph.nodes:,} nodes"
+        nodes = [instruction for _, instruction in instructions(module_of(message))]
+        if len(nodes) != graph.nodes:
+            got = f"the module has {len(nodes):,} instructions, and {graph.name} {graph.nodes:,} nodes"
             raise HloError(got, expected=_SAME_MODULE)
-        for node, (instruction, opcode) in enumerate(zip(module, graph.opcode.tolist(), strict=True)):
+        for node, (instruction, opcode) in enumerate(zip(nodes, graph.opcode.tolist(), strict=True)):
             if OPCODE.get(instruction.opcode, 0) != opcode:
-                kind = _shown(instruction.opcode, _NAME)
-                got = f"instruction {node} is a {kind}, and node {node} of {graph.name} a {OPCODES[opcode]}"
+                actual = _printable(instruction.opcode, _MAX_NAME)
+                got = f"instruction {node} is a {actual}, and node {node} of {graph.name} a {OPCODES[opcode]}"
                 raise HloError(got, expected=_SAME_MODULE)
-            names.append(NodeName(_shown(instruction.name, _NAME), _shown(instruction.metadata.op_name, _OP_NAME)))
+            op_name = _printable(instruction.metadata.op_name, _MAX_OP_NAME)
+            names.append(NodeName(_printable(instruction.name, _MAX_NAME), op_name))
     return tuple(names)
 
 
-def _shown(text: str, length: int) -> str:
+def _printable(text: str, length: int) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in text[:length])
 
 
@@ -178,8 +181,8 @@ def read_program(path: Path) -> Message:
 def parse_program(data: bytes) -> Message:
     """Return the message in ``data``: an ``HloModuleProto``, a ``ModuleTuningData`` or a ``TuningData``.
 
-    Every kind of message starts with field 1, so each is tried, and the first that holds a program is
-    returned. Raises `HloError` if there is none.
+    All kinds of messages start with field 1, so they are tried in turn, and the first that holds a program is
+    returned. HLO text is parsed. Raises `HloError` if there is no program.
     """
     if not data:
         raise HloError("the file is empty", expected=_EXPECTED)
@@ -234,7 +237,7 @@ def _parse_text(text: bytes) -> Message:
 
 
 def _require_bounds(code: bytes) -> None:
-    """Raise `HloError` if the parser might crash; strings and comments must have been removed."""
+    """Raise `HloError` if text without strings and comments might crash the parser."""
     opens = (bracket[0] in b"([{" for bracket in re.finditer(rb"[][(){}]", code))
     depths = accumulate(opens, lambda depth, opened: depth + 1 if opened else max(0, depth - 1), initial=0)
     if (deepest := max(depths)) > _MAX_NESTING:
@@ -247,9 +250,8 @@ def _require_bounds(code: bytes) -> None:
 
 
 def _has_program(module: Message) -> bool:
-    computations = module.computations[:_EXAMINED]
-    first = (computation.instructions[0] for computation in computations if computation.instructions)
-    return any(_OPCODE.fullmatch(instruction.opcode) for instruction in first)
+    computations = [computation for computation in module.computations[:_EXAMINED] if computation.instructions]
+    return any(_OPCODE.fullmatch(computation.instructions[0].opcode) for computation in computations)
 
 
 def _is_layout_tuning(message: Message) -> bool:
@@ -264,8 +266,8 @@ def _is_tile_tuning(message: Message) -> bool:
     return any(part.runs and _has_program(part.module) for part in message.modules[:_EXAMINED])
 
 
-#: Kinds of messages, the part of each that `parse_program` returns, and the test that recognises it. Tuning data,
-#: recognised by its runs, precedes messages with a program in the same field.
+#: Kinds of messages, the part that `parse_program` returns, and the test that recognises the part. Tuning data,
+#: recognised by its runs, precedes messages that have a program in the same field.
 _KINDS: Final[tuple[tuple[type[Message], str, Callable[[Message], bool]], ...]] = (
     (messages.HloModuleProto, "", _has_program),
     (messages.ModuleTuningData, "", _is_layout_tuning),

@@ -1,1 +1,1 @@
-"""Labels from the XLA compiler: cycle estimates for TPUs, without a TPU, or run times on this machine's CPU."""
+"""Labels from the XLA compiler: cycle estimates for TPUs, made without one, or measurements on this machine."""

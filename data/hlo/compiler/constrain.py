@@ -1,4 +1,4 @@
-"""Layouts set in a module before layout assignment, the state that TpuGraphs stores.
+"""Layout constraints in modules before layout assignment, the state that TpuGraphs stores.
 
 A ``LayoutConstraint`` custom call takes the place of the value it constrains, in every later use and as the root;
 `with_layout_constraint` of JAX becomes the same call. Two attributes of the module hold the modes of the program's
@@ -24,7 +24,7 @@ from xlarank.data.schema import MAX_RANK
 _COMPOSITE: Final = 1 << 32
 DEFAULT: Final = "default"
 AUTO: Final = "auto"
-#: Attributes of the module, and those of arguments and results in its MLIR form.
+#: Attributes of a module that hold the modes of its inputs and outputs.
 _MODES: Final = ("arg_layout_modes", "out_layout_modes")
 _HEADER: Final = re.compile(r"entry_computation_layout=\{(.*?)\}(?:, \w+=|\n|$)")
 _ARRAY: Final = re.compile(r"\w+\[[\d,]*\](?:\{([\d,]*)[^}]*\})?|token\[\]")
@@ -34,8 +34,8 @@ Order = tuple[int, ...]
 def layouts_of(module: Message, nodes: Sequence[int] | NDArray[np.int64], rows: NDArray[Any]) -> dict[int, Order]:
     """Return the output layouts that a configuration ``rows (nodes, 18)`` sets: node id -> minor-to-major order.
 
-    Dimensions that a row does not name follow in descending order. Operands are left to the compiler: if
-    constrained too, copies cancel one another and the estimate no longer follows measurements. Raises
+    Dimensions that a row does not name follow in descending order. Layouts of operands are left to the compiler:
+    constraining them adds copies that cancel one another, and the estimate no longer follows measurements. Raises
     `CompilerError` for a node that is not in the module or an order of another rank.
     """
     nodes_of_module = [instruction for _, instruction in instructions(module)]
@@ -54,32 +54,32 @@ def layouts_of(module: Message, nodes: Sequence[int] | NDArray[np.int64], rows: 
 
 
 def constrain(module: Message, layouts: Mapping[int, Order]) -> Message:
-    """Return a copy of the module with constraints after the nodes of `layouts_of`."""
+    """Return a copy of the module with a constraint after each node that has a layout."""
     edited = deepcopy(module)
     last = max((instruction.id for _, instruction in instructions(module)), default=0)
-    fresh, node = count(last + 1), 0  # unique in the module
+    new_ids, first = count(last + 1), 0  # ids unique in the module
     for computation in edited.computations:
-        selected = {at: layouts[node + at] for at in range(len(computation.instructions)) if node + at in layouts}
-        node += len(computation.instructions)
+        selected = {at: layouts[first + at] for at in range(len(computation.instructions)) if first + at in layouts}
+        first += len(computation.instructions)
         if selected:
             if last >= _COMPOSITE:
-                fresh = count(max(instruction.id for instruction in computation.instructions) + 1)
-            _constrain_computation(computation, selected, fresh)
+                new_ids = count(max(instruction.id for instruction in computation.instructions) + 1)
+            _constrain_computation(computation, selected, new_ids)
     return edited
 
 
-def _constrain_computation(computation: Message, layouts: Mapping[int, Order], fresh: Iterator[int]) -> None:
-    old = list(map(deepcopy, computation.instructions))
+def _constrain_computation(computation: Message, layouts: Mapping[int, Order], new_ids: Iterator[int]) -> None:
+    originals = list(map(deepcopy, computation.instructions))
     replaced: dict[int, int] = {}
     del computation.instructions[:]
-    for at, instruction in enumerate(old):
+    for at, instruction in enumerate(originals):
         instruction.operand_ids[:] = [replaced.get(operand, operand) for operand in instruction.operand_ids]
         computation.instructions.append(instruction)
         if at not in layouts:
             continue
-        number = replaced[instruction.id] = next(fresh)
+        call_id = replaced[instruction.id] = next(new_ids)
         call = computation.instructions.add(
-            name=f"layout_constraint.{number}", id=number, opcode="custom-call", operand_ids=[instruction.id],
+            name=f"layout_constraint.{call_id}", id=call_id, opcode="custom-call", operand_ids=[instruction.id],
             custom_call_target="LayoutConstraint", custom_call_api_version=1, constrain_layout=True,
         )  # fmt: skip
         call.shape.CopyFrom(instruction.shape)
@@ -94,13 +94,13 @@ def _set_layout(shape: Message, order: Order) -> None:
 
 
 def entry_shapes(module: Message) -> tuple[list[Message], list[Message]]:
-    """Return the shapes of inputs and outputs; a tuple as result counts as its elements."""
+    """Return the shapes of inputs and outputs; a tuple of outputs is split into its elements."""
     result = module.host_program_shape.result
     return list(module.host_program_shape.parameters), list(result.tuple_shapes or [result])
 
 
 def with_entry_modes(module: Message, inputs: Sequence[str], outputs: Sequence[str]) -> Message:
-    """Return a copy of the module with a mode for each input and output; its entry layout has the orders."""
+    """Return a copy of the module with a mode for each input and output; orders also become entry layouts."""
     edited = deepcopy(module)
     drop_entry_modes(edited)
     for key, modes, shapes in zip(_MODES, (inputs, outputs), entry_shapes(edited), strict=True):
@@ -119,9 +119,9 @@ def drop_entry_modes(module: Message) -> None:
 
 
 def entry_modes(module: Message) -> list[list[str]] | None:
-    """Return the modes of inputs and of outputs that the module names; None if all are the default."""
-    named = {attribute.key: attribute.value.split(";") for attribute in module.frontend_attributes.map}
-    modes = [named.get(key, []) for key in _MODES]
+    """Return the modes of inputs and of outputs in a module; None if all are the default."""
+    modes_by_key = {attribute.key: attribute.value.split(";") for attribute in module.frontend_attributes.map}
+    modes = [modes_by_key.get(key, []) for key in _MODES]
     return modes if any(mode != DEFAULT for side in modes for mode in side) else None
 
 

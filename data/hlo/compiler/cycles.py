@@ -63,7 +63,7 @@ class Line(NamedTuple):
         return _OPERANDS.findall(self.rest.partition(")")[0])
 
     def attribute(self, name: str) -> str:
-        """Return a word after ``name=``, without a percent sign; empty if there is none."""
+        """Return the word after ``name=``, without a percent sign; empty if there is none."""
         match = re.search(rf"\b{name}=%?([\w.\-]+)", self.rest)
         return match[1] if match else ""
 
@@ -99,17 +99,18 @@ def _read(text: str) -> tuple[Estimate, Mapping[str, int], Mapping[str, Lines]]:
             lines[parts[1]] = Line(row, *parts.groups())
     if not entry:
         raise CompilerError("the compiled program has no entry computation", expected="HLO text")
-    return *_run(entry, computations), computations
+    return *_estimate_run(entry, computations), computations
 
 
-def _run(name: str, computations: Mapping[str, Lines]) -> tuple[Estimate, Counter[str]]:
-    """Return the estimate of one run of a computation with all it calls, and their runs; HLO has no recursion."""
+def _estimate_run(name: str, computations: Mapping[str, Lines]) -> tuple[Estimate, Counter[str]]:
+    """Return the estimate of one run of a computation, calls included, and the runs of each computation."""
     lines = computations[name]
     cycles, unknown, runs = 0, 0, Counter({name: 1})
     for line in lines.values():
         cycles += line.cycles
-        if called := _called(line):
-            estimate, inner = max((_run(branch, computations) for branch in called), key=lambda run: run[0].cycles)
+        if called := _called(line):  # HLO has no recursion
+            branches = (_estimate_run(branch, computations) for branch in called)
+            estimate, inner = max(branches, key=lambda branch: branch[0].cycles)
             trips = trip_count(line, lines, computations) if line.opcode == "while" else 1
             times = 1 if trips is None else trips
             cycles += estimate.cycles * times
@@ -119,7 +120,7 @@ def _run(name: str, computations: Mapping[str, Lines]) -> tuple[Estimate, Counte
 
 
 def _called(line: Line) -> list[str]:
-    """Return the computation that an operation runs, or the branches of a ``conditional``."""
+    """Return the names of the computation that an operation runs, or of the branches of a ``conditional``."""
     if line.opcode != "conditional":
         return [line.attribute(_CALLED[line.opcode])] if line.opcode in _CALLED else []
     names = [name for branches, single in _BRANCHES.findall(line.rest) for name in (branches or single).split(",")]
@@ -144,7 +145,7 @@ def trip_count(loop: Line, outside: Lines, computations: Mapping[str, Lines]) ->
     if index is None or end is None:
         return None
     start = _constant(_element(outside.get(loop.operands[0]), index), outside)
-    step = _step(_behind_copies(_element(result, index), body), index, body)
+    step = _step(_skip_copies(_element(result, index), body), index, body)
     if start is None or not step or (step > 0) != (direction[0] == "L"):
         return None
     if direction[1] == "E":
@@ -152,16 +153,16 @@ def trip_count(loop: Line, outside: Lines, computations: Mapping[str, Lines]) ->
     return max(0, -(-(end - start) // step))
 
 
-def _step(added: Line | None, index: int, body: Lines) -> int | None:
+def _step(addition: Line | None, index: int, body: Lines) -> int | None:
     """Return the constant that a line adds to a loop's counter, the element ``index`` of its tuple."""
-    if added is None or added.opcode != "add":
+    if addition is None or addition.opcode != "add":
         return None
-    pairs = (added.operands, added.operands[::-1])
+    pairs = (addition.operands, addition.operands[::-1])
     steps = (_constant(step, body) for counter, step in pairs if _tuple_index(counter, body) == index)
     return next((step for step in steps if step is not None), None)
 
 
-def _behind_copies(name: str, lines: Lines) -> Line | None:
+def _skip_copies(name: str, lines: Lines) -> Line | None:
     line = lines.get(name)
     while line is not None and line.opcode in _IDENTITIES:
         line = lines.get(line.operands[0])
@@ -169,7 +170,7 @@ def _behind_copies(name: str, lines: Lines) -> Line | None:
 
 
 def _constant(name: str, lines: Lines) -> int | None:
-    line = _behind_copies(name, lines)
+    line = _skip_copies(name, lines)
     number = _CONSTANT.match(line.rest) if line is not None and line.opcode == "constant" else None
     return int(number[1]) if number else None
 
@@ -179,11 +180,11 @@ def _element(line: Line | None, index: int) -> str:
 
 
 def _tuple_index(name: str, lines: Lines) -> int | None:
-    """Return the index of a value of a loop's condition or body in the loop's tuple, if it is an element."""
-    line = _behind_copies(name, lines)
+    """Return the index of a value in the loop's tuple; None if it is not an element of the tuple."""
+    line = _skip_copies(name, lines)
     if line is None or line.opcode != "get-tuple-element":
         return None
-    source = _behind_copies(line.operands[0], lines)
+    source = _skip_copies(line.operands[0], lines)
     return int(line.attribute("index")) if source is not None and source.opcode == "parameter" else None
 
 
@@ -197,8 +198,8 @@ class Operation:
         cycles: estimated cycles per run; 0 without an estimate.
         runs: number of executions.
         origin, source: name in the framework's program, and ``file:line``, if known.
-        relayout: whether it only changes a value's layout or order of dimensions.
-        kernel, likeness: hash of opcodes, shapes and layouts, including its body's; the same without layouts.
+        relayout: whether the operation only changes a value's layout or order of dimensions.
+        kernel, likeness: hash of opcodes, shapes and layouts, fusion body included; the same without layouts.
         bytes: size of result and operands, padded to tiles.
         number: parameter number; -1 for other operations.
     """
@@ -241,15 +242,15 @@ def read_operations(text: str) -> list[Operation]:
             operands = [name for name in line.operands if name in lines]
             inputs = [lines[name].shape for name in operands]
             body = computations.get(line.attribute("calls"), {})
-            layouts = " ".join([NAME.sub("%", _plain(line).partition(" = ")[2]), *inputs])
-            layouts += "\n" + numbered("\n".join(map(_plain, body.values())))
-            after, before = _parts(line.shape), _parts(inputs[0]) if inputs else ("", ())
+            layouts = " ".join([NAME.sub("%", _without_origin(line).partition(" = ")[2]), *inputs])
+            layouts += "\n" + numbered("\n".join(map(_without_origin, body.values())))
+            after, before = _shape_and_layout(line.shape), _shape_and_layout(inputs[0]) if inputs else ("", ())
             origin, number = _OP_NAME.search(line.rest), _PARAMETER.match(line.rest)
             source = _SOURCE.search(line.rest)
             location = ":".join(source.groups()) if source else sources.get(line.attribute("stack_frame_id"), "")
             operations.append(Operation(
                 line.name, line.opcode, computation, *after, tuple(operands), before[1], line.cycles, runs,
-                origin[1] if origin else "", location, _relayout(line, body, before, after),
+                origin[1] if origin else "", location, _is_relayout(line, body, before, after),
                 hash(layouts), hash(_SHAPE.sub(r"\1[\2]", layouts)),
                 sum(map(padded_bytes, (line.shape, *inputs))),
                 int(number[1]) if number and line.opcode == "parameter" else -1,
@@ -258,7 +259,7 @@ def read_operations(text: str) -> list[Operation]:
     return operations
 
 
-def _relayout(
+def _is_relayout(
     line: Line, body: Lines, before: tuple[str, tuple[int, ...]], after: tuple[str, tuple[int, ...]]
 ) -> bool:
     moved = before[1] != after[1]
@@ -270,7 +271,7 @@ def _relayout(
     return moved or "transpose" in opcodes or before[0].partition("[")[2] != after[0].partition("[")[2]
 
 
-def _parts(shape: str) -> tuple[str, tuple[int, ...]]:
+def _shape_and_layout(shape: str) -> tuple[str, tuple[int, ...]]:
     """Return shape and layout of the first array of a shape, such as ``f32[8,128]`` and ``(0, 1)``."""
     if not (array := _SHAPE.search(shape)):
         return shape, ()
@@ -288,15 +289,15 @@ def padded_bytes(shape: str) -> int:
     (8192, 51200)
     """
     total = 0
-    for kind, dimensions, order, rest in _SHAPE.findall(shape):
-        sizes, tile, bits = list(_numbers(dimensions)), _TILE.search(rest), re.search(r"\d+", kind)
+    for element_type, dimensions, order, rest in _SHAPE.findall(shape):
+        sizes, tile, bits = list(_numbers(dimensions)), _TILE.search(rest), re.search(r"\d+", element_type)
         for side, dimension in zip(_numbers(tile and tile[1])[::-1], _numbers(order), strict=False):
             sizes[dimension] = -(-sizes[dimension] // side) * side
         total += math.prod(sizes) * max(1, int(bits[0]) // 8 if bits else 1)
     return total
 
 
-def _plain(line: Line) -> str:
+def _without_origin(line: Line) -> str:
     return _FUSED.sub("", _BACKEND.sub("", PROVENANCE.sub("", line.text))).strip()
 
 

@@ -1,6 +1,6 @@
-"""JAX functions of the user's modules: imported, lowered, and compiled with the code of an advice pasted.
+"""JAX functions of the user's modules: import, lowering, and compilation with the code of an advice pasted.
 
-Runs in child processes of `xlarank.data.hlo.compiler.xla`, which have not loaded any of these modules yet.
+Runs in child processes of `xlarank.data.hlo.compiler.xla`, each of which imports the modules anew.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Pasted:
-    """Lines to run after ``step, arguments = function()``, and values to constrain in its source."""
+    """Lines to run after ``step, arguments = function()``, and values to constrain in the function's source."""
 
     function: str
     lines: Sequence[str]
@@ -42,44 +42,44 @@ class Pasted:
     one_hot: bool
 
     def load(self, device: Any) -> tuple[Any, Any, Any, dict[Place, str]]:
-        """Return the compiled step, its arguments, their formats, and by place the expression constrained."""
+        """Return the step for lowering, its arguments, their formats, and the constrained expression by place."""
         import jax
 
-        reached = _constrain_sources(self.places)
+        expressions = _constrain_sources(self.places)
         step, arguments = imported(self.function, self.one_hot)
         sharding = jax.sharding.SingleDeviceSharding(device)
         scope = {"jax": jax, "device": device, "step": step, "arguments": arguments}
         scope["in_formats"] = jax.tree.map(lambda _: sharding, arguments)
-        if self.lines:  # the last one makes arrays of arguments
+        if self.lines:  # the last line creates the argument arrays
             code = "\n".join(self.lines[:-1]).replace("jax.devices()[0]", "device")
             exec(code.replace("jax.jit(step", "jax.jit(step, keep_unused=True"), scope)
         else:
             scope["step"] = jax.jit(step, keep_unused=True, in_shardings=sharding, out_shardings=sharding)
-        return scope["step"], arguments, scope["in_formats"], reached
+        return scope["step"], arguments, scope["in_formats"], expressions
 
 
 def compile_pasted(xla: Xla, folder: Path, *, pasted: Pasted) -> tuple[str, dict[Place, str]]:
-    """Return the compiled program's text, and by place the expression constrained."""
+    """Return the compiled program's text, and the constrained expression by place."""
     import jax
 
-    step, arguments, formats, reached = pasted.load(xla.device)
+    step, arguments, formats, expressions = pasted.load(xla.device)
     shapes = jax.tree.map(_shape_of, arguments, formats)
-    return step.lower(*shapes).compile().as_text(), reached
+    return step.lower(*shapes).compile().as_text(), expressions
 
 
 def _constrain_sources(places: Sequence[Place]) -> dict[Place, str]:
-    """Constrain values in modules imported later; return the expressions, filled in as they are evaluated."""
+    """Constrain values in modules imported later; return the expressions, added as they are evaluated."""
     import builtins
 
     import jax
     from jax.experimental.layout import Layout, with_layout_constraint
 
-    reached: dict[Place, str] = {}
+    expressions: dict[Place, str] = {}
 
     def hook(value: Any, file: str, first: int, last: int, text: str) -> Any:
         for place in places if isinstance(value, jax.core.Tracer) else ():
             matches = place.file == file and first <= place.line <= last and value.shape == place.dimensions
-            if matches and reached.setdefault(place, text) == text:
+            if matches and expressions.setdefault(place, text) == text:
                 value = with_layout_constraint(value, Layout(place.major_to_minor))
         return value
 
@@ -95,11 +95,11 @@ def _constrain_sources(places: Sequence[Place]) -> dict[Place, str]:
     original = SourceFileLoader.get_code
     setattr(builtins, _HOOK, hook)
     setattr(SourceFileLoader, "get_code", get_code)  # noqa: B010, mypy
-    return reached
+    return expressions
 
 
 class _Hooks(ast.NodeTransformer):
-    """Pass the values of calls and operators on some lines through the hook."""
+    """Transformer that passes the values of calls and operators on some lines through the hook."""
 
     def __init__(self, source: str, path: str, lines: Sequence[int]) -> None:
         self.source, self.path, self.lines = source, path, lines
@@ -123,17 +123,17 @@ def _shape_of(leaf: Any, sharding: Any) -> Any:
 
 
 def lower(xla: Xla, folder: Path, *, function: str, module: bytes, one_hot: bool) -> Lowered | None:
-    """Compile ``module:function`` or a module, and return what was dumped around layout assignment."""
+    """Compile ``module:function`` or a module, and return the dumps around layout assignment."""
     dumps = {"xla_dump_to": str(folder), "xla_dump_hlo_pass_re": "layout-assignment", "xla_dump_hlo_as_proto": True}
     if function:
-        _lowered(xla, folder, function, one_hot).compile(compiler_options=dumps)
+        _lower_function(xla, folder, function, one_hot).compile(compiler_options=dumps)
     else:
         xla.compile(module, dumps)
     return dumped(folder)
 
 
-def _lowered(xla: Xla, folder: Path, name: str, one_hot: bool) -> Any:
-    """Return the result of `imported` as JAX lowers it; the paths of its inputs and outputs go to a file."""
+def _lower_function(xla: Xla, folder: Path, name: str, one_hot: bool) -> Any:
+    """Lower the result of `imported` with JAX, and write the paths of its inputs and outputs to a file."""
     import jax
     from jax.tree_util import keystr, tree_leaves, tree_leaves_with_path, tree_map_with_path
 
@@ -151,7 +151,7 @@ def _lowered(xla: Xla, folder: Path, name: str, one_hot: bool) -> Any:
     shapes = tree_map_with_path(shape_of, arguments)
     try:
         donated: tuple[int, ...] = ()
-        if hasattr(function, "lower"):  # by jax.jit
+        if hasattr(function, "lower"):  # it is jitted already, perhaps with donated arguments
             infos = enumerate(function.lower(*shapes).args_info[0])
             donated = tuple(at for at, info in infos if any(leaf.donated for leaf in tree_leaves(info)))
         options = {"keep_unused": True, "in_shardings": sharding, "out_shardings": sharding}
@@ -167,7 +167,7 @@ def _lowered(xla: Xla, folder: Path, name: str, one_hot: bool) -> Any:
 
 
 def imported(name: str, one_hot: bool) -> tuple[Any, Any]:
-    """Return callable and arguments from ``module:function()``; ``one_hot`` replaces take_along_axis."""
+    """Return callable and arguments, as ``module:function()`` does; ``one_hot`` replaces take_along_axis."""
     if one_hot:
         import jax.numpy
 

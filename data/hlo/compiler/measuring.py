@@ -35,13 +35,13 @@ _Loaded = tuple[Callable[[list[Any]], list[Any]], list[Any]]
 
 
 class _Inputs:
-    """Random inputs of a module, on the device once for each of their layouts.
+    """Random inputs of a module, put on the device once for each combination of layouts.
 
-    Integers are 0 or 1, so that they may be indices. Raises `CompilerError` if some are not arrays of numbers.
+    Integers are 0 or 1: valid indices. Raises `CompilerError` unless all inputs are arrays of numbers.
     """
 
     def __init__(self, xla: Xla, module: bytes, seed: int) -> None:
-        import ml_dtypes  # with jax
+        import ml_dtypes  # installed with jax
 
         self.xla = xla
         self.values: list[NDArray[Any]] = []
@@ -52,23 +52,23 @@ class _Inputs:
             if name is None or shape.tuple_shapes:
                 got = f"a parameter has element type {shape.element_type}"
                 raise CompilerError(got, expected="arrays of numbers, to run the program")
-            size = tuple(shape.dimensions)
-            values = rng.standard_normal(size) if "float" in name else rng.integers(0, 2, size)
+            dimensions = tuple(shape.dimensions)
+            values = rng.standard_normal(dimensions) if "float" in name else rng.integers(0, 2, dimensions)
             self.values.append(np.asarray(values).astype(ml_dtypes.bfloat16 if name == "bfloat16" else name))
 
     def load(self, program: bytes | Pasted) -> _Loaded:
-        """Return a program, compiled, as a function of a list of arrays, and the inputs laid out for it."""
+        """Compile a program; return it as a function of a list of arrays, and the inputs laid out for it."""
         import jax
         from jax.experimental.layout import Format, Layout
 
         if not isinstance(program, Pasted):
-            run = self.xla.compile(program)
-            orders = tuple(compiled_entry_layouts(run.hlo_modules()[0].to_string())[0])
+            executable = self.xla.compile(program)
+            orders = tuple(compiled_entry_layouts(executable.hlo_modules()[0].to_string())[0])
             if orders not in self._laid_out:
                 device = jax.sharding.SingleDeviceSharding(self.xla.device)
                 formats = [Format(Layout(order[::-1]), device) if order else device for order in orders]
                 self._laid_out[orders] = jax.device_put(self.values, formats)
-            return run.execute, self._laid_out[orders]
+            return executable.execute, self._laid_out[orders]
         step, arguments, formats, _ = program.load(self.xla.device)
         tree = jax.tree.structure(arguments)
         arguments = jax.device_put(jax.tree.unflatten(tree, self.values), formats)
@@ -88,8 +88,8 @@ def measure(
     """Write rounds to a file as they end, one line of JSON each: the seconds of every program.
 
     The programs of a round run in shuffled order. If a program fails, or its outputs differ from those of the
-    first, the reason replaces its seconds; one that takes ``limit`` seconds to load or run ends the process. Inputs
-    are those of the module ``plain``; ``done`` rounds were measured before.
+    first program, the reason replaces its seconds. A program that takes ``limit`` seconds to load or run ends the
+    process. Inputs are those of the module ``plain``; ``done`` rounds were measured before.
     """
     import jax
 
@@ -106,7 +106,7 @@ def measure(
         except Exception as error:  # any error of the compiler or the device
             problems[name] = first_line(error)
 
-    for name in reversed(list(programs)):  # the first has no constraints in its source, which is imported once
+    for name in reversed(list(programs)):  # the first is unconstrained; sources are imported once
         with attempt(name):
             loaded[name] = inputs.load(programs[name])
     first, reference = next(iter(programs)), None
@@ -139,9 +139,9 @@ def measure(
 
 
 def compare(xla: Xla, folder: Path, *, plain: bytes, edited: bytes | Pasted, ties: Mapping[int, int]) -> float:
-    """Return the largest `difference` between outputs of a module and of one with layouts, or of pasted code.
+    """Return the `difference` of outputs between a module and an edited one, or pasted code.
 
-    With ``ties``, positions of inputs and of the outputs that become them, the outputs are those of a second step.
+    ``ties`` maps inputs to the outputs that replace them in a second step, whose outputs are compared.
     """
     inputs = _Inputs(xla, plain, 0)
 
@@ -159,17 +159,17 @@ def _floats(outputs: Sequence[Any]) -> list[NDArray[np.float64]]:
     return [np.asarray(output).astype(np.float64) for output in outputs]
 
 
-def difference(outputs: Sequence[NDArray[np.float64]], right: Sequence[NDArray[np.float64]]) -> float:
-    """Return the largest difference relative to the largest of the ``right`` values; inf if others are finite.
+def difference(outputs: Sequence[NDArray[np.float64]], expected: Sequence[NDArray[np.float64]]) -> float:
+    """Return the largest error relative to the largest expected value of an output; inf if other values are finite.
 
     >>> round(difference([np.array([1.0, 2.0, np.nan])], [np.array([1.0, 4.0, np.nan])]), 6)
     0.5
     """
     largest = 0.0
-    for output, expected in zip(outputs, right, strict=False):
-        finite = np.isfinite(expected)
-        if output.shape != expected.shape or not np.array_equal(np.isfinite(output), finite):
+    for output, reference in zip(outputs, expected, strict=False):
+        finite = np.isfinite(reference)
+        if output.shape != reference.shape or not np.array_equal(np.isfinite(output), finite):
             return float("inf")
-        scale = np.abs(expected[finite]).max(initial=0.0) + 1e-12
-        largest = max(largest, float((np.abs(output - expected)[finite] / scale).max(initial=0.0)))
+        scale = np.abs(reference[finite]).max(initial=0.0) + 1e-12
+        largest = max(largest, float((np.abs(output - reference)[finite] / scale).max(initial=0.0)))
     return largest

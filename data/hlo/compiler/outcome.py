@@ -28,7 +28,7 @@ NAME: Final = re.compile(r"%[\w.\-]+")
 
 
 class Status(StrEnum):
-    """Status of a compilation. Given up: much slower than the default. Screened: no improvement was predicted."""
+    """Status of a compilation: given up if much slower than the default, screened if predicted not to improve."""
 
     OK = "ok"
     FAILED = "failed"
@@ -48,10 +48,10 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result for one module.
+    """Result of compiling one module.
 
     Attributes:
-        estimate: the compiler's if the status is ``ok``; a prediction if screened out.
+        estimate: the compiler's estimate if the status is ``ok``; a prediction if screened out.
         fingerprint: hash of the optimised module; empty if there is none.
         shared: whether an equal optimised module was seen before, so that no code was generated.
         text: text of the compiled program, if requested and code was generated.

@@ -40,7 +40,7 @@ _MEMORY: Final = Path("/dev/shm")
 
 @dataclass(eq=False)
 class _Job:
-    """Work in a child process, and jobs that wait for its answer: their optimised programs are the same."""
+    """Work in a child process, and the jobs with an equal optimised program, which wait for its answer."""
 
     folder: Path
     limit: float
@@ -58,8 +58,8 @@ class _Job:
         path = self.folder / xla.ANSWER
         if path.exists():
             return pickle.loads(path.read_bytes())  # our own process wrote it
-        late = f"not done within {self.limit:.3g} s"
-        return Outcome(Status.TIMEOUT, message=late) if self.seconds > self.limit else None
+        message = f"not done within {self.limit:.3g} s"
+        return Outcome(Status.TIMEOUT, message=message) if self.seconds > self.limit else None
 
 
 class Compiler(AbstractContextManager["Compiler", None]):
@@ -77,12 +77,12 @@ class Compiler(AbstractContextManager["Compiler", None]):
         self._kernels = Kernels()
         memory = _MEMORY if _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) else None
         self._scratch = Path(tempfile.mkdtemp(prefix="xlarank-", dir=memory))
-        self._connection, theirs = Pipe()
+        self._connection, child_end = Pipe()
         path = os.pathsep.join(filter(None, [_ROOT, os.environ.get("PYTHONPATH")]))
         self._stderr = tempfile.TemporaryFile()
-        with theirs:
+        with child_end:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _SERVICE, str(theirs.fileno())], pass_fds=[theirs.fileno()],
+                [sys.executable, "-c", _SERVICE, str(child_end.fileno())], pass_fds=[child_end.fileno()],
                 stdin=subprocess.DEVNULL, stdout=self._stderr, stderr=self._stderr,
                 env=os.environ | {"PYTHONPATH": path}, start_new_session=True,  # Ctrl-C goes to the client alone
             )  # fmt: skip
@@ -90,16 +90,16 @@ class Compiler(AbstractContextManager["Compiler", None]):
             self._send(self._scratch, target, effort)
             if not self._connection.poll(_START):
                 raise CompilerError(f"the compiler did not start within {_START:g} s")
-            hello = self._receive()
-            if isinstance(hello, CompilerError):
-                raise hello
+            reply = self._receive()
+            if isinstance(reply, CompilerError):
+                raise reply
         except BaseException:
             self.close()
             raise
-        self.versions: dict[str, str] = hello
+        self.versions: dict[str, str] = reply
         if target.name == "device":
-            self.target = device_target(hello["device"], hello["platform"])
-            if hello["platform"] != "cpu":  # a TPU allows one process; a GPU chooses kernels by time
+            self.target = device_target(reply["device"], reply["platform"])
+            if reply["platform"] != "cpu":  # a TPU allows one process; a GPU times kernels to choose one
                 self._jobs = 1
 
     def __exit__(self, *_: object) -> None:
@@ -117,7 +117,7 @@ class Compiler(AbstractContextManager["Compiler", None]):
         shutil.rmtree(self._scratch, ignore_errors=True)  # in case the process was killed
 
     def add_estimates(self, estimates: Mapping[str, Estimate], texts: Iterable[str] = ()) -> None:
-        """Register estimates by fingerprint, whose code is not generated again, and texts for screening."""
+        """Register estimates by fingerprint, to reuse without generating code, and compiled texts for screening."""
         self._estimates |= estimates
         for text in texts:
             self._kernels.learn(read_operations(text))
@@ -128,8 +128,8 @@ class Compiler(AbstractContextManager["Compiler", None]):
     ) -> Iterator[tuple[int, Outcome]]:  # fmt: skip
         """Yield position and outcome of every module in order of completion.
 
-        Each takes at most ``limit`` seconds. ``keep`` requests compiled texts, whose kernels predict the cycles of
-        later programs; code is not generated for programs predicted to take ``screen`` cycles or more.
+        A module takes at most ``limit`` seconds. ``keep`` requests compiled texts, whose kernels predict the cycles
+        of later programs; code is not generated for programs predicted to take ``screen`` cycles or more.
         """
         seconds = min(self._limit, limit or self._limit)
         waiting, running = enumerate(modules), list[_Job]()
@@ -151,7 +151,7 @@ class Compiler(AbstractContextManager["Compiler", None]):
                 self._end(job)
 
     def _answer(self, job: _Job, running: list[_Job], screen: float | None) -> Any:
-        """Return the answer of a job, or the known outcome of its optimised module; duplicates of a job wait."""
+        """Return the answer of a job, or the known outcome of its optimised module; make duplicates wait."""
         answer = job.answer()  # before dumps are read, so that none can be overlooked
         if job.fingerprint or (text := xla.optimised_text(job.folder, self.target)) is None:
             return answer
@@ -189,7 +189,7 @@ class Compiler(AbstractContextManager["Compiler", None]):
         """Return a program as layout assignment sees it: ``module:function`` or a module in an earlier state.
 
         With ``one_hot`` the function's calls of take_along_axis become products with one-hot vectors.
-        Raises `CompilerError` if it cannot be imported, traced or compiled.
+        Raises `CompilerError` if the program cannot be imported, traced or compiled.
         """
         serialized = b"" if module is None else module.SerializeToString()
         work = partial(functions.lower, function=function, module=serialized, one_hot=one_hot)
@@ -205,7 +205,7 @@ class Compiler(AbstractContextManager["Compiler", None]):
     ) -> float | str:
         """Return the largest relative difference of outputs on random inputs, or the error message.
 
-        With ``ties``, positions of inputs and of the outputs that become them, both run a second step.
+        ``ties`` maps inputs to the outputs that replace them in a second step, whose outputs are compared.
         """
         work = partial(
             measuring.compare, plain=plain.SerializeToString(), edited=_portable(edited), ties=dict(ties)
@@ -224,10 +224,10 @@ class Compiler(AbstractContextManager["Compiler", None]):
     def measure(
         self, plain: Message, programs: Mapping[str, Message | Pasted], *, seed: int, done: int = 0
     ) -> Generator[dict[str, float | str], None, None]:
-        """Yield rounds: the seconds of every program on the device, or why it has none (`measuring.measure`).
+        """Yield rounds: every program's seconds on the device, or the reason for failure (`measuring.measure`).
 
-        A program that ends the process, or reaches the limit, when it is loaded or first run has the reason in
-        every round. Raises `CompilerError` if the first program cannot be run, or the process ends later.
+        If a program ends the process or reaches the limit when it is loaded or first run, every round holds the
+        reason. Raises `CompilerError` if the first program cannot be run, or the process ends later.
         """
         work = partial(
             measuring.measure, plain=plain.SerializeToString(), seed=seed, done=done, limit=self._limit,
@@ -265,7 +265,7 @@ class Compiler(AbstractContextManager["Compiler", None]):
         return answer if isinstance(answer, bytes) else answer.message
 
     def _ask(self, work: xla.Work, seconds: float, early: Callable[[Path], Any] = lambda folder: None) -> Any:
-        """Return the answer to a single request, or the first result of ``early`` on its dumps; raise an error."""
+        """Return the answer to a single request, or the first result of ``early`` on its dumps; raise errors."""
         job = self._start(work, seconds)
         try:
             while (answer := job.answer()) is None and (answer := early(job.folder)) is None:
@@ -286,7 +286,7 @@ class Compiler(AbstractContextManager["Compiler", None]):
             self._connection.send((job.folder, None))
 
     def _wait(self) -> None:
-        if self._connection.poll(xla.POLL):  # only an error, after its start
+        if self._connection.poll(xla.POLL):  # after its start, the process sends only errors
             self._receive()
 
     def _send(self, *message: Any) -> None:

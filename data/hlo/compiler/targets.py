@@ -53,9 +53,9 @@ class Target:
         return round(cycles * 1000 / self.megahertz)
 
 
-#: Clocks: published for v3 (940 MHz) and v4 (1050 MHz); for v5e and v6e they follow from the published peak, 197
-#: and 918 bf16 teraflop/s, over 2 x 4 matrix units of 128 x 128 and of 256 x 256. They scale labels, but do not
-#: change their order.
+#: Clock rates are published for v3 (940 MHz) and v4 (1050 MHz), and derived for v5e and v6e from the published
+#: peaks, 197 and 918 bf16 teraflop/s, over 2 x 4 matrix units of 128 x 128 and of 256 x 256. They scale labels
+#: without changing the order.
 TARGETS: Final[dict[str, Target]] = {
     target.name: target
     for target in (
@@ -88,7 +88,7 @@ def device_target(kind: str, platform: str) -> Target:
 
 
 def target_of(name: str) -> Target:
-    """Return the target of that name; raises `CompilerError` for any other."""
+    """Return a target by name; raises `CompilerError` for an unknown name."""
     if name not in TARGETS:
         got = f"{name!r} is not a target"
         raise CompilerError(got, expected=", ".join(TARGETS), do=did_you_mean(name, TARGETS))

@@ -1,8 +1,8 @@
 """Process that owns JAX and XLA, and forks a child for each piece of work, to isolate crashes and hangs.
 
 It never compiles itself: a child forked from a process without compiled programs is cheap and free of locks.
-A module that no JAX function made goes through jaxlib: HLO to StableHLO, parsed, and given to the client of a
-topology, which compiles without a chip.
+Serialized modules are converted to StableHLO and parsed by jaxlib. The client of a topology compiles them without a
+chip.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from xlarank.data.hlo.compiler.targets import Target
 from xlarank.data.hlo.messages import HloModuleProto, HloProto, Message, instructions
 
 #: Custom calls of the TPU compiler on halves of 64-bit integers; conversions have the same shapes and similar cost.
-_SPLITS: Final = frozenset({"X64SplitLow", "X64SplitHigh", "X64Combine"})
+_X64_CALLS: Final = frozenset({"X64SplitLow", "X64SplitHigh", "X64Combine"})
 
 LEAVES_FILE: Final = "leaves.json"
 #: Seconds between two checks of the children.
 POLL: Final = 0.02
 ANSWER: Final = "answer.pickle"
-#: The dump of the optimised module for CPUs and GPUs, and for TPUs.
+#: Dumps of the optimised module: for CPUs and GPUs, and for TPUs.
 _OPTIMISED: Final = ("*[cg]pu_after_optimizations.txt", "*after_optimizations_before_buffer_assignment.txt")
 ENVIRONMENT: Final = {
     "JAX_PLATFORMS": "cpu",  # never ask for a chip
-    "TPU_SKIP_MDS_QUERY": "1",  # nor for a cloud's description of one
+    "TPU_SKIP_MDS_QUERY": "1",  # never query a cloud's metadata
     "TPU_WORKER_HOSTNAMES": "localhost",
-    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # or a lock file refuses the second process
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # otherwise a lock file refuses a second process
     "TPU_LOG_DIR": "disabled",
     "TPU_STDERR_LOG_LEVEL": "3",
     "TPU_MIN_LOG_LEVEL": "3",
@@ -58,7 +58,7 @@ _DEVICE_ENVIRONMENT: Final = {"TF_CPP_MIN_LOG_LEVEL": "3", "XLA_PYTHON_CLIENT_PR
 
 @dataclass(frozen=True)
 class Lowered:
-    """A program, serialized, as layout assignment sees it.
+    """A serialized program as layout assignment sees it.
 
     Attributes:
         chosen: minor-to-major layouts that layout assignment chose, by instruction name, if known.
@@ -89,7 +89,7 @@ class Xla:
                 with get_context("fork").Pool(1) as pool:  # a client has threads, which a fork loses
                     self.versions |= pool.apply(_device_facts)
                 if self.versions["platform"] == "cpu":
-                    jax.config.update("jax_platforms", "cpu")  # no child looks for other devices
+                    jax.config.update("jax_platforms", "cpu")  # children must not look for other devices
         except ImportError as error:
             expected = "jax 0.10.2 or later and, for TPUs, Google's libtpu (x86-64 Linux, its own terms)"
             got, do = f"the compiler cannot be imported ({error})", 'run: pip install "xlarank[collect]"'
@@ -98,14 +98,14 @@ class Xla:
         if target.estimated:
             try:
                 topology = topologies.get_topology_desc(platform="tpu", topology_name=target.topology)
-            except Exception as error:  # what libtpu raises is not documented
+            except Exception as error:  # libtpu does not document its errors
                 got = f"libtpu does not start for {target.topology} ({first_line(error)})"
                 raise CompilerError(got, do="update jax and libtpu together") from error
             self.device = topology.devices[0]
 
     @cached_property
     def device(self) -> Any:
-        """The device to compile for; one of this machine starts on first use, in a child."""
+        """The device to compile for; a device of this machine starts on first use, in a child."""
         import jax
 
         return jax.devices()[0]
@@ -130,8 +130,8 @@ class Xla:
         if self.effort is not None:
             settings.executable_build_options.exec_time_optimization_effort = self.effort
         client = self.device.client
-        run = client.compile if self.target.estimated else client.compile_and_load
-        return run(parsed, _jax.DeviceList((self.device,)), settings)
+        compile_parsed = client.compile if self.target.estimated else client.compile_and_load
+        return compile_parsed(parsed, _jax.DeviceList((self.device,)), settings)
 
 
 def _device_facts() -> dict[str, str]:
@@ -157,10 +157,10 @@ def _set_modes(parsed: Any, key: str, modes: list[str]) -> None:
 
 
 def compile_module(xla: Xla, folder: Path, *, module: bytes, keep: bool) -> Outcome:
-    """Return the estimate of a module, with the compiled text on ``keep``; the optimised module is dumped."""
+    """Return the outcome of a module, with the compiled text if ``keep``; the optimised module is dumped."""
     executable = xla.compile(module, {"xla_dump_to": str(folder), "xla_dump_hlo_as_text": True})
     text = str(executable.hlo_modules()[0].to_string())
-    # dumps of real TPUs have other names
+    # fallback for real TPUs, whose dumps have other names
     key = "" if xla.target.estimated else fingerprint(text)
     return Outcome(Status.OK, read_estimate(text), key, text=text if keep else "")
 
@@ -175,7 +175,7 @@ def optimised_text(folder: Path, target: Target) -> str | None:
 
 
 def under_limit(xla: Xla, folder: Path, *, module: bytes, kib: int) -> bytes:
-    """Return a serialized module compiled under a limit of vector memory; 0 is the default."""
+    """Return the serialized module compiled under a limit of vector memory (0: the default)."""
     compiled = xla.compile(module, {"xla_tpu_scoped_vmem_limit_kib": str(kib)} if kib else {})
     return cast(bytes, compiled.hlo_modules()[0].as_serialized_hlo_module_proto())
 
@@ -212,7 +212,7 @@ def repaired(module: Message) -> Message:
     for computation in edited.computations:
         computation.is_fusion_computation = False
         for instruction in computation.instructions:
-            if instruction.opcode == "custom-call" and instruction.custom_call_target in _SPLITS:
+            if instruction.opcode == "custom-call" and instruction.custom_call_target in _X64_CALLS:
                 instruction.opcode, instruction.custom_call_target = "convert", ""
                 instruction.custom_call_api_version = 0
                 del instruction.operand_ids[1:]
@@ -221,15 +221,15 @@ def repaired(module: Message) -> Message:
     return edited
 
 
-#: Function of the compiler and a folder for dumps; runs in a child and returns the answer.
+#: Function of the compiler and a folder for dumps; a child runs it and stores the result as answer.
 Work = Callable[[Xla, Path], Any]
 
 
 def main(load: Callable[..., Xla] = Xla) -> None:
-    """Serve the other end of a socket, whose file descriptor is the only argument, until it closes.
+    """Serve the client on a socket, whose file descriptor is the only command-line argument, until it closes.
 
-    ``(folder, work)`` starts a child, ``(folder, None)`` ends it. The answer, or the error raised, is a file of the
-    folder.
+    ``(folder, work)`` starts a child, ``(folder, None)`` ends it. The answer, or the error raised, is written to a
+    file in the folder.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # this process ends with its connection
     connection = Connection(int(sys.argv[1]))
@@ -250,13 +250,13 @@ def main(load: Callable[..., Xla] = Xla) -> None:
                     running[folder].start()
             for folder, process in running.items():
                 if process.exitcode is not None and not (folder / ANSWER).exists():
-                    outcome = _crashed(process.exitcode)
+                    outcome = _crash_outcome(process.exitcode)
                     try:
-                        _keep(folder, outcome)
-                    except OSError:  # its dumps may have filled the disk
+                        _write_answer(folder, outcome)
+                    except OSError:  # the child's dumps may have filled the disk
                         shutil.rmtree(folder, ignore_errors=True)
                         folder.mkdir()
-                        _keep(folder, outcome)
+                        _write_answer(folder, outcome)
     except XlarankError as error:
         connection.send(error)
     except (EOFError, ConnectionResetError):
@@ -268,25 +268,25 @@ def main(load: Callable[..., Xla] = Xla) -> None:
 
 
 def _answer(connection: Connection, xla: Xla, folder: Path, work: Work) -> None:
-    connection.close()  # or the client would not see the end of the process
+    connection.close()  # an open copy would hide the end of the process from the client
     try:
         answer = work(xla, folder)
     except XlarankError as error:
         answer = error
-    except BaseException as error:  # any error concerns this configuration alone
+    except BaseException as error:  # an error affects this configuration only
         answer = Outcome(Status.FAILED, message=first_line(error))
     with suppress(OSError):
-        _keep(folder, answer)
+        _write_answer(folder, answer)
 
 
-def _crashed(code: int) -> Outcome:
+def _crash_outcome(code: int) -> Outcome:
     if code == -signal.SIGALRM:
         return Outcome(Status.TIMEOUT, message="not done within its limit of time")
     ended = f"signal {-code}" if code < 0 else f"status {code}"
     return Outcome(Status.CRASHED, message=f"the compiler's process ended with {ended}")
 
 
-def _keep(folder: Path, answer: Any) -> None:
+def _write_answer(folder: Path, answer: Any) -> None:
     partial = folder / "answer.partial"
     partial.write_bytes(pickle.dumps(answer))
     partial.replace(folder / ANSWER)
