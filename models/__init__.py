@@ -9,7 +9,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 def _use_one_thread() -> None:
-    """Limit the boosters to one thread in a forked child, where they would wait for the parent's OpenMP threads."""
+    """Limit the boosters to one thread in a forked child: more would wait for the parent's OpenMP threads."""
     if lightgbm := sys.modules.get("lightgbm.basic"):
         lightgbm._LIB.LGBM_SetMaxThreads(1)
     if xgboost := sys.modules.get("xgboost"):

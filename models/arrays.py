@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-#: ``(rows, columns)`` of features.
+#: Feature values, ``(rows, columns)``.
 Matrix = NDArray[np.float32]
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

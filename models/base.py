@@ -28,13 +28,13 @@ P = TypeVar("P", bound=RankerParams)
 class Ranker(ABC, Generic[P]):
     """Model fitted to query groups; a lower score means a faster configuration.
 
-    `predict` and `staged` take the rows of one graph, and their instances, if any: a score may depend on a row's
-    rank among them. Scores are deterministic given the data, parameters and seed.
+    `predict` and `staged` take the rows of one graph, and its instances, if any: a score may depend on other rows.
+    Scores are deterministic given the data, parameters and seed.
 
     Attributes:
-        row_by_row: whether a score depends on its row alone, not on other rows of the graph or on instances.
+        row_by_row: whether a score depends on its row alone, neither on other rows nor on instances.
         takes_no_rounds: whether 0 rounds are allowed in `fit`.
-        part_names: names, and folders, of possible nested rankers.
+        part_names: possible names of nested rankers and of their folders.
         columns: column names of the training rows; empty before `fit`.
     """
 
@@ -108,7 +108,7 @@ class Ranker(ABC, Generic[P]):
 
     @abstractmethod
     def contributions(self, graph: GraphRows, now: int, then: int, walk: Walk | None = None) -> Parts:
-        """Decompose the score difference of two rows, ``now`` minus ``then``; by node too if there is a walk."""
+        """Decompose the score difference of two rows, ``now`` minus ``then``; with a ``walk``, also by node."""
 
     def nanoseconds(self, scores: Floats) -> Floats | None:
         """Convert scores to predicted times; return None if scores only rank."""
@@ -116,7 +116,7 @@ class Ranker(ABC, Generic[P]):
 
     @abstractmethod
     def importance(self) -> dict[str, float]:
-        """Return each used column's share of the total gain, largest first."""
+        """Return the share of the total gain by used column, largest first."""
 
     def save(self, folder: Path) -> None:
         """Write the ranker into an empty folder as text and JSON, never pickles."""
@@ -181,7 +181,7 @@ def mean_importance(rankers: Sequence[Ranker[Any]], weights: Sequence[float] | N
 
 
 def require_columns(got: list[str], expected: list[str]) -> None:
-    """Raise `ModelError` with the difference unless both lists are equal."""
+    """Raise `ModelError`, naming the differences, unless both lists are equal."""
     if got == expected:
         return
     differences = []
@@ -189,9 +189,9 @@ def require_columns(got: list[str], expected: list[str]) -> None:
         if extra := [name for name in names if name not in other_names]:
             rest = f" and {len(extra) - 5} more" if len(extra) > 5 else ""
             differences.append(f"{label} {len(extra)} ({', '.join(extra[:5])}{rest})")
-    rows = f"the rows {' and '.join(differences) or 'have the same columns in another order'}"
+    problem = f"the rows {' and '.join(differences) or 'have the same columns in another order'}"
     do = "run build-features with the settings of the model, or train again"
-    raise ModelError(rows, expected=f"the {len(expected)} columns that the model was trained on", do=do)
+    raise ModelError(problem, expected=f"the {len(expected)} columns that the model was trained on", do=do)
 
 
 def column_indices(names: list[str], columns: Sequence[str], owner: str, do: str) -> Indices:

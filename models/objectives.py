@@ -10,22 +10,22 @@ from scipy.special import expit
 
 from xlarank.models.arrays import Floats, Integers
 
-#: LightGBM's limit on a query group.
+#: Maximum number of rows of a query group in LightGBM.
 MAX_GROUP: Final = 10_000
-#: A graph's total weight is its size to this power. ``equal`` matches the metric, a mean over graphs; with ``rows``
-#: a graph of 100,000 configurations outweighs one of 1000; ``sqrt`` is a compromise, because the few rows of a
-#: small graph are noisy.
+#: A graph's total weight is its number of rows to this power. ``equal`` matches the metric, a mean over
+#: graphs; with ``rows`` a graph of 100,000 configurations outweighs one of 1000; ``sqrt`` is a compromise, because
+#: the few rows of a small graph are noisy.
 GRAPH_WEIGHTS: Final = {"equal": 0.0, "sqrt": 0.5, "rows": 1.0}
 #: Minimum hessian of a row of weight 1: without it a Newton step would divide by zero if all pairs are ties.
 HESSIAN_FLOOR: Final = 1e-3
 
 
-def faster_by_sign(cost: Floats, other: Floats, tolerance: float) -> Floats:
+def pair_sign(cost: Floats, other: Floats, tolerance: float) -> Floats:
     """Return 1 if ``cost`` is faster than ``other``, -1 if it is slower, 0 for a tie; shapes broadcast.
 
     A pair is a tie if its costs differ by at most ``tolerance`` times the smaller one.
 
-    >>> faster_by_sign(np.array([100.0, 100.0, 100.0]), np.array([101.0, 120.0, 90.0]), 0.01).tolist()
+    >>> pair_sign(np.array([100.0, 100.0, 100.0]), np.array([101.0, 120.0, 90.0]), 0.01).tolist()
     [0.0, 1.0, -1.0]
     """
     lead = other - cost
@@ -89,7 +89,7 @@ def graph_weights(indptr: Integers, how: str) -> Floats:
 def row_weights(indptr: Integers, how: str, factor: Floats | None = None) -> Floats:
     """Return weights of rows, ``(rows,)``, equal within a graph and 1 on average, for a loss that sums over rows.
 
-    ``factor`` ``(graphs,)`` then multiplies the weights of each graph.
+    The weights are then multiplied by ``factor (graphs,)``.
 
     >>> row_weights(np.array([0, 1, 4]), "equal").round(3).tolist()
     [2.0, 0.667, 0.667, 0.667]
@@ -106,12 +106,12 @@ def row_weights(indptr: Integers, how: str, factor: Floats | None = None) -> Flo
 class RankNetLoss:
     """Mean over sampled pairs of log(1 + exp(relevance of the slower - relevance of the faster)).
 
-    RankNet: Burges et al. 2005, *Learning to Rank using Gradient Descent*, with certain targets. Every pair of
-    a graph counts the same, as in Kendall's tau. A tie (`faster_by_sign`) has no gradient.
+    RankNet: Burges et al. 2005, *Learning to Rank using Gradient Descent*, with target probabilities 0 and 1. All
+    pairs of a graph have equal weight, as in Kendall's tau. A tie (`pair_sign`) has no gradient.
 
     Attributes:
-        weight: ``(rows,)`` constant within a graph.
-        pairs: partners drawn per row and round; a row is drawn as a partner equally often on average.
+        weight: ``(rows,)``, constant within a graph.
+        pairs: number of partners drawn for a row in a round; on average the row itself is drawn as often.
     """
 
     cost: Floats
@@ -139,10 +139,10 @@ class RankNetLoss:
         gradient, hessian = np.zeros(len(self.cost)), np.zeros(len(self.cost))
         for _ in range(self.pairs):
             partner = self.partners(rng)
-            sign = faster_by_sign(self.cost, self.cost[partner], self.tie_tolerance)
-            wrong = expit(sign * (relevance[partner] - relevance))
-            pull, curve = -sign * wrong, np.abs(sign) * wrong * (1 - wrong)
-            gradient += pull - np.bincount(partner, pull, len(partner))
-            hessian += curve + np.bincount(partner, curve, len(partner))
+            sign = pair_sign(self.cost, self.cost[partner], self.tie_tolerance)
+            p = expit(sign * (relevance[partner] - relevance))
+            slope, curvature = -sign * p, np.abs(sign) * p * (1 - p)
+            gradient += slope - np.bincount(partner, slope, len(partner))
+            hessian += curvature + np.bincount(partner, curvature, len(partner))
         floor = HESSIAN_FLOOR * self.weight
         return gradient * self.weight / self.pairs, np.maximum(hessian * self.weight / self.pairs, floor)

@@ -14,17 +14,17 @@ from xlarank.data.graph import Kind
 if TYPE_CHECKING:
     import optuna
 
-#: Boosters store integers in 32 bits.
+#: Largest integer that boosters store, in 32 bits.
 INT_MAX: Final = 2**31 - 1
 _SPEC: Final = "spec"
 
-#: ``check(name, value)`` returns the value as a plain Python number or text, or raises `ParameterError`.
+#: Function of a name and a value; returns the value as a plain Python number or text, or raises `ParameterError`.
 Check = Callable[[str, Any], Any]
 
 
 @dataclass(frozen=True)
 class Number:
-    """Check of a finite number from ``low`` (excluded if ``above``) to ``high``."""
+    """Check of a finite number from ``low`` (exclusive if ``above``) to ``high`` (inclusive)."""
 
     low: float = -math.inf
     high: float = math.inf
@@ -34,8 +34,8 @@ class Number:
         if isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value):
             if self.low <= float(value) <= self.high and not (self.above and value == self.low):
                 return float(value)
-        end = f" to {self.high:g}" if math.isfinite(self.high) else ""
-        expected = f"a number {'above' if self.above else 'from'} {self.low:g}{end}"
+        upper = f" to {self.high:g}" if math.isfinite(self.high) else ""
+        expected = f"a number {'above' if self.above else 'from'} {self.low:g}{upper}"
         raise ParameterError(f"{name} is {value!r}", expected=expected)
 
 
@@ -72,7 +72,7 @@ class OneOf:
 
 @dataclass(frozen=True)
 class Between:
-    """Uniform distribution of integers, if both bounds are, or of floats; log-uniform if ``log``."""
+    """Distribution, uniform or log-uniform, of integers if both bounds are integers, else of floats."""
 
     low: float
     high: float
@@ -89,8 +89,8 @@ class ParamSpec:
     """Declaration of a parameter.
 
     Attributes:
-        layout, tile: defaults by kind of graphs.
-        search: distribution in studies of the kinds ``searched_for``; None keeps the default.
+        layout, tile: default for graphs of that kind.
+        search: distribution in studies of the kinds ``searched_for``; if None, studies keep the default.
         complete: function that checks nested parameters and adds their defaults.
     """
 
@@ -116,7 +116,7 @@ def param(
 
 
 def nested_params(complete: Callable[[Kind, Any], Any]) -> Any:
-    """Declare a field of other rankers' parameters; ``complete(kind, values)`` adds the defaults."""
+    """Declare a field of nested rankers' parameters; ``complete(kind, values)`` checks and completes them."""
     return field(metadata={_SPEC: ParamSpec({}, {}, None, None, (), complete)})
 
 
@@ -134,11 +134,11 @@ class RankerParams:
     @classmethod
     def declared(cls) -> dict[str, ParamSpec]:
         """Return the parameters by name, in the order in which studies sample them."""
-        return {declared.name: declared.metadata[_SPEC] for declared in fields(cls)}
+        return {parameter.name: parameter.metadata[_SPEC] for parameter in fields(cls)}
 
     @classmethod
     def of(cls, kind: Kind, changes: Mapping[str, Any] | None = None) -> Self:
-        """Return the defaults of a kind of graphs, updated by ``changes``; raises `ParameterError` for bad values.
+        """Return the defaults for a kind of graphs, updated by ``changes``; raises `ParameterError` for bad values.
 
         >>> from xlarank.models.rankers.boosted import RankNetParams
         >>> RankNetParams.of("tile").num_leaves, RankNetParams.of("layout", {"num_leaves": 5}).num_leaves
@@ -160,10 +160,10 @@ class RankerParams:
 
     @classmethod
     def suggest(cls, trial: optuna.trial.BaseTrial, kind: Kind) -> Self:
-        """Sample the parameters with a search space; others keep the defaults of ``kind``."""
+        """Sample the parameters searched for ``kind``; the rest keep their defaults."""
         specs = {name: spec for name, spec in cls.declared().items() if kind in spec.searched_for}
         return cls.of(kind, {name: spec.search.suggest(trial, name) for name, spec in specs.items() if spec.search})
 
     def values(self) -> dict[str, Any]:
-        """Return the values by name, as JSON and `of` take them."""
+        """Return the values by name, serialisable as JSON and accepted by `of`."""
         return asdict(self)

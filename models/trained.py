@@ -1,4 +1,4 @@
-"""Rankers by name, their best parameters, and trained models on disk: boosters and a JSON file about them."""
+"""Rankers by name, their best parameters, and trained models on disk: boosters and a card (JSON)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class BestParams:
     Attributes:
         mean, std, graphs: out-of-fold scores.
         select: criterion of the choice, one of `xlarank.models.validation.metrics.SELECTIONS`.
-        folds: families held out in each fold.
+        folds: families that each fold holds out.
     """
 
     model: str
@@ -141,15 +141,15 @@ class ModelCard:
     """Description of a trained model, as written to ``model.json``.
 
     Attributes:
-        rounds: number of rounds; those added to the model that it ``continues``, if any.
+        rounds: number of rounds, excluding those of the model that it ``continues``, if any.
         trained_on: names of training graphs by split.
         folds: out-of-fold metrics, ``{graph: {metric: value}}``; empty with fewer than two families.
-        folds_by: held-out unit, a key of `xlarank.models.validation.folds.FOLDS_OF`.
+        folds_by: unit that folds hold out, a key of `xlarank.models.validation.folds.FOLDS_OF`.
         target: name of the `xlarank.models.training_data.Target`.
         kinds: kernel families known to be in the training data; empty for layouts.
         fallback: fallback for unseen kernel families; None if it was not evaluated.
         select: criterion for choosing the number of rounds, one of `xlarank.models.validation.metrics.SELECTIONS`.
-        also_from, also_weights: training graphs of other collections, and their weights (default 1).
+        also_from, also_weights: training graphs, and weight (default 1), of other collections by name.
         seeds: checksum of each booster by folder.
     """
 
@@ -244,7 +244,7 @@ class TrainedModel:
             got = f"the model of {self.card.collection} returned scores that are not finite"
             raise ModelError(got, do="train again, or use a model from somebody you trust")
         fallback, unseen = self.card.fallback, graph.unseen_kinds(self.card.kinds)
-        if not (fallback and fallback.weight and unseen) or fallback.places(graph) is None:
+        if not (fallback and fallback.weight and unseen) or fallback.ranks(graph) is None:
             return Scores(scores)
         note = f"unseen kernel family ({' or '.join(unseen)}): {fallback}, the rest on the model"
         return Scores(np.stack([fallback.blend(graph, seed_scores) for seed_scores in scores]), note)
@@ -271,22 +271,22 @@ def save_model(folder: Path, card: ModelCard, rankers: Sequence[Ranker[Any]]) ->
     card.versions = {"python": platform.python_version(), **{name: _version(name) for name in libraries}}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(dir=folder, prefix="boosters-"))
-        fresh.chmod(new_mode(0o777))
+        new_folder = Path(tempfile.mkdtemp(dir=folder, prefix="boosters-"))
+        new_folder.chmod(new_mode(0o777))
         with ExitStack() as on_failure:
-            on_failure.callback(shutil.rmtree, fresh, ignore_errors=True)
+            on_failure.callback(shutil.rmtree, new_folder, ignore_errors=True)
             for number, ranker in enumerate(rankers):
-                seed = fresh / f"seed-{number}"
+                seed = new_folder / f"seed-{number}"
                 seed.mkdir()
                 ranker.save(seed)
-                card.seeds[f"{fresh.name}/{seed.name}"] = _checksum(seed)
+                card.seeds[f"{new_folder.name}/{seed.name}"] = _checksum(seed)
             write_json(folder / CARD, asdict(card))
             on_failure.pop_all()
     except OSError as error:
         got = f"cannot write {folder} ({error.strerror or error})"
         do = "choose another workspace or change permissions"
         raise WorkspaceError(got, expected="a folder that can be written to", do=do) from error
-    for old in {*folder.glob("boosters-*")} - {fresh}:
+    for old in {*folder.glob("boosters-*")} - {new_folder}:
         shutil.rmtree(old, ignore_errors=True)
 
 

@@ -26,7 +26,7 @@ class Target:
 
     Attributes:
         columns: columns of tiles that describe this hardware only.
-        estimate: kind of graph -> columns whose sum is the log2 of an estimated time.
+        estimate: columns, by kind of graphs, whose sum is the log2 of an estimated time.
         times: columns of estimated times; larger is slower.
     """
 
@@ -78,7 +78,7 @@ def foreign_columns(target: Target | None) -> frozenset[str]:
     return frozenset().union(*(other.columns for other in TARGETS.values() if other is not target))
 
 
-#: Minimum number of values (0.5 GB) for passing rows to boosters in batches; below, one copy is faster.
+#: Number of values (0.5 GB) from which rows are passed to boosters in batches; below it, one copy is faster.
 BATCHED: Final = 2**27
 
 
@@ -118,7 +118,7 @@ class TrainingData:
         indptr: ``(groups + 1,)``; group g is rows ``indptr[g]:indptr[g + 1]``.
         group_weight: ``(groups,)`` factor of each group in a loss.
         target: hardware to rank for; None if unknown.
-        also: groups of other collections, to train on but not to validate on.
+        also: groups of other collections, used for training but not for validation.
         orders: permutation of the rows of each group; None unless `shuffled`.
     """
 
@@ -159,7 +159,7 @@ class TrainingData:
         return np.concatenate([self.group_matrix(group, used=used) for group in range(self.groups)])
 
     def group_matrix(self, group: int, rows: slice = slice(None), used: Indices | None = None) -> Matrix:
-        """Copy some rows of one group, like `matrix`."""
+        """Copy ``rows`` of one group, with columns as in `matrix`."""
         return self.parts[group].matrix(rows if self.orders is None else self.orders[group][rows], used)
 
     def shuffled(self, seed: int) -> TrainingData:
@@ -183,7 +183,7 @@ class TrainingData:
         return np.concatenate([function(self.cost[self.rows_of(group)]) for group in range(self.groups)])
 
     def take(self, groups: Sequence[int]) -> TrainingData:
-        """Return a subset of the groups, sharing their rows, without those of other collections."""
+        """Return a subset of the groups, sharing their rows, without ``also``."""
         weight = self.group_weight[np.asarray(groups, np.intp)]
         return self._of([self.parts[group] for group in groups], weight, self.target)
 
@@ -225,7 +225,7 @@ class Task:
         label: ``(rows,)``.
         params: parameters of the library, including the objective.
         weight: ``(rows,)`` weights, for XGBoost ``(groups,)``; None for 1.
-        sizes: number of rows of each query group; None for an objective without groups.
+        sizes: number of rows of each query group; None if the objective has no groups.
         start: ``(rows,)`` relevance to which trees are added; None for 0.
         residual: whether labels are relative to the initial score; otherwise trees start from it.
         centred: whether labels have mean 0 in each graph.

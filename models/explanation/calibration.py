@@ -18,7 +18,7 @@ from xlarank.data.files import from_json, read_text, write_json
 from xlarank.models.arrays import Flags, Floats, Integers
 from xlarank.models.validation.folds import FOLDS_OF
 
-#: File beside the model's card.
+#: Name of the file, beside the model's card.
 CALIBRATION: Final = "calibration.json"
 #: Target accuracy of certain pairs.
 CERTAIN: Final = 0.95
@@ -80,7 +80,7 @@ class Calibration:
                 is_certain = t >= other_threshold
                 pair_shares[graph] = np.array([is_certain.sum(), correct[is_certain].sum()]) / max(1, len(t))
         certain = float(np.mean([(t >= threshold).mean() for t, _ in pairs if len(t)]))
-        right = _right_of(pair_shares * np.isfinite(threshold), rng)
+        right = _certain_accuracy(pair_shares * np.isfinite(threshold), rng)
         counts = len(graphs), len(np.unique(families)), len(graphs[0].scores)
         return cls(threshold, certain, *right, _first(graphs, 0.0), _first(graphs, NEARLY), *counts, by)
 
@@ -132,16 +132,17 @@ class Trust:
             slower = distinct - np.searchsorted(np.sort(mean), mean + margin)
         self.calibration, self.ahead_of = calibration, slower[group]
         self.certain = float(slower.sum()) / max(1, distinct * (distinct - 1) // 2)
-        needed = (int(np.ceil(share * distinct - 1e-9)) for share in (calibration.first, calibration.first_nearly))
-        self.first, self.first_nearly = (min(distinct, max(1, count)) for count in needed)
+        counts = (int(np.ceil(share * distinct - 1e-9)) for share in (calibration.first, calibration.first_nearly))
+        self.first, self.first_nearly = (min(distinct, max(1, count)) for count in counts)
 
     def lines(self) -> list[str]:
-        trust, graphs = self.calibration, counted(self.calibration.graphs, "graph")
+        calibration, graphs = self.calibration, counted(self.calibration.graphs, "graph")
+        right, low, high = calibration.right, calibration.right_low, calibration.right_high
         certain = f"no pair is certain: out of fold none reached {CERTAIN:.0%} ({graphs})"
-        if np.isfinite(trust.threshold):
+        if np.isfinite(calibration.threshold):
             certain = (
-                f"{self.certain:.0%} of the pairs are certain; of such pairs {trust.right:.1%} were in the right "
-                f"order on unseen {FOLDS_OF[trust.by]} ({trust.right_low:.1%} to {trust.right_high:.1%}, {graphs})"
+                f"{self.certain:.0%} of the pairs are certain; of such pairs {right:.1%} were in the right "
+                f"order on unseen {FOLDS_OF[calibration.by]} ({low:.1%} to {high:.1%}, {graphs})"
             )
         first = f"the best is among the first {self.first} with {AMONG_FIRST:.0%} probability"
         return [certain, f"{first}, one at most {NEARLY:.0%} slower among the first {self.first_nearly}"]
@@ -159,7 +160,7 @@ class Trust:
 
 
 def disagreement(scores: Floats) -> float:
-    """Return the RMS over rows of the standard deviation over seeds of score differences, ``(seeds, rows)``."""
+    """Return the typical (RMS) standard deviation over seeds of differences of scores, ``(seeds, rows)``."""
     centred = scores - scores.mean(axis=1, keepdims=True)
     return max(float(np.sqrt(2.0) * np.sqrt(np.mean(np.var(centred, axis=0, ddof=1)))), 1e-12)
 
@@ -178,15 +179,15 @@ def _pairs(graph: ScoredGraph, rng: np.random.Generator) -> tuple[Floats, Flags]
 def _threshold(pairs: Sequence[tuple[Floats, Flags]]) -> float:
     """Return the lowest ``t`` above which `CERTAIN` of the pairs are concordant; infinite if there is none.
 
-    At least 5 % of the pairs lie above it. Graphs have equal weight.
+    At least 5 % of the pairs lie above this ``t``. Graphs have equal weight.
     """
     if not any(len(t) for t, _ in pairs):
         return float("inf")
     t, correct = (np.concatenate(values) for values in zip(*pairs, strict=True))
     weight = np.concatenate([np.full(len(t), 1 / max(1, len(t))) for t, _ in pairs])
     order = np.argsort(-t, kind="stable")
-    total, good = np.cumsum(weight[order]), np.cumsum((weight * correct)[order])
-    enough = np.flatnonzero((good >= CERTAIN * total) & (total >= 0.05 * total[-1]))
+    total, concordant = np.cumsum(weight[order]), np.cumsum((weight * correct)[order])
+    enough = np.flatnonzero((concordant >= CERTAIN * total) & (total >= 0.05 * total[-1]))
     return float(t[order][enough[-1]]) if len(enough) else float("inf")
 
 
@@ -201,7 +202,7 @@ def _first(graphs: Sequence[ScoredGraph], slowdown: float) -> float:
     return sorted(shares)[needed - 1] if needed <= len(shares) else 1.0
 
 
-def _right_of(pair_shares: Floats, rng: np.random.Generator) -> tuple[float, float, float]:
+def _certain_accuracy(pair_shares: Floats, rng: np.random.Generator) -> tuple[float, float, float]:
     """Return the share of correct pairs among certain ones and its 95 % interval; NaN without certain pairs."""
     if not pair_shares[:, 0].any():
         return float("nan"), float("nan"), float("nan")

@@ -1,7 +1,7 @@
 """Parts of the difference between two scores.
 
 Parts are exact TreeSHAP contributions of columns (Lundberg et al. 2018, *Consistent Individualized Feature
-Attribution for Tree Ensembles*), and instance scores if a score is their sum.
+Attribution for Tree Ensembles*), or differences of instance scores if a score is the sum of these.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Place:
     """Contribution of a node, or of a pair of nodes that share a tensor, to the difference.
 
     Attributes:
-        nodes: the node, or consumer (or first reader) and producer (or next reader), as numbered in the graph.
+        nodes: number of the node; for a pair, of consumer and producer, or of one reader and the next.
         now, then: layouts in the two configurations, as text.
     """
 
@@ -55,7 +55,7 @@ class Parts:
 
     @classmethod
     def total(cls, parts: Iterable[Parts], factor: float = 1.0) -> Parts:
-        """Sum differences, scaled by ``factor``, and merge equal places."""
+        """Sum the parts, scaled by ``factor``, and merge equal places."""
         parts = list(parts)
         places = sum_by_key(({(p.nodes, p.now, p.then): p.value} for part in parts for p in part.places), factor)
         return cls(
@@ -69,7 +69,7 @@ class Parts:
 
 
 def sum_by_key(mappings: Iterable[Mapping[_Key, float]], factor: float = 1.0) -> dict[_Key, float]:
-    """Return the sums of values of equal keys, multiplied by ``factor``."""
+    """Sum the values by key, multiplied by ``factor``."""
     total: dict[_Key, float] = {}
     for mapping in mappings:
         for key, value in mapping.items():

@@ -31,10 +31,10 @@ from xlarank.models.rankers.lightgbm import MAX_DEPTH, MAX_LEAVES, LightGBMBoost
 from xlarank.models.rankers.xgboost import XGBoostBooster
 from xlarank.models.training_data import CPU, FitSettings, Target, Task, TrainingData, foreign_columns
 
-#: Choices of columns. ``no_graph`` omits columns that are constant within a graph, ``no_candidates`` transductive
+#: Choices of columns: ``no_graph`` omits those that are constant within a graph, ``no_candidates`` the transductive
 #: ones, ``alone`` both.
 CHOICES: Final = ("all", "no_graph", "no_candidates", "alone")
-#: Parameters of several rankers. Ranks among the few candidates of a kernel do not transfer to other kernels.
+#: One of `CHOICES`. Ranks among the few candidates of a kernel do not transfer to other kernels.
 columns_param = partial(param, "all", OneOf(CHOICES), OneOf(CHOICES), tile="no_candidates")
 leaves_param = partial(param, check=Whole(2, MAX_LEAVES), search=Between(4, 48, log=True))
 #: Weight of `InitScore`.
@@ -52,7 +52,7 @@ class BoostedParams(RankerParams):
 
     @abstractmethod
     def of_trees(self, settings: FitSettings) -> dict[str, Any]:
-        """Return the library's parameters of trees."""
+        """Return the parameters of trees by the library's names."""
 
 
 B = TypeVar("B", bound=BoostedParams)
@@ -62,8 +62,8 @@ B = TypeVar("B", bound=BoostedParams)
 class TreeParams(BoostedParams):
     """Parameters of LightGBM's trees, with LightGBM's names.
 
-    Defaults were chosen by leave-family-out folds. The five best tiles of a kernel vary from seed to seed, which
-    stronger sampling averages out.
+    Defaults were chosen by leave-family-out folds. Tiles are sampled more strongly, because a kernel's five best
+    tiles vary from seed to seed.
     """
 
     learning_rate: float = param(0.05, Number(0, above=True), Between(0.02, 0.2, log=True), tile=0.07)
@@ -75,7 +75,7 @@ class TreeParams(BoostedParams):
 
     def of_trees(self, settings: FitSettings) -> dict[str, Any]:
         return {
-            **{declared.name: getattr(self, declared.name) for declared in fields(TreeParams)},
+            **{parameter.name: getattr(self, parameter.name) for parameter in fields(TreeParams)},
             "metric": "None", "max_depth": MAX_DEPTH, "bagging_freq": 1, "seed": settings.seed,
             "deterministic": True, "force_col_wise": True, "num_threads": settings.threads, "verbose": -1,
         }  # fmt: skip
@@ -86,7 +86,7 @@ class PairLossParams(BoostedParams):
     """Parameters of a loss on sampled pairs.
 
     Attributes:
-        pairs: partners drawn per row and round.
+        pairs: number of partners drawn for a row in a round.
     """
 
     init_score_weight: float = init_score_param()
@@ -97,7 +97,7 @@ class PairLossParams(BoostedParams):
 
 
 def chosen_columns(columns: Sequence[str], choice: str, target: Target | None = None) -> Indices:
-    """Return the ascending indices of the columns kept by ``choice``, one of `CHOICES`, for the target.
+    """Return the ascending indices of the columns that ``choice``, one of `CHOICES`, keeps for the target.
 
     >>> chosen_columns(["size__nodes__log", "candidates__hamming__mean", "other"], "alone").tolist()
     [2]
@@ -113,16 +113,16 @@ def chosen_columns(columns: Sequence[str], choice: str, target: Target | None = 
 
 @dataclass(frozen=True)
 class InitScore:
-    """Initial relevance, to which trees are added: -weight * the sum of columns, the log2 of an estimated time."""
+    """Initial relevance, to which trees are added: -weight * log2(estimated time), the sum of columns."""
 
     columns: tuple[int, ...]
     weight: float
 
     @classmethod
     def find(cls, columns: Sequence[str], weight: float, target: Target | None = None) -> Self | None:
-        """Return the score of the target (default: CPU); None if the weight is 0 or columns hold no estimate."""
-        for names in (target or CPU).estimate.values() if weight else ():
-            if set(names) <= set(columns):
+        """Return the target's initial score (default: CPU); None if the weight is 0 or the estimate is missing."""
+        for names in (target or CPU).estimate.values():
+            if weight and set(names) <= set(columns):
                 return cls(tuple(columns.index(name) for name in names), weight)
         return None
 
@@ -172,7 +172,7 @@ class BoostedRanker(Ranker[B]):
         return [self._tree_columns[index] for index in self._used]
 
     def task(self, data: TrainingData, settings: FitSettings) -> Task:
-        """Return the labels and the objective of the trees."""
+        """Return the trees' labels and objective."""
         raise NotImplementedError
 
     def continuing(self, rate: float = 1.0) -> Self:
@@ -209,9 +209,9 @@ class BoostedRanker(Ranker[B]):
         data, start = task.data, None
         if self._init_score and not task.residual:
             start = centred(self._init_score.of_all(data), data)
-        if self._warm_start and (earlier := self._warm_start.booster).rounds:
+        if self._warm_start and (base := self._warm_start.booster).rounds:
             matrices = (data.group_matrix(group, used=self._used) for group in range(data.groups))
-            sums = [earlier.relevance(values, threads) for values in matrices]
+            sums = [base.relevance(values, threads) for values in matrices]
             total = np.concatenate([part - part.mean() if task.centred else part for part in sums])
             start = total if start is None else start + total
         return start
@@ -275,9 +275,9 @@ class BoostedRanker(Ranker[B]):
         return state
 
     def _read(self, folder: Path, state: Mapping[str, Any]) -> None:
-        used, columns = state["used"], len(self._tree_columns)
-        if any(type(index) is not int for index in used) or used != sorted({*used} & {*range(columns)}):
-            raise ValueError(f"the chosen columns do not ascend within its {columns}")
+        used, width = state["used"], len(self._tree_columns)
+        if any(type(index) is not int for index in used) or used != sorted({*used} & {*range(width)}):
+            raise ValueError(f"the chosen columns do not ascend within its {width}")
         self._used = np.array(used, np.intp)
         weight = Number(0)("init_score_weight", state["init_score_weight"])
         if weight and state["init_score_columns"]:
@@ -305,8 +305,8 @@ class LambdaRankParams(TreeParams):
 
     Attributes:
         lambdarank_norm: whether to normalise gradients per group.
-        labels: relevance by the rank or the logarithm of costs (`xlarank.models.objectives.relevance`).
-        max_group: maximum number of rows of a query group; larger graphs are split at random.
+        labels: whether relevance is by rank or by log cost (`xlarank.models.objectives.relevance`).
+        max_group: maximum number of rows of a query group; larger graphs are split at random into several.
     """
 
     ranker: ClassVar[str] = "lambdarank"
@@ -384,7 +384,7 @@ class XGBTreeParams(BoostedParams):
 
     def of_trees(self, settings: FitSettings) -> dict[str, Any]:
         return {
-            **{declared.name: getattr(self, declared.name) for declared in fields(XGBTreeParams)},
+            **{parameter.name: getattr(self, parameter.name) for parameter in fields(XGBTreeParams)},
             "base_score": 0.0, "tree_method": "hist", "grow_policy": "lossguide", "max_depth": MAX_DEPTH,
             "seed": settings.seed, "nthread": settings.threads, "verbosity": 0,
         }  # fmt: skip

@@ -44,7 +44,7 @@ class EnsembleParams(RankerParams):
 
     members: Mapping[str, RankerParams] = nested_params(_complete_members)
     # On leave-family-out folds of the sample's two layout collections, an even mix of wide rows and instances is as
-    # good as any larger mix (tau 0.649 and 0.487; wide rows alone: 0.640 and 0.469). Tiles have no instances.
+    # good as more members (tau 0.649 and 0.487; wide rows alone: 0.640 and 0.469). Tiles have no instances.
     weight_lambdarank: float = param(0.0, Number(0), Between(0.0, 1.0), tile=1.0)
     weight_ranknet: float = param(1.0, Number(0), Between(0.0, 1.0), tile=1.0)
     weight_xgb_pairwise: float = param(0.0, Number(0), Between(0.0, 1.0), tile=1.0)
@@ -107,8 +107,8 @@ class Ensemble(Ranker[EnsembleParams]):
         """Sum the members' contributions, scaled from differences of scores to weighted differences of ranks."""
         rows, total, parts = graph.matrix(), sum(self._weights.values()), []
         for name, member in self._members.items():
-            rank = mean_rank(member.predict(rows, graph.columns, graph.instances))
-            step = float(rank[now] - rank[then]) * self._weights[name] / total
+            ranks = mean_rank(member.predict(rows, graph.columns, graph.instances))
+            step = float(ranks[now] - ranks[then]) * self._weights[name] / total
             part = member.contributions(graph, now, then, walk)
             parts.append(part.scaled(step / part.difference if step else 0.0))
         return Parts.total(parts)

@@ -1,11 +1,11 @@
 """LightGBM: binning, training, the trained trees, and checks of their text.
 
-LightGBM copies the rows sampled for the bin edges several times in double precision: its default of 200,000 would
-take more memory than the bins of a million rows. This module draws a smaller sample and bins all rows in batches.
+LightGBM copies the rows sampled for the bin edges several times in double precision: its default of 200,000 rows
+would take more memory than the bins of a million. This module samples fewer rows and bins all rows in batches.
 
 LightGBM and XGBoost trust their text: they follow children out of range, rely on stated sizes, and loop forever
-over cyclic children. So every count, index and number is checked first, and only trees such as these rankers grow
-are accepted: one value per leaf, no categories, no linear leaves.
+over cyclic children. So every count, index and number is checked first, and only the form of trees that these
+rankers grow is accepted: one value per leaf, no categories, no linear leaves.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Objective = Callable[[Floats, lgb.Dataset], tuple[Floats, Floats]]
 #: Booster with its training data, its custom objective if any, and its number of rounds.
 Growing = tuple[lgb.Booster, Objective | None, int]
 
-#: Rows sampled for the bin edges: the standard error of a quantile is at most 0.7 % of the rows; a bin holds 1.6 %.
+#: Number of rows sampled for the bin edges: a quantile's standard error is at most 0.7 % of the rows, a bin 1.6 %.
 _SAMPLED: Final = 5000
 
 
@@ -44,7 +44,7 @@ class LightGBMBooster:
         trees: all trees, beginning with those of ``base``.
         threads: number of threads for prediction, 0 for all cores.
         base: trees of the warm start, if any.
-        growing: state of `grow`.
+        growing: state for `grow`, if kept.
     """
 
     trees: lgb.Booster
@@ -76,7 +76,7 @@ class LightGBMBooster:
         if base and base.rounds:
             head, trees = _split(grown.model_to_string())
             earlier_trees = _split(base.trees.model_to_string())[1]
-            grown = lgb.Booster(model_str=_text(head, [*earlier_trees, *trees]))
+            grown = lgb.Booster(model_str=_join(head, [*earlier_trees, *trees]))
         return cls(grown, threads, base, growing)
 
     @property
@@ -100,19 +100,19 @@ class LightGBMBooster:
         return type(self)(lgb.Booster(model_str=first_trees(self.trees.model_to_string(), trees)), self.threads)
 
     def relevance(self, values: Matrix, threads: int | None = None) -> Floats:
-        """Return the sum of the trees, ``(rows,)``; ``threads`` are by default those of `fit`."""
+        """Return the sum of the trees, ``(rows,)``; ``threads`` defaults to that of `fit`."""
         threads = self.threads if threads is None else threads
         return np.asarray(self.trees.predict(values, num_threads=threads), np.float64)
 
     def stages(self, values: Matrix, scores: Floats, every: int, *, from_zero: bool) -> Iterator[Floats]:
-        """Yield ``scores`` minus relevance every ``every`` rounds, from ``base`` alone if ``from_zero``."""
+        """Yield ``scores`` minus relevance every ``every`` rounds, first without new trees if ``from_zero``."""
         predict = partial(self.trees.predict, values, num_threads=self.threads)
-        first = self.trees.num_trees() - self.rounds
-        if first:
-            scores = scores - np.asarray(predict(num_iteration=first))
+        base_trees = self.trees.num_trees() - self.rounds
+        if base_trees:
+            scores = scores - np.asarray(predict(num_iteration=base_trees))
         if from_zero or self.rounds <= 0:
             yield scores
-        for start in range(first, self.trees.num_trees(), every):
+        for start in range(base_trees, self.trees.num_trees(), every):
             scores = scores - np.asarray(predict(start_iteration=start, num_iteration=every))
             yield scores
 
@@ -131,7 +131,7 @@ class LightGBMBooster:
 
     @classmethod
     def read(cls, text: str, features: int, base: int) -> Self:
-        """Read trees on ``features`` columns, the first ``base`` of a warm start; raises `ValueError`."""
+        """Read trees on ``features`` columns, of which the first ``base`` are a warm start; raises `ValueError`."""
         try:
             booster = cls(lgb.Booster(model_str=checked_text(text, features)))
         except lgb.basic.LightGBMError as error:
@@ -148,8 +148,8 @@ def reread(booster: lgb.Booster) -> lgb.Booster:
 class Batches(lgb.Sequence):
     """Rows computed on request: LightGBM first requests single rows for the bin edges, then slices.
 
-    If ``sample`` is given, each request for a single row returns its next row, for any index. (LightGBM's
-    ``reference`` would take twice the memory.)
+    If ``sample`` is given, a request for a single row returns the sample's next row, whatever the index.
+    (LightGBM's ``reference`` would take twice the memory.)
     """
 
     batch_size = 1024
@@ -212,17 +212,17 @@ def train_booster(params: dict[str, Any], train: lgb.Dataset, settings: FitSetti
     with ExitStack() as construction:
         construction.enter_context(_CONSTRUCTION)
 
-        def constructed(_: Any) -> None:
+        def unlock(_: Any) -> None:
             construction.close()
 
-        vars(constructed)["before_iteration"] = True
+        vars(unlock)["before_iteration"] = True
         keep = settings.grows
-        return lgb.train(params, train, settings.rounds, callbacks=[constructed], keep_training_booster=keep)
+        return lgb.train(params, train, settings.rounds, callbacks=[unlock], keep_training_booster=keep)
 
 
 def silence_lightgbm(threads: int) -> None:
     """Silence LightGBM in this thread; its own parameters are read too late for some messages."""
-    # omitting num_threads would reset that of the process, and running predictions would write out of bounds
+    # without num_threads the process's number would be reset, and running predictions would write out of bounds
     params = {"verbose": -1, "num_threads": threads}
     lgb.Dataset(np.zeros((1, 1)), np.zeros(1), params=params).construct()
 
@@ -248,7 +248,7 @@ _LARGEST_LEAF: Final = 1e100
 _END: Final = "\nend of trees\n"
 #: End of the text; LightGBM omits it from a booster that was read back.
 _LAST: Final = "\nend of parameters\n"
-#: Patterns of the entries of the header, in order.
+#: Patterns of the header's entries, in order.
 _HEADER: Final = {
     "version": "v[34]", "num_class": "1", "num_tree_per_iteration": "1", "label_index": "0",
     "max_feature_idx": "[0-9]{1,9}", "objective": "lambdarank|regression",
@@ -261,22 +261,22 @@ _NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?")
 
 
 def checked_text(text: str, features: int) -> str:
-    """Return the header and trees of LightGBM's text; `ValueError` unless they are on ``features`` columns."""
+    """Check LightGBM's text and return its header and trees; raises `ValueError` unless on ``features`` columns."""
     trees, end, _ = text.partition(_END)
     require(end and _LAST in text and trees.isascii(), "it is cut short, or no text of LightGBM")
     head, *blocks = trees.split("\nTree=")
     first, *lines = head.rstrip("\n").split("\n")
     header = dict(line.split("=", 1) for line in lines if "=" in line)
     expected = [name for name in _HEADER if name in header or name != "objective"]
-    same = [*header] == expected and len(lines) == len(expected)
-    require(first == "tree" and same, "its header has other entries")
+    matches = [*header] == expected and len(lines) == len(expected)
+    require(first == "tree" and matches, "its header has other entries")
     for name, value in header.items():
         require(re.fullmatch(_HEADER[name], value), f"{name} is {value[:60]!r}")
     columns = {len(header["feature_names"].split(" ")), len(header["feature_infos"].split(" ")), features}
     require(columns == {int(header["max_feature_idx"]) + 1}, f"it is not of {features} columns")
     blocks = [f"Tree={block}\n" for block in blocks]
     sizes = [len(block) for block in blocks]
-    require(_listed(header["tree_sizes"]) == sizes and len(blocks) <= MAX_TREES, "its trees have other sizes")
+    require(_numbers(header["tree_sizes"]) == sizes and len(blocks) <= MAX_TREES, "its trees have other sizes")
     for number, block in enumerate(blocks):
         _check_lightgbm_tree(block, number, features)
     return trees + _END
@@ -285,10 +285,10 @@ def checked_text(text: str, features: int) -> str:
 def _check_lightgbm_tree(block: str, number: int, features: int) -> None:
     first, *lines = block.rstrip("\n").split("\n")
     texts = dict(line.split("=", 1) for line in lines if "=" in line)
-    entries = {name: _listed(text) for name, text in texts.items()}
+    entries = {name: _numbers(text) for name, text in texts.items()}
     leaves = (entries.get("num_leaves") or [0])[0]
     splits, largest = leaves - 1, sys.float_info.max
-    # optional in a tree of one leaf
+    # these entries are optional in a tree of one leaf
     weights, counts = (leaves if leaves > 1 or entries.get(name) else 0 for name in ("leaf_weight", "leaf_count"))
     child, finite = (splits, -leaves, splits - 1), (splits, -largest, largest)
     fields: dict[str, Numbers] = {
@@ -305,7 +305,7 @@ def _check_lightgbm_tree(block: str, number: int, features: int) -> None:
     require_tree([*zip(entries["left_child"], entries["right_child"], strict=True)], leaves)
 
 
-def _listed(text: str) -> list[Any]:
+def _numbers(text: str) -> list[Any]:
     """Return the numbers of a line as int or float."""
     entries = text.split(" ") if text else []
     require(all(map(_NUMBER.fullmatch, entries)), f"it lists {text[:40]!r} where numbers are due")
@@ -313,9 +313,9 @@ def _listed(text: str) -> list[Any]:
 
 
 def first_trees(text: str, count: int | None) -> str:
-    """Return the text of the first ``count`` trees, None for all; in LightGBM, 0 means all."""
+    """Return the text of the first ``count`` trees, None for all; LightGBM itself takes 0 for all."""
     head, trees = _split(text)
-    return _text(head, trees[:count])
+    return _join(head, trees[:count])
 
 
 def _split(text: str) -> tuple[str, list[str]]:
@@ -324,7 +324,7 @@ def _split(text: str) -> tuple[str, list[str]]:
     return head, [block.partition("\n")[2] for block in blocks]
 
 
-def _text(head: str, trees: list[str]) -> str:
+def _join(head: str, trees: list[str]) -> str:
     blocks = [f"Tree={number}\n{tree}\n" for number, tree in enumerate(trees)]
     sizes = f"tree_sizes={' '.join(str(len(block)) for block in blocks)}"
     lines = [sizes if line.startswith("tree_sizes=") else line for line in head.split("\n")]
@@ -340,14 +340,14 @@ def require_numbers(entries: Mapping[str, Any], fields: Mapping[str, Numbers]) -
     for name, (count, low, high) in fields.items():
         values, types = entries[name], (int,) if type(high) is int else (int, float)
         require(isinstance(values, list) and len(values) == count, f"{name} has not {count} entries")
-        fit = all(type(value) in types and low <= value <= high for value in values)
-        require(fit, f"{name} lists other things than {types[-1].__name__}s from {low} to {high}")
+        in_range = all(type(value) in types and low <= value <= high for value in values)
+        require(in_range, f"{name} lists other things than {types[-1].__name__}s from {low} to {high}")
 
 
 def require_tree(children: Sequence[tuple[int, int]], leaves: int) -> None:
     """Raise `ValueError` unless every split and leaf is reached from split 0, once, within `MAX_DEPTH` splits.
 
-    ``children`` are splits (0 or more) or leaves, leaf ``i`` as ``-1 - i``.
+    Each split has two ``children``: split ``i`` is written as ``i``, leaf ``i`` as ``-1 - i``.
     """
     visited, pending = {0}, [(0, 1)] if children else []
     while pending:

@@ -26,7 +26,7 @@ from xlarank.models.rankers.ensemble import Ensemble, EnsembleParams, blend
 from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.validation.folds import family_folds, out_of_fold_scores
 
-#: Name of the siblings' contribution among those of columns.
+#: Name of the column that the siblings' contribution is reported as.
 SIBLINGS: Final = "known__siblings__ranks"
 _GENERAL: Final = "general"
 _SIBLINGS: Final = "siblings.json"
@@ -43,7 +43,7 @@ class Sibling:
         node: ``(nodes,)`` numbers of the configurable nodes.
         sizes: ``(nodes, 6)`` output shapes.
         outputs: ``(configs, nodes, 6)`` layouts set on outputs, -1 for none.
-        target, prior: ``(configs,)`` ranks from -1 (fastest) to 1: measured, and by the general ranker out of fold.
+        target, prior: ``(configs,)`` measured ranks, and the general ranker's out of fold, from -1 (fastest) to 1.
     """
 
     structure: int
@@ -83,9 +83,9 @@ class SiblingRanker(Ranker[SiblingParams]):
     """An `Ensemble`, corrected by training graphs of the same structure (siblings).
 
     The ranks of a sibling are regressed on the general ranker's out-of-fold ranks p of the same configurations and
-    on the layouts of its outputs: kernel ridge regression with the kernel ``w p p' + k + 1``, in which k compares
-    configurations (`alike`). Predictions of several siblings are averaged, weighted by `nearness`, and their ranks
-    blended with those of the general ranker, which is used alone for graphs without siblings.
+    on the layouts of its outputs by kernel ridge regression. The kernel is ``prior_weight p p' + s + 1``, s the
+    `similarity`. Predictions of several siblings are averaged, weighted by `nearness`, and the ranks of the mean
+    are blended with the general ranker's. Graphs without siblings are ranked by the general ranker alone.
     """
 
     params_class = SiblingParams
@@ -95,7 +95,7 @@ class SiblingRanker(Ranker[SiblingParams]):
         super().__init__(params, kind=kind)
         self._general = Ensemble(self.params.general, kind=kind)
         self._siblings: list[Sibling] = []
-        self._deferred: tuple[TrainingData, FitSettings] | None = None  # for making `_siblings`
+        self._deferred: tuple[TrainingData, FitSettings] | None = None  # for `finish`
         self._structures: set[int] = set()
 
     def fit(self, data: TrainingData, settings: FitSettings) -> Self:
@@ -107,7 +107,7 @@ class SiblingRanker(Ranker[SiblingParams]):
         return self
 
     def finish(self) -> Self:
-        """Fit the folds of the priors: most of the work, deferred by `fit` until a sibling is ranked."""
+        """Compute the priors by folds: most of the work, deferred until a graph with siblings is ranked."""
         if self._deferred is None:
             return self
         data, settings = self._deferred
@@ -136,7 +136,7 @@ class SiblingRanker(Ranker[SiblingParams]):
         return vars(self.finish())
 
     def siblings_of(self, instances: Instances) -> list[Sibling]:
-        """Return the training graphs with the same structure and common configurable nodes."""
+        """Return the training graphs with the same structure and a common configurable node."""
         structure = int(instances.structure[0])
         siblings = self.finish()._siblings if structure in self._structures else []
         return [s for s in siblings if s.structure == structure and np.isin(s.node, instances.node).any()]
@@ -153,22 +153,23 @@ class SiblingRanker(Ranker[SiblingParams]):
         if lazy is None or not (siblings := self.siblings_of(lazy.value)):
             return scores
         weight = self.params.sibling_weight
-        return blend([scores, self._by_siblings(siblings, lazy.value, _centred(scores))], [1 - weight, weight])
+        return blend([scores, self._predicted(siblings, lazy.value, _centred(scores))], [1 - weight, weight])
 
-    def _by_siblings(self, siblings: list[Sibling], graph: Instances, prior: Floats) -> Floats:
-        """Return the mean prediction, ``(configs,)``, weighted by `nearness`."""
+    def _predicted(self, siblings: list[Sibling], graph: Instances, prior: Floats) -> Floats:
+        """Return the siblings' mean prediction, ``(configs,)``, weighted by `nearness`."""
         predictions = [self._regression(sibling, graph, prior) for sibling in siblings]
         return np.average(predictions, axis=0, weights=[nearness(sibling, graph) for sibling in siblings])
 
     def _regression(self, sibling: Sibling, graph: Instances, prior: Floats) -> Floats:
         """Fit the kernel ridge regression to a sibling and predict a graph's configurations, ``(configs,)``."""
+        params = self.params
         _, sibling_nodes, graph_nodes = np.intersect1d(sibling.node, graph.node, return_indices=True)
         sibling_outputs, outputs = sibling.outputs[:, sibling_nodes], graph.outputs()[:, graph_nodes]
 
         def kernel(outputs: NDArray[np.int8], prior: Floats) -> Floats:
-            return alike(outputs, sibling_outputs) + self.params.prior_weight * np.outer(prior, sibling.prior) + 1
+            return similarity(outputs, sibling_outputs) + params.prior_weight * np.outer(prior, sibling.prior) + 1
 
-        noise = self.params.ridge * np.eye(len(sibling_outputs))
+        noise = params.ridge * np.eye(len(sibling_outputs))
         solution = np.linalg.solve(kernel(sibling_outputs, sibling.prior) + noise, sibling.target)
         step = max(1, (1 << 22) // max(1, sibling_outputs[..., 0].size))
         parts = (slice(start, start + step) for start in range(0, len(outputs), step))
@@ -180,17 +181,17 @@ class SiblingRanker(Ranker[SiblingParams]):
         difference = float(scores[now] - scores[then])
         parts = self._general.contributions(graph, now, then, walk)
         if graph.instances is not None and (siblings := self.siblings_of(graph.instances.value)):
-            by_node = self._of_siblings(siblings, graph.instances.value, now, then)
+            by_node = self._sibling_contributions(siblings, graph.instances.value, now, then)
             remainder = difference - by_node.difference
             scale = remainder / parts.difference if abs(parts.difference) > 1e-12 else 0.0
             parts = Parts.total([parts.scaled(scale), by_node])
         return replace(parts, members={self.name: difference})
 
-    def _of_siblings(self, siblings: list[Sibling], table: Instances, now: int, then: int) -> Parts:
+    def _sibling_contributions(self, siblings: list[Sibling], table: Instances, now: int, then: int) -> Parts:
         """Return the siblings' contributions by node to the difference of two configurations."""
         nodes = np.flatnonzero(table.codes[now] != table.codes[then])
         walk = replace(table, codes=walk_codes(table.codes[then], table.codes[now], nodes))
-        steps = walk_steps(self._by_siblings(siblings, walk, np.zeros(walk.configs)))
+        steps = walk_steps(self._predicted(siblings, walk, np.zeros(walk.configs)))
         new, old = ({part.nodes: part.text for part in table.parts(config)} for config in (now, then))
         places = tuple(
             Place((node,), new.get((node,), ""), old.get((node,), ""), step)
@@ -214,25 +215,25 @@ class SiblingRanker(Ranker[SiblingParams]):
         self._general = Ensemble.load(folder / _GENERAL)
         if self._general.columns != self.columns:
             raise ValueError("its general ranker was trained on other columns")
-        for plain in json.loads(read_text(folder / _SIBLINGS)):
-            nodes = len(plain["node"])
-            forms: dict[str, Any] = {
+        for entry in json.loads(read_text(folder / _SIBLINGS)):
+            nodes = len(entry["node"])
+            fields: dict[str, Any] = {
                 "node": (int, nodes), "sizes": (int, (nodes, 6)), "outputs": (np.int8, (-1, nodes, 6)),
                 "target": (float, -1), "prior": (float, -1),
             }  # fmt: skip
-            arrays = {name: np.array(plain[name], kind).reshape(shape) for name, (kind, shape) in forms.items()}
-            self._siblings.append(Sibling(int(plain["structure"]), **arrays))
+            arrays = {name: np.array(entry[name], dtype).reshape(shape) for name, (dtype, shape) in fields.items()}
+            self._siblings.append(Sibling(int(entry["structure"]), **arrays))
         self._structures = {sibling.structure for sibling in self._siblings}
 
 
-def alike(a: NDArray[np.int8], b: NDArray[np.int8]) -> Floats:
+def similarity(a: NDArray[np.int8], b: NDArray[np.int8]) -> Floats:
     """Return the similarity of layouts ``(a, nodes, 6)`` and ``(b, nodes, 6)``, ``(a, b)`` from 0 to 1.
 
-    A node scores 1/2 for the same minor-most dimension and another 1/2 for the same layout. The similarity
-    is the mean of the mean score over nodes and exp((sum of scores - nodes) / 2).
+    A node scores 1/2 for the same minor-most dimension and another 1/2 for the same layout. The similarity averages
+    two terms: the nodes' mean score, and exp((sum of scores - nodes) / 2).
 
     >>> nodes = np.array([[[0, 1], [1, 0]], [[0, 1], [0, 1]]], np.int8)
-    >>> alike(nodes, nodes).round(3).tolist()  # one of two nodes differs: (1/2 + exp(-1/2)) / 2
+    >>> similarity(nodes, nodes).round(3).tolist()  # one of two nodes differs: (1/2 + exp(-1/2)) / 2
     [[1.0, 0.553], [0.553, 1.0]]
     """
     same, nodes = np.zeros((len(a), len(b))), a.shape[1]
@@ -243,11 +244,10 @@ def alike(a: NDArray[np.int8], b: NDArray[np.int8]) -> Floats:
 
 
 def nearness(sibling: Sibling, instances: Instances) -> float:
-    """Return 2^-d, d the mean over nodes of the absolute difference of log2 output sizes; 1 for equal sizes."""
+    """Return 2^-d for the nodes' mean absolute difference d of log2 output sizes."""
     _, sibling_nodes, graph_nodes = np.intersect1d(sibling.node, instances.node, return_indices=True)
-    first, second = (
-        np.log2(np.maximum(s, 1)).sum(axis=1) for s in (sibling.sizes[sibling_nodes], instances.sizes[graph_nodes])
-    )
+    shapes = sibling.sizes[sibling_nodes], instances.sizes[graph_nodes]
+    first, second = (np.log2(np.maximum(shape, 1)).sum(axis=1) for shape in shapes)
     return float(2.0 ** -np.abs(first - second).mean())
 
 

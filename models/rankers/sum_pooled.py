@@ -18,7 +18,7 @@ from xlarank.features.instances.graph_instances import Instances
 from xlarank.features.rows import GraphRows, LazyInstances, even_ranks
 from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.explanation.parts import Parts, Place
-from xlarank.models.objectives import faster_by_sign, graph_weights
+from xlarank.models.objectives import graph_weights, pair_sign
 from xlarank.models.params import Between, Number, Whole, param
 from xlarank.models.rankers import boosted
 from xlarank.models.rankers.lightgbm import LightGBMBooster, can_split, reread
@@ -27,7 +27,7 @@ from xlarank.models.training_data import FitSettings, TrainingData
 
 @dataclass(frozen=True, kw_only=True)
 class SumPooledParams(boosted.TreeParams):
-    """Parameters of `SumPooled`; a layout configuration has dozens of instances per leaf, a tile one.
+    """Parameters of `SumPooled`; per leaf, a layout configuration has dozens of instances, a tile at most one.
 
     Attributes:
         leaf_l2: L2 penalty on leaf values in the joint Newton step.
@@ -56,8 +56,8 @@ class _Pool:
     Attributes:
         counts: ``(configs, instances)`` number of each instance, one block per graph.
         values: ``(instances, used columns)`` columns of the trees.
-        cost: ``(configs,)``.
-        sizes, weight: ``(graphs,)`` number of configurations, and factor of the loss.
+        cost: ``(configs,)``, lower is faster.
+        sizes, weight: ``(graphs,)`` number of configurations, and weight in the loss.
     """
 
     counts: sparse.csr_array
@@ -67,7 +67,7 @@ class _Pool:
     weight: Floats
 
     def split(self, values: Floats) -> list[Floats]:
-        """Split an array of configurations by graph."""
+        """Split an array with an entry per configuration by graph."""
         return np.split(values, np.cumsum(self.sizes)[:-1])
 
     def draw(self, limit: int, rng: np.random.Generator) -> _Pool:
@@ -142,8 +142,8 @@ class SumPooled(boosted.BoostedRanker[SumPooledParams]):
         }  # fmt: skip
         train = lgb.Dataset(values, np.zeros(len(values)), params=bins).construct()
         # leaf values, including the learning rate, are set below
-        trees = {"objective": "none", "learning_rate": 1.0, "min_sum_hessian_in_leaf": 0.0}
-        booster = lgb.Booster({**params.of_trees(settings), **trees}, train)
+        overrides = {"objective": "none", "learning_rate": 1.0, "min_sum_hessian_in_leaf": 0.0}
+        booster = lgb.Booster({**params.of_trees(settings), **overrides}, train)
         if not can_split(train):
             return booster  # LightGBM would refuse the custom objective
         rate = params.learning_rate * (warm.rate if warm else 1.0)
@@ -152,7 +152,7 @@ class SumPooled(boosted.BoostedRanker[SumPooledParams]):
             if tree == 0 or pool.sizes.max() > params.round_configs:
                 drawn = pool.draw(params.round_configs, rng)
                 costs = drawn.split(drawn.cost)
-                signs = [faster_by_sign(cost[:, None], cost, params.tie_tolerance) for cost in costs]
+                signs = [pair_sign(cost[:, None], cost, params.tie_tolerance) for cost in costs]
             terms = [*map(pair_terms, drawn.split(drawn.counts @ relevance), signs, pool.weight)]
             derivatives = drawn.derivatives(terms)
             if booster.update(fobj=lambda *_, computed=derivatives: computed):
@@ -178,7 +178,7 @@ class SumPooled(boosted.BoostedRanker[SumPooledParams]):
             yield scores if table is None else table.sums(scores)
 
     def _table(self, rows: Matrix, instances: LazyInstances | None) -> Instances | None:
-        """Return the instances to score, None if rows are instances; raises `ModelError` for a mismatch."""
+        """Return the instances to score, None if rows are their own; raises `ModelError` for a mismatch."""
         if not self._instance_columns:
             return None
         table = instances.value if instances else None
@@ -241,29 +241,28 @@ def _leaves(booster: lgb.Booster, values: Matrix, tree: int) -> Indices:
 def pair_terms(relevance: Floats, sign: Floats, weight: float) -> tuple[Floats, Floats]:
     """Return the gradient and the pair weights of `RankNetLoss` over all pairs of a graph, times ``weight``.
 
-    Relevances are ``(configs,)``, higher is faster; ``sign (configs, configs)`` is `faster_by_sign` of the costs.
-    With p = 1 / (1 + exp(relevance of the faster - that of the slower)) a pair adds -p to the gradient of the
-    faster one, ``(configs,)``, and p to that of the slower; its weight, ``(configs, configs)``, is p (1 - p). The
-    Hessian is the Laplacian of the weights: their row sums on the diagonal, minus the weights.
+    Relevances are ``(configs,)``, higher is faster; ``sign (configs, configs)`` is `pair_sign` of the costs.
+    With p = 1 / (1 + exp(relevance of the faster - relevance of the slower)), a pair adds -p to the gradient,
+    ``(configs,)``, of the faster configuration and p to that of the slower; its weight, ``(configs, configs)``, is
+    p (1 - p). The Hessian is the Laplacian of the weights: their row sums on the diagonal, minus the weights.
     """
     pairs = max(1.0, np.count_nonzero(sign) / 2)
-    wrong = expit(sign * (relevance - relevance[:, None]))
-    gradient = -(sign * wrong).sum(axis=-1) / pairs * weight
-    return gradient, np.abs(sign) * wrong * (1 - wrong) / pairs * weight
+    p = expit(sign * (relevance - relevance[:, None]))
+    gradient = -(sign * p).sum(axis=-1) / pairs * weight
+    return gradient, np.abs(sign) * p * (1 - p) / pairs * weight
 
 
 def newton_step(terms: Sequence[tuple[Floats, Floats]], counts: Sequence[Floats], ridge: float) -> Floats:
     """Return the leaf values, ``(leaves,)``, that minimise the second-order loss plus ridge / 2 |values|^2.
 
-    The loss is the mean over graphs with the derivatives ``terms`` (`pair_terms`). Let S, ``(configs, leaves)`` of
-    ``counts``, be a graph's number of instances in each leaf. Leaf values v change its relevances by S v, so the
-    derivatives by v are S' gradient and S' L S, with L the Laplacian of the weights. LightGBM's own leaf values
-    ignore that a configuration has several instances.
+    The loss is a mean over graphs, each with its `pair_terms` and its ``counts`` S of instances by leaf,
+    ``(configs, leaves)``. Leaf values v add S v to the relevances, so the derivatives with respect to v are
+    S' gradient and S' L S, with L the Laplacian of the weights. LightGBM's own leaf values ignore that a
+    configuration has several instances.
     """
-    slopes, curves = [], []
+    slopes, hessians = [], []
     for (gradient, weights), in_leaf in zip(terms, counts, strict=True):
         slopes.append(in_leaf.T @ gradient)
-        curves.append(in_leaf.T @ (weights.sum(axis=-1)[:, None] * in_leaf - weights @ in_leaf))
-    curve = np.sum(curves, axis=0) / len(curves)
-    step: Floats = np.linalg.solve(curve + ridge * np.eye(len(curve)), -np.sum(slopes, axis=0) / len(slopes))
-    return step
+        hessians.append(in_leaf.T @ (weights.sum(axis=-1)[:, None] * in_leaf - weights @ in_leaf))
+    hessian = np.mean(hessians, axis=0)
+    return np.asarray(np.linalg.solve(hessian + ridge * np.eye(len(hessian)), -np.mean(slopes, axis=0)))

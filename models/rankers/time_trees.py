@@ -1,4 +1,4 @@
-"""Boosted trees on log time, starting from the estimate of a physical model."""
+"""Boosted trees on log time, starting from the estimate of a time model."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class TimeTreesParams(TreeParams):
 class TimeTrees(BoostedRanker[TimeTreesParams]):
     """Least squares on log2 time, starting from the estimate of the target's time model.
 
-    Trees learn the ratio of time to estimate; for layouts up to a factor per graph, because runtimes of different
-    programs are not comparable. All graphs have equal weight. A score is log2 of the predicted nanoseconds; without
-    an estimate for the target, scores only rank. With 0 rounds the ranker is the time model.
+    Trees learn the ratio of time to estimate. For layouts they learn it up to a factor per graph, because runtimes
+    of different programs are not comparable. All graphs have equal weight. A score is log2 of the predicted
+    nanoseconds; without an estimate for the target, scores only rank. With 0 rounds the ranker is the time model.
     """
 
     params_class = TimeTreesParams
@@ -58,17 +58,17 @@ class TimeTrees(BoostedRanker[TimeTreesParams]):
         init_score = self._init_score
         if init_score is None and not settings.rounds:
             raise ModelError("the target has no estimated time to rank by", expected="1 round or more")
-        # all runs of a kernel get the same normalizer
+        # one normalizer per kernel: its median over the runs
         times = np.concatenate([part.row_cost * float(np.median(part.normalizer)) for part in data.parts])
         label = -np.log2(times) - (init_score.of_all(data) if init_score else 0.0)
-        centre = init_score is None or self.kind == "layout"
-        label = centred(label, data) if centre else label
+        is_centred = init_score is None or self.kind == "layout"
+        label = centred(label, data) if is_centred else label
         sizes = np.diff(data.indptr)
         weight = np.repeat(data.group_weight / sizes, sizes) * sizes.mean()
         params: dict[str, Any] = {"objective": "regression"}
         if self.params.monotone and data.target and data.target.times:
             params["monotone_constraints"] = [-(data.columns[i] in data.target.times) for i in self._used]
-        return Task(data, label, params, weight, residual=True, centred=centre)
+        return Task(data, label, params, weight, residual=True, centred=is_centred)
 
     def nanoseconds(self, scores: Floats) -> Floats | None:
         return np.exp2(np.minimum(scores, 100.0)) if self._predicts_times else None

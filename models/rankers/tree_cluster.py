@@ -12,7 +12,7 @@ import threading
 from concurrent.futures import FIRST_EXCEPTION, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, starmap
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -40,7 +40,7 @@ class TreeCluster:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def grow(self, task: Task, used: Indices, rounds: int) -> lgb.Booster:
-        """Grow trees on the columns ``used``; if a worker dies, restart all and raise `ClusterError`."""
+        """Grow trees on the columns ``used``; on failure, restart all workers and raise `ClusterError`."""
         with self._lock:
             rows, workers = task.data.matrix(used), 1
             try:
@@ -74,9 +74,10 @@ def _grow(client: Client, rows: Matrix, task: Task, rounds: int) -> str:
     if len(workers) > 1:
         shared["machines"] = ",".join(machines[worker] for worker in workers)
     running = set()
-    for worker, (g, h), (a, b) in zip(workers, pairwise(groups), pairwise(ends), strict=True):
-        weight, start = (values if values is None else values[a:b] for values in (task.weight, task.start))
-        part = rows[a:b], task.label[a:b], weight, task.sizes[g:h], start
+    slices = (starmap(slice, pairwise(bounds)) for bounds in (groups, ends))
+    for worker, of_groups, of_rows in zip(workers, *slices, strict=True):
+        weight, start = (values if values is None else values[of_rows] for values in (task.weight, task.start))
+        part = rows[of_rows], task.label[of_rows], weight, task.sizes[of_groups], start
         scattered = client.scatter(part, workers=[worker], hash=False)
         settings = shared | {"num_threads": threads[worker], "local_listen_port": ports[worker]}
         running.add(executor.submit(_grow_part, scattered, settings, rounds, workers=[worker]))
@@ -89,14 +90,14 @@ def _grow(client: Client, rows: Matrix, task: Task, rounds: int) -> str:
 
 
 def _free_port() -> int:
-    with socket.create_server(("", 0)) as unused:
-        return int(unused.getsockname()[1])
+    with socket.create_server(("", 0)) as server:
+        return int(server.getsockname()[1])
 
 
 def _grow_part(part: tuple[Any, ...], params: dict[str, Any], rounds: int) -> str:
     """Grow the shared booster on the rows of this worker."""
     rows, label, weight, sizes, start = part
-    output = os.dup(1)
+    stdout = os.dup(1)
     with open(os.devnull, "wb") as null:  # LightGBM's threads print every port that they try
         os.dup2(null.fileno(), 1)
     try:
@@ -104,17 +105,17 @@ def _grow_part(part: tuple[Any, ...], params: dict[str, Any], rounds: int) -> st
         text = booster.model_to_string()
         booster.free_network()
     finally:
-        os.dup2(output, 1)
-        os.close(output)
+        os.dup2(stdout, 1)
+        os.close(stdout)
     return text
 
 
 def partitions(sizes: NDArray[np.integer[Any]], workers: int) -> list[int]:
-    """Return the first query group of each worker, then the end; workers get similar numbers of rows.
+    """Return the first query group of each worker, then their number; workers get similar numbers of rows.
 
     >>> partitions(np.array([5, 1, 1, 1, 4]), 2)  # ten rows each would split a group
     [0, 2, 5]
-    >>> partitions(np.array([9, 1]), 3)  # more workers than groups: the last is idle
+    >>> partitions(np.array([9, 1]), 3)  # more workers than groups: the last worker is idle
     [0, 1, 2]
     """
     ends = np.cumsum(sizes)

@@ -1,4 +1,4 @@
-"""XGBoost: quantisation, training, the trained trees, and checks of their JSON, as of LightGBM's text."""
+"""XGBoost: quantisation, training, the trained trees, and checks of their JSON (see `lightgbm`)."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from xlarank.models.rankers.lightgbm import (
 )
 from xlarank.models.training_data import FitSettings, Task, in_batches
 
-#: Largest absolute value of a number in a tree; float32 holds it.
+#: Largest absolute value of a number in a tree, within the range of float32.
 _LARGEST: Final = 1e30
 _MAX_BIN: Final = 64
 
 
 @dataclass(frozen=True, eq=False)
 class XGBoostBooster:
-    """An ``xgboost.Booster`` with the interface of `LightGBMBooster`; it cannot be continued."""
+    """An ``xgboost.Booster`` with the interface of `LightGBMBooster`, without warm starts."""
 
     trees: Any
 
@@ -87,10 +87,10 @@ def _xgboost() -> ModuleType:
 
 def _quantised(module: ModuleType, task: Task, used: Indices, threads: int) -> Any:
     """Construct an XGBoost matrix of the columns ``used``; batching changes the bin edges slightly."""
-    quantised = partial(module.QuantileDMatrix, max_bin=_MAX_BIN, nthread=threads)
+    quantise = partial(module.QuantileDMatrix, max_bin=_MAX_BIN, nthread=threads)
     data, arrays = task.data, {"label": task.label, "weight": task.weight, "base_margin": task.start}
     if not in_batches(len(data.cost), len(used)):
-        return quantised(data.matrix(used), group=np.diff(data.indptr), **arrays)
+        return quantise(data.matrix(used), group=np.diff(data.indptr), **arrays)
 
     class Batches(module.DataIter):  # type: ignore[misc, name-defined]
         """Rows graph by graph; XGBoost iterates over them several times."""
@@ -112,11 +112,11 @@ def _quantised(module: ModuleType, task: Task, used: Indices, threads: int) -> A
         def reset(self) -> None:
             self.remaining = iter(range(data.groups))
 
-    return quantised(Batches())
+    return quantise(Batches())
 
 
 def checked_json(text: str, features: int) -> str:
-    """Return XGBoost's JSON as it was checked; `ValueError` unless its trees are on ``features`` columns."""
+    """Check and re-encode XGBoost's JSON; raises `ValueError` unless its trees are on ``features`` columns."""
     try:
         model = json.loads(text, parse_constant=lambda name: require(False, f"it holds {name}"))
         learner = _entries(model, ("learner", "version"))["learner"]
@@ -131,8 +131,8 @@ def checked_json(text: str, features: int) -> str:
 
 
 def _entries(value: Any, needed: Collection[str], allowed: Collection[str] = ()) -> dict[str, Any]:
-    same = isinstance(value, dict) and {*needed} <= value.keys() <= {*needed, *allowed}
-    require(same, f"it has other entries than {', '.join(needed)}")
+    valid = isinstance(value, dict) and {*needed} <= value.keys() <= {*needed, *allowed}
+    require(valid, f"it has other entries than {', '.join(needed)}")
     return dict(value)
 
 
@@ -144,17 +144,16 @@ def _check_learner(learner: dict[str, Any], features: int) -> None:
     base = float(param["base_score"].strip("[]"))
     require(abs(base) <= _LARGEST, "its base score is larger than any score")
     require(objective["name"] == "rank:pairwise", f"its objective is {objective['name']!r}")
-    for part in [learner.get("attributes", {}), *(v for name, v in objective.items() if name != "name")]:
-        _texts(part)
+    for parameters in [learner.get("attributes", {}), *(v for name, v in objective.items() if name != "name")]:
+        _texts(parameters)
 
 
 def _texts(value: Any) -> dict[str, str]:
-    """Return a mapping of short texts; raises `ValueError` for other values."""
+    """Return a mapping of short texts; raises `ValueError` for anything else."""
     require(isinstance(value, dict) and len(value) <= 60, "it has other parameters")
     for name, text in value.items():
         short = isinstance(text, str) and re.fullmatch(r"[\w.:+\-\[\] ]{0,100}", text)
-        short = short and re.fullmatch(r"\w{1,60}", name)
-        require(short, f"its parameter {name[:60]!r} is {str(text)[:60]!r}")
+        require(short and re.fullmatch(r"\w{1,60}", name), f"its parameter {name[:60]!r} is {str(text)[:60]!r}")
     return dict(value)
 
 
@@ -187,9 +186,9 @@ def _check_xgboost_tree(tree: Any, number: int, features: int) -> None:
     paired = np.array_equal(is_split, right >= 0)
     require(paired and (nodes == 1 or is_split[0]), "a split has one child")
     splits = np.flatnonzero(is_split)
-    agree = (parents[left[splits]] == splits).all() and (parents[right[splits]] == splits).all()
-    require(parents[0] == INT_MAX and agree, "a child has another parent")
-    # LightGBM's numbers: splits from 0, leaves from -1 downwards
+    consistent = (parents[left[splits]] == splits).all() and (parents[right[splits]] == splits).all()
+    require(parents[0] == INT_MAX and consistent, "a child has another parent")
+    # LightGBM numbers splits from 0 upwards and leaves from -1 downwards
     numbers = np.where(is_split, np.cumsum(is_split) - 1, -np.cumsum(~is_split, dtype=np.int64))
     require_tree(list(zip(numbers[left[splits]], numbers[right[splits]], strict=True)), nodes - len(splits))
 
@@ -201,6 +200,6 @@ def _node_count(tree_param: Any, features: int) -> int:
     require(digits, "its counts are no numbers")
     deleted, columns, nodes, leaf_vector = (int(texts[name]) for name in names)
     # XGBoost's leaf vector of a stump has 1 entry, in older versions 0
-    plain = deleted == 0 and leaf_vector <= 1 and 1 <= nodes < 2 * MAX_LEAVES
-    require(plain and columns == features, f"it has {nodes} nodes of {columns} columns, or values of another kind")
+    valid = deleted == 0 and leaf_vector <= 1 and 1 <= nodes < 2 * MAX_LEAVES
+    require(valid and columns == features, f"it has {nodes} nodes of {columns} columns, or values of another kind")
     return nodes

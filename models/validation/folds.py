@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 #: Number of rounds between stages.
 STEP: Final = 25
-#: Maximum number of rows scored at once.
+#: Maximum number of rows scored at once, if rows are scored independently.
 PIECE: Final = 16_384
 FAMILY, KIND = "family", "kind"
 #: Plural names of the units that folds hold out.
@@ -39,7 +39,7 @@ _LEFT_RUNNING: Final[list[Future[Any]]] = []
 
 
 class Fold(NamedTuple):
-    """Groups ``scored`` by a ranker that is trained without the ``held`` (held-out) groups."""
+    """Groups to be ``scored`` by a ranker that is trained without the groups ``held`` out."""
 
     scored: list[int]
     held: list[int]
@@ -57,8 +57,8 @@ def family_folds(families: Sequence[str], limit: int) -> list[Fold]:
     if len(sizes) < 2:
         return []
     folds: list[list[int]] = [[] for _ in range(min(limit, len(sizes)))]
-    for largest in sorted(sizes, key=lambda family: (-sizes[family], family)):
-        min(folds, key=len).extend(i for i, family in enumerate(families) if family == largest)
+    for family in sorted(sizes, key=lambda family: (-sizes[family], family)):
+        min(folds, key=len).extend(i for i, other in enumerate(families) if other == family)
     return [Fold(groups, groups) for groups in map(sorted, folds)]
 
 
@@ -79,11 +79,11 @@ def graph_folds(families: Sequence[str], limit: int) -> list[Fold]:
 
 
 def kind_folds(kinds: Sequence[Sequence[str]], limit: int) -> list[Fold]:
-    """Return at most ``limit`` folds that hold out kernels together with all others possibly of their family.
+    """Return at most ``limit`` folds that score kernels, holding out all kernels that may be of the same family.
 
-    ``kinds`` are the possible families of each kernel; kernels with the same ones are scored together. Kernels of
-    unknown family, and folds without training data, are omitted. While there are too many folds, the two that hold
-    out the fewest graphs together are merged.
+    ``kinds`` lists the possible families of each kernel; a fold scores kernels with equal lists. Kernels of unknown
+    family, and folds without training data, are omitted. While there are too many folds, the two that together
+    hold out the fewest kernels are merged.
 
     >>> kind_folds([["dot"], ["reduce"], ["dot", "dot transposed"], ["dot transposed"]], limit=10)
     [Fold(scored=[0], held=[0, 2]), Fold(scored=[2], held=[0, 2, 3]), \
@@ -110,7 +110,7 @@ Fold(scored=[3], held=[2, 3]), Fold(scored=[1], held=[1])]
 class Fallback:
     """Blend of a model's ranks with the compiler's default, the first configuration of a tile file.
 
-    ``weight`` is that of the default, from 0 (model only) to 1; from 0.5 on, the default always ranks first.
+    ``weight`` is the default's, from 0 (model only) to 1; from 0.5 on, the default always ranks first.
     """
 
     weight: float = 0.5
@@ -124,11 +124,11 @@ class Fallback:
 
     def blend(self, graph: GraphRows, scores: Floats) -> Floats:
         """Return ``(rows,)`` scores; unchanged if the graph lacks the compiler's default or the weight is 0."""
-        default = self.places(graph) if self.weight else None
+        default = self.ranks(graph) if self.weight else None
         return scores if default is None else (1 - self.weight) * mean_rank(scores) + self.weight * default
 
-    def places(self, graph: GraphRows) -> Floats | None:
-        """Return ``(rows,)`` 0 for the compiler's default and 1 for the others; None if the graph lacks it."""
+    def ranks(self, graph: GraphRows) -> Floats | None:
+        """Return ``(rows,)`` ranks, 0 for the compiler's default and 1 for the rest; None without that default."""
         first = np.flatnonzero(graph.ids == 0)
         return (np.arange(len(graph)) != graph.group[first[0]]).astype(np.float64) if len(first) else None
 
@@ -270,7 +270,7 @@ def in_turn(run: Callable[[S, FitSettings], T], folds: Sequence[S], settings: Fi
     try:
         while running:
             yield running.popleft().result()
-            running.extend(begin(1))  # only when the caller continues: folds of a pruned trial would delay the next
+            running.extend(begin(1))  # once the caller continues: after a pruned trial they would delay the next
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
         _LEFT_RUNNING.extend(future for future in running if not future.cancelled())
@@ -284,16 +284,16 @@ def rungs_of(rounds: int) -> list[int]:
     """
     rungs = [rounds]
     for share in (1 / 2, 1 / 6, 1 / 30):
-        fewer = max(10, round(rounds * share))
-        if 2 * fewer <= rungs[0]:
-            rungs.insert(0, fewer)
+        rung = max(10, round(rounds * share))
+        if 2 * rung <= rungs[0]:
+            rungs.insert(0, rung)
     return rungs
 
 
 def climb(
     rungs: Sequence[int], data: TrainingData, folds: Sequence[Fold], ranker: Ranker[Any], settings: FitSettings
 ) -> Generator[Curves, None, None]:
-    """Yield the curves of all folds at each rung; the last equal those of `FoldPlan.curves`."""
+    """Yield the joined curves of all folds at each rung; the last ones equal those of `FoldPlan.curves`."""
 
     def run(clone: tuple[Fold, Ranker[Any]], settings: FitSettings) -> Curves:
         fold, ranker = clone
@@ -318,7 +318,7 @@ def out_of_fold_scores(
             part = data.parts[group]
             scores[data.rows_of(group)] = fitted.predict(part.matrix(), data.columns, part.instances)
 
-    # With one thread the caller may itself run in a fold: `in_turn` would wait for it forever.
-    for _ in map(run, folds, [settings] * len(folds)) if settings.threads == 1 else in_turn(run, folds, settings):
-        pass
+    # With one thread the caller may itself run in a fold, which `in_turn` would wait for forever.
+    parallel = settings.threads != 1
+    deque(in_turn(run, folds, settings) if parallel else map(run, folds, [settings] * len(folds)), maxlen=0)
     return scores

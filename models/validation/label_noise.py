@@ -1,4 +1,4 @@
-"""Label noise of a graph, the tau it allows, and the numbers of distinct configurations of a layout graph.
+"""Label noise of a graph, the tau it allows, and counts of a layout graph's distinct configurations.
 
 Arrays ``cost`` and ``group`` have an entry per configuration; identical configurations share a number in
 ``group``.
@@ -32,18 +32,18 @@ _CONFIGS: Final = 10_000
 def relative_std(cost: Floats, group: Integers) -> float | None:
     """Return the pooled within-group standard deviation of log costs; None if nothing repeats."""
     runs = np.bincount(group)
-    freedom = len(group) - np.count_nonzero(runs)
-    if not freedom:
+    degrees_of_freedom = len(group) - np.count_nonzero(runs)
+    if not degrees_of_freedom:
         return None
     logs = np.log(cost)
     means = np.bincount(group, logs) / np.maximum(runs, 1)
-    return math.sqrt(float(((logs - means[group]) ** 2).sum()) / freedom)
+    return math.sqrt(float(((logs - means[group]) ** 2).sum()) / degrees_of_freedom)
 
 
 def run_tau(cost: Floats, group: Integers) -> float | None:
     """Return tau-b between the first and second runs of configurations; infinite costs (not measured) are ignored.
 
-    None for fewer than `_MIN_REPEATS` configurations with two runs, or if all runs are equal (labels were copied).
+    None if fewer than `_MIN_REPEATS` configurations have two runs, or if all first and second runs agree (copies).
     """
     measured = np.flatnonzero(np.isfinite(cost))
     order = measured[np.argsort(group[measured], kind="stable")]
@@ -64,18 +64,18 @@ def tau_ceiling(cost: Floats, group: Integers) -> float | None:
 
 
 def set_tau(cost: Floats, group: Integers, sets: Integers) -> float | None:
-    """Return the mean tau over folds if ``sets (distinct,)`` are ordered by their median cost in the other folds.
+    """Return the mean tau over folds of ordering by the median cost of a configuration's set in the other folds.
 
-    Identical configurations share a fold. None if fewer than `_MIN_REPEATS` share a set.
+    ``sets (distinct,)`` numbers the sets. Equal configurations share a fold. None if too few share a set.
     """
-    measured, number = np.unique(group, return_inverse=True)
+    measured, index = np.unique(group, return_inverse=True)
     members = np.bincount(sets[measured])
     if members[members > 1].sum() < _MIN_REPEATS:
         return None
     rows = pl.DataFrame({"set": sets[group], "cost": cost})
     taus = []
     for in_test in _folds(len(measured)):
-        train, test = rows.filter(~in_test[number]), rows.filter(in_test[number])
+        train, test = rows.filter(~in_test[index]), rows.filter(in_test[index])
         medians = train.group_by("set").agg(median=pl.col("cost").quantile(0.5, "lower"))
         scored = test.join(medians, on="set", how="left", maintain_order="left")
         score = scored["median"].fill_null(train["cost"].median())
@@ -94,10 +94,10 @@ class LayoutLabels:
     """Noise of the labels of a layout graph; None if too few configurations are equal.
 
     Attributes:
-        output_sets: number of distinct choices of the full layouts of all outputs.
+        output_sets: number of distinct combinations of the outputs' full layouts.
         model_times: number of distinct times by `TimeModel`.
         repeat_std, set_std: `relative_std` of runtimes within identical configurations, and within output sets.
-        run_tau, ceiling, set_tau, additive_r2: results of the functions of that name, `tau_ceiling` for ceiling.
+        run_tau, ceiling, set_tau, additive_r2: results of `run_tau`, `tau_ceiling`, `set_tau` and `additive_r2`.
     """
 
     configurations: int
@@ -138,7 +138,7 @@ def describe_labels(graph: LayoutGraph) -> LayoutLabels:
 
 
 def tied_groups(codes: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Return the distinct partitions, ``(configs, groups)``, by columns of ``codes (configs, nodes)``."""
+    """Return the distinct partitions, ``(configs, groups)``, that columns of ``codes (configs, nodes)`` define."""
     partitions = {}
     for column in codes.T:
         _, first, inverse = np.unique(column, return_index=True, return_inverse=True)
@@ -149,7 +149,7 @@ def tied_groups(codes: NDArray[np.int32]) -> NDArray[np.int32]:
 
 
 def additive_r2(values: Floats, groups: NDArray[np.int32]) -> float | None:
-    """Return the cross-validated R2 of an additive fit to ``values (configs,)``, a term per code of `tied_groups`.
+    """Return the cross-validated R2 of a sum of terms, one per code of `tied_groups`, fit to ``values (configs,)``.
 
     None if all values are equal, or if there are more terms than 1,000 or half the configurations.
     """

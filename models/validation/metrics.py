@@ -17,7 +17,7 @@ from xlarank.models.params import OneOf
 _FEW: Final = 256
 #: Metrics reported per graph, in table order.
 METRICS: Final = ("tau", "ordered_pair_accuracy", "slowdown@1", "slowdown@5", "score", "tau_b")
-#: Speedups reported per graph: the best of the first k configurations.
+#: Speedups reported per graph: that of the best among the first k configurations, for these k.
 SPEEDUPS: Final = {"speedup@1": 1, "speedup@5": 5}
 #: Column of layouts that is 0 for the compiler's default.
 LAYOUTS_SET: Final = "change__nodes_set__share"
@@ -44,7 +44,7 @@ def kendall_tau(score: Floats, cost: Floats) -> float:
     """Return the expected Kendall's tau between two ``(configs,)`` arrays if tied scores are ordered at random.
 
     Computed as S / sqrt(n0 (n0 - n2)): S is concordant minus discordant pairs, n0 all pairs and n0 - n2 those with
-    different costs. 0 if an array is constant. Tau-b divides by fewer pairs if scores tie, which flatters them.
+    different costs. 0 if an array is constant. Tau-b divides by fewer pairs if scores tie, which flatters ties.
 
     >>> kendall_tau(np.array([1.0, 2.0, 3.0]), np.array([10.0, 20.0, 30.0]))
     1.0
@@ -55,7 +55,7 @@ def kendall_tau(score: Floats, cost: Floats) -> float:
 
 
 class PairMetrics(NamedTuple):
-    """`kendall_tau`, share of concordant pairs among those with different costs (tied scores: half), and tau-b."""
+    """`kendall_tau`, share of concordant among pairs of different costs (tied scores count half), and tau-b."""
 
     tau: float = 0.0
     accuracy: float = 0.5
@@ -65,20 +65,20 @@ class PairMetrics(NamedTuple):
 def pair_metrics(score: Floats, cost: Floats) -> PairMetrics:
     """Compare two ``(configs,)`` arrays pair by pair."""
     pairs = len(cost) * (len(cost) - 1) / 2
-    scores, costs = pairs - _tied_pairs(score), pairs - _tied_pairs(cost)
-    if not (scores and costs):
+    score_pairs, cost_pairs = pairs - _tied_pairs(score), pairs - _tied_pairs(cost)  # without ties
+    if not (score_pairs and cost_pairs):
         return PairMetrics()
     if len(cost) > _FEW:
         from scipy.stats import kendalltau  # slow to import
 
         by_scipy = kendalltau(score, cost, variant="b", method="asymptotic")  # the exact p-value is slow
-        surplus = float(by_scipy.statistic) * math.sqrt(scores * costs)
+        surplus = float(by_scipy.statistic) * math.sqrt(score_pairs * cost_pairs)
     else:
         above = score[:, None] > score
         concordant = np.count_nonzero(above & (cost[:, None] > cost))
         surplus = float(concordant - np.count_nonzero(above & (cost[:, None] < cost)))
-    tau, tau_b = (surplus / math.sqrt(compared * costs) for compared in (pairs, scores))
-    return PairMetrics(tau, (1 + surplus / costs) / 2, tau_b)
+    tau, tau_b = (surplus / math.sqrt(count * cost_pairs) for count in (pairs, score_pairs))
+    return PairMetrics(tau, (1 + surplus / cost_pairs) / 2, tau_b)
 
 
 def _tied_pairs(values: Floats) -> float:
@@ -139,12 +139,12 @@ def summarise(per_graph: Mapping[str, Mapping[str, float]]) -> dict[str, dict[st
 def summary(graphs: dict[str, float], metric: str = "score") -> dict[str, Any]:
     """Return ``{mean, std, low, high, graphs}`` of ``{graph: value}``, with the `bootstrap_interval` of the mean.
 
-    The mean of speedups is geometric; their std is that of the logarithms.
+    For speedups, the mean is geometric and the std is that of the logarithms.
     """
     values = np.array(list(graphs.values()))
-    values, unit = (np.log(values), np.exp) if metric in SPEEDUPS else (values, np.float64)
+    values, inverse = (np.log(values), np.exp) if metric in SPEEDUPS else (values, np.float64)
     low, high = bootstrap_interval(values)
-    mean, low, high = (float(unit(value)) for value in (values.mean(), low, high))
+    mean, low, high = (float(inverse(value)) for value in (values.mean(), low, high))
     return {"mean": mean, "std": float(values.std()), "low": low, "high": high, "graphs": graphs}
 
 
@@ -203,8 +203,8 @@ def paired_difference(
     graphs, total, error = len(both), objective_value(both, how), float("inf")
     if graphs > 1:
         without = np.array([objective_value(np.delete(both, graph, axis=0), how) for graph in range(graphs)])
-        added = graphs * total - (graphs - 1) * without  # (graphs, 2) pseudo-values
-        error = float((added[:, 0] - added[:, 1]).std(ddof=1) / np.sqrt(graphs))
+        pseudo_values = graphs * total - (graphs - 1) * without  # (graphs, 2)
+        error = float((pseudo_values[:, 0] - pseudo_values[:, 1]).std(ddof=1) / np.sqrt(graphs))
     return float(total[0] - total[1]), error
 
 
@@ -213,7 +213,7 @@ def difference(
 ) -> dict[str, Any] | None:
     """Return ``{mean, low, high, graphs}`` of the challenger's ``metric`` minus the incumbent's.
 
-    ``graphs`` is the number of common graphs; without any, return None. ``low`` and ``high`` are the
+    ``graphs`` is the number of common graphs; if there are none, return None. ``low`` and ``high`` are the
     `bootstrap_interval` of the mean.
 
     >>> difference({"a": {"tau": 0.5}, "b": {"tau": 0.75}}, {"a": {"tau": 0.25}}, "tau")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.models.contract import KINDS, fitted, graph_rows, instance_table, saved
 from xlarank.data.errors import ModelError
 from xlarank.features.rows import LazyInstances
-from xlarank.models.objectives import HESSIAN_FLOOR, RankNetLoss, faster_by_sign, mean_rank, merge_ties, row_weights
+from xlarank.models.objectives import HESSIAN_FLOOR, RankNetLoss, mean_rank, merge_ties, pair_sign, row_weights
 from xlarank.models.rankers import sibling
 from xlarank.models.rankers.ensemble import Ensemble
 from xlarank.models.rankers.sibling import Sibling, SiblingRanker, nearness
@@ -95,7 +95,7 @@ def test_rows_without_their_instances_and_other_instances_are_refused():
 
 
 def terms_of(relevance, cost, tolerance=0.0, weight=1.0):
-    return pair_terms(relevance, faster_by_sign(cost[:, None], cost, tolerance), weight)
+    return pair_terms(relevance, pair_sign(cost[:, None], cost, tolerance), weight)
 
 
 def test_pairs_by_hand():

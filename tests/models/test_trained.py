@@ -219,13 +219,13 @@ def test_only_kinds_never_seen_fall_back(tmp_path):
 def test_the_compilers_own_choice_is_blended_with_the_models_order():
     """The model's ranks are 1, 1/3, 0, 2/3."""
     rows, scores = kernel("a__a", [4.0, 1.0, 5.0, 6.0], [10, 20, 30, 40]), np.array([9.0, -1.0, -7.0, 2.0])
-    assert Fallback().places(rows) == pytest.approx([0, 1, 1, 1])
+    assert Fallback().ranks(rows) == pytest.approx([0, 1, 1, 1])
     # 0.75 * rank + 0.25 * place
     assert Fallback(0.25).blend(rows, scores) == pytest.approx([0.75, 0.25 + 0.25, 0 + 0.25, 0.5 + 0.25])
     blended = Fallback(0.5).blend(rows, scores)
     assert np.argsort(blended, kind="stable").tolist() == [0, 2, 1, 3], "first, the rest as the model has them"
     moved = replace(rows, group=np.array([2, 0, 1, 3]))  # the first configuration repeats that of the third row
-    assert Fallback().places(moved).tolist() == [1, 1, 0, 1]
+    assert Fallback().ranks(moved).tolist() == [1, 1, 0, 1]
     assert Fallback(0.0).blend(rows, scores) is scores
     sampled = rows.take(np.array([1, 2, 3]))
     assert Fallback().blend(sampled, scores[1:]).tolist() == scores[1:].tolist(), "it is not among them"
