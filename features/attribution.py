@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.graph import LayoutGraph
-from xlarank.features.candidates import placed_columns, standard_score
+from xlarank.features.candidates import rank_sources, standard_score
 from xlarank.features.catalogue import FeatureSettings
 from xlarank.features.layout.aggregation import LayoutBlock, compute_together
 from xlarank.features.layout.layout_context import LayoutContext
@@ -41,21 +41,21 @@ class Walk:
         return {int(node): float(step) for node, step in zip(self.nodes, walk_steps(values), strict=True)}
 
 
-def walk_between(graph: LayoutGraph, rows: GraphRows, settings: FeatureSettings, now: int, then: int) -> Walk:
-    """Return the walk from configuration ``then`` to ``now`` (ids in the file); ``rows`` are all rows of the graph.
+def walk_between(graph: LayoutGraph, rows: GraphRows, settings: FeatureSettings, target: int, origin: int) -> Walk:
+    """Return the walk from configuration ``origin`` to ``target`` (ids in the file); ``rows`` are all the graph's.
 
     Intermediate configurations are compared with the graph's candidates, but need not be among them.
     """
-    start, end = graph.table.codes[[then, now]]
+    start, end = graph.table.codes[[origin, target]]
     changed = np.flatnonzero(start != end)
-    codes, sources = walk_codes(start, end, changed), placed_columns()
+    codes, sources = walk_codes(start, end, changed), rank_sources()
     needed = {*rows.config_columns, *(sources.get(name, "") for name in rows.config_columns)}
     blocks = [block for block in settings.blocks("layout") if isinstance(block, LayoutBlock)]
     blocks = [block for block in blocks if not block.columns.keys().isdisjoint(needed)]
     names = [name for block in blocks for name in block.columns]
     values = compute_together(LayoutContext(graph, settings.tiling), blocks, names, codes)
     computed = dict(zip(names, values.T, strict=True))
-    half, ends = len(codes) // 2, rows.group[[then, now]]
+    half, ends = len(codes) // 2, rows.group[[origin, target]]
     columns = []
     for name, candidates in zip(rows.config_columns, rows.config_values.T, strict=True):
         if name in computed:
@@ -67,7 +67,7 @@ def walk_between(graph: LayoutGraph, rows: GraphRows, settings: FeatureSettings,
             first, last = candidates[ends].tolist()
             columns.append(np.tile(np.linspace(first, last, half), 2))
     steps = np.stack(columns, axis=1).astype(np.float32)
-    steps[[0, half]], steps[[half - 1, -1]] = rows.config_values[ends]  # both are candidates, whose rows are exact
+    steps[[0, half]], steps[[half - 1, -1]] = rows.config_values[ends]  # both ends are candidates: exact values
     constant = np.broadcast_to(rows.graph_values, (len(codes), len(rows.graph_values)))
     return Walk(graph.configurable[changed], np.concatenate([constant, steps], axis=1))
 
@@ -85,13 +85,13 @@ def position_among(values: NDArray[np.floating[Any]], candidates: NDArray[np.flo
     ordered = np.sort(candidates.astype(np.float64))
     if len(ordered) < 2:
         return np.full(len(values), 0.5)
-    near = 1e-6 * np.maximum(np.abs(values), 1e-30)
-    ranks = np.searchsorted(ordered, values - near) + np.searchsorted(ordered, values + near, side="right") - 1
+    margin = 1e-6 * np.maximum(np.abs(values), 1e-30)
+    ranks = np.searchsorted(ordered, values - margin) + np.searchsorted(ordered, values + margin, side="right") - 1
     return np.asarray((ranks / 2 / (len(ordered) - 1)).clip(0.0, 1.0))
 
 
 def walk_steps(values: Floats) -> Floats:
-    """Return the mean step at each node, ``(changed,)``, of values ``(2 * (changed + 1),)`` along `walk_codes`."""
+    """Return the mean step of values, ``(2 * (changed + 1),)`` along `walk_codes`, at each node, ``(changed,)``."""
     half = len(values) // 2
     return np.asarray((np.diff(values[:half]) + np.diff(values[half:])[::-1]) / 2)
 

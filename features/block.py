@@ -32,7 +32,7 @@ class Scope(Enum):
 class Cause(StrEnum):
     """Physical cause behind a column, as shown by `explain` and the report.
 
-    A layout that is set is a fusion barrier: its tensor cannot be fused away.
+    A set layout is a fusion barrier: its tensor cannot be fused away.
     """
 
     COPIES = "copies between unlike layouts"
@@ -67,11 +67,11 @@ class Block(ABC):
     """A group of columns with one physical idea.
 
     A subclass sets the class attributes and `compute`. It is listed in `xlarank.features.catalogue` or defined in a
-    user's file; both refuse missing docstrings and meanings, and malformed or duplicate names.
+    user's file. Missing docstrings and meanings are refused, as are malformed and duplicate names.
 
     Attributes:
-        transductive: whether the columns depend on all candidates of the graph (without labels).
-        cause: physical cause behind the columns without one.
+        transductive: whether the columns depend on all candidates of the graph (not on labels).
+        cause: physical cause behind the columns that declare none.
         columns: name (``block__what__how``) -> meaning with its unit, in column order.
     """
 

@@ -12,24 +12,24 @@ from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, La
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.program.tensors import Floats
 
-_OF_LAYOUTS: Final = (
+_LAYOUT_COLUMNS: Final = (
     "candidates__log_frequency__mean", "change__nodes_set__share", "change__nodes_changed__share",
     "change__all_bytes__ratio", "change__output_changed_bytes__share",
     "disagreement__mismatch_1hop_bytes__share", "disagreement__clash_1hop_bytes__share",
     "padding__output_waste_bytes__ratio", "padding__input_waste_bytes__ratio",
     "violation__output_largest_bytes__share",
 )  # fmt: skip
-_OF_TILES: Final = (
+_TILE_COLUMNS: Final = (
     "bounds__output_volume__log", "bounds__kernel_volume__log", "bounds__input_volume__log",
     "tiles__output_all__log", "traffic__working_set__log", "traffic__total__ratio",
     "traffic__intensity__log", "traffic__inner_step__log",
 )  # fmt: skip
 
 
-def _placed(columns: tuple[str, ...], group: str) -> dict[str, str]:
-    """Return rank columns (such as ``rank__size_nodes__log``) and standard-score columns, with their meanings."""
+def _rank_columns(columns: tuple[str, ...], group: str) -> dict[str, str]:
+    """Return rank (such as ``rank__size_nodes__log``) and standard-score columns for ``columns``, with meanings."""
     return {
-        f"{prefix}__{name.replace('__', '_', 1)}": f"{meaning} within the {group} of {name}"
+        f"{prefix}__{name.replace('__', '_', 1)}": f"{meaning} of {name} within the {group}"
         for prefix, meaning in (("rank", "rank"), ("zscore", "standard score"))
         for name in columns
     }
@@ -49,14 +49,14 @@ def within_graph_rank(values: NDArray[np.floating]) -> Floats:
 
 
 def standard_score(values: NDArray[np.floating], among: NDArray[np.floating] | None = None) -> Floats:
-    """Return (x - mean) / std, of ``among`` (default: values); 0 if these are equal up to rounding.
+    """Return (x - mean) / std by the mean and std of ``among`` (default: values), 0 if std is 0 up to rounding.
 
     >>> standard_score(np.array([1.0, 3.0])).tolist()
     [-1.0, 1.0]
     """
-    exact = (values if among is None else among).astype(np.float64)
-    spread, largest = exact.std(), np.abs(exact).max(initial=0.0)
-    return (values.astype(np.float64) - exact.mean()) / spread if spread > 1e-6 * largest else np.zeros(len(values))
+    among = (values if among is None else among).astype(np.float64)
+    spread, largest = among.std(), np.abs(among).max(initial=0.0)
+    return (values.astype(np.float64) - among.mean()) / spread if spread > 1e-6 * largest else np.zeros(len(values))
 
 
 class CandidatePlaces(Block):
@@ -67,33 +67,33 @@ class CandidatePlaces(Block):
 
     transductive = True
     #: Ranked columns, computed by earlier blocks.
-    placed: ClassVar[tuple[str, ...]] = _OF_LAYOUTS
-    columns = _placed(_OF_LAYOUTS, "graph")
+    ranked: ClassVar[tuple[str, ...]] = _LAYOUT_COLUMNS
+    columns = _rank_columns(_LAYOUT_COLUMNS, "graph")
 
     def compute(self, context: Any) -> Floats:
-        values = [context.columns[name] for name in self.placed]
+        values = [context.columns[name] for name in self.ranked]
         return np.stack([*map(within_graph_rank, values), *map(standard_score, values)], axis=1)
 
 
 class TileCandidatePlaces(CandidatePlaces):
-    """`CandidatePlaces` of tiles."""
+    """Ranks and standard scores of important columns among the distinct candidates of the kernel."""
 
     kinds = ("tile",)
-    placed = _OF_TILES
-    columns = _placed(_OF_TILES, "kernel")
+    ranked = _TILE_COLUMNS
+    columns = _rank_columns(_TILE_COLUMNS, "kernel")
 
 
-def placed_columns() -> dict[str, str]:
+def rank_sources() -> dict[str, str]:
     """Return the source column of each rank or standard-score column."""
     blocks = (CandidatePlaces, TileCandidatePlaces)
-    return {name: column for block in blocks for name, column in zip(block.columns, block.placed * 2, strict=True)}
+    return {name: column for block in blocks for name, column in zip(block.columns, block.ranked * 2, strict=True)}
 
 
 class Frequency(LayoutBlock):
     """Frequency of a configuration's choices among the distinct candidates of the graph.
 
-    A search repeats good choices, so common rows are good in `default` collections. The frequency of a row is its
-    count over the number of distinct configurations.
+    A search repeats good choices, so common rows are good in `default` collections. The frequency of a node's row
+    (its layouts) is the share of distinct configurations with that row.
     """
 
     transductive = True
@@ -102,9 +102,9 @@ class Frequency(LayoutBlock):
         "candidates__log_frequency__mean": "mean over nodes of log(frequency of the node's row)",
         "candidates__log_frequency__sum": "sum over nodes of log(frequency of the node's row)",
         "candidates__log_frequency__min": "smallest log(frequency of a node's row)",
-        "candidates__hamming__mean": "mean share of nodes that differ from another candidate",
-        "candidates__minority__share": "share of nodes that differ from the majority of the candidates, that is "
-        "whose row is less common than another row of the node",
+        "candidates__hamming__mean": "share of nodes that differ from another candidate, mean over candidates",
+        "candidates__minority__share": "share of nodes whose row is less common among the candidates than "
+        "another row of the same node",
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
@@ -118,7 +118,7 @@ class Frequency(LayoutBlock):
         rarest = aggregation.maximum([-log_frequency], each_node=True)
 
         def finalize(batch: Batch) -> Floats:
-            mean, hamming, minor = batch[requested].T
-            return np.stack([mean, mean * nodes, -batch[rarest][:, 0], hamming, minor], axis=1)
+            mean, hamming, minority = batch[requested].T
+            return np.stack([mean, mean * nodes, -batch[rarest][:, 0], hamming, minority], axis=1)
 
         return finalize

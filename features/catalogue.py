@@ -80,19 +80,19 @@ def blocks_of(
 ) -> list[Block]:
     """Return the blocks for one kind of graph: graph blocks, configuration blocks, transductive blocks.
 
-    Each group is in the order of `BLOCKS`, then ``user_blocks``. Without ``candidates``, none are transductive.
+    Each group is in the order of `BLOCKS`, then ``user_blocks``; ``candidates=False`` omits transductive blocks.
     """
-    chosen = [
+    blocks = [
         block
         for block in (*BLOCKS, *user_blocks)
         if kind in block.kinds and tier in (Tier.FULL, block.tier) and (candidates or not block.transductive)
     ]
-    return sorted(chosen, key=lambda block: (block.scope is not Scope.GRAPH, block.transductive))
+    return sorted(blocks, key=lambda block: (block.scope is not Scope.GRAPH, block.transductive))
 
 
 @dataclass(frozen=True)
 class BlockFile:
-    """A recipe's reference to a file of blocks; only `load_blocks` runs the file.
+    """Reference of a recipe to a file of blocks; only `load_blocks` runs the file.
 
     Attributes:
         name: name of the file without folders, or of the entry point.
@@ -229,16 +229,16 @@ def naming_lines(graph: str, files: Sequence[BlockFile]) -> Iterator[None]:
 def source_hash(root: Path = _ROOT) -> str:
     """Return a hash of the code below ``root`` that computes columns, equal for all versions of Python.
 
-    Covers ``features/`` without presentation, and the modules of ``data/`` that `xlarank.features.rows` imports,
-    directly or not.
+    Covers ``features/`` except `_PRESENTATION`, and the modules of ``data/`` that `xlarank.features.rows` imports,
+    directly or indirectly.
     """
     texts: dict[str, str] = {}
-    reached = ["features/rows.py"]
-    while reached:
-        if (name := reached.pop()) not in texts and name not in _PRESENTATION:
+    pending = ["features/rows.py"]
+    while pending:
+        if (name := pending.pop()) not in texts and name not in _PRESENTATION:
             tree = ast.parse(root.joinpath(name).read_bytes())
             texts[name] = _text(tree)
-            reached += _imported(tree, root)
+            pending += _imported(tree, root)
     features = {path.relative_to(root).as_posix() for path in root.joinpath("features").rglob("*.py")}
     remaining = features - {*texts, *_PRESENTATION}
     texts |= {name: _text(ast.parse(root.joinpath(name).read_bytes())) for name in remaining}
@@ -260,7 +260,7 @@ def _imported(tree: ast.Module, root: Path) -> Iterator[str]:
 
 
 def _text(value: Any) -> str:
-    """Return a syntax tree as text, without docstrings and fields that are empty or differ by version of Python."""
+    """Return a syntax tree as text, without docstrings, empty fields and those that depend on Python's version."""
     if isinstance(value, list):
         return f"[{','.join(map(_text, value))}]"
     if not isinstance(value, ast.AST):
@@ -290,7 +290,7 @@ class FeatureSettings:
 
     @classmethod
     def of(cls, tier: str, candidates: bool, block_files: Iterable[str | Path] = ()) -> FeatureSettings:
-        """Load the users' blocks; raises `XlarankError` for an unknown tier and `BlockError` for a broken file."""
+        """Return settings; raise `XlarankError` for an unknown tier and `BlockError` for broken block files."""
         if tier not in (tiers := [*map(str, Tier)]):
             raise XlarankError(f"`tier` is {tier!r}", expected=" or ".join(tiers))
         return cls(Tier(tier), candidates, block_files=load_blocks(*block_files))

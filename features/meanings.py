@@ -15,17 +15,17 @@ from xlarank.data.errors import XlarankError, did_you_mean
 from xlarank.data.graph import Graph, Kind, tensor_ranks
 from xlarank.data.schema import ELEMENT_BYTES, LAYOUT_SLOTS, MAX_RANK, NODE_COLUMN, OPCODES
 from xlarank.features.block import Block, Cause
-from xlarank.features.candidates import placed_columns
+from xlarank.features.candidates import rank_sources
 from xlarank.features.catalogue import BLOCKS, INSTANCE_BLOCKS, every_block, loaded_blocks
 
 
 def cause_of(column: str) -> Cause:
-    """Return the cause behind a column of rows or instances; a rank has the cause of the ranked column.
+    """Return the cause behind a column; a rank or standard score has the cause of its source column.
 
     >>> cause_of("padding__output_waste__mean").value, cause_of("rank__change_nodes_set__share").value
     ('padding to hardware tiles', 'fusion barriers')
     """
-    return _causes(loaded_blocks()).get(placed_columns().get(column, column), Cause.PROGRAM)
+    return _causes(loaded_blocks()).get(rank_sources().get(column, column), Cause.PROGRAM)
 
 
 @cache
@@ -39,14 +39,14 @@ def _causes(user_blocks: tuple[Block, ...]) -> dict[str, Cause]:
 
 
 def column_meanings() -> dict[str, str]:
-    """Return the meaning of every column; a name that both kinds of graphs have means the same in both."""
+    """Return the meaning of every column; a name shared by layouts and tiles means the same for both."""
     blocks = (*INSTANCE_BLOCKS, *BLOCKS, *loaded_blocks())
     return {name: meaning for block in blocks for name, meaning in block.columns.items()}
 
 
 @dataclass(frozen=True)
 class ColumnDescription:
-    """A column and the class that computes it (``block``); ``about`` has the formula and its source."""
+    """A column and the class that computes it (``block``), with that class's docstring (``about``)."""
 
     name: str
     meaning: str
@@ -59,7 +59,7 @@ class ColumnDescription:
 
 
 def describe_columns(pattern: str) -> list[ColumnDescription]:
-    """Return the columns that match ``pattern``, which may hold ``*`` and ``?``; raises `XlarankError` for none."""
+    """Return the columns that match ``pattern`` (wildcards ``*`` and ``?``); raises `XlarankError` if none do."""
     columns = {
         name: ColumnDescription(
             name, meaning, block.kinds, type(block).__name__, inspect.cleandoc(block.__doc__ or ""),
@@ -84,7 +84,7 @@ def describe_node(graph: Graph, node: int) -> tuple[str, str]:
 
 
 def layout_text(row: NDArray[np.integer[Any]]) -> str:
-    """Return the slots that a row of ``node_config_feat`` ``(18,)`` sets, minor-to-major.
+    """Return the layouts that a row of ``node_config_feat`` ``(18,)`` sets, by slot, as minor-to-major text.
 
     >>> layout_text(np.array([1, 0, -1, -1, -1, -1, *[-1] * 12]))
     'output {1,0}'
@@ -94,7 +94,7 @@ def layout_text(row: NDArray[np.integer[Any]]) -> str:
 
 
 def order_text(layout: NDArray[Any]) -> str:
-    """Return a layout such as ``{1,0}``; empty if it is not set."""
+    """Return a layout as text such as ``{1,0}``, empty if no dimension is set."""
     dimensions = ",".join(str(int(dimension)) for dimension in layout if dimension >= 0)
     return f"{{{dimensions}}}" if dimensions else ""
 

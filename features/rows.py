@@ -1,4 +1,4 @@
-"""Rows of one graph, the columns and measurements of its configurations: computation, identity and table."""
+"""Rows of a graph: the columns and measurements of its distinct configurations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from xlarank.data.graph import (
     structure_hash,
 )
 from xlarank.features.block import Scope
-from xlarank.features.candidates import placed_columns
+from xlarank.features.candidates import rank_sources
 from xlarank.features.catalogue import INSTANCE_BLOCKS, FeatureSettings, naming_lines
 from xlarank.features.instances.graph_instances import Instances
 from xlarank.features.instances.instance_blocks import InstanceContext
@@ -53,7 +53,7 @@ class LazyInstances:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything except the source file that determines stored rows; rows of another recipe are built again.
+    """Everything except the source file that determines stored rows; rows of another recipe are rebuilt.
 
     Attributes:
         code_hash: `FeatureSettings.code_hash` of the kind.
@@ -94,7 +94,7 @@ class GraphRows:
     Attributes:
         columns: names of the graph columns, then of the configuration columns.
         graph_values: ``(graph columns,)`` constants.
-        config_values: ``(distinct, configuration columns)`` values of each row.
+        config_values: ``(distinct, configuration columns)`` the other values of each row.
         group: ``(configs,)`` row of each configuration.
         ids: ``(configs,)`` index of each configuration in the npz file.
         runtime: ``(configs,)`` nanoseconds; 0 if not measured or withheld.
@@ -152,12 +152,12 @@ class GraphRows:
         measured = self.row_cost[np.isfinite(self.row_cost)]
         return bool((measured != measured[:1]).any()) if self.labelled else len(self) > 1
 
-    def unseen_kinds(self, learned: Collection[str]) -> tuple[str, ...]:
-        """Return the `kinds` that are not in ``learned``."""
-        return tuple(kind for kind in self.kinds if kind not in learned)
+    def unseen_kinds(self, seen: Collection[str]) -> tuple[str, ...]:
+        """Return the `kinds` that are not in ``seen``."""
+        return tuple(kind for kind in self.kinds if kind not in seen)
 
     def measured(self) -> GraphRows:
-        """Return the rows with a measured configuration."""
+        """Return the rows that have a measured configuration."""
         is_measured = np.isfinite(self.row_cost)
         return self if is_measured.all() else self.take(np.flatnonzero(is_measured))
 
@@ -168,8 +168,8 @@ class GraphRows:
         graph, config = self.graph_values, self.config_values if rows is None else self.config_values[rows]
         if used is not None and len(used) < len(self.columns):
             graph, config = graph[used[used < len(graph)]], config[:, used[used >= len(graph)] - len(graph)]
-        wide = np.empty((len(config), len(graph) + config.shape[1]), np.float32)
-        return np.concatenate([np.broadcast_to(graph, (len(config), len(graph))), config], axis=1, out=wide)
+        matrix = np.empty((len(config), len(graph) + config.shape[1]), np.float32)
+        return np.concatenate([np.broadcast_to(graph, (len(config), len(graph))), config], axis=1, out=matrix)
 
     def take(self, keep: NDArray[np.integer]) -> GraphRows:
         """Return the rows ``keep``, in that order, with all their configurations."""
@@ -225,8 +225,8 @@ def rows_table(
         constants = np.repeat(np.stack([graph.graph_values for graph in graphs], axis=1), sizes, axis=1)
         values = np.concatenate([graph.config_values.T for graph in graphs], axis=1)
     features = pl.DataFrame(dict(zip(graphs[0].config_columns, values, strict=True)))
-    named = dict(zip(graphs[0].graph_columns, map(pl.lit, constants), strict=True))
-    return pl.select(eager=True, **keys).with_columns(**named).hstack(features)
+    literals = dict(zip(graphs[0].graph_columns, map(pl.lit, constants), strict=True))
+    return pl.select(eager=True, **keys).with_columns(**literals).hstack(features)
 
 
 def row_starts(graphs: Sequence[GraphRows]) -> list[int]:
@@ -255,7 +255,7 @@ def even_ranks(cost: NDArray[np.float64], count: int, rng: np.random.Generator) 
 
 
 def sample_rows(rows: GraphRows, recipe: Recipe) -> GraphRows:
-    """Sample rows of a graph with more than ``max_configs``, from the measured ones if there are any."""
+    """Return all rows, or ``max_configs`` sampled ones if there are more: measured ones if there are any."""
     limit = recipe.max_configs or len(rows)
     rows = rows.measured() if len(rows) > limit and rows.labelled else rows
     if len(rows) <= limit:
@@ -292,19 +292,19 @@ def assemble(
     With ``only``, blocks that have none of these columns are left out.
     """
     settings = settings or FeatureSettings()
-    chosen = settings.blocks(graph_kind(graph))
+    blocks = settings.blocks(graph_kind(graph))
     if only is not None:
-        needed = [block for block in chosen if not block.columns.keys().isdisjoint(only)]
-        # ranks and scores of other columns need all blocks
-        chosen = chosen if any(placed_columns().keys() & block.columns.keys() for block in needed) else needed
-    graph_blocks = [block for block in chosen if block.scope is Scope.GRAPH]
-    config_blocks = [block for block in chosen if block.scope is Scope.CONFIG]
+        needed = [block for block in blocks if not block.columns.keys().isdisjoint(only)]
+        # ranks and standard scores read columns of other blocks
+        blocks = blocks if any(rank_sources().keys() & block.columns.keys() for block in needed) else needed
+    graph_blocks = [block for block in blocks if block.scope is Scope.GRAPH]
+    config_blocks = [block for block in blocks if block.scope is Scope.CONFIG]
     names = [name for block in config_blocks for name in block.columns]
     with naming_lines(graph.name, settings.block_files):
         context: LayoutContext | TileContext
         if isinstance(graph, LayoutGraph):
             context = LayoutContext(graph, settings.tiling)
-            rows = compute_together(context, chosen, names)
+            rows = compute_together(context, blocks, names)
             load = partial(instance_table, context, settings.candidates)
             extra: dict[str, Any] = {"instances": LazyInstances(load)}
         else:
@@ -333,15 +333,15 @@ def instance_table(context: LayoutContext, candidates: bool = True) -> Instances
     blocks = [block for block in INSTANCE_BLOCKS if candidates or not block.transductive]
     parts = [block.compute(instances).astype(np.float32) for block in blocks]
     values = np.ascontiguousarray(np.concatenate(parts, axis=1))
-    same = group_codes(values.view(np.int32))
+    merged = group_codes(values.view(np.int32))
     # codes relative to each node's first row fit a small type
     codes = np.empty(table.codes.shape, np.min_scalar_type(int(np.diff(table.start).max(initial=1)) - 1))
     row_instance, pair_instance = np.full(len(table.rows), -1), np.full(instances.total, -1)
-    row_instance[instances.rows] = same.group[: len(instances.rows)]
-    pair_instance[instances.present] = same.group[len(instances.rows) :]
+    row_instance[instances.rows] = merged.group[: len(instances.rows)]
+    pair_instance[instances.present] = merged.group[len(instances.rows) :]
     graph, node = context.graph, context.graph.configurable
     return Instances(
-        columns=[name for block in blocks for name in block.columns], values=values[same.first],
+        columns=[name for block in blocks for name in block.columns], values=values[merged.first],
         codes=np.subtract(table.codes, table.start[:-1], out=codes, casting="unsafe"),
         node=node.astype(np.int32), opcode=graph.opcode[node].astype(np.int16), first=table.start[:-1],
         rows=table.rows, row_instance=row_instance.astype(np.int32),

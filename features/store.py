@@ -41,12 +41,12 @@ _BROKEN: Final = (
     *(OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, RecursionError),
     *(pl.exceptions.PolarsError, zipfile.BadZipFile, zlib.error),
 )
-_OTHERS: Final = f"its settings or its source are not those of {MANIFEST}"
+_MISMATCH: Final = f"its settings or its source are not those of {MANIFEST}"
 
 
 @dataclass(frozen=True)
 class StoredGraph:
-    """Counts and kernel kinds of the rows of a graph, the number of their file (``part``), and their source."""
+    """Counts and kernel kinds of a graph's rows, their source, and the number of their file (``part``)."""
 
     configs: int
     rows: int
@@ -109,7 +109,7 @@ def _seal(path: Path) -> None:
         stream.write(checksum)
 
 
-def _intact(path: Path) -> bytes:
+def _read_verified(path: Path) -> bytes:
     """Return the content of a file; raise `ValueError` if it has changed since it was written."""
     content = read_bytes(path)
     start, checksum = _checksum(content)
@@ -135,7 +135,7 @@ def write_rows(
     entries: Mapping[str, StoredGraph],
     split: tuple[str, str],
 ) -> None:
-    """Write the rows of graphs with equal columns atomically; ``split`` names the collection and its split."""
+    """Write the rows of graphs with equal columns atomically; ``split`` names the collection and the split."""
     table, with_starts = rows_table(graphs, *split), [*zip(graphs, row_starts(graphs), strict=True)]
     arrays = {"row": np.concatenate([graph.group + start for graph, start in with_starts])}
     arrays |= {name: np.concatenate([getattr(graph, array) for graph in graphs]) for name, array in _LISTS.items()}
@@ -143,22 +143,22 @@ def write_rows(
     members = {graph.name: {"start": start, **asdict(entries[graph.name])} for graph, start in with_starts}
     metadata = {"recipe": asdict(recipe), "graph_columns": len(graphs[0].graph_columns), "graphs": members}
     table = pl.concat([table[:, : len(KEYS)], lists.drop("row"), table[:, len(KEYS) :]], how="horizontal")
-    with atomic_write(path) as partial:
-        str(partial).encode()  # readers reject paths that are not UTF-8
-        write_parquet(partial, table, statistics=False, metadata={"xlarank": _sealable(metadata)})
-        _seal(partial)
+    with atomic_write(path) as draft:
+        str(draft).encode()  # readers reject paths that are not UTF-8
+        write_parquet(draft, table, statistics=False, metadata={"xlarank": _sealable(metadata)})
+        _seal(draft)
 
 
 def read_rows(path: Path, recipe: Recipe | None = None) -> dict[str, tuple[GraphRows, Source]]:
-    """Read the graphs of one file by name; raises `FeatureStoreError`, also for another ``recipe``."""
+    """Return the graphs of one file by name; raise `FeatureStoreError` if it is broken or of another recipe."""
     with _reading(path):
-        content = _intact(path)
+        content = _read_verified(path)
         metadata, schema = _metadata(content, recipe), [*pl.read_parquet_schema(io.BytesIO(content))]
         features, width = schema[len(KEYS) + len(_LISTS) :], metadata["graph_columns"]
         table = pl.read_parquet(io.BytesIO(content), columns=[*_LISTS, *features[width:]])
         entries: dict[str, dict[str, Any]] = metadata["graphs"]
         starts = [int(entry["start"]) for entry in entries.values()]
-        # constants are read from a graph's first row, so a large graph's are not read row by row
+        # constants are in each graph's first row: of the file of one large graph, only that row is read
         constants = pl.read_parquet(io.BytesIO(content), columns=features[:width], n_rows=starts[-1] + 1)[starts]
         values, graphs = table.select(features[width:]).to_numpy(order="c"), {}
         for start, graph_values, (name, entry) in zip(starts, constants.to_numpy(), entries.items(), strict=True):
@@ -174,14 +174,14 @@ def read_rows(path: Path, recipe: Recipe | None = None) -> dict[str, tuple[Graph
 def _metadata(content: bytes, recipe: Recipe | None) -> dict[str, Any]:
     metadata: dict[str, Any] = json.loads(pl.read_parquet_metadata(io.BytesIO(content))["xlarank"])
     if recipe is not None and from_json(Recipe, metadata["recipe"]) != recipe:
-        raise ValueError(_OTHERS)
+        raise ValueError(_MISMATCH)
     return metadata
 
 
 def stored_graphs(path: Path, recipe: Recipe) -> dict[str, StoredGraph]:
     """Return the graphs of a file; none unless the file is intact and of this recipe."""
     try:
-        entries = _metadata(_intact(path), recipe)["graphs"]
+        entries = _metadata(_read_verified(path), recipe)["graphs"]
         for entry in entries.values():
             del entry["start"]
         return {name: from_json(StoredGraph, entry, name) for name, entry in entries.items()}
@@ -193,23 +193,23 @@ def write_instances(path: Path, instances: Instances, recipe: Recipe, source: So
     """Write one graph's instances beside its rows atomically; raises `WorkspaceError`."""
     metadata = {"columns": instances.columns, "recipe": asdict(recipe), "source": asdict(source)}
     arrays: dict[str, Any] = {name: getattr(instances, name) for name in ARRAYS}
-    # node by node: neighbouring entries are mostly equal and compress to half the size
+    # node by node: neighbouring codes are mostly equal and compress to half the size
     arrays["codes"] = np.ascontiguousarray(instances.codes.T)
     arrays["about"] = np.array(json.dumps(metadata))
-    with atomic_write(path) as partial:
-        with partial.open("wb") as stream:
+    with atomic_write(path) as draft:
+        with draft.open("wb") as stream:
             np.savez_compressed(stream, **arrays)
-        with zipfile.ZipFile(partial, "a") as archive:
+        with zipfile.ZipFile(draft, "a") as archive:
             archive.comment = _sealable({}).encode()
-        _seal(partial)
+        _seal(draft)
 
 
 def _instance_arrays(path: Path, recipe: Recipe, source: Source, names: Sequence[str]) -> dict[str, Any]:
     """Return the columns and the named arrays of stored instances; raises one of `_BROKEN`."""
-    with np.load(io.BytesIO(_intact(path)), allow_pickle=False) as archive:
+    with np.load(io.BytesIO(_read_verified(path)), allow_pickle=False) as archive:
         metadata = json.loads(str(archive["about"]))
         if from_json(Recipe, metadata["recipe"]) != recipe or metadata["source"] != asdict(source):
-            raise ValueError(_OTHERS)
+            raise ValueError(_MISMATCH)
         return {"columns": list(map(str, metadata["columns"])), **{name: archive[name] for name in names}}
 
 
@@ -235,7 +235,7 @@ def write_manifest(workspace: Workspace, collection: Collection, split: str, man
 def scan_rows(
     workspace: Workspace, collection: Collection, split: str, manifest: Manifest, *, verified: bool
 ) -> pl.LazyFrame:
-    """Return the rows of a split; ``verified`` reads all files now.
+    """Return the rows of a split lazily; ``verified`` reads and checks all files now.
 
     Raises `FeatureStoreError` for missing files and, if ``verified``, for damaged ones and those of another recipe.
     """
@@ -244,7 +244,7 @@ def scan_rows(
         with _reading(path):
             path.stat()
             if verified:
-                sources[number] = io.BytesIO(content := _intact(path))
+                sources[number] = io.BytesIO(content := _read_verified(path))
                 _metadata(content, manifest.recipe)
     return pl.scan_parquet(sources, glob=False)
 
@@ -286,7 +286,7 @@ def each_graph(
     """Yield the graphs of a split in the order of its manifest (read unless passed); none if nothing was built.
 
     Raises `FeatureStoreError` for rows that differ from the manifest (written by another `build-features`) and for
-    rows of different feature code.
+    rows computed by other feature code.
     """
     manifest = manifest or read_manifest(workspace, collection, split)
     if manifest is None:
@@ -304,7 +304,7 @@ def each_graph(
             rows, source = stored.pop(name, (None, None))
             with _reading(path):
                 if rows is None or source != graph.source:
-                    raise ValueError(_OTHERS)
+                    raise ValueError(_MISMATCH)
             if collection.kind == "layout":
                 instances = workspace.graph_instances(collection, split, name)
                 read = partial(read_instances, instances, manifest.recipe, graph.source)

@@ -1,4 +1,4 @@
-"""Instances: the parts of the configurations of a layout graph.
+"""Instances: the nodes and pairs of nodes that configurations of a layout graph consist of.
 
 A configuration consists of one row per node and of the pairs of rows that lay out one tensor. Each distinct
 (node, row) and (pair, combination of rows) is an *instance*; instances with equal columns are merged. A score that
@@ -29,8 +29,8 @@ _BATCH: Final = 1 << 20
 PAIR_RELATIONS: Final = ("1 edge", "2 edges", "3 or more edges", "siblings")
 
 
-class Part(NamedTuple):
-    """An instance of a configuration (row of `Instances.values`), its node or two nodes, and a description."""
+class Occurrence(NamedTuple):
+    """Occurrence of an instance (row of `Instances.values`) in a configuration: its one or two nodes, in words."""
 
     instance: int
     nodes: tuple[int, ...]
@@ -41,7 +41,7 @@ class Part(NamedTuple):
 class Instances:
     """The instances of one graph, for its distinct configurations.
 
-    Nodes with one row and pairs with one combination are left out, as they are constant.
+    Nodes with one row and pairs with one combination are constant and left out.
 
     Attributes:
         values: ``(instances, columns)`` the distinct instances.
@@ -87,7 +87,7 @@ class Instances:
         return replace(self, codes=self.codes[configs])
 
     def counts(self, configs: NDArray[np.integer[Any]] | None = None) -> sparse.csr_array:
-        """Return how often configurations (default: all) hold instances, sparse ``(configs, instances)``."""
+        """Return how often instances occur in configurations (default: all), sparse ``(configs, instances)``."""
         parts = [sparse.csr_array((0, len(self)))]
         for instances in self._lookup(np.arange(self.configs) if configs is None else configs):
             present = instances >= 0
@@ -103,16 +103,16 @@ class Instances:
 
     def sums(self, scores: Floats) -> Floats:
         """Return ``counts() @ scores``, ``(configs,)``, or ``(configs, n)`` for scores ``(instances, n)``."""
-        padded = np.append(scores, np.zeros((1, *scores.shape[1:])), axis=0)  # -1, no instance, is the last entry
+        padded = np.append(scores, np.zeros((1, *scores.shape[1:])), axis=0)  # index -1 is no instance
         # same order of summation as `counts() @ scores`, for bitwise equal results
         parts = [padded[instances].sum(axis=1) for instances in self._lookup(np.arange(self.configs))]
         return np.concatenate([padded[:0], *parts])
 
-    def parts(self, config: int) -> list[Part]:
-        """Return the parts of a distinct configuration: nodes, then pairs."""
+    def parts(self, config: int) -> list[Occurrence]:
+        """Return the instances in a distinct configuration: nodes, then pairs."""
         instances = next(self._lookup(np.array([config])))[0].tolist()
         rows = self.rows[self.first + self.codes[config]].reshape(-1, len(LAYOUT_SLOTS), MAX_RANK)
-        name = [f"{OPCODES[opcode]} {node}" for opcode, node in zip(self.opcode.tolist(), self.node, strict=True)]
+        names = [f"{OPCODES[opcode]} {node}" for opcode, node in zip(self.opcode.tolist(), self.node, strict=True)]
 
         def layout(k: int, slot: int) -> str:
             entries = ",".join(str(dimension) for dimension in rows[k, slot] if dimension >= 0)
@@ -121,13 +121,13 @@ class Instances:
         texts: list[tuple[list[int], str]] = []
         for k in self._nodes.tolist():
             layouts = ", ".join(filter(None, (layout(k, slot) for slot in range(len(LAYOUT_SLOTS)))))
-            texts.append(([k], f"{name[k]}: {layouts or 'nothing set'}"))
+            texts.append(([k], f"{names[k]}: {layouts or 'nothing set'}"))
         for left, left_slot, right, right_slot, relation in self.pairs.tolist():
             ends = ((left, left_slot), (right, right_slot))
-            sides = [f"{name[k]} {layout(k, slot) or f'{LAYOUT_SLOTS[slot]} default'}" for k, slot in ends]
+            sides = [f"{names[k]} {layout(k, slot) or f'{LAYOUT_SLOTS[slot]} default'}" for k, slot in ends]
             texts.append(([left, right], f"{' against '.join(sides)} ({PAIR_RELATIONS[relation]})"))
         parts = zip(instances, texts, strict=True)
-        return [Part(number, tuple(self.node[k].tolist()), text) for number, (k, text) in parts if number >= 0]
+        return [Occurrence(i, tuple(self.node[nodes].tolist()), text) for i, (nodes, text) in parts if i >= 0]
 
     @cached_property
     def _nodes(self) -> Ints:

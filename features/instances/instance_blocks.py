@@ -21,7 +21,7 @@ Values = NDArray[Any]
 _MAX_COMBINATIONS: Final = 1 << 21
 #: Batch sizes for counting and for describing combinations.
 _COUNT_BATCH, _VALUE_BATCH = 1 << 20, 1 << 16
-#: Value of a column that does not apply; all others are 0 or more.
+#: Value of a column that does not apply; all other values are 0 or more.
 ABSENT: Final = -1.0
 _SIDE: Final = {
     "given": "whether this side sets a layout",
@@ -90,13 +90,13 @@ class InstancePair(InstanceBlock):
     columns = {
         "pair__kind__number": "0-2: consumer and producer 1, 2, 3 or more edges apart; "
         "3: two readers of one tensor",
-        "pair__unlike__flag": "whether the two full layouts differ",
-        "pair__minor_unlike__flag": "whether their minor-most dimensions do",
+        "pair__unlike__flag": "whether the full layouts of both sides differ",
+        "pair__minor_unlike__flag": "whether the minor-most dimensions of both layouts differ",
         "pair__given__count": "sides that set a layout",
         "pair__slot__left": "slot of the left side (1 input, 2 kernel)",
-        "pair__bytes__log2": "log2 of 1 + bytes of the tensor handed on",
-        "pair__bytes__share": "log2 of 1 + its millionths of the graph's bytes",
-        "pair__turned__flag": "whether a transpose lies between",
+        "pair__bytes__log2": "log2 of 1 + bytes of the shared tensor",
+        "pair__bytes__share": "log2 of 1 + the shared tensor's millionths of the graph's bytes",
+        "pair__turned__flag": "whether a transpose lies between the two sides",
         **{f"pair__{what}__{side}": text for side in ("left", "right") for what, text in _SIDE.items()},
     }
 
@@ -148,15 +148,15 @@ class InstanceGraph(InstanceBlock):
 class InstanceRarity(InstanceBlock):
     """Rarity of an instance among the graph's candidates.
 
-    Shares of rows are of the configurations; shares of combinations are of the candidates' equal pairs.
+    Rows are counted at their node over all candidates, combinations at all equal pairs.
     """
 
     transductive = True
     cause = Cause.CANDIDATES
     columns = {
-        "candidates__rarity__log2": "-log2 of the share of the candidates' nodes (pairs) like this that take this "
-        "row (combination)",
-        "candidates__behind__log2": "log2 of how much more often the most frequent row of the node is taken",
+        "candidates__rarity__log2": "-log2 of the share of candidates whose node takes this row (or of equal pairs "
+        "in candidates that take this combination)",
+        "candidates__behind__log2": "log2 of the count of the most frequent row (combination) over this one's",
     }
 
     def compute(self, context: InstanceContext) -> Floats:
@@ -177,9 +177,9 @@ class InstanceRarity(InstanceBlock):
 
 _OPERAND: Final = {
     "bytes": "log2 of 1 + the tensor's bytes",
-    "share": "log2 of 1 + its millionths of the graph's bytes",
-    "opcode": "opcode group of what makes the tensor",
-    "configurable": "whether that is a configurable node",
+    "share": "log2 of 1 + the tensor's millionths of the graph's bytes",
+    "opcode": "opcode group of the node that produces the tensor",
+    "configurable": "whether the tensor is produced by a configurable node",
     "fanout": "consumers of the tensor",
     "fused": "whether a fusing compiler would not store the tensor",
 }
@@ -196,12 +196,12 @@ class _Rows:
     def __init__(self, context: LayoutContext) -> None:
         self.context, self.outputs = context, context.output_rows
         consumer, operand = context.graph.edges.T
-        largest = np.full(context.graph.nodes, -1)
+        largest_consumer = np.full(context.graph.nodes, -1)
         order = np.lexsort((-consumer, context.bytes[consumer]))
-        largest[operand[order]] = consumer[order]  # the last one wins: most bytes, then lowest index
+        largest_consumer[operand[order]] = consumer[order]  # the last one wins: most bytes, then lowest index
         tensors = dict(zip(LAYOUT_SLOTS, context.slot_tensor[context.table.node].T, strict=True))
         node = context.graph.configurable[context.table.node]
-        self.related: dict[str, Ints] = {**tensors, "node": node, "consumer": largest[node]}
+        self.related: dict[str, Ints] = {**tensors, "node": node, "consumer": largest_consumer[node]}
 
     def of_slot(self, slot: str, name: str) -> Values:
         """Return a quantity of `SlotRows` or `_SLOT`; sizes as log2(1 + size)."""
@@ -217,8 +217,8 @@ class _Rows:
         return np.asarray(np.sum(slots, axis=0))
 
     def same_as_input(self, slot: str) -> Values:
-        both = (self.related["input"] >= 0) & (self.related[slot] >= 0)
-        return np.where(both, self.of_slot("input", "key") == self.of_slot(slot, "key"), ABSENT)
+        present = (self.related["input"] >= 0) & (self.related[slot] >= 0)
+        return np.where(present, self.of_slot("input", "key") == self.of_slot(slot, "key"), ABSENT)
 
     def near(self, side: str, group: int) -> Values:
         matrix = self.context.operands if side == "up" else self.context.consumers
@@ -272,10 +272,10 @@ class InstanceNode(NodeBlock):
         "node__rank__dims": _node("rank", "dimensions of the output"),
         "node__bytes__log2": _node("bytes", "log2 of 1 + bytes of the output"),
         "node__bytes__share": _node("share", "log2 of 1 + the output's millionths of the graph's bytes"),
-        "node__flops__log2": _node("flops", "log2 of 1 + estimated operations"),
-        "node__flops__share": _node("flops_share", "log2 of 1 + their millionths of the graph's"),
+        "node__flops__log2": _node("flops", "log2 of 1 + estimated floating-point operations"),
+        "node__flops__share": _node("flops_share", "log2 of 1 + the operations' millionths of the graph's"),
         "node__fanout__count": _node("fanout", "consumers of the output"),
-        "node__root__flag": _node("root", "whether it is the program's root"),
+        "node__root__flag": _node("root", "whether the node is the program's root"),
         "node__fused__flag": _node(
             "fused",
             "whether a fusing compiler would not store the output (xlarank.features.program.program_context)",
@@ -283,23 +283,23 @@ class InstanceNode(NodeBlock):
         "node__consumer__opcode": _node(
             "opcode", "opcode group of the consumer with the largest output", "consumer"
         ),
-        "node__consumer__configurable": _node("configurable", "whether that consumer is configurable", "consumer"),
-        "node__level__share": _node("level", "longest path down from the node, of the graph's longest"),
+        "node__consumer__configurable": _node("configurable", "whether the consumer is configurable", "consumer"),
+        "node__level__share": _node("level", "longest path down from the node over the graph's longest path"),
     }
 
 
 #: Columns of a slot: meaning and cause (default: the block's).
 _SLOT: Final[dict[str, tuple[Any, ...]]] = {
-    "given": ("whether the row sets its layout", Cause.FUSION),
+    "given": ("whether the row sets the slot's layout", Cause.FUSION),
     "changed": ("whether the full layout differs from the default",),
-    "minor_changed": ("whether its minor-most dimension differs from the default's", Cause.MINOR),
+    "minor_changed": ("whether the minor-most dimension differs from the default's", Cause.MINOR),
     "distance": ("share of dimension pairs ordered differently from the default, 0 to 1",),
-    "contiguity": ("how much a copy from the default moves in one piece, 0 to 1",),
+    "contiguity": ("contiguity of a copy from the default, 0 to 1: log(run) / log(tensor), in elements",),
     "minor": ("log2 of 1 + the minor-most size", Cause.MINOR),
     "default_minor": ("log2 of 1 + the default's minor-most size", Cause.MINOR),
-    "minor_place": ("the minor-most dimension counted from the last one, 0 = last", Cause.MINOR),
+    "minor_place": ("position of the minor-most dimension counted from the last one, which is 0", Cause.MINOR),
     "minor_role": (
-        "what the minor-most dimension is to a convolution, dot or reshape (index of its role)", Cause.MINOR),
+        "index of the minor-most dimension's role in a convolution, dot or reshape", Cause.MINOR),
     "kept": (
         "log2 of 1 + the bytes that a set layout keeps from being fused away, in millionths of the bytes "
         "that a fusing compiler stores", Cause.FUSION),
@@ -318,7 +318,7 @@ class InstanceRow(NodeBlock):
 
     cause = Cause.CHANGE
     columns = {
-        "row__given__count": Column("slots that the row sets", Cause.FUSION, lambda r: r.slots_with("given")),
+        "row__given__count": Column("slots whose layout is set", Cause.FUSION, lambda r: r.slots_with("given")),
         "row__changed__count": Column(
             "slots whose full layout differs from the default", None, lambda r: r.slots_with("changed")),
         **{
@@ -339,7 +339,7 @@ class InstanceOperands(NodeBlock):
         },
         **{
             f"row__input_is_{slot}__agrees": Column(
-                f"whether input and {slot} have one full layout", None, partial(_Rows.same_as_input, slot=slot))
+                f"whether input and {slot} have equal full layouts", None, partial(_Rows.same_as_input, slot=slot))
             for slot in ("output", "kernel")
         },
     }  # fmt: skip
@@ -376,7 +376,8 @@ class InstanceOutput(NodeBlock):
             "log2 of bytes in tiles over those of the layout that pads least",
             lambda o: np.log2(o.padded / o.least), Cause.PADDING),
         "output__default_excess__ratio": _of_output(
-            "the same of the default layout", lambda o: np.log2(o.default / o.least), Cause.PADDING),
+            "log2 of bytes in tiles by default over those of the layout that pads least",
+            lambda o: np.log2(o.default / o.least), Cause.PADDING),
         "output__padded__share": _of_output(
             f"{_MILLIONTHS}: the output's bytes in tiles",
             lambda o: log2p(1e6 * o.padded * o.bytes), Cause.PADDING),
@@ -384,13 +385,13 @@ class InstanceOutput(NodeBlock):
             f"{_MILLIONTHS}: the region's bytes in tiles, padded like the output",
             lambda o: log2p(1e6 * o.padded * o.region_bytes), Cause.PADDING),
         "region__excess__share": _of_output(
-            f"{_MILLIONTHS}: what the region is padded beyond the layout that pads least",
+            f"{_MILLIONTHS}: the region's padding beyond the layout that pads least",
             lambda o: log2p(1e6 * (o.padded - o.least) * o.region_bytes), Cause.PADDING),
         "region__tensors__count": _of_output("tensors of the region", lambda o: o.region_tensors),
         "region__makers__count": _of_output("configurable nodes of the region", lambda o: o.region_makers),
         "output__second__size": _of_output("log2 of 1 + the second minor-most size", lambda o: o.second_size),
         "output__second__place": _of_output(
-            "the second minor-most dimension counted from the last one, plus 1; 0 for none",
+            "position of the second minor-most dimension counted from the last one (1); 0 for none",
             lambda o: o.second_place),
         **{
             f"region__{position}_{name}__{side}": _of_output(

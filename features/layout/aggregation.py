@@ -25,7 +25,7 @@ from xlarank.features.program.tensors import Floats, Ints
 Codes = NDArray[np.integer[Any]]
 #: Quantities of combinations of rows: (pair, left type, right type) -> ``(combinations, n)``.
 PairQuantities = Callable[[Ints, Ints, Ints], Floats]
-#: Computes aggregates, or columns from them, of a batch of configurations: ``(configs, n)``.
+#: Function from a batch of configurations to its aggregates, or columns made from them: ``(configs, n)``.
 Finalize = Callable[["Batch"], Floats]
 #: Codes in one batch, and least and most configurations: small enough for the cache, large enough to amortise
 #: overhead.
@@ -38,7 +38,7 @@ _SPARSE_NS, _DENSE_NS, _COUNT_NS, _ENTRY_NS = 0.18, 0.05, 1.5, 2.0
 
 
 class Request(NamedTuple):
-    """Slice of the quantities of one kind of aggregation: its plan, and `sum`'s ``each_node`` or the pairs."""
+    """Slice of the results of one kind of aggregation: a plan with `sum`'s ``each_node`` or with pairs."""
 
     kind: tuple[Callable[..., Finalize], Pairs | bool]
     columns: slice
@@ -70,22 +70,22 @@ class Batch:
 
 
 class Aggregation:
-    """Collects requests, then computes them for batches of the configurations."""
+    """Requests for sums and maxima, computed together for each batch of configurations."""
 
     def __init__(self, context: LayoutContext) -> None:
         self._context = context
         self._parts: dict[Any, list[tuple[int, Any]]] = {}
 
-    def _request(self, plan: Callable[..., Finalize], over: Pairs | bool, width: int, part: Any) -> Request:
-        parts = self._parts.setdefault((plan, over), [])
+    def _request(self, plan: Callable[..., Finalize], domain: Pairs | bool, width: int, part: Any) -> Request:
+        parts = self._parts.setdefault((plan, domain), [])
         first = sum(width for width, _ in parts)
         parts.append((width, part))
-        return Request((plan, over), slice(first, first + width))
+        return Request((plan, domain), slice(first, first + width))
 
     def sum(
         self, values: Sequence[NDArray[Any]], over: Sequence[float] | float = 1.0, *, each_node: bool = False
     ) -> Request:
-        """Request sums over nodes of quantities ``(T,)`` of the types of rows, divided by ``over``.
+        """Request sums over nodes of quantities ``(T,)``, per type of row, divided by ``over``.
 
         With ``each_node``, quantities are ``(R,)``, per distinct row, and may differ for nodes of one signature.
         """
@@ -97,22 +97,22 @@ class Aggregation:
         return self.sum(*zip(*parts, strict=True))
 
     def maximum(self, values: Sequence[NDArray[Any]], *, each_node: bool = False) -> Request:
-        """Request the largest over nodes of quantities as in `sum`, at least 0."""
+        """Request maxima over nodes of quantities as in `sum`, at least 0."""
         return self._request(_maxima, each_node, len(values), np.stack(values, axis=1).astype(np.float64))
 
     def sum_pairs(self, pairs: Pairs, quantities: PairQuantities, over: Sequence[float]) -> Request:
         """Request sums over pairs of quantities of their rows, divided by ``over``.
 
-        ``quantities(pair, consumer's type of row, producer's)`` returns ``(combinations, len(over))``. It is
-        evaluated once per combination of requested layouts and must depend on these only.
+        ``quantities(pair, left type, right type)`` returns ``(combinations, len(over))``. It is evaluated once per
+        combination of requested layouts and must depend on these only.
         """
         return self._request(_pair_sums, pairs, len(over), (quantities, over))
 
     def functions(self) -> dict[Any, Finalize]:
         """Return the function that computes each kind of aggregation."""
         return {
-            (plan, over): plan(self._context, over, [part for _, part in parts])
-            for (plan, over), parts in self._parts.items()
+            (plan, domain): plan(self._context, domain, [part for _, part in parts])
+            for (plan, domain), parts in self._parts.items()
         }
 
 
@@ -133,16 +133,16 @@ def _sum_entries(codes: Codes, table: Floats) -> Floats:
 def _node_sums(context: LayoutContext, each_node: bool, tables: Sequence[Floats]) -> Finalize:
     """Return the function that sums quantities, ``(T or R, n)``, over nodes.
 
-    Columns of a table by type are split by the coarse classes of nodes for which they are not 0.
+    Columns by type are grouped by the coarse classes in which they are not 0, and summed over those nodes only.
     """
     table = np.concatenate(tables, axis=1)
     parts: list[tuple[Ints | slice, NDArray[np.bool_] | slice, Floats]] = [(slice(None), slice(None), table)]
     if not each_node:
         classes = range(len(COARSE_CLASSES))
-        used = sum((table[context.type_coarse_class == coarse].any(axis=0) << coarse) for coarse in classes)
+        class_bits = sum((table[context.type_coarse_class == coarse].any(axis=0) << coarse) for coarse in classes)
         parts = []
-        for members in np.unique(used[used > 0]):
-            columns, present = np.flatnonzero(used == members), (members >> context.coarse_class) & 1 > 0
+        for bits in np.unique(class_bits[class_bits > 0]):
+            columns, present = np.flatnonzero(class_bits == bits), (bits >> context.coarse_class) & 1 > 0
             nodes = slice(None) if present.all() else present
             parts.append((columns, nodes, np.ascontiguousarray(table[:, columns])))
 
@@ -185,7 +185,7 @@ def _maxima(context: LayoutContext, each_node: bool, tables: Sequence[Floats]) -
 def _pair_sums(
     context: LayoutContext, pairs: Pairs, requests: Sequence[tuple[PairQuantities, Sequence[float]]]
 ) -> Finalize:
-    """Return the function that sums over one set of pairs.
+    """Return the function that sums quantities over one set of pairs.
 
     Pairs have few distinct combinations of requested layouts, so quantities are computed once per combination and
     looked up.
@@ -200,7 +200,7 @@ def _pair_sums(
 
     values_of_all: Floats | None = None
     used = np.arange(len(over))
-    if 0 < combinations.total <= _COMBINATIONS:  # indices fit int32, which halves the lookups
+    if 0 < combinations.total <= _COMBINATIONS:  # indices fit int32, half the memory
         values_of_all = quantities(np.arange(combinations.total))
         used = np.flatnonzero(values_of_all.any(axis=0))
         values_of_all = np.ascontiguousarray(values_of_all[:, used])
@@ -238,10 +238,10 @@ class LayoutBlock(Block):
 def compute_together(
     context: LayoutContext, blocks: Sequence[Block], names: Sequence[str], codes: NDArray[np.int32] | None = None
 ) -> NDArray[np.float32]:
-    """Compute the columns of the layout blocks among ``blocks``, ``(configs, names)``, 0 in all others.
+    """Compute the columns of the layout blocks among ``blocks``, ``(configs, names)``; 0 in all other columns.
 
-    ``codes`` ``(configs, nodes)`` are other configurations than the graph's candidates; transductive columns still
-    refer to the candidates.
+    ``codes`` ``(configs, nodes)`` are the configurations (default: the graph's candidates); transductive columns
+    refer to the candidates in any case.
     """
     codes = context.table.codes if codes is None else codes
     target = np.zeros((len(names), len(codes)), np.float32).T

@@ -1,4 +1,4 @@
-"""Departure of a configuration from the compiler's default, per slot, opcode class and group of tied nodes.
+"""Changes of a configuration from the compiler's default, by slot, opcode class and group of tied nodes.
 
 Tied nodes are configurable nodes whose layouts are chosen together, as in Google's files: in every real layout file
 a few choices determine the configurations of hundreds of nodes. The rule was derived from these files
@@ -7,7 +7,7 @@ a few choices determine the configurations of hundreds of nodes. The rule was de
 - the same dimensions are at stake: batch and feature of a convolution, the last free and the last contracted
   dimension of a dot, the blocks of dimensions that a reshape splits or merges;
 - the same order of these dimensions is cheaper: fewer elements once the minor-most dimension is padded to the lanes
-  and the next to the sublanes. It is the order that the compiler prefers.
+  and the next to the sublanes. The compiler prefers this order.
 """
 
 from __future__ import annotations
@@ -41,28 +41,28 @@ _AT_STAKE: Final = {
     "convolution": (CONVOLUTION_ROLES.index("feature"), CONVOLUTION_ROLES.index("batch")),
     "dot": (DOT_ROLES.index("contracted"), DOT_ROLES.index("rows")),
 }
-_OF_SLOT: Final = {
+_SLOT_COLUMNS: Final = {
     "set__share": "share of configurable nodes whose {} layout is set",
     "changed__share": "share of configurable nodes whose full {} layout differs from the default",
     "changed_bytes__share": "share of the {} bytes laid out unlike the default",
     "distance__mean": "mean share of dimension pairs of the {} ordered unlike the default",
-    "minor_changed__share": "share of configurable nodes whose {} has another minor-most dimension than by default",
-    "minor_changed_bytes__share": "share of the {} bytes with another minor-most dimension than by default",
+    "minor_changed__share": "share of configurable nodes whose minor-most {} dimension is not the default's",
+    "minor_changed_bytes__share": "share of the {} bytes with a minor-most dimension that is not the default's",
     "scattered_bytes__share": "{0} bytes times (1 - contiguity), over all {0} bytes; contiguity is "
     "log(run) / log(elements) of the runs that a copy from the default moves whole",
 }
 _NODES: Final = "configurable nodes whose"
-_UNLIKE: Final = "have one shape but two layouts"
-_OF_KIND: Final = {
-    "turned__share": "mean over groups of tied {}s of the share of nodes with a turned output",
-    "turned_bytes__share": "bytes of turned outputs of {}s, over the output bytes of all configurable nodes",
-    "set_bytes__share": "bytes of set outputs of {}s, over the output bytes of all configurable nodes",
+_UNLIKE: Final = "have equal shapes but different layouts"
+_GROUPS: Final = {
+    "turned__share": "mean over groups of tied {} nodes of the share of nodes with a turned output",
+    "turned_bytes__share": "bytes of turned outputs of {} nodes, over the output bytes of all configurable nodes",
+    "set_bytes__share": "bytes of set outputs of {} nodes, over the output bytes of all configurable nodes",
 }
 
 
 @dataclass(frozen=True)
 class Tied:
-    """Possible layouts of a node, and its group of tied nodes.
+    """Possible layouts of a node's output, and the node's group of tied nodes.
 
     Attributes:
         signature: equal for nodes that are tied.
@@ -119,7 +119,7 @@ def _at_stake(opcode: str, shapes: Sequence[Shape], roles: NDArray[np.integer]) 
     if opcode == "dot":
         batch = [shapes[0][d] for d in np.flatnonzero(roles[0] == DOT_ROLES.index("batch"))]
         for number, free in ((1, slots[0][1]), (2, slots[0][0])):
-            slots[number] = _first_of_equals(shapes[number], [shapes[0][d] for d in free], batch)
+            slots[number] = _contracted_and_free(shapes[number], [shapes[0][d] for d in free], batch)
     output, left, right = (tuple(dim for dims in slot for dim in dims[-1:]) for slot in slots)
     sizes = [[sorted(shape[d] for d in dims) for dims in slot] for shape, slot in zip(shapes, slots, strict=True)]
     if opcode == "convolution":
@@ -131,10 +131,10 @@ def _at_stake(opcode: str, shapes: Sequence[Shape], roles: NDArray[np.integer]) 
     return [output, left, tuple(sorted(right, reverse=True))] if fits else None
 
 
-def _first_of_equals(shape: Shape, free: Sequence[int], batch: Sequence[int]) -> list[list[int]]:
+def _contracted_and_free(shape: Shape, free: Sequence[int], batch: Sequence[int]) -> list[list[int]]:
     """Return the contracted and the free dimensions of a dot's operand, from the sizes of its output.
 
-    The first dimensions of equal size are free, the next are batch dimensions; `slot_roles` may choose others.
+    Among dimensions of equal size, the first are free and the next batch dimensions; `slot_roles` may differ.
     """
     dims: list[int] = []
     for size in free:
@@ -149,13 +149,13 @@ def _first_of_equals(shape: Shape, free: Sequence[int], batch: Sequence[int]) ->
 
 
 def _reshape(output: Shape, operand: Shape, blocks: Sequence[Sequence[int]]) -> Tied:
-    """Return a reshape's orders, one for each order of its blocks; dimensions of size 1 are major-most."""
+    """Return a reshape's `Tied`: an order for each order of its blocks, dimensions of size 1 major-most."""
     shapes, count = (output, operand), max(map(max, blocks)) + 1
     orders = []
     for block_order in permutations(reversed(range(count))):
-        rank = {number: index for index, number in enumerate(block_order)} | {-1: count}
+        position = {number: index for index, number in enumerate(block_order)} | {-1: count}
         orders.append(tuple(
-            tuple(sorted(range(len(shape)), key=lambda d: (rank[numbers[d]], shape[d] == 1, -d)))
+            tuple(sorted(range(len(shape)), key=lambda d: (position[numbers[d]], shape[d] == 1, -d)))
             for numbers, shape in zip(blocks, shapes, strict=True)
         ))  # fmt: skip
     preferred = [cheaper(shape, tuple(reversed(range(len(shape))))) for shape in shapes]
@@ -185,7 +185,7 @@ class SlotChange(LayoutBlock):
     columns = {
         f"change__{slot}_{what}": Column(text.format(slot), Cause.FUSION if what == "set__share" else None)
         for slot in LAYOUT_SLOTS
-        for what, text in _OF_SLOT.items()
+        for what, text in _SLOT_COLUMNS.items()
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
@@ -208,7 +208,7 @@ class NodeChange(LayoutBlock):
         "change__nodes_changed__log": "number of configurable nodes with any layout unlike the default",
         "change__slots_changed__log": "number of layouts unlike the default",
         "change__all_bytes__log": "bytes of all tensors laid out unlike the default",
-        "change__all_bytes__ratio": "bytes laid out unlike the default, once a slot, over bytes of all outputs",
+        "change__all_bytes__ratio": "bytes laid out unlike the default, summed over slots, over all output bytes",
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
@@ -248,7 +248,7 @@ class ChangeByClass(LayoutBlock):
 
 
 class InnerChange(LayoutBlock):
-    """Nodes whose tensors of equal shape differ in layout (an implicit transpose), or are set to the same one."""
+    """Nodes with tensors of equal shape and different layouts (implicit transposes), or with equal set layouts."""
 
     cause = Cause.CHANGE
     columns = {
@@ -266,19 +266,19 @@ class InnerChange(LayoutBlock):
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
         output, input_, kernel = slots = list(context.slots.values())
         dims = context.dims[context.slot_tensor[context.type_configurable]]
-        with_input, with_kernel, operands = (
+        unlike_input, unlike_kernel, operands = (
             (dims[:, a] == dims[:, b]).all(axis=1) & (slots[a].key != slots[b].key) & (slots[b].bytes > 0)
             for a, b in ((0, 1), (0, 2), (1, 2))
         )
         like_input = output.is_set & input_.is_set & (output.key == input_.key)
         like_kernel = input_.is_set & kernel.is_set & (input_.key == kernel.key)
-        tables = [with_input, with_input * output.bytes, with_kernel, operands, like_input, like_kernel]
+        tables = [unlike_input, unlike_input * output.bytes, unlike_kernel, operands, like_input, like_kernel]
         nodes = context.configurable_nodes
         return aggregation.sum(tables, over=[nodes, output.total_bytes, nodes, nodes, nodes, nodes])
 
 
 class TiedGroups(LayoutBlock):
-    """Outputs set and turned, with equal weight for every group of tied nodes, whatever its size.
+    """Outputs that are set and turned, with the same weight for every group of tied nodes.
 
     An output is *turned* if its minor-most dimension differs from that of its group's first order: the order that
     pads least for a convolution or dot, row-major for a reshape. Means over groups do not grow with the size of the
@@ -290,7 +290,7 @@ class TiedGroups(LayoutBlock):
         "groups__set__share": "mean over groups of tied nodes of the share of nodes with a set output",
         "groups__turned__share": "mean over groups of tied nodes of the share of nodes with a turned output",
         "groups__turned_bytes__share": "bytes of turned outputs, over the output bytes of all configurable nodes",
-        **{f"groups__{kind}_{what}": text.format(kind) for kind in CLASS_ROLES for what, text in _OF_KIND.items()},
+        **{f"groups__{kind}_{what}": text.format(kind) for kind in CLASS_ROLES for what, text in _GROUPS.items()},
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:

@@ -22,11 +22,11 @@ _ELEMENTWISE: Final = OPCODE_CLASSES.index("elementwise")
 _COMPARED: Final = {
     "clash{}__share": "share of {} with two different layouts set",
     "clash{}_bytes__share": "share of the bytes of {} with two different layouts set",
-    "mismatch{}__share": "share of {} with different layouts, unset = default",
-    "mismatch{}_bytes__share": "share of the bytes of {} with different layouts, unset = default",
+    "mismatch{}__share": "share of {} with different layouts, the default if unset",
+    "mismatch{}_bytes__share": "share of the bytes of {} with different layouts, the default if unset",
     "half{}__share": "share of {} with one layout set, unlike the other's default",
     "half{}_bytes__share": "share of the bytes of {} with one layout set, unlike the other's default",
-    "agree{}__share": "share of {} with one layout set on both sides",
+    "agree{}__share": "share of {} with the same layout set on both sides",
 }
 _HEAVY: Final = ("convolution", "dot", "reduce", "transpose")
 _REACH: Final = range(1, 6)
@@ -37,8 +37,8 @@ class Disagreement(LayoutBlock):
 
     Pairs are connected through operations that are not configurable themselves and keep a layout
     (elementwise) or permute it (transpose). A clash has a layout set on both sides, a half on one; a
-    mismatch takes the default for an unset side, so it is clash plus half plus unlike defaults. Each copy costs
-    about the bytes it moves. Partial layouts are completed by the default before comparing.
+    mismatch takes the default for an unset side, so it is clash plus half plus different defaults. A copy costs
+    about the bytes that it moves. Partial layouts are completed by the default before comparing.
     """
 
     cause = Cause.COPIES
@@ -50,7 +50,7 @@ class Disagreement(LayoutBlock):
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
         by_hop = [PairLayouts(context, pairs) for pairs in context.pairs]
-        requests = [aggregation.sum_pairs(hop.pairs, hop.disagreement, hop.over()) for hop in by_hop]
+        requests = [aggregation.sum_pairs(hop.pairs, hop.disagreement, hop.divisors()) for hop in by_hop]
         return lambda batch: np.concatenate([batch[hop] for hop in requests], axis=1)
 
 
@@ -58,7 +58,7 @@ class SiblingDisagreement(LayoutBlock):
     """Operand slots that request different layouts of one tensor: shares of pairs and of bytes.
 
     The readers of a tensor are sorted by node and slot, and each is compared with the next: n different requests
-    need at least n - 1 copies. Terms as in `Disagreement`.
+    need at least n - 1 copies. Terms are those of `Disagreement`.
     """
 
     cause = Cause.COPIES
@@ -69,15 +69,15 @@ class SiblingDisagreement(LayoutBlock):
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
         layouts = PairLayouts(context, context.siblings)
-        return aggregation.sum_pairs(context.siblings, layouts.disagreement, layouts.over())
+        return aggregation.sum_pairs(context.siblings, layouts.disagreement, layouts.divisors())
 
 
 class DisagreementByClass(LayoutBlock):
-    """Mismatched bytes at any distance, by the opcode class of either side, over all bytes handed on."""
+    """Mismatched bytes of pairs at any distance, by opcode class of either side, over the bytes of all pairs."""
 
     cause = Cause.COPIES
     columns = {
-        f"disagreement__{side}_{name}_bytes__share": f"mismatched bytes whose {side} is a {name} node"
+        f"disagreement__{side}_{name}_bytes__share": f"mismatched bytes of pairs whose {side} is a {name} node"
         for side in ("consumer", "producer")
         for name in OPCODE_CLASSES
     }
@@ -106,14 +106,14 @@ class Propagation(LayoutBlock):
     outputs take the layout that a consumer requests, then unset elementwise nodes take that of an operand (the
     producer with the lowest id). A consumer requests the layout set for its operand slot; an elementwise one whose
     slot is unset requests the layout of its own output. If consumers request different layouts, the one with the
-    largest key wins. A copy remains if a consumer requests another layout than the producer's output has.
+    largest `layout_key` wins. A copy remains if a consumer requests another layout than the producer's output has.
     """
 
     tier = Tier.FULL
     cause = Cause.COPIES
     columns = {
         "propagation__copies__share": "share of consumer-producer pairs that settle on different layouts",
-        "propagation__copies_bytes__share": "share of the bytes handed on that settle on different layouts",
+        "propagation__copies_bytes__share": "share of the bytes of pairs that settle on different layouts",
         "propagation__unlike_default__share": "share of configurable nodes whose output settles unlike the default",
         "propagation__unlike_default_bytes__share": "share of the output bytes that settle unlike the default",
     }
@@ -181,10 +181,10 @@ class ConfigurableNodes(Block):
 
 
 class ChangedSurroundings(LayoutBlock):
-    """Bytes and heavy operations around changed nodes, over the same around all configurable ones.
+    """Bytes and heavy operations around changed nodes, over those around all configurable nodes.
 
     The surroundings of a node are the k-th power of the row-normalised adjacency (down to operands, up to
-    consumers, or both) times a quantity per node: the mean over neighbours of their mean. The column is
+    consumers, or both) times a quantity per node; for k = 2, a mean over neighbours of their means. The column is
     sum_n changed_n (P^k q)_n / sum_n (P^k q)_n over configurable nodes n. Such powers in place of learned
     convolutions are the idea of simplified graph convolutions (SGC, Wu et al. 2019).
     """
@@ -193,7 +193,7 @@ class ChangedSurroundings(LayoutBlock):
     cause = Cause.SURROUNDINGS
     columns = {
         f"neighbourhood__{direction}_{what}_{power}hop__share": f"{meaning}, mean over the {nodes} {power} edge(s) "
-        "away, summed over changed nodes, over the same of all configurable nodes"
+        "away: sum over changed nodes, divided by that over all configurable nodes"
         for direction, nodes in (("down", "operands"), ("up", "consumers"), ("around", "neighbours"))
         for power in (1, 2)
         for what, meaning in (
@@ -217,14 +217,13 @@ class ChangedSurroundings(LayoutBlock):
 
 
 class Boundary(LayoutBlock):
-    """Changed nodes, padding and copies next to changed nodes of the configurable neighbourhood.
+    """Pairs of changed and unchanged configurable nodes, and padding and copies near changed nodes.
 
     With x = 1 for changed nodes and N the 0/1 matrix of configurable nodes h edges apart, the cut is
     sum N_uv (x_u - x_v)^2 and the inside is sum N_uv x_u x_v, both over sum N_uv. Two quantities q are summed
     as sum_u q_u (N x)_u, weighted by the number of changed nodes around each node: the output's padding
-    bytes beyond the default's over all output bytes, and the mismatched bytes of consumers (pairs as in
-    `xlarank.features.layout.copies.Disagreement` at any distance, those through transposes left out) over all bytes
-    handed on.
+    bytes beyond the default's over all output bytes, and the mismatched bytes of consumers over the bytes of all
+    pairs (those of `Disagreement` at any distance, without pairs through transposes).
     """
 
     tier = Tier.FULL
@@ -235,10 +234,10 @@ class Boundary(LayoutBlock):
         )
         for hop in (1, 2)
         for what, how, meaning in (
-            ("cut", "share", "share of configurable pairs {hop} edge(s) apart with one of both changed"),
-            ("inside", "share", "share of configurable pairs {hop} edge(s) apart with both changed"),
+            ("cut", "share", "share of configurable pairs {hop} edge(s) apart of which one is changed"),
+            ("inside", "share", "share of configurable pairs {hop} edge(s) apart of which both are changed"),
             ("waste", "ratio", "padding bytes beyond the default's times changed nodes {hop} edge(s) away"),
-            ("mismatch", "ratio", "mismatched bytes of a consumer times changed nodes {hop} edge(s) from it"),
+            ("mismatch", "ratio", "mismatched bytes of a consumer times changed nodes {hop} edge(s) away"),
         )
     }
 

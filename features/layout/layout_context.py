@@ -42,7 +42,7 @@ class Regions:
     """The regions of one graph.
 
     Attributes:
-        of: ``(nodes,)`` region of each node's output.
+        of_node: ``(nodes,)`` region of each node's output.
         tensors, makers: ``(regions,)`` number of tensors, and of configurable nodes that produce them.
         bytes: ``(regions,)`` unpadded bytes of the tensors that a fusing compiler stores.
         made, read: ``(regions, ROLE_NAMES, 6)`` whether a dimension has a role to a configurable node that makes or
@@ -53,28 +53,28 @@ class Regions:
     def __init__(self, facts: LayoutFacts) -> None:
         graph, rank = facts.graph, facts.rank
         consumer, operand = graph.edges.T
-        joins = (facts.opcode_class[consumer] == _ELEMENTWISE) & (rank[consumer] > 0)
-        joins &= (facts.dims[consumer] == facts.dims[operand]).all(axis=1) & (rank[consumer] == rank[operand])
-        links = sparse.coo_array((joins[joins], (consumer[joins], operand[joins])), shape=(graph.nodes,) * 2)
+        linked = (facts.opcode_class[consumer] == _ELEMENTWISE) & (rank[consumer] > 0)
+        linked &= (facts.dims[consumer] == facts.dims[operand]).all(axis=1) & (rank[consumer] == rank[operand])
+        links = sparse.coo_array((linked[linked], (consumer[linked], operand[linked])), shape=(graph.nodes,) * 2)
         count, component = connected_components(links, directed=False)
-        self.of: Ints = component.astype(np.int64)
-        self.tensors = np.bincount(self.of, minlength=count)
-        self.bytes = np.bincount(self.of, np.where(facts.fused, 0.0, facts.bytes), minlength=count)
-        self.makers = np.bincount(self.of[graph.configurable], minlength=count)
+        self.of_node: Ints = component.astype(np.int64)
+        self.tensors = np.bincount(self.of_node, minlength=count)
+        self.bytes = np.bincount(self.of_node, np.where(facts.fused, 0.0, facts.bytes), minlength=count)
+        self.makers = np.bincount(self.of_node[graph.configurable], minlength=count)
         self.made, self.read = (np.zeros((count, len(ROLE_NAMES), MAX_RANK), bool) for _ in range(2))
         for number, (kind, roles) in enumerate(CLASS_ROLES.items()):
             first = ROLE_NAMES.index(f"{kind}_{roles[0]}")
             for slot in range(2 if kind == "reshape" else len(LAYOUT_SLOTS)):
                 tensor, role = facts.slot_tensor[:, slot], facts.roles[:, slot]
                 node, dim = np.nonzero((role >= 0) & ((facts.coarse_class == number) & (tensor >= 0))[:, None])
-                (self.read if slot else self.made)[self.of[tensor[node]], first + role[node, dim], dim] = True
+                (self.read if slot else self.made)[self.of_node[tensor[node]], first + role[node, dim], dim] = True
         # a reduction lists what it removes; its other operand, the initial value, has no dimensions
         self.reduced = np.zeros((count, MAX_RANK), bool)
         fewer = rank[operand] - rank[consumer]
         at = np.flatnonzero((facts.opcode_class[consumer] == _REDUCE) & (fewer > 0))
         listed = facts.column("dimensions_0", MAX_RANK).astype(np.int64)[consumer[at]]
         removed = (np.arange(MAX_RANK) < fewer[at, None]) & (listed >= 0) & (listed < MAX_RANK)
-        self.reduced[self.of[operand[at[np.nonzero(removed)[0]]]], listed[removed]] = True
+        self.reduced[self.of_node[operand[at[np.nonzero(removed)[0]]]], listed[removed]] = True
 
 
 class OutputRows:
@@ -84,7 +84,7 @@ class OutputRows:
         minor, second: the two minor-most dimensions of the full layout; -1 for none.
         second_size: log2(1 + size of the second dimension).
         second_place: position of the second dimension, counted from the last one, plus 1; 0 for none.
-        padded, least, default: bytes in tiles over true bytes: of this layout, the best one and the default.
+        padded, least, default: bytes in tiles over true bytes, of this layout, the best one and the default.
         bytes, region_bytes: bytes of the output, and of its region's stored tensors (at least the output), over
             those of all tensors that a fusing compiler stores.
     """
@@ -105,7 +105,7 @@ class OutputRows:
         self.least, self.default = 1 + least[index], 1 + default[index]
         self.bytes = context.bytes[node] / stored
         self._regions = regions = context.regions
-        self._region = region = regions.of[node]
+        self._region = region = regions.of_node[node]
         self.region_tensors, self.region_makers = regions.tensors[region], regions.makers[region]
         self.region_bytes = np.maximum(regions.bytes[region], context.bytes[node]) / stored
 
@@ -136,7 +136,7 @@ class LayoutContext(LayoutFacts):
     """Quantities that layout blocks share, each computed on first use.
 
     Attributes:
-        pairs: consumers and the producers of their operands, by the edges between: 1, 2, and 3 or more.
+        pairs: consumers and the producers of their operands, by number of edges between: 1, 2, and 3 or more.
         siblings: pairs of operand slots that read the same tensor.
     """
 

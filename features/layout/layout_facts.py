@@ -13,7 +13,7 @@ Configurations are codes, ``(configs, K)`` indices of rows. An attribute ``a_b``
 
 Pairs of slots lay out one tensor (consumer and producer, or two readers). Elementwise operations keep a layout,
 transposes permute it, and all others (reshape, dot, reduce, ...) choose anew. From a slot, operands are followed
-through operations of the first two kinds to configurable nodes.
+through elementwise operations and transposes to configurable nodes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, OPCODE
 from xlarank.features.program import tensors
 from xlarank.features.program.program_context import COARSE_CLASSES, OPCODE_CLASSES, ProgramContext
 from xlarank.features.program.slots import node_flops, slot_roles, slot_tensors
-from xlarank.features.program.tensors import TPU, Floats, Ints, Tiling, layout_key
+from xlarank.features.program.tensors import TPU, Floats, Ints, Tiling, layout_key, minor_sizes
 
 NodeIndex = Ints
 ConfigurableIndex = Ints
@@ -45,7 +45,7 @@ def tensor_physics(dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tili
     Misfits are a largest dimension that is not minor-most, a minor-most size that is no multiple of the lanes, and
     a second one that is no multiple of the sublanes.
     """
-    minor, second = tensors.minor_sizes(dims, layout)
+    minor, second = minor_sizes(dims, layout)
     return {
         "padding": tensors.padding_waste(dims, layout, tiling),
         "packed": tensors.packed_waste(dims, layout, element_bytes, tiling),
@@ -69,9 +69,9 @@ class SlotRows:
     """
 
     def __init__(self, facts: LayoutFacts, number: int) -> None:
-        of_node, node = facts.slot_tensor[:, number], facts.type_configurable
-        node_bytes = np.where(of_node >= 0, facts.bytes[of_node], 0.0)
-        tensor = of_node[node]
+        node_tensor, node = facts.slot_tensor[:, number], facts.type_configurable
+        node_bytes = np.where(node_tensor >= 0, facts.bytes[node_tensor], 0.0)
+        tensor = node_tensor[node]
         present = (tensor >= 0)[:, None]
         dims = np.where(present, facts.dims[tensor], 0)
         default = np.where(present, facts.default_layout[tensor], -1)
@@ -82,17 +82,16 @@ class SlotRows:
         self.is_set = layout[:, 0] >= 0
         self.layout = tensors.complete_layout(layout, default)
         self.key = layout_key(self.layout)
-        minor, no_minor = self.layout[:, 0], self.layout[:, 0] < 0
-        self.minor, self.default_minor = (
-            np.where(no_minor, 0, tensors.minor_sizes(dims, of)[0]) for of in (self.layout, default)
-        )
-        self.minor_place = np.where(no_minor, -1, facts.rank[tensor] - 1 - minor)
-        self.minor_role = np.where(no_minor, -1, facts.roles[node, number, minor])
+        minor, empty = self.layout[:, 0], self.layout[:, 0] < 0
+        layouts = self.layout, default
+        self.minor, self.default_minor = (np.where(empty, 0, minor_sizes(dims, layout)[0]) for layout in layouts)
+        self.minor_place = np.where(empty, -1, facts.rank[tensor] - 1 - minor)
+        self.minor_role = np.where(empty, -1, facts.roles[node, number, minor])
         self.changed = (self.layout != default).any(axis=1)
         self.minor_changed = minor != default[:, 0]
         self.distance = tensors.permutation_distance(self.layout, default)
         self.contiguity = tensors.contiguity(dims, self.layout, default)
-        self.now, self.default = (tensor_physics(dims, of, element, facts.tiling) for of in (self.layout, default))
+        self.now, self.default = (tensor_physics(dims, layout, element, facts.tiling) for layout in layouts)
         self.total_bytes = max(1.0, float(node_bytes.sum()))
         by_class = np.bincount(facts.coarse_class, node_bytes, minlength=len(COARSE_CLASSES))
         self.bytes_of_class = np.maximum(by_class, 1.0)
@@ -136,10 +135,10 @@ class LayoutFacts(ProgramContext):
         operation = np.concatenate([graph.opcode[nodes][:, None], *slots.transpose(1, 0, 2)], axis=1)
         self.signature = group_codes(operation).group
         rows = self.table.rows.reshape(len(self.table.rows), len(LAYOUT_SLOTS), MAX_RANK).astype(np.int64)
-        # a number for all three layouts of a row
+        # one number for the three layouts of a row
         key = layout_key(rows) @ (MAX_RANK + 1) ** (MAX_RANK * np.arange(len(LAYOUT_SLOTS)))
-        signed = self.signature[self.table.node] * max(1, len(key)) + np.unique(key, return_inverse=True)[1]
-        _, self.type_row, self.row_type = np.unique(signed, return_index=True, return_inverse=True)
+        type_key = self.signature[self.table.node] * max(1, len(key)) + np.unique(key, return_inverse=True)[1]
+        _, self.type_row, self.row_type = np.unique(type_key, return_index=True, return_inverse=True)
         self.type_configurable: ConfigurableIndex = self.table.node[self.type_row].astype(np.int64)
         self.type_coarse_class = self.coarse_class[self.type_configurable]
 
@@ -200,7 +199,7 @@ def _operands(facts: LayoutFacts) -> tuple[ConfigurableIndex, Ints, NodeIndex]:
 
 
 def connected_pairs(facts: LayoutFacts) -> list[Pairs]:
-    """Return pairs of consumer and producer without a configurable node between, 1, 2 and 3 to 8 edges apart.
+    """Return pairs of consumer and producer, 1, 2 and 3 to 8 edges apart, without a configurable node between.
 
     If there are several paths, the shortest counts.
     """
@@ -242,10 +241,10 @@ def _passing(facts: LayoutFacts) -> Callable[[Ints, NodeIndex, Ints], tuple[Ints
     listed = facts.column("dimensions_0", MAX_RANK).astype(np.int64).clip(0, MAX_RANK - 1)
     inside = transposes[:, None] & (np.arange(MAX_RANK) < facts.rank[:, None])
     axes = np.where(inside, listed, np.arange(MAX_RANK))
-    proper = (np.sort(axes, axis=1) == np.arange(MAX_RANK)).all(axis=1)  # a valid permutation
+    valid = (np.sort(axes, axis=1) == np.arange(MAX_RANK)).all(axis=1)  # permutations
     nodes, operands = edges.T
     turned_dims = np.take_along_axis(dims[operands], axes[nodes], axis=1)
-    passes = ((keeps | transposes) & proper & (facts.rank > 0))[nodes] & (turned_dims == dims[nodes]).all(axis=1)
+    passes = ((keeps | transposes) & valid & (facts.rank > 0))[nodes] & (turned_dims == dims[nodes]).all(axis=1)
     passes &= facts.rank[nodes] == facts.rank[operands]  # ranks differ only if sizes are 0
     order = np.lexsort((operands[passes], nodes[passes]))
     operands, first_edge = operands[passes][order], np.searchsorted(nodes[passes][order], np.arange(len(dims) + 1))
@@ -296,7 +295,7 @@ class PairLayouts:
         columns = [clash, clash * bytes_, unlike, unlike * bytes_, half, half * bytes_, ~unlike & (sides_set == 2)]
         return np.stack(columns, axis=1).astype(np.float64)
 
-    def over(self) -> list[float]:
+    def divisors(self) -> list[float]:
         """Return the divisors of sums of `disagreement`: number or bytes of the pairs, at least 1."""
         count, bytes_ = max(1.0, len(self.pairs)), max(1.0, float(self.pairs.bytes.sum()))
         return [count, bytes_] * 3 + [count]
@@ -305,7 +304,7 @@ class PairLayouts:
 class RequestedLayouts:
     """Distinct layouts that nodes of one signature request for each slot, concatenated over slots.
 
-    Two rows request the same layout if their full layouts agree and both set it, or neither does.
+    Two rows request the same layout if their full layouts are equal, and both or neither are set.
 
     Attributes:
         signatures: number of distinct signatures.

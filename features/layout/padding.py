@@ -18,7 +18,7 @@ from xlarank.features.layout.time_model import KINDS, PEAK_FLOPS
 from xlarank.features.program.program_context import COARSE_CLASSES
 from xlarank.features.program.tensors import Floats
 
-#: Their sum is log2 of the estimated time; two float32 columns keep more digits.
+#: Columns whose sum is log2 of the estimated time; two float32 columns keep more digits than one.
 FASTEST: Final = "work__fastest_time__log"
 OVER_FASTEST: Final = "time__over_fastest__log"
 #: Columns that increase with the estimated time.
@@ -32,10 +32,10 @@ _SHORTEST: Final = 1e-3
 _WASTE: Final = {
     "waste__log": "sum of the waste over {}, log2(1 + x)",
     "waste__mean": "mean of the waste over {}",
-    "waste__max": "largest waste, {}",
-    "waste_bytes__ratio": "bytes of padding over true bytes, all {} together",
-    "waste_change__mean": "mean of the waste minus the default's over {}",
-    "waste_change_bytes__ratio": "bytes of padding beyond the default's over true bytes, all {} together",
+    "waste__max": "largest waste of {}",
+    "waste_bytes__ratio": "bytes of padding over true bytes of all {}",
+    "waste_change__mean": "mean over {} of the waste minus the default's",
+    "waste_change_bytes__ratio": "bytes of padding beyond the default's over true bytes of all {}",
 }
 #: A quantity of `xlarank.features.layout.layout_facts.SlotRows`, and a coarse class or None for all nodes.
 _Subset = tuple[str, str | None]
@@ -46,7 +46,7 @@ _MISFITS = {
 }
 _SUMMED: Final = {
     "excess": "bytes that regions of set outputs are padded beyond the layout that pads least",
-    "own_excess": "the same of the set outputs alone",
+    "own_excess": "bytes that set outputs are padded beyond the layout that pads least",
     "padded": "bytes that regions of set outputs take in tiles",
     "set": "true bytes of set outputs",
 }
@@ -67,6 +67,7 @@ def _columns(subsets: Sequence[_Subset]) -> dict[str, str]:
     return {
         "_".join(filter(None, (f"{quantity}_", coarse, slot, name))): text.format(
             f"{slot} tensors of configurable {f'{coarse} ' if coarse else ''}nodes"
+            f"{', in packed tiles' * (quantity == 'packed')}"
         )
         for quantity, coarse in subsets
         for slot in LAYOUT_SLOTS
@@ -128,7 +129,7 @@ class FinePadding(Padding):
 class Violation(LayoutBlock):
     """Violation ratios: shares of configurable nodes (or of bytes) whose layout wastes lanes or sublanes.
 
-    The first is the ratio that lifted Harvard's ordered pair accuracy from 0.6 to 0.75 (2023).
+    The share of nodes with ``largest`` lifted the ordered pair accuracy of Harvard's model from 0.6 to 0.75 (2023).
     """
 
     cause = Cause.VIOLATION
@@ -137,9 +138,9 @@ class Violation(LayoutBlock):
         for slot in LAYOUT_SLOTS
         for name, what in _MISFITS.items()
         for suffix, nodes in (
-            ("", "configurable nodes: the {}'s"),
-            ("_bytes", "the {} bytes:"),
-            ("_change", "configurable nodes minus the default's: the {}'s"),
+            ("", "configurable nodes whose {}'s"),
+            ("_bytes", "the bytes of {}s whose"),
+            ("_change", "configurable nodes, minus the share by default, whose {}'s"),
         )
     }
 
@@ -160,7 +161,7 @@ def _role_columns(position: str) -> dict[str, str]:
         for name in ROLE_NAMES
         for side, verb in (("made", "makes"), ("read", "reads"))
     }
-    columns[f"outputs__read_{position}_reduced"] = f"{tiles} a reduction of the region removes"
+    columns[f"outputs__read_{position}_reduced"] = f"{tiles} a reduction that reads the region removes"
     return {f"{name}__ratio": Column(f"{text}, {_STORED}", Cause.MINOR) for name, text in columns.items()}
 
 
@@ -168,7 +169,7 @@ class Outputs(LayoutBlock):
     """Padding and dimension roles of regions (`xlarank.features.layout.layout_context`) whose outputs are set.
 
     Unset outputs contribute 0; a region counts once per set output. On TPUs the layouts of outputs dominate: eight
-    of them explain the runtimes of the real AlexNet file, those of operands explain nothing.
+    of them explain the runtimes of the real AlexNet file, while layouts of operands explain nothing.
     """
 
     cause = Cause.PADDING
@@ -178,10 +179,10 @@ class Outputs(LayoutBlock):
             for what, text in _SUMMED.items()
             for nodes in ("all", *CLASS_ROLES)
         },
-        "outputs__excess__max": "largest of the bytes that the region of a set output is padded beyond the least, "
+        "outputs__excess__max": "most bytes that a set output's region is padded beyond the least padded layout, "
         f"{_STORED}",
-        "outputs__padded__max": f"largest of the bytes that the region of a set output takes in tiles, {_STORED}",
-        "outputs__waste__max": "largest of padded over true bytes of the set outputs, minus 1",
+        "outputs__padded__max": f"most bytes that the region of a set output takes in tiles, {_STORED}",
+        "outputs__waste__max": "largest waste (padded over true bytes, minus 1) of a set output",
         **_role_columns("minor"),
         **_role_columns("second"),
     }
@@ -220,11 +221,11 @@ class DimensionRoles(LayoutBlock):
     cause = Cause.MINOR
     columns = {
         f"roles__{kind}_{slot}_{role}_{position}{suffix}__share": f"share of {nodes.format(kind=kind, slot=slot)}"
-        f"the {POSITIONS[position]} dimension is {role}"
+        f"{POSITIONS[position]} dimension is {role}"
         for kind, position, slot, role in _ROLE_COLUMNS
         for suffix, nodes in (
-            ("", "configurable {kind} nodes: of the {slot}, "),
-            ("_bytes", "the {slot} bytes of configurable {kind} nodes: "),
+            ("", "configurable {kind} nodes whose {slot}'s "),
+            ("_bytes", "the {slot} bytes of configurable {kind} nodes whose {slot}'s "),
         )
     }
 
@@ -243,15 +244,14 @@ class DimensionRoles(LayoutBlock):
 class TypeHistogram(LayoutBlock):
     """Share of configurable nodes by class, rank of the output and which of its dimensions is minor-most.
 
-    count(class, rank, minor-most dimension) / configurable nodes, a histogram that sums to 1 with the tensors
-    of rank 0 and 1, which have no choice. Counts of node type by layout per graph are from the trees that
-    placed 11th in the Kaggle competition.
+    count(class, rank, minor-most dimension) / configurable nodes. Outputs of rank 0 and 1, which have one layout
+    only, are left out. The tree model that came 11th in the Kaggle competition counts nodes by type and layout.
     """
 
     tier = Tier.FULL
     cause = Cause.MINOR
     columns = {
-        f"types__{coarse}_rank{rank}_minor{dimension}__share": f"share of configurable nodes that are {coarse} "
+        f"types__{coarse}_rank{rank}_minor{dimension}__share": f"share of configurable nodes of class {coarse} "
         f"with an output of rank {rank} and dimension {dimension} minor-most"
         for coarse in COARSE_CLASSES
         for rank in _RANKS
@@ -306,9 +306,9 @@ class FastestTime(Block):
 
 
 class EstimatedTime(LayoutBlock):
-    """Time of the configurable nodes by `TimeModel`, relative to other times, and its parts; log is log2.
+    """Time of the configurable nodes by `TimeModel`, relative to other times, and parts of the time.
 
-    No parameter is learned. The time itself is `FastestTime` times ``over_fastest``.
+    No parameter is learned. The logarithm of the time itself is `FastestTime` plus ``over_fastest``.
     """
 
     cause = Cause.ESTIMATE
@@ -316,12 +316,12 @@ class EstimatedTime(LayoutBlock):
         OVER_FASTEST: "estimated time over the least that layouts allow, log2",
         "time__over_default__log": "estimated time over that of the compiler's default, log2",
         **{
-            f"time__{kind}_change__ratio": f"change of the time of {nodes} over the default's time of all nodes"
+            f"time__{kind}_change__ratio": f"change of the time of {nodes}, over the time of all by default"
             for kind, nodes in KINDS.items()
         },
-        "time__node_change__ratio": "largest change of a node's time over the default's time of all nodes",
+        "time__node_change__ratio": "largest change of a node's time, over the time of all nodes by default",
         "time__idle__share": "share of the estimated time beyond the unpadded work at the peak rate",
-        "time__slower_nodes__log": "nodes slower than need be by 0.1 % of the fastest program, log2(1 + x)",
+        "time__slower_nodes__log": "nodes slower than their least time by 0.1 % of the program's, log2(1 + x)",
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:

@@ -41,27 +41,27 @@ def output_padding(
 ) -> Floats:
     """Return the padded over the true size of tensors as the matrix unit sees them, ``(tensors,)``.
 
-    The minor-most dimension is rounded up to the lanes and the next to the sublanes, times as many elements as a
-    word holds, unless it is the ``batch`` ``(tensors,)``, which shares its tiles with other dimensions. With
-    ``skip``, minor-most dimensions of size 1 are skipped: the next one lies along the lanes.
+    The minor-most dimension is rounded up to the lanes and the next to the sublanes, times the elements of a word.
+    If the next one is the ``batch`` ``(tensors,)``, it shares tiles with other dimensions and is not rounded up.
+    With ``skip``, minor-most dimensions of size 1 are skipped: the next one lies along the lanes.
 
     >>> dims = np.array([[3, 3, 1, 32, 0, 0]] * 2)
     >>> layout = np.array([[3, 2, 1, 0, -1, -1], [2, 3, 1, 0, -1, -1]])
     >>> output_padding(dims, layout, np.array([4.0, 4.0])).round(2).tolist()  # 128/32 * 8/1 and 128/32 * 8/3
     [32.0, 10.67]
     """
-    tensors = np.arange(len(dims))
+    tensor = np.arange(len(dims))
     sizes = np.where(layout >= 0, np.take_along_axis(dims, np.maximum(layout, 0), axis=1), 1)
     sizes = np.concatenate([np.maximum(sizes, 1), np.ones((len(dims), 1), np.int64)], axis=1)
     rank = (layout >= 0).sum(axis=1)
     first = np.where((sizes == 1).all(axis=1), np.maximum(rank, 1) - 1, (sizes != 1).argmax(axis=1)) * skip
     packing = np.maximum(1.0, TPU.word_bytes / np.maximum(element_bytes, 1.0))
     has_second = first + 1 < rank
-    lanes = _round_up(sizes[tensors, first], TPU.lanes) / sizes[tensors, first]
-    second = sizes[tensors, first + 1]
+    lanes = _round_up(sizes[tensor, first], TPU.lanes) / sizes[tensor, first]
+    second = sizes[tensor, first + 1]
     sublanes = np.where(has_second, _round_up(second, TPU.sublanes * packing) / second, 1.0)
     if batch is not None:
-        dimension = layout[tensors, np.minimum(first + 1, layout.shape[1] - 1)]
+        dimension = layout[tensor, np.minimum(first + 1, layout.shape[1] - 1)]
         sublanes[has_second & (dimension == batch)] = 1.0
     return np.where(layout[:, 0] < 0, 1.0, lanes * sublanes)
 
@@ -79,7 +79,7 @@ class NodeTime:
         nanoseconds, fastest_ns: times under its layout, and under the fastest one that needs no copy.
         lanes, tile_lanes: elements along the lanes, and the lanes that they take.
         order, fastest_order: the two minor-most dimensions of its layout and of the fastest one, minor to major. If
-            they are equal, an operand's layout costs the difference.
+            they are equal, any difference in time is due to an operand's layout.
     """
 
     node: int
@@ -95,12 +95,12 @@ class TimeModel:
     """Times of the configurable nodes of a program on one core of a TPU, in nanoseconds.
 
     A convolution or dot computes for ``work / peak rate`` and moves data for ``bytes / bandwidth``; its time is the
-    root of the sum of their squares, as the two overlap, but not entirely. The work is the number of floating-point
+    root of the sum of their squares, as both overlap, but not entirely. The work is the number of floating-point
     operations times the padding of the output, and of the contracted dimension:
 
     - One operand supplies the output's lanes: the kernel if features are minor-most, the input if the batch is. If
       it holds the contracted features along its own lanes, they are rounded up to 128.
-    - Otherwise those of a forward convolution are rounded up to the sublanes, those of a kernel's gradient are not.
+    - Otherwise forward convolutions round the contracted features up to the sublanes, gradients of kernels do not.
 
     A batch along the sublanes of a forward convolution is not padded: the rows of other positions fill its tiles.
     The compiler chooses the layout of an operand with less padding, so that operand layouts matter only if both
@@ -108,7 +108,7 @@ class TimeModel:
 
     Attributes:
         kind, work: ``(K,)`` index into `KINDS`, and operations without padding.
-        type_ns, row_ns: ``(T,)`` and ``(R,)`` times under every type of row, and every distinct row of the table.
+        type_ns, row_ns: ``(T,)`` and ``(R,)`` times of every type of row, and of every distinct row of the table.
         default_ns: ``(K,)`` times under the compiler's default layouts.
         fastest_ns: ``(K,)`` least times under layouts that need no copy, candidates or not.
         fastest_order: ``(K, 2)`` dimensions along lanes and sublanes of such a layout, -1 for none.
@@ -148,10 +148,10 @@ class TimeModel:
         return np.select(conditions, [_GRADIENT, 0, _DOT], _OTHER)
 
     def _contracted_in_lanes(self, dimension: Ints, node: Ints, minor: Ints | None) -> NDArray[np.bool_]:
-        """Return whether the operand that supplies a dimension of the output has the contracted one in lanes.
+        """Return whether the operand that supplies a dimension of the output has its contracted features in lanes.
 
         ``minor`` ``(n, 2)`` are the minor-most dimensions of input and kernel, which decide if both orders pad
-        alike; None decides for the faster one.
+        alike; None means the faster one.
         """
         result, contracted = np.zeros(len(node), bool), self._size("input_feature")[node]
         for operand, (supplied, free_role, contracted_role) in enumerate((
@@ -161,8 +161,8 @@ class TimeModel:
             free = self._size(free_role)[node]
             in_lanes = _round_up(contracted, TPU.lanes) * _round_up(free, tile_sublanes(free, TPU))
             across = _round_up(free, TPU.lanes) * _round_up(contracted, tile_sublanes(contracted, TPU))
-            chosen = minor is not None and minor[:, operand] == self._dimension(contracted_role)[node]
-            along = (in_lanes < across) | ((in_lanes == across) & chosen)
+            requested = minor is not None and minor[:, operand] == self._dimension(contracted_role)[node]
+            along = (in_lanes < across) | ((in_lanes == across) & requested)
             result |= along & (dimension == self._dimension(supplied)[node])
         return result & (self.kind[node] <= _GRADIENT) & (self._facts.slot_tensor[node] >= 0).all(axis=1)
 

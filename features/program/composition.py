@@ -12,18 +12,18 @@ from xlarank.features.program.program_context import OPCODE_CLASSES, ProgramCont
 from xlarank.features.program.slots import node_flops
 from xlarank.features.program.tensors import Floats
 
-_COUNTED = [number for number in range(len(OPCODES)) if number not in RETIRED_OPCODES]
+_CURRENT = [number for number in range(len(OPCODES)) if number not in RETIRED_OPCODES]
 _QUANTILES: Final = (0.25, 0.5, 0.75, 0.9, 0.99)
 _STATISTICS: Final = {how: f"{how} over nodes" for how in ("mean", "std", "max")} | {
     f"q{100 * q:g}": f"{100 * q:g} % quantile" for q in _QUANTILES
 }
-_COUNTS: Final = {"in": "operands of a node", "out": "consumers of a node", "total": "neighbours"}
-_PARTS: Final = ("convolution", "dot", "reduce")
+_NEIGHBOURS: Final = {"in": "operands", "out": "consumers", "total": "operands and consumers"}
+_CLASSES: Final = ("convolution", "dot", "reduce")
 
 
-def _opcode_columns(how: str, meaning: str) -> dict[str, str]:
-    names = [OPCODES[number] for number in _COUNTED]
-    return {f"opcodes__{name.replace('-', '_')}{how}": meaning.format(name) for name in names}
+def _opcode_columns(suffix: str, meaning: str) -> dict[str, str]:
+    names = [OPCODES[number] for number in _CURRENT]
+    return {f"opcodes__{name.replace('-', '_')}{suffix}": meaning.format(name) for name in names}
 
 
 class _ProgramBlock(Block):
@@ -39,30 +39,30 @@ class OpcodeHistogram(_ProgramBlock):
     columns = _opcode_columns("__share", "share of nodes that are {}")
 
     def compute(self, context: ProgramContext) -> Floats:
-        return np.bincount(context.graph.opcode, minlength=len(OPCODES))[_COUNTED] / context.graph.nodes
+        return np.bincount(context.graph.opcode, minlength=len(OPCODES))[_CURRENT] / context.graph.nodes
 
 
 class OpcodeSizes(_ProgramBlock):
-    """Number of nodes with each opcode, log2(1 + count), and the share of all output bytes that each writes."""
+    """Number of nodes with each opcode, log2(1 + count), and the share of all output bytes that they write."""
 
     tier = Tier.FULL
     columns = {
         **_opcode_columns("__log", "number of {} nodes, log2(1 + x)"),
-        **_opcode_columns("_bytes__share", "share of the bytes written by {} nodes"),
+        **_opcode_columns("_bytes__share", "share of bytes that {} nodes write"),
     }
 
     def compute(self, context: ProgramContext) -> Floats:
         weights = (None, context.bytes)
-        counts, written = (np.bincount(context.graph.opcode, weight, len(OPCODES))[_COUNTED] for weight in weights)
+        counts, written = (np.bincount(context.graph.opcode, weight, len(OPCODES))[_CURRENT] for weight in weights)
         return np.concatenate([np.log2(1.0 + counts), written / max(context.bytes.sum(), 1.0)])
 
 
 class ElementTypes(_ProgramBlock):
-    """Shares of nodes and of output bytes by element type; each sums to 1 (bytes to 0 without any)."""
+    """Shares of nodes and of output bytes by element type; both sum to 1, bytes to 0 if all outputs are empty."""
 
     columns = {
         **{f"elements__{name}__share": f"share of nodes with elements of type {name}" for name in ELEMENT_BYTES},
-        **{f"elements__{name}_bytes__share": f"share of the bytes in type {name}" for name in ELEMENT_BYTES},
+        **{f"elements__{name}_bytes__share": f"share of the output bytes of type {name}" for name in ELEMENT_BYTES},
     }
 
     def compute(self, context: ProgramContext) -> Floats:
@@ -72,20 +72,20 @@ class ElementTypes(_ProgramBlock):
 
 
 class GraphSize(_ProgramBlock):
-    """Size and depth of the graph, and the nodes that write its bytes; logarithms are log2(1 + x)."""
+    """Size and depth of the graph, and its output bytes by opcode class; logarithms are log2(1 + x)."""
 
     columns = {
         "size__nodes__log": "number of nodes",
         "size__edges__log": "number of edges",
         "size__depth__log": "edges on the longest path",
-        "size__depth__ratio": "edges on the longest path over nodes",
-        "size__width__max": "most nodes on one level over nodes",
+        "size__depth__ratio": "edges on the longest path over the number of nodes",
+        "size__width__max": "nodes on the widest level over the number of nodes",
         "size__roots__share": "share of nodes that are the root of a computation",
         "size__bytes__log": "bytes of all outputs",
-        "size__bytes__max": "bytes of the largest output over bytes of all",
+        "size__bytes__max": "bytes of the largest output over bytes of all outputs",
         "size__rank__mean": "mean rank of the outputs",
-        "size__narrow__share": "share of the bytes in elements of at most two bytes",
-        **{f"size__{name}_bytes__share": f"share of the bytes written by {name} nodes" for name in OPCODE_CLASSES},
+        "size__narrow__share": "share of the output bytes in elements of at most two bytes",
+        **{f"size__{name}_bytes__share": f"share of bytes that {name} nodes write" for name in OPCODE_CLASSES},
     }
 
     def compute(self, context: ProgramContext) -> Floats:
@@ -99,14 +99,14 @@ class GraphSize(_ProgramBlock):
 
 
 class Degrees(_ProgramBlock):
-    """Degree statistics over nodes: in (operands), out (consumers) and their sum; edges.
+    """Statistics over nodes of the in-degree (operands), out-degree (consumers) and total degree.
 
     Quantiles are interpolated linearly (numpy's default); std divides by the number of nodes.
     """
 
     columns = {
-        f"degrees__{direction}__{how}": f"{statistic} of the number of {counted}"
-        for direction, counted in _COUNTS.items()
+        f"degrees__{direction}__{how}": f"{statistic} of the number of {neighbours}"
+        for direction, neighbours in _NEIGHBOURS.items()
         for how, statistic in _STATISTICS.items()
     }
 
@@ -119,21 +119,21 @@ class Degrees(_ProgramBlock):
 class Work(_ProgramBlock):
     """Floating-point operations by kind of node, and per byte; logarithms are log2(1 + x).
 
-    See `xlarank.features.program.slots.node_flops` for the estimate. Bytes are those of all outputs.
+    Operations are estimated by `xlarank.features.program.slots.node_flops`.
     """
 
     columns = {
         "work__flops__log": "operations of all nodes",
-        **{f"work__{part}_flops__log": f"operations of {part} nodes" for part in (*_PARTS, "other")},
-        **{f"work__{part}_flops__share": f"operations of {part} nodes over all" for part in (*_PARTS, "other")},
-        "work__largest_flops__share": "operations of the most expensive node over all",
-        "work__intensity__log": "operations over bytes",
+        **{f"work__{part}_flops__log": f"operations of {part} nodes" for part in (*_CLASSES, "other")},
+        **{f"work__{part}_flops__share": f"share of operations in {part} nodes" for part in (*_CLASSES, "other")},
+        "work__largest_flops__share": "share of operations in the most expensive node",
+        "work__intensity__log": "operations over output bytes",
     }
 
     def compute(self, context: ProgramContext) -> Floats:
         flops = node_flops(context)
         total = max(1.0, flops.sum())
-        members = [context.opcode_class == OPCODE_CLASSES.index(part) for part in _PARTS]
+        members = [context.opcode_class == OPCODE_CLASSES.index(part) for part in _CLASSES]
         parts = [flops[subset].sum() for subset in (*members, ~np.any(members, axis=0))]
         intensity = flops.sum() / max(1.0, context.bytes.sum())
         logs = np.log2(1 + np.array([flops.sum(), *parts]))
@@ -146,13 +146,13 @@ class Computations(Block):
     scope = Scope.GRAPH
     columns = {
         "computations__all__log": "number of computations, log2(1 + x)",
-        "computations__largest__share": "nodes of the largest computation over all nodes",
+        "computations__largest__share": "share of nodes in the largest computation",
         "computations__size__log": "mean number of nodes of a computation, log2(1 + x)",
-        "computations__size__std": "standard deviation of the sizes over all nodes",
+        "computations__size__std": "standard deviation of the sizes, over the number of nodes",
     }
 
     def compute(self, context: Any) -> Floats:
         nodes = context.graph.nodes
-        sizes = np.diff(np.unique([0, *context.graph.splits, nodes]))  # splits may include the outer ends
+        sizes = np.diff(np.unique([0, *context.graph.splits, nodes]))  # splits may include 0 and ``nodes``
         count, size = np.log2(1 + len(sizes)), np.log2(1 + sizes.mean())
         return np.array([count, sizes.max() / nodes, size, sizes.std() / nodes])

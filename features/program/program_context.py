@@ -13,7 +13,7 @@ from xlarank.data.graph import Graph, node_levels, tensor_ranks
 from xlarank.data.schema import ELEMENT_BYTES, MAX_RANK, NODE_COLUMN, OPCODE, OPCODES
 from xlarank.features.program.tensors import Floats, Ints
 
-_MEMBERS: Final[dict[str, str]] = {
+_CLASSES: Final[dict[str, str]] = {
     **{name: name for name in ("convolution", "dot")},
     "reshape": "reshape bitcast bitcast-convert dynamic-reshape",
     "transpose": "transpose copy reverse",
@@ -28,20 +28,20 @@ _MEMBERS: Final[dict[str, str]] = {
     "round-nearest-even stochastic-convert tan map",
 }
 #: Class names in column order; "other" are parameters, tuples, control flow and collectives.
-OPCODE_CLASSES: Final[tuple[str, ...]] = (*_MEMBERS, "other")
+OPCODE_CLASSES: Final[tuple[str, ...]] = (*_CLASSES, "other")
 #: Classes of configurable nodes in the layout search of TPUs.
 COARSE_CLASSES: Final = ("convolution", "dot", "reshape", "other")
 
 
-def _numbered(members: dict[str, str], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Set the index into ``members`` of each listed opcode in ``numbers``, ``(opcodes,)``, and return it."""
+def _with_indices(members: dict[str, str], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return ``numbers``, ``(opcodes,)``, with the index into ``members`` at each listed opcode."""
     for number, names in enumerate(members.values()):
         numbers[[OPCODE[name] for name in names.split()]] = number
     return numbers
 
 
 #: Index into `OPCODE_CLASSES` of each opcode.
-CLASS_OF_OPCODE: Final = _numbered(_MEMBERS, np.full(len(OPCODES), len(_MEMBERS)))
+CLASS_OF_OPCODE: Final = _with_indices(_CLASSES, np.full(len(OPCODES), len(_CLASSES)))
 
 #: Finer groups, for instances. Trees split on the index, so similar groups are neighbours: heavy operations, data
 #: movement, elementwise operations by cost.
@@ -62,9 +62,9 @@ _GROUPS: Final[dict[str, str]] = {
 #: Group names by number; "source" are parameters and constants.
 OPCODE_GROUPS: Final[tuple[str, ...]] = (*_GROUPS, "elementwise", "source", "other")
 
-_REST: Final = np.where(CLASS_OF_OPCODE == OPCODE_CLASSES.index("elementwise"), len(_GROUPS), len(_GROUPS) + 2)
+_UNLISTED: Final = np.where(CLASS_OF_OPCODE == OPCODE_CLASSES.index("elementwise"), len(_GROUPS), len(_GROUPS) + 2)
 #: Index into `OPCODE_GROUPS` of each opcode.
-GROUP_OF_OPCODE: Final = _numbered({**_GROUPS, "elementwise": "", "source": "parameter constant"}, _REST)
+GROUP_OF_OPCODE: Final = _with_indices({**_GROUPS, "elementwise": "", "source": "parameter constant"}, _UNLISTED)
 
 #: Groups that run as loops over elements.
 _FUSIBLE: Final = "reshape transpose copy concatenate slice gather broadcast transcendental divide elementwise"
@@ -101,25 +101,25 @@ class ProgramContext:
         return self.graph.node_feat[:, at] if count == 1 else self.graph.node_feat[:, at : at + count]
 
     def convolution_dimension(self, role: str) -> Ints:
-        """Return the dimension such as ``input_batch`` of convolutions, ``(nodes,)``; arbitrary for other nodes."""
+        """Return the dimension in a role such as ``input_batch``, ``(nodes,)``; arbitrary unless a convolution."""
         return self.column(f"convolution_dim_numbers_{role}_dim").astype(np.int64)
 
     @cached_property
     def default_layout(self) -> Ints:
         """``(nodes, 6)`` the compiler's default, minor-to-major, -1 past the rank.
 
-        The file pads with 0, which is also a dimension. Row-major if the file holds no permutation.
+        Row-major if the entries are not a permutation. The file pads with 0, which is also a dimension.
         """
-        stated = self.column("layout_minor_to_major_0", MAX_RANK).astype(np.int64)
+        entries = self.column("layout_minor_to_major_0", MAX_RANK).astype(np.int64)
         inside = np.arange(MAX_RANK) < self.rank[:, None]
-        layout = np.where(inside, stated, -1)
+        layout = np.where(inside, entries, -1)
         row_major = np.where(inside, self.rank[:, None] - 1 - np.arange(MAX_RANK), -1)
-        proper = (np.sort(layout, axis=1) == np.sort(row_major, axis=1)).all(axis=1, keepdims=True)
-        return np.where(proper, layout, row_major)
+        valid = (np.sort(layout, axis=1) == np.sort(row_major, axis=1)).all(axis=1, keepdims=True)
+        return np.where(valid, layout, row_major)
 
     @cached_property
     def level(self) -> Ints:
-        """``(nodes,)`` longest path down to a node without operands, in edges."""
+        """``(nodes,)`` edges on the longest path down to a node without operands."""
         return node_levels(self.graph.edges, self.graph.nodes)
 
     @cached_property
@@ -145,21 +145,21 @@ class ProgramContext:
 
     @cached_property
     def fused(self) -> NDArray[np.bool_]:
-        """``(nodes,)`` whether a fusing compiler never stores the output.
+        """``(nodes,)`` whether a fusing compiler would not store the output.
 
-        The operation is not a root, and it and all its consumers run as loops over elements. If several consumers
-        recompute it, it must be cheap and read at most one large operand (at least half of the output's size). An
-        expensive operation is not fused into a broadcast.
+        The operation is not a root, and it and all its consumers run as loops over elements. With several
+        consumers, which recompute it, it must be cheap and read at most one operand of at least half the output's
+        size. An expensive operation is not fused into a broadcast.
         """
         fusible, expensive, broadcast = (
             np.isin(self.opcode_group, [OPCODE_GROUPS.index(name) for name in names])
             for names in (_FUSIBLE.split(), ("transcendental", "divide"), ("broadcast",))
         )
         fan_out = np.diff(self.consumers.indptr)
-        operand = self.operands.tocoo()
-        size = self.volume[operand.col]
-        large = (size > 1) & (size >= self.volume[operand.row] / 2)
-        large_operands = np.bincount(operand.row[large], minlength=self.graph.nodes)
+        edges = self.operands.tocoo()
+        size = self.volume[edges.col]
+        large = (size > 1) & (size >= self.volume[edges.row] / 2)
+        large_operands = np.bincount(edges.row[large], minlength=self.graph.nodes)
         fused = fusible & (self.column("is_root") == 0) & (fan_out > 0)
         fused &= self.consumers @ fusible.astype(np.float64) == fan_out
         fused &= (fan_out == 1) | (~expensive & (large_operands <= 1))

@@ -1,11 +1,11 @@
-"""Tensors of the slots of nodes, the roles of their dimensions, and the floating-point operations that follow.
+"""Tensors of the slots of nodes, the roles of their dimensions, and the floating-point operations of nodes.
 
 The input and kernel slots lay out the first and second operand. The dataset's edges are not in operand order (half
-of real convolutions list the kernel first), so it is inferred from shapes, then from the order of the edges.
+of real convolutions list the kernel first): this order is inferred from shapes, then from the order of the edges.
 
-A convolution's dimension numbers are in the file. A dot's follow from the shapes, with the conventions of JAX and
-TensorFlow: batch dimensions lead, the output lists the left operand's dimensions first. A reshape's follow from
-equal products of leading sizes.
+Roles in a convolution are in the file. Roles in a dot follow from its shapes, by the conventions of JAX and
+TensorFlow: batch dimensions lead, the output lists the left operand's dimensions first. Roles in a reshape follow
+from equal products of leading sizes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FREE: Final = [OPCODE[name] for name in "parameter constant tuple get-tuple-ele
 def slot_tensors(context: ProgramContext, nodes: Ints, table: ConfigTable | None = None) -> Ints:
     """Return the nodes that produce the output, input and kernel tensors, ``(nodes, 3)``; -1 for none.
 
-    The layouts in ``table``, the configurations of these nodes, are used as further evidence.
+    ``table`` has the configurations of these nodes, whose layouts are further evidence.
     """
     # the first two operands of each node in the order of the edges, scalars last; -1 for none
     edges = context.graph.edges
@@ -41,29 +41,29 @@ def slot_tensors(context: ProgramContext, nodes: Ints, table: ConfigTable | None
     consumer, operand = edges[order, 0], np.append(edges[order, 1], -1)
     start, end = (np.searchsorted(consumer, nodes, side) for side in ("left", "right"))
     first, second = (np.where(start + i < end, operand[np.minimum(start + i, len(edges))], -1) for i in (0, 1))
-    named = np.zeros((len(nodes), 2), np.int64)  # minimum ranks that the layouts of input and kernel imply
+    min_ranks = np.zeros((len(nodes), 2), np.int64)  # ranks of input and kernel that layouts imply
     if table is not None:
         slots = table.rows[:, MAX_RANK : 3 * MAX_RANK].reshape(-1, 2, MAX_RANK)
-        np.maximum.at(named, table.node, slots.max(axis=2, initial=-1) + 1)
-    straight, swapped = _fit(context, nodes, first, second, named), _fit(context, nodes, second, first, named)
-    swap = (second >= 0) & (swapped > straight)
+        np.maximum.at(min_ranks, table.node, slots.max(axis=2, initial=-1) + 1)
+    in_order, swapped = (_fit(context, nodes, *pair, min_ranks) for pair in ((first, second), (second, first)))
+    swap = (second >= 0) & (swapped > in_order)
     # x * x has one edge for two operands
-    twice = context.opcode_class[nodes] == _DOT if table is None else named[:, 1] > 0
-    second = np.where((second < 0) & twice, first, second)
+    has_kernel = context.opcode_class[nodes] == _DOT if table is None else min_ranks[:, 1] > 0
+    second = np.where((second < 0) & has_kernel, first, second)
     return np.stack([nodes, np.where(swap, second, first), np.where(swap, first, second)], axis=1)
 
 
-def _fit(context: ProgramContext, node: Ints, input_: Ints, kernel: Ints, named: Ints) -> Floats:
-    """Return scores of pairs of operands as input and kernel, ``(nodes,)``; ``named`` are their minimum ranks."""
+def _fit(context: ProgramContext, node: Ints, input_: Ints, kernel: Ints, min_ranks: Ints) -> Floats:
+    """Return scores of pairs of operands as input and kernel, ``(nodes,)``, with their minimum ranks."""
     at, kind, dims, rank = np.arange(len(node)), context.opcode_class[node], context.dims[node], context.rank[node]
-    ranks_fit = (context.rank[input_] >= named[:, 0]).astype(float) + (context.rank[kernel] >= named[:, 1])
+    ranks_fit = (context.rank[input_] >= min_ranks[:, 0]).astype(float) + (context.rank[kernel] >= min_ranks[:, 1])
     # spatial sizes and output features of a convolution are those of its kernel
     spatial = context.column("convolution_dim_numbers_kernel_spatial_dims_0", 4)[node].astype(np.int64)
-    features = context.convolution_dimension("kernel_output_feature")[node]
-    produced = context.convolution_dimension("output_feature")[node]
+    kernel_feature = context.convolution_dimension("kernel_output_feature")[node]
+    output_feature = context.convolution_dimension("output_feature")[node]
     unused = np.arange(4) >= (rank - 2)[:, None]
     window = (context.dims[kernel][at[:, None], spatial] == context.column("window_size_0", 4)[node]) | unused
-    is_kernel = window.all(axis=1) & (context.dims[kernel, features] == dims[at, produced])
+    is_kernel = window.all(axis=1) & (context.dims[kernel, kernel_feature] == dims[at, output_feature])
     # the output of a dot lists the left operand's dimensions before the right one's
     last, before = (dims[at, np.maximum(rank - i, 0)][:, None] for i in (1, 2))
     in_left = (context.dims[input_] == before).any(axis=1) & (context.dims[input_] == dims[:, :1]).any(axis=1)
@@ -101,17 +101,17 @@ def dot_split(context: ProgramContext, tensors: Ints) -> Floats:
     """Return `split_sizes` of every dot, ``(3, dots)``."""
     shapes = np.concatenate([context.dims[tensors], context.rank[tensors][:, :, None]], axis=2)
     shapes = np.where((tensors >= 0)[:, :, None], shapes, 0)
-    alike = group_codes(shapes.reshape(len(tensors), len(LAYOUT_SLOTS) * (MAX_RANK + 1)))
-    splits = [split_sizes(*(tuple(sizes[: sizes[-1]]) for sizes in dot)) for dot in shapes[alike.first].tolist()]
-    return np.array(splits, np.float64).reshape(-1, 3)[alike.group].T
+    equal = group_codes(shapes.reshape(len(tensors), len(LAYOUT_SLOTS) * (MAX_RANK + 1)))
+    splits = [split_sizes(*(tuple(sizes[: sizes[-1]]) for sizes in dot)) for dot in shapes[equal.first].tolist()]
+    return np.array(splits, np.float64).reshape(-1, 3)[equal.group].T
 
 
 def split_sizes(out: tuple[int, ...], left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, int, float]:
     """Return a dot's number of batch dimensions, number of row dimensions (left operand) and contracted size K.
 
-    With b batch and c contracted dimensions the ranks obey o = l + r - b - 2 c. The output's first b sizes and the
-    next l - b - c are in the left operand, the first b and the others in the right one; the remaining sizes of both
-    are equal: the contracted ones. If several b fit, prefer in this order: c > 0, a batch that leads both operands,
+    With b batch and c contracted dimensions the ranks obey o = l + r - b - 2 c. The left operand has the output's
+    first b sizes and the next l - b - c, the right one the first b and the rest; the remaining sizes of both, the
+    contracted ones, are equal. If several b fit, prefer in this order: c > 0, a batch that leads both operands,
     b = 0, the largest b. If none fits, b = 0, c = (l + r - o) // 2 and K = sqrt(|left| |right| / |output|).
 
     >>> split_sizes((8, 12, 128, 128), (8, 128, 12, 64), (8, 128, 12, 64))  # attention
@@ -126,12 +126,12 @@ def split_sizes(out: tuple[int, ...], left: tuple[int, ...], right: tuple[int, .
         rows, columns = len(left) - batch - contracted, len(right) - batch - contracted
         if odd or min(contracted, rows, columns) < 0:
             continue
-        of_left, of_right = Counter(left), Counter(right)
-        of_left.subtract(out[: batch + rows])
-        of_right.subtract(out[:batch] + out[batch + rows :])
-        if of_left == of_right and min(of_left.values(), default=0) >= 0:
+        rest_left, rest_right = Counter(left), Counter(right)
+        rest_left.subtract(out[: batch + rows])
+        rest_right.subtract(out[:batch] + out[batch + rows :])
+        if rest_left == rest_right and min(rest_left.values(), default=0) >= 0:
             leads = batch > 0 and left[0] == right[0] == out[0]
-            splits.append((contracted > 0, leads, batch == 0, batch, rows, float(prod(of_left.elements()))))
+            splits.append((contracted > 0, leads, batch == 0, batch, rows, float(prod(rest_left.elements()))))
     if splits:
         return max(splits)[3:]
     rows = len(left) - max(spare, 0) // 2
@@ -139,9 +139,9 @@ def split_sizes(out: tuple[int, ...], left: tuple[int, ...], right: tuple[int, .
 
 
 def _dot_roles(context: ProgramContext, tensors: Ints) -> Ints:
-    """Return the roles of dots: operand dimensions that the output has are batch or rows, others contracted.
+    """Return the roles of dots: operand dimensions in the output are batch or rows, others contracted.
 
-    Rows are matched from the left operand's first and from the right operand's last dimension.
+    Rows are matched from the left operand's first dimension on, and from the right operand's last one back.
     """
     batch_role, rows_role, contracted_role = range(len(DOT_ROLES))
     batch, rows, _ = dot_split(context, tensors)
@@ -165,36 +165,36 @@ def _dot_roles(context: ProgramContext, tensors: Ints) -> Ints:
 def reshape_blocks(context: ProgramContext, tensors: Ints) -> Ints:
     """Return the block of each dimension of outputs and inputs, ``(reshapes, 2, 6)``; -1 for none.
 
-    Blocks end where products of leading sizes are equal. Dimensions of size 1 and of empty tensors have none.
+    Blocks end where products of leading sizes are equal. Dimensions of size 1 and of empty tensors have no block.
     """
     tensor = tensors[:, :2, None]
     inside = (np.arange(MAX_RANK) < context.rank[tensor]) & (tensor >= 0)
     sizes = np.where(inside, context.dims[tensor[:, :, 0]], 1)
     products = np.cumprod(sizes.astype(np.float64), axis=2)
-    real = (sizes > 1) & (products[:, :, -1:] > 0)
+    nontrivial = (sizes > 1) & (products[:, :, -1:] > 0)
     common = products[:, 0, :, None] == products[:, 1, None, :]
-    closes = (common & real[:, 1, None, :]).any(axis=2) & real[:, 0]
+    closes = (common & nontrivial[:, 1, None, :]).any(axis=2) & nontrivial[:, 0]
     ends = np.where(closes, products[:, 0], np.inf)[:, None, None, :]
-    return np.where(real, (ends < products[:, :, :, None]).sum(axis=3), -1)
+    return np.where(nontrivial, (ends < products[:, :, :, None]).sum(axis=3), -1)
 
 
 def _reshape_roles(context: ProgramContext, tensors: Ints) -> Ints:
-    """Return the roles of reshapes: blocks of one dimension are kept, those with more in the output are split."""
+    """Return the roles of reshapes: a block of one dimension is kept, one with more in the output is split."""
     blocks = reshape_blocks(context, tensors)
-    of_output, of_input = ((blocks[:, side, None, None, :] == blocks[:, :, :, None]).sum(axis=3) for side in (0, 1))
-    is_kept = (blocks < 0) | ((of_output == 1) & (of_input == 1))
+    in_output, in_input = ((blocks[:, side, None, None, :] == blocks[:, :, :, None]).sum(axis=3) for side in (0, 1))
+    is_kept = (blocks < 0) | ((in_output == 1) & (in_input == 1))
     kept_role, split_role, merged_role = range(len(RESHAPE_ROLES))
     roles = np.full((len(tensors), 3, MAX_RANK), kept_role)
-    roles[:, :2] = np.select([is_kept, of_output > of_input], [kept_role, split_role], merged_role)
+    roles[:, :2] = np.select([is_kept, in_output > in_input], [kept_role, split_role], merged_role)
     return roles
 
 
 def node_flops(context: ProgramContext) -> Floats:
     """Estimate the floating-point operations of every node, ``(nodes,)``.
 
-    A convolution takes 2 |out| (kernel elements / output features), a dot 2 |out| K, a reduction the elements of
-    its largest operand (or output), any other operation those of its output; tuples, tokens and `_FREE` cost
-    nothing.
+    A convolution takes 2 |out| (kernel elements / output features), a dot 2 |out| K, a reduction one for each
+    element of its largest operand (or output), any other operation one for each of its output; tuples, tokens and
+    `_FREE` take none.
     """
     work = np.where(context.element_bytes > 0, context.volume, 0.0)
     work[np.isin(context.graph.opcode, _FREE)] = 0.0

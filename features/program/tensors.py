@@ -23,7 +23,7 @@ class Tiling:
 
     Attributes:
         sublanes: number of rows for elements of one word; narrower ones are packed into more rows.
-        fewest_sublanes: minimum number of rows, to which the tiles of tensors with few rows are halved.
+        fewest_sublanes: minimum number of rows: tiles of tensors with few rows are halved down to it.
     """
 
     sublanes: int = 8
@@ -37,9 +37,9 @@ TPU: Final = Tiling()
 
 
 def complete_layout(layout: NDArray[np.integer], default: NDArray[np.integer]) -> Ints:
-    """Fill a partial layout: the named dimensions first (minor-most), the others in default order.
+    """Complete partial layouts: the named dimensions come first (minor-most), the others in default order.
 
-    Real files name only the two minor-most dimensions of a convolution. All -1 gives the default.
+    Real files name only the two minor-most dimensions of a convolution. An empty layout gives the default.
 
     >>> complete_layout(np.array([[0, 3, -1, -1, -1, -1]]), np.array([[3, 2, 1, 0, -1, -1]])).tolist()
     [[0, 3, 2, 1, -1, -1]]
@@ -114,7 +114,7 @@ def _rounding(size: NDArray[np.integer] | Floats, multiple: int | Floats) -> Flo
 
 
 def contiguity(dims: Ints, layout: Ints, default: Ints) -> Floats:
-    """Return log(elements of a run) / log(elements of the tensor) of a copy between full layouts, ``(tensors,)``.
+    """Return log(run) / log(tensor), in elements, of copies between two full layouts, ``(tensors,)``.
 
     The minor-most dimensions that both layouts share form contiguous runs. Equal layouts give 1.
 

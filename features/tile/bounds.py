@@ -11,14 +11,14 @@ from xlarank.data.schema import MAX_RANK, OPCODE, TILE_SLOTS
 from xlarank.features.block import Block, Cause, Column, Scope
 from xlarank.features.program.program_context import OPCODE_CLASSES
 from xlarank.features.program.tensors import Floats, Ints, log2p
-from xlarank.features.tile.tile_context import TileContext, contiguous
+from xlarank.features.tile.tile_context import TileContext, run_length
 
 #: On-chip vector memory of one TPU core, bytes.
 VMEM_BYTES: Final = 16 * 2**20
 
 
 class Bounds(Block):
-    """log2(1 + bound) as given in the file, and their product; 0 stands for a whole dimension."""
+    """Bounds in the file and their product, log2(1 + x); a bound of 0 stands for the whole dimension."""
 
     kinds = ("tile",)
     cause = Cause.TILES
@@ -37,7 +37,7 @@ class Bounds(Block):
 
 
 class TileCounts(Block):
-    """Number of tiles ceil(extent / bound) per dimension and in total, log2, and whether they divide evenly.
+    """Number of tiles ceil(extent / bound), log2, per dimension and in total, and how evenly bounds divide extents.
 
     Edge waste is the volume covered by the tiles over the true volume, minus 1.
     """
@@ -45,16 +45,16 @@ class TileCounts(Block):
     kinds = ("tile",)
     cause = Cause.TILES
     columns = {
-        f"tiles__{slot}_{what}__{how}": f"{meaning} of the {slot} tile"
+        f"tiles__{slot}_{what}__{how}": f"{slot} tiles: {meaning}"
         for slot in ("output", "kernel")
         for what, how, meaning in (
-            *((str(i), "log", f"number of tiles along dimension {i}") for i in range(MAX_RANK)),
-            ("all", "log", "number of tiles in all"),
-            ("edge_waste", "ratio", "volume computed beyond the edges over the true volume"),
+            *((str(i), "log", f"number along dimension {i}, log2") for i in range(MAX_RANK)),
+            ("all", "log", "number in all, log2"),
+            ("edge_waste", "ratio", "volume covered beyond the edges over the true volume"),
             ("divides", "share", "share of dimensions whose bound divides the extent"),
             ("whole", "share", "share of dimensions that are not cut"),
             *(
-                (f"rest_{i}", "share", f"part of the last tile along dimension {i} that lies inside")
+                (f"rest_{i}", "share", f"part of the last one along dimension {i} that lies inside the tensor")
                 for i in range(3)
             ),
         )
@@ -73,9 +73,9 @@ class TileCounts(Block):
 
 
 class TileShape(Block):
-    """Proportions of a tile: relative to its extents from the minor side, and to the inner tile.
+    """Proportions of a tile: to the extents of its last three dimensions, and to the inner (vector) tile.
 
-    Dimensions are counted from the last one, because innermost dimensions mean the same at every rank.
+    Dimensions are counted from the last one (0), because innermost dimensions mean the same at every rank.
     """
 
     kinds = ("tile",)
@@ -84,17 +84,17 @@ class TileShape(Block):
         **{
             f"shape__{name.format(i)}": meaning.format(i)
             for name, meaning in (
-                ("output_last{}__log", "output bound of the dimension {} before the last, log2(1 + x)"),
-                ("output_last{}__ratio", "output bound over extent of the dimension {} before the last"),
-                ("input_last{}__log", "input (vector) bound of the dimension {} before the last, log2(1 + x)"),
-                ("output_over_input_last{}__log", "output over input bound, dimension {} before the last, log2"),
-                ("input_last{}__ratio", "input (vector) bound over extent of the dimension {} before the last"),
+                ("output_last{}__log", "output bound of dimension {} from the last, log2(1 + x)"),
+                ("output_last{}__ratio", "output bound over extent of dimension {} from the last"),
+                ("input_last{}__log", "input (vector) bound of dimension {} from the last, log2(1 + x)"),
+                ("output_over_input_last{}__log", "output over input bound of dimension {} from the last, log2"),
+                ("input_last{}__ratio", "input (vector) bound over extent of dimension {} from the last"),
                 ("kernel_{}__ratio", "kernel bound over extent of the kernel's dimension {}"),
             )
             for i in range(3)
         },
-        "shape__kernel_volume__ratio": "kernel tile over the kernel's extents, volumes, at most 2^24",
-        "shape__output_over_input__log": "output tile over input (vector) tile, log2 of volumes",
+        "shape__kernel_volume__ratio": "volume of the kernel tile over that of its extents, at most 2^24",
+        "shape__output_over_input__log": "volume of the output tile over that of the input (vector) tile, log2",
         "shape__skew__log": "last output bound over the one before, log2",
         "shape__input_last0_mod16__share": "input bound of the last dimension modulo 16, over 16",
         "shape__output_last0_mod16__share": "output bound of the last dimension modulo 16, over 16",
@@ -112,17 +112,17 @@ class TileShape(Block):
         bounds = context.tiles["output"], context.tiles["input"]
         output, input_ = (np.column_stack([ones, bound[:, :rank]])[:, :-4:-1] for bound in bounds)
         extents = np.maximum(np.append(np.ones(3), context.extents["output"][:rank])[:-4:-1], 1.0)
-        of_last = [log2p(output), output / extents, log2p(input_), np.log2(output / input_), input_ / extents]
+        by_dimension = [log2p(output), output / extents, log2p(input_), np.log2(output / input_), input_ / extents]
         last, inner_last = (bound[:, max(0, rank - 1)] for bound in bounds)
         kernel = context.tiles["kernel"]
         cut = kernel / np.maximum(context.extents["kernel"], 1.0)
         volume, vector = (bound.prod(axis=1) for bound in bounds)
         registers = vector / inner_last * np.ceil(inner_last / 8)  # 8 elements of 32 bits each
-        single = [np.minimum(cut.prod(axis=1), 2.0**24), np.log2(volume / vector), np.log2(last / output[:, 1])]
-        single += [inner_last % 16 / 16, last % 16 / 16]
+        scalars = [np.minimum(cut.prod(axis=1), 2.0**24), np.log2(volume / vector), np.log2(last / output[:, 1])]
+        scalars += [inner_last % 16 / 16, last % 16 / 16]
         aligned = (inner_last, input_[:, 1], last, kernel.prod(axis=1))
-        single += [np.log2(np.gcd(_integers(bound), 64)) for bound in aligned]
-        return np.column_stack([*of_last, cut[:, :3], *single, np.log2(registers)])
+        scalars += [np.log2(np.gcd(_integers(bound), 64)) for bound in aligned]
+        return np.column_stack([*by_dimension, cut[:, :3], *scalars, np.log2(registers)])
 
 
 def _integers(bound: Floats) -> Ints:
@@ -130,12 +130,11 @@ def _integers(bound: Floats) -> Ints:
 
 
 class Traffic(Block):
-    """Bytes a tile holds, bytes moved by all tiles, and work per byte.
+    """Bytes that a tile holds, bytes that all tiles move, and work per byte.
 
     With output tile m x n (n along the last dimension) and K contracted elements, a tile reads m*K + K*n elements
     and writes m*n; without contraction it reads and writes its own size. Sizes are in elements, those of inner
-    columns in units of the bounds. Double buffering keeps two tiles in vector memory, padded to the hardware's
-    tile.
+    columns in units of the bounds. Double buffering keeps two tiles in vector memory, padded to hardware tiles.
     """
 
     kinds = ("tile",)
@@ -149,7 +148,7 @@ class Traffic(Block):
         "traffic__padded_tile__ratio": "padded over true bytes of one output tile, minus 1",
         "traffic__padded_vmem__ratio": "two padded output tiles over 16 MiB, at most 4",
         "traffic__total__log": "bytes read and written by all tiles, log2(1 + x)",
-        "traffic__total__ratio": "bytes read and written by all tiles over the least possible, log2",
+        "traffic__total__ratio": "bytes read and written by all tiles over those with one tile in all, log2",
         "traffic__intensity__log": "multiply-adds of one tile over its bytes read and written, log2(1 + x)",
         "traffic__flops_per_tile__log": "multiply-adds of one tile, log2(1 + x)",
         "traffic__left_panel__log": "bytes of the m x K panel, log2(1 + x)",
@@ -175,7 +174,7 @@ class Traffic(Block):
         full_left, full_right = full[: rank - 1].prod() * depth, full[rank - 1] * depth
         minimum = full.prod() + (full_left + full_right if depth else full.prod())
         work = volume * max(depth, 1.0)
-        size, tiling = float(max(1.0, context.element_bytes[context.walked])), context.tiling
+        size, tiling = float(max(1.0, context.element_bytes[context.tiled_node])), context.tiling
         padded = np.ceil(columns / tiling.lanes) * tiling.lanes * rows
         if rank > 1:
             second = tile[:, rank - 2]
@@ -195,9 +194,9 @@ class Kernel(Block):
     kinds = ("tile",)
     scope = Scope.GRAPH
     columns = {
-        **{f"kernel__is_{name}__flag": f"1 where the main node is {name}" for name in OPCODE_CLASSES},
+        **{f"kernel__is_{name}__flag": f"1 if the main node is {name}" for name in OPCODE_CLASSES},
         **{f"kernel__extent_{i}__log": f"extent of dimension {i} that the output bounds divide" for i in range(6)},
-        **{f"kernel__extent_last{i}__log": f"extent of the dimension {i} before the last" for i in range(3)},
+        **{f"kernel__extent_last{i}__log": f"extent of dimension {i} from the last" for i in range(3)},
         "kernel__contracted__log": "elements summed over for one output element",
         "kernel__work__log": "multiply-adds",
         "kernel__read_bytes__log": "bytes of the parameters",
@@ -206,8 +205,8 @@ class Kernel(Block):
         "kernel__fan_in__log": "number of operands of the main node",
         "kernel__largest_operand__log": "bytes of the main node's largest operand",
         "kernel__smallest_operand__log": "bytes of the main node's smallest operand",
-        "kernel__reduces_minor__flag": "1 where a reduction sums along the minor-most dimension of its operand",
-        "kernel__physical__flag": "1 where bounds count hardware tiles in physical order",
+        "kernel__reduces_minor__flag": "1 if a reduction sums along the minor-most dimension of its operand",
+        "kernel__physical__flag": "1 if bounds count hardware tiles in physical order",
     }
 
     def compute(self, context: TileContext) -> Floats:
@@ -255,19 +254,19 @@ class InnerLoop:
         n, elements, registers: n, m * n and m * r.
         divides: 1 if vector tiles divide the output tile; otherwise IREE computes element by element.
         depth: elements summed over for one output element.
-        chains: independent multiply-adds. If operands are shared (products, convolutions over input features),
-            there is one chain per element, otherwise each step of the reduction starts a new one.
-        loads: registers loaded for one step of the reduction: m rows and r columns if operands are shared, else one
-            per element (and r weights of a depthwise convolution).
+        chains: independent multiply-adds: one per register if operands are shared (products, convolutions over
+            input features), otherwise one per register and step of the reduction.
+        loads: registers loaded for one step of the reduction: m + r if operands are shared, else m * r (plus r for
+            the weights of a depthwise convolution).
         lines, line_cycles: cache lines that one row of the vector tile touches, and cycles to fetch one of them.
-        spilled: registers beyond those of the core.
+        spilled: registers needed beyond those of the core.
     """
 
     def __init__(self, context: TileContext) -> None:
         rank = max(1, context.output_rank)
         output = context.tiles["output"]
         vector = np.minimum(context.tiles["input"], output)
-        size = float(max(1.0, context.element_bytes[context.walked]))
+        size = float(max(1.0, context.element_bytes[context.tiled_node]))
         self.lanes = max(1.0, _REGISTER / size)
         n, m = vector[:, rank - 1], vector[:, : rank - 1].prod(axis=1)
         row = np.ceil(n / self.lanes)
@@ -302,31 +301,31 @@ class InnerLoop:
 class TileInner(Block):
     """The innermost loop of a vector tile on a CPU core with AVX2, and the kernel's time estimated from it.
 
-    0 if no vector tile is given; `InnerLoop` has the quantities and their sources. Computing an output element
+    All columns are 0 without a vector tile. `InnerLoop` has the quantities and their sources. Computing an element
     takes `InnerLoop.cycles` for each register of multiply-adds. Memory takes the bytes of the main node and its
     operands over a bandwidth of 32, 12 or 4 bytes a cycle (up to 1 MiB, up to 16 MiB, more), and each contiguous
-    run of the output tile adds the time of 256 bytes. The longer of the two is the roofline
-    (Williams et al. 2009, *Roofline: An Insightful Visual Performance Model*); the sum overlaps nothing.
+    run of the output tile adds the time of 256 bytes. The longer of the two is the roofline (Williams et al. 2009,
+    *Roofline: An Insightful Visual Performance Model*); their sum assumes no overlap.
     """
 
     kinds = ("tile",)
     cause = Cause.INNER
     columns = {
-        "inner__divides__flag": "1 where the vector tile divides the output tile in every dimension",
+        "inner__divides__flag": "1 if the vector tile divides the output tile in every dimension",
         "inner__lanes__share": "share of the registers' lanes that one row of the vector tile fills",
         "inner__odd__log": "largest odd factor of the vector tile's last dimension, log2",
         "inner__chains__log": "8 over the multiply-adds that do not wait for each other, at least 1, log2",
-        "inner__loads__log": "registers loaded for one step of the reduction over elements, log2",
-        "inner__lines__log": "cache lines that one row touches over the elements that use them, log2",
-        "inner__spill__log": "registers needed beyond the 16 there are, log2(1 + x)",
-        "inner__cycles__log": "cycles for 32 bytes of multiply-adds, estimated, log2",
+        "inner__loads__log": "registers loaded per element for one step of the reduction, log2",
+        "inner__lines__log": "cache lines that one row touches, per element that uses them, log2",
+        "inner__spill__log": "registers needed beyond the core's 16, log2(1 + x)",
+        "inner__cycles__log": "estimated cycles of one register (32 bytes) of multiply-adds, log2",
         **{
             f"estimate__{name}__log": Column(f"{meaning}, log2", Cause.ESTIMATE)
             for name, meaning in (
-                ("run", "elements of the output tile that lie side by side"),
+                ("run", "elements of a contiguous run of the output tile"),
                 ("memory", "cycles to move an output element's share of the bytes"),
-                ("longer", "the longer of computing and moving an output element, cycles"),
-                ("sum", "computing and moving an output element one after the other, cycles"),
+                ("longer", "cycles to compute or to move an output element, whichever is longer"),
+                ("sum", "cycles to compute and then move an output element"),
             )
         },
     }
@@ -341,8 +340,8 @@ class TileInner(Block):
         odd, waiting = loop_length / (loop_length & -loop_length), _LATENCY * _ISSUED / loop.chains
         logs = [odd, np.maximum(1.0, waiting), loop.loads / loop.elements, loop.lines / users]
         main, rank = context.main, context.output_rank
-        run = contiguous(context.tiles["output"][:, :rank], context.extents["output"][:rank])
-        size = float(max(1.0, context.element_bytes[context.walked]))
+        run = run_length(context.tiles["output"][:, :rank], context.extents["output"][:rank])
+        size = float(max(1.0, context.element_bytes[context.tiled_node]))
         moved = float(context.bytes[main] + context.bytes[context.main_operands].sum())
         bandwidth = next(speed for limit, speed in _BANDWIDTH if moved < limit)
         memory = moved / max(1.0, float(context.volume[main])) / bandwidth * (1 + _RUN_START / (run * size))

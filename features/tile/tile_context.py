@@ -2,8 +2,8 @@
 
 Bounds in Google's TPU files are in physical order (major to minor), the two minor-most in hardware tiles of 8 x
 128: `copy` of ``[32, 5, 5, 256]`` with layout {3,0,2,1} has bounds up to ``(5, 5, 4, 2)``. Other bounds count
-elements of logical dimensions. Which of the two is inferred from the extents, as bounds never exceed them. A bound
-of 0 is the whole dimension.
+elements of logical dimensions. Which of the two applies is inferred from the extents, as bounds never exceed them.
+A bound of 0 is the whole dimension.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class TileContext(ProgramContext):
         main_operands: operands of the main node, larger ones first.
         kernel_tensor: node of a convolution's kernel or a dot's right operand; -1 for other operations.
         physical_extents: ``(nodes, 6)`` outputs major to minor, the two minor-most dimensions in hardware tiles.
-        walked: node whose output the output bounds divide.
+        tiled_node: node whose output the output bounds divide.
         physical: whether the output bounds count hardware tiles in physical order.
         contracted: ``(6,)`` sizes of the dimensions that the main node sums over, in elements.
         depth: elements summed over for one output element; 0 for none.
-        extents: slot -> ``(6,)`` sizes that the bounds divide, in their unit; 0 past the rank. The kernel slot
-            divides the kernel tensor on TPU and the contracted dimensions elsewhere.
+        extents: slot -> ``(6,)`` sizes that the bounds divide, in the bounds' unit; 0 past the rank. Kernel
+            bounds divide the kernel tensor on TPU and the contracted dimensions elsewhere.
         output_rank: number of dimensions that the output bounds divide.
         unit: ``(6,)`` elements per unit of the output bounds, by dimension.
         tiles: slot -> ``(configs, 6)`` bounds with 0 replaced by the extent; 1 past the rank.
@@ -63,15 +63,15 @@ class TileContext(ProgramContext):
         has_kernel = self.main_class in ("convolution", "dot")
         self.kernel_tensor = int(self.slots_of(self.main)[2]) if has_kernel else -1
         self.physical_extents = self._physical_extents()
-        self.walked = self._walked()
-        self.physical = bool((self.bounds["output"].max(axis=0) <= self.physical_extents[self.walked]).all())
-        walked, kernel = self.dims[self.walked].astype(np.float64), self._contracted()
+        self.tiled_node = self._tiled_node()
+        self.physical = bool((self.bounds["output"].max(axis=0) <= self.physical_extents[self.tiled_node]).all())
+        output, kernel = self.dims[self.tiled_node].astype(np.float64), self._contracted()
         self.contracted, self.depth = kernel, float(np.prod(kernel[kernel > 0])) if kernel.any() else 0.0
         if self.physical:
-            walked = self.physical_extents[self.walked]
+            output = self.physical_extents[self.tiled_node]
             kernel = self.physical_extents[self.kernel_tensor] if self.kernel_tensor >= 0 else np.zeros(MAX_RANK)
-        self.extents: dict[str, Floats] = {"output": walked, "kernel": kernel, "input": walked}
-        self.output_rank, self.unit = int((walked > 0).sum()), np.ones(MAX_RANK)
+        self.extents: dict[str, Floats] = {"output": output, "kernel": kernel, "input": output}
+        self.output_rank, self.unit = int((output > 0).sum()), np.ones(MAX_RANK)
         if self.physical:
             self.unit[: self.output_rank] = self.physical_unit(self.output_rank)
         sizes = {slot: np.where(extents > 0, extents, 1.0) for slot, extents in self.extents.items()}
@@ -82,7 +82,7 @@ class TileContext(ProgramContext):
         return np.asarray(slot_tensors(self, np.array([node]))[0])
 
     def physical_unit(self, rank: int) -> Floats:
-        """Return the elements per unit of the first ``rank`` of `physical_extents`, ``(rank,)``."""
+        """Return the elements per unit of the `physical_extents` of a tensor of this rank, ``(rank,)``."""
         unit = np.ones(rank)
         unit[-2:-1], unit[-1:] = self.tiling.sublanes, self.tiling.lanes
         return unit
@@ -95,7 +95,7 @@ class TileContext(ProgramContext):
         position = self.rank[:, None] - 1 - np.arange(MAX_RANK)
         return np.where(position >= 0, np.take_along_axis(sizes, np.maximum(position, 0), axis=1), 0.0)
 
-    def _walked(self) -> int:
+    def _tiled_node(self) -> int:
         """Return the node whose output the output bounds divide.
 
         With a vector tile, this is a root or the main node. Otherwise it is the tensor with the most extents equal
@@ -110,14 +110,14 @@ class TileContext(ProgramContext):
             admitted = results[~(largest_bounds > self.dims[results]).any(axis=1)]
             if len(admitted):
                 return int(admitted[0])
-        used = np.max(np.flatnonzero(largest_bounds > 0), initial=-1) + 1
+        bounded_rank = np.max(np.flatnonzero(largest_bounds > 0), initial=-1) + 1
         rank = self.rank[candidates][:, None]
         inside = np.arange(MAX_RANK) < rank
         scores: list[Floats] = []
         for extents in (self.physical_extents[candidates], self.dims[candidates]):
-            fits = (rank[:, 0] >= used) & ~(inside & (largest_bounds > extents)).any(axis=1)
+            fits = (rank[:, 0] >= bounded_rank) & ~(inside & (largest_bounds > extents)).any(axis=1)
             # the bounds of real searches reach the extents
-            score = (inside & (largest_bounds == extents)).sum(axis=1) + (rank[:, 0] == used)
+            score = (inside & (largest_bounds == extents)).sum(axis=1) + (rank[:, 0] == bounded_rank)
             scores.append(np.where(fits, score, -1.0))
         best = np.maximum(*scores)
         return int(candidates[best.argmax()]) if best.max() >= 0 else self.main
@@ -138,7 +138,7 @@ class TileContext(ProgramContext):
         return sizes
 
 
-def contiguous(tile: Floats, extents: Floats) -> Floats:
+def run_length(tile: Floats, extents: Floats) -> Floats:
     """Return the length of contiguous runs of a tile ``(configs, rank)`` in elements, ``(configs,)``."""
     run, uncut = np.ones(len(tile)), np.ones(len(tile), bool)
     for at in reversed(range(len(extents))):
@@ -155,9 +155,9 @@ def kernel_kinds(context: TileContext) -> tuple[str, ...]:
     operand may have several kinds.
 
     Convolutions are depthwise (several feature groups), strided, dilated (input) or pointwise (a window of 1); dots
-    are batched or transpose an operand (against batch, rows, contracted times batch, contracted, columns);
-    reductions sum along the minor dimension or not; data movement is split by opcode; all elementwise kernels are
-    one kind.
+    are batched or transpose an operand (the left one from batch, rows, contracted, the right one from batch,
+    contracted, columns); reductions sum along the minor dimension or not; data movement is split by opcode; all
+    elementwise kernels are one kind.
 
     >>> from xlarank.data.graph import read_graph
     >>> from xlarank.data.collection import SAMPLE
@@ -176,13 +176,13 @@ def kernel_kinds(context: TileContext) -> tuple[str, ...]:
         words = {"depthwise": depthwise, "strided": stride > 1, "dilated": dilation > 1, "pointwise": size == 1}
         return (" ".join([kind, *(word for word, applies in words.items() if applies)]),)
     if kind == "dot":
-        return _dot(context)
+        return _dot_kinds(context)
     if opcode == "reduce":
-        return _reduce(context)
+        return _reduction_kinds(context)
     return (opcode if kind in ("reduce", "transpose", "reshape", "slice") else kind,)
 
 
-def _dot(context: TileContext) -> tuple[str, ...]:
+def _dot_kinds(context: TileContext) -> tuple[str, ...]:
     """Return the kinds of a dot: an operand may be transposed if its rows and contracted sizes are equal."""
     tensors = context.slots_of(context.main)[None]
     roles = slot_roles(context, tensors)[0]
@@ -200,7 +200,7 @@ def _dot(context: TileContext) -> tuple[str, ...]:
     return tuple(sorted(map("".join, product(*words))))
 
 
-def _reduce(context: TileContext) -> tuple[str, ...]:
+def _reduction_kinds(context: TileContext) -> tuple[str, ...]:
     """Return the kinds of a reduction: the dimensions whose removal gives the output's shape may be summed over."""
     if len(context.main_operands) == 0:
         return ("reduce",)

@@ -1,7 +1,7 @@
 """Physical estimate of a kernel's time on a TPU, from its loop over windows.
 
-A kernel loops over the tiles of its output; a product (a convolution, or a dot written as one) loops over the tiles
-of its kernel tensor for each of them. Every step computes while the next windows are copied from memory.
+A kernel loops over the tiles of its output. For each of these tiles, a product (a convolution, or a dot written as
+one) loops over the tiles of its kernel tensor. Every step computes while the next windows are copied from memory.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from xlarank.data.schema import MAX_RANK, OPCODE
 from xlarank.features.block import Block, Cause
 from xlarank.features.program.tensors import Floats, log2p
-from xlarank.features.tile.tile_context import TileContext, contiguous
+from xlarank.features.tile.tile_context import TileContext, run_length
 
 #: Opcodes without vector work, and those of data movement, reductions and copies.
 _FREE, _MOVES, _REDUCTIONS, _COPIES = (
@@ -44,7 +44,7 @@ class WindowLoop:
         kernel_runs: contiguous runs of tiles of a product's kernel tensor.
         passes, rows: loads of 128 x 128 weights into the matrix unit, and rows of 128 elements multiplied by them.
         summed: output elements that a product of several steps accumulates in vector memory.
-        computed, copied: elements of elementwise operations and reductions, padded, and of a copy.
+        computed, copied: padded elements of elementwise operations and reductions, and of a copy.
         packed: elements of the output if an array of its size has several elements in a word.
         tile: elements of one output tile, padded.
     """
@@ -65,11 +65,11 @@ class WindowLoop:
     tile: Floats
 
 
-class _Cut:
+class _TiledTensor:
     """The output of a node, cut into tiles; dimensions are ordered from major to minor.
 
     Attributes:
-        logical: ``(rank,)`` dimensions.
+        logical: ``(rank,)`` logical dimensions.
         extents, unit: ``(rank,)`` sizes in units, and elements per unit.
         tile, count: ``(configs, rank)`` bounds in units, and number of tiles.
     """
@@ -85,21 +85,21 @@ class _Cut:
         self.count = np.ceil(self.extents / self.tile)
 
     def runs(self) -> Floats:
-        """Return the contiguous runs of one tile, ``(configs,)``."""
-        return np.asarray(self.tile.prod(axis=1) / contiguous(self.tile, self.extents))
+        """Return the number of contiguous runs in one tile, ``(configs,)``."""
+        return np.asarray(self.tile.prod(axis=1) / run_length(self.tile, self.extents))
 
 
 def window_loop(context: TileContext) -> WindowLoop:
     """Return the loop of every configuration."""
     product = _product(context)
-    output = _Cut(context, context.walked, "output") if product is None else product.output
-    parameters, results = _entry(context)
+    output = _TiledTensor(context, context.tiled_node, "output") if product is None else product.output
+    parameters, results = _read_and_written(context)
     opcode, tiles = context.graph.opcode, output.count.prod(axis=1)
     elements, size = (output.tile * output.unit).prod(axis=1), float((output.extents * output.unit).prod())
     padding = size / max(1.0, float(context.volume[output.node]))
     computed = context.volume[~np.isin(opcode, _FREE) & (context.volume > 1)].sum() * padding
     inputs, steps, limit = parameters, tiles, np.inf
-    none = moved = kernel_runs = passes = rows = summed = np.zeros(context.configs)
+    zeros = moved = kernel_runs = passes = rows = summed = np.zeros(context.configs)
     if product is not None:
         kind = "product"
         shapes = {tuple(context.dims[tensor]) for tensor in product.operands}
@@ -113,14 +113,14 @@ def window_loop(context: TileContext) -> WindowLoop:
         limit = _padded_bytes(context, output.node) if context.main_class == "slice" else np.inf
     transferred = sum(min(_padded_bytes(context, tensor), limit) for tensor in inputs)
     transferred += sum(_padded_bytes(context, tensor) for tensor in results)
-    alike = [tensor for tensor in (*inputs, *results) if context.volume[tensor] >= context.volume[output.node] / 2]
-    packed = size * any(context.element_bytes[tensor] < context.tiling.word_bytes for tensor in alike)
+    large = [tensor for tensor in (*inputs, *results) if context.volume[tensor] >= context.volume[output.node] / 2]
+    packed = size * any(context.element_bytes[tensor] < context.tiling.word_bytes for tensor in large)
     return WindowLoop(
         kind=kind, steps=steps, tiles=tiles,
         fused=steps * max(0, int((opcode == OPCODE["convolution"]).sum()) - 1),
-        moved=moved + transferred, runs=output.runs() * tiles * len(alike), kernel_runs=kernel_runs,
-        passes=passes, rows=rows, summed=summed, computed=none + computed,
-        copied=none + size * (opcode[-1] in _COPIES), packed=none + packed, tile=elements,
+        moved=moved + transferred, runs=output.runs() * tiles * len(large), kernel_runs=kernel_runs,
+        passes=passes, rows=rows, summed=summed, computed=zeros + computed,
+        copied=zeros + size * (opcode[-1] in _COPIES), packed=zeros + packed, tile=elements,
     )  # fmt: skip
 
 
@@ -133,7 +133,7 @@ def _padded_bytes(context: TileContext, node: int) -> float:
     return float(elements.prod() * max(1.0, context.element_bytes[node]))
 
 
-def _entry(context: TileContext) -> tuple[list[int], list[int]]:
+def _read_and_written(context: TileContext) -> tuple[list[int], list[int]]:
     """Return the nodes that the kernel reads (operands of the root) and writes (the root or its parts)."""
     root, opcode = context.graph.nodes - 1, context.graph.opcode
     operands = _operands(context, root)
@@ -183,16 +183,17 @@ class _Product:
     """
 
     def __init__(self, context: TileContext, node: int, input_: int, kernel: int) -> None:
-        self.output, self.kernel = out, weights = _Cut(context, node, "output"), _Cut(context, kernel, "kernel")
-        of_output = context.convolution_dimension("output_feature")[node]
-        of_kernel = context.convolution_dimension("kernel_output_feature")[node]
+        self.output = out = _TiledTensor(context, node, "output")
+        self.kernel = weights = _TiledTensor(context, kernel, "kernel")
+        output_feature = context.convolution_dimension("output_feature")[node]
+        kernel_feature = context.convolution_dimension("kernel_output_feature")[node]
         spatial = _Spatial(context, node, input_)
         ones = np.ones(context.configs)
         depth = steps = columns = rows = batches = row_tiles = column_tiles = halo = ones
         window, windows = {}, {}
         for at, dim in enumerate(weights.logical):
             axis = spatial.of_kernel.get(dim)
-            if dim == of_kernel or (axis is not None and spatial.paired[axis]):
+            if dim == kernel_feature or (axis is not None and spatial.paired[axis]):
                 continue
             steps = steps * weights.count[:, at]
             depth = depth * np.minimum(weights.tile[:, at] * weights.unit[at], max(1, context.dims[kernel, dim]))
@@ -200,7 +201,7 @@ class _Product:
                 window[axis], windows[axis] = weights.tile[:, at], weights.count[:, at]
         for at, dim in enumerate(out.logical):
             size, axis = out.tile[:, at] * out.unit[at], spatial.of_output.get(dim)
-            if dim == of_output:
+            if dim == output_feature:
                 columns, column_tiles = size, out.count[:, at]
             elif axis is not None and spatial.paired[axis]:
                 batches = batches * size
@@ -224,8 +225,8 @@ class _Spatial:
     """Window of a convolution along its spatial dimensions."""
 
     def __init__(self, context: TileContext, node: int, input_: int) -> None:
-        named = [context.convolution_dimension(f"output_{role}")[node] for role in ("batch", "feature")]
-        outputs = [dim for dim in range(int(context.rank[node])) if dim not in named][:4]
+        excluded = [context.convolution_dimension(f"output_{role}")[node] for role in ("batch", "feature")]
+        outputs = [dim for dim in range(int(context.rank[node])) if dim not in excluded][:4]
         names = (f"convolution_dim_numbers_{side}_spatial_dims_0" for side in ("kernel", "input"))
         kernel, inputs = (context.column(name, 4)[node, : len(outputs)].astype(int).tolist() for name in names)
         # dimension -> spatial axis
@@ -236,7 +237,7 @@ class _Spatial:
             for name in ("size", "stride", "window_dilation", "base_dilation")
         )
         self._extent = [max(1.0, float(context.dims[input_, min(dim, MAX_RANK - 1)])) for dim in inputs]
-        # whether an output position meets a single kernel position: a batch dimension of a dot as a convolution
+        # whether an output position meets a single kernel position, as in a dot's batch dimension
         pairs = zip(size, self._base, self._extent, strict=False)
         self.paired = [bool(size > 1 and (base >= size or extent == 1)) for size, base, extent in pairs]
 
@@ -254,7 +255,7 @@ class Costs:
         fixed: cycles per kernel.
         fused: cycles per step and additional fused product.
         run, kernel_run, byte: cycles per contiguous run and byte that is moved.
-        computed, summed, copied, packed: cycles per register of such elements; ``packed`` is not overlapped.
+        computed, summed, copied, packed: cycles per register of these elements; ``packed`` is not overlapped.
         drain: cycles per register of one output tile; not overlapped.
     """
 
@@ -302,9 +303,9 @@ COSTS: Final = {
 class TpuTime(Block):
     """Estimate of the kernel's cycles on TPU v3 and its parts; logarithms are log2.
 
-    A kernel is a loop over windows (`xlarank.features.tile.tpu_time`) that overlaps moving with computing: it
+    A kernel is a loop over windows (`xlarank.features.tile.tpu_time`) that overlaps moving with computing, so it
     takes the longer of the two plus one step of the shorter. Every step, tile and contiguous run has a fixed cost.
-    Constants are fitted to the TPU compiler's estimates per kind of kernel. 0 for vector tiles, as on CPUs.
+    Constants are fitted to the TPU compiler's estimates per kind of kernel. All columns are 0 with a vector tile.
     """
 
     kinds = ("tile",)
@@ -318,12 +319,12 @@ class TpuTime(Block):
         "tpu__steps__share": "fixed cost of all steps over the estimated cycles",
         "tpu__output_tiles__log": "output tiles, log2",
         "tpu__step_moved__log": "bytes moved in a step, log2(1 + x)",
-        "tpu__moved__ratio": "bytes moved over those moved at the graph's best, log2",
-        "tpu__runs__log": "stretches of memory that are copied, log2(1 + x)",
-        "tpu__step_passes__log": "blocks of weights that a step puts into the matrix unit, log2(1 + x)",
+        "tpu__moved__ratio": "bytes moved over the fewest of any candidate, log2",
+        "tpu__runs__log": "contiguous runs of memory that are copied, log2(1 + x)",
+        "tpu__step_passes__log": "blocks of weights that a step loads into the matrix unit, log2(1 + x)",
         "tpu__rows__log": "rows that go through the matrix unit for each block of weights, log2(1 + x)",
         "tpu__vector__log": "registers of elementwise work in a step, log2(1 + x)",
-        "tpu__summed__log": "registers that are added to in vector memory, log2(1 + x)",
+        "tpu__summed__log": "registers accumulated in vector memory, log2(1 + x)",
         "tpu__tile__log": "registers of an output tile, log2(1 + x)",
     }
 

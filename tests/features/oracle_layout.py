@@ -26,7 +26,7 @@ from tests.features.oracle_configs import (
 )
 from tests.features.oracle_program import CLASSES, Tensor, deviation, dot_roles, fused_away, reshape_roles
 from tests.features.oracle_time import fastest_time, time_columns
-from xlarank.features.candidates import placed_columns
+from xlarank.features.candidates import rank_sources
 from xlarank.features.layout.change import Tied
 
 REACH = 5
@@ -402,7 +402,7 @@ def placed(columns: Columns) -> Columns:
     (x - mean) / standard deviation; 0 where all are the same but for arithmetic noise.
     """
     ranked: Columns = {}
-    for name in {*placed_columns().values()} & {*columns}:
+    for name in {*rank_sources().values()} & {*columns}:
         values, stem = [float(np.float32(value)) for value in columns[name]], name.replace("__", "_", 1)
         places = [sum(v < value for v in values) + (values.count(value) - 1) / 2 for value in values]
         ranked[f"rank__{stem}"] = [place / (len(values) - 1) for place in places] if len(values) > 1 else [0.5]

@@ -33,14 +33,14 @@ def test_the_tensor_walked_over():
         (THREE, [(8, 2), (4, 1)], 2, True, [8, 2]),  # of one shape: the last root
     ):
         context = context_of(nodes, *outputs)
-        assert (context.walked, context.physical) == (walked, physical)
+        assert (context.tiled_node, context.physical) == (walked, physical)
         assert [extent for extent in context.extents["output"].tolist() if extent] == extents
     # two bounds, of which one is met by the product [16,64] as by its reshape to [16,64,1]
     nodes = (*SIDES, Node("dot", (16, 64), (0, 1)), Node("reshape", (16, 64, 1), (2,), columns=ROOT))
-    assert context_of(nodes, (16, 32), (4, 8)).walked == 2
+    assert context_of(nodes, (16, 32), (4, 8)).tiled_node == 2
     # bounds up to [64,512] meet the left operand, but a vector tile cuts the result
     nodes = (parameter(64, 512), parameter(512, 1024), Node("dot", (64, 1024), (0, 1), columns=ROOT))
-    assert TileContext(graph_of(tile_file(nodes, [tile_row((8,), (64, 512), (8, 8))]))).walked == 2
+    assert TileContext(graph_of(tile_file(nodes, [tile_row((8,), (64, 512), (8, 8))]))).tiled_node == 2
 
 
 def test_the_main_node_and_what_it_sums_over():

@@ -156,7 +156,7 @@ def test_siblings_are_graphs_of_the_structure_of_a_train_graph(tmp_path):
 
 def test_columns_are_found_by_name_or_pattern():
     (column,) = describe_columns("padding__output_waste__max")
-    assert column.meaning == "largest waste, output tensors of configurable nodes"
+    assert column.meaning == "largest waste of output tensors of configurable nodes"
     expected = ("layout",), "Padding", "configuration", "fast"
     assert (column.kinds, column.block, column.scope, column.tier) == expected
     assert "128 x 8" in column.about and not column.transductive
