@@ -23,13 +23,13 @@ from xlarank.pipelines.training.training_sets import learned_by
 def calibrate(
     workspace: Workspace, *, collections: Sequence[str] = (), threads: int = 0, progress: Progress | None = None
 ) -> tuple[dict[str, Calibration], dict[str, str]]:
-    """Calibrate trained models by refitting their rankers on folds, and save the calibrations with them.
+    """Calibrate trained models by refitting their rankers on folds, and save each calibration with its model.
 
     Folds hold out kernel families for tiles, program families otherwise. Extra collections of a model are used for
-    fitting, without the held-out families, but not for calibration.
+    fitting, except the held-out families, but not for calibration.
 
-    Returns the calibrations by collection, and the reasons why others have none. Raises `CollectionError` if none
-    could be calibrated, and the error of any collection named in ``collections``.
+    Returns the calibrations, and the reasons for those that are missing, by collection. Raises `CollectionError` if
+    all are missing, and the error of any collection named in ``collections``.
     """
     progress = progress or Silent()
     workspace.require_writable()
@@ -43,13 +43,13 @@ def calibrate(
     with steps_of(progress, "calibrating", seeds):
         for collection in chosen:
             with skip_unless_named(collection, collections, left_out):
-                calibrations[str(collection)] = _calibrate_one(workspace, collection, threads, progress)
+                calibrations[str(collection)] = _calibrate_model(workspace, collection, threads, progress)
     if not calibrations:
         raise CollectionError("; ".join(reasons(left_out)))
     return calibrations, left_out
 
 
-def _calibrate_one(workspace: Workspace, collection: Collection, threads: int, progress: Progress) -> Calibration:
+def _calibrate_model(workspace: Workspace, collection: Collection, threads: int, progress: Progress) -> Calibration:
     model = model_of(workspace, collection)
     if len(model.rankers) < 2:
         got = f"the model of {collection} has one seed, which cannot disagree with itself"
@@ -65,13 +65,13 @@ def _calibrate_one(workspace: Workspace, collection: Collection, threads: int, p
         progress.step(f"{collection}, seed {seed}")
     graphs = []
     for graph in sorted(graph for fold in plan.folds for graph in fold.scored):
-        part = data.rows_of(graph)
+        rows = data.rows_of(graph)
         family = " or ".join(data.parts[graph].kinds) if plan.by == KIND else data.families[graph]
-        graphs.append(ScoredGraph(family, scores[:, part], data.cost[part]))
+        graphs.append(ScoredGraph(family, scores[:, rows], data.cost[rows]))
     calibration = Calibration.of(graphs, plan.by)
-    card = fingerprint(model.card)
+    digest = fingerprint(model.card)
     with workspace_lock(workspace, progress):
-        if fingerprint(read_card(workspace.model(collection))) != card:
+        if fingerprint(read_card(workspace.model(collection))) != digest:
             raise ModelError(f"the model of {collection} was replaced meanwhile", do="run the same command again")
-        calibration.save(workspace.model(collection), card)
+        calibration.save(workspace.model(collection), digest)
     return calibration
