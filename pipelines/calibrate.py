@@ -23,13 +23,13 @@ from xlarank.pipelines.training.training_sets import training_set_of
 def calibrate(
     workspace: Workspace, *, collections: Sequence[str] = (), threads: int = 0, progress: Progress | None = None
 ) -> tuple[dict[str, Calibration], dict[str, str]]:
-    """Calibrate trained models by refitting their rankers on folds, and save the calibrations with them.
+    """Calibrate trained models by refitting their rankers on folds, and save each calibration with its model.
 
     Folds hold out kernel families for tiles, program families otherwise. Extra collections of a model are used for
-    fitting, without the held-out families, but not for calibration.
+    fitting, except the held-out families, but not for calibration.
 
-    Returns the calibrations by collection, and the reasons why others have none. Raises `CollectionError` if none
-    could be calibrated, and the error of any collection named in ``collections``.
+    Returns the calibrations, and the reasons for those that are missing, by collection. Raises `CollectionError` if
+    all are missing, and the error of any collection named in ``collections``.
     """
     workspace.require_writable()
     chosen = models_named(workspace, collections)
@@ -42,13 +42,13 @@ def calibrate(
     with steps_of(progress, "calibrating", seeds) as step:
         for collection in chosen:
             with skip_unless_named(collection, collections, left_out):
-                calibrations[str(collection)] = _calibrate_one(workspace, collection, threads, step)
+                calibrations[str(collection)] = _calibrate_model(workspace, collection, threads, step)
     if not calibrations:
         raise CollectionError("; ".join(reasons(left_out)))
     return calibrations, left_out
 
 
-def _calibrate_one(
+def _calibrate_model(
     workspace: Workspace, collection: Collection, threads: int, step: Callable[[str], None]
 ) -> Calibration:
     model = model_of(workspace, collection)
@@ -66,13 +66,13 @@ def _calibrate_one(
         step(f"{collection}, seed {seed}")
     graphs = []
     for graph in sorted(graph for fold in plan.folds for graph in fold.scored):
-        part = data.rows_of(graph)
+        rows = data.rows_of(graph)
         family = " or ".join(data.parts[graph].kinds) if plan.by == KIND else data.families[graph]
-        graphs.append(ScoredGraph(family, scores[:, part], data.cost[part]))
+        graphs.append(ScoredGraph(family, scores[:, rows], data.cost[rows]))
     calibration = Calibration.of(graphs, plan.by)
-    card = fingerprint(model.card)
+    digest = fingerprint(model.card)
     with workspace_lock(workspace):
-        if fingerprint(read_card(workspace.model(collection))) != card:
+        if fingerprint(read_card(workspace.model(collection))) != digest:
             raise ModelError(f"the model of {collection} was replaced meanwhile", do="run the same command again")
-        calibration.save(workspace.model(collection), card)
+        calibration.save(workspace.model(collection), digest)
     return calibration

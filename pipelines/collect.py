@@ -53,7 +53,7 @@ def collect(
 
     ``program`` is a file of HLO or ``module:function``, a function without arguments that returns a JAX callable
     and its arguments. Labels are in ns; ``<source>`` is ``tpu-estimate`` (the compiler's estimate) or the
-    device that they were measured on. An interrupted run resumes when repeated.
+    device on which they were measured. An interrupted run resumes when repeated.
     Raises `CompilerError` if the compiler is missing or its default configuration does not compile.
     """
     choose_splits([split])
@@ -65,8 +65,8 @@ def collect(
         del identity["minutes"]
         if target.estimated:
             identity["counting"] = COUNTING
-        if path.exists() and (done := sources.existing_manifest(path.with_suffix(".json"), identity)) is not None:
-            return Collected(path, done, fresh=False)
+        if path.exists() and (stored := sources.existing_manifest(path.with_suffix(".json"), identity)) is not None:
+            return Collected(path, stored, fresh=False)
         rng = np.random.default_rng(settings.seed)
         candidates = settings.candidates(loaded.graph, rng)
         if not candidates.nodes:
@@ -74,19 +74,19 @@ def collect(
             raise CompilerError(f"nothing in {program} can be given a layout", expected=expected)
         with Journal(path.with_name(f".{loaded.name}.journal"), identity) as journal:
             compiler.add_estimates(journal.estimates)
-            codes, outcomes = _searched(compiler, loaded, candidates, settings, rng, journal, progress)
-            good = [at for at, outcome in enumerate(outcomes) if outcome.status is Status.OK]
-            # shuffled, because a genetic search finds good ones late and the order would leak labels
-            order = [0, *rng.permutation(good[1:]).tolist()]
+            codes, outcomes = _search(compiler, loaded, candidates, settings, rng, journal, progress)
+            compiled = [at for at, outcome in enumerate(outcomes) if outcome.status is Status.OK]
+            # shuffled, because a genetic search finds fast ones late and the order would leak labels
+            order = [0, *rng.permutation(compiled[1:]).tolist()]
             programs: dict[str, int] = {}  # configurations compiled to the same program share its label
             for at in order:
                 programs.setdefault(outcomes[at].fingerprint, at)
             if target.estimated:
-                labels, facts = _estimated(target, {key: outcomes[at].estimate for key, at in programs.items()})
+                labels, facts = _estimate(target, {key: outcomes[at].estimate for key, at in programs.items()})
             else:
                 rows = candidates.expand(codes[[*programs.values()]])
                 modules = dict(zip(programs, map(loaded.constrained, rows), strict=True))
-                labels, facts = _measured(compiler, modules, settings, journal, progress)
+                labels, facts = _measure(compiler, modules, settings, journal, progress)
                 for at in order:
                     if problem := facts["left_out"].get(outcomes[at].fingerprint):
                         outcomes[at] = replace(outcomes[at], status=Status.FAILED, message=problem)
@@ -102,7 +102,7 @@ def collect(
     return Collected(path, manifest, fresh=True)
 
 
-def _searched(
+def _search(
     compiler: Compiler, program: Program, candidates: Candidates, settings: CollectSettings,
     rng: np.random.Generator, journal: Journal, progress: Progress | None,
 ) -> tuple[Codes, list[Outcome]]:  # fmt: skip
@@ -132,8 +132,8 @@ def _searched(
             codes = random_configurations(candidates, count, rng)
             return codes, outcomes + outcomes_of(codes[1:])
         while len(codes) < count:
-            label = [outcome.estimate.cycles if outcome.status is Status.OK else np.inf for outcome in outcomes]
-            best = np.argsort(label, kind="stable")[:_PARENTS]
+            costs = [outcome.estimate.cycles if outcome.status is Status.OK else np.inf for outcome in outcomes]
+            best = np.argsort(costs, kind="stable")[:_PARENTS]
             fresh = breed(candidates, codes[best], min(_BATCH, count - len(codes)), rng, known=codes)
             if not len(fresh):
                 break
@@ -142,7 +142,7 @@ def _searched(
         return codes, outcomes
 
 
-def _estimated(target: Target, estimates: dict[str, Estimate]) -> tuple[dict[str, int], dict[str, Any]]:
+def _estimate(target: Target, estimates: dict[str, Estimate]) -> tuple[dict[str, int], dict[str, Any]]:
     """Return the estimated nanoseconds of programs, and entries for the manifest."""
     labels = {key: target.nanoseconds(estimate.cycles) for key, estimate in estimates.items()}
     if not all(labels.values()):
@@ -151,7 +151,7 @@ def _estimated(target: Target, estimates: dict[str, Estimate]) -> tuple[dict[str
     return labels, {"loops_counted_once": max(estimate.unknown_loops for estimate in estimates.values())}
 
 
-def _measured(
+def _measure(
     compiler: Compiler, modules: dict[str, Message], settings: CollectSettings, journal: Journal,
     progress: Progress | None,
 ) -> tuple[dict[str, int], dict[str, Any]]:  # fmt: skip
@@ -173,7 +173,7 @@ def _measured(
 
 
 def _records(order: list[int], outcomes: list[Outcome]) -> list[dict[str, Any]]:
-    """Return a record per configuration, in order of rows; failed ones come last, without a row."""
+    """Return a record per configuration, in the order of rows; those that failed come last, without a row."""
     failed = [at for at, outcome in enumerate(outcomes) if outcome.status is not Status.OK]
     return [
         {

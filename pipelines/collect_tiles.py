@@ -32,14 +32,14 @@ from xlarank.pipelines.programs.sources import Collected, digest_of, existing_ma
 
 #: Minimum number of tiles of a kernel.
 MIN_TILES: Final = 5
-#: Cycles from here on mean no estimate: the compiler writes 2^63 - 1, or adds 2^60 to a sum.
+#: Minimum cycles that mean no estimate: the compiler writes 2^63 - 1, or adds 2^60 to a sum.
 NO_ESTIMATE: Final = 2**60
-#: The compiler's default limit, as `Compiler.under_limit` takes it.
+#: Limit that stands for the compiler's default in `Compiler.under_limit`.
 _DEFAULT: Final = 0
-#: Smallest and largest limit in KiB: below, nearly nothing compiles; above, the default of v3 and v4 begins.
+#: Limits in KiB: below the minimum nearly nothing compiles; the maximum is the default of v3 and v4.
 _MIN_LIMIT, _MAX_LIMIT = 512, 16384
 _USED: Final = re.compile(rb'"used_scoped_memory_configs":\[\{"memory_space":"1","offset":"\d+","size":"(\d+)"')
-#: Kernels that use less than this share of a limit would choose no other tile under it.
+#: A limit does not change the tile of a kernel that uses less than this share of it.
 _UNTOUCHED: Final = 0.8
 
 
@@ -50,7 +50,7 @@ class TileSettings:
     Attributes:
         target: a TPU of `xlarank.data.hlo.compiler.targets.TARGETS`.
         limits: number of limits of vector memory that the program is compiled under, besides the default.
-        limit: mean seconds of a compilation; all of them together may take ``limits + 1`` times as long.
+        limit: maximum mean seconds of a compilation; all ``limits + 1`` share the total.
     """
 
     target: str = DEFAULT_TARGET
@@ -60,7 +60,7 @@ class TileSettings:
 
 @dataclass(eq=False)
 class Kernel:
-    """One operation of a compiled program, encoded as a program whose hash is ``digest``, and its tiles.
+    """One operation of a compiled program with its tiles, encoded as a ``program`` of its own with hash ``digest``.
 
     Attributes:
         tiles: estimated cycles by bounds of kernel and output; those of the input are 0 in TpuGraphs' files.
@@ -82,7 +82,7 @@ def collect_tiles(
 
     ``program`` is a file of HLO or ``module:function`` as for `xlarank.pipelines.collect.collect`. A kernel's tiles
     are those that the compiler chooses under different limits of vector memory. The first row is the choice under
-    the largest limit, whose estimate (ns) is the normalizer; the others are shuffled. An existing file of a kernel,
+    the largest limit, whose estimate (ns) is the normalizer; other rows are shuffled. An existing file of a kernel,
     from another program or split, is kept; a kernel with fewer than `MIN_TILES` is left out. An interrupted run
     resumes when repeated.
     Raises `CompilerError` if the compiler is missing, or the program does not compile at its default.
@@ -98,9 +98,9 @@ def collect_tiles(
     identity = label_settings(loaded, compiler, settings)
     folder = out / "npz" / "tile" / target.source / split
     path = folder / f"{loaded.name}.json"
-    if (done := existing_manifest(path, identity)) is not None:
-        return Collected(path, done, fresh=False)
-    # growing geometrically, so that the longest compilations come last
+    if (stored := existing_manifest(path, identity)) is not None:
+        return Collected(path, stored, fresh=False)
+    # growing, so that the longest compilations come last
     limits = [_DEFAULT, *map(round, np.geomspace(_MIN_LIMIT, _MAX_LIMIT, settings.limits + 1)[:-1].tolist())]
     scratch = folder / f".{loaded.name}.{digest_of(identity)}.sweep"
     _sweep(compiler, loaded.module, scratch, limits, settings.limit * len(limits))
@@ -134,23 +134,23 @@ def _sweep(compiler: Compiler, module: Message, folder: Path, limits: list[int],
 
 def remaining(folder: Path, limits: list[int]) -> list[int]:
     """Return the limits without a file that are low enough to change the choice of a tile."""
-    first, compiled = folder / f"{_DEFAULT}.pb", {path.stem for path in folder.glob("*.*")}
-    used = max(map(int, _USED.findall(first.read_bytes())), default=0) / 1024 if first.exists() else _MAX_LIMIT
-    return [limit for limit in limits if limit * _UNTOUCHED <= used and str(limit) not in compiled]
+    default, tried = folder / f"{_DEFAULT}.pb", {path.stem for path in folder.glob("*.*")}
+    used = max(map(int, _USED.findall(default.read_bytes())), default=0) / 1024 if default.exists() else _MAX_LIMIT
+    return [limit for limit in limits if limit * _UNTOUCHED <= used and str(limit) not in tried]
 
 
 def _result(folder: Path, limit: int) -> str:
     """Return "ok", "as the default" or the compiler's message."""
     if (folder / f"{limit}.pb").exists():
         return "ok"
-    reason = folder / f"{limit}.txt"
-    return reason.read_text(encoding="utf-8") if reason.exists() else "as the default"
+    error = folder / f"{limit}.txt"
+    return error.read_text(encoding="utf-8") if error.exists() else "as the default"
 
 
 def add_tiles(kernels: dict[str, Kernel], module: Message) -> None:
-    """Add the tiles of a compiled program to its kernels by digest, in program order.
+    """Add the tiles of a compiled program to ``kernels``, keyed by digest, in program order.
 
-    Operations on arrays in vector memory are skipped: they cost less, which no column of the format could explain.
+    Operations on arrays in vector memory are skipped: they cost less, and no column of the format shows why.
     """
     fused = fused_computations(module)
     for computation in module.computations:
@@ -158,10 +158,10 @@ def add_tiles(kernels: dict[str, Kernel], module: Message) -> None:
             continue
         shapes = {instruction.id: instruction.shape for instruction in computation.instructions}
         for instruction in computation.instructions:
-            around = [instruction.shape, *(shapes[operand] for operand in instruction.operand_ids)]
-            if (window := _window(instruction)) is None or any(map(_in_vector_memory, around)):
+            arrays = [instruction.shape, *(shapes[operand] for operand in instruction.operand_ids)]
+            if (window := _window(instruction)) is None or any(map(_in_vector_memory, arrays)):
                 continue
-            with suppress(HloError):  # beyond the limits of the format
+            with suppress(HloError):  # the format cannot express it
                 program = encode_kernel(_cut_out(module, computation, instruction))
                 content = b"".join(program[name].tobytes() for name in ("node_feat", "node_opcode", "edge_index"))
                 digest = hashlib.sha256(content).hexdigest()[:12]
@@ -178,7 +178,7 @@ def _cut_out(module: Message, computation: Message, instruction: Message) -> Mes
     """Return a module with one instruction, the computations it calls, and a parameter per operand."""
     computations = {computation.id: computation for computation in module.computations}
     needed = list(instruction.called_computation_ids)
-    for number in needed:  # grows by the computations that these call
+    for number in needed:  # extended by the computations that each one calls
         called = (id for inner in computations[number].instructions for id in inner.called_computation_ids)
         needed += [id for id in called if id not in needed]
     cut = HloModuleProto(name=instruction.name)

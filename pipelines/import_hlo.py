@@ -40,7 +40,7 @@ class Imported:
 
 @dataclass
 class ImportReport:
-    """Written graphs, kernels that were left out as in the dataset, and reasons of broken files."""
+    """Written graphs, kernels left out as in the dataset, and broken files or programs with the reason."""
 
     graphs: list[Imported] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
@@ -53,8 +53,8 @@ def import_hlo(
 ) -> ImportReport:  # fmt: skip
     """Write a graph file below ``out`` for every program in ``files``; broken files are listed in the report.
 
-    An HLO program gets one configuration, the compiler's default, without a runtime; a ``ModuleTuningData`` its own
-    configurations and runtimes; a ``TuningData`` becomes one tile graph per kernel. ``collection`` is by default
+    An HLO program gets one configuration, the compiler's default, without a runtime; a ``ModuleTuningData`` keeps
+    its configurations and runtimes; a ``TuningData`` becomes a tile graph per kernel. ``collection`` is by default
     ``layout:own:default``, or ``tile:own`` for kernels. ``name`` replaces the name of a single file. Existing graph
     files are overwritten.
 
@@ -74,8 +74,8 @@ def import_hlo(
             parts = []
             with _recording_errors(report, str(file), file):
                 parts = list(_parts(file, name or graph_name(file)))
-            for title, stem, make, message in parts:
-                kind: Kind = "tile" if make is tile_arrays else "layout"
+            for title, stem, encode, message in parts:
+                kind: Kind = "tile" if encode is tile_arrays else "layout"
                 if kind == "tile" and len(message.runs) < 2:
                     report.left_out.append(f"{title}: nothing to choose between ({len(message.runs)} runs)")
                     continue
@@ -87,7 +87,7 @@ def import_hlo(
                     if path in written:
                         got = f"{path.name} was written from {written[path]} already"
                         raise HloError(got, do="pass other names")
-                    arrays = make(message)
+                    arrays = encode(message)
                     graph = write_graph(path, **arrays)
                     written[path] = file
                     report.graphs.append(Imported(
@@ -100,14 +100,14 @@ def import_hlo(
 
 
 def _parts(file: Path, stem: str) -> Iterator[tuple[str, str, Callable[[Message], Arrays], Message]]:
-    """Yield the title, name, function that makes the arrays, and message of each program of a file."""
+    """Yield the title, name, encoding function and message of each program of a file."""
     message = read_program(file)
     if isinstance(message, TuningData):
         for number, kernel in enumerate(message.modules):
             yield f"{file} kernel {number}", kernel_name(stem, kernel.fingerprint), tile_arrays, kernel
     else:
-        tuned = isinstance(message, ModuleTuningData)
-        yield str(file), stem, layout_arrays if tuned else unlabelled_arrays, message
+        is_tuning = isinstance(message, ModuleTuningData)
+        yield str(file), stem, layout_arrays if is_tuning else unlabelled_arrays, message
 
 
 @contextmanager

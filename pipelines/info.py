@@ -15,7 +15,7 @@ from xlarank.pipelines.support.progress import Progress, steps_of
 
 @dataclass
 class SplitInfo:
-    """Counts of one split of a collection; ``nodes`` and ``configurable`` (layouts) have one entry per graph.
+    """Counts of one split of a collection; ``nodes`` has an entry per graph, ``configurable`` per layout graph.
 
     ``siblings`` is the number of layout graphs with the structure of another graph in train.
     """
@@ -45,33 +45,33 @@ def info(
     with steps_of(progress, "reading graphs", len(files)) as step:
         for file in files:
             key = str(file.collection), file.split
-            part = splits.setdefault(key, SplitInfo(*key))
-            part.graphs += 1
+            split = splits.setdefault(key, SplitInfo(*key))
+            split.graphs += 1
             try:
-                part.bytes += file.path.stat().st_size
+                split.bytes += file.path.stat().st_size
                 graph = read_graph(file.path, file.collection.kind)
             except (XlarankError, OSError, MemoryError) as error:
-                part.broken[file.name] = str(error)
+                split.broken[file.name] = str(error)
             else:
-                part.labelled += graph.labelled
-                part.configs += graph.configs
-                part.distinct += graph.duplicates.distinct
-                part.families.add(file.family)
-                part.nodes.append(graph.nodes)
+                split.labelled += graph.labelled
+                split.configs += graph.configs
+                split.distinct += graph.duplicates.distinct
+                split.families.add(file.family)
+                split.nodes.append(graph.nodes)
                 if isinstance(graph, LayoutGraph):
-                    part.configurable.append(len(graph.configurable))
-                    structures.append((part, structure_hash(graph.opcode, graph.edges)))
+                    split.configurable.append(len(graph.configurable))
+                    structures.append((split, structure_hash(graph.opcode, graph.edges)))
                 if graph.duplicates.distinct < 2 or (graph.labelled and graph.cost.min() == graph.cost.max()):
-                    part.unrankable.append(file.name)
+                    split.unrankable.append(file.name)
             step(f"{file.collection} {file.split} {file.name}")
-    train_structures = Counter((part.collection, hash_) for part, hash_ in structures if part.split == "train")
-    for part, hash_ in structures:  # a train graph does not count as its own sibling
-        part.siblings += train_structures[part.collection, hash_] > (part.split == "train")
+    in_train = Counter((split.collection, structure) for split, structure in structures if split.split == "train")
+    for split, structure in structures:  # a train graph is not its own sibling
+        split.siblings += in_train[split.collection, structure] > (split.split == "train")
     return list(splits.values())
 
 
 def file_info(path: Path) -> dict[str, float | None]:
-    """Describe the labels of a graph: `describe_labels` of layouts; counts, runtimes and noise of tiles."""
+    """Describe the labels of a graph: layouts by `describe_labels`, tiles by counts, runtimes and noise."""
     graph = read_graph(path)
     if isinstance(graph, LayoutGraph):
         return vars(describe_labels(graph))

@@ -1,4 +1,4 @@
-"""One folder or zip that a Kaggle notebook without internet can run from."""
+"""Package of code and models, a folder or a zip, from which a Kaggle notebook runs without internet."""
 
 from __future__ import annotations
 
@@ -49,20 +49,20 @@ class Package:
 def package_kaggle(
     out: Path, *, models: Path | None = None, wheelhouse: bool = False, owner: str = NOBODY
 ) -> Package:
-    """Write the dataset that `kaggle/xlarank_submission.ipynb` runs from, atomically.
+    """Write atomically the dataset from which `kaggle/xlarank_submission.ipynb` runs.
 
     It holds the tracked code with the embedded sample, without tests, benchmarks and docs, and the trained models
     and best parameters of the workspace ``models``. With ``wheelhouse``, it also holds wheels of the packages that
     Kaggle's image lacks. ``owner`` is the name of the Kaggle account. ``out`` is a zip if it has that suffix, else
-    a folder; an older package is replaced, any other folder is refused. Equal files give equal zips.
+    a folder. An older package is replaced, any other folder is refused. Equal files give equal zips.
 
     Raises `XlarankError` outside a clone or offline, `ModelError` for a workspace without models, `WorkspaceError`
-    if ``out`` cannot be written, and for links, whose targets are not published.
+    if ``out`` cannot be written, or if a file is a link, whose target is not published.
     """
     if not re.fullmatch(r"[\w-]+", owner):
         raise XlarankError(f"`owner` is {owner!r}", expected="the name of a Kaggle account, as in its URL")
     content = {}
-    for name in _tracked():  # links would not survive: sub-packages are real folders there
+    for name in _tracked():  # without links, the sub-packages are folders of xlarank/
         folder = "xlarank/" if name.startswith(SUBPACKAGES) else ""
         content[folder + name] = _content(ROOT / name, ROOT)
     included = _add_models(models, content) if models is not None else ()
@@ -76,7 +76,7 @@ def package_kaggle(
 
 
 def _tracked() -> list[str]:
-    """Return the files of the package that git tracks, sorted; raises `XlarankError` outside a clone."""
+    """Return the tracked files that a run needs, sorted; raises `XlarankError` outside a clone."""
     command = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--full-name", "."]
     listed, reason = "", "it tracks no run.py there"
     try:
@@ -91,7 +91,7 @@ def _tracked() -> list[str]:
 
 
 def _content(path: Path, root: Path) -> bytes:
-    """Return the file's content; raises `WorkspaceError` if it is a link, or lies behind one, below ``root``."""
+    """Return the file's content; raises `WorkspaceError` if a link below ``root`` leads to it."""
     if path.resolve() != root.resolve() / path.relative_to(root):
         got, do = f"{path} leads to {path.resolve()}", "replace the link by what may be published"
         raise WorkspaceError(got, expected="files, no symbolic links", do=do)

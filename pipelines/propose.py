@@ -36,7 +36,7 @@ class Proposal:
         free: number of configurable nodes that have a choice.
         groups: number of groups of tied free nodes; ``free`` if none are tied.
         choices: minimum and maximum number of rows of a free node, including the default.
-        space: logarithm to base 10 of the number of possible configurations.
+        space: log10 of the number of possible configurations.
         guided_by: collection of the model whose scores guided the search.
         default_place: number of configurations that the model ranks ahead of the default.
     """
@@ -60,8 +60,8 @@ def propose(
 ) -> Proposal:
     """Write ``out``, a graph file of the program in ``path`` with proposed configurations, none measured.
 
-    ``path`` is a layout graph's npz file or an HLO program; a model of ``workspace`` for it or for ``collection``
-    guides ``evolve``. Raises `GraphFileError` or `HloError` for the file, `ModelError` if a model is missing.
+    ``path`` is a layout graph's npz file or an HLO program. `model_for_graph` chooses the model that guides
+    ``evolve``. Raises `GraphFileError` or `HloError` for the file, `ModelError` if a model is missing.
     """
     start = time.perf_counter()
     graph = read_graph(path) if path.suffix == ".npz" else read_hlo(path)

@@ -54,8 +54,8 @@ class CollectionFacts:
     """Results of a collection.
 
     Attributes:
-        reason: why there are no scores; empty if there are some.
-        left_out: graph -> why it has no scores.
+        reason: why the model has no scores; empty if it has some.
+        left_out: graph -> why it was not scored.
         rankings: metrics on the valid split, the model's first.
         ranks: graph -> ``(configs,)`` ranks by the model and by cost, from 0 (fastest) to 1.
         certain: graph -> share of certain pairs; empty without calibration.
@@ -93,7 +93,7 @@ class CollectionFacts:
                 "graph": name,
                 "configurations": self.manifests[SPLIT].graphs[name].rows,
                 evaluation.score_name(self.name): metrics["score"],
-                **{rule: of[name]["score"] for rule, of in rules.items()},
+                **{rule: scores[name]["score"] for rule, scores in rules.items()},
                 **{metric: metrics[metric] for metric in _METRICS[1:]},
                 **({"ceiling of tau": ceilings.get(name)} if ceilings else {}),
                 "pairs certain": self.certain.get(name),
@@ -104,7 +104,7 @@ class CollectionFacts:
 
 @dataclass(frozen=True)
 class Report:
-    """A written report: its bytes, mean score and number of graphs by collection, reasons for missing scores."""
+    """A written report: size in bytes, mean score and graphs by collection, and reasons for missing scores."""
 
     out: Path
     size: int
@@ -119,7 +119,7 @@ def report(
     """Write the report of a workspace to ``out`` (default: ``report.html`` in its reports folder).
 
     The page is self-contained and has a light and a dark theme. Models are scored anew on the valid split; with
-    ``compare``, so are those of another workspace, and both are compared graph by graph.
+    ``compare``, those of another workspace are scored too and compared graph by graph.
 
     Raises `CollectionError` if the workspace has no stored features.
     """
@@ -182,7 +182,7 @@ def gather(workspace: Workspace, collection: Collection, *, explained: bool = Tr
             if model.calibration is not None and not scored.fallback:
                 facts.certain[rows.name] = Trust(model.calibration, scored.per_seed, rows.group).certain
         if explained and facts.metrics:
-            with suppress(XlarankError):  # its file cannot be read
+            with suppress(XlarankError):  # the graph's file cannot be read
                 facts.explained = _explain_median(facts, model)
     except (ModelError, FeatureStoreError) as error:
         facts.reason = str(error)
@@ -194,7 +194,7 @@ def _explain_median(facts: CollectionFacts, model: TrainedModel) -> tuple[Explan
     npz = find_data_root(Path(facts.manifests[SPLIT].data_root)).npz
     graph = read_graph(npz / Path(*facts.collection.parts, SPLIT, f"{name}.npz"), facts.collection.kind)
     explanation = explain_graph(graph, model)
-    return explanation, charts.segment_picture(graph, explanation, alone=False) if explanation.segments else ""
+    return explanation, charts.segment_picture(graph, explanation, standalone=False) if explanation.segments else ""
 
 
 def _template() -> Template:
@@ -244,24 +244,24 @@ def causes_chart(facts: CollectionFacts) -> str:
 def mean_row(rows: Sequence[Row]) -> Row:
     """Return a row with the mean and 95 % interval of each float column."""
     means: Row = dict.fromkeys(rows[0]) | {"graph": "mean, 95 % interval"}
-    for head in rows[0]:
-        values = {str(number): row[head] for number, row in enumerate(rows) if isinstance(row[head], float)}
+    for heading in rows[0]:
+        values = {str(number): row[heading] for number, row in enumerate(rows) if isinstance(row[heading], float)}
         if values:
-            means[head] = evaluation.with_interval(summary(values))
+            means[heading] = evaluation.with_interval(summary(values))
     return means
 
 
 def compared(ours: CollectionFacts, theirs: CollectionFacts) -> tuple[list[Row], Floats]:
     """Return the scores of the graphs that two workspaces share, and the differences of ``score``."""
     runs = [facts.model.card.model if facts.model else "-" for facts in (ours, theirs)]
-    heads = {metric: [f"{metric}, {run}" for run in ("this", "other", "difference")] for metric in _METRICS}
-    heads["score"] = [f"this workspace ({runs[0]})", f"other workspace ({runs[1]})", "difference"]
+    headings = {metric: [f"{metric}, {run}" for run in ("this", "other", "difference")] for metric in _METRICS}
+    headings["score"] = [f"this workspace ({runs[0]})", f"other workspace ({runs[1]})", "difference"]
     rows: list[Row] = []
     for name in [name for name in ours.metrics if name in theirs.metrics]:
         row: Row = {"graph": name}
         for metric in _METRICS:
             first, second = (facts.metrics[name][metric] for facts in (ours, theirs))
-            row |= dict(zip(heads[metric], (first, second, first - second), strict=True))
+            row |= dict(zip(headings[metric], (first, second, first - second), strict=True))
         rows.append(row)
     return rows, np.array([row["difference"] for row in rows])
 
@@ -285,15 +285,15 @@ def _data_rows(all_facts: Iterable[CollectionFacts]) -> tuple[list[Row], list[Ro
     for facts in all_facts:
         for split, manifest in facts.manifests.items():
             graphs, key = manifest.graphs.values(), {"collection": facts.name, "split": split}
-            same = {name: reason for name, graph in manifest.graphs.items() if not graph.rankable}
+            tied = {name: reason for name, graph in manifest.graphs.items() if not graph.rankable}
             labelled = any(graph.labelled for graph in graphs)
             rows.append({
                 **key, "labels": facts.collection.label_source if labelled else "withheld", "graphs": len(graphs),
                 "configurations": sum(graph.configs for graph in graphs),
                 "distinct rows": sum(graph.rows for graph in graphs),
-                "not rankable": len(same), "broken": len(manifest.broken),
+                "not rankable": len(tied), "broken": len(manifest.broken),
             })  # fmt: skip
-            left_out += [{**key, "graph": name, "why": why} for name, why in (manifest.broken | same).items()]
+            left_out += [{**key, "graph": name, "why": why} for name, why in (manifest.broken | tied).items()]
     return rows, left_out
 
 

@@ -41,8 +41,8 @@ from xlarank.pipelines.tune import ROUNDS, tune
 
 #: Fraction of the time after which no step begins.
 _LAST: Final = 0.95
-#: Time reserved for the last trial and the final model, in multiples of the time of the first model.
-_AFTER_TUNING: Final = 2.5
+#: Time reserved for the last trial and the final model, in multiples of the first model's.
+_RESERVED: Final = 2.5
 #: Values of `CollectionOutcome.ranked_by`; any other value names the model of another collection.
 DEFAULT_ORDER, EARLIER, FIRST, FINAL = "default order", "an earlier run", "first model", "final model"
 ATTACHED: Final = "attached model"
@@ -105,23 +105,23 @@ def run_all(
     files = graph_files(data_root.npz, collections, where=str(data_root.path))
     require_one_root(data_root, workspace, discover(data_root.npz))
     sizes = survey(files)
-    plan = [budget.plan_collection(size, settings, len(sizes)) for size in sizes]
-    on_plan(plan)
+    plans = [budget.plan_collection(size, settings, len(sizes)) for size in sizes]
+    on_plan(plans)
     job.write_default_order(files)
-    for number, part in enumerate(sorted(plan, key=lambda part: part.first_seconds)):
-        began, outcome = time.monotonic(), job.outcomes[part.collection]
+    for number, plan in enumerate(sorted(plans, key=lambda plan: plan.first_seconds)):
+        began, outcome = time.monotonic(), job.outcomes[plan.collection]
         try:
-            job.rank_collection(part, began + (job.last - began) / (len(plan) - number))
-        except Exception as error:  # even a bug must not stop the others
+            job.rank_collection(plan, began + (job.last - began) / (len(plans) - number))
+        except Exception as error:  # even a bug must not stop the other collections
             outcome.add_reason(error)
         outcome.seconds = time.monotonic() - began
     job.rank_untrained()
-    return RunSummary(out, plan, [*job.outcomes.values()], len(job.cover), job.broken, time.monotonic() - started)
+    return RunSummary(out, plans, [*job.outcomes.values()], len(job.cover), job.broken, time.monotonic() - started)
 
 
 @dataclass
 class _Job:
-    """State of a run; ``last`` is the deadline of its steps by `time.monotonic`, as are all times here."""
+    """State of a run; ``last``: `time.monotonic` deadline of its steps; ``cover``: test graph -> configurations."""
 
     data_root: DataRoot
     workspace: Workspace
@@ -150,50 +150,50 @@ class _Job:
             if any(row.startswith(f"{collection}:") and origin == "kept" for row, origin in origins.items()):
                 outcome.ranked_by = EARLIER
 
-    def run(self, function: Callable[..., Any], *arguments: Any, end: float, **named: Any) -> Any:
+    def run(self, function: Callable[..., Any], *arguments: Any, end: float, **keywords: Any) -> Any:
         """Run a step in its own process and return its result; the process is killed at ``end``."""
         if end <= time.monotonic():
             raise XlarankError(f"no time left for {function.__name__}")
-        return isolated(function, *arguments, limit=end - time.monotonic(), progress=self.progress, **named)
+        return isolated(function, *arguments, limit=end - time.monotonic(), progress=self.progress, **keywords)
 
-    def rank_collection(self, part: CollectionPlan, end: float) -> None:
+    def rank_collection(self, plan: CollectionPlan, end: float) -> None:
         """Run the missing steps of one collection until ``end``."""
-        workspace, settings, notes = self.workspace, self.settings, self.outcomes[part.collection].notes
+        workspace, settings, notes = self.workspace, self.settings, self.outcomes[plan.collection].notes
         if settings.models is not None:
-            recipe = self.attach(Workspace(settings.models), part.collection).recipe
-            self.build(part, "test", end=end, settings=recipe.settings)
-            self.rank(part, ATTACHED)
+            recipe = self.attach(Workspace(settings.models), plan.collection).recipe
+            self.build(plan, "test", end=end, settings=recipe.settings)
+            self.rank(plan, ATTACHED)
             return
-        if not part.rows:
+        if not plan.rows:
             raise CollectionError("no training graphs, no test graphs, or not enough memory")
-        max_configs, manifest = part.max_configs, read_manifest(workspace, part.collection, "train")
-        if manifest is not None and 0 < manifest.recipe.max_configs <= part.most_configs:
+        max_configs, manifest = plan.max_configs, read_manifest(workspace, plan.collection, "train")
+        if manifest is not None and 0 < manifest.recipe.max_configs <= plan.most_configs:
             max_configs = manifest.recipe.max_configs  # reuse the stored rows
         for splits in (("test",), ("train", "valid")):
-            self.build(part, *splits, end=end, max_configs=max_configs, seed=settings.seed)
-        names = [str(part.collection)]
+            self.build(plan, *splits, end=end, max_configs=max_configs, seed=settings.seed)
+        names = [str(plan.collection)]
         request = TrainRequest(collections=names, seeds=1, seed=settings.seed, threads=settings.cores)
-        card, first = self.card(part), read_first_scores(workspace, part.collection)
+        card, first = self.card(plan), read_first_scores(workspace, plan.collection)
         if card is None or not ("report" in first or "valid" in card.trained_on):
-            self.run(first_model, workspace, part.collection, None if card else request, end=end)
+            self.run(first_model, workspace, plan.collection, None if card else request, end=end)
         final = card is not None and "valid" in card.trained_on and len(card.seeds) == settings.seeds
-        self.rank(part, FINAL if final else FIRST)
+        self.rank(plan, FINAL if final else FIRST)
         if final:
             return
-        seconds = float(read_first_scores(workspace, part.collection).get("seconds", part.first_seconds))
+        seconds = float(read_first_scores(workspace, plan.collection).get("seconds", plan.first_seconds))
         if settings.trials:
             try:
                 (tuned,) = self.run(
                     tune, workspace, trials=settings.trials, collections=names,
-                    timeout=max(0.0, end - time.monotonic() - _AFTER_TUNING * seconds),
+                    timeout=max(0.0, end - time.monotonic() - _RESERVED * seconds),
                     fit=FitSettings(ROUNDS, settings.seed, settings.cores), end=end - seconds,
                 )  # fmt: skip
-                self.outcomes[part.collection].trials = tuned.trials
+                self.outcomes[plan.collection].trials = tuned.trials
             except XlarankError as error:
                 notes.append(f"not tuned: {error}")
         request = replace(request, seeds=settings.seeds, with_valid=True)
         self.run(train, workspace, request, end=min(self.last, max(end, time.monotonic() + 4 * seconds)))
-        self.rank(part, FINAL)
+        self.rank(plan, FINAL)
 
     def rank_untrained(self) -> None:
         """Rank the collections without a model of their own by the rule of `submit`."""
@@ -207,36 +207,36 @@ class _Job:
                 except Exception as error:
                     outcome.add_reason(error)
 
-    def build(self, part: CollectionPlan, *splits: str, end: float, **named: Any) -> None:
-        """Build features; no graph is started after half of the time until ``end``."""
+    def build(self, plan: CollectionPlan, *splits: str, end: float, **keywords: Any) -> None:
+        """Build features; no graph starts in the second half of the time until ``end``."""
         request = BuildRequest(
-            collections=[str(part.collection)], splits=splits, jobs=part.jobs,
-            timeout=max(1.0, (end - time.monotonic()) / 2), **named,
+            collections=[str(plan.collection)], splits=splits, jobs=plan.jobs,
+            timeout=max(1.0, (end - time.monotonic()) / 2), **keywords,
         )  # fmt: skip
-        notes = self.outcomes[part.collection].notes
+        notes = self.outcomes[plan.collection].notes
         for split in self.run(build_features, self.data_root, self.workspace, request, end=end).splits:
             if split.left:
                 notes.append(f"not built before the time was over: {counted(split.left, f'{split.split} graph')}")
             notes += [f"{name} ({split.split}) is broken: {reason}" for name, reason in split.broken.items()]
 
-    def rank(self, part: CollectionPlan, source: str) -> None:
+    def rank(self, plan: CollectionPlan, source: str) -> None:
         """Update the collection's rows in the submission, and its outcome."""
-        self.put_rows(part.collection, max(self.last, time.monotonic() + 60))
-        folds, outcome = read_card(self.workspace.model(part.collection)).folds, self.outcomes[part.collection]
+        self.put_rows(plan.collection, max(self.last, time.monotonic() + 60))
+        folds, outcome = read_card(self.workspace.model(plan.collection)).folds, self.outcomes[plan.collection]
         outcome.ranked_by, outcome.folds = source, summarise(folds) if folds else {}
-        outcome.valid = read_first_scores(self.workspace, part.collection).get("report", {})
+        outcome.valid = read_first_scores(self.workspace, plan.collection).get("report", {})
 
     def put_rows(self, collection: Collection, end: float) -> Submission:
-        named = {"collections": [str(collection)], "cover": self.cover, "keep": True}
-        report: Submission = self.run(submit, self.workspace, self.out, end=end, **named)
+        keywords = {"collections": [str(collection)], "cover": self.cover, "keep": True}
+        report: Submission = self.run(submit, self.workspace, self.out, end=end, **keywords)
         self.broken = report.broken | self.broken
         return report
 
-    def card(self, part: CollectionPlan) -> ModelCard | None:
+    def card(self, plan: CollectionPlan) -> ModelCard | None:
         """Return the card of the collection's model if it fits the stored rows."""
         with suppress(XlarankError):  # a broken model is retrained
-            manifest = read_manifest(self.workspace, part.collection, "train")
-            model = model_of(self.workspace, part.collection)
+            manifest = read_manifest(self.workspace, plan.collection, "train")
+            model = model_of(self.workspace, plan.collection)
             if manifest is not None and model.card.recipe == manifest.recipe:
                 model.require(manifest)
                 return model.card
@@ -256,7 +256,7 @@ class _Job:
 def first_model(
     workspace: Workspace, collection: Collection, request: TrainRequest | None, *, progress: Progress | None
 ) -> None:
-    """Train unless ``request`` is None, store metrics on valid and plot the ranks of the median-score graph."""
+    """Train unless ``request`` is None, store the metrics on valid and plot the ranks of the median-score graph."""
     path, first = budget.first_scores(workspace, collection), read_first_scores(workspace, collection)
     if request is not None:
         (result,) = train(workspace, request, progress=progress)

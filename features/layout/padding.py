@@ -316,10 +316,10 @@ class EstimatedTime(LayoutBlock):
         OVER_FASTEST: "estimated time over the least that layouts allow, log2",
         "time__over_default__log": "estimated time over that of the compiler's default, log2",
         **{
-            f"time__{kind}_change__ratio": f"change of the time of {nodes}, over the time of all by default"
+            f"time__{kind}_change__ratio": f"change of the time of {nodes}, over the default's time of all nodes"
             for kind, nodes in KINDS.items()
         },
-        "time__node_change__ratio": "largest change of a node's time, over the time of all nodes by default",
+        "time__node_change__ratio": "largest change of a node's time, over the default's time of all nodes",
         "time__idle__share": "share of the estimated time beyond the unpadded work at the peak rate",
         "time__slower_nodes__log": "nodes slower than their least time by 0.1 % of the program's, log2(1 + x)",
     }

@@ -27,13 +27,13 @@ from xlarank.pipelines.programs.sources import Program, digest_of, load_program,
 from xlarank.pipelines.programs.timing import time_programs
 from xlarank.pipelines.support.progress import Progress
 
-#: Seconds for comparing outputs by default, and if requested.
+#: Maximum seconds for comparing outputs: by default, and if requested.
 _CHECK, _REQUESTED_CHECK = 60.0, 900.0
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """Speedup of the advised program and its 95 % interval; ``expected`` is estimated, or that of the search."""
+    """Speedup of the advised program with its 95 % interval; ``expected``: as estimated or timed by the search."""
 
     device: str
     expected: float
@@ -56,14 +56,14 @@ class Advice:
     """Diagnosis of a program and its best layouts.
 
     Attributes:
-        replaced: operations without code in this compiler, and their replacements; empty if none.
-        best_ns, module_ns: times of the code to paste and of the edited module, which also has layouts that no code
-            reaches; both are the module's if the program is a file.
-        compiled: number of configurations by `xlarank.data.hlo.compiler.outcome.Status`; ``known`` ones became
-            programs that already had an estimate.
+        replaced: note on the operations that were replaced because this compiler has no code for them, or empty.
+        best_ns, module_ns: times with the pasted code and of the edited module, which also sets layouts that no
+            code can set; equal if the program is a file.
+        compiled: number of configurations by `xlarank.data.hlo.compiler.outcome.Status`; those that compiled to a
+            program with an estimate count as ``known``.
         difference: largest relative difference of outputs on this CPU, or the reason why it is unknown.
         lines: calls to insert into a JAX program; empty if they gain nothing.
-        configuration: rows of the changes by node, as in ``node_config_feat``.
+        configuration: changed rows by node, as in ``node_config_feat``.
         measured: None if not requested, or if there is nothing to measure.
     """
 
@@ -102,8 +102,8 @@ class Advice:
         if not names:
             return ""
         note = f"not counted: laying out {', '.join(names)} anew in each call"
-        if spared := sum(copy.cycles for copy in self.diagnosis.relayouts if copy.tensor in names):
-            note += f"; converted on the TPU, that costs about the {spared:,} cycles of the copies spared"
+        if cycles := sum(copy.cycles for copy in self.diagnosis.relayouts if copy.tensor in names):
+            note += f"; converted on the TPU, that costs about the {cycles:,} cycles of the copies spared"
         return note
 
     @property
@@ -124,7 +124,7 @@ class AdviceSettings:
         budget: number of compilations, including the compiler's default; 1 is the diagnosis alone.
         per_node: number of candidate layouts of a node, including the default.
         limit: maximum seconds to compile one configuration.
-        check: whether to compare outputs on this CPU; None: if that takes at most a minute.
+        check: whether to compare outputs on this CPU; None: only if that takes at most a minute.
         measure: whether to run the program as written and as advised; always done if the target is measured.
     """
 
@@ -162,17 +162,17 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
         default = Version(search.outcomes[0].estimate.cycles, search.text(0), search.codes[0])
         edited = advised = _edited(compiler, search, default)
         inputs, outputs = _entry_changes(space, default, edited)
-        function, measured = any(loaded.lowered.leaves), None
+        is_function, measured = any(loaded.lowered.leaves), None
         if edited.module is not None:
             orders = layouts.layouts_of(loaded.module, loaded.graph.configurable, space.rows(edited.code))
             changes = diagnosis.changes_of(loaded.module, orders)
             advised = edited._replace(lines=diagnosis.operation_lines(changes), changes=changes)
             written = Pasted(program, (), (), bool(replaced))
-            if function:
+            if is_function:
                 entry = replace(written, lines=diagnosis.entry_lines(inputs, outputs))
                 advised = diagnosis.pasted_code(compiler, entry, default._replace(changes=changes))
                 if advised.pasted and not chip.estimated:
-                    advised = advised._replace(cycles=edited.cycles)
+                    advised = advised._replace(cycles=edited.cycles)  # pasted code was not timed
             if device:
                 pair = (written, advised.pasted) if advised.pasted else (loaded.module, edited.module)
                 expected = default.cycles / (advised if advised.pasted else edited).cycles
@@ -186,11 +186,11 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
             difference = cpu.compare(loaded.module, advised.pasted or edited.module, seconds, space.ties)
     files = [out / f"{loaded.name}.{name}" for name in ("diagnosis.svg", "advice.json", "advised.pb")]
     before, after = (diagnosis.diagnose(text, space.inputs, space.outputs) for text in (default.text, advised.text))
-    default_ns, best_ns, module_ns = (chip.nanoseconds(part.cycles) for part in (default, advised, edited))
+    default_ns, best_ns, module_ns = (chip.nanoseconds(version.cycles) for version in (default, advised, edited))
     advice = Advice(
         program=loaded.name, target=chip.name, versions=compiler.versions, replaced=replaced,
         labels=f"estimated by the compiler for {chip.name}" if chip.estimated else chip.labels,
-        function=function, default_ns=default_ns, best_ns=best_ns, speedup=default_ns / best_ns,
+        function=is_function, default_ns=default_ns, best_ns=best_ns, speedup=default_ns / best_ns,
         module_ns=module_ns, compiled=search.statuses, stopped=search.stopped, diagnosis=before,
         diagnosis_after=after, inputs=inputs, outputs=outputs, changes=[*advised.changes], lines=[*advised.lines],
         difference=difference, measured=measured,
@@ -202,7 +202,7 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
     with atomic_write(files[0]) as partial:
         partial.write_text(diagnosis.picture(before, f"{advice.program}, {advice.target}"), encoding="utf-8")
     if edited.module is None:
-        files[2].unlink(missing_ok=True)  # of an earlier advice
+        files[2].unlink(missing_ok=True)  # left by an earlier run
     else:
         with atomic_write(files[2]) as partial:
             partial.write_bytes(edited.module.SerializeToString())
@@ -230,7 +230,7 @@ def _search(
 
 
 def open_journal(out: Path, program: Program, compiler: Compiler) -> Journal:
-    """Open the outcomes of earlier runs; they depend on the program and the compiler alone."""
+    """Open the journal that all runs share: outcomes depend only on the program and the compiler."""
     made_by = {"target": compiler.target.name, "versions": compiler.versions}
     settings = {"counting": COUNTING, "module": program_hash(program.module), **made_by}
     if modes := layouts.entry_modes(program.module):
@@ -239,17 +239,17 @@ def open_journal(out: Path, program: Program, compiler: Compiler) -> Journal:
 
 
 def _edited(compiler: Compiler, search: LayoutSearch, default: Version) -> Version:
-    """Return the best of a search with its entry layouts written out; the default if that module is no faster."""
+    """Return the best configuration with explicit entry layouts, or the default if that module is no faster."""
     if not search.best:
         return default
     code, texts = search.codes[search.best], (default.text, search.text(search.best))
     inputs, outputs = (
         [layouts.mode_of(new) if new != old else mode for mode, old, new in zip(*side, strict=True)]
-        for side in zip(search.space.sides[0], *map(layouts.compiled_entry_layouts, texts), strict=True)
+        for side in zip(search.space.entry_modes[0], *map(layouts.compiled_entry_layouts, texts), strict=True)
     )
     module = search.space.module(code, (inputs, outputs))
     ((_, outcome),) = compiler.compile([module], keep=True)
-    # a target that is measured runs it against the default later
+    # on measured targets, `_measure` compares the module with the default later
     estimate = (outcome if compiler.target.estimated else search.outcomes[search.best]).estimate
     if outcome.status is not Status.OK or estimate.cycles >= default.cycles:
         return default
@@ -257,7 +257,7 @@ def _edited(compiler: Compiler, search: LayoutSearch, default: Version) -> Versi
 
 
 def _entry_changes(space: Space, default: Version, edited: Version) -> list[list[EntryChange]]:
-    """Return the changes of inputs and of outputs."""
+    """Return the changes of the layouts of inputs, and of outputs."""
     texts = layouts.compiled_entry_layouts(default.text), layouts.compiled_entry_layouts(edited.text)
     sides = zip(([*space.ties], [*space.ties.values()]), (space.inputs, space.outputs), *texts, strict=True)
     return [
@@ -279,9 +279,9 @@ def _measure(
 
 
 def apply_configuration(program: Path, configuration: str, out: Path) -> tuple[list[Change], list[str], Path]:
-    """Convert ``FILE.npz:N`` to changes and lines for its program, and write the edited module below ``out``.
+    """Convert ``FILE.npz:N`` to changes and lines of code, and write the edited module below ``out``.
 
-    Raises `HloError` if the graph is not the program's, `CompilerError` if it has no such configuration.
+    Raises `HloError` if the graph is not the program's, `CompilerError` if the file has no such configuration.
     """
     name, _, number = configuration.rpartition(":")
     if not name or not number.isdigit():

@@ -28,7 +28,7 @@ _PLURALS: Final = {
 }  # fmt: skip
 #: Opcodes that pass a weight on to the operation that uses it.
 _RESHAPING: Final = {"convert", "copy", "reshape", "transpose", "bitcast", "reverse", "broadcast", "slice"}
-#: Opcodes between a copy and the operation that it serves.
+#: Opcodes that may lie between a copy and the operations that it connects.
 _PASSING: Final = FREE | {"copy", "convert", "reshape", "copy-start", "copy-done"}
 _WEIGHT_NAME: Final = re.compile(r"weight|param|kernel|embed|\bbias", re.IGNORECASE)
 _FORMATS = """\
@@ -64,7 +64,7 @@ def shape_text(shape: Message) -> str:
 
 
 def leaves_of(module: Message, paths: Sequence[Sequence[str]]) -> tuple[list[Leaf], list[Leaf]]:
-    """Return inputs and outputs of a module; ``paths`` are those of a function, empty for other modules."""
+    """Return inputs and outputs of a module; ``paths`` are theirs in a traced function, empty for other modules."""
     entry = next(part for part in module.computations if part.id == module.entry_computation_id)
     parameters = [instruction for instruction in entry.instructions if instruction.opcode == "parameter"]
     inputs = []
@@ -82,19 +82,19 @@ def leaves_of(module: Message, paths: Sequence[Sequence[str]]) -> tuple[list[Lea
 def ties_of(module: Message, inputs: Sequence[Leaf], outputs: Sequence[Leaf]) -> dict[int, int]:
     """Return positions of inputs that a loop takes from outputs of its previous step, input -> output.
 
-    Both are aliased (donated), or have the same shape and path: the full path, else that without the index of the
-    argument, so ``[0]['w']`` matches ``[1]['w']`` or ``['w']``.
+    Pairs are aliased (donated), or agree in shape and path. Full paths are compared first, then paths without the
+    index of the argument: ``[0]['w']`` matches ``[1]['w']`` or ``['w']``.
     """
     aliases = module.input_output_alias.entries
     ties = {int(alias.parameter_number): int(sum(alias.output_shape_index)) for alias in aliases}
-    for start in (0, 1):
+    for attempt in (0, 1):
         free: dict[tuple[str, str], int] = {}
         for at, leaf in enumerate(outputs):
             if at not in ties.values():
-                paths = [leaf.path, leaf.path.partition("]")[2]][: start + 1]
+                paths = [leaf.path, leaf.path.partition("]")[2]][: attempt + 1]
                 free = {(leaf.shape, path): at for path in paths if path} | free
         for at, leaf in enumerate(inputs):
-            key = leaf.shape, [leaf.path, leaf.path.partition("]")[2]][start]
+            key = leaf.shape, [leaf.path, leaf.path.partition("]")[2]][attempt]
             if at not in ties and free.get(key, -1) not in (-1, *ties.values()):
                 ties[at] = free[key]
     return ties
@@ -107,7 +107,7 @@ def _used_as_weight(entry: Message, parameter: int) -> bool:
         for operand in set(instruction.operand_ids):
             users[operand].append(instruction)
     values = [parameter]
-    for value in values:  # the parameter, and results of operations that only change its form
+    for value in values:  # extended by results of operations that only change the form of a value
         for user in users[value]:
             if user.opcode in ("convolution", "dot", "gather"):
                 return bool((user.operand_ids[0] == value) == (user.opcode == "gather"))
@@ -163,7 +163,7 @@ def diagnose(text: str, inputs: Sequence[Leaf], outputs: Sequence[Leaf]) -> Diag
     """Return costs and relayouts of a compiled program, with names of inputs and outputs."""
     operations = data_flow(text)
     cycles, costs, relayouts = sum(op.total for op in operations), [], []
-    entry = next((op.computation for op in operations), "")  # it comes first
+    entry = next((op.computation for op in operations), "")  # its operations come first
     for op in sorted((op for op in operations if op.total), key=lambda op: -op.total):
         cost = Cost(op.name, op.opcode, op.shape, op.origin, op.source, op.total, op.total / cycles)
         costs.append(cost)
@@ -193,16 +193,16 @@ def _tensor_of(
     def passes(op: Operation) -> bool:
         return op is copy or op.relayout or op.opcode in _PASSING
 
-    producer = value = consumer = copy
+    producer = user = last = copy
     while passes(producer) and operations.pred[producer]:
         producer = next(iter(operations.pred[producer]))
     if 0 <= producer.number < len(inputs):
         return inputs[producer.number].kind, inputs[producer.number].name
-    while not value.root and passes(value) and operations.succ[value]:
-        consumer, value = value, next(iter(operations.succ[value]))
-    if value.root and outputs and passes(value):
-        return "output", outputs[value.operands.index(consumer.name) if value.opcode == "tuple" else 0].name
-    return "between", f"{producer.origin or producer.name} -> {value.origin or value.name}"
+    while not user.root and passes(user) and operations.succ[user]:
+        last, user = user, next(iter(operations.succ[user]))
+    if user.root and outputs and passes(user):
+        return "output", outputs[user.operands.index(last.name) if user.opcode == "tuple" else 0].name
+    return "between", f"{producer.origin or producer.name} -> {user.origin or user.name}"
 
 
 def picture(diagnosis: Diagnosis, title: str) -> str:
@@ -219,7 +219,7 @@ def picture(diagnosis: Diagnosis, title: str) -> str:
 
 @dataclass(frozen=True)
 class Change:
-    """A layout to set on an operation, whose name and expression in the source are ``source`` and ``code``."""
+    """A layout to set on an operation; ``source`` is its name in the JAX program, ``code`` its expression."""
 
     node: int
     name: str
@@ -243,7 +243,7 @@ class Change:
 
 @dataclass(frozen=True)
 class EntryChange(Leaf):
-    """An input or output with a new layout; ``looped``: an output that becomes an input of the next step."""
+    """An input or output with a new layout; ``looped`` if a loop passes it from one step to the next."""
 
     before: Order
     minor_to_major: Order
@@ -281,9 +281,9 @@ def operation_lines(changes: Sequence[Change]) -> list[str]:
     """Return comments that show, for each operation, its location and the call that sets its layout."""
     lines = ["from jax.experimental.layout import Layout, with_layout_constraint"] if changes else []
     for change in changes:
-        line = f"{change.file}:{change.line}, " if change.file else ""
-        name = f", {change.source}" if change.source else ""
-        lines.append(_comment(f"{line}{change.opcode} {change.shape}{name}"))
+        location = f"{change.file}:{change.line}, " if change.file else ""
+        source = f", {change.source}" if change.source else ""
+        lines.append(_comment(f"{location}{change.opcode} {change.shape}{source}"))
         layout = f"Layout(major_to_minor={change.major_to_minor})"
         lines.append(f"#   with_layout_constraint({change.code or 'VALUE'}, {layout})")
     return lines
@@ -295,7 +295,7 @@ def _comment(text: str) -> str:
 
 
 def entry_lines(inputs: Sequence[EntryChange], outputs: Sequence[EntryChange]) -> list[str]:
-    """Return code, to follow ``step, arguments = module.function()``, that sets entry layouts and compiles."""
+    """Return code that sets entry layouts and compiles; it follows ``step, arguments = module.function()``."""
     if not inputs and not outputs:
         return []
     lines = _FORMATS.splitlines()
@@ -304,12 +304,12 @@ def entry_lines(inputs: Sequence[EntryChange], outputs: Sequence[EntryChange]) -
         for leaf in changes:
             comment = _comment(f"{leaf.kind} {leaf.name}, {leaf.shape}")
             lines.append(f"    {leaf.path!r}: {leaf.major_to_minor},  {comment}")
-        lines += "}" * bool(changes)
+        lines += ["}"] if changes else []
     return [*lines, *_COMPILED.splitlines()]
 
 
 class Version(NamedTuple):
-    """A compiled program, as written without a ``module``; ``lines`` to paste are empty if nothing is gained."""
+    """A compiled program, as written if ``module`` is None; ``lines`` to paste are empty if they gain nothing."""
 
     cycles: int
     text: str
@@ -323,15 +323,15 @@ class Version(NamedTuple):
 def pasted_code(compiler: Compiler, entry: Pasted, best: Version) -> Version:
     """Return the fastest code, with or without constraints in the source; ``best`` if none is faster."""
     changes = best.changes
-    places = {(at.file, at.line, at.dimensions): at for change in changes if (at := change.place)}
-    for chosen in [list(places.values())] * bool(places) + [[]] * bool(entry.lines):
-        pasted = replace(entry, places=chosen)
-        if isinstance(answer := compiler.compile_pasted(pasted), Outcome):
+    places = {(place.file, place.line, place.dimensions): place for change in changes if (place := change.place)}
+    for constrained in [list(places.values())] * bool(places) + [[]] * bool(entry.lines):
+        pasted = replace(entry, places=constrained)
+        if isinstance(result := compiler.compile_pasted(pasted), Outcome):
             continue
-        text, reached = answer
+        text, expressions = result
         cycles = read_estimate(text).cycles if compiler.target.estimated else 0
         if cycles < best.cycles:
-            codes = [reached.get(place, "") if (place := change.place) else "" for change in changes]
+            codes = [expressions.get(place, "") if (place := change.place) else "" for change in changes]
             with_code = [replace(change, code=code) for change, code in zip(changes, codes, strict=True)]
             lines = [*entry.lines, *operation_lines([change for change in with_code if change.code])]
             best = best._replace(cycles=cycles, text=text, lines=lines, changes=with_code, pasted=pasted)

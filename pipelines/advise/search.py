@@ -36,7 +36,7 @@ _LIMIT_FACTOR, _MIN_LIMIT = 4.0, 10.0
 _MAX_AVOIDING, _STEPS = 12, 4
 #: Consecutive proposals of known or unpromising programs that end the search.
 _MAX_IDLE: Final = 24
-#: Maximum proposals as a multiple of the budget; one that is screened out takes 1/5 to 2/3 of a compilation.
+#: Maximum proposals as a multiple of the budget; screening one out takes 1/5 to 2/3 of a compilation's time.
 _MAX_PROPOSALS: Final = 3
 #: The compiler's message if it cannot generate code for an operation.
 _NO_CODE: Final = re.compile(r"Custom emitter .*not found")
@@ -51,9 +51,9 @@ class Space:
     """Search space of configurations, encoded as ``(configs, nodes + 2)``; code 0 leaves a layout unchanged.
 
     Attributes:
-        nodes: layout rows of each configurable node, without the choice of the compiler.
+        nodes: candidate rows of each configurable node, without the layout that the compiler chose.
         ties: input -> output of the previous step that it is taken from; both should have the same layout.
-        sides: modes of inputs and outputs: as written, chosen by the compiler, then with equal orders for ``ties``.
+        entry_modes: modes of inputs and outputs: as written, chosen by the compiler, then equal for ``ties``.
     """
 
     program: Program
@@ -61,7 +61,7 @@ class Space:
     outputs: Sequence[Leaf]
     nodes: Candidates
     ties: Mapping[int, int]
-    sides: tuple[tuple[list[str], list[str]], ...]
+    entry_modes: tuple[tuple[list[str], list[str]], ...]
 
     @classmethod
     def of(cls, program: Program, rng: np.random.Generator, per_node: int) -> Space:
@@ -74,15 +74,15 @@ class Space:
             chosen = program.lowered.chosen.get(names[node], ())
             nodes.append(rows[[not chosen or tuple(row[: len(chosen)]) != chosen for row in rows.tolist()]])
         default, free = (([mode] * len(inputs), [mode] * len(outputs)) for mode in (DEFAULT, AUTO))
-        inputs_now, outputs_now = layouts.entry_modes(program.module) or default
-        ties, sides = ties_of(program.module, inputs, outputs), ((inputs_now, outputs_now), free)
-        return cls(program, inputs, outputs, Candidates(tuple(nodes)), ties, sides)
+        input_modes, output_modes = layouts.entry_modes(program.module) or default
+        ties, modes = ties_of(program.module, inputs, outputs), ((input_modes, output_modes), free)
+        return cls(program, inputs, outputs, Candidates(tuple(nodes)), ties, modes)
 
     @cached_property
     def candidates(self) -> Candidates:
-        """Rows of ``nodes``, and of two columns that index ``sides``: for all inputs and for all outputs."""
-        side = np.array([_row(()), *[_row((0,))] * (len(self.sides) - 1)], np.int8)
-        return Candidates((*self.nodes.rows, side, side))
+        """Rows of ``nodes``, then of two columns that index ``entry_modes``: for the inputs and for the outputs."""
+        modes = np.array([_row(()), *[_row((0,))] * (len(self.entry_modes) - 1)], np.int8)
+        return Candidates((*self.nodes.rows, modes, modes))
 
     def entry(self, inputs: bool, outputs: bool) -> Codes:
         """Return the code ``(1, columns)`` that leaves layouts of inputs, outputs or both to the compiler."""
@@ -93,7 +93,7 @@ class Space:
     def toward(
         self, start: NDArray[np.int32], targets: Sequence[Mapping[tuple[int, ...], Order]]
     ) -> tuple[Space, Codes]:
-        """Return the space extended by the target orders, and ``start`` with each, ``(configs, columns)``."""
+        """Return the space extended by target orders, and ``start`` with each target, ``(configs, columns)``."""
         sizes = [tuple(instruction.shape.dimensions) for _, instruction in instructions(self.program.module)]
         nodes = [sizes[node] for node in self.program.graph.configurable.tolist()]
         rows = [candidates.tolist() for candidates in self.nodes.rows]
@@ -111,31 +111,31 @@ class Space:
 
     def modes(self, code: NDArray[np.int32]) -> tuple[list[str], list[str]]:
         """Return the modes of inputs and of outputs in one configuration."""
-        inputs, outputs = (list(self.sides[code[side]][side]) for side in (-2, -1))
-        if (side := code[-2:].max()) > 1:
-            for at, to in self.ties.items():
-                inputs[at] = outputs[to] = self.sides[side][0][at]
+        inputs, outputs = (list(self.entry_modes[code[side]][side]) for side in (-2, -1))
+        if (choice := code[-2:].max()) > 1:
+            for input_at, output_at in self.ties.items():
+                inputs[input_at] = outputs[output_at] = self.entry_modes[choice][0][input_at]
         return inputs, outputs
 
     def tied(self, text: str) -> bool:
         """Return whether a loop can pass outputs of a compiled program to its next step without a copy."""
         inputs, outputs = layouts.compiled_entry_layouts(text)
-        return all(inputs[at] == outputs[to] for at, to in self.ties.items())
+        return all(inputs[input_at] == outputs[output_at] for input_at, output_at in self.ties.items())
 
     def tie(self, code: NDArray[np.int32], text: str) -> tuple[Space, Codes]:
-        """Return the extended space, and the code with tied layouts taken from inputs, then from outputs."""
-        # set all orders: if one is left to the compiler, it does not keep those of other outputs
+        """Return the extended space, and ``code`` twice: with the layouts of tied inputs, and of tied outputs."""
+        # all orders are set: if one is left to the compiler, it changes those of other outputs
         inputs, outputs = ([layouts.mode_of(order) if order else DEFAULT for order in part]
                            for part in layouts.compiled_entry_layouts(text))  # fmt: skip
-        sides, codes = list(self.sides), np.array([code, code])
+        all_modes, codes = list(self.entry_modes), np.array([code, code])
         for tied, by_input in zip(codes, (True, False), strict=True):
             modes = list(inputs), list(outputs)
-            for at, to in self.ties.items():
-                modes[0][at] = modes[1][to] = inputs[at] if by_input else outputs[to]
-            if modes not in sides:
-                sides.append(modes)
-            tied[-2:] = sides.index(modes) * (code[-2:] > 0)
-        return replace(self, sides=tuple(sides)), codes
+            for input_at, output_at in self.ties.items():
+                modes[0][input_at] = modes[1][output_at] = inputs[input_at] if by_input else outputs[output_at]
+            if modes not in all_modes:
+                all_modes.append(modes)
+            tied[-2:] = all_modes.index(modes) * (code[-2:] > 0)
+        return replace(self, entry_modes=tuple(all_modes)), codes
 
     def rows(self, code: NDArray[np.int32]) -> NDArray[np.int8]:
         """Return the rows ``(nodes, 18)`` of one configuration, as in ``node_config_feat``."""
@@ -163,30 +163,30 @@ class NoCodeError(CompilerError):
 def around_copies(text: str) -> list[dict[tuple[int, ...], Order]]:
     """Return layouts, by dimensions, that might avoid copies of a compiled program, costliest copies first.
 
-    Either producers get the copy's output layout, or consumers its input layout: for all copies together, then for
-    each copy's value alone and for all values of its rank within `_STEPS`.
+    Producers get the output layout of a copy, or consumers its input layout. The first results combine all copies;
+    then come, for each copy, its value alone and all values of its rank within `_STEPS`.
     """
     operations, orders = data_flow(text), []
-    together: tuple[dict[tuple[int, ...], Order], ...] = ({}, {})
+    combined: tuple[dict[tuple[int, ...], Order], ...] = ({}, {})
     for copy in sorted((op for op in operations if op.relayout and op.total), key=lambda op: -op.total):
-        directions = zip((copy.layout, copy.before), (operations.pred, operations.succ), together, strict=True)
-        for order, around, union in directions:
+        directions = zip((copy.layout, copy.before), (operations.pred, operations.succ), combined, strict=True)
+        for order, neighbours, union in directions:
             if len(order) == len(copy.dimensions):
                 near, reached = {copy.dimensions: order}, [copy]
                 for _ in range(_STEPS):
-                    reached = [neighbour for op in reached for neighbour in around[op]]
+                    reached = [neighbour for op in reached for neighbour in neighbours[op]]
                     near |= {op.dimensions: order for op in reached if len(op.dimensions) == len(order)}
                 orders.extend([{copy.dimensions: order}, near])
                 union |= near | union
-    return [*filter(None, together), *orders]
+    return [*filter(None, combined), *orders]
 
 
 class LayoutSearch:
-    """Search that compiles configurations until a budget is spent.
+    """Search that compiles configurations until its budget, time or proposals are exhausted.
 
     Attributes:
         codes, outcomes: evaluated configurations, the compiler's default first.
-        tied: whether a loop passes its outputs to the next step without a copy; others are never the best.
+        tied: whether a loop can pass outputs to its next step without a copy, as the best configuration must.
     """
 
     def __init__(self, compiler: Compiler, space: Space, journal: Journal, rng: np.random.Generator) -> None:
@@ -237,10 +237,10 @@ class LayoutSearch:
         default = self.outcomes[0]
         if _NO_CODE.search(default.message):
             module = self.space.program.module
-            picks = [pick for _, pick in instructions(module) if pick.opcode in ("gather", "scatter")]
-            lines = sorted({":".join(map(str, source_line(module, pick))) for pick in picks})
+            gathers = [gather for _, gather in instructions(module) if gather.opcode in ("gather", "scatter")]
+            locations = sorted({":".join(map(str, source_line(module, gather))) for gather in gathers})
             raise NoCodeError(
-                f"the compiler itself fails ({default.message}), with gather or scatter at {', '.join(lines)}",
+                f"the compiler itself fails ({default.message}), with gather or scatter at {', '.join(locations)}",
                 expected="operations that libtpu can generate code for without a TPU",
                 do="pick elements by products with jax.nn.one_hot instead of by take_along_axis or indices",
             )
@@ -328,7 +328,7 @@ class LayoutSearch:
                 self._compile(tied[[not (self.codes == code).all(axis=1).any() for code in tied]], screen=screen)
 
     def _costs(self, *, screened: bool = False) -> NDArray[np.float64]:
-        """Return estimated (with ``screened``, also predicted) cycles, ``(configs,)``; inf if there are none."""
+        """Return estimated (with ``screened``, also predicted) cycles, ``(configs,)``; inf if unknown or untied."""
         counted = (Status.OK, Status.SCREENED) if screened else (Status.OK,)
-        pairs = zip(self.tied, self.outcomes, strict=True)
-        return np.array([out.estimate.cycles if tied and out.status in counted else np.inf for tied, out in pairs])
+        costs = [outcome.estimate.cycles if outcome.status in counted else np.inf for outcome in self.outcomes]
+        return np.where(self.tied, np.array(costs, np.float64), np.inf)

@@ -25,10 +25,11 @@ from xlarank.features.layout.layout_facts import LayoutFacts
 
 Codes = NDArray[np.int32]
 
-#: Shares of the nodes that a random configuration sets.
+#: Fractions of the nodes that a random configuration may set.
 _ACTIVITY: Final = (0.05, 0.15, 0.3, 0.6, 1.0)
-#: The search ends after this many draws per requested configuration without a new one.
+#: Consecutive draws of known configurations, per requested one, that end a search.
 _MAX_IDLE: Final = 50
+#: Probabilities of crossing two parents and of resetting a changed node; numbers of changed nodes, drawn evenly.
 _CROSSOVER, _RESET, _CHANGED = 0.4, 0.15, (1, 1, 2, 3, 5)
 _EXPANDED_AT_ONCE: Final = 1 << 24
 _UNSET: Final = np.full((1, len(LAYOUT_COLUMNS)), -1, np.int8)
@@ -41,7 +42,7 @@ class Candidates:
     Attributes:
         rows: ``(choices, 18)`` of each group, distinct, the first one all -1.
         group: ``(configurable nodes,)`` group of each node, -1 if the compiler chooses; None: each node is a group.
-        least: ``(groups,)`` lowest code in random configurations of tied nodes: 1 for groups that are always set.
+        least: ``(groups,)`` lowest code that random configurations draw: 1 for groups that are always set.
     """
 
     rows: tuple[NDArray[np.int8], ...]
@@ -50,7 +51,7 @@ class Candidates:
 
     @cached_property
     def of_node(self) -> NDArray[np.intp]:
-        """``(configurable nodes,)`` group of each node, -1 if the compiler chooses."""
+        """Group of each configurable node, -1 if the compiler chooses."""
         return np.arange(len(self.rows)) if self.group is None else self.group
 
     @property
@@ -94,8 +95,8 @@ def candidate_rows(
     """Draw candidate rows for every configurable node of ``graph``.
 
     The compiler's choice comes first, then orders of the output's dimensions: the default order, the default order
-    with another dimension first, and random ones. Operands, whose layouts made no difference on a real TPU, and
-    outputs of one dimension or fewer than ``min_elements`` elements are left to the compiler.
+    with one dimension moved to the front, and random ones. Operands, whose layouts made no difference on a TPU, and
+    outputs with one dimension or fewer than ``min_elements`` elements are left to the compiler.
     """
     if per_node < 1:
         raise XlarankError(f"per_node is {per_node}", expected="at least 1")
@@ -113,14 +114,14 @@ def candidate_rows(
 
 
 def tied_candidates(graph: LayoutGraph, *, min_elements: int = 1024) -> Candidates:
-    """Return candidate rows of groups of tied nodes (see `tied_nodes`), else as `candidate_rows`."""
+    """Return candidate rows of groups of tied nodes (`tied_nodes`); small outputs are left to the compiler."""
     facts = LayoutFacts(graph)
     tied = tied_nodes(facts)
-    chosen = np.flatnonzero(_settable(facts, min_elements))
+    settable = np.flatnonzero(_settable(facts, min_elements))
     group = np.full(len(tied), -1, np.intp)
-    group[chosen] = groups_of([tied[at] for at in chosen])
-    _, first = np.unique(group[chosen], return_index=True)
-    nodes = [tied[at] for at in chosen[first]]
+    group[settable] = groups_of([tied[at] for at in settable])
+    _, first = np.unique(group[settable], return_index=True)
+    nodes = [tied[at] for at in settable[first]]
     rows = tuple(_rows({(): None, **dict.fromkeys(node.orders)}) for node in nodes)
     least = [0 if node.optional else min(1, len(choices) - 1) for node, choices in zip(nodes, rows, strict=True)]
     return Candidates(rows, group, np.array(least, np.int64))
@@ -137,17 +138,17 @@ def _rows(orders: Iterable[tuple[int, ...]]) -> NDArray[np.int8]:
 
 
 def _orders(default: tuple[int, ...], rng: np.random.Generator) -> Iterator[tuple[int, ...]]:
-    """Yield orders of dimensions: the default, those with one of its dimensions moved ahead, then all others."""
+    """Yield orders of dimensions: the default, those with one dimension moved to the front, then all again."""
     yield default
     for dimension in rng.permutation(len(default)).tolist():
-        yield (dimension, *(rest for rest in default if rest != dimension))
-    every = list(permutations(range(len(default))))  # at most 6! = 720
-    for at in rng.permutation(len(every)).tolist():
-        yield every[at]
+        yield (dimension, *(other for other in default if other != dimension))
+    orders = list(permutations(range(len(default))))  # at most 6! = 720
+    for at in rng.permutation(len(orders)).tolist():
+        yield orders[at]
 
 
 def random_configurations(candidates: Candidates, count: int, rng: np.random.Generator) -> Codes:
-    """Return ``(configs, groups)`` distinct codes, the compiler's choice first; at most as many as there are.
+    """Return up to ``count`` distinct codes ``(configs, groups)``, the compiler's choice first.
 
     Each configuration draws from `_ACTIVITY` the share of nodes that it sets, then their rows; groups of tied nodes
     draw from all their rows, as in Google's random collections.
@@ -194,8 +195,8 @@ def evolve(
 ) -> Codes:  # fmt: skip
     """Return up to ``count`` distinct codes ``(configs, groups)``: the compiler's choice, then the best by score.
 
-    A genetic search: in every generation the best quarter of the population breeds, which starts as neighbours of
-    the compiler's choice. Scores are compared only within one call of ``score``, so it may return ranks.
+    A genetic search: the population starts as neighbours of the compiler's choice, and its best quarter breeds in
+    every generation. Scores are compared only within one call of ``score``, so it may return ranks.
     """
     population = max(population, count)
     default = np.zeros((1, len(candidates.rows)), np.int32)

@@ -1,4 +1,4 @@
-"""Programs whose layouts can be set, compiled, scored and written as graph files."""
+"""Programs with settable layouts: loading, compilation, graph files of their configurations and manifests."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ class Program:
 def load_program(program: str, compiler: Compiler, name: str | None = None, *, one_hot: bool = False) -> Program:
     """Load a file of HLO, or ``module:function``, in its state before layout assignment.
 
-    TpuGraphs' own ``ModuleTuningData`` is in that state. Raises `xlarank.data.errors.HloError` for a file that is
-    not a program, `CompilerError` if the compiler rejects it.
+    A ``ModuleTuningData`` of TpuGraphs is in that state already. Raises `xlarank.data.errors.HloError` if the file
+    is not a program, `CompilerError` if the compiler rejects it.
     """
     path = Path(program)
     if ":" in program and not path.exists():
@@ -95,10 +95,10 @@ def load_program(program: str, compiler: Compiler, name: str | None = None, *, o
         name, module = name or graph_name(path), module_of(message)
         is_tuning = isinstance(message, ModuleTuningData)
         lowered = Lowered(module.SerializeToString()) if is_tuning else compiler.lower(module=module)
-        before = HloModuleProto.FromString(lowered.module)
-        before.input_output_alias.CopyFrom(module.input_output_alias)  # dropped by the compiler, as are the modes
-        before.frontend_attributes.CopyFrom(module.frontend_attributes)
-        lowered = replace(lowered, module=before.SerializeToString())
+        restored = HloModuleProto.FromString(lowered.module)  # the compiler drops aliases and entry modes
+        restored.input_output_alias.CopyFrom(module.input_output_alias)
+        restored.frontend_attributes.CopyFrom(module.frontend_attributes)
+        lowered = replace(lowered, module=restored.SerializeToString())
     if not re.fullmatch(r"[\w][\w.\-]*", name):
         raise CompilerError(f"{name!r} cannot be the name of a file", do="pass `name`")
     return Program(name, lowered)
@@ -139,7 +139,7 @@ def configuration_key(rows: NDArray[np.int8]) -> str:
 
 
 def program_hash(module: Message) -> str:
-    """Return a digest of a program without its source lines."""
+    """Return a digest of a program without the metadata of its instructions, such as source lines."""
     digest = hashlib.sha256()
     for computation in map(deepcopy, module.computations):
         for instruction in computation.instructions:
@@ -150,7 +150,7 @@ def program_hash(module: Message) -> str:
 
 @dataclass(frozen=True)
 class Collected:
-    """Labels of a program; ``path`` is the npz file, for tiles the manifest, and ``fresh`` False if it existed."""
+    """Labels of a program; ``path``: the npz file or, for tiles, the manifest; ``fresh``: False if it existed."""
 
     path: Path
     manifest: dict[str, Any]
@@ -159,29 +159,29 @@ class Collected:
     @property
     def statuses(self) -> dict[str, int]:
         """Number of configurations, or kernels, by status."""
-        labelled = "kernels" if "kernels" in self.manifest else "configurations"
-        return dict(Counter(entry["status"] for entry in self.manifest[labelled]))
+        key = "kernels" if "kernels" in self.manifest else "configurations"
+        return dict(Counter(entry["status"] for entry in self.manifest[key]))
 
     @property
     def files(self) -> dict[str, int]:
-        """Number of tiles by file of a kernel of this program."""
+        """Number of tiles of each kernel written for this program, by file."""
         kernels = self.manifest.get("kernels", ())
         return {kernel["file"]: kernel["tiles"] for kernel in kernels if kernel["status"] == "written"}
 
 
 def label_settings(program: Program, compiler: Compiler, settings: Any) -> dict[str, Any]:
-    """Return everything that labels depend on; ``settings`` is a dataclass."""
+    """Return all that labels depend on, for the manifest; ``settings`` is a dataclass."""
     identity = {"program": program.name, "module": program_hash(program.module), **asdict(settings)}
     return identity | {"versions": dict(compiler.versions)}
 
 
 def digest_of(settings: Mapping[str, Any]) -> str:
-    """Return a short digest of settings, for names of files that belong to them."""
+    """Return a short digest of settings, for the names of their files."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def existing_manifest(path: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the manifest at ``path``; raises `CompilerError` for one of other settings."""
+    """Return the manifest at ``path``, if it exists; raises `CompilerError` if it has other settings."""
     if not path.exists():
         return None
     try:

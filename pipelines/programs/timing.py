@@ -18,12 +18,12 @@ from xlarank.data.hlo.messages import Message
 
 #: Minimum number of rounds.
 ROUNDS: Final = 24
-#: Rounds between comparisons of the order of the fastest programs, which must agree three times.
-_EVERY, _FASTEST = 8, 5
+#: Rounds between comparisons of the order, which must agree three times; number of fastest programs compared.
+_INTERVAL, _COMPARED = 8, 5
 
 
 class Timings:
-    """Times of programs, ``seconds (programs, rounds)`` in the order of ``names``, and why others have none."""
+    """Times of programs: ``seconds (programs, rounds)`` in the order of ``names``; ``problems`` of the rest."""
 
     def __init__(self, rounds: Sequence[Mapping[str, float | str]]) -> None:
         self.problems = {name: value for times in rounds for name, value in times.items() if isinstance(value, str)}
@@ -35,7 +35,7 @@ class Timings:
         return dict(zip(self.names, np.rint(fastest(self.seconds) * 1e9).astype(int).tolist(), strict=True))
 
     def standard_errors(self) -> dict[str, int]:
-        """Return the standard errors of labels in ns, by resampling rounds."""
+        """Return the bootstrap standard errors of the times in ns, over rounds."""
         count = self.seconds.shape[1]
         drawn = np.random.default_rng(0).integers(0, count, (100, count))
         errors = np.std([fastest(self.seconds[:, rounds]) for rounds in drawn], axis=0)
@@ -65,16 +65,16 @@ def time_programs(
     min_rounds: int = ROUNDS, seed: int = 0, journal: Journal | None = None,
     step: Callable[[str], None] = lambda note: None,
 ) -> Timings:  # fmt: skip
-    """Run programs on inputs of ``plain`` until the order of the five fastest is settled, or for some minutes.
+    """Run programs on inputs of ``plain`` until the order of the five fastest is settled or ``minutes`` are over.
 
-    Rounds of these programs in the journal are reused; new ones are added.
+    Rounds of exactly these programs in the journal are reused; new ones are added.
     """
     rounds = [times for times in journal.rounds if times.keys() == programs.keys()] if journal else []
     end = 0.0
     if not _settled(rounds, min_rounds):
-        with closing(compiler.measure(plain, programs, seed=seed, done=len(rounds))) as measured:
-            for times in measured:
-                end = end or time.monotonic() + 60 * minutes  # compiling does not count
+        with closing(compiler.measure(plain, programs, seed=seed, done=len(rounds))) as new_rounds:
+            for times in new_rounds:
+                end = end or time.monotonic() + 60 * minutes  # the time to compile does not count
                 rounds.append(times)
                 if journal:
                     journal.add_round(times)
@@ -86,11 +86,11 @@ def time_programs(
 
 
 def _settled(rounds: Sequence[Mapping[str, float | str]], min_rounds: int) -> bool:
-    if len(rounds) < min_rounds or len(rounds) % _EVERY:
+    if len(rounds) < min_rounds or len(rounds) % _INTERVAL:
         return False
     times = Timings(rounds).seconds
-    counts = (len(rounds) - ago * _EVERY for ago in range(3))
-    return len({tuple(np.argsort(fastest(times[:, :count]))[:_FASTEST].tolist()) for count in counts}) == 1
+    counts = (len(rounds) - back * _INTERVAL for back in range(3))
+    return len({tuple(np.argsort(fastest(times[:, :count]))[:_COMPARED].tolist()) for count in counts}) == 1
 
 
 class Stopwatch:
@@ -102,7 +102,7 @@ class Stopwatch:
         self._results: dict[str, dict[str, Any]] = {}
 
     def time(self, outcomes: Sequence[Outcome], module: Callable[[int], Message]) -> list[Outcome]:
-        """Return outcomes with nanoseconds as their estimate; the first one timed is the default."""
+        """Return outcomes with nanoseconds as their estimates; the first program timed is taken as the default."""
         results = self._results
         compiled = [(at, outcome.fingerprint) for at, outcome in enumerate(outcomes) if outcome.status is Status.OK]
         if programs := {key: module(at) for at, key in compiled if key not in results}:

@@ -1,4 +1,4 @@
-"""The model that ranks a graph or a collection, and the rows that it takes."""
+"""Choice of the model that ranks a graph or a collection, and the rows of a graph for a model."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def model_for_graph(
 ) -> TrainedModel:
     """Return the model of ``collection``, or the first of these:
 
-    1. the model of the graph's own collection, in whose folder its file at ``path`` lies;
-    2. the only model of the kind in the workspace (of the same target, if the file's folders name a collection);
-    3. the shipped ranker of the kind, unless the graph is a tile of a CPU.
+    1. the model of the collection in whose folder the graph's file at ``path`` lies;
+    2. the only model of the kind in the workspace (and the target, if the file's folders name a collection);
+    3. the shipped ranker of the kind, except for tiles of CPUs.
 
-    Raises `WorkspaceError` for a workspace that does not exist, unless it is the default one, and `ModelError` if
-    there is no model or several are left to choose from.
+    Raises `WorkspaceError` if the workspace does not exist, unless it is the default one, and `ModelError` if there
+    is no model or if several are left to choose from.
     """
     if not workspace.root.is_dir() and workspace.root != DEFAULT_ROOT:
         got = f"the workspace {workspace.root} does not exist"
@@ -46,9 +46,9 @@ def model_for_graph(
     tree = parts[-5 if kind == "layout" else -4 : -2]
     named = Collection(tree) if tree[:1] == (kind,) and parts[-2] in SPLITS else None
     trained = _same_target(workspace, kind, named)
-    # a vector tile, which has input bounds, is a CPU's
-    vector_tile = isinstance(graph, TileGraph) and graph.config_feat[:, _INPUT_BOUNDS].any()
-    if not trained and not vector_tile and (named is None or _has_shipped(named)):
+    # only tiles of CPUs have input bounds
+    is_cpu_tile = isinstance(graph, TileGraph) and graph.config_feat[:, _INPUT_BOUNDS].any()
+    if not trained and not is_cpu_tile and (named is None or _has_shipped(named)):
         return pretrained_model(kind)
     return _only_model(workspace, trained, path.name if path else graph.name)
 
@@ -59,11 +59,11 @@ def model_for_collection(
     """Return the first of these models:
 
     1. the collection's own;
-    2. that of the collection ``model_from``, if it is of the same kind; the shipped ranker for "shipped";
+    2. that of the collection ``model_from``, if of the same kind, or the shipped ranker if it is "shipped";
     3. the only one of the kind and target in the workspace;
     4. the shipped ranker of the kind, except for tiles of CPUs.
 
-    Raises `ModelError` if there is none, or several are left to choose from for tiles of CPUs.
+    Raises `ModelError` if there is none or if, for tiles of CPUs, several are left to choose from.
     """
     preferred = [collection]
     if model_from not in (None, SHIPPED):
@@ -78,7 +78,7 @@ def model_for_collection(
 
 
 def _same_target(workspace: Workspace, kind: Kind, collection: Collection | None) -> list[Collection]:
-    """Return the trained collections of a kind, and of the collection's target if one is given."""
+    """Return the trained collections of a kind and of the target of ``collection``, if given."""
     trained = [candidate for candidate in trained_collections(workspace) if candidate.kind == kind]
     if collection is None:
         return trained
@@ -101,7 +101,7 @@ def _only_model(workspace: Workspace, trained: Sequence[Collection], name: str) 
 
 
 def models_named(workspace: Workspace, names: Sequence[str]) -> list[Collection]:
-    """Return the named collections with models, or all; raises `ModelError` and `CollectionError`."""
+    """Return the trained collections with these names, or all; raises `ModelError` or `CollectionError`."""
     trained = trained_collections(workspace)
     if not trained:
         raise ModelError(f"there is no trained model in {workspace.root}", do="run train first")
@@ -109,7 +109,7 @@ def models_named(workspace: Workspace, names: Sequence[str]) -> list[Collection]
 
 
 def model_named(workspace: Workspace, name: str) -> Collection:
-    """Return the collection of a model; raises `ModelError` or `CollectionError` unless there is one."""
+    """Return the only trained collection with this name; raises `ModelError` or `CollectionError`."""
     chosen = models_named(workspace, [name])
     if len(chosen) > 1:
         raise ModelError(f"{name} matches {len(chosen)} models", expected="one of " + ", ".join(map(str, chosen)))
@@ -117,7 +117,7 @@ def model_named(workspace: Workspace, name: str) -> Collection:
 
 
 def rows_for_model(graph: Graph, model: TrainedModel) -> GraphRows:
-    """Compute the rows of a graph for a model; raises `ModelError` for another kind or version of the code."""
+    """Compute a graph's rows for a model; raises `ModelError` if the kind or the version of the code differs."""
     if graph_kind(graph) != model.card.kind:
         got = f"{graph.name} is a {graph_kind(graph)} graph"
         raise ModelError(got, expected=f"a {model.card.kind} graph for {model.card.collection}")

@@ -38,7 +38,7 @@ class NodePart:
 
     Attributes:
         name, op_name: names in the HLO module and in the framework's program; None without a module.
-        nanoseconds: contribution to the time, if the model is the time model itself.
+        nanoseconds: contribution to the estimated time, if the model is the time model.
     """
 
     node: int
@@ -54,7 +54,7 @@ class NodePart:
 
 @dataclass(frozen=True)
 class Segment:
-    """Connected nodes, ascending, and the sum of their contributions."""
+    """Numbers of connected nodes, ascending, and the sum of their contributions."""
 
     nodes: tuple[int, ...]
     value: float
@@ -72,10 +72,10 @@ class Explanation:
         ranks: 1-based ranks of both among all configurations, fastest first.
         runtime: measured nanoseconds of both; None if withheld.
         nodes: every node whose layouts differ; empty for tiles.
-        rest: contributions not due to a node: columns of the whole graph, and changes that cancel out.
-        members: ranker of an ensemble -> contribution.
+        rest: contributions of columns of the whole graph and of changes that cancel out.
+        members: contributions by ranker of an ensemble.
         names: names of all nodes in the HLO module; empty without one.
-        estimated: predicted nanoseconds of both, if the model is the time model; ``nodes`` sum to the difference.
+        estimated: nanoseconds of both by the time model, if it is the model; ``nodes`` sum to their difference.
     """
 
     graph: str
@@ -114,10 +114,9 @@ def explain_graph(
 ) -> Explanation:  # fmt: skip
     """Attribute the difference of the scores of configuration ``config`` (by default the best) and another.
 
-    ``against`` is a configuration or "default", the one that sets no layout; by default the latter, or the middle
-    of the ranking if there is none or it is ``config``. ``names`` are those of the nodes
-    (`xlarank.data.hlo.reading.node_names`). Raises `ModelError` if the model cannot rank the graph, and
-    `XlarankError` for an unknown configuration.
+    ``against`` is a configuration, or "default" for one that sets no layout; None is the default or, if there is
+    none or ``config`` equals it, the middle of the ranking. `xlarank.data.hlo.reading.node_names` gives ``names``.
+    Raises `ModelError` if the model cannot rank the graph, and `XlarankError` for an unknown configuration.
     """
     rows = rows_for_model(graph, model)
     scores = model.score(rows)
@@ -125,13 +124,14 @@ def explain_graph(
     rank = np.argsort(order) + 1
     now = _configuration(graph, int(order[0]) if config is None else config)
     then, description = _reference(graph, now, order, against)
-    layouts = graph if isinstance(graph, LayoutGraph) else None
-    walk = walk_between(layouts, rows, model.card.recipe.settings, now, then) if layouts else None
+    layout_graph = graph if isinstance(graph, LayoutGraph) else None
+    walk = walk_between(layout_graph, rows, model.card.recipe.settings, now, then) if layout_graph else None
     parts = model.contributions(rows, int(rows.group[now]), int(rows.group[then]), walk)
-    times = [config_times(layouts, number) for number in (now, then)] if layouts and model.is_time_model else []
+    timed = layout_graph if model.is_time_model else None
+    times = [config_times(timed, number) for number in (now, then)] if timed else []
     changes = {new.node: new.nanoseconds - old.nanoseconds for new, old in zip(*times, strict=True)}
-    totals = [sum(node.nanoseconds for node in part) for part in times]
-    nodes = _node_parts(layouts, parts, now, then, names, changes) if layouts else ()
+    totals = [sum(node.nanoseconds for node in nodes) for nodes in times]
+    nodes = _node_parts(layout_graph, parts, now, then, names, changes) if layout_graph else ()
     columns = sum_by_key([parts.columns, parts.instance_columns])
     values = {part.node: part.value for part in nodes}
     return Explanation(
@@ -182,7 +182,7 @@ def set_layouts(graph: LayoutGraph, config: int) -> dict[int, NDArray[np.int8]]:
 def _node_parts(
     graph: LayoutGraph, parts: Parts, now: int, then: int, names: Sequence[NodeName], times: Mapping[int, float]
 ) -> tuple[NodePart, ...]:
-    """Return contributions by node: its step of the walk and its instances, pairs halved between both ends."""
+    """Return contributions by node: its step of the walk and its instances, with half of each pair."""
     shares = ({node: place.value / len(place.nodes)} for place in parts.places for node in place.nodes)
     values = _largest_first(sum_by_key([parts.nodes, *shares]))
     now_layouts, then_layouts = set_layouts(graph, now), set_layouts(graph, then)
@@ -220,7 +220,7 @@ def _by_size(part: Place | Segment) -> tuple[float, tuple[int, ...]]:
 def program_graph(graph: Graph) -> nx.DiGraph:
     """Return the program as a graph, with an edge from producer to consumer for tensors of rank 2 or more.
 
-    Others have no choice of layout, and a shared scalar would connect half a program.
+    Tensors of lower rank have one layout, and a shared scalar would connect half a program.
     """
     program = nx.empty_graph(graph.nodes, nx.DiGraph)
     consumers, producers = graph.edges[tensor_ranks(graph.node_feat)[graph.edges[:, 1]] > 1].T.tolist()
@@ -229,16 +229,16 @@ def program_graph(graph: Graph) -> nx.DiGraph:
 
 
 def segments_of(graph: Graph, values: Mapping[int, float]) -> tuple[Segment, ...]:
-    """Return connected nodes of the largest contributions with the same sign; ``values`` are those of all nodes."""
+    """Return up to five groups of connected nodes with large contributions of one sign; ``values`` are by node."""
     by_size = [*_largest_first(values)]
-    before = np.cumsum([0.0, *(abs(values[node]) for node in by_size)])
-    largest = [node for node, total in zip(by_size, before, strict=False) if total < _COVERED * before[-1]]
-    around = program_graph(graph).to_undirected(as_view=True)
-    joined = nx.empty_graph(largest)
+    totals = np.cumsum([0.0, *(abs(values[node]) for node in by_size)])
+    largest = [node for node, before in zip(by_size, totals, strict=False) if before < _COVERED * totals[-1]]
+    program = program_graph(graph).to_undirected(as_view=True)
+    connected = nx.empty_graph(largest)
     for node in largest:
-        near = nx.single_source_shortest_path_length(around, node, _MAX_DISTANCE).keys() & largest
+        near = nx.single_source_shortest_path_length(program, node, _MAX_DISTANCE).keys() & largest
         same_sign = (other for other in near if (values[other] > 0) == (values[node] > 0))
-        joined.add_edges_from((node, other) for other in same_sign)
-    parts = (tuple(sorted(part)) for part in nx.connected_components(joined))
+        connected.add_edges_from((node, other) for other in same_sign)
+    parts = (tuple(sorted(part)) for part in nx.connected_components(connected))
     segments = [Segment(part, sum(values[node] for node in part)) for part in parts]
     return tuple(sorted(segments, key=_by_size)[:5])

@@ -1,6 +1,6 @@
-"""Charts and pictures as SVG in the colours of the page around it: light or dark, without scripts or fonts.
+"""Charts and pictures as SVG, without scripts or fonts, in the colours of the page around them, light or dark.
 
-matplotlib draws them when the page is written: a library for the browser would put its script into every page.
+They are drawn by matplotlib: a library that draws in the browser would put its script into every page.
 """
 
 from __future__ import annotations
@@ -46,34 +46,34 @@ BLUE, ORANGE, GREEN, PURPLE = "#3b82c4", "#d9822b", "#2f9e77", "#b06ab3"
 _SERIES: Final = (BLUE, ORANGE, GREEN, PURPLE)
 #: Eleven and four have no common factor: up to 44 series differ in marker or colour.
 _MARKERS: Final = "os^DvP*X<>p"
-_MOST_POINTS, _MOST_NAMES = 500, 60
-#: Colours of contributions and of layouts that clash, in pictures of segments.
+_MAX_POINTS, _MAX_NAMES = 500, 60
+#: Legend of pictures of segments: the colours of contributions and of clashing layouts.
 _LEGEND: Final = {"makes it faster": BLUE, "makes it slower": ORANGE, "layouts that clash: a copy": "#c23b3b"}
 _FASTER, _SLOWER, _CLASH = _LEGEND.values()
 #: Maximum number of nodes in total and, outside the segment, per row; maximum distance from the segment in edges.
-_MOST_NODES, _MOST_ABREAST, _REACH = 18, 5, 2
-_SWEEPS, _CHARACTERS = 4, 22
-#: Distances of nodes and of rows in inches, and the width and height of a node.
-_COLUMN, _ROW, _WIDE, _HIGH = 1.8, 0.9, 1.5, 0.48
-#: Colours of a picture outside a page.
-_ALONE: Final = (
+_MAX_NODES, _MAX_PER_ROW, _RADIUS = 18, 5, 2
+_SWEEPS, _MAX_CHARACTERS = 4, 22
+#: Distances between columns and between rows of nodes, and the width and height of a node, in inches.
+_COLUMN, _ROW, _WIDTH, _HEIGHT = 1.8, 0.9, 1.5, 0.48
+#: Colours of a picture that is a file of its own.
+_STANDALONE: Final = (
     "<style>svg{color:#1f2d3d;background:#fff;--page:#fff;--soft:#5c6a79}@media (prefers-color-scheme:dark)"
     "{svg{color:#e3e8ee;background:#14181d;--page:#14181d;--soft:#97a4b1}}</style>\n"
 )
 
 
-def short(name: str, most: int = 26) -> str:
-    """Return a name that fits beside a chart, with its end, which tells graphs of one program apart.
+def short(name: str, length: int = 26) -> str:
+    """Return a name that fits beside a chart; its end is kept, because it distinguishes graphs of one program.
 
     >>> short("alexnet_train_batch_32_4ae805e53b8d2b8a")
     'alexnet_train…05e53b8d2b8a'
     """
-    return name if len(name) <= most else f"{name[: most // 2]}…{name[len(name) - most // 2 + 1 :]}"
+    return name if len(name) <= length else f"{name[: length // 2]}…{name[len(name) - length // 2 + 1 :]}"
 
 
 @contextmanager
 def _styled() -> Iterator[None]:
-    """Apply `_STYLE` to everything drawn in a block, or by the function that this decorates."""
+    """Apply `_STYLE` to all that is drawn in a block or by a decorated function."""
     import matplotlib as mpl  # slow
 
     with mpl.rc_context(_STYLE):
@@ -121,8 +121,8 @@ def in_fixed_colours(svg: str) -> str:
 @_styled()
 def scores_chart(name: str, graphs: Sequence[str], values: Mapping[str, Floats], label: str) -> str:
     """Draw a line for each graph with a mark for each ranking; the model is the first of ``values``."""
-    order = np.argsort(next(iter(values.values())))[-_MOST_NAMES:]
-    axes = _new_axes(5.2, 0.9 + 0.2 * max(5, len(order)) + 0.1 * len(values))  # half of the legend in each column
+    order = np.argsort(next(iter(values.values())))[-_MAX_NAMES:]
+    axes = _new_axes(5.2, 0.9 + 0.2 * max(5, len(order)) + 0.1 * len(values))  # the legend has two columns
     styles = enumerate(zip(values.items(), cycle(_MARKERS), cycle(_SERIES), strict=False))
     for number, ((ranking, column), marker, colour) in reversed([*styles]):
         size, alpha = (4, 0.75) if number else (6, 1.0)
@@ -138,7 +138,7 @@ def scores_chart(name: str, graphs: Sequence[str], values: Mapping[str, Floats],
 def ranks_chart(name: str, title: str, predicted: Floats, measured: Floats) -> str:
     """Draw predicted ranks against ranks by label (0 to 1, 0 is the fastest)."""
     axes = _new_axes(2.7, 2.9)
-    step = max(1, len(predicted) // _MOST_POINTS)
+    step = max(1, len(predicted) // _MAX_POINTS)
     axes.plot([0, 1], [0, 1], color=SOFT, linewidth=0.8)
     axes.plot(measured[::step], predicted[::step], "o", markersize=3, color=BLUE, alpha=0.6)
     axes.set(title=title, xlabel="rank by label", ylabel="predicted rank", aspect="equal")
@@ -148,7 +148,7 @@ def ranks_chart(name: str, title: str, predicted: Floats, measured: Floats) -> s
 
 @_styled()
 def bars_chart(name: str, bars: Iterable[tuple[str, float, str]], width: float = 5.2, **texts: str) -> str:
-    """Draw bars of label, share and note, the largest on top; ``texts`` are those of the axes, like ``title``."""
+    """Draw bars of label, share and note, the largest on top; ``texts`` are set on the axes, such as ``title``."""
     bars = sorted(bars, key=lambda bar: bar[1])
     axes = _new_axes(width, max(1.4, 0.7 + 0.24 * len(bars)))
     drawn = axes.barh(
@@ -164,18 +164,18 @@ def bars_chart(name: str, bars: Iterable[tuple[str, float, str]], width: float =
 
 
 @_styled()
-def segment_picture(graph: Graph, explanation: Explanation, *, alone: bool = True) -> str:
-    """Draw the largest segment as SVG, ``alone`` or styled by its page; raises `XlarankError` if there is none."""
+def segment_picture(graph: Graph, explanation: Explanation, *, standalone: bool = True) -> str:
+    """Draw the largest segment, ``standalone`` or styled by its page; raises `XlarankError` if there is none."""
     from matplotlib.patches import Patch
 
     if not isinstance(graph, LayoutGraph) or not explanation.segments:
         got = f"{explanation.graph} has no segment to draw"
         raise XlarankError(got, expected="a layout graph with two configurations that differ")
     centres = _place_nodes(graph, explanation)
-    right, low = (max(values) for values in zip(*centres.values(), strict=True))
-    axes = _new_axes(max(4.2, right + 1.3 * _COLUMN), low + 1.2)
+    right, bottom = (max(values) for values in zip(*centres.values(), strict=True))
+    axes = _new_axes(max(4.2, right + 1.3 * _COLUMN), bottom + 1.2)
     axes.set_axis_off()
-    axes.set(xlim=(-_COLUMN / 2, right + _COLUMN * 0.8), ylim=(low + _ROW / 2, -_ROW / 2))
+    axes.set(xlim=(-_COLUMN / 2, right + _COLUMN * 0.8), ylim=(bottom + _ROW / 2, -_ROW / 2))
     title = f"{explanation.graph}\nconfiguration {explanation.now} against {explanation.then}, segment 1"
     axes.set_title(title, parse_math=False)
     _draw_edges(axes, graph, explanation, centres)
@@ -183,17 +183,17 @@ def segment_picture(graph: Graph, explanation: Explanation, *, alone: bool = Tru
     keys = [Patch(color=colour, label=text) for text, colour in _LEGEND.items()]
     axes.figure.legend(handles=keys, loc="outside lower left", ncols=3, fontsize=7, frameon=False, labelcolor=INK)
     svg = _to_svg(axes, f"segment-{explanation.collection}")
-    return svg.replace(">", f">{_ALONE}", 1) if alone else svg
+    return svg.replace(">", f">{_STANDALONE}", 1) if standalone else svg
 
 
 def _place_nodes(graph: LayoutGraph, explanation: Explanation) -> Places:
-    """Lay out the nodes in and around the segment with few crossings, and return their centres in inches."""
+    """Return the centres, in inches, of the nodes in and around the segment, placed so that few edges cross."""
     program, configurable = program_graph(graph), set(graph.configurable.tolist())
     segment = [part.node for part in explanation.nodes if part.node in explanation.segments[0].nodes]
-    segment = segment[: _MOST_NODES * 2 // 3]  # those with the largest contributions
-    distance = nx.multi_source_dijkstra_path_length(program.to_undirected(as_view=True), set(segment), _REACH)
-    around = sorted(distance.keys() - segment, key=lambda node: (distance[node], node not in configurable, node))
-    chosen = [*segment, *around][:_MOST_NODES]
+    segment = segment[: _MAX_NODES * 2 // 3]  # those with the largest contributions
+    distance = nx.multi_source_dijkstra_path_length(program.to_undirected(as_view=True), set(segment), _RADIUS)
+    nearby = sorted(distance.keys() - segment, key=lambda node: (distance[node], node not in configurable, node))
+    chosen = [*segment, *nearby][:_MAX_NODES]
     part = program.subgraph(chosen)
     layer = {node: depth for depth, nodes in enumerate(nx.topological_generations(part)) for node in nodes}
     for node in sorted(chosen, key=lambda n: -layer[n]):
@@ -201,16 +201,15 @@ def _place_nodes(graph: LayoutGraph, explanation: Explanation) -> Places:
             layer[node] = min(layer[consumer] for consumer in part.successors(node)) - 1
     row_at = defaultdict[int, list[int]](list)
     for node in chosen:
-        if node in segment or len(row_at[layer[node]]) < _MOST_ABREAST:
+        if node in segment or len(row_at[layer[node]]) < _MAX_PER_ROW:
             row_at[layer[node]].append(node)
     rows = [row for _, row in sorted(row_at.items())]
     x = {node: float(column) for row in rows for column, node in enumerate(sorted(row))}
-    beside = part.subgraph(x).to_undirected()
+    neighbours = part.subgraph(x).to_undirected()
     for row in _SWEEPS * [*rows, *reversed(rows)]:
-        row.sort(key=lambda node: float(np.mean([x[n] for n in beside[node]] or [x[node]])))
+        row.sort(key=lambda node: float(np.mean([x[n] for n in neighbours[node]] or [x[node]])))
         x.update({node: column - (len(row) - 1) / 2 for column, node in enumerate(row)})
-    left = min(x.values())
-    return {node: ((x[node] - left) * _COLUMN, y * _ROW) for y, row in enumerate(rows) for node in row}
+    return {node: ((x[node] - min(x.values())) * _COLUMN, y * _ROW) for y, row in enumerate(rows) for node in row}
 
 
 def _draw_edges(axes: Axes, graph: LayoutGraph, explanation: Explanation, centres: Places) -> None:
@@ -227,7 +226,7 @@ def _draw_edges(axes: Axes, graph: LayoutGraph, explanation: Explanation, centre
     }
     for producer, consumer in program_graph(graph).subgraph(centres).edges:
         (x1, y1), (x2, y2) = centres[producer], centres[consumer]
-        y1, y2 = y1 + _HIGH / 2, y2 - _HIGH / 2
+        y1, y2 = y1 + _HEIGHT / 2, y2 - _HEIGHT / 2
         chosen = [order_text(rows[producer][:MAX_RANK]) if producer in rows else "" for rows in (now, then)]
         order, before = (text or default_layout_text(graph, producer) for text in chosen)
         requested = requests.get((consumer, producer), "")
@@ -257,8 +256,8 @@ def _draw_nodes(axes: Axes, graph: LayoutGraph, explanation: Explanation, centre
         border = {"linewidth": 1.2} if node in graph.configurable else {"linewidth": 0.5, "linestyle": "--"}
         for face, edge in ((PAGE, "none"), (shade, INK)):  # shades are translucent: edges must not show through
             axes.add_patch(FancyBboxPatch(
-                (x - _WIDE / 2, y - _HIGH / 2), _WIDE, _HIGH, "round,pad=0,rounding_size=0.06",
+                (x - _WIDTH / 2, y - _HEIGHT / 2), _WIDTH, _HEIGHT, "round,pad=0,rounding_size=0.06",
                 facecolor=face, edgecolor=edge, **border,
             ))  # fmt: skip
-        text = "\n".join(short(line, _CHARACTERS) for line in lines)
+        text = "\n".join(short(line, _MAX_CHARACTERS) for line in lines)
         axes.text(x, y, text, fontsize=7, ha="center", va="center", color=INK, parse_math=False)
