@@ -43,7 +43,7 @@ class SplitReport:
     """Result of one split of a collection.
 
     Attributes:
-        built, kept, left: graphs computed now, with current stored rows, and not begun before the timeout.
+        built, kept, left: number of graphs computed now, already stored, and not begun before the timeout.
     """
 
     collection: str
@@ -60,7 +60,7 @@ class SplitReport:
 
 @dataclass(frozen=True)
 class BuildReport:
-    """Result of a build."""
+    """Result of a build; ``columns`` counts those per graph and per configuration, by kind."""
 
     splits: list[SplitReport]
     columns: dict[str, tuple[int, int]]
@@ -82,8 +82,8 @@ class BuildRequest:
         max_configs: distinct configurations kept of each train graph, drawn at random with ``seed``; 0 keeps all.
             Validation and test graphs are always complete, as every configuration must be ranked.
         jobs: number of processes; 0 chooses by the size of the files.
-        timeout: seconds after which no further graph is begun. A second call continues; without it, later commands
-            work on the graphs that were built.
+        timeout: seconds after which no further graph is begun. A second call continues the build; until then, other
+            commands use the graphs that were built.
         replace: drop the rows, studies and models of another data root.
         scheduler: address of a Dask scheduler, or "local" for a cluster that is started here, with ``jobs`` workers
             (0: one per core). Workers read the data root under the same path.
@@ -107,10 +107,10 @@ def build_features(
     """Compute and store the rows of every graph of the chosen collections and splits.
 
     Complete, current rows are kept, so an interrupted build can be continued. A broken file is recorded and does
-    not stop the others. ``on_plan`` gets a line about rows, memory, disk and time before the work begins.
+    not stop the build. ``on_plan`` gets a line about rows, memory, disk and time before the work begins.
 
-    Raises `DataRootError` and `CollectionError` for missing input, `WorkspaceError`, also if the workspace holds
-    rows of another data root, and `ClusterError` for a cluster that cannot be used or is lost.
+    Raises `DataRootError` and `CollectionError` for missing input, `WorkspaceError` for an unusable workspace or
+    one with rows of another data root, and `ClusterError` for a cluster that cannot be used or is lost.
     """
     request = request or BuildRequest()
     require_ranges(max_configs=request.max_configs, jobs=request.jobs, seed=request.seed)
@@ -136,7 +136,7 @@ def build_features(
         on_plan(plan)
     outcomes = _run(work, request, workers, progress)
     with workspace_lock(workspace, progress):
-        require_one_root(data_root, workspace, discovered)  # another command may have replaced it meanwhile
+        require_one_root(data_root, workspace, discovered)  # another command may have changed the root meanwhile
         reports = _write_manifests(data_root, workspace, work, outcomes)
     kinds = sorted({job.collection.kind for job in work})
     widths = {str(kind): (len(settings.graph_columns(kind)), len(settings.config_columns(kind))) for kind in kinds}
@@ -147,13 +147,13 @@ def _run(
     work: list[PartJob], request: BuildRequest, workers: int, progress: Progress | None
 ) -> dict[GraphFile, Outcome]:
     """Return the outcome of each file that was begun in time."""
-    end = None if request.timeout is None else time.monotonic() + request.timeout
+    deadline = None if request.timeout is None else time.monotonic() + request.timeout
     if request.scheduler is not None:
-        outcomes = _build_on_cluster(work, request.scheduler, request.jobs, end)
+        outcomes = _build_on_cluster(work, request.scheduler, request.jobs, deadline)
     elif workers == 1:
-        outcomes = _outcomes(work, _build_now, lambda: 1, end)
+        outcomes = _outcomes(work, _build_now, lambda: 1, deadline)
     else:
-        outcomes = _build_in_processes(work, workers, end)
+        outcomes = _build_in_processes(work, workers, deadline)
     finished: dict[GraphFile, Outcome] = {}
     files = sum(len(job.files) for job in work)
     with steps_of(progress, "building features", files) as step, closing(outcomes):
@@ -173,7 +173,7 @@ def _build_now(job: PartJob, outcomes: Outcomes) -> Future[Built]:
     return future
 
 
-def _build_in_processes(work: Sequence[PartJob], workers: int, end: float | None) -> Results:
+def _build_in_processes(work: list[PartJob], workers: int, deadline: float | None) -> Results:
     """Yield `_outcomes` of processes on this machine; raises `XlarankError` if one dies."""
     spawn = multiprocessing.get_context("spawn")  # a fork of a process with the threads of polars can hang
     pool = ProcessPoolExecutor(workers, spawn, initializer=processes.end_with_parent)
@@ -184,7 +184,7 @@ def _build_in_processes(work: Sequence[PartJob], workers: int, end: float | None
             return pool.submit(building.build_here, job, outcomes)
 
     try:
-        yield from _outcomes(work, submit, lambda: workers, end)
+        yield from _outcomes(work, submit, lambda: workers, deadline)
     except BrokenProcessPool as error:
         do = f"run again with a smaller `jobs`; {_KEPT}"
         raise XlarankError("a worker process died, most likely for want of memory", do=do) from error
@@ -192,16 +192,16 @@ def _build_in_processes(work: Sequence[PartJob], workers: int, end: float | None
         pool.shutdown(cancel_futures=True)
 
 
-def _build_on_cluster(work: Sequence[PartJob], scheduler: str, workers: int, end: float | None) -> Results:
+def _build_on_cluster(work: list[PartJob], scheduler: str, workers: int, deadline: float | None) -> Results:
     """Yield `_outcomes` of the workers of a cluster, which do not see the workspace; raises `ClusterError`.
 
-    The graphs of a worker that dies are built again by others; a graph with which four workers died is broken.
+    Parts of a dead worker are built by other workers; the graphs of a part that killed four workers are broken.
     """
     with processes.connected(scheduler, workers) as client:
         pool = client.get_executor(pure=False)
         capacity = partial(processes.require_workers, client, _MAX_WAIT)
         try:
-            yield from _outcomes(work, partial(pool.submit, building.build_remotely), capacity, end)
+            yield from _outcomes(work, partial(pool.submit, building.build_remotely), capacity, deadline)
         except ImportError as error:
             raise ClusterError(f"a worker cannot import what it needs ({error})", do=processes.SAME_CODE) from error
         except (CancelledError, OSError) as error:
@@ -212,20 +212,20 @@ def _build_on_cluster(work: Sequence[PartJob], scheduler: str, workers: int, end
 
 
 def _outcomes(
-    work: Sequence[PartJob], submit: Callable[..., Future[Built]], capacity: Callable[[], int], end: float | None
+    work: list[PartJob], submit: Callable[..., Future[Built]], capacity: Callable[[], int], deadline: float | None
 ) -> Results:
-    """Yield the outcomes of the jobs begun before the ``end`` (monotonic), as they are done.
+    """Yield jobs begun before the ``deadline`` (monotonic time), with their outcomes, as they finish.
 
-    The largest files are begun first, so that none is left to a single worker at the end; within a limited time,
-    files are begun in the order of ``work``. Keeps ``capacity() + 1`` jobs in flight.
+    The largest jobs are begun first, so that no single worker is left with one at the end; with a deadline, jobs
+    are begun in the order of ``work``. Keeps ``capacity() + 1`` jobs in flight.
     """
-    queue = deque(work if end is not None else sorted(work, key=lambda job: -job.size))
+    queue = deque(work if deadline is not None else sorted(work, key=lambda job: -job.size))
     running: dict[Future[Built], PartJob] = {}
     limit = 0
     while queue or running:
-        if not any(map(Future.done, running)):  # a lost scheduler cancels jobs before it fails to answer
+        if not any(map(Future.done, running)):  # done jobs may be cancelled ones of a lost scheduler
             limit = capacity() + 1
-        while queue and len(running) < limit and (end is None or time.monotonic() < end):
+        while queue and len(running) < limit and (deadline is None or time.monotonic() < deadline):
             job = queue.popleft()
             outcomes, complete = job.stored()
             if complete:
@@ -272,7 +272,7 @@ def _write_manifests(
         reports.append(report)
         try:
             workspace.features(collection, split)
-        except WorkspaceError:  # a name that may not be used: each of its files says so
+        except WorkspaceError:  # invalid name: each of its files is reported as broken
             continue
         write_manifest(workspace, collection, split, manifest)
         if not report.left:

@@ -1,4 +1,4 @@
-"""Cross-validation: score every graph by a ranker that was fitted without it and its relatives."""
+"""Cross-validation: scores of graphs by rankers that were fitted without them and their relatives."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def cross_validate(
     """Score training graphs out of fold, and write the scores to ``predictions/``.
 
     Without ``model``, each collection's trained model is scored with its parameters and rounds. The scores kept by
-    `train` are reused if it held out the same; otherwise rankers are refitted.
+    `train` are reused if its folds held out the same unit; otherwise rankers are refitted.
 
     Args:
         model: ranker to fit instead of the trained model's, with tuned parameters if any and the best number of
@@ -51,11 +51,11 @@ def cross_validate(
         by: what is held out with a graph. "kind", as in `train`: every kernel that may be of its kernel family,
             with a fallback (`xlarank.models.validation.folds`); for layouts, and tiles of unknown kernel families,
             the program family. "family": its program family, as for a new program. "graph": nothing else, as for a
-            new variant of a known program; graphs without another in their family are left out.
+            new variant of a known program; graphs that are alone in their family are left out.
         with_valid: also use the valid split for fitting and scoring ``model``.
         without: names of block classes. The ranker is compared with itself without their columns.
 
-    If the workspace is not writable, a note is added instead. Raises `CollectionError` if nothing could be scored,
+    If the workspace is not writable, only a note is added. Raises `CollectionError` if nothing could be scored,
     or a collection named in ``collections`` could not; `ModelError` for an unknown ranker or a missing model;
     `XlarankError` for an invalid ``by``, an unknown block, or several rankers with ``without``.
     """

@@ -1,4 +1,4 @@
-"""Score trained models on a labelled split."""
+"""Evaluation of trained models on a labelled split."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def evaluate(
     added instead.
 
     Args:
-        official_indices: folder of ``<source>_<search>.json`` files, ``{graph: [configuration]}``, with the only
+        official_indices: folder of ``<source>_<search>.json`` files, ``{graph: [configuration]}``, that limit the
             configurations of layout graphs to evaluate.
         model_from: collection whose model scores all chosen collections instead of their own models.
         scores: scores to evaluate instead of models.
@@ -47,7 +47,7 @@ def evaluate(
     """
     if split not in SPLITS:
         raise XlarankError(f"{split!r} is not a split", expected=", ".join(SPLITS))
-    borrowed = None if model_from is None else model_of(workspace, model_named(workspace, model_from))
+    other_model = None if model_from is None else model_of(workspace, model_named(workspace, model_from))
     evaluation = Evaluation(split)
     chosen = chosen_collections(workspace, collections)
     if scores is not None:
@@ -57,7 +57,7 @@ def evaluate(
     with steps_of(progress, f"evaluating on {split}", len(chosen)) as step:
         for collection in chosen:
             with skip_unless_named(collection, collections, evaluation.left_out):
-                ranker = scores or borrowed or model_of(workspace, collection)
+                ranker = scores or other_model or model_of(workspace, collection)
                 tables += _evaluate(workspace, collection, evaluation, ranker, files.get(collection))
             step(str(collection))
     if not evaluation.rankings:
@@ -69,9 +69,9 @@ def evaluate(
 
 def _evaluate(
     workspace: Workspace, collection: Collection, evaluation: Evaluation, ranker: TrainedModel | ScoreFiles,
-    indices: Path | None,
+    indices_file: Path | None,
 ) -> list[pl.DataFrame]:  # fmt: skip
-    """Add metrics of a model or score files and return the results; write a collection's predictions."""
+    """Add a ranker's metrics and return them as tables; write predictions of the collection's own model."""
     split = evaluation.graphs
     manifest = read_manifest(workspace, collection, split)
     if manifest is None:
@@ -85,7 +85,7 @@ def _evaluate(
         with naming(f"the model of {source} cannot score {collection}"):
             model.require(manifest)
         name = model.card.model + ("" if model.name == str(collection) else f" of {model.name}")
-    official = None if indices is None else _official_indices(indices)
+    official = None if indices_file is None else _official_indices(indices_file)
     rankings, left_out = Rankings(), dict[str, str]()
     predictions, seconds = list[pl.DataFrame](), dict[str, float]()
     unlisted = set[str]() if official is None else manifest.graphs.keys() - official.keys()
@@ -119,7 +119,7 @@ def _evaluate(
 
 
 def _known_graphs(model: TrainedModel, collection: Collection, split: str, graphs: Set[str]) -> list[str]:
-    """Note if the model was trained on graphs evaluated here, or on another collection."""
+    """Return a note if the model was trained on graphs evaluated here, or on another collection."""
     seen, source = len(model.card.known_graphs & graphs), model.card.collection
     if source != str(collection):
         related = len(graphs) - count_unseen(model, graphs)
@@ -151,7 +151,7 @@ def _official_indices(path: Path) -> dict[str, list[int]]:
 
 
 def _picked(graph: GraphRows, configurations: list[int]) -> Indices:
-    """Return the rows of the official configurations; raises `CollectionError` if unknown or none measured."""
+    """Return the positions of official configurations; raises `CollectionError` if unknown or none measured."""
     if not np.isin(configurations, graph.ids).all():
         got = f"the official indices of {graph.name} reach beyond its {counted(len(graph.ids), 'configuration')}"
         expected = "the file that the indices were drawn from"

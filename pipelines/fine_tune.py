@@ -1,4 +1,4 @@
-"""Continue a trained model on other collections."""
+"""Continuation of trained models on other collections."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from xlarank.pipelines.training import fitting
 from xlarank.pipelines.training.fitting import Candidate, TrainingJob, TrainRequest, TrainResult
 from xlarank.pipelines.training.training_sets import StoredTrainingSet, extra_collections, read_training_set
 
-#: Learning rates of added trees to cross-validate, as multiples of the model's own.
+#: Learning rates of added trees to cross-validate, as multiples of the model's learning rate.
 RATES: Final = (1.0, 0.3)
 #: Minimum number of families unknown to the model for choosing by cross-validation.
 MIN_FAMILIES: Final = 3
@@ -130,12 +130,12 @@ def _continue(job: TrainingJob, model: TrainedModel, source: str, progress: Prog
 def _improvement(job: TrainingJob, model: TrainedModel, rate: float, choice: Candidate) -> str:
     """Describe the out-of-fold improvement over the model that was continued."""
     scores = {graph: values["score"] for graph, values in choice.metrics.items()}
-    before = {}
+    unchanged = {}
     for graph in (part for part in job.training.data.parts if part.name in scores):
         rows = model.select(graph)
         metrics = graph_metrics(model.card.kind, model.score(rows).mean[rows.group], rows.cost, rows.group)
-        before[graph.name] = metrics["score"]
-    lead, error = paired_difference(scores, before, job.request.select)
+        unchanged[graph.name] = metrics["score"]
+    lead, error = paired_difference(scores, unchanged, job.request.select)
     text = (
         f"; out of fold {choice.value:.3f} on {counted(len(scores), 'graph')} of new families, "
         f"{lead:+.3f} ± {error:.3f} compared with that model unchanged; "

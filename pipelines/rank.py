@@ -50,7 +50,7 @@ def rank(
 def rank_folder(
     workspace: Workspace, folder: Path, *, collection: str | None = None, progress: Progress | None = None
 ) -> tuple[dict[str, Ranking], dict[str, str]]:
-    """Rank every npz file below a folder; return the rankings and the reasons for missing ones, by name.
+    """Rank every npz file below a folder; return the rankings, and the reasons for failures, by name.
 
     Hidden files and virtual environments are left out. Raises `GraphFileError` if nothing is left.
     """
@@ -112,8 +112,8 @@ class Ranking:
         scores: ``(configs,)`` by configuration id; lower is faster; only comparable within the graph.
         same_as: ``(configs,)`` lowest id of an identical configuration.
         runtime: ``(configs,)`` measured nanoseconds, 0 if not measured.
-        metrics, trust: metrics, None without runtimes in the file, and certainty, None without calibration.
-        fallback: description of the rule that ranks a kernel of an unseen kind; else empty.
+        metrics, trust: metrics, or None without runtimes in the file; certainty, or None without calibration.
+        fallback: description of the rule that ranks a kernel of an unseen family; else empty.
         speedup: ``(configs,)`` runtime of the compiler's default over that of each configuration, each the minimum
             of its repeats (tiles: of runtime / normalizer), NaN if not measured; None if the default is unknown.
         speedups: speedups of the first and of the best of five (`xlarank.models.validation.metrics`), if known.
@@ -146,7 +146,7 @@ class Ranking:
         scored, kind = model.score(rows), model.card.kind
         scores = scored.mean[rows.group]
         compiler = compiler_cost(kind, rows) if rows.labelled else None
-        calibration = None if scored.fallback else model.calibration  # does not apply to fallback scores
+        calibration = None if scored.fallback else model.calibration  # calibrations are for scores without fallback
         times = model.nanoseconds(scored)
         row_cost = rows.row_cost[rows.group]
         return cls(
@@ -167,10 +167,10 @@ class Ranking:
         return explain_graph(*self.source, config=config, against=against)
 
     def best(self, top: int | None = None) -> list[Ranked]:
-        """Return the first ``top`` distinct configurations (all by default), each with its identical ones."""
-        alike: dict[int, list[int]] = {}
+        """Return the first ``top`` distinct configurations (all by default), each with its duplicates."""
+        duplicates: dict[int, list[int]] = {}
         for config in self.order:
-            alike.setdefault(int(self.same_as[config]), []).append(int(config))
+            duplicates.setdefault(int(self.same_as[config]), []).append(int(config))
         return [
             Ranked(
                 rank, config, float(self.scores[config]), self._runtime_of(config), identical,
@@ -179,7 +179,7 @@ class Ranking:
                 speedup=self._speedup_of(config),
                 estimated_ns=None if self.estimated is None else float(self.estimated[config]),
             )
-            for rank, (config, *identical) in enumerate(list(alike.values())[:top], start=1)
+            for rank, (config, *identical) in enumerate(list(duplicates.values())[:top], start=1)
         ]  # fmt: skip
 
     def node_times(self, config: int) -> list[NodeTime]:

@@ -1,4 +1,4 @@
-"""Kaggle submissions: written for every test graph that a model can rank, and checked."""
+"""Writing and checking of Kaggle submissions."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ def submit(
     model_from: str | None = None, keep: bool = False, scores: ScoreFiles | None = None,
     progress: Progress | None = None,
 ) -> Submission:  # fmt: skip
-    """Rank every test graph of each collection that has a model, or ``scores``.
+    """Write a submission that ranks the test graphs of each collection by its model or ``scores``.
 
     The submission covers every test graph that the chosen collections have, in the workspace or in its data root;
-    graphs that no model ranks are in the order of their files. It is checked (every id once, every configuration
-    index exactly once or the 5 best) before it is moved into place.
+    graphs that no model ranks are in the order of their files. It is checked (each id once; each
+    configuration once, for tiles the 5 best) before it is moved into place.
 
     Args:
         cover: id -> number of configurations, for the graphs to cover instead of those of the data root.
@@ -101,7 +101,7 @@ def _rank_collection(
     workspace: Workspace, collection: Collection, model_from: str | None, scores: ScoreFiles | None,
     configs: dict[str, int], report: Submission,
 ) -> dict[str, list[int]]:  # fmt: skip
-    """Return the order of each test graph that is scored, by id; add to ``configs`` and ``report``."""
+    """Return the order of each scored test graph, by id; add all to ``configs`` and the results to ``report``."""
     manifest = read_manifest(workspace, collection, "test")
     if manifest is None or not (manifest.graphs or manifest.broken):
         raise CollectionError(f"{collection} has no test graphs in {workspace.root}")
@@ -129,10 +129,10 @@ def _rank_collection(
 def _add_unbuilt(
     configs: dict[str, int], workspace: Workspace, chosen: Sequence[Collection], report: Submission, every: bool
 ) -> None:
-    """Add the test graphs of the data roots, of ``every`` or the chosen collections, that have no stored rows."""
+    """Add test graphs without stored rows from the data roots, of ``every`` or only of chosen collections."""
     files: list[GraphFile] = []
     for root in sorted(stored_roots(workspace)):
-        with suppress(DataRootError):  # gone, or moved: cover the graphs of the workspace
+        with suppress(DataRootError):  # removed or moved: cover only the graphs of the workspace
             files += discover(find_data_root(Path(root)).npz)
     for file in files:
         row_id = submission_id(file.collection, file.name)
@@ -147,7 +147,7 @@ def _add_unbuilt(
 
 @dataclass(frozen=True)
 class Checked:
-    """Result of a check: number and description of the expected rows, and problems.
+    """Number and description (``against``) of the expected rows of a submission, and its problems.
 
     Attributes:
         unknown: id -> why the number of configurations of a test graph cannot be read.
@@ -166,8 +166,8 @@ def check_submission(
 
     Its ids must be those of the ``sample``, else those of the test graphs of the ``data_root``, in all or the named
     collections. A layout row lists every configuration once; a tile row at least 5 different ones, of which the
-    first 5 count (all if the graph has fewer). The number of configurations is read from the data root; without
-    one, a layout graph has as many as its sample row lists, and a tile row needs at most as many.
+    first 5 count (all if the graph has fewer). The number of configurations is read from the data root;
+    without one, it is the length of a layout's sample row, and a tile row may be as short as its sample row.
     """
     configs: dict[str, int | None] = {}
     unknown: dict[str, str] = {}

@@ -33,7 +33,7 @@ def train(
     kernel families are ranked with the fallback. The out-of-fold scores are stored in the model.
 
     With ``model`` "auto", every ranker is validated on the same folds, each with its tuned parameters or else its
-    defaults, and the best is trained, per collection. A ranker that cannot run here (no xgboost) is left out. The
+    defaults, and the best is trained, per collection. A ranker that cannot run (without xgboost) is left out. The
     best of several out-of-fold scores is slightly optimistic.
 
     A model whose scores are all equal is not saved unless ``allow_constant``. A collection that cannot be trained

@@ -69,8 +69,8 @@ def tune(
 ) -> list[TuneResult]:  # fmt: skip
     """Continue the study of each collection up to ``trials`` finished trials and write the best parameters.
 
-    The value of a trial is the mean score over graphs, each ranked by a model that never saw its family (tiles: a
-    kernel of its kind), at the best number of rounds; with ``study.select`` "robust" minus a quarter of the spread.
+    The value of a trial is its mean out-of-fold score, with families (tiles: kernel families) held out, at the best
+    number of rounds; ``study.select`` "robust" subtracts a quarter of the standard deviation over graphs.
     A study is stored in the workspace or at ``study.storage`` and resumed by the next call; several processes can
     optimize it at once. The defaults are the first trial, and are kept if the best trial beats them by less than
     two standard errors over graphs. An ensemble takes the best parameters of its members. ``timeout`` is in seconds
@@ -170,7 +170,7 @@ def _search(
     workspace: Workspace, objective: Objective, study: Study, trials: int, timeout: float | None,
     progress: Progress | None,
 ) -> TuneResult:  # fmt: skip
-    """Run the missing trials and save the best parameters after each, so that a killed study leaves them."""
+    """Run the missing trials and save the best parameters after each, so that they survive a killed process."""
     collection, began, fresh = objective.training.collection, time.monotonic(), 0
 
     def count(*states: TrialState) -> int:
@@ -208,7 +208,7 @@ def _save(workspace: Workspace, objective: Objective, study: Study) -> tuple[Fro
     if chosen is not None:
         training, model = objective.training, objective.model
         folder = workspace.study(training.collection)
-        folds = [sorted({training.data.families[g] for g in fold.held}) for fold in objective.plan.folds]
+        folds = [sorted({training.data.families[group] for group in fold.held}) for fold in objective.plan.folds]
         best = BestParams(
             model, **chosen.user_attrs[RESULT], select=objective.select, trial=chosen.number, folds=folds,
             code_hash=training.manifest.recipe.code_hash,
@@ -223,7 +223,7 @@ def _save(workspace: Workspace, objective: Objective, study: Study) -> tuple[Fro
 
 
 def choose(study: Study, objective: Objective) -> tuple[FrozenTrial | None, str]:
-    """Return the trial to train with, None before any is complete, and the reason if it is not the best one.
+    """Return the trial to train with (None before one is complete), and why it is not the best ("" if it is).
 
     The best of many trials is partly luck, so the defaults stay unless it beats them by two standard errors.
     """
@@ -242,7 +242,7 @@ def choose(study: Study, objective: Objective) -> tuple[FrozenTrial | None, str]
 
 
 def draw_study(study: Study, path: Path, score: str) -> list[Path]:
-    """Write SVGs of the optimization history and, after ten different scores, of the parameter importances."""
+    """Write SVGs of the optimization history and, from ten different scores on, of the parameter importances."""
     import matplotlib as mpl
     from matplotlib import pyplot as plt
     from optuna.importance import PedAnovaImportanceEvaluator

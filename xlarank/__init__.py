@@ -23,7 +23,7 @@ if _TYPE_CHECKING:
     from xlarank.pipelines.rank import Ranking as Ranking
 
 #: Modules of the public names, imported on first access so that the command line starts quickly.
-_HOMES = {
+_MODULES = {
     "GraphRanker": "xlarank.graph_ranker",
     "Ranking": "xlarank.pipelines.rank",
     "compute_features": "xlarank.features.rows",
@@ -36,9 +36,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'xlarank' has no attribute {name!r}")
-    return getattr(_import_module(_HOMES[name]), name)
+    return getattr(_import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -83,7 +83,7 @@ def load_rows(
     the features, all or those in ``columns``. ``label`` is the training target, lower is faster: the runtime, for
     tiles divided by that of the compiler's default. ``configuration`` is the first of ``repeats`` identical ones.
     To compare with ``train``, score the graphs of ``fold`` k by a ranker fitted on graphs whose ``held_out`` does
-    not list k; both are null for graphs that are not trained on. ``.to_pandas()`` converts to pandas.
+    not list k; ``fold`` and ``held_out`` are null for graphs not trained on. ``.to_pandas()`` converts to pandas.
 
     ``collection`` may be omitted if there is only one; without ``split``, all splits are loaded. ``lazy`` returns a
     `LazyFrame` and does not check the files. Raises `xlarank.data.errors.CollectionError` and `FeatureStoreError`.

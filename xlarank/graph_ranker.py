@@ -38,8 +38,8 @@ class GraphRanker:
         random_state: seed; the same data, parameters and seed give the same scores.
         n_jobs: number of threads; -1: all cores, None: 1.
         tier: columns to compute, "fast" or "full".
-        candidates: include columns computed from all candidates of a graph.
-        target: "tpu" or "cpu", the hardware on which tiles were measured; columns of the other are not used.
+        candidates: whether to include columns computed from all candidates of a graph.
+        target: "tpu" or "cpu", the hardware on which tiles were measured; columns for the other are not used.
         params: parameters of the ranker; default: those for the kind of graphs.
 
     Raises `xlarank.data.errors.ParameterError`, a `ValueError`, for an unknown parameter or a bad value.
@@ -96,7 +96,7 @@ class GraphRanker:
         `TypeError`, for anything but graphs, and `ModelError` for graphs of two kinds or none to fit on.
         """
         self._check()
-        loaded = [_graph(graph) for graph in _graph_list(graphs)]
+        loaded = [_read(graph) for graph in _graph_list(graphs)]
         kind, *other_kinds = {graph_kind(graph) for graph in loaded}
         if other_kinds:
             raise ModelError("the graphs are layout and tile graphs", expected="graphs of one kind")
@@ -143,7 +143,7 @@ class GraphRanker:
         return f"GraphRanker({', '.join([repr(self.ranker), *params])})"
 
     def _check(self) -> None:
-        """Raise `ParameterError` for unknown names and bad values, which do not depend on the kind of graphs."""
+        """Raise `ParameterError` for unknown names and bad values; neither depends on the kind of graphs."""
         params = ranker_class(self.ranker).params_class
         names = [*params.declared(), *_COMMON]
         for name in self.params:
@@ -160,7 +160,7 @@ class GraphRanker:
     def _rows_of_kind(self, graph: GraphLike) -> GraphRows:
         if not self.__sklearn_is_fitted__():
             raise ModelError("the ranker was not fitted", do="call fit first")
-        loaded = _graph(graph)
+        loaded = _read(graph)
         if graph_kind(loaded) != self.kind_:
             raise ModelError(f"{loaded.name} is a {graph_kind(loaded)} graph", expected=f"a {self.kind_} graph")
         return self._rows(loaded)
@@ -173,7 +173,7 @@ class GraphRanker:
         return scores
 
 
-#: Parameters that all rankers have, in order.
+#: Parameters of the constructor that all rankers share, in order.
 _COMMON: Final = tuple(inspect.signature(GraphRanker).parameters)[:-1]
 
 
@@ -187,7 +187,7 @@ def _graph_list(graphs: Iterable[GraphLike]) -> list[GraphLike]:
     return listed
 
 
-def _graph(graph: GraphLike) -> Graph:
+def _read(graph: GraphLike) -> Graph:
     if isinstance(graph, str | Path):
         return read_graph(Path(graph))
     if not isinstance(graph, Graph):

@@ -1,1 +1,1 @@
-"""Helpers shared by several pipelines: building, results, clusters, processes, the workspace and its lock."""
+"""Code shared by pipelines: building, evaluations, results, processes, progress and the workspace."""

@@ -20,8 +20,8 @@ from xlarank.features.rows import GraphRows, Recipe, Source, assemble, sample_ro
 from xlarank.features.store import StoredGraph
 from xlarank.pipelines.support.processes import SAME_CODE
 
-#: Maximum numbers of configurations and graphs whose rows share a file, unless it is a single graph: a column has a
-#: fixed cost in each file, and an interruption loses a file.
+#: Maximum numbers of configurations and graphs per part; a larger graph is a part of its own. Large parts save the
+#: fixed cost of a column per file, small ones limit what an interruption loses.
 _PART_CONFIGS, _PART_GRAPHS = 4096, 32
 
 
@@ -30,10 +30,10 @@ class Outcome:
     """Result of one graph file.
 
     Attributes:
-        source: identity of the file on this machine; None if it cannot be read.
-        stored: entry in the manifest; None if it is not built.
-        kept: whether the stored rows were current.
-        broken: reason why it cannot be built; empty if it can.
+        source: identity of the file on this machine; None if the file cannot be read.
+        stored: entry in the manifest; None without rows.
+        kept: whether the rows were already stored and current.
+        broken: reason why rows cannot be built; else empty.
     """
 
     source: Source | None = None
@@ -44,13 +44,13 @@ class Outcome:
 
 #: Outcomes of the files of a job, by name.
 Outcomes: TypeAlias = dict[str, Outcome]
-#: Outcomes of a job, and the contents of `PartJob.targets` if they are not written yet.
+#: Outcomes of a job, and the contents of `PartJob.targets` that the client still has to write.
 Built: TypeAlias = tuple[Outcomes, list[bytes | None]]
 
 
 @dataclass(frozen=True)
 class PartJob:
-    """Graph files of one split whose rows share a stored file; ``sizes`` are the counts of readable ones."""
+    """Graph files of one split whose rows share a stored file; ``sizes`` are those of the readable graphs."""
 
     files: tuple[GraphFile, ...]
     part: int
@@ -68,7 +68,7 @@ class PartJob:
 
     @property
     def size(self) -> int:
-        """Bytes of the files; 0 for those that cannot be read."""
+        """Total bytes of the files; unreadable files count as 0."""
         return sum(map(_bytes, self.files))
 
     @property
@@ -85,9 +85,9 @@ class PartJob:
         return [*map(self.instances, self.files), self.rows]
 
     def stored(self) -> tuple[Outcomes, bool]:
-        """Return the outcomes known before building, and whether nothing is left to build."""
+        """Return the outcomes known before building, and whether the stored part is complete."""
         stored: dict[str, StoredGraph] = {}
-        with suppress(WorkspaceError):  # a bad name, which makes each file broken
+        with suppress(WorkspaceError):  # bad name: `_stored_graph` reports each file as broken
             stored = store.stored_graphs(self.rows, self.recipe)
         outcomes = {file.name: self._stored_graph(file, stored.get(file.name)) for file in self.files}
         complete = all(outcome.kept or outcome.broken for outcome in outcomes.values())
@@ -106,10 +106,10 @@ class PartJob:
             return Outcome(broken=why_broken([file], error))
 
     def build(self, outcomes: Outcomes) -> Outcomes:
-        """Compute the rows that are not stored and write them with those that are."""
+        """Compute missing or outdated rows and write them with the stored ones."""
         stored: dict[str, tuple[GraphRows, Source]] = {}
         if any(outcome.kept for outcome in outcomes.values()):
-            with suppress(FeatureStoreError):  # a worker of a cluster does not see them
+            with suppress(FeatureStoreError):  # workers of a cluster cannot read the workspace
                 stored = store.read_rows(self.rows, self.recipe)
         built, entries, graphs = {**outcomes}, dict[str, StoredGraph](), list[GraphRows]()
         for file in self.files:
@@ -128,7 +128,7 @@ class PartJob:
         return built
 
     def _build_graph(self, file: GraphFile, source: Source) -> GraphRows:
-        """Compute the rows of a graph, as many as the recipe keeps, and write its instances."""
+        """Compute the rows of a graph, sampled as in the recipe, and write its instances."""
         rows = sample_rows(assemble(read_graph(file.path, self.collection.kind), self.recipe.settings), self.recipe)
         if rows.instances is not None:
             store.write_instances(self.instances(file), rows.instances.value, self.recipe, source)
@@ -136,7 +136,7 @@ class PartJob:
 
 
 def part_jobs(files: Sequence[GraphFile], workspace: Workspace, recipe: Recipe) -> list[PartJob]:
-    """Return the jobs of one split: parts of a few thousand configurations, in order, then each unreadable file."""
+    """Return the jobs of one split: parts of consecutive files, then one job per unreadable file."""
     parts, broken, total = list[list[GraphFile]](), list[list[GraphFile]](), 0
     sizes: dict[GraphFile, GraphCounts] = {}
     for file in files:
@@ -166,7 +166,7 @@ def _bytes(file: GraphFile) -> int:
 
 
 def why_broken(files: Sequence[GraphFile], error: Exception) -> str:
-    """Return why files cannot be built; raises the error if they are not at fault."""
+    """Return why files cannot be built; raises the error if they are not its cause."""
     names = ", ".join(file.path.name for file in files)
     match error:
         case ClusterError() | errors.OutputError() | errors.BlockError():
@@ -178,7 +178,7 @@ def why_broken(files: Sequence[GraphFile], error: Exception) -> str:
         case MemoryError():
             fit = "does not fit into memory" if len(files) == 1 else "do not fit into memory together"
             return f"{names} {fit}; run again with `jobs=1`"
-        case _ if type(error).__name__ == "KilledWorker":  # of Dask, an optional dependency
+        case _ if type(error).__name__ == "KilledWorker":  # matched by name, because Dask is optional
             got = f"{names}: {error.allowed_failures + 1} workers died while they built it"  # type: ignore[attr-defined]
             do = "start fewer of them on each machine"
             return str(XlarankError(got, expected="workers with enough memory", do=do))
@@ -187,15 +187,15 @@ def why_broken(files: Sequence[GraphFile], error: Exception) -> str:
 
 
 def build_here(job: PartJob, outcomes: Outcomes) -> Built:
-    """Build a part in its workspace, as `build_remotely` does elsewhere."""
+    """Build a part with access to its workspace; see `build_remotely`."""
     return job.build(outcomes), []
 
 
 def build_remotely(job: PartJob, outcomes: Outcomes) -> Built:
-    """Build a part without access to its workspace; return the contents of its `PartJob.targets`, too.
+    """Build a part without access to its workspace, and return the contents of its `PartJob.targets`.
 
-    ``outcomes`` have the sources of the files on the client, as copies may have other dates. Raises `ClusterError`
-    for other feature code.
+    ``outcomes`` hold the client's `Source` of each file, because copies may have other dates. Raises `ClusterError`
+    if the worker's feature code differs.
     """
     worker, code_hash = f"the worker on {socket.gethostname()}", job.recipe.settings.code_hash(job.collection.kind)
     if code_hash != job.recipe.code_hash:

@@ -45,7 +45,7 @@ class Evaluation:
 
     Attributes:
         graphs: description of the evaluated graphs: a split, or the unit that was held out.
-        rankings: metrics by collection; the ranker that is evaluated, or that others are compared with, is first.
+        rankings: metrics by collection; first the evaluated ranker, or the reference of a comparison.
         left_out: collection (or ``collection graph``) -> reason why it was not evaluated.
         notes: caveats.
     """
@@ -59,18 +59,18 @@ class Evaluation:
     def report(self) -> dict[str, dict[str, dict[str, Any]]]:
         """``{collection: {metric: {mean, std, low, high, graphs: {name: value}}}}`` of the first ranker.
 
-        With rules, metrics have their means (``baselines``), the standard deviation over seeds of the mean over
-        graphs (``seeds_std``) and the mean with identical configurations counted once (``repeats_once``), and the
-        tau of layouts its ``ceiling`` by graph.
+        If rules were evaluated, each metric also has their means (``baselines``), the standard deviation over seeds
+        of its mean over graphs (``seeds_std``) and its mean with identical configurations counted once
+        (``repeats_once``); tau of layouts has a ``ceiling`` by graph.
         """
         reports = {}
         for collection, rankings in self.rankings.items():
             (ranker, _), metrics = next(iter(rankings.items()))
-            shown = {
+            reported = {
                 graph: {name: values[name] for name in (*METRICS, *SPEEDUPS) if name in values}
                 for graph, values in metrics.items()
             }
-            reports[collection] = report = summarise(shown)
+            reports[collection] = report = summarise(reported)
             rules = rules_of(rankings)
             seeds = [values for (name, seed), values in rankings.items() if name == ranker and seed is not None]
             for metric in METRICS if rules else ():
@@ -105,7 +105,7 @@ def add_metrics(
     rankings: Rankings, collection: Collection, rows: GraphRows, ranker: str, scores: Scores,
     picked: Indices | slice = slice(None),
 ) -> None:  # fmt: skip
-    """Add a graph's metrics for the ranker's mean scores, for each of several seeds, and for rules."""
+    """Add a graph's metrics by mean scores, by the scores of each seed if there are several, and by rules."""
     rankings.setdefault((ranker, None), {})[rows.name] = evaluate_graph(collection, rows, scores.mean, picked)
     cost, group = rows.cost[picked], rows.group[picked]
     for seed, score in enumerate(scores.per_seed if len(scores.per_seed) > 1 else ()):
@@ -142,9 +142,9 @@ def baselines(collection: Collection, rows: GraphRows, picked: Indices | slice =
     configuration; both by estimated time if available. Metrics of the random order are expected values.
     """
     kind, cost, group = collection.kind, rows.cost[picked], rows.group[picked]
-    columns = {**_LAYOUT_RULES, ESTIMATED_TIME: target_of(collection).estimate.get(kind, ())}
-    available = {name: used for name, used in columns.items() if used and set(used) <= set(rows.columns)}
-    orders = {name: _values(rows, used).sum(axis=1) for name, used in available.items()}
+    rules = {**_LAYOUT_RULES, ESTIMATED_TIME: target_of(collection).estimate.get(kind, ())}
+    available = {rule: names for rule, names in rules.items() if names and set(names) <= set(rows.columns)}
+    orders = {rule: _values(rows, names).sum(axis=1) for rule, names in available.items()}
     if {_OUTPUT_VOLUME, _KERNEL_VOLUME} <= set(rows.columns):
         orders["largest output tile"] = -_values(rows, [_OUTPUT_VOLUME])[:, 0]
         orders["largest tile"] = -_values(rows, [_OUTPUT_VOLUME, _KERNEL_VOLUME]).sum(axis=1)
@@ -152,22 +152,22 @@ def baselines(collection: Collection, rows: GraphRows, picked: Indices | slice =
             bounds = _values(rows, [name for name in rows.columns if name.startswith("bounds__")])
             orders["nearest to the first configuration"] = np.abs(bounds - bounds[0]).sum(axis=1)
     file_order = graph_metrics(kind, np.arange(len(rows.cost), dtype=np.float64)[picked], cost, group)
-    metrics = {name: graph_metrics(kind, order[picked], cost, group) for name, order in orders.items()}
+    metrics = {rule: graph_metrics(kind, order[picked], cost, group) for rule, order in orders.items()}
     return {"file order": file_order, RANDOM: _random(kind, cost, group), **metrics}
 
 
 def _values(rows: GraphRows, names: Sequence[str]) -> Floats:
-    """Return ``(configs, names)`` values of columns, in the order of the rows."""
-    used = np.array([i for i, name in enumerate(rows.columns) if name in names])
-    return rows.matrix(used=used)[rows.group].astype(np.float64)
+    """Return values of columns, ``(configs, names)``, in the stored order of columns."""
+    indices = np.array([i for i, name in enumerate(rows.columns) if name in names])
+    return rows.matrix(used=indices)[rows.group].astype(np.float64)
 
 
 def _random(kind: Kind, cost: Floats, group: Integers) -> dict[str, float]:
     """Return the expected metrics of the random order."""
     measured = np.isfinite(cost)
     ascending = np.sort(deduplicated(cost[measured], cost[measured], group[measured])[1])
-    first, fifth = (_expected_least(ascending, k) / ascending[0] - 1 for k in (1, 5))
-    return dict(zip(METRICS, (0.0, 0.5, first, fifth, 0.0 if kind == "layout" else 1 - fifth, 0.0), strict=True))
+    at_1, at_5 = (_expected_least(ascending, k) / ascending[0] - 1 for k in (1, 5))
+    return dict(zip(METRICS, (0.0, 0.5, at_1, at_5, 0.0 if kind == "layout" else 1 - at_5, 0.0), strict=True))
 
 
 def _expected_least(ascending: Floats, k: int) -> float:
@@ -187,7 +187,7 @@ def _expected_least(ascending: Floats, k: int) -> float:
 
 
 def deduplicated(score: Floats, cost: Floats, group: Integers) -> tuple[Floats, Floats, Integers]:
-    """Return score, smallest cost and number of each distinct configuration."""
+    """Return score, minimum cost and group of each distinct configuration."""
     numbers, first, inverse = np.unique(group, return_index=True, return_inverse=True)
     cost_of = np.full(len(numbers), np.inf)
     np.minimum.at(cost_of, inverse, cost)
@@ -198,7 +198,7 @@ def graphs_to_score(
     workspace: Workspace, collection: Collection, split: str, manifest: Manifest, left_out: dict[str, str],
     excluded: Mapping[str, str],
 ) -> Iterator[GraphRows]:  # fmt: skip
-    """Yield the labelled, rankable graphs of a split, except ``excluded``; add reasons to ``left_out``."""
+    """Yield the labelled, rankable graphs of a split, except ``excluded``; record why others are ``left_out``."""
     for rows in each_graph(workspace, collection, split, manifest):
         if not rows.labelled:
             left_out[rows.name] = "its labels are withheld"
@@ -230,7 +230,7 @@ def score_name(collection: str) -> str:
 
 
 def with_interval(summary: Mapping[str, Any]) -> str:
-    """Return the mean of `xlarank.models.validation.metrics.summary` with its 95 % interval; one graph has none.
+    """Format the mean of `xlarank.models.validation.metrics.summary`, with its 95 % interval for several graphs.
 
     >>> with_interval({"mean": 0.25, "low": 0.2, "high": 0.3, "graphs": {"a": 0.2, "b": 0.3}})
     '0.250 (0.200 to 0.300)'

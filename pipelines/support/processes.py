@@ -46,7 +46,7 @@ def interrupts_held_back() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    # started first, because starting it unblocks the signal; it silently frees resources of killed processes
+    # starting the tracker unblocks the signal, so it comes first; its warnings about killed processes are hidden
     with environment(PYTHONWARNINGS="ignore::UserWarning:multiprocessing.resource_tracker"):
         resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -57,16 +57,16 @@ def interrupts_held_back() -> Iterator[None]:
 
 
 def end_with_parent() -> None:
-    """Ignore interrupts, which the parent handles, and exit with the parent, also if it is killed."""
+    """Ignore interrupts, which the parent handles, and exit as soon as the parent exits or is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
 
-    def follow() -> None:
+    def exit_with_parent() -> None:
         if parent is not None:
             parent.join()
             os._exit(1)
 
-    threading.Thread(target=follow, daemon=True).start()
+    threading.Thread(target=exit_with_parent, daemon=True).start()
 
 
 def isolated(
@@ -74,29 +74,29 @@ def isolated(
 ) -> Any:
     """Return ``function(*arguments, progress=..., **named)``, called in a fresh interpreter; forward its progress.
 
-    The function must be importable by name, its arguments and result picklable. Raises the error of the function,
-    and `XlarankError` if it takes more than ``limit`` seconds or is killed, as when memory runs out.
+    The function must be importable by name, its arguments and result picklable. Raises the function's error, or
+    `XlarankError` if it exceeds ``limit`` seconds or its process is killed, as when memory runs out.
     """
     context = multiprocessing.get_context("spawn")  # threads do not survive a fork
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_work, args=(sender, function, arguments, named))
-    end, begun = time.monotonic() + limit, False
+    process = context.Process(target=_run_child, args=(sender, function, arguments, named))
+    deadline, in_progress = time.monotonic() + limit, False
     with interrupts_held_back():
         process.start()
     sender.close()
     try:
-        while receiver.poll(max(0.0, end - time.monotonic())):
+        while receiver.poll(max(0.0, deadline - time.monotonic())):
             message, value = receiver.recv()
             if message == "result":
-                process.join(10.0)  # it releases shared resources
+                process.join(10.0)  # time to release shared resources
                 return value
             if message == "error":
                 raise value
             if progress is not None:
                 getattr(progress, message)(*value)
-                begun = message != "end"
+                in_progress = message != "end"
         raise XlarankError(f"{function.__name__} was not done in time")
-    except (EOFError, OSError):  # OSError: it ended in the middle of a message
+    except (EOFError, OSError):  # OSError: the process ended within a message
         process.join()
         code = process.exitcode or 0
         reason = f"signal {-code}, most likely for want of memory" if code < 0 else f"exit code {code}"
@@ -105,12 +105,12 @@ def isolated(
         process.kill()
         process.join()
         receiver.close()
-        if progress is not None and begun:
+        if progress is not None and in_progress:
             progress.end()
 
 
-def _work(parent: Connection, function: Callable[..., Any], arguments: Any, named: Any) -> None:
-    """Call the function and send its progress, as names and arguments of methods, and its result to the parent."""
+def _run_child(parent: Connection, function: Callable[..., Any], arguments: Any, named: Any) -> None:
+    """Call the function; send its progress, as calls of `Progress` methods, and its result to the parent."""
 
     def relay(name: str) -> Callable[..., None]:
         return lambda *values: parent.send((name, values))

@@ -26,20 +26,20 @@ from xlarank.models.objectives import mean_rank
 from xlarank.models.trained import Scores
 from xlarank.models.validation.folds import FAMILY, KIND
 
-#: A row for each metric of a graph. ``held_out_by`` is null unless the scores are out of fold, ``tuned`` is null
-#: for rules and files of scores, ``seed`` for the mean over seeds. ``seconds`` is the time to rank the graph;
-#: for scores out of fold, the time to train and score all folds.
+#: One entry per metric of a graph. Nulls: ``held_out_by`` unless scores are out of fold, ``tuned`` for rules and
+#: score files, ``seed`` for the mean over seeds. ``seconds`` is the time to rank the graph or, for out-of-fold
+#: scores, to train and score all folds.
 SCHEMA: Final = pl.Schema([
     ("collection", pl.String), ("split", pl.String), ("held_out_by", pl.String), ("ranker", pl.String),
     ("tuned", pl.Boolean), ("seed", pl.Int32), ("graph", pl.String), ("family", pl.String), ("metric", pl.String),
     ("value", pl.Float64), ("seconds", pl.Float64), ("version", pl.String), ("time", pl.Datetime("us", "UTC")),
 ])  # fmt: skip
-#: Columns of a prediction file; null ``held_out_by`` and ``fold`` mean scores that are not out of fold.
+#: Columns of a prediction file; ``held_out_by`` and ``fold`` are null unless the scores are out of fold.
 PREDICTIONS: Final = pl.Schema({
     "graph": pl.String, "configuration": pl.Int32, "split": pl.String, "held_out_by": pl.String, "seed": pl.Int32,
     "fold": pl.Int32, "score": pl.Float64,
 })  # fmt: skip
-#: Columns within which rankers are compared, and those of one evaluation: another one replaces its rows.
+#: Columns that identify a comparison of rankers, and those that identify an evaluation, which a later one replaces.
 _SCOPE: Final = ("collection", "split", "held_out_by")
 _KEY: Final = (*_SCOPE, "ranker", "tuned", "version")
 
@@ -48,7 +48,7 @@ def results_table(
     metrics: Mapping[str, Mapping[str, float]], ranker: str, *, scope: tuple[str, str, str | None],
     tuned: bool | None = None, seed: int | None = None, seconds: Mapping[str, float] | float | None = None,
 ) -> pl.DataFrame:  # fmt: skip
-    """Return ``{graph: {metric: value}}`` as rows of `SCHEMA`; ``scope`` is collection, split and held_out_by."""
+    """Return ``{graph: {metric: value}}`` as a table of `SCHEMA`; ``scope``: collection, split, held_out_by."""
     time = datetime.now(UTC)
     rows = [
         (*scope, ranker, tuned, seed, graph, program_family(graph), metric, value,
@@ -76,7 +76,7 @@ def _replace_rows(path: Path, before: pl.DataFrame, table: pl.DataFrame, key: Se
 
 
 def read_results(workspace: Workspace) -> pl.DataFrame:
-    """Return all evaluations, none if there is no file; raises `WorkspaceError` for a damaged one."""
+    """Return all evaluations, none if there is no file; raises `WorkspaceError` for a damaged file."""
     path = workspace.results()
     if not path.exists():
         return SCHEMA.to_frame()
@@ -91,7 +91,7 @@ def prediction_table(
     graph: GraphRows, scores: Floats, split: str, held_out_by: str | None = None, fold: int | None = None,
     first_seed: int = 0,
 ) -> pl.DataFrame:  # fmt: skip
-    """Return the table of the ``(seeds, rows)`` scores of a graph, with the first of identical configurations."""
+    """Return the ``(seeds, rows)`` scores of a graph as a table, with the first id of identical configurations."""
     first = graph.ids[np.unique(graph.group, return_index=True)[1]]
     seeds = np.repeat(first_seed + np.arange(len(scores)), len(first))
     return pl.select(
@@ -112,7 +112,7 @@ def write_predictions(workspace: Workspace, collection: Collection, name: str, t
 def leaderboard(results: pl.DataFrame, metric: str = "score") -> pl.DataFrame:
     """Return rankers and rules of each collection, best first, each by its latest evaluation.
 
-    ``difference`` is the mean difference to the first over the graphs that both scored, with its standard error.
+    ``difference`` is the mean difference to the first ranker on graphs scored by both, with standard error.
     """
     key = [*_SCOPE, "ranker", "tuned"]
     means = results.filter(pl.col("metric") == metric, pl.col("seed").is_null())
@@ -149,8 +149,8 @@ _READ: Final = pl.Schema({
 class ScoreFiles:
     """Scores of configurations, lower is faster, from parquet or CSV files with `_REQUIRED` columns.
 
-    The optional columns ``collection`` and ``split`` select rows; scores of several ``seed`` are averaged. If a
-    file also has out-of-fold scores (``held_out_by``), only the train split uses them, by family if possible.
+    The optional columns ``collection`` and ``split`` select entries; scores of several seeds are averaged. If a
+    file has out-of-fold scores (``held_out_by``) and others, only train uses the former, by family if possible.
 
     Attributes:
         weights: weight of each file's ranks in the blend.
@@ -164,12 +164,12 @@ class ScoreFiles:
     @classmethod
     def read(cls, paths: Sequence[Path], split: str, weights: Sequence[float] = ()) -> ScoreFiles:
         """Read files; raises `ScoreFileError` for unreadable files and invalid ``weights``."""
-        used = list(weights) or [1.0] * len(paths)
-        if len(used) != len(paths) or not all(np.isfinite(used)) or min(used) <= 0:
-            listed = ", ".join(f"{weight:g}" for weight in used)
+        factors = list(weights) or [1.0] * len(paths)
+        if len(factors) != len(paths) or not all(np.isfinite(factors)) or min(factors) <= 0:
+            listed = ", ".join(f"{weight:g}" for weight in factors)
             expected = f"a weight above 0 for each of {counted(len(paths), 'file')}"
             raise ScoreFileError(f"`weights` are {listed}", expected=expected)
-        return cls(list(map(str, paths)), used, [_read(path, split) for path in paths])
+        return cls(list(map(str, paths)), factors, [_read(path, split) for path in paths])
 
     @property
     def name(self) -> str:
@@ -180,14 +180,14 @@ class ScoreFiles:
         return [table.partition_by("graph", as_dict=True) for table in self.tables]
 
     def score(self, collection: Collection, graph: GraphRows) -> Scores | None:
-        """Return the weighted mean ranks over the files that score a graph, if any; raises `ScoreFileError`."""
+        """Return the weighted mean ranks over the files that score a graph, or None; raises `ScoreFileError`."""
         ranks, weights = [], []
         for file, weight, graphs in zip(self.names, self.weights, self._by_graph, strict=True):
-            of_graph = graphs.get((graph.name,), _READ.to_frame())
-            if "collection" in of_graph.columns:
-                of_graph = of_graph.filter(pl.col("collection") == str(collection))
-            if len(of_graph):
-                ranks.append(mean_rank(_row_scores(file, of_graph, graph)))
+            entries = graphs.get((graph.name,), _READ.to_frame())
+            if "collection" in entries.columns:
+                entries = entries.filter(pl.col("collection") == str(collection))
+            if len(entries):
+                ranks.append(mean_rank(_row_scores(file, entries, graph)))
                 weights.append(weight)
         return Scores(np.average(ranks, axis=0, weights=weights)[None]) if ranks else None
 
@@ -231,7 +231,7 @@ def _read(path: Path, split: str) -> pl.DataFrame:
     if "split" in table.columns:
         table = table.filter(pl.col("split") == split)
     if "held_out_by" in table.columns:
-        # by family, then by kind, then others; on train, scores of models trained on the graph come last
+        # in order of preference; scores that are not out of fold come first, but last on train
         ranks = {FAMILY: 0, KIND: 1, None: 3 if split == "train" else -1}
         order = pl.col("held_out_by").replace_strict(ranks, default=2, return_dtype=pl.Int8)
         table = table.filter(order == (order.min().over("collection") if "collection" in columns else order.min()))

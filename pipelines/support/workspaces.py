@@ -1,10 +1,10 @@
-"""Collections of a workspace, which come from one data root, and its lock, so that commands can run concurrently.
+"""Collections of a workspace, all from one data root, and the lock that lets commands run concurrently.
 
 - Files are replaced atomically (`xlarank.data.files.atomic_write`), so readers take no lock.
 - Commands hold the lock while they save or remove models, studies and manifests, not while they compute.
-- Rows name the recipe and file they were made from, so rows of concurrent builds are refused, not mixed. A model
+- Stored rows record their recipe and source file, so rows of concurrent builds are refused, not mixed. A model
   is saved only if the manifests still list its training rows.
-- A model is a folder of boosters and the card that names it; a reader whose boosters are gone reads the new card.
+- A model's card names its folder of boosters; a reader whose boosters were deleted reads the new card.
 
 The lock is `flock` on a file in the workspace; the kernel releases it when its holder exits or is killed.
 """
@@ -33,7 +33,7 @@ _NO_LOCKS: Final = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 def chosen_collections(workspace: Workspace, names: Sequence[str]) -> list[Collection]:
-    """Return the named collections with stored features, or all; raises `CollectionError` for others."""
+    """Return the named collections, or all; raises `CollectionError` for one without stored features."""
     return choose(names, stored_collections(workspace), where=f"the workspace {workspace.root}")
 
 
@@ -51,7 +51,7 @@ def skip_unless_named(collection: Collection, named: Sequence[str], left_out: di
 def require_one_root(
     data_root: DataRoot, workspace: Workspace, files: Sequence[GraphFile], *, replace: bool = False
 ) -> None:
-    """Raise `WorkspaceError` if the workspace has rows of another data root; with ``replace``, remove all of those.
+    """Raise `WorkspaceError` if the workspace has rows of another data root; with ``replace``, remove those.
 
     A moved or repaired root counts as the same if at least half of the stored graphs of each collection still have
     their names and sizes.
@@ -61,7 +61,7 @@ def require_one_root(
         other_root, unchanged, stored = "", 0, 0
         for split in SPLITS:
             manifest = None
-            with suppress(FeatureStoreError):  # rebuilt with the features
+            with suppress(FeatureStoreError):  # damaged: build-features writes it again
                 manifest = read_manifest(workspace, collection, split)
             if manifest is None or manifest.data_root == str(data_root.path.resolve()):
                 continue
@@ -91,7 +91,7 @@ def workspace_lock(workspace: Workspace, progress: Progress | None = None) -> It
     path = workspace.root / LOCK
     with ExitStack() as stack:
         try:
-            while not _locked(stack.enter_context(open(path, "ab", opener=regular_no_link)), path, progress):
+            while not _acquired(stack.enter_context(open(path, "ab", opener=regular_no_link)), path, progress):
                 pass
         except OSError as error:
             got, do = f"{path} cannot be locked ({error.strerror})", "remove it, or pass another `workspace`"
@@ -110,7 +110,7 @@ def note_errors(notes: list[str]) -> Iterator[None]:
             notes.append(note)
 
 
-def _locked(file: IO[bytes], path: Path, progress: Progress | None) -> bool:
+def _acquired(file: IO[bytes], path: Path, progress: Progress | None) -> bool:
     """Wait for the lock; return False if the file was removed or replaced meanwhile."""
     try:
         if sys.platform != "win32":

@@ -1,1 +1,1 @@
-"""Training sets, studies, fitting of rankers, and what they cost."""
+"""Training sets, studies, fitting of rankers, and estimates of time and memory."""

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 
 class _Costs(NamedTuple):
-    """Measured costs on one core, per file, part, node, configuration (row) or choice (a node of a configuration).
+    """Measured costs on one core, per file, part, node, configuration (row) or choice (node and configuration).
 
-    A graph is built in ``*_seconds`` with ``*_bytes`` of memory into ``*_disk`` bytes. A fit of 300 rounds takes
-    ``fit_seconds`` and ``row_bytes`` per row, and ``fold_bytes`` more per fold fitted in parallel. At most
-    ``max_configs`` configurations of a graph are trained on.
+    Building takes ``*_seconds``, ``*_bytes`` of memory and ``*_disk`` bytes of disk. A fit of 300 rounds takes
+    ``fit_seconds`` and ``row_bytes`` per row, plus ``fold_bytes`` per row and fold fitted in parallel. Models are
+    trained on at most ``max_configs`` configurations of a graph.
     """
 
     config_bytes: float
@@ -61,13 +61,13 @@ _COSTS: Final[dict[Kind, _Costs]] = {
         fold_bytes=9_900, max_configs=100,
     ),
 }  # fmt: skip
-#: Fits of a first model, of all models of a collection with about ten trials, and of a trial (most are pruned).
+#: Fits for a first model, for all models of a collection with about ten trials, and for a trial (most are pruned).
 _FIRST_FITS, _ALL_FITS, TRIAL_FITS = 11, 60, 4.9
-#: Wall-clock seconds per second of one core, including parallel overhead and the building of features.
+#: Factor on estimated seconds, for parallel overhead and the building of features.
 _SAFETY: Final = 2.0
 #: Planned share of the memory, and bytes of a process with the libraries loaded.
 _MEMORY_SHARE, _PROCESS = 0.75, 350e6
-#: Files with the memory limit of a container in bytes; "max" or a huge number without one.
+#: Files with a container's memory limit in bytes; without a limit, they hold "max" or a huge number.
 _LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 #: Minimum number of configurations per graph; with fewer, a model ranks no better than the default order.
 _MIN_CONFIGS: Final = 16
@@ -116,7 +116,7 @@ class CollectionPlan:
     """Rows that a model of one collection is trained on.
 
     Attributes:
-        max_configs: configurations kept per training graph; ``most_configs`` would still fit into memory.
+        max_configs, most_configs: configurations kept per training graph, and how many fit into memory.
         rows: training rows, valid included; 0 without training graphs, test graphs or enough memory.
         first_seconds: expected duration of the first model.
     """
@@ -131,7 +131,7 @@ class CollectionPlan:
 
 
 def plan_collection(size: CollectionSize, settings: RunSettings, collections: int) -> CollectionPlan:
-    """Limit the rows of a collection to the memory and to an equal share of the time of all ``collections``."""
+    """Limit the rows of a collection to the memory and to its share of the time, 1 / ``collections``."""
     cost = _COSTS[size.collection.kind]
     usable = 1e9 * settings.ram_gb * _MEMORY_SHARE - _PROCESS
     counts = [graph for graphs in size.graphs.values() for graph in graphs]
@@ -151,7 +151,7 @@ def plan_collection(size: CollectionSize, settings: RunSettings, collections: in
 
 
 def forecast_building(jobs: Sequence[PartJob], processes: int) -> str:
-    """Describe the rows of graph files, with approximate memory, disk and time; empty without any."""
+    """Describe the rows of graph files, with approximate memory, disk and time; return "" for none."""
     rows, seconds, disk, largest = 0, 0.0, 0.0, 0.0
     for job in jobs:
         cost = _COSTS[job.collection.kind]
@@ -221,7 +221,7 @@ def read_first_scores(workspace: Workspace, collection: Collection) -> dict[str,
         scores = dict(json.loads(read_text(first_scores(workspace, collection))))
         if "report" in scores:
             score = scores["report"]["score"]
-            float(score["mean"]) + float(score["std"]) + len(score["graphs"])
+            float(score["mean"]) + float(score["std"]) + len(score["graphs"])  # raises if damaged
         return scores
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return {}

@@ -29,7 +29,7 @@ from xlarank.pipelines.training.training_sets import StoredTrainingSet
 
 @dataclass(frozen=True)
 class TrainResult:
-    """Result of training on one collection; ``skipped`` has the reason if it was left out.
+    """Result of training on one collection; ``skipped`` is the reason if it was left out.
 
     Attributes:
         why: how the ranker was chosen, or the model that was continued.
@@ -65,7 +65,7 @@ class TrainRequest:
         also_from: extra training collections of the same kind, not scored: ``NAME`` or ``NAME=WEIGHT``, the weight
             of each graph (default 1). Families held out by a fold are held out in them, too.
         with_valid: also train on the valid split; afterwards, scores on it are meaningless.
-        rounds: maximum number of boosting rounds; the number is cross-validated.
+        rounds: maximum number of boosting rounds; cross-validation chooses.
         select: criterion for the best number of rounds, one of `xlarank.models.validation.metrics.SELECTIONS`.
         threads: cores, 0 for all; with ``scheduler`` "local" the number of worker processes.
         engine: "local", or "dask" to grow all trees, including those of folds, on the workers of a cluster. Trees
@@ -128,7 +128,7 @@ class TrainingJob:
     settings: FitSettings
 
     def steps(self, candidates: int, progress: Progress | None) -> AbstractContextManager[Callable[[str], None]]:
-        """Begin the validation of some candidates and the final fits; returns the function that advances it."""
+        """Return a context that begins the progress of all fits and yields the function that advances it."""
         total = candidates * len(self.plan.folds) + self.request.seeds
         return steps_of(progress, f"training {self.training.collection}", total)
 
@@ -164,12 +164,12 @@ def validate(
 ) -> Candidate:
     """Cross-validate the first ranker and choose the number of rounds; ``note`` prefixes progress notes."""
 
-    def held_out(fold: Fold) -> None:
+    def report_fold(fold: Fold) -> None:
         families = sorted({job.training.data.families[group] for group in fold.held})
         step(f"{note}held out {', '.join(families)}")
 
     began, select = time.perf_counter(), job.request.select
-    curves = job.plan.curves(job.training.data, rankers[0], job.settings, held_out)
+    curves = job.plan.curves(job.training.data, rankers[0], job.settings, report_fold)
     stage, chosen_by = curves.best_stage(select), f"{len(job.plan.folds)} folds by {job.plan.by}"
     value = float(objective_value(curves.column("score")[:, stage], select))
     return Candidate(
@@ -219,7 +219,7 @@ def save(
         training.require_current(job.workspace)
         save_model(job.workspace.model(training.collection), card, rankers)
         write_results(job.workspace, tables)
-        with suppress(OSError):  # of the previous model; if they cannot be removed, writing will raise
+        with suppress(OSError):  # if old predictions cannot be removed, writing new ones raises
             job.workspace.predictions(training.collection, choice.name).unlink()
         training.write_scores(job.workspace, job.plan, choice.name, choice.scores, job.settings.seed)
     return TrainResult(

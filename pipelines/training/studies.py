@@ -1,4 +1,4 @@
-"""Optuna studies: storage, sampler, pruner and the retries of lost trials."""
+"""Optuna studies: storage, sampler, pruner and retries of lost trials."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from xlarank.models.validation.metrics import require_selection
 FINISHED: Final = (TrialState.COMPLETE, TrialState.PRUNED)
 #: Attribute of a trial with its process, ``host:number``; trials of killed processes are run again.
 PROCESS: Final = "process"
-#: Seconds between heartbeats of a trial in a database, and without one until it is run again.
+#: Seconds between heartbeats of a trial in a database, and without heartbeats before the trial is retried.
 HEARTBEAT, GRACE = 10, 60
 #: Seconds after which a journal's lock is taken from a killed process.
 LOCK_GRACE: Final = 30
@@ -75,7 +75,7 @@ class StudyOptions:
 
 @contextmanager
 def open_storage(options: StudyOptions, folder: Path) -> Iterator[BaseStorage]:
-    """Yield the storage, by default a journal in ``folder``; raises `XlarankError`, without a password."""
+    """Yield the storage, by default a journal in ``folder``; raises `XlarankError` with passwords hidden."""
     from sqlalchemy.exc import SQLAlchemyError
 
     address = options.storage or f"journal:{folder / 'journal.log'}"
@@ -92,7 +92,7 @@ def open_storage(options: StudyOptions, folder: Path) -> Iterator[BaseStorage]:
                 storage.remove_session()
                 storage.engine.dispose()
     except (SQLAlchemyError, optuna.exceptions.OptunaError, ImportError, UnboundLocalError) as error:
-        # `optimize` raises UnboundLocalError if a storage fails twice; the cause is the message of the server
+        # `optimize` raises UnboundLocalError if a storage fails twice; its first cause has the server's message
         cause: BaseException = error
         while (wrapped := cause.__cause__ or cause.__context__) is not None:
             cause = wrapped
@@ -140,7 +140,7 @@ def _journal(path: Path) -> BaseStorage:
 
 
 def _database(address: str) -> Any:
-    """Return a database; trials in one that several machines share have heartbeats."""
+    """Return a database; trials have heartbeats unless it is SQLite, which machines cannot share."""
     from optuna import storages
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import DBAPIError
@@ -169,7 +169,7 @@ def _database(address: str) -> Any:
 
 
 def _retry() -> dict[str, Any]:
-    """Return the callback that queues the parameters of a lost trial, at most `_MAX_RETRIES` times, by argument."""
+    """Return the callback that retries a lost trial at most `_MAX_RETRIES` times, as an argument of a storage."""
     from optuna import storages
 
     if hasattr(storages, "RetryHeartbeatStaleTrialCallback"):  # since Optuna 4.9
@@ -180,23 +180,23 @@ def _retry() -> dict[str, Any]:
 class NumberedTPESampler(TPESampler):
     """TPE seeded for each trial by the number of earlier trials, so that later calls do not repeat the first draws.
 
-    Failed trials, which are run again, count only if their retries are exhausted: the draws are those of an
-    uninterrupted study.
+    Failed trials count only if their retries are exhausted, so an interrupted study draws the same parameters as
+    an uninterrupted one.
     """
 
     def __init__(self, seed: int) -> None:
         self._study_seed = seed
-        self._start(0)
+        self._reseed(0)
 
-    def _start(self, number: int) -> None:
-        numbered = zlib.crc32(f"{self._study_seed}/{number}".encode())
-        super().__init__(seed=numbered, multivariate=True, n_startup_trials=20)
+    def _reseed(self, number: int) -> None:
+        seed = zlib.crc32(f"{self._study_seed}/{number}".encode())
+        super().__init__(seed=seed, multivariate=True, n_startup_trials=20)
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
-        earlier = [before for before in study.get_trials(deepcopy=False) if before.number < trial.number]
-        failed = (before for before in earlier if before.state == TrialState.FAIL)
-        retries = [len(before.system_attrs.get("retry_history", ())) for before in failed]
-        self._start(len(earlier) - len(retries) + retries.count(_MAX_RETRIES))
+        earlier = [other for other in study.get_trials(deepcopy=False) if other.number < trial.number]
+        failed = (other for other in earlier if other.state == TrialState.FAIL)
+        retries = [len(other.system_attrs.get("retry_history", ())) for other in failed]
+        self._reseed(len(earlier) - len(retries) + retries.count(_MAX_RETRIES))
         super().before_trial(study, trial)
 
 
@@ -206,13 +206,13 @@ def open_study(
 ) -> Study:  # fmt: skip
     """Load or create the study of these rows and settings; the default parameters are its first trial.
 
-    ``family`` is the common prefix of the names of studies that differ in ``identity`` only: the values that all
-    trials of a study share, by their description in error messages. Raises `XlarankError` for a worker that finds
-    only studies of other identities.
+    ``identity`` has the values that all trials of a study share, by their description in error messages; ``family``
+    is the name prefix of studies that differ only in them. Raises `XlarankError` for a worker that finds only
+    studies of other identities.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     name = family + "/".join(identity.values())
-    names = [study for study in optuna.get_all_study_names(storage) if study.startswith(family)]
+    names = [other for other in optuna.get_all_study_names(storage) if other.startswith(family)]
     if options.worker and names and name not in names:
         existing = names[-1].removeprefix(family).split("/")
         pairs = zip(identity.items(), existing, strict=False)
@@ -220,15 +220,15 @@ def open_study(
         got = f"this worker cannot join the study {names[-1]} at {options.shown}: other {' and '.join(differ)}"
         do = "build its rows as the others' were and pass the same options, or run it once without `worker`"
         raise XlarankError(got, expected="the same rows and settings in all workers of a study", do=do)
-    parts: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "study_name": name, "storage": storage, "sampler": NumberedTPESampler(seed),
         "pruner": optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=FACTOR),
     }  # fmt: skip
     created = True
     try:
-        study = optuna.create_study(direction="maximize", **parts)
+        study = optuna.create_study(direction="maximize", **arguments)
     except optuna.exceptions.DuplicatedStudyError:
-        study, created = optuna.load_study(**parts), False
+        study, created = optuna.load_study(**arguments), False
     _retry_lost(study)
     trials = study.get_trials(deepcopy=False)
     alive = [trial for trial in trials if trial.state != TrialState.FAIL]

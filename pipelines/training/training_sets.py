@@ -70,9 +70,9 @@ class StoredTrainingSet:
     def require_current(self, workspace: Workspace) -> None:
         """Raise `FeatureStoreError` if the rows were removed or replaced since they were read."""
         for collection, manifests in self.manifests.items():
-            for split, read in manifests.items():
-                now = read_manifest(workspace, collection, split)
-                if now is None or now.recipe != read.recipe or not read.graphs.items() <= now.graphs.items():
+            for split, old in manifests.items():
+                new = read_manifest(workspace, collection, split)
+                if new is None or new.recipe != old.recipe or not old.graphs.items() <= new.graphs.items():
                     got = f"the {split} rows of {collection} were replaced while they were trained on"
                     raise FeatureStoreError(got, do="run the same command again")
 
@@ -105,28 +105,28 @@ def read_training_set(
     skipped. The maximum number of configurations that the first split was built with also limits the graphs of the
     other splits, which are stored completely: otherwise a few validation graphs of 100,000 rows would dominate.
 
-    Raises `CollectionError` without rows to train on, for a lack of memory and for rows of different feature code.
+    Raises `CollectionError` without rows, if they do not fit into memory or if their feature code differs.
     """
-    weights = {name: weight for name, weight in (extra or {}).items() if name != collection}
-    for name in weights:
-        if name.kind != collection.kind:
+    weights = {other: weight for other, weight in (extra or {}).items() if other != collection}
+    for other in weights:
+        if other.kind != collection.kind:
             expected, do = f"a {collection.kind} collection", "choose the collections to train with `collections`"
-            raise CollectionError(f"{collection} cannot also be trained on {name}", expected=expected, do=do)
-    manifests = {name: _read_manifests(workspace, name, splits) for name in (collection, *weights)}
+            raise CollectionError(f"{collection} cannot also be trained on {other}", expected=expected, do=do)
+    manifests = {member: _read_manifests(workspace, member, splits) for member in (collection, *weights)}
     stored = [manifest for by_split in manifests.values() for manifest in by_split.values()]
     if len({manifest.recipe.code_hash for manifest in stored}) > 1:
         got = f"the rows of {' and '.join(map(str, manifests))} were built by different feature code or settings"
         raise CollectionError(got, do="run build-features again for all of their splits")
-    for name, by_split in manifests.items():
-        required_memory(name, [*by_split.values()], fit)
+    for member, by_split in manifests.items():
+        required_memory(member, [*by_split.values()], fit)
     data, names = _read_graphs(workspace, collection, splits, manifests[collection])
     also, also_from = None, dict[str, list[str]]()
-    for name, weight in weights.items():
-        groups, _ = _read_graphs(workspace, name, splits, manifests[name])
-        also_from[str(name)] = groups.names
+    for other, weight in weights.items():
+        groups, _ = _read_graphs(workspace, other, splits, manifests[other])
+        also_from[str(other)] = groups.names
         groups = groups if weight == 1 else groups.weighted(weight)
         also = groups if also is None else also.join(groups)
-    also_weights = {str(name): weight for name, weight in weights.items()}
+    also_weights = {str(other): weight for other, weight in weights.items()}
     return StoredTrainingSet(replace(data, also=also), collection, names, manifests, also_from, also_weights)
 
 
@@ -151,11 +151,11 @@ def _read_graphs(
 ) -> tuple[TrainingData, dict[str, list[str]]]:
     """Return the query groups, and the names of their graphs by split."""
     recipe = manifests[splits[0]].recipe
-    graphs, names = 0, {split: list[str]() for split in splits}
+    total, names = 0, {split: list[str]() for split in splits}
     usable: list[GraphRows] = []
     for split, manifest in manifests.items():
         for graph in each_graph(workspace, collection, split, manifest):
-            graphs += 1
+            total += 1
             if graph.labelled and graph.rankable:
                 if usable and graph.columns == usable[0].columns:  # share one list of names
                     graph = replace(graph, columns=usable[0].columns)
@@ -163,7 +163,7 @@ def _read_graphs(
                 usable.append(sampled if sampled.rankable else graph.measured())
                 names[split].append(graph.name)
     if not usable:
-        count = f"{counted(graphs, 'graph')} in {' and '.join(splits)}"
+        count = f"{counted(total, 'graph')} in {' and '.join(splits)}"
         got = f"{collection} has {count}, none of which can be trained on"
         expected = "a graph with measured runtimes and two configurations that differ"
         raise CollectionError(got, expected=expected, do=f"leave {collection} out")
@@ -171,7 +171,7 @@ def _read_graphs(
 
 
 def training_set_of(workspace: Workspace, collection: Collection, model: TrainedModel) -> StoredTrainingSet:
-    """Return the training set of a model, with extra collections; raises `ModelError` if it was built again."""
+    """Return the training set of a model, with extra collections; raises `ModelError` if its rows have changed."""
     card = model.card
     extra = {Collection.parse(name): card.also_weights.get(name, 1.0) for name in card.also_from}
     training = read_training_set(workspace, collection, [*card.trained_on], extra)

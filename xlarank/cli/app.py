@@ -39,7 +39,7 @@ _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_MEMORY = ("can't start new thread", "error return without exception", "allocate memory", "map segment")
 #: Signals received so far: a library may swallow the exception of a handler.
 _received: list[int] = []
-#: Seconds to remove partial files; a second signal ends the program at once.
+#: Seconds after a signal to remove partial files; a second signal ends the program at once.
 _GRACE = 10.0
 _MEMORY = b"error: not enough memory; raise the limit (ulimit -v), or use fewer --jobs or --threads\n"
 _INTERRUPTED = b"error: interrupted; finished work is kept, run the same command again to resume\n"
@@ -49,7 +49,7 @@ class Guide(NamedTuple):
     """Examples of a command, arguments of the command that follows it, and whether its help lists the rankers.
 
     In ``then``, ``{work}``, ``{data}``, ``{model}``, ``{collection}`` and ``{blocks}`` stand for options of the
-    finished command, ``{file}`` for an argument that it records; if it records none, no next command is shown.
+    finished command, ``{file}`` for the argument that it recorded; without one, no next command is shown.
     """
 
     examples: tuple[str, str]
@@ -158,13 +158,13 @@ def commands() -> Any:
     group: Any = get_command(app)
     for name, command in {"": group, **group.commands}.items():
         hints = get_type_hints(command.callback)
-        for part in (*command.params, command.get_help_option(typer.Context(command))):
-            if part.param_type_name == "argument":
-                part.display_type_rich = lambda ctx: None
+        for parameter in (*command.params, command.get_help_option(typer.Context(command))):
+            if parameter.param_type_name == "argument":
+                parameter.display_type_rich = lambda ctx: None
             else:
-                hint = str(hints.get(part.name, bool))
-                part.metavar = next(word for kind, word in _PLACEHOLDERS.items() if kind in hint)
-            part._get_number_range_help_str = partial(number_span, part)
+                hint = str(hints.get(parameter.name, bool))
+                parameter.metavar = next(word for kind, word in _PLACEHOLDERS.items() if kind in hint)
+            parameter._get_number_range_help_str = partial(number_span, parameter)
         if guide := GUIDES.get(name):
             lines = ["Examples:", *(f"python run.py {example}" for example in guide.examples)]
             rankers = [f"{ranker}: {text}" for ranker, text in RANKERS.items()]
@@ -172,14 +172,14 @@ def commands() -> Any:
     return group
 
 
-def number_span(part: Any) -> str | None:
+def number_span(option: Any) -> str | None:
     """Return the valid values of a numeric option as text; None without limits.
 
     >>> from types import SimpleNamespace as Option
     >>> number_span(Option(min=1, max=64)), number_span(Option(min=0, max=2**31 - 1)), number_span(Option())
     ('1 to 64', '0 or more', None)
     """
-    low, high = getattr(part, "min", None), getattr(part, "max", None)
+    low, high = getattr(option, "min", None), getattr(option, "max", None)
     if low is None:
         return None
     return f"{low:g} or more" if high is None or high >= MAX_ROUNDS else f"{low:g} to {high:g}"
@@ -200,7 +200,7 @@ def main() -> None:
             _leave(_received[0])
         if isinstance(error, SystemExit):
             code = error.code or 0
-        if _out_of_memory(error):  # perhaps too little for the console
+        if _out_of_memory(error):  # perhaps too little is left for the console
             os.write(2, _MEMORY)
             sys.exit(1)
         if (user_error := _user_error(error)) is None:
@@ -249,7 +249,7 @@ def _user_error(error: BaseException) -> XlarankError | None:
             return XlarankError(got, expected="free space on the disk", do=f"{do}; finished work is kept")
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         return XlarankError(f"the path {str(error.filename)[:40]}... is too long", do="choose a shorter name")
-    if isinstance(error, UnicodeEncodeError) and "surrogates" in error.reason:  # how Python reads other bytes
+    if isinstance(error, UnicodeEncodeError) and "surrogates" in error.reason:  # stand for undecodable bytes
         return XlarankError(f"the path {error.object!r} is not valid UTF-8", do="rename it, or choose another")
     return None
 

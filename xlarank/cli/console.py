@@ -121,7 +121,7 @@ settings = Settings()
 
 
 def configure(*, quiet: bool = False, verbose: bool = False, log_file: Path | None = None) -> None:
-    """Begin a command; raises `WorkspaceError` for a log that cannot be written."""
+    """Set the output of a command; raises `WorkspaceError` for a log that cannot be written."""
     close_log()
     settings.quiet, settings.verbose, settings.json_on_stdout = quiet, verbose, False
     if log_file is not None:
@@ -149,15 +149,15 @@ def _log(text: str) -> None:
 @contextmanager
 def progress_bars() -> Iterator[JobProgress]:
     """Show the progress of jobs: bars on a terminal, lines elsewhere and in the log."""
-    drawable = not (settings.quiet or settings.verbose) and sys.stderr.isatty()
-    drawn = bars(console(stderr=True)) if drawable else None
+    on_terminal = not (settings.quiet or settings.verbose) and sys.stderr.isatty()
+    display = bars(console(stderr=True)) if on_terminal else None
 
     def write(line: str) -> None:
         _log(line)
-        if not settings.quiet and drawn is None:
+        if not settings.quiet and display is None:
             print(line, file=sys.stderr, flush=True)
 
-    with drawn or nullcontext(), closing(JobProgress(write, drawn, every=settings.verbose)) as progress:
+    with display or nullcontext(), closing(JobProgress(write, display, every=settings.verbose)) as progress:
         yield progress
 
 
@@ -241,12 +241,12 @@ def finish(broken: dict[str, str]) -> None:
     """Print broken files, grouped by error, and exit with code 1 if there are any."""
     if not broken:
         return
-    alike: dict[str, list[str]] = {}
+    names_of: dict[str, list[str]] = {}
     for name, reason in broken.items():
         file = f"{name.rsplit(' ', 1)[-1]}.npz"  # the reason often begins with the name again
-        alike.setdefault(reason.removeprefix(f"{file}: ").removeprefix(f"{file} "), []).append(name)
+        names_of.setdefault(reason.removeprefix(f"{file}: ").removeprefix(f"{file} "), []).append(name)
     lines = []
-    for reason, names in alike.items():
+    for reason, names in names_of.items():
         if settings.verbose or len(names) <= 3:
             lines += [f"{name}: {reason}" for name in names]
         else:
@@ -296,50 +296,50 @@ def plain(text: str) -> str:
 
 
 class JobProgress:
-    """Progress of jobs: lines, also during long steps (by a thread) or for ``every`` step, and bars if given."""
+    """Progress of jobs: lines, from a thread during long steps or for ``every`` step, and ``bars`` if given."""
 
-    def __init__(self, write: Callable[[str], None], drawn: Progress | None = None, *, every: bool = False) -> None:
-        self.write, self.drawn, self.every = write, drawn, every
-        self._over: threading.Event | None = None
+    def __init__(self, write: Callable[[str], None], bars: Progress | None = None, *, every: bool = False) -> None:
+        self.write, self.bars, self.every = write, bars, every
+        self._ended: threading.Event | None = None
 
     def begin(self, title: str, total: int) -> None:
         self.close()
         self.title, self.total, self.done, self.note = title, total, 0, ""
         self.began, self.printed = time.monotonic(), False
-        self._over = threading.Event()
-        self._clock = threading.Thread(target=self._watch, args=(self._over,), daemon=True)
+        self._ended = threading.Event()
+        self._clock = threading.Thread(target=self._watch, args=(self._ended,), daemon=True)
         self._clock.start()
-        if self.drawn is not None:
-            self._task = self.drawn.add_task(title, total=total, note="")
+        if self.bars is not None:
+            self._task = self.bars.add_task(title, total=total, note="")
 
     def step(self, note: str = "") -> None:
         self.done += 1
         self.note = plain(note)
         if self.every:
             self.write(self._line())
-        if self.drawn is not None:
-            self.drawn.update(self._task, advance=1, note=self.note)
+        if self.bars is not None:
+            self.bars.update(self._task, advance=1, note=self.note)
 
     def end(self) -> None:
-        if self._over is None:  # a job may fail before it begins
+        if self._ended is None:  # a job may fail before it begins
             return
         self.close()
         seconds = time.monotonic() - self.began
         if self.printed or self.every or seconds >= _FIRST:
             self.write(f"{self.title}: {self.done} of {self.total} in {seconds:.0f} s")
-        if self.drawn is not None:
-            self.drawn.stop_task(self._task)
+        if self.bars is not None:
+            self.bars.stop_task(self._task)
 
     def close(self) -> None:
         """Stop the thread, even if the job did not finish."""
-        if self._over is not None:
-            self._over.set()
+        if self._ended is not None:
+            self._ended.set()
             self._clock.join(1.0)
-            self._over = None
+            self._ended = None
 
-    def _watch(self, over: threading.Event) -> None:
+    def _watch(self, ended: threading.Event) -> None:
         pause = _FIRST
-        while not over.wait(pause):
+        while not ended.wait(pause):
             self.printed = True
             self.write(self._line())
             pause = min(pause * 1.5, _MAX_PAUSE)

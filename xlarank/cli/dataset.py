@@ -11,7 +11,7 @@ from xlarank.cli import options
 from xlarank.cli.console import finish, headline, list_reasons, progress_bars, say, show_rows, write_json
 from xlarank.data.errors import XlarankError
 
-if TYPE_CHECKING:  # heavy: commands import it late, so that --help stays quick
+if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
     from xlarank.pipelines.info import SplitInfo
 
 app = Typer()
@@ -83,7 +83,7 @@ def info_row(part: SplitInfo) -> list[str]:
 
 
 def rounded(number: int) -> str:
-    """Return a number in at most six characters or so; `--json` has all digits.
+    """Return a number in about six characters; `--json` has all digits.
 
     >>> rounded(99_999), rounded(361_000), rounded(16_100_000)
     ('99,999', '361k', '16.1M')

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
 
 app = Typer()
 
-_Listed = Annotated[bool, Option(help="Show a row for each graph.")]
+_ShowGraphs = Annotated[bool, Option(help="Show a row for each graph.")]
 
 
 def spread(score: dict[str, Any] | None) -> str:
@@ -37,7 +37,7 @@ def spread(score: dict[str, Any] | None) -> str:
 def _announce(
     workspace: Workspace, named: Sequence[str], splits: Sequence[str], fit: FitSettings, fits: float
 ) -> dict[str, str]:
-    """Print the rows, memory and time of each collection; return why others do not fit into memory."""
+    """Print the rows, memory and time of each collection; return why some do not fit into memory."""
     from xlarank.pipelines.support.workspaces import chosen_collections, skip_unless_named
     from xlarank.pipelines.training.budget import forecast
 
@@ -199,7 +199,7 @@ def evaluate(
     scores: options.ScoresOf = None,
     weights: options.Weights = None,
     json_file: options.Json = None,
-    graphs: _Listed = True,
+    graphs: _ShowGraphs = True,
 ) -> Any:
     """Score trained models on a split with labels: per graph, mean, spread and a bootstrap interval."""
     from xlarank.pipelines.evaluate import evaluate as run
@@ -245,7 +245,7 @@ def cross_validate(
     seed: options.Seed = 0,
     threads: options.Threads = 0,
     json_file: options.Json = None,
-    graphs: _Listed = True,
+    graphs: _ShowGraphs = True,
 ) -> None:
     """Cross-validate: score each graph with a ranker fitted without it."""
     from xlarank.models.training_data import FitSettings
@@ -303,7 +303,7 @@ def score_table(report: dict[str, Any], graphs: bool) -> Table:
     """Return a table of a collection's metrics: per graph if ``graphs``, then mean, spread, interval and rules."""
     metrics = {name: scores for name, scores in report.items() if not name.startswith("speedup")}
     first = next(iter(metrics.values()))
-    ceilings = metrics.get("tau", {}).get("ceiling") or {}  # some graphs may have none
+    ceilings = metrics.get("tau", {}).get("ceiling") or {}  # for graphs with repeated measurements
     heads = ("in order" if name == "ordered_pair_accuracy" else name for name in metrics)  # fits the window
     table = new_table("~graph", *(f">{head}" for head in heads), *[">ceiling"] * bool(ceilings))
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Run:
-    """A running command; ``words`` are parts of the line about the next one (`xlarank.cli.app.Guide.then`)."""
+    """A running command; ``words`` are parts of the suggested next command (`xlarank.cli.app.Guide.then`)."""
 
     command: str = ""
     config: dict[str, Any] | None = None
@@ -67,7 +67,7 @@ class Run:
             import resource
 
             processes = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-            peak = max(resource.getrusage(process).ru_maxrss for process in processes)  # the largest single one
+            peak = max(resource.getrusage(who).ru_maxrss for who in processes)  # of the largest single process
             entry["peak_mb"] = round(peak / (1 << 20 if sys.platform == "darwin" else 1 << 10))
         reports = self.workspace / "reports"
         with suppress(OSError):
@@ -92,22 +92,21 @@ def without_passwords(value: Any, option: str = "") -> Any:
     return without_password(value) if hidden else value
 
 
-#: Running command.
 current_run = Run()
 
 
-def _json(part: CallbackParam, path: Path | None) -> Path | None:
+def _json(param: CallbackParam, path: Path | None) -> Path | None:
     if path == console.STDOUT:
         console.settings.json_on_stdout = True
         return path
-    return out_file(part, path)
+    return out_file(param, path)
 
 
-def out_file(part: CallbackParam, path: Path | None) -> Path | None:
+def out_file(param: CallbackParam, path: Path | None) -> Path | None:
     """Return the path; raises now, rather than after hours of work, if it cannot be written."""
     if path == console.STDOUT:
         do = "standard output is for --json -"
-        raise XlarankError(f"{part.opts[0]} is -", expected="the name of a file", do=do)
+        raise XlarankError(f"{param.opts[0]} is -", expected="the name of a file", do=do)
     if path is not None:
         output_target(path)
     return path
@@ -182,7 +181,7 @@ Blocks = Annotated[
 
 #: Why a graph cannot be ranked.
 UNRANKABLE: Final = "one distinct configuration, or equal runtimes"
-#: Options of every command.
+#: Options of every command, without and with a value.
 _FLAGS: Final = ("--quiet", "--verbose")
 _VALUED: Final = ("--log-file", "--config-file")
 
@@ -223,35 +222,35 @@ def load_config(path: Path, commands: Mapping[str, Any], name: str) -> dict[str,
         return key
 
     options = _names(commands[name])
-    everywhere = {option for command in commands.values() for option in _names(command)}
+    all_options = {option for command in commands.values() for option in _names(command)}
     values = {}
     for key, value in settings.items():
         if isinstance(value, dict):
             checked(key, commands, "a command", f"[{key}]")
-        elif (option := checked(key.replace("-", "_"), everywhere, "an option of any command", key)) in options:
+        elif (option := checked(key.replace("-", "_"), all_options, "an option of any command", key)) in options:
             values[options[option]] = value  # the others belong to other commands
     for key, value in settings.get(name, {}).items():
         values[options[checked(key.replace("-", "_"), options, f"an option of {name}", key)]] = value
-    flags = {part.name for part in commands[name].params if getattr(part, "is_flag", False)}
+    flags = {param.name for param in commands[name].params if getattr(param, "is_flag", False)}
     for option, value in values.items():
         entries = value if isinstance(value, list) else [value]
         if option not in flags and any(isinstance(entry, bool) for entry in entries):
-            got = f"{path} sets {option.replace('_', '-')} to {str(value).lower()}"  # which counts as 1
+            got = f"{path} sets {option.replace('_', '-')} to {str(value).lower()}"  # an int to Typer
             raise XlarankError(got, expected="a number or text", do="correct the file")
     return values
 
 
 def _names(command: Any) -> dict[str, str]:
     """Map the names allowed in a file to parameters; ``json`` and ``json_file`` are the same."""
-    options = [part for part in command.params if part.param_type_name == "option"]
-    named = {text.lstrip("-").replace("-", "_"): part.name for part in options for text in part.opts}
-    return named | {part.name: part.name for part in options}
+    options = [param for param in command.params if param.param_type_name == "option"]
+    named = {text.lstrip("-").replace("-", "_"): param.name for param in options for text in param.opts}
+    return named | {param.name: param.name for param in options}
 
 
-def data_root_of(named: Path | None) -> DataRoot:
+def data_root_of(path: Path | None) -> DataRoot:
     from xlarank.data.collection import find_data_root
 
-    root = find_data_root(named)
+    root = find_data_root(path)
     say(f"data: {root.path} ({root.why})", "dim")
     return root
 
@@ -273,11 +272,11 @@ def workspace_at(path: Path) -> Workspace:
 def built_workspace(
     data_root: Path | None, workspace: Path, collections: Sequence[str] | None = None, *, trained: bool = False
 ) -> Workspace:
-    """Return the workspace, after building features of the collections that it lacks (all if none is named).
+    """Return the workspace, after building features of the named collections that it lacks.
 
-    If the workspace has features of the data root, only named collections that it lacks are built. Stored features
-    keep the settings they were built with. With ``trained``, a workspace without a model raises `ModelError`
-    instead. Raises `CollectionError` for a collection that is in neither the workspace nor a data root.
+    If it has none of the data root, all collections are built unless some are named. Stored features keep the
+    settings they were built with. With ``trained``, a workspace without a model raises `ModelError` instead.
+    Raises `CollectionError` for a collection that is in neither the workspace nor a data root.
     """
     from xlarank.data.collection import SAMPLE
     from xlarank.data.errors import CollectionError, ModelError

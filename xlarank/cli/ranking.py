@@ -69,12 +69,12 @@ def _show_ranking(ranking: Ranking, top: int) -> None:
         say(f"the workspace has no {kind} model for this target: using {_SHIPPED[kind]}")
     if ranking.fallback:
         say(ranking.fallback)
-    timed, faster = ranking.estimated is not None, bool(ranking.speedups)
-    heads = [">estimated µs"] * timed + [">ms in file"] + [">speedup"] * faster
+    timed, has_speedups = ranking.estimated is not None, bool(ranking.speedups)
+    heads = [">estimated µs"] * timed + [">ms in file"] + [">speedup"] * has_speedups
     show_rows((">rank", ">configuration", ">score (lower is faster)", *heads, "~identical"), (
         (str(entry.rank), str(entry.configuration), f"{entry.score:.4f}",
          *[f"{(entry.estimated_ns or 0) / 1000:.3f}"] * timed, _milliseconds(entry.runtime_ns),
-         *[f"{entry.speedup:.3f}" if entry.speedup else "-"] * faster, _identical(entry))
+         *[f"{entry.speedup:.3f}" if entry.speedup else "-"] * has_speedups, _identical(entry))
         for entry in ranking.best(top)
     ))  # fmt: skip
     _show_losses(ranking)
@@ -95,8 +95,8 @@ def _show_losses(ranking: Ranking) -> None:
     first, graph = int(ranking.order[0]), ranking.source[0]
     times = ranking.node_times(first)
     total = sum(node.nanoseconds for node in times)
-    slower = sorted(times, key=lambda node: node.fastest_ns - node.nanoseconds)[:3]
-    for node in slower:
+    largest_losses = sorted(times, key=lambda node: node.fastest_ns - node.nanoseconds)[:3]
+    for node in largest_losses:
         share = (node.nanoseconds - node.fastest_ns) / total if total else 0.0
         if share >= 0.001:
             if node.order == node.fastest_order:
