@@ -52,7 +52,7 @@ class Collection:
 
     @property
     def label_source(self) -> str:
-        """Source of the labels, inferred from the collection's name."""
+        """Origin of the labels in words, by the collection's name."""
         source = self.parts[1]
         if "estimate" in source:
             return "estimated by the TPU's compiler, not measured"
@@ -127,7 +127,7 @@ def choose_splits(names: Sequence[str]) -> list[str]:
 
 
 def skipped_files(npz: Path) -> tuple[dict[Path, str], dict[Path, str]]:
-    """Return folders whose graphs are not read, and folders that cannot be listed, with the reasons."""
+    """Return folders with skipped files, and folders that cannot be listed, with the reasons."""
     skipped, locked = dict[Path, str](), dict[Path, str]()
 
     def unreadable(error: OSError) -> None:

@@ -127,7 +127,7 @@ class ArgumentError(ModelError, TypeError):
 
 
 class SubmissionError(XlarankError):
-    """A submission file would be incomplete or malformed."""
+    """A submission file is incomplete or malformed."""
 
 
 class ScoreFileError(XlarankError):

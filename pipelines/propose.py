@@ -20,7 +20,7 @@ from xlarank.pipelines.ranking.model_choice import model_for_graph, rows_for_mod
 
 @dataclass(frozen=True, kw_only=True)
 class ProposeSettings(SearchSettings):
-    """Settings of a search guided by a model; outputs of fewer than ``min_elements`` are left to the compiler."""
+    """Settings of `propose`; outputs of fewer than ``min_elements`` are left to the compiler."""
 
     configs: int = 1000
     min_elements: int = 1024
@@ -35,7 +35,7 @@ class Proposal:
     Attributes:
         free: number of configurable nodes that have a choice.
         groups: number of groups of tied free nodes; ``free`` if none are tied.
-        choices: minimum and maximum number of rows of a free node, including the default.
+        choices: minimum and maximum number of candidate rows of a free node, the default included.
         space: log10 of the number of possible configurations.
         guided_by: collection of the model whose scores guided the search.
         default_place: number of configurations that the model ranks ahead of the default.

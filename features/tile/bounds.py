@@ -75,7 +75,7 @@ class TileCounts(Block):
 class TileShape(Block):
     """Proportions of a tile: to the extents of its last three dimensions, and to the inner (vector) tile.
 
-    Dimensions are counted from the last one (0), because innermost dimensions mean the same at every rank.
+    Dimensions, except the kernel's, are counted from the last one (0), which means the same at every rank.
     """
 
     kinds = ("tile",)
@@ -133,8 +133,8 @@ class Traffic(Block):
     """Bytes that a tile holds, bytes that all tiles move, and work per byte.
 
     With output tile m x n (n along the last dimension) and K contracted elements, a tile reads m*K + K*n elements
-    and writes m*n; without contraction it reads and writes its own size. Sizes are in elements, those of inner
-    columns in units of the bounds. Double buffering keeps two tiles in vector memory, padded to hardware tiles.
+    and writes m*n; without contraction, both are its own size. Sizes are in elements, those of ``traffic__inner_*``
+    in units of the bounds. Double buffering keeps two tiles in vector memory, padded to hardware tiles.
     """
 
     kinds = ("tile",)
@@ -219,7 +219,7 @@ class Kernel(Block):
         sizes += [operands.max(), operands.min()] if len(operands) else [0.0, 0.0]
         classes, reduces_minor = [context.main_class == name for name in OPCODE_CLASSES], False
         if context.graph.opcode[main] == OPCODE["reduce"] and len(operands):
-            # the output's shape is a prefix of the operand's
+            # trailing dimensions are summed if leading ones agree
             operand, output_rank = context.main_operands[0], int(context.rank[main])
             reduces_minor = (context.dims[operand, :output_rank] == context.dims[main, :output_rank]).all()
             reduces_minor &= context.default_layout[operand, 0] >= output_rank
@@ -301,11 +301,11 @@ class InnerLoop:
 class TileInner(Block):
     """The innermost loop of a vector tile on a CPU core with AVX2, and the kernel's time estimated from it.
 
-    All columns are 0 without a vector tile. `InnerLoop` has the quantities and their sources. Computing an element
-    takes `InnerLoop.cycles` for each register of multiply-adds. Memory takes the bytes of the main node and its
-    operands over a bandwidth of 32, 12 or 4 bytes a cycle (up to 1 MiB, up to 16 MiB, more), and each contiguous
-    run of the output tile adds the time of 256 bytes. The longer of the two is the roofline (Williams et al. 2009,
-    *Roofline: An Insightful Visual Performance Model*); their sum assumes no overlap.
+    All columns are 0 without a vector tile. `InnerLoop` has the quantities and their sources. A multiply-add
+    takes `InnerLoop.cycles` / ``lanes``. Memory time is the bytes of the main node and its operands, plus 256 for
+    each run as long as the output tile's, over a bandwidth of 32, 12 or 4 bytes a cycle (up to 1 MiB, up to 16 MiB,
+    more). The longer of computing and memory time is the roofline (Williams et al. 2009, *Roofline: An Insightful
+    Visual Performance Model*); their sum assumes no overlap.
     """
 
     kinds = ("tile",)

@@ -34,7 +34,7 @@ _WEIGHT_NAME: Final = re.compile(r"weight|param|kernel|embed|\bbias", re.IGNOREC
 _FORMATS = """\
 from jax.experimental.layout import Format, Layout
 
-def formats(tree, orders):  # of the arrays named, the others as they are
+def formats(tree, orders):  # arrays not in orders are left as they are
     named = lambda path, x: Format(Layout(major_to_minor=orders[jax.tree_util.keystr(path)]), sharding)
     plain = lambda path: jax.tree_util.keystr(path) not in orders
     return jax.tree_util.tree_map_with_path(lambda path, x: sharding if plain(path) else named(path, x), tree)
@@ -44,7 +44,7 @@ _COMPILED = """\
 in_formats = formats(arguments, inputs)
 out_formats = formats(jax.eval_shape(step, *arguments), outputs)
 step = jax.jit(step, in_shardings=in_formats, out_shardings=out_formats)
-arguments = jax.device_put(arguments, in_formats)  # once: weights when they are loaded, then each batch"""
+arguments = jax.device_put(arguments, in_formats)  # weights once, when loaded; then each batch"""
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ def _tensor_of(
 
 def picture(diagnosis: Diagnosis, title: str) -> str:
     """Draw the costliest operations as an SVG bar chart, with relayouts highlighted."""
-    from xlarank.pipelines.reporting.charts import bars_chart, in_fixed_colours  # slow: with models
+    from xlarank.pipelines.reporting.charts import bars_chart, in_fixed_colours  # slow: imports models
 
     moved = {copy.name: f", {copy.kind}" for copy in diagnosis.relayouts}
     bars = [
@@ -278,7 +278,7 @@ def source_line(module: Message, instruction: Message) -> tuple[str, int]:
 
 
 def operation_lines(changes: Sequence[Change]) -> list[str]:
-    """Return comments that show, for each operation, its location and the call that sets its layout."""
+    """Return an import, and comments with each operation's location and call that sets its layout."""
     lines = ["from jax.experimental.layout import Layout, with_layout_constraint"] if changes else []
     for change in changes:
         location = f"{change.file}:{change.line}, " if change.file else ""
@@ -309,7 +309,7 @@ def entry_lines(inputs: Sequence[EntryChange], outputs: Sequence[EntryChange]) -
 
 
 class Version(NamedTuple):
-    """A compiled program, as written if ``module`` is None; ``lines`` to paste are empty if they gain nothing."""
+    """A compiled configuration ``code``, the default if ``module`` is None; ``lines`` to paste, if faster."""
 
     cycles: int
     text: str

@@ -1,4 +1,4 @@
-"""The command line: all commands and their examples, the options of every command, errors as one line."""
+"""The command line: all commands and their examples, common options, errors as one line."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ _INTERRUPTED = b"error: interrupted; finished work is kept, run the same command
 
 
 class Guide(NamedTuple):
-    """Examples of a command, arguments of the command that follows it, and whether its help lists the rankers.
+    """Examples of a command, the next command, and whether its help lists the rankers.
 
     In ``then``, ``{work}``, ``{data}``, ``{model}``, ``{collection}`` and ``{blocks}`` stand for options of the
-    finished command, ``{file}`` for the argument that it recorded; without one, no next command is shown.
+    finished command, ``{file}`` for the argument that it recorded; if that is missing, no command is shown.
     """
 
     examples: tuple[str, str]

@@ -109,7 +109,7 @@ def _width(columns: Sequence[Column]) -> int:
 
 @dataclass
 class Settings:
-    """Output settings; with ``json_on_stdout``, tables and notes go to standard error and only JSON to a pipe."""
+    """Output settings; with ``json_on_stdout``, only JSON goes to standard output, all else to standard error."""
 
     quiet: bool = False
     verbose: bool = False
@@ -148,9 +148,9 @@ def _log(text: str) -> None:
 
 @contextmanager
 def progress_bars() -> Iterator[JobProgress]:
-    """Show the progress of jobs: bars on a terminal, lines elsewhere and in the log."""
-    on_terminal = not (settings.quiet or settings.verbose) and sys.stderr.isatty()
-    display = bars(console(stderr=True)) if on_terminal else None
+    """Show progress of jobs: bars on a terminal; lines elsewhere, if verbose and in the log."""
+    show_bars = not (settings.quiet or settings.verbose) and sys.stderr.isatty()
+    display = bars(console(stderr=True)) if show_bars else None
 
     def write(line: str) -> None:
         _log(line)
@@ -296,7 +296,7 @@ def plain(text: str) -> str:
 
 
 class JobProgress:
-    """Progress of jobs: lines, from a thread during long steps or for ``every`` step, and ``bars`` if given."""
+    """Progress of jobs: lines at intervals, with ``every`` also after each step, and ``bars`` if given."""
 
     def __init__(self, write: Callable[[str], None], bars: Progress | None = None, *, every: bool = False) -> None:
         self.write, self.bars, self.every = write, bars, every

@@ -1,4 +1,4 @@
-"""JAX functions of the user's modules: import, lowering, and compilation with the code of an advice pasted.
+"""JAX functions of the user's modules: import, lowering, and compilation with the code that `advise` prints.
 
 Runs in child processes of `xlarank.data.hlo.compiler.xla`, each of which imports the modules anew.
 """

@@ -99,7 +99,7 @@ class Compiler(AbstractContextManager["Compiler", None]):
         self.versions: dict[str, str] = reply
         if target.name == "device":
             self.target = device_target(reply["device"], reply["platform"])
-            if reply["platform"] != "cpu":  # a TPU allows one process; a GPU times kernels to choose one
+            if reply["platform"] != "cpu":  # a TPU allows one process; a GPU autotunes by timing kernels
                 self._jobs = 1
 
     def __exit__(self, *_: object) -> None:
@@ -151,7 +151,7 @@ class Compiler(AbstractContextManager["Compiler", None]):
                 self._end(job)
 
     def _answer(self, job: _Job, running: list[_Job], screen: float | None) -> Any:
-        """Return the answer of a job, or the known outcome of its optimised module; make duplicates wait."""
+        """Return a job's answer, or its optimised module's known or predicted outcome; make duplicates wait."""
         answer = job.answer()  # before dumps are read, so that none can be overlooked
         if job.fingerprint or (text := xla.optimised_text(job.folder, self.target)) is None:
             return answer
