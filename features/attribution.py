@@ -42,7 +42,7 @@ class Walk:
 
 
 def walk_between(graph: LayoutGraph, rows: GraphRows, settings: FeatureSettings, target: int, origin: int) -> Walk:
-    """Return the walk from configuration ``origin`` to ``target`` (ids in the file); ``rows`` are all the graph's.
+    """Return the walk from configuration ``origin`` to ``target`` (ids in the file); ``rows`` hold all candidates.
 
     Intermediate configurations are compared with the graph's candidates, but need not be among them.
     """

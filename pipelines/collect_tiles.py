@@ -1,8 +1,8 @@
 """Tiles of a program's kernels with the estimates of the TPU's compiler, without a TPU.
 
-XLA:TPU writes the tile of every fusion, convolution, reduction, copy, ... into its backend configuration: window
-bounds of kernel, output and input, with the two minor dimensions in hardware tiles as in TpuGraphs, and the
-estimated cycles of the whole operation.
+XLA:TPU writes the tile of every fusion, convolution, reduction, ... into its backend configuration: window
+bounds ``kernel``, ``output`` and ``input``, with the two minor dimensions in hardware tiles as in TpuGraphs, and
+the estimated cycles of the whole operation.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Kernel:
     """One operation of a compiled program with its tiles, encoded as a ``program`` of its own with hash ``digest``.
 
     Attributes:
-        tiles: estimated cycles by bounds of kernel and output; those of the input are 0 in TpuGraphs' files.
+        tiles: estimated cycles by (kernel bounds, output bounds); input bounds are 0 in TpuGraphs' files.
         unknown: number of tiles without an estimate.
     """
 
@@ -85,7 +85,7 @@ def collect_tiles(
     the largest limit, whose estimate (ns) is the normalizer; other rows are shuffled. An existing file of a kernel,
     from another program or split, is kept; a kernel with fewer than `MIN_TILES` is left out. An interrupted run
     resumes when repeated.
-    Raises `CompilerError` if the compiler is missing, or the program does not compile at its default.
+    Raises `CompilerError` without a compiler, for a CPU, or if compiling at the default limit fails.
     """
     target = target_of(settings.target)
     choose_splits([split])
@@ -100,7 +100,7 @@ def collect_tiles(
     path = folder / f"{loaded.name}.json"
     if (stored := existing_manifest(path, identity)) is not None:
         return Collected(path, stored, fresh=False)
-    # growing, so that the longest compilations come last
+    # after the default, the longest compilations last
     limits = [_DEFAULT, *map(round, np.geomspace(_MIN_LIMIT, _MAX_LIMIT, settings.limits + 1)[:-1].tolist())]
     scratch = folder / f".{loaded.name}.{digest_of(identity)}.sweep"
     _sweep(compiler, loaded.module, scratch, limits, settings.limit * len(limits))
@@ -167,11 +167,11 @@ def add_tiles(kernels: dict[str, Kernel], module: Message) -> None:
                 digest = hashlib.sha256(content).hexdigest()[:12]
                 kernel = kernels.setdefault(digest, Kernel(instruction.opcode, program, digest))
                 bounds = (window.get(f"{slot}_window_bounds", ()) for slot in ("kernel", "output"))
-                tile, output = (tuple(map(int, sizes)) for sizes in bounds)
+                kernel_bounds, output_bounds = (tuple(map(int, sizes)) for sizes in bounds)
                 if (cycles := int(window["estimated_cycles"])) >= NO_ESTIMATE:
                     kernel.unknown += 1
                 else:
-                    kernel.tiles.setdefault((tile, output), cycles)
+                    kernel.tiles.setdefault((kernel_bounds, output_bounds), cycles)
 
 
 def _cut_out(module: Message, computation: Message, instruction: Message) -> Message:

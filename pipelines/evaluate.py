@@ -37,13 +37,13 @@ def evaluate(
     added instead.
 
     Args:
-        official_indices: folder of ``<source>_<search>.json`` files, ``{graph: [configuration]}``, that limit the
-            configurations of layout graphs to evaluate.
+        official_indices: folder of ``<source>_<search>.json`` files, ``{graph: [configuration]}``: the layout
+            graphs and configurations to evaluate.
         model_from: collection whose model scores all chosen collections instead of their own models.
         scores: scores to evaluate instead of models.
 
-    Raises `CollectionError` if nothing could be scored; `ModelError` if ``model_from`` has no model, or if a model
-    cannot score a collection named in ``collections``; `XlarankError` for an unknown split.
+    Raises `CollectionError` if nothing could be evaluated; `ModelError` if ``model_from`` has no model; either if
+    a collection named in ``collections`` fails; `XlarankError` for an unknown split.
     """
     if split not in SPLITS:
         raise XlarankError(f"{split!r} is not a split", expected=", ".join(SPLITS))
@@ -105,7 +105,7 @@ def _evaluate(
         raise CollectionError(f"{collection} has no labelled, rankable graph in {split}")
     evaluation.rankings[str(collection)] = rankings
     if model is not None:
-        evaluation.notes += _known_graphs(model, collection, split, rankings[name, None].keys())
+        evaluation.notes += _overlap_notes(model, collection, split, rankings[name, None].keys())
         if model.name == str(collection):
             with note_errors(evaluation.notes), workspace_lock(workspace):
                 results.write_predictions(workspace, collection, name, predictions)
@@ -118,7 +118,7 @@ def _evaluate(
     return tables
 
 
-def _known_graphs(model: TrainedModel, collection: Collection, split: str, graphs: Set[str]) -> list[str]:
+def _overlap_notes(model: TrainedModel, collection: Collection, split: str, graphs: Set[str]) -> list[str]:
     """Return a note if the model was trained on graphs evaluated here, or on another collection."""
     seen, source = len(model.card.known_graphs & graphs), model.card.collection
     if source != str(collection):
@@ -151,7 +151,7 @@ def _official_indices(path: Path) -> dict[str, list[int]]:
 
 
 def _picked(graph: GraphRows, configurations: list[int]) -> Indices:
-    """Return the positions of official configurations; raises `CollectionError` if unknown or none measured."""
+    """Return the positions of configurations; raises `CollectionError` if one is unknown or none measured."""
     if not np.isin(configurations, graph.ids).all():
         got = f"the official indices of {graph.name} reach beyond its {counted(len(graph.ids), 'configuration')}"
         expected = "the file that the indices were drawn from"

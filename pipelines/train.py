@@ -29,8 +29,8 @@ def train(
 ) -> list[TrainResult]:
     """Fit ``seeds`` rankers per collection, with tuned parameters if there is a study.
 
-    The number of rounds is the best on folds that hold out program families, or kernel families of tiles. Unseen
-    kernel families are ranked with the fallback. The out-of-fold scores are stored in the model.
+    The number of rounds is the best on folds that hold out program families, or kernel families for tiles. Unseen
+    kernel families are ranked with the fallback. Out-of-fold metrics are stored in the model.
 
     With ``model`` "auto", every ranker is validated on the same folds, each with its tuned parameters or else its
     defaults, and the best is trained, per collection. A ranker that cannot run (without xgboost) is left out. The
@@ -66,10 +66,10 @@ def train(
 def _train(job: TrainingJob, progress: Progress | None) -> TrainResult:
     """Train the requested ranker, or the one that is best out of fold."""
     kind, auto = job.training.kind, job.request.model == AUTO
-    time_model = kind == "layout" and "layout" in target_of(job.training.collection).estimate
+    has_time_model = kind == "layout" and "layout" in target_of(job.training.collection).estimate
     names = [job.request.model]
     if auto:
-        names = [*RANKERS] if job.plan.folds else [TimeTrees.name if time_model else DEFAULT]
+        names = [*RANKERS] if job.plan.folds else [TimeTrees.name if has_time_model else DEFAULT]
     candidates: list[Candidate] = []
     failed: list[str] = []
     with job.steps(len(names), progress) as step:
@@ -80,7 +80,7 @@ def _train(job: TrainingJob, progress: Progress | None) -> TrainResult:
                 if job.plan.folds:
                     candidates.append(fitting.validate(job, [ranker], tuned, step, f"{name}, " if auto else ""))
                 else:
-                    rounds = 0 if name == TimeTrees.name and time_model else _DEFAULT_ROUNDS
+                    rounds = 0 if name == TimeTrees.name and has_time_model else _DEFAULT_ROUNDS
                     chosen_by = "default (one family, no folds)"
                     candidates.append(Candidate([ranker], tuned, min(rounds, job.request.rounds), chosen_by))
             except ModelError as error:

@@ -45,7 +45,7 @@ class Regions:
         of_node: ``(nodes,)`` region of each node's output.
         tensors, makers: ``(regions,)`` number of tensors, and of configurable nodes that produce them.
         bytes: ``(regions,)`` unpadded bytes of the tensors that a fusing compiler stores.
-        made, read: ``(regions, ROLE_NAMES, 6)`` whether a dimension has a role to a configurable node that makes or
+        made, read: ``(regions, ROLE_NAMES, 6)`` whether a dimension has a role in a configurable node that makes or
             reads a tensor.
         reduced: ``(regions, 6)`` whether a reduction that reads a tensor removes the dimension.
     """
@@ -82,8 +82,8 @@ class OutputRows:
 
     Attributes:
         minor, second: the two minor-most dimensions of the full layout; -1 for none.
-        second_size: log2(1 + size of the second dimension).
-        second_place: position of the second dimension, counted from the last one, plus 1; 0 for none.
+        second_size: log2(1 + size of dimension ``second``).
+        second_place: position of dimension ``second``, 1 for the last one; 0 for none.
         padded, least, default: bytes in tiles over true bytes, of this layout, the best one and the default.
         bytes, region_bytes: bytes of the output, and of its region's stored tensors (at least the output), over
             those of all tensors that a fusing compiler stores.
@@ -136,7 +136,7 @@ class LayoutContext(LayoutFacts):
     """Quantities that layout blocks share, each computed on first use.
 
     Attributes:
-        pairs: consumers and the producers of their operands, by number of edges between: 1, 2, and 3 or more.
+        pairs: `Pairs` of consumer and producer, by distance in edges: 1, 2, and 3 or more.
         siblings: pairs of operand slots that read the same tensor.
     """
 
@@ -155,7 +155,7 @@ class LayoutContext(LayoutFacts):
 
     @cached_property
     def near(self) -> list[sparse.csr_array]:
-        """Sparse ``(K, K)`` for 1 and 2 hops: 1 for nodes that many edges apart, in either direction."""
+        """Sparse ``(K, K)`` for distances 1 and 2: 1 if two nodes are that far apart, either way."""
         nodes = self.graph.configurable
         once = sparse.csr_array(self.neighbours[nodes])
         near, far = sparse.csr_array(once[:, nodes]), sparse.csr_array(once @ self.neighbours[:, nodes])

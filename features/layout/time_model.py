@@ -1,7 +1,7 @@
-"""Physical model of a program's time on a TPU: the work of its matrix unit, from the layouts of outputs.
+"""Physical model of a program's time on a TPU: matrix-unit work and memory traffic, by layout.
 
 The matrix unit multiplies tiles of 128 x 128. An output of 64 features along 128 lanes takes as long as one of 128,
-so the time of a convolution or dot is its floating-point operations times the padded over the true size of its
+so the work of a convolution or dot is its floating-point operations times the padded over the true size of its
 output. Measured layouts of TPU v3 follow this model without fitted parameters (docs/explanation/tpu-time.md).
 """
 
@@ -94,24 +94,24 @@ class NodeTime:
 class TimeModel:
     """Times of the configurable nodes of a program on one core of a TPU, in nanoseconds.
 
-    A convolution or dot computes for ``work / peak rate`` and moves data for ``bytes / bandwidth``; its time is the
-    root of the sum of their squares, as both overlap, but not entirely. The work is the number of floating-point
-    operations times the padding of the output, and of the contracted dimension:
+    A convolution or dot computes for ``padded operations / peak rate`` and moves data for ``bytes / bandwidth``;
+    its time is the root of the sum of squares, as both overlap, but not entirely. Operations are multiplied
+    by the padding of the output and of the contracted dimension:
 
     - One operand supplies the output's lanes: the kernel if features are minor-most, the input if the batch is. If
       it holds the contracted features along its own lanes, they are rounded up to 128.
     - Otherwise forward convolutions round the contracted features up to the sublanes, gradients of kernels do not.
 
     A batch along the sublanes of a forward convolution is not padded: the rows of other positions fill its tiles.
-    The compiler chooses the layout of an operand with less padding, so that operand layouts matter only if both
-    pad alike. Any other node does one operation for each padded element of its output, to break ties.
+    The compiler gives an operand the layout that pads less, so requested operand layouts matter only in ties of
+    padding. Any other node does one operation for each padded element of its output, to break ties.
 
     Attributes:
         kind, work: ``(K,)`` index into `KINDS`, and operations without padding.
         type_ns, row_ns: ``(T,)`` and ``(R,)`` times of every type of row, and of every distinct row of the table.
         default_ns: ``(K,)`` times under the compiler's default layouts.
         fastest_ns: ``(K,)`` least times under layouts that need no copy, candidates or not.
-        fastest_order: ``(K, 2)`` dimensions along lanes and sublanes of such a layout, -1 for none.
+        fastest_order: ``(K, 2)`` first dimensions of such a layout, minor to major; -1 for none.
     """
 
     def __init__(self, facts: LayoutFacts) -> None:
@@ -150,8 +150,8 @@ class TimeModel:
     def _contracted_in_lanes(self, dimension: Ints, node: Ints, minor: Ints | None) -> NDArray[np.bool_]:
         """Return whether the operand that supplies a dimension of the output has its contracted features in lanes.
 
-        ``minor`` ``(n, 2)`` are the minor-most dimensions of input and kernel, which decide if both orders pad
-        alike; None means the faster one.
+        ``minor`` ``(n, 2)`` are the minor-most dimensions of input and kernel, which break ties of padding; None
+        means the faster order.
         """
         result, contracted = np.zeros(len(node), bool), self._size("input_feature")[node]
         for operand, (supplied, free_role, contracted_role) in enumerate((
@@ -176,13 +176,13 @@ class TimeModel:
         batch = np.where(kind == 0, self._dimension("output_batch")[node], -2)
         padding = output_padding(dims, layout, element, batch)
         sizes = np.where(layout >= 0, np.take_along_axis(dims, np.maximum(layout, 0), axis=1), 1)
-        in_lanes = layout[np.arange(len(node)), (sizes != 1).argmax(axis=1)]  # dimension along the lanes
+        lane_dimension = layout[np.arange(len(node)), (sizes != 1).argmax(axis=1)]
         contracted = self._size("input_feature")[node]
         to_lanes = _round_up(contracted, TPU.lanes) / contracted
-        packed = np.where(kind == 0, _round_up(contracted, TPU.sublanes) / contracted, 1.0)
-        by_first, by_lanes = (self._contracted_in_lanes(dim, node, minor) for dim in (layout[:, 0], in_lanes))
+        to_sublanes = np.where(kind == 0, _round_up(contracted, TPU.sublanes) / contracted, 1.0)
+        by_first, by_lanes = (self._contracted_in_lanes(dim, node, minor) for dim in (layout[:, 0], lane_dimension))
         with_ones = output_padding(dims, layout, element, batch, skip=False)
-        total = np.select([by_first, by_lanes], [with_ones * to_lanes, padding * to_lanes], padding * packed)
+        total = np.select([by_first, by_lanes], [with_ones * to_lanes, padding * to_lanes], padding * to_sublanes)
         operands = facts.slot_tensor[node, 1:]
         moved = padding * facts.bytes[tensor] + np.where(operands >= 0, facts.bytes[operands], 0.0).sum(axis=1)
         moving = np.where(kind == _OTHER, 0.0, moved / BANDWIDTH)
@@ -197,8 +197,8 @@ class TimeModel:
     def _fastest(self) -> tuple[Floats, Ints]:
         """Return `fastest_ns` and `fastest_order`, computed once per signature.
 
-        Padding depends on two dimensions alone, the minor-most one that is not of size 1 and the next; for tensors
-        with a single dimension that is not of size 1, all others may be skipped. Batch and feature of a
+        Padding depends on two dimensions alone, the minor-most one that is not of size 1 and the next. If only one
+        is not of size 1, it may come last and have no next. Batch and feature of a
         convolution's output lie along lanes and sublanes: the compiler copies the result into any other order.
         """
         example, of_node = np.unique(self._facts.signature, return_index=True, return_inverse=True)[1:]

@@ -101,15 +101,15 @@ class Calibration:
             if value.pop("model") != model:
                 return None
             value.pop("bins", None)  # written by earlier versions
-            infinite_fields = [n for n in ("threshold", "right", "right_low", "right_high") if value[n] is None]
-            calibration = from_json(cls, value | dict.fromkeys(infinite_fields, 0.0))
+            null_fields = [n for n in ("threshold", "right", "right_low", "right_high") if value[n] is None]
+            calibration = from_json(cls, value | dict.fromkeys(null_fields, 0.0))
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return None
         threshold, *shares, graphs, families, seeds, by = astuple(calibration)
         shares_valid = all(0 <= share <= 1 for share in shares)
         if by not in FOLDS_OF or not (shares_valid and threshold >= 0 and min(graphs, families, seeds) >= 1):
             return None
-        infinite: dict[str, Any] = dict.fromkeys(infinite_fields, float("inf"))
+        infinite: dict[str, Any] = dict.fromkeys(null_fields, float("inf"))
         return replace(calibration, **infinite)
 
 

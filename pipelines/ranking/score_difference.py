@@ -38,7 +38,7 @@ class NodePart:
 
     Attributes:
         name, op_name: names in the HLO module and in the framework's program; None without a module.
-        nanoseconds: contribution to the estimated time, if the model is the time model.
+        nanoseconds: estimated time ``now`` minus ``then``, if the model is the time model.
     """
 
     node: int
@@ -70,9 +70,9 @@ class Explanation:
     Attributes:
         against: description of ``then``.
         ranks: 1-based ranks of both among all configurations, fastest first.
-        runtime: measured nanoseconds of both; None if withheld.
-        nodes: every node whose layouts differ; empty for tiles.
-        rest: contributions of columns of the whole graph and of changes that cancel out.
+        runtime: labels of both in nanoseconds; None if withheld.
+        nodes: nodes with a contribution; empty for tiles.
+        rest: part of the difference without a node; all of it for tiles.
         members: contributions by ranker of an ensemble.
         names: names of all nodes in the HLO module; empty without one.
         estimated: nanoseconds of both by the time model, if it is the model; ``nodes`` sum to their difference.
@@ -180,7 +180,7 @@ def set_layouts(graph: LayoutGraph, config: int) -> dict[int, NDArray[np.int8]]:
 
 
 def _node_parts(
-    graph: LayoutGraph, parts: Parts, now: int, then: int, names: Sequence[NodeName], times: Mapping[int, float]
+    graph: LayoutGraph, parts: Parts, now: int, then: int, names: Sequence[NodeName], changes: Mapping[int, float]
 ) -> tuple[NodePart, ...]:
     """Return contributions by node: its step of the walk and its instances, with half of each pair."""
     shares = ({node: place.value / len(place.nodes)} for place in parts.places for node in place.nodes)
@@ -190,7 +190,7 @@ def _node_parts(
         NodePart(
             node, names[node].name if names else None, names[node].op_name if names else None,
             *describe_node(graph, node), layout_text(now_layouts[node]), layout_text(then_layouts[node]),
-            value, times.get(node),
+            value, changes.get(node),
         )
         for node, value in values.items()
     )  # fmt: skip

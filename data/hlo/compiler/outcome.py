@@ -28,7 +28,7 @@ NAME: Final = re.compile(r"%[\w.\-]+")
 
 
 class Status(StrEnum):
-    """Status of a compilation: given up if much slower than the default, screened if predicted not to improve."""
+    """Status of a compilation: given up if far longer than the default's, screened if predicted not to improve."""
 
     OK = "ok"
     FAILED = "failed"
