@@ -85,7 +85,7 @@ def collect_tiles(
     the largest limit, whose estimate (ns) is the normalizer; other rows are shuffled. An existing file of a kernel,
     from another program or split, is kept; a kernel with fewer than `MIN_TILES` is left out. An interrupted run
     resumes when repeated.
-    Raises `CompilerError` without a compiler, for targets other than TPUs, or if compiling at the default limit fails.
+    Raises `CompilerError` without a compiler, for other targets than TPUs, or if the first compilation fails.
     """
     target = target_of(settings.target)
     choose_splits([split])
