@@ -37,15 +37,9 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("quick" if "not slow" in config.option.markexpr else "xlarank")
 
 
-@pytest.fixture(scope="session", autouse=True)
-def state_home(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Set a folder for files that xlarank keeps in a user's home, for child processes too."""
-    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
-
-
 @pytest.fixture
 def graph_file(tmp_path: Path) -> Callable[..., Path]:
-    """Return a function that writes arrays to ``<name>.npz`` in a new folder and returns the path."""
+    """Return a function that writes arrays to ``<name>.npz`` in the test's folder and returns the path."""
     return lambda arrays, name="graph", **options: save_npz(tmp_path / f"{name}.npz", arrays, **options)
 
 
