@@ -1,6 +1,7 @@
 """Small graphs in the TpuGraphs format, as dicts of the arrays of their npz files.
 
-Nothing here uses the code under test, except names in `xlarank.data.schema` and the type `LayoutGraph`.
+They do not depend on the code under test, except for names in `xlarank.data.schema`. `unconfigured` makes a
+`LayoutGraph`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -76,11 +77,11 @@ def parameter(*dims: int) -> Node:
 
 
 def unconfigured(*nodes: Node, configurable: tuple[int, ...]) -> LayoutGraph:
+    """Return a graph without configurations."""
     features, opcodes, edges = program_arrays(nodes).values()
+    program = "p", features, opcodes.astype(np.int64), edges
     table = ConfigTable.from_blocks([], configs=0, nodes=len(configurable))
-    runtime, splits = np.zeros(0, np.int64), np.array([0, len(nodes)])
-    opcodes = opcodes.astype(np.int64)
-    return LayoutGraph("p", features, opcodes, edges, runtime, splits, np.array(configurable), table)
+    return LayoutGraph(*program, np.zeros(0, np.int64), np.array([0, len(nodes)]), np.array(configurable), table)
 
 
 def layout_row(output: Sequence[int] = (), input: Sequence[int] = (), kernel: Sequence[int] = ()) -> np.ndarray:
@@ -184,9 +185,8 @@ def arrays_of(graph: Any) -> Arrays:
     program["config_runtime"] = graph.runtime
     if hasattr(graph, "config_feat"):
         return program | {"config_feat": graph.config_feat, "config_runtime_normalizers": graph.normalizers}
-    rows = graph.table.rows[graph.table.codes]
-    splits = {"node_splits": graph.splits[None], "node_config_ids": graph.configurable}
-    return program | splits | {"node_config_feat": rows}
+    program |= {"node_splits": graph.splits[None], "node_config_ids": graph.configurable}
+    return program | {"node_config_feat": graph.table.rows[graph.table.codes]}
 
 
 def examples(most: int) -> settings:

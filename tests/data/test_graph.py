@@ -26,7 +26,6 @@ Change = Callable[[np.ndarray], object]
 
 
 def put(at: object, value: object, dtype: str | None = None) -> Change:
-
     def change(array: np.ndarray) -> np.ndarray:
         array = array.astype(dtype or array.dtype)
         array[at] = value
@@ -48,69 +47,58 @@ def changed(kind: str, key: str, change: Change) -> Arrays:
 
 
 NORMALIZERS = "config_runtime_normalizers"
-INTEGERS = ("node_opcode", "edge_index", "config_runtime", "node_config_ids", "node_splits", NORMALIZERS)
-OF_CONFIGS = (NORMALIZERS, "node_config_feat", "config_feat")
 ROLE = "convolution_dim_numbers_kernel_spatial_dims_0"
-#: Array, change and words of the message, for each kind with such an array.
-DEFECTS: list[tuple[str, Change, list[str]]] = [
-    *((key, lambda a: a.astype("f8") + 0.5, ["float64", "integers"]) for key in INTEGERS),
-    *((key, put((0,) * GOOD[kind]()[key].ndim, -1, "i8"), ["holds -1"])
-      for kind in GOOD for key in INTEGERS if key in GOOD[kind]()),
-    ("node_feat", put((1, 5), np.nan), ["nan"]),
-    ("node_feat", column("shape_dimensions_2", -7), ["-7"]),
-    ("node_feat", column("layout_minor_to_major_0", 6), ["6"]),
-    ("node_feat", lambda a: a[:0], ["node_opcode has shape"]),
-    ("node_feat", lambda a: np.hstack([a, a[:, :1]]), ["141"]),
-    ("node_feat", np.ravel, ["any, 140"]),
-    ("node_opcode", put(1, 121), ["121", "0 to 120"]),
-    ("node_opcode", lambda a: a[:-1], ["shape"]),
-    ("edge_index", lambda a: np.vstack([a, [[a.max() + 1, 0]]]), ["edge_index holds"]),
-    ("edge_index", put((0, 1), 2**63 + 5, "u8"), ["9223372036854775813"]),
-    ("edge_index", lambda a: np.hstack([a, a[:, :1]]), [", 3)"]),
-    ("edge_index", put(0, (2, 2)), ["cycle"]),
-    ("edge_index", lambda a: np.vstack([a, [[0, 3]]]), ["cycle"]),
-    ("config_runtime", lambda a: a / 1e6, ["whole nanoseconds", "1,000,000"]),
-    ("config_runtime", put(0, 2**63, "u8"), ["9223372036854775808"]),
-    # numbers that no tensor has: costs computed from them would be inf and NaN in the stored rows
-    ("edge_index", put((0, 1), 2**40 + 1), ["edge_index holds 1099511627777"]),  # in full
-    ("node_feat", lambda a: a.astype("f8") + 1e300, ["node_feat"]),
-    ("node_feat", column("shape_dimensions_1", 0.5), ["0.5", "whole"]),
-    ("node_feat", column("shape_dimensions_0", 1e30), ["node_feat holds 1e+30"]),
-    ("node_feat", put((1, slice(21, 24)), 1e5), ["node 1 in node_feat has", "elements"]),
-    ("node_feat", column("feature_group_count", -1e30), ["node_feat holds 1e+30"]),
-    ("node_feat", column(ROLE, 6), ["the convolution's dimension numbers in node_feat holds 6"]),
-    ("node_feat", column(ROLE, 0.5), ["0.5", "whole numbers"]),
-    ("node_config_ids", put(1, 5), ["5", "0 to 4"]),
-    ("node_config_ids", put(1, 2), ["twice"]),
-    ("node_splits", put((0, 1), 6), ["6", "0 to 5"]),
-    ("node_splits", lambda a: [[0, 3, 2, 5]], ["down"]),
-    ("node_config_feat", put((1, 0, 0), 6), ["6", "0-5"]),
-    ("node_config_feat", put((1, 0, 0), 2**40, "i8"), [str(2**40)]),
-    ("node_config_feat", lambda a: a[..., :-1], ["17", "18"]),
-    ("node_config_feat", lambda a: a[:, :1], ["(6, 1, 18)"]),
-    ("node_config_feat", np.asfortranarray, ["Fortran"]),
-    ("node_config_feat", row(CONV, 1, output=(3, 3)), ["output layout (3, 3) of node 2", "twice"]),
-    ("node_config_feat", row(RESHAPE, 2, output=(2,)), ["output layout (2) of node 4", "rank"]),
-    ("node_config_feat", row(CONV, 2, kernel=(5, 0)), ["kernel layout (5, 0) of node 2", "rank"]),
-    ("node_config_feat", row(CONV, 0, output=(1, -1, 0)), ["output layout (1, 0) of node 2", "-1 before"]),
-    ("config_feat", put((4, 23), -1), ["-1"]),
-    ("config_feat", lambda a: a[:, :-1], ["23", "24"]),
-    ("config_feat", lambda a: a[:-1], ["(4, 24)"]),
-    (NORMALIZERS, put(3, 0), ["holds 0"]),
-]  # fmt: skip
+#: Changes by array, with words of the message.
+DEFECTS: dict[str, list[tuple[Change, *tuple[str, ...]]]] = {
+    "node_feat": [
+        (put((1, 5), np.nan), "nan"), (column("shape_dimensions_2", -7), "-7"),
+        (lambda a: a[:0], "node_opcode has shape"), (lambda a: np.hstack([a, a[:, :1]]), "141"),
+        (np.ravel, "any, 140"), (column("layout_minor_to_major_0", 6), "6"),
+        (column("shape_dimensions_1", 0.5), "0.5", "whole"), (column(ROLE, 0.5), "0.5", "whole numbers"),
+        (column(ROLE, 6), "the convolution's dimension numbers in node_feat holds 6"),
+        # numbers that no tensor has: costs computed from them would be inf and NaN in the stored rows
+        (lambda a: a.astype("f8") + 1e300, "node_feat"), (column("feature_group_count", -1e30), "holds 1e+30"),
+        (column("shape_dimensions_0", 1e30), "node_feat holds 1e+30"),
+        (put((1, slice(21, 24)), 1e5), "node 1 in node_feat has", "elements"),
+    ],
+    "node_opcode": [(put(1, 121), "121", "0 to 120"), (lambda a: a[:-1], "shape")],
+    "edge_index": [
+        (lambda a: np.vstack([a, [[a.max() + 1, 0]]]), "edge_index holds"),
+        (put((0, 1), 2**40 + 1), "edge_index holds 1099511627777"),  # in full
+        (put((0, 1), 2**63 + 5, "u8"), "9223372036854775813"), (lambda a: np.hstack([a, a[:, :1]]), ", 3)"),
+        (put(0, (2, 2)), "cycle"), (lambda a: np.vstack([a, [[0, 3]]]), "cycle"),
+    ],
+    "config_runtime": [
+        (lambda a: a / 1e6, "whole nanoseconds", "1,000,000"), (put(0, 2**63, "u8"), "9223372036854775808"),
+    ],
+    "node_config_ids": [(put(1, 5), "5", "0 to 4"), (put(1, 2), "twice")],
+    "node_splits": [(put((0, 1), 6), "6", "0 to 5"), (lambda a: [[0, 3, 2, 5]], "down")],
+    "node_config_feat": [
+        (put((1, 0, 0), 6), "6", "0-5"), (put((1, 0, 0), 2**40, "i8"), str(2**40)),
+        (lambda a: a[..., :-1], "17", "18"), (lambda a: a[:, :1], "(6, 1, 18)"), (np.asfortranarray, "Fortran"),
+        (row(CONV, 1, output=(3, 3)), "output layout (3, 3) of node 2", "twice"),
+        (row(RESHAPE, 2, output=(2,)), "output layout (2) of node 4", "rank"),
+        (row(CONV, 2, kernel=(5, 0)), "kernel layout (5, 0) of node 2", "rank"),
+        (row(CONV, 0, output=(1, -1, 0)), "output layout (1, 0) of node 2", "-1 before"),
+    ],
+    "config_feat": [(put((4, 23), -1), "-1"), (lambda a: a[:, :-1], "23", "24"), (lambda a: a[:-1], "(4, 24)")],
+    NORMALIZERS: [(put(3, 0), "holds 0")],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", GOOD)
 def test_bad_values_are_refused_by_name(graph_file, kind):
-    for number, (key, change, words) in enumerate(DEFECTS):
-        if key not in GOOD[kind]():
-            continue
-        with pytest.raises(GraphFileError, match=r"^broken\.4x4\.npz: ") as caught:
-            read_graph(graph_file(changed(kind, key, change), "broken.4x4"), kind)
-        text = str(caught.value)
-        assert caught.value.got.count("broken.4x4") == 1 and caught.value.expected
-        named = key in text or words[0].startswith(("node_", "output", "input", "kernel"))
-        assert named and all(word in text for word in words), (number, text)
+    for key, array in GOOD[kind]().items():
+        cases, negative = [*DEFECTS[key]], put((0,) * array.ndim, -1, "i8")
+        if array.dtype.kind in "iu":
+            cases += [(lambda a: a.astype("f8") + 0.5, "float64", "integers"), (negative, "holds -1")]
+        for number, (change, *words) in enumerate(cases):
+            with pytest.raises(GraphFileError, match=r"^broken\.4x4\.npz: ") as caught:
+                read_graph(graph_file(changed(kind, key, change), "broken.4x4"), kind)
+            text = str(caught.value)
+            assert caught.value.got.count("broken.4x4") == 1 and caught.value.expected
+            named = key in text or words[0].startswith(("node_", "output", "input", "kernel"))
+            assert named and all(word in text for word in words), (key, number, text)
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="no /proc to count open files in")
@@ -131,10 +119,11 @@ def test_bombs_are_refused_by_their_headers(tmp_path, monkeypatch, kind):
         monkeypatch.setattr(f"xlarank.data.graph.{limit}", 200)
     for method in ("read", "stream"):
         monkeypatch.setattr(NpzReader, method, lambda *_: pytest.fail("an array was unpacked"))
+    of_configs = (NORMALIZERS, "node_config_feat", "config_feat")
     for name, fitting, shape, message in (
         ("config_runtime", (), (100,), "shape"),
-        ("config_runtime", OF_CONFIGS, (300,), "300 configurations; expected 1 to 200"),
-        ("config_runtime", OF_CONFIGS, (0,), "0 configurations"),
+        ("config_runtime", of_configs, (300,), "300 configurations; expected 1 to 200"),
+        ("config_runtime", of_configs, (0,), "0 configurations"),
         ("node_feat", ("node_opcode",), (300, 140), "300 nodes"),
         ("node_feat", ("node_opcode",), (0, 140), "0 nodes"),
         ("edge_index", (), (300, 2), "300 edges"),
@@ -236,15 +225,15 @@ def test_the_rank_is_the_place_of_the_last_dimension():
     assert tensor_ranks(program_arrays(nodes)["node_feat"]).tolist() == list(cases.values())
 
 
-@pytest.mark.parametrize("arrays", [layout_arrays(), tile_arrays()], ids=["layout", "tile"])
-def test_a_graph_comes_back_and_the_same_arrays_give_the_same_bytes(tmp_path, arrays):
-    path = tmp_path / "npz/layout/my-gpu/a.npz"  # in new folders
+@pytest.mark.parametrize("kind", GOOD)
+def test_a_graph_comes_back_and_the_same_arrays_give_the_same_bytes(tmp_path, kind):
+    path, arrays = tmp_path / "npz/layout/my-gpu/a.npz", GOOD[kind]()  # in new folders
     graph = write_graph(path, **arrays)
     assert graph.name == "a" and [p.name for p in path.parent.iterdir()] == ["a.npz"]
     with np.load(path) as saved:
         np.testing.assert_equal(dict(saved), arrays)
         assert all(saved[key].dtype == array.dtype for key, array in arrays.items())
-    # `read_graph` refuses Fortran order, so it must not be written.
+    # `read_graph` refuses layout configurations in Fortran order, so it is not written.
     write_graph(tmp_path / "b.npz", **{key: np.asfortranarray(array) for key, array in arrays.items()})
     assert (tmp_path / "b.npz").read_bytes() == path.read_bytes()
 
