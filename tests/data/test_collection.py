@@ -4,7 +4,6 @@ import itertools
 import os
 import pwd
 import shutil
-from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -215,13 +214,3 @@ def test_names_and_their_families():
     stems = ("lenet", "deepspeech", "wide_and_deep", "my-net")  # unknown programs at any setting
     for stem, setting, suite in itertools.product(stems, settings, ("", "mlperf_", "tf2_")):
         assert program_family(suite + stem + setting) == program_family(stem) == stem.replace("-", "_")
-
-
-def test_families_of_the_sample_do_not_cross_splits():
-    """Promised by the sample's README, and required by leave-family-out scores."""
-    splits = defaultdict[tuple[Path, str], set[str]](set)
-    for path in SAMPLE.glob("npz/*/**/*.npz"):
-        split = path.parent
-        if split.name != "test" or not path.stem.endswith("__s"):  # siblings: other batch sizes of train programs
-            splits[split.parent, program_family(path.stem)].add(split.name)
-    assert len(splits) > 20 and [key for key, names in splits.items() if len(names) > 1] == []

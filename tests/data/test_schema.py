@@ -1,4 +1,4 @@
-"""Names and positions of the format, against its documentation and files; levels, cycles, hashes of structures."""
+"""Names and positions of the format, against its documentation and files; the sample; structure of graphs."""
 
 from collections import Counter, defaultdict
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.graphs import arrays_of
 from xlarank.data import schema
-from xlarank.data.collection import SAMPLE, SPLITS, discover, find_data_root
+from xlarank.data.collection import SAMPLE, SPLITS, Collection, discover, find_data_root
 from xlarank.data.graph import has_cycle, node_levels, read_graph, structure_hash
 
 #: Columns between which a missing or extra name would be seen; positions as in the description of
@@ -50,9 +50,10 @@ def test_names_have_the_positions_of_the_format():
 
 
 @pytest.mark.slow
-def test_every_file_of_the_sample_is_read():
-    """The sample's README states the numbers of graphs and configurations; only test graphs have no labels."""
+def test_the_sample_is_as_its_readme_says():
+    """Test graphs have no labels, and no family is in two splits; ``__s`` is another batch size of ``__a``."""
     count, configs = Counter[tuple[str, str]](), defaultdict[str, set[int]](set)
+    splits, structures = defaultdict[tuple[Collection, str], set[str]](set), dict[str, int]()
     for file in discover(SAMPLE / "npz"):
         graph = read_graph(file.path, file.collection.kind)
         assert (graph.name, graph.labelled) == (file.name, file.split != "test")
@@ -60,6 +61,13 @@ def test_every_file_of_the_sample_is_read():
             assert len(np.unique(graph.runtime)) >= 8
         count[str(file.collection), file.split] += 1
         configs[str(file.collection)].add(graph.configs)
+        if str(file.collection) == "layout:tpu-estimate:random":
+            structures[file.name] = structure_hash(graph.opcode, graph.edges)
+        if not file.name.endswith("__s"):
+            splits[file.collection, file.family].add(file.split)
+    assert len(splits) > 20 and [key for key, names in splits.items() if len(names) > 1] == []
+    siblings = {name.replace("__s", "__a"): code for name, code in structures.items() if name.endswith("__s")}
+    assert len(siblings) == 2 and siblings.items() <= structures.items()
     table = (SAMPLE / "README.md").read_text(encoding="utf-8")
     for collection, sizes in configs.items():
         graphs = " / ".join(str(count[collection, split]) for split in SPLITS)
@@ -116,12 +124,3 @@ def test_the_structure_hash_depends_on_opcodes_and_edges_in_any_order_and_type()
     assert structure_hash(opcodes.astype(np.uint8), edges[::-1].astype(np.int32)) == expected
     others = [(opcodes[::-1], edges), (opcodes, edges[:2]), (opcodes, edges[:, ::-1]), (opcodes, edges[:0])]
     assert len({expected, *(structure_hash(*other) for other in others)}) == 5
-
-
-def test_siblings_of_the_sample_have_the_same_structure() -> None:
-    """Promised by the sample's README: ``__s`` is another batch size of ``__a``."""
-    folder = SAMPLE / "npz/layout/tpu-estimate/random"
-    for path in sorted(folder.glob("test/*__s.npz")):
-        (sibling,) = folder.glob(f"*/{path.stem.removesuffix('__s')}__a.npz")
-        graphs = [read_graph(file, "layout") for file in (path, sibling)]
-        assert len({structure_hash(graph.opcode, graph.edges) for graph in graphs}) == 1
