@@ -1,4 +1,4 @@
-"""The command line, called as a user types it or within this process; and all commands, run once."""
+"""The command line, called as a user types it or within this process; and its main commands, run once."""
 
 import contextlib
 import io
@@ -13,19 +13,21 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
+import numpy as np
 import pytest
 
 import run
-from tests.pipelines.trees import graph_path
+from tests.graphs import save_npz
+from tests.pipelines.trees import LAYOUT, TILE, graph_path
+from xlarank.data.collection import SAMPLE
 
 ROOT = Path(run.__file__).parent
-SAMPLE = ROOT / "data" / "sample"
-LAYOUT, TILE = "layout:cpu:random", "tile:cpu"
 #: A few graphs of the embedded sample; two families to learn from.
 FILES = {
-    LAYOUT: {"train": ("cnn__nchw_a", "dlrm__a", "dlrm__b"), "valid": ("mlp__a",), "test": ("gru__a",)},
-    TILE: {"train": ("bmm__a", "matmul__a", "matmul__b"), "valid": ("expsum__a",), "test": ("swish__a",)},
-}
+    (LAYOUT, "train"): ("cnn__nchw_a", "dlrm__a", "dlrm__b"), (LAYOUT, "valid"): ("mlp__a",),
+    (LAYOUT, "test"): ("gru__a",), (TILE, "train"): ("bmm__a", "matmul__a", "matmul__b"),
+    (TILE, "valid"): ("expsum__a",), (TILE, "test"): ("swish__a",),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -40,9 +42,8 @@ class Outcome:
 
 
 def environment(home):
-    """Return an environment without a data root; one thread, so that small jobs do not wait for each other."""
-    inherited = {name: value for name, value in os.environ.items() if name != "XLARANK_DATA"}
-    return {**inherited, "HOME": str(home), "OMP_NUM_THREADS": "1"}
+    """Return an environment with one thread, so that small jobs do not wait for each other."""
+    return os.environ | {"HOME": str(home), "OMP_NUM_THREADS": "1"}
 
 
 #: Restores the default of SIGINT, which processes in the background of a shell and their children ignore.
@@ -92,14 +93,12 @@ def refused(command, said):
 
 @pytest.fixture(scope="session")
 def job(tmp_path_factory):
-    """Run all commands once, in a folder that is not the repository."""
+    """Run the main commands once, in a folder that is not the repository."""
     folder = tmp_path_factory.mktemp("elsewhere")
     tree = folder / "tree"
-    for collection, splits in FILES.items():
-        for split, name in ((split, name) for split, names in splits.items() for name in names):
-            path = graph_path(tree, collection, split, name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(graph_path(SAMPLE, collection, split, name), path)
+    for place, names in FILES.items():
+        for name in names:
+            save_npz(graph_path(tree, *place, name), np.load(graph_path(SAMPLE, *place, name)))
     commands = (
         ["info", "--data-root", "tree", "--json", "info.json"],
         ["build-features", "--data-root", "tree", "--tier", "fast"],

@@ -15,10 +15,10 @@ from unittest import mock
 
 import pytest
 
-from tests.cli.conftest import LAYOUT, ROOT, TILE, Outcome, ended, environment, here, refused, start
+from tests.cli.conftest import ROOT, Outcome, ended, environment, here, refused, start
 from tests.graphs import save_npz
 from tests.pipelines.conftest import need
-from tests.pipelines.trees import graph_path, layout_graph, write_tree
+from tests.pipelines.trees import LAYOUT, TILE, graph_path, layout_graph, write_tree
 from xlarank.cli import app
 
 #: Commands that read the data root and write to the workspace.
@@ -26,22 +26,14 @@ VERBS = ("build-features", "tune", "train", "evaluate", "submit")
 
 
 @pytest.mark.slow
-def test_absent_data_roots_are_refused(tmp_path, monkeypatch):
-    work, absent = ["--workspace", tmp_path / "work"], tmp_path / "absent"
-    said = r"absent \(--data-root\) does not exist; .*pass --data-root or set XLARANK_DATA"
-    for words in (["info"], *([verb, *work] for verb in VERBS)):
-        refused([*words, "--data-root", absent], said)
-    assert not (tmp_path / "work").exists()
-    monkeypatch.setenv("XLARANK_DATA", str(absent))
-    refused(["info"], r"absent \(XLARANK_DATA\) does not exist")
-
-
-@pytest.mark.slow
 def test_names_and_paths_that_cannot_be_used_are_refused(job, trained, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("file").write_text("in the way")
     root, work, result = ["--data-root", job.tree], ["--workspace", trained], tmp_path / "file" / "result"
+    absent = r"absent \(--data-root\) does not exist; .*pass --data-root or set XLARANK_DATA"
+    refused(["info", "--data-root", "absent"], absent)
     for verb in VERBS:
+        refused([verb, "--data-root", "absent"], absent)
         refused([verb, *root, "--workspace", "file"], r"the workspace .*file cannot be written .*pass another")
         if verb != "build-features":
             words = [verb, *work, "--collection", "layout:cpu:randm"]
@@ -59,6 +51,9 @@ def test_names_and_paths_that_cannot_be_used_are_refused(job, trained, tmp_path,
         (["tune", *work, "--storage", "nonsense://x"], "storage .*cannot be used .*check --storage"),
     ):
         refused(words, said)
+    assert not Path("work").exists()
+    monkeypatch.setenv("XLARANK_DATA", "absent")
+    refused(["info"], r"absent \(XLARANK_DATA\) does not exist")
 
 
 @pytest.mark.slow
@@ -150,7 +145,6 @@ def many_graphs(root):
     first = save_npz(graph_path(root, LAYOUT, "train", "family0__0"), layout_graph(0))
     for number in range(1, 400):
         os.link(first, graph_path(root, LAYOUT, "train", f"family{number % 7}__{number}"))
-    return root
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ from xlarank.cli.app import RANKERS as LINES
 from xlarank.cli.console import JobProgress, bars, new_table, print_table
 from xlarank.cli.dataset import INFO, info_row
 from xlarank.cli.learning import score_table
-from xlarank.cli.options import moved_to_front
+from xlarank.cli.options import Run, moved_to_front
 from xlarank.models.trained import RANKERS
 from xlarank.models.validation.label_noise import LayoutLabels
 from xlarank.pipelines.info import SplitInfo
@@ -53,9 +53,9 @@ def test_json_is_alone_on_standard_output(small):
 
 def test_an_output_that_is_a_pipe_is_refused_before_the_work(small):
     os.mkfifo("pipe")
-    outputs = [("--json", "pipe", "a device or a pipe"), ("--out", "pipe", "a device or a pipe")]
-    for option, path, said in (*outputs, ("--out", "-", "--out is -")):
-        refused(["submit", "--data-root", small, option, path], said)
+    pipe = "a device or a pipe"
+    for option, said in (("--json pipe", pipe), ("--out pipe", pipe), ("--out -", "--out is -")):
+        refused(["submit", "--data-root", small, *option.split()], said)
     assert Path("pipe").is_fifo() and not Path("work").exists()
 
 
@@ -179,9 +179,6 @@ def test_info_of_a_file_shows_the_noise_of_its_labels(small):
     refused(["info", small], "cannot be opened .*expected a complete npz")
 
 
-HEAVY = ("numpy", "lightgbm", "polars", "pyarrow", "pandas", "scipy", "optuna", "xgboost", "networkx", "sklearn")
-
-
 @pytest.mark.slow
 def test_help_imports_nothing_heavy_and_is_quick(tmp_path):
     words = [sys.executable, "-X", "importtime", str(ROOT / "run.py"), "--help"]
@@ -193,25 +190,27 @@ def test_help_imports_nothing_heavy_and_is_quick(tmp_path):
     assert min(np.diff(seconds)) < 1.0, "processor time"
     imported = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines() if "|" in line}
     assert "typer" in imported, "the list of imports was understood"
+    heavy = "numpy lightgbm polars pyarrow pandas scipy optuna xgboost networkx sklearn".split()
     ours = ("xlarank.features", "xlarank.models", "xlarank.pipelines.")
-    assert not {name for name in imported if name.split(".")[0] in HEAVY or name.startswith(ours)}
+    assert not {name for name in imported if name.split(".")[0] in heavy or name.startswith(ours)}
     assert [name for name in commands().commands if name not in done.stdout] == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(commands().commands))
-def test_help_has_examples_that_parse_and_no_types_of_python(name, tmp_path, monkeypatch):
+def test_help_has_no_types_of_python_and_examples_that_parse_as_does_the_next_command(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     shown = here(name, "--help").out
     assert not re.search(r"<(str|int|float|bool|list|Path)|<=|INTEGER|list\[|2147483647", shown), shown
     assert all(len(line) <= 80 for line in shown.splitlines())
-    command = commands().commands[name]
-    for example in GUIDES[name].examples:
-        assert f"python run.py {example}" in " ".join(shown.split())
-        word, *words = shlex.split(example)
-        assert word == name
-        command.make_context(name, words)
+    examples, then, _ = GUIDES[name]
+    for example in examples:
+        assert f"python run.py {example}" in " ".join(shown.split()) and example.split()[0] == name
+    words = Run().words | {"work": " --workspace w", "collection": " -c tile:cpu", "model": " --model ranknet"}
+    for line in filter(None, (*examples, then.format(**words, file="x.npz"))):
+        command, *arguments = shlex.split(line, comments=True)
+        commands().commands[command].make_context(command, arguments)
 
 
 def test_every_command_and_ranker_has_its_words_and_options_of_one_name_mean_the_same():

@@ -1,6 +1,4 @@
-"""All commands on a few graphs: stored files, printed lines, and the next command, which works unchanged."""
-
-from __future__ import annotations
+"""Commands on a few graphs: stored files, printed lines, and the next command, which works unchanged."""
 
 import json
 import re
@@ -11,19 +9,17 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from tests.cli.conftest import FILES, LAYOUT, SAMPLE, TILE, ended, here, refused, start
+from tests.cli.conftest import FILES, SAMPLE, ended, here, refused, start
 from tests.data.hlo.programs import matmul_module
 from tests.graphs import save_npz, tile_arrays
-from tests.pipelines.trees import graph_path
-from xlarank.cli.app import GUIDES, commands
-from xlarank.cli.options import Run
+from tests.pipelines.trees import LAYOUT, TILE, graph_path, identical
 
 
-def test_each_command_prints_and_stores_its_results(job):
+def test_each_command_prints_what_it_stores(job):
     assert {(outcome.code, *outcome.errors) for outcome in job.outcomes.values()} == {(0,)}
     assert f"data: {Path('tree')} (named by --data-root)" in job.outcomes["info"].out
     parts = json.loads((job.folder / "info.json").read_text())
-    assert [part["graphs"] for part in parts] == [len(names) for of in FILES.values() for names in of.values()]
+    assert [part["graphs"] for part in parts] == list(map(len, FILES.values()))
     assert re.search(rf"{TILE}\s+train\s+3\s+3\s+0\s+192", job.outcomes["build-features"].out)
     for collection in (LAYOUT, TILE):
         parts = collection.split(":")
@@ -33,9 +29,6 @@ def test_each_command_prints_and_stores_its_results(job):
         picture = Path(f"work/reports/tune-{'-'.join(parts)}-lambdarank.svg")
         assert (job.folder / picture).exists() and f"wrote {picture}" in job.outcomes["tune"].out
     assert job.outcomes["train"].out.count("lambdarank (tuned)") == 2
-
-
-def test_scores_submission_and_ranking_are_printed_as_stored(job):
     report = json.loads((job.folder / "scores.json").read_text())
     assert json.loads(here("evaluate", "--workspace", job.work, "--json", "-").out) == report, "the same again"
     assert re.search(rf"mean\s+{report[LAYOUT]['tau']['mean']:.3f}", job.outcomes["evaluate"].out)
@@ -131,7 +124,7 @@ def test_other_rankers_alone_and_side_by_side(trained):
     assert "lambdarank minus ranknet" in done.err and "slowdown@5" in done.err
     assert f"{between['low']:+.3f} to {between['high']:+.3f}" in done.err
     done = here(*words, "--model", "ranknet", "--by", "kind", "-c", TILE)
-    assert done.code == 0 and set(json.loads(done.out)[TILE]["score"]["graphs"]) == set(FILES[TILE]["train"])
+    assert done.code == 0 and set(json.loads(done.out)[TILE]["score"]["graphs"]) == set(FILES[TILE, "train"])
     assert f"{TILE}: ranknet with default parameters, 5 rounds" in done.err.replace("\n", " ")
     done = here("leaderboard", "--workspace", trained, "-c", LAYOUT, "--csv", trained / "leaderboard.csv")
     assert done.code == 0 and "held out by family" in done.out and "ranknet" in done.out
@@ -161,15 +154,6 @@ def next_words(done):
     lines = re.findall("^next: python run.py (.*)", done.out, re.M)
     assert len(lines) == len(re.findall("^next: ", done.out, re.M)) <= 1
     return [word for line in lines for word in shlex.split(line, comments=True)]
-
-
-@pytest.mark.parametrize("name", sorted(name for name, guide in GUIDES.items() if guide.then))
-def test_the_next_command_parses(name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    words = Run().words | {"work": " --workspace w", "collection": " -c tile:cpu", "model": " --model ranknet"}
-    line = GUIDES[name].then.format(**words, file="x.npz")
-    command, *arguments = shlex.split(line, comments=True)
-    commands().commands[command].make_context(command, arguments)
 
 
 @pytest.mark.parametrize("names", ["train evaluate leaderboard", "rank explain explain-feature"])
@@ -212,10 +196,9 @@ def test_a_narrow_leaderboard_is_a_table(job, monkeypatch):
 
 def test_graphs_that_cannot_be_ranked_share_a_line(tmp_path):
     """Hundreds of tile kernels have a single configuration; they must not hide the table."""
-    arrays, listed = tile_arrays(), tmp_path / "info.json"
-    arrays["config_feat"][:] = arrays["config_feat"][0]
+    listed = tmp_path / "info.json"
     for number in range(25):
-        save_npz(tmp_path / f"npz/tile/cpu/train/k__{number:02}.npz", arrays)
+        save_npz(tmp_path / f"npz/tile/cpu/train/k__{number:02}.npz", identical(tile_arrays()))
     build = ["build-features", "--tier", "fast", "--workspace", tmp_path / "work"]
     for words in (["info", "--json", listed], build):
         out = here(*words, "--data-root", tmp_path).out
