@@ -1,4 +1,4 @@
-"""Which collected graphs join the sample, and a short run of the fuzzer."""
+"""Collected graphs that join the sample, and a short run of the fuzzer of models."""
 
 import numpy as np
 import pytest
