@@ -50,10 +50,10 @@ def environment(home):
 _RESTORE_SIGINT = "import os, signal as s, sys; s.signal(s.SIGINT, s.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
 
 
-def start(*words, cwd):
-    """Start ``python run.py ...`` in a new process group, as a terminal does."""
+def start(*words, cwd, prefix=()):
+    """Start ``[PREFIX] python run.py ...`` in a new process group, as a terminal does."""
     return subprocess.Popen(
-        [sys.executable, "-c", _RESTORE_SIGINT, sys.executable, str(ROOT / "run.py"), *map(str, words)],
+        [*prefix, sys.executable, "-c", _RESTORE_SIGINT, sys.executable, str(ROOT / "run.py"), *map(str, words)],
         cwd=cwd, env=environment(cwd), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         start_new_session=True,
     )  # fmt: skip
@@ -81,12 +81,12 @@ def here(*words):
     return Outcome(stopped.value.code or 0, out.getvalue(), err.getvalue())
 
 
-def refused(command, said):
+def refused(command, message):
     """Check that a command, or its outcome, ends in exit code 1 and one clear line."""
     outcome = command if isinstance(command, Outcome) else here(*command)
     assert outcome.code == 1
     (line,) = outcome.errors
-    assert re.search(said, line), line
+    assert re.search(message, line), line
     assert "Traceback" not in outcome.out + outcome.err
     assert "\n" not in outcome.err.partition("error:")[2].strip(), "no message of a library follows"
 

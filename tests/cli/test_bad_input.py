@@ -7,7 +7,6 @@ import random
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -15,7 +14,7 @@ from unittest import mock
 
 import pytest
 
-from tests.cli.conftest import ROOT, Outcome, ended, environment, here, refused, start
+from tests.cli.conftest import ended, here, refused, start
 from tests.graphs import save_npz
 from tests.pipelines.conftest import need
 from tests.pipelines.trees import LAYOUT, TILE, graph_path, layout_graph, write_tree
@@ -23,6 +22,7 @@ from xlarank.cli import app
 
 #: Commands that read the data root and write to the workspace.
 VERBS = ("build-features", "tune", "train", "evaluate", "submit")
+KEPT = "error: interrupted; finished work is kept, run the same command again to resume"
 
 
 @pytest.mark.slow
@@ -39,7 +39,7 @@ def test_names_and_paths_that_cannot_be_used_are_refused(job, trained, tmp_path,
             words = [verb, *work, "--collection", "layout:cpu:randm"]
             refused(words, rf"'layout:cpu:randm' is not in .*did you mean {LAYOUT}")
     long, bytes_ = ([*root, "--tier", "fast", "--workspace", name] for name in ("w" * 300, "w\udcff"))
-    for words, said in (
+    for words, message in (
         (["build-features", *long], "File name too long"),
         (["build-features", *bytes_], r"the path '.*w.udcff.*' is not valid UTF-8"),
         (["build-features", "--tier", "nonsense"], "--tier is 'nonsense'; expected fast or full"),
@@ -50,7 +50,7 @@ def test_names_and_paths_that_cannot_be_used_are_refused(job, trained, tmp_path,
         (["submit", "--workspace", "wrok"], "the workspace wrok does not exist"),
         (["tune", *work, "--storage", "nonsense://x"], "storage .*cannot be used .*check --storage"),
     ):
-        refused(words, said)
+        refused(words, message)
     assert not Path("work").exists()
     monkeypatch.setenv("XLARANK_DATA", "absent")
     refused(["info"], r"absent \(XLARANK_DATA\) does not exist")
@@ -97,12 +97,9 @@ def test_names_are_not_markup_of_the_terminal(job, trained, tmp_path):
 def test_a_disk_that_is_full_while_a_library_writes(trained, tmp_path):
     """Optuna writes its journal itself. A limit on the size of files fails as a full disk does."""
     kilobytes = max(journal.stat().st_size for journal in trained.glob("studies/**/journal.log")) // 1024 + 1
-    tune = [sys.executable, str(ROOT / "run.py"), "tune", "--trials=9", "--rounds=10", "--threads=1", "--workspace"]
-    done = subprocess.run(
-        ["bash", "-c", f'ulimit -f {kilobytes}; exec "$@"', "-", *tune, str(trained)],
-        cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    refused(Outcome(done.returncode, done.stdout, done.stderr), r"cannot be written .*make room and run")
+    limited = "bash", "-c", f'ulimit -f {kilobytes}; exec "$@"', "-"
+    words = "tune", "--trials=9", "--rounds=10", "--threads=1", "--workspace", trained
+    refused(ended(start(*words, cwd=tmp_path, prefix=limited)), r"cannot be written .*make room and run")
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread")])
@@ -110,8 +107,7 @@ def test_too_little_memory_is_reported_in_one_line(monkeypatch, capfd, error):
     outer = ValueError("an error of a library")
     outer.__cause__ = error
     monkeypatch.setattr("xlarank.data.collection.find_data_root", mock.Mock(side_effect=outer))
-    assert here("info").code == 1
-    assert capfd.readouterr().err.startswith("error: not enough memory; ")
+    assert here("info").code == 1 and capfd.readouterr().err.startswith("error: not enough memory; ")
 
 
 def test_a_closed_standard_output_is_refused_and_zero_columns_are_accepted(tree, monkeypatch):
@@ -120,9 +116,6 @@ def test_a_closed_standard_output_is_refused_and_zero_columns_are_accepted(tree,
     # sys.stdout is None after `>&-`
     monkeypatch.setattr(contextlib, "redirect_stdout", lambda _: mock.patch.object(sys, "stdout", None))
     refused(["info", "--data-root", tree], "standard output is closed")
-
-
-KEPT = "error: interrupted; finished work is kept, run the same command again to resume"
 
 
 def interrupt(process, when, number=signal.SIGINT):
@@ -214,8 +207,7 @@ def test_an_interruption_that_a_library_hides_is_still_reported(monkeypatch, cap
     for library in (replaces_it, swallows_it):
         monkeypatch.setattr("xlarank.pipelines.info.info", library)
         monkeypatch.setattr(app, "_received", [])
-        assert here("info", "--collection", TILE).code == 130
-        assert "error: interrupted" in capfd.readouterr().err
+        assert here("info", "--collection", TILE).code == 130 and "error: interrupted" in capfd.readouterr().err
 
 
 KILLS = int(os.environ.get("XLARANK_KILLS", "2"))
@@ -237,8 +229,7 @@ def result(command, folder):
     work = folder / "work"
     if command == "build-features":
         # Contents differ by the time of the npz file. Files that a SIGKILL left half written have hidden names.
-        files = work.rglob("[!.]*.parquet")
-        return sorted((str(path.relative_to(work)), path.stat().st_size) for path in files)
+        return sorted((str(path.relative_to(work)), path.stat().st_size) for path in work.rglob("[!.]*.parquet"))
     if command == "tune":
         best = [json.loads(path.read_text()) for path in sorted(work.rglob("best-*.json"))]
         return [(params["params"], params["mean"], params["graphs"]) for params in best]

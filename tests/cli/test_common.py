@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +19,8 @@ from rich.console import Console
 from tests.cli.conftest import ROOT, environment, here, refused
 from tests.graphs import layout_arrays, save_npz, tile_arrays
 from tests.pipelines.trees import LAYOUT, TILE, graph_path, write_tree
-from xlarank.cli import console
+from xlarank.cli import app, console
 from xlarank.cli.app import GUIDES, commands
-from xlarank.cli.app import RANKERS as LINES
 from xlarank.cli.console import JobProgress, bars, new_table, print_table
 from xlarank.cli.dataset import INFO, info_row
 from xlarank.cli.learning import score_table
@@ -54,8 +52,8 @@ def test_json_is_alone_on_standard_output(small):
 def test_an_output_that_is_a_pipe_is_refused_before_the_work(small):
     os.mkfifo("pipe")
     pipe = "a device or a pipe"
-    for option, said in (("--json pipe", pipe), ("--out pipe", pipe), ("--out -", "--out is -")):
-        refused(["submit", "--data-root", small, *option.split()], said)
+    for option, message in (("--json pipe", pipe), ("--out pipe", pipe), ("--out -", "--out is -")):
+        refused(["submit", "--data-root", small, *option.split()], message)
     assert Path("pipe").is_fifo() and not Path("work").exists()
 
 
@@ -82,7 +80,7 @@ def test_values_of_a_configuration_file_are_used_checked_and_recorded(small):
     assert done.code == 0 and "layout:cpu:random" in done.out and "tile" not in done.out, "words win over the file"
     entry = json.loads(Path("work/reports/runs.jsonl").read_text())  # a single line
     assert entry["arguments"] == words and entry["config"]["values"]["seed"] == 3 and entry["exit"] == 0
-    for text, code, said in (
+    for text, code, message in (
         *((f"[train]\n{line}", 2, "Error") for line in ("seed = -1\n", "with-valid = 3")),
         ("roundz = 3", 1, "names roundz, which is not an option of any command; expected rounds"),
         ("[train]\ntop = 3", 1, "names top, which is not an option of train"),
@@ -94,7 +92,7 @@ def test_values_of_a_configuration_file_are_used_checked_and_recorded(small):
     ):
         Path("run.toml").write_text(text)
         done = here("train", "--config-file", "run.toml")
-        assert done.code == code and said in done.err
+        assert done.code == code and message in done.err
     assert moved_to_front(["rank", "--", "--quiet"]) == ["rank", "--", "--quiet"]  # no option, after two dashes
     assert moved_to_front(["rank", "x", "--log-file=a"]) == ["--log-file=a", "rank", "x"]
 
@@ -105,8 +103,8 @@ def test_missing_collections_are_built_from_the_root_of_the_workspace_unless_it_
     assert not Path("work").exists()
     here("build-features", "--data-root", small, "-c", TILE)
     small.rename("elsewhere")
-    said = f"does not exist any more; expected one of {TILE}; check --collection, or pass"
-    refused(["train", "-c", LAYOUT], f"work has no features of {LAYOUT}, and its data root .* {said}")
+    message = f"does not exist any more; expected one of {TILE}; check --collection, or pass"
+    refused(["train", "-c", LAYOUT], f"work has no features of {LAYOUT}, and its data root .* {message}")
     Path("elsewhere").rename(small)
     done = here("cross-validate", "--model", "lambdarank", "--rounds", "3", "-c", LAYOUT)
     assert done.code == 0 and f"has no features of {LAYOUT} of " in done.out
@@ -173,8 +171,7 @@ def test_info_of_a_file_shows_the_noise_of_its_labels(small):
     expected["repeat_std"] = pytest.approx(np.log(1.01) / np.sqrt(2))
     assert json.loads(Path("labels.json").read_text()) == expected
     assert done.code == 0 and re.search(r"noise of identical configurations +0.7036 ?%", done.out)
-    names = {field.name for field in fields(LayoutLabels)}
-    assert json.loads(here("info", layout, "--json", "-").out).keys() == names
+    assert json.loads(here("info", layout, "--json", "-").out).keys() == LayoutLabels.__dataclass_fields__.keys()
     refused(["info", tile, "--data-root", small], "tile.npz and a data root or collection are named")
     refused(["info", small], "cannot be opened .*expected a complete npz")
 
@@ -218,7 +215,7 @@ def test_every_command_and_ranker_has_its_words_and_options_of_one_name_mean_the
     for name in ("seed", "threads", "workspace", "data_root"):
         assert len({part.help for part in params if part.name == name}) == 1
     assert len({part.default for part in params if part.name == "target"}) == 1
-    assert set(GUIDES) == set(commands().commands) and set(LINES) == set(RANKERS)
+    assert set(GUIDES) == set(commands().commands) and set(app.RANKERS) == set(RANKERS)
     shown = here("tune", "--help").out
     assert [name for name in RANKERS if name not in shown] == []
     shown = [here(*shlex.split(example)).out for example in GUIDES["explain-feature"].examples]
