@@ -26,15 +26,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--exhaustive", action="store_true", help="also run tests marked exhaustive")
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not config.option.exhaustive:
-        deselected = [item for item in items if item.get_closest_marker("exhaustive")]
-        config.hook.pytest_deselected(items=deselected)
-        items[:] = [item for item in items if item not in deselected]
-
-
 def pytest_configure(config: pytest.Config) -> None:
-    settings.load_profile("quick" if "not slow" in config.option.markexpr else "xlarank")
+    marked = config.option.markexpr
+    settings.load_profile("quick" if "not slow" in marked else "xlarank")
+    if not config.option.exhaustive:
+        config.option.markexpr = f"({marked}) and not exhaustive" if marked else "not exhaustive"
 
 
 @pytest.fixture
