@@ -1,7 +1,6 @@
 """Small graphs in the TpuGraphs format, as dicts of the arrays of their npz files.
 
-They do not depend on the code under test, except for names in `xlarank.data.schema`. `unconfigured` makes a
-`LayoutGraph`.
+Only `unconfigured` uses the code under test; the others use names of `xlarank.data.schema` alone.
 """
 
 from collections.abc import Mapping, Sequence

@@ -6,6 +6,7 @@ import pwd
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -71,13 +72,8 @@ def test_files_elsewhere_are_no_graphs_and_reported(tmp_path, monkeypatch):
     assert {path: why for path, why in WRONG.items() if why not in skipped[os.path.dirname(path)]} == {}
     assert 0 < max(folder.count("again") for folder in skipped) < 8, "links in a circle come to an end"
     locked, scandir = plant(tmp_path / "b", ["tile/xla/train/a.npz"]) / "tile" / "xla" / "train", os.scandir
-
-    def refuses(path: Path):
-        if Path(path) == locked:
-            raise PermissionError(13, "Permission denied", str(path))
-        return scandir(path)
-
-    monkeypatch.setattr("os.scandir", refuses)
+    denied = mock.Mock(side_effect=PermissionError(13, "Permission denied", str(locked)))
+    monkeypatch.setattr("os.scandir", lambda path: (denied if Path(path) == locked else scandir)(path))
     assert tree.skipped_files(tmp_path / "b") == ({}, {locked: "cannot be read (Permission denied)"})
 
 
@@ -142,8 +138,7 @@ def test_the_first_path_with_a_tree_is_the_data_root_and_says_why(roots, monkeyp
 
 def test_the_sample_is_the_last_data_root(roots, monkeypatch, tmp_path):
     """Also if permission is denied, and for a user id without a home, as in containers."""
-    kaggle, home = tmp_path / "kaggle", tmp_path / "data/tpugraphs"
-    kaggle.mkdir()
+    home = tmp_path / "data/tpugraphs"
     monkeypatch.setenv(ENVIRONMENT, "")
     monkeypatch.setattr(tree, "HOME", Path("~/data/tpugraphs"))
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -152,15 +147,10 @@ def test_the_sample_is_the_last_data_root(roots, monkeypatch, tmp_path):
     (home / "tile").mkdir(parents=True)
     data = find_data_root()
     assert data.path == home and "~/data/tpugraphs" in data.why
-
-    def is_dir(path: Path) -> bool:
-        if path.is_relative_to(kaggle):
-            raise PermissionError(13, "Permission denied", str(path))
-        return os.path.isdir(path)
-
     monkeypatch.delenv("HOME")
     monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
-    monkeypatch.setattr(Path, "is_dir", is_dir)
+    denied = mock.Mock(side_effect=PermissionError(13, "Permission denied"))  # unlike os.path.isdir
+    monkeypatch.setattr(Path, "is_dir", denied)
     assert find_data_root().path == SAMPLE
 
 
@@ -179,7 +169,7 @@ def test_a_named_root_without_a_tree_is_refused_although_a_later_path_has_one(ro
 
 
 #: Names of TpuGraphs files by family. The first rule: one program at another batch size, precision,
-#: topology or in training and inference is one family; where a name leaves doubt, families are joined.
+#: topology or in training and inference is one family; if a name is ambiguous, families are joined.
 REAL_FAMILIES = {
     # electra and TensorFlow Hub's experts/bert/*: BERT with other weights, so the same program
     "bert": "bert_pretraining.8x8.fp32.performance bert_en_cased_L-12_H-768_A-12_batch_size_16_test "

@@ -47,8 +47,7 @@ def test_the_smallest_and_the_largest_rows():
 @given(full=full_arrays(), data=st.data())
 def test_the_table_encodes_the_full_array(full, data):
     table = build(full)
-    assert (table.configs, table.nodes) == full.shape[:2]
-    assert np.array_equal(table.rows[table.codes], full)
+    assert (table.configs, table.nodes) == full.shape[:2] and np.array_equal(table.rows[table.codes], full)
     assert np.array_equal(table.node[table.codes], np.broadcast_to(np.arange(table.nodes), table.codes.shape))
     unique = [np.unique(full[:, node], axis=0) for node in range(table.nodes)]
     assert table.start.tolist() == np.cumsum([0, *map(len, unique)]).tolist()
@@ -101,8 +100,7 @@ def test_bad_entries_and_missing_configurations_are_refused():
 def test_equal_codes_add_up_equal_rows_are_grouped_and_the_fastest_repeat_counts(codes, data):
     expected = np.array([np.bincount(row, minlength=4) for row in codes]).reshape(len(codes), 4)
     assert np.array_equal(code_counts(codes, 4).toarray(), expected)
-    groups = group_codes(codes)
-    rows = [*map(tuple, codes.tolist())]
+    groups, rows = group_codes(codes), [*map(tuple, codes.tolist())]
     distinct = [*dict.fromkeys(rows)]
     assert groups.group.tolist() == [distinct.index(row) for row in rows]
     assert groups.first.tolist() == [rows.index(row) for row in distinct]

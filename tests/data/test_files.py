@@ -20,10 +20,6 @@ from xlarank.data.workspace import Workspace
 POSIX = pytest.mark.skipif(os.name != "posix", reason="modes, devices and pipes are those of posix")
 
 
-def content(folder: Path) -> dict[str, str]:
-    return {path.name: path.read_text() for path in folder.iterdir()}
-
-
 def refuse(path: Path, words: str) -> None:
     with pytest.raises(WorkspaceError, match=words), atomic_write(path):
         pytest.fail("the block must not run")
@@ -41,7 +37,7 @@ def test_the_old_file_remains_until_the_new_one_is_complete(tmp_path):
         assert outer != inner, "two writers do not meet"
         outer.write_text("outer")
         inner.write_text("inner")
-    assert content(path.parent) == {"model.json": "outer"}, "the outer block ends last"
+    assert [*path.parent.iterdir()] == [path] and path.read_text() == "outer", "the outer block ends last"
 
 
 def test_an_error_leaves_files_unchanged(tmp_path):
@@ -61,7 +57,7 @@ def test_an_error_leaves_files_unchanged(tmp_path):
         for wrong in (float("nan"), float("inf"), object()):
             with pytest.raises((ValueError, TypeError)):
                 write_json(path, {"tau": wrong})
-        assert content(tmp_path) == before
+        assert {path.name: path.read_text() for path in tmp_path.iterdir()} == before
         write_json(path, value)
     for name in ("out.json", "deep/out.json"):
         refuse(path / name, r"cannot write .*`workspace` \(or `out`\)")
@@ -144,9 +140,10 @@ ESCAPES = [
 ]  # fmt: skip
 ALLOWED = ["unet_3d.4x4.bf16", "resnet50 copy", "größe", "模型", "a..b", "net (1)", "a[0]{1}", "-x", "a=1,b=2@c+d"]
 WORK = Workspace(Path("/srv/work"))
-#: Every way in which a name from outside becomes part of a path.
+#: Paths of which a name from outside becomes a part.
 PATHS = (
     lambda name: WORK.graph_instances(LAYOUT, "train", name).with_suffix("").with_suffix(""),
+    lambda name: WORK.predictions(LAYOUT, name).with_suffix(""),
     lambda name: WORK.features(LAYOUT, name),
     lambda name: WORK.study(Collection(("tile", name))),
     lambda name: WORK.model(Collection(("layout", name))),

@@ -1,7 +1,7 @@
 """Arrays of npz files encoded from programs, kernels and TpuGraphs' protobufs."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,7 @@ def check_columns(program: Arrays, node: int, expected: dict[str, list[int]]) ->
 
 def one_instruction(**fields: object) -> tuple[Message, Message]:
     module = HloModuleProto(name="m", entry_computation_id=1)
-    main = module.computations.add(name="main", id=1)
-    return module, instruction(main, "parameter", **{"id": 1, **fields})
+    return module, instruction(module.computations.add(name="main", id=1), "parameter", **{"id": 1, **fields})
 
 
 def test_edges_splits_and_configurable_nodes_of_a_program_written_by_hand() -> None:
@@ -237,15 +236,13 @@ def test_the_columns_and_the_normalizer_of_a_kernel() -> None:
 
 def test_a_real_program_is_encoded_as_in_google_s_file(real_data: Path) -> None:
     """The program's protobuf has 112 of the file's 1965 configurations. Kernels: tests of `import_hlo`."""
-
-    def bits(arrays: Mapping[str, np.ndarray]) -> dict[str, tuple[object, ...]]:
-        return {name: (arrays[name].dtype, arrays[name].shape, arrays[name].tobytes()) for name in program}
-
     data = ModuleTuningData.FromString((real_data / "pb/module_tuning_data_layout.pb").read_bytes())
     ours, program = layout_arrays(data), encode_program(data.module)
     with np.load(real_data / "npz/layout/xla/default/valid/unet_3d.4x4.bf16.npz") as theirs:
         assert set(ours) == set(theirs.files)
-        assert bits(program) == bits(theirs) == bits(ours)
+        for name in program:
+            arrays = (source[name] for source in (program, theirs, ours))
+            assert len({(array.dtype, array.shape, array.tobytes()) for array in arrays}) == 1, name
         columns = [(arrays["node_config_feat"], arrays["config_runtime"]) for arrays in (ours, theirs)]
     labels = [{(row.tobytes(), int(time)) for row, time in zip(*pair, strict=True)} for pair in columns]
     assert len(ours["config_runtime"]) == 112 and labels[0] <= labels[1]

@@ -86,9 +86,8 @@ def test_loops_within_loops_are_multiplied():
 
 def test_a_loop_of_unknown_length_counts_once_and_a_conditional_as_its_most_expensive_branch():
     text = program(*loop("one", 0, "LT", 7, 1, op("inner", 11, "%j")))
-    start = "%zero = s32[]{:T(128)} constant(0)"
     for unknown in (
-        text.replace(start, "%zero = s32[] parameter(1)"),
+        text.replace("%zero = s32[]{:T(128)} constant(0)", "%zero = s32[] parameter(1)"),
         text.replace("direction=LT", "direction=NE"),
         text.replace("direction=LT", "direction=GT"),  # counts away from its end
     ):

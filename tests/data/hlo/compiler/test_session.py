@@ -25,6 +25,8 @@ from xlarank.data.hlo.messages import HloModuleProto
 TEXT = "HloModule m\n\nENTRY %main (p: f32[8]) -> f32[8] {{\n  ROOT %a = f32[8]{{0}} copy(%p){}\n}}\n"
 #: Environment variable with the path to which the made-up compiler writes the names of compiled modules.
 GENERATED = "XLARANK_TEST_GENERATED"
+DOT, RESHAPE = 4, 5  # nodes of `matmul_module`
+CALL = "custom-call"
 
 
 class Xla:
@@ -106,8 +108,7 @@ def test_slow_and_unpromising_modules_are_given_up(compiler):
     outcomes = compiler.compile(modules("first", "hang", "hanging"))
     assert next(outcomes)[0] == 0
     outcomes.close()  # ends the others
-    assert compiled(compiler, "next")["next"].status is Status.OK
-    assert list(compiler._scratch.iterdir()) == []
+    assert compiled(compiler, "next")["next"].status is Status.OK and list(compiler._scratch.iterdir()) == []
 
 
 @pytest.mark.slow
@@ -130,11 +131,8 @@ def test_the_message_without_jax_says_what_to_install():
 
 def test_a_journal_keeps_outcomes_drops_a_cut_line_and_refuses_other_settings(tmp_path):
     path, estimate = tmp_path / "journal", Estimate(12, 1)
-    outcomes = {
-        "": Outcome(Status.OK, estimate, "f", False, 1.5),
-        "0:10": Outcome(Status.OK, estimate, "f", True, 0.25),
-        "1:10": Outcome(Status.CRASHED, seconds=2.0, message="signal 11"),
-    }
+    ok, shared = (Outcome(Status.OK, estimate, "f", shared, 1.5) for shared in (False, True))
+    outcomes = {"": ok, "0:10": shared, "1:10": Outcome(Status.CRASHED, seconds=2.0, message="signal 11")}
     with Journal(path, {"seed": 0}) as journal:
         for configuration, outcome in outcomes.items():
             journal.add(configuration, outcome)
@@ -157,10 +155,6 @@ def test_layouts_change_a_fingerprint_but_names_and_origins_do_not():
         assert equal != text and fingerprint(equal) == fingerprint(text)
     for old, new in (("{0}", "{0:T(128)}"), ("add(%a, %b)", "add(%a, %a)"), ("replicated", "maximal")):
         assert fingerprint(text.replace(old, new)) != fingerprint(text)
-
-
-DOT, RESHAPE = 4, 5  # nodes of matmul_module
-CALL = "custom-call"
 
 
 def test_constraints_replace_outputs_under_new_ids():
@@ -222,8 +216,8 @@ def test_modes_are_stored_in_the_module_and_orders_in_its_entry_layout():
     assert entry_modes(module) is None
     edited = with_entry_modes(module, ["default", "{0,1}"], ["auto"])
     assert entry_modes(edited) == [["default", "{0,1}"], ["auto"]]
-    layouts = [list(shape.layout.minor_to_major) for shape in edited.host_program_shape.parameters]
-    assert layouts == [[1, 0], [0, 1]]
+    shapes = edited.host_program_shape.parameters
+    assert [list(shape.layout.minor_to_major) for shape in shapes] == [[1, 0], [0, 1]]
     assert entry_modes(module) is None, "the argument is unchanged"
     assert entry_modes(with_entry_modes(edited, ["default"] * 2, ["default"])) is None
     assert not xla.repaired(edited).frontend_attributes.map
