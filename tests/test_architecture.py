@@ -31,8 +31,7 @@ class Import(NamedTuple):
 @cache
 def trees_of(package):
     """Return the syntax tree of each file of a package, by path."""
-    paths = sorted((ROOT / package).rglob("*.py"))
-    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in paths}
+    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted((ROOT / package).rglob("*.py"))}
 
 
 @cache
