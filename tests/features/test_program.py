@@ -55,10 +55,10 @@ def test_fusion_by_hand():
         assert fused(*operands, Node(opcode, (8,), (2,)), *repeated)[3] is expected, "repeated by a broadcast"
 
 
-def slots_of(nodes, *rows, edges=None):
+def slots_of(nodes, *rows, **arrays):
     """(output, input, kernel) of the last node, which is the configurable one; one row a configuration."""
-    arrays = layout_file(nodes, [len(nodes) - 1], [[row] for row in rows or (layout_row(),)], edges)
-    return tuple(LayoutContext(graph_of(arrays)).slot_tensor[0].tolist())
+    file = layout_file(nodes, [len(nodes) - 1], [[row] for row in rows or (layout_row(),)])
+    return tuple(LayoutContext(graph_of(file | arrays)).slot_tensor[0].tolist())
 
 
 def convolution(operands=(), *, out=(8, 32, 32, 64), window=(3, 3), kernel=(3, 2, 0, 1), feature=3):
@@ -93,8 +93,8 @@ def test_shapes_tell_the_operands_apart_in_any_order():
         assert slots_of((*given(node.dims, node.dims), replace(node, operands=operands))) == (2, *operands)
     # the edges of other nodes in between do not matter
     nodes = (*given((8, 8), (8, 8)), *[Node("add", (8, 8))] * 2)
-    mixed = [(2, 0), (3, 2), (2, 1), (3, 0)]
-    assert slots_of(nodes, edges=mixed) == (3, 2, 0) and slots_of(nodes, edges=mixed[::-1]) == (3, 0, 2)
+    mixed = np.array([(2, 0), (3, 2), (2, 1), (3, 0)])
+    assert slots_of(nodes, edge_index=mixed) == (3, 2, 0) and slots_of(nodes, edge_index=mixed[::-1]) == (3, 0, 2)
     nodes = (*given(*[(4, 8)] * 3), Node("concatenate", (12, 8), (1, 0, 2)))
     assert slots_of(nodes) == (3, 1, 0), "of more than two operands the first two count"
 
