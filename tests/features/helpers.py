@@ -276,3 +276,4 @@ SEEDS = st.integers(0, 2**32)
 FITTING_GRAPHS, FITTING_KERNELS = SEEDS.map(fitting_graph), SEEDS.map(fitting_kernel)
 SCRAMBLED_GRAPHS = SEEDS.map(lambda seed: scrambled(fitting_graph(seed), seed))
 SCRAMBLED_KERNELS = SEEDS.map(lambda seed: scrambled(fitting_kernel(seed), seed))
+GRAPHS, KERNELS = FITTING_GRAPHS | SCRAMBLED_GRAPHS, FITTING_KERNELS | SCRAMBLED_KERNELS

@@ -13,16 +13,7 @@ from statistics import fmean, pstdev
 import networkx as nx
 import numpy as np
 
-from tests.features.oracle_configs import (
-    KINDS,
-    SLOTS,
-    Columns,
-    Configuration,
-    Configured,
-    Copies,
-    propagation_columns,
-    unlike,
-)
+from tests.features.oracle_configs import KINDS, SLOTS, Columns, Configuration, Configured, Copies
 from tests.features.oracle_program import CLASSES, Tensor, dot_roles, fused_away, reshape_roles
 from tests.features.oracle_time import fastest_time, time_columns
 from xlarank.features.candidates import rank_sources
@@ -296,7 +287,7 @@ class Around:
         handed_on = max(1, sum(pair.bytes for pair in straight))
         mismatch = [0] * len(changed)
         for pair in straight:
-            mismatch[pair.left] += pair.bytes * unlike(pair, config)
+            mismatch[pair.left] += pair.bytes * pair.unlike(config)
         for hops, pairs in self._near.items():
             count, changed_around = max(1, len(pairs)), [0] * len(changed)
             for left, right in pairs:
@@ -326,13 +317,13 @@ class LayoutOracle(Configured):
     def config_columns(self) -> Columns:
         """Every column of single configurations, one value for each distinct one."""
         rows, copies = [], Copies(self)
-        parts = (copies, OutputOracle(self), Around(copies))
+        parts = copies.columns, copies.propagation_columns, OutputOracle(self).columns, Around(copies).columns
         blocks = (change_columns, violation_columns, type_columns, role_columns, padding_columns, time_columns)
         for number in self.distinct:
             config, values = Configuration(self, number), self._frequency(number)
-            for columns in (*(partial(block, self) for block in blocks), *(part.columns for part in parts)):
+            for columns in (*(partial(block, self) for block in blocks), *parts):
                 values |= columns(config)
-            rows.append(values | propagation_columns(copies, config) | group_columns(self, config, self.tied))
+            rows.append(values | group_columns(self, config, self.tied))
         return stacked(rows)
 
     def graph_columns(self) -> dict[str, float]:
