@@ -137,7 +137,7 @@ class Copies:
     @cached_property
     def pairs(self) -> list[Pair]:
         """Consumers and producers, by the shortest way; of several the one with the least turn at every node."""
-        found = []
+        pairs = []
         for place, slot, tensor in self._operand_slots():
             level = {tensor: tuple(range(self.graph.tensors[tensor].rank))}
             seen = {tensor}
@@ -146,7 +146,7 @@ class Copies:
                 for node, turn in level.items():
                     if node in self.position:
                         size = self.graph.tensors[tensor].bytes
-                        found.append(Pair(place, slot, self.position[node], 0, size, turn, distance))
+                        pairs.append(Pair(place, slot, self.position[node], 0, size, turn, distance))
                         continue
                     for operand in self.graph.operands[node]:
                         step = self.turn_of(node, operand)
@@ -155,7 +155,7 @@ class Copies:
                             below[operand] = min(way, below.get(operand, way))
                 level = below
                 seen |= set(below)
-        return found
+        return pairs
 
     @cached_property
     def siblings(self) -> list[Pair]:

@@ -271,9 +271,8 @@ class Around:
         #: Hops -> ordered pairs of places that many edges apart.
         self._near: dict[int, list[tuple[int, int]]] = {}
         for hops in (1, 2):
-            shells = [set(graph.around(node, hops)) for node in graph.configurable]
-            pairs = permutations(graph.places, 2)
-            self._near[hops] = [(one, other) for one, other in pairs if graph.configurable[other] in shells[one]]
+            near = ((place, n) for place in graph.places for n in graph.around(graph.configurable[place], hops))
+            self._near[hops] = [(place, copies.position[n]) for place, n in near if n in copies.position]
 
     def columns(self, config: Configuration) -> dict[str, float]:
         graph = self.graph

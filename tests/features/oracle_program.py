@@ -22,12 +22,10 @@ LANES, SUBLANES = 128, 8
 SMALL_TILES = (2, 4)
 #: Elements in a word of four bytes; what has no size counts as one byte, and wide elements as a word.
 PACKING = {0: 4, 1: 4, 2: 2, 4: 1, 8: 1, 16: 1}
-_TYPES = (
-    "invalid_type:0 pred:1 s8:1 s16:2 s32:4 s64:8 u8:1 u16:2 u32:4 u64:8 f16:2 f32:4 f64:8 bf16:2 c64:8 c128:16 "
-    "tuple:0 opaque_type:0 token:0"
-)
-#: Bytes of an element by type, in the order of the file's columns.
-BYTES = {name: int(size) for name, size in (each.split(":") for each in _TYPES.split())}
+_TYPES = {0: "invalid_type tuple opaque_type token", 1: "pred s8 u8", 2: "s16 u16 f16 bf16"}
+_TYPES |= {4: "s32 u32 f32", 8: "s64 u64 f64 c64", 16: "c128"}
+#: Bytes of an element by type.
+BYTES = {name: size for size, names in _TYPES.items() for name in names.split()}
 #: The opcodes that occur in the tests, the sample and a few real files; any other one is a KeyError: add it.
 _MEMBERS = {
     "convolution": "convolution",

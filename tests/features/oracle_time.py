@@ -1,4 +1,4 @@
-"""The time model of layouts node by node, from its formula: hypot(operations / peak rate, bytes / bandwidth)."""
+"""Times of nodes: hypot(operations / peak rate, bytes / bandwidth); only convolutions and dots move bytes."""
 
 from collections.abc import Sequence
 from itertools import permutations

@@ -1,4 +1,4 @@
-"""Operands of slots, roles of dimensions, fused and tied nodes of a program graph."""
+"""Padding of tensors, operands of slots, roles of dimensions, fused and tied nodes of a program graph."""
 
 from dataclasses import replace
 from itertools import product

@@ -93,7 +93,7 @@ SMALL: dict[str, Callable[[], Arrays]] = {
 
 
 def now(name: str, root: Path) -> Arrays:
-    """A snapshot by the present code, of random graphs or of a file below the root of real ones."""
+    """A snapshot by the present code, of small graphs or of a file below the root of real ones."""
     return SMALL[name]() if name in SMALL else snapshot([read_graph(root / "npz" / f"{REAL[name]}.npz")])
 
 
