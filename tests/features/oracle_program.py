@@ -167,9 +167,12 @@ def dot_split(out: Sizes, left: Sizes, right: Sizes) -> tuple[int, int, float]:
             if sorted(own) == sorted(out[: batch + rows]) and sorted(others) == sorted(right):
                 splits.append((batch, rows, float(prod(summed)), count))
                 break
-    if splits:  # one that contracts, then a batch that leads all three shapes, then none, then the longest batch
-        leads = left[:1] == right[:1] == out[:1]
-        return max(splits, key=lambda split: (split[3] > 0, split[0] > 0 and leads, split[0] == 0, split))[:3]
+    leads = left[:1] == right[:1] == out[:1]
+    # preferably one that contracts, then one with a batch that leads all three shapes, then one without a batch
+    for preferred in (lambda split: split[3] > 0, lambda split: split[0] > 0 and leads, lambda split: not split[0]):
+        splits = list(filter(preferred, splits)) or splits
+    if splits:
+        return max(splits)[:3]
     rows = len(left) - max(0, len(left) + len(right) - len(out)) // 2
     return 0, min(max(rows, 0), len(out)), sqrt(prod(left) * prod(right) / max(1, prod(out)))
 
