@@ -28,35 +28,25 @@ def load(path: Path) -> Arrays:
         return {name: archive[name] for name in archive.files}
 
 
-def by_name(features: GraphRows) -> dict[str, np.ndarray]:
-    """Columns of single configurations by name, each ``(distinct configurations,)`` float32."""
-    return {name: features.config_values[:, number] for number, name in enumerate(features.config_columns)}
-
-
-def constants(features: GraphRows) -> dict[str, float]:
-    return dict(zip(features.graph_columns, map(float, features.graph_values), strict=True))
+def by_name(features: GraphRows) -> dict[str, Any]:
+    """Float32 columns by name: a value of the graph, ``(distinct configurations,)`` values of configurations."""
+    return dict(zip(features.columns, (*features.graph_values, *features.config_values.T), strict=True))
 
 
 def wrong_columns(
     features: GraphRows, expected: Mapping[str, object], absolute: float = 1e-7, relative: float = 1e-6
 ) -> list[str]:
-    """Columns of configurations or of the graph with unexpected values, and these values."""
-    actual: dict[str, Any] = {**by_name(features), **constants(features)}
+    """Columns with unexpected values, and these values."""
+    actual = by_name(features)
     wrong = {n: v for n, v in expected.items() if not np.allclose(actual[n], v, rtol=relative, atol=absolute)}
     return [f"{name}: {actual[name]}, expected {values}" for name, values in wrong.items()]
 
 
 def layout_file(
-    nodes: Sequence[Node],
-    configurable: Sequence[int],
-    configs: Sequence[Sequence[np.ndarray]],
-    edges: Sequence[tuple[int, int]] | None = None,
+    nodes: Sequence[Node], configurable: Sequence[int], configs: Sequence[Sequence[np.ndarray]]
 ) -> Arrays:
-    """A layout graph from rows ``configs[c][k]``; ``edges`` replaces those of the operands, order and all."""
-    arrays = program_arrays(nodes)
-    if edges is not None:
-        arrays["edge_index"] = np.array(edges, np.int64).reshape(-1, 2)
-    return arrays | {
+    """A layout graph from rows ``configs[c][k]`` of configuration c and the k-th configurable node."""
+    return program_arrays(nodes) | {
         "node_splits": np.array([[0, len(nodes)]], np.int64),
         "node_config_ids": np.array(configurable, np.int64),
         "node_config_feat": np.array(configs, np.float32).reshape(len(configs), len(configurable), 18),
@@ -77,7 +67,7 @@ _SIZES = (1, 2, 2, 4, 4, 6, 8, 12, 16, 128, 130)
 _ELEMENTS = ("f32", "f32", "f32", "bf16", "s8", "f64", "pred")
 _KEEPING = ("tanh", "copy", "convert", "negate", "reverse", "all-reduce", "collective-permute")
 _BINARY, _STEM = ("add", "multiply", "select"), "convolution_dim_numbers"
-#: Most elements of a tensor, so that sizes stay exact in every arithmetic.
+#: Most elements of a tensor of a dot.
 _MOST = 1 << 22
 
 
@@ -256,7 +246,7 @@ def fitting_graph(seed: int) -> Arrays:
 
 
 def fitting_kernel(seed: int) -> Arrays:
-    """A random tile graph: bounds within some tensor's extents, in one of the two conventions."""
+    """A random tile graph: output bounds within some tensor's extents, in elements or hardware tiles."""
     random = Random(seed)
     draft = _Draft(random)
     for _ in range(random.randint(0, 5)):
@@ -286,3 +276,4 @@ SEEDS = st.integers(0, 2**32)
 FITTING_GRAPHS, FITTING_KERNELS = SEEDS.map(fitting_graph), SEEDS.map(fitting_kernel)
 SCRAMBLED_GRAPHS = SEEDS.map(lambda seed: scrambled(fitting_graph(seed), seed))
 SCRAMBLED_KERNELS = SEEDS.map(lambda seed: scrambled(fitting_kernel(seed), seed))
+GRAPHS, KERNELS = FITTING_GRAPHS | SCRAMBLED_GRAPHS, FITTING_KERNELS | SCRAMBLED_KERNELS

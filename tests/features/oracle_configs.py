@@ -100,6 +100,11 @@ class Pair:
     def straight(self) -> bool:
         return self.turn == tuple(range(len(self.turn)))
 
+    def unlike(self, config: Configuration) -> bool:
+        """Whether the full layouts differ, the right one seen in the left one's dimensions."""
+        left, right = self.sides(config)
+        return left.layout != tuple(self.turn.index(dimension) for dimension in right.layout)
+
 
 class Copies:
     """The pairs of a graph, and the columns about them."""
@@ -132,7 +137,7 @@ class Copies:
     @cached_property
     def pairs(self) -> list[Pair]:
         """Consumers and producers, by the shortest way; of several the one with the least turn at every node."""
-        found = []
+        pairs = []
         for place, slot, tensor in self._operand_slots():
             level = {tensor: tuple(range(self.graph.tensors[tensor].rank))}
             seen = {tensor}
@@ -141,7 +146,7 @@ class Copies:
                 for node, turn in level.items():
                     if node in self.position:
                         size = self.graph.tensors[tensor].bytes
-                        found.append(Pair(place, slot, self.position[node], 0, size, turn, distance))
+                        pairs.append(Pair(place, slot, self.position[node], 0, size, turn, distance))
                         continue
                     for operand in self.graph.operands[node]:
                         step = self.turn_of(node, operand)
@@ -150,7 +155,7 @@ class Copies:
                             below[operand] = min(way, below.get(operand, way))
                 level = below
                 seen |= set(below)
-        return found
+        return pairs
 
     @cached_property
     def siblings(self) -> list[Pair]:
@@ -170,7 +175,7 @@ class Copies:
             pairs = [pair for pair in self.pairs if near <= pair.distance <= far]
             values |= self._judged("disagreement", f"_{hop}hop", pairs, config)
         total = max(1, sum(pair.bytes for pair in self.pairs))
-        wrong = [pair for pair in self.pairs if unlike(pair, config)]
+        wrong = [pair for pair in self.pairs if pair.unlike(config)]
         for name, (side, end) in product(CLASSES, (("consumer", "left"), ("producer", "right"))):
             size = sum(pair.bytes for pair in wrong if self.graph.class_of(getattr(pair, end)) == name)
             values[f"disagreement__{side}_{name}_bytes__share"] = size / total
@@ -179,7 +184,7 @@ class Copies:
     @staticmethod
     def _judged(block: str, mark: str, pairs: Sequence[Pair], config: Configuration) -> dict[str, float]:
         given = [sum(bool(side.given) for side in pair.sides(config)) for pair in pairs]
-        cases = [(unlike(pair, config), count, pair.bytes) for pair, count in zip(pairs, given, strict=True)]
+        cases = [(pair.unlike(config), count, pair.bytes) for pair, count in zip(pairs, given, strict=True)]
         sizes = {
             "clash": [size for differs, count, size in cases if differs and count == 2],
             "half": [size for differs, count, size in cases if differs and count == 1],
@@ -191,44 +196,37 @@ class Copies:
         values |= {f"{block}__{what}{mark}__share": len(of) / count for what, of in sizes.items()}
         return values | {f"{block}__{what}{mark}_bytes__share": sum(of) / total for what, of in sizes.items()}
 
-
-def unlike(pair: Pair, config: Configuration) -> bool:
-    """Whether the full layouts differ, the right one seen in the left one's dimensions."""
-    left, right = pair.sides(config)
-    return left.layout != tuple(pair.turn.index(dimension) for dimension in right.layout)
-
-
-def propagation_columns(copies: Copies, config: Configuration) -> dict[str, float]:
-    """Set layouts spread from consumers to producers and through elementwise nodes, three times."""
-    graph = copies.graph
-    pairs = [pair for pair in copies.pairs if pair.straight]
-    outputs = [choice for choice in (slots[0] for slots in config.choices) if choice is not None]
-    made = {place: outputs[place].layout if outputs[place].given else None for place in graph.places}
-    through = sorted((pair for pair in pairs if _hands_through(graph, pair)), key=lambda pair: -pair.right)
-    operands = {pair.left: pair.right for pair in through}  # of several producers the first
-    for _ in range(ROUNDS):
-        requests: dict[int, list[tuple[int, ...]]] = {}
-        for pair in pairs:
-            request = _requested(graph, pair, config, made)
-            if request:
-                requests.setdefault(pair.right, []).append(request)
-        for producer, of_consumers in requests.items():
-            if made[producer] is None:  # the largest key, with the minor-most dimension lowest
-                made[producer] = max(of_consumers, key=lambda layout: layout[::-1])
-        before = dict(made)
-        for place, operand in operands.items():
-            made[place] = before[operand] if made[place] is None else made[place]
-    met = [(_requested(graph, pair, config, made), made[pair.right]) for pair in pairs]
-    copied = [None not in (request, settled) and request != settled for request, settled in met]
-    other = [place for place in graph.places if made[place] not in (None, outputs[place].tensor.default)]
-    other_bytes = sum(outputs[place].tensor.bytes for place in other)
-    size = sum(pair.bytes for pair, left in zip(pairs, copied, strict=True) if left)
-    return {
-        "propagation__copies__share": sum(copied) / max(1, len(pairs)),
-        "propagation__copies_bytes__share": size / max(1, sum(pair.bytes for pair in pairs)),
-        "propagation__unlike_default__share": len(other) / graph.count,
-        "propagation__unlike_default_bytes__share": other_bytes / graph.slot_bytes(0),
-    }
+    def propagation_columns(self, config: Configuration) -> dict[str, float]:
+        """Set layouts spread from consumers to producers and through elementwise nodes, three times."""
+        graph = self.graph
+        pairs = [pair for pair in self.pairs if pair.straight]
+        outputs = [choice for choice in (slots[0] for slots in config.choices) if choice is not None]
+        made = {place: outputs[place].layout if outputs[place].given else None for place in graph.places}
+        through = sorted((pair for pair in pairs if _hands_through(graph, pair)), key=lambda pair: -pair.right)
+        operands = {pair.left: pair.right for pair in through}  # of several producers the first
+        for _ in range(ROUNDS):
+            requests: dict[int, list[tuple[int, ...]]] = {}
+            for pair in pairs:
+                request = _requested(graph, pair, config, made)
+                if request:
+                    requests.setdefault(pair.right, []).append(request)
+            for producer, of_consumers in requests.items():
+                if made[producer] is None:  # the largest key, with the minor-most dimension lowest
+                    made[producer] = max(of_consumers, key=lambda layout: layout[::-1])
+            before = dict(made)
+            for place, operand in operands.items():
+                made[place] = before[operand] if made[place] is None else made[place]
+        met = [(_requested(graph, pair, config, made), made[pair.right]) for pair in pairs]
+        copied = [None not in (request, settled) and request != settled for request, settled in met]
+        other = [place for place in graph.places if made[place] not in (None, outputs[place].tensor.default)]
+        other_bytes = sum(outputs[place].tensor.bytes for place in other)
+        size = sum(pair.bytes for pair, left in zip(pairs, copied, strict=True) if left)
+        return {
+            "propagation__copies__share": sum(copied) / max(1, len(pairs)),
+            "propagation__copies_bytes__share": size / max(1, sum(pair.bytes for pair in pairs)),
+            "propagation__unlike_default__share": len(other) / graph.count,
+            "propagation__unlike_default_bytes__share": other_bytes / graph.slot_bytes(0),
+        }
 
 
 def _hands_through(graph: Configured, pair: Pair) -> bool:

@@ -1,30 +1,20 @@
-"""All columns of a layout graph the slow and obvious way: one configuration, one node, one pair at a time.
+"""All columns of a layout graph, written from their meanings: one configuration, one node, one pair at a time.
 
-Nothing of the code under test is used, apart from the list of columns that are ranked, the tensor of each slot
-and the tied nodes; the last two are arguments (they have their own tests). Every column is written from
-its meaning, on ``node_config_feat`` as it is in the file. Copies have their own file.
+No code under test is used but the list of columns that are ranked, the tensor of each slot and the tied nodes; the
+last two are arguments, with tests of their own. Programs, copies and times have their own files.
 """
 
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import combinations, permutations, product
 from math import inf, log, log2
-from statistics import fmean
+from statistics import fmean, pstdev
 
 import networkx as nx
 import numpy as np
 
-from tests.features.oracle_configs import (
-    KINDS,
-    SLOTS,
-    Columns,
-    Configuration,
-    Configured,
-    Copies,
-    propagation_columns,
-    unlike,
-)
-from tests.features.oracle_program import CLASSES, Tensor, deviation, dot_roles, fused_away, reshape_roles
+from tests.features.oracle_configs import KINDS, SLOTS, Columns, Configuration, Configured, Copies
+from tests.features.oracle_program import CLASSES, Tensor, dot_roles, fused_away, reshape_roles
 from tests.features.oracle_time import fastest_time, time_columns
 from xlarank.features.candidates import rank_sources
 from xlarank.features.layout.change import Tied
@@ -90,16 +80,15 @@ def _within_nodes(graph: Configured, config: Configuration) -> dict[str, float]:
 
 def violation_columns(graph: Configured, config: Configuration) -> dict[str, float]:
     values: dict[str, float] = {}
-    judges = {"largest": Tensor.violates, "lanes": Tensor.misses_lanes, "sublanes": Tensor.misses_sublanes}
     for slot, name in enumerate(SLOTS):
         present = config.present(slot)
-        for what, judge in judges.items():
-            guilty = [choice for choice in present if judge(choice.tensor, choice.layout)]
-            before = sum(judge(choice.tensor, choice.tensor.default) for choice in present)
-            stem = f"violation__{name}_{what}"
-            values[f"{stem}__share"] = len(guilty) / graph.count
-            values[f"{stem}_bytes__share"] = sum(c.tensor.bytes for c in guilty) / graph.slot_bytes(slot)
-            values[f"{stem}_change__share"] = (len(guilty) - before) / graph.count
+        before = [c.tensor.misfits(c.tensor.default) for c in present]
+        for what in ("largest", "lanes", "sublanes"):
+            misfits = [c.tensor.bytes for c in present if c.tensor.misfits(c.layout)[what]]
+            change = len(misfits) - sum(default[what] for default in before)
+            values[f"violation__{name}_{what}__share"] = len(misfits) / graph.count
+            values[f"violation__{name}_{what}_bytes__share"] = sum(misfits) / graph.slot_bytes(slot)
+            values[f"violation__{name}_{what}_change__share"] = change / graph.count
     return values
 
 
@@ -170,7 +159,7 @@ def roles_of(graph: Configured, place: int) -> list[list[str]]:
     tensors = [graph.slot(place, slot) for slot in range(3)]
     out, left, right = ((() if tensor is None else tensor.dims) for tensor in tensors)
     if graph.kind_of(place) == "dot":
-        return list(dot_roles(out, left, right))
+        return dot_roles(out, left, right)
     if graph.kind_of(place) == "reshape":
         return [*reshape_roles(out, left), []]
     roles = []
@@ -193,21 +182,16 @@ def group_columns(graph: Configured, config: Configuration, tied: Sequence[Tied]
         minor, orders = int(config.rows[place, 0]), tied[place].orders
         given.append(minor >= 0)
         turned.append(minor >= 0 and (minor,) != (orders[0][:1] if orders else ()))
-
-    def columns(stem: str, which: Sequence[bool], kinds: Sequence[str]) -> dict[str, float]:
-        chosen = [places for places in groups.values() if not kinds or tied[places[0]].signature[0] in kinds]
-        shares = [fmean(which[place] for place in places) for places in chosen]
-        tensors = [graph.slot(place, 0) for places in chosen for place in places if which[place]]
-        size = sum(tensor.bytes for tensor in tensors if tensor is not None)
-        return {f"{stem}__share": fmean(shares or [0.0]), f"{stem}_bytes__share": size / graph.slot_bytes(0)}
-
-    values = columns("groups__set", given, ()) | columns("groups__turned", turned, ())
-    for kind in ROLES:
-        values |= columns(f"groups__{kind}_turned", turned, [kind]) | columns(f"groups__{kind}_set", given, [kind])
-    return {name: value for name, value in values.items() if name not in LEFT_OUT}
-
-
-LEFT_OUT = ("groups__set_bytes__share", *(f"groups__{kind}_set__share" for kind in ROLES))
+    values: dict[str, float] = {}
+    for kind, (what, which) in product(("", *ROLES), {"set": given, "turned": turned}.items()):
+        chosen = [places for places in groups.values() if kind in ("", tied[places[0]].signature[0])]
+        size = sum(c.tensor.bytes for places in chosen for c in config.present(0, [p for p in places if which[p]]))
+        stem = f"groups__{kind}_{what}" if kind else f"groups__{what}"
+        if what == "turned" or not kind:
+            values[f"{stem}__share"] = fmean([fmean(which[p] for p in places) for places in chosen] or [0.0])
+        if what == "turned" or kind:
+            values[f"{stem}_bytes__share"] = size / graph.slot_bytes(0)
+    return values
 
 
 class OutputOracle:
@@ -252,10 +236,10 @@ class OutputOracle:
             if choice is None or not choice.given:
                 continue
             part = self.region[graph.configurable[place]]
-            own = choice.tensor.bytes / self.stored
-            region = max(choice.tensor.bytes, self.bytes[part]) / self.stored
-            waste = choice.tensor.packed(choice.layout)
-            over, padded = waste - least(choice.tensor), (1 + waste) * region
+            tensor, waste = choice.tensor, choice.tensor.packed(choice.layout)
+            own, region = (size / self.stored for size in (tensor.bytes, max(tensor.bytes, self.bytes[part])))
+            least = min(map(tensor.packed, permutations(range(tensor.rank), min(2, tensor.rank))))
+            over, padded = waste - least, (1 + waste) * region
             sums = {"excess": over * region, "own_excess": over * own, "padded": padded, "set": own}
             for kind, (what, value) in product({"all", graph.kind_of(place)} & {*kinds}, sums.items()):
                 values[f"outputs__{kind}_{what}__ratio"] += value
@@ -265,13 +249,6 @@ class OutputOracle:
                 for side, name, marked in self.marks[part]:
                     values[f"outputs__{side}_{end}_{name}__ratio"] += padded * (marked == dimension)
         return values
-
-
-def least(tensor: Tensor) -> float:
-    """Padding of the layout that pads least."""
-    if tensor.rank < 2:
-        return tensor.packed(tensor.default)
-    return min(tensor.packed(order) for order in permutations(range(tensor.rank), 2))
 
 
 class Around:
@@ -294,9 +271,8 @@ class Around:
         #: Hops -> ordered pairs of places that many edges apart.
         self._near: dict[int, list[tuple[int, int]]] = {}
         for hops in (1, 2):
-            shells = [set(graph.around(node, hops)) for node in graph.configurable]
-            pairs = permutations(graph.places, 2)
-            self._near[hops] = [(one, other) for one, other in pairs if graph.configurable[other] in shells[one]]
+            near = ((place, n) for place in graph.places for n in graph.around(graph.configurable[place], hops))
+            self._near[hops] = [(place, copies.position[n]) for place, n in near if n in copies.position]
 
     def columns(self, config: Configuration) -> dict[str, float]:
         graph = self.graph
@@ -310,7 +286,7 @@ class Around:
         handed_on = max(1, sum(pair.bytes for pair in straight))
         mismatch = [0] * len(changed)
         for pair in straight:
-            mismatch[pair.left] += pair.bytes * unlike(pair, config)
+            mismatch[pair.left] += pair.bytes * pair.unlike(config)
         for hops, pairs in self._near.items():
             count, changed_around = max(1, len(pairs)), [0] * len(changed)
             for left, right in pairs:
@@ -340,13 +316,13 @@ class LayoutOracle(Configured):
     def config_columns(self) -> Columns:
         """Every column of single configurations, one value for each distinct one."""
         rows, copies = [], Copies(self)
-        parts = (copies, OutputOracle(self), Around(copies))
+        parts = copies.columns, copies.propagation_columns, OutputOracle(self).columns, Around(copies).columns
         blocks = (change_columns, violation_columns, type_columns, role_columns, padding_columns, time_columns)
         for number in self.distinct:
             config, values = Configuration(self, number), self._frequency(number)
-            for columns in (*(partial(block, self) for block in blocks), *(part.columns for part in parts)):
+            for columns in (*(partial(block, self) for block in blocks), *parts):
                 values |= columns(config)
-            rows.append(values | propagation_columns(copies, config) | group_columns(self, config, self.tied))
+            rows.append(values | group_columns(self, config, self.tied))
         return stacked(rows)
 
     def graph_columns(self) -> dict[str, float]:
@@ -361,7 +337,7 @@ class LayoutOracle(Configured):
             "computations__all__log": log2(1 + len(sizes)),
             "computations__largest__share": max(sizes) / nodes,
             "computations__size__log": log2(1 + fmean(sizes)),
-            "computations__size__std": deviation(sizes) / nodes,
+            "computations__size__std": pstdev(sizes) / nodes,
             "work__fastest_time__log": fastest_time(self),
         }
         for name in CLASSES:
@@ -390,23 +366,18 @@ class LayoutOracle(Configured):
 
 
 def stacked(rows: Sequence[Mapping[str, float]]) -> Columns:
-    """Columns of all rows, and their order among themselves."""
-    columns = {name: [row[name] for row in rows] for name in rows[0]}
-    return columns | placed(columns)
-
-
-def placed(columns: Columns) -> Columns:
-    """Order of the values of columns, as float32 has them.
+    """Columns of all rows, and ranks and scores of the values, as float32 has them.
 
     Ranks go from 0 for the smallest to 1, ties at the mean of their places, 0.5 for a lone value. Scores are
-    (x - mean) / standard deviation; 0 where all are the same but for arithmetic noise.
+    (x - mean) / standard deviation; 0 if all are the same but for arithmetic noise.
     """
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
     ranked: Columns = {}
     for name in {*rank_sources().values()} & {*columns}:
         values, stem = [float(np.float32(value)) for value in columns[name]], name.replace("__", "_", 1)
         places = [sum(v < value for v in values) + (values.count(value) - 1) / 2 for value in values]
         ranked[f"rank__{stem}"] = [place / (len(values) - 1) for place in places] if len(values) > 1 else [0.5]
-        spread, mean = deviation(values), fmean(values)
+        spread, mean = pstdev(values), fmean(values)
         level = spread <= 1e-6 * max(abs(value) for value in values)
         ranked[f"zscore__{stem}"] = [0.0 if level else (value - mean) / spread for value in values]
-    return ranked
+    return columns | ranked

@@ -1,7 +1,6 @@
-"""Columns of a program the slow and obvious way: plain loops over nodes, edges, tensors and dimensions, and
-networkx.
+"""Columns of a program, written from their meanings: plain loops over nodes, edges and dimensions, and networkx.
 
-Nothing of the code under test is used. Every column is written from its meaning.
+No code under test is used.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, takewhile
 from math import ceil, log, log2, prod, sqrt
+from statistics import pstdev
 
 import networkx as nx
 import numpy as np
@@ -22,12 +22,10 @@ LANES, SUBLANES = 128, 8
 SMALL_TILES = (2, 4)
 #: Elements in a word of four bytes; what has no size counts as one byte, and wide elements as a word.
 PACKING = {0: 4, 1: 4, 2: 2, 4: 1, 8: 1, 16: 1}
-_TYPES = (
-    "invalid_type:0 pred:1 s8:1 s16:2 s32:4 s64:8 u8:1 u16:2 u32:4 u64:8 f16:2 f32:4 f64:8 bf16:2 c64:8 c128:16 "
-    "tuple:0 opaque_type:0 token:0"
-)
-#: Bytes of an element by type, in the order of the file's columns.
-BYTES = {name: int(size) for name, size in (each.split(":") for each in _TYPES.split())}
+_TYPES = {0: "invalid_type tuple opaque_type token", 1: "pred s8 u8", 2: "s16 u16 f16 bf16"}
+_TYPES |= {4: "s32 u32 f32", 8: "s64 u64 f64 c64", 16: "c128"}
+#: Bytes of an element by type.
+BYTES = {name: size for size, names in _TYPES.items() for name in names.split()}
 #: The opcodes that occur in the tests, the sample and a few real files; any other one is a KeyError: add it.
 _MEMBERS = {
     "convolution": "convolution",
@@ -79,13 +77,11 @@ class Tensor:
 
     def waste(self, layout: Sequence[int]) -> float:
         """Padded over true size, minus 1; a size of 0 is not padded."""
-        over = 1.0
-        for dimension, multiple in zip(layout, (LANES, SUBLANES), strict=False):
-            over *= _padded(self.dims[dimension], multiple)
-        return over - 1
+        tiled = zip(layout, (LANES, SUBLANES), strict=False)
+        return prod(_padded(self.dims[dimension], multiple) for dimension, multiple in tiled) - 1
 
     def packed(self, layout: Sequence[int]) -> float:
-        """The same with narrow elements packed into words and smaller tiles for few rows."""
+        """`waste` with narrow elements packed into words and smaller tiles for few rows."""
         if not layout:
             return 0.0
         packing, minor = PACKING[self.element_bytes], self.dims[layout[0]]
@@ -97,14 +93,11 @@ class Tensor:
             tile = 1
         return ceil(rows / tile) * tile * LANES / minor - 1 if minor else 0.0
 
-    def violates(self, layout: Sequence[int]) -> bool:
-        return self.rank > 0 and max(self.dims) > self.dims[layout[0]]
-
-    def misses_lanes(self, layout: Sequence[int]) -> bool:
-        return self.rank > 0 and self.dims[layout[0]] % LANES != 0
-
-    def misses_sublanes(self, layout: Sequence[int]) -> bool:
-        return self.rank > 1 and self.dims[layout[1]] % SUBLANES != 0
+    def misfits(self, layout: Sequence[int]) -> dict[str, bool]:
+        """Whether the largest dimension is not minor-most, and the two minor-most are no multiples of a tile."""
+        minor, second, *_ = (*(self.dims[dimension] for dimension in layout), 0, 0)
+        largest = max(self.dims, default=0)
+        return {"largest": largest > minor, "lanes": minor % LANES != 0, "sublanes": second % SUBLANES != 0}
 
     def distance(self, layout: Sequence[int]) -> float:
         """Share of pairs of dimensions ordered unlike the default."""
@@ -174,39 +167,33 @@ def dot_split(out: Sizes, left: Sizes, right: Sizes) -> tuple[int, int, float]:
             if sorted(own) == sorted(out[: batch + rows]) and sorted(others) == sorted(right):
                 splits.append((batch, rows, float(prod(summed)), count))
                 break
-    for wanted in (
-        [split for split in splits if split[3] and split[0] and left[0] == right[0] == out[0]],
-        [split for split in splits if split[3] and not split[0]],
-        [split for split in splits if split[3]],
-        [split for split in splits if split[0] and left[0] == right[0] == out[0]],
-        [split for split in splits if not split[0]],
-        splits,
-    ):
-        if wanted:
-            return max(wanted)[:3]
+    leads = left[:1] == right[:1] == out[:1]
+    # preferably one that contracts, then one with a batch that leads all three shapes, then one without a batch
+    for preferred in (lambda split: split[3] > 0, lambda split: split[0] > 0 and leads, lambda split: not split[0]):
+        splits = list(filter(preferred, splits)) or splits
+    if splits:
+        return max(splits)[:3]
     rows = len(left) - max(0, len(left) + len(right) - len(out)) // 2
     return 0, min(max(rows, 0), len(out)), sqrt(prod(left) * prod(right) / max(1, prod(out)))
 
 
-def dot_roles(out: Sizes, left: Sizes, right: Sizes) -> tuple[list[str], list[str], list[str]]:
-    """Roles of the output's, left and right dimensions."""
+def dot_roles(out: Sizes, left: Sizes, right: Sizes) -> list[list[str]]:
+    """Roles of the output's, left and right dimensions.
+
+    Each size of the output takes the operand's first dimension that has it and no role yet; rows of the right one
+    are taken from the last backwards.
+    """
     batch, rows, _ = dot_split(out, left, right)
-    of_output = ["batch"] * batch + ["rows"] * rows + ["contracted"] * (len(out) - batch - rows)
-    of_left, of_right = ["contracted"] * len(left), ["contracted"] * len(right)
-    _give("batch", out[:batch], left, of_left, range(len(left)))
-    _give("rows", out[batch : batch + rows], left, of_left, range(len(left)))
-    _give("batch", out[:batch], right, of_right, range(len(right)))
-    _give("rows", out[batch + rows :][::-1], right, of_right, range(len(right) - 1, -1, -1))
-    return of_output, of_left, of_right
-
-
-def _give(role: str, sizes: Sizes, operand: Sizes, roles: list[str], order: range) -> None:
-    """Each size takes the first dimension of the operand, in this order, that has it and no role yet."""
-    for size in sizes:
-        for dimension in order:
-            if size > 0 and operand[dimension] == size and roles[dimension] == "contracted":
-                roles[dimension] = role
-                break
+    roles = [["batch"] * batch + ["rows"] * rows + ["contracted"] * (len(out) - batch - rows)]
+    for operand, own, step in ((left, out[batch : batch + rows], 1), (right, out[batch + rows :], -1)):
+        of_operand = ["contracted"] * len(operand)
+        for role, sizes, order in (("batch", out[:batch], 1), ("rows", own, step)):
+            for size in sizes[::order]:
+                free = [d for d, role_of in enumerate(of_operand) if role_of == "contracted" and operand[d] == size]
+                if size > 0 and free:
+                    of_operand[free[::order][0]] = role
+        roles.append(of_operand)
+    return roles
 
 
 def reshape_roles(out: Sizes, given: Sizes) -> tuple[list[str], list[str]]:
@@ -302,7 +289,7 @@ class Program:
         )
         both = [a + b for a, b in zip(operands, consumers, strict=True)]
         for direction, degrees in (("in", operands), ("out", consumers), ("total", both)):
-            values = {"mean": sum(degrees) / len(degrees), "std": deviation(degrees), "max": max(degrees)}
+            values = {"mean": sum(degrees) / len(degrees), "std": pstdev(degrees), "max": max(degrees)}
             values |= {f"q{percent}": _quantile(degrees, percent / 100) for percent in (25, 50, 75, 90, 99)}
             columns |= {f"degrees__{direction}__{how}": value for how, value in values.items()}
         return columns
@@ -329,7 +316,7 @@ class Program:
             return max([written, *(self.tensors[operand].elements for operand in self.operands[node])])
         if kind not in ("convolution", "dot"):
             return written
-        left, right = (self.tensors[side].dims if side is not None else () for side in self.two_operands(node))
+        left, right = self.operand_dims(node)
         if kind == "dot":
             return 2 * written * dot_split(tensor.dims, left, right)[2]
         features = self.entry(node, "convolution_dim_numbers_kernel_output_feature_dim")
@@ -345,6 +332,9 @@ class Program:
         fits = self._kernel_fits if self.opcodes[node] == "convolution" else self._dot_fits
         first, second = operands
         return (second, first) if fits(node, second, first) > fits(node, first, second) else (first, second)
+
+    def operand_dims(self, node: int) -> list[tuple[int, ...]]:
+        return [() if operand is None else self.tensors[operand].dims for operand in self.two_operands(node)]
 
     def _kernel_fits(self, node: int, _: int, kernel: int) -> float:
         """A convolution's kernel has the window's size and the output's features in the named dimensions."""
@@ -366,11 +356,6 @@ def six(sizes: Sequence[float]) -> list[float]:
     return [*sizes, *[0] * (6 - len(sizes))]
 
 
-def deviation(values: Sequence[float]) -> float:
-    mean = sum(values) / len(values)
-    return float((sum((value - mean) ** 2 for value in values) / len(values)) ** 0.5)
-
-
 def _quantile(values: Sequence[float], q: float) -> float:
     """Linear interpolation between the two nearest values in order."""
     ordered, position = sorted(values), q * (len(values) - 1)
@@ -379,7 +364,7 @@ def _quantile(values: Sequence[float], q: float) -> float:
 
 
 LOOPS = ("elementwise", "reshape", "transpose", "slice", "broadcast")
-EXPENSIVE = {*("exponential", "tanh", "log", "logistic", "power", "rsqrt", "sqrt", "divide")}
+EXPENSIVE = {"exponential", "tanh", "log", "logistic", "power", "rsqrt", "sqrt", "divide"}
 
 
 def fused_away(program: Program, node: int) -> bool:

@@ -1,4 +1,4 @@
-"""Tile columns the slow and obvious way: one configuration and one dimension at a time.
+"""All tile columns but the TPU's time, written from their meanings: one configuration, one dimension at a time.
 
 The heuristics that find the main node and the tensor walked over follow their description in `tile_context`.
 """
@@ -6,6 +6,7 @@ The heuristics that find the main node and the tensor walked over follow their d
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from math import ceil, gcd, log2, prod
+from operator import eq
 
 import numpy as np
 
@@ -59,8 +60,7 @@ class TileOracle(Program):
             dims = self.tensors[self.kernel_tensor].dims
             return [float(size) for number, size in enumerate(dims) if number != features]
         if kind == "dot" and self.main_operands:
-            sides = [self.tensors[side].dims if side is not None else () for side in self.two_operands(self.main)]
-            return [dot_split(main.dims, *sides)[2]]
+            return [dot_split(main.dims, *self.operand_dims(self.main))[2]]
         if self.opcodes[self.main] == "reduce-window":
             return [float(size) for size in self.entries(self.main, "window_size_0", 6) if size > 1]
         if kind == "reduce" and self.main_operands:
@@ -106,16 +106,13 @@ class TileOracle(Program):
             for node in [*roots[::-1], self.main]:
                 if self._admits(self.tensors[node].dims):
                     return node
-        best, best_score = self.main, -1
+        scores: dict[int, int] = {}
         for node in [*roots[::-1], self.main, *by_size]:
             tensor = self.tensors[node]
-            for extents in (self.physical_extents(tensor), list(tensor.dims)):
-                if used > tensor.rank or any(self.most[i] > extents[i] for i in range(tensor.rank)):
-                    continue
-                score = sum(self.most[i] == extents[i] for i in range(tensor.rank)) + (tensor.rank == used)
-                if score > best_score:
-                    best, best_score = node, score
-        return best
+            for extents in filter(self._admits, (self.physical_extents(tensor), tensor.dims)):
+                score = sum(map(eq, self.most, extents)) + (tensor.rank == used)
+                scores[node] = max(scores.get(node, 0), score)
+        return max(scores, key=scores.__getitem__, default=self.main)
 
     def _admits(self, extents: Sequence[int]) -> bool:
         return all(most <= extent for most, extent in zip(self.most, six(extents), strict=True))
@@ -137,9 +134,8 @@ class TileOracle(Program):
         return [bound or extent or 1.0 for bound, extent in zip(row[slot], self.extents[slot], strict=True)]
 
     def config_columns(self) -> Columns:
-        return stacked(
-            [self._counts(row) | self._shape(row) | self._traffic(row) | inner(self, row) for row in self.bounds]
-        )
+        rows = (self._counts(row) | self._shape(row) | self._traffic(row) | self._inner(row) for row in self.bounds)
+        return stacked([*rows])
 
     def _counts(self, row: Mapping[str, Sequence[float]]) -> dict[str, float]:
         values = {}
@@ -249,6 +245,54 @@ class TileOracle(Program):
             "traffic__total__ratio": log2(count * moved / least),
         }
 
+    def _inner(self, row: Mapping[str, Sequence[float]]) -> dict[str, float]:
+        """The innermost loop and the estimated time."""
+        output, main, depth = self.tile(row, "output"), self.tensors[self.main], self.depth or 1.0
+        size = max(1, self.tensors[self.walked].element_bytes)
+        vector = list(map(min, self.tile(row, "input"), output))
+        last, lanes = max(1, self.output_rank) - 1, max(1.0, 32 / size)
+        n, m = vector[last], prod(vector[:last])
+        per_row = ceil(n / lanes)
+        sums, kind = m * per_row, self.classes[self.main]
+        window = prod(entry for entry in self.entries(self.main, "window_size_0", 6) if entry > 0)
+        shared = kind == "dot" or (kind == "convolution" and depth > window)
+        chains = sums * (prod(self.tile(row, "kernel")) if self.contracted and not shared else 1)
+        loads = m + per_row if shared else sums + per_row * (kind == "convolution")
+        lines, line_cycles = ceil(n * size / 64), self._line_cycles(size) if shared else 0
+        spilled = max(0, sums + per_row + 1 - 16)
+        divides = all(out % part == 0 for out, part in zip(output, vector, strict=True))
+        slowest = max(sums / 2, 4 * sums / chains, loads / 2, lines * line_cycles)
+        cycles = (slowest + 1.5 * spilled) * lanes / (m * n) if divides else 4 * lanes
+        cut = [i for i in range(self.output_rank) if output[i] < self.extents["output"][i]]
+        run = prod(output[max(cut, default=0) : self.output_rank])
+        moved = main.bytes + sum(self.tensors[node].bytes for node in self.main_operands)
+        speed = 32 if moved < 2**20 else 12 if moved < 2**24 else 4
+        memory = moved / max(1, main.elements) / speed * (1 + 256 / (run * size))
+        computing = cycles / lanes * depth
+        values = {
+            "inner__divides__flag": float(divides),
+            "inner__lanes__share": n / (lanes * per_row),
+            "inner__odd__log": log2(n / gcd(int(n), 2**30)),
+            "inner__chains__log": log2(max(1, 8 / chains)),
+            "inner__loads__log": log2(loads / (m * n)),
+            "inner__lines__log": log2(lines / (m * n if shared else n)),
+            "inner__spill__log": log2(1 + spilled),
+            "inner__cycles__log": log2(cycles),
+            "estimate__run__log": log2(run),
+            "estimate__memory__log": log2(max(1e-6, memory)),
+            "estimate__longer__log": log2(max(1e-6, computing, memory)),
+            "estimate__sum__log": log2(max(1e-6, computing + memory)),
+        }
+        return values if self.vectorised else dict.fromkeys(values, 0.0)
+
+    def _line_cycles(self, size: float) -> float:
+        """Cycles to load a line, by the first cache whose sets hold a panel's rows, ``apart`` lines apart."""
+        apart = max(1, round(self.extents["output"][max(1, self.output_rank) - 1] * size / 64))
+        for sets, cycles in ((64, 0.5), (1024, 2.0)):
+            if (self.depth or 1.0) <= 8 * len({row * apart % sets for row in range(sets)}):
+                return cycles
+        return 12.0
+
     def graph_columns(self) -> dict[str, float]:
         extents, parameters = self.extents["output"], [n for n in self.nodes if self.opcodes[n] == "parameter"]
         minor_first = [*extents[: self.output_rank][::-1], 0, 0, 0]
@@ -275,55 +319,3 @@ class TileOracle(Program):
             "kernel__reduces_minor__flag": self.reduces_minor,
             "kernel__physical__flag": self.physical,
         }
-
-
-def inner(oracle: TileOracle, row: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """The innermost loop of one configuration."""
-    output = oracle.tile(row, "output")
-    size = max(1, oracle.tensors[oracle.walked].element_bytes)
-    vector = [min(pair) for pair in zip(oracle.tile(row, "input"), output, strict=True)]
-    last, lanes = max(1, oracle.output_rank) - 1, max(1.0, 32 / size)
-    n, m = vector[last], prod(vector[:last])
-    per_row = ceil(n / lanes)
-    sums, depth = m * per_row, oracle.depth or 1.0
-    kind = oracle.classes[oracle.main]
-    window = prod(entry for entry in oracle.entries(oracle.main, "window_size_0", 6) if entry > 0)
-    shared = kind == "dot" or (kind == "convolution" and depth > window)
-    chains = sums * (prod(oracle.tile(row, "kernel")) if oracle.contracted and not shared else 1)
-    loads = m + per_row if shared else sums + per_row * (kind == "convolution")
-    lines, fetch = ceil(n * size / 64), _fetch(oracle, depth, size) if shared else 0
-    spilled = max(0, sums + per_row + 1 - 16)
-    divides = all(out % part == 0 for out, part in zip(output, vector, strict=True))
-    slowest = max(sums / 2, 4 * sums / chains, loads / 2, lines * fetch)
-    cycles = (slowest + 1.5 * spilled) * lanes / (m * n) if divides else 4 * lanes
-    cut = [i for i in range(oracle.output_rank) if output[i] < oracle.extents["output"][i]]
-    run = prod(output[max(cut, default=0) : oracle.output_rank])
-    moved = oracle.tensors[oracle.main].bytes + sum(oracle.tensors[node].bytes for node in oracle.main_operands)
-    speed = 32 if moved < 2**20 else 12 if moved < 2**24 else 4
-    memory = moved / max(1, oracle.tensors[oracle.main].elements) / speed * (1 + 256 / (run * size))
-    computing = cycles / lanes * depth
-    values = {
-        "inner__divides__flag": float(divides),
-        "inner__lanes__share": n / (lanes * per_row),
-        "inner__odd__log": log2(n / gcd(int(n), 2**30)),
-        "inner__chains__log": log2(max(1, 8 / chains)),
-        "inner__loads__log": log2(loads / (m * n)),
-        "inner__lines__log": log2(lines / (m * n if shared else n)),
-        "inner__spill__log": log2(1 + spilled),
-        "inner__cycles__log": log2(cycles),
-        "estimate__run__log": log2(run),
-        "estimate__memory__log": log2(max(1e-6, memory)),
-        "estimate__longer__log": log2(max(1e-6, computing, memory)),
-        "estimate__sum__log": log2(max(1e-6, computing + memory)),
-    }
-    return values if oracle.vectorised else dict.fromkeys(values, 0.0)
-
-
-def _fetch(oracle: TileOracle, depth: float, size: float) -> float:
-    """Cycles a line: by the cache whose sets hold the rows of a panel, one below the other."""
-    apart = max(1, round(oracle.extents["output"][max(1, oracle.output_rank) - 1] * size / 64))
-    for sets, cycles in ((64, 0.5), (1024, 2.0)):
-        reached = {number * apart % sets for number in range(sets)}
-        if depth <= 8 * len(reached):
-            return cycles
-    return 12.0

@@ -1,4 +1,4 @@
-"""The time model of layouts node by node, from its formula: hypot(operations / peak rate, bytes / bandwidth)."""
+"""Times of nodes: hypot(operations / peak rate, bytes / bandwidth); only convolutions and dots move bytes."""
 
 from collections.abc import Sequence
 from itertools import permutations
@@ -9,6 +9,7 @@ from tests.features.oracle_program import Tensor
 
 FLOPS, BANDWIDTH = 61.60384e12, 450e9
 KINDS = ("convolution", "kernel_gradient", "dot", "other")
+ROLES = "output_batch output_feature input_batch input_feature kernel_output_feature kernel_input_feature"
 
 
 def up(size: float, tile: int) -> int:
@@ -41,12 +42,8 @@ class NodeOracle:
         self.work = graph.flops(node) if opcode in ("convolution", "dot") else float(self.tensor.elements)
         self.kind = opcode if opcode in KINDS else "other"
         if opcode == "convolution":
-            names = (
-                "output_batch output_feature input_batch input_feature kernel_output_feature kernel_input_feature"
-            )
-            self.batch, self.feature, self.input_batch, self.input_feature, self.to, self.of = (
-                graph.entry(node, f"convolution_dim_numbers_{name}_dim") for name in names.split()
-            )
+            numbers = (graph.entry(node, f"convolution_dim_numbers_{name}_dim") for name in ROLES.split())
+            self.batch, self.feature, self.input_batch, self.input_feature, self.to, self.of = numbers
             window = prod(graph.entry(node, f"window_size_{axis}") for axis in range(self.tensor.rank - 2))
             sizes = size_of(self.tensor, self.batch) * size_of(self.tensor, self.feature)
             self.kind = "kernel_gradient" if window > self.tensor.elements / sizes else "convolution"

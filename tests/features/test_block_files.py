@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import xlarank
-from tests.features.helpers import graph_of
+from tests.features.helpers import by_name, graph_of
 from tests.graphs import layout_arrays, tile_arrays
 from xlarank.data.errors import BlockError
 from xlarank.data.files import from_json
@@ -116,8 +116,7 @@ def test_a_file_is_run_only_after_it_was_named(tmp_path: Path, monkeypatch: pyte
 
 
 def own_value(graph: TileGraph, settings: FeatureSettings) -> float:
-    rows = assemble(graph, settings)
-    return float(rows.config_values[0, rows.config_columns.index("mine__most__max")])
+    return float(by_name(assemble(graph, settings))["mine__most__max"][0])
 
 
 def test_a_worker_gets_the_code_with_the_settings(tmp_path: Path) -> None:

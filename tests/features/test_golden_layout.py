@@ -1,4 +1,6 @@
-"""Layout columns of a graph of five nodes, worked out by hand from their descriptions.
+"""Layout columns and times worked out by hand from their descriptions.
+
+Most are of a graph of five nodes:
 
     0 parameter      f32[12,128]   default {1,0}   x                      6144 bytes
     1 parameter      f32[128,128]  default {0,1}   w                     65536 bytes
@@ -24,16 +26,21 @@ Tiles of 8 x 128 on the tensors of shape [12,128], "wide" below:
 w is [128,128] and fits either way; the reshape's 1536 = 12 * 128 lanes are full and it has no second dimension.
 """
 
-from math import hypot, log, log2, sqrt
+from math import hypot, log, log2, prod, sqrt
 
+import numpy as np
 import pytest
 
-from tests.features.helpers import graph_of, layout_file, wrong_columns
-from tests.graphs import Node, layout_row
+from tests.features.helpers import SAMPLE, by_name, graph_of, layout_file, wrong_columns
+from tests.graphs import Node, layout_row, parameter
+from xlarank.data.graph import read_graph
+from xlarank.data.schema import OPCODE
+from xlarank.features.layout.padding import FASTEST, OVER_FASTEST
+from xlarank.features.layout.time_model import BANDWIDTH, PEAK_FLOPS, config_times
 from xlarank.features.rows import assemble
 
 PROGRAM = (
-    Node("parameter", (12, 128)),
+    parameter(12, 128),
     Node("parameter", (128, 128), layout=(0, 1)),
     Node("dot", (12, 128), (0, 1)),
     Node("add", (12, 128), (2,)),
@@ -59,8 +66,8 @@ TIME_B = dot_ns(32 / 3) + (2 * 4 / 3 + 1) * 1536 * NS
 TIME_C = dot_ns(32 / 3) + (2 * 32 / 3 + 1) * 1536 * NS
 TRUE = (393_216 + 3 * 1536) * NS
 
-#: Column -> values of A, B, C, D.
-CONFIG = {
+#: Column -> values of A, B, C, D, or of the graph.
+COLUMNS = {
     # Slots set: B sets all three of node 2; C sets the outputs of 0, 2, 3, the inputs of 2, 3, 4, the kernel
     # of 3; D sets the input of 3 and 4 and the output of 4.
     "change__output_set__share": (0, 1 / 4, 3 / 4, 1 / 4),
@@ -115,16 +122,12 @@ CONFIG = {
     "time__idle__share": tuple(1 - TRUE / time for time in (TIME_A, TIME_B, TIME_C, TIME_A)),
     # 0 and 3 lose 1536 * 28/3 operations each, 0.23 ns or 0.13 % of the 177.8 ns that the default takes.
     "time__slower_nodes__log": (0, 1, 2, 0),
-    # C's rows are its own alone, one of four at every node.
+    # C's row is its own alone at every node, B's at 2 and D's at 3 and 4: one of four.
     "candidates__log_frequency__min": (log(1 / 2), log(1 / 4), log(1 / 4), log(1 / 4)),
     # 0, 1/4, 1, 2/4 are ranks 0, 1, 3 and 2 over 3.
     "rank__change_nodes_set__share": (0, 1 / 3, 1, 2 / 3),
     # In sixteenths: 0, 4, 16, 8 with mean 7; the mean of squares is 84, less 49 is 35.
     "zscore__change_nodes_set__share": (-7 / sqrt(35), -3 / sqrt(35), 9 / sqrt(35), 1 / sqrt(35)),
-}
-
-#: Column -> value of the graph.
-GRAPH = {
     "size__depth__log": log2(1 + 3),  # 4 -> 3 -> 2 -> 0
     "size__bytes__log": log2(1 + 88 * 1024),
     # Operands of a node: 0, 0, 2, 1, 1; sorted 0, 0, 1, 1, 2; quantile q stands at place 4 q.
@@ -137,29 +140,28 @@ GRAPH = {
 def test_columns_are_as_computed_by_hand():
     features = assemble(graph_of(layout_file(PROGRAM, (0, 2, 3, 4), (A, B, C, D, B))))
     assert len(features) == 4, "the repeated configuration has no row"
-    assert wrong_columns(features, {**CONFIG, **GRAPH}) == []
+    assert wrong_columns(features, COLUMNS) == []
 
 
 #: A product of [64,32] and [32,128] in f32, doubled, then added up along its rows. Nothing of it is fused away: the
 #: reduction is no loop over elements.
 REDUCED = (
-    Node("parameter", (64, 32)),
-    Node("parameter", (32, 128)),
+    *(parameter(64, 32), parameter(32, 128)),
     Node("dot", (64, 128), (0, 1)),
     Node("add", (64, 128), (2, 2)),
     Node("reduce", (64,), (3,), columns={"is_root": 1.0, "dimensions_0": 1.0}),
 )
 OUT = 64 * 128 * 4
 STORED = 64 * 32 * 4 + 32 * 128 * 4 + OUT + OUT + 64 * 4
-#: Nothing set; rows of 128 along the lanes; 64 along the lanes, padded to 128: the bytes double.
+#: Values with nothing set, rows of 128 along the lanes, and 64 along the lanes, padded to 128: the bytes double.
 OUTPUTS = {
     "outputs__all_padded__ratio": [0, 2 * OUT / STORED, 4 * OUT / STORED],
     "outputs__dot_excess__ratio": [0, 0, 2 * OUT / STORED],
     "outputs__made_minor_dot_rows__ratio": [0, 0, 4 * OUT / STORED],
     "outputs__read_minor_reduced__ratio": [0, 2 * OUT / STORED, 0],
 }
-#: Of instances: unset, and as above.
-OF_OUTPUTS = {
+#: Values of the three instances.
+INSTANCES = {
     "output__padded__ratio": [-1, 0, 1],
     "region__excess__share": [-1, 0, log2(1 + 1e6 * 2 * OUT / STORED)],
     "region__tensors__count": [-1, 2, 2],
@@ -175,5 +177,75 @@ def test_a_set_output_and_its_region():
     assert wrong_columns(features, OUTPUTS) == []
     table = features.instances.value
     rows = table.values[table.row_instance[table.codes[:, 0].astype(int)]]
-    for name, values in OF_OUTPUTS.items():
+    for name, values in INSTANCES.items():
         assert rows[:, table.columns.index(name)] == pytest.approx(values, rel=1e-6), name
+
+
+ROLES = "output_batch output_feature input_batch input_feature kernel_input_feature kernel_output_feature".split()
+FORWARD, GRADIENT = (0, 3, 0, 3, 2, 3), (2, 3, 3, 0, 0, 3)
+
+
+@pytest.mark.parametrize(
+    ("roles", "image", "kernel", "output", "rows"),
+    [
+        # Feature-minor {3,0}: 96 lanes take 128, the batch of 30 along the sublanes is not padded: 4/3. The kernel
+        # supplies the lanes: with its 64 input features in lanes it takes 128 x 96, with the 96 output features
+        # 128 x 64, so these lie there and the 64 contracted ones stay as they are. Batch-minor {0,3}: 30 take 128
+        # lanes. The input supplies them: its features in lanes take 128 x 32, its batch 128 x 64, so the features
+        # lie there and are rounded up to 128: twice.
+        (
+            *(FORWARD, (30, 28, 28, 64), (3, 3, 64, 96), (30, 28, 28, 96)),
+            [(layout_row((3, 0)), 4 / 3, 4 / 3), (layout_row((0, 3)), 128 / 30 * 2, 128 / 30)],
+        ),
+        # 3 input features take 8; the 64 output features lie along half of the lanes of output and kernel.
+        (FORWARD, (32, 32, 32, 3), (3, 3, 3, 64), (32, 32, 32, 64), [(layout_row((3, 0)), 2 * 8 / 3, 2)]),
+        # The minor-most dimension of size 1 is skipped: the batch of 32 lies along the lanes as above, 4 * 2.
+        (FORWARD, (32, 1, 30, 64), (1, 3, 64, 96), (32, 1, 28, 96), [(layout_row((1, 0, 3, 2)), 8, 4)]),
+        # But a batch of 1 that is supplied by features in lanes is not: 128 lanes, and the features rounded up. The
+        # output itself has 96 features in 128 lanes and 28 positions in 32 sublanes.
+        (
+            *(FORWARD, (1, 30, 30, 64), (3, 3, 64, 96), (1, 28, 28, 96)),
+            [(layout_row((0, 3)), 128 * 2, 4 / 3 * 32 / 28)],
+        ),
+        # The gradient of a kernel: the batch of 36 is contracted, the window is 14 x 14. {3,2}: 64 take 128 lanes,
+        # 3 take 8 sublanes. The lanes come from the second operand, which holds 64 features and the batch: batch in
+        # lanes takes 128 x 64, features 128 x 40, so the batch is not rounded. {2,3}: 3 take 128 lanes, and the
+        # input that supplies them lays 36 images along lanes (128 x 4 against 128 x 40): 36 become 128.
+        (
+            *(GRADIENT, (36, 16, 16, 3), (36, 14, 14, 64), (3, 3, 3, 64)),
+            [(layout_row((3, 2)), 2 * 8 / 3, 2 * 8 / 3), (layout_row((2, 3)), 128 / 3 * 128 / 36, 128 / 3)],
+        ),
+        # Both orders of the input pad alike, so its own layout decides whether 64 contracted images take 128 lanes.
+        (
+            *(GRADIENT, (64, 16, 16, 64), (64, 14, 14, 64), (3, 3, 64, 64)),
+            [(layout_row((2, 3), (0, 3)), 2 * 2, 2), (layout_row((2, 3), (3, 0)), 2, 2)],
+        ),
+    ],
+    ids=["forward", "few features", "size 1", "batch of 1", "gradient", "layout of the operand"],
+)
+def test_a_convolution_by_hand(roles, image, kernel, output, rows) -> None:
+    """Each row has a layout, the padding of the work, the padding of the output."""
+    window = kernel[:2] if roles is FORWARD else kernel[1:3]
+    columns = {f"convolution_dim_numbers_{name}_dim": dim for name, dim in zip(ROLES, roles, strict=True)}
+    convolution = Node("convolution", output, (0, 1), window=window, columns={**columns, "is_root": 1})
+    nodes = (parameter(*image), parameter(*kernel), convolution)
+    graph = graph_of(layout_file(nodes, (2,), [[row] for row, _, _ in rows]))
+    flops = 2 * prod(output) * prod(window) * image[roles[3]]
+    for config, (_, work, padding) in enumerate(rows):
+        moved = 4 * (prod(image) + prod(kernel) + prod(output) * padding)
+        (node,) = config_times(graph, config)
+        assert node.nanoseconds == pytest.approx(1e9 * hypot(flops * work / PEAK_FLOPS, moved / BANDWIDTH))
+
+
+def test_times_of_nodes_add_up_to_the_estimated_time_and_none_is_below_the_fastest() -> None:
+    graph = read_graph(SAMPLE / "layout/tpu-estimate/random/valid/unet__a.npz", "layout")
+    rows, every = assemble(graph, only=[OVER_FASTEST, FASTEST]), assemble(graph)
+    estimates = 2 ** (by_name(rows)[OVER_FASTEST].astype(float) + by_name(rows)[FASTEST])
+    for config in range(graph.configs):
+        nodes = config_times(graph, config)
+        assert sum(node.nanoseconds for node in nodes) == pytest.approx(estimates[rows.group[config]], rel=1e-5)
+        others = [node for node in nodes if graph.opcode[node.node] != OPCODE["convolution"]]
+        assert others and all(node.fastest_ns <= node.nanoseconds * (1 + 1e-12) for node in others)
+        assert all(node.lanes <= node.tile_lanes and node.tile_lanes % 128 == 0 for node in nodes)
+    assert len(rows.columns) < 20
+    assert np.array_equal(rows.matrix(), every.matrix()[:, [every.columns.index(name) for name in rows.columns]])

@@ -1,26 +1,16 @@
-"""Every column against a slow reference, on random programs and on files of the sample."""
+"""Every column but the TPU's time against a slow reference, on random programs and on files of the sample."""
 
-from collections.abc import Iterable
 from fnmatch import fnmatch
 
 import numpy as np
 import pytest
 from hypothesis import assume, given
-from hypothesis import strategies as st
 
-from tests.features.helpers import (
-    FITTING_KERNELS,
-    SAMPLE,
-    SCRAMBLED_GRAPHS,
-    SCRAMBLED_KERNELS,
-    fitting_graph,
-    graph_of,
-    load,
-    wrong_columns,
-)
+from tests.features.helpers import KERNELS, SAMPLE, SCRAMBLED_GRAPHS, fitting_graph, graph_of, load, wrong_columns
 from tests.features.oracle_layout import LayoutOracle
 from tests.features.oracle_program import CLASS_OF
 from tests.features.oracle_tile import TileOracle
+from tests.features.test_snapshots import SAMPLE_KERNELS
 from tests.graphs import Arrays, examples
 from xlarank.data.schema import OPCODE
 from xlarank.features.layout.change import tied_nodes
@@ -35,13 +25,7 @@ LAYOUTS = [
     "default/train/dlrm__a",
     *(pytest.param(place, marks=EXHAUSTIVE) for place in ("random/train/gan__c", "default/train/densenet__b")),
 ]
-TILES = (
-    *("train/matmul__a", "train/bmm__c", "train/conv3x3__a", "train/maxpool__a", "train/dwconv3x3__b"),
-    *("train/reduce_mid__b", "test/transpose__b", "valid/bmm_tb__a", "valid/expsum__a", "valid/matmul_ta__b"),
-)
-#: Graphs of `fitting_graph` that are compared.
-SEEDS = 160
-#: Columns that no program that makes sense has, or that are too rare in them.
+#: Columns that are 0 in programs that make sense, or nearly always.
 STILL = (
     *("*__reshape_kernel_*", "change__*_kernel_bytes__share", "*_broadcast_*", "*_slice_*", "types__*_rank*"),
     *("types__kernel_minor_from*", "types__input_minor_from512*"),
@@ -49,9 +33,9 @@ STILL = (
 )
 
 
-def compare(oracle: LayoutOracle | TileOracle, features: GraphRows, without: Iterable[str] = ()) -> None:
+def compare(oracle: LayoutOracle | TileOracle, features: GraphRows) -> None:
     expected = {**oracle.config_columns(), **oracle.graph_columns()}
-    unchecked = set(features.columns) - set(expected) - set(without)
+    unchecked = set(features.columns) - set(expected) - set(TpuTime.columns)
     assert not unchecked, "a column without an independent reference is one nobody checked"
     assert wrong_columns(features, expected, relative=1e-5, absolute=1e-5) == []
 
@@ -63,19 +47,12 @@ def compare_layout(arrays: Arrays) -> GraphRows:
     return features
 
 
-def compare_tile(arrays: Arrays) -> TileOracle:
-    """Compare all columns but the estimate of a TPU's time."""
-    oracle = TileOracle(arrays)
-    compare(oracle, assemble(graph_of(arrays)), TpuTime.columns)
-    return oracle
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("seeds", [range(10), pytest.param(range(SEEDS), marks=EXHAUSTIVE)])
-def test_programs_that_make_sense(seeds):
-    """Together they move nearly every column: else the references would agree on zeros."""
-    graphs = [compare_layout(fitting_graph(seed)) for seed in seeds]
-    if len(graphs) > SEEDS / 2:
+@pytest.mark.parametrize("count", [10, pytest.param(160, marks=EXHAUSTIVE)])
+def test_programs_that_make_sense(count):
+    """Many together move nearly every column: else the references would agree on zeros."""
+    graphs = [compare_layout(fitting_graph(seed)) for seed in range(count)]
+    if count > 10:
         moves = np.any([(features.config_values != 0).any(axis=0) for features in graphs], axis=0)
         still = [name for name, moved in zip(graphs[0].config_columns, moves, strict=True) if not moved]
         assert [name for name in still if not any(fnmatch(name, pattern) for pattern in STILL)] == []
@@ -101,16 +78,17 @@ def test_layouts_of_the_sample(place):
 
 
 @pytest.mark.slow
-@given(arrays=st.one_of(FITTING_KERNELS, SCRAMBLED_KERNELS))
+@given(arrays=KERNELS)
 @examples(40)
 def test_kernels(arrays):
     oracle = TileOracle(arrays)
-    assume(0 not in oracle.tensors[oracle.walked].dims)  # of no bytes nothing is a share; columns are finite
-    compare_tile(arrays)
+    assume(0 not in oracle.tensors[oracle.walked].dims)  # shares of no bytes are undefined
+    compare(oracle, assemble(graph_of(arrays)))
 
 
 @pytest.mark.slow
 def test_tiles_of_the_sample():
-    for place in TILES:
-        oracle = compare_tile(load(SAMPLE / "tile" / "cpu" / f"{place}.npz"))
+    for place in (*SAMPLE_KERNELS.split(), "valid/matmul_ta__b"):
+        oracle = TileOracle(arrays := load(SAMPLE / f"tile/cpu/{place}.npz"))
+        compare(oracle, assemble(graph_of(arrays)))
         assert not oracle.physical, "the sample counts elements"

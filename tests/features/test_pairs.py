@@ -1,4 +1,4 @@
-"""Pairs of slots, followed down by hand; sums over nodes and pairs, in any batches."""
+"""Pairs of slots, followed down by hand; sums over nodes and pairs, in any batches; types of nodes."""
 
 import numpy as np
 import pytest

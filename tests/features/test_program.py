@@ -1,4 +1,4 @@
-"""Operands of slots, roles of dimensions, fused and tied nodes of a program graph."""
+"""Padding of tensors, operands of slots, roles of dimensions, fused and tied nodes of a program graph."""
 
 from dataclasses import replace
 from itertools import product
@@ -12,15 +12,8 @@ from tests.graphs import LAYOUT_PROGRAM, Node, layout_row, parameter, unconfigur
 from xlarank.features.layout.change import Tied, groups_of, tied_nodes
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.layout_facts import LayoutFacts
+from xlarank.features.program import slots
 from xlarank.features.program.program_context import ProgramContext
-from xlarank.features.program.slots import (
-    CONVOLUTION_ROLES,
-    DOT_ROLES,
-    RESHAPE_ROLES,
-    dot_split,
-    slot_roles,
-    slot_tensors,
-)
 from xlarank.features.program.tensors import Tiling, packed_waste, padding_waste
 
 STEM = "convolution_dim_numbers"
@@ -37,28 +30,30 @@ def test_waste_under_other_tiles_than_those_of_a_tpu():
     assert four_rows.tolist() == pytest.approx([8 * 8 / (5 * 6) - 1])
 
 
-def test_fusion_by_hand():
-    def fused(*nodes: Node) -> list[bool]:
-        return ProgramContext(graph_of(layout_file(nodes, [0], [[layout_row()]]))).fused.tolist()
+def context_of(*nodes: Node) -> ProgramContext:
+    return ProgramContext(graph_of(layout_file(nodes, [0], [[layout_row()]])))
 
+
+def test_fusion_by_hand():
     root, operands = {"is_root": 1.0}, given((8, 8), (8, 8), (8,))
     loops = Node("add", (8, 8), (0, 1)), Node("dot", (8, 8), (3,)), Node("abs", (8, 8), (4,))
-    stored = fused(*operands, *loops, Node("negate", (8, 8), (5,), columns=root))
-    assert stored[3:] == [False, False, True, False], "operands of a node that is no loop are stored"
+    fused = context_of(*operands, *loops, Node("negate", (8, 8), (5,), columns=root)).fused
+    assert fused[3:].tolist() == [False, False, True, False], "operands of a node that is no loop are stored"
     readers = [Node(opcode, (8, 8), (3,), columns=root) for opcode in ("negate", "abs")]
     cases = [("negate", (0,), True), ("tanh", (0,), False), ("add", (0, 1), False), ("multiply", (0, 2), True)]
     for opcode, read, expected in cases:
         nodes = (*operands, Node(opcode, (8, 8), read), *readers)
-        assert fused(*nodes)[3] is expected, f"two consumers compute {opcode} twice"
+        assert context_of(*nodes).fused[3] == expected, f"two consumers compute {opcode} twice"
     for opcode, expected in (("negate", True), ("exponential", False)):
         repeated = Node("broadcast", (64, 8), (3,)), Node("negate", (64, 8), (4,), columns=root)
-        assert fused(*operands, Node(opcode, (8,), (2,)), *repeated)[3] is expected, "repeated by a broadcast"
+        fused = context_of(*operands, Node(opcode, (8,), (2,)), *repeated).fused
+        assert fused[3] == expected, "repeated by a broadcast"
 
 
-def slots_of(nodes, *rows, edges=None):
+def slots_of(nodes, *rows, **arrays):
     """(output, input, kernel) of the last node, which is the configurable one; one row a configuration."""
-    arrays = layout_file(nodes, [len(nodes) - 1], [[row] for row in rows or (layout_row(),)], edges)
-    return tuple(LayoutContext(graph_of(arrays)).slot_tensor[0].tolist())
+    file = layout_file(nodes, [len(nodes) - 1], [[row] for row in rows or (layout_row(),)])
+    return tuple(LayoutContext(graph_of(file | arrays)).slot_tensor[0].tolist())
 
 
 def convolution(operands=(), *, out=(8, 32, 32, 64), window=(3, 3), kernel=(3, 2, 0, 1), feature=3):
@@ -93,8 +88,8 @@ def test_shapes_tell_the_operands_apart_in_any_order():
         assert slots_of((*given(node.dims, node.dims), replace(node, operands=operands))) == (2, *operands)
     # the edges of other nodes in between do not matter
     nodes = (*given((8, 8), (8, 8)), *[Node("add", (8, 8))] * 2)
-    mixed = [(2, 0), (3, 2), (2, 1), (3, 0)]
-    assert slots_of(nodes, edges=mixed) == (3, 2, 0) and slots_of(nodes, edges=mixed[::-1]) == (3, 0, 2)
+    mixed = np.array([(2, 0), (3, 2), (2, 1), (3, 0)])
+    assert slots_of(nodes, edge_index=mixed) == (3, 2, 0) and slots_of(nodes, edge_index=mixed[::-1]) == (3, 0, 2)
     nodes = (*given(*[(4, 8)] * 3), Node("concatenate", (12, 8), (1, 0, 2)))
     assert slots_of(nodes) == (3, 1, 0), "of more than two operands the first two count"
 
@@ -129,24 +124,26 @@ def test_a_reduction_lays_out_its_array_whether_configured_or_not():
         assert slots_of(nodes)[:2] == slots_of(nodes, *rows)[:2] == (3, position)
 
 
-ROLES = {"dot": DOT_ROLES, "reshape": RESHAPE_ROLES, "bitcast": RESHAPE_ROLES, "convolution": CONVOLUTION_ROLES}
+ROLES = {"dot": slots.DOT_ROLES, "convolution": slots.CONVOLUTION_ROLES}
+ROLES |= dict.fromkeys(("reshape", "bitcast"), slots.RESHAPE_ROLES)
 
 
-def context_of(*nodes: Node) -> tuple[ProgramContext, np.ndarray]:
-    context = ProgramContext(graph_of(layout_file(nodes, [0], [[layout_row()]])))
-    return context, slot_tensors(context, np.array([len(nodes) - 1]))
+def context_and_slots(*nodes: Node) -> tuple[ProgramContext, np.ndarray]:
+    """The program, and the tensors of the last node's slots, ``(1, 3)``."""
+    context = context_of(*nodes)
+    return context, slots.slot_tensors(context, np.array([len(nodes) - 1]))
 
 
 def roles_of(*nodes: Node) -> list[str]:
     """First letters of the output's, input's and kernel's roles of the last node; past the rank they must be -1."""
-    context, tensors = context_of(*nodes)
-    names, roles = ROLES[nodes[-1].opcode], slot_roles(context, tensors)[0].tolist()
+    context, tensors = context_and_slots(*nodes)
+    names, roles = ROLES[nodes[-1].opcode], slots.slot_roles(context, tensors)[0].tolist()
     ranks = [context.rank[tensor] if tensor >= 0 else 0 for tensor in tensors[0]]
     assert all(of_slot[rank:] == [-1] * (6 - rank) for of_slot, rank in zip(roles, ranks, strict=True))
     return ["".join(names[role][0] for role in of_slot if role >= 0) for of_slot in roles]
 
 
-def test_a_dot():
+def test_split_and_roles_of_a_dot():
     for out, left, right, split, roles in (
         ((16, 64), (16, 32), (32, 64), (0, 1, 32), "rc rc cr"),
         ((16, 64), (32, 16), (64, 32), (0, 1, 32), "rc cr rc"),  # both transposed
@@ -173,14 +170,14 @@ def test_a_dot():
         ((128, 128), (128, 128), (128, 128), (0, 1, 128), "rc rc cr"),  # rows lead, columns trail
     ):
         nodes = *given(left, right), Node("dot", out, (0, 1))
-        context, tensors = context_of(*nodes)
-        assert tuple(float(part[0]) for part in dot_split(context, tensors)) == split, (out, left, right)
+        context, tensors = context_and_slots(*nodes)
+        assert tuple(float(part[0]) for part in slots.dot_split(context, tensors)) == split, (out, left, right)
         assert " ".join(roles_of(*nodes)) == roles, (out, left, right)
     one_edge = Node("parameter", (32, 32)), Node("dot", (32, 32), (0,))
     assert roles_of(*one_edge) == ["rc", "rc", "cr"], "one edge for two operands"
 
 
-def test_a_reshape():
+def test_roles_of_a_reshape():
     for dims, out, roles in (
         ((4, 8, 16), (4, 8, 16), "kkk kkk"),
         ((4, 128), (4, 2, 64), "kss ks"),  # 128 = 2 x 64
@@ -197,7 +194,7 @@ def test_a_reshape():
             assert roles_of(parameter(*dims), Node(opcode, out, (0,))) == [*roles.split(" "), ""], (dims, out)
 
 
-def test_a_convolution_has_its_dimension_numbers_and_other_operations_no_roles():
+def test_roles_of_a_convolution_are_its_dimension_numbers_and_other_operations_have_none():
     """Output [features, batch, height], image [height, features, batch], kernel [features out, width, in]."""
     columns = {
         **{f"{STEM}_output_batch_dim": 1, f"{STEM}_output_feature_dim": 0},
@@ -207,9 +204,9 @@ def test_a_convolution_has_its_dimension_numbers_and_other_operations_no_roles()
     node = Node("convolution", (64, 8, 32), (0, 1), window=(3,), columns=columns)
     assert roles_of(*given((32, 16, 8), (64, 3, 16)), node) == ["fbs", "sfb", "fsb"]
     assert roles_of(*given((32, 16, 8)), replace(node, operands=(0,)))[2] == ""
-    context, _ = context_of(Node("parameter", (4, 8)), Node("tanh", (4, 8), (0,)))
-    assert (slot_roles(context, np.array([[1, 0, -1], [0, -1, -1]])) == -1).all()
-    assert slot_roles(context, np.zeros((0, 3), np.int64)).shape == (0, 3, 6)
+    context = context_of(parameter(4, 8), Node("tanh", (4, 8), (0,)))
+    assert (slots.slot_roles(context, np.array([[1, 0, -1], [0, -1, -1]])) == -1).all()
+    assert slots.slot_roles(context, np.zeros((0, 3), np.int64)).shape == (0, 3, 6)
 
 
 def tied_to(*nodes: Node, configurable: tuple[int, ...]) -> list[Tied]:
@@ -238,7 +235,7 @@ def test_dots_are_tied_by_the_cheaper_order_of_their_output():
         assert dot.signature == signature
 
 
-def test_a_convolution_and_a_reshape() -> None:
+def test_a_convolution_and_a_reshape_are_tied_by_their_cheaper_orders() -> None:
     convolution, reshape = tied_to(*LAYOUT_PROGRAM, configurable=(2, 4))
     # Image and output, batch 8 and 16 features: 8 x 128 with features on the lanes, 16 x 128 with the batch there.
     assert convolution.orders == ((3, 0), (0, 3))

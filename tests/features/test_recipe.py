@@ -1,4 +1,4 @@
-"""Recipes: settings and how they are stored, the version of the code, kept rows; the catalogue of blocks."""
+"""Recipes: settings and how they are stored, the hash of the code, sampled rows; blocks, causes and targets."""
 
 import json
 import subprocess
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import xlarank.features
 from docs.columns import pages
-from tests.features.helpers import by_name, constants, graph_of
+from tests.features.helpers import by_name, graph_of
 from tests.graphs import layout_arrays, tile_arrays
 from tests.models.contract import graph_rows
 from xlarank.data.collection import Collection
@@ -64,7 +64,7 @@ def test_a_recipe_leads_back_to_its_settings():
     assert without_sample[0] == without_sample[1], "another seed gives the same rows"
 
 
-def test_only_what_can_change_a_number_changes_the_version(tmp_path):
+def test_only_what_can_change_a_number_changes_the_hash(tmp_path):
     files = {
         "features/rows.py": '"""One."""\nfrom xlarank.data import npz\nimport xlarank.data.errors\nX = 1.0\n',
         "features/tile/extra.py": "#: Not imported by assemble.\nY: int = 2\n",
@@ -78,14 +78,14 @@ def test_only_what_can_change_a_number_changes_the_version(tmp_path):
     for file in files:
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
 
-    def version(edited="", old="", new=""):
+    def hash_of(edited="", old="", new=""):
         assert old in files.get(edited, "")
         for file, text in files.items():
             (tmp_path / file).write_bytes((text.replace(old, new) if file == edited else text).encode())
         source_hash.cache_clear()
         return source_hash(tmp_path)
 
-    now = version()
+    now = hash_of()
     for file, old, new in (
         *(("features/rows.py", "One.", "Two."), ("features/tile/extra.py", "Not", "Never")),
         *(("data/npz.py", "A docstring", "Another"), ("data/npz.py", "\n 2", "  2")),
@@ -93,17 +93,17 @@ def test_only_what_can_change_a_number_changes_the_version(tmp_path):
         *((file, "1", "2") for file in ("features/meanings.py", "data/other.py", "models/base.py")),
         *((file, "\n", "\r\n") for file in files),  # a checkout on Windows
     ):
-        assert version(file, old, new) == now, file
+        assert hash_of(file, old, new) == now, file
     changes = "features/rows.py 1.0 features/tile/extra.py 2 data/npz.py (1 data/schema.py 6".split()
     edits = zip(changes[::2], changes[1::2], strict=True)
-    versions = {now, *(version(file, old, f"{old}9") for file, old in edits)}
+    hashes = {now, *(hash_of(file, old, f"{old}9") for file, old in edits)}
     (tmp_path / "features/extra.py").write_text("EXTRA = 1\n")
-    versions.add(version())
+    hashes.add(hash_of())
     (tmp_path / "features/extra.py").rename(tmp_path / "features/tile/another.py")
-    assert len(versions | {version()}) == 7, "each change gives another version; so does a new file, by its place"
+    assert len(hashes | {hash_of()}) == 7, "each change gives another hash; so does a new file, by its path"
 
 
-def test_the_version_is_of_all_files_that_make_numbers(monkeypatch):
+def test_the_hash_covers_all_files_that_make_numbers(monkeypatch):
     read, read_bytes = [], Path.read_bytes
     monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path) or read_bytes(path))
     source_hash.cache_clear()
@@ -130,7 +130,7 @@ def test_both_ends_and_even_gaps_of_rank_are_kept(size, most, seed):
     assert not np.array_equal(*equal) and np.ptp(equal[0]) > 20, "drawn at random, not in the order of the file"
 
 
-def test_a_recipe_draws_of_the_measured_rows_by_the_graphs_name():
+def test_measured_rows_are_sampled_by_the_graphs_name():
     def sampled(rows, most):
         return sample_rows(rows, Recipe.of(FeatureSettings(), "layout", max_configs=most, seed=1))
 
@@ -158,9 +158,8 @@ def test_every_declared_block_is_listed():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_names_tiers_and_the_order_of_blocks(kind):
-    """Settings are independent of each other."""
-    everything, whole = names(blocks_of(kind)), assemble(GRAPHS[kind])
-    values_of = by_name(whole)
+    """Tier and candidates choose columns independently, and change no values."""
+    everything, full = names(blocks_of(kind)), by_name(assemble(GRAPHS[kind]))
     assert len(everything) == len(set(everything)) > 100
     assert set("".join(everything)) <= {*ascii_lowercase, *digits, "_"}, "every library accepts such names"
     for settings in SETTINGS:
@@ -173,8 +172,7 @@ def test_names_tiers_and_the_order_of_blocks(kind):
         assert settings.graph_columns(kind) == names(block for block in chosen if block.scope is Scope.GRAPH)
         assert rows.columns == settings.columns(kind) and rows.config_columns == settings.config_columns(kind)
         assert rows.matrix().shape[1] == len(names(chosen))
-        assert constants(rows).items() <= constants(whole).items()
-        assert [n for n, values in by_name(rows).items() if values.tobytes() != values_of[n].tobytes()] == []
+        assert [n for n, values in by_name(rows).items() if values.tobytes() != full[n].tobytes()] == []
 
 
 def test_every_column_stands_in_the_document_with_its_meaning():
@@ -203,7 +201,7 @@ def test_every_column_has_a_cause():
         assert {cause_of(name) for name in columns.split()} == {cause}
 
 
-def test_the_source_says_the_target_and_no_two_own_a_column():
+def test_collections_have_a_target_and_targets_share_no_columns():
     for target, collections in (
         (CPU, "tile:cpu tile:cpu-zen4 layout:cpu:random"),
         (GPU, "layout:nvidia-h100:random layout:gpu-tesla-t4:evolve"),

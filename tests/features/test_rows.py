@@ -126,8 +126,8 @@ def millionths(share: float) -> float:
     return log2(1 + 1e6 * share)
 
 
-#: Of the program and the configurations of `test_golden_layout`, which has 88 KiB: configuration B sets output,
-#: input and kernel of the dot, the input to its default.
+#: Instances of `test_golden_layout`, whose outputs have 88 KiB. Configuration B sets output, input and kernel of
+#: the dot, the input to its default.
 DOT_IN_B = {
     **{"node__opcode__group": group_of("dot"), "node__consumer__opcode": group_of("add")},
     **{"node__flops__log2": log2(1 + 2 * 12 * 128 * 128), "kernel__share__node": millionths(64 / 88)},
@@ -166,7 +166,7 @@ def test_instances_by_hand() -> None:
 
 
 def test_sums_and_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sums are counts times scores; batches and a choice of configurations change nothing; no two are equal."""
+    """Sums are counts times scores, also in batches and for chosen configurations; no two instances are equal."""
     instances = instance_table(LayoutContext(graph_of(load(SAMPLE / "layout/cpu/default/train/dlrm__a.npz"))))
     counts, scores = instances.counts().toarray(), np.random.default_rng(0).normal(size=(len(instances), 3))
     sums = instances.sums(scores)
@@ -204,5 +204,5 @@ def test_rarity_by_hand() -> None:
     inductive = instances(*choices, candidates=False)
     assert inductive.columns == [name for name in table.columns if name not in InstanceRarity.columns]
     alone = instances(*[(unset, unset)] * 3)
-    assert (len(alone), alone.counts().shape) == (0, (1, 0)), "of one distinct configuration there are none"
+    assert (len(alone), alone.counts().shape) == (0, (1, 0)), "a single distinct configuration has no instances"
     assert alone.sums(np.zeros(0)).tolist() == [0.0]

@@ -28,9 +28,9 @@ REAL = {
     "tile_train": "tile/xla/train/alexnet_train_batch_32_4ae805e53b8d2b8a",
     "tile_test": "tile/xla/test/0abaea94d7b0a1c1f1b0bd23b73ce38c",
 }
-#: Files of the sample: small layouts with many kinds of configurable nodes, and tiles of every kind of kernel.
+#: Files of the sample: small layouts with many kinds of configurable nodes, and tiles of many kinds of kernels.
 _LAYOUTS = "default/train/dlrm__a random/train/gan__c random/valid/mlp__a default/train/densenet__b"
-_KERNELS = (
+SAMPLE_KERNELS = (
     "train/matmul__a train/matmul_bias_relu__b train/bmm__c train/conv3x3__a train/maxpool__a test/transpose__b "
     "train/conv3x3_bias_relu__a train/dwconv3x3__b train/reduce_mid__b valid/bmm_tb__a "
     "valid/expsum__a test/swish__a"
@@ -40,7 +40,7 @@ _TPU = "batched concatenations convgradients convolutions dense llama normalisat
 
 def sample_tiles() -> list[Path]:
     tpu = (min(SAMPLE.glob(f"tile/tpu-estimate/train/{family}__*.npz")) for family in _TPU.split())
-    return [*(SAMPLE / f"tile/cpu/{place}.npz" for place in _KERNELS.split()), *tpu]
+    return [*(SAMPLE / f"tile/cpu/{place}.npz" for place in SAMPLE_KERNELS.split()), *tpu]
 
 
 #: Distinct configurations kept, evenly spread over a graph's.
@@ -93,7 +93,7 @@ SMALL: dict[str, Callable[[], Arrays]] = {
 
 
 def now(name: str, root: Path) -> Arrays:
-    """A snapshot by the present code, of random graphs or of a file below the root of real ones."""
+    """A snapshot by the present code, of small graphs or of a file below the root of real ones."""
     return SMALL[name]() if name in SMALL else snapshot([read_graph(root / "npz" / f"{REAL[name]}.npz")])
 
 

@@ -111,11 +111,10 @@ def test_tables_have_the_cost_of_tiles_and_null_where_nothing_was_measured(tmp_p
     assert unlabelled["label"].null_count() == unlabelled["runtime_ns"].null_count() == len(TILE)
 
 
-def assert_unreadable(
-    path, match=r"(?s)a\.parquet cannot be read .*expected stored features.*run build-features again"
-):
+def assert_unreadable(path):
     assert store.stored_graphs(path, RECIPE) == {}
-    with pytest.raises(FeatureStoreError, match=match):
+    message = r"(?s)a\.parquet cannot be read .*expected stored features.*run build-features again"
+    with pytest.raises(FeatureStoreError, match=message):
         store.read_rows(path)
 
 
