@@ -69,7 +69,7 @@ def collect(
             return Collected(path, stored, fresh=False)
         rng = np.random.default_rng(settings.seed)
         candidates = settings.candidates(loaded.graph, rng)
-        if not candidates.nodes:
+        if not len(loaded.graph.configurable):
             expected = "a convolution, dot or reshape outside fusions"
             raise CompilerError(f"nothing in {program} can be given a layout", expected=expected)
         with Journal(path.with_name(f".{loaded.name}.journal"), identity) as journal:

@@ -76,7 +76,7 @@ class Space:
         default, free = (([mode] * len(inputs), [mode] * len(outputs)) for mode in (DEFAULT, AUTO))
         input_modes, output_modes = layouts.entry_modes(program.module) or default
         ties, modes = ties_of(program.module, inputs, outputs), ((input_modes, output_modes), free)
-        return cls(program, inputs, outputs, Candidates(tuple(nodes)), ties, modes)
+        return cls(program, inputs, outputs, Candidates(nodes), ties, modes)
 
     @cached_property
     def candidates(self) -> Candidates:
@@ -86,7 +86,7 @@ class Space:
 
     def entry(self, inputs: bool, outputs: bool) -> Codes:
         """Return the code ``(1, columns)`` that leaves layouts of inputs, outputs or both to the compiler."""
-        code = np.zeros((1, self.candidates.nodes), np.int32)
+        code = np.zeros((1, len(self.candidates.rows)), np.int32)
         code[0, -2:] = inputs, outputs
         return code
 
@@ -95,19 +95,18 @@ class Space:
     ) -> tuple[Space, Codes]:
         """Return the space extended by target orders, and ``start`` with each target, ``(configs, columns)``."""
         sizes = [tuple(instruction.shape.dimensions) for _, instruction in instructions(self.program.module)]
-        nodes = [sizes[node] for node in self.program.graph.configurable.tolist()]
         rows = [candidates.tolist() for candidates in self.nodes.rows]
         codes = {start.tobytes(): start}
         for orders in targets:
             code = start.copy()
-            for at, size in enumerate(nodes):
-                if size in orders:
+            for at, node in enumerate(self.program.graph.configurable.tolist()):
+                if (size := sizes[node]) in orders:
                     if (row := _row(orders[size])) not in rows[at]:
                         rows[at].append(row)
                     code[at] = rows[at].index(row)
             codes.setdefault(code.tobytes(), code)
-        table = tuple(np.array(candidates, np.int8) for candidates in rows)
-        return replace(self, nodes=Candidates(table)), np.array([*codes.values()])[1:]
+        nodes = Candidates([np.array(candidates, np.int8) for candidates in rows])
+        return replace(self, nodes=nodes), np.array([*codes.values()])[1:]
 
     def modes(self, code: NDArray[np.int32]) -> tuple[list[str], list[str]]:
         """Return the modes of inputs and of outputs in one configuration."""
@@ -191,7 +190,7 @@ class LayoutSearch:
 
     def __init__(self, compiler: Compiler, space: Space, journal: Journal, rng: np.random.Generator) -> None:
         self.compiler, self.space, self.journal, self.rng = compiler, space, journal, rng
-        self.codes: Codes = np.zeros((0, space.candidates.nodes), np.int32)
+        self.codes: Codes = np.zeros((0, len(space.candidates.rows)), np.int32)
         self.outcomes: list[Outcome] = []
         self.tied: list[bool] = []
         self.stopped, self._budget, self._end = "", 0, 0.0
