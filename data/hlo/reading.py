@@ -83,12 +83,7 @@ class HloWarning(UserWarning):
 
 @dataclass(frozen=True)
 class NodeName:
-    """Names of a node.
-
-    Attributes:
-        name: name of the instruction, such as ``dot.22``.
-        op_name: name of the operation in the framework's program, such as ``jit(f)/dot_general``; may be empty.
-    """
+    """Names of an instruction, such as ``dot.22``, and of its operation in the framework's program, if known."""
 
     name: str
     op_name: str
@@ -144,7 +139,6 @@ def node_names(path: Path | str, graph: Graph) -> tuple[NodeName, ...]:
     """
     path = Path(path)
     message = read_program(path)
-    names = []
     with naming(path.name):
         nodes = [instruction for _, instruction in instructions(module_of(message))]
         if len(nodes) != graph.nodes:
@@ -155,9 +149,9 @@ def node_names(path: Path | str, graph: Graph) -> tuple[NodeName, ...]:
                 actual = _printable(instruction.opcode, _MAX_NAME)
                 got = f"instruction {node} is a {actual}, and node {node} of {graph.name} a {OPCODES[opcode]}"
                 raise HloError(got, expected=_SAME_MODULE)
-            op_name = _printable(instruction.metadata.op_name, _MAX_OP_NAME)
-            names.append(NodeName(_printable(instruction.name, _MAX_NAME), op_name))
-    return tuple(names)
+    return tuple(
+        NodeName(_printable(op.name, _MAX_NAME), _printable(op.metadata.op_name, _MAX_OP_NAME)) for op in nodes
+    )
 
 
 def _printable(text: str, length: int) -> str:

@@ -19,7 +19,6 @@ from xlarank.data.hlo.compiler.constrain import AUTO, DEFAULT, Order
 from xlarank.data.hlo.compiler.outcome import Journal, Outcome, Status
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.messages import Message, instructions
-from xlarank.data.schema import LAYOUT_COLUMNS
 from xlarank.pipelines.advise.diagnosis import Leaf, data_flow, leaves_of, source_line, ties_of
 from xlarank.pipelines.programs.candidates import Candidates, Codes, breed, candidate_rows, random_configurations
 from xlarank.pipelines.programs.sources import Program, compile_new, configuration_key
@@ -81,7 +80,7 @@ class Space:
     @cached_property
     def candidates(self) -> Candidates:
         """Rows of ``nodes``, then of two columns that index ``entry_modes``: for the inputs and for the outputs."""
-        modes = np.array([_row(()), *[_row((0,))] * (len(self.entry_modes) - 1)], np.int8)
+        modes = np.array([layouts.row_of(()), *[layouts.row_of((0,))] * (len(self.entry_modes) - 1)], np.int8)
         return Candidates((*self.nodes.rows, modes, modes))
 
     def entry(self, inputs: bool, outputs: bool) -> Codes:
@@ -101,7 +100,7 @@ class Space:
             code = start.copy()
             for at, node in enumerate(self.program.graph.configurable.tolist()):
                 if (size := sizes[node]) in orders:
-                    if (row := _row(orders[size])) not in rows[at]:
+                    if (row := layouts.row_of(orders[size])) not in rows[at]:
                         rows[at].append(row)
                     code[at] = rows[at].index(row)
             codes.setdefault(code.tobytes(), code)
@@ -149,10 +148,6 @@ class Space:
         """Return the layouts of a configuration as text, independent of the order of candidates."""
         modes = [";".join(part) for part in self.modes(code)] if code[-2:].any() else []
         return " | ".join([configuration_key(self.rows(code)), *modes])
-
-
-def _row(order: Order) -> list[int]:
-    return [*order, *[-1] * (len(LAYOUT_COLUMNS) - len(order))]
 
 
 class NoCodeError(CompilerError):

@@ -7,7 +7,7 @@ A configuration is one code per configurable node, or per group of tied nodes: t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import permutations
 from typing import Final
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from xlarank.data.config_table import ConfigTable
 from xlarank.data.errors import XlarankError
 from xlarank.data.graph import LayoutGraph
-from xlarank.data.schema import LAYOUT_COLUMNS
+from xlarank.data.hlo.compiler.constrain import row_of
 from xlarank.features.layout.change import groups_of, tied_nodes
 from xlarank.features.layout.layout_facts import LayoutFacts
 
@@ -30,7 +30,6 @@ _ACTIVITY: Final = (0.05, 0.15, 0.3, 0.6, 1.0)
 _MAX_IDLE: Final = 50
 #: Probabilities of crossing two parents and of resetting a changed node; numbers of changed nodes, drawn evenly.
 _CROSSOVER, _RESET, _CHANGED = 0.4, 0.15, (1, 1, 2, 3, 5)
-_UNSET: Final = np.full((1, len(LAYOUT_COLUMNS)), -1, np.int8)
 
 
 class Candidates:
@@ -59,7 +58,7 @@ class Candidates:
         """Return the rows, ``(configs, nodes, 18)``, as in ``node_config_feat``."""
         start = 1 + np.cumsum(self.choices) - self.choices
         at = np.column_stack([codes + start, np.zeros(len(codes), np.int64)])  # group -1 is the last column
-        rows: NDArray[np.int8] = np.concatenate([_UNSET, *self.rows])[at[:, self.of_node]]
+        rows: NDArray[np.int8] = np.concatenate([[row_of(())], *self.rows], dtype=np.int8)[at[:, self.of_node]]
         return rows
 
     def graph(self, graph: LayoutGraph, codes: Codes) -> LayoutGraph:
@@ -88,7 +87,7 @@ def candidate_rows(
             if len(choices) >= per_node:
                 break
             choices[order] = None
-        rows.append(_rows(choices))
+        rows.append(np.array(list(map(row_of, choices)), np.int8))
     return Candidates(rows)
 
 
@@ -101,7 +100,7 @@ def tied_candidates(graph: LayoutGraph, *, min_elements: int = 1024) -> Candidat
     group[settable] = groups_of([tied[at] for at in settable])
     _, first = np.unique(group[settable], return_index=True)
     nodes = [tied[at] for at in settable[first]]
-    rows = [_rows(dict.fromkeys([(), *node.orders])) for node in nodes]
+    rows = [np.array([row_of(order) for order in dict.fromkeys([(), *node.orders])], np.int8) for node in nodes]
     least = [0 if node.optional else min(1, len(choices) - 1) for node, choices in zip(nodes, rows, strict=True)]
     return Candidates(rows, group, np.array(least, np.int64))
 
@@ -110,10 +109,6 @@ def _settable(facts: LayoutFacts, min_elements: int) -> NDArray[np.bool_]:
     """Return whether a layout of the output makes a difference, ``(configurable nodes,)``."""
     large = facts.column("shape_dimensions_product") >= min_elements
     return (large & (facts.rank > 1))[facts.graph.configurable]
-
-
-def _rows(orders: Iterable[tuple[int, ...]]) -> NDArray[np.int8]:
-    return np.array([order + (-1,) * (len(LAYOUT_COLUMNS) - len(order)) for order in orders], np.int8)
 
 
 def _orders(default: tuple[int, ...], rng: np.random.Generator) -> Iterator[tuple[int, ...]]:

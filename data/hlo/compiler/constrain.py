@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.errors import CompilerError
 from xlarank.data.hlo.messages import Message, instructions
-from xlarank.data.schema import MAX_RANK
+from xlarank.data.schema import LAYOUT_COLUMNS, MAX_RANK
 
 #: Instruction ids of newer modules hold the id of their computation in the upper half.
 _COMPOSITE: Final = 1 << 32
@@ -51,6 +51,11 @@ def layouts_of(module: Message, nodes: Sequence[int] | NDArray[np.int64], rows: 
                 raise CompilerError(got, expected="every dimension at most once", do=do)
             orders[int(node)] = (*named, *(entry for entry in reversed(range(rank)) if entry not in named))
     return orders
+
+
+def row_of(order: Order) -> list[int]:
+    """Return the row of 18 entries that sets an order of the output's dimensions; an empty order sets nothing."""
+    return [*order, *[-1] * (len(LAYOUT_COLUMNS) - len(order))]
 
 
 def constrain(module: Message, layouts: Mapping[int, Order]) -> Message:
