@@ -23,8 +23,7 @@ from xlarank.data.hlo.reading import graph_name, module_of, node_names, read_pro
 from xlarank.pipelines.advise import diagnosis
 from xlarank.pipelines.advise.diagnosis import Change, Diagnosis, EntryChange, Version
 from xlarank.pipelines.advise.search import LayoutSearch, NoCodeError, Space
-from xlarank.pipelines.programs.sources import Program, digest_of, load_program, program_hash
-from xlarank.pipelines.programs.timing import time_programs
+from xlarank.pipelines.programs.sources import Program, digest_of, load_program, program_hash, time_programs
 from xlarank.pipelines.support.progress import Progress
 
 #: Maximum seconds for comparing outputs: by default, and if requested.

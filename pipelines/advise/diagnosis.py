@@ -331,7 +331,8 @@ def pasted_code(compiler: Compiler, entry: Pasted, best: Version) -> Version:
         text, expressions = result
         cycles = read_estimate(text).cycles if compiler.target.estimated else 0
         if cycles < best.cycles:
-            with_code = [replace(change, code=expressions.get(change.place, "")) for change in changes]
+            codes = [expressions.get(place, "") if (place := change.place) else "" for change in changes]
+            with_code = [replace(change, code=code) for change, code in zip(changes, codes, strict=True)]
             lines = [*entry.lines, *operation_lines([change for change in with_code if change.code])]
             best = best._replace(cycles=cycles, text=text, lines=lines, changes=with_code, pasted=pasted)
     return best

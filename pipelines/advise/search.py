@@ -21,8 +21,7 @@ from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.messages import Message, instructions
 from xlarank.pipelines.advise.diagnosis import Leaf, data_flow, leaves_of, source_line, ties_of
 from xlarank.pipelines.programs.candidates import Candidates, Codes, breed, candidate_rows, random_configurations
-from xlarank.pipelines.programs.sources import Program, compile_new, configuration_key
-from xlarank.pipelines.programs.timing import Stopwatch
+from xlarank.pipelines.programs.sources import Program, Stopwatch, compile_new, configuration_key
 from xlarank.pipelines.support.progress import Progress, steps_of
 
 #: Configurations compiled per step: fewer adapt the search sooner, more keep several processes busy.
@@ -300,11 +299,10 @@ class LayoutSearch:
         limit = max(_MIN_LIMIT, _LIMIT_FACTOR * self.outcomes[0].seconds) if self.outcomes else None
         keys = [self.space.key(code) for code in codes]
         outcomes = compile_new(
-            self.compiler, self.journal, keys, lambda at: self.space.module(codes[at]), settled=settled,
-            limit=limit, keep=True, screen=float(best) if screen and self._stopwatch is None else None,
+            self.compiler, self.journal, keys, lambda at: self.space.module(codes[at]), stopwatch=self._stopwatch,
+            settled=settled, limit=limit, keep=True,
+            screen=float(best) if screen and self._stopwatch is None else None,
         )  # fmt: skip
-        if self._stopwatch:
-            outcomes = self._stopwatch.time(outcomes, lambda at: self.space.module(codes[at]))
         self.texts |= {outcome.fingerprint: outcome.text for outcome in outcomes if outcome.text}
         before = self.spent
         self.codes = np.concatenate([self.codes, codes])

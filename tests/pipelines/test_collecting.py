@@ -25,7 +25,7 @@ from xlarank.data.writing import write_graph
 from xlarank.pipelines.collect_tiles import NO_ESTIMATE, TileSettings, collect_tiles, remaining
 from xlarank.pipelines.programs import candidates as drawn
 from xlarank.pipelines.programs.candidates import Candidates, breed, evolve, random_configurations, tied_candidates
-from xlarank.pipelines.programs.timing import ROUNDS, Stopwatch, Timings, fastest, time_programs
+from xlarank.pipelines.programs.sources import ROUNDS, Stopwatch, Timings, fastest, time_programs
 
 
 def test_random_tied_configurations_set_dots_always_and_reshapes_sometimes():
