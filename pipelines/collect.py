@@ -29,14 +29,7 @@ _BATCH, _PARENTS = 8, 8
 
 @dataclass(frozen=True)
 class CollectSettings(SearchSettings):
-    """Settings of `collect`.
-
-    Attributes:
-        target: a name in `xlarank.data.hlo.compiler.targets.TARGETS`.
-        limit: maximum seconds to compile one configuration.
-        effort: XLA's ``exec_time_optimization_effort``; changes labels.
-        minutes: maximum time for measuring all programs; ignored by targets that estimate.
-    """
+    """Settings of `collect`, described by its options; ``effort`` is XLA's ``exec_time_optimization_effort``."""
 
     target: str
     limit: float = 120.0
@@ -112,10 +105,10 @@ def _search(
 
         def outcomes_of(codes: Codes) -> list[Outcome]:
             rows = candidates.expand(codes)
+            keys = list(map(sources.configuration_key, rows))
             return sources.compile_new(
-                compiler, journal, list(map(sources.configuration_key, rows)),
-                lambda at: program.constrained(rows[at]), stopwatch=stopwatch, step=step,
-            )  # fmt: skip
+                compiler, journal, keys, lambda at: program.constrained(rows[at]), stopwatch=stopwatch, step=step
+            )
 
         codes: Codes = np.zeros((1, len(candidates.rows)), np.int32)
         outcomes = outcomes_of(codes)

@@ -39,7 +39,6 @@ _MLIR_TEXT: Final = re.compile(rb"\s*(?:(?://|#)[^\n]*\n\s*)*(?:module|func\.fun
 _EXAMINED: Final = 100
 _OPCODE: Final = re.compile(r"[a-z][a-z0-9-]*")
 _EXPECTED: Final = "an HloProto or HloModuleProto, HLO text, or TpuGraphs' ModuleTuningData or TuningData"
-#: Maximum lengths of displayed names.
 _MAX_NAME, _MAX_OP_NAME = 80, 200
 _SAME_MODULE: Final = "the module that the graph was made from"
 #: Modules of jaxlib that hold the parser: since version 0.8, and before.

@@ -117,15 +117,7 @@ class Advice:
 
 @dataclass(frozen=True)
 class AdviceSettings:
-    """Settings of `advise`.
-
-    Attributes:
-        budget: number of compilations, including the compiler's default; 1 is the diagnosis alone.
-        per_node: number of candidate layouts of a node, including the default.
-        limit: maximum seconds to compile one configuration.
-        check: whether to compare outputs on this CPU; None: only if that takes at most a minute.
-        measure: whether to run the program as written and as advised; always done if the target is measured.
-    """
+    """Settings of `advise`, described by its options; a target that is measured implies ``measure``."""
 
     target: str = DEFAULT_TARGET
     budget: int = 20

@@ -307,7 +307,7 @@ class LayoutSearch:
         before = self.spent
         self.codes = np.concatenate([self.codes, codes])
         new = range(len(self.outcomes), len(self.codes))
-        self.outcomes += [replace(outcome, text="") for outcome in outcomes]
+        self.outcomes += outcomes
         self.tied += [at == 0 or outcome.status is not Status.OK or self.space.tied(self.text(at))
                       for at, outcome in zip(new, outcomes, strict=True)]  # fmt: skip
         if len(self.codes) > 1:

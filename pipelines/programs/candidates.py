@@ -45,9 +45,11 @@ class Candidates:
     """
 
     def __init__(
-        self, rows: Sequence[NDArray[np.int8]], of_node: NDArray[np.intp] | None = None,
+        self,
+        rows: Sequence[NDArray[np.int8]],
+        of_node: NDArray[np.intp] | None = None,
         least: NDArray[np.int64] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.rows, self.least = rows, least
         self.of_node = np.arange(len(rows)) if of_node is None else of_node
         self.choices = np.array([len(choices) for choices in rows], np.int64)
