@@ -248,7 +248,7 @@ def _edited(compiler: Compiler, search: LayoutSearch, default: Version) -> Versi
 
 
 def _entry_changes(space: Space, default: Version, edited: Version) -> list[list[EntryChange]]:
-    """Return the changes of the layouts of inputs, and of outputs."""
+    """Return the changes of inputs, and of outputs."""
     texts = layouts.compiled_entry_layouts(default.text), layouts.compiled_entry_layouts(edited.text)
     sides = zip(([*space.ties], [*space.ties.values()]), (space.inputs, space.outputs), *texts, strict=True)
     return [

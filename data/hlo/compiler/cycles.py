@@ -316,13 +316,7 @@ def _sources(text: str) -> dict[str, str]:
 
 @dataclass
 class Kernels:
-    """Cycles of known kernels.
-
-    Attributes:
-        exact: cycles by `Operation.kernel`.
-        alike: lowest cycles by `Operation.likeness`.
-        rates: cycles per byte by opcode.
-    """
+    """Cycles of known kernels, exact and lowest of those alike (`Operation.likeness`), and per byte by opcode."""
 
     exact: dict[int, int] = field(default_factory=dict)
     alike: dict[int, int] = field(default_factory=dict)
