@@ -29,7 +29,7 @@ _BATCH, _PARENTS = 8, 8
 
 @dataclass(frozen=True)
 class CollectSettings(SearchSettings):
-    """Settings of `collect`, described by its options; ``effort`` is XLA's ``exec_time_optimization_effort``."""
+    """Settings of `collect` (see its options); ``effort`` is XLA's ``exec_time_optimization_effort``."""
 
     target: str
     limit: float = 120.0

@@ -95,7 +95,7 @@ def propose(
     row_counts = candidates.choices[candidates.free]
     return Proposal(
         graph.name, str(out), settings.search, len(codes), configurable=len(graph.configurable),
-        free=int(np.isin(candidates.of_node, candidates.free).sum()), groups=len(candidates.free),
+        free=int(np.isin(candidates.group, candidates.free).sum()), groups=len(candidates.free),
         choices=(int(row_counts.min()), int(row_counts.max())), space=float(np.log10(candidates.choices).sum()),
         guided_by=model.card.collection if model else None, default_place=rank, seconds=time.perf_counter() - start,
     )  # fmt: skip

@@ -58,8 +58,7 @@ class Advice:
         replaced: note on the operations that were replaced because this compiler has no code for them, or empty.
         best_ns, module_ns: times with the pasted code and of the edited module, which also sets layouts that no
             code can set; equal if the program is a file.
-        compiled: number of configurations by `xlarank.data.hlo.compiler.outcome.Status`; those that compiled to a
-            program with an estimate count as ``known``.
+        compiled: number of configurations by status, as in `LayoutSearch.statuses`.
         difference: largest relative difference of outputs on this CPU, or the reason why it is unknown.
         lines: calls to insert into a JAX program; empty if they gain nothing.
         configuration: changed rows by node, as in ``node_config_feat``.
@@ -117,7 +116,7 @@ class Advice:
 
 @dataclass(frozen=True)
 class AdviceSettings:
-    """Settings of `advise`, described by its options; a target that is measured implies ``measure``."""
+    """Settings of `advise` (see its options); a target that is measured implies ``measure``."""
 
     target: str = DEFAULT_TARGET
     budget: int = 20

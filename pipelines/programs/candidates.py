@@ -37,7 +37,7 @@ class Candidates:
 
     Attributes:
         rows: ``(choices, 18)`` of each group, distinct, the first one all -1.
-        of_node: ``(configurable nodes,)`` group of each node, -1 if the compiler chooses; by default its own.
+        group: ``(configurable nodes,)`` group of each node, -1 if the compiler chooses; by default one per node.
         least: ``(groups,)`` lowest code that random configurations draw: 1 for groups that are always set.
         choices: ``(groups,)`` number of candidate rows, the default included.
         free: groups with several candidate rows.
@@ -47,11 +47,11 @@ class Candidates:
     def __init__(
         self,
         rows: Sequence[NDArray[np.int8]],
-        of_node: NDArray[np.intp] | None = None,
+        group: NDArray[np.intp] | None = None,
         least: NDArray[np.int64] | None = None,
     ) -> None:
         self.rows, self.least = rows, least
-        self.of_node = np.arange(len(rows)) if of_node is None else of_node
+        self.group = np.arange(len(rows)) if group is None else group
         self.choices = np.array([len(choices) for choices in rows], np.int64)
         self.free = np.flatnonzero(self.choices > 1)
         self.space = math.prod(self.choices.tolist())
@@ -60,12 +60,12 @@ class Candidates:
         """Return the rows, ``(configs, nodes, 18)``, as in ``node_config_feat``."""
         start = 1 + np.cumsum(self.choices) - self.choices
         at = np.column_stack([codes + start, np.zeros(len(codes), np.int64)])  # group -1 is the last column
-        rows: NDArray[np.int8] = np.concatenate([[row_of(())], *self.rows], dtype=np.int8)[at[:, self.of_node]]
+        rows: NDArray[np.int8] = np.concatenate([[row_of(())], *self.rows], dtype=np.int8)[at[:, self.group]]
         return rows
 
     def graph(self, graph: LayoutGraph, codes: Codes) -> LayoutGraph:
         """Return the same program with these configurations, unmeasured, as if read from a file."""
-        table = ConfigTable.from_blocks([self.expand(codes)], configs=len(codes), nodes=len(self.of_node))
+        table = ConfigTable.from_blocks([self.expand(codes)], configs=len(codes), nodes=len(self.group))
         return replace(graph, table=table, runtime=np.zeros(len(codes), np.int64))
 
 

@@ -39,7 +39,7 @@ _INTERVAL, _COMPARED = 8, 5
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSettings:
-    """Search of configurations, described by the options of `collect`; raises `XlarankError` for unknown values."""
+    """Settings of a search (see the options of the command); raises `XlarankError` for an unknown search or tie."""
 
     search: str = "random"
     configs: int = 64

@@ -24,7 +24,6 @@ from xlarank.data.schema import LAYOUT_COLUMNS, MAX_RANK
 _COMPOSITE: Final = 1 << 32
 DEFAULT: Final = "default"
 AUTO: Final = "auto"
-#: Attributes of a module that hold the modes of its inputs and outputs.
 _MODES: Final = ("arg_layout_modes", "out_layout_modes")
 _HEADER: Final = re.compile(r"entry_computation_layout=\{(.*?)\}(?:, \w+=|\n|$)")
 _ARRAY: Final = re.compile(r"\w+\[[\d,]*\](?:\{([\d,]*)[^}]*\})?|token\[\]")

@@ -196,7 +196,6 @@ class Operation:
         shape, layout: first result's shape, such as ``f32[8,128]``, and minor-to-major layout.
         before: layout of the first operand.
         cycles: estimated cycles per run; 0 without an estimate.
-        runs: number of executions.
         origin, source: name in the framework's program, and ``file:line``, if known.
         relayout: whether the operation only changes a value's layout or order of dimensions.
         kernel, likeness: hash of opcodes, shapes and layouts, fusion body included; the same without layouts.
