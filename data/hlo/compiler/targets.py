@@ -90,6 +90,6 @@ def device_target(kind: str, platform: str) -> Target:
 def target_of(name: str) -> Target:
     """Return a target by name; raises `CompilerError` for an unknown name."""
     if name not in TARGETS:
-        got, do = f"{name!r} is not a target", did_you_mean(name, TARGETS)
-        raise CompilerError(got, expected=", ".join(TARGETS), do=do)
+        got = f"{name!r} is not a target"
+        raise CompilerError(got, expected=", ".join(TARGETS), do=did_you_mean(name, TARGETS))
     return TARGETS[name]
