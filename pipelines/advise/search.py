@@ -36,8 +36,6 @@ _MAX_AVOIDING, _STEPS = 12, 4
 _MAX_IDLE: Final = 24
 #: Maximum proposals as a multiple of the budget; screening one out takes 1/5 to 2/3 of a compilation's time.
 _MAX_PROPOSALS: Final = 3
-#: The compiler's message if it cannot generate code for an operation.
-_NO_CODE: Final = re.compile(r"Custom emitter .*not found")
 _REMEDIES: Final = {
     Status.TIMEOUT: "give it more seconds with `limit`",
     Status.CRASHED: "the compiler itself failed: try another `target` or version of libtpu",
@@ -228,7 +226,7 @@ class LayoutSearch:
 
     def _check_default(self) -> None:
         default = self.outcomes[0]
-        if _NO_CODE.search(default.message):
+        if re.search(r"Custom emitter .*not found", default.message):
             module = self.space.program.module
             gathers = [gather for _, gather in instructions(module) if gather.opcode in ("gather", "scatter")]
             locations = sorted({":".join(map(str, source_line(module, gather))) for gather in gathers})

@@ -110,7 +110,7 @@ def compile_new(
     *, stopwatch: Stopwatch | None = None, settled: Collection[Status] = tuple(Status),
     step: Callable[[str], None] = lambda note: None, **options: Any,
 ) -> list[Outcome]:  # fmt: skip
-    """Return the outcomes of configurations: settled ones of the journal, others compiled; timed by ``stopwatch``."""
+    """Return the outcomes of configurations, from the journal if settled there, else compiled; perhaps timed."""
     stored = {at: journal.outcomes[key] for at, key in enumerate(keys) if key in journal.outcomes}
     outcomes = {at: outcome for at, outcome in stored.items() if outcome.status in settled}
     for outcome in outcomes.values():

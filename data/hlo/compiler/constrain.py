@@ -25,7 +25,6 @@ _COMPOSITE: Final = 1 << 32
 DEFAULT: Final = "default"
 AUTO: Final = "auto"
 _MODES: Final = ("arg_layout_modes", "out_layout_modes")
-_HEADER: Final = re.compile(r"entry_computation_layout=\{(.*?)\}(?:, \w+=|\n|$)")
 _ARRAY: Final = re.compile(r"\w+\[[\d,]*\](?:\{([\d,]*)[^}]*\})?|token\[\]")
 Order = tuple[int, ...]
 
@@ -140,7 +139,7 @@ def compiled_entry_layouts(text: str) -> tuple[list[Order], list[Order]]:
     >>> compiled_entry_layouts("HloModule m, entry_computation_layout={(f32[8,4]{0,1:T(8)}, s32[])->bf16[8]{0}}")
     ([(0, 1), ()], [(0,)])
     """
-    header = _HEADER.search(text.partition("\n")[0])
+    header = re.search(r"entry_computation_layout=\{(.*?)\}(?:, \w+=|\n|$)", text.partition("\n")[0])
     inputs, outputs = (
         [tuple(map(int, filter(None, (array[1] or "").split(",")))) for array in _ARRAY.finditer(shapes)]
         for shapes in (header[1] if header else "->").split("->", 1)

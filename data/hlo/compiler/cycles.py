@@ -23,13 +23,10 @@ COUNTING: Final = 2
 
 _HEADER: Final = re.compile(r"(ENTRY )?%?([\w.\-]+) \(")
 _INSTRUCTION: Final = re.compile(r"\s*(?:ROOT )?%?(\S+) = (\(.*?\)|\S+) ([\w\-]+)(\(.*)")
-_CYCLES: Final = re.compile(r'"estimated_cycles":"(\d+)"')
 _BRANCHES: Final = re.compile(r"\bbranch_computations=\{([^}]*)\}|\b(?:true|false)_computation=%?([\w.\-]+)")
 #: Attribute with the computation that an operation runs, by opcode.
 _CALLED: Final = {"while": "body", "call": "to_apply"}
 _TRIP_COUNT: Final = re.compile(r'known_trip_count\\?":\s*\{\\?"n\\?":\\?"(\d+)')
-_CONSTANT: Final = re.compile(r"\((-?\d+)\)")
-_OPERANDS: Final = re.compile(r"%([\w.\-]+)")
 #: Opcodes that return a counter unchanged.
 _IDENTITIES: Final = frozenset({"copy", "bitcast", "copy-done", "copy-start"})
 
@@ -37,13 +34,8 @@ _IDENTITIES: Final = frozenset({"copy", "bitcast", "copy-done", "copy-start"})
 _MOVES: Final = frozenset({"parameter", "copy", "transpose", "bitcast", "convert", "reshape", "tuple"})
 #: Opcodes without a kernel.
 FREE: Final = frozenset({"bitcast", "get-tuple-element", "parameter", "constant", "tuple", "opt-barrier", "while"})
-_SHAPE: Final = re.compile(r"(\w+)\[([\d,]*)\](?:\{([\d,]*)([^}]*)\})?")
-_FUSED: Final = re.compile(r"\bcalls=%?[\w.\-]+")
-_OP_NAME: Final = re.compile(r'\bop_name="((?:[^"\\]|\\.)*)"')
-_SOURCE: Final = re.compile(r'\bsource_file="([^"]*)" source_line=(\d+)')
-_PARAMETER: Final = re.compile(r"\((\d+)\)")
-_BACKEND: Final = re.compile(r", backend_config=\{.*")
 _TILE: Final = re.compile(r"T\(([\d,]+)\)")
+_SHAPE: Final = re.compile(r"(\w+)\[([\d,]*)\](?:\{([\d,]*)([^}]*)\})?")
 #: Quantile of an opcode's cycles per byte used for an unseen kernel, and factor applied to predictions. Both are
 #: low: a program screened out by mistake is lost, one kept by mistake only costs a compilation.
 _QUANTILE, _OPTIMISM = 0.25, 0.7
@@ -60,7 +52,7 @@ class Line(NamedTuple):
 
     @property
     def operands(self) -> list[str]:
-        return _OPERANDS.findall(self.rest.partition(")")[0])
+        return re.findall(r"%([\w.\-]+)", self.rest.partition(")")[0])
 
     def attribute(self, name: str) -> str:
         """Return the word after ``name=``, without a percent sign; empty if there is none."""
@@ -70,7 +62,7 @@ class Line(NamedTuple):
     @property
     def cycles(self) -> int:
         """Estimated cycles, 0 if there are none."""
-        return sum(map(int, _CYCLES.findall(self.rest)))
+        return sum(map(int, re.findall(r'"estimated_cycles":"(\d+)"', self.rest)))
 
 
 #: Instructions of one computation by name.
@@ -171,7 +163,7 @@ def _skip_copies(name: str, lines: Lines) -> Line | None:
 
 def _constant(name: str, lines: Lines) -> int | None:
     line = _skip_copies(name, lines)
-    number = _CONSTANT.match(line.rest) if line is not None and line.opcode == "constant" else None
+    number = re.match(r"\((-?\d+)\)", line.rest) if line is not None and line.opcode == "constant" else None
     return int(number[1]) if number else None
 
 
@@ -244,8 +236,9 @@ def read_operations(text: str) -> list[Operation]:
             layouts = " ".join([NAME.sub("%", _without_origin(line).partition(" = ")[2]), *inputs])
             layouts += "\n" + numbered("\n".join(map(_without_origin, body.values())))
             after, before = _shape_and_layout(line.shape), _shape_and_layout(inputs[0]) if inputs else ("", ())
-            origin, number = _OP_NAME.search(line.rest), _PARAMETER.match(line.rest)
-            source = _SOURCE.search(line.rest)
+            origin = re.search(r'\bop_name="((?:[^"\\]|\\.)*)"', line.rest)
+            source = re.search(r'\bsource_file="([^"]*)" source_line=(\d+)', line.rest)
+            number = re.match(r"\((\d+)\)", line.rest)
             location = ":".join(source.groups()) if source else sources.get(line.attribute("stack_frame_id"), "")
             operations.append(Operation(
                 line.name, line.opcode, computation, *after, tuple(operands), before[1], line.cycles, runs,
@@ -289,7 +282,11 @@ def padded_bytes(shape: str) -> int:
     """
     total = 0
     for element_type, dimensions, order, rest in _SHAPE.findall(shape):
-        sizes, tile, bits = list(_numbers(dimensions)), _TILE.search(rest), re.search(r"\d+", element_type)
+        sizes, tile, bits = (
+            list(_numbers(dimensions)),
+            _TILE.search(rest),
+            re.search(r"\d+", element_type),
+        )
         for side, dimension in zip(_numbers(tile and tile[1])[::-1], _numbers(order), strict=False):
             sizes[dimension] = -(-sizes[dimension] // side) * side
         total += math.prod(sizes) * max(1, int(bits[0]) // 8 if bits else 1)
@@ -297,7 +294,7 @@ def padded_bytes(shape: str) -> int:
 
 
 def _without_origin(line: Line) -> str:
-    return _FUSED.sub("", _BACKEND.sub("", PROVENANCE.sub("", line.text))).strip()
+    return re.sub(r"\bcalls=%?[\w.\-]+|, backend_config=\{.*", "", PROVENANCE.sub("", line.text)).strip()
 
 
 def _sources(text: str) -> dict[str, str]:
