@@ -26,7 +26,6 @@ _INSTRUCTION: Final = re.compile(r"\s*(?:ROOT )?%?(\S+) = (\(.*?\)|\S+) ([\w\-]+
 _BRANCHES: Final = re.compile(r"\bbranch_computations=\{([^}]*)\}|\b(?:true|false)_computation=%?([\w.\-]+)")
 #: Attribute with the computation that an operation runs, by opcode.
 _CALLED: Final = {"while": "body", "call": "to_apply"}
-_TRIP_COUNT: Final = re.compile(r'known_trip_count\\?":\s*\{\\?"n\\?":\\?"(\d+)')
 #: Opcodes that return a counter unchanged.
 _IDENTITIES: Final = frozenset({"copy", "bitcast", "copy-done", "copy-start"})
 
@@ -125,7 +124,7 @@ def trip_count(loop: Line, outside: Lines, computations: Mapping[str, Lines]) ->
     The compiler's annotation takes precedence. Otherwise the usual form is recognized: a counter that starts
     at a constant, grows or shrinks by a constant and is compared with a constant.
     """
-    if annotation := _TRIP_COUNT.search(loop.rest):
+    if annotation := re.search(r'known_trip_count\\?":\s*\{\\?"n\\?":\\?"(\d+)', loop.rest):
         return int(annotation[1])
     condition, body = (computations[loop.attribute(role)] for role in ("condition", "body"))
     test, result = (list(lines.values())[-1] for lines in (condition, body))
