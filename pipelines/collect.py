@@ -20,8 +20,7 @@ from xlarank.data.hlo.messages import Message
 from xlarank.models.validation.metrics import kendall_tau
 from xlarank.pipelines.programs import sources
 from xlarank.pipelines.programs.candidates import Candidates, Codes, breed, random_configurations
-from xlarank.pipelines.programs.sources import Collected, Program, SearchSettings
-from xlarank.pipelines.programs.timing import ROUNDS, Stopwatch, fastest, time_programs
+from xlarank.pipelines.programs.sources import Collected, Program, SearchSettings, Stopwatch
 from xlarank.pipelines.support.progress import Progress, steps_of
 
 #: Batch size of the genetic search, and number of best configurations used as parents.
@@ -30,14 +29,7 @@ _BATCH, _PARENTS = 8, 8
 
 @dataclass(frozen=True)
 class CollectSettings(SearchSettings):
-    """Settings of `collect`.
-
-    Attributes:
-        target: a name in `xlarank.data.hlo.compiler.targets.TARGETS`.
-        limit: maximum seconds to compile one configuration.
-        effort: XLA's ``exec_time_optimization_effort``; changes labels.
-        minutes: maximum time for measuring all programs; ignored by targets that estimate.
-    """
+    """Settings of `collect` (see its options); ``effort`` is XLA's ``exec_time_optimization_effort``."""
 
     target: str
     limit: float = 120.0
@@ -69,7 +61,7 @@ def collect(
             return Collected(path, stored, fresh=False)
         rng = np.random.default_rng(settings.seed)
         candidates = settings.candidates(loaded.graph, rng)
-        if not candidates.nodes:
+        if not len(loaded.graph.configurable):
             expected = "a convolution, dot or reshape outside fusions"
             raise CompilerError(f"nothing in {program} can be given a layout", expected=expected)
         with Journal(path.with_name(f".{loaded.name}.journal"), identity) as journal:
@@ -114,12 +106,9 @@ def _search(
         def outcomes_of(codes: Codes) -> list[Outcome]:
             rows = candidates.expand(codes)
             keys = list(map(sources.configuration_key, rows))
-
-            def module(at: int) -> Message:
-                return program.constrained(rows[at])
-
-            outcomes = sources.compile_new(compiler, journal, keys, module, step=step)
-            return stopwatch.time(outcomes, module) if stopwatch else outcomes
+            return sources.compile_new(
+                compiler, journal, keys, lambda at: program.constrained(rows[at]), stopwatch=stopwatch, step=step
+            )
 
         codes: Codes = np.zeros((1, len(candidates.rows)), np.int32)
         outcomes = outcomes_of(codes)
@@ -156,14 +145,14 @@ def _measure(
     progress: Progress | None,
 ) -> tuple[dict[str, int], dict[str, Any]]:  # fmt: skip
     """Return the measured nanoseconds of programs, and entries for the manifest."""
-    with steps_of(progress, f"measuring {len(modules)} programs in rounds, at least", ROUNDS) as step:
-        timings = time_programs(
+    with steps_of(progress, f"measuring {len(modules)} programs in rounds, at least", sources.ROUNDS) as step:
+        timings = sources.time_programs(
             compiler, next(iter(modules.values())), modules, minutes=settings.minutes, seed=settings.seed,
             journal=journal, step=step,
         )  # fmt: skip
     rounds, retest = timings.seconds.shape[1], None
     if min(timings.seconds.shape) > 1:  # tau between labels of the even and the odd rounds
-        halves = (fastest(timings.seconds[:, start::2]) for start in (0, 1))
+        halves = (sources.fastest(timings.seconds[:, start::2]) for start in (0, 1))
         retest = round(float(kendall_tau(*halves)), 4)
     return timings.nanoseconds(), {
         "label": f"mean of the fastest sixth of {rounds} shuffled rounds",

@@ -30,7 +30,6 @@ from xlarank.data.schema import OPCODE
 from xlarank.data.writing import write_graph
 from xlarank.pipelines.programs.sources import Collected, digest_of, existing_manifest, label_settings, load_program
 
-#: Minimum number of tiles of a kernel.
 MIN_TILES: Final = 5
 #: Minimum cycles that mean no estimate: the compiler writes 2^63 - 1, or adds 2^60 to a sum.
 NO_ESTIMATE: Final = 2**60
@@ -48,7 +47,6 @@ class TileSettings:
     """Settings that labels depend on, besides the program and the compiler's version.
 
     Attributes:
-        target: a TPU of `xlarank.data.hlo.compiler.targets.TARGETS`.
         limits: number of limits of vector memory that the program is compiled under, besides the default.
         limit: maximum mean seconds of a compilation; all ``limits + 1`` share the total.
     """

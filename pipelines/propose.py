@@ -71,7 +71,7 @@ def propose(
     candidates = settings.candidates(graph, rng, settings.min_elements)
     if not len(candidates.free):
         raise GraphFileError(
-            f"{path.name}: none of {candidates.nodes} configurable nodes has a choice",
+            f"{path.name}: none of {len(graph.configurable)} configurable nodes has a choice",
             expected=f"an output of two or more dimensions and {settings.min_elements} elements",
             do="pass a smaller `min_elements`",
         )
@@ -94,8 +94,8 @@ def propose(
     write_configurations(out, graph, candidates.expand(codes), np.zeros(len(codes), np.int64))
     row_counts = candidates.choices[candidates.free]
     return Proposal(
-        graph.name, str(out), settings.search, len(codes), configurable=candidates.nodes,
-        free=int(np.isin(candidates.of_node, candidates.free).sum()), groups=len(candidates.free),
+        graph.name, str(out), settings.search, len(codes), configurable=len(graph.configurable),
+        free=int(np.isin(candidates.group, candidates.free).sum()), groups=len(candidates.free),
         choices=(int(row_counts.min()), int(row_counts.max())), space=float(np.log10(candidates.choices).sum()),
         guided_by=model.card.collection if model else None, default_place=rank, seconds=time.perf_counter() - start,
     )  # fmt: skip

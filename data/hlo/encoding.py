@@ -30,9 +30,8 @@ _CONFIGURABLE: Final = frozenset({"convolution", "dot", "reshape"})
 _OPCODE: Final = re.compile(r"[a-z][a-z0-9-]{0,63}")
 
 _INT64: Final = np.iinfo(np.int64)
-#: XLA's PrimitiveType numbers in the order of the dataset's one-hot columns.
-_PRIMITIVE_TYPES: Final = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 16, 15, 18, 13, 14, 17)
-ELEMENT_TYPES: Final = dict(zip(_PRIMITIVE_TYPES, ELEMENT_BYTES, strict=True))
+#: Names of element types by XLA's PrimitiveType number; the dataset's one-hot columns have another order.
+ELEMENT_TYPES: Final = dict(zip((*range(13), 16, 15, 18, 13, 14, 17), ELEMENT_BYTES, strict=True))
 #: A computation ends a split if its name contains one of these, as in the extractor.
 _MAJOR: Final = ("cluster", "while", "cond")
 #: Roles of a convolution's dimensions: ``<role>_dim`` in columns, ``<role>_dimension`` in messages.
@@ -215,10 +214,7 @@ def unexpressed(module: Message) -> tuple[str, ...]:
         f"tensors of more than {MAX_RANK} dimensions, written without the others and without a layout":
             [str(rank) for rank in ranks if rank > MAX_RANK],
     }  # fmt: skip
-    counts = {
-        phrase: sorted(Counter(values).items(), key=lambda item: (-item[1], item[0]))[:20]
-        for phrase, values in unknown.items() if values
-    }  # fmt: skip
+    counts = {phrase: Counter(sorted(values)).most_common(20) for phrase, values in unknown.items() if values}
     return tuple(
         f"{phrase}: {', '.join(f'{name} ({times})' for name, times in names)}" for phrase, names in counts.items()
     )

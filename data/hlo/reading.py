@@ -33,13 +33,10 @@ from xlarank.data.schema import LAYOUT_COLUMNS, OPCODE, OPCODES
 
 #: Protobuf itself reads no message of 2 GiB.
 _MAX_BYTES: Final = 2**31 - 1
-_HLO_TEXT: Final = re.compile(rb"\s*(?://[^\n]*\n\s*)*HloModule\b")
-_MLIR_TEXT: Final = re.compile(rb"\s*(?:(?://|#)[^\n]*\n\s*)*(?:module|func\.func|builtin\.module)\b")
 #: Maximum parts examined to recognise the kind of a file; a hostile file may have millions.
 _EXAMINED: Final = 100
 _OPCODE: Final = re.compile(r"[a-z][a-z0-9-]*")
 _EXPECTED: Final = "an HloProto or HloModuleProto, HLO text, or TpuGraphs' ModuleTuningData or TuningData"
-#: Maximum lengths of displayed names.
 _MAX_NAME, _MAX_OP_NAME = 80, 200
 _SAME_MODULE: Final = "the module that the graph was made from"
 #: Modules of jaxlib that hold the parser: since version 0.8, and before.
@@ -48,8 +45,6 @@ _PARSERS: Final = ("jaxlib._hlo", "jaxlib._jax")
 _MAX_NESTING: Final = 64
 #: Maximum number of values of all constants; the parser allocates 16 bytes for each, even if elided (``{...}``).
 _MAX_VALUES: Final = 2**26
-#: Timeout of the parser in seconds.
-_TIMEOUT: Final = 600
 _DUMP: Final = "dump it as binary: XLA_FLAGS='--xla_dump_to=DIR --xla_dump_hlo_as_proto'"
 #: Strings and comments; unterminated ones match to the end of the text.
 _NO_CODE: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|/\*(?:[^*]++|\*(?!/))*+(?:\*/)?|//[^\n]*+', re.DOTALL)
@@ -83,12 +78,7 @@ class HloWarning(UserWarning):
 
 @dataclass(frozen=True)
 class NodeName:
-    """Names of a node.
-
-    Attributes:
-        name: name of the instruction, such as ``dot.22``.
-        op_name: name of the operation in the framework's program, such as ``jit(f)/dot_general``; may be empty.
-    """
+    """Names of an instruction, such as ``dot.22``, and of its operation in the framework's program, if known."""
 
     name: str
     op_name: str
@@ -144,7 +134,6 @@ def node_names(path: Path | str, graph: Graph) -> tuple[NodeName, ...]:
     """
     path = Path(path)
     message = read_program(path)
-    names = []
     with naming(path.name):
         nodes = [instruction for _, instruction in instructions(module_of(message))]
         if len(nodes) != graph.nodes:
@@ -155,9 +144,9 @@ def node_names(path: Path | str, graph: Graph) -> tuple[NodeName, ...]:
                 actual = _printable(instruction.opcode, _MAX_NAME)
                 got = f"instruction {node} is a {actual}, and node {node} of {graph.name} a {OPCODES[opcode]}"
                 raise HloError(got, expected=_SAME_MODULE)
-            op_name = _printable(instruction.metadata.op_name, _MAX_OP_NAME)
-            names.append(NodeName(_printable(instruction.name, _MAX_NAME), op_name))
-    return tuple(names)
+    return tuple(
+        NodeName(_printable(op.name, _MAX_NAME), _printable(op.metadata.op_name, _MAX_OP_NAME)) for op in nodes
+    )
 
 
 def _printable(text: str, length: int) -> str:
@@ -194,9 +183,9 @@ def parse_program(data: bytes) -> Message:
             if is_program(part):
                 return part
             got = "there is no program in this file"
-    if _HLO_TEXT.match(data):
+    if re.match(rb"\s*(?://[^\n]*\n\s*)*HloModule\b", data):
         return _parse_text(data)
-    if _MLIR_TEXT.match(data):
+    if re.match(rb"\s*(?:(?://|#)[^\n]*\n\s*)*(?:module|func\.func|builtin\.module)\b", data):
         do = "dump HLO: XLA_FLAGS='--xla_dump_to=DIR'"
         raise HloError("this is MLIR (StableHLO) text", expected=_EXPECTED, do=do)
     raise HloError(got, expected=_EXPECTED, do="copy or dump it again")
@@ -221,7 +210,7 @@ def _parse_text(text: bytes) -> Message:
     _require_bounds(_NO_CODE.sub(b" ", text))
     command, expected = [sys.executable, "-P", "-c", _PARSE, *_PARSERS], "HLO text of one module"
     try:
-        parser = subprocess.run(command, input=text, capture_output=True, timeout=_TIMEOUT, check=False)
+        parser = subprocess.run(command, input=text, capture_output=True, timeout=600, check=False)
         if parser.returncode == 0:
             return messages.HloModuleProto.FromString(parser.stdout)
     except (subprocess.TimeoutExpired, DecodeError) as error:

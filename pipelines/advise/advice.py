@@ -23,12 +23,8 @@ from xlarank.data.hlo.reading import graph_name, module_of, node_names, read_pro
 from xlarank.pipelines.advise import diagnosis
 from xlarank.pipelines.advise.diagnosis import Change, Diagnosis, EntryChange, Version
 from xlarank.pipelines.advise.search import LayoutSearch, NoCodeError, Space
-from xlarank.pipelines.programs.sources import Program, digest_of, load_program, program_hash
-from xlarank.pipelines.programs.timing import time_programs
+from xlarank.pipelines.programs.sources import Program, digest_of, load_program, program_hash, time_programs
 from xlarank.pipelines.support.progress import Progress
-
-#: Maximum seconds for comparing outputs: by default, and if requested.
-_CHECK, _REQUESTED_CHECK = 60.0, 900.0
 
 
 @dataclass(frozen=True)
@@ -59,8 +55,7 @@ class Advice:
         replaced: note on the operations that were replaced because this compiler has no code for them, or empty.
         best_ns, module_ns: times with the pasted code and of the edited module, which also sets layouts that no
             code can set; equal if the program is a file.
-        compiled: number of configurations by `xlarank.data.hlo.compiler.outcome.Status`; those that compiled to a
-            program with an estimate count as ``known``.
+        compiled: number of configurations by status, as in `LayoutSearch.statuses`.
         difference: largest relative difference of outputs on this CPU, or the reason why it is unknown.
         lines: calls to insert into a JAX program; empty if they gain nothing.
         configuration: changed rows by node, as in ``node_config_feat``.
@@ -118,15 +113,7 @@ class Advice:
 
 @dataclass(frozen=True)
 class AdviceSettings:
-    """Settings of `advise`.
-
-    Attributes:
-        budget: number of compilations, including the compiler's default; 1 is the diagnosis alone.
-        per_node: number of candidate layouts of a node, including the default.
-        limit: maximum seconds to compile one configuration.
-        check: whether to compare outputs on this CPU; None: only if that takes at most a minute.
-        measure: whether to run the program as written and as advised; always done if the target is measured.
-    """
+    """Settings of `advise` (see its options); a target that is measured implies ``measure``."""
 
     target: str = DEFAULT_TARGET
     budget: int = 20
@@ -182,7 +169,7 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
     difference = None
     if edited.module is not None and settings.check is not False:
         with Compiler(target_of("cpu")) as cpu:
-            seconds = _REQUESTED_CHECK if settings.check else _CHECK
+            seconds = 900.0 if settings.check else 60.0  # longer if requested
             difference = cpu.compare(loaded.module, advised.pasted or edited.module, seconds, space.ties)
     files = [out / f"{loaded.name}.{name}" for name in ("diagnosis.svg", "advice.json", "advised.pb")]
     before, after = (diagnosis.diagnose(text, space.inputs, space.outputs) for text in (default.text, advised.text))
@@ -257,7 +244,7 @@ def _edited(compiler: Compiler, search: LayoutSearch, default: Version) -> Versi
 
 
 def _entry_changes(space: Space, default: Version, edited: Version) -> list[list[EntryChange]]:
-    """Return the changes of the layouts of inputs, and of outputs."""
+    """Return the changes of inputs, and of outputs."""
     texts = layouts.compiled_entry_layouts(default.text), layouts.compiled_entry_layouts(edited.text)
     sides = zip(([*space.ties], [*space.ties.values()]), (space.inputs, space.outputs), *texts, strict=True)
     return [

@@ -19,11 +19,9 @@ from xlarank.data.hlo.compiler.constrain import AUTO, DEFAULT, Order
 from xlarank.data.hlo.compiler.outcome import Journal, Outcome, Status
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.messages import Message, instructions
-from xlarank.data.schema import LAYOUT_COLUMNS
 from xlarank.pipelines.advise.diagnosis import Leaf, data_flow, leaves_of, source_line, ties_of
 from xlarank.pipelines.programs.candidates import Candidates, Codes, breed, candidate_rows, random_configurations
-from xlarank.pipelines.programs.sources import Program, compile_new, configuration_key
-from xlarank.pipelines.programs.timing import Stopwatch
+from xlarank.pipelines.programs.sources import Program, Stopwatch, compile_new, configuration_key
 from xlarank.pipelines.support.progress import Progress, steps_of
 
 #: Configurations compiled per step: fewer adapt the search sooner, more keep several processes busy.
@@ -38,8 +36,6 @@ _MAX_AVOIDING, _STEPS = 12, 4
 _MAX_IDLE: Final = 24
 #: Maximum proposals as a multiple of the budget; screening one out takes 1/5 to 2/3 of a compilation's time.
 _MAX_PROPOSALS: Final = 3
-#: The compiler's message if it cannot generate code for an operation.
-_NO_CODE: Final = re.compile(r"Custom emitter .*not found")
 _REMEDIES: Final = {
     Status.TIMEOUT: "give it more seconds with `limit`",
     Status.CRASHED: "the compiler itself failed: try another `target` or version of libtpu",
@@ -76,17 +72,17 @@ class Space:
         default, free = (([mode] * len(inputs), [mode] * len(outputs)) for mode in (DEFAULT, AUTO))
         input_modes, output_modes = layouts.entry_modes(program.module) or default
         ties, modes = ties_of(program.module, inputs, outputs), ((input_modes, output_modes), free)
-        return cls(program, inputs, outputs, Candidates(tuple(nodes)), ties, modes)
+        return cls(program, inputs, outputs, Candidates(nodes), ties, modes)
 
     @cached_property
     def candidates(self) -> Candidates:
         """Rows of ``nodes``, then of two columns that index ``entry_modes``: for the inputs and for the outputs."""
-        modes = np.array([_row(()), *[_row((0,))] * (len(self.entry_modes) - 1)], np.int8)
+        modes = np.array([layouts.row_of(()), *[layouts.row_of((0,))] * (len(self.entry_modes) - 1)], np.int8)
         return Candidates((*self.nodes.rows, modes, modes))
 
     def entry(self, inputs: bool, outputs: bool) -> Codes:
         """Return the code ``(1, columns)`` that leaves layouts of inputs, outputs or both to the compiler."""
-        code = np.zeros((1, self.candidates.nodes), np.int32)
+        code = np.zeros((1, len(self.candidates.rows)), np.int32)
         code[0, -2:] = inputs, outputs
         return code
 
@@ -95,19 +91,18 @@ class Space:
     ) -> tuple[Space, Codes]:
         """Return the space extended by target orders, and ``start`` with each target, ``(configs, columns)``."""
         sizes = [tuple(instruction.shape.dimensions) for _, instruction in instructions(self.program.module)]
-        nodes = [sizes[node] for node in self.program.graph.configurable.tolist()]
         rows = [candidates.tolist() for candidates in self.nodes.rows]
         codes = {start.tobytes(): start}
         for orders in targets:
             code = start.copy()
-            for at, size in enumerate(nodes):
-                if size in orders:
-                    if (row := _row(orders[size])) not in rows[at]:
+            for at, node in enumerate(self.program.graph.configurable.tolist()):
+                if (size := sizes[node]) in orders:
+                    if (row := layouts.row_of(orders[size])) not in rows[at]:
                         rows[at].append(row)
                     code[at] = rows[at].index(row)
             codes.setdefault(code.tobytes(), code)
-        table = tuple(np.array(candidates, np.int8) for candidates in rows)
-        return replace(self, nodes=Candidates(table)), np.array([*codes.values()])[1:]
+        nodes = Candidates([np.array(candidates, np.int8) for candidates in rows])
+        return replace(self, nodes=nodes), np.array([*codes.values()])[1:]
 
     def modes(self, code: NDArray[np.int32]) -> tuple[list[str], list[str]]:
         """Return the modes of inputs and of outputs in one configuration."""
@@ -152,10 +147,6 @@ class Space:
         return " | ".join([configuration_key(self.rows(code)), *modes])
 
 
-def _row(order: Order) -> list[int]:
-    return [*order, *[-1] * (len(LAYOUT_COLUMNS) - len(order))]
-
-
 class NoCodeError(CompilerError):
     """The compiler cannot generate code for an operation of the program."""
 
@@ -191,7 +182,7 @@ class LayoutSearch:
 
     def __init__(self, compiler: Compiler, space: Space, journal: Journal, rng: np.random.Generator) -> None:
         self.compiler, self.space, self.journal, self.rng = compiler, space, journal, rng
-        self.codes: Codes = np.zeros((0, space.candidates.nodes), np.int32)
+        self.codes: Codes = np.zeros((0, len(space.candidates.rows)), np.int32)
         self.outcomes: list[Outcome] = []
         self.tied: list[bool] = []
         self.stopped, self._budget, self._end = "", 0, 0.0
@@ -235,7 +226,7 @@ class LayoutSearch:
 
     def _check_default(self) -> None:
         default = self.outcomes[0]
-        if _NO_CODE.search(default.message):
+        if re.search(r"Custom emitter .*not found", default.message):
             module = self.space.program.module
             gathers = [gather for _, gather in instructions(module) if gather.opcode in ("gather", "scatter")]
             locations = sorted({":".join(map(str, source_line(module, gather))) for gather in gathers})
@@ -306,16 +297,15 @@ class LayoutSearch:
         limit = max(_MIN_LIMIT, _LIMIT_FACTOR * self.outcomes[0].seconds) if self.outcomes else None
         keys = [self.space.key(code) for code in codes]
         outcomes = compile_new(
-            self.compiler, self.journal, keys, lambda at: self.space.module(codes[at]), settled=settled,
-            limit=limit, keep=True, screen=float(best) if screen and self._stopwatch is None else None,
+            self.compiler, self.journal, keys, lambda at: self.space.module(codes[at]), stopwatch=self._stopwatch,
+            settled=settled, limit=limit, keep=True,
+            screen=float(best) if screen and self._stopwatch is None else None,
         )  # fmt: skip
-        if self._stopwatch:
-            outcomes = self._stopwatch.time(outcomes, lambda at: self.space.module(codes[at]))
         self.texts |= {outcome.fingerprint: outcome.text for outcome in outcomes if outcome.text}
         before = self.spent
         self.codes = np.concatenate([self.codes, codes])
         new = range(len(self.outcomes), len(self.codes))
-        self.outcomes += [replace(outcome, text="") for outcome in outcomes]
+        self.outcomes += outcomes
         self.tied += [at == 0 or outcome.status is not Status.OK or self.space.tied(self.text(at))
                       for at, outcome in zip(new, outcomes, strict=True)]  # fmt: skip
         if len(self.codes) > 1:

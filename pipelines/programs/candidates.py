@@ -7,9 +7,8 @@ A configuration is one code per configurable node, or per group of tied nodes: t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import permutations
 from typing import Final
 
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from xlarank.data.config_table import ConfigTable
 from xlarank.data.errors import XlarankError
 from xlarank.data.graph import LayoutGraph
-from xlarank.data.schema import LAYOUT_COLUMNS
+from xlarank.data.hlo.compiler.constrain import row_of
 from xlarank.features.layout.change import groups_of, tied_nodes
 from xlarank.features.layout.layout_facts import LayoutFacts
 
@@ -31,61 +30,42 @@ _ACTIVITY: Final = (0.05, 0.15, 0.3, 0.6, 1.0)
 _MAX_IDLE: Final = 50
 #: Probabilities of crossing two parents and of resetting a changed node; numbers of changed nodes, drawn evenly.
 _CROSSOVER, _RESET, _CHANGED = 0.4, 0.15, (1, 1, 2, 3, 5)
-_EXPANDED_AT_ONCE: Final = 1 << 24
-_UNSET: Final = np.full((1, len(LAYOUT_COLUMNS)), -1, np.int8)
 
 
-@dataclass(frozen=True, eq=False)
 class Candidates:
     """Candidate rows of each configurable node, or of each group of tied ones.
 
     Attributes:
         rows: ``(choices, 18)`` of each group, distinct, the first one all -1.
-        group: ``(configurable nodes,)`` group of each node, -1 if the compiler chooses; None: each node is a group.
+        group: ``(configurable nodes,)`` group of each node, -1 if the compiler chooses; by default one per node.
         least: ``(groups,)`` lowest code that random configurations draw: 1 for groups that are always set.
+        choices: ``(groups,)`` number of candidate rows, the default included.
+        free: groups with several candidate rows.
+        space: number of possible configurations.
     """
 
-    rows: tuple[NDArray[np.int8], ...]
-    group: NDArray[np.intp] | None = None
-    least: NDArray[np.int64] | None = None
-
-    @cached_property
-    def of_node(self) -> NDArray[np.intp]:
-        """Group of each configurable node, -1 if the compiler chooses."""
-        return np.arange(len(self.rows)) if self.group is None else self.group
-
-    @property
-    def nodes(self) -> int:
-        """Number of configurable nodes."""
-        return len(self.of_node)
-
-    @cached_property
-    def choices(self) -> NDArray[np.int64]:
-        """``(groups,)`` number of candidate rows, the default included."""
-        return np.array([len(rows) for rows in self.rows], np.int64)
-
-    @cached_property
-    def free(self) -> NDArray[np.intp]:
-        """Groups with several candidate rows."""
-        return np.flatnonzero(self.choices > 1)
-
-    @property
-    def space(self) -> int:
-        """Number of possible configurations."""
-        return math.prod(self.choices.tolist())
+    def __init__(
+        self,
+        rows: Sequence[NDArray[np.int8]],
+        group: NDArray[np.intp] | None = None,
+        least: NDArray[np.int64] | None = None,
+    ) -> None:
+        self.rows, self.least = rows, least
+        self.group = np.arange(len(rows)) if group is None else group
+        self.choices = np.array([len(choices) for choices in rows], np.int64)
+        self.free = np.flatnonzero(self.choices > 1)
+        self.space = math.prod(self.choices.tolist())
 
     def expand(self, codes: Codes) -> NDArray[np.int8]:
         """Return the rows, ``(configs, nodes, 18)``, as in ``node_config_feat``."""
         start = 1 + np.cumsum(self.choices) - self.choices
         at = np.column_stack([codes + start, np.zeros(len(codes), np.int64)])  # group -1 is the last column
-        rows: NDArray[np.int8] = np.concatenate([_UNSET, *self.rows])[at[:, self.of_node]]
+        rows: NDArray[np.int8] = np.concatenate([[row_of(())], *self.rows], dtype=np.int8)[at[:, self.group]]
         return rows
 
     def graph(self, graph: LayoutGraph, codes: Codes) -> LayoutGraph:
         """Return the same program with these configurations, unmeasured, as if read from a file."""
-        step = max(1, _EXPANDED_AT_ONCE // max(1, self.nodes * len(LAYOUT_COLUMNS)))
-        blocks = (self.expand(codes[at : at + step]) for at in range(0, len(codes), step))
-        table = ConfigTable.from_blocks(blocks, configs=len(codes), nodes=self.nodes)
+        table = ConfigTable.from_blocks([self.expand(codes)], configs=len(codes), nodes=len(self.group))
         return replace(graph, table=table, runtime=np.zeros(len(codes), np.int64))
 
 
@@ -109,8 +89,8 @@ def candidate_rows(
             if len(choices) >= per_node:
                 break
             choices[order] = None
-        rows.append(_rows(choices))
-    return Candidates(tuple(rows))
+        rows.append(np.array(list(map(row_of, choices)), np.int8))
+    return Candidates(rows)
 
 
 def tied_candidates(graph: LayoutGraph, *, min_elements: int = 1024) -> Candidates:
@@ -122,7 +102,7 @@ def tied_candidates(graph: LayoutGraph, *, min_elements: int = 1024) -> Candidat
     group[settable] = groups_of([tied[at] for at in settable])
     _, first = np.unique(group[settable], return_index=True)
     nodes = [tied[at] for at in settable[first]]
-    rows = tuple(_rows({(): None, **dict.fromkeys(node.orders)}) for node in nodes)
+    rows = [np.array([row_of(order) for order in dict.fromkeys([(), *node.orders])], np.int8) for node in nodes]
     least = [0 if node.optional else min(1, len(choices) - 1) for node, choices in zip(nodes, rows, strict=True)]
     return Candidates(rows, group, np.array(least, np.int64))
 
@@ -131,10 +111,6 @@ def _settable(facts: LayoutFacts, min_elements: int) -> NDArray[np.bool_]:
     """Return whether a layout of the output makes a difference, ``(configurable nodes,)``."""
     large = facts.column("shape_dimensions_product") >= min_elements
     return (large & (facts.rank > 1))[facts.graph.configurable]
-
-
-def _rows(orders: Iterable[tuple[int, ...]]) -> NDArray[np.int8]:
-    return np.array([order + (-1,) * (len(LAYOUT_COLUMNS) - len(order)) for order in orders], np.int8)
 
 
 def _orders(default: tuple[int, ...], rng: np.random.Generator) -> Iterator[tuple[int, ...]]:

@@ -1,17 +1,19 @@
-"""Programs with settable layouts: loading, compilation, graph files of their configurations and manifests."""
+"""Programs with settable layouts: loading, compilation and timing of configurations, graph files, manifests."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +22,8 @@ from xlarank.data.errors import CompilerError, XlarankError
 from xlarank.data.files import read_text
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.hlo.compiler.constrain import constrain, layouts_of
-from xlarank.data.hlo.compiler.outcome import Journal, Outcome, Status
+from xlarank.data.hlo.compiler.functions import Pasted
+from xlarank.data.hlo.compiler.outcome import Estimate, Journal, Outcome, Status
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.xla import Lowered
 from xlarank.data.hlo.messages import HloModuleProto, Message, ModuleTuningData
@@ -28,17 +31,15 @@ from xlarank.data.hlo.reading import graph_name, module_graph, module_of, read_p
 from xlarank.data.writing import write_graph
 from xlarank.pipelines.programs.candidates import Candidates, candidate_rows, tied_candidates
 
+#: Minimum number of rounds in which programs are timed.
+ROUNDS: Final = 24
+#: Rounds between comparisons of the order, which must agree three times; number of fastest programs compared.
+_INTERVAL, _COMPARED = 8, 5
+
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSettings:
-    """Search of configurations; raises `XlarankError` for an unknown search or tie.
-
-    Attributes:
-        search: ``random``, or ``evolve``: a genetic search around the compiler's default.
-        configs: number of configurations, including the compiler's default.
-        tie: ``rule``: tied nodes share their layouts, as in Google's files; ``none``: nodes are independent.
-        per_node: maximum number of candidate rows of a node that is not tied, including the compiler's default.
-    """
+    """Settings of a search (see the options of the command); raises `XlarankError` for an unknown search or tie."""
 
     search: str = "random"
     configs: int = 64
@@ -106,9 +107,10 @@ def load_program(program: str, compiler: Compiler, name: str | None = None, *, o
 
 def compile_new(
     compiler: Compiler, journal: Journal, keys: Sequence[str], module: Callable[[int], Message],
-    *, settled: Collection[Status] = tuple(Status), step: Callable[[str], None] = lambda note: None, **options: Any,
+    *, stopwatch: Stopwatch | None = None, settled: Collection[Status] = tuple(Status),
+    step: Callable[[str], None] = lambda note: None, **options: Any,
 ) -> list[Outcome]:  # fmt: skip
-    """Return the outcomes of configurations, from the journal if their status there is settled, else compiled."""
+    """Return the outcomes of configurations, from the journal if settled there, else compiled; perhaps timed."""
     stored = {at: journal.outcomes[key] for at, key in enumerate(keys) if key in journal.outcomes}
     outcomes = {at: outcome for at, outcome in stored.items() if outcome.status in settled}
     for outcome in outcomes.values():
@@ -118,7 +120,104 @@ def compile_new(
         journal.add(keys[missing[number]], outcome)
         outcomes[missing[number]] = outcome
         step(outcome.message[:60])
-    return [outcomes[at] for at in range(len(keys))]
+    ordered = [outcomes[at] for at in range(len(keys))]
+    return stopwatch.time(ordered, module) if stopwatch else ordered
+
+
+class Stopwatch:
+    """Times of a search's programs relative to the compiler's default, on targets without estimates."""
+
+    def __init__(self, compiler: Compiler, journal: Journal) -> None:
+        self.compiler, self.journal = compiler, journal
+        self._default: tuple[str, Message] | None = None
+        self._results: dict[str, dict[str, Any]] = {}
+
+    def time(self, outcomes: Sequence[Outcome], module: Callable[[int], Message]) -> list[Outcome]:
+        """Return outcomes with nanoseconds as their estimates; the first program timed is taken as the default."""
+        results = self._results
+        compiled = [(at, outcome.fingerprint) for at, outcome in enumerate(outcomes) if outcome.status is Status.OK]
+        if programs := {key: module(at) for at, key in compiled if key not in results}:
+            name, plain = self._default = self._default or next(iter(programs.items()))
+            timings = time_programs(self.compiler, plain, {name: plain} | programs, minutes=1, journal=self.journal)
+            results.setdefault(name, {"estimate": Estimate(timings.nanoseconds()[name])})
+            for key in programs.keys() - {name}:
+                if key in timings.problems:
+                    results[key] = {"status": Status.FAILED, "message": timings.problems[key]}
+                else:
+                    speedup = timings.speedup(name, key)[0]
+                    results[key] = {"estimate": Estimate(round(results[name]["estimate"].cycles / speedup))}
+        return [replace(outcome, **results.get(outcome.fingerprint, {})) for outcome in outcomes]
+
+
+def time_programs(
+    compiler: Compiler, plain: Message, programs: Mapping[str, Message | Pasted], *, minutes: float,
+    min_rounds: int = ROUNDS, seed: int = 0, journal: Journal | None = None,
+    step: Callable[[str], None] = lambda note: None,
+) -> Timings:  # fmt: skip
+    """Run programs on inputs of ``plain`` until the order of the five fastest is settled or ``minutes`` are over.
+
+    Rounds of exactly these programs in the journal are reused; new ones are added.
+    """
+    rounds = [times for times in journal.rounds if times.keys() == programs.keys()] if journal else []
+    end = 0.0
+    if not _settled(rounds, min_rounds):
+        with closing(compiler.measure(plain, programs, seed=seed, done=len(rounds))) as new_rounds:
+            for times in new_rounds:
+                end = end or time.monotonic() + 60 * minutes  # the time to compile does not count
+                rounds.append(times)
+                if journal:
+                    journal.add_round(times)
+                if len(rounds) <= min_rounds:
+                    step("")
+                if _settled(rounds, min_rounds) or (len(rounds) > 1 and time.monotonic() > end):
+                    break
+    return Timings(rounds)
+
+
+def _settled(rounds: Sequence[Mapping[str, float | str]], min_rounds: int) -> bool:
+    if len(rounds) < min_rounds or len(rounds) % _INTERVAL:
+        return False
+    times = Timings(rounds).seconds
+    counts = (len(rounds) - back * _INTERVAL for back in range(3))
+    return len({tuple(np.argsort(fastest(times[:, :count]))[:_COMPARED].tolist()) for count in counts}) == 1
+
+
+class Timings:
+    """Times of programs: ``seconds (programs, rounds)`` in the order of ``names``; ``problems`` of the rest."""
+
+    def __init__(self, rounds: Sequence[Mapping[str, float | str]]) -> None:
+        self.problems = {name: value for times in rounds for name, value in times.items() if isinstance(value, str)}
+        self.names = sorted(rounds[0].keys() - self.problems.keys())
+        self.seconds = np.array([[times[name] for times in rounds] for name in self.names], np.float64)
+
+    def nanoseconds(self) -> dict[str, int]:
+        """Return the time of every program in whole nanoseconds."""
+        return dict(zip(self.names, np.rint(fastest(self.seconds) * 1e9).astype(int).tolist(), strict=True))
+
+    def standard_errors(self) -> dict[str, int]:
+        """Return the bootstrap standard errors of the times in ns, over rounds."""
+        count = self.seconds.shape[1]
+        drawn = np.random.default_rng(0).integers(0, count, (100, count))
+        errors = np.std([fastest(self.seconds[:, rounds]) for rounds in drawn], axis=0)
+        return dict(zip(self.names, np.rint(errors * 1e9).astype(int).tolist(), strict=True))
+
+    def speedup(self, before: str, after: str) -> tuple[float, float, float]:
+        """Return the median speedup over rounds and its 95 % interval."""
+        old, new = (self.seconds[self.names.index(name)] for name in (before, after))
+        ratios, count = np.sort(old / new), len(old)
+        low = max(0, int((count - 1.96 * count**0.5) / 2))
+        return float(np.median(ratios)), float(ratios[low]), float(ratios[count - 1 - low])
+
+
+def fastest(times: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the mean of the fastest sixth of the rounds, at least one: ``(programs, rounds) -> (programs,)``.
+
+    >>> fastest(np.array([[3.0, 1.0, 2.0, 9.0, 9.0, 9.0, 1.5, 9.0, 9.0, 9.0, 9.0, 9.0]]))
+    array([1.25])
+    """
+    count = max(1, times.shape[1] // 6)
+    mean: NDArray[np.float64] = np.sort(times, axis=1)[:, :count].mean(axis=1)
+    return mean
 
 
 def write_configurations(

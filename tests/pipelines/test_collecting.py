@@ -25,7 +25,7 @@ from xlarank.data.writing import write_graph
 from xlarank.pipelines.collect_tiles import NO_ESTIMATE, TileSettings, collect_tiles, remaining
 from xlarank.pipelines.programs import candidates as drawn
 from xlarank.pipelines.programs.candidates import Candidates, breed, evolve, random_configurations, tied_candidates
-from xlarank.pipelines.programs.timing import ROUNDS, Stopwatch, Timings, fastest, time_programs
+from xlarank.pipelines.programs.sources import ROUNDS, Stopwatch, Timings, fastest, time_programs
 
 
 def test_random_tied_configurations_set_dots_always_and_reshapes_sometimes():
@@ -35,8 +35,8 @@ def test_random_tied_configurations_set_dots_always_and_reshapes_sometimes():
         configurable=(2, 3, 4, 5),
     )  # fmt: skip
     candidates = tied_candidates(graph)
-    assert candidates.of_node.tolist() == [0, 1, 0, -1]  # 8 elements: left alone
-    assert candidates.free.tolist() == [0, 1] and candidates.nodes == 4
+    assert candidates.group.tolist() == [0, 1, 0, -1]  # 8 elements: left alone
+    assert candidates.free.tolist() == [0, 1]
     codes = random_configurations(candidates, 100, rng())
     assert len(codes) == 1 + 2 * 3  # two orders of the dots, three rows of the reshape, and the compiler's choice
     assert (codes[1:, 0] > 0).all() and set(codes[1:, 1].tolist()) == {0, 1, 2}
@@ -83,7 +83,7 @@ def test_whatever_the_program_every_configuration_is_valid(next_path, arrays, se
     codes = random_configurations(made, 6, rng(seed))
     assert (codes >= 0).all() and (codes < made.choices).all() and not codes[0].any()
     rows = made.expand(codes)
-    for node, group in enumerate(made.of_node.tolist()):
+    for node, group in enumerate(made.group.tolist()):
         expected = np.full((len(codes), 18), -1) if group < 0 else made.rows[group][codes[:, group]]
         assert np.array_equal(rows[:, node], expected), "nodes of a group change together"
     arrays |= {"node_config_ids": graph.configurable, "node_config_feat": rows}

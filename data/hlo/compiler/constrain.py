@@ -18,15 +18,13 @@ from numpy.typing import NDArray
 
 from xlarank.data.errors import CompilerError
 from xlarank.data.hlo.messages import Message, instructions
-from xlarank.data.schema import MAX_RANK
+from xlarank.data.schema import LAYOUT_COLUMNS, MAX_RANK
 
 #: Instruction ids of newer modules hold the id of their computation in the upper half.
 _COMPOSITE: Final = 1 << 32
 DEFAULT: Final = "default"
 AUTO: Final = "auto"
-#: Attributes of a module that hold the modes of its inputs and outputs.
 _MODES: Final = ("arg_layout_modes", "out_layout_modes")
-_HEADER: Final = re.compile(r"entry_computation_layout=\{(.*?)\}(?:, \w+=|\n|$)")
 _ARRAY: Final = re.compile(r"\w+\[[\d,]*\](?:\{([\d,]*)[^}]*\})?|token\[\]")
 Order = tuple[int, ...]
 
@@ -51,6 +49,11 @@ def layouts_of(module: Message, nodes: Sequence[int] | NDArray[np.int64], rows: 
                 raise CompilerError(got, expected="every dimension at most once", do=do)
             orders[int(node)] = (*named, *(entry for entry in reversed(range(rank)) if entry not in named))
     return orders
+
+
+def row_of(order: Order) -> list[int]:
+    """Return the row of 18 entries that sets an order of the output's dimensions; an empty order sets nothing."""
+    return [*order, *[-1] * (len(LAYOUT_COLUMNS) - len(order))]
 
 
 def constrain(module: Message, layouts: Mapping[int, Order]) -> Message:
@@ -136,7 +139,7 @@ def compiled_entry_layouts(text: str) -> tuple[list[Order], list[Order]]:
     >>> compiled_entry_layouts("HloModule m, entry_computation_layout={(f32[8,4]{0,1:T(8)}, s32[])->bf16[8]{0}}")
     ([(0, 1), ()], [(0,)])
     """
-    header = _HEADER.search(text.partition("\n")[0])
+    header = re.search(r"entry_computation_layout=\{(.*?)\}(?:, \w+=|\n|$)", text.partition("\n")[0])
     inputs, outputs = (
         [tuple(map(int, filter(None, (array[1] or "").split(",")))) for array in _ARRAY.finditer(shapes)]
         for shapes in (header[1] if header else "->").split("->", 1)

@@ -23,13 +23,9 @@ COUNTING: Final = 2
 
 _HEADER: Final = re.compile(r"(ENTRY )?%?([\w.\-]+) \(")
 _INSTRUCTION: Final = re.compile(r"\s*(?:ROOT )?%?(\S+) = (\(.*?\)|\S+) ([\w\-]+)(\(.*)")
-_CYCLES: Final = re.compile(r'"estimated_cycles":"(\d+)"')
 _BRANCHES: Final = re.compile(r"\bbranch_computations=\{([^}]*)\}|\b(?:true|false)_computation=%?([\w.\-]+)")
 #: Attribute with the computation that an operation runs, by opcode.
 _CALLED: Final = {"while": "body", "call": "to_apply"}
-_TRIP_COUNT: Final = re.compile(r'known_trip_count\\?":\s*\{\\?"n\\?":\\?"(\d+)')
-_CONSTANT: Final = re.compile(r"\((-?\d+)\)")
-_OPERANDS: Final = re.compile(r"%([\w.\-]+)")
 #: Opcodes that return a counter unchanged.
 _IDENTITIES: Final = frozenset({"copy", "bitcast", "copy-done", "copy-start"})
 
@@ -37,13 +33,8 @@ _IDENTITIES: Final = frozenset({"copy", "bitcast", "copy-done", "copy-start"})
 _MOVES: Final = frozenset({"parameter", "copy", "transpose", "bitcast", "convert", "reshape", "tuple"})
 #: Opcodes without a kernel.
 FREE: Final = frozenset({"bitcast", "get-tuple-element", "parameter", "constant", "tuple", "opt-barrier", "while"})
-_SHAPE: Final = re.compile(r"(\w+)\[([\d,]*)\](?:\{([\d,]*)([^}]*)\})?")
-_FUSED: Final = re.compile(r"\bcalls=%?[\w.\-]+")
-_OP_NAME: Final = re.compile(r'\bop_name="((?:[^"\\]|\\.)*)"')
-_SOURCE: Final = re.compile(r'\bsource_file="([^"]*)" source_line=(\d+)')
-_PARAMETER: Final = re.compile(r"\((\d+)\)")
-_BACKEND: Final = re.compile(r", backend_config=\{.*")
 _TILE: Final = re.compile(r"T\(([\d,]+)\)")
+_SHAPE: Final = re.compile(r"(\w+)\[([\d,]*)\](?:\{([\d,]*)([^}]*)\})?")
 #: Quantile of an opcode's cycles per byte used for an unseen kernel, and factor applied to predictions. Both are
 #: low: a program screened out by mistake is lost, one kept by mistake only costs a compilation.
 _QUANTILE, _OPTIMISM = 0.25, 0.7
@@ -60,7 +51,7 @@ class Line(NamedTuple):
 
     @property
     def operands(self) -> list[str]:
-        return _OPERANDS.findall(self.rest.partition(")")[0])
+        return re.findall(r"%([\w.\-]+)", self.rest.partition(")")[0])
 
     def attribute(self, name: str) -> str:
         """Return the word after ``name=``, without a percent sign; empty if there is none."""
@@ -70,7 +61,7 @@ class Line(NamedTuple):
     @property
     def cycles(self) -> int:
         """Estimated cycles, 0 if there are none."""
-        return sum(map(int, _CYCLES.findall(self.rest)))
+        return sum(map(int, re.findall(r'"estimated_cycles":"(\d+)"', self.rest)))
 
 
 #: Instructions of one computation by name.
@@ -133,7 +124,7 @@ def trip_count(loop: Line, outside: Lines, computations: Mapping[str, Lines]) ->
     The compiler's annotation takes precedence. Otherwise the usual form is recognized: a counter that starts
     at a constant, grows or shrinks by a constant and is compared with a constant.
     """
-    if annotation := _TRIP_COUNT.search(loop.rest):
+    if annotation := re.search(r'known_trip_count\\?":\s*\{\\?"n\\?":\\?"(\d+)', loop.rest):
         return int(annotation[1])
     condition, body = (computations[loop.attribute(role)] for role in ("condition", "body"))
     test, result = (list(lines.values())[-1] for lines in (condition, body))
@@ -171,7 +162,7 @@ def _skip_copies(name: str, lines: Lines) -> Line | None:
 
 def _constant(name: str, lines: Lines) -> int | None:
     line = _skip_copies(name, lines)
-    number = _CONSTANT.match(line.rest) if line is not None and line.opcode == "constant" else None
+    number = re.match(r"\((-?\d+)\)", line.rest) if line is not None and line.opcode == "constant" else None
     return int(number[1]) if number else None
 
 
@@ -196,7 +187,6 @@ class Operation:
         shape, layout: first result's shape, such as ``f32[8,128]``, and minor-to-major layout.
         before: layout of the first operand.
         cycles: estimated cycles per run; 0 without an estimate.
-        runs: number of executions.
         origin, source: name in the framework's program, and ``file:line``, if known.
         relayout: whether the operation only changes a value's layout or order of dimensions.
         kernel, likeness: hash of opcodes, shapes and layouts, fusion body included; the same without layouts.
@@ -245,8 +235,9 @@ def read_operations(text: str) -> list[Operation]:
             layouts = " ".join([NAME.sub("%", _without_origin(line).partition(" = ")[2]), *inputs])
             layouts += "\n" + numbered("\n".join(map(_without_origin, body.values())))
             after, before = _shape_and_layout(line.shape), _shape_and_layout(inputs[0]) if inputs else ("", ())
-            origin, number = _OP_NAME.search(line.rest), _PARAMETER.match(line.rest)
-            source = _SOURCE.search(line.rest)
+            origin = re.search(r'\bop_name="((?:[^"\\]|\\.)*)"', line.rest)
+            source = re.search(r'\bsource_file="([^"]*)" source_line=(\d+)', line.rest)
+            number = re.match(r"\((\d+)\)", line.rest)
             location = ":".join(source.groups()) if source else sources.get(line.attribute("stack_frame_id"), "")
             operations.append(Operation(
                 line.name, line.opcode, computation, *after, tuple(operands), before[1], line.cycles, runs,
@@ -290,7 +281,11 @@ def padded_bytes(shape: str) -> int:
     """
     total = 0
     for element_type, dimensions, order, rest in _SHAPE.findall(shape):
-        sizes, tile, bits = list(_numbers(dimensions)), _TILE.search(rest), re.search(r"\d+", element_type)
+        sizes, tile, bits = (
+            list(_numbers(dimensions)),
+            _TILE.search(rest),
+            re.search(r"\d+", element_type),
+        )
         for side, dimension in zip(_numbers(tile and tile[1])[::-1], _numbers(order), strict=False):
             sizes[dimension] = -(-sizes[dimension] // side) * side
         total += math.prod(sizes) * max(1, int(bits[0]) // 8 if bits else 1)
@@ -298,7 +293,7 @@ def padded_bytes(shape: str) -> int:
 
 
 def _without_origin(line: Line) -> str:
-    return _FUSED.sub("", _BACKEND.sub("", PROVENANCE.sub("", line.text))).strip()
+    return re.sub(r"\bcalls=%?[\w.\-]+|, backend_config=\{.*", "", PROVENANCE.sub("", line.text)).strip()
 
 
 def _sources(text: str) -> dict[str, str]:
@@ -316,13 +311,7 @@ def _sources(text: str) -> dict[str, str]:
 
 @dataclass
 class Kernels:
-    """Cycles of known kernels.
-
-    Attributes:
-        exact: cycles by `Operation.kernel`.
-        alike: lowest cycles by `Operation.likeness`.
-        rates: cycles per byte by opcode.
-    """
+    """Cycles of known kernels, exact and lowest of those alike (`Operation.likeness`), and per byte by opcode."""
 
     exact: dict[int, int] = field(default_factory=dict)
     alike: dict[int, int] = field(default_factory=dict)

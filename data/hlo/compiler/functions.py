@@ -46,7 +46,7 @@ class Pasted:
         import jax
 
         expressions = _constrain_sources(self.places)
-        step, arguments = imported(self.function, self.one_hot)
+        step, arguments = import_function(self.function, self.one_hot)
         sharding = jax.sharding.SingleDeviceSharding(device)
         scope = {"jax": jax, "device": device, "step": step, "arguments": arguments}
         scope["in_formats"] = jax.tree.map(lambda _: sharding, arguments)
@@ -133,11 +133,11 @@ def lower(xla: Xla, folder: Path, *, function: str, module: bytes, one_hot: bool
 
 
 def _lower_function(xla: Xla, folder: Path, name: str, one_hot: bool) -> Any:
-    """Lower the result of `imported` with JAX, and write the paths of its inputs and outputs to a file."""
+    """Lower the result of `import_function` with JAX, and write the paths of its inputs and outputs to a file."""
     import jax
     from jax.tree_util import keystr, tree_leaves, tree_leaves_with_path, tree_map_with_path
 
-    function, arguments = imported(name, one_hot)
+    function, arguments = import_function(name, one_hot)
     sharding = jax.sharding.SingleDeviceSharding(xla.device)
 
     def shape_of(path: Any, leaf: Any) -> Any:
@@ -166,8 +166,8 @@ def _lower_function(xla: Xla, folder: Path, name: str, one_hot: bool) -> Any:
     return lowered
 
 
-def imported(name: str, one_hot: bool) -> tuple[Any, Any]:
-    """Return callable and arguments, as ``module:function()`` does; ``one_hot`` replaces take_along_axis."""
+def import_function(name: str, one_hot: bool) -> tuple[Any, Any]:
+    """Return the callable and arguments of ``module:function()``; ``one_hot`` replaces take_along_axis."""
     if one_hot:
         import jax.numpy
 

@@ -23,7 +23,6 @@ from xlarank.data.hlo.messages import HloModuleProto
 TOLERANCE: Final = 2e-2
 #: File with the name of the program that is being loaded or run for the first time, which may end the process.
 PROGRAM_FILE: Final = "program"
-#: File of rounds, one line each.
 ROUNDS_FILE: Final = "rounds"
 _MAX_ROUNDS: Final = 1000
 #: Names of numpy's types by XLA's element type.

@@ -203,13 +203,9 @@ class Compiler(AbstractContextManager["Compiler", None]):
     def compare(
         self, plain: Message, edited: Message | Pasted, seconds: float, ties: Mapping[int, int]
     ) -> float | str:
-        """Return the largest relative difference of outputs on random inputs, or the error message.
-
-        ``ties`` maps inputs to the outputs that replace them in a second step, whose outputs are compared.
-        """
-        work = partial(
-            measuring.compare, plain=plain.SerializeToString(), edited=_portable(edited), ties=dict(ties)
-        )
+        """Return the result of `measuring.compare`, or the error message."""
+        module = plain.SerializeToString()
+        work = partial(measuring.compare, plain=module, edited=_portable(edited), ties=dict(ties))
         try:
             answer = self._ask(work, seconds)
         except CompilerError as error:

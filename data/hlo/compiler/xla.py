@@ -148,10 +148,8 @@ def _set_modes(parsed: Any, key: str, modes: list[str]) -> None:
     (main,) = (op for op in parsed.body.operations if op.attributes["sym_name"] == ir.StringAttr.get("main"))
     old = list(main.attributes[key]) if key in main.attributes else [ir.DictAttr.get({})] * len(modes)
     merged = [
-        ir.DictAttr.get(
-            {entry.name: entry.attr for entry in existing} | {"mhlo.layout_mode": ir.StringAttr.get(mode)}
-        )
-        for existing, mode in zip(old, modes, strict=True)
+        ir.DictAttr.get({part.name: part.attr for part in parts} | {"mhlo.layout_mode": ir.StringAttr.get(mode)})
+        for parts, mode in zip(old, modes, strict=True)
     ]
     main.attributes[key] = ir.ArrayAttr.get(merged)
 
@@ -167,11 +165,8 @@ def compile_module(xla: Xla, folder: Path, *, module: bytes, keep: bool) -> Outc
 
 def optimised_text(folder: Path, target: Target) -> str | None:
     """Return the dumped optimised module once it is complete; its code may not be generated yet."""
-    for path in folder.glob(_OPTIMISED[target.estimated]):
-        text = path.read_text(encoding="utf-8")
-        if text.rstrip().endswith("}"):
-            return text
-    return None
+    texts = (path.read_text(encoding="utf-8") for path in folder.glob(_OPTIMISED[target.estimated]))
+    return next((text for text in texts if text.rstrip().endswith("}")), None)
 
 
 def under_limit(xla: Xla, folder: Path, *, module: bytes, kib: int) -> bytes:
