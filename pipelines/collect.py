@@ -29,7 +29,13 @@ _BATCH, _PARENTS = 8, 8
 
 @dataclass(frozen=True)
 class CollectSettings(SearchSettings):
-    """Settings of `collect` (see its options); ``effort`` is XLA's ``exec_time_optimization_effort``."""
+    """Settings of `collect`.
+
+    Attributes:
+        limit: maximum seconds to compile one configuration.
+        effort: XLA's ``exec_time_optimization_effort``; changes labels.
+        minutes: maximum time for measuring all programs; ignored by targets that estimate.
+    """
 
     target: str
     limit: float = 120.0

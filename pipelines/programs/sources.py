@@ -39,7 +39,14 @@ _INTERVAL, _COMPARED = 8, 5
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSettings:
-    """Settings of a search (see the options of the command); raises `XlarankError` for an unknown search or tie."""
+    """Search of configurations; raises `XlarankError` for an unknown search or tie.
+
+    Attributes:
+        search: ``random``, or ``evolve``: a genetic search around the compiler's default.
+        configs: number of configurations, including the compiler's default.
+        tie: ``rule``: tied nodes share their layouts, as in Google's files; ``none``: nodes are independent.
+        per_node: maximum number of candidate rows of a node that is not tied, including the compiler's default.
+    """
 
     search: str = "random"
     configs: int = 64

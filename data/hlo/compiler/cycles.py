@@ -281,11 +281,7 @@ def padded_bytes(shape: str) -> int:
     """
     total = 0
     for element_type, dimensions, order, rest in _SHAPE.findall(shape):
-        sizes, tile, bits = (
-            list(_numbers(dimensions)),
-            _TILE.search(rest),
-            re.search(r"\d+", element_type),
-        )
+        sizes, tile, bits = list(_numbers(dimensions)), _TILE.search(rest), re.search(r"\d+", element_type)
         for side, dimension in zip(_numbers(tile and tile[1])[::-1], _numbers(order), strict=False):
             sizes[dimension] = -(-sizes[dimension] // side) * side
         total += math.prod(sizes) * max(1, int(bits[0]) // 8 if bits else 1)

@@ -33,9 +33,8 @@ class Target:
     @property
     def source(self) -> str:
         """Middle part of a collection's name, ``layout:<source>:<search>``."""
-        if self.name == DEFAULT_TARGET:
-            return "tpu-estimate"
-        return f"{self.name}-estimate" if self.estimated else self.name
+        chip = "tpu" if self.name == DEFAULT_TARGET else self.name
+        return f"{chip}-estimate" if self.estimated else self.name
 
     @property
     def labels(self) -> str:
@@ -79,6 +78,8 @@ def device_target(kind: str, platform: str) -> Target:
     ('nvidia-h100', 'gpu-tesla-t4')
     >>> device_target("TPU v5 lite", "tpu").name, device_target("cpu", "cpu").name
     ('tpu-v5e', 'cpu')
+    >>> TARGETS["tpu-v3"].source, device_target("TPU v3", "tpu").source  # estimated, measured
+    ('tpu-estimate', 'tpu-v3')
     """
     words = re.sub(r"[- ]\d+gb.*", "", kind.lower()).replace(" lite", "e")
     name = re.sub(r"[^a-z0-9]+", "-", words).strip("-")
