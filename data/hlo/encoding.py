@@ -39,7 +39,7 @@ _ROLES: Final = (
     *("input_batch", "input_feature", "output_batch", "output_feature"),
     *("kernel_input_feature", "kernel_output_feature"),
 )
-#: Kernels with at most this runtime in nanoseconds were not measured.
+#: Runs of kernels with at most this runtime in nanoseconds were not measured.
 _UNMEASURED: Final = 1
 
 

@@ -1,8 +1,8 @@
 """Protobuf messages of HLO programs and of TpuGraphs' tuning data, created at run time.
 
-The fields that xlarank reads or writes are declared below, in the syntax of ``.proto`` files. Protobuf keeps every
-other field, so a module that is parsed, edited and serialized loses nothing. Do not remove declarations: undeclared
-fields are serialized after all others, so the digests of programs would change.
+Every field that xlarank reads or writes is declared below, in the syntax of ``.proto`` files. Protobuf keeps all
+other fields, so a module that is parsed, edited and serialized loses nothing. It serializes undeclared fields last:
+adding or removing declarations, even unused ones, may change the digests of programs.
 
 Field numbers: ``xla/service/hlo.proto`` and ``xla/xla_data.proto`` of openxla/xla, and ``proto/tuning.proto`` of
 google-research-datasets/tpu_graphs; protobuf's rules keep them stable. Enumerations are declared as int32 (the
@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-#: A message class created at run time; type checkers do not know its fields.
+#: A message; its class is created at run time, so type checkers do not know its fields.
 Message: TypeAlias = Any
 
 _DECLARATIONS: Final = """

@@ -39,11 +39,11 @@ _OPCODE: Final = re.compile(r"[a-z][a-z0-9-]*")
 _EXPECTED: Final = "an HloProto or HloModuleProto, HLO text, or TpuGraphs' ModuleTuningData or TuningData"
 _MAX_NAME, _MAX_OP_NAME = 80, 200
 _SAME_MODULE: Final = "the module that the graph was made from"
-#: Modules of jaxlib that hold the parser: since version 0.8, and before.
+#: Modules of jaxlib that may hold the parser: in 0.10.2, and up to 0.9.0 at least.
 _PARSERS: Final = ("jaxlib._hlo", "jaxlib._jax")
 #: Maximum nesting of brackets: protobuf refuses 100 levels, and the parser crashes at a few thousand.
 _MAX_NESTING: Final = 64
-#: Maximum number of values of all constants; the parser allocates 16 bytes for each, even if elided (``{...}``).
+#: Maximum number of values of all constants; the parser allocates twice their size, even if elided (``{...}``).
 _MAX_VALUES: Final = 2**26
 _DUMP: Final = "dump it as binary: XLA_FLAGS='--xla_dump_to=DIR --xla_dump_hlo_as_proto'"
 #: Strings and comments; unterminated ones match to the end of the text.
@@ -87,9 +87,9 @@ class NodeName:
 def read_hlo(path: Path | str) -> LayoutGraph:
     """Read a program: an HLO binary or text, or the program of TpuGraphs' tuning data.
 
-    The graph has the dataset's columns and one configuration: the compiler's default for every configurable node
-    (a row of -1), whose runtime is 0 (unknown). Every convolution, dot and reshape outside the bodies of fusions
-    is configurable. Warns (`HloWarning`) about parts that the format cannot express, such as unknown opcodes.
+    The graph has the dataset's columns and one configuration of runtime 0 (unknown): the compiler's default for
+    every configurable node, a row of -1. Configurable are convolutions, dots and reshapes of up to 6 dimensions
+    outside fusion bodies. Warns (`HloWarning`) about what the format cannot express, such as unknown opcodes.
     Raises `xlarank.data.errors.HloError` naming the file.
     """
     path = Path(path)
@@ -256,7 +256,7 @@ def _is_tile_tuning(message: Message) -> bool:
 
 
 #: Kinds of messages, the part that `parse_program` returns, and the test that recognises the part. Tuning data,
-#: recognised by its runs, precedes messages that have a program in the same field.
+#: recognised by runs or configurable nodes, precedes messages that have a program in the same field.
 _KINDS: Final[tuple[tuple[type[Message], str, Callable[[Message], bool]], ...]] = (
     (messages.HloModuleProto, "", _has_program),
     (messages.ModuleTuningData, "", _is_layout_tuning),

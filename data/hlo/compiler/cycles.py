@@ -35,13 +35,13 @@ _MOVES: Final = frozenset({"parameter", "copy", "transpose", "bitcast", "convert
 FREE: Final = frozenset({"bitcast", "get-tuple-element", "parameter", "constant", "tuple", "opt-barrier", "while"})
 _TILE: Final = re.compile(r"T\(([\d,]+)\)")
 _SHAPE: Final = re.compile(r"(\w+)\[([\d,]*)\](?:\{([\d,]*)([^}]*)\})?")
-#: Quantile of an opcode's cycles per byte used for an unseen kernel, and factor applied to predictions. Both are
-#: low: a program screened out by mistake is lost, one kept by mistake only costs a compilation.
+#: For unseen kernels: quantile of their opcode's cycles per byte, and factor applied to predictions. Both are low:
+#: a program screened out by mistake is lost, one kept by mistake only costs a compilation.
 _QUANTILE, _OPTIMISM = 0.25, 0.7
 
 
 class Line(NamedTuple):
-    """One instruction of HLO text: ``name = shape opcode(rest``."""
+    """One instruction of HLO text: ``name = shape opcode``, and the rest from the opening bracket on."""
 
     text: str
     name: str
@@ -79,7 +79,7 @@ def read_estimate(text: str) -> Estimate:
 
 
 def _read(text: str) -> tuple[Estimate, Mapping[str, int], Mapping[str, Lines]]:
-    """Return the estimate, the number of runs of each computation outside fusions, and all computations."""
+    """Return the estimate, the number of runs of each computation that it counts, and all computations."""
     computations: dict[str, dict[str, Line]] = {}
     entry, lines = "", dict[str, Line]()
     for row in text.splitlines():
@@ -94,7 +94,7 @@ def _read(text: str) -> tuple[Estimate, Mapping[str, int], Mapping[str, Lines]]:
 
 
 def _estimate_run(name: str, computations: Mapping[str, Lines]) -> tuple[Estimate, Counter[str]]:
-    """Return the estimate of one run of a computation, calls included, and the runs of each computation."""
+    """Return the estimate of one run of a computation, calls included, and the runs of those it counts."""
     lines = computations[name]
     cycles, unknown, runs = 0, 0, Counter({name: 1})
     for line in lines.values():
@@ -188,8 +188,8 @@ class Operation:
         before: layout of the first operand.
         cycles: estimated cycles per run; 0 without an estimate.
         origin, source: name in the framework's program, and ``file:line``, if known.
-        relayout: whether the operation only changes a value's layout or order of dimensions.
-        kernel, likeness: hash of opcodes, shapes and layouts, fusion body included; the same without layouts.
+        relayout: whether it only changes a value's layout or order of dimensions (a fusion: also type and shape).
+        kernel, likeness: hash of text, operand shapes and fusion body, without names; the same without layouts.
         bytes: size of result and operands, padded to tiles.
         number: parameter number; -1 for other operations.
     """
@@ -223,7 +223,7 @@ class Operation:
 
 
 def read_operations(text: str) -> list[Operation]:
-    """Parse the operations of a compiled or optimised program; bodies of fusions are skipped."""
+    """Return the operations of the computations that the estimate of a compiled or optimised program counts."""
     (_, runs_of, computations), sources = _read(text), _sources(text)
     operations = []
     for computation, runs in runs_of.items():
@@ -307,7 +307,7 @@ def _sources(text: str) -> dict[str, str]:
 
 @dataclass
 class Kernels:
-    """Cycles of known kernels, exact and lowest of those alike (`Operation.likeness`), and per byte by opcode."""
+    """Known kernels: cycles by `Operation.kernel`, lowest ones by `Operation.likeness`, and per byte by opcode."""
 
     exact: dict[int, int] = field(default_factory=dict)
     alike: dict[int, int] = field(default_factory=dict)

@@ -24,7 +24,7 @@ _HOOK: Final = "__xlarank_constrain__"
 
 @dataclass(frozen=True)
 class Place:
-    """A value to constrain: the innermost expression on a line whose value has these dimensions."""
+    """A value to constrain: that of the first call or binary operator evaluated on a line with these dimensions."""
 
     file: str
     line: int
@@ -34,7 +34,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Pasted:
-    """Lines to run after ``step, arguments = function()``, and values to constrain in the function's source."""
+    """Lines to run after ``step, arguments = function()``, and values to constrain in any source file."""
 
     function: str
     lines: Sequence[str]
@@ -42,7 +42,7 @@ class Pasted:
     one_hot: bool
 
     def load(self, device: Any) -> tuple[Any, Any, Any, dict[Place, str]]:
-        """Return the step for lowering, its arguments, their formats, and the constrained expression by place."""
+        """Return the step, its arguments, their formats, and a dict that lowering fills: expressions by place."""
         import jax
 
         expressions = _constrain_sources(self.places)
@@ -59,7 +59,7 @@ class Pasted:
 
 
 def compile_pasted(xla: Xla, folder: Path, *, pasted: Pasted) -> tuple[str, dict[Place, str]]:
-    """Return the compiled program's text, and the constrained expression by place."""
+    """Return the compiled program's text, and the constrained expressions by place."""
     import jax
 
     step, arguments, formats, expressions = pasted.load(xla.device)
@@ -68,7 +68,7 @@ def compile_pasted(xla: Xla, folder: Path, *, pasted: Pasted) -> tuple[str, dict
 
 
 def _constrain_sources(places: Sequence[Place]) -> dict[Place, str]:
-    """Constrain values in modules imported later; return the expressions, added as they are evaluated."""
+    """Constrain values in modules imported later; return their expressions by place, added as they are traced."""
     import builtins
 
     import jax
@@ -99,7 +99,7 @@ def _constrain_sources(places: Sequence[Place]) -> dict[Place, str]:
 
 
 class _Hooks(ast.NodeTransformer):
-    """Transformer that passes the values of calls and operators on some lines through the hook."""
+    """Transformer that passes the values of calls and binary operators on some lines through the hook."""
 
     def __init__(self, source: str, path: str, lines: Sequence[int]) -> None:
         self.source, self.path, self.lines = source, path, lines

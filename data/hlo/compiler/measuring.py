@@ -1,4 +1,4 @@
-"""Measurement of programs on the target's device, in child processes of `xlarank.data.hlo.compiler.xla`."""
+"""Times and outputs of programs on the target's device, in child processes of `xlarank.data.hlo.compiler.xla`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _Loaded = tuple[Callable[[list[Any]], list[Any]], list[Any]]
 
 
 class _Inputs:
-    """Random inputs of a module, put on the device once for each combination of layouts.
+    """Random inputs of a module; modules with equal entry layouts share the arrays on the device.
 
     Integers are 0 or 1: valid indices. Raises `CompilerError` unless all inputs are arrays of numbers.
     """
@@ -84,11 +84,11 @@ def measure(
     xla: Xla, folder: Path, *, plain: bytes, programs: Mapping[str, bytes | Pasted], seed: int, done: int,
     limit: float,
 ) -> str:  # fmt: skip
-    """Write rounds to a file as they end, one line of JSON each: the seconds of every program.
+    """Write `_MAX_ROUNDS` rounds to a file as they end, one line of JSON each: the seconds of every program.
 
-    The programs of a round run in shuffled order. If a program fails, or its outputs differ from those of the
-    first program, the reason replaces its seconds. A program that takes ``limit`` seconds to load or run ends the
-    process. Inputs are those of the module ``plain``; ``done`` rounds were measured before.
+    The programs of a round run in shuffled order. If a program fails before the rounds, or its outputs differ from
+    the first one's by more than `TOLERANCE`, the reason replaces its seconds. One that takes ``limit`` seconds to
+    load or run ends the process. Inputs are those of the module ``plain``; ``done`` rounds were measured before.
     """
     import jax
 
@@ -105,7 +105,7 @@ def measure(
         except Exception as error:  # any error of the compiler or the device
             problems[name] = first_line(error)
 
-    for name in reversed(list(programs)):  # the first is unconstrained; sources are imported once
+    for name in reversed(list(programs)):  # the first, unconstrained, last: sources are imported once
         with attempt(name):
             loaded[name] = inputs.load(programs[name])
     first, reference = next(iter(programs)), None
@@ -159,7 +159,7 @@ def _floats(outputs: Sequence[Any]) -> list[NDArray[np.float64]]:
 
 
 def difference(outputs: Sequence[NDArray[np.float64]], expected: Sequence[NDArray[np.float64]]) -> float:
-    """Return the largest error relative to the largest expected value of an output; inf if other values are finite.
+    """Return the largest error over its output's largest expected value; inf if shapes or finite entries differ.
 
     >>> round(difference([np.array([1.0, 2.0, np.nan])], [np.array([1.0, 4.0, np.nan])]), 6)
     0.5

@@ -28,7 +28,7 @@ NAME: Final = re.compile(r"%[\w.\-]+")
 
 
 class Status(StrEnum):
-    """Status of a compilation: given up if far longer than the default's, screened if predicted not to improve."""
+    """Status of a compilation: given up if far slower than the default's, screened if predicted not to improve."""
 
     OK = "ok"
     FAILED = "failed"
@@ -51,7 +51,7 @@ class Outcome:
     """Result of compiling one module.
 
     Attributes:
-        estimate: the compiler's estimate if the status is ``ok``; a prediction if screened out.
+        estimate: the compiler's if the status is ``ok`` (once timed: nanoseconds); a prediction if screened out.
         fingerprint: hash of the optimised module; empty if there is none.
         shared: whether an equal optimised module was seen before, so that no code was generated.
         text: text of the compiled program, if requested and code was generated.

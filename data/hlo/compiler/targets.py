@@ -53,8 +53,8 @@ class Target:
 
 
 #: Clock rates are published for v3 (940 MHz) and v4 (1050 MHz), and derived for v5e and v6e from the published
-#: peaks, 197 and 918 bf16 teraflop/s, over 2 x 4 matrix units of 128 x 128 and of 256 x 256. They scale labels
-#: without changing the order.
+#: peaks, 197 and 918 bf16 teraflop/s: 2 operations a cycle in each cell of 4 matrix units (v6e: an assumption), of
+#: 128 x 128 and 256 x 256 cells. They scale labels without changing the order.
 TARGETS: Final[dict[str, Target]] = {
     target.name: target
     for target in (

@@ -1,8 +1,8 @@
 """Process that owns JAX and XLA, and forks a child for each piece of work, to isolate crashes and hangs.
 
 It never compiles itself: a child forked from a process without compiled programs is cheap and free of locks.
-Serialized modules are converted to StableHLO and parsed by jaxlib. The client of a topology compiles them without a
-chip.
+Serialized modules are converted to StableHLO and parsed by jaxlib. For estimates, the client of a topology compiles
+them without a chip.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LEAVES_FILE: Final = "leaves.json"
 #: Seconds between two checks of the children.
 POLL: Final = 0.02
 ANSWER: Final = "answer.pickle"
-#: Dumps of the optimised module: for CPUs and GPUs, and for TPUs.
+#: Dumps of the optimised module: for CPUs and GPUs, and for estimates of TPUs.
 _OPTIMISED: Final = ("*[cg]pu_after_optimizations.txt", "*after_optimizations_before_buffer_assignment.txt")
 ENVIRONMENT: Final = {
     "JAX_PLATFORMS": "cpu",  # never ask for a chip
@@ -176,7 +176,7 @@ def under_limit(xla: Xla, folder: Path, *, module: bytes, kib: int) -> bytes:
 
 
 def dumped(folder: Path) -> Lowered | None:
-    """Return the dumps around the first layout assignment, once they are complete."""
+    """Return the dumps around the first layout assignment; None until both files exist."""
     paths = [sorted(folder.glob(f"*{when}_layout-assignment*.pb")) for when in ("before", "after")]
     if not all(paths):  # the second file shows that the first one is complete
         return None
