@@ -32,9 +32,9 @@ class CollectSettings(SearchSettings):
     """Settings of `collect`.
 
     Attributes:
-        limit: maximum seconds to compile one configuration.
+        limit: maximum seconds to compile a configuration, and to run it once.
         effort: XLA's ``exec_time_optimization_effort``; changes labels.
-        minutes: maximum time for measuring all programs; ignored by targets that estimate.
+        minutes: maximum time for measuring all programs after the search; ignored by targets that estimate.
     """
 
     target: str
@@ -50,8 +50,8 @@ def collect(
     """Write ``npz/layout/<source>/<search>/<split>/NAME.npz`` below ``out``, its module and a manifest.
 
     ``program`` is a file of HLO or ``module:function``, a function without arguments that returns a JAX callable
-    and its arguments. Labels are in ns; ``<source>`` is ``tpu-estimate`` (the compiler's estimate) or the
-    device on which they were measured. An interrupted run resumes when repeated.
+    and its arguments. Labels are in ns; ``<source>`` is `Target.source`, such as ``tpu-estimate`` for the
+    compiler's estimates or ``cpu`` for measurements. An interrupted run resumes when repeated.
     Raises `CompilerError` if the compiler is missing or its default configuration does not compile.
     """
     choose_splits([split])
@@ -118,7 +118,7 @@ def _search(
 
         codes: Codes = np.zeros((1, len(candidates.rows)), np.int32)
         outcomes = outcomes_of(codes)
-        if outcomes[0].status is not Status.OK:  # labels are relative to the default
+        if outcomes[0].status is not Status.OK:  # the first row is the default
             do = "try another `target`, or leave out what this one refuses"
             if outcomes[0].status is Status.TIMEOUT:
                 do = "give it more seconds with `limit`, or a smaller program"

@@ -62,7 +62,7 @@ class Kernel:
 
     Attributes:
         tiles: estimated cycles by (kernel bounds, output bounds); input bounds are 0 in TpuGraphs' files.
-        unknown: number of tiles without an estimate.
+        unknown: number of operations without an estimate, summed over the limits.
     """
 
     opcode: str
@@ -80,9 +80,9 @@ def collect_tiles(
 
     ``program`` is a file of HLO or ``module:function`` as for `xlarank.pipelines.collect.collect`. A kernel's tiles
     are those that the compiler chooses under different limits of vector memory. The first row is the choice under
-    the largest limit, whose estimate (ns) is the normalizer; other rows are shuffled. An existing file of a kernel,
-    from another program or split, is kept; a kernel with fewer than `MIN_TILES` is left out. An interrupted run
-    resumes when repeated.
+    the default or else the largest limit with this kernel, whose estimate (ns) is the normalizer; other rows are
+    shuffled. A kernel with a file from another program or split, or with fewer than `MIN_TILES`, is not written. An
+    interrupted run resumes when repeated.
     Raises `CompilerError` without a compiler, for other targets than TPUs, or if the first compilation fails.
     """
     target = target_of(settings.target)
@@ -120,7 +120,7 @@ def collect_tiles(
 
 
 def _sweep(compiler: Compiler, module: Message, folder: Path, limits: list[int], seconds: float) -> None:
-    """Compile under each limit that has no file; write ``LIMIT.pb``, or the error to ``LIMIT.txt``."""
+    """Compile under each of the `remaining` limits; write ``LIMIT.pb``, or the error to ``LIMIT.txt``."""
     end = time.monotonic() + seconds
     while limits_left := remaining(folder, limits):
         result: bytes | str = f"not compiled within {seconds:.3g} s in all"
@@ -194,7 +194,7 @@ def _cut_out(module: Message, computation: Message, instruction: Message) -> Mes
 
 
 def _window(instruction: Message) -> dict[str, Any] | None:
-    """Return the tile from the backend configuration; None if missing or if the format has no such opcode."""
+    """Return the tile and its cycles from the backend configuration; None without, or for an unknown opcode."""
     if instruction.opcode not in OPCODE or b"estimated_cycles" not in instruction.backend_config:
         return None
     try:

@@ -58,7 +58,7 @@ def import_hlo(
     ``layout:own:default``, or ``tile:own`` for kernels. ``name`` replaces the name of a single file. Existing graph
     files are overwritten.
 
-    Raises `xlarank.data.errors.CollectionError` for an invalid collection or split.
+    Raises `xlarank.data.errors.CollectionError` for an invalid collection or split, `HloError` for an invalid name.
     """
     requested = Collection.parse(collection) if collection is not None else None
     if requested is not None and any(not _is_plain(part) for part in requested.parts):

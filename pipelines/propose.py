@@ -20,7 +20,7 @@ from xlarank.pipelines.ranking.model_choice import model_for_graph, rows_for_mod
 
 @dataclass(frozen=True, kw_only=True)
 class ProposeSettings(SearchSettings):
-    """Settings of `propose`; outputs of fewer than ``min_elements`` are left to the compiler."""
+    """Settings of `propose`; outputs of fewer than ``min_elements`` elements are left to the compiler."""
 
     configs: int = 1000
     min_elements: int = 1024

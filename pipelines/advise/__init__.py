@@ -1,1 +1,1 @@
-"""Advice on layouts: diagnosis of one compilation, entry layouts, and a search by the TPU's compiler."""
+"""Advice on layouts: diagnosis of one compilation, entry layouts, and a search by estimates or measurements."""

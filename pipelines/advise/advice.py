@@ -56,8 +56,8 @@ class Advice:
         best_ns, module_ns: times with the pasted code and of the edited module, which also sets layouts that no
             code can set; equal if the program is a file.
         compiled: number of configurations by status, as in `LayoutSearch.statuses`.
-        difference: largest relative difference of outputs on this CPU, or the reason why it is unknown.
-        lines: calls to insert into a JAX program; empty if they gain nothing.
+        difference: largest relative difference of outputs on this CPU, or why it is unknown; None if not compared.
+        lines: code to paste into a JAX program; empty if it gains nothing.
         configuration: changed rows by node, as in ``node_config_feat``.
         measured: None if not requested, or if there is nothing to measure.
     """
@@ -130,7 +130,7 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
     """Diagnose a file of HLO or ``module:function``, and search layouts within a budget of compilations.
 
     The compiler's default is compiled first and stands unless another configuration beats it (`LayoutSearch`). The
-    advice, a picture of the diagnosis, the edited module and a journal to resume from are written below ``out``.
+    advice, a picture of the diagnosis, any edited module and a journal to resume from are written below ``out``.
     Raises `CompilerError` if the compiler is missing or its default does not compile.
     """
     chip = target_of(settings.target)

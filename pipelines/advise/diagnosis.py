@@ -262,7 +262,7 @@ def changes_of(module: Message, layouts: Mapping[int, Order]) -> list[Change]:
 
 
 def source_line(module: Message, instruction: Message) -> tuple[str, int]:
-    """Return file and line of an instruction's innermost frame outside installed packages, if known."""
+    """Return file and line of an instruction's innermost frame outside installed packages, else of its metadata."""
     index, frame = module.stack_frame_index, instruction.metadata.stack_frame_id
     with suppress(IndexError):  # a damaged module has invalid ids
         for _ in index.stack_frames:
@@ -295,7 +295,7 @@ def _comment(text: str) -> str:
 
 
 def entry_lines(inputs: Sequence[EntryChange], outputs: Sequence[EntryChange]) -> list[str]:
-    """Return code that sets entry layouts and compiles; it follows ``step, arguments = module.function()``."""
+    """Return code that sets entry layouts by `jax.jit`, if any, after ``step, arguments = module.function()``."""
     if not inputs and not outputs:
         return []
     lines = _FORMATS.splitlines()
@@ -309,7 +309,7 @@ def entry_lines(inputs: Sequence[EntryChange], outputs: Sequence[EntryChange]) -
 
 
 class Version(NamedTuple):
-    """A compiled configuration ``code``, the default if ``module`` is None; ``lines`` to paste, if faster."""
+    """A compiled program: the default, an edited ``module`` (configuration ``code``) or ``pasted`` ``lines``."""
 
     cycles: int
     text: str
@@ -321,7 +321,7 @@ class Version(NamedTuple):
 
 
 def pasted_code(compiler: Compiler, entry: Pasted, best: Version) -> Version:
-    """Return the fastest code, with or without constraints in the source; ``best`` if none is faster."""
+    """Return the fastest code with or without constraints (the first, if measured); ``best`` if none is faster."""
     changes = best.changes
     places = {(place.file, place.line, place.dimensions): place for change in changes if (place := change.place)}
     for constrained in [list(places.values())] * bool(places) + [[]] * bool(entry.lines):

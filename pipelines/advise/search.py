@@ -1,4 +1,4 @@
-"""Search for faster layouts: entry layouts, then genetic and random proposals around the best so far."""
+"""Search for faster layouts: entry layouts, layouts that avoid copies, then genetic and random proposals."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Space:
     def toward(
         self, start: NDArray[np.int32], targets: Sequence[Mapping[tuple[int, ...], Order]]
     ) -> tuple[Space, Codes]:
-        """Return the space extended by target orders, and ``start`` with each target, ``(configs, columns)``."""
+        """Return the space extended by target orders, and ``start`` changed to each, ``(configs, columns)``."""
         sizes = [tuple(instruction.shape.dimensions) for _, instruction in instructions(self.program.module)]
         rows = [candidates.tolist() for candidates in self.nodes.rows]
         codes = {start.tobytes(): start}
@@ -177,7 +177,7 @@ class LayoutSearch:
 
     Attributes:
         codes, outcomes: evaluated configurations, the compiler's default first.
-        tied: whether a loop can pass outputs to its next step without a copy, as the best configuration must.
+        tied: whether a loop passes outputs to its next step without a copy, as the best must; True for the default.
     """
 
     def __init__(self, compiler: Compiler, space: Space, journal: Journal, rng: np.random.Generator) -> None:
@@ -191,7 +191,7 @@ class LayoutSearch:
 
     @property
     def best(self) -> int:
-        """Index of the fastest configuration; ties go to the one that sets fewest layouts, then to the first."""
+        """Index of the fastest configuration; among equals, the one that sets fewest layouts, then the first."""
         return int(np.lexsort([(self.codes > 0).sum(axis=1), self._costs()])[0])
 
     @property

@@ -1,1 +1,1 @@
-"""User programs: loading, compilation, labelling and writing as graph files."""
+"""User programs: loading, candidate configurations, compilation, timing and writing as graph files."""

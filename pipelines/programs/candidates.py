@@ -36,9 +36,9 @@ class Candidates:
     """Candidate rows of each configurable node, or of each group of tied ones.
 
     Attributes:
-        rows: ``(choices, 18)`` of each group, distinct, the first one all -1.
+        rows: ``(choices, 18)`` of each group, the first one all -1.
         group: ``(configurable nodes,)`` group of each node, -1 if the compiler chooses; by default one per node.
-        least: ``(groups,)`` lowest code that random configurations draw: 1 for groups that are always set.
+        least: ``(groups,)`` lowest code drawn at random, 1 if a group is always set; None if nodes are not tied.
         choices: ``(groups,)`` number of candidate rows, the default included.
         free: groups with several candidate rows.
         space: number of possible configurations.
@@ -75,8 +75,8 @@ def candidate_rows(
     """Draw candidate rows for every configurable node of ``graph``.
 
     The compiler's choice comes first, then orders of the output's dimensions: the default order, the default order
-    with one dimension moved to the front, and random ones. Operands, whose layouts made no difference on a TPU, and
-    outputs with one dimension or fewer than ``min_elements`` elements are left to the compiler.
+    with one dimension made minor-most, and random ones. Operands, whose layouts made no difference on a TPU, and
+    outputs of fewer than two dimensions or ``min_elements`` elements are left to the compiler.
     """
     if per_node < 1:
         raise XlarankError(f"per_node is {per_node}", expected="at least 1")
@@ -108,13 +108,13 @@ def tied_candidates(graph: LayoutGraph, *, min_elements: int = 1024) -> Candidat
 
 
 def _settable(facts: LayoutFacts, min_elements: int) -> NDArray[np.bool_]:
-    """Return whether a layout of the output makes a difference, ``(configurable nodes,)``."""
+    """Return whether each output has dimensions to order and enough elements, ``(configurable nodes,)``."""
     large = facts.column("shape_dimensions_product") >= min_elements
     return (large & (facts.rank > 1))[facts.graph.configurable]
 
 
 def _orders(default: tuple[int, ...], rng: np.random.Generator) -> Iterator[tuple[int, ...]]:
-    """Yield orders of dimensions: the default, those with one dimension moved to the front, then all again."""
+    """Yield orders of dimensions: the default, those with another one minor-most, then all in random order."""
     yield default
     for dimension in rng.permutation(len(default)).tolist():
         yield (dimension, *(other for other in default if other != dimension))
@@ -127,7 +127,7 @@ def random_configurations(candidates: Candidates, count: int, rng: np.random.Gen
     """Return up to ``count`` distinct codes ``(configs, groups)``, the compiler's choice first.
 
     Each configuration draws from `_ACTIVITY` the share of nodes that it sets, then their rows; groups of tied nodes
-    draw from all their rows, as in Google's random collections.
+    draw a code from ``least`` on, as in Google's random collections.
     """
 
     def draw() -> NDArray[np.int32]:
@@ -147,7 +147,7 @@ def breed(
 ) -> Codes:
     """Return up to ``count`` codes ``(configs, groups)`` bred from ``parents`` and not in ``parents`` or ``known``.
 
-    A child copies a parent or crosses two; then one to five nodes take another row or the compiler's choice.
+    A child copies a parent or crosses two; then one to five nodes take a random row or the compiler's choice.
     """
     old = np.unique(parents if known is None else np.concatenate([parents, known]), axis=0)
 

@@ -31,7 +31,7 @@ from xlarank.data.hlo.reading import graph_name, module_graph, module_of, read_p
 from xlarank.data.writing import write_graph
 from xlarank.pipelines.programs.candidates import Candidates, candidate_rows, tied_candidates
 
-#: Minimum number of rounds in which programs are timed.
+#: Minimum number of rounds in which programs are timed, unless the time is over.
 ROUNDS: Final = 24
 #: Rounds between comparisons of the order, which must agree three times; number of fastest programs compared.
 _INTERVAL, _COMPARED = 8, 5
@@ -39,13 +39,13 @@ _INTERVAL, _COMPARED = 8, 5
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSettings:
-    """Search of configurations; raises `XlarankError` for an unknown search or tie.
+    """Search of configurations; raises `XlarankError` for an unknown search or tie, or ``configs`` below 1.
 
     Attributes:
         search: ``random``, or ``evolve``: a genetic search around the compiler's default.
-        configs: number of configurations, including the compiler's default.
+        configs: maximum number of configurations, including the compiler's default.
         tie: ``rule``: tied nodes share their layouts, as in Google's files; ``none``: nodes are independent.
-        per_node: maximum number of candidate rows of a node that is not tied, including the compiler's default.
+        per_node: for ``tie=none``, maximum number of candidate rows of a node, the compiler's default included.
     """
 
     search: str = "random"
@@ -62,7 +62,7 @@ class SearchSettings:
             raise XlarankError(f"{self.configs} configurations were asked for", expected="at least 1")
 
     def candidates(self, graph: LayoutGraph, rng: np.random.Generator, min_elements: int = 1024) -> Candidates:
-        """Return the candidate rows of a graph's nodes; smaller outputs are left to the compiler."""
+        """Return the candidate rows of a graph's nodes; outputs below ``min_elements`` are left to the compiler."""
         if self.tie == "rule":
             return tied_candidates(graph, min_elements=min_elements)
         return candidate_rows(graph, rng, per_node=self.per_node, min_elements=min_elements)
@@ -117,7 +117,7 @@ def compile_new(
     *, stopwatch: Stopwatch | None = None, settled: Collection[Status] = tuple(Status),
     step: Callable[[str], None] = lambda note: None, **options: Any,
 ) -> list[Outcome]:  # fmt: skip
-    """Return the outcomes of configurations, from the journal if settled there, else compiled; perhaps timed."""
+    """Return outcomes, from the journal if their status is ``settled``, else compiled; ``stopwatch`` times them."""
     stored = {at: journal.outcomes[key] for at, key in enumerate(keys) if key in journal.outcomes}
     outcomes = {at: outcome for at, outcome in stored.items() if outcome.status in settled}
     for outcome in outcomes.values():
@@ -245,7 +245,7 @@ def configuration_key(rows: NDArray[np.int8]) -> str:
 
 
 def program_hash(module: Message) -> str:
-    """Return a digest of a program without the metadata of its instructions, such as source lines."""
+    """Return a digest of a program's computations, without metadata such as source lines."""
     digest = hashlib.sha256()
     for computation in map(deepcopy, module.computations):
         for instruction in computation.instructions:
@@ -287,7 +287,7 @@ def digest_of(settings: Mapping[str, Any]) -> str:
 
 
 def existing_manifest(path: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the manifest at ``path``, if it exists; raises `CompilerError` if it has other settings."""
+    """Return the manifest at ``path``, if any; raises `CompilerError` if it is broken or has other settings."""
     if not path.exists():
         return None
     try:

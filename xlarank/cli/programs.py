@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from xlarank.pipelines.advise.diagnosis import Change, Cost, Diagnosis
 
 app = Typer()
-#: Labels of `xlarank.data.hlo.compiler.outcome.Status`.
+#: Display names of `xlarank.pipelines.advise.search.LayoutSearch.statuses`; others are shown as they are.
 _STATUS: Final = {"ok": "compiled", "screened": "screened out", "known": "duplicates of known programs"}
 #: Maximum number of operations and copies shown in a table; --json lists all.
 _SHOWN: Final = 10
