@@ -10,9 +10,9 @@ import numpy as np
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError, reasons
 from xlarank.data.workspace import Workspace
-from xlarank.models.explanation.calibration import Calibration, ScoredGraph
 from xlarank.models.trained import fingerprint, model_of, read_card
 from xlarank.models.training_data import FitSettings
+from xlarank.models.validation.calibration import Calibration, ScoredGraph
 from xlarank.models.validation.folds import KIND, FoldPlan, out_of_fold_scores
 from xlarank.pipelines.ranking.model_choice import models_named
 from xlarank.pipelines.support.progress import Progress, steps_of

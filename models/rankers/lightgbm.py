@@ -44,7 +44,6 @@ class LightGBMBooster:
         trees: all trees, beginning with those of ``base``.
         threads: number of threads for prediction, 0 for all cores.
         base: trees of the warm start, if any.
-        growing: state for `grow`, if kept.
     """
 
     trees: lgb.Booster
@@ -110,7 +109,7 @@ class LightGBMBooster:
         base_trees = self.trees.num_trees() - self.rounds
         if base_trees:
             scores = scores - np.asarray(predict(num_iteration=base_trees))
-        if from_zero or self.rounds <= 0:
+        if from_zero or not self.rounds:
             yield scores
         for start in range(base_trees, self.trees.num_trees(), every):
             scores = scores - np.asarray(predict(start_iteration=start, num_iteration=every))
@@ -178,9 +177,10 @@ def binning() -> dict[str, Any]:
 def bin_rows(task: Task, used: Indices, threads: int) -> lgb.Dataset:
     """Construct a LightGBM dataset of the columns ``used``, ascending."""
     data, sample = task.data, bin_sample(task.data, used)
-    single_rows = None if sample is None else iter(sample)
-    if single_rows is not None:
+    single_rows = None
+    if sample is not None:
         silence_lightgbm(threads)
+        single_rows = iter(sample)
     if in_batches(len(data.cost), len(used)):
         read = partial(data.group_matrix, used=used)
         rows: Any = [Batches(len(part), partial(read, g), single_rows) for g, part in enumerate(data.parts)]

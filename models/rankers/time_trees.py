@@ -39,7 +39,7 @@ class TimeTrees(BoostedRanker[TimeTreesParams]):
     """
 
     params_class = TimeTreesParams
-    takes_no_rounds = True
+    min_rounds = 0
 
     @property
     def ranks_without_trees(self) -> bool:

@@ -18,7 +18,7 @@ from xlarank.models.rankers.boosted import LambdaRank
 from xlarank.models.rankers.tree_cluster import TreeCluster
 from xlarank.models.trained import DEFAULT, Continued, ModelCard, save_model
 from xlarank.models.training_data import FitSettings, target_of
-from xlarank.models.validation.folds import KIND, Fallback, Fold, FoldPlan, learned_kinds
+from xlarank.models.validation.folds import KIND, Fallback, Fold, FoldPlan
 from xlarank.models.validation.metrics import objective_value, require_selection, summarise
 from xlarank.pipelines.support.processes import connected
 from xlarank.pipelines.support.progress import Progress, steps_of
@@ -92,7 +92,7 @@ class TrainRequest:
 
     def __post_init__(self) -> None:
         require_ranges(seeds=self.seeds, rounds=self.rounds, seed=self.seed, threads=self.threads)
-        require_selection(self.select)
+        require_selection("select", self.select)
         if self.engine not in ("local", "dask"):
             raise ModelError(f"`engine` is {self.engine!r}", expected="local or dask")
         if (self.engine == "dask") != (self.scheduler is not None):
@@ -199,6 +199,7 @@ def save(
     Raises `CollectionError`, before anything is replaced, if all scores are equal.
     """
     training, data, by = job.training, job.training.data.with_also(), job.plan.by
+    certain_kinds = {part.kinds[0] for part in data.parts if len(part.kinds) == 1}
     importance = mean_importance(rankers)
     may_be_constant = job.request.allow_constant or continues is not None
     note = "" if importance else _require_scores_that_differ(training, rankers[0], may_be_constant)
@@ -207,7 +208,7 @@ def save(
         rounds=choice.rounds, tuned=choice.tuned, recipe=training.manifest.recipe,
         columns=training.manifest.columns, trained_on=training.splits, also_from=training.also_from,
         also_weights=training.also_weights, continues=continues, folds=choice.metrics, folds_by=by,
-        target=target_of(training.collection).name, kinds=sorted({*learned_kinds(data.parts), *kinds}),
+        target=target_of(training.collection).name, kinds=sorted({*certain_kinds, *kinds}),
         fallback=Fallback() if by == KIND else None, select=job.request.select,
     )  # fmt: skip
     tables = [

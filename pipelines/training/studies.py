@@ -58,7 +58,7 @@ class StudyOptions:
     select: str = "mean"
 
     def __post_init__(self) -> None:
-        require_selection(self.select)
+        require_selection("select", self.select)
         if self.shown == UNREADABLE:
             got = "the study storage cannot be used (`storage` is not an address)"
             expected = "journal:PATH, postgresql+psycopg://USER@HOST/DATABASE or another SQLAlchemy URL"
