@@ -25,17 +25,12 @@ def calibrate(
 ) -> tuple[dict[str, Calibration], dict[str, str]]:
     """Calibrate trained models by refitting their rankers on folds, and save each calibration with its model.
 
-    Folds hold out kernel families for tiles, program families otherwise. Extra collections of a model are used for
-    fitting, except the held-out families, but not for calibration.
-
-    Returns the calibrations, and the reasons for those that are missing, by collection. Raises `CollectionError` if
+    Return the calibrations, and the reasons for those that are missing, by collection. Raises `CollectionError` if
     all are missing, and the error of any collection named in ``collections``.
     """
     workspace.require_writable()
     chosen = models_named(workspace, collections)
-    calibrations: dict[str, Calibration] = {}
-    left_out: dict[str, str] = {}
-    seeds = 0
+    calibrations, left_out, seeds = dict[str, Calibration](), dict[str, str](), 0
     for collection in chosen:
         with suppress(ModelError):  # reported when the collection is calibrated
             seeds += len(read_card(workspace.model(collection)).seeds)

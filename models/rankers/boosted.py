@@ -289,7 +289,6 @@ class BoostedRanker(Ranker[B]):
 
 
 def nonzero_by_name(values: Floats, columns: list[str]) -> dict[str, float]:
-    """Return the nonzero values by column."""
     return {columns[index]: float(values[index]) for index in np.flatnonzero(values)}
 
 

@@ -31,10 +31,8 @@ class StoredTrainingSet:
     """Training data from the workspace.
 
     Attributes:
-        data: query groups of the collection, and of extra collections.
         splits: names of the graphs by split, in the order of the groups.
-        also_from: names of the graphs by extra collection.
-        also_weights: weights of the extra collections, relative to the collection itself.
+        also_from, also_weights: names of the graphs, and weight, by extra collection.
     """
 
     data: TrainingData
@@ -99,11 +97,10 @@ def read_training_set(
     workspace: Workspace, collection: Collection, splits: Sequence[str] = ("train",),
     extra: Mapping[Collection, float] | None = None, fit: FitSettings | None = None,
 ) -> StoredTrainingSet:  # fmt: skip
-    """Return the labelled, rankable graphs of some splits.
+    """Return the labelled, rankable graphs of some splits; ``extra`` has the weights of other collections.
 
-    ``extra`` has the weights of collections of the same kind to train on but not to score; the collection itself is
-    skipped. The maximum number of configurations that the first split was built with also limits the graphs of the
-    other splits, which are stored completely: otherwise a few validation graphs of 100,000 rows would dominate.
+    The maximum number of configurations that the first split was built with also limits the graphs of the other
+    splits, which are stored completely: otherwise a few validation graphs of 100,000 rows would dominate.
 
     Raises `CollectionError` without rows, if they do not fit into memory or if their feature code differs.
     """
@@ -124,7 +121,7 @@ def read_training_set(
     for other, weight in weights.items():
         groups, _ = _read_graphs(workspace, other, splits, manifests[other])
         also_from[str(other)] = groups.names
-        groups = groups if weight == 1 else groups.weighted(weight)
+        groups = groups.weighted(weight)
         also = groups if also is None else also.join(groups)
     also_weights = {str(other): weight for other, weight in weights.items()}
     return StoredTrainingSet(replace(data, also=also), collection, names, manifests, also_from, also_weights)

@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 from itertools import combinations
 from math import log, sqrt
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -239,7 +240,7 @@ def test_a_small_graph_is_counted():
     Its (3, 0) completes to (3, 0, 2, 1), unlike the default (3, 2, 1, 0); the reshape's (1,) is its default (1, 0).
     So configurations 0 and 4 are of one set: default and default. 2 and 5 differ in the reshape.
     """
-    labels = describe_labels(graph_of(layout_arrays()))
+    labels = SimpleNamespace(**describe_labels(graph_of(layout_arrays())))
     assert (labels.configurations, labels.measured, labels.distinct, labels.output_sets) == (6, 6, 5, 4)
     assert labels.repeat_std == pytest.approx(1 / 20000002 / sqrt(2), rel=1e-6)
     assert labels.set_std == pytest.approx(sqrt((log(2) ** 2 / 2) / 2), rel=1e-6)
@@ -251,7 +252,7 @@ def test_operands_make_no_set_and_no_labels_make_no_noise():
     arrays = layout_arrays() | program_arrays(LAYOUT_PROGRAM)
     arrays["node_config_feat"] = np.array([[row, layout_row()], [operands, layout_row()]], np.float32)
     arrays["config_runtime"] = np.zeros(2, np.int64)
-    labels = describe_labels(graph_of(arrays))
+    labels = SimpleNamespace(**describe_labels(graph_of(arrays)))
     assert (labels.distinct, labels.output_sets, labels.model_times, labels.measured) == (2, 1, 1, 0)
     assert (labels.repeat_std, labels.set_std, labels.ceiling) == (None, None, None)
 
@@ -267,7 +268,7 @@ def test_operands_make_no_set_and_no_labels_make_no_noise():
 )
 def test_measured_layouts_are_sums_over_few_sets(place, counts, taus, r2, real_data):
     """Only unet3d is no sum over outputs: the input of one kernel gradient makes 54 steps three times as long."""
-    labels = describe_labels(read_graph(real_data / f"npz/layout/xla/{place}.npz", "layout"))
+    labels = SimpleNamespace(**describe_labels(read_graph(real_data / f"npz/layout/xla/{place}.npz", "layout")))
     assert (labels.configurations, labels.distinct, labels.output_sets, labels.model_times) == counts
     assert (labels.run_tau, labels.ceiling, labels.set_tau) == pytest.approx(taus, abs=0.02)
     assert labels.additive_r2 >= r2
