@@ -103,7 +103,7 @@ class CollectionFacts:
 
 @dataclass(frozen=True)
 class Report:
-    """A written report: size in bytes, mean score and graphs by collection, and reasons for missing scores."""
+    """Written report: size in bytes, mean score and graphs by collection, and reasons for missing scores."""
 
     out: Path
     size: int

@@ -40,7 +40,7 @@ RESULT: Final = "result"
 
 @dataclass(frozen=True)
 class TuneResult:
-    """The best parameters of one collection, or the reason why there are none.
+    """Best parameters of one collection, or the reason why there are none.
 
     Attributes:
         trials, fresh, pruned: finished trials of the study, those of this call, and those stopped early.

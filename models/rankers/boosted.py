@@ -82,7 +82,11 @@ class TreeParams(BoostedParams):
 
 @dataclass(frozen=True, kw_only=True)
 class PairLossParams(BoostedParams):
-    """Parameters of a loss on sampled pairs; ``pairs`` partners are drawn for a row in each round."""
+    """Parameters of a loss on sampled pairs.
+
+    Attributes:
+        pairs: number of partners drawn for a row in a round.
+    """
 
     init_score_weight: float = init_score_param()
     pairs: int = param(8, Whole(1), Between(2, 32, log=True))

@@ -1,11 +1,11 @@
-"""The training set of a collection, read from the workspace."""
+"""Training set of a collection, read from the workspace."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from typing import Final
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, FeatureStoreError, ModelError, counted
@@ -23,7 +23,6 @@ from xlarank.pipelines.training.budget import required_memory
 
 #: Largest weight of an extra collection.
 MAX_WEIGHT: Final = 1000.0
-Manifests: TypeAlias = dict[str, Manifest]
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +37,7 @@ class StoredTrainingSet:
     data: TrainingData
     collection: Collection
     splits: dict[str, list[str]]
-    manifests: dict[Collection, Manifests]
+    manifests: dict[Collection, dict[str, Manifest]]
     also_from: dict[str, list[str]]
     also_weights: dict[str, float]
 
@@ -127,7 +126,7 @@ def read_training_set(
     return StoredTrainingSet(replace(data, also=also), collection, names, manifests, also_from, also_weights)
 
 
-def _read_manifests(workspace: Workspace, collection: Collection, splits: Sequence[str]) -> Manifests:
+def _read_manifests(workspace: Workspace, collection: Collection, splits: Sequence[str]) -> dict[str, Manifest]:
     stored = {split: read_manifest(workspace, collection, split) for split in splits}
     manifests = {split: manifest for split, manifest in stored.items() if manifest is not None}
     first = manifests.get(splits[0])
@@ -144,7 +143,7 @@ def _read_manifests(workspace: Workspace, collection: Collection, splits: Sequen
 
 
 def _read_graphs(
-    workspace: Workspace, collection: Collection, splits: Sequence[str], manifests: Manifests
+    workspace: Workspace, collection: Collection, splits: Sequence[str], manifests: dict[str, Manifest]
 ) -> tuple[TrainingData, dict[str, list[str]]]:
     """Return the query groups, and the names of their graphs by split."""
     recipe = manifests[splits[0]].recipe
