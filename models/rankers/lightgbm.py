@@ -200,9 +200,20 @@ def can_split(train: lgb.Dataset) -> bool:
 #: LightGBM 4.7 keeps one array of lambdarank label gains per process and replaces it for each booster. Constructing
 #: boosters with different group sizes in two threads crashed or mixed up the labels.
 _CONSTRUCTION: Final = Lock()
-os.register_at_fork(
-    before=_CONSTRUCTION.acquire, after_in_parent=_CONSTRUCTION.release, after_in_child=_CONSTRUCTION.release
-)
+
+
+def _use_one_thread() -> None:
+    """Limit the boosters to one thread in a forked child: more would wait for the parent's OpenMP threads."""
+    lgb.basic._LIB.LGBM_SetMaxThreads(1)
+    if xgboost := sys.modules.get("xgboost"):
+        xgboost.set_config(nthread=1)
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(
+        before=_CONSTRUCTION.acquire, after_in_parent=_CONSTRUCTION.release, after_in_child=_CONSTRUCTION.release
+    )
+    os.register_at_fork(after_in_child=_use_one_thread)
 
 
 def train_booster(params: dict[str, Any], train: lgb.Dataset, settings: FitSettings) -> lgb.Booster:
