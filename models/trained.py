@@ -135,12 +135,10 @@ class ModelCard:
 
     Attributes:
         rounds: number of rounds, excluding those of the model that it ``continues``, if any.
-        trained_on: names of training graphs by split.
         folds: out-of-fold metrics, ``{graph: {metric: value}}``; empty with fewer than two families.
         folds_by: unit that folds hold out, a key of `xlarank.models.validation.folds.FOLDS_OF`.
         kinds: kernel families known to be in the training data; empty for layouts.
         fallback: fallback for unseen kernel families; None if it was not evaluated.
-        select: criterion for choosing the number of rounds, one of `xlarank.models.validation.metrics.SELECTIONS`.
         also_from, also_weights: training graphs, and weight (default 1), of other collections by name.
         seeds: checksum of each booster by folder.
     """

@@ -51,7 +51,6 @@ def cross_validate(
         by: unit held out with a graph. "kind": as in `FoldPlan.of`, with a fallback. "family": its program family,
             as for a new program. "graph": nothing else, as for a new variant of a known program; graphs that are
             alone in their family are left out.
-        with_valid: also use the valid split for fitting and scoring ``model``.
         without: names of block classes. The ranker is compared with itself without their columns.
 
     Raises `CollectionError` if nothing could be scored, or a collection named in ``collections`` could not;

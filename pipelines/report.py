@@ -54,8 +54,6 @@ class CollectionFacts:
 
     Attributes:
         reason: why the model has no scores; empty if it has some.
-        left_out: graph -> why it was not scored.
-        rankings: metrics on the valid split, the model's first.
         ranks: graph -> ``(configs,)`` ranks by the model and by cost, from 0 (fastest) to 1.
         certain: graph -> share of certain pairs; empty without calibration.
         importance: column -> share of the gain, mean over seeds, largest first.

@@ -38,12 +38,9 @@ _SAMPLED: Final = 5000
 
 @dataclass(frozen=True, eq=False)
 class LightGBMBooster:
-    """LightGBM trees that sum to a relevance; higher is faster.
+    """LightGBM trees that sum to a relevance, higher is faster.
 
-    Attributes:
-        trees: all trees, beginning with those of ``base``.
-        threads: number of threads for prediction, 0 for all cores.
-        base: trees of the warm start, if any.
+    The first trees are those of the warm start ``base``, if any. Predictions use ``threads`` cores, 0 for all.
     """
 
     trees: lgb.Booster

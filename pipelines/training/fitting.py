@@ -141,7 +141,6 @@ class Candidate:
         rankers: assigned to seeds in turn.
         metrics, scores: out-of-fold values by graph; empty without folds.
         value: aggregate of the out-of-fold scores by ``TrainRequest.select``.
-        seconds: duration of the validation.
     """
 
     rankers: Sequence[Ranker[Any]]

@@ -47,10 +47,7 @@ _LIBPQ: Final = {
 class StudyOptions:
     """Storage of a study and the comparison of its trials; raises `XlarankError` for invalid settings.
 
-    Attributes:
-        storage: ``journal:PATH`` or a database URL; None for a journal in the workspace.
-        worker: whether to join a study that several machines share.
-        select: one of `xlarank.models.validation.metrics.SELECTIONS`.
+    The default ``storage`` is a journal in the workspace. A ``worker`` joins a study that several machines share.
     """
 
     storage: str | None = None
