@@ -69,11 +69,8 @@ def _train(job: TrainingJob) -> TrainResult:
             params, tuned = params_for(job.workspace.study(job.training.collection), name, kind)
             try:
                 ranker = ranker_class(name)(params, kind=kind)
-                default = (
-                    0 if name == TimeTrees.name and has_time_model else _DEFAULT_ROUNDS,
-                    "one family, no folds",
-                )
-                note = f"{name}, " if auto else ""
+                rounds = 0 if name == TimeTrees.name and has_time_model else _DEFAULT_ROUNDS
+                default, note = (rounds, "one family, no folds"), f"{name}, " if auto else ""
                 candidates.append(fitting.validate(job, [ranker], tuned, step, default, note))
             except ModelError as error:
                 if not auto:

@@ -129,7 +129,7 @@ class InitScore:
         """Return ``(rows,)``, higher is faster."""
         return np.asarray(-self.weight * rows[:, self.columns].astype(np.float64).sum(axis=1))
 
-    def of_all(self, data: TrainingData) -> Floats:
+    def training_relevance(self, data: TrainingData) -> Floats:
         """Return the `relevance` of all training rows."""
         rows = data.matrix(np.sort(np.array(self.columns, np.intp)))
         return np.asarray(-self.weight * rows.astype(np.float64).sum(axis=1))
@@ -207,7 +207,7 @@ class BoostedRanker(Ranker[B]):
         """Return the relevance to which new trees are added, ``(rows,)``; None if it is 0."""
         data, start = task.data, None
         if self._init_score and not task.residual:
-            start = centred(self._init_score.of_all(data), data)
+            start = centred(self._init_score.training_relevance(data), data)
         if self._warm_start and (base := self._warm_start.booster).rounds:
             matrices = (data.group_matrix(group, used=self._used) for group in range(data.groups))
             sums = [base.relevance(values, threads) for values in matrices]
